@@ -1,0 +1,55 @@
+"""The errors a user can cause.
+
+    TracekitError                    exit code 4
+     ├── UsageError                  exit code 2: options that contradict each other
+     ├── InputError                  exit code 3: a path, file or run that cannot be used
+     │    └── NotATraceError         the file was read, and holds no trace
+     └── OutputError                 exit code 3: a result that cannot be written
+
+Every error says what happened (naming the file or rank) and carries a `hint`: what to do about it. The command line
+prints both as one line; nothing else in the package formats errors.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+__all__ = ["InputError", "NotATraceError", "OutputError", "TracekitError", "UsageError"]
+
+
+class TracekitError(Exception):
+    """Base of all errors that tracekit raises on purpose; an instance of it alone is an internal error."""
+
+    exit_code: ClassVar[int] = 4
+
+    def __init__(self, message: str, *, hint: str) -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+
+    def __str__(self) -> str:
+        return f"{self.message} ({self.hint})"
+
+    def __reduce__(self) -> tuple[object, ...]:
+        # Workers raise these in other processes; the default pickling forgets keyword-only arguments.
+        return _rebuild, (type(self), self.message, self.hint)
+
+
+class UsageError(TracekitError):
+    exit_code = 2
+
+
+class InputError(TracekitError):
+    exit_code = 3
+
+
+class NotATraceError(InputError):
+    pass
+
+
+class OutputError(TracekitError):
+    exit_code = 3
+
+
+def _rebuild(kind: type[TracekitError], message: str, hint: str) -> TracekitError:
+    return kind(message, hint=hint)

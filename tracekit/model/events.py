@@ -1,0 +1,145 @@
+"""One rank's trace as columns: what every decoder returns and every per-rank pass reads.
+
+A slice is a complete event (`ph` X, or a B/E pair): it has a start and a duration. Text is interned: a column of text
+holds int32 indexes into `EventTable.strings`, or `ABSENT`. Times are int64 nanoseconds of the rank's wall clock
+(`baseTimeNanoseconds + ts`). Rows are in file order. Both decoders give the same table, bit for bit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from tracekit.model.metadata import CaptureMetadata
+from tracekit.model.notes import Note
+
+ABSENT = -1
+"""In any integer column: the event does not say."""
+
+Int64 = npt.NDArray[np.int64]
+Int32 = npt.NDArray[np.int32]
+Bool = npt.NDArray[np.bool_]
+
+__all__ = ["ABSENT", "Bool", "CollectiveArguments", "DecodedTrace", "EventTable", "Int32", "Int64", "ProcessGroup"]
+__all__ += ["Track", "TraceHeader"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Track:
+    """A (pid, tid) pair: a host thread, or a stream of a device. Ids are as in the file; some tools write text."""
+
+    pid: int | str
+    tid: int | str
+    process_name: str = ""
+    thread_name: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CollectiveArguments:
+    """Arguments of communication events, one row an event that has any; `row` points into the event table.
+
+    `collective`, `dtype`, `group_*`, `input_shapes`, `input_types`, `concrete_inputs` are interned text (the last three
+    as the JSON they were written in), the others int64; `ABSENT` where the event does not say.
+    """
+
+    row: Int64
+    collective: Int32
+    dtype: Int32
+    in_elements: Int64
+    out_elements: Int64
+    group_size: Int64
+    group_name: Int32
+    group_description: Int32
+    group_ranks: Int32
+    sequence: Int64
+    input_shapes: Int32
+    input_types: Int32
+    concrete_inputs: Int32
+
+
+@dataclass(frozen=True, kw_only=True)
+class EventTable:
+    """All slices of one trace file, n rows.
+
+    name, category: int32 [n], interned. track: int32 [n], index into `tracks`. start_ns, duration_ns: int64 [n].
+    correlation (device event to its launch), external_id (device event to its operator), sequence_number and
+    forward_thread (backward operator to its forward): int64 [n] or `ABSENT`.
+    """
+
+    strings: list[str]
+    tracks: list[Track]
+    name: Int32
+    category: Int32
+    track: Int32
+    start_ns: Int64
+    duration_ns: Int64
+    correlation: Int64
+    external_id: Int64
+    sequence_number: Int64
+    forward_thread: Int64
+    collective_arguments: CollectiveArguments
+    other_phases: dict[str, int] = field(default_factory=dict)
+    """How many events of each other phase (flows, counters, instants, metadata) the file holds."""
+
+    def __len__(self) -> int:
+        return len(self.start_ns)
+
+    @property
+    def end_ns(self) -> Int64:
+        return self.start_ns + self.duration_ns
+
+    def string_ids(self, predicate: Callable[[str], bool]) -> Int32:
+        """Indexes of the strings for which `predicate(text)` holds: classify each name once, not each event."""
+        return np.array([i for i, text in enumerate(self.strings) if predicate(text)], dtype=np.int32)
+
+    def in_category(self, *categories: str) -> Bool:
+        """Mask [n]: events of any of these categories."""
+        return self._one_of(self.category, self.string_ids(frozenset(categories).__contains__))
+
+    def named(self, predicate: Callable[[str], bool]) -> Bool:
+        """Mask [n]: events whose name satisfies `predicate(name)`."""
+        return self._one_of(self.name, self.string_ids(predicate))
+
+    def _one_of(self, column: Int32, ids: Int32) -> Bool:
+        lookup = np.zeros(len(self.strings) + 1, dtype=np.bool_)  # the last entry answers for ABSENT
+        lookup[ids] = True
+        return lookup[column]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProcessGroup:
+    """A process group as `distributedInfo` lists it."""
+
+    name: str
+    description: str
+    backend: str
+    ranks: tuple[int, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class TraceHeader:
+    """What a trace says about itself outside its events; None or empty where it does not."""
+
+    rank: int | None = None
+    world_size: int | None = None
+    backend: str | None = None
+    process_groups: tuple[ProcessGroup, ...] = ()
+    device_names: tuple[str, ...] = ()
+    host: str | None = None
+    trace_id: str | None = None
+    base_time_ns: int = 0
+    metadata: CaptureMetadata | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class DecodedTrace:
+    """A trace file, decoded. `complete` is False when the file ended before its events did."""
+
+    file: str
+    header: TraceHeader
+    events: EventTable
+    complete: bool = True
+    notes: tuple[Note, ...] = ()

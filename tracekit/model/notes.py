@@ -1,0 +1,41 @@
+"""What a reader of the result must know about the input: missing, repaired or left out.
+
+A `Note` is a fact about one file or rank; its text begins with "rank N:" where the rank is known, names the file and
+says what was done. Findings (what to do about the run) are another type, in `model/run.py`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Literal
+
+Severity = Literal["info", "warning", "error"]
+
+NOTE_KINDS = frozenset(
+    """truncated unterminated escape encoding non_finite negative_duration out_of_range unit duplicate_rank
+    duplicate_event missing_rank step_mismatch rank_mismatch no_rank no_steps no_device_records lost_device_records
+    before_recording unlinked overlapping clock_step clock_drift unfinished_tmp ignored_file empty permission limit
+    other_run not_available inferred malformed_event unclassified capture""".split()
+)
+
+__all__ = ["NOTE_KINDS", "Note", "Severity"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Note:
+    kind: str
+    severity: Severity
+    text: str
+    rank: int | None = None
+    file: str | None = None
+    events_dropped: int = 0
+
+    def __post_init__(self) -> None:
+        if self.kind not in NOTE_KINDS:
+            raise ValueError(f"unknown kind of note: {self.kind!r}")
+
+    def about_rank(self, rank: int | None) -> Note:
+        """The same note once the rank is known: readers see files, only a whole run knows whose they are."""
+        if rank is None or self.rank is not None:
+            return self
+        return replace(self, rank=rank, text=f"rank {rank}: {self.text}")
