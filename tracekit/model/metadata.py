@@ -43,13 +43,13 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     """Base: immutable, built by keyword."""
 
 
-class Device(Record):
+class Device(Record, frozen=True):
     type: str  # "cpu", "cuda", "xpu", ...
     index: int
     name: str
 
 
-class Window(Record):
+class Window(Record, frozen=True):
     """The recording window this trace is of: `skip` calls, then `warmup`, then the recorded steps."""
 
     index: int
@@ -58,7 +58,7 @@ class Window(Record):
     partial: bool  # the job ended before the window was full
 
 
-class RecordedStep(Record):
+class RecordedStep(Record, frozen=True):
     """One call of the decorated step; it ends where the next one begins, so that data loading is inside."""
 
     step: int
@@ -67,17 +67,17 @@ class RecordedStep(Record):
     data_ns: int | None = None  # time spent in the data iterator, when it is wrapped
 
 
-class Mesh(Record):
+class Mesh(Record, frozen=True):
     names: list[str]
     shape: list[int]
     coordinate: list[int]
 
 
-class RankSlice(Record):
+class RankSlice(Record, frozen=True):
     slice: tuple[int, int, int]  # start, stop, stride
 
 
-class Group(Record):
+class Group(Record, frozen=True):
     """A process group this rank belongs to. `id` is local to the rank; over ranks a group is (desc, ranks)."""
 
     id: int
@@ -88,7 +88,7 @@ class Group(Record):
     ranks: list[int] | Literal["world"] | RankSlice
 
 
-class CollectiveRecord(Record):
+class CollectiveRecord(Record, frozen=True):
     """One flight-recorder entry of a collective; `seq` is equal on all ranks of the group."""
 
     group: int
@@ -100,7 +100,7 @@ class CollectiveRecord(Record):
     created_ns: int
 
 
-class PointToPointRecord(Record):
+class PointToPointRecord(Record, frozen=True):
     group: int
     peer: int
     tag: int
@@ -108,7 +108,7 @@ class PointToPointRecord(Record):
     index: int
 
 
-class ClockSample(Record):
+class ClockSample(Record, frozen=True):
     """`offset_ns` is this rank's clock minus the reference's at `at_ns`; `error_ns` the half-width of its uncertainty."""
 
     at_ns: int
@@ -117,20 +117,20 @@ class ClockSample(Record):
     rtt_ns: int
 
 
-class ClockMeasurement(Record):
+class ClockMeasurement(Record, frozen=True):
     reference_rank: int | None
     method: Literal["store", "none"]
     samples: list[ClockSample]
 
 
-class Bucket(Record):
+class Bucket(Record, frozen=True):
     index: int
     size_bytes: int
     dtype: str
     parameters: list[str]
 
 
-class DdpModule(Record):
+class DdpModule(Record, frozen=True):
     module: str
     bucket_cap_bytes: int | None
     static_graph: bool
@@ -139,13 +139,13 @@ class DdpModule(Record):
     buckets: list[Bucket]
 
 
-class FsdpUnit(Record):
+class FsdpUnit(Record, frozen=True):
     module: str
     unit_bytes: int
     shard_group: int
 
 
-class PipelineLayout(Record):
+class PipelineLayout(Record, frozen=True):
     schedule: str
     stages: int
     virtual_stages: int
@@ -153,14 +153,14 @@ class PipelineLayout(Record):
     stage_ids: list[int]
 
 
-class MemoryUse(Record):
+class MemoryUse(Record, frozen=True):
     parameter_bytes: int | None
     gradient_bytes: int | None
     optimizer_bytes: int | None
     peak_bytes: int | None
 
 
-class Overhead(Record):
+class Overhead(Record, frozen=True):
     """What the capture itself cost: per recorded step, at the stop of the profiler, the export, the clock measurement."""
 
     per_step_ns: int | None
@@ -169,12 +169,12 @@ class Overhead(Record):
     clock_ns: int | None
 
 
-class RecordingNote(Record):
+class RecordingNote(Record, frozen=True):
     kind: str
     text: str
 
 
-class CaptureMetadata(Record):
+class CaptureMetadata(Record, frozen=True):
     """The value of the top-level key `tracekit`."""
 
     version: int
@@ -206,7 +206,7 @@ class CaptureMetadata(Record):
     notes: list[RecordingNote] = []
 
 
-class Manifest(Record):
+class Manifest(Record, frozen=True):
     """Written after the trace; its presence means that the trace is complete."""
 
     version: int

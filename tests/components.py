@@ -1,0 +1,24 @@
+"""What a test needs beyond Python and the core: skipped with the reason on a developer's machine, failed in CI."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+# CI has everything that can be installed; hardware cannot.
+EXCUSED_IN_CI = {"gpu"}
+
+
+def in_ci() -> bool:
+    return os.environ.get("CI", "").lower() not in {"", "0", "false"}
+
+
+def require(component: str, present: object, why: str) -> None:
+    """Go on if `present` is true; else skip the test, or fail it in CI, saying `why`."""
+    if present:
+        return
+    reason = f"needs {component}: {why}"
+    if in_ci() and component not in EXCUSED_IN_CI:
+        pytest.fail(f"{reason} (a failure because CI must not skip)", pytrace=False)
+    pytest.skip(reason)

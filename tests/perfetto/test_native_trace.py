@@ -1,0 +1,166 @@
+"""The native traces that tracekit writes, as the real trace processor sees them."""
+
+from __future__ import annotations
+
+import io
+from collections import Counter
+
+import numpy as np
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tests.perfetto.trace_processor import TraceProcessor
+from tracekit.render.perfetto import RankTraceWriter, assign_lanes, write_header
+
+START = 1_752_000_000_123_456_789
+NAMES = ["aten::mm", "", 'quote " and 中文', "x" * 1000, "cpu_op", "user_annotation"]
+
+Slice = tuple[int, int, int]  # start, duration, name
+
+
+@st.composite
+def trees(draw: st.DrawFn) -> list[Slice]:
+    """Properly nested slices; siblings may touch, children may share both ends, leaves may have no duration."""
+    slices: list[Slice] = []
+
+    def fill(start: int, end: int, depth: int) -> None:
+        cuts = sorted(draw(st.lists(st.integers(start, end), min_size=2, max_size=6)))
+        for low, high in zip(cuts[::2], cuts[1::2], strict=False):
+            slices.append((low, high - low, draw(st.integers(0, 3))))
+            if depth < 4 and high > low:
+                fill(low, high, depth + 1)
+
+    fill(0, draw(st.sampled_from([3, 30, 10**9])), 0)
+    return draw(st.permutations(slices))
+
+
+SOUP = st.lists(st.tuples(st.integers(0, 20), st.integers(0, 20), st.integers(0, 3)), max_size=30)
+
+
+def columns(slices: list[Slice]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    array = np.array(slices, dtype=np.int64).reshape(-1, 3)
+    return array[:, 0] + START, array[:, 1], array[:, 2].astype(np.int32)
+
+
+def write(threads: list[list[Slice]], ranks: int = 2) -> bytes:
+    """Thread i is written by rank i % ranks, ranks in descending order."""
+    stream = io.BytesIO()
+    write_header(stream, start_ns=START)
+    for rank in reversed(range(ranks)):
+        writer = RankTraceWriter(stream, rank)
+        process = writer.add_process(f"rank {rank}", pid=rank + 1, order=rank)
+        for i in range(rank, len(threads), ranks):
+            thread = writer.add_thread(process, f"thread {i}", tid=1000 + i)
+            start_ns, duration_ns, name_ids = columns(threads[i])
+            categories = np.full(len(name_ids), 4, dtype=np.int32)
+            writer.write_slices(thread, start_ns, duration_ns, name_ids, NAMES, category_ids=categories)
+    return stream.getvalue()
+
+
+def read(processor: TraceProcessor, trace: bytes) -> dict[int, list[tuple[int, int, str, int]]]:
+    """Slices (start, duration, name, depth) of each thread, on whichever of its tracks."""
+    processor.load(trace)
+    assert processor.errors() == []
+    rows = processor.query(
+        "select tid - 1000 as thread, ts, dur, slice.name as name, depth, category "
+        "from slice join thread_track on track_id = thread_track.id join thread using (utid)"
+    )
+    assert processor.query("select count() as n from slice") == [{"n": len(rows)}]
+    assert {row["category"] for row in rows} <= {"cpu_op"}
+    threads: dict[int, list[tuple[int, int, str, int]]] = {}
+    for row in rows:
+        threads.setdefault(row["thread"], []).append((row["ts"] - START, row["dur"], row["name"], row["depth"]))
+    return threads
+
+
+def true_depths(slices: list[Slice]) -> list[int]:
+    """How many slices contain each: start before it or as long from the same start, and end after its start."""
+    rows = sorted(range(len(slices)), key=lambda row: (slices[row][0], -slices[row][1]))
+    depths = [0] * len(slices)
+    for position, row in enumerate(rows):
+        depths[row] = sum(sum(slices[outer][:2]) > slices[row][0] for outer in rows[:position])
+    return depths
+
+
+# A load takes some 50 ms, so an example holds many threads.
+thorough = settings(
+    max_examples=15,
+    deadline=None,
+    suppress_health_check=[
+        HealthCheck.function_scoped_fixture, HealthCheck.too_slow, HealthCheck.data_too_large,
+        HealthCheck.large_base_example,
+    ],
+)  # fmt: skip
+
+
+@thorough
+@given(threads=st.lists(trees(), min_size=10, max_size=20))
+def test_nested_slices_are_exact_at_their_depth(trace_processor: TraceProcessor, threads: list[list[Slice]]) -> None:
+    seen = read(trace_processor, write(threads))
+    for i, slices in enumerate(threads):
+        assert not assign_lanes(*columns(slices)[:2]).any()
+        depths = true_depths(slices)
+        expected = [(start, dur, NAMES[name], depth) for (start, dur, name), depth in zip(slices, depths, strict=True)]
+        assert Counter(seen.get(i, [])) == Counter(expected)
+
+
+@thorough
+@given(threads=st.lists(SOUP, min_size=10, max_size=20))
+def test_no_overlapping_slice_is_lost_or_changed(trace_processor: TraceProcessor, threads: list[list[Slice]]) -> None:
+    seen = read(trace_processor, write(threads))
+    for i, slices in enumerate(threads):
+        expected = Counter((start, dur, NAMES[name]) for start, dur, name in slices)
+        assert Counter(slice_[:3] for slice_ in seen.get(i, [])) == expected
+
+
+def test_stacks_deeper_than_the_limit_are_kept(trace_processor: TraceProcessor) -> None:
+    slices = [(i, 5000 - 2 * i, 0) for i in range(1200)]
+    (seen,) = read(trace_processor, write([slices])).values()
+    assert sorted(slice_[:3] for slice_ in seen) == [(start, dur, NAMES[name]) for start, dur, name in slices]
+    assert Counter(slice_[3] for slice_ in seen) == Counter(i % 512 for i in range(1200))
+
+
+def test_a_slice_may_have_no_name_and_odd_text(trace_processor: TraceProcessor) -> None:
+    stream = io.BytesIO()
+    writer = RankTraceWriter(stream, rank=0)
+    start_ns = START + np.arange(2)
+    writer.write_slices(
+        writer.add_track("odd"), start_ns, np.zeros(2, np.int64), np.array([-1, 0], np.int32), ["lone \ud800"]
+    )
+    trace_processor.load(stream.getvalue())
+    assert trace_processor.errors() == []
+    assert trace_processor.query("select name, category from slice order by ts") == [
+        {"name": None, "category": None},
+        {"name": "lone ?", "category": None},
+    ]
+
+
+def test_tracks_are_shown_in_the_order_asked_for(trace_processor: TraceProcessor) -> None:
+    """GIVEN tracks of one name WHEN the UI's own module orders them THEN by `order`, not time, and none are merged."""
+    stream = io.BytesIO()
+    writer = RankTraceWriter(stream, rank=0)
+    group = writer.add_track("steps", parent=writer.add_process("rank 0", pid=1))
+    one = np.array([1], dtype=np.int64)
+    for order in (3, 1, 2):
+        track = writer.add_track("same", parent=group, order=order)
+        writer.write_slices(track, START - order * one, one, np.zeros(1, np.int32), ["s"])
+    trace_processor.load(stream.getvalue())
+    trace_processor.query("include perfetto module viz.summary.track_event")
+    shown = trace_processor.query(
+        "select ts from _track_event_tracks_ordered_groups as t join slice on slice.track_id = cast(track_ids as int) "
+        "where t.name = 'same' order by order_id"
+    )
+    assert [START - row["ts"] for row in shown] == [1, 2, 3]
+
+
+def test_processes_threads_and_clock(trace_processor: TraceProcessor) -> None:
+    trace_processor.load(write([[(0, 1, 0)], [(0, 1, 0)]]))
+    assert trace_processor.query(
+        "select process.name as process, pid, thread.name as thread, tid from thread join process using (upid) "
+        "where tid >= 1000 order by pid"
+    ) == [
+        {"process": "rank 0", "pid": 1, "thread": "thread 0", "tid": 1000},
+        {"process": "rank 1", "pid": 2, "thread": "thread 1", "tid": 1001},
+    ]
+    clocks = trace_processor.query("select clock_name, clock_value - ts as ahead from clock_snapshot order by 1")
+    assert clocks == [{"clock_name": "BOOTTIME", "ahead": 0}, {"clock_name": "REALTIME", "ahead": 0}]

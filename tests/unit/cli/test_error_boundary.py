@@ -1,0 +1,172 @@
+"""Every way for a command to end: the line on stderr, nothing on stdout, and the exit code of the contract."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+
+import click
+import pytest
+from click.testing import CliRunner, Result
+
+from tracekit import __version__, cli
+from tracekit.errors import InputError, NotATraceError, OutputError, TracekitError, UsageError
+
+
+def raiser(error: BaseException) -> Callable[[], None]:
+    def body() -> None:
+        raise error
+
+    return body
+
+
+@pytest.fixture
+def run_body(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], None]], Result]:
+    """Run `tracekit probe-body`, a command that does what the test says."""
+    monkeypatch.setitem(cli.COMMANDS, "body", "Stands in for any command.")
+    monkeypatch.delenv("TRACEKIT_DEBUG", raising=False)
+
+    def run(body: Callable[[], None]) -> Result:
+        command = click.Command("body", callback=body)
+        monkeypatch.setattr(cli.LazyGroup, "get_command", lambda self, ctx, name: command)
+        return CliRunner().invoke(cli.cli, ["body"])
+
+    return run
+
+
+@pytest.mark.parametrize(
+    ("error", "exit_code"),
+    [
+        (UsageError("--a contradicts --b", hint="give one of them"), 2),
+        (InputError("runs/x: no such folder", hint="check the spelling"), 3),
+        (NotATraceError("a.json: no trace in it", hint="give a Kineto trace"), 3),
+        (OutputError("x.json: disk full", hint="free some space"), 3),
+        (TracekitError("columns differ in length", hint="report it"), 4),
+    ],
+)
+def test_an_error_of_tracekit_is_one_line_with_its_hint(
+    run_body: Callable[[Callable[[], None]], Result], error: TracekitError, exit_code: int
+) -> None:
+    result = run_body(raiser(error))
+    assert result.exit_code == exit_code
+    assert result.stderr == f"Error: {error.message}. Hint: {error.hint}.\n"
+    assert result.stdout == ""
+
+
+def test_control_characters_of_a_file_name_reach_no_terminal(
+    run_body: Callable[[Callable[[], None]], Result],
+) -> None:
+    result = run_body(raiser(InputError("a\x1b[2J\n\u202eb\udcff.json: no trace", hint="look")))
+    assert result.stderr == "Error: a\\x1b[2J\\n\\u202eb\\udcff.json: no trace. Hint: look.\n"
+
+
+def test_an_interrupt_is_130(run_body: Callable[[Callable[[], None]], Result]) -> None:
+    result = run_body(raiser(KeyboardInterrupt()))
+    assert result.exit_code == 130
+    assert result.stderr == "Interrupted.\n"
+
+
+@pytest.mark.parametrize("error", [ZeroDivisionError("division by zero"), EOFError("stream ended"), MemoryError()])
+def test_any_other_error_is_a_bug_in_one_line(
+    run_body: Callable[[Callable[[], None]], Result], error: Exception
+) -> None:
+    result = run_body(raiser(error))
+    assert result.exit_code == 4
+    assert result.stderr.startswith(f"Error: a bug in tracekit {__version__}: {type(error).__name__}")
+    assert "TRACEKIT_DEBUG=1" in result.stderr
+    assert result.stderr.count("\n") == 1
+
+
+def test_debug_shows_the_traceback_before_the_line(
+    run_body: Callable[[Callable[[], None]], Result], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TRACEKIT_DEBUG", "1")
+    result = run_body(raiser(ZeroDivisionError("division by zero")))
+    assert result.exit_code == 4
+    assert "Traceback (most recent call last)" in result.stderr
+    assert result.stderr.splitlines()[-1].startswith("Error: a bug in tracekit")
+
+
+def test_an_exit_code_of_a_command_passes(run_body: Callable[[Callable[[], None]], Result]) -> None:
+    def body() -> None:
+        click.get_current_context().exit(1)
+
+    result = run_body(body)
+    assert result.exit_code == 1
+    assert result.stderr == ""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        (["--verison"], "Error: No such option '--verison'. Did you mean '--version'?"),
+        (["analyse"], "Error: No such command 'analyse'. Did you mean 'analyze'?"),
+        (["frobnicate"], "Error: No such command 'frobnicate'."),
+        (["doctor", "--jobs"], "Error: No such option '--jobs'."),
+        (["doctor", "runs"], "Error: Got unexpected extra argument"),
+    ],
+)
+def test_wrong_usage_is_one_line_and_2(arguments: list[str], line: str) -> None:
+    result = CliRunner().invoke(cli.cli, arguments, prog_name="tracekit")
+    assert result.exit_code == 2
+    assert result.stderr.startswith(line)
+    assert "--help lists what it takes" in result.stderr
+    assert result.stderr.count("\n") == 1
+    assert result.stdout == ""
+
+
+def test_no_command_shows_the_help_as_a_usage_error() -> None:
+    result = CliRunner().invoke(cli.cli, [], prog_name="tracekit")
+    assert result.exit_code == 2
+    assert "Usage: tracekit" in result.stderr
+
+
+def test_version() -> None:
+    result = CliRunner().invoke(cli.cli, ["--version"], prog_name="tracekit")
+    assert (result.exit_code, result.stdout) == (0, f"tracekit {__version__}\n")
+
+
+def test_help_fits_80_columns_and_imports_nothing_heavy() -> None:
+    code = (
+        "import sys\n"
+        "from tracekit.cli import main\n"
+        "sys.argv = ['tracekit', '--help']\n"
+        "try:\n    main()\n"
+        "except SystemExit as end:\n    assert not end.code\n"
+        "heavy = {'numpy', 'pandas', 'torch', 'rich', 'perfetto', 'jinja2', 'fsspec'} & set(sys.modules)\n"
+        "assert not heavy, heavy\n"
+    )
+    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert shown.returncode == 0, shown.stderr
+    assert max(len(line) for line in shown.stdout.splitlines()) <= 80
+    assert all(name in shown.stdout for name in cli.COMMANDS)
+
+
+@pytest.mark.parametrize("name", list(cli.COMMANDS))
+def test_every_command_of_the_table_has_a_page_of_help(name: str) -> None:
+    result = CliRunner().invoke(cli.cli, [name, "--help"], prog_name="tracekit")
+    assert result.exit_code == 0, result.stderr
+    assert result.stdout.startswith(f"Usage: tracekit {name}")
+
+
+@pytest.mark.parametrize("write", ["sys.stdout.write('x' * size)", "Console().print('x' * size)"])
+def test_a_reader_that_has_read_enough_is_no_error(write: str) -> None:
+    code = (
+        "import sys, click\n"
+        "size = 10_000_000  # more than any pipe holds\n"
+        "from rich.console import Console\n"
+        "from tracekit import cli\n"
+        f"command = click.Command('body', callback=lambda: {write} and None)\n"
+        "cli.COMMANDS['body'] = ''\n"
+        "cli.LazyGroup.get_command = lambda self, ctx, name: command\n"
+        "sys.argv = ['tracekit', 'body']\n"
+        "cli.main()\n"
+    )
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.read(10)
+        process.stdout.close()
+        errors = process.stderr.read()
+    assert (process.returncode, errors) == (141, b"")

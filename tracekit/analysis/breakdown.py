@@ -1,0 +1,117 @@
+"""Where each step's time goes: compute, exposed communication, exposed copies, idle; exact in integers.
+
+Per rank (in a worker): lanes and windows to `StepParts`. Over ranks: `breakdown(run)` to tables and findings.
+"""
+
+from __future__ import annotations
+
+import statistics
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tracekit import schema
+from tracekit.analysis.lanes import Lanes
+from tracekit.model.run import Finding, Run
+from tracekit.model.summary import RankSummary, StepParts
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["Breakdown", "breakdown", "step_parts"]
+
+_PARTS = ("step_ns", "compute_ns", "comm_ns", "overlapped_comm_ns", "exposed_comm_ns", "exposed_copy_ns", "idle_ns")
+_NOTABLE = 0.05  # of a step: below this a difference between ranks is not worth a sentence
+
+
+@dataclass(frozen=True, kw_only=True)
+class Breakdown:
+    """`ranks`: columns of schema.RANKS, sums over complete steps. `steps`: columns of schema.STEPS."""
+
+    ranks: pd.DataFrame
+    steps: pd.DataFrame
+    findings: tuple[Finding, ...]
+
+
+def step_parts(lanes: Lanes) -> list[StepParts]:
+    """The parts of every window, in order of time.
+
+    Raises AssertionError if the parts and the idle time, which is measured as gaps, do not add up to a window.
+    """
+    exposed_comm = lanes.communication - lanes.compute
+    exposed_copy = lanes.copy - lanes.compute - lanes.communication
+    busy = lanes.compute | lanes.communication | lanes.copy
+    windows = lanes.windows
+    result = []
+    for i in range(len(windows)):
+        window = int(windows.start_ns[i]), int(windows.end_ns[i])
+        parts = StepParts(
+            step=int(windows.step[i]),
+            start_ns=window[0],
+            complete=bool(windows.complete[i]),
+            step_ns=window[1] - window[0],
+            compute_ns=lanes.compute.clip(*window).len_ns,
+            comm_ns=(comm := lanes.communication.clip(*window)).len_ns,
+            overlapped_comm_ns=(comm & lanes.compute.clip(*window)).len_ns,
+            exposed_comm_ns=exposed_comm.clip(*window).len_ns,
+            exposed_copy_ns=exposed_copy.clip(*window).len_ns,
+            idle_ns=busy.gaps(*window).len_ns,
+        )
+        total = parts.compute_ns + parts.exposed_comm_ns + parts.exposed_copy_ns + parts.idle_ns
+        assert total == parts.step_ns, f"step {parts.step}: the parts sum to {total} ns of {parts.step_ns} ns"
+        result.append(parts)
+    return result
+
+
+def breakdown(run: Run) -> Breakdown:
+    """Tables over all ranks, and a finding when a rank computes for longer than its peers while they wait."""
+    ranks = [_rank_row(summary) for summary in run.ranks]
+    steps = [
+        {"rank": summary.rank, "step": step.step, "start_ns": step.start_ns, "complete": step.complete}
+        | {part: getattr(step, part) for part in _PARTS}
+        | {"overlap_ratio": _ratio(step.overlapped_comm_ns, step.comm_ns)}
+        for summary in run.ranks
+        for step in summary.steps
+    ]
+    return Breakdown(
+        ranks=schema.RANKS.frame(ranks),
+        steps=schema.STEPS.frame(steps),
+        findings=tuple(_slow_compute(run)),
+    )
+
+
+def _rank_row(summary: RankSummary) -> dict[str, object]:
+    complete = [step for step in summary.steps if step.complete]
+    sums = {part: sum(getattr(step, part) for step in complete) for part in _PARTS}
+    ratio = _ratio(sums["overlapped_comm_ns"], sums["comm_ns"])
+    return {"rank": summary.rank, "steps": len(complete), **sums, "overlap_ratio": ratio}
+
+
+def _ratio(overlapped_ns: int, comm_ns: int) -> float | None:
+    return overlapped_ns / comm_ns if comm_ns else None
+
+
+def _slow_compute(run: Run) -> list[Finding]:
+    """The rank that computes longest, when its excess over the others' median shows up as their exposed communication."""
+    common = run.common_steps()
+    if len(run.ranks) < 2 or not common:
+        return []
+    compute_ns, exposed_ns, step_ns = {}, {}, {}
+    for summary in run.ranks:
+        steps = [step for step in summary.steps if step.step in common]
+        compute_ns[summary.rank] = statistics.median(step.compute_ns for step in steps)
+        exposed_ns[summary.rank] = statistics.median(step.exposed_comm_ns for step in steps)
+        step_ns[summary.rank] = statistics.median(step.step_ns for step in steps)
+    slowest = max(compute_ns, key=lambda rank: (compute_ns[rank], -rank))
+    peers = [rank for rank in compute_ns if rank != slowest]
+    typical_ns = statistics.median(compute_ns[rank] for rank in peers)
+    excess_ns = compute_ns[slowest] - typical_ns
+    waiting_ns = statistics.median(exposed_ns[rank] for rank in peers) - exposed_ns[slowest]
+    saving_ns = min(excess_ns, waiting_ns)
+    if saving_ns < _NOTABLE * step_ns[slowest]:
+        return []
+    text = (
+        f"rank {slowest} computes {excess_ns / 1e6:.1f} ms a step ({excess_ns / max(typical_ns, 1):.0%}) longer than the "
+        f"median of its peers, which wait for it in communication"
+    )
+    evidence = {"compute_ns": int(compute_ns[slowest]), "peers_compute_ns": int(typical_ns), "peers_wait_ns": int(waiting_ns)}
+    return [Finding(severity="warning", rank=slowest, text=text, saving_ns=int(saving_ns), evidence=evidence)]

@@ -1,0 +1,90 @@
+"""Which names are communication, and of what kind: a table of rules that a user can extend.
+
+Comes in: names of kernels, collectives and data types. Goes out: kinds of `KINDS` and bytes.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+__all__ = ["DEFAULT_RULES", "CommunicationRule", "bytes_per_element", "kind_of_collective", "kind_of_kernel"]
+
+
+@dataclass(frozen=True)
+class CommunicationRule:
+    """A kernel whose name matches `pattern` (searched, case sensitive) is communication.
+
+    `kind` is one of `KINDS`, or None: the name tells it (`ncclKernel_AllReduce...`), else "unknown".
+    """
+
+    pattern: str
+    kind: str | None = None
+
+
+DEFAULT_RULES: tuple[CommunicationRule, ...] = (
+    CommunicationRule(r"^(?:void )?nccl\w*Kernel"),  # NCCL and RCCL, all generations
+    CommunicationRule(r"\bmscclpp?::|\bmscclKernel|^(?:void )?mscclpp?"),
+    CommunicationRule(r"deep_ep::(?:internode|intranode|internode_ll)::\w*dispatch", "dispatch"),
+    CommunicationRule(r"deep_ep::(?:internode|intranode|internode_ll)::\w*combine", "combine"),
+    CommunicationRule(r"deep_ep::(?:internode|intranode|internode_ll)::"),
+    CommunicationRule(r"nvshmem"),
+    # symmetric memory and custom all-reduces (vLLM, SGLang, TensorRT-LLM)
+    CommunicationRule(r"\b(?:multimem|one_shot|two_shot)_all_reduce", "all_reduce"),
+    CommunicationRule(r"cross_device_reduce|\ball_?reduce_(?:one|two)_?shot|one_?shot_?all_?reduce|two_?shot_?all_?reduce", "all_reduce"),
+    CommunicationRule(r"allreduce_fusion_kernel|lamport_?style", "all_reduce"),
+    CommunicationRule(r"\bmultimem_all_gather", "all_gather"),
+    CommunicationRule(r"symm_mem|symmetric_memory"),
+)
+
+# Searched in this order in a name without separators: the longer names contain the shorter.
+_KINDS_IN_NAMES = (
+    ("allreduce", "all_reduce"),
+    ("reducescatter", "reduce_scatter"),
+    ("allgather", "all_gather"),
+    ("alltoall", "all_to_all"),
+    ("sendrecv", "send_recv"),
+    ("broadcast", "broadcast"),
+    ("barrier", "barrier"),
+    ("gather", "gather"),
+    ("scatter", "scatter"),
+    ("reduce", "reduce"),
+    ("send", "send"),
+    ("recv", "recv"),
+)
+_NCCL_OPERATION = re.compile(r"Kernel\w*?_(AllReduce|ReduceScatter|AllGather|AllToAll\w*|SendRecv|Broadcast|Reduce|Gather|Scatter)")
+
+_BYTES = {
+    1: "byte char bool uint8 int8 unsignedchar signedchar",
+    2: "half bfloat16 float16 short int16 shortint c10::half c10::bfloat16 uint16",
+    4: "float int float32 int32 uint32",
+    8: "double long longint int64 float64 longlong uint64 complexfloat c10::complex<float>",
+    16: "complexdouble c10::complex<double>",
+}
+_BYTES_BY_NAME = {name: size for size, names in _BYTES.items() for name in names.split()}
+
+
+def kind_of_kernel(name: str, rules: Sequence[CommunicationRule] = DEFAULT_RULES) -> str | None:
+    """The kind of communication a kernel of this name is, or None when no rule claims it."""
+    for rule in rules:
+        if re.search(rule.pattern, name):
+            if rule.kind is not None:
+                return rule.kind
+            operation = _NCCL_OPERATION.search(name)
+            return kind_of_collective(operation.group(1)) if operation else "unknown"
+    return None
+
+
+def kind_of_collective(name: str) -> str:
+    """The kind of a collective by any of its names: `allreduce_coalesced`, `_allgather_base`, `c10d::alltoall_base_`."""
+    bare = re.sub(r"[_:]", "", name.lower().removeprefix("_c10d_functional::").removeprefix("c10d::"))
+    return next((kind for part, kind in _KINDS_IN_NAMES if part in bare), "unknown")
+
+
+def bytes_per_element(dtype: str) -> int | None:
+    """Bytes of one element of a data type as torch or Kineto names it; None when it is not known."""
+    bare = dtype.lower().replace(" ", "").removeprefix("torch.")
+    if "float8" in bare:
+        return 1
+    return _BYTES_BY_NAME.get(bare)

@@ -1,0 +1,142 @@
+"""Communication of a GPU rank: kernels that a rule claims, with kind, group and size from the operator behind them.
+
+Comes in: a decoded trace and its device events. Goes out: `CommunicationEvents`, and which kernels are compute.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+import numpy as np
+
+from tracekit.analysis.communication_rules import CommunicationRule, bytes_per_element, kind_of_collective, kind_of_kernel
+from tracekit.analysis.device_links import DeviceEvents
+from tracekit.analysis.groups import GroupResolver
+from tracekit.analysis.shapes import recorded_shapes
+from tracekit.model.communication import KINDS, CommunicationEvents
+from tracekit.model.events import ABSENT, Bool, DecodedTrace, EventTable, Int32, Int64
+
+__all__ = ["device_communication"]
+
+_UNKNOWN = KINDS.index("unknown")
+_SEND_RECV = KINDS.index("send_recv")
+_UNCLASSIFIED = KINDS.index("unclassified")
+_PEER_COPY = re.compile(r"Memcpy PtoP|Peer to Peer")
+_ANNOTATION = re.compile(r"^(?:nccl|rccl|xccl):(\w+)")
+_ISSUES_COLLECTIVE = re.compile(r"^(?:c10d::|_c10d_functional::(?!wait_tensor)|record_param_comms$)")
+
+
+def device_communication(
+    trace: DecodedTrace, device: DeviceEvents, rules: Sequence[CommunicationRule]
+) -> tuple[CommunicationEvents, Bool]:
+    """The communication events, and a mask [m] over `device`: which device events are communication."""
+    events = trace.events
+    kind_of_name = _kinds_of_names(events, device, rules)
+    kind = kind_of_name[events.name[device.row]]
+    undecided = (kind == ABSENT) & device.is_kernel
+    kind[undecided & _issued_by_collective(events, device)] = _UNCLASSIFIED
+    is_communication = kind != ABSENT
+    row = device.row[is_communication]
+    kind = kind[is_communication]
+    launch_ns = device.launch_ns[is_communication]
+
+    resolver = GroupResolver(trace.header)
+    arguments = events.collective_arguments
+    position = _argument_positions(events, row)
+    group = np.full(len(row), ABSENT, dtype=np.int32)
+    sequence = np.full(len(row), ABSENT, dtype=np.int64)
+    size_bytes = np.full(len(row), ABSENT, dtype=np.int64)
+    for i in np.flatnonzero(position != ABSENT):
+        p = position[i]
+        text = [events.strings[c[p]] if c[p] != ABSENT else "" for c in (
+            arguments.collective, arguments.dtype, arguments.group_name, arguments.group_description, arguments.group_ranks)]
+        collective, dtype, name, description, ranks = text
+        if collective:
+            named = KINDS.index(kind_of_collective(collective))
+            kind[i] = named if named != _UNKNOWN else kind[i]
+        group[i] = resolver.index(name, description, ranks)
+        sequence[i] = arguments.sequence[p]
+        elements = max(int(arguments.in_elements[p]), int(arguments.out_elements[p]))
+        width = bytes_per_element(dtype)
+        if elements >= 0 and width is not None:
+            size_bytes[i] = elements * width
+    _complete_from_annotations(events, device.launch_row[is_communication], kind, size_bytes)
+    if (group == ABSENT).any() and (only := resolver.only_group()) is not None:
+        group[group == ABSENT] = only
+    found = CommunicationEvents(
+        groups=resolver.groups(),
+        row=row,
+        start_ns=events.start_ns[row],
+        end_ns=events.end_ns[row],
+        kind=kind,
+        group=group,
+        sequence=sequence,
+        size_bytes=size_bytes,
+        launch_ns=launch_ns,
+        linked=position != ABSENT,
+    )
+    return found, is_communication
+
+
+def _kinds_of_names(events: EventTable, device: DeviceEvents, rules: Sequence[CommunicationRule]) -> Int32:
+    """int32 [strings]: the kind each kernel or copy name stands for, or ABSENT. Each name is matched once."""
+    result = np.full(len(events.strings), ABSENT, dtype=np.int32)
+    for name in np.unique(events.name[device.row[device.is_kernel]]):
+        kind = kind_of_kernel(events.strings[name], rules)
+        if kind is not None:
+            result[name] = KINDS.index(kind)
+    for name in np.unique(events.name[device.row[~device.is_kernel]]):
+        if _PEER_COPY.search(events.strings[name]):
+            result[name] = KINDS.index("peer_copy")
+    return result
+
+
+def _argument_positions(events: EventTable, row: Int64) -> Int64:
+    """int64 [k]: where the collective's arguments stand: at the kernel itself, else at its `record_param_comms`."""
+    arguments = events.collective_arguments
+    with_collective = np.flatnonzero(arguments.collective != ABSENT)
+    own = {int(arguments.row[p]): int(p) for p in with_collective}
+    operator = {int(events.external_id[arguments.row[p]]): int(p) for p in with_collective}
+    operator.pop(ABSENT, None)
+    external_id = events.external_id[row]
+    found = (own.get(int(r), operator.get(int(e), ABSENT)) for r, e in zip(row, external_id, strict=True))
+    return np.fromiter(found, dtype=np.int64, count=len(row))
+
+
+def _issued_by_collective(events: EventTable, device: DeviceEvents) -> Bool:
+    """Mask [m]: the operator behind the event (same external id) is a collective of c10d."""
+    operators = np.flatnonzero(events.in_category("cpu_op") & events.named(lambda n: _ISSUES_COLLECTIVE.match(n) is not None))
+    ids = events.external_id[operators]
+    return np.isin(events.external_id[device.row], ids[ids != ABSENT])
+
+
+def _complete_from_annotations(events: EventTable, launch_row: Int64, kind: Int32, size_bytes: Int64) -> None:
+    """Fill in, from the `nccl:<kind>` annotation around the launch, the kind of a kernel that is named only SendRecv or
+    Generic, and a size that no argument told.
+    """
+    annotation = _annotation_of_launch(events, launch_row)
+    shapes = recorded_shapes(events)
+    for i in np.flatnonzero(annotation != ABSENT):
+        match = _ANNOTATION.match(events.strings[events.name[annotation[i]]])
+        assert match is not None
+        named = KINDS.index(kind_of_collective(match.group(1)))
+        if kind[i] in (_SEND_RECV, _UNKNOWN) and named != _UNKNOWN:
+            kind[i] = named
+        if size_bytes[i] == ABSENT and int(annotation[i]) in shapes:
+            size_bytes[i] = shapes[int(annotation[i])].size_bytes
+
+
+def _annotation_of_launch(events: EventTable, launch_row: Int64) -> Int64:
+    """int64 [k]: the row of the `nccl:<kind>` annotation around each launch on its thread, or ABSENT."""
+    result = np.full(len(launch_row), ABSENT, dtype=np.int64)
+    annotations = np.flatnonzero(events.named(lambda name: _ANNOTATION.match(name) is not None))
+    annotations = annotations[np.argsort(events.start_ns[annotations], kind="stable")]
+    for track in np.unique(events.track[annotations]):
+        here = annotations[events.track[annotations] == track]
+        launched = np.flatnonzero((launch_row != ABSENT) & (events.track[launch_row] == track))
+        start_ns = events.start_ns[launch_row[launched]]
+        before = np.searchsorted(events.start_ns[here], start_ns, side="right") - 1
+        around = (before >= 0) & (events.end_ns[here[np.maximum(before, 0)]] >= start_ns)
+        result[launched[around]] = here[before[around]]
+    return result

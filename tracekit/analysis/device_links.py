@@ -1,0 +1,73 @@
+"""Device events and the host calls that launched them.
+
+Comes in: an event table with device events. Goes out: when each was launched. Sums never go through links; they decide
+only to which step, phase or operator an event belongs.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from tracekit.model.events import ABSENT, Bool, EventTable, Int64
+
+__all__ = ["BEFORE_RECORDING", "DEVICE_CATEGORIES", "DeviceEvents", "device_events"]
+
+KERNEL_CATEGORIES = ("kernel", "Kernel")  # capitalised by torch 1.8
+COPY_CATEGORIES = ("gpu_memcpy", "gpu_memset", "Memcpy", "Memset")
+DEVICE_CATEGORIES = KERNEL_CATEGORIES + COPY_CATEGORIES
+RUNTIME_CATEGORIES = ("cuda_runtime", "cuda_driver", "Runtime", "xpu_runtime", "hip_runtime")
+BEFORE_RECORDING = np.iinfo(np.int64).min
+"""`launch_ns` of a device event that was launched before the recording began."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeviceEvents:
+    """m device events. row: int64 [m], into the event table. launch_ns: int64 [m]. launch_row: int64 [m] or -1."""
+
+    row: Int64
+    launch_ns: Int64
+    launch_row: Int64
+    is_kernel: Bool
+
+    @property
+    def before_recording(self) -> Bool:
+        return self.launch_ns == BEFORE_RECORDING
+
+
+def device_events(events: EventTable) -> DeviceEvents:
+    """Link by correlation id. An unlinked event that starts before its stream's first linked one was launched before
+    the recording; any other unlinked event counts as launched when it starts.
+    """
+    row = np.flatnonzero(events.in_category(*DEVICE_CATEGORIES))
+    launch_row = _launch_rows(events, row)
+    linked = launch_row != ABSENT
+    start_ns = events.start_ns[row]
+    launch_ns = np.where(linked, events.start_ns[launch_row], start_ns)
+    streams = events.track[row]
+    first_linked_ns = np.full(len(events.tracks), np.iinfo(np.int64).max, dtype=np.int64)
+    np.minimum.at(first_linked_ns, streams[linked], start_ns[linked])
+    any_linked = first_linked_ns != np.iinfo(np.int64).max
+    early = ~linked & any_linked[streams] & (start_ns < first_linked_ns[streams])
+    launch_ns[early] = BEFORE_RECORDING
+    is_kernel = events.in_category(*KERNEL_CATEGORIES)[row]
+    return DeviceEvents(row=row, launch_ns=launch_ns, launch_row=launch_row, is_kernel=is_kernel)
+
+
+def _launch_rows(events: EventTable, device_row: Int64) -> Int64:
+    """int64 [m]: the row of the runtime call with the same correlation id, the latest that began before the event."""
+    runtime = np.flatnonzero(events.in_category(*RUNTIME_CATEGORIES) & (events.correlation != ABSENT))
+    runtime = runtime[np.lexsort((events.start_ns[runtime], events.correlation[runtime]))]
+    ids = events.correlation[runtime]
+    wanted = events.correlation[device_row]
+    first = np.searchsorted(ids, wanted, side="left")
+    count = np.searchsorted(ids, wanted, side="right") - first
+    count[wanted == ABSENT] = 0
+    result = np.full(len(device_row), ABSENT, dtype=np.int64)
+    result[count > 0] = runtime[first[count > 0]]
+    for i in np.flatnonzero(count > 1):  # an id used twice: rare, and the wrong one would be a launch after the event
+        calls = runtime[first[i] : first[i] + count[i]]
+        earlier = calls[events.start_ns[calls] <= events.start_ns[device_row[i]]]
+        result[i] = earlier[-1] if len(earlier) else calls[0]
+    return result

@@ -1,0 +1,127 @@
+"""Lanes of one rank: when it computes, communicates and copies.
+
+Comes in: a decoded trace. Goes out: `Lanes`. On a GPU rank the lanes are device events; on a CPU rank operators and
+`gloo:*` spans, less the time in which the calling thread was blocked (definitions.md, "Lanes").
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from tracekit.analysis.communication_rules import CommunicationRule
+from tracekit.analysis.device_communication import device_communication
+from tracekit.analysis.device_links import DeviceEvents, device_events
+from tracekit.analysis.host_communication import HostCommunication, host_communication, is_span, point_to_point
+from tracekit.analysis.phases import autograd_threads
+from tracekit.analysis.steps import StepWindows, step_windows
+from tracekit.model.communication import CommunicationEvents
+from tracekit.model.events import Bool, DecodedTrace, EventTable, Int64
+from tracekit.model.intervals import EMPTY, Intervals
+
+__all__ = ["WAIT_SPAN", "Lanes", "build_lanes"]
+
+WAIT_SPAN = "tracekit.wait"
+_LABELS = ("tracekit.", "Redistribute", "FSDP::", "FullyShardedDataParallel.", "DistributedDataParallel.", "PP:")
+_COMMUNICATION_OPERATORS = ("c10d::", "_c10d_functional::", "c10d_functional::")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Lanes:
+    """The lanes of one recording, and what they were made from. `threads`: tracks of the step and of autograd."""
+
+    device: Literal["gpu", "cpu"]
+    compute: Intervals
+    communication: Intervals
+    copy: Intervals
+    communication_events: CommunicationEvents
+    device_events: DeviceEvents
+    windows: StepWindows
+    threads: Int64
+
+
+def build_lanes(trace: DecodedTrace, rules: Sequence[CommunicationRule], *, whole: bool = False) -> Lanes:
+    """Lanes and step windows of one trace; `whole` takes the recording as one window."""
+    events = trace.events
+    device = device_events(events)
+    if device.is_kernel.any():
+        found, is_communication = device_communication(trace, device, rules)
+        compute_row = device.row[device.is_kernel & ~is_communication]
+        copy_row = device.row[~device.is_kernel & ~is_communication]
+        windows = step_windows(trace, device, compute_row, whole=whole)
+        return Lanes(
+            device="gpu",
+            compute=_union(events, compute_row),
+            communication=Intervals.union_of(found.start_ns, found.end_ns),
+            copy=_union(events, copy_row),
+            communication_events=found,
+            device_events=device,
+            windows=windows,
+            threads=_threads(events, windows),
+        )
+    windows = step_windows(trace, device, np.empty(0, dtype=np.int64), whole=whole)
+    threads = _threads(events, windows)
+    communication = host_communication(trace)
+    found = communication.events
+    return Lanes(
+        device="cpu",
+        compute=_host_compute(events, threads, communication),
+        communication=Intervals.union_of(found.start_ns, found.end_ns),
+        copy=EMPTY,
+        communication_events=found,
+        device_events=device,
+        windows=windows,
+        threads=threads,
+    )
+
+
+def _union(events: EventTable, rows: Int64 | Bool) -> Intervals:
+    start_ns = events.start_ns[rows]
+    return Intervals.union_of(start_ns, start_ns + events.duration_ns[rows])
+
+
+def _threads(events: EventTable, windows: StepWindows) -> Int64:
+    """The step's thread and the autograd engine's, less those on which gloo runs."""
+    gloo = np.unique(events.track[events.named(is_span) & ~point_to_point(events)])
+    candidates = np.setdiff1d(autograd_threads(events), gloo)
+    return np.union1d(candidates, [windows.thread] if windows.thread >= 0 else []).astype(np.int64)
+
+
+def _host_compute(events: EventTable, threads: Int64, communication: HostCommunication) -> Intervals:
+    operator = events.in_category("cpu_op", "Operator")
+    label = events.named(lambda name: name.startswith(_LABELS))
+    communicates = events.named(lambda name: name.startswith(_COMMUNICATION_OPERATORS))
+    compute = EMPTY
+    for thread in threads:
+        here = operator & (events.track == thread)
+        busy = _union(events, np.flatnonzero(here & ~label & ~communicates))
+        compute = compute | (busy - _blocked(events, int(thread), here & ~label, communicates, communication))
+    return compute
+
+
+def _blocked(
+    events: EventTable, thread: int, operators: Bool, communicates: Bool, communication: HostCommunication
+) -> Intervals:
+    """When this thread only waited for communication."""
+    blocked = _union(events, np.flatnonzero(operators & communicates))
+    waits = np.flatnonzero(events.named(WAIT_SPAN.__eq__))
+    if len(waits):
+        return blocked | _union(events, waits[events.track[waits] == thread])
+    return blocked | _waits_inferred(events, thread, np.flatnonzero(operators & ~communicates), communication)
+
+
+def _waits_inferred(events: EventTable, thread: int, operators: Int64, communication: HostCommunication) -> Intervals:
+    """Without wait spans: the self time of operators around a collective, while what was issued in them is in flight."""
+    issued = np.flatnonzero(events.track[communication.operator_row] == thread)
+    issue_ns = events.start_ns[communication.operator_row[issued]]
+    start_ns, end_ns = events.start_ns[operators], events.end_ns[operators]
+    holds = np.searchsorted(issue_ns, end_ns, side="left") > np.searchsorted(issue_ns, start_ns, side="left")
+    around = _union(events, operators[holds])
+    inside = around.covers(issue_ns)
+    issued, issue_ns = issued[inside], issue_ns[inside]
+    outermost_end_ns = around.end_ns[np.searchsorted(around.start_ns, issue_ns, side="right") - 1]
+    flight = Intervals.union_of(issue_ns, np.minimum(communication.flight_end_ns[issued], outermost_end_ns))
+    return (around - _union(events, operators[~holds])) & flight

@@ -1,0 +1,134 @@
+"""How much communication hides under compute, by collective kind, group and phase.
+
+Per rank (in a worker): lanes to `CommunicationSum` rows. Over ranks: `overlap(run)` to a table and findings.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from tracekit import schema
+from tracekit.analysis.lanes import Lanes
+from tracekit.analysis.phases import PHASES, PhaseTimeline
+from tracekit.model.communication import KINDS
+from tracekit.model.events import ABSENT
+from tracekit.model.intervals import Intervals
+from tracekit.model.run import Finding, Run
+from tracekit.model.summary import CommunicationSum, StepParts
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["Overlap", "communication_sums", "merge_communication_sums", "overlap"]
+
+_NOTABLE = 0.05  # of a step
+
+
+@dataclass(frozen=True, kw_only=True)
+class Overlap:
+    """`communication`: columns of schema.COMMUNICATION, over the complete steps of each rank."""
+
+    communication: pd.DataFrame
+    findings: tuple[Finding, ...]
+
+
+def communication_sums(lanes: Lanes, phases: PhaseTimeline, steps: Sequence[StepParts]) -> list[CommunicationSum]:
+    """Rows by (group, kind, phase), times clipped to the complete steps among `steps`, counts by launch."""
+    found, windows = lanes.communication_events, lanes.windows
+    wanted = {step.step for step in steps if step.complete}
+    counted_window = np.array([int(step) in wanted for step in windows.step], dtype=np.bool_)
+    inside = Intervals.union_of(windows.start_ns[counted_window], windows.end_ns[counted_window])
+    launched_in = windows.index_of(found.launch_ns)
+    counted = (launched_in >= 0) & counted_window[np.maximum(launched_in, 0)] & found.distinct()
+    phase = phases.at(found.launch_ns)
+    rows = []
+    for group, kind, phase_index in sorted(set(zip(found.group.tolist(), found.kind.tolist(), phase.tolist(), strict=True))):
+        mask = (found.group == group) & (found.kind == kind) & (phase == phase_index)
+        time = Intervals.union_of(found.start_ns[mask], found.end_ns[mask]) & inside
+        count = int((mask & counted).sum())
+        if not count and not len(time):
+            continue
+        sizes = found.size_bytes[mask & counted]
+        rows.append(
+            CommunicationSum(
+                group=found.groups[group] if group != ABSENT else None,
+                kind=KINDS[kind],
+                phase=PHASES[phase_index] if phase_index >= 0 else None,
+                count=count,
+                size_bytes=int(sizes.sum()) if len(sizes) and (sizes != ABSENT).all() else None,
+                total_ns=time.len_ns,
+                exposed_ns=(time - lanes.compute).len_ns,
+            )
+        )
+    return rows
+
+
+def merge_communication_sums(rows: Sequence[CommunicationSum]) -> tuple[CommunicationSum, ...]:
+    """Add up the rows of several recordings of one rank; their times do not overlap."""
+    merged: dict[tuple[object, ...], CommunicationSum] = {}
+    for row in rows:
+        key = (row.group, row.kind, row.phase)
+        seen = merged.get(key)
+        merged[key] = row if seen is None else replace(
+            seen,
+            count=seen.count + row.count,
+            size_bytes=None if seen.size_bytes is None or row.size_bytes is None else seen.size_bytes + row.size_bytes,
+            total_ns=seen.total_ns + row.total_ns,
+            exposed_ns=seen.exposed_ns + row.exposed_ns,
+        )
+    return tuple(merged.values())
+
+
+def overlap(run: Run) -> Overlap:
+    """The table over all ranks, and a finding about the communication that compute does not hide."""
+    index = {group: i for i, group in enumerate(run.groups)}
+    rows = [
+        {
+            "rank": summary.rank,
+            "group": None if row.group is None else index[row.group],
+            "kind": row.kind,
+            "phase": row.phase,
+            "count": row.count,
+            "size_bytes": row.size_bytes,
+            "total_ns": row.total_ns,
+            "exposed_ns": row.exposed_ns,
+        }
+        for summary in run.ranks
+        for row in summary.communication
+    ]
+    return Overlap(communication=schema.COMMUNICATION.frame(rows), findings=tuple(_exposed(run)))
+
+
+def _exposed(run: Run) -> list[Finding]:
+    steps = [step for summary in run.ranks for step in summary.steps if step.complete]
+    step_ns = sum(step.step_ns for step in steps)
+    exposed_ns = sum(step.exposed_comm_ns for step in steps)
+    comm_ns = sum(step.comm_ns for step in steps)
+    if not step_ns or not comm_ns:
+        return []
+    share = exposed_ns / step_ns
+    hidden = 1 - exposed_ns / comm_ns
+    by_kind: dict[tuple[str, str | None], int] = {}
+    for summary in run.ranks:
+        for row in summary.communication:
+            by_kind[row.kind, row.phase] = by_kind.get((row.kind, row.phase), 0) + row.exposed_ns
+    (kind, phase), most_ns = max(by_kind.items(), key=lambda item: item[1])
+    where = f"{kind}{f' in {phase}' if phase else ''}"
+    text = (
+        f"communication that compute does not hide takes {share:.0%} of the step "
+        f"({exposed_ns / len(steps) / 1e6:.1f} ms); {hidden:.0%} of all communication is hidden"
+    )
+    if share >= _NOTABLE:
+        text += f"; the largest part is {where}"
+    return [
+        Finding(
+            severity="warning" if share >= _NOTABLE else "info",
+            text=text,
+            saving_ns=exposed_ns // len(steps),
+            evidence={"exposed_share": share, "kind": kind, "phase": phase, "exposed_ns": most_ns},
+        )
+    ]

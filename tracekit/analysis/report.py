@@ -1,0 +1,43 @@
+"""A run to a report: the sections that were asked for.
+
+Comes in: a `Run`. Goes out: a `Report`, which renderers draw. Each section is one analysis, `Run -> result`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from tracekit.analysis.breakdown import Breakdown, breakdown
+from tracekit.analysis.buckets import Buckets, buckets
+from tracekit.analysis.overlap import Overlap, overlap
+from tracekit.errors import UsageError
+from tracekit.model.run import Finding, Run
+
+__all__ = ["SECTIONS", "Report", "analyze_run"]
+
+SECTIONS = ("breakdown", "overlap", "buckets")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Report:
+    """The result of an analysis; a section that was not asked for is None. `findings`: the most worthwhile first."""
+
+    run: Run
+    breakdown: Breakdown | None
+    overlap: Overlap | None
+    buckets: Buckets | None
+    findings: tuple[Finding, ...]
+
+
+def analyze_run(run: Run, *, only: Iterable[str] | None = None) -> Report:
+    """Run the analyses named in `only` (all of `SECTIONS` by default). Raises UsageError for a name that is none."""
+    wanted = set(SECTIONS if only is None else only)
+    if unknown := wanted - set(SECTIONS):
+        raise UsageError(f"no section {', '.join(sorted(unknown))}", hint=f"there are {', '.join(SECTIONS)}")
+    breakdown_result = breakdown(run) if "breakdown" in wanted else None
+    overlap_result = overlap(run) if "overlap" in wanted else None
+    findings = [f for section in (breakdown_result, overlap_result) if section is not None for f in section.findings]
+    severity = ("error", "warning", "info")
+    findings.sort(key=lambda f: (severity.index(f.severity), -(f.saving_ns or 0)))
+    return Report(run=run, breakdown=breakdown_result, overlap=overlap_result, buckets=buckets(run) if "buckets" in wanted else None, findings=tuple(findings))

@@ -1,0 +1,165 @@
+"""Step windows of one recording.
+
+Comes in: a decoded trace. Goes out: contiguous windows, the same for all lanes of the rank. On a CPU rank a window is
+from the start of a step to the start of the next. On a GPU rank, where the host runs ahead, step k begins when the
+last compute kernel launched before its host start has ended (definitions.md, "Steps").
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+import numpy as np
+
+from tracekit.analysis.device_links import DeviceEvents
+from tracekit.model.events import Bool, DecodedTrace, EventTable, Int64
+
+__all__ = ["StepWindows", "host_steps", "step_windows"]
+
+_PROFILER_STEP = re.compile(r"^ProfilerStep#(\d+)$")
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepWindows:
+    """s windows in order of time.
+
+    step: int64 [s], numbers as recorded. start_ns, end_ns: int64 [s], each end is the next start. host_start_ns:
+    int64 [s]. data_ns: int64 [s], time in the data iterator or -1. complete: bool [s]. thread: the track of the step's
+    spans or -1. source: "steps" (tracekit's metadata), "spans" (ProfilerStep) or "recording" (none: one window).
+    """
+
+    step: Int64
+    start_ns: Int64
+    end_ns: Int64
+    host_start_ns: Int64
+    data_ns: Int64
+    complete: Bool
+    thread: int
+    source: str
+
+    def __len__(self) -> int:
+        return len(self.step)
+
+    def index_of(self, time_ns: Int64) -> Int64:
+        """int64 [n]: the step whose host window holds each point of time, -1 before the first."""
+        return np.searchsorted(self.host_start_ns, time_ns, side="right").astype(np.int64) - 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class _HostSteps:
+    step: Int64
+    start_ns: Int64
+    end_ns: Int64  # of the span itself
+    data_ns: Int64
+    closed: Bool
+    thread: int
+    source: str
+
+
+def step_windows(trace: DecodedTrace, device: DeviceEvents, device_compute_row: Int64, *, whole: bool = False) -> StepWindows:
+    """Windows of the trace. `device_compute_row`: rows of compute kernels, empty on a CPU rank. `whole`: ignore steps."""
+    events = trace.events
+    host = host_steps(trace, whole=whole)
+    on_gpu = bool(device.is_kernel.any())
+    start_ns, last_end_ns = host.start_ns, int(host.end_ns[-1])
+    if on_gpu and host.source != "recording":
+        start_ns = _device_starts(events, host.start_ns, device, device_compute_row)
+        in_last = (device.launch_ns >= host.start_ns[-1]) & (device.launch_ns < last_end_ns)
+        if in_last.any():
+            last_end_ns = max(last_end_ns, int(events.end_ns[device.row[in_last]].max()))
+    end_ns = np.append(start_ns[1:], last_end_ns)
+    complete = host.closed & (end_ns > start_ns)
+    if not trace.complete:
+        complete[-1] = False
+    if on_gpu and device.launch_row.max(initial=-1) >= 0:
+        launched = np.searchsorted(host.start_ns, device.launch_ns, side="right") - 1
+        with_device_events = np.isin(np.arange(len(host.step)), launched)
+        complete &= with_device_events
+    return StepWindows(
+        step=host.step,
+        start_ns=start_ns,
+        end_ns=np.maximum(end_ns, start_ns),
+        host_start_ns=host.start_ns,
+        data_ns=host.data_ns,
+        complete=complete,
+        thread=host.thread,
+        source=host.source,
+    )
+
+
+def _device_starts(events: EventTable, host_start_ns: Int64, device: DeviceEvents, compute_row: Int64) -> Int64:
+    """b_k: the host start, or the end of the last compute kernel launched before it, whichever is later."""
+    compute = np.isin(device.row, compute_row)
+    launch_ns = device.launch_ns[compute]
+    order = np.argsort(launch_ns, kind="stable")
+    reach_ns = np.maximum.accumulate(events.end_ns[device.row[compute]][order])
+    launched_before = np.searchsorted(launch_ns[order], host_start_ns, side="left")
+    start_ns = host_start_ns.copy()
+    some = launched_before > 0
+    start_ns[some] = np.maximum(start_ns[some], reach_ns[launched_before[some] - 1])
+    return start_ns
+
+
+def host_steps(trace: DecodedTrace, *, whole: bool = False) -> _HostSteps:
+    """Steps as the host saw them: from tracekit's metadata, else ProfilerStep spans, else the recording as one."""
+    events = trace.events
+    spans, numbers = _profiler_steps(events)
+    thread = int(events.track[spans[0]]) if len(spans) else _busiest_thread(events)
+    metadata = trace.header.metadata
+    if whole:
+        return _whole_recording(events, thread)
+    if metadata is not None and metadata.steps:
+        recorded = sorted(metadata.steps, key=lambda s: s.start_ns)
+        recording_end_ns = int(events.end_ns.max()) if len(events) else recorded[-1].start_ns
+        return _HostSteps(
+            step=np.array([s.step for s in recorded], dtype=np.int64),
+            start_ns=np.array([s.start_ns for s in recorded], dtype=np.int64),
+            end_ns=np.array([recording_end_ns if s.end_ns is None else s.end_ns for s in recorded], dtype=np.int64),
+            data_ns=np.array([-1 if s.data_ns is None else s.data_ns for s in recorded], dtype=np.int64),
+            closed=np.array([s.end_ns is not None for s in recorded], dtype=np.bool_),
+            thread=thread,
+            source="steps",
+        )
+    if len(spans):
+        return _HostSteps(
+            step=numbers,
+            start_ns=events.start_ns[spans],
+            end_ns=events.end_ns[spans],
+            data_ns=np.full(len(spans), -1, dtype=np.int64),
+            closed=np.ones(len(spans), dtype=np.bool_),
+            thread=thread,
+            source="spans",
+        )
+    return _whole_recording(events, thread)
+
+
+def _whole_recording(events: EventTable, thread: int) -> _HostSteps:
+    counted = ~events.in_category("Trace", "overhead")
+    start_ns, end_ns = events.start_ns[counted], events.end_ns[counted]
+    return _HostSteps(
+        step=np.zeros(1, dtype=np.int64),
+        start_ns=np.array([start_ns.min(initial=np.iinfo(np.int64).max) if len(start_ns) else 0], dtype=np.int64),
+        end_ns=np.array([end_ns.max() if len(end_ns) else 0], dtype=np.int64),
+        data_ns=np.full(1, -1, dtype=np.int64),
+        closed=np.ones(1, dtype=np.bool_),
+        thread=thread,
+        source="recording",
+    )
+
+
+def _profiler_steps(events: EventTable) -> tuple[Int64, Int64]:
+    """Rows and numbers of the ProfilerStep spans of the host, in order of time, each once."""
+    on_device = events.in_category("gpu_user_annotation")
+    rows = np.flatnonzero(events.named(lambda name: _PROFILER_STEP.match(name) is not None) & ~on_device)
+    rows = rows[np.argsort(events.start_ns[rows], kind="stable")]
+    numbers = np.array([int(events.strings[i].partition("#")[2]) for i in events.name[rows]], dtype=np.int64)
+    _, first = np.unique(np.stack((numbers, events.start_ns[rows])), axis=1, return_index=True) if len(rows) else (None, rows)
+    first = np.sort(first)
+    return rows[first], numbers[first]
+
+
+def _busiest_thread(events: EventTable) -> int:
+    """The track with the most operators: where the training loop runs, when no step span says so."""
+    operators = events.track[events.in_category("cpu_op")]
+    return int(np.bincount(operators).argmax()) if len(operators) else -1

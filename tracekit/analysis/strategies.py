@@ -1,0 +1,28 @@
+"""Which kinds of parallelism a trace shows.
+
+Comes in: a decoded trace. Goes out: slugs of the JSON contract, from tracekit's metadata, else inferred from the labels
+that torch itself writes.
+"""
+
+from __future__ import annotations
+
+from tracekit.model.events import DecodedTrace
+
+__all__ = ["strategies_of"]
+
+_LABELS = (
+    ("ddp", ("DistributedDataParallel.", "torch.distributed.ddp.reducer::")),
+    ("fsdp1", ("FullyShardedDataParallel.",)),
+    ("fsdp2", ("FSDP::",)),
+    ("tp", ("Redistribute",)),
+    ("pp", ("PP:",)),
+)
+
+
+def strategies_of(trace: DecodedTrace) -> tuple[tuple[str, ...], bool]:
+    """The strategies, and whether they are inferred."""
+    metadata = trace.header.metadata
+    if metadata is not None:
+        return tuple(metadata.strategies), False
+    names = trace.events.strings
+    return tuple(slug for slug, labels in _LABELS if any(name.startswith(labels) for name in names)), True

@@ -1,0 +1,146 @@
+"""One rank, in a worker: trace files to a `RankSummary`.
+
+Comes in: the paths of one rank's windows and the options. Goes out: sums and notes; the events stay here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from tracekit.analysis.breakdown import step_parts
+from tracekit.analysis.communication_rules import DEFAULT_RULES, CommunicationRule
+from tracekit.analysis.lanes import Lanes, build_lanes
+from tracekit.analysis.overlap import communication_sums, merge_communication_sums
+from tracekit.analysis.phases import phase_timeline
+from tracekit.analysis.strategies import strategies_of
+from tracekit.errors import InputError
+from tracekit.model.communication import KINDS
+from tracekit.model.events import DecodedTrace
+from tracekit.model.notes import Note
+from tracekit.model.summary import RankSummary
+from tracekit.read.kineto import decode
+
+__all__ = ["RankFailure", "StepSelection", "SummaryOptions", "summarize", "summarize_trace"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepSelection:
+    """Steps first <= k < stop; `whole` takes the recording as one window, steps or not."""
+
+    first: int | None = None
+    stop: int | None = None
+    whole: bool = False
+
+    def __contains__(self, step: int) -> bool:
+        return (self.first is None or step >= self.first) and (self.stop is None or step < self.stop)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SummaryOptions:
+    steps: StepSelection = StepSelection()
+    rules: tuple[CommunicationRule, ...] = DEFAULT_RULES
+
+
+@dataclass(frozen=True, kw_only=True)
+class RankFailure:
+    """A rank none of whose files could be used."""
+
+    rank: int
+    notes: tuple[Note, ...]
+
+
+def summarize(rank: int, paths: Sequence[Path], options: SummaryOptions) -> RankSummary | RankFailure:
+    """Summarise one rank from its windows. `rank` is what discovery made of the files; what a trace says itself wins.
+
+    A file that cannot be used is a note; a rank without any usable file is a `RankFailure`.
+    """
+    summaries: list[RankSummary] = []
+    failures: list[Note] = []
+    for path in paths:
+        try:
+            trace = decode(path)
+        except InputError as error:
+            text = f"{error.message}; left out"
+            failures.append(Note(kind="ignored_file", severity="error", file=path.name, text=text).about_rank(rank))
+            continue
+        summaries.append(summarize_trace(trace, rank, options))
+    if not summaries:
+        return RankFailure(rank=rank, notes=tuple(failures))
+    return replace(
+        summaries[0],
+        files=tuple(file for summary in summaries for file in summary.files),
+        steps=tuple(step for summary in summaries for step in summary.steps),
+        communication=merge_communication_sums([row for summary in summaries for row in summary.communication]),
+        event_count=sum(summary.event_count for summary in summaries),
+        notes=(*failures, *(note for summary in summaries for note in summary.notes)),
+    )
+
+
+def summarize_trace(trace: DecodedTrace, rank: int, options: SummaryOptions) -> RankSummary:
+    """Summarise one recording."""
+    header, metadata = trace.header, trace.header.metadata
+    lanes = build_lanes(trace, options.rules, whole=options.steps.whole)
+    steps = [parts for parts in step_parts(lanes) if options.steps.whole or parts.step in options.steps]
+    phases = phase_timeline(trace.events, lanes.threads)
+    own_rank = metadata.rank if metadata is not None else header.rank
+    notes = (*trace.notes, *_recording_notes(trace, lanes, rank, own_rank))
+    rank = rank if own_rank is None else own_rank
+    strategies, inferred = strategies_of(trace)
+    return RankSummary(
+        rank=rank,
+        rank_known=own_rank is not None,
+        world_size=metadata.world_size if metadata is not None else header.world_size,
+        files=(trace.file,),
+        run_id=metadata.run_id if metadata is not None else None,
+        attempt=metadata.attempt if metadata is not None else 0,
+        host=metadata.host if metadata is not None else header.host,
+        device=lanes.device,
+        device_name=metadata.device.name if metadata is not None else next(iter(header.device_names), None),
+        strategies=strategies,
+        strategies_inferred=inferred,
+        groups=lanes.communication_events.groups,
+        mesh=metadata.mesh if metadata is not None else None,
+        clock=metadata.clock if metadata is not None else None,
+        ddp=tuple(metadata.ddp) if metadata is not None else (),
+        overhead_per_step_ns=metadata.overhead.per_step_ns if metadata is not None and metadata.overhead else None,
+        step_source=lanes.windows.source,
+        steps=tuple(steps),
+        communication=tuple(communication_sums(lanes, phases, steps)),
+        event_count=len(trace.events),
+        notes=tuple(note.about_rank(rank) for note in notes),
+    )
+
+
+def _recording_notes(trace: DecodedTrace, lanes: Lanes, rank: int, own_rank: int | None) -> list[Note]:
+    file = Path(trace.file).name
+    notes = []
+    if own_rank is not None and own_rank != rank:
+        text = f"{file}: the file says rank {own_rank}, its name {rank}; the file is believed"
+        notes.append(Note(kind="rank_mismatch", severity="warning", file=file, text=text))
+    if lanes.windows.source == "recording":
+        text = f"{file}: no steps recorded; the whole recording counts as one"
+        notes.append(Note(kind="no_steps", severity="info", file=file, text=text))
+    device = lanes.device_events
+    early_kernels = device.row[device.before_recording & device.is_kernel]
+    if len(early_kernels):
+        communication = int(np.isin(early_kernels, lanes.communication_events.row).sum())
+        text = (
+            f"{file}: {len(early_kernels)} kernels ({communication} of them communication) were launched before the "
+            f"recording; the first step begins when those that compute have ended"
+        )
+        notes.append(Note(kind="before_recording", severity="info", file=file, text=text))
+    unclassified = int((lanes.communication_events.kind == KINDS.index("unclassified")).sum())
+    if unclassified:
+        text = f"{file}: {unclassified} kernels look like communication and match no rule: listed as unclassified"
+        notes.append(Note(kind="unclassified", severity="warning", file=file, text=text))
+    if not len(lanes.compute) and not len(lanes.communication):
+        text = f"{file}: no kernel, operator or collective in it; nothing can be said about its time"
+        notes.append(Note(kind="no_device_records", severity="warning", file=file, text=text))
+    if trace.header.metadata is not None:
+        for note in trace.header.metadata.notes:
+            notes.append(Note(kind="capture", severity="info", file=file, text=f"{file}: {note.text}"))
+    return notes

@@ -1,0 +1,163 @@
+"""This rank's clock against rank 0's host, measured through the store that the job already has. No collective, no
+group.
+
+Processes of a host share CLOCK_REALTIME, so one process a host, the first to register, measures for all. Leaders form a
+tree of fan-out 16 with the host of rank 0 at the root. A child sends a number through the store, its parent answers
+with its own time; of many rounds the quickest counts: offset = middle of the round trip - the parent's time, off by at
+most half the round trip. Offsets and errors add up along the tree.
+
+Everything is bounded: waiting and measuring take at most `BUDGET_S` in the life of a process. What does not fit in is
+unknown, never waited for.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import time
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+from tracekit.capture.process import Identity
+from tracekit.model.metadata import ClockMeasurement, ClockSample
+
+BUDGET_S = 2.0
+SESSION_S = 0.5
+ROUNDS = 40
+FAN_OUT = 16
+REFERENCE_RANK = 0
+PREFIX = "tracekit/clock"
+
+__all__ = ["HostClock"]
+
+
+class HostClock:
+    """`register()` at the first call, `measure()` when a window opens and closes, `result()` when it is written.
+
+    `now_ns` is the clock to be measured (another one in tests). Keys hold `Identity.attempt`: a store can outlive
+    ranks.
+    """
+
+    def __init__(self, store: Any | None, identity: Identity, now_ns: Callable[[], int] = time.time_ns) -> None:
+        self._store = store
+        self._identity = identity
+        self._now_ns = now_ns
+        self._prefix = f"{PREFIX}/{identity.attempt}"
+        self._leader_index: int | None = None
+        self._sessions = 0
+        self._spent_s = 0.0
+        self._keys: list[tuple[int, str]] = []
+
+    @property
+    def spent_ns(self) -> int:
+        return int(self._spent_s * 1e9)
+
+    def register(self) -> None:
+        """Tell the store which host this rank is on: three round trips, no waiting."""
+        if self._store is None:
+            return
+        try:
+            root_key = f"{self._prefix}/root"
+            if self._identity.rank == REFERENCE_RANK:
+                self._store.set(root_key, self._identity.host_id)
+            if self._store.add(f"{self._prefix}/host/{self._identity.host_id}", 1) == 1:
+                self._leader_index = self._store.add(f"{self._prefix}/hosts", 1)
+            self._store.add(f"{self._prefix}/ranks", 1)
+        except Exception:  # whatever kind of store it is: without it the offset is unknown, and the job goes on
+            self._store = None
+
+    def measure(self) -> None:
+        """Take part in one measurement; on a single host there is nothing to measure."""
+        if self._store is None or self._spent_s >= BUDGET_S:
+            return
+        begin = time.monotonic()
+        session, self._sessions = self._sessions, self._sessions + 1
+        deadline = begin + min(SESSION_S, BUDGET_S - self._spent_s)
+        try:
+            self._measure(session, deadline)
+        except Exception:
+            self._store = None
+        self._spent_s += time.monotonic() - begin
+
+    def result(self) -> ClockMeasurement:
+        """All samples since the last call. `method` is "none" when there is none."""
+        samples = []
+        begin = time.monotonic()
+        deadline = begin + max(0.0, min(SESSION_S, BUDGET_S - self._spent_s))
+        for at_ns, key in self._keys:
+            with contextlib.suppress(Exception):  # the leader of this host did not get an answer in time
+                samples.append(ClockSample(at_ns=at_ns, **json.loads(self._await(key, deadline))))
+        self._keys.clear()
+        self._spent_s += time.monotonic() - begin
+        reference = REFERENCE_RANK if samples else None
+        return ClockMeasurement(reference_rank=reference, method="store" if samples else "none", samples=samples)
+
+    def _measure(self, session: int, deadline: float) -> None:
+        store, own_host = self._store, self._identity.host_id
+        assert store is not None
+        if store.add(f"{self._prefix}/ranks", 0) < self._identity.world_size:
+            return  # some rank has no probe, or has not come to it: its host's place in the tree is unknown
+        hosts = store.add(f"{self._prefix}/hosts", 0)
+        root_host = store.get(f"{self._prefix}/root").decode()
+        at_root = own_host == root_host
+        result_key = f"{self._prefix}/{session}/offset/{own_host}"
+        self._keys.append((self._now_ns(), result_key))
+        if self._leader_index is None:
+            return
+        place = self._place(hosts, root_host, deadline)
+        offset_ns = error_ns = rtt_ns = 0
+        if not at_root:
+            parent = (place - 1) // FAN_OUT
+            offset_ns, error_ns, rtt_ns = self._ping(session, place, deadline)
+            upstream = json.loads(self._await(f"{self._prefix}/{session}/place/{parent}", deadline))
+            offset_ns += upstream["offset_ns"]
+            error_ns += upstream["error_ns"]
+        answer = json.dumps({"offset_ns": offset_ns, "error_ns": error_ns, "rtt_ns": rtt_ns})
+        store.set(result_key, answer)
+        store.set(f"{self._prefix}/{session}/place/{place}", answer)
+        for child in range(place * FAN_OUT + 1, min(place * FAN_OUT + FAN_OUT, hosts - 1) + 1):
+            self._answer(session, child, deadline)
+
+    def _place(self, hosts: int, root_host: str, deadline: float) -> int:
+        """Position in the tree, from 0: the order of registration, with the root's host swapped to the front."""
+        if hosts == 1:
+            return 0
+        assert self._store is not None
+        assert self._leader_index is not None
+        own = self._leader_index - 1
+        if self._identity.host_id == root_host:
+            self._store.set(f"{self._prefix}/root_index", str(own))
+            return 0
+        root_index = int(self._await(f"{self._prefix}/root_index", deadline))
+        return root_index if own == 0 else own
+
+    def _ping(self, session: int, place: int, deadline: float) -> tuple[int, int, int]:
+        """Offset to the parent, its error and the round trip of the quickest of the rounds."""
+        assert self._store is not None
+        best: tuple[int, int, int] | None = None
+        for turn in range(ROUNDS):
+            key = f"{self._prefix}/{session}/{place}/{turn}"
+            sent_ns = self._now_ns()
+            self._store.set(f"{key}/ping", "")
+            parent_ns = int(self._await(f"{key}/pong", deadline))
+            received_ns = self._now_ns()
+            rtt_ns = received_ns - sent_ns
+            if best is None or rtt_ns < best[2]:
+                best = ((sent_ns + received_ns) // 2 - parent_ns, (rtt_ns + 1) // 2, rtt_ns)
+        assert best is not None
+        return best
+
+    def _answer(self, session: int, child: int, deadline: float) -> None:
+        assert self._store is not None
+        for turn in range(ROUNDS):
+            key = f"{self._prefix}/{session}/{child}/{turn}"
+            self._await(f"{key}/ping", deadline)
+            self._store.set(f"{key}/pong", str(self._now_ns()))
+
+    def _await(self, key: str, deadline: float) -> str:
+        """The key's value; the store's own time-out error when it does not come in time."""
+        assert self._store is not None
+        left = deadline - time.monotonic()
+        self._store.wait([key], timedelta(seconds=max(left, 0.001)))
+        return str(self._store.get(key).decode())

@@ -1,0 +1,115 @@
+"""The ways in which a training loop ends, so that an open window is written before it is too late.
+
+A process exits (`atexit`; children of multiprocessing run its finalizers instead), the process group is destroyed, or
+SIGTERM arrives. A handler of SIGTERM is only there while a window is open. One that was there before is called as ever,
+and the window is closed by the next call or at exit. Without one the window is flushed at once and the signal then
+kills the process as it would have; Python runs handlers between bytecodes, so a thread that is blocked in a collective
+first has to come out of it.
+"""
+
+from __future__ import annotations
+
+import atexit
+import multiprocessing.util
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable
+from types import FrameType
+from typing import Any
+
+from tracekit.capture.patching import Patch
+
+__all__ = ["LoopEnd", "Termination"]
+
+
+class LoopEnd:
+    """Calls `finish` once, at the exit of this process or before its process group is destroyed."""
+
+    def __init__(self, finish: Callable[[], None]) -> None:
+        self._finish = finish
+        self._pid = os.getpid()
+        self._patches: list[Patch] = []
+        self._finalizer: multiprocessing.util.Finalize | None = None
+
+    def install(self) -> None:
+        atexit.register(self._at_exit)
+        # A priority: finalizers without one are not run in children.
+        self._finalizer = multiprocessing.util.Finalize(None, self._at_exit, exitpriority=100)
+        distributed = sys.modules.get("torch.distributed")
+        if distributed is not None and distributed.is_available():
+            # Two names of one function; users call either.
+            for owner in (distributed, distributed.distributed_c10d):
+                patch = Patch(owner, "destroy_process_group", self._before_destruction)
+                patch.apply()
+                self._patches.append(patch)
+
+    def remove(self) -> None:
+        atexit.unregister(self._at_exit)
+        if self._finalizer is not None:
+            self._finalizer.cancel()
+        for patch in self._patches:
+            patch.remove()
+        self._patches.clear()
+
+    def _at_exit(self) -> None:
+        if os.getpid() == self._pid:  # a forked child inherits the list, but not the recording
+            self._finish()
+
+    def _before_destruction(self, destroy: Callable[..., None], *args: Any, **kwargs: Any) -> None:
+        self._at_exit()
+        destroy(*args, **kwargs)
+
+
+class Termination:
+    """SIGTERM while a window is open. `requested` is the flag; `flush` writes what there is and says whether it could:
+    not while the probe itself was interrupted, which then calls `deliver` when it is done."""
+
+    def __init__(self, flush: Callable[[], bool]) -> None:
+        self._flush = flush
+        self._pid = os.getpid()
+        self._previous: Any = None
+        self._installed = False
+        self._deferred = False
+        self.requested = False
+
+    def install(self) -> None:
+        if self._installed or threading.current_thread() is not threading.main_thread():
+            return
+        previous = signal.getsignal(signal.SIGTERM)
+        if previous is None or previous is signal.SIG_IGN:  # None: set by C code, and not ours to replace
+            return
+        self._previous = previous
+        signal.signal(signal.SIGTERM, self._on_signal)
+        self._installed = True
+
+    def remove(self) -> None:
+        if not self._installed or threading.current_thread() is not threading.main_thread():
+            return
+        self._installed = False
+        if signal.getsignal(signal.SIGTERM) == self._on_signal:
+            signal.signal(signal.SIGTERM, self._previous)
+
+    def deliver(self) -> None:
+        """Do now what a signal asked for while the probe was busy."""
+        if self._deferred:
+            self._deferred = False
+            self._flush()
+            self._die()
+
+    def _on_signal(self, number: int, frame: FrameType | None) -> None:
+        if os.getpid() != self._pid:
+            self._die()
+            return
+        self.requested = True
+        if callable(self._previous):
+            self._previous(number, frame)
+        elif self._flush():
+            self._die()
+        else:
+            self._deferred = True
+
+    def _die(self) -> None:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL if not callable(self._previous) else self._previous)
+        os.kill(os.getpid(), signal.SIGTERM)

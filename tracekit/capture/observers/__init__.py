@@ -1,0 +1,53 @@
+"""One observer a parallelism: it looks at the training program while a window is open and adds to the metadata.
+
+A new one is a class with the three methods of `Observer`, listed in `OBSERVERS`. It finds what it needs by itself,
+imports nothing that training has not imported, and is not asked to be careful: what it raises becomes a note.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from tracekit.capture.groups import GroupTable
+from tracekit.model.metadata import DdpModule, FsdpUnit, MemoryUse, PipelineLayout, PointToPointRecord, RecordingNote
+
+__all__ = ["Draft", "Observer", "default_observers"]
+
+
+@dataclass(kw_only=True)
+class Draft:
+    """The part of the metadata that observers fill in; `groups` is complete when they are asked."""
+
+    groups: GroupTable
+    strategies: list[str] = field(default_factory=list)
+    ddp: list[DdpModule] = field(default_factory=list)
+    fsdp: list[FsdpUnit] = field(default_factory=list)
+    p2p: list[PointToPointRecord] = field(default_factory=list)
+    pipeline: PipelineLayout | None = None
+    memory: MemoryUse | None = None
+    notes: list[RecordingNote] = field(default_factory=list)
+
+    def note(self, text: str) -> None:
+        self.notes.append(RecordingNote(kind="capture", text=text))
+
+
+class Observer(Protocol):
+    """`attach` before the first recorded step, `detach` after the last, both on the training thread, outside a backward
+    pass unless the job is being killed; `contribute` once, after `detach`, if the window is written."""
+
+    def attach(self) -> None: ...
+
+    def detach(self) -> None: ...
+
+    def contribute(self, draft: Draft) -> None: ...
+
+
+def default_observers(watch: Sequence[Any]) -> list[Observer]:
+    """A fresh set for one window. `watch`: modules to look into that cannot be found (see `live.py`)."""
+    from tracekit.capture.observers.collectives import CollectivesObserver
+    from tracekit.capture.observers.ddp import DdpObserver
+
+    makers: list[Callable[[Sequence[Any]], Observer]] = [CollectivesObserver, DdpObserver]
+    return [make(watch) for make in makers]

@@ -1,0 +1,41 @@
+"""Blocking waits on communication become `tracekit.wait` spans while a window is open.
+
+Every synchronous collective and every `work.wait()` of Python code ends in `Work.wait`, so one patch shows them all.
+The wait of DDP's reducer at the end of a backward pass is C++ and stays a plain gap.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from tracekit.capture.observers import Draft
+from tracekit.capture.patching import Patch
+
+WAIT_SPAN = "tracekit.wait"
+
+__all__ = ["WAIT_SPAN", "CollectivesObserver"]
+
+
+class CollectivesObserver:
+    def __init__(self, watch: Sequence[Any] = ()) -> None:
+        self._patch: Patch | None = None
+
+    def attach(self) -> None:
+        work = getattr(sys.modules.get("torch.distributed"), "Work", None)
+        if work is not None:
+            self._patch = Patch(work, "wait", _wait_in_span)
+            self._patch.apply()
+
+    def detach(self) -> None:
+        if self._patch is not None:
+            self._patch.remove()
+
+    def contribute(self, draft: Draft) -> None:
+        """Nothing: the spans are in the trace, and sequence ids come from the flight recorder (`groups.py`)."""
+
+
+def _wait_in_span(wait: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    with sys.modules["torch"].profiler.record_function(WAIT_SPAN):
+        return wait(*args, **kwargs)

@@ -1,0 +1,134 @@
+"""Finds `DistributedDataParallel` modules and maps their gradient buckets to parameter names, without a hook.
+
+The map comes from DDP's own logging data, or, before DDP has rebuilt its buckets, from the same assignment function
+that DDP used. Both allocate nothing; `reducer._get_zeros_like_grad_buckets()` would give the same map at the price of a
+second copy of all gradients on the device.
+"""
+
+from __future__ import annotations
+
+import itertools
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+from tracekit.capture.live import live_instances
+from tracekit.capture.observers import Draft
+from tracekit.model.metadata import Bucket, DdpModule
+
+DEFAULT_CAP_BYTES = 25 * 2**20
+
+__all__ = ["DdpObserver"]
+
+
+class DdpObserver:
+    """Holds the modules it found from `attach` to `contribute`: a training function may return, and drop its model,
+    before the process ends and the window is written."""
+
+    def __init__(self, watch: Sequence[Any] = ()) -> None:
+        self._watch = watch
+        self._found: list[Any] = []
+        self._described: list[DdpModule] = []
+        self._trouble: list[str] = []
+
+    def attach(self) -> None:
+        self._found = _find_ddp(self._watch)
+        self._describe_all()
+
+    def detach(self) -> None:
+        if sys.modules["torch"]._C._current_graph_task_id() != -1:
+            return  # killed within a backward pass, where the reducer holds its lock: what `attach` saw has to do
+        # Looked for again: a short job builds its model inside the first step.
+        self._found = list({id(module): module for module in self._found + _find_ddp(self._watch)}.values())
+        self._describe_all()
+
+    def contribute(self, draft: Draft) -> None:
+        draft.ddp += self._described
+        for module in self._found:
+            draft.groups.set_parallelism(module.process_group, "dp")
+        self._found = []
+        if self._described:
+            draft.strategies.append("ddp")
+        for text in self._trouble:
+            draft.note(text)
+
+    def _describe_all(self) -> None:
+        self._trouble = []
+        self._described = [
+            self._describe(module, type(module.module).__name__ + (f"#{number}" if number else ""))
+            for number, module in enumerate(self._found)
+        ]
+
+    def _describe(self, module: Any, name: str) -> DdpModule:
+        logged = module._get_ddp_logging_data()
+        rebuilt = bool(logged.get("has_rebuilt_buckets"))
+        try:
+            buckets = _buckets(module, logged)
+        except Exception as error:
+            buckets = []
+            self._trouble.append(f"the buckets of {name} could not be mapped: {error}")
+        return DdpModule(
+            module=name,
+            bucket_cap_bytes=int(module.bucket_bytes_cap),
+            static_graph=bool(module.static_graph),
+            find_unused=bool(module.find_unused_parameters),
+            rebuilt=rebuilt,
+            buckets=buckets,
+        )
+
+
+def _find_ddp(watch: Sequence[Any]) -> list[Any]:
+    distributed = sys.modules.get("torch.nn.parallel.distributed")
+    kind = getattr(distributed, "DistributedDataParallel", None)
+    if kind is None:
+        return []
+    inside = itertools.chain.from_iterable(module.modules() for module in watch if hasattr(module, "modules"))
+    found = live_instances(kind)[kind] + [module for module in inside if isinstance(module, kind)]
+    # A module whose constructor failed is still an object, but has no reducer.
+    return [module for module in {id(m): m for m in found}.values() if hasattr(module, "reducer")]
+
+
+def _buckets(module: Any, logged: dict[str, Any]) -> list[Bucket]:
+    parameters, names = _reduced_parameters(module)
+    order = _index_lists(logged.get("rebuilt_per_bucket_param_indices", ""))
+    if not logged.get("has_rebuilt_buckets") or sum(map(len, order)) != len(parameters):
+        order = _initial_assignment(module, parameters)
+    return [
+        Bucket(
+            index=index,
+            size_bytes=sum(parameters[i].numel() * parameters[i].element_size() for i in members),
+            dtype=str(parameters[members[0]].dtype).removeprefix("torch."),
+            parameters=[names[i] for i in members],
+        )
+        for index, members in enumerate(order)
+    ]
+
+
+def _reduced_parameters(module: Any) -> tuple[list[Any], list[str]]:
+    """Parameters in the reducer's order with their names; the wrapper that `torch.compile` adds is left out of
+    these."""
+    ignored: set[str] = getattr(module, "parameters_to_ignore", set())
+    pairs = [
+        (parameter, name.replace("_orig_mod.", ""))
+        for name, parameter in module.module.named_parameters()
+        if parameter.requires_grad and name not in ignored
+    ]
+    return [parameter for parameter, _ in pairs], [name for _, name in pairs]
+
+
+def _initial_assignment(module: Any, parameters: list[Any]) -> list[list[int]]:
+    """What DDP starts with: everything in one bucket, unless it has to find unused parameters and cannot rebuild."""
+    distributed = sys.modules["torch.distributed"]
+    if module.static_graph or not module.find_unused_parameters:
+        limits = [sys.maxsize]
+    elif int(module.bucket_bytes_cap) == DEFAULT_CAP_BYTES:
+        limits = [distributed._DEFAULT_FIRST_BUCKET_BYTES, DEFAULT_CAP_BYTES]
+    else:  # a cap that the user chose holds for the first bucket, too
+        limits = [int(module.bucket_bytes_cap)]
+    assignment, _ = distributed._compute_bucket_assignment_by_size(parameters, limits, [False] * len(parameters))
+    return [list(members) for members in reversed(assignment)]
+
+
+def _index_lists(text: str) -> list[list[int]]:
+    """DDP logs `"3 2, 1 0"` for two buckets of two parameters."""
+    return [[int(index) for index in bucket.split()] for bucket in text.split(",") if bucket.strip()]

@@ -1,0 +1,294 @@
+"""`tracekit.probe`: records a few training steps of each rank, and leaves the training loop as it is.
+
+    @tracekit.probe                             a call is a step; of a generator an item, of a coroutine an await
+    def train_step(batch): ...
+
+    with tracekit.probe(path="runs/a") as probe:
+        for batch in probe.iterate(loader):     loading time becomes visible
+            ...
+            probe.step()                        at the end of each step
+
+Comes in: calls. Goes out: a trace and a manifest a rank and window, as `shared/design/run-contract.md` has them.
+Nothing that goes wrong here reaches the loop; it becomes a `CaptureWarning`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import inspect
+import os
+import threading
+import time
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, ParamSpec, Self, TypeVar, cast, overload
+
+from tracekit.capture.exits import LoopEnd, Termination
+from tracekit.capture.schedule import Schedule, path_from_environment, schedule_from_environment
+from tracekit.capture.warn import warn
+from tracekit.capture.windows import Windows
+
+P = ParamSpec("P")
+R = TypeVar("R")
+T = TypeVar("T")
+
+NEVER = 1 << 62
+
+__all__ = ["Probe", "probe"]
+
+
+@overload
+def probe(path: Callable[P, R], /) -> Callable[P, R]: ...
+
+
+@overload
+def probe(
+    path: str | os.PathLike[str] = "runs",
+    *,
+    skip: int = 3,
+    warmup: int = 1,
+    steps: int = 3,
+    repeat: int = 1,
+    every: int | None = None,
+    watch: Sequence[Any] = (),
+    shapes: bool = True,
+    stack: bool = False,
+    memory: bool = False,
+    flops: bool = False,
+) -> Probe: ...
+
+
+def probe(
+    path: Any = "runs",
+    *,
+    skip: int = 3,
+    warmup: int = 1,
+    steps: int = 3,
+    repeat: int = 1,
+    every: int | None = None,
+    watch: Sequence[Any] = (),
+    shapes: bool = True,
+    stack: bool = False,
+    memory: bool = False,
+    flops: bool = False,
+) -> Any:
+    """A decorator and context manager that records `steps` training steps under `path`.
+
+    The first `skip` calls are left alone and `warmup` calls start the profiler up; then `steps` calls are recorded,
+    `repeat` times, a window beginning `every` calls (default: at once, `warmup + steps`). A job that ends before its
+    first window leaves its first two steps, marked partial. `watch` lists modules to look into that cannot be found by
+    themselves; `shapes`, `stack`, `memory` and `flops` are torch.profiler's record_shapes, with_stack, profile_memory
+    and with_flops. `TRACEKIT=0` in the environment switches everything off; `TRACEKIT_PATH`, `TRACEKIT_SKIP`,
+    `TRACEKIT_WARMUP` and `TRACEKIT_STEPS` override. Raises UsageError if the options contradict each other.
+    """
+    if callable(path):
+        return probe()(path)
+    schedule = Schedule(skip=skip, warmup=warmup, steps=steps, repeat=repeat, every=every)
+    options = {"record_shapes": shapes, "with_stack": stack, "profile_memory": memory, "with_flops": flops}
+    return Probe(Path(path), schedule, options, watch)
+
+
+class Probe:
+    """Counts calls and hands the ones that matter to `Windows`; everything the user's program touches is here."""
+
+    def __init__(self, path: Path, schedule: Schedule, options: dict[str, bool], watch: Sequence[Any]) -> None:
+        self._off = os.environ.get("TRACEKIT") == "0"
+        self._windows = Windows(
+            path_from_environment(path, os.environ),
+            schedule_from_environment(schedule, os.environ, warn),
+            options,
+            watch,
+            on_rival=lambda: self._guarded(self._windows.give_way),
+        )
+        self._calls = 0
+        self._next_event = 0  # the first call that `Windows` wants to hear of
+        self._inside = False
+        self._busy = False
+        self._thread: int | None = None
+        self._loop_end = LoopEnd(self.finish)
+        self._termination = Termination(self._flush)
+
+    def __call__(self, step: Callable[P, R]) -> Callable[P, R]:
+        """Decorate a function, a generator function (a step an item) or a coroutine function."""
+        if self._off:
+            return step
+        if inspect.isgeneratorfunction(step):
+            return cast("Callable[P, R]", self._around_generator(step))
+        if inspect.iscoroutinefunction(step):
+            return cast("Callable[P, R]", self._around_coroutine(step))
+        return self._around_function(step)
+
+    def __enter__(self) -> Self:
+        if not self._off:
+            self._enter()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._off:
+            return
+        if kind is None and self._calls > 1:
+            self._cancel()  # the part after the last `step()`
+        self._leave(failed=kind is not None)
+        self.finish()
+
+    def step(self) -> None:
+        """End a step and begin the next; for the context manager."""
+        if not self._off:
+            self._leave(failed=False)
+            self._enter()
+
+    def iterate(self, loader: Iterable[T]) -> Iterator[T]:
+        """The items of `loader`; the time it takes to get them is recorded as the current step's loading time."""
+        items = iter(loader)
+        while True:
+            recording = self._windows.open_recording
+            if recording is None:
+                try:
+                    item = next(items)
+                except StopIteration:
+                    return
+            else:
+                with recording.data_span():
+                    begin_ns = time.monotonic_ns()
+                    try:
+                        item = next(items)
+                    except StopIteration:
+                        return
+                    recording.loading(time.monotonic_ns() - begin_ns)
+            yield item
+
+    def finish(self) -> None:
+        """End the recording, writing what there is. Called by itself at the end of the loop; harmless to repeat."""
+        self._guarded(lambda: self._windows.finish(self._calls))
+        self._stop_listening()
+
+    def _around_function(self, step: Callable[P, R]) -> Callable[P, R]:
+        @functools.wraps(step)
+        def recorded(*args: P.args, **kwargs: P.kwargs) -> R:
+            if not self._enter():
+                return step(*args, **kwargs)
+            try:
+                result = step(*args, **kwargs)
+            except BaseException:
+                self._leave(failed=True)
+                raise
+            self._leave(failed=False)
+            return result
+
+        return recorded
+
+    def _around_coroutine(self, step: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(step)
+        async def recorded(*args: Any, **kwargs: Any) -> Any:
+            if not self._enter():
+                return await step(*args, **kwargs)
+            try:
+                result = await step(*args, **kwargs)
+            except BaseException:
+                self._leave(failed=True)
+                raise
+            self._leave(failed=False)
+            return result
+
+        return recorded
+
+    def _around_generator(self, step: Callable[..., Generator[Any, Any, Any]]) -> Callable[..., Any]:
+        @functools.wraps(step)
+        def recorded(*args: Any, **kwargs: Any) -> Generator[Any, Any, Any]:
+            items = step(*args, **kwargs)
+            resume: Callable[[], Any] = functools.partial(next, items)
+            while True:
+                entered = self._enter()
+                failed = True
+                try:
+                    item = resume()
+                    failed = False
+                except StopIteration as end:
+                    failed = False
+                    if entered:
+                        self._cancel()
+                    return end.value
+                finally:
+                    if entered:
+                        self._leave(failed)
+                try:
+                    sent = yield item
+                except GeneratorExit:
+                    items.close()
+                    raise
+                except BaseException as error:
+                    resume = functools.partial(items.throw, error)
+                else:
+                    resume = functools.partial(items.send, sent)
+
+        return recorded
+
+    def _enter(self) -> bool:
+        """A call begins; False if it is part of one that has begun, here or on another thread."""
+        if self._inside:
+            return False
+        self._inside = True
+        call = self._calls
+        self._calls = call + 1
+        if call >= self._next_event:
+            self._guarded(self._on_call)
+        return True
+
+    def _leave(self, failed: bool) -> None:
+        self._inside = False
+        recording = self._windows.open_recording
+        if recording is not None:
+            recording.returned(failed)
+
+    def _cancel(self) -> None:
+        self._calls -= 1
+        recording = self._windows.open_recording
+        if recording is not None:
+            self._guarded(recording.cancel_step)
+
+    def _on_call(self) -> None:
+        call = self._calls - 1
+        if self._thread is None:
+            self._thread = threading.get_ident()
+            self._loop_end.install()
+        elif self._thread != threading.get_ident():
+            return  # torch's profiler belongs to the thread that started it
+        if self._termination.requested:
+            self._windows.finish(call)
+        self._next_event = self._windows.on_call(call)
+        if self._windows.finished:
+            self._stop_listening()
+        elif self._windows.open_recording is not None:
+            self._termination.install()
+        else:
+            self._termination.remove()
+
+    def _stop_listening(self) -> None:
+        self._next_event = NEVER
+        self._loop_end.remove()
+        self._termination.remove()
+
+    def _flush(self) -> bool:
+        if self._busy:
+            return False
+        self.finish()
+        return True
+
+    def _guarded(self, action: Callable[[], None]) -> None:
+        """Whatever goes wrong in the probe ends the probe, never the loop."""
+        outer, self._busy = self._busy, True
+        try:
+            action()
+        except Exception as error:
+            self._next_event = NEVER
+            warn(f"recording has ended: {type(error).__name__}: {error}")
+            with contextlib.suppress(Exception):
+                self._windows.abandon()
+        finally:
+            self._busy = outer
+        if not outer:
+            self._termination.deliver()

@@ -1,0 +1,150 @@
+"""Who this process is in its job: rank, host, device, the run and the attempt it belongs to.
+
+Comes in: the process group if there is one, else the variables that launchers set. Goes out: `Identity`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import secrets
+import socket
+import sys
+import time
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from tracekit.model.metadata import Device
+
+RUN_ID_KEY = "tracekit/run_id"
+RUN_ID_WAIT_S = 2.0
+RANK_VARIABLES = ("RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID")
+WORLD_SIZE_VARIABLES = ("WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_NTASKS")
+LOCAL_RANK_VARIABLES = ("LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "SLURM_LOCALID")
+
+__all__ = [
+    "Identity",
+    "await_run_id",
+    "default_store",
+    "identify",
+    "offer_run_id",
+    "process_group_ready",
+    "this_device",
+]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Identity:
+    rank: int
+    local_rank: int
+    world_size: int
+    host: str
+    host_id: str
+    attempt: int
+
+
+def process_group_ready() -> bool:
+    """Whether torch.distributed is there and initialised; imports nothing."""
+    distributed = sys.modules.get("torch.distributed")
+    return bool(distributed and distributed.is_available() and distributed.is_initialized())
+
+
+def default_store() -> Any | None:
+    """The key-value store of the default process group, or None."""
+    if not process_group_ready():
+        return None
+    return sys.modules["torch.distributed"].distributed_c10d._get_default_store()
+
+
+def identify(environment: Mapping[str, str] = os.environ) -> Identity:
+    rank = _first_integer(environment, RANK_VARIABLES, 0)
+    world_size = _first_integer(environment, WORLD_SIZE_VARIABLES, 1)
+    if process_group_ready():
+        distributed = sys.modules["torch.distributed"]
+        rank, world_size = distributed.get_rank(), distributed.get_world_size()
+    return Identity(
+        rank=rank,
+        # Without a launcher (`mp.spawn`) all ranks are usually on one host.
+        local_rank=_first_integer(environment, LOCAL_RANK_VARIABLES, rank),
+        world_size=world_size,
+        host=socket.gethostname(),
+        host_id=_host_id(),
+        attempt=_first_integer(environment, ("TORCHELASTIC_RESTART_COUNT",), 0),
+    )
+
+
+def this_device() -> Device:
+    """The accelerator this process computes on, else its CPU."""
+    torch = sys.modules["torch"]
+    for kind in ("cuda", "xpu"):
+        backend = getattr(torch, kind, None)
+        if backend is not None and backend.is_available() and backend.is_initialized():
+            index = backend.current_device()
+            return Device(type=kind, index=index, name=backend.get_device_name(index))
+    return Device(type="cpu", index=0, name=_cpu_name())
+
+
+def offer_run_id(store: Any | None, identity: Identity, environment: Mapping[str, str] = os.environ) -> str | None:
+    """Rank 0 names the run and tells the others through the store. Returns the name, or None if it is still to come."""
+    elastic = environment.get("TORCHELASTIC_RUN_ID", "none")
+    if elastic != "none":  # torchrun's default: no name at all. A given one is equal over ranks and restarts
+        return _slug(elastic, 64)
+    if identity.rank != 0 and store is not None:
+        return None
+    run_id = f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}-{secrets.token_hex(4)}"
+    if store is not None:
+        store.set(RUN_ID_KEY, run_id)
+    return run_id
+
+
+def await_run_id(store: Any, identity: Identity) -> tuple[str, bool]:
+    """The name that rank 0 gave the run and True, or a name of this process alone and False after two seconds.
+
+    Polls: a blocking `get` would hold the store for its own time-out of minutes.
+    """
+    deadline = time.monotonic() + RUN_ID_WAIT_S
+    try:
+        while True:
+            if store.check([RUN_ID_KEY]):
+                return _slug(store.get(RUN_ID_KEY).decode(), 64), True
+            if time.monotonic() > deadline:
+                break
+            time.sleep(0.01)
+    except Exception:  # the store's server may be gone; which error that is depends on the store
+        pass
+    return f"unknown-{_slug(identity.host, 40)}-{os.getpid()}", False
+
+
+def _slug(text: str, length: int) -> str:
+    return re.sub(r"[^A-Za-z0-9_-]+", "-", text)[:length] or "run"
+
+
+def _first_integer(environment: Mapping[str, str], variables: tuple[str, ...], otherwise: int) -> int:
+    for variable in variables:
+        if (text := environment.get(variable, "")).isdecimal():
+            return int(text)
+    return otherwise
+
+
+def _host_id() -> str:
+    """A hash of the boot id: containers of one host share it, as they share the clock."""
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+    except OSError:
+        boot = f"{uuid.getnode():012x}"
+    return hashlib.sha256(boot.encode()).hexdigest()[:16]
+
+
+def _cpu_name() -> str:
+    try:
+        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    except OSError:
+        pass
+    return "CPU"

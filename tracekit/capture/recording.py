@@ -1,0 +1,263 @@
+"""One window of one rank: profiler, observers, steps, and in the end a trace file.
+
+`prepare()` (warm-up), `open()`, then `mark()` at the entry of each call, `close()`, `write()`. A recording that is
+closed and never written leaves nothing. The caller (`probe.py`) guards against what these raise.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import tracekit
+from tracekit.capture.clock import HostClock
+from tracekit.capture.groups import GroupTable, describe_mesh, flight_recorder_dump, flight_records
+from tracekit.capture.live import live_instances
+from tracekit.capture.observers import Draft, Observer, default_observers
+from tracekit.capture.process import Identity, this_device
+from tracekit.capture.schedule import Plan
+from tracekit.capture.session import ProfilerSession
+from tracekit.capture.writer import trace_folder, write_trace
+from tracekit.model.metadata import (
+    METADATA_VERSION,
+    CaptureMetadata,
+    ClockMeasurement,
+    CollectiveRecord,
+    Mesh,
+    Overhead,
+    RecordedStep,
+    RecordingNote,
+    Window,
+)
+
+DATA_SPAN = "tracekit.data"
+
+__all__ = ["DATA_SPAN", "Recording"]
+
+
+@dataclass(kw_only=True)
+class _OpenStep:
+    step: int
+    start_ns: int
+    returned_ns: int | None = None
+    data_ns: int | None = None
+
+
+@dataclass
+class _Stopwatch:
+    """What this recording cost the job, ns."""
+
+    bookkeeping_ns: int = 0
+    stop_ns: int = 0
+    export_ns: int = 0
+
+
+class Recording:
+    def __init__(
+        self,
+        plan: Plan,
+        options: dict[str, bool],
+        clock: HostClock,
+        watch: Sequence[Any],
+        on_rival: Callable[[], None],
+    ) -> None:
+        self.plan = plan
+        self.steps: list[RecordedStep] = []
+        self._clock = clock
+        self._watch = watch
+        self._session = ProfilerSession(options, on_rival)
+        self._observers: list[Observer] = []
+        self._current: _OpenStep | None = None
+        self._span: Any = None
+        self._cost = _Stopwatch()
+        self._notes: list[RecordingNote] = []
+        self._start_ns = self._end_ns = 0
+        self._facts = _Facts()
+
+    @property
+    def is_open(self) -> bool:
+        return self._session.running
+
+    @property
+    def is_partial(self) -> bool:
+        """Fewer steps than planned, or an early recording: provisional by nature."""
+        return self.plan.early or len(self.steps) < self.plan.steps
+
+    @property
+    def saw_process_group(self) -> bool:
+        return bool(self._facts.groups.groups)
+
+    def prepare(self) -> None:
+        self._session.prepare()
+
+    def open(self) -> None:
+        """Start recording; the next `mark` begins the first step."""
+        if not self.plan.early:  # written in short jobs only, which should not wait for anything
+            self._clock.measure()
+        self._observers = default_observers(self._watch)
+        for observer in self._observers:
+            self._guarded(observer.attach)
+        self._session.start()
+        self._start_ns = time.time_ns()
+
+    def mark(self, call: int) -> None:
+        """A call begins, and with it the step before it ends."""
+        begin_ns = time.time_ns()
+        self._end_step(begin_ns)
+        if call < self.plan.stop:
+            self._span = sys.modules["torch"].profiler.record_function(f"ProfilerStep#{call}")
+            self._span.__enter__()
+            self._current = _OpenStep(step=call, start_ns=begin_ns)
+        self._cost.bookkeeping_ns += time.time_ns() - begin_ns
+
+    def returned(self, failed: bool) -> None:
+        """The call has returned: if no other follows, its step ends here. One that raised never ends."""
+        if self._current is not None:
+            self._current.returned_ns = None if failed else time.time_ns()
+
+    def cancel_step(self) -> None:
+        """The call that has just begun is no step: a generator was found exhausted."""
+        self._end_span()
+        self._current = None
+
+    def loading(self, data_ns: int) -> None:
+        """Time that the wrapped data iterator took within the current step."""
+        if self._current is not None:
+            self._current.data_ns = (self._current.data_ns or 0) + data_ns
+
+    def data_span(self) -> Any:
+        """A span to enter while the next item is being loaded."""
+        return sys.modules["torch"].profiler.record_function(DATA_SPAN)
+
+    def close(self) -> None:
+        """Stop recording and take notes of groups and modules while they exist. Safe to call again."""
+        if not self.is_open:
+            self._session.stop()
+            return
+        begin_ns = time.time_ns()
+        if self._current is not None:
+            self._end_step(self._current.returned_ns)
+        try:
+            self._session.stop()
+        finally:
+            self._end_ns = time.time_ns()
+            for observer in self._observers:
+                self._guarded(observer.detach)
+        self._cost.stop_ns = self._end_ns - begin_ns
+        self._facts = self._gather()
+
+    def write(self, root: Path, run_id: str, identity: Identity) -> Path:
+        """Write the trace below `root`; returns its path. Raises OutputError."""
+        begin_ns = time.time_ns()
+        folder = trace_folder(root, run_id, identity.attempt, self.steps[0].step, identity.rank, identity.world_size)
+
+        def describe(notes: list[RecordingNote]) -> CaptureMetadata:
+            self._cost.export_ns = time.time_ns() - begin_ns
+            return self._metadata(run_id, identity, notes)
+
+        return write_trace(folder, self._session.export, describe, identity.rank)
+
+    def note(self, text: str) -> None:
+        self._notes.append(RecordingNote(kind="capture", text=text))
+
+    def _end_step(self, end_ns: int | None) -> None:
+        self._end_span()
+        if self._current is not None:
+            step = self._current
+            self.steps.append(RecordedStep(step=step.step, start_ns=step.start_ns, end_ns=end_ns, data_ns=step.data_ns))
+            self._current = None
+
+    def _end_span(self) -> None:
+        if self._span is not None:
+            self._span.__exit__(None, None, None)
+            self._span = None
+
+    def _guarded(self, action: Callable[..., None], *arguments: Any) -> None:
+        """What an observer raises costs its own contribution, nothing else."""
+        try:
+            action(*arguments)
+        except Exception as error:
+            self.note(f"{action.__qualname__} failed: {type(error).__name__}: {error}")
+
+    def _gather(self) -> _Facts:
+        """What only exists until the process group is destroyed."""
+        if not self.plan.early:
+            self._clock.measure()
+        facts = _Facts()
+        try:
+            facts.groups = GroupTable.of_this_rank()
+            facts.collectives = self._collectives(facts.groups)
+            facts.mesh = _program_mesh()
+        except Exception as error:  # private tables of torch: another version may hold them differently
+            self.note(f"the process groups could not be listed: {type(error).__name__}: {error}")
+        facts.clock = self._clock.result()
+        return facts
+
+    def _collectives(self, groups: GroupTable) -> list[CollectiveRecord]:
+        entries = flight_recorder_dump()
+        if groups.groups and not entries:
+            self.note("the flight recorder is off, so collectives have no sequence ids: see TORCH_FR_BUFFER_SIZE")
+        elif entries and min(int(entry.get("record_id", 0)) for entry in entries) > 0:
+            oldest_ns = min(int(entry["time_created_ns"]) for entry in entries)
+            if oldest_ns > self._start_ns:
+                self.note("the flight recorder lost the window's first collectives: raise TORCH_FR_BUFFER_SIZE")
+        return flight_records(entries, groups, self._start_ns, self._end_ns)
+
+    def _metadata(self, run_id: str, identity: Identity, notes: list[RecordingNote]) -> CaptureMetadata:
+        draft = Draft(groups=self._facts.groups)
+        for observer in self._observers:
+            self._guarded(observer.contribute, draft)
+        plan = self.plan
+        return CaptureMetadata(
+            version=METADATA_VERSION,
+            tracekit=tracekit.__version__,
+            torch=str(sys.modules["torch"].__version__),
+            python=platform.python_version(),
+            run_id=run_id,
+            attempt=identity.attempt,
+            rank=identity.rank,
+            local_rank=identity.local_rank,
+            world_size=identity.world_size,
+            pid=os.getpid(),
+            host=identity.host,
+            host_id=identity.host_id,
+            device=this_device(),
+            window=Window(index=plan.index, skip=plan.skip, warmup=plan.warmup, partial=self.is_partial),
+            steps=self.steps,
+            strategies=sorted(set(draft.strategies)),
+            mesh=self._facts.mesh,
+            groups=draft.groups.groups,
+            collectives=self._facts.collectives,
+            p2p=draft.p2p,
+            clock=self._facts.clock,
+            ddp=draft.ddp,
+            fsdp=draft.fsdp,
+            pipeline=draft.pipeline,
+            memory=draft.memory,
+            overhead=Overhead(
+                per_step_ns=self._cost.bookkeeping_ns // len(self.steps),
+                stop_ns=self._cost.stop_ns,
+                export_ns=self._cost.export_ns,
+                clock_ns=self._clock.spent_ns,
+            ),
+            notes=[*self._notes, *draft.notes, *notes],
+        )
+
+
+@dataclass
+class _Facts:
+    groups: GroupTable = field(default_factory=GroupTable)
+    collectives: list[CollectiveRecord] = field(default_factory=list)
+    mesh: Mesh | None = None
+    clock: ClockMeasurement | None = None
+
+
+def _program_mesh() -> Mesh | None:
+    kind = getattr(sys.modules.get("torch.distributed.device_mesh"), "DeviceMesh", None)
+    return describe_mesh(live_instances(kind)[kind]) if kind is not None else None

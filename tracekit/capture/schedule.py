@@ -1,0 +1,114 @@
+"""When a probe records: from options and environment to windows of calls. Pure arithmetic, no torch.
+
+A call is one training step; calls are numbered from 0. Window w of a schedule covers the calls
+
+    skip + w * every                                               (nothing, then)
+    |-- warmup: the profiler runs, nothing is kept --|-- steps: recorded --|
+
+`every` defaults to `warmup + steps`: windows follow each other without a gap. As a job may be shorter than `skip`, its
+first calls are recorded as well (`EARLY_CALLS` at most) and thrown away, unwritten, once the first window opens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from tracekit.errors import UsageError
+
+EARLY_CALLS = 2
+ENVIRONMENT_OPTIONS = {"skip": "TRACEKIT_SKIP", "warmup": "TRACEKIT_WARMUP", "steps": "TRACEKIT_STEPS"}
+
+__all__ = ["EARLY_CALLS", "Plan", "Schedule", "path_from_environment", "schedule_from_environment"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """One window: warm-up from call `prepare`, recording calls `first` up to, but not including, `stop`."""
+
+    index: int
+    prepare: int
+    first: int
+    stop: int
+    skip: int = 0
+    warmup: int = 0
+    early: bool = False
+
+    @property
+    def steps(self) -> int:
+        return self.stop - self.first
+
+
+@dataclass(frozen=True, kw_only=True)
+class Schedule:
+    """The options of `tracekit.probe` that say when; raises `UsageError` if they contradict each other."""
+
+    skip: int = 3
+    warmup: int = 1
+    steps: int = 3
+    repeat: int = 1
+    every: int | None = None
+
+    def __post_init__(self) -> None:
+        for option, least in (("skip", 0), ("warmup", 0), ("steps", 1), ("repeat", 1)):
+            value = getattr(self, option)
+            if not isinstance(value, int) or value < least:
+                raise UsageError(f"{option}={value!r} is not a number of steps", hint=f"pass an integer >= {least}")
+        if self.every is not None and self.every < self.warmup + self.steps:
+            raise UsageError(
+                f"every={self.every} is shorter than a window of warmup={self.warmup} + steps={self.steps} calls",
+                hint=f"pass every={self.warmup + self.steps} or more",
+            )
+
+    @property
+    def calls_needed(self) -> int:
+        """Calls that a job must make to fill the first window."""
+        return self.skip + self.warmup + self.steps
+
+    def early(self) -> Plan | None:
+        """The provisional recording of a job's first calls; None when the first window begins with call 0."""
+        calls = min(EARLY_CALLS, self.skip + self.warmup)
+        return Plan(index=0, prepare=0, first=0, stop=calls, early=True) if calls else None
+
+    def window(self, index: int) -> Plan | None:
+        """The window `index` from 0, or None after the last."""
+        if index >= self.repeat:
+            return None
+        begin = self.skip + index * (self.every or self.warmup + self.steps)
+        first = begin + self.warmup
+        early = self.early()
+        # Warming up beside the early recording would be two profilers at once.
+        prepare = max(begin, early.stop if early else 0)
+        return Plan(
+            index=index, prepare=prepare, first=first, stop=first + self.steps, skip=self.skip, warmup=self.warmup
+        )
+
+
+def schedule_from_environment(
+    schedule: Schedule, environment: Mapping[str, str], warn: Callable[[str], None]
+) -> Schedule:
+    """The schedule with `TRACEKIT_SKIP`, `TRACEKIT_WARMUP` and `TRACEKIT_STEPS` applied.
+
+    A value that makes no sense is reported through `warn` and ignored: a typing error in a shell must not stop a job.
+    """
+    options: dict[str, int | None] = {
+        "skip": schedule.skip,
+        "warmup": schedule.warmup,
+        "steps": schedule.steps,
+        "repeat": schedule.repeat,
+        "every": schedule.every,
+    }
+    for option, variable in ENVIRONMENT_OPTIONS.items():
+        if text := environment.get(variable):
+            try:
+                options[option] = int(text)
+                schedule = Schedule(**options)  # type: ignore[arg-type]
+            except (ValueError, UsageError):
+                options[option] = getattr(schedule, option)
+                warn(f"{variable}={text!r} is ignored: it does not fit the other options")
+    return schedule
+
+
+def path_from_environment(path: str | Path, environment: Mapping[str, str]) -> Path:
+    return Path(environment.get("TRACEKIT_PATH") or path)

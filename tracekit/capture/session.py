@@ -1,0 +1,102 @@
+"""One run of torch.profiler that never meets another: prepare, start, stop, export.
+
+torch has one profiler a process. A second one takes the events of the first, without an exception, and two at once in
+two threads crash. So: decline while somebody else's is prepared or running, and give way to one that starts meanwhile.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from tracekit.capture.live import live_instances
+from tracekit.capture.patching import Patch
+
+__all__ = ["ProfilerSession", "foreign_profiler"]
+
+
+def foreign_profiler() -> str | None:
+    """Who else profiles in this process, in words; None if nobody does."""
+    torch = sys.modules["torch"]
+    if torch.autograd._profiler_enabled() or torch.autograd.profiler._is_profiler_enabled:
+        return "a profiler is already running in this process"
+    kind = torch.profiler.profile
+    for profiler in live_instances(kind)[kind]:
+        backend = getattr(profiler, "profiler", None)
+        warming_up = getattr(profiler, "current_action", None) == torch.profiler.ProfilerAction.WARMUP
+        # Prepared and not yet stopped: torch tells nobody, and a second one would take its place.
+        if warming_up and backend is not None and backend.kineto_results is None:
+            return "a torch.profiler schedule is in its warm-up in this process"
+    return None
+
+
+class ProfilerSession:
+    """The profiler of one window. `on_rival` is called, at most once, when another profiler is about to start."""
+
+    def __init__(self, options: dict[str, bool], on_rival: Callable[[], None]) -> None:
+        torch = sys.modules["torch"]
+        self._on_rival = on_rival
+        self._profiler = torch.profiler.profile(**options, experimental_config=_without_event_lists(options))
+        self._rival = Patch(torch.autograd.profiler.profile, "_prepare_trace", self._give_way)
+        self._rival_start = Patch(torch.autograd.profiler.profile, "_start_trace", self._give_way)
+        self._thread: int | None = None
+        self.running = False
+        self.prepared = False
+
+    def prepare(self) -> None:
+        """Warm-up: buffers and device tracing are set up, nothing is recorded."""
+        self._thread = threading.get_ident()
+        self._profiler.prepare_trace()
+        self.prepared = True
+        self._watch()
+
+    def start(self) -> None:
+        self._unwatch()
+        if not self.prepared:
+            self._thread = threading.get_ident()
+            self._profiler.prepare_trace()
+            self.prepared = True
+        self._profiler.start_trace()
+        self.running = True
+        self._watch()
+
+    def stop(self) -> None:
+        """Ends the recording, or the warm-up. Raises RuntimeError when called on another thread than `start`."""
+        self._unwatch()
+        if self._thread != threading.get_ident():
+            raise RuntimeError("the recording was started on another thread")
+        if self.prepared and not self.running:
+            self._profiler.start_trace()  # a prepared profiler can only be ended by way of a start
+        if self.prepared:
+            self.prepared = self.running = False
+            self._profiler.stop_trace()
+
+    def export(self, path: Path) -> None:
+        """Writes plain Chrome JSON. torch reports no failure of it: look at the file."""
+        self._profiler.export_chrome_trace(str(path))
+
+    def _watch(self) -> None:
+        self._rival.apply()
+        self._rival_start.apply()
+
+    def _unwatch(self) -> None:
+        self._rival_start.remove()
+        self._rival.remove()
+
+    def _give_way(self, begin: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        self._unwatch()
+        self._on_rival()
+        return begin(*args, **kwargs)
+
+
+def _without_event_lists(options: dict[str, bool]) -> Any | None:
+    """An option of newer versions: only the trace is wanted, so the Python event list is never built."""
+    if options.get("with_stack"):
+        return None
+    try:
+        return sys.modules["torch"]._C._profiler._ExperimentalConfig(trace_only=True)
+    except TypeError:
+        return None

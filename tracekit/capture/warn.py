@@ -1,0 +1,21 @@
+"""How the capture side speaks: one Python warning, that cannot stop the training loop."""
+
+from __future__ import annotations
+
+import sys
+import warnings
+
+__all__ = ["CaptureWarning", "warn"]
+
+
+class CaptureWarning(UserWarning):
+    """Something about a recording that the user should know; training is not affected."""
+
+
+def warn(text: str) -> None:
+    """Issue `text` as a `CaptureWarning`; on stderr where warnings are errors, as training must go on."""
+    message = f"tracekit: {text}"
+    try:
+        warnings.warn(message, CaptureWarning, stacklevel=3)
+    except CaptureWarning:
+        sys.stderr.write(message + "\n")

@@ -1,0 +1,209 @@
+"""From torch's export to a trace file that is readable or absent, and the manifest that says it is complete.
+
+Comes in: a function that exports plain Chrome JSON to a path, and the metadata. Goes out: `rank-<r>.json.gz` and
+`rank-<r>.manifest.json` in the window's folder. The export is verified, its unescaped annotation names are repaired,
+the metadata is put in front, the whole is compressed beside the target, flushed to the disk and renamed; then comes the
+manifest. Whatever fails, no file of this process is left behind.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+import hashlib
+import os
+import re
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+
+from tracekit.errors import OutputError
+from tracekit.model.metadata import METADATA_KEY, METADATA_VERSION, CaptureMetadata, Manifest, RecordingNote
+
+FREE_SPACE_FLOOR_BYTES = 256 * 2**20
+LARGEST_EXPORT_BYTES = 2 * 2**30
+GZIP_LEVEL = 3  # within 15 % of level 9's size on traces, at a sixth of its time
+RANKS_A_FOLDER = 1000
+MOST_RANKS_IN_ONE_FOLDER = 4096
+
+# Kineto writes the opening fields of an event on one line, and its annotation names without escapes.
+_EVENT_NAME = re.compile(rb'^(\s*"ph": "[^"\n]*",(?: "cat": "[^"\n]*",)?\s*"name": ")(.*)(", "pid": .*)$', re.MULTILINE)
+_EVENT_BOUNDARY = re.compile(rb"\n  \},\n  \{")
+_ESCAPE = re.compile(rb'\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4})')
+
+__all__ = ["repair", "trace_folder", "write_trace"]
+
+
+class _Trace(msgspec.Struct):
+    """Enough of a trace to check all of its syntax without building its events."""
+
+    traceEvents: list[msgspec.Raw]  # noqa: N815
+
+
+def trace_folder(root: Path, run_id: str, attempt: int, first_step: int, rank: int, world_size: int) -> Path:
+    """`<root>/<run_id>/attempt-<n>/step-<first>`, above 4096 ranks with a folder a thousand ranks below."""
+    folder = root / run_id / f"attempt-{attempt}" / f"step-{first_step:09d}"
+    if world_size > MOST_RANKS_IN_ONE_FOLDER:
+        folder /= f"rank-{rank // RANKS_A_FOLDER:03d}xxx"
+    return folder
+
+
+def write_trace(
+    folder: Path, export: Callable[[Path], None], describe: Callable[[list[RecordingNote]], CaptureMetadata], rank: int
+) -> Path:
+    """Write the trace and its manifest; returns the trace's path.
+
+    `describe` gets the notes of the repair and returns the metadata: called last, so that it can tell what the export
+    cost. Raises OutputError if the disk, the folder or torch's export does not allow it.
+    """
+    base = folder / f"rank-{rank:06d}"
+    host = re.sub(r"[^A-Za-z0-9_-]+", "-", os.uname().nodename)[:64]
+    raw_file = folder / f".{base.name}.{host}.{os.getpid()}.tmp"
+    packed_file = raw_file.with_suffix(".gz.tmp")
+    own_files = f".{base.name}.{host}.{os.getpid()}.*"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        _remove(folder, own_files)  # of a killed process that had the same number: usual in containers
+        free_bytes = shutil.disk_usage(folder).free
+        if free_bytes < FREE_SPACE_FLOOR_BYTES:
+            raise OutputError(
+                f"{folder} has {free_bytes >> 20} MiB left, fewer than {FREE_SPACE_FLOOR_BYTES >> 20} MiB",
+                hint="free some space, or pass another path",
+            )
+        export(raw_file)
+        text, events, notes = _read_verified(raw_file)
+        metadata = describe(notes)
+        digest, size_bytes = _pack(packed_file, _with_metadata(text, metadata))
+        target = base.with_suffix(".json.gz")
+        packed_file.replace(target)
+        manifest = Manifest(
+            version=METADATA_VERSION,
+            run_id=metadata.run_id,
+            attempt=metadata.attempt,
+            rank=metadata.rank,
+            world_size=metadata.world_size,
+            host=metadata.host,
+            file=target.name,
+            bytes=size_bytes,
+            sha256=digest,
+            events=events,
+            steps=(metadata.steps[0].step, metadata.steps[-1].step),
+        )
+        _write_durably(packed_file, msgspec.json.encode(manifest) + b"\n")
+        packed_file.replace(base.with_suffix(".manifest.json"))
+    except (OSError, RuntimeError) as error:
+        raise OutputError(f"the trace could not be written to {folder}: {error}", hint="see the path option") from error
+    finally:
+        _remove(folder, own_files)
+    return target
+
+
+def repair(text: bytes) -> tuple[bytes, int, int]:
+    """Make torch's export valid JSON: escape annotation names, drop the events that still cannot be read.
+
+    Returns the text, how many names were escaped and how many events were dropped.
+    """
+    escaped = 0
+
+    def escape(match: re.Match[bytes]) -> bytes:
+        nonlocal escaped
+        name = match[2]
+        if b'"' not in name and b"\\" not in name and name.isascii() and name.decode().isprintable():
+            return match[0]
+        if b'"' not in _ESCAPE.sub(b"", name) and b"\\" not in _ESCAPE.sub(b"", name) and _is_utf8(name):
+            return match[0]
+        escaped += 1
+        return match[1] + msgspec.json.encode(name.decode("utf-8", "replace"))[1:-1] + match[3]
+
+    text = _EVENT_NAME.sub(escape, text)
+    if _count_events(text) is not None:
+        return text, escaped, 0
+    head, separator, rest = text.partition(b'"traceEvents": [')
+    body, closing, tail = rest.rpartition(b"\n  }")
+    begin, opening, body = body.partition(b"\n  {")
+    events = _EVENT_BOUNDARY.split(body)
+    kept = [event for event in events if _is_valid(b"{" + event + b"}")]
+    return (
+        head + separator + begin + opening + b"\n  },\n  {".join(kept) + closing + tail,
+        escaped,
+        len(events) - len(kept),
+    )
+
+
+def _read_verified(file: Path) -> tuple[bytes, int, list[RecordingNote]]:
+    """The export's text, its number of events and what had to be repaired. Raises OutputError if it is no trace."""
+    size_bytes = file.stat().st_size if file.exists() else 0
+    if size_bytes == 0:
+        raise OutputError(f"torch wrote no trace to {file.parent}", hint="is the disk full, the folder writable?")
+    if size_bytes > LARGEST_EXPORT_BYTES:
+        raise OutputError(
+            f"the trace is {size_bytes >> 20} MiB, more than the {LARGEST_EXPORT_BYTES >> 20} MiB that are kept",
+            hint="record fewer steps, or leave out stack and memory",
+        )
+    text = file.read_bytes()
+    file.unlink()  # at most one uncompressed copy at a time, in memory or on the disk
+    events = _count_events(text)
+    if events is not None:
+        return text, events, []
+    text, escaped, dropped = repair(text)
+    events = _count_events(text)
+    if events is None:
+        raise OutputError("torch's trace is not valid JSON and could not be repaired", hint="is the disk full?")
+    words = f"{escaped} annotation names were escaped, {dropped} events dropped as unreadable"
+    return text, events, [RecordingNote(kind="capture", text=words)]
+
+
+def _remove(folder: Path, pattern: str) -> None:
+    with contextlib.suppress(OSError):
+        for file in folder.glob(pattern):
+            file.unlink(missing_ok=True)
+
+
+def _count_events(text: bytes) -> int | None:
+    """The number of events, or None if the text is not valid JSON with a list of them."""
+    try:
+        return len(msgspec.json.decode(text, type=_Trace).traceEvents) if _is_utf8(text) else None
+    except (msgspec.DecodeError, RecursionError):
+        return None
+
+
+def _is_valid(text: bytes) -> bool:
+    try:
+        msgspec.json.decode(text)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return False
+    return True
+
+
+def _is_utf8(text: bytes) -> bool:
+    if text.isascii():
+        return True
+    try:
+        text.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _with_metadata(text: bytes, metadata: CaptureMetadata) -> list[bytes]:
+    """torch drops metadata that is added after the recording; put in as text it costs no decoding of the events."""
+    brace = text.index(b"{") + 1
+    key = msgspec.json.encode(METADATA_KEY)
+    return [text[:brace], b"\n  ", key, b": ", msgspec.json.encode(metadata), b",", text[brace:]]
+
+
+def _pack(file: Path, parts: list[bytes]) -> tuple[str, int]:
+    """Write `parts` gzip-compressed and flushed to the disk; returns SHA-256 and size of the file."""
+    packed = gzip.compress(b"".join(parts), compresslevel=GZIP_LEVEL, mtime=0)
+    _write_durably(file, packed)
+    return hashlib.sha256(packed).hexdigest(), len(packed)
+
+
+def _write_durably(file: Path, content: bytes) -> None:
+    descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
+    with os.fdopen(descriptor, "wb") as stream:
+        stream.write(content)
+        stream.flush()
+        os.fsync(stream.fileno())

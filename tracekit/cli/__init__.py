@@ -1,0 +1,161 @@
+"""The command line: the table of commands, and the one place where errors become text and exit codes.
+
+A command is a module of this package that holds a click command of the same name. Modules are imported when their
+command runs, so `tracekit --help` waits for neither pandas nor torch. Results go to stdout, all else to stderr.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import difflib
+import importlib
+import os
+import sys
+import traceback
+from collections.abc import Iterator
+from typing import Any
+
+import click
+from click.exceptions import Exit, NoArgsIsHelpError
+
+from tracekit import __version__
+from tracekit.errors import TracekitError
+
+__all__ = ["cli", "main"]
+
+# Name and line in `tracekit --help`, in the order in which one needs them.
+COMMANDS = {
+    "analyze": "Say where each rank's time went.",
+    "info": "Show what a run holds: ranks, steps, device, clocks.",
+    "merge": "Write one Perfetto trace of all ranks.",
+    "demo": "Train a small model on two processes and analyse it.",
+    "doctor": "Check this installation and name what is missing.",
+}
+
+_EXIT_USAGE = 2
+_EXIT_INPUT = 3
+_EXIT_BUG = 4
+_EXIT_INTERRUPTED = 130
+_EXIT_BROKEN_PIPE = 141  # 128 + SIGPIPE, what other tools leave when `head` has read enough
+
+
+class LazyGroup(click.Group):
+    """A group whose commands are named in a table and imported when called, inside the error boundary."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        command = getattr(importlib.import_module(f"tracekit.cli.{cmd_name}"), cmd_name)
+        assert isinstance(command, click.Command)
+        return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        name = args[0]
+        if name not in COMMANDS and name.isidentifier():
+            # click would look for similar names among the commands that are already imported.
+            similar = difflib.get_close_matches(name, COMMANDS, n=1)
+            also = f" Did you mean '{similar[0]}'?" if similar else ""
+            raise click.UsageError(f"No such command '{name}'.{also}", ctx)
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl(list(COMMANDS.items()))
+
+    def make_context(
+        self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
+    ) -> click.Context:
+        with error_boundary():
+            return super().make_context(info_name, args, parent, **extra)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        with error_boundary():
+            return super().invoke(ctx)
+
+
+@contextlib.contextmanager
+def error_boundary() -> Iterator[None]:
+    """Turn whatever leaves the block into a line on stderr and click's `Exit` with the code of the contract."""
+    try:
+        yield
+        # A reader that has gone away shows here, not as a traceback when the interpreter flushes for the last time.
+        sys.stdout.flush()
+    except Exit:
+        raise
+    except SystemExit as error:
+        # rich leaves this way, with a code of its own, when its reader has gone away.
+        if isinstance(error.__context__, BrokenPipeError):
+            raise Exit(_EXIT_BROKEN_PIPE) from None
+        raise
+    except BrokenPipeError:
+        _discard_stdout()
+        raise Exit(_EXIT_BROKEN_PIPE) from None
+    except NoArgsIsHelpError as error:
+        error.show()
+        raise Exit(_EXIT_USAGE) from None
+    except BaseException as error:
+        text, code = explain(error)
+        if os.environ.get("TRACEKIT_DEBUG", "0") not in {"", "0"}:
+            traceback.print_exception(error)
+        click.echo(text, err=True)
+        raise Exit(code) from None
+
+
+def explain(error: BaseException) -> tuple[str, int]:
+    """The line to print and the exit code for what ended a command."""
+    match error:
+        case TracekitError():
+            return _line(error.message, error.hint), error.exit_code
+        case KeyboardInterrupt() | click.Abort():
+            return "Interrupted.", _EXIT_INTERRUPTED
+        case click.UsageError():
+            command = error.ctx.command_path if error.ctx else "tracekit"
+            return _line(error.format_message(), f"{command} --help lists what it takes"), _EXIT_USAGE
+        case click.ClickException():
+            return _line(error.format_message(), "check the path and its permissions"), _EXIT_INPUT
+        case _:
+            return (
+                _line(
+                    f"a bug in tracekit {__version__}: {type(error).__name__}: {error}",
+                    "run it again with TRACEKIT_DEBUG=1 and report the traceback to torch-tracekit's issue tracker",
+                ),
+                _EXIT_BUG,
+            )
+
+
+def _line(message: str, hint: str) -> str:
+    # Names of files and options come from outside: control characters, and the marks that turn the reading
+    # direction, must reach no terminal. Every such character, a line break too, is not printable.
+    text = f"Error: {_sentence(message)} Hint: {_sentence(hint)}"
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
+
+
+def _sentence(text: str) -> str:
+    text = text.strip()
+    return text if text.endswith((".", "?", "!")) else f"{text}."
+
+
+def _discard_stdout() -> None:
+    # What is still buffered would otherwise fail again, loudly, when the interpreter exits. Captured output has no
+    # descriptor, and needs none of this.
+    with contextlib.suppress(OSError), open(os.devnull, "wb") as devnull:
+        os.dup2(devnull.fileno(), sys.stdout.fileno())
+
+
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(__version__, prog_name="tracekit", message="%(prog)s %(version)s")
+def cli() -> None:
+    """Where the time of a distributed PyTorch training step goes.
+
+    Record with the decorator tracekit.probe, then: tracekit analyze runs/
+    """
+
+
+def main() -> None:
+    """Entry point of the command `tracekit`."""
+    cli(prog_name="tracekit")

@@ -1,0 +1,85 @@
+"""The training run that `tracekit demo` records: a small transformer, data parallel over Gloo, with one rank slowed.
+
+    python -m torch.distributed.run --standalone --nproc-per-node 2 -m tracekit.cli.demo_training --out DIR
+
+Comes in: random tokens. Goes out: a run folder under DIR in which rank 1 is the straggler, by `--delay-ms` a step.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import Any
+
+import click
+
+STEPS = 9  # those that the probe skips, warms up and records, and two more
+SLOW_RANK = 1
+VOCABULARY, WIDTH, LAYERS, TOKENS, BATCH = 256, 128, 4, 32, 8
+
+
+@click.command()
+@click.option("--out", required=True, type=click.Path(file_okay=False), help="Folder of the run.")
+@click.option("--delay-ms", default=20.0, show_default=True, help="How much longer rank 1 computes, a step.")
+def main(out: str, delay_ms: float) -> None:
+    """Train a few steps, recorded by tracekit.probe."""
+    # Kineto announces each recording on stderr; it reads its level once, when torch loads.
+    os.environ.setdefault("KINETO_LOG_LEVEL", "99")
+    import torch
+    import torch.distributed as dist
+
+    dist.init_process_group("gloo")
+    train(out, delay_ms / 1000 if dist.get_rank() == SLOW_RANK else 0.0, torch)
+    dist.destroy_process_group()
+
+
+def train(out: str, delay_s: float, torch: Any) -> None:
+    from tracekit.capture.probe import probe
+
+    class SlowBackward(torch.autograd.Function):  # type: ignore[misc]
+        """The identity, whose backward pass takes `delay_s` longer."""
+
+        @staticmethod
+        def forward(ctx: Any, x: Any) -> Any:
+            return x.view_as(x)
+
+        @staticmethod
+        def backward(ctx: Any, gradient: Any) -> Any:
+            time.sleep(delay_s)
+            return gradient
+
+    class Transformer(torch.nn.Module):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.embedding = torch.nn.Embedding(VOCABULARY, WIDTH)
+            self.layers = torch.nn.ModuleList(
+                torch.nn.TransformerEncoderLayer(WIDTH, 4, 4 * WIDTH, dropout=0.0, batch_first=True)
+                for _ in range(LAYERS)
+            )
+            self.head = torch.nn.Linear(WIDTH, VOCABULARY)
+
+        def forward(self, tokens: Any) -> Any:
+            x = self.embedding(tokens)
+            for number, layer in enumerate(self.layers):
+                x = layer(SlowBackward.apply(x) if number == LAYERS // 2 and delay_s else x)
+            return self.head(x)
+
+    torch.manual_seed(0)
+    model = torch.nn.parallel.DistributedDataParallel(Transformer(), bucket_cap_mb=1)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+
+    @probe(path=out)
+    def train_step() -> None:
+        tokens = torch.randint(VOCABULARY, (BATCH, TOKENS + 1))
+        logits = model(tokens[:, :-1])
+        loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), tokens[:, 1:].flatten())
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+    for _ in range(STEPS):
+        train_step()
+
+
+if __name__ == "__main__":
+    main()

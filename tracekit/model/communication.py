@@ -1,0 +1,77 @@
+"""One rank's communication events, whatever device they ran on.
+
+A communication event is a kernel on a GPU rank, a `gloo:*` span on a CPU rank. Its kind, group and size come from the
+operator that issued it where that is known.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from tracekit.model.events import Bool, Int32, Int64
+
+__all__ = ["KINDS", "CommunicationEvents", "GroupKey"]
+
+KINDS = (
+    "all_reduce",
+    "reduce_scatter",
+    "all_gather",
+    "all_to_all",
+    "broadcast",
+    "reduce",
+    "gather",
+    "scatter",
+    "send",
+    "recv",
+    "send_recv",
+    "barrier",
+    "dispatch",
+    "combine",
+    "peer_copy",
+    "unknown",  # communication for certain, but of no known kind
+    "unclassified",  # looks like communication, and no rule claims it
+)
+
+
+@dataclass(frozen=True, kw_only=True, order=True)
+class GroupKey:
+    """A process group over ranks: its description and its members; `ranks` is empty when they are not known."""
+
+    description: str
+    ranks: tuple[int, ...]
+    name: str = ""  # differs between ranks for the same dimension of a mesh; tells apart groups of unknown members
+    parallelism: str | None = field(default=None, compare=False)
+
+
+@dataclass(frozen=True, kw_only=True)
+class CommunicationEvents:
+    """n events in the order of the event table.
+
+    row: int64 [n], into the event table. kind: int32 [n], index into `KINDS`. group: int32 [n], index into `groups`
+    or -1. sequence, size_bytes: int64 [n] or -1. launch_ns: int64 [n], when the host issued it (its own start when
+    that is not known). linked: bool [n], whether the issuing operator was found.
+    """
+
+    groups: tuple[GroupKey, ...]
+    row: Int64
+    start_ns: Int64
+    end_ns: Int64
+    kind: Int32
+    group: Int32
+    sequence: Int64
+    size_bytes: Int64
+    launch_ns: Int64
+    linked: Bool
+
+    def __len__(self) -> int:
+        return len(self.row)
+
+    def distinct(self) -> Bool:
+        """Mask [n]: the first of events that are equal in place, time and kind: a duplicated event counts once."""
+        keys = np.stack((self.start_ns, self.end_ns, self.kind.astype(np.int64), self.group.astype(np.int64), self.sequence))
+        _, first = np.unique(keys, axis=1, return_index=True)
+        mask = np.zeros(len(self), dtype=np.bool_)
+        mask[first] = True
+        return mask

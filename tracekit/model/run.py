@@ -1,0 +1,77 @@
+"""A run over its ranks, and what is said about it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from tracekit.model.communication import GroupKey
+from tracekit.model.notes import Note, Severity
+from tracekit.model.summary import RankSummary
+
+__all__ = ["ClockModel", "Finding", "OtherRun", "Run"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClockModel:
+    """A rank's clock against the reference's: `t_run = t_rank - offset_ns - drift * (t_rank - at_ns)`."""
+
+    rank: int
+    method: Literal["probe", "collectives", "none"]
+    offset_ns: int = 0
+    at_ns: int = 0
+    drift_ppm: float | None = None
+    error_ns: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class OtherRun:
+    run_id: str | None
+    attempt: int
+    ranks: int
+    start_ns: int | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Finding:
+    """What to know or do about the run. `saving_ns`: what doing it would save a step, at most."""
+
+    severity: Severity
+    text: str
+    rank: int | None = None
+    step: int | None = None
+    saving_ns: int | None = None
+    evidence: Mapping[str, object] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Run:
+    """All ranks that are there. `path` is as typed; `groups` are listed once, a row refers to one by its place."""
+
+    path: str
+    run_id: str | None
+    attempt: int
+    world_size: int | None
+    ranks: tuple[RankSummary, ...]
+    missing_ranks: tuple[int, ...]
+    selected_ranks: tuple[int, ...] | None
+    groups: tuple[GroupKey, ...]
+    clocks: tuple[ClockModel, ...]
+    other_runs: tuple[OtherRun, ...]
+    notes: tuple[Note, ...]
+
+    @property
+    def device(self) -> Literal["gpu", "cpu", "mixed"]:
+        kinds = {summary.device for summary in self.ranks}
+        return kinds.pop() if len(kinds) == 1 else "mixed"
+
+    @property
+    def strategies(self) -> tuple[str, ...]:
+        """Slugs of the JSON contract that any rank shows, sorted."""
+        return tuple(sorted({slug for summary in self.ranks for slug in summary.strategies}))
+
+    def common_steps(self) -> frozenset[int]:
+        """Steps that all present ranks completed: what ranks may be compared on."""
+        complete = [frozenset(s.step for s in summary.steps if s.complete) for summary in self.ranks]
+        return frozenset.intersection(*complete) if complete else frozenset()

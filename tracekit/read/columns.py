@@ -1,0 +1,294 @@
+"""Typed events to columns: the half of the portable decoder that knows which fields and arguments are kept.
+
+Comes in: lists of `RawEvent` as msgspec built them from the text. Goes out: an `EventTable`. Rows that cannot be used
+(no start, no duration, out of range) are dropped and counted by kind.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from decimal import Decimal, InvalidOperation
+
+import msgspec
+import numpy as np
+
+from tracekit.model.events import ABSENT, CollectiveArguments, EventTable, Int64, Track
+
+Scalar = int | float | str | None
+_NO_TEXT = msgspec.Raw(b"")
+
+# Above this, a float64 of microseconds no longer tells nanoseconds apart (its step is 2**-9 us).
+_EXACT_MICROSECONDS = float(1 << 43)
+_LIMIT_NS = 1 << 62
+_FARTHEST_NS = 24 * 3600 * 10**9  # from the median start; a recording of a day does not exist
+
+# The operators whose shapes tell the size of a communication. Shapes of other operators are not kept.
+COMMUNICATION_PREFIXES = ("c10d::", "gloo:", "nccl:", "_c10d_functional::", "record_param_comms", "mpi:", "ucc:", "xccl:")
+
+__all__ = ["COMMUNICATION_PREFIXES", "ColumnBuilder", "RawArguments", "RawEvent", "exact_nanoseconds"]
+
+
+class RawArguments(msgspec.Struct, gc=False):
+    """The arguments that are kept; msgspec skips all others without building them."""
+
+    external_id: Scalar = msgspec.field(name="External id", default=None)
+    correlation: Scalar = None
+    sequence_number: Scalar = msgspec.field(name="Sequence number", default=None)
+    forward_thread: Scalar = msgspec.field(name="Fwd thread id", default=None)
+    collective: Scalar = msgspec.field(name="Collective name", default=None)
+    dtype: Scalar = None
+    in_elements: Scalar = msgspec.field(name="In msg nelems", default=None)
+    out_elements: Scalar = msgspec.field(name="Out msg nelems", default=None)
+    group_size: Scalar = msgspec.field(name="Group size", default=None)
+    group_name: Scalar = msgspec.field(name="Process Group Name", default=None)
+    group_description: Scalar = msgspec.field(name="Process Group Description", default=None)
+    group_ranks: Scalar = msgspec.field(name="Process Group Ranks", default=None)
+    sequence: Scalar = msgspec.field(name="Seq", default=None)
+    input_shapes: msgspec.Raw = msgspec.field(name="Input Dims", default=_NO_TEXT)
+    input_types: msgspec.Raw = msgspec.field(name="Input type", default=_NO_TEXT)
+    concrete_inputs: msgspec.Raw = msgspec.field(name="Concrete Inputs", default=_NO_TEXT)
+    label: Scalar = msgspec.field(name="name", default=None)
+
+
+class RawEvent(msgspec.Struct, gc=False):
+    ph: str | None = None
+    name: str | None = None
+    cat: str | None = None
+    ts: Scalar = None
+    dur: Scalar = None
+    pid: Scalar = None
+    tid: Scalar = None
+    args: RawArguments | None = None
+
+
+_NO_ARGUMENTS = RawArguments()
+_COLLECTIVE_TEXT = ("collective", "dtype", "group_name", "group_description", "group_ranks")
+_COLLECTIVE_NUMBERS = ("in_elements", "out_elements", "group_size", "sequence")
+_COLLECTIVE_RAW = ("input_shapes", "input_types", "concrete_inputs")
+
+
+class _Interner(dict[object, int]):
+    def __missing__(self, key: object) -> int:
+        self[key] = index = len(self)
+        return index
+
+
+def exact_nanoseconds(value: Scalar) -> int | None:
+    """Microseconds, as a number or as text, to integer nanoseconds; None when it is no finite number in range."""
+    if value is None or isinstance(value, bool):
+        return None
+    try:
+        nanoseconds = int((Decimal(value) * 1000).to_integral_value())
+    except (InvalidOperation, ValueError, OverflowError):
+        return None
+    return nanoseconds if -_LIMIT_NS < nanoseconds < _LIMIT_NS else None
+
+
+class ColumnBuilder:
+    """Collects events chunk by chunk; `table(base_time_ns)` ends the collection."""
+
+    def __init__(self) -> None:
+        self.dropped: Counter[str] = Counter()  # by kind of note
+        self._strings = _Interner()
+        self._tracks = _Interner()
+        self._names_of_pids: dict[Scalar, str] = {}
+        self._names_of_tracks: dict[tuple[Scalar, Scalar], str] = {}
+        self._other_phases: Counter[str] = Counter()
+        self._open: dict[tuple[Scalar, Scalar], list[RawEvent]] = {}
+        self._communication_names: dict[int, bool] = {}
+        self._columns: dict[str, list[np.ndarray]] = {name: [] for name in _DENSE}
+        self._sparse: dict[str, list[int]] = {name: [] for name in ("row", *_COLLECTIVE_TEXT, *_COLLECTIVE_NUMBERS, *_COLLECTIVE_RAW)}
+        self._rows = 0
+
+    def add(self, events: Sequence[RawEvent], stamps: Sequence[tuple[Scalar, Scalar]] | None = None) -> None:
+        """Append one chunk. `stamps` are (ts, dur) as text, for files whose numbers a float64 cannot hold."""
+        if any(event.ph != "X" for event in events):
+            if stamps is not None:
+                for event, (ts, dur) in zip(events, stamps, strict=True):
+                    event.ts, event.dur = ts, dur
+            events = [slice_ for event in events if (slice_ := self._slice_of(event)) is not None]
+        elif stamps is not None:
+            for event, (ts, dur) in zip(events, stamps, strict=True):
+                event.ts, event.dur = ts, dur
+        if not events:
+            return
+        start_ns, start_known = _to_nanoseconds([event.ts for event in events])
+        duration_ns, duration_known = _to_nanoseconds([event.dur for event in events])
+        bad = ~(start_known & duration_known)
+        negative = ~bad & (duration_ns < 0)
+        if bad.any() or negative.any():
+            self.dropped["malformed_event"] += int(bad.sum())
+            self.dropped["negative_duration"] += int(negative.sum())
+            keep = ~(bad | negative)
+            events = [event for event, kept in zip(events, keep, strict=True) if kept]
+            start_ns, duration_ns = start_ns[keep], duration_ns[keep]
+            if not events:
+                return
+        strings, tracks = self._strings, self._tracks
+        arguments = [event.args or _NO_ARGUMENTS for event in events]
+        names = [strings[event.name or ""] for event in events]
+        columns = self._columns
+        columns["start_ns"].append(start_ns)
+        columns["duration_ns"].append(duration_ns)
+        columns["name"].append(np.array(names, dtype=np.int32))
+        columns["category"].append(np.array([strings[event.cat or ""] for event in events], dtype=np.int32))
+        columns["track"].append(np.array([tracks[event.pid, event.tid] for event in events], dtype=np.int32))
+        columns["correlation"].append(_to_ids([a.correlation for a in arguments]))
+        columns["external_id"].append(_to_ids([a.external_id for a in arguments]))
+        columns["sequence_number"].append(_to_ids([a.sequence_number for a in arguments]))
+        columns["forward_thread"].append(_to_ids([a.forward_thread for a in arguments]))
+        self._add_collectives(names, arguments)
+        self._rows += len(events)
+
+    def needs_exact_stamps(self, events: Iterable[RawEvent]) -> bool:
+        """True when a start in this chunk is a float too large to carry nanoseconds: the text must be parsed."""
+        return any(isinstance(event.ts, float) and abs(event.ts) >= _EXACT_MICROSECONDS for event in events)
+
+    def table(self, base_time_ns: int) -> EventTable:
+        """All rows with `start_ns` on the wall clock. Unclosed B events and rows out of range are dropped, counted."""
+        self.dropped["malformed_event"] += sum(len(stack) for stack in self._open.values())
+        columns = {name: _concatenate(self._columns.pop(name), dtype) for name, dtype in _DENSE.items()}
+        columns["start_ns"] += base_time_ns
+        sparse = {
+            name: np.array(values, dtype=np.int64 if name == "row" or name in _COLLECTIVE_NUMBERS else np.int32)
+            for name, values in self._sparse.items()
+        }
+        outside = self._out_of_range(columns["start_ns"], columns["duration_ns"])
+        if len(outside):
+            self.dropped["out_of_range"] += len(outside)
+            kept = np.ones(self._rows, dtype=np.bool_)
+            kept[outside] = False
+            columns = {name: column[kept] for name, column in columns.items()}
+            rows_kept = kept[sparse["row"]]
+            sparse = {name: column[rows_kept] for name, column in sparse.items()}
+            sparse["row"] = (np.cumsum(kept) - 1)[sparse["row"]]
+        return EventTable(
+            strings=[str(text) for text in self._strings],
+            tracks=[self._track(pid, tid) for pid, tid in self._tracks],  # type: ignore[misc]
+            collective_arguments=CollectiveArguments(**sparse),
+            other_phases=dict(sorted(self._other_phases.items())),
+            **columns,
+        )
+
+    def _slice_of(self, event: RawEvent) -> RawEvent | None:
+        """A complete event as it is, the end of a B/E pair as the slice it closes; everything else is counted."""
+        phase = event.ph
+        if phase == "X":
+            return event
+        if phase == "B":
+            self._open.setdefault((event.pid, event.tid), []).append(event)
+            return None
+        if phase == "E":
+            stack = self._open.get((event.pid, event.tid))
+            if not stack:
+                self.dropped["malformed_event"] += 1
+                return None
+            begin = stack.pop()
+            start_ns, end_ns = exact_nanoseconds(begin.ts), exact_nanoseconds(event.ts)
+            begin.dur = None if start_ns is None or end_ns is None else str(Decimal(end_ns - start_ns) / 1000)
+            return begin
+        if phase is None:
+            self.dropped["malformed_event"] += 1
+            return None
+        self._other_phases[phase] += 1
+        if phase == "M" and event.args is not None and event.args.label is not None:
+            if event.name == "process_name":
+                self._names_of_pids[event.pid] = str(event.args.label)
+            elif event.name == "thread_name":
+                self._names_of_tracks[event.pid, event.tid] = str(event.args.label)
+        return None
+
+    def _add_collectives(self, names: list[int], arguments: list[RawArguments]) -> None:
+        known, strings = self._communication_names, self._strings
+        unseen = set(names) - known.keys()
+        if unseen:
+            texts = list(strings)
+            for name in unseen:
+                known[name] = str(texts[name]).startswith(COMMUNICATION_PREFIXES)
+        sparse = self._sparse
+        for row, (name, a) in enumerate(zip(names, arguments, strict=True), start=self._rows):
+            if a.collective is None and not known[name]:
+                continue
+            sparse["row"].append(row)
+            for field in _COLLECTIVE_TEXT:
+                value = getattr(a, field)
+                sparse[field].append(ABSENT if value is None else strings[str(value)])
+            for field in _COLLECTIVE_NUMBERS:
+                sparse[field].append(_to_id(getattr(a, field)))
+            for field in _COLLECTIVE_RAW:
+                text = bytes(getattr(a, field))
+                sparse[field].append(strings[text.decode("utf-8", "replace")] if text else ABSENT)
+
+    def _track(self, pid: Scalar, tid: Scalar) -> Track:
+        return Track(
+            pid=_track_id(pid),
+            tid=_track_id(tid),
+            process_name=self._names_of_pids.get(pid, ""),
+            thread_name=self._names_of_tracks.get((pid, tid), ""),
+        )
+
+    @staticmethod
+    def _out_of_range(start_ns: Int64, duration_ns: Int64) -> Int64:
+        """Rows a day away from the bulk of the recording: lost clocks, wrapped counters, starts of zero."""
+        if not len(start_ns):
+            return np.empty(0, dtype=np.int64)
+        center = np.partition(start_ns, len(start_ns) // 2)[len(start_ns) // 2]
+        return np.flatnonzero((np.abs(start_ns - center) > _FARTHEST_NS) | (duration_ns > _FARTHEST_NS))
+
+
+_DENSE = {
+    "name": np.int32,
+    "category": np.int32,
+    "track": np.int32,
+    "start_ns": np.int64,
+    "duration_ns": np.int64,
+    "correlation": np.int64,
+    "external_id": np.int64,
+    "sequence_number": np.int64,
+    "forward_thread": np.int64,
+}
+
+
+def _concatenate(pieces: list[np.ndarray], dtype: type) -> np.ndarray:
+    return np.concatenate(pieces) if pieces else np.empty(0, dtype=dtype)
+
+
+def _to_nanoseconds(microseconds: list[Scalar]) -> tuple[Int64, np.ndarray]:
+    """int64 nanoseconds [n] and a mask [n] of those that are usable."""
+    try:
+        values = np.array(microseconds)
+    except (ValueError, OverflowError):
+        values = np.empty(0, dtype=object)
+    if values.dtype == np.int64 and (not len(values) or np.abs(values).max() < _LIMIT_NS // 1000):
+        return values * 1000, np.ones(len(values), dtype=np.bool_)
+    if values.dtype == np.float64 and np.all(np.abs(values) < _EXACT_MICROSECONDS):
+        whole = np.floor(values)
+        # The fraction of a float64 below 2**43 is exact to half a nanosecond; rounding restores the three decimals.
+        return (whole.astype(np.int64) * 1000 + np.rint((values - whole) * 1000).astype(np.int64)), np.ones(len(values), dtype=np.bool_)
+    exact = [exact_nanoseconds(value) for value in microseconds]
+    known = np.array([value is not None for value in exact], dtype=np.bool_)
+    return np.array([value or 0 for value in exact], dtype=np.int64), known
+
+
+def _to_id(value: Scalar) -> int:
+    if value is None:
+        return ABSENT
+    try:
+        number = int(value)
+    except (ValueError, OverflowError):
+        return ABSENT
+    return number if -_LIMIT_NS < number < _LIMIT_NS else ABSENT
+
+
+def _to_ids(values: list[Scalar]) -> Int64:
+    try:
+        return np.array([ABSENT if value is None else value for value in values], dtype=np.int64)
+    except (TypeError, ValueError, OverflowError):
+        return np.array([_to_id(value) for value in values], dtype=np.int64)
+
+
+def _track_id(value: Scalar) -> int | str:
+    if value is None:
+        return ""
+    return value if isinstance(value, int | str) else str(value)

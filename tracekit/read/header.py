@@ -1,0 +1,125 @@
+"""The top-level keys of a trace, before and after its events, as a `TraceHeader`.
+
+Comes in: the text of the top-level object without its events. Goes out: what the trace says about itself; a key that
+cannot be read is a note, and costs only itself.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from tracekit.model.events import ProcessGroup, TraceHeader
+from tracekit.model.metadata import METADATA_KEY, METADATA_VERSION, CaptureMetadata
+from tracekit.model.notes import Note
+
+__all__ = ["parse_header", "parse_top_level"]
+
+_KEPT = ("distributedInfo", "deviceProperties", "baseTimeNanoseconds", "host_name", "trace_id", METADATA_KEY)
+_TOP_LEVEL = msgspec.json.Decoder(dict[str, msgspec.Raw])
+
+
+def parse_top_level(text: bytes) -> dict[str, bytes]:
+    """Top-level keys to the JSON text of their values; from a damaged object, the kept keys that can be read."""
+    try:
+        return {key: bytes(value) for key, value in _TOP_LEVEL.decode(text).items()}
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return _salvage_top_level(text.decode("utf-8", "replace"))
+
+
+def _salvage_top_level(text: str) -> dict[str, bytes]:
+    found = {}
+    decoder = json.JSONDecoder()
+    for key in _KEPT:
+        if match := re.search(rf'"{key}"\s*:\s*', text):
+            try:
+                value, _ = decoder.raw_decode(text, match.end())
+            except (ValueError, RecursionError):
+                continue
+            found[key] = json.dumps(value).encode()
+    return found
+
+
+def parse_header(keys: Mapping[str, bytes], file: str) -> tuple[TraceHeader, list[Note]]:
+    """The header from top-level keys, with a note for each known key whose value is unusable."""
+    values: dict[str, Any] = {}
+    notes: list[Note] = []
+    for key in _KEPT:
+        if key in keys and key != METADATA_KEY:
+            try:
+                values[key] = msgspec.json.decode(keys[key])
+            except (ValueError, RecursionError) as error:
+                notes.append(_unreadable(file, key, error))
+    info = values.get("distributedInfo")
+    info = info if isinstance(info, dict) else {}
+    devices = values.get("deviceProperties")
+    device_names = [d.get("name") for d in devices if isinstance(d, dict)] if isinstance(devices, list) else []
+    header = TraceHeader(
+        rank=_integer(info.get("rank")),
+        world_size=_integer(info.get("world_size")),
+        backend=_text(info.get("backend")),
+        process_groups=_process_groups(info.get("pg_config")),
+        device_names=tuple(name for name in device_names if isinstance(name, str)),
+        host=_text(values.get("host_name")),
+        trace_id=_text(values.get("trace_id")),
+        base_time_ns=_integer(values.get("baseTimeNanoseconds")) or 0,
+        metadata=_metadata(keys.get(METADATA_KEY), file, notes),
+    )
+    return header, notes
+
+
+def _metadata(text: bytes | None, file: str, notes: list[Note]) -> CaptureMetadata | None:
+    if text is None:
+        return None
+    try:
+        metadata = msgspec.json.decode(text, type=CaptureMetadata)
+    except (ValueError, RecursionError) as error:
+        notes.append(_unreadable(file, METADATA_KEY, error))
+        return None
+    if metadata.version > METADATA_VERSION:
+        notes.append(
+            Note(
+                kind="not_available",
+                severity="warning",
+                file=file,
+                text=f"{file}: captured with version {metadata.version} of the metadata, this tracekit reads "
+                f"{METADATA_VERSION}: what is new in it is ignored",
+            )
+        )
+    return metadata
+
+
+def _process_groups(config: object) -> tuple[ProcessGroup, ...]:
+    groups = []
+    for entry in config if isinstance(config, list) else []:
+        if not isinstance(entry, dict):
+            continue
+        ranks = entry.get("ranks")
+        groups.append(
+            ProcessGroup(
+                name=_text(entry.get("pg_name")) or "",
+                description=_text(entry.get("pg_desc")) or "",
+                backend=_text(entry.get("backend_config")) or "",
+                ranks=tuple(r for r in ranks if isinstance(r, int)) if isinstance(ranks, list) else (),
+            )
+        )
+    return tuple(groups)
+
+
+def _integer(value: object) -> int | None:
+    if isinstance(value, str) and value.strip().lstrip("-").isdigit():
+        return int(value)
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def _text(value: object) -> str | None:
+    return value if isinstance(value, str) else None
+
+
+def _unreadable(file: str, key: str, error: BaseException) -> Note:
+    text = f"{file}: the key {key!r} cannot be read ({error}); the events are used without it"
+    return Note(kind="not_available", severity="warning", file=file, text=text)

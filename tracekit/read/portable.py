@@ -1,0 +1,250 @@
+"""The portable decoder: one trace file to columns with msgspec, in chunks.
+
+Comes in: the path of a trace, in object or array form. Goes out: a `DecodedTrace`. It is the reference for what a trace
+means, and the decoder that salvages damaged files. Memory is bounded by the columns and one chunk.
+"""
+
+from __future__ import annotations
+
+import gc
+import re
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import msgspec
+
+from tracekit.errors import InputError, NotATraceError
+from tracekit.model.events import DecodedTrace
+from tracekit.model.notes import Note, Severity
+from tracekit.read.columns import ColumnBuilder, RawEvent
+from tracekit.read.header import parse_header, parse_top_level
+from tracekit.read.inflate import TextChunks
+from tracekit.read.salvage import EVENT_BOUNDARY, salvage, trailing_byte
+
+__all__ = ["decode"]
+
+_EVENTS_KEY = re.compile(rb'"traceEvents"\s*:\s*\[')
+_BOUNDARY_SEARCH_BYTES = 16 << 10
+_LONGEST_EVENT_BYTES = 64 << 20
+_LONGEST_HEADER_BYTES = 256 << 20
+
+
+class _Stamps(msgspec.Struct, gc=False):
+    ts: msgspec.Raw = msgspec.Raw(b"null")
+    dur: msgspec.Raw = msgspec.Raw(b"null")
+
+
+_EVENTS = msgspec.json.Decoder(list[RawEvent])
+_STAMPS = msgspec.json.Decoder(list[_Stamps])
+
+
+def decode(path: Path) -> DecodedTrace:
+    """Decode one trace file.
+
+    Raises NotATraceError when the file is empty or holds no trace, InputError when it cannot be read at all.
+    """
+    with _no_garbage_collection():
+        return _Decoding(path).run()
+
+
+class _Decoding:
+    """The state of decoding one file."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.chunks = TextChunks(path)
+        self.columns = ColumnBuilder()
+        self.repaired: Counter[str] = Counter()
+        self.dropped: Counter[str] = Counter()
+        self.first_bad_byte: int | None = None
+        self.position = 0  # of the buffer's first byte in the text
+        self.events = 0
+
+    def run(self) -> DecodedTrace:
+        chunks = iter(self.chunks)
+        head, buffer = self._read_head(chunks)
+        tail = self._read_events(buffer, chunks)
+        keys = parse_top_level(head)
+        if tail is not None:
+            rest = tail + b"".join(chunks)
+            if rest.strip(b", \t\r\n}"):
+                keys |= parse_top_level(b"{" + rest.lstrip(b", \t\r\n"))
+        header, header_notes = parse_header(keys, self.path.name)
+        if tail is not None and not self.chunks.complete:
+            tail = None
+        events = self.columns.table(header.base_time_ns)
+        self.dropped += self.columns.dropped
+        return DecodedTrace(
+            file=str(self.path),
+            header=header,
+            events=events,
+            complete=tail is not None,
+            notes=(*self.chunks.notes, *header_notes, *self._notes(ended=tail is not None)),
+        )
+
+    def _read_head(self, chunks: Iterator[bytes]) -> tuple[bytes, bytes]:
+        """The top-level object without its events, and the text read so far behind the `[` of the events."""
+        text = b""
+        for chunk in chunks:
+            text += chunk
+            if not text.strip():
+                continue
+            text = text.removeprefix(b"\xef\xbb\xbf")
+            if text.lstrip().startswith(b"["):
+                self.position = text.index(b"[") + 1
+                return b"{}", text[self.position :]
+            for match in _EVENTS_KEY.finditer(text):
+                head = text[: match.start()].rstrip()
+                head = head.removesuffix(b",") + b"}"
+                if self._is_top_level(head):
+                    self.position = match.end()
+                    return head, text[match.end() :]
+            if not text.lstrip().startswith(b"{") or len(text) > _LONGEST_HEADER_BYTES:
+                break
+        name = self.path.name
+        if not text.strip():
+            if self.chunks.notes:
+                raise NotATraceError(self.chunks.notes[0].text, hint="record or copy the trace again")
+            raise NotATraceError(f"{name}: the file is empty", hint="the job may have died while it wrote; record again")
+        raise NotATraceError(
+            f"{name}: not a trace (no traceEvents in it)", hint="give Chrome-trace JSON files of torch.profiler"
+        )
+
+    @staticmethod
+    def _is_top_level(head: bytes) -> bool:
+        """Not inside a nested object. A damaged header is taken as top level: its events still count."""
+        try:
+            msgspec.json.decode(head)
+        except msgspec.DecodeError as error:
+            return "truncated" not in str(error)
+        except (UnicodeDecodeError, RecursionError):
+            return True
+        return True
+
+    def _read_events(self, buffer: bytes, chunks: Iterator[bytes]) -> bytes | None:
+        """Feed the columns; return the text behind the events' closing `]`, or None when it never came."""
+        while True:
+            cut = _last_boundary(buffer)
+            if cut is None and len(buffer) <= _LONGEST_EVENT_BYTES:
+                chunk = next(chunks, None)
+                if chunk is not None:
+                    buffer += chunk
+                    continue
+            closed = self._add(buffer if cut is None else buffer[: cut - 1], last=cut is None)
+            if closed is not None:
+                return buffer[closed + 1 :]
+            if cut is None:
+                if len(buffer) > _LONGEST_EVENT_BYTES:
+                    self.repaired["limit"] += 1
+                return None
+            self.position += cut
+            buffer = buffer[cut:]
+            chunk = next(chunks, None)
+            if chunk is None:
+                closed = self._add(buffer, last=True)
+                return None if closed is None else buffer[closed + 1 :]
+            buffer += chunk
+
+    def _add(self, text: bytes, *, last: bool) -> int | None:
+        """Decode a stretch of whole events; return where the array closes in it, if it does."""
+        closed = None
+        try:
+            events = _EVENTS.decode(b"[" + text + (b"" if last else b"]"))
+            if last:
+                closed = text.rindex(b"]")
+        except (ValueError, RecursionError) as error:
+            end = trailing_byte(error) if isinstance(error, msgspec.DecodeError) else None
+            if end is None:
+                return self._add_salvaged(text)
+            closed = text.rindex(b"]", 0, end - 1)  # -1: the "[" that was put before the text
+            self._add(text[:closed], last=False)
+            return closed
+        self._append(events, text)
+        return closed
+
+    def _add_salvaged(self, text: bytes) -> int | None:
+        result = salvage(text)
+        if result.first_bad_byte is not None and self.first_bad_byte is None:
+            self.first_bad_byte = self.position + result.first_bad_byte
+        self.repaired += result.repaired
+        self.dropped += result.dropped
+        self.columns.add(result.events)
+        return result.closed_at
+
+    def _append(self, events: list[RawEvent], text: bytes) -> None:
+        if not self.columns.needs_exact_stamps(events):
+            self.columns.add(events)
+            return
+        stamps = _STAMPS.decode(b"[" + text.rstrip().removesuffix(b"]") + b"]")
+        self.columns.add(events, [(_text(stamp.ts), _text(stamp.dur)) for stamp in stamps])
+
+    def _notes(self, *, ended: bool) -> list[Note]:
+        name = self.path.name
+        notes = []
+        if not ended and self.chunks.complete:
+            text = f"{name}: the text ends before the trace does; all complete events are used, the last step is not"
+            notes.append(Note(kind="truncated", severity="warning", file=name, text=text))
+        for kind, count in sorted(self.repaired.items()):
+            text = f"{name}: {_events(count)} with {_WHAT[kind]} repaired"
+            notes.append(Note(kind=kind, severity="info", file=name, text=text))
+        where = "" if self.first_bad_byte is None else f"; the first at byte {self.first_bad_byte} of the text"
+        for kind, count in sorted(self.dropped.items()):
+            if count:
+                severity: Severity = "warning"
+                text = f"{name}: {_events(count)} with {_WHAT[kind]} left out{where}"
+                notes.append(Note(kind=kind, severity=severity, file=name, text=text, events_dropped=count))
+        return notes
+
+
+_WHAT = {
+    "encoding": "invalid UTF-8",
+    "escape": "invalid escapes or control characters",
+    "limit": "deeper nesting or more text than the limits allow",
+    "malformed_event": "missing or unusable fields",
+    "negative_duration": "a negative duration",
+    "non_finite": "NaN, Infinity or numbers out of range",
+    "out_of_range": "times a day away from the rest of the recording",
+}
+
+
+def _events(count: int) -> str:
+    return "1 event" if count == 1 else f"{count} events"
+
+
+def _text(raw: msgspec.Raw) -> str | None:
+    text = bytes(raw).decode("ascii", "replace").strip('"')
+    return None if text == "null" else text
+
+
+def _last_boundary(buffer: bytes) -> int | None:
+    """Index behind the last comma between two events, searched from the end."""
+    width = _BOUNDARY_SEARCH_BYTES
+    while True:
+        begin = max(0, len(buffer) - width)
+        last = None
+        for last in EVENT_BOUNDARY.finditer(buffer, begin):  # noqa: B007 - the last one is wanted
+            pass
+        if last is not None:
+            return last.end(1)
+        if begin == 0:
+            return None
+        width *= 8
+
+
+@contextmanager
+def _no_garbage_collection() -> Iterator[None]:
+    """Millions of short-lived objects without cycles: the collector only costs time here."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+
+
+def unreadable(path: Path, error: InputError) -> Note:
+    """The note that stands for a file that could not be used at all."""
+    return Note(kind="ignored_file", severity="error", file=path.name, text=f"{path.name}: {error}")

@@ -1,0 +1,1 @@
+"""Report -> bytes, one module an output format. Drawing only: nothing here computes a number."""

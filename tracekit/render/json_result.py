@@ -1,0 +1,129 @@
+"""The report as JSON: the contract that other programs build on.
+
+Comes in: a `Report`. Goes out: one object with sorted keys, floats as Python's `repr`: equal results are equal bytes.
+Within a `SCHEMA_VERSION` fields are added, never renamed.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+from typing import Any
+
+import tracekit
+from tracekit.analysis.report import Report
+from tracekit.model.communication import GroupKey
+from tracekit.model.run import ClockModel, Run
+from tracekit.schema import records
+
+__all__ = ["SCHEMA_VERSION", "JsonResult", "result_dict"]
+
+SCHEMA_VERSION = 1
+
+
+class JsonResult:
+    """Renders `result_dict(report)`."""
+
+    suffix = ".json"
+
+    def render(self, report: Report) -> str:
+        return json.dumps(result_dict(report), sort_keys=True, indent=1, allow_nan=False, ensure_ascii=False) + "\n"
+
+
+def result_dict(report: Report) -> dict[str, Any]:
+    """The result as plain values. A section that was not asked for is absent; unknown values are None."""
+    run = report.run
+    result: dict[str, Any] = {
+        "schema_version": SCHEMA_VERSION,
+        "tracekit_version": tracekit.__version__,
+        "run": _run(run),
+        "notes": [
+            {
+                "kind": note.kind,
+                "severity": note.severity,
+                "rank": note.rank,
+                "file": note.file,
+                "text": note.text,
+                "events_dropped": note.events_dropped,
+            }
+            for note in run.notes
+        ],
+        "groups": [_group(i, group, run) for i, group in enumerate(run.groups)],
+        "clock": {
+            "reference_rank": run.clocks[0].rank if run.clocks else None,
+            "ranks": [_clock(clock) for clock in run.clocks],
+        },
+        "findings": [
+            {
+                "severity": finding.severity,
+                "text": finding.text,
+                "rank": finding.rank,
+                "step": finding.step,
+                "saving_ns": finding.saving_ns,
+                "evidence": dict(finding.evidence),
+            }
+            for finding in report.findings
+        ],
+    }
+    if report.breakdown is not None:
+        result["ranks"] = records(report.breakdown.ranks)
+        result["steps"] = records(report.breakdown.steps)
+    if report.overlap is not None:
+        result["communication"] = records(report.overlap.communication)
+    if report.buckets is not None:
+        result["bucket_map"] = records(report.buckets.bucket_map)
+    return result
+
+
+def _run(run: Run) -> dict[str, Any]:
+    mesh = next((summary.mesh for summary in run.ranks if summary.mesh is not None), None)
+    hosts = {summary.host for summary in run.ranks if summary.host is not None}
+    return {
+        "path": run.path,
+        "run_id": run.run_id,
+        "attempt": run.attempt,
+        "world_size": run.world_size,
+        "ranks": [summary.rank for summary in run.ranks],
+        "missing_ranks": list(run.missing_ranks),
+        "selected_ranks": None if run.selected_ranks is None else list(run.selected_ranks),
+        "other_runs": [
+            {"run_id": other.run_id, "attempt": other.attempt, "ranks": other.ranks, "start_ns": other.start_ns}
+            for other in run.other_runs
+        ],
+        "device": run.device,
+        "device_names": sorted({s.device_name for s in run.ranks if s.device_name is not None}),
+        "hosts": len(hosts) or None,
+        "strategies": list(run.strategies),
+        "mesh": None if mesh is None else {"names": list(mesh.names), "shape": list(mesh.shape)},
+        "capture_overhead_ratio": _overhead_ratio(run),
+    }
+
+
+def _overhead_ratio(run: Run) -> float | None:
+    """What the capture added to a step, over the step: the median over ranks that measured it."""
+    ratios = []
+    for summary in run.ranks:
+        steps = [step.step_ns for step in summary.steps if step.complete]
+        if summary.overhead_per_step_ns is not None and steps:
+            ratios.append(summary.overhead_per_step_ns / statistics.mean(steps))
+    return statistics.median(ratios) if ratios else None
+
+
+def _group(index: int, group: GroupKey, run: Run) -> dict[str, Any]:
+    world = group.ranks == tuple(range(run.world_size or 0)) and bool(group.ranks)
+    return {
+        "id": index,
+        "desc": group.description,
+        "parallelism": group.parallelism,
+        "ranks": "world" if world else list(group.ranks),
+    }
+
+
+def _clock(clock: ClockModel) -> dict[str, Any]:
+    return {
+        "rank": clock.rank,
+        "method": clock.method,
+        "offset_ns": clock.offset_ns,
+        "drift_ppm": clock.drift_ppm,
+        "error_ns": clock.error_ns,
+    }
