@@ -1,3 +1,48 @@
-"""tracekit: where the time of a distributed training step goes, and what to do about it."""
+"""tracekit: where the time of a distributed training step goes, and what to do about it.
+
+    @tracekit.probe                     record a training step, on every rank
+    run = tracekit.load("runs/")        read the newest run of a folder
+    report = tracekit.analyze("runs/")  tables (pandas) and findings
+    tracekit.merge(run, "run.pftrace")  one trace for Perfetto
+
+Names are imported when they are first used: a training job pays for the capture only, an analysis never for torch.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tracekit.analysis.load import load
+    from tracekit.analysis.report import Report, analyze
+    from tracekit.capture.probe import probe
+    from tracekit.errors import TracekitError
+    from tracekit.model.run import Run
+    from tracekit.render.perfetto.merge import merge
 
 __version__ = "0.1.0"
+
+__all__ = ["Report", "Run", "TracekitError", "analyze", "load", "merge", "probe"]
+
+_HOME = {
+    "Report": "tracekit.analysis.report",
+    "Run": "tracekit.model.run",
+    "TracekitError": "tracekit.errors",
+    "analyze": "tracekit.analysis.report",
+    "load": "tracekit.analysis.load",
+    "merge": "tracekit.render.perfetto.merge",
+    "probe": "tracekit.capture.probe",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module 'tracekit' has no attribute {name!r}")
+    value = getattr(importlib.import_module(_HOME[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted([*__all__, "__version__"])

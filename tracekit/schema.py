@@ -34,8 +34,8 @@ class Table:
     columns: tuple[Column, ...]
 
     def frame(self, rows: Sequence[Mapping[str, object]]) -> pd.DataFrame:
-        """A DataFrame of these columns in this order; nullable integers as Int64, text and nullable floats as objects."""
-        import pandas as pd  # noqa: PLC0415 - 0.3 s that `tracekit --help` and workers do not pay
+        """These columns in this order; nullable integers as Int64, text and nullable floats as objects."""
+        import pandas as pd  # here: workers do not pay for it
 
         names = [column.name for column in self.columns]
         data = {
@@ -47,7 +47,7 @@ class Table:
 
 def records(frame: pd.DataFrame) -> list[dict[str, object]]:
     """Rows as plain Python values, null as None: the inverse of `Table.frame`."""
-    import pandas as pd  # noqa: PLC0415
+    import pandas as pd
 
     def plain(value: object) -> object:
         return None if value is pd.NA or (isinstance(value, float) and math.isnan(value)) else value

@@ -1,7 +1,7 @@
 """One clock for the run: each rank's offset to the reference, the lowest rank present.
 
-Comes in: what the probe measured on each rank. Goes out: a `ClockModel` a rank. Ranks without a measurement are taken as
-they are and say so.
+Comes in: what the probe measured on each rank. Goes out: a `ClockModel` a rank. Ranks without a measurement are taken
+as they are and say so.
 """
 
 from __future__ import annotations
@@ -48,7 +48,9 @@ def _measured(summary: RankSummary) -> ClockModel:
     apart_ns = closed.at_ns - opened.at_ns
     if apart_ns <= _SAME_OCCASION_NS:
         best = _best(samples)
-        return ClockModel(rank=summary.rank, method="probe", offset_ns=best.offset_ns, at_ns=best.at_ns, error_ns=best.error_ns)
+        return ClockModel(
+            rank=summary.rank, method="probe", offset_ns=best.offset_ns, at_ns=best.at_ns, error_ns=best.error_ns
+        )
     drift = (closed.offset_ns - opened.offset_ns) / apart_ns
     significant = abs(closed.offset_ns - opened.offset_ns) > opened.error_ns + closed.error_ns
     return ClockModel(

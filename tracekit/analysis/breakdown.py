@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 __all__ = ["Breakdown", "breakdown", "step_parts"]
 
 _PARTS = ("step_ns", "compute_ns", "comm_ns", "overlapped_comm_ns", "exposed_comm_ns", "exposed_copy_ns", "idle_ns")
+_NOTABLY_IDLE = 0.2  # of a step
 _NOTABLE = 0.05  # of a step: below this a difference between ranks is not worth a sentence
 
 
@@ -75,7 +76,7 @@ def breakdown(run: Run) -> Breakdown:
     return Breakdown(
         ranks=schema.RANKS.frame(ranks),
         steps=schema.STEPS.frame(steps),
-        findings=tuple(_slow_compute(run)),
+        findings=(*_slow_compute(run), *_idle(run)),
     )
 
 
@@ -91,7 +92,7 @@ def _ratio(overlapped_ns: int, comm_ns: int) -> float | None:
 
 
 def _slow_compute(run: Run) -> list[Finding]:
-    """The rank that computes longest, when its excess over the others' median shows up as their exposed communication."""
+    """The rank that computes longest, when its excess over the others' median shows as their exposed communication."""
     common = run.common_steps()
     if len(run.ranks) < 2 or not common:
         return []
@@ -110,8 +111,27 @@ def _slow_compute(run: Run) -> list[Finding]:
     if saving_ns < _NOTABLE * step_ns[slowest]:
         return []
     text = (
-        f"rank {slowest} computes {excess_ns / 1e6:.1f} ms a step ({excess_ns / max(typical_ns, 1):.0%}) longer than the "
-        f"median of its peers, which wait for it in communication"
+        f"rank {slowest} computes {excess_ns / 1e6:.1f} ms a step ({excess_ns / max(typical_ns, 1):.0%}) longer than "
+        f"the median of its peers, which wait for it in communication"
     )
-    evidence = {"compute_ns": int(compute_ns[slowest]), "peers_compute_ns": int(typical_ns), "peers_wait_ns": int(waiting_ns)}
+    evidence = {
+        "compute_ns": int(compute_ns[slowest]),
+        "peers_compute_ns": int(typical_ns),
+        "peers_wait_ns": int(waiting_ns),
+    }
     return [Finding(severity="warning", rank=slowest, text=text, saving_ns=int(saving_ns), evidence=evidence)]
+
+
+def _idle(run: Run) -> list[Finding]:
+    """Time in which the ranks neither compute, communicate nor copy."""
+    steps = [step for summary in run.ranks for step in summary.steps if step.complete]
+    step_ns, idle_ns = sum(step.step_ns for step in steps), sum(step.idle_ns for step in steps)
+    if not step_ns or idle_ns < _NOTABLY_IDLE * step_ns:
+        return []
+    what = {"gpu": "nothing runs on the GPU", "cpu": "no operator and no communication runs", "mixed": "nothing runs"}
+    text = f"{what[run.device]} for {idle_ns / step_ns:.0%} of the step ({idle_ns / len(steps) / 1e6:.1f} ms)"
+    return [
+        Finding(
+            severity="warning", text=text, saving_ns=idle_ns // len(steps), evidence={"idle_share": idle_ns / step_ns}
+        )
+    ]

@@ -32,7 +32,10 @@ DEFAULT_RULES: tuple[CommunicationRule, ...] = (
     CommunicationRule(r"nvshmem"),
     # symmetric memory and custom all-reduces (vLLM, SGLang, TensorRT-LLM)
     CommunicationRule(r"\b(?:multimem|one_shot|two_shot)_all_reduce", "all_reduce"),
-    CommunicationRule(r"cross_device_reduce|\ball_?reduce_(?:one|two)_?shot|one_?shot_?all_?reduce|two_?shot_?all_?reduce", "all_reduce"),
+    CommunicationRule(
+        r"cross_device_reduce|\ball_?reduce_(?:one|two)_?shot|one_?shot_?all_?reduce|two_?shot_?all_?reduce",
+        "all_reduce",
+    ),
     CommunicationRule(r"allreduce_fusion_kernel|lamport_?style", "all_reduce"),
     CommunicationRule(r"\bmultimem_all_gather", "all_gather"),
     CommunicationRule(r"symm_mem|symmetric_memory"),
@@ -53,7 +56,9 @@ _KINDS_IN_NAMES = (
     ("send", "send"),
     ("recv", "recv"),
 )
-_NCCL_OPERATION = re.compile(r"Kernel\w*?_(AllReduce|ReduceScatter|AllGather|AllToAll\w*|SendRecv|Broadcast|Reduce|Gather|Scatter)")
+_NCCL_OPERATION = re.compile(
+    r"Kernel\w*?_(AllReduce|ReduceScatter|AllGather|AllToAll\w*|SendRecv|Broadcast|Reduce|Gather|Scatter)"
+)
 
 _BYTES = {
     1: "byte char bool uint8 int8 unsignedchar signedchar",
@@ -77,7 +82,7 @@ def kind_of_kernel(name: str, rules: Sequence[CommunicationRule] = DEFAULT_RULES
 
 
 def kind_of_collective(name: str) -> str:
-    """The kind of a collective by any of its names: `allreduce_coalesced`, `_allgather_base`, `c10d::alltoall_base_`."""
+    """The kind of a collective by any of its names: `allreduce_coalesced`, `_allgather_base`, `alltoall_base_`."""
     bare = re.sub(r"[_:]", "", name.lower().removeprefix("_c10d_functional::").removeprefix("c10d::"))
     return next((kind for part, kind in _KINDS_IN_NAMES if part in bare), "unknown")
 

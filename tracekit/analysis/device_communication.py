@@ -10,7 +10,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tracekit.analysis.communication_rules import CommunicationRule, bytes_per_element, kind_of_collective, kind_of_kernel
+from tracekit.analysis.communication_rules import (
+    CommunicationRule,
+    bytes_per_element,
+    kind_of_collective,
+    kind_of_kernel,
+)
 from tracekit.analysis.device_links import DeviceEvents
 from tracekit.analysis.groups import GroupResolver
 from tracekit.analysis.shapes import recorded_shapes
@@ -49,8 +54,16 @@ def device_communication(
     size_bytes = np.full(len(row), ABSENT, dtype=np.int64)
     for i in np.flatnonzero(position != ABSENT):
         p = position[i]
-        text = [events.strings[c[p]] if c[p] != ABSENT else "" for c in (
-            arguments.collective, arguments.dtype, arguments.group_name, arguments.group_description, arguments.group_ranks)]
+        text = [
+            events.strings[c[p]] if c[p] != ABSENT else ""
+            for c in (
+                arguments.collective,
+                arguments.dtype,
+                arguments.group_name,
+                arguments.group_description,
+                arguments.group_ranks,
+            )
+        ]
         collective, dtype, name, description, ranks = text
         if collective:
             named = KINDS.index(kind_of_collective(collective))
@@ -106,7 +119,9 @@ def _argument_positions(events: EventTable, row: Int64) -> Int64:
 
 def _issued_by_collective(events: EventTable, device: DeviceEvents) -> Bool:
     """Mask [m]: the operator behind the event (same external id) is a collective of c10d."""
-    operators = np.flatnonzero(events.in_category("cpu_op") & events.named(lambda n: _ISSUES_COLLECTIVE.match(n) is not None))
+    operators = np.flatnonzero(
+        events.in_category("cpu_op") & events.named(lambda n: _ISSUES_COLLECTIVE.match(n) is not None)
+    )
     ids = events.external_id[operators]
     return np.isin(events.external_id[device.row], ids[ids != ABSENT])
 

@@ -33,7 +33,7 @@ class DeviceEvents:
 
     @property
     def before_recording(self) -> Bool:
-        return self.launch_ns == BEFORE_RECORDING
+        return np.equal(self.launch_ns, BEFORE_RECORDING)
 
 
 def device_events(events: EventTable) -> DeviceEvents:

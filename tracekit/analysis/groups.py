@@ -15,8 +15,24 @@ from tracekit.model.metadata import CaptureMetadata, Group, RankSlice
 
 __all__ = ["GroupResolver", "key_of_recorded_group"]
 
-_MESH_DIMENSION = {"dp": "dp", "tp": "tp", "pp": "pp", "ep": "ep", "cp": "cp", "fsdp": "dp", "data": "dp", "tensor": "tp"}
-_MESH_DIMENSION |= {"pipeline": "pp", "pipe": "pp", "expert": "ep", "context": "cp", "dp_shard": "dp", "dp_replicate": "dp"}
+_MESH_DIMENSION = {
+    "dp": "dp",
+    "tp": "tp",
+    "pp": "pp",
+    "ep": "ep",
+    "cp": "cp",
+    "fsdp": "dp",
+    "data": "dp",
+    "tensor": "tp",
+}
+_MESH_DIMENSION |= {
+    "pipeline": "pp",
+    "pipe": "pp",
+    "expert": "ep",
+    "context": "cp",
+    "dp_shard": "dp",
+    "dp_replicate": "dp",
+}
 
 
 class GroupResolver:
@@ -34,7 +50,11 @@ class GroupResolver:
         for process_group in header.process_groups:
             ranks = process_group.ranks
             if process_group.name not in self._by_name:
-                key = GroupKey(description=process_group.description, ranks=ranks, parallelism=_parallelism(process_group.description))
+                key = GroupKey(
+                    description=process_group.description,
+                    ranks=ranks,
+                    parallelism=_parallelism(process_group.description),
+                )
                 self._by_name[process_group.name] = self._add(key)
 
     def groups(self) -> tuple[GroupKey, ...]:
@@ -73,7 +93,9 @@ def key_of_recorded_group(group: Group, metadata: CaptureMetadata) -> GroupKey:
     else:
         assert not isinstance(group.ranks, str)
         ranks = group.ranks
-    return GroupKey(description=group.desc, ranks=tuple(ranks), parallelism=group.parallelism or _parallelism(group.desc))
+    return GroupKey(
+        description=group.desc, ranks=tuple(ranks), parallelism=group.parallelism or _parallelism(group.desc)
+    )
 
 
 def _parallelism(description: str) -> str | None:

@@ -114,7 +114,7 @@ def _blocked(
 
 
 def _waits_inferred(events: EventTable, thread: int, operators: Int64, communication: HostCommunication) -> Intervals:
-    """Without wait spans: the self time of operators around a collective, while what was issued in them is in flight."""
+    """Without wait spans: the self time of operators around a collective while what they issued is in flight."""
     issued = np.flatnonzero(events.track[communication.operator_row] == thread)
     issue_ns = events.start_ns[communication.operator_row[issued]]
     start_ns, end_ns = events.start_ns[operators], events.end_ns[operators]

@@ -19,14 +19,18 @@ from tracekit.analysis.summarize import RankFailure, SummaryOptions, summarize
 from tracekit.errors import InputError
 from tracekit.model.communication import GroupKey
 from tracekit.model.notes import Note
+from tracekit.model.ranks import format_ranges
 from tracekit.model.run import OtherRun, Run
 from tracekit.model.summary import RankSummary
 from tracekit.read.discover import Discovery, discover
 
-__all__ = ["Progress", "load", "map_ranks"]
+__all__ = ["Paths", "Progress", "load", "map_ranks"]
 
 Progress = Callable[[int, int], None]
 """Called with (ranks done, ranks in all)."""
+
+Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
+"""A folder, a glob, a file, or several of them."""
 
 T = TypeVar("T")
 
@@ -34,7 +38,7 @@ _SMALL_RUN_BYTES = 4 << 20  # packed; below this, starting workers costs more th
 
 
 def load(
-    paths: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+    paths: Paths,
     *,
     run: str | None = None,
     attempt: int | None = None,
@@ -56,12 +60,14 @@ def load(
         if selected is None or rank in selected
     }
     if not files:
-        there = ", ".join(map(str, found.chosen.ranks))
+        there = format_ranges(found.chosen.ranks)
         raise InputError(f"{' '.join(typed)}: none of the selected ranks is there", hint=f"there are ranks {there}")
     chosen = options or SummaryOptions()
     calls = [(rank, windows, chosen) for rank, windows in files.items()]
     size = sum(path.stat().st_size for windows in files.values() for path in windows)
-    outcomes = map_ranks(summarize, calls, jobs=1 if jobs is None and size < _SMALL_RUN_BYTES else jobs, progress=progress)
+    outcomes = map_ranks(
+        summarize, calls, jobs=1 if jobs is None and size < _SMALL_RUN_BYTES else jobs, progress=progress
+    )
     return assemble(" ".join(typed), found, outcomes, selected)
 
 
@@ -118,8 +124,8 @@ def assemble(
         if isinstance(outcome, RankFailure):
             continue
         if outcome.rank in by_rank:
-            text = f"rank {outcome.rank}: {Path(outcome.files[0]).name}: another file says it is rank {outcome.rank}; left out"
             file = Path(outcome.files[0]).name
+            text = f"rank {outcome.rank}: {file}: another file says it is rank {outcome.rank}; left out"
             notes.append(Note(kind="duplicate_rank", severity="error", rank=outcome.rank, file=file, text=text))
             continue
         by_rank[outcome.rank] = outcome
@@ -127,6 +133,9 @@ def assemble(
         reasons = "; ".join(note.text for note in notes if note.severity == "error")
         raise InputError(f"{path}: no trace in it can be used ({reasons})", hint="record or copy the traces again")
     ranks = tuple(by_rank[rank] for rank in sorted(by_rank))
+    if not any(summary.steps for summary in ranks):
+        there = format_ranges({step for summary in ranks for step in summary.recorded_steps})
+        raise InputError(f"{path}: none of the selected steps is there", hint=f"recorded steps: {there}")
     world_size = max((s.world_size for s in ranks if s.world_size is not None), default=None)
     expected = set(range(world_size or 0)) if selected is None else set(selected) & set(range(world_size or 0))
     missing = tuple(sorted(expected - by_rank.keys()))
@@ -161,8 +170,7 @@ def assemble(
 def _missing_note(missing: Sequence[int], present: int, expected: int) -> list[Note]:
     if not missing:
         return []
-    listed = ", ".join(map(str, missing[:8])) + (f" and {len(missing) - 8} more" if len(missing) > 8 else "")
-    text = f"{present} of {expected} ranks; missing: {listed}"
+    text = f"{present} of {expected} ranks; missing: {format_ranges(missing)}"
     return [Note(kind="missing_rank", severity="warning", text=text)]
 
 
@@ -173,7 +181,7 @@ def _step_notes(ranks: Sequence[RankSummary]) -> list[Note]:
         return []
     common = frozenset.intersection(*complete.values())
     odd = [rank for rank, steps in complete.items() if steps != common]
-    text = f"{len(common)} steps are complete on all ranks; ranks {', '.join(map(str, odd[:8]))} have others as well"
+    text = f"{len(common)} steps are complete on all ranks; ranks {format_ranges(odd)} have others as well"
     return [Note(kind="step_mismatch", severity="warning", text=text)]
 
 

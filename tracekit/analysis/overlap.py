@@ -46,7 +46,9 @@ def communication_sums(lanes: Lanes, phases: PhaseTimeline, steps: Sequence[Step
     counted = (launched_in >= 0) & counted_window[np.maximum(launched_in, 0)] & found.distinct()
     phase = phases.at(found.launch_ns)
     rows = []
-    for group, kind, phase_index in sorted(set(zip(found.group.tolist(), found.kind.tolist(), phase.tolist(), strict=True))):
+    for group, kind, phase_index in sorted(
+        set(zip(found.group.tolist(), found.kind.tolist(), phase.tolist(), strict=True))
+    ):
         mask = (found.group == group) & (found.kind == kind) & (phase == phase_index)
         time = Intervals.union_of(found.start_ns[mask], found.end_ns[mask]) & inside
         count = int((mask & counted).sum())
@@ -73,12 +75,18 @@ def merge_communication_sums(rows: Sequence[CommunicationSum]) -> tuple[Communic
     for row in rows:
         key = (row.group, row.kind, row.phase)
         seen = merged.get(key)
-        merged[key] = row if seen is None else replace(
-            seen,
-            count=seen.count + row.count,
-            size_bytes=None if seen.size_bytes is None or row.size_bytes is None else seen.size_bytes + row.size_bytes,
-            total_ns=seen.total_ns + row.total_ns,
-            exposed_ns=seen.exposed_ns + row.exposed_ns,
+        merged[key] = (
+            row
+            if seen is None
+            else replace(
+                seen,
+                count=seen.count + row.count,
+                size_bytes=None
+                if seen.size_bytes is None or row.size_bytes is None
+                else seen.size_bytes + row.size_bytes,
+                total_ns=seen.total_ns + row.total_ns,
+                exposed_ns=seen.exposed_ns + row.exposed_ns,
+            )
         )
     return tuple(merged.values())
 

@@ -37,7 +37,7 @@ class PhaseTimeline:
 
 def _is_backward_operator(events: EventTable) -> Bool:
     engine = events.named(lambda name: name.startswith("autograd::engine::evaluate_function"))
-    linked = (events.forward_thread != ABSENT) & (events.forward_thread != 0)
+    linked: Bool = (events.forward_thread != ABSENT) & (events.forward_thread != 0)
     return (engine | linked) & events.in_category("cpu_op", "Operator")
 
 
@@ -61,7 +61,10 @@ def phase_timeline(events: EventTable, threads: Int64) -> PhaseTimeline:
         inside = _union(events, end_ns, backward & here) | _union(events, end_ns, optimizer & here)
         forward[rows] = ~inside.covers(events.start_ns[rows])
     times = [events.start_ns[forward], events.start_ns[backward], events.start_ns[optimizer]]
-    phases = [np.full(len(t), phase, dtype=np.int64) for phase, t in zip((_FORWARD, _BACKWARD, _OPTIMIZER), times, strict=True)]
+    phases = [
+        np.full(len(t), phase, dtype=np.int64)
+        for phase, t in zip((_FORWARD, _BACKWARD, _OPTIMIZER), times, strict=True)
+    ]
     change_ns, phase = np.concatenate(times), np.concatenate(phases)
     order = np.argsort(change_ns, kind="stable")
     change_ns, phase = change_ns[order], phase[order]

@@ -10,11 +10,12 @@ from dataclasses import dataclass
 
 from tracekit.analysis.breakdown import Breakdown, breakdown
 from tracekit.analysis.buckets import Buckets, buckets
+from tracekit.analysis.load import Paths, load
 from tracekit.analysis.overlap import Overlap, overlap
 from tracekit.errors import UsageError
 from tracekit.model.run import Finding, Run
 
-__all__ = ["SECTIONS", "Report", "analyze_run"]
+__all__ = ["SECTIONS", "Report", "analyze"]
 
 SECTIONS = ("breakdown", "overlap", "buckets")
 
@@ -30,14 +31,25 @@ class Report:
     findings: tuple[Finding, ...]
 
 
-def analyze_run(run: Run, *, only: Iterable[str] | None = None) -> Report:
-    """Run the analyses named in `only` (all of `SECTIONS` by default). Raises UsageError for a name that is none."""
+def analyze(run: Run | Paths, *, only: Iterable[str] | None = None) -> Report:
+    """Analyse a run, or the newest run below the given paths; `only` names sections (all of `SECTIONS` by default).
+
+    Raises UsageError for a name that is no section, and whatever `load` raises.
+    """
     wanted = set(SECTIONS if only is None else only)
     if unknown := wanted - set(SECTIONS):
         raise UsageError(f"no section {', '.join(sorted(unknown))}", hint=f"there are {', '.join(SECTIONS)}")
+    if not isinstance(run, Run):
+        run = load(run)
     breakdown_result = breakdown(run) if "breakdown" in wanted else None
     overlap_result = overlap(run) if "overlap" in wanted else None
     findings = [f for section in (breakdown_result, overlap_result) if section is not None for f in section.findings]
     severity = ("error", "warning", "info")
     findings.sort(key=lambda f: (severity.index(f.severity), -(f.saving_ns or 0)))
-    return Report(run=run, breakdown=breakdown_result, overlap=overlap_result, buckets=buckets(run) if "buckets" in wanted else None, findings=tuple(findings))
+    return Report(
+        run=run,
+        breakdown=breakdown_result,
+        overlap=overlap_result,
+        buckets=buckets(run) if "buckets" in wanted else None,
+        findings=tuple(findings),
+    )

@@ -57,8 +57,10 @@ class _HostSteps:
     source: str
 
 
-def step_windows(trace: DecodedTrace, device: DeviceEvents, device_compute_row: Int64, *, whole: bool = False) -> StepWindows:
-    """Windows of the trace. `device_compute_row`: rows of compute kernels, empty on a CPU rank. `whole`: ignore steps."""
+def step_windows(
+    trace: DecodedTrace, device: DeviceEvents, device_compute_row: Int64, *, whole: bool = False
+) -> StepWindows:
+    """Windows of the trace. `device_compute_row`: rows of compute kernels, if any. `whole`: ignore steps."""
     events = trace.events
     host = host_steps(trace, whole=whole)
     on_gpu = bool(device.is_kernel.any())
@@ -154,7 +156,9 @@ def _profiler_steps(events: EventTable) -> tuple[Int64, Int64]:
     rows = np.flatnonzero(events.named(lambda name: _PROFILER_STEP.match(name) is not None) & ~on_device)
     rows = rows[np.argsort(events.start_ns[rows], kind="stable")]
     numbers = np.array([int(events.strings[i].partition("#")[2]) for i in events.name[rows]], dtype=np.int64)
-    _, first = np.unique(np.stack((numbers, events.start_ns[rows])), axis=1, return_index=True) if len(rows) else (None, rows)
+    _, first = (
+        np.unique(np.stack((numbers, events.start_ns[rows])), axis=1, return_index=True) if len(rows) else (None, rows)
+    )
     first = np.sort(first)
     return rows[first], numbers[first]
 

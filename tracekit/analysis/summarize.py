@@ -73,6 +73,7 @@ def summarize(rank: int, paths: Sequence[Path], options: SummaryOptions) -> Rank
     return replace(
         summaries[0],
         files=tuple(file for summary in summaries for file in summary.files),
+        recorded_steps=tuple(step for summary in summaries for step in summary.recorded_steps),
         steps=tuple(step for summary in summaries for step in summary.steps),
         communication=merge_communication_sums([row for summary in summaries for row in summary.communication]),
         event_count=sum(summary.event_count for summary in summaries),
@@ -108,6 +109,7 @@ def summarize_trace(trace: DecodedTrace, rank: int, options: SummaryOptions) -> 
         ddp=tuple(metadata.ddp) if metadata is not None else (),
         overhead_per_step_ns=metadata.overhead.per_step_ns if metadata is not None and metadata.overhead else None,
         step_source=lanes.windows.source,
+        recorded_steps=tuple(lanes.windows.step.tolist()),
         steps=tuple(steps),
         communication=tuple(communication_sums(lanes, phases, steps)),
         event_count=len(trace.events),
@@ -141,6 +143,8 @@ def _recording_notes(trace: DecodedTrace, lanes: Lanes, rank: int, own_rank: int
         text = f"{file}: no kernel, operator or collective in it; nothing can be said about its time"
         notes.append(Note(kind="no_device_records", severity="warning", file=file, text=text))
     if trace.header.metadata is not None:
-        for note in trace.header.metadata.notes:
-            notes.append(Note(kind="capture", severity="info", file=file, text=f"{file}: {note.text}"))
+        notes += [
+            Note(kind="capture", severity="info", file=file, text=f"{file}: {note.text}")
+            for note in trace.header.metadata.notes
+        ]
     return notes

@@ -14,8 +14,8 @@ class CaptureWarning(UserWarning):
 
 def warn(text: str) -> None:
     """Issue `text` as a `CaptureWarning`; on stderr where warnings are errors, as training must go on."""
-    message = f"tracekit: {text}"
     try:
-        warnings.warn(message, CaptureWarning, stacklevel=3)
+        # Without a place in the code: most come when the loop is over, and none is about the line that runs then.
+        warnings.warn_explicit(text, CaptureWarning, filename="tracekit", lineno=0)
     except CaptureWarning:
-        sys.stderr.write(message + "\n")
+        sys.stderr.write(f"tracekit: {text}\n")

@@ -109,7 +109,7 @@ class Windows:
                 self._early = None
                 self._open(plan, call)
             else:
-                self._decline(reason)
+                self._decline(f"{reason}, so this window is not recorded")
                 self._plan = self._schedule.window(plan.index + 1)
         elif call == plan.prepare and foreign_profiler() is None:
             self._join()
@@ -177,7 +177,7 @@ class Windows:
     def _decline(self, reason: str) -> None:
         if not self._declined:
             self._declined = True
-            warn(f"{reason}: no steps are recorded beside it")
+            warn(reason)
 
     def _can_record(self) -> bool:
         try:

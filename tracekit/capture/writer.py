@@ -28,10 +28,9 @@ GZIP_LEVEL = 3  # within 15 % of level 9's size on traces, at a sixth of its tim
 RANKS_A_FOLDER = 1000
 MOST_RANKS_IN_ONE_FOLDER = 4096
 
-# Kineto writes the opening fields of an event on one line, and its annotation names without escapes.
-_EVENT_NAME = re.compile(rb'^(\s*"ph": "[^"\n]*",(?: "cat": "[^"\n]*",)?\s*"name": ")(.*)(", "pid": .*)$', re.MULTILINE)
+# Kineto writes annotation names without escapes; the name stands on its own line, or in older versions before the pid.
+_EVENT_NAME = re.compile(rb'^((?:    |.*, )"name": ")(.*?)(",|", "pid": .*)$', re.MULTILINE)
 _EVENT_BOUNDARY = re.compile(rb"\n  \},\n  \{")
-_ESCAPE = re.compile(rb'\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4})')
 
 __all__ = ["repair", "trace_folder", "write_trace"]
 
@@ -51,12 +50,15 @@ def trace_folder(root: Path, run_id: str, attempt: int, first_step: int, rank: i
 
 
 def write_trace(
-    folder: Path, export: Callable[[Path], None], describe: Callable[[list[RecordingNote]], CaptureMetadata], rank: int
+    folder: Path,
+    export: Callable[[Path], None],
+    describe: Callable[[int, list[RecordingNote]], CaptureMetadata],
+    rank: int,
 ) -> Path:
     """Write the trace and its manifest; returns the trace's path.
 
-    `describe` gets the notes of the repair and returns the metadata: called last, so that it can tell what the export
-    cost. Raises OutputError if the disk, the folder or torch's export does not allow it.
+    `describe` gets the number of events and the notes of the repair and returns the metadata: called after the export,
+    so that it can tell what that cost. Raises OutputError if the disk, the folder or torch's export does not allow it.
     """
     base = folder / f"rank-{rank:06d}"
     host = re.sub(r"[^A-Za-z0-9_-]+", "-", os.uname().nodename)[:64]
@@ -74,9 +76,10 @@ def write_trace(
             )
         export(raw_file)
         text, events, notes = _read_verified(raw_file)
-        metadata = describe(notes)
-        digest, size_bytes = _pack(packed_file, _with_metadata(text, metadata))
+        metadata = describe(events, notes)
         target = base.with_suffix(".json.gz")
+        text = text.replace(str(raw_file).encode(), target.name.encode())  # torch notes the file's name in it
+        digest, size_bytes = _pack(packed_file, _with_metadata(text, metadata))
         packed_file.replace(target)
         manifest = Manifest(
             version=METADATA_VERSION,
@@ -110,9 +113,7 @@ def repair(text: bytes) -> tuple[bytes, int, int]:
     def escape(match: re.Match[bytes]) -> bytes:
         nonlocal escaped
         name = match[2]
-        if b'"' not in name and b"\\" not in name and name.isascii() and name.decode().isprintable():
-            return match[0]
-        if b'"' not in _ESCAPE.sub(b"", name) and b"\\" not in _ESCAPE.sub(b"", name) and _is_utf8(name):
+        if _is_valid(b'"' + name + b'"'):
             return match[0]
         escaped += 1
         return match[1] + msgspec.json.encode(name.decode("utf-8", "replace"))[1:-1] + match[3]

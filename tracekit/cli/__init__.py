@@ -13,6 +13,7 @@ import os
 import sys
 import traceback
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import click
@@ -143,7 +144,7 @@ def _sentence(text: str) -> str:
 def _discard_stdout() -> None:
     # What is still buffered would otherwise fail again, loudly, when the interpreter exits. Captured output has no
     # descriptor, and needs none of this.
-    with contextlib.suppress(OSError), open(os.devnull, "wb") as devnull:
+    with contextlib.suppress(OSError), Path(os.devnull).open("wb") as devnull:
         os.dup2(devnull.fileno(), sys.stdout.fileno())
 
 

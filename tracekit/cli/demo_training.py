@@ -36,7 +36,7 @@ def main(out: str, delay_ms: float) -> None:
 def train(out: str, delay_s: float, torch: Any) -> None:
     from tracekit.capture.probe import probe
 
-    class SlowBackward(torch.autograd.Function):  # type: ignore[misc]
+    class SlowBackward(torch.autograd.Function):
         """The identity, whose backward pass takes `delay_s` longer."""
 
         @staticmethod
@@ -48,7 +48,7 @@ def train(out: str, delay_s: float, torch: Any) -> None:
             time.sleep(delay_s)
             return gradient
 
-    class Transformer(torch.nn.Module):  # type: ignore[misc]
+    class Transformer(torch.nn.Module):
         def __init__(self) -> None:
             super().__init__()
             self.embedding = torch.nn.Embedding(VOCABULARY, WIDTH)

@@ -70,7 +70,9 @@ class CommunicationEvents:
 
     def distinct(self) -> Bool:
         """Mask [n]: the first of events that are equal in place, time and kind: a duplicated event counts once."""
-        keys = np.stack((self.start_ns, self.end_ns, self.kind.astype(np.int64), self.group.astype(np.int64), self.sequence))
+        keys = np.stack(
+            (self.start_ns, self.end_ns, self.kind.astype(np.int64), self.group.astype(np.int64), self.sequence)
+        )
         _, first = np.unique(keys, axis=1, return_index=True)
         mask = np.zeros(len(self), dtype=np.bool_)
         mask[first] = True

@@ -23,8 +23,18 @@ Int64 = npt.NDArray[np.int64]
 Int32 = npt.NDArray[np.int32]
 Bool = npt.NDArray[np.bool_]
 
-__all__ = ["ABSENT", "Bool", "CollectiveArguments", "DecodedTrace", "EventTable", "Int32", "Int64", "ProcessGroup"]
-__all__ += ["Track", "TraceHeader"]
+__all__ = [
+    "ABSENT",
+    "Bool",
+    "CollectiveArguments",
+    "DecodedTrace",
+    "EventTable",
+    "Int32",
+    "Int64",
+    "ProcessGroup",
+    "TraceHeader",
+    "Track",
+]
 
 
 @dataclass(frozen=True, kw_only=True)

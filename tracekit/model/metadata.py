@@ -109,7 +109,7 @@ class PointToPointRecord(Record, frozen=True):
 
 
 class ClockSample(Record, frozen=True):
-    """`offset_ns` is this rank's clock minus the reference's at `at_ns`; `error_ns` the half-width of its uncertainty."""
+    """`offset_ns`: this rank's clock minus the reference's at `at_ns`; `error_ns`: half-width of its uncertainty."""
 
     at_ns: int
     offset_ns: int
@@ -161,7 +161,7 @@ class MemoryUse(Record, frozen=True):
 
 
 class Overhead(Record, frozen=True):
-    """What the capture itself cost: per recorded step, at the stop of the profiler, the export, the clock measurement."""
+    """What the capture itself cost: a recorded step, the profiler's stop, the export, the clock measurement."""
 
     per_step_ns: int | None
     stop_ns: int | None

@@ -12,10 +12,17 @@ from typing import Literal
 Severity = Literal["info", "warning", "error"]
 
 NOTE_KINDS = frozenset(
-    """truncated unterminated escape encoding non_finite negative_duration out_of_range unit duplicate_rank
-    duplicate_event missing_rank step_mismatch rank_mismatch no_rank no_steps no_device_records lost_device_records
-    before_recording unlinked overlapping clock_step clock_drift unfinished_tmp ignored_file empty permission limit
-    other_run not_available inferred malformed_event unclassified capture""".split()
+    {
+        # the file
+        *("truncated", "unterminated", "unfinished_tmp", "ignored_file", "empty", "permission", "limit", "encoding"),
+        # its events
+        *("escape", "non_finite", "negative_duration", "out_of_range", "unit", "malformed_event", "duplicate_event"),
+        *("overlapping", "unlinked", "unclassified", "lost_device_records", "no_device_records", "before_recording"),
+        # its steps, rank and clock
+        *("no_steps", "step_mismatch", "no_rank", "rank_mismatch", "duplicate_rank", "clock_step", "clock_drift"),
+        # the run
+        *("missing_rank", "other_run", "not_available", "inferred", "capture"),
+    }
 )
 
 __all__ = ["NOTE_KINDS", "Note", "Severity"]

@@ -62,6 +62,7 @@ class RankSummary:
     ddp: tuple[DdpModule, ...]
     overhead_per_step_ns: int | None
     step_source: str
+    recorded_steps: tuple[int, ...]  # all of them, selected or not
     steps: tuple[StepParts, ...]
     communication: tuple[CommunicationSum, ...]
     event_count: int

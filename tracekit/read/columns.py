@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from decimal import Decimal, InvalidOperation
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -24,7 +25,16 @@ _LIMIT_NS = 1 << 62
 _FARTHEST_NS = 24 * 3600 * 10**9  # from the median start; a recording of a day does not exist
 
 # The operators whose shapes tell the size of a communication. Shapes of other operators are not kept.
-COMMUNICATION_PREFIXES = ("c10d::", "gloo:", "nccl:", "_c10d_functional::", "record_param_comms", "mpi:", "ucc:", "xccl:")
+COMMUNICATION_PREFIXES = (
+    "c10d::",
+    "gloo:",
+    "nccl:",
+    "_c10d_functional::",
+    "record_param_comms",
+    "mpi:",
+    "ucc:",
+    "xccl:",
+)
 
 __all__ = ["COMMUNICATION_PREFIXES", "ColumnBuilder", "RawArguments", "RawEvent", "exact_nanoseconds"]
 
@@ -68,8 +78,8 @@ _COLLECTIVE_NUMBERS = ("in_elements", "out_elements", "group_size", "sequence")
 _COLLECTIVE_RAW = ("input_shapes", "input_types", "concrete_inputs")
 
 
-class _Interner(dict[object, int]):
-    def __missing__(self, key: object) -> int:
+class _Interner(dict[Any, int]):
+    def __missing__(self, key: Any) -> int:
         self[key] = index = len(self)
         return index
 
@@ -90,15 +100,17 @@ class ColumnBuilder:
 
     def __init__(self) -> None:
         self.dropped: Counter[str] = Counter()  # by kind of note
-        self._strings = _Interner()
-        self._tracks = _Interner()
+        self._strings: dict[str, int] = _Interner()
+        self._tracks: dict[tuple[Scalar, Scalar], int] = _Interner()
         self._names_of_pids: dict[Scalar, str] = {}
         self._names_of_tracks: dict[tuple[Scalar, Scalar], str] = {}
         self._other_phases: Counter[str] = Counter()
         self._open: dict[tuple[Scalar, Scalar], list[RawEvent]] = {}
         self._communication_names: dict[int, bool] = {}
         self._columns: dict[str, list[np.ndarray]] = {name: [] for name in _DENSE}
-        self._sparse: dict[str, list[int]] = {name: [] for name in ("row", *_COLLECTIVE_TEXT, *_COLLECTIVE_NUMBERS, *_COLLECTIVE_RAW)}
+        self._sparse: dict[str, list[int]] = {
+            name: [] for name in ("row", *_COLLECTIVE_TEXT, *_COLLECTIVE_NUMBERS, *_COLLECTIVE_RAW)
+        }
         self._rows = 0
 
     def add(self, events: Sequence[RawEvent], stamps: Sequence[tuple[Scalar, Scalar]] | None = None) -> None:
@@ -150,7 +162,7 @@ class ColumnBuilder:
         self.dropped["malformed_event"] += sum(len(stack) for stack in self._open.values())
         columns = {name: _concatenate(self._columns.pop(name), dtype) for name, dtype in _DENSE.items()}
         columns["start_ns"] += base_time_ns
-        sparse = {
+        sparse: dict[str, Any] = {
             name: np.array(values, dtype=np.int64 if name == "row" or name in _COLLECTIVE_NUMBERS else np.int32)
             for name, values in self._sparse.items()
         }
@@ -164,8 +176,8 @@ class ColumnBuilder:
             sparse = {name: column[rows_kept] for name, column in sparse.items()}
             sparse["row"] = (np.cumsum(kept) - 1)[sparse["row"]]
         return EventTable(
-            strings=[str(text) for text in self._strings],
-            tracks=[self._track(pid, tid) for pid, tid in self._tracks],  # type: ignore[misc]
+            strings=list(self._strings),
+            tracks=[self._track(pid, tid) for pid, tid in self._tracks],
             collective_arguments=CollectiveArguments(**sparse),
             other_phases=dict(sorted(self._other_phases.items())),
             **columns,
@@ -205,7 +217,7 @@ class ColumnBuilder:
         if unseen:
             texts = list(strings)
             for name in unseen:
-                known[name] = str(texts[name]).startswith(COMMUNICATION_PREFIXES)
+                known[name] = texts[name].startswith(COMMUNICATION_PREFIXES)
         sparse = self._sparse
         for row, (name, a) in enumerate(zip(names, arguments, strict=True), start=self._rows):
             if a.collective is None and not known[name]:
@@ -265,7 +277,9 @@ def _to_nanoseconds(microseconds: list[Scalar]) -> tuple[Int64, np.ndarray]:
     if values.dtype == np.float64 and np.all(np.abs(values) < _EXACT_MICROSECONDS):
         whole = np.floor(values)
         # The fraction of a float64 below 2**43 is exact to half a nanosecond; rounding restores the three decimals.
-        return (whole.astype(np.int64) * 1000 + np.rint((values - whole) * 1000).astype(np.int64)), np.ones(len(values), dtype=np.bool_)
+        return (whole.astype(np.int64) * 1000 + np.rint((values - whole) * 1000).astype(np.int64)), np.ones(
+            len(values), dtype=np.bool_
+        )
     exact = [exact_nanoseconds(value) for value in microseconds]
     known = np.array([value is not None for value in exact], dtype=np.bool_)
     return np.array([value or 0 for value in exact], dtype=np.int64), known

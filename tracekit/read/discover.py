@@ -65,7 +65,9 @@ def discover(paths: Sequence[str], *, run: str | None = None, attempt: int | Non
     wanted = [r for r in runs if (run is None or r.run_id == run) and (attempt is None or r.attempt == attempt)]
     if not wanted:
         names = ", ".join(sorted({f"{r.run_id} (attempt {r.attempt})" for r in runs}))
-        raise UsageError(f"no run {run or ''} attempt {attempt if attempt is not None else 'any'}", hint=f"there is {names}")
+        raise UsageError(
+            f"no run {run or ''} attempt {attempt if attempt is not None else 'any'}", hint=f"there is {names}"
+        )
     chosen = wanted[-1]
     return Discovery(chosen=chosen, others=tuple(r for r in runs if r is not chosen), notes=tuple(found.notes))
 
@@ -85,7 +87,7 @@ def _collect(typed: str, found: _Found) -> None:
     elif os.path.lexists(path):
         known = {path: None}
     else:
-        matches = sorted(glob.glob(typed, recursive=True))
+        matches = sorted(glob.glob(typed, recursive=True))  # noqa: PTH207 - the pattern may be absolute
         if not matches:
             what = "no file matches" if glob.has_magic(typed) else "no such file or folder"
             raise InputError(f"{typed}: {what}", hint="give a run folder, a trace file or a glob in quotes")
@@ -136,7 +138,9 @@ def _nothing_found(paths: Sequence[str], notes: Iterable[Note]) -> InputError:
     typed = " ".join(paths)
     if len(reasons) == 1:
         return InputError(f"{typed}: {reasons[0]}", hint="give Chrome-trace JSON files of torch.profiler")
-    shown = "; ".join(reasons[:_LISTED_IGNORED]) + (f"; and {len(reasons) - _LISTED_IGNORED} more" * (len(reasons) > _LISTED_IGNORED))
+    shown = "; ".join(reasons[:_LISTED_IGNORED]) + (
+        f"; and {len(reasons) - _LISTED_IGNORED} more" * (len(reasons) > _LISTED_IGNORED)
+    )
     message = f"{typed}: no trace in it" + (f" ({shown})" if shown else "")
     return InputError(message, hint="record one with @tracekit.probe, or see tracekit demo")
 
@@ -151,8 +155,7 @@ def _group(found: _Found) -> list[RunFiles]:
             foreign[file.world_size].append(file)
     runs = [_run(files, run_id, attempt, found.notes) for (run_id, attempt), files in captured.items()]
     for files in foreign.values():
-        for job in _jobs(_with_ranks(files, found.notes)):
-            runs.append(_run(job, None, 0, found.notes))
+        runs += [_run(job, None, 0, found.notes) for job in _jobs(_with_ranks(files, found.notes))]
     return _with_names(runs)
 
 
@@ -205,8 +208,7 @@ def _run(files: list[TraceFile], run_id: str | None, attempt: int, notes: list[N
     }
     first = next(iter(ranks.values()))[0]
     start_ns = first.start_ns if first.start_ns is not None else peek(first.path).start_ns
-    for windows in ranks.values():
-        notes += [_unfinished(file) for file in windows if file.unfinished]
+    notes += [_unfinished(file) for files_of_rank in ranks.values() for file in files_of_rank if file.unfinished]
     return RunFiles(run_id=run_id, attempt=attempt, world_size=first.world_size, ranks=ranks, start_ns=start_ns)
 
 

@@ -75,7 +75,9 @@ class TextChunks:
             size += len(piece)
             total += len(piece)
             if total > _RATIO_FREE_BYTES and total > _MAX_RATIO * stream.tell():
-                self._damaged("limit", f"it inflates to over {_MAX_RATIO} times its size: reading stopped", stream.tell())
+                self._damaged(
+                    "limit", f"it inflates to over {_MAX_RATIO} times its size: reading stopped", stream.tell()
+                )
                 break
             if size >= CHUNK_BYTES:
                 yield b"".join(text)
@@ -85,7 +87,9 @@ class TextChunks:
                 if not rest:
                     break
                 if not rest.startswith(_GZIP_MAGIC):
-                    self._note("encoding", "info", f"bytes after the end of the gzip stream ignored ({len(rest)} or more)")
+                    self._note(
+                        "encoding", "info", f"bytes after the end of the gzip stream ignored ({len(rest)} or more)"
+                    )
                     break
                 inflater, packed = _gzip_inflater(), rest
         if size:

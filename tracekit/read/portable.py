@@ -107,7 +107,9 @@ class _Decoding:
         if not text.strip():
             if self.chunks.notes:
                 raise NotATraceError(self.chunks.notes[0].text, hint="record or copy the trace again")
-            raise NotATraceError(f"{name}: the file is empty", hint="the job may have died while it wrote; record again")
+            raise NotATraceError(
+                f"{name}: the file is empty", hint="the job may have died while it wrote; record again"
+            )
         raise NotATraceError(
             f"{name}: not a trace (no traceEvents in it)", hint="give Chrome-trace JSON files of torch.profiler"
         )

@@ -6,7 +6,6 @@ Comes in: a `Report`. Goes out: text of a given width. Times are milliseconds a 
 from __future__ import annotations
 
 import io
-import shlex
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -22,7 +21,7 @@ from tracekit.model.run import Run
 from tracekit.model.summary import RankSummary, StepParts
 from tracekit.render.safe_text import safe_text
 
-__all__ = ["TerminalReport", "headline", "note_lines", "table", "write"]
+__all__ = ["TerminalReport", "file_size", "headline", "next_command", "note_lines", "table", "write"]
 
 _SHOWN_RANKS = 16
 _SHOWN_NOTES = 10
@@ -49,7 +48,7 @@ class TerminalReport:
             parts += [_communication_table(run)]
         if run.notes:
             parts += ["", *note_lines(run.notes)]
-        parts += ["", Text.assemble("Next: ", (f"tracekit merge {_quoted(run.path)} -o run.pftrace", "bold"))]
+        parts += ["", next_command(f"merge {run.path} -o run.pftrace")]
         return write(parts, width=self.width, color=self.color)
 
 
@@ -81,7 +80,15 @@ def headline(run: Run) -> Text:
 
 def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]], *, left: int = 1) -> Table:
     """A table whose first `left` columns are text and the others numbers."""
-    result = Table(title=title, title_justify="left", title_style="bold", box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1), collapse_padding=True)
+    result = Table(
+        title=title,
+        title_justify="left",
+        title_style="bold",
+        box=SIMPLE_HEAD,
+        pad_edge=False,
+        padding=(0, 1),
+        collapse_padding=True,
+    )
     for i, column in enumerate(columns):
         result.add_column(column, justify="left" if i < left else "right", overflow="fold")
     for row in rows:
@@ -147,7 +154,9 @@ def _communication_table(run: Run) -> Table:
         steps = max(sum(step.complete for step in summary.steps), 1)
         merged: dict[tuple[str, str, str], list[int | None]] = {}
         for row in summary.communication:
-            name = "n/a" if row.group is None else row.group.parallelism or row.group.description or str(index[row.group])
+            name = (
+                "n/a" if row.group is None else row.group.parallelism or row.group.description or str(index[row.group])
+            )
             cell = merged.setdefault((row.kind, row.phase or "n/a", name), [0, 0, 0, 0])
             size = None if cell[1] is None or row.size_bytes is None else cell[1] + row.size_bytes
             cell[:] = [(cell[0] or 0) + row.count, size, (cell[2] or 0) + row.total_ns, (cell[3] or 0) + row.exposed_ns]
@@ -166,7 +175,7 @@ def _communication_table(run: Run) -> Table:
                 phase,
                 group,
                 str(max(entry[1] for entry in entries)),
-                "n/a" if None in sizes else _size(max(size for size in sizes if size is not None)),
+                "n/a" if None in sizes else file_size(max(size for size in sizes if size is not None)),
                 _milliseconds(sum(entry[3] for entry in entries) / len(entries)),
                 _milliseconds(sum(entry[4] for entry in entries) / len(entries)),
                 f"{most[0].rank}: {_milliseconds(most[4])}",
@@ -180,12 +189,14 @@ def _milliseconds(nanoseconds: float) -> str:
     return f"{nanoseconds / 1e6:,.2f}"
 
 
-def _size(size_bytes: int) -> str:
+def file_size(size_bytes: int) -> str:
+    """Three digits and a decimal unit, 1 kB = 1000 bytes."""
     size, units = float(size_bytes), ["B", "kB", "MB", "GB", "TB"]
     while size >= 1000 and len(units) > 1:
         size, units = size / 1000, units[1:]
     return f"{size:.3g} {units[0]}"
 
 
-def _quoted(path: str) -> str:
-    return " ".join(shlex.quote(safe_text(part)) for part in path.split(" ")) if path else "."
+def next_command(arguments: str) -> Text:
+    """What to type next, after `tracekit`."""
+    return Text.assemble("Next: ", (f"tracekit {safe_text(arguments)}", "bold"))

@@ -1,0 +1,58 @@
+# Needs python3.11 (with venv), a C compiler, git and make. Everything else is installed into .venv.
+
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
+VENV := .venv
+BIN := $(VENV)/bin
+
+# What was installed, and from which state of these files: a stamp older than one of them is made again.
+INPUTS := pyproject.toml constraints.txt
+DEMO_READY := $(VENV)/.ready-demo
+TEST_READY := $(VENV)/.ready-test
+INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test check reports bench clean
+
+help: ## Show this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+demo: $(DEMO_READY) ## Train a small model on two processes and analyse it (installs core and torch)
+	$(BIN)/tracekit demo
+
+test: $(TEST_READY) ## Run all tests (installs every extra, 2 GB)
+	$(BIN)/python -m pytest
+
+check: $(TEST_READY) ## Lint, format, types, seams
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+reports: $(TEST_READY) ## Run the probes again and rebuild the gallery in reports/
+	rm -rf build/reports
+	OMP_NUM_THREADS=1 $(BIN)/torchrun --standalone --nproc-per-node 2 \
+		probes/ddp.py --out build/reports/ddp --slow-rank 1 --delay-ms 20
+	mkdir -p reports/ddp
+	$(BIN)/tracekit analyze build/reports/ddp --json -o build/summary.json
+	COLUMNS=100 $(BIN)/tracekit analyze build/reports/ddp > build/terminal.txt
+	mv build/summary.json build/terminal.txt reports/ddp/
+
+bench: $(TEST_READY) ## Measure CPU and memory against HTA (needs TRACEKIT_REAL_TRACES)
+	$(BIN)/python benchmarks/against_hta.py
+
+clean: ## Remove the environment, build output and caches; recordings stay
+	rm -rf $(VENV) build dist *.egg-info .coverage* .hypothesis .import_linter_cache
+	rm -rf .mypy_cache .pytest_cache .ruff_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(BIN)/python:
+	$(PYTHON) -m venv $(VENV)
+
+$(DEMO_READY): $(INPUTS) | $(BIN)/python
+	$(INSTALL) --editable '.[torch]'
+	touch $@
+
+# All extras hold the demo's too.
+$(TEST_READY): $(INPUTS) | $(BIN)/python
+	$(INSTALL) --editable '.[all,dev]'
+	touch $@ $(DEMO_READY)

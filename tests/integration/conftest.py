@@ -1,0 +1,52 @@
+"""Real processes on this machine: launched with a free port of the loopback interface, one thread each, bounded in time."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+TIMEOUT_S = 120
+
+Launch = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture(scope="session")
+def launch() -> Launch:
+    """`launch(script, *arguments)`: run Python and return the finished process."""
+    pytest.importorskip("torch")
+    path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("TRACEKIT")}
+    environment = kept | {"PYTHONPATH": path, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
+
+    def run(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, *map(str, arguments)]
+        return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=TIMEOUT_S)
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def torchrun(launch: Launch) -> Launch:
+    """`torchrun(script, *arguments)`: run it in two ranks; fails the test if they do."""
+
+    def run(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
+        result = launch("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", *arguments)
+        assert result.returncode == 0, result.stderr
+        return result
+
+    return run
+
+
+def read_traces(folder: Path) -> list[dict[str, Any]]:
+    """The traces below `folder`, in order of rank."""
+    found = [json.loads(gzip.decompress(file.read_bytes())) for file in folder.rglob("rank-*.json.gz")]
+    return sorted(found, key=lambda trace: trace["tracekit"]["rank"])

@@ -1,0 +1,38 @@
+"""Ends a training loop in the middle of a window: `exit_worker.py OUT raise|exit|sigterm|sigterm-handled`."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from types import FrameType
+
+import torch
+
+from tracekit.capture.probe import probe
+
+out, ending = sys.argv[1:]
+
+
+def preempted(_number: int, _frame: FrameType | None) -> None:
+    print("the user's handler")
+
+
+if ending == "sigterm-handled":
+    signal.signal(signal.SIGTERM, preempted)
+
+
+@probe(path=out, skip=0, warmup=0, steps=5)
+def step(number: int) -> None:
+    torch.ones(4).sum()
+    if number == 2:
+        if ending == "raise":
+            raise ValueError("the user's own")
+        if ending == "exit":
+            sys.exit(7)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+
+for number in range(9):
+    step(number)
+print("finished the loop")

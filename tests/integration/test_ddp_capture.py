@@ -1,0 +1,151 @@
+"""Two ranks of DDP over Gloo, recorded: what the trace says is what training did, and training did not change."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.integration.conftest import Launch, read_traces
+
+HERE = Path(__file__).parent
+
+
+@dataclass(frozen=True)
+class Job:
+    out: Path
+    facts: list[dict[str, Any]]
+    stderr: str
+
+    def traces(self, scenario: str) -> list[dict[str, Any]]:
+        return read_traces(self.out / scenario)
+
+    def metadata(self, scenario: str) -> list[dict[str, Any]]:
+        return [trace["tracekit"] for trace in self.traces(scenario)]
+
+
+@pytest.fixture(scope="module")
+def job(torchrun: Launch, tmp_path_factory: pytest.TempPathFactory) -> Job:
+    out = tmp_path_factory.mktemp("ddp")
+    result = torchrun(HERE / "ddp_worker.py", out)
+    return Job(out, [json.loads((out / f"facts-{rank}.json").read_text()) for rank in range(2)], result.stderr)
+
+
+def events_named(trace: dict[str, Any], name: str) -> list[dict[str, Any]]:
+    return sorted((e for e in trace["traceEvents"] if e.get("name") == name), key=lambda event: event["ts"])
+
+
+def test_losses_are_bit_equal_with_and_without_the_probe(job: Job) -> None:
+    for facts in job.facts:
+        assert facts["recorded"]["losses"] == facts["plain"]["losses"]
+        assert len(set(facts["plain"]["losses"])) == 4
+
+
+def test_both_ranks_record_the_same_run_and_steps(job: Job) -> None:
+    first, second = job.metadata("recorded")
+
+    assert (first["rank"], second["rank"]) == (0, 1)
+    assert first["run_id"] == second["run_id"]
+    assert first["host_id"] == second["host_id"]
+    assert [step["step"] for step in first["steps"]] == [step["step"] for step in second["steps"]] == [2, 3]
+    assert {first["world_size"], second["world_size"]} == {2}
+    assert first["strategies"] == second["strategies"] == ["ddp"]
+    assert first["notes"] == second["notes"] == []
+
+
+@pytest.mark.parametrize("scenario", ["recorded", "find_unused", "static_graph", "accumulate", "one_step"])
+def test_the_bucket_map_is_the_reducer_s(job: Job, scenario: str) -> None:
+    for facts, metadata in zip(job.facts, job.metadata(scenario), strict=True):
+        (module,) = (m for m in metadata["ddp"] if len(metadata["ddp"]) == 1)
+        assert [bucket["parameters"] for bucket in module["buckets"]] == facts[scenario]["buckets"]
+        assert [bucket["index"] for bucket in module["buckets"]] == list(range(len(module["buckets"])))
+        assert sum(bucket["size_bytes"] for bucket in module["buckets"]) == 6 * (64 * 64 + 64) * 4
+        assert {bucket["dtype"] for bucket in module["buckets"]} == {"float32"}
+        assert (module["module"], module["bucket_cap_bytes"]) == ("Branches", int(0.03 * 2**20))
+        assert module["find_unused"] is (scenario == "find_unused")
+        assert module["static_graph"] is (scenario == "static_graph")
+        assert module["rebuilt"] is (scenario not in {"find_unused", "one_step"})
+
+
+def test_each_bucket_of_each_step_has_a_flight_recorder_entry_with_equal_ids_on_both_ranks(job: Job) -> None:
+    first, second = job.metadata("recorded")
+    buckets = first["ddp"][0]["buckets"]
+
+    sizes = [record["in_shapes"][0][0] * 4 for record in first["collectives"]]
+    assert sizes == [bucket["size_bytes"] for bucket in buckets] * len(first["steps"])
+    ids = [(record["seq"], record["in_shapes"]) for record in first["collectives"]]
+    assert ids == [(record["seq"], record["in_shapes"]) for record in second["collectives"]]
+    assert {record["kind"] for record in first["collectives"]} == {"all_reduce"}
+
+
+def test_a_flight_recorder_entry_is_created_within_its_event_of_the_trace(job: Job) -> None:
+    for trace in job.traces("recorded"):
+        events = events_named(trace, "c10d::allreduce_")
+        records = trace["tracekit"]["collectives"]
+        for event, record in zip(events, records, strict=True):
+            start_ns = trace["baseTimeNanoseconds"] + int(event["ts"] * 1000)
+            assert start_ns <= record["created_ns"] <= start_ns + int(event["dur"] * 1000) + 1000
+
+
+def test_gradient_accumulation_reduces_in_the_last_micro_batch_only(job: Job) -> None:
+    for metadata in job.metadata("accumulate"):
+        assert len(metadata["collectives"]) == len(metadata["ddp"][0]["buckets"]) * len(metadata["steps"])
+
+
+def test_a_job_of_one_step_leaves_it_and_says_what_to_change(job: Job) -> None:
+    for metadata in job.metadata("one_step"):
+        assert [step["step"] for step in metadata["steps"]] == [0]
+        assert metadata["window"]["partial"] is True
+    assert "the loop ended after 1 steps" in job.stderr
+
+
+def test_blocking_waits_are_spans(job: Job) -> None:
+    for trace in job.traces("waits"):
+        waits = events_named(trace, "tracekit.wait")
+        assert len(waits) == 2 * len(trace["tracekit"]["steps"])
+        assert len(events_named(trace, "gloo:all_reduce")) == len(waits)
+
+
+def test_groups_are_listed_with_what_they_are_for(job: Job) -> None:
+    for rank, metadata in enumerate(job.metadata("destroyed")):
+        world, alone = metadata["groups"]
+        assert (world["ranks"], world["backend"], world["desc"]) == ("world", "gloo", "default_pg")
+        assert (alone["ranks"], alone["parallelism"]) == ([rank], None)
+    assert job.metadata("recorded")[0]["groups"][0]["parallelism"] == "dp"
+
+
+def test_a_window_is_written_before_the_process_group_is_destroyed(job: Job) -> None:
+    for metadata in job.metadata("destroyed"):
+        assert [step["step"] for step in metadata["steps"]] == [0, 1]
+        assert [record["seq"] for record in metadata["collectives"]][1:] == [metadata["collectives"][0]["seq"] + 1]
+        assert metadata["window"]["partial"] is False
+
+
+def test_ranks_of_one_host_have_one_clock(job: Job) -> None:
+    for metadata in job.metadata("recorded"):
+        assert (metadata["clock"]["method"], metadata["clock"]["reference_rank"]) == ("store", 0)
+        samples = [(sample["offset_ns"], sample["error_ns"]) for sample in metadata["clock"]["samples"]]
+        assert samples == [(0, 0), (0, 0)]  # as the window opened and as it closed
+
+
+def test_the_ddp_probe_plants_its_straggler_and_names_the_next_command(torchrun: Launch, tmp_path: Path) -> None:
+    out = tmp_path / "runs"
+
+    result = torchrun(
+        HERE.parents[1] / "probes/ddp.py", "--slow-rank", "1", "--delay-ms", "20", "--steps", "8", "--out", out
+    )
+
+    assert result.stdout.rstrip().endswith(f"next: tracekit analyze {out}")
+    fast, slow = read_traces(out)
+    assert max(event["dur"] for event in events_named(slow, "DelayBackward")) >= 20_000
+    assert events_named(fast, "DelayBackward") == []
+    assert len(slow["tracekit"]["ddp"][0]["buckets"]) == 3
+
+
+def test_the_demo_s_training_records_two_ranks(torchrun: Launch, tmp_path: Path) -> None:
+    torchrun("-m", "tracekit.cli.demo_training", "--out", tmp_path)
+
+    assert [trace["tracekit"]["rank"] for trace in read_traces(tmp_path)] == [0, 1]

@@ -1,0 +1,51 @@
+"""However a loop ends: the process ends as it would have, and what was recorded is there."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+
+import pytest
+
+from tests.integration.conftest import Launch, read_traces
+
+HERE = Path(__file__).parent
+
+
+@pytest.mark.parametrize(
+    ("ending", "exit_code", "steps"),
+    [
+        ("raise", 1, [0, 1, 2]),
+        ("exit", 7, [0, 1, 2]),
+        ("sigterm", -signal.SIGTERM, [0, 1, 2]),
+        ("sigterm-handled", 0, [0, 1, 2]),
+    ],
+)
+def test_the_exit_code_is_the_job_s_own_and_the_trace_is_written(
+    launch: Launch, tmp_path: Path, ending: str, exit_code: int, steps: list[int]
+) -> None:
+    result = launch(HERE / "exit_worker.py", tmp_path, ending)
+
+    assert result.returncode == exit_code, result.stderr
+    (trace,) = read_traces(tmp_path)
+    metadata = trace["tracekit"]
+    assert [step["step"] for step in metadata["steps"]] == steps
+    assert metadata["window"]["partial"] is True
+    assert ("ValueError: the user's own" in result.stderr) is (ending == "raise")
+    handled = ending == "sigterm-handled"
+    assert result.stdout.splitlines() == (["the user's handler", "finished the loop"] if handled else [])
+    assert (metadata["steps"][-1]["end_ns"] is not None) is handled
+    leftovers = [file.name for file in tmp_path.rglob(".*")]
+    assert leftovers == []
+
+
+def test_spawned_ranks_that_join_their_group_in_the_first_step_do_not_overwrite_each_other(
+    launch: Launch, tmp_path: Path
+) -> None:
+    result = launch(HERE / "spawn_worker.py", tmp_path / "runs", tmp_path / "store")
+
+    assert result.returncode == 0, result.stderr
+    first, second = (trace["tracekit"] for trace in read_traces(tmp_path / "runs"))
+    assert (first["rank"], second["rank"]) == (0, 1)
+    assert first["run_id"] == second["run_id"]
+    assert [record["in_shapes"] for record in first["collectives"]] == [[[3]]]

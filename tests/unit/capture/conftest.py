@@ -1,0 +1,39 @@
+"""Real recordings of one process, read back."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+
+@pytest.fixture
+def torch() -> Any:
+    return pytest.importorskip("torch")
+
+
+class Runs:
+    """What probes wrote below a folder."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def traces(self) -> list[dict[str, Any]]:
+        """The traces, in order of their first step."""
+        found = [json.loads(gzip.decompress(file.read_bytes())) for file in self.path.rglob("rank-*.json.gz")]
+        return sorted(found, key=lambda trace: trace["tracekit"]["steps"][0]["step"])
+
+    def steps(self) -> list[list[int]]:
+        """The numbers of the recorded steps, a list a trace."""
+        return [[step["step"] for step in trace["tracekit"]["steps"]] for trace in self.traces()]
+
+    def files(self) -> list[Path]:
+        return [file for file in self.path.rglob("*") if file.is_file()]
+
+
+@pytest.fixture
+def runs(tmp_path: Path) -> Runs:
+    return Runs(tmp_path / "runs")

@@ -1,0 +1,375 @@
+"""The probe in one process: what it counts as a step, what it records, and that the loop never notices."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+import warnings
+from collections.abc import Callable, Generator, Iterator
+from typing import Any
+
+import pytest
+
+from tracekit.capture.probe import Probe, probe
+from tracekit.capture.warn import CaptureWarning
+
+ALONE = "ignore:.*no process group:tracekit.capture.warn.CaptureWarning"
+pytestmark = pytest.mark.filterwarnings(ALONE)
+
+
+@pytest.fixture
+def work(torch: Any) -> Callable[[], float]:
+    def add() -> float:
+        return float(torch.ones(4).sum())
+
+    return add
+
+
+def names(trace: dict[str, Any]) -> set[str]:
+    return {event.get("name", "") for event in trace["traceEvents"]}
+
+
+def test_a_window_is_written_when_the_call_after_it_begins(runs: Any, work: Callable[[], float]) -> None:
+    step = probe(path=runs.path)(work)
+
+    for _ in range(7):
+        assert step() == 4.0
+    assert runs.files() == []
+    step()
+
+    assert runs.steps() == [[4, 5, 6]]
+    assert sorted(file.name for file in runs.files()) == ["rank-000000.json.gz", "rank-000000.manifest.json"]
+
+
+def test_a_step_ends_where_the_next_begins_and_the_trace_has_the_same_clock(
+    runs: Any, work: Callable[[], float]
+) -> None:
+    step = probe(path=runs.path, skip=0, warmup=0)(work)
+    for _ in range(4):
+        step()
+
+    (trace,) = runs.traces()
+    steps = trace["tracekit"]["steps"]
+    assert [a["end_ns"] for a in steps[:-1]] == [b["start_ns"] for b in steps[1:]]
+    spans = {event["name"]: event for event in trace["traceEvents"] if event["name"].startswith("ProfilerStep#")}
+    for recorded in steps:
+        span = spans[f"ProfilerStep#{recorded['step']}"]
+        span_start_ns = trace["baseTimeNanoseconds"] + int(span["ts"] * 1000)
+        assert recorded["start_ns"] <= span_start_ns < recorded["end_ns"]
+        inside = [e for e in trace["traceEvents"] if e["name"] == "aten::ones" and span["ts"] <= e["ts"]]
+        assert len(inside) >= 1
+    assert trace["tracekit"]["window"] == {"index": 0, "skip": 0, "warmup": 0, "partial": False}
+    assert trace["tracekit"]["overhead"]["per_step_ns"] > 0
+
+
+def test_windows_repeat(runs: Any, work: Callable[[], float]) -> None:
+    step = probe(path=runs.path, skip=1, warmup=1, steps=2, repeat=3, every=5)(work)
+
+    for _ in range(20):
+        step()
+
+    assert runs.steps() == [[2, 3], [7, 8], [12, 13]]
+    assert [trace["tracekit"]["window"]["index"] for trace in runs.traces()] == [0, 1, 2]
+    assert len({trace["tracekit"]["run_id"] for trace in runs.traces()}) == 1
+
+
+@pytest.mark.parametrize(("calls", "recorded"), [(1, [0]), (2, [0, 1]), (4, [0, 1]), (5, [4]), (6, [4, 5])])
+def test_a_short_job_leaves_what_there_was_and_a_warning_that_names_the_options(
+    runs: Any, work: Callable[[], float], calls: int, recorded: list[int]
+) -> None:
+    recorder = probe(path=runs.path)
+    step = recorder(work)
+    for _ in range(calls):
+        step()
+
+    with pytest.warns(CaptureWarning, match=rf"ended after {calls} steps.*lower skip or steps \(TRACEKIT_SKIP"):
+        recorder.finish()
+
+    assert runs.steps() == [recorded]
+    assert runs.traces()[0]["tracekit"]["window"]["partial"] is True
+
+
+def test_a_job_that_ends_with_its_window_is_whole(runs: Any, work: Callable[[], float]) -> None:
+    recorder = probe(path=runs.path, skip=1)
+    step = recorder(work)
+    for _ in range(5):
+        step()
+
+    recorder.finish()
+    recorder.finish()
+
+    (trace,) = runs.traces()
+    assert runs.steps() == [[2, 3, 4]]
+    assert trace["tracekit"]["window"]["partial"] is False
+    assert trace["tracekit"]["steps"][-1]["end_ns"] is not None
+
+
+def test_each_item_of_a_generator_is_a_step(runs: Any, work: Callable[[], float]) -> None:
+    received: list[Any] = []
+
+    @probe(path=runs.path, skip=0, warmup=0, steps=2)
+    def training(items: int) -> Generator[int, str, str]:
+        for item in range(items):
+            work()
+            try:
+                received.append((yield item))
+            except LookupError:
+                received.append("error")
+        return "done"
+
+    generator = training(3)
+    assert next(generator) == 0
+    assert generator.send("sent") == 1
+    assert generator.throw(LookupError()) == 2
+    with pytest.raises(StopIteration) as end:
+        next(generator)
+
+    assert end.value.value == "done"
+    assert received == ["sent", "error", None]
+    assert runs.steps() == [[0, 1]]
+
+
+def test_the_end_of_a_generator_is_no_step(runs: Any, work: Callable[[], float]) -> None:
+    recorder = probe(path=runs.path, skip=0, warmup=0, steps=9)
+
+    @recorder
+    def training() -> Iterator[float]:
+        for _ in range(3):
+            yield work()
+
+    assert list(training()) == [4.0] * 3
+    with pytest.warns(CaptureWarning, match="ended after 3 steps"):
+        recorder.finish()
+    assert runs.steps() == [[0, 1, 2]]
+
+
+def test_each_await_of_a_coroutine_is_a_step(runs: Any, work: Callable[[], float]) -> None:
+    @probe(path=runs.path, skip=0, warmup=0, steps=2)
+    async def step() -> float:
+        await asyncio.sleep(0)
+        return work()
+
+    async def loop() -> list[float]:
+        return [await step() for _ in range(3)]
+
+    assert asyncio.run(loop()) == [4.0] * 3
+    assert runs.steps() == [[0, 1]]
+
+
+def test_a_call_within_a_step_belongs_to_it(runs: Any, work: Callable[[], float]) -> None:
+    @probe(path=runs.path, skip=0, warmup=0, steps=2)
+    def step(depth: int) -> float:
+        return step(depth - 1) if depth else work()
+
+    for _ in range(3):
+        step(5)
+
+    assert runs.steps() == [[0, 1]]
+
+
+def test_as_a_context_manager_what_follows_the_last_step_is_none(runs: Any, work: Callable[[], float]) -> None:
+    with (  # noqa: PT031
+        pytest.warns(CaptureWarning, match="ended after 2 steps"),
+        probe(path=runs.path, skip=0, warmup=0) as recorder,
+    ):
+        for _ in range(2):
+            work()
+            recorder.step()
+        work()
+
+    assert runs.steps() == [[0, 1]]
+
+
+def test_loading_time_is_part_of_the_step_and_visible(runs: Any, work: Callable[[], float]) -> None:
+    with probe(path=runs.path, skip=0, warmup=0, steps=2) as recorder:
+        assert [recorder.step() for _ in recorder.iterate(range(4))] == [None] * 4
+
+    (trace,) = runs.traces()
+    for step in trace["tracekit"]["steps"]:
+        assert 0 < step["data_ns"] < step["end_ns"] - step["start_ns"]
+    assert "tracekit.data" in names(trace)
+
+
+def test_an_exception_of_the_loop_passes_untouched_and_its_step_has_no_end(runs: Any) -> None:
+    recorder = probe(path=runs.path, skip=0, warmup=0)
+    error = ValueError("the user's own")
+
+    @recorder
+    def step(call: int) -> None:
+        if call == 1:
+            raise error
+
+    step(0)
+    with pytest.raises(ValueError, match="the user's own") as raised:
+        step(1)
+    with pytest.warns(CaptureWarning, match="recorded 2, marked partial"):
+        recorder.finish()
+
+    assert raised.value is error
+    assert [recorded["end_ns"] is None for recorded in runs.traces()[0]["tracekit"]["steps"]] == [False, True]
+
+
+def test_beside_a_running_profiler_it_declines_with_one_warning(
+    torch: Any, runs: Any, work: Callable[[], float]
+) -> None:
+    step = probe(path=runs.path, repeat=3)(work)
+
+    with torch.profiler.profile() as foreign, pytest.warns(CaptureWarning) as caught:  # noqa: PT031
+        for _ in range(30):
+            step()
+
+    assert len(caught) == 1
+    assert "a profiler is already running" in str(caught[0].message)
+    assert runs.files() == []
+    assert sum(event.name == "aten::ones" for event in foreign.events()) == 30
+
+
+def test_beside_a_profiler_in_its_warm_up_it_declines(torch: Any, runs: Any, work: Callable[[], float]) -> None:
+    step = probe(path=runs.path, skip=0, warmup=0)(work)
+    schedule = torch.profiler.schedule(wait=0, warmup=1, active=2, repeat=1)
+
+    with (  # noqa: PT031
+        torch.profiler.profile(schedule=schedule) as foreign,
+        pytest.warns(CaptureWarning, match="in its warm-up"),
+    ):
+        for _ in range(3):
+            step()
+            foreign.step()
+
+    assert runs.files() == []
+    assert sum(event.name == "aten::ones" for event in foreign.events()) == 2
+
+
+def test_it_gives_way_to_a_profiler_that_starts_during_its_window(
+    torch: Any, runs: Any, work: Callable[[], float]
+) -> None:
+    step = probe(path=runs.path, skip=0, warmup=0)(work)
+    step()
+    step()
+
+    with (  # noqa: PT031
+        pytest.warns(CaptureWarning, match="another profiler was started"),
+        torch.profiler.profile() as foreign,
+    ):
+        for _ in range(5):
+            step()
+
+    assert sum(event.name == "aten::ones" for event in foreign.events()) == 5
+    assert runs.steps() == [[0, 1]]
+    assert runs.traces()[0]["tracekit"]["window"]["partial"] is True
+
+
+def test_nothing_is_left_patched_or_running_after_a_window(torch: Any, runs: Any, work: Callable[[], float]) -> None:
+    before = (
+        torch.distributed.Work.wait,
+        torch.distributed.destroy_process_group,
+        torch.autograd.profiler.profile._prepare_trace,
+        torch.autograd.profiler.profile._start_trace,
+    )
+    step = probe(path=runs.path, skip=0, warmup=0, steps=1)(work)
+    step()
+    during = torch.distributed.Work.wait
+    step()
+
+    assert during is not before[0]
+    assert before == (
+        torch.distributed.Work.wait,
+        torch.distributed.destroy_process_group,
+        torch.autograd.profiler.profile._prepare_trace,
+        torch.autograd.profiler.profile._start_trace,
+    )
+    assert not torch.autograd._profiler_enabled()
+
+
+def test_a_folder_that_cannot_be_made_costs_a_warning(runs: Any, work: Callable[[], float]) -> None:
+    runs.path.write_text("a file, not a folder")
+    step = probe(path=runs.path / "below", skip=0, warmup=0, steps=1)(work)
+
+    step()
+    with pytest.warns(CaptureWarning, match="could not be written"):
+        assert step() == 4.0
+    assert step() == 4.0
+
+
+def test_a_failure_of_the_probe_itself_ends_the_probe_and_not_the_loop(
+    runs: Any, work: Callable[[], float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: Any) -> None:
+        raise RuntimeError("torch has changed")
+
+    monkeypatch.setattr("tracekit.capture.recording.Recording.mark", fail)
+    step = probe(path=runs.path, skip=0, warmup=0)(work)
+
+    with pytest.warns(CaptureWarning, match="RuntimeError: torch has changed"):
+        assert [step() for _ in range(9)] == [4.0] * 9
+    assert runs.files() == []
+
+
+def test_a_warning_is_no_exception_where_warnings_are(
+    runs: Any, work: Callable[[], float], capsys: pytest.CaptureFixture[str]
+) -> None:
+    recorder = probe(path=runs.path)
+    recorder(work)()
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        recorder.finish()
+
+    assert "tracekit: rank 0: the loop ended after 1 steps" in capsys.readouterr().err
+
+
+def test_annotations_with_quotes_come_out_readable(torch: Any, runs: Any, work: Callable[[], float]) -> None:
+    @probe(path=runs.path, skip=0, warmup=0, steps=1)
+    def step() -> None:
+        with torch.profiler.record_function('the "quoted" one'):
+            work()
+
+    step()
+    step()
+
+    assert 'the "quoted" one' in names(runs.traces()[0])
+
+
+def test_switched_off_it_hands_back_the_function_itself(
+    runs: Any, work: Callable[[], float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TRACEKIT", "0")
+
+    assert probe(path=runs.path)(work) is work
+    assert probe(work) is work
+    with probe(path=runs.path) as recorder:
+        recorder.step()
+        assert list(recorder.iterate("ab")) == ["a", "b"]
+    assert runs.files() == []
+
+
+def test_the_environment_says_where_and_how_much(
+    runs: Any, work: Callable[[], float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for option, value in {"SKIP": "0", "WARMUP": "0", "STEPS": "1", "PATH": str(runs.path)}.items():
+        monkeypatch.setenv(f"TRACEKIT_{option}", value)
+
+    step = probe(work)
+    step()
+    step()
+
+    assert runs.steps() == [[0]]
+
+
+def test_a_decorated_function_keeps_its_name_and_signature() -> None:
+    @probe
+    def train_step(batch: int) -> int:
+        """Doc."""
+        return batch
+
+    assert (train_step.__name__, train_step.__doc__) == ("train_step", "Doc.")
+    assert isinstance(probe(), Probe)
+
+
+def test_importing_and_decorating_do_not_import_torch() -> None:
+    code = "import sys; from tracekit.capture.probe import probe; probe(len); print('torch' in sys.modules)"
+
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+
+    assert result.stdout.strip() == "False"

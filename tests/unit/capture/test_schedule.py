@@ -1,0 +1,87 @@
+"""Which calls a probe records: options, environment, windows."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tracekit.capture.schedule import EARLY_CALLS, Schedule, schedule_from_environment
+from tracekit.errors import UsageError
+
+
+def test_the_default_window_skips_three_calls_warms_up_for_one_and_records_three() -> None:
+    plan = Schedule().window(0)
+
+    assert plan is not None
+    assert (plan.prepare, plan.first, plan.stop) == (3, 4, 7)
+    assert Schedule().calls_needed == 7
+    assert Schedule().window(1) is None
+
+
+def test_windows_repeat_every_so_many_calls() -> None:
+    schedule = Schedule(skip=2, warmup=1, steps=2, repeat=3, every=10)
+
+    windows = [schedule.window(index) for index in range(4)]
+
+    assert [(plan.first, plan.stop) for plan in windows if plan] == [(3, 5), (13, 15), (23, 25)]
+
+
+def test_windows_follow_each_other_without_a_gap_by_default() -> None:
+    schedule = Schedule(skip=0, warmup=0, steps=2, repeat=3)
+
+    assert [schedule.window(index).first for index in range(3)] == [0, 2, 4]  # type: ignore[union-attr]
+
+
+def test_a_window_that_begins_with_the_first_call_needs_no_early_recording() -> None:
+    assert Schedule(skip=0, warmup=0).early() is None
+
+
+def test_the_first_calls_are_recorded_provisionally_and_never_beside_a_warm_up() -> None:
+    schedule = Schedule(skip=1, warmup=1)
+    early, window = schedule.early(), schedule.window(0)
+
+    assert early is not None
+    assert window is not None
+    assert (early.first, early.stop) == (0, 2)
+    assert (window.prepare, window.first) == (2, 2)
+
+
+@given(skip=st.integers(0, 9), warmup=st.integers(0, 9), steps=st.integers(1, 9), repeat=st.integers(1, 4))
+def test_recordings_never_overlap_and_each_holds_its_steps(skip: int, warmup: int, steps: int, repeat: int) -> None:
+    schedule = Schedule(skip=skip, warmup=warmup, steps=steps, repeat=repeat)
+    early = schedule.early()
+    busy_until = early.stop if early else 0
+
+    assert busy_until <= EARLY_CALLS
+    for index in range(repeat):
+        plan = schedule.window(index)
+        assert plan is not None
+        assert busy_until <= plan.prepare <= plan.first
+        assert plan.steps == steps
+        busy_until = plan.stop
+
+
+@pytest.mark.parametrize(
+    "options", [{"steps": 0}, {"skip": -1}, {"warmup": -1}, {"repeat": 0}, {"every": 3}, {"steps": 1.5}]
+)
+def test_options_that_make_no_sense_are_refused_where_the_probe_is_made(options: dict[str, int]) -> None:
+    with pytest.raises(UsageError, match=next(iter(options))):
+        Schedule(**options)
+
+
+def test_the_environment_overrides_the_options() -> None:
+    environment = {"TRACEKIT_SKIP": "0", "TRACEKIT_WARMUP": "2", "TRACEKIT_STEPS": "5"}
+
+    schedule = schedule_from_environment(Schedule(repeat=2), environment, pytest.fail)
+
+    assert schedule == Schedule(skip=0, warmup=2, steps=5, repeat=2)
+
+
+def test_a_typing_error_in_the_environment_is_reported_and_does_not_stop_the_job() -> None:
+    warnings: list[str] = []
+
+    schedule = schedule_from_environment(Schedule(), {"TRACEKIT_SKIP": "x", "TRACEKIT_STEPS": "0"}, warnings.append)
+
+    assert schedule == Schedule()
+    assert [text.partition("=")[0] for text in warnings] == ["TRACEKIT_SKIP", "TRACEKIT_STEPS"]

@@ -1,0 +1,68 @@
+"""`tracekit analyze`: the verdict on a run, its tables, and what to type next."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from tracekit.cli.options import SECTIONS, STEPS, progress_on_stderr, run_options, terminal_format
+
+if TYPE_CHECKING:
+    from tracekit.analysis.summarize import StepSelection
+
+
+@click.command()
+@run_options
+@click.option("--steps", type=STEPS, metavar="10:20", help="Only these steps; 'recording': all of it, as one span.")
+@click.option("--only", type=SECTIONS, metavar="A,B", help="Only these sections: breakdown, overlap, buckets.")
+@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
+@click.option("-o", "--output", type=click.Path(path_type=Path), metavar="FILE", help="Write to FILE (.json or .txt).")
+@click.option("--force", is_flag=True, help="Overwrite FILE.")
+@click.option("--strict", is_flag=True, help="Exit with 3 when anything is missing or was repaired.")
+def analyze(
+    paths: tuple[str, ...],
+    run: str | None,
+    attempt: int | None,
+    ranks: frozenset[int] | None,
+    jobs: int | None,
+    steps: StepSelection | None,
+    only: tuple[str, ...] | None,
+    as_json: bool,
+    output: Path | None,
+    force: bool,
+    strict: bool,
+) -> None:
+    """Say where each rank's time went.
+
+    RUN is a run folder (its newest run is taken), trace files, or a glob in quotes.
+    """
+    from tracekit.analysis.load import load
+    from tracekit.analysis.report import analyze as analyze_run
+    from tracekit.analysis.summarize import StepSelection, SummaryOptions
+    from tracekit.errors import InputError, UsageError
+    from tracekit.render.json_result import JsonResult
+    from tracekit.render.output import new_file
+    from tracekit.render.terminal import TerminalReport
+
+    if output is not None and output.suffix not in (JsonResult.suffix, TerminalReport.suffix):
+        raise UsageError(f"-o {output}: neither .json nor .txt", hint="the suffix chooses the format")
+    options = SummaryOptions(steps=steps or StepSelection())
+    with progress_on_stderr("reading ranks") as progress:
+        found = load(paths, run=run, attempt=attempt, ranks=ranks, options=options, jobs=jobs, progress=progress)
+    report = analyze_run(found, only=only)
+    in_json = as_json or (output is not None and output.suffix == JsonResult.suffix)
+    if output is None:
+        renderer = JsonResult() if in_json else TerminalReport(**terminal_format())
+        click.echo(renderer.render(report), nl=False)
+    else:
+        renderer = JsonResult() if in_json else TerminalReport()
+        with new_file(output, force=force) as stream:
+            stream.write(renderer.render(report).encode())
+        click.echo(f"wrote {output}", err=True)
+    grave = [note for note in found.notes if note.severity != "info"]
+    if strict and grave:
+        raise InputError(
+            f"--strict: {grave[0].text}", hint=f"{len(grave)} notes of this kind; tracekit info shows them"
+        )

@@ -1,0 +1,62 @@
+"""`tracekit demo`: the main job on this machine: train, record, analyse, merge."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import click
+
+from tracekit.cli.options import terminal_format
+from tracekit.errors import InputError
+
+_TRAINING_SECONDS = 300
+
+
+@click.command()
+@click.option("-o", "--output", type=click.Path(path_type=Path), default=Path("runs/demo"), show_default=True,
+              metavar="FOLDER", help="Where the run is recorded.")  # fmt: skip
+def demo(output: Path) -> None:
+    """Train a small model on two processes and analyse it.
+
+    A transformer trains with DDP over Gloo for a few steps; rank 1 is slowed on purpose. Its run is recorded with
+    tracekit.probe, analysed, and merged into a trace for Perfetto.
+    """
+    if find_spec("torch") is None:
+        raise InputError("the demo trains a model, which needs torch", hint="pip install 'torch-tracekit[torch]'")
+    click.echo(f"training on 2 processes, recording into {output} ...", err=True)
+    _train(output)
+
+    from tracekit.analysis.load import load
+    from tracekit.analysis.report import analyze
+    from tracekit.render.perfetto.merge import merge
+    from tracekit.render.terminal import TerminalReport, file_size
+
+    run = load(output)
+    click.echo(TerminalReport(**terminal_format()).render(analyze(run)))
+    trace = output / f"{run.run_id}.pftrace"
+    merged = merge(run, trace, force=True)
+    click.echo(f"{trace}: {merged.ranks} ranks, {merged.slices:,} slices, {file_size(merged.size_bytes)}")
+    click.echo("Next: open it at https://ui.perfetto.dev (it stays in your browser)")
+
+
+def _train(output: Path) -> None:
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    command += ["-m", "tracekit.cli.demo_training", "--out", str(output)]
+    environment = {"OMP_NUM_THREADS": "1"} | os.environ
+    try:
+        done = subprocess.run(
+            command, env=environment, timeout=_TRAINING_SECONDS, check=False, capture_output=True, text=True
+        )
+    except subprocess.TimeoutExpired:
+        hint = "two processes that talk over the loopback interface are needed; is it blocked?"
+        raise InputError(f"the training did not end within {_TRAINING_SECONDS} s", hint=hint) from None
+    if done.returncode:
+        reason = next(
+            (line for line in reversed(done.stderr.splitlines()) if "Error" in line), done.stderr.strip()[-200:]
+        )
+        hint = f"run it yourself to see all it prints: {' '.join(command)}"
+        raise InputError(f"the training failed with exit code {done.returncode}: {reason}", hint=hint)

@@ -1,0 +1,107 @@
+"""Options that several commands share, and how they are read."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+if TYPE_CHECKING:
+    from tracekit.analysis.load import Progress
+    from tracekit.analysis.summarize import StepSelection
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+__all__ = ["RANKS", "SECTIONS", "STEPS", "progress_on_stderr", "run_options", "terminal_format"]
+
+
+class RankSet(click.ParamType[frozenset[int]]):
+    """`0-7,12`: ranks and ranges of ranks, ends included."""
+
+    name = "ranks"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> frozenset[int]:
+        ranks: set[int] = set()
+        for part in str(value).split(","):
+            match = re.fullmatch(r"(\d+)(?:-(\d+))?", part.strip())
+            if match is None:
+                self.fail(f"{value!r} is not a list of ranks such as 0-7,12", param, ctx)
+            first, last = int(match.group(1)), int(match.group(2) or match.group(1))
+            if last < first:
+                self.fail(f"{part!r} ends before it begins", param, ctx)
+            ranks.update(range(first, last + 1))
+        return frozenset(ranks)
+
+
+class StepRange(click.ParamType["StepSelection"]):
+    """`10:20`: steps 10 to 19; either end may be left out. `recording`: everything recorded, as one span."""
+
+    name = "steps"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> StepSelection:
+        from tracekit.analysis.summarize import StepSelection
+
+        if value == "recording":
+            return StepSelection(whole=True)
+        match = re.fullmatch(r"(\d*):(\d*)", str(value)) or re.fullmatch(r"(\d+)()", str(value))
+        if match is None:
+            self.fail(f"{value!r} is neither a range such as 10:20, a step, nor 'recording'", param, ctx)
+        first = int(match.group(1)) if match.group(1) else None
+        if ":" not in str(value):
+            assert first is not None
+            return StepSelection(first=first, stop=first + 1)
+        return StepSelection(first=first, stop=int(match.group(2)) if match.group(2) else None)
+
+
+class Sections(click.ParamType[tuple[str, ...]]):
+    """`breakdown,overlap`: names of sections; which there are is known to the analysis."""
+
+    name = "sections"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, ...]:
+        return tuple(part.strip() for part in str(value).split(",") if part.strip())
+
+
+RANKS, STEPS, SECTIONS = RankSet(), StepRange(), Sections()
+
+
+def run_options(command: F) -> F:
+    """PATHS and the options that choose a run, ranks and the number of workers."""
+    for decorate in reversed(
+        (
+            click.argument("paths", nargs=-1, required=True, metavar="RUN..."),
+            click.option("--run", metavar="ID", help="The run to take; the newest by default."),
+            click.option("--attempt", type=click.IntRange(min=0), metavar="N", help="The attempt of an elastic job."),
+            click.option("--ranks", type=RANKS, metavar="0-7", help="Only these ranks."),
+            click.option("--jobs", type=click.IntRange(min=1), metavar="N", help="Worker processes at a time."),
+        )
+    ):
+        command = decorate(command)
+    return command
+
+
+@contextmanager
+def progress_on_stderr(what: str) -> Iterator[Progress | None]:
+    """A progress bar over ranks while the block runs; None where stderr is no terminal."""
+    if not sys.stderr.isatty():
+        yield None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(what, total=None)
+        yield lambda done, total: bar.update(task, completed=done, total=total)
+
+
+def terminal_format() -> dict[str, Any]:
+    """Width and color of stdout, as keyword arguments of the terminal renderers."""
+    color = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
+    return {"width": max(shutil.get_terminal_size((80, 24)).columns, 60), "color": color}

@@ -1,0 +1,21 @@
+"""Sets of ranks (or steps) as people write them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+__all__ = ["format_ranges"]
+
+_SHOWN_RANGES = 8
+
+
+def format_ranges(numbers: Iterable[int]) -> str:
+    """`0-3,5`: runs of consecutive numbers, ends included; "none" for no number, "..." after the eighth run."""
+    runs: list[list[int]] = []
+    for number in sorted(numbers):
+        if runs and number == runs[-1][1] + 1:
+            runs[-1][1] = number
+        else:
+            runs.append([number, number])
+    shown = [str(first) if first == last else f"{first}-{last}" for first, last in runs[:_SHOWN_RANGES]]
+    return ",".join(shown) + (",..." if len(runs) > _SHOWN_RANGES else "") if runs else "none"

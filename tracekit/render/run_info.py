@@ -1,0 +1,58 @@
+"""What a run holds, for a terminal: ranks found and missing, steps, device, clocks, notes.
+
+Comes in: a `Run`. Goes out: text of a given width.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from rich.text import Text
+
+from tracekit.model.ranks import format_ranges
+from tracekit.model.run import ClockModel, Run
+from tracekit.model.summary import RankSummary
+from tracekit.render.terminal import headline, next_command, note_lines, table, write
+
+__all__ = ["RunInfo"]
+
+_SHOWN_RANKS = 64
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunInfo:
+    """`width` in characters; `color` writes ANSI styles."""
+
+    width: int = 80
+    color: bool = False
+
+    def render(self, run: Run) -> str:
+        parts: list[object] = [headline(run), ""]
+        columns = ("rank", "host", "steps", "complete", "events", "clock", "offset", "drift")
+        rows = [_row(summary, clock) for summary, clock in zip(run.ranks, run.clocks, strict=True)]
+        title = "Ranks" if len(rows) <= _SHOWN_RANKS else f"The first {_SHOWN_RANKS} of {len(rows)} ranks"
+        parts.append(table(title, columns, rows[:_SHOWN_RANKS], left=2))
+        for group in run.groups:
+            members = "all ranks" if len(group.ranks) == run.world_size else f"ranks {format_ranges(group.ranks)}"
+            kind = f" ({group.parallelism})" if group.parallelism else ""
+            parts.append(Text(f"group {group.description or group.name}{kind}: {members if group.ranks else 'n/a'}"))
+        if run.notes:
+            parts += ["", *note_lines(run.notes)]
+        parts += ["", next_command(f"analyze {run.path}")]
+        return write(parts, width=self.width, color=self.color)
+
+
+def _row(summary: RankSummary, clock: ClockModel) -> tuple[str, ...]:
+    steps = [step.step for step in summary.steps]
+    complete = sum(step.complete for step in summary.steps)
+    error = "" if clock.error_ns is None else f" ±{clock.error_ns / 1e3:,.0f}"
+    return (
+        str(summary.rank),
+        summary.host or "n/a",
+        format_ranges(steps),
+        str(complete),
+        f"{summary.event_count:,}",
+        clock.method,
+        "n/a" if clock.method == "none" else f"{clock.offset_ns / 1e3:+,.0f}{error} us",
+        "n/a" if clock.drift_ppm is None else f"{clock.drift_ppm:+.1f} ppm",
+    )
