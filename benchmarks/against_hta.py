@@ -47,7 +47,9 @@ def measure(command: list[str]) -> Cost:
         process.returncode = os.waitstatus_to_exitcode(status)
         if process.returncode != 0:
             errors.seek(0)
-            raise SystemExit(f"{' '.join(command[:3])} ...: exit {process.returncode}\n{errors.read().decode()[-2000:]}")
+            raise SystemExit(
+                f"{' '.join(command[:3])} ...: exit {process.returncode}\n{errors.read().decode()[-2000:]}"
+            )
     return Cost(usage.ru_utime + usage.ru_stime, usage.ru_maxrss * 1024)
 
 

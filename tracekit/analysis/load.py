@@ -189,5 +189,5 @@ def _inferred_note(ranks: Sequence[RankSummary]) -> list[Note]:
     inferred = sorted({slug for summary in ranks if summary.strategies_inferred for slug in summary.strategies})
     if not inferred:
         return []
-    text = f"parallelism {', '.join(inferred)} inferred from the names of events; @tracekit.probe would record it"
+    text = f"parallelism {', '.join(inferred)} inferred from the names of events"
     return [Note(kind="inferred", severity="info", text=text)]

@@ -1,8 +1,10 @@
 """Forward, backward or optimizer: the phase of a step at any point of host time.
 
-Comes in: an event table. Goes out: a function of time. An operator that the autograd engine runs, or anything inside
-it (recomputed forwards too), is backward; what runs inside `Optimizer.step` is optimizer; every other operator on the
-step's threads is forward. The phase at a time is that of the last such operator to have begun.
+Comes in: an event table and the starts of its steps. Goes out: a function of time. A step begins with forward. An
+operator that joins the autograd graph (it has a sequence number) and a wrapper's forward are forward; what the autograd
+engine runs, and anything inside it (recomputed forwards too), is backward; `Optimizer.step` is optimizer. The phase at a
+time is that of the last of these to have begun: what runs after the backward without a graph, such as copies of reduced
+gradients, still belongs to it.
 """
 
 from __future__ import annotations
@@ -18,6 +20,8 @@ __all__ = ["PHASES", "PhaseTimeline", "autograd_threads", "phase_timeline"]
 
 PHASES = ("forward", "backward", "optimizer")
 _FORWARD, _BACKWARD, _OPTIMIZER = range(3)
+# Wrappers communicate at their beginning, before any operator joins the graph.
+_FORWARD_LABELS = ("DistributedDataParallel.forward", "FullyShardedDataParallel.forward", "FSDP::pre_forward")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,26 +50,24 @@ def autograd_threads(events: EventTable) -> Int64:
     return np.unique(events.track[_is_backward_operator(events)]).astype(np.int64)
 
 
-def phase_timeline(events: EventTable, threads: Int64) -> PhaseTimeline:
-    """The timeline over the tracks in `threads` (the step's and the autograd engine's)."""
+def phase_timeline(events: EventTable, threads: Int64, step_start_ns: Int64) -> PhaseTimeline:
+    """The timeline over the tracks in `threads` (the step's and the autograd engine's); step_start_ns: int64 [s]."""
     on_threads = np.isin(events.track, threads)
-    operator = events.in_category("cpu_op", "Operator") & on_threads
     backward = _is_backward_operator(events) & on_threads
-    steps = events.named(lambda name: name.startswith(("Optimizer.step#", "Optimizer.zero_grad#")))
-    optimizer = steps & on_threads & ~events.in_category("gpu_user_annotation")
-    end_ns = events.end_ns
-    forward = operator & ~backward
+    on_host = on_threads & ~events.in_category("gpu_user_annotation")
+    optimizer = events.named(lambda name: name.startswith("Optimizer.step#")) & on_host
+    forward_label = events.named(lambda name: name.startswith(_FORWARD_LABELS)) & on_host
+    joins_graph = events.sequence_number != ABSENT
+    forward = (events.in_category("cpu_op", "Operator") & on_threads & joins_graph & ~backward) | forward_label
     for track in threads:
         here = events.track == track
         rows = np.flatnonzero(forward & here)
-        inside = _union(events, end_ns, backward & here) | _union(events, end_ns, optimizer & here)
+        inside = _union(events, backward & here) | _union(events, optimizer & here)
         forward[rows] = ~inside.covers(events.start_ns[rows])
-    times = [events.start_ns[forward], events.start_ns[backward], events.start_ns[optimizer]]
-    phases = [
-        np.full(len(t), phase, dtype=np.int64)
-        for phase, t in zip((_FORWARD, _BACKWARD, _OPTIMIZER), times, strict=True)
-    ]
-    change_ns, phase = np.concatenate(times), np.concatenate(phases)
+    times = [step_start_ns, events.start_ns[forward], events.start_ns[backward], events.start_ns[optimizer]]
+    phases = (_FORWARD, _FORWARD, _BACKWARD, _OPTIMIZER)
+    change_ns = np.concatenate(times)
+    phase = np.repeat(phases, [len(t) for t in times])
     order = np.argsort(change_ns, kind="stable")
     change_ns, phase = change_ns[order], phase[order]
     kept = np.ones(len(phase), dtype=np.bool_)
@@ -73,5 +75,6 @@ def phase_timeline(events: EventTable, threads: Int64) -> PhaseTimeline:
     return PhaseTimeline(change_ns=change_ns[kept], phase=phase[kept])
 
 
-def _union(events: EventTable, end_ns: Int64, mask: Bool) -> Intervals:
-    return Intervals.union_of(events.start_ns[mask], end_ns[mask])
+def _union(events: EventTable, mask: Bool) -> Intervals:
+    start_ns = events.start_ns[mask]
+    return Intervals.union_of(start_ns, start_ns + events.duration_ns[mask])

@@ -1,7 +1,7 @@
 """Which kinds of parallelism a trace shows.
 
-Comes in: a decoded trace. Goes out: slugs of the JSON contract, from tracekit's metadata, else inferred from the labels
-that torch itself writes.
+Comes in: a decoded trace. Goes out: slugs of the JSON contract, from tracekit's metadata, else inferred from the
+labels that torch itself writes.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _LABELS = (
 def strategies_of(trace: DecodedTrace) -> tuple[tuple[str, ...], bool]:
     """The strategies, and whether they are inferred."""
     metadata = trace.header.metadata
-    if metadata is not None:
+    if metadata is not None and metadata.strategies:
         return tuple(metadata.strategies), False
     names = trace.events.strings
     return tuple(slug for slug, labels in _LABELS if any(name.startswith(labels) for name in names)), True

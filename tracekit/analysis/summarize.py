@@ -86,7 +86,7 @@ def summarize_trace(trace: DecodedTrace, rank: int, options: SummaryOptions) -> 
     header, metadata = trace.header, trace.header.metadata
     lanes = build_lanes(trace, options.rules, whole=options.steps.whole)
     steps = [parts for parts in step_parts(lanes) if options.steps.whole or parts.step in options.steps]
-    phases = phase_timeline(trace.events, lanes.threads)
+    phases = phase_timeline(trace.events, lanes.threads, lanes.windows.host_start_ns)
     own_rank = metadata.rank if metadata is not None else header.rank
     notes = (*trace.notes, *_recording_notes(trace, lanes, rank, own_rank))
     rank = rank if own_rank is None else own_rank

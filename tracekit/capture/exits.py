@@ -1,10 +1,10 @@
 """The ways in which a training loop ends, so that an open window is written before it is too late.
 
-A process exits (`atexit`; children of multiprocessing run its finalizers instead), the process group is destroyed, or
-SIGTERM arrives. A handler of SIGTERM is only there while a window is open. One that was there before is called as ever,
-and the window is closed by the next call or at exit. Without one the window is flushed at once and the signal then
-kills the process as it would have; Python runs handlers between bytecodes, so a thread that is blocked in a collective
-first has to come out of it.
+A process exits (`atexit`; children of multiprocessing run its finalizers instead), the thread of the loop ends, the
+process group is destroyed, or SIGTERM arrives. A handler of SIGTERM is only there while a window is open. One that was
+there before is called as ever, and the window is closed by the next call or at exit. Without one the window is flushed
+at once and the signal then kills the process as it would have; Python runs handlers between bytecodes, so a thread that
+is blocked in a collective first has to come out of it.
 """
 
 from __future__ import annotations
@@ -32,8 +32,11 @@ class LoopEnd:
         self._pid = os.getpid()
         self._patches: list[Patch] = []
         self._finalizer: multiprocessing.util.Finalize | None = None
+        self._thread_end = threading.local()
 
     def install(self) -> None:
+        if threading.current_thread() is not threading.main_thread():
+            self._thread_end.guard = _ThreadEnd(self._at_exit)
         atexit.register(self._at_exit)
         # A priority: finalizers without one are not run in children.
         self._finalizer = multiprocessing.util.Finalize(None, self._at_exit, exitpriority=100)
@@ -60,6 +63,17 @@ class LoopEnd:
     def _before_destruction(self, destroy: Callable[..., None], *args: Any, **kwargs: Any) -> None:
         self._at_exit()
         destroy(*args, **kwargs)
+
+
+class _ThreadEnd:
+    """Lives in a thread's own storage, so it dies with the thread and on it: the profiler has to be stopped there, and
+    the process would crash at its exit if it was not."""
+
+    def __init__(self, finish: Callable[[], None]) -> None:
+        self._finish = finish
+
+    def __del__(self) -> None:
+        self._finish()
 
 
 class Termination:

@@ -195,7 +195,8 @@ class Recording:
         try:
             facts.groups = GroupTable.of_this_rank()
             facts.collectives = self._collectives(facts.groups)
-            facts.mesh = _program_mesh()
+            if any(group.desc.startswith("mesh_") for group in facts.groups.groups):
+                facts.mesh = _program_mesh()
         except Exception as error:  # private tables of torch: another version may hold them differently
             self.note(f"the process groups could not be listed: {type(error).__name__}: {error}")
         facts.clock = self._clock.result()

@@ -105,7 +105,9 @@ class Windows:
         elif plan is None:
             self.finished = True
         elif call == plan.first:
-            if (reason := foreign_profiler()) is None:
+            # Once prepared, the session itself sees others come.
+            reason = None if self._prepared is not None else foreign_profiler()
+            if reason is None:
                 self._early = None
                 self._open(plan, call)
             else:

@@ -181,7 +181,7 @@ def _communication_table(run: Run) -> Table:
                 f"{most[0].rank}: {_milliseconds(most[4])}",
             )
         )
-    columns = ("kind", "phase", "group", "count", "size", "total", "exposed", "worst rank")
+    columns = ("kind", "phase", "group", "count", "size", "total", "exposed", "worst\nrank")
     return table("Communication (ms a step, mean over ranks)", columns, cells, left=3)
 
 

@@ -33,7 +33,7 @@ def installed(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
     monkeypatch.setattr(
         importlib.metadata, "requires", lambda name: ["click>=8.2", "rich>=13.7", "torch>=2.7; extra == 'torch'"]
     )
-    monkeypatch.setattr(module, "try_torch", lambda: [])
+    monkeypatch.setattr(module, "try_torch", list)
     return versions
 
 

@@ -38,8 +38,8 @@ class DdpObserver:
     def detach(self) -> None:
         if sys.modules["torch"]._C._current_graph_task_id() != -1:
             return  # killed within a backward pass, where the reducer holds its lock: what `attach` saw has to do
-        # Looked for again: a short job builds its model inside the first step.
-        self._found = list({id(module): module for module in self._found + _find_ddp(self._watch)}.values())
+        # A short job builds its model inside the first step.
+        self._found = self._found or _find_ddp(self._watch)
         self._describe_all()
 
     def contribute(self, draft: Draft) -> None:
