@@ -1,22 +1,18 @@
-"""Real processes on this machine: launched with a free port of the loopback interface, one thread each, bounded in time."""
+"""Real processes on this machine: on a free port of the loopback interface, one thread each, bounded in time."""
 
 from __future__ import annotations
 
-import gzip
-import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
+from tests.integration.recorded import Launch
+
 ROOT = Path(__file__).parents[2]
 TIMEOUT_S = 120
-
-Launch = Callable[..., subprocess.CompletedProcess[str]]
 
 
 @pytest.fixture(scope="session")
@@ -44,9 +40,3 @@ def torchrun(launch: Launch) -> Launch:
         return result
 
     return run
-
-
-def read_traces(folder: Path) -> list[dict[str, Any]]:
-    """The traces below `folder`, in order of rank."""
-    found = [json.loads(gzip.decompress(file.read_bytes())) for file in folder.rglob("rank-*.json.gz")]
-    return sorted(found, key=lambda trace: trace["tracekit"]["rank"])

@@ -1,10 +1,11 @@
-"""Ends a training loop in the middle of a window: `exit_worker.py OUT raise|exit|sigterm|sigterm-handled`."""
+"""Ends a loop in the middle of a window: `exit_worker.py OUT raise|exit|sigterm|sigterm-handled|thread`."""
 
 from __future__ import annotations
 
 import os
 import signal
 import sys
+import threading
 from types import FrameType
 
 import torch
@@ -25,7 +26,7 @@ if ending == "sigterm-handled":
 @probe(path=out, skip=0, warmup=0, steps=5)
 def step(number: int) -> None:
     torch.ones(4).sum()
-    if number == 2:
+    if number == 2 and ending != "thread":
         if ending == "raise":
             raise ValueError("the user's own")
         if ending == "exit":
@@ -33,6 +34,16 @@ def step(number: int) -> None:
         os.kill(os.getpid(), signal.SIGTERM)
 
 
-for number in range(9):
-    step(number)
-print("finished the loop")
+def loop() -> None:
+    for number in range(9 if ending != "thread" else 3):
+        step(number)
+    print("finished the loop")
+
+
+if ending == "thread":
+    # The loop runs on a thread of its own, as some launchers have it, and ends there.
+    trainer = threading.Thread(target=loop)
+    trainer.start()
+    trainer.join()
+else:
+    loop()

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from tracekit import schema
 from tracekit.analysis.lanes import Lanes
+from tracekit.analysis.savings import saving_without_ns
 from tracekit.model.run import Finding, Run
 from tracekit.model.summary import RankSummary, StepParts
 
@@ -132,6 +133,9 @@ def _idle(run: Run) -> list[Finding]:
     text = f"{what[run.device]} for {idle_ns / step_ns:.0%} of the step ({idle_ns / len(steps) / 1e6:.1f} ms)"
     return [
         Finding(
-            severity="warning", text=text, saving_ns=idle_ns // len(steps), evidence={"idle_share": idle_ns / step_ns}
+            severity="warning",
+            text=text,
+            saving_ns=saving_without_ns(run, "idle_ns"),
+            evidence={"idle_share": idle_ns / step_ns},
         )
     ]

@@ -14,6 +14,7 @@ import numpy as np
 from tracekit import schema
 from tracekit.analysis.lanes import Lanes
 from tracekit.analysis.phases import PHASES, PhaseTimeline
+from tracekit.analysis.savings import saving_without_ns
 from tracekit.model.communication import KINDS
 from tracekit.model.events import ABSENT
 from tracekit.model.intervals import Intervals
@@ -126,17 +127,18 @@ def _exposed(run: Run) -> list[Finding]:
             by_kind[row.kind, row.phase] = by_kind.get((row.kind, row.phase), 0) + row.exposed_ns
     (kind, phase), most_ns = max(by_kind.items(), key=lambda item: item[1])
     where = f"{kind}{f' in {phase}' if phase else ''}"
+    saving_ns = saving_without_ns(run, "exposed_comm_ns")
     text = (
         f"communication that compute does not hide takes {share:.0%} of the step "
         f"({exposed_ns / len(steps) / 1e6:.1f} ms); {hidden:.0%} of all communication is hidden"
     )
     if share >= _NOTABLE:
-        text += f"; the largest part is {where}"
+        text += f"; the largest part is {where}; hiding all of it would save at most {saving_ns / 1e6:.1f} ms a step"
     return [
         Finding(
             severity="warning" if share >= _NOTABLE else "info",
             text=text,
-            saving_ns=exposed_ns // len(steps),
+            saving_ns=saving_ns,
             evidence={"exposed_share": share, "kind": kind, "phase": phase, "exposed_ns": most_ns},
         )
     ]

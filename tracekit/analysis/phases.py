@@ -1,10 +1,10 @@
 """Forward, backward or optimizer: the phase of a step at any point of host time.
 
 Comes in: an event table and the starts of its steps. Goes out: a function of time. A step begins with forward. An
-operator that joins the autograd graph (it has a sequence number) and a wrapper's forward are forward; what the autograd
-engine runs, and anything inside it (recomputed forwards too), is backward; `Optimizer.step` is optimizer. The phase at a
-time is that of the last of these to have begun: what runs after the backward without a graph, such as copies of reduced
-gradients, still belongs to it.
+operator that joins the autograd graph (it has a sequence number) and a wrapper's forward are forward; what the
+autograd engine runs, and anything inside it (recomputed forwards too), is backward; `Optimizer.step` is optimizer. The
+phase at a time is that of the last of these to have begun: what runs after the backward without a graph, such as
+copies of reduced gradients, still belongs to it.
 """
 
 from __future__ import annotations

@@ -21,6 +21,7 @@ from click.exceptions import Exit, NoArgsIsHelpError
 
 from tracekit import __version__
 from tracekit.errors import TracekitError
+from tracekit.render.safe_text import safe_text
 
 __all__ = ["cli", "main"]
 
@@ -130,10 +131,7 @@ def explain(error: BaseException) -> tuple[str, int]:
 
 
 def _line(message: str, hint: str) -> str:
-    # Names of files and options come from outside: control characters, and the marks that turn the reading
-    # direction, must reach no terminal. Every such character, a line break too, is not printable.
-    text = f"Error: {_sentence(message)} Hint: {_sentence(hint)}"
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
+    return safe_text(f"Error: {_sentence(message)} Hint: {_sentence(hint)}")
 
 
 def _sentence(text: str) -> str:

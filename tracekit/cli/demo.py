@@ -36,7 +36,15 @@ def demo(output: Path) -> None:
     from tracekit.render.terminal import TerminalReport, file_size
 
     run = load(output)
-    click.echo(TerminalReport(**terminal_format()).render(analyze(run)))
+    report = analyze(run)
+    click.echo(TerminalReport(**terminal_format()).render(report))
+    assert report.breakdown is not None
+    click.echo("compute + exposed communication + exposed copy + idle = step, in ns over all steps:")
+    for row in report.breakdown.ranks.to_dict("records"):
+        parts = [int(row[part]) for part in ("compute_ns", "exposed_comm_ns", "exposed_copy_ns", "idle_ns")]
+        sign = "=" if sum(parts) == row["step_ns"] else "!="
+        click.echo(f"rank {row['rank']}: {' + '.join(f'{part:,}' for part in parts)} {sign} {row['step_ns']:,}")
+    click.echo()
     trace = output / f"{run.run_id}.pftrace"
     merged = merge(run, trace, force=True)
     click.echo(f"{trace}: {merged.ranks} ranks, {merged.slices:,} slices, {file_size(merged.size_bytes)}")

@@ -18,6 +18,7 @@ from rich.text import Text
 
 from tracekit import __version__
 from tracekit.capture.selfcheck import Capability, try_torch
+from tracekit.read.kineto import DECODER
 
 __all__ = ["Check", "advise", "doctor", "draw", "examine"]
 
@@ -77,7 +78,7 @@ def examine() -> list[Check]:
         *_unrelated(installed.get(UNRELATED)),
         Check(name="python", state="ok", found=f"{platform.python_version()} on {platform.system()}"),
         Check(name="cpus", state="ok", found=str(len(os.sched_getaffinity(0)))),
-        Check(name="decoder", state="ok", found="portable"),
+        Check(name="decoder", state="ok", found=DECODER),
         *(_library(name) for name in _core_libraries()),
         *(_extra(extra, installed.get(extra.distribution)) for extra in EXTRAS),
         *(_capabilities(try_torch()) if "torch" in installed else ()),

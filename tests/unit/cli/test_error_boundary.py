@@ -58,7 +58,7 @@ def test_control_characters_of_a_file_name_reach_no_terminal(
     run_body: Callable[[Callable[[], None]], Result],
 ) -> None:
     result = run_body(raiser(InputError("a\x1b[2J\n\u202eb\udcff.json: no trace", hint="look")))
-    assert result.stderr == "Error: a\\x1b[2J\\n\\u202eb\\udcff.json: no trace. Hint: look.\n"
+    assert result.stderr == "Error: a\\x1b[2J\\x0a\\u202eb\\udcff.json: no trace. Hint: look.\n"
 
 
 def test_an_interrupt_is_130(run_body: Callable[[Callable[[], None]], Result]) -> None:

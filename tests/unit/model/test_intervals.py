@@ -1,0 +1,113 @@
+"""The interval core against sets of integers: an interval is the set of the nanoseconds it covers."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tracekit.model.intervals import EMPTY, Intervals
+
+Pairs = list[tuple[int, int]]
+
+# Backward, empty, touching, nested and repeated pairs all come up in so small a range.
+PAIRS: st.SearchStrategy[Pairs] = st.lists(st.tuples(st.integers(-20, 20), st.integers(-20, 20)), max_size=12)
+POINTS = st.integers(-25, 25)
+quick = settings(max_examples=150, deadline=None)
+
+
+def of(pairs: Pairs) -> Intervals:
+    array = np.array(pairs, dtype=np.int64).reshape(-1, 2)
+    return Intervals.union_of(array[:, 0], array[:, 1])
+
+
+def points(pairs: Pairs) -> set[int]:
+    return {point for start, end in pairs for point in range(start, end)}
+
+
+def covered(intervals: Intervals) -> set[int]:
+    """The nanoseconds of a result, once it is known to be sorted, disjoint and without empty or touching parts."""
+    starts, ends = intervals.start_ns.tolist(), intervals.end_ns.tolist()
+    assert all(start < end for start, end in zip(starts, ends, strict=True))
+    assert all(end < start for end, start in zip(ends[:-1], starts[1:], strict=True))
+    assert intervals.start_ns.dtype == intervals.end_ns.dtype == np.int64
+    found = points(list(zip(starts, ends, strict=True)))
+    assert intervals.len_ns == len(found)
+    return found
+
+
+@quick
+@given(PAIRS)
+def test_union_of_any_pairs(pairs: Pairs) -> None:
+    assert covered(of(pairs)) == points(pairs)
+
+
+@quick
+@given(PAIRS, PAIRS)
+def test_operators_are_those_of_sets(a: Pairs, b: Pairs) -> None:
+    assert covered(of(a) | of(b)) == points(a) | points(b)
+    assert covered(of(a) & of(b)) == points(a) & points(b)
+    assert covered(of(a) - of(b)) == points(a) - points(b)
+
+
+@quick
+@given(PAIRS, POINTS, POINTS)
+def test_clip_and_gaps_split_a_window(pairs: Pairs, start: int, end: int) -> None:
+    window = set(range(start, end))
+    assert covered(of(pairs).clip(start, end)) == points(pairs) & window
+    assert covered(of(pairs).gaps(start, end)) == window - points(pairs)
+
+
+@quick
+@given(PAIRS, st.lists(POINTS, max_size=10))
+def test_covers_includes_starts_and_excludes_ends(pairs: Pairs, times: list[int]) -> None:
+    inside = of(pairs).covers(np.array(times, dtype=np.int64))
+    assert inside.tolist() == [time in points(pairs) for time in times]
+
+
+@quick
+@given(PAIRS, PAIRS, PAIRS)
+def test_exposed_and_overlapped_add_up_and_no_removal_grows(a: Pairs, b: Pairs, c: Pairs) -> None:
+    """Invariants 1, 3 and 6 of the definitions, where they come from."""
+    comm, compute = of(a), of(b)
+    overlapped, exposed = comm & compute, comm - compute
+    assert exposed.len_ns + overlapped.len_ns == comm.len_ns
+    assert overlapped.len_ns <= min(comm.len_ns, compute.len_ns)
+    assert (comm | of(c)).len_ns >= comm.len_ns
+
+
+@quick
+@given(PAIRS, st.permutations(range(12)), st.integers(-(2**60), 2**60), st.integers(1, 1000))
+def test_order_repetition_shift_and_scale(pairs: Pairs, order: list[int], shift: int, scale: int) -> None:
+    """Invariant 4: at the size of wall clocks nothing is rounded."""
+    shuffled = [pairs[i] for i in order if i < len(pairs)]
+    assert of(shuffled + pairs) == of(pairs)
+    moved = of([(start * scale + shift, end * scale + shift) for start, end in pairs])
+    assert moved.len_ns == scale * of(pairs).len_ns
+    assert np.array_equal(moved.start_ns, of(pairs).start_ns * scale + shift)
+
+
+def test_touching_intervals_merge_and_share_nothing() -> None:
+    assert of([(0, 5), (5, 9)]) == of([(0, 9)])
+    assert len(of([(0, 5)]) & of([(5, 9)])) == 0
+    assert of([(0, 9)]) - of([(0, 5)]) == of([(5, 9)])
+
+
+def test_empty_stays_empty() -> None:
+    one = Intervals.single(3, 8)
+    assert one.len_ns == 5
+    assert Intervals.single(8, 3) == Intervals.single(3, 3) == EMPTY
+    assert EMPTY | one == one
+    assert EMPTY & one == EMPTY - one == EMPTY
+    assert one - EMPTY == one
+    assert EMPTY.gaps(0, 2) == Intervals.single(0, 2)
+    assert not EMPTY.covers(np.array([0])).any()
+
+
+def test_equality_and_repr() -> None:
+    assert Intervals.single(0, 1) != Intervals.single(0, 2)
+    assert Intervals.single(0, 1) != "x"
+    assert repr(of([(5, 7), (0, 2)])) == "Intervals([(0, 2), (5, 7)])"
+    with pytest.raises(TypeError):
+        hash(EMPTY)

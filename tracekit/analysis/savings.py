@@ -1,0 +1,28 @@
+"""What a step would gain at most if one of its parts vanished from all ranks.
+
+Comes in: a run and the name of a part. Goes out: nanoseconds a step. In a synchronous run the slowest rank sets the
+pace: a rank that only waits for it gains nothing by waiting less. So with s_r the step and p_r the part on rank r, a
+step gains max(s_r) - max(s_r - p_r), which is the part of the rank that waits least, not the mean.
+"""
+
+from __future__ import annotations
+
+from tracekit.model.run import Run
+
+__all__ = ["saving_without_ns"]
+
+
+def saving_without_ns(run: Run, part: str) -> int:
+    """Mean over the steps that all ranks completed; `part` is a field of `StepParts`. 0 without a common step."""
+    common = run.common_steps()
+    if not common:
+        return 0
+    longest_ns = dict.fromkeys(common, 0)
+    longest_without_ns = dict.fromkeys(common, 0)
+    for summary in run.ranks:
+        for step in summary.steps:
+            if step.step in common:
+                without_ns = step.step_ns - getattr(step, part)
+                longest_ns[step.step] = max(longest_ns[step.step], step.step_ns)
+                longest_without_ns[step.step] = max(longest_without_ns[step.step], without_ns)
+    return (sum(longest_ns.values()) - sum(longest_without_ns.values())) // len(common)
