@@ -29,7 +29,7 @@ check: $(TEST_READY) ## Lint, format, types, seams
 	$(BIN)/lint-imports
 
 reports: $(TEST_READY) ## Run the probes again and rebuild the gallery in reports/
-	rm -rf build/reports
+	rm -rf build/reports build/summary.json build/terminal.txt
 	OMP_NUM_THREADS=1 $(BIN)/torchrun --standalone --nproc-per-node 2 \
 		probes/ddp.py --out build/reports/ddp --slow-rank 1 --delay-ms 20
 	mkdir -p reports/ddp

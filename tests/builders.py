@@ -91,7 +91,9 @@ class TraceBuilder:
         self.steps.append((number, at_us, for_us))
         return self.label(f"ProfilerStep#{number}", at_us, for_us)
 
-    def op(self, name: str, at_us: Microseconds, for_us: Microseconds, *, thread: int | None = None, **args: Any) -> Self:
+    def op(
+        self, name: str, at_us: Microseconds, for_us: Microseconds, *, thread: int | None = None, **args: Any
+    ) -> Self:
         """An operator (`cpu_op`), on the main thread if no other is named."""
         return self.event(name, "cpu_op", at_us, for_us, thread=thread, args={"External id": self._next_id()} | args)
 
@@ -158,8 +160,17 @@ class TraceBuilder:
         ids = {"External id": correlation, "device": 0, "stream": stream, "correlation": correlation}
         return self.event(name, category, at_us, for_us, pid=0, thread=stream, args=ids | args)
 
-    def memcpy(self, at_us: Microseconds, for_us: Microseconds, *, stream: int = 7, launched_at: Microseconds | None = None) -> Self:
-        return self.kernel("Memcpy HtoD (Pinned -> Device)", at_us, for_us, stream=stream, launched_at=launched_at, category="gpu_memcpy")
+    def memcpy(
+        self, at_us: Microseconds, for_us: Microseconds, *, stream: int = 7, launched_at: Microseconds | None = None
+    ) -> Self:
+        return self.kernel(
+            "Memcpy HtoD (Pinned -> Device)",
+            at_us,
+            for_us,
+            stream=stream,
+            launched_at=launched_at,
+            category="gpu_memcpy",
+        )
 
     def nccl(
         self,
@@ -272,11 +283,19 @@ class TraceBuilder:
         )
         return self
 
-    def record(self, kind: str, seq: int, *, created_at: Microseconds, elements: int = 1000, group: int = 0) -> CollectiveRecord:
+    def record(
+        self, kind: str, seq: int, *, created_at: Microseconds, elements: int = 1000, group: int = 0
+    ) -> CollectiveRecord:
         """A flight-recorder entry for `capture(collectives=[...])`."""
         shapes, created_ns = [[elements]], self.wall_ns(created_at)
         return CollectiveRecord(
-            group=group, seq=seq, kind=kind, dtypes=["Float"], in_shapes=shapes, out_shapes=shapes, created_ns=created_ns
+            group=group,
+            seq=seq,
+            kind=kind,
+            dtypes=["Float"],
+            in_shapes=shapes,
+            out_shapes=shapes,
+            created_ns=created_ns,
         )
 
     # ---- writing ------------------------------------------------------------------------------------------------
@@ -301,7 +320,9 @@ class TraceBuilder:
         text = opening + (listed + comma + known if tail else known + comma + listed) + closing
         return text.replace("\n", "\r\n").encode() if layout == "crlf" else text.encode()
 
-    def write(self, path: Path, layout: Layout = "kineto", *, tail: bool = False, packing: Packing | None = None) -> Path:
+    def write(
+        self, path: Path, layout: Layout = "kineto", *, tail: bool = False, packing: Packing | None = None
+    ) -> Path:
         """Write the trace; packed as its name says unless `packing` does. Returns the path."""
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(pack(self.text(layout, tail=tail), packing or ("gz" if path.suffix == ".gz" else "plain")))

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+
 from tracekit.model.events import Int64
 from tracekit.model.metadata import ClockSample
 from tracekit.model.run import ClockModel
@@ -33,7 +35,7 @@ def on_run_clock(time_ns: Int64, clock: ClockModel) -> Int64:
     """int64 [n]: times of a rank on the run's clock; t_run = t_rank - offset."""
     shifted = time_ns - clock.offset_ns
     if clock.drift_ppm:
-        shifted = shifted - ((time_ns - clock.at_ns) * (clock.drift_ppm * 1e-6)).astype(shifted.dtype)
+        shifted = shifted - np.rint((time_ns - clock.at_ns) * (clock.drift_ppm * 1e-6)).astype(shifted.dtype)
     return shifted
 
 

@@ -9,7 +9,16 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-__all__ = ["DEFAULT_RULES", "CommunicationRule", "bytes_per_element", "kind_of_collective", "kind_of_kernel"]
+from tracekit.model.events import ABSENT
+
+__all__ = [
+    "DEFAULT_RULES",
+    "CommunicationRule",
+    "bytes_per_element",
+    "kind_of_collective",
+    "kind_of_kernel",
+    "size_in_bytes",
+]
 
 
 @dataclass(frozen=True)
@@ -60,6 +69,8 @@ _NCCL_OPERATION = re.compile(
     r"Kernel\w*?_(AllReduce|ReduceScatter|AllGather|AllToAll\w*|SendRecv|Broadcast|Reduce|Gather|Scatter)"
 )
 
+_MAX_ELEMENTS = 1 << 56
+
 _BYTES = {
     1: "byte char bool uint8 int8 unsignedchar signedchar",
     2: "half bfloat16 float16 short int16 shortint c10::half c10::bfloat16 uint16",
@@ -93,3 +104,9 @@ def bytes_per_element(dtype: str) -> int | None:
     if "float8" in bare:
         return 1
     return _BYTES_BY_NAME.get(bare)
+
+
+def size_in_bytes(elements: int, dtype: str) -> int:
+    """Bytes of `elements` elements, or ABSENT when the type is not known or no machine could hold them."""
+    width = bytes_per_element(dtype)
+    return elements * width if width is not None and 0 <= elements < _MAX_ELEMENTS else ABSENT

@@ -12,9 +12,9 @@ import numpy as np
 
 from tracekit.analysis.communication_rules import (
     CommunicationRule,
-    bytes_per_element,
     kind_of_collective,
     kind_of_kernel,
+    size_in_bytes,
 )
 from tracekit.analysis.device_links import DeviceEvents
 from tracekit.analysis.groups import GroupResolver
@@ -70,10 +70,7 @@ def device_communication(
             kind[i] = named if named != _UNKNOWN else kind[i]
         group[i] = resolver.index(name, description, ranks)
         sequence[i] = arguments.sequence[p]
-        elements = max(int(arguments.in_elements[p]), int(arguments.out_elements[p]))
-        width = bytes_per_element(dtype)
-        if elements >= 0 and width is not None:
-            size_bytes[i] = elements * width
+        size_bytes[i] = size_in_bytes(max(int(arguments.in_elements[p]), int(arguments.out_elements[p])), dtype)
     _complete_from_annotations(events, device.launch_row[is_communication], kind, size_bytes)
     if (group == ABSENT).any() and (only := resolver.only_group()) is not None:
         group[group == ABSENT] = only

@@ -40,7 +40,7 @@ def device_events(events: EventTable) -> DeviceEvents:
     """Link by correlation id. An unlinked event that starts before its stream's first linked one was launched before
     the recording; any other unlinked event counts as launched when it starts.
     """
-    row = np.flatnonzero(events.in_category(*DEVICE_CATEGORIES))
+    row = events.each_once(events.in_category(*DEVICE_CATEGORIES))
     launch_row = _launch_rows(events, row)
     linked = launch_row != ABSENT
     start_ns = events.start_ns[row]

@@ -11,28 +11,12 @@ from collections.abc import Iterable
 
 from tracekit.model.communication import GroupKey
 from tracekit.model.events import ABSENT, TraceHeader
+from tracekit.model.mesh import parallelism_of_group
 from tracekit.model.metadata import CaptureMetadata, Group, RankSlice
 
 __all__ = ["GroupResolver", "key_of_recorded_group"]
 
-_MESH_DIMENSION = {
-    "dp": "dp",
-    "tp": "tp",
-    "pp": "pp",
-    "ep": "ep",
-    "cp": "cp",
-    "fsdp": "dp",
-    "data": "dp",
-    "tensor": "tp",
-}
-_MESH_DIMENSION |= {
-    "pipeline": "pp",
-    "pipe": "pp",
-    "expert": "ep",
-    "context": "cp",
-    "dp_shard": "dp",
-    "dp_replicate": "dp",
-}
+_RANK_DIGITS = 9
 
 
 class GroupResolver:
@@ -53,7 +37,7 @@ class GroupResolver:
                 key = GroupKey(
                     description=process_group.description,
                     ranks=ranks,
-                    parallelism=_parallelism(process_group.description),
+                    parallelism=parallelism_of_group(process_group.description),
                 )
                 self._by_name[process_group.name] = self._add(key)
 
@@ -72,16 +56,25 @@ class GroupResolver:
         """Index of the group that a collective's arguments name, or ABSENT when they name none."""
         if name and name in self._by_name:
             return self._by_name[name]
-        members = tuple(int(r) for r in re.findall(r"\d+", ranks)) if "..." not in ranks else ()
+        members = _members(ranks)
         if not (name or description or members):
             return ABSENT
         key = GroupKey(
-            description=description, ranks=members, name="" if members else name, parallelism=_parallelism(description)
+            description=description,
+            ranks=members,
+            name="" if members else name,
+            parallelism=parallelism_of_group(description),
         )
         return self._add(key)
 
     def _add(self, key: GroupKey) -> int:
         return self._keys.setdefault(key, len(self._keys))
+
+
+def _members(ranks: str) -> tuple[int, ...]:
+    """`[0, 1]`; none when the list is shortened or is no list of ranks."""
+    numbers = re.findall(r"[0-9]+", ranks)
+    return () if "..." in ranks or any(len(n) > _RANK_DIGITS for n in numbers) else tuple(map(int, numbers))
 
 
 def key_of_recorded_group(group: Group, metadata: CaptureMetadata) -> GroupKey:
@@ -94,10 +87,5 @@ def key_of_recorded_group(group: Group, metadata: CaptureMetadata) -> GroupKey:
         assert not isinstance(group.ranks, str)
         ranks = group.ranks
     return GroupKey(
-        description=group.desc, ranks=tuple(ranks), parallelism=group.parallelism or _parallelism(group.desc)
+        description=group.desc, ranks=tuple(ranks), parallelism=group.parallelism or parallelism_of_group(group.desc)
     )
-
-
-def _parallelism(description: str) -> str | None:
-    """The dimension of a device mesh that a group's description names (`mesh_tp`), if it is one of the usual."""
-    return _MESH_DIMENSION.get(description.removeprefix("mesh_")) if description.startswith("mesh_") else None

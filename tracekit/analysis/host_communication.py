@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tracekit.analysis.communication_rules import bytes_per_element, kind_of_collective
+from tracekit.analysis.communication_rules import kind_of_collective, size_in_bytes
 from tracekit.analysis.groups import GroupResolver
 from tracekit.analysis.shapes import RecordedShapes, recorded_shapes
 from tracekit.model.communication import KINDS, CommunicationEvents
@@ -46,10 +46,8 @@ def is_span(name: str) -> bool:
 def host_communication(trace: DecodedTrace) -> HostCommunication:
     """Find and join the communication of a rank without device events."""
     events = trace.events
-    spans = np.flatnonzero(events.named(is_span))
-    spans = spans[np.argsort(events.start_ns[spans], kind="stable")]
-    operators = np.flatnonzero(events.named(lambda name: name.startswith(_OPERATOR_PREFIX)))
-    operators = operators[np.argsort(events.start_ns[operators], kind="stable")]
+    spans = events.each_once(events.named(is_span))
+    operators = events.each_once(events.named(lambda name: name.startswith(_OPERATOR_PREFIX)))
     entries = _entry_of_operator(trace, operators)
     shapes = recorded_shapes(events)
     operator_of_span = _match(events, spans, operators, entries, shapes)
@@ -145,9 +143,8 @@ def _operator_elements(entry: CollectiveRecord | None, shapes: RecordedShapes | 
 
 def _entry_bytes(entry: CollectiveRecord) -> int:
     """The full array: the larger of all inputs and all outputs."""
-    width = bytes_per_element(entry.dtypes[0]) if entry.dtypes else None
     elements = max((sum(math.prod(dims) for dims in side) for side in (entry.in_shapes, entry.out_shapes)), default=0)
-    return elements * width if width and elements else ABSENT
+    return size_in_bytes(elements, entry.dtypes[0]) if entry.dtypes and elements else ABSENT
 
 
 def point_to_point(events: EventTable) -> Bool:

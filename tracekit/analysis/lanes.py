@@ -21,11 +21,11 @@ from tracekit.analysis.steps import StepWindows, step_windows
 from tracekit.model.communication import CommunicationEvents
 from tracekit.model.events import Bool, DecodedTrace, EventTable, Int64
 from tracekit.model.intervals import EMPTY, Intervals
+from tracekit.model.spans import LABEL_PREFIX, WAIT_SPAN
 
-__all__ = ["WAIT_SPAN", "Lanes", "build_lanes"]
+__all__ = ["Lanes", "build_lanes"]
 
-WAIT_SPAN = "tracekit.wait"
-_LABELS = ("tracekit.", "Redistribute", "FSDP::", "FullyShardedDataParallel.", "DistributedDataParallel.", "PP:")
+_LABELS = (LABEL_PREFIX, "Redistribute", "FSDP::", "FullyShardedDataParallel.", "DistributedDataParallel.", "PP:")
 _COMMUNICATION_OPERATORS = ("c10d::", "_c10d_functional::", "c10d_functional::")
 
 
@@ -68,7 +68,7 @@ def build_lanes(trace: DecodedTrace, rules: Sequence[CommunicationRule], *, whol
     found = communication.events
     return Lanes(
         device="cpu",
-        compute=_host_compute(events, threads, communication),
+        compute=_host_compute(trace, threads, communication),
         communication=Intervals.union_of(found.start_ns, found.end_ns),
         copy=EMPTY,
         communication_events=found,
@@ -90,27 +90,25 @@ def _threads(events: EventTable, windows: StepWindows) -> Int64:
     return np.union1d(candidates, [windows.thread] if windows.thread >= 0 else []).astype(np.int64)
 
 
-def _host_compute(events: EventTable, threads: Int64, communication: HostCommunication) -> Intervals:
+def _host_compute(trace: DecodedTrace, threads: Int64, communication: HostCommunication) -> Intervals:
+    events = trace.events
     operator = events.in_category("cpu_op", "Operator")
     label = events.named(lambda name: name.startswith(_LABELS))
     communicates = events.named(lambda name: name.startswith(_COMMUNICATION_OPERATORS))
+    waits = events.named(WAIT_SPAN.__eq__)
+    # The capture records every blocking wait, so with its metadata no span means that nothing waited.
+    waits_recorded = trace.header.metadata is not None or bool(waits.any())
     compute = EMPTY
     for thread in threads:
         here = operator & (events.track == thread)
-        busy = _union(events, np.flatnonzero(here & ~label & ~communicates))
-        compute = compute | (busy - _blocked(events, int(thread), here & ~label, communicates, communication))
+        working, communicating = np.flatnonzero(here & ~label & ~communicates), np.flatnonzero(here & communicates)
+        blocked = _union(events, communicating)
+        if waits_recorded:
+            blocked = blocked | _union(events, waits & (events.track == thread))
+        else:
+            blocked = blocked | _waits_inferred(events, int(thread), working, communication)
+        compute = compute | (_union(events, working) - blocked)
     return compute
-
-
-def _blocked(
-    events: EventTable, thread: int, operators: Bool, communicates: Bool, communication: HostCommunication
-) -> Intervals:
-    """When this thread only waited for communication."""
-    blocked = _union(events, np.flatnonzero(operators & communicates))
-    waits = np.flatnonzero(events.named(WAIT_SPAN.__eq__))
-    if len(waits):
-        return blocked | _union(events, waits[events.track[waits] == thread])
-    return blocked | _waits_inferred(events, thread, np.flatnonzero(operators & ~communicates), communication)
 
 
 def _waits_inferred(events: EventTable, thread: int, operators: Int64, communication: HostCommunication) -> Intervals:

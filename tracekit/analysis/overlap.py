@@ -44,7 +44,7 @@ def communication_sums(lanes: Lanes, phases: PhaseTimeline, steps: Sequence[Step
     counted_window = np.array([int(step) in wanted for step in windows.step], dtype=np.bool_)
     inside = Intervals.union_of(windows.start_ns[counted_window], windows.end_ns[counted_window])
     launched_in = windows.index_of(found.launch_ns)
-    counted = (launched_in >= 0) & counted_window[np.maximum(launched_in, 0)] & found.distinct()
+    counted = (launched_in >= 0) & counted_window[np.maximum(launched_in, 0)]
     phase = phases.at(found.launch_ns)
     rows = []
     for group, kind, phase_index in sorted(
@@ -133,7 +133,9 @@ def _exposed(run: Run) -> list[Finding]:
         f"({exposed_ns / len(steps) / 1e6:.1f} ms); {hidden:.0%} of all communication is hidden"
     )
     if share >= _NOTABLE:
-        text += f"; the largest part is {where}; hiding all of it would save at most {saving_ns / 1e6:.1f} ms a step"
+        text += f"; the largest part is {where}"
+    if share >= _NOTABLE and saving_ns is not None:
+        text += f"; hiding all of it would save at most {saving_ns / 1e6:.1f} ms a step"
     return [
         Finding(
             severity="warning" if share >= _NOTABLE else "info",

@@ -12,11 +12,11 @@ from tracekit.model.run import Run
 __all__ = ["saving_without_ns"]
 
 
-def saving_without_ns(run: Run, part: str) -> int:
-    """Mean over the steps that all ranks completed; `part` is a field of `StepParts`. 0 without a common step."""
+def saving_without_ns(run: Run, part: str) -> int | None:
+    """Mean over the steps that all ranks completed, None without any; `part` is a field of `StepParts`."""
     common = run.common_steps()
     if not common:
-        return 0
+        return None
     longest_ns = dict.fromkeys(common, 0)
     longest_without_ns = dict.fromkeys(common, 0)
     for summary in run.ranks:

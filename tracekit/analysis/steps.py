@@ -165,5 +165,11 @@ def _profiler_steps(events: EventTable) -> tuple[Int64, Int64]:
 
 def _busiest_thread(events: EventTable) -> int:
     """The track with the most operators: where the training loop runs, when no step span says so."""
-    operators = events.track[events.in_category("cpu_op")]
-    return int(np.bincount(operators).argmax()) if len(operators) else -1
+    rows = np.flatnonzero(events.in_category("cpu_op"))
+    if not len(rows):
+        return -1
+    keys = (events.track[rows], events.start_ns[rows], events.duration_ns[rows], events.name[rows])
+    tracks = np.unique(np.stack(keys), axis=1)[0]  # a repeated event counts once
+    count = np.bincount(tracks)
+    most = np.flatnonzero(count == count.max()).tolist()
+    return int(min(most, key=lambda i: (str(events.tracks[i].pid).zfill(20), str(events.tracks[i].tid).zfill(20))))

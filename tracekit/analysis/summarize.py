@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import msgspec
 import numpy as np
 
 from tracekit.analysis.breakdown import step_parts
@@ -20,6 +21,7 @@ from tracekit.analysis.strategies import strategies_of
 from tracekit.errors import InputError
 from tracekit.model.communication import KINDS
 from tracekit.model.events import DecodedTrace
+from tracekit.model.metadata import ClockMeasurement
 from tracekit.model.notes import Note
 from tracekit.model.summary import RankSummary
 from tracekit.read.kineto import decode
@@ -72,6 +74,10 @@ def summarize(rank: int, paths: Sequence[Path], options: SummaryOptions) -> Rank
         return RankFailure(rank=rank, notes=tuple(failures))
     return replace(
         summaries[0],
+        strategies=tuple(sorted({slug for summary in summaries for slug in summary.strategies})),
+        groups=tuple(dict.fromkeys(group for summary in summaries for group in summary.groups)),
+        clock=_all_samples([summary.clock for summary in summaries if summary.clock is not None]),
+        ddp=next((summary.ddp for summary in reversed(summaries) if summary.ddp), ()),  # rebuilt after the first steps
         files=tuple(file for summary in summaries for file in summary.files),
         recorded_steps=tuple(step for summary in summaries for step in summary.recorded_steps),
         steps=tuple(step for summary in summaries for step in summary.steps),
@@ -79,6 +85,15 @@ def summarize(rank: int, paths: Sequence[Path], options: SummaryOptions) -> Rank
         event_count=sum(summary.event_count for summary in summaries),
         notes=(*failures, *(note for summary in summaries for note in summary.notes)),
     )
+
+
+def _all_samples(clocks: Sequence[ClockMeasurement]) -> ClockMeasurement | None:
+    """What all windows measured of the rank's clock, which is one and the same."""
+    measured = [clock for clock in clocks if clock.method != "none"] or list(clocks)
+    if not measured:
+        return None
+    samples = [sample for clock in measured for sample in clock.samples]
+    return msgspec.structs.replace(measured[0], samples=samples)
 
 
 def summarize_trace(trace: DecodedTrace, rank: int, options: SummaryOptions) -> RankSummary:

@@ -47,7 +47,8 @@ class HostClock:
         self._leader_index: int | None = None
         self._sessions = 0
         self._spent_s = 0.0
-        self._keys: list[tuple[int, str]] = []
+        self._samples: list[ClockSample] = []
+        self._pending: list[tuple[int, str]] = []  # when, and where the leader of this host will put its result
 
     @property
     def spent_ns(self) -> int:
@@ -80,13 +81,12 @@ class HostClock:
 
     def result(self) -> ClockMeasurement:
         """All samples since the last call. `method` is "none" when there is none."""
-        samples = []
         begin = time.monotonic()
         deadline = begin + max(0.0, min(SESSION_S, BUDGET_S - self._spent_s))
-        for at_ns, key in self._keys:
+        for at_ns, key in self._pending:
             with contextlib.suppress(Exception):  # the leader of this host did not get an answer in time
-                samples.append(ClockSample(at_ns=at_ns, **json.loads(self._await(key, deadline))))
-        self._keys.clear()
+                self._samples.append(ClockSample(at_ns=at_ns, **json.loads(self._await(key, deadline))))
+        samples, self._samples, self._pending = self._samples, [], []
         self._spent_s += time.monotonic() - begin
         reference = REFERENCE_RANK if samples else None
         return ClockMeasurement(reference_rank=reference, method="store" if samples else "none", samples=samples)
@@ -100,8 +100,11 @@ class HostClock:
         root_host = store.get(f"{self._prefix}/root").decode()
         at_root = own_host == root_host
         result_key = f"{self._prefix}/{session}/offset/{own_host}"
-        self._keys.append((self._now_ns(), result_key))
-        if self._leader_index is None:
+        if at_root:
+            self._samples.append(ClockSample(at_ns=self._now_ns(), offset_ns=0, error_ns=0, rtt_ns=0))
+        else:
+            self._pending.append((self._now_ns(), result_key))
+        if self._leader_index is None or hosts == 1:
             return
         place = self._place(hosts, root_host, deadline)
         offset_ns = error_ns = rtt_ns = 0
@@ -119,8 +122,6 @@ class HostClock:
 
     def _place(self, hosts: int, root_host: str, deadline: float) -> int:
         """Position in the tree, from 0: the order of registration, with the root's host swapped to the front."""
-        if hosts == 1:
-            return 0
         assert self._store is not None
         assert self._leader_index is not None
         own = self._leader_index - 1

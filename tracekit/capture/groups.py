@@ -10,27 +10,8 @@ import sys
 from collections.abc import Iterable
 from typing import Any, Literal
 
+from tracekit.model.mesh import parallelism_of_group
 from tracekit.model.metadata import CollectiveRecord, Group, Mesh, RankSlice
-
-PARALLELISM_OF_DIMENSION = {
-    "data": "dp",
-    "ddp": "dp",
-    "dp": "dp",
-    "dp_replicate": "dp",
-    "dp_shard": "dp",
-    "fsdp": "dp",
-    "replicate": "dp",
-    "shard": "dp",
-    "model": "tp",
-    "tensor": "tp",
-    "tp": "tp",
-    "pipeline": "pp",
-    "pp": "pp",
-    "ep": "ep",
-    "expert": "ep",
-    "context": "cp",
-    "cp": "cp",
-}
 
 __all__ = ["GroupTable", "compact_ranks", "describe_mesh", "flight_recorder_dump", "flight_records"]
 
@@ -79,7 +60,7 @@ class GroupTable:
         number = len(self.groups)
         self._ids[id(process_group)] = number
         self._by_name[name] = number
-        parallelism = PARALLELISM_OF_DIMENSION.get(desc.removeprefix("mesh_")) if desc.startswith("mesh_") else None
+        parallelism = parallelism_of_group(desc)
         self.groups.append(
             Group(id=number, name=name, desc=desc, backend=backend, parallelism=parallelism, ranks=ranks)
         )

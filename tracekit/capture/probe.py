@@ -8,8 +8,8 @@
             ...
             probe.step()                        at the end of each step
 
-Comes in: calls. Goes out: a trace and a manifest a rank and window, as `shared/design/run-contract.md` has them.
-Nothing that goes wrong here reaches the loop; it becomes a `CaptureWarning`.
+Comes in: calls. Goes out: a trace and a manifest a rank and window. Nothing that goes wrong here reaches the loop; it
+becomes a `CaptureWarning`.
 """
 
 from __future__ import annotations
@@ -76,12 +76,14 @@ def probe(
 ) -> Any:
     """A decorator and context manager that records `steps` training steps under `path`.
 
-    The first `skip` calls are left alone and `warmup` calls start the profiler up; then `steps` calls are recorded,
-    `repeat` times, a window beginning `every` calls (default: at once, `warmup + steps`). A job that ends before its
-    first window leaves its first two steps, marked partial. `watch` lists modules to look into that cannot be found by
-    themselves; `shapes`, `stack`, `memory` and `flops` are torch.profiler's record_shapes, with_stack, profile_memory
-    and with_flops. `TRACEKIT=0` in the environment switches everything off; `TRACEKIT_PATH`, `TRACEKIT_SKIP`,
-    `TRACEKIT_WARMUP` and `TRACEKIT_STEPS` override. Raises UsageError if the options contradict each other.
+    `skip` calls pass, `warmup` calls start the profiler up, then `steps` calls are recorded: `repeat` times, a window
+    beginning every `every` calls (default: at once, `warmup + steps`). The first two calls are recorded provisionally
+    and thrown away when the first window opens; a job that ends before that leaves them, marked partial.
+
+    `watch` lists modules to look into that cannot be found by themselves (after `gc.freeze()`). `shapes`, `stack`,
+    `memory` and `flops` are torch.profiler's record_shapes, with_stack, profile_memory and with_flops. `TRACEKIT=0` in
+    the environment switches everything off; `TRACEKIT_PATH`, `TRACEKIT_SKIP`, `TRACEKIT_WARMUP` and `TRACEKIT_STEPS`
+    override. Raises UsageError if the options contradict each other.
     """
     if callable(path):
         return probe()(path)
@@ -240,9 +242,8 @@ class Probe:
 
     def _leave(self, failed: bool) -> None:
         self._inside = False
-        recording = self._windows.open_recording
-        if recording is not None:
-            recording.returned(failed)
+        if self._windows.open_recording is not None:
+            self._guarded(lambda: self._windows.returned(failed))
 
     def _cancel(self) -> None:
         self._calls -= 1

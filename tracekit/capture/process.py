@@ -27,15 +27,8 @@ RANK_VARIABLES = ("RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID")
 WORLD_SIZE_VARIABLES = ("WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_NTASKS")
 LOCAL_RANK_VARIABLES = ("LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "SLURM_LOCALID")
 
-__all__ = [
-    "Identity",
-    "await_run_id",
-    "default_store",
-    "identify",
-    "offer_run_id",
-    "process_group_ready",
-    "this_device",
-]
+__all__ = ["Identity", "await_run_id", "default_store", "identify", "look_up_run_id", "offer_run_id"]
+__all__ += ["process_group_ready", "this_device"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,21 +95,26 @@ def offer_run_id(store: Any | None, identity: Identity, environment: Mapping[str
     return run_id
 
 
-def await_run_id(store: Any, identity: Identity) -> tuple[str, bool]:
-    """The name that rank 0 gave the run and True, or a name of this process alone and False after two seconds.
-
-    Polls: a blocking `get` would hold the store for its own time-out of minutes.
-    """
-    deadline = time.monotonic() + RUN_ID_WAIT_S
+def look_up_run_id(store: Any | None) -> str | None:
+    """The name that rank 0 gave the run, if it has; one round trip."""
     try:
-        while True:
-            if store.check([RUN_ID_KEY]):
-                return _slug(store.get(RUN_ID_KEY).decode(), 64), True
-            if time.monotonic() > deadline:
-                break
-            time.sleep(0.01)
+        if store is not None and store.check([RUN_ID_KEY]):
+            return _slug(store.get(RUN_ID_KEY).decode(), 64)
     except Exception:  # the store's server may be gone; which error that is depends on the store
         pass
+    return None
+
+
+def await_run_id(store: Any | None, identity: Identity) -> tuple[str, bool]:
+    """The name that rank 0 gave the run and True, or a name of this process alone and False after two seconds.
+
+    It polls: a blocking `get` holds the store for its own time-out of minutes.
+    """
+    deadline = time.monotonic() + RUN_ID_WAIT_S
+    while store is not None and time.monotonic() < deadline:
+        if (run_id := look_up_run_id(store)) is not None:
+            return run_id, True
+        time.sleep(0.01)
     return f"unknown-{_slug(identity.host, 40)}-{os.getpid()}", False
 
 

@@ -35,11 +35,11 @@ from tracekit.model.metadata import (
     RecordingNote,
     Window,
 )
+from tracekit.model.spans import DATA_SPAN
 
-DATA_SPAN = "tracekit.data"
 EVENT_COST_NS = 500  # recording one event, with shapes: measured with torch 2.13, 300 to 600
 
-__all__ = ["DATA_SPAN", "Recording"]
+__all__ = ["Recording"]
 
 
 @dataclass(kw_only=True)

@@ -10,7 +10,15 @@ from pathlib import Path
 from typing import Any
 
 from tracekit.capture.clock import HostClock
-from tracekit.capture.process import Identity, await_run_id, default_store, identify, offer_run_id, process_group_ready
+from tracekit.capture.process import (
+    Identity,
+    await_run_id,
+    default_store,
+    identify,
+    look_up_run_id,
+    offer_run_id,
+    process_group_ready,
+)
 from tracekit.capture.recording import Recording
 from tracekit.capture.schedule import Plan, Schedule
 from tracekit.capture.session import foreign_profiler
@@ -60,6 +68,15 @@ class Windows:
         if self.open_recording is None:
             self._begin_window(call)
         return self._next_event(call)
+
+    def returned(self, failed: bool) -> None:
+        """The current call has returned, or raised."""
+        if self.open_recording is not None:
+            self.open_recording.returned(failed)
+            if self._run_id is None:
+                # Asked for while the peers are there: when this rank writes, rank 0 may have left with the store.
+                self._join()
+                self._run_id = look_up_run_id(default_store())
 
     def give_way(self) -> None:
         """Another profiler is about to start: write what there is, leave it the field."""

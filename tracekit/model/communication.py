@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-import numpy as np
-
 from tracekit.model.events import Bool, Int32, Int64
 
 __all__ = ["KINDS", "CommunicationEvents", "GroupKey"]
@@ -67,13 +65,3 @@ class CommunicationEvents:
 
     def __len__(self) -> int:
         return len(self.row)
-
-    def distinct(self) -> Bool:
-        """Mask [n]: the first of events that are equal in place, time and kind: a duplicated event counts once."""
-        keys = np.stack(
-            (self.start_ns, self.end_ns, self.kind.astype(np.int64), self.group.astype(np.int64), self.sequence)
-        )
-        _, first = np.unique(keys, axis=1, return_index=True)
-        mask = np.zeros(len(self), dtype=np.bool_)
-        mask[first] = True
-        return mask

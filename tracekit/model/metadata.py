@@ -7,14 +7,24 @@ wall clock, sizes bytes; `None` means unknown. Unknown keys are ignored; a type 
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
 import msgspec
 
 METADATA_VERSION = 1
 METADATA_KEY = "tracekit"
 
+MAX_NS = 1 << 62
+MAX_RANKS = 1 << 20
+
+# What is beyond these was not written by a capture: a reader refuses it instead of counting with it.
+Integer = Annotated[int, msgspec.Meta(ge=-MAX_NS, le=MAX_NS)]
+Rank = Annotated[int, msgspec.Meta(ge=0, le=MAX_RANKS)]
+WorldSize = Annotated[int, msgspec.Meta(ge=1, le=MAX_RANKS)]
+
 __all__ = [
+    "MAX_NS",
+    "MAX_RANKS",
     "METADATA_KEY",
     "METADATA_VERSION",
     "Bucket",
@@ -45,94 +55,94 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
 
 class Device(Record, frozen=True):
     type: str  # "cpu", "cuda", "xpu", ...
-    index: int
+    index: Integer
     name: str
 
 
 class Window(Record, frozen=True):
     """The recording window this trace is of: `skip` calls, then `warmup`, then the recorded steps."""
 
-    index: int
-    skip: int
-    warmup: int
+    index: Integer
+    skip: Integer
+    warmup: Integer
     partial: bool  # the job ended before the window was full
 
 
 class RecordedStep(Record, frozen=True):
     """One call of the decorated step; it ends where the next one begins, so that data loading is inside."""
 
-    step: int
-    start_ns: int
-    end_ns: int | None
-    data_ns: int | None = None  # time spent in the data iterator, when it is wrapped
+    step: Integer
+    start_ns: Integer
+    end_ns: Integer | None
+    data_ns: Integer | None = None  # time spent in the data iterator, when it is wrapped
 
 
 class Mesh(Record, frozen=True):
     names: list[str]
-    shape: list[int]
-    coordinate: list[int]
+    shape: list[Integer]
+    coordinate: list[Integer]
 
 
 class RankSlice(Record, frozen=True):
-    slice: tuple[int, int, int]  # start, stop, stride
+    slice: tuple[Rank, Rank, WorldSize]  # start, stop, stride
 
 
 class Group(Record, frozen=True):
     """A process group this rank belongs to. `id` is local to the rank; over ranks a group is (desc, ranks)."""
 
-    id: int
+    id: Integer
     name: str
     desc: str
     backend: str
     parallelism: str | None
-    ranks: list[int] | Literal["world"] | RankSlice
+    ranks: list[Rank] | Literal["world"] | RankSlice
 
 
 class CollectiveRecord(Record, frozen=True):
     """One flight-recorder entry of a collective; `seq` is equal on all ranks of the group."""
 
-    group: int
-    seq: int
+    group: Integer
+    seq: Integer
     kind: str
     dtypes: list[str]
-    in_shapes: list[list[int]]
-    out_shapes: list[list[int]]
-    created_ns: int
+    in_shapes: list[list[Integer]]
+    out_shapes: list[list[Integer]]
+    created_ns: Integer
 
 
 class PointToPointRecord(Record, frozen=True):
-    group: int
-    peer: int
-    tag: int
+    group: Integer
+    peer: Rank
+    tag: Integer
     direction: Literal["send", "recv"]
-    index: int
+    index: Integer
 
 
 class ClockSample(Record, frozen=True):
     """`offset_ns`: this rank's clock minus the reference's at `at_ns`; `error_ns`: half-width of its uncertainty."""
 
-    at_ns: int
-    offset_ns: int
-    error_ns: int
-    rtt_ns: int
+    at_ns: Integer
+    offset_ns: Integer
+    error_ns: Integer
+    rtt_ns: Integer
 
 
 class ClockMeasurement(Record, frozen=True):
-    reference_rank: int | None
+    reference_rank: Rank | None
     method: Literal["store", "none"]
     samples: list[ClockSample]
 
 
 class Bucket(Record, frozen=True):
-    index: int
-    size_bytes: int
+    index: Integer
+    size_bytes: Integer
     dtype: str
     parameters: list[str]
 
 
 class DdpModule(Record, frozen=True):
     module: str
-    bucket_cap_bytes: int | None
+    bucket_cap_bytes: Integer | None
     static_graph: bool
     find_unused: bool
     rebuilt: bool
@@ -141,32 +151,32 @@ class DdpModule(Record, frozen=True):
 
 class FsdpUnit(Record, frozen=True):
     module: str
-    unit_bytes: int
-    shard_group: int
+    unit_bytes: Integer
+    shard_group: Integer
 
 
 class PipelineLayout(Record, frozen=True):
     schedule: str
-    stages: int
-    virtual_stages: int
-    microbatches: int
-    stage_ids: list[int]
+    stages: Integer
+    virtual_stages: Integer
+    microbatches: Integer
+    stage_ids: list[Integer]
 
 
 class MemoryUse(Record, frozen=True):
-    parameter_bytes: int | None
-    gradient_bytes: int | None
-    optimizer_bytes: int | None
-    peak_bytes: int | None
+    parameter_bytes: Integer | None
+    gradient_bytes: Integer | None
+    optimizer_bytes: Integer | None
+    peak_bytes: Integer | None
 
 
 class Overhead(Record, frozen=True):
     """What the capture itself cost: a recorded step, the profiler's stop, the export, the clock measurement."""
 
-    per_step_ns: int | None
-    stop_ns: int | None
-    export_ns: int | None
-    clock_ns: int | None
+    per_step_ns: Integer | None
+    stop_ns: Integer | None
+    export_ns: Integer | None
+    clock_ns: Integer | None
 
 
 class RecordingNote(Record, frozen=True):
@@ -177,16 +187,16 @@ class RecordingNote(Record, frozen=True):
 class CaptureMetadata(Record, frozen=True):
     """The value of the top-level key `tracekit`."""
 
-    version: int
+    version: Integer
     tracekit: str
     torch: str
     python: str
     run_id: str
-    attempt: int
-    rank: int
-    local_rank: int
-    world_size: int
-    pid: int
+    attempt: Integer
+    rank: Rank
+    local_rank: Rank
+    world_size: WorldSize
+    pid: Integer
     host: str
     host_id: str  # a hash of the boot id: same host, same clock
     device: Device
@@ -209,14 +219,14 @@ class CaptureMetadata(Record, frozen=True):
 class Manifest(Record, frozen=True):
     """Written after the trace; its presence means that the trace is complete."""
 
-    version: int
+    version: Integer
     run_id: str
-    attempt: int
-    rank: int
-    world_size: int
+    attempt: Integer
+    rank: Rank
+    world_size: WorldSize
     host: str
     file: str
-    bytes: int
+    bytes: Integer
     sha256: str
-    events: int
-    steps: tuple[int, int]  # first and last recorded step
+    events: Integer
+    steps: tuple[Integer, Integer]  # first and last recorded step

@@ -7,7 +7,7 @@ Comes in: lists of `RawEvent` as msgspec built them from the text. Goes out: an 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from decimal import Decimal, InvalidOperation
 from typing import Any
 
@@ -22,6 +22,7 @@ _NO_TEXT = msgspec.Raw(b"")
 # Above this, a float64 of microseconds no longer tells nanoseconds apart (its step is 2**-9 us).
 _EXACT_MICROSECONDS = float(1 << 43)
 _LIMIT_NS = 1 << 62
+_LIMIT_DIGITS = 18
 _FARTHEST_NS = 24 * 3600 * 10**9  # from the median start; a recording of a day does not exist
 
 # The operators whose shapes tell the size of a communication. Shapes of other operators are not kept.
@@ -36,7 +37,15 @@ COMMUNICATION_PREFIXES = (
     "xccl:",
 )
 
-__all__ = ["COMMUNICATION_PREFIXES", "ColumnBuilder", "RawArguments", "RawEvent", "exact_nanoseconds"]
+__all__ = [
+    "COMMUNICATION_PREFIXES",
+    "ColumnBuilder",
+    "RawArguments",
+    "RawEvent",
+    "RawStamps",
+    "exact_nanoseconds",
+    "is_inexact",
+]
 
 
 class RawArguments(msgspec.Struct, gc=False):
@@ -72,6 +81,26 @@ class RawEvent(msgspec.Struct, gc=False):
     args: RawArguments | None = None
 
 
+class RawStamps(msgspec.Struct, gc=False):
+    """Start and duration as they are written, for numbers that a float64 cannot hold."""
+
+    ts: msgspec.Raw = msgspec.Raw(b"null")
+    dur: msgspec.Raw = msgspec.Raw(b"null")
+
+    def as_text(self) -> tuple[str | None, str | None]:
+        return _stamp_text(self.ts), _stamp_text(self.dur)
+
+
+def _stamp_text(raw: msgspec.Raw) -> str | None:
+    text = bytes(raw).decode("ascii", "replace").strip('"')
+    return None if text == "null" else text
+
+
+def is_inexact(event: RawEvent) -> bool:
+    """Whether the start is a float too large to carry nanoseconds: the text must be parsed."""
+    return isinstance(event.ts, float) and abs(event.ts) >= _EXACT_MICROSECONDS
+
+
 _NO_ARGUMENTS = RawArguments()
 _COLLECTIVE_TEXT = ("collective", "dtype", "group_name", "group_description", "group_ranks")
 _COLLECTIVE_NUMBERS = ("in_elements", "out_elements", "group_size", "sequence")
@@ -89,9 +118,12 @@ def exact_nanoseconds(value: Scalar) -> int | None:
     if value is None or isinstance(value, bool):
         return None
     try:
-        nanoseconds = int((Decimal(value) * 1000).to_integral_value())
-    except (InvalidOperation, ValueError, OverflowError):
+        microseconds = Decimal(value)
+    except InvalidOperation:
         return None
+    if not microseconds.is_finite() or microseconds.adjusted() > _LIMIT_DIGITS:
+        return None
+    nanoseconds = int((microseconds * 1000).to_integral_value())
     return nanoseconds if -_LIMIT_NS < nanoseconds < _LIMIT_NS else None
 
 
@@ -152,10 +184,6 @@ class ColumnBuilder:
         columns["forward_thread"].append(_to_ids([a.forward_thread for a in arguments]))
         self._add_collectives(names, arguments)
         self._rows += len(events)
-
-    def needs_exact_stamps(self, events: Iterable[RawEvent]) -> bool:
-        """True when a start in this chunk is a float too large to carry nanoseconds: the text must be parsed."""
-        return any(isinstance(event.ts, float) and abs(event.ts) >= _EXACT_MICROSECONDS for event in events)
 
     def table(self, base_time_ns: int) -> EventTable:
         """All rows with `start_ns` on the wall clock. Unclosed B events and rows out of range are dropped, counted."""
@@ -272,7 +300,8 @@ def _to_nanoseconds(microseconds: list[Scalar]) -> tuple[Int64, np.ndarray]:
         values = np.array(microseconds)
     except (ValueError, OverflowError):
         values = np.empty(0, dtype=object)
-    if values.dtype == np.int64 and (not len(values) or np.abs(values).max() < _LIMIT_NS // 1000):
+    limit = _LIMIT_NS // 1000
+    if values.dtype == np.int64 and -limit < values.min(initial=0) <= values.max(initial=0) < limit:
         return values * 1000, np.ones(len(values), dtype=np.bool_)
     if values.dtype == np.float64 and np.all(np.abs(values) < _EXACT_MICROSECONDS):
         whole = np.floor(values)

@@ -136,8 +136,9 @@ def _identity(path: Path) -> tuple[int, int]:
 def _nothing_found(paths: Sequence[str], notes: Iterable[Note]) -> InputError:
     reasons = [note.text.removesuffix("; left out") for note in notes]
     typed = " ".join(paths)
-    if len(reasons) == 1:
-        return InputError(f"{typed}: {reasons[0]}", hint="give Chrome-trace JSON files of torch.profiler")
+    if len(reasons) == 1 and not Path(typed).is_dir():
+        reason = reasons[0].partition(": ")[2]
+        return InputError(f"{typed}: {reason}", hint="give Chrome-trace JSON files of torch.profiler")
     shown = "; ".join(reasons[:_LISTED_IGNORED]) + (
         f"; and {len(reasons) - _LISTED_IGNORED} more" * (len(reasons) > _LISTED_IGNORED)
     )
@@ -154,19 +155,28 @@ def _group(found: _Found) -> list[RunFiles]:
         else:
             foreign[file.world_size].append(file)
     runs = [_run(files, run_id, attempt, found.notes) for (run_id, attempt), files in captured.items()]
-    for files in foreign.values():
+    unsized = foreign.pop(None, [])
+    if len(foreign) == 1 or not foreign:  # what does not say its world size may be one of the others
+        foreign.setdefault(next(iter(foreign), None), []).extend(unsized)
+    else:
+        foreign[None] = unsized
+    for files in filter(None, foreign.values()):
         runs += [_run(job, None, 0, found.notes) for job in _jobs(_with_ranks(files, found.notes))]
     return _with_names(runs)
 
 
 def _with_ranks(files: list[TraceFile], notes: list[Note]) -> list[TraceFile]:
-    """Give files that do not say their rank the free ranks in order of name: never two ranks 0 by default."""
+    """Give processes that do not say their rank the free ranks in order of name: never two ranks 0 by default."""
     taken = {file.rank for file in files}
     free = (rank for rank in range(len(files) + len(taken)) if rank not in taken)
+    rank_of_process: dict[object, int] = {}
     ranked = []
     for file in sorted(files, key=lambda f: f.path.name):
         if file.rank is None:
-            rank = next(free)
+            process = _process(file)
+            if process not in rank_of_process:
+                rank_of_process[process] = next(free)
+            rank = rank_of_process[process]
             ranked.append(replace(file, rank=rank))
             if len(files) > 1:
                 text = f"rank {rank}: {file.path.name}: says no rank, neither inside nor in its name; numbered by name"
@@ -176,13 +186,20 @@ def _with_ranks(files: list[TraceFile], notes: list[Note]) -> list[TraceFile]:
     return ranked
 
 
+def _process(file: TraceFile) -> object:
+    """Equal for windows of one process: `host_pid.<time>.pt.trace.json` of tensorboard_trace_handler, in one folder."""
+    if file.process is None:
+        return file.path
+    return file.path.parent, file.path.name.partition(".")[0], file.process
+
+
 def _jobs(files: list[TraceFile]) -> list[list[TraceFile]]:
     """Split the traces of other tools into jobs: a rank seen again in another process belongs to a later job."""
     jobs: list[list[TraceFile]] = []
     for file in sorted(files, key=lambda f: (f.start_ns or 0, f.path.name)):
         for job in reversed(jobs):
             twins = [other for other in job if other.rank == file.rank]
-            if not twins or all(twin.process == file.process and twin.start_ns != file.start_ns for twin in twins):
+            if not twins or all(twin.process == file.process for twin in twins):
                 job.append(file)
                 break
         else:
@@ -206,10 +223,22 @@ def _run(files: list[TraceFile], run_id: str | None, attempt: int, notes: list[N
         rank: tuple(sorted(windows.values(), key=lambda f: (f.first_step or 0, f.start_ns or 0)))
         for rank, windows in sorted(by_rank.items())
     }
-    first = next(iter(ranks.values()))[0]
-    start_ns = first.start_ns if first.start_ns is not None else peek(first.path).start_ns
+    known = [file for file in files if file.world_size is not None]
+    world_size = known[0].world_size if known else None
     notes += [_unfinished(file) for files_of_rank in ranks.values() for file in files_of_rank if file.unfinished]
-    return RunFiles(run_id=run_id, attempt=attempt, world_size=first.world_size, ranks=ranks, start_ns=start_ns)
+    return RunFiles(run_id=run_id, attempt=attempt, world_size=world_size, ranks=ranks, start_ns=_start_ns(ranks))
+
+
+def _start_ns(ranks: dict[int, tuple[TraceFile, ...]]) -> int | None:
+    """When the first rank that tells it began: manifests do not."""
+    for windows in ranks.values():
+        try:
+            start_ns = windows[0].start_ns if windows[0].start_ns is not None else peek(windows[0].path).start_ns
+        except InputError:
+            continue
+        if start_ns is not None:
+            return start_ns
+    return None
 
 
 def _unfinished(file: TraceFile) -> Note:

@@ -14,12 +14,13 @@ from typing import Any
 import msgspec
 
 from tracekit.model.events import ProcessGroup, TraceHeader
-from tracekit.model.metadata import METADATA_KEY, METADATA_VERSION, CaptureMetadata
+from tracekit.model.metadata import MAX_NS, MAX_RANKS, METADATA_KEY, METADATA_VERSION, CaptureMetadata
 from tracekit.model.notes import Note
 
 __all__ = ["parse_header", "parse_top_level"]
 
 _KEPT = ("distributedInfo", "deviceProperties", "baseTimeNanoseconds", "host_name", "trace_id", METADATA_KEY)
+_WHOLE_NUMBER = re.compile(r"\s*-?[0-9]{1,20}\s*")
 _TOP_LEVEL = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
@@ -59,14 +60,14 @@ def parse_header(keys: Mapping[str, bytes], file: str) -> tuple[TraceHeader, lis
     devices = values.get("deviceProperties")
     device_names = [d.get("name") for d in devices if isinstance(d, dict)] if isinstance(devices, list) else []
     header = TraceHeader(
-        rank=_integer(info.get("rank")),
-        world_size=_integer(info.get("world_size")),
+        rank=_integer(info.get("rank"), 0, MAX_RANKS),
+        world_size=_integer(info.get("world_size"), 1, MAX_RANKS),
         backend=_text(info.get("backend")),
         process_groups=_process_groups(info.get("pg_config")),
         device_names=tuple(name for name in device_names if isinstance(name, str)),
         host=_text(values.get("host_name")),
         trace_id=_text(values.get("trace_id")),
-        base_time_ns=_integer(values.get("baseTimeNanoseconds")) or 0,
+        base_time_ns=_integer(values.get("baseTimeNanoseconds"), -MAX_NS, MAX_NS) or 0,
         metadata=_metadata(keys.get(METADATA_KEY), file, notes),
     )
     return header, notes
@@ -110,10 +111,13 @@ def _process_groups(config: object) -> tuple[ProcessGroup, ...]:
     return tuple(groups)
 
 
-def _integer(value: object) -> int | None:
-    if isinstance(value, str) and value.strip().lstrip("-").isdigit():
-        return int(value)
-    return value if isinstance(value, int) and not isinstance(value, bool) else None
+def _integer(value: object, least: int, most: int) -> int | None:
+    """A whole number, or text of one; None when it is none, or out of all reason."""
+    if isinstance(value, str) and _WHOLE_NUMBER.fullmatch(value):
+        value = int(value)
+    if not isinstance(value, int) or isinstance(value, bool):
+        return None
+    return value if least <= value <= most else None
 
 
 def _text(value: object) -> str | None:

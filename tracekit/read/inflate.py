@@ -7,6 +7,7 @@ Goes out: chunks of bytes of bounded size; what was wrong with the packing is a 
 from __future__ import annotations
 
 import importlib
+import os
 import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -58,22 +59,26 @@ class TextChunks:
         inflater = _gzip_inflater()
         packed = b""
         text: list[bytes] = []
-        size = total = 0
+        size = total = member_start = member_size = 0
         while True:
             packed = packed or stream.read(_READ_BYTES)
-            if not packed:
-                if not inflater.eof:
-                    self._damaged("truncated", "the gzip stream is cut off", stream.tell())
-                break
             try:
                 piece = inflater.decompress(packed, CHUNK_BYTES)
             except Exception as error:  # zlib.error or isal's own type
                 self._damaged("truncated", f"the gzip stream is damaged ({error})", stream.tell())
+                rest = _readable_rest(stream, member_start, member_size)
+                text.append(rest)
+                size += len(rest)
+                break
+            if not packed and not piece:
+                if not inflater.eof:
+                    self._damaged("truncated", "the gzip stream is cut off", stream.tell())
                 break
             packed = inflater.unconsumed_tail
             text.append(piece)
             size += len(piece)
             total += len(piece)
+            member_size += len(piece)
             if total > _RATIO_FREE_BYTES and total > _MAX_RATIO * stream.tell():
                 self._damaged(
                     "limit", f"it inflates to over {_MAX_RATIO} times its size: reading stopped", stream.tell()
@@ -92,6 +97,7 @@ class TextChunks:
                     )
                     break
                 inflater, packed = _gzip_inflater(), rest
+                member_start, member_size = stream.tell() - len(rest), 0
         if size:
             yield b"".join(text)
 
@@ -114,7 +120,29 @@ class TextChunks:
         self._note(kind, "warning", f"{what} at byte {offset} of the file; what was before it is used")
 
     def _note(self, kind: str, severity: Any, what: str) -> None:
-        self.notes.append(Note(kind=kind, severity=severity, file=str(self.path), text=f"{self.path.name}: {what}"))
+        self.notes.append(Note(kind=kind, severity=severity, file=self.path.name, text=f"{self.path.name}: {what}"))
+
+
+def _readable_rest(stream: BinaryIO, member_start: int, known: int) -> bytes:
+    """What the damaged gzip member at `member_start` still gives behind its first `known` bytes.
+
+    An inflater that fails keeps back what it had of that call, so the last calls are made with ever less.
+    """
+    stream.seek(member_start)
+    inflater = zlib.decompressobj(wbits=31)
+    pieces: list[bytes] = []
+    for width in (_READ_BYTES >> 3, 256, 1):
+        while packed := stream.read(width):
+            before = inflater.copy()
+            try:
+                piece = inflater.decompress(packed)
+            except zlib.error:
+                stream.seek(-len(packed), os.SEEK_CUR)
+                inflater = before
+                break
+            pieces.append(piece[known:])
+            known = max(known - len(piece), 0)
+    return b"".join(pieces)
 
 
 def _load_inflate() -> Callable[..., Any]:

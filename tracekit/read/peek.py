@@ -1,4 +1,4 @@
-"""Whose trace is this? Answered from the first chunk of a file, without decoding its events.
+"""Whose trace is this? Answered from the beginning of a file, without decoding its events.
 
 Comes in: a path. Goes out: a `TraceFile`. What the file says wins; its name only answers where the file is silent.
 """
@@ -22,6 +22,7 @@ from tracekit.read.inflate import TextChunks
 __all__ = ["MANIFEST_SUFFIX", "TraceFile", "from_manifest", "peek", "rank_in_name"]
 
 MANIFEST_SUFFIX = ".manifest.json"
+_LONGEST_HEADER_BYTES = 64 << 20
 _EVENTS_KEY = re.compile(rb'"traceEvents"\s*:\s*\[')
 # tracekit rank-000003, torchtitan rank3_trace, HTA and Accelerate rank_3 and profile_3, others worker3
 _RANK_IN_NAME = re.compile(r"(?:^|[^a-z])(?:rank|worker|profile|process|trainer)[-_ ]?(\d{1,7})(?!\d)", re.IGNORECASE)
@@ -70,14 +71,18 @@ def from_manifest(manifest_path: Path) -> TraceFile | None:
 
 
 def peek(path: Path) -> TraceFile:
-    """Read the first chunk of `path`. Raises NotATraceError or InputError, as decoding would."""
+    """Read `path` up to its first events. Raises NotATraceError or InputError, as decoding would."""
     chunks = TextChunks(path)
-    text = next(iter(chunks), b"").removeprefix(b"\xef\xbb\xbf").lstrip()
+    text, match = b"", None
+    for chunk in chunks:
+        text = (text + chunk).removeprefix(b"\xef\xbb\xbf").lstrip()
+        match = _EVENTS_KEY.search(text)
+        if match or (text and not text.startswith(b"{")) or len(text) > _LONGEST_HEADER_BYTES:
+            break
     if not text:
         reason = chunks.notes[0].text if chunks.notes else f"{path.name}: the file is empty"
         raise NotATraceError(reason, hint="the job may have died while it wrote; record again")
-    match = _EVENTS_KEY.search(text)
-    if match is None and not text.startswith(b"[") and len(text) < (1 << 20):
+    if match is None and not text.startswith(b"["):
         raise NotATraceError(
             f"{path.name}: not a trace (no traceEvents in it)", hint="give Chrome-trace JSON files of torch.profiler"
         )

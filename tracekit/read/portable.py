@@ -18,7 +18,7 @@ import msgspec
 from tracekit.errors import InputError, NotATraceError
 from tracekit.model.events import DecodedTrace
 from tracekit.model.notes import Note, Severity
-from tracekit.read.columns import ColumnBuilder, RawEvent
+from tracekit.read.columns import ColumnBuilder, RawEvent, RawStamps, is_inexact
 from tracekit.read.header import parse_header, parse_top_level
 from tracekit.read.inflate import TextChunks
 from tracekit.read.salvage import EVENT_BOUNDARY, salvage, trailing_byte
@@ -31,13 +31,8 @@ _LONGEST_EVENT_BYTES = 64 << 20
 _LONGEST_HEADER_BYTES = 256 << 20
 
 
-class _Stamps(msgspec.Struct, gc=False):
-    ts: msgspec.Raw = msgspec.Raw(b"null")
-    dur: msgspec.Raw = msgspec.Raw(b"null")
-
-
 _EVENTS = msgspec.json.Decoder(list[RawEvent])
-_STAMPS = msgspec.json.Decoder(list[_Stamps])
+_STAMPS = msgspec.json.Decoder(list[RawStamps])
 
 
 def decode(path: Path) -> DecodedTrace:
@@ -129,65 +124,59 @@ class _Decoding:
         """Feed the columns; return the text behind the events' closing `]`, or None when it never came."""
         while True:
             cut = _last_boundary(buffer)
-            if cut is None and len(buffer) <= _LONGEST_EVENT_BYTES:
-                chunk = next(chunks, None)
-                if chunk is not None:
-                    buffer += chunk
-                    continue
-            closed = self._add(buffer if cut is None else buffer[: cut - 1], last=cut is None)
-            if closed is not None:
-                return buffer[closed + 1 :]
-            if cut is None:
-                if len(buffer) > _LONGEST_EVENT_BYTES:
-                    self.repaired["limit"] += 1
-                return None
-            self.position += cut
-            buffer = buffer[cut:]
             chunk = next(chunks, None)
-            if chunk is None:
-                closed = self._add(buffer, last=True)
-                return None if closed is None else buffer[closed + 1 :]
+            too_long = len(buffer) > _LONGEST_EVENT_BYTES
+            if chunk is None or (too_long and cut is None):
+                closed, _ = self._add(buffer, last=True)
+                if closed is None and chunk is not None:
+                    self.repaired["limit"] += 1
+                return None if closed is None else buffer[closed + 1 :] + (chunk or b"")
+            if cut is not None:
+                closed, used = self._add(buffer[: cut - 1], last=too_long)
+                if closed is not None:
+                    return buffer[closed + 1 :] + chunk
+                rest = buffer[used:].lstrip(b", \t\r\n")
+                self.position += len(buffer) - len(rest)
+                buffer = rest
             buffer += chunk
 
-    def _add(self, text: bytes, *, last: bool) -> int | None:
-        """Decode a stretch of whole events; return where the array closes in it, if it does."""
-        closed = None
+    def _add(self, text: bytes, *, last: bool) -> tuple[int | None, int]:
+        """Decode a stretch of events; return where the array closes in it, if it does, and how much was used up."""
         try:
-            events = _EVENTS.decode(b"[" + text + (b"" if last else b"]"))
-            if last:
-                closed = text.rindex(b"]")
+            events = _EVENTS.decode(b"[" + text + b"]")
         except (ValueError, RecursionError) as error:
             end = trailing_byte(error) if isinstance(error, msgspec.DecodeError) else None
             if end is None:
-                return self._add_salvaged(text)
+                return self._add_salvaged(text, last=last)
             closed = text.rindex(b"]", 0, end - 1)  # -1: the "[" that was put before the text
-            self._add(text[:closed], last=False)
-            return closed
+            self._add(text[:closed], last=True)
+            return closed, closed + 1
         self._append(events, text)
-        return closed
+        return None, len(text)
 
-    def _add_salvaged(self, text: bytes) -> int | None:
-        result = salvage(text)
+    def _add_salvaged(self, text: bytes, *, last: bool) -> tuple[int | None, int]:
+        result = salvage(text, last=last)
         if result.first_bad_byte is not None and self.first_bad_byte is None:
             self.first_bad_byte = self.position + result.first_bad_byte
         self.repaired += result.repaired
         self.dropped += result.dropped
         self.columns.add(result.events)
-        return result.closed_at
+        return result.closed_at, result.consumed
 
     def _append(self, events: list[RawEvent], text: bytes) -> None:
-        if not self.columns.needs_exact_stamps(events):
+        if not any(map(is_inexact, events)):
             self.columns.add(events)
             return
-        stamps = _STAMPS.decode(b"[" + text.rstrip().removesuffix(b"]") + b"]")
-        self.columns.add(events, [(_text(stamp.ts), _text(stamp.dur)) for stamp in stamps])
+        stamps = _STAMPS.decode(b"[" + text + b"]")
+        self.columns.add(events, [stamp.as_text() for stamp in stamps])
 
     def _notes(self, *, ended: bool) -> list[Note]:
         name = self.path.name
         notes = []
         if not ended and self.chunks.complete:
             text = f"{name}: the text ends before the trace does; all complete events are used, the last step is not"
-            notes.append(Note(kind="truncated", severity="warning", file=name, text=text))
+            cut_off = self.dropped.pop("truncated", 0)
+            notes.append(Note(kind="truncated", severity="warning", file=name, text=text, events_dropped=cut_off))
         for kind, count in sorted(self.repaired.items()):
             text = f"{name}: {_events(count)} with {_WHAT[kind]} repaired"
             notes.append(Note(kind=kind, severity="info", file=name, text=text))
@@ -208,16 +197,12 @@ _WHAT = {
     "negative_duration": "a negative duration",
     "non_finite": "NaN, Infinity or numbers out of range",
     "out_of_range": "times a day away from the rest of the recording",
+    "truncated": "no end",
 }
 
 
 def _events(count: int) -> str:
     return "1 event" if count == 1 else f"{count} events"
-
-
-def _text(raw: msgspec.Raw) -> str | None:
-    text = bytes(raw).decode("ascii", "replace").strip('"')
-    return None if text == "null" else text
 
 
 def _last_boundary(buffer: bytes) -> int | None:

@@ -1,8 +1,8 @@
 """Events out of text that the strict decoder refused.
 
 Comes in: a stretch of the events array. Goes out: every event in it that can be read, with what the others suffered
-from. The text is split where an event seems to begin and each piece is decoded, repaired, joined with the next, or
-dropped: one bad event costs itself and no other.
+from. Each value is taken as far as the parser says that it reaches; where it cannot say, the text up to the next place
+where an event seems to begin is repaired or dropped: one bad event costs itself and no other.
 """
 
 from __future__ import annotations
@@ -14,20 +14,28 @@ from typing import Any
 
 import msgspec
 
-from tracekit.read.columns import RawArguments, RawEvent, Scalar
+from tracekit.read.columns import RawArguments, RawEvent, RawStamps, Scalar, is_inexact
 
 EVENT_BOUNDARY = re.compile(rb'\}\s*(,)\s*(?=\{\s*"(?:ph|name|cat|pid|tid|ts|dur|args|id|bp|s)"\s*:)')
 
 _EVENT = msgspec.json.Decoder(RawEvent)
+_STAMPS = msgspec.json.Decoder(RawStamps)
 _ANYTHING = msgspec.json.Decoder()
+_EXTENT = msgspec.json.Decoder(msgspec.Raw)
 _TRAILING = re.compile(r"trailing characters \(byte (\d+)\)")
+_SEPARATORS = re.compile(rb"[\s,]*")
+_FIRST_KEY = re.compile(rb'\{\s*"([a-z]{1,8})"\s*:')
+_ARRAY_END = re.compile(rb'\}\s*(\])\s*(?:\}\s*$|,\s*"[^"]*"\s*:)')
+_CLOSING = re.compile(rb'\]\s*,\s*"')
+_CLOSING_AT_END = re.compile(rb"\][\s,]*\}?\s*$")
 _CONTROL = re.compile(rb"[\x00-\x1f]")
 _BAD_ESCAPE = re.compile(rb'\\(?:(["\\/bfnrt]|u[0-9a-fA-F]{4})|(.?))', re.DOTALL)
 _LONE_SURROGATE = re.compile(
     rb"(\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2})|\\u[dD][89a-fA-F][0-9a-fA-F]{2}"
 )
 _NON_FINITE = re.compile(rb"[:\[,]\s*-?(?:NaN|Infinity|[0-9]+(?:\.[0-9]+)?[eE]\+?[0-9]{3,}|[0-9]{30,})")
-_JOINED_PIECES = 8  # an event whose arguments hold objects can be split in its middle
+_WINDOW_BYTES = 64 << 10
+_CUT = -1
 
 __all__ = ["EVENT_BOUNDARY", "Salvaged", "salvage", "trailing_byte"]
 
@@ -39,89 +47,112 @@ class Salvaged:
     dropped: Counter[str] = field(default_factory=Counter)
     first_bad_byte: int | None = None
     closed_at: int | None = None  # where the array's `]` stands
+    consumed: int = 0  # bytes; the rest begins an event that goes on behind the text
 
 
 def trailing_byte(error: Exception) -> int | None:
-    """Index of the first character behind a complete value, white space aside, when that is what the error is about."""
+    """Index of the first character behind a complete value, white space aside, when the error is about that."""
     match = _TRAILING.search(str(error))
     return int(match.group(1)) - 1 if match else None  # msgspec counts the character it stopped at
 
 
-def salvage(text: bytes) -> Salvaged:
-    """All readable events of `text`, a comma-separated stretch of events, up to the end of the array if it is there."""
+def salvage(text: bytes, *, last: bool) -> Salvaged:
+    """All readable events of `text`, a comma-separated stretch of events, up to the end of the array if it is there.
+
+    `last`: nothing follows, so that an event without an end is damaged.
+    """
     result = Salvaged()
-    edges = [0, *(match.end(1) for match in EVENT_BOUNDARY.finditer(text)), len(text) + 1]
-    first = 0
-    while first < len(edges) - 1 and result.closed_at is None:
-        first = _take(text, edges, first, result)
-    return result
+    while True:
+        begin = result.consumed = _end_of(_SEPARATORS, text, result.consumed)
+        if begin == len(text):
+            return result
+        if _CLOSING.match(text, begin) or (last and _CLOSING_AT_END.match(text, begin)):
+            result.closed_at = begin
+            return result
+        length = _extent(text, begin)
+        cut_off = length == _CUT and last
+        if length is None or cut_off:
+            length = _damaged_length(text, begin, last)
+        if length == _CUT:
+            return result
+        event, kind = _read(text[begin : begin + length])
+        result.consumed = begin + length
+        if event is None and cut_off and result.consumed == len(text):
+            kind = "truncated"
+        if event is not None:
+            result.events.append(event)
+            if kind:
+                result.repaired[kind] += 1
+        else:
+            result.dropped[kind] += 1
+            if result.first_bad_byte is None:
+                result.first_bad_byte = begin
 
 
-def _take(text: bytes, edges: list[int], first: int, result: Salvaged) -> int:
-    """Read the piece that begins at edge `first`; return the edge behind what was used up."""
-    begin = edges[first]
-    piece = text[begin : edges[first + 1] - 1]
-    if not piece.strip():
-        return first + 1
-    event, kind = _read(piece)
-    if event is None and kind == "closed":
-        length = _closed_length(piece)
-        event, kind = _read(piece[:length])
-        result.closed_at = begin + length
-    elif event is None:
-        for last in range(first + 2, min(first + 1 + _JOINED_PIECES, len(edges))):
-            joined, joined_kind = _read(text[begin : edges[last] - 1], repair=False)
-            if joined is not None:
-                result.events.append(joined)
-                return last
-            if joined_kind == "closed":
-                break
-    if event is not None:
-        result.events.append(event)
-        if kind:
-            result.repaired[kind] += 1
-    else:
-        result.dropped[kind] += 1
-        if result.first_bad_byte is None:
-            result.first_bad_byte = begin
-    return first + 1
+def _end_of(pattern: re.Pattern[bytes], text: bytes, position: int) -> int:
+    match = pattern.match(text, position)
+    return match.end() if match else position
 
 
-def _read(piece: bytes, repair: bool = True) -> tuple[RawEvent | None, str]:
-    """The event and what was repaired in it, or None and what it suffered from ("closed": the array ends in it)."""
-    if piece.lstrip().startswith(b"]"):
-        return None, "closed"
+def _extent(text: bytes, begin: int) -> int | None:
+    """Length of the JSON value at `begin`; `_CUT` when the text ends inside it, None when it is malformed."""
+    width = _WINDOW_BYTES
+    while True:
+        window = text[begin : begin + width]
+        try:
+            _EXTENT.decode(window)
+        except RecursionError:
+            return None
+        except msgspec.DecodeError as error:
+            if (end := trailing_byte(error)) is not None:
+                return end
+            if "truncated" not in str(error):
+                return None
+            if begin + width >= len(text):
+                return _CUT
+            width *= 8
+        else:
+            return len(window)
+
+
+def _damaged_length(text: bytes, begin: int, last: bool) -> int:
+    """Length of the value without a readable end at `begin`: to where the next may begin; `_CUT` when unseen."""
+    key = _FIRST_KEY.match(text, begin)  # events begin alike: what begins otherwise may be an argument
+    following = re.compile(rb',\s*(?=\{\s*"' + key.group(1) + rb'"\s*:)') if key else EVENT_BOUNDARY
+    if after := following.search(text, key.end() if key else begin):
+        return (after.start() if key else after.start(1)) - begin
+    if not last:
+        return _CUT
+    closing = _ARRAY_END.search(text, begin)
+    return (closing.start(1) if closing else len(text)) - begin
+
+
+def _read(piece: bytes) -> tuple[RawEvent | None, str]:
+    """The event and what was repaired in it, or None and what it suffered from."""
     try:
-        return _EVENT.decode(piece), ""
+        return _exact(_EVENT.decode(piece), piece), ""
     except msgspec.ValidationError:
         return _coerced(piece)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        if trailing_byte(error) is not None and piece[_closed_length(piece) :].startswith(b"]"):
-            return None, "closed"
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        pass
     except RecursionError:
         return None, "limit"
-    if not repair:
-        return None, "malformed_event"
     if _NON_FINITE.search(piece):
         return None, "non_finite"
     fixed = _repaired(piece)
     try:
-        event = _EVENT.decode(fixed)
+        event = _exact(_EVENT.decode(fixed), fixed)
     except (ValueError, RecursionError):
         return None, "malformed_event"
     return event, "escape" if fixed.isascii() or piece.isascii() else "encoding"
 
 
-def _closed_length(piece: bytes) -> int:
-    """Length of the event at the start of `piece` with the white space behind it."""
-    if piece.lstrip().startswith(b"]"):
-        return len(piece) - len(piece.lstrip())
-    try:
-        _ANYTHING.decode(piece)
-    except (ValueError, RecursionError) as error:
-        end = trailing_byte(error) if isinstance(error, msgspec.DecodeError) else None
-        return len(piece) if end is None else end
-    return len(piece)
+def _exact(event: RawEvent, piece: bytes) -> RawEvent:
+    """The event with its stamps as text, when their numbers are too large for a float64."""
+    if is_inexact(event):
+        stamps = _STAMPS.decode(piece)
+        event.ts, event.dur = stamps.as_text()
+    return event
 
 
 def _repaired(piece: bytes) -> bytes:
@@ -136,7 +167,9 @@ def _coerced(piece: bytes) -> tuple[RawEvent | None, str]:
     """An event whose fields have unexpected types, as far as it makes sense; null and non-object events are dropped."""
     try:
         value = _ANYTHING.decode(piece)
-    except (ValueError, RecursionError):
+    except RecursionError:
+        return None, "limit"
+    except ValueError:
         return None, "non_finite" if _NON_FINITE.search(piece) else "malformed_event"
     if not isinstance(value, dict):
         return None, "malformed_event"

@@ -1,4 +1,4 @@
-"""The report for a terminal: the verdict first, then tables, then what to type next.
+"""The report for a terminal: the verdict, what is missing or damaged, tables, what to type next.
 
 Comes in: a `Report`. Goes out: text of a given width. Times are milliseconds a step, means over complete steps.
 """
@@ -24,7 +24,7 @@ from tracekit.render.safe_text import safe_text
 __all__ = ["TerminalReport", "file_size", "headline", "next_command", "note_lines", "table", "write"]
 
 _SHOWN_RANKS = 16
-_SHOWN_NOTES = 10
+_SHOWN_OF_A_KIND = 3
 _STYLE = {"error": "bold red", "warning": "yellow", "info": "dim"}
 _MARK = {"error": "x", "warning": "!", "info": "·"}
 
@@ -42,12 +42,13 @@ class TerminalReport:
         run = report.run
         parts: list[object] = [headline(run), ""]
         parts += [_finding(finding.severity, finding.text, first=i == 0) for i, finding in enumerate(report.findings)]
+        if grave := [note for note in run.notes if note.severity != "info"]:
+            parts += ["", *note_lines(grave)]
         if report.breakdown is not None:
             parts += ["", _breakdown_table(run)]
         if report.overlap is not None and any(summary.communication for summary in run.ranks):
             parts += [_communication_table(run)]
-        if run.notes:
-            parts += ["", *note_lines(run.notes)]
+        parts += note_lines([note for note in run.notes if note.severity == "info"])
         parts += ["", next_command(f"merge {run.path} -o run.pftrace")]
         return write(parts, width=self.width, color=self.color)
 
@@ -97,16 +98,17 @@ def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]], *, 
 
 
 def note_lines(notes: Sequence[Note]) -> list[object]:
-    """The gravest notes first; those that say the same of several ranks once."""
-    order = sorted(notes, key=lambda note: ("error", "warning", "info").index(note.severity))
+    """The gravest kinds of notes first; of a kind that many ranks share, the first few."""
+    by_kind: dict[str, list[Note]] = {}
+    for note in sorted(notes, key=lambda note: ("error", "warning", "info").index(note.severity)):
+        by_kind.setdefault(note.kind, []).append(note)
     lines: list[object] = []
-    seen: dict[str, int] = {}
-    for note in order:
-        seen[note.kind] = seen.get(note.kind, 0) + 1
-        if seen[note.kind] == 1 and len(lines) < _SHOWN_NOTES:
-            same = sum(other.kind == note.kind for other in notes) - 1
-            text = safe_text(note.text) + (f" (and {same} more like it)" if same else "")
-            lines.append(_finding(note.severity, text, first=False))
+    for same in by_kind.values():
+        shown = same if len(same) <= _SHOWN_OF_A_KIND else same[: _SHOWN_OF_A_KIND - 1]
+        lines += [_finding(note.severity, note.text, first=False) for note in shown]
+        if len(shown) < len(same):
+            text = f"{len(same) - len(shown)} more notes of this kind ({same[0].kind}); --json has all"
+            lines.append(_finding(same[0].severity, text, first=False))
     return lines
 
 
@@ -119,19 +121,19 @@ def _finding(severity: str, text: str, *, first: bool) -> Padding:
 
 def _breakdown_table(run: Run) -> Table:
     columns = ("rank", "step", "compute", "exposed\ncomm", "exposed\ncopy", "idle", "overlap")
-    with_steps = [summary for summary in run.ranks if any(step.complete for step in summary.steps)]
-    slowest_first = sorted(with_steps, key=lambda s: -sum(step.step_ns for step in s.steps if step.complete))
+    slowest_first = sorted(run.ranks, key=lambda s: -sum(step.step_ns for step in s.steps if step.complete))
     shown = sorted(slowest_first[:_SHOWN_RANKS], key=lambda s: s.rank)
     rows = [_breakdown_row(summary) for summary in shown]
-    rows += [(str(s.rank), "n/a", *[""] * 5) for s in run.ranks if s not in with_steps][: _SHOWN_RANKS - len(rows)]
     title = "Where each rank's time goes (ms a step, mean of its complete steps)"
-    if len(shown) < len(with_steps):
-        title += f"; the {len(shown)} slowest of {len(with_steps)} ranks, --json has all"
+    if len(shown) < len(run.ranks):
+        title += f"; the {len(shown)} slowest of {len(run.ranks)} ranks, --json has all"
     return table(title, columns, rows)
 
 
 def _breakdown_row(summary: RankSummary) -> tuple[str, ...]:
     steps = [step for step in summary.steps if step.complete]
+    if not steps:
+        return (str(summary.rank), "n/a", "no step", "complete", "", "", "")
     total_ns = sum(step.step_ns for step in steps)
     cells = [str(summary.rank), _milliseconds(total_ns / len(steps))]
     for part in ("compute_ns", "exposed_comm_ns", "exposed_copy_ns", "idle_ns"):

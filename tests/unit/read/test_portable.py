@@ -219,7 +219,9 @@ def nested_names() -> TraceBuilder:
     """Events whose arguments hold lists of objects that look like events."""
     trace = TraceBuilder()
     for i in range(4):
-        trace.op(f"op {i}", 10 * i, 5, stack=[{"name": "inner"}, {"name": f"frame {i}"}, {"ph": "X", "ts": 1, "dur": 1}])
+        trace.op(
+            f"op {i}", 10 * i, 5, stack=[{"name": "inner"}, {"name": f"frame {i}"}, {"ph": "X", "ts": 1, "dur": 1}]
+        )
         trace.op("plain", 10 * i + 6, 1)
     return trace
 

@@ -12,10 +12,9 @@ from typing import Any
 
 from tracekit.capture.observers import Draft
 from tracekit.capture.patching import Patch
+from tracekit.model.spans import WAIT_SPAN
 
-WAIT_SPAN = "tracekit.wait"
-
-__all__ = ["WAIT_SPAN", "CollectivesObserver"]
+__all__ = ["CollectivesObserver"]
 
 
 class CollectivesObserver:

@@ -98,8 +98,9 @@ def _merge_rank(summary: RankSummary, clock: ClockModel, position: int, part: Pa
         page = _RankPage(RankTraceWriter(stream, rank=position), summary, clock, position)
         for path in summary.files:
             trace = decode(Path(path))
-            page.write_lanes(build_lanes(trace, options.rules, whole=options.steps.whole), options)
-            page.write_input(trace.events)
+            lanes = build_lanes(trace, options.rules, whole=options.steps.whole)
+            page.write_lanes(lanes, options)
+            page.write_input(trace.events, lanes)
     return page.slices
 
 
@@ -136,18 +137,22 @@ class _RankPage:
         ]
         self._write_made("collectives", found.start_ns, found.end_ns, collectives)
 
-    def write_input(self, events: EventTable) -> None:
-        """Every slice of the trace, on a track for each (pid, tid)."""
+    def write_input(self, events: EventTable, lanes: Lanes) -> None:
+        """Every slice of the trace, on a track for each (pid, tid); the step's thread is the first."""
         start_ns = on_run_clock(events.start_ns, self._clock)
         duration_ns = on_run_clock(events.end_ns, self._clock) - start_ns
         on_device = np.unique(events.track[events.in_category(*DEVICE_CATEGORIES, "gpu_user_annotation")])
         order = np.argsort(events.track, kind="stable")
         edges = np.searchsorted(events.track[order], np.arange(len(events.tracks) + 1))
-        for index, source in enumerate(events.tracks):
+        by_interest = sorted(
+            range(len(events.tracks)),
+            key=lambda index: (index != lanes.windows.thread, index not in lanes.threads, index),
+        )
+        for index in by_interest:
             rows = order[edges[index] : edges[index + 1]]
             if len(rows):
                 self._writer.write_slices(
-                    self._track(source, index in on_device),
+                    self._track(events.tracks[index], index in on_device),
                     start_ns[rows],
                     duration_ns[rows],
                     events.name[rows],

@@ -1,0 +1,130 @@
+"""Public traces whose answers are known: independent tools, exact arithmetic, or the publishers' own words."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from tracekit.analysis.load import load
+from tracekit.analysis.report import Report, analyze
+from tracekit.analysis.summarize import StepSelection, SummaryOptions
+from tracekit.model.notes import Note
+from tracekit.model.run import Run
+from tracekit.render.terminal import TerminalReport
+
+
+def overlap_percent(run: Run) -> dict[int, float]:
+    return {int(row["rank"]): 100 * row["overlap_ratio"] for row in _rank_rows(analyze(run))}
+
+
+def _rank_rows(report: Report) -> list[dict[str, float]]:
+    assert report.breakdown is not None
+    return report.breakdown.ranks.to_dict("records")
+
+
+def note(run: Run, kind: str) -> Note:
+    (found,) = [note for note in run.notes if note.kind == kind]
+    return found
+
+
+def test_dlrm_overlap_of_all_eight_ranks(real_traces: Path) -> None:
+    """HTA and independent interval arithmetic agree on these, to the hundredth of a point."""
+    run = load(real_traces / "dlrm_8xV100")
+    assert run.missing_ranks == ()
+    expected = dict(enumerate([4.50, 2.47, 7.88, 3.31, 0.56, 0.64, 7.56, 9.51]))
+    assert overlap_percent(run) == pytest.approx(expected, abs=0.01)
+    for row in _rank_rows(analyze(run)):
+        assert row["step_ns"] == row["compute_ns"] + row["exposed_comm_ns"] + row["exposed_copy_ns"] + row["idle_ns"]
+
+
+def test_dlrm_collectives(real_traces: Path) -> None:
+    """Every rank runs 5 all-to-all and 3 all-reduce kernels in its one step."""
+    run = load(real_traces / "dlrm_8xV100")
+    assert [(summary.device, [step.step for step in summary.steps]) for summary in run.ranks] == [("gpu", [10])] * 8
+    for summary in run.ranks:
+        counts: dict[str, int] = {}
+        for row in summary.communication:
+            counts[row.kind] = counts.get(row.kind, 0) + row.count
+        assert counts == {"all_to_all": 5, "all_reduce": 3}
+
+
+def test_a100_overlap_over_its_three_steps(real_traces: Path) -> None:
+    run = load(real_traces / "single_rank" / "a100_ddp_rank0_of_2.json.gz")
+    assert overlap_percent(run) == pytest.approx({0: 15.61}, abs=0.005)
+    (summary,) = run.ranks
+    assert [step.complete for step in summary.steps] == [True] * 3
+    assert sum(row.count for row in summary.communication) == 21
+    assert {row.kind for row in summary.communication} >= {"all_reduce"}
+    assert all(row.size_bytes for row in summary.communication)
+    assert (run.world_size, run.missing_ranks) == (2, (1,))
+
+
+def test_mi300x_steps_of_a_host_that_runs_ahead(real_traces: Path) -> None:
+    """Host-clock windows would give 16.8, 16.0 and 53.8 ms."""
+    run = load(real_traces / "single_rank" / "mi300x_resnet_rank0_of_8.json.gz")
+    (summary,) = run.ranks
+    assert [step.step_ns / 1e6 for step in summary.steps] == pytest.approx([18.98, 18.98, 18.55], abs=0.005)
+    assert overlap_percent(run) == pytest.approx({0: 25.25}, abs=0.005)
+    text = note(run, "before_recording").text
+    assert "757 kernels (5 of them communication) were launched before the recording" in text
+
+
+def test_mi300x_over_the_whole_recording(real_traces: Path) -> None:
+    options = SummaryOptions(steps=StepSelection(whole=True))
+    run = load(real_traces / "single_rank" / "mi300x_resnet_rank0_of_8.json.gz", options=options)
+    assert overlap_percent(run) == pytest.approx({0: 22.22}, abs=0.005)
+
+
+def test_gloo_rank_34_of_300(real_traces: Path) -> None:
+    run = load(real_traces / "gloo_rank34_of_300")
+    (summary,) = run.ranks
+    assert (summary.rank, summary.device, run.world_size, len(run.missing_ranks)) == (34, "cpu", 300, 299)
+    assert [row.kind for row in summary.communication if row.count] == ["all_reduce"]
+    assert sum(row.count for row in summary.communication) == 10
+    assert len(summary.steps) == 5
+    assert "1 of 300 ranks" in TerminalReport(width=120).render(analyze(run))
+
+
+def test_two_of_128(real_traces: Path) -> None:
+    run = load(real_traces / "two_of_128")
+    assert [summary.rank for summary in run.ranks] == [0, 1]
+    assert "2 of 128 ranks" in TerminalReport(width=120).render(analyze(run)).splitlines()[1]
+    assert re.match(r"2 of 128 ranks; missing: 2-127", note(run, "missing_rank").text)
+    assert sum(row.count for summary in run.ranks for row in summary.communication) == 20
+
+
+def test_b200_custom_all_reduce_is_found(real_traces: Path) -> None:
+    """No kernel of it has an NCCL name but one annotated all-gather."""
+    run = load(real_traces / "single_rank" / "b200_tp8_custom_allreduce.json.gz")
+    (summary,) = run.ranks
+    total_ns: dict[str, int] = {}
+    for row in summary.communication:
+        total_ns[row.kind] = total_ns.get(row.kind, 0) + row.total_ns
+    assert total_ns["all_reduce"] > 10 * total_ns.get("unclassified", 0)
+    assert total_ns["all_gather"] > 0
+
+
+@pytest.mark.parametrize("rank", [0, 3, 7])
+def test_an_offset_in_one_clock_changes_no_number_of_a_rank(real_traces: Path, tmp_path: Path, rank: int) -> None:
+    """GIVEN a rank whose clock is 1.5 s ahead WHEN analysed THEN the tables are the same, its starts apart."""
+    plain = analyze(load(real_traces / "dlrm_8xV100"))
+    for path in (real_traces / "dlrm_8xV100").iterdir():
+        document = json.loads(gzip.decompress(path.read_bytes()))
+        if document["distributedInfo"]["rank"] == rank:
+            for event in document["traceEvents"]:
+                if "ts" in event:
+                    event["ts"] += 1_500_000
+        (tmp_path / path.name.removesuffix(".gz")).write_text(json.dumps(document))
+    shifted = analyze(load(tmp_path))
+    assert plain.breakdown is not None
+    assert shifted.breakdown is not None
+    assert plain.overlap is not None
+    assert shifted.overlap is not None
+    assert shifted.breakdown.ranks.equals(plain.breakdown.ranks)
+    assert shifted.overlap.communication.equals(plain.overlap.communication)
+    moved = shifted.breakdown.steps.start_ns - plain.breakdown.steps.start_ns
+    assert moved.tolist() == [1_500_000_000 * (r == rank) for r in range(8)]

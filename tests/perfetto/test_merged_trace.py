@@ -1,0 +1,211 @@
+"""The merged trace of a whole run, as the real trace processor sees it: nothing lost, the report's own numbers."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from tests.builders import TraceBuilder, write_run
+from tests.perfetto.trace_processor import Row, TraceProcessor
+from tracekit.analysis.load import load
+from tracekit.analysis.report import analyze
+from tracekit.analysis.summarize import StepSelection, SummaryOptions
+from tracekit.errors import OutputError
+from tracekit.model.run import Run
+from tracekit.render.perfetto.merge import merge
+
+DDP = Path(__file__).parents[1] / "data" / "ddp_slow_rank"
+LANES = {"compute": "compute_ns", "communication": "comm_ns", "exposed communication": "exposed_comm_ns"}
+
+
+def merged(processor: TraceProcessor, run: Run, folder: Path, options: SummaryOptions | None = None) -> int:
+    """Merge `run` and load the result; the number of input slices that merge says it wrote."""
+    folder.mkdir(exist_ok=True)
+    written = merge(run, folder / "run.pftrace", options=options)
+    assert written.path.stat().st_size == written.size_bytes
+    assert list(folder.iterdir()) == [written.path]
+    processor.load(written.path.read_bytes())
+    assert processor.errors() == []
+    return written.slices
+
+
+def input_slices(folder: Path) -> Counter[tuple[str, str]]:
+    """(category, name) of every complete event below `folder`, by the standard library's reader."""
+    found: Counter[tuple[str, str]] = Counter()
+    for path in folder.rglob("*.json*"):
+        if "manifest" not in path.name:
+            packed = path.read_bytes()
+            document = json.loads(gzip.decompress(packed) if packed.startswith(b"\x1f\x8b") else packed)
+            found.update((e.get("cat", ""), e["name"]) for e in document["traceEvents"] if e["ph"] == "X")
+    return found
+
+
+def lane_rows(processor: TraceProcessor, columns: str = "sum(slice.dur) as total") -> list[Row]:
+    """Slices that tracekit added, by process and track."""
+    return processor.query(
+        f"select process.name as process, track.name as lane, {columns} from slice "
+        "join track on slice.track_id = track.id join process_track on process_track.id = track.id "
+        "join process using (upid) where category = 'tracekit' group by 1, 2"
+    )
+
+
+def assert_lanes_are_the_reports_numbers(processor: TraceProcessor, run: Run) -> None:
+    lanes = {(row["process"].split(" · ")[0], row["lane"]): row["total"] for row in lane_rows(processor)}
+    breakdown = analyze(run).breakdown
+    assert breakdown is not None
+    for row in breakdown.ranks.to_dict("records"):
+        for lane, part in LANES.items():
+            assert lanes.get((f"rank {row['rank']}", lane), 0) == row[part], (row["rank"], lane)
+        assert row["compute_ns"] > 0
+        assert row["comm_ns"] > 0
+
+
+@pytest.mark.parametrize("source", ["dlrm", "ddp"])
+def test_every_slice_is_there_and_the_lanes_are_the_reports(
+    trace_processor: TraceProcessor, real_traces: Path, tmp_path: Path, source: str
+) -> None:
+    folder = real_traces / "dlrm_8xV100" if source == "dlrm" else DDP
+    run = load(folder)
+    slices = merged(trace_processor, run, tmp_path)
+    rows = trace_processor.query(
+        "select ifnull(category, '') as category, ifnull(name, '') as name, count() as n from slice "
+        "where category is null or category != 'tracekit' group by 1, 2"
+    )
+    expected = input_slices(folder)
+    assert {(row["category"], row["name"]): row["n"] for row in rows} == expected
+    assert slices == expected.total()
+    assert_lanes_are_the_reports_numbers(trace_processor, run)
+
+
+def test_steps_have_their_windows(trace_processor: TraceProcessor, tmp_path: Path) -> None:
+    run = load(DDP)
+    merged(trace_processor, run, tmp_path)
+    rows = trace_processor.query(
+        "select process.name as process, slice.name as name, slice.ts as ts, slice.dur as dur from slice "
+        "join process_track on track_id = process_track.id join process using (upid) "
+        "where process_track.name = 'steps' order by process, ts"
+    )
+    expected = [
+        (summary.rank, f"step {step.step}", step.start_ns - clock.offset_ns, step.step_ns)
+        for summary, clock in zip(run.ranks, run.clocks, strict=True)
+        for step in summary.steps
+    ]
+    ranks = [int(row["process"].split(" · ")[0].removeprefix("rank ")) for row in rows]
+    assert [(rank, row["name"], row["ts"], row["dur"]) for rank, row in zip(ranks, rows, strict=True)] == expected
+    names = [f"rank {summary.rank} · {summary.host}" for summary in run.ranks]
+    assert sorted({row["process"] for row in rows}) == names
+
+
+def gpu_rank(rank: int, *, skew_us: int = 0, drift_ppm: float = 0, error_ns: int = 0) -> TraceBuilder:
+    """100 ms steps; an all-reduce that ends at the same true time on every rank; the clock is ahead by `skew_us`."""
+
+    def clock(true_us: float) -> float:
+        return round(true_us * (1 + drift_ppm / 1e6) + skew_us, 3)
+
+    trace = TraceBuilder(rank, 2)
+    for k in range(20):
+        at = 100_000 * k
+        trace.step(k, clock(at), 100_000).kernel("gemm", clock(at + 10_000), 20_000 + 100 * rank, launched_at=clock(at))
+        trace.nccl("all_reduce", clock(at + 40_000), 10_000, launched_at=clock(at + 1))
+    samples = [
+        (clock(at), round(1000 * (clock(at) - at)) if rank else 0, error_ns) for at in (0, 10_000, 1_990_000, 2_000_000)
+    ]
+    return trace.capture(clock=samples)
+
+
+@pytest.mark.parametrize("skew_us", [0, 12_345, -1_500_000, 250_000_000])
+def test_skewed_clocks_come_out_aligned(trace_processor: TraceProcessor, tmp_path: Path, skew_us: int) -> None:
+    """GIVEN a rank whose clock is off by a measured offset WHEN merged THEN one collective starts at one time."""
+    run = load(write_run(tmp_path / "in", [gpu_rank(0), gpu_rank(1, skew_us=skew_us)]))
+    assert [clock.offset_ns for clock in run.clocks] == [0, skew_us * 1000]
+    merged(trace_processor, run, tmp_path / "out")
+    rows = trace_processor.query(
+        "select ts, count() as n from slice where name glob 'ncclDevKernel_*' group by ts order by ts"
+    )
+    first = gpu_rank(0).wall_ns(40_000)
+    assert [(row["ts"], row["n"]) for row in rows] == [(first + 100_000_000 * k, 2) for k in range(20)]
+    assert_lanes_are_the_reports_numbers(trace_processor, run)
+
+
+def test_a_drifting_clock_comes_out_aligned(trace_processor: TraceProcessor, tmp_path: Path) -> None:
+    """GIVEN a clock that runs 200 ppm fast (400 us over the recording) THEN ranks agree to a microsecond."""
+    run = load(write_run(tmp_path / "in", [gpu_rank(0), gpu_rank(1, skew_us=777, drift_ppm=200)]))
+    assert run.clocks[1].drift_ppm == pytest.approx(200, rel=1e-3)
+    merged(trace_processor, run, tmp_path / "out")
+    rows = trace_processor.query("select ts from slice where name glob 'ncclDevKernel_*' order by ts")
+    starts = [row["ts"] for row in rows]
+    assert len(starts) == 40
+    assert max(b - a for a, b in zip(starts[::2], starts[1::2], strict=True)) <= 1000
+
+
+def test_windows_of_a_rank_share_their_tracks(trace_processor: TraceProcessor, tmp_path: Path) -> None:
+    """GIVEN two windows of each rank WHEN merged THEN each rank is one process whose tracks hold both."""
+    for rank in (0, 1):
+        for first in (0, 50):
+            trace = TraceBuilder(rank, 2)
+            for k in range(first, first + 2):
+                trace.step(k, 100 * k, 100).kernel("gemm", 100 * k + 10, 20, launched_at=100 * k)
+                trace.nccl("all_reduce", 100 * k + 20, 30, launched_at=100 * k + 1)
+            trace.capture().write_capture(tmp_path / "in")
+    run = load(tmp_path / "in")
+    slices = merged(trace_processor, run, tmp_path / "out")
+    assert slices == input_slices(tmp_path / "in").total() == 2 * 2 * 2 * 5
+    processes = trace_processor.query("select name, count() as n from process where name glob 'rank*' group by name")
+    assert [(row["name"], row["n"]) for row in processes] == [("rank 0 · node0", 1), ("rank 1 · node0", 1)]
+    tracks = trace_processor.query("select name, count() as n from process_track where name != '' group by name")
+    assert {row["name"]: row["n"] for row in tracks if row["name"] in {*LANES, "steps", "GPU 0 stream 7"}} == {
+        **dict.fromkeys(LANES, 2), "steps": 2, "GPU 0 stream 7": 2,
+    }  # fmt: skip
+    assert_lanes_are_the_reports_numbers(trace_processor, run)
+
+
+def test_selected_steps_and_the_whole_recording(trace_processor: TraceProcessor, tmp_path: Path) -> None:
+    """The lanes hold what the report counts; the input's slices are all there whatever was selected."""
+    folder = write_run(tmp_path / "in", [gpu_rank(0), gpu_rank(1)])
+    for number, selection in enumerate((StepSelection(first=3, stop=5), StepSelection(whole=True))):
+        options = SummaryOptions(steps=selection)
+        run = load(folder, options=options)
+        slices = merged(trace_processor, run, tmp_path / f"out{number}", options)
+        assert slices == input_slices(folder).total()
+        assert_lanes_are_the_reports_numbers(trace_processor, run)
+
+
+def test_overlapping_slices_of_a_thread_are_all_kept(trace_processor: TraceProcessor, tmp_path: Path) -> None:
+    """Send and receive lie un-nested on the calling thread; Chrome JSON would lose one of two that cross."""
+    trace = TraceBuilder(0, 1).step(0, 0, 100).gloo("recv", 10, 30).op("aten::mm", 20, 30).gloo("send", 35, 15)
+    trace.op("aten::mm", 20, 30).op("empty", 20, 0).op("", 21, 1)
+    run = load(write_run(tmp_path / "in", [trace]))
+    merged(trace_processor, run, tmp_path / "out")
+    rows = trace_processor.query("select name, ts, dur from slice where category != 'tracekit'")
+    found = Counter((row["name"] or "", row["ts"] - trace.wall_ns(0), row["dur"]) for row in rows)
+    origin = trace.ts(0)
+    assert found == Counter(
+        (e["name"], int((e["ts"] - origin) * 1000), int(e["dur"] * 1000)) for e in trace.events if e["ph"] == "X"
+    )
+
+
+def test_the_same_bytes_with_one_worker_or_two_packed_or_not(tmp_path: Path) -> None:
+    run = load(DDP)
+    one = merge(run, tmp_path / "one.pftrace", jobs=1)
+    two = merge(run, tmp_path / "two.pftrace", jobs=2)
+    packed = merge(run, tmp_path / "packed.pftrace.gz", jobs=1)
+    assert one.path.read_bytes() == two.path.read_bytes() == gzip.decompress(packed.path.read_bytes())
+
+
+def test_nothing_is_overwritten_by_accident(tmp_path: Path) -> None:
+    run = load(DDP)
+    target = tmp_path / "run.pftrace"
+    target.write_text("mine")
+    with pytest.raises(OutputError):
+        merge(run, target)
+    assert target.read_text() == "mine"
+    (tmp_path / "link").symlink_to(target)
+    with pytest.raises(OutputError):
+        merge(run, tmp_path / "link", force=True)
+    merge(run, target, force=True)
+    assert target.stat().st_size > 1000
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["link", "run.pftrace"]

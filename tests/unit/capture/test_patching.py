@@ -1,0 +1,53 @@
+"""Replacements that come and go, and objects that are found."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import SimpleNamespace
+
+from tracekit.capture.live import live_instances
+from tracekit.capture.patching import Patch
+
+
+def doubled(original: Callable[[int], int], value: int) -> int:
+    return 2 * original(value)
+
+
+def test_a_patch_is_taken_back() -> None:
+    owner = SimpleNamespace(f=abs)
+    patch = Patch(owner, "f", doubled)
+
+    patch.apply()
+    assert owner.f(-3) == 6
+    patch.remove()
+
+    assert owner.f is abs
+
+
+def test_somebody_else_s_patch_on_top_stays_and_reaches_the_original() -> None:
+    owner = SimpleNamespace(f=abs)
+    patch = Patch(owner, "f", doubled)
+    patch.apply()
+    ours = owner.f
+    owner.f = lambda value: ours(value) + 1
+
+    patch.remove()
+
+    assert owner.f(-3) == 4
+
+
+def test_instances_are_found_without_asking_proxies_what_they_are() -> None:
+    class Wanted:
+        pass
+
+    class Special(Wanted):
+        pass
+
+    class Proxy:
+        @property
+        def __class__(self) -> type:  # type: ignore[override]
+            raise AssertionError("a proxy was made to work")
+
+    kept = [Wanted(), Special(), Proxy()]
+
+    assert live_instances(Wanted, Special) == {Wanted: kept[:2], Special: [kept[1]]}
