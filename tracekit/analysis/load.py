@@ -49,7 +49,8 @@ def load(
 ) -> Run:
     """Read the newest run below `paths` (or `run`, `attempt`), one worker process a rank, `jobs` at a time.
 
-    Raises InputError when there is no usable trace, UsageError when `run`, `attempt` or `ranks` select nothing.
+    Raises InputError when there is no usable trace, or `ranks` or the options' steps select none of what is there,
+    UsageError when there is no such `run` or `attempt`.
     """
     typed = [os.fspath(paths)] if isinstance(paths, str | os.PathLike) else [os.fspath(path) for path in paths]
     found = discover(typed, run=run, attempt=attempt)
@@ -68,7 +69,7 @@ def load(
     outcomes = map_ranks(
         summarize, calls, jobs=1 if jobs is None and size < _SMALL_RUN_BYTES else jobs, progress=progress
     )
-    return assemble(" ".join(typed), found, outcomes, selected)
+    return assemble(typed, found, outcomes, selected)
 
 
 def map_ranks(
@@ -114,7 +115,10 @@ def _collect(
 
 
 def assemble(
-    path: str, found: Discovery, outcomes: Sequence[RankSummary | RankFailure], selected: frozenset[int] | None
+    paths: Sequence[str],
+    found: Discovery,
+    outcomes: Sequence[RankSummary | RankFailure],
+    selected: frozenset[int] | None,
 ) -> Run:
     """Ranks to a run. Raises InputError when no rank could be used."""
     notes = list(found.notes)
@@ -131,11 +135,13 @@ def assemble(
         by_rank[outcome.rank] = outcome
     if not by_rank:
         reasons = "; ".join(note.text for note in notes if note.severity == "error")
-        raise InputError(f"{path}: no trace in it can be used ({reasons})", hint="record or copy the traces again")
+        raise InputError(
+            f"{' '.join(paths)}: no trace in it can be used ({reasons})", hint="record or copy the traces again"
+        )
     ranks = tuple(by_rank[rank] for rank in sorted(by_rank))
     if not any(summary.steps for summary in ranks):
         there = format_ranges({step for summary in ranks for step in summary.recorded_steps})
-        raise InputError(f"{path}: none of the selected steps is there", hint=f"recorded steps: {there}")
+        raise InputError(f"{' '.join(paths)}: none of the selected steps is there", hint=f"recorded steps: {there}")
     world_size = max((s.world_size for s in ranks if s.world_size is not None), default=None)
     expected = set(range(world_size or 0)) if selected is None else set(selected) & set(range(world_size or 0))
     missing = tuple(sorted(expected - by_rank.keys()))
@@ -153,7 +159,7 @@ def assemble(
         text = f"run {other.run_id} (attempt {other.attempt}, {other.ranks} ranks) is there too; choose it with --run"
         notes.append(Note(kind="other_run", severity="info", text=text))
     return Run(
-        path=path,
+        paths=tuple(paths),
         run_id=found.chosen.run_id,
         attempt=found.chosen.attempt,
         world_size=world_size,

@@ -47,9 +47,9 @@ class Finding:
 
 @dataclass(frozen=True, kw_only=True)
 class Run:
-    """All ranks that are there. `path` is as typed; `groups` are listed once, a row refers to one by its place."""
+    """All ranks that are there. `paths` are as typed; `groups` are listed once, a row refers to one by its place."""
 
-    path: str
+    paths: tuple[str, ...]
     run_id: str | None
     attempt: int
     world_size: int | None
@@ -60,6 +60,10 @@ class Run:
     clocks: tuple[ClockModel, ...]
     other_runs: tuple[OtherRun, ...]
     notes: tuple[Note, ...]
+
+    @property
+    def path(self) -> str:
+        return " ".join(self.paths)
 
     @property
     def device(self) -> Literal["gpu", "cpu", "mixed"]:

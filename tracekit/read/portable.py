@@ -15,7 +15,7 @@ from pathlib import Path
 
 import msgspec
 
-from tracekit.errors import InputError, NotATraceError
+from tracekit.errors import NotATraceError
 from tracekit.model.events import DecodedTrace
 from tracekit.model.notes import Note, Severity
 from tracekit.read.columns import ColumnBuilder, RawEvent, RawStamps, is_inexact
@@ -230,8 +230,3 @@ def _no_garbage_collection() -> Iterator[None]:
     finally:
         if enabled:
             gc.enable()
-
-
-def unreadable(path: Path, error: InputError) -> Note:
-    """The note that stands for a file that could not be used at all."""
-    return Note(kind="ignored_file", severity="error", file=path.name, text=f"{path.name}: {error}")

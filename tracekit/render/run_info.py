@@ -38,7 +38,7 @@ class RunInfo:
             parts.append(Text(f"group {group.description or group.name}{kind}: {members if group.ranks else 'n/a'}"))
         if run.notes:
             parts += ["", *note_lines(run.notes)]
-        parts += ["", next_command(f"analyze {run.path}")]
+        parts += ["", next_command("analyze", *run.paths)]
         return write(parts, width=self.width, color=self.color)
 
 

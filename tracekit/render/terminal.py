@@ -6,6 +6,7 @@ Comes in: a `Report`. Goes out: text of a given width. Times are milliseconds a 
 from __future__ import annotations
 
 import io
+import shlex
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -49,7 +50,7 @@ class TerminalReport:
         if report.overlap is not None and any(summary.communication for summary in run.ranks):
             parts += [_communication_table(run)]
         parts += note_lines([note for note in run.notes if note.severity == "info"])
-        parts += ["", next_command(f"merge {run.path} -o run.pftrace")]
+        parts += ["", next_command("merge", *run.paths, "-o", "run.pftrace")]
         return write(parts, width=self.width, color=self.color)
 
 
@@ -199,6 +200,6 @@ def file_size(size_bytes: int) -> str:
     return f"{size:.3g} {units[0]}"
 
 
-def next_command(arguments: str) -> Text:
-    """What to type next, after `tracekit`."""
-    return Text.assemble("Next: ", (f"tracekit {safe_text(arguments)}", "bold"))
+def next_command(*arguments: str) -> Text:
+    """What to type next, after `tracekit`, as a shell takes it."""
+    return Text.assemble("Next: ", (safe_text(shlex.join(("tracekit", *arguments))), "bold"))

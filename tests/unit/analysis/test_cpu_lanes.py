@@ -102,6 +102,13 @@ def test_waits_are_inferred_where_none_are_recorded(summarize: Summarize) -> Non
     assert parts(summarize(trace)) == of(200, 10 + 10 + 40, 49, 10, 39, 101)
 
 
+def test_a_capture_without_waits_did_not_wait(summarize: Summarize) -> None:
+    """GIVEN a trace of our own capture, which records every wait THEN none is inferred: only the operator blocks."""
+    trace = TraceBuilder().step(0, 0, 200).op("Wrapper", 0, 100)
+    trace.gloo("all_reduce", 11, 49, issued_at=10, issued_for=2).capture()
+    assert parts(summarize(trace)) == of(200, 98, 49, 48, 1, 101)
+
+
 def test_a_flight_beyond_the_operator_blocks_nothing_after_it(summarize: Summarize) -> None:
     trace = TraceBuilder().step(0, 0, 200).op("Wrapper", 0, 50).op("aten::mm", 60, 40)
     trace.gloo("all_reduce", 11, 109, issued_at=10, issued_for=2)
