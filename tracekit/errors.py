@@ -32,7 +32,7 @@ class TracekitError(Exception):
 
     def __reduce__(self) -> tuple[object, ...]:
         # Workers raise these in other processes; the default pickling forgets keyword-only arguments.
-        return _rebuild, (type(self), self.message, self.hint)
+        return _rebuild, (type(self), self.message, self.hint), vars(self)
 
 
 class UsageError(TracekitError):
@@ -40,7 +40,14 @@ class UsageError(TracekitError):
 
 
 class InputError(TracekitError):
+    """`reason` is the message without the path in front, for lists of files; `kind` the kind of note it is worth."""
+
     exit_code = 3
+
+    def __init__(self, message: str, *, hint: str, reason: str | None = None, kind: str = "ignored_file") -> None:
+        super().__init__(message, hint=hint)
+        self.reason = message if reason is None else reason
+        self.kind = kind
 
 
 class NotATraceError(InputError):

@@ -9,12 +9,23 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["BUCKET_MAP", "CLOCK", "COMMUNICATION", "RANKS", "STEPS", "TABLES", "Column", "Table", "records"]
+__all__ = [
+    "BUCKET_MAP",
+    "CLOCK",
+    "COMMUNICATION",
+    "COMMUNICATION_BY_KIND",
+    "RANKS",
+    "STEPS",
+    "TABLES",
+    "Column",
+    "Table",
+    "records",
+]
 
 Type = Literal["int", "int?", "float", "float?", "str", "str?", "list", "bool"]
 _DTYPES = {"int": "int64", "int?": "Int64", "float": "float64", "float?": "object", "bool": "bool"}
@@ -45,7 +56,7 @@ class Table:
         return pd.DataFrame(data, columns=names)
 
 
-def records(frame: pd.DataFrame) -> list[dict[str, object]]:
+def records(frame: pd.DataFrame) -> list[dict[str, Any]]:
     """Rows as plain Python values, null as None: the inverse of `Table.frame`."""
     import pandas as pd
 
@@ -79,6 +90,7 @@ STEPS = Table(
         Column("step", "int", "", "Number of the step, as recorded."),
         Column("start_ns", "int", "ns", "Begin of the window, on the rank's wall clock."),
         Column("complete", "bool", "", "Whether the step was closed and its device events recorded."),
+        Column("data_ns", "int?", "ns", "Time in the wrapped data iterator; null when none was wrapped."),
         *_PARTS,
     ),
 )
@@ -93,6 +105,21 @@ COMMUNICATION = Table(
         Column("size_bytes", "int?", "bytes", "Sum of the full arrays; null when one is unknown."),
         Column("total_ns", "int", "ns", "Time covered by these events. Rows may overlap."),
         Column("exposed_ns", "int", "ns", "The part of it that no compute covers."),
+    ),
+)
+COMMUNICATION_BY_KIND = Table(
+    "communication_by_kind",
+    (
+        Column("kind", "str", "", "all_reduce, all_gather, ..."),
+        Column("phase", "str?", "", "forward, backward or optimizer."),
+        Column("group", "str?", "", "Parallelism of the group, else its description."),
+        Column("ranks", "int", "", "Ranks that take part; the means are over them and their complete steps."),
+        Column("count", "float", "", "Mean number a step."),
+        Column("size_bytes", "float?", "bytes", "Mean of the full arrays a step; null when one is unknown."),
+        Column("total_ns", "float", "ns", "Mean time a step."),
+        Column("exposed_ns", "float", "ns", "Mean time a step that no compute covers."),
+        Column("worst_rank", "int", "", "The rank with the most exposed time."),
+        Column("worst_exposed_ns", "float", "ns", "Its exposed time a step."),
     ),
 )
 CLOCK = Table(
@@ -115,4 +142,4 @@ BUCKET_MAP = Table(
         Column("parameters", "list", "", "Qualified names of its parameters."),
     ),
 )
-TABLES: tuple[Table, ...] = (RANKS, STEPS, COMMUNICATION, CLOCK, BUCKET_MAP)
+TABLES: tuple[Table, ...] = (RANKS, STEPS, COMMUNICATION, COMMUNICATION_BY_KIND, CLOCK, BUCKET_MAP)

@@ -1,4 +1,4 @@
-"""One clock for the run: each rank's offset to the reference, the lowest rank present.
+"""One clock for the run: each rank's offset to the reference, the lowest rank that has one.
 
 Comes in: what the probe measured on each rank. Goes out: a `ClockModel` a rank. Ranks without a measurement are taken
 as they are and say so.
@@ -21,14 +21,10 @@ _SAME_OCCASION_NS = 1_000_000_000  # pings this close together are one measureme
 
 
 def align(ranks: Sequence[RankSummary]) -> tuple[ClockModel, ...]:
-    """A model for each rank, in the order given, relative to the first."""
-    if not ranks:
-        return ()
+    """A model for each rank, in the order given, relative to the first that was measured."""
     raw = [_measured(summary) for summary in ranks]
-    reference = raw[0]
-    if reference.method == "none":
-        return tuple(ClockModel(rank=model.rank, method="none") for model in raw)
-    return tuple(_relative(model, reference) for model in raw)
+    reference = next((model for model in raw if model.method != "none"), None)
+    return tuple(raw) if reference is None else tuple(_relative(model, reference) for model in raw)
 
 
 def on_run_clock(time_ns: Int64, clock: ClockModel) -> Int64:

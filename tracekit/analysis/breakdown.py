@@ -12,15 +12,17 @@ from typing import TYPE_CHECKING
 from tracekit import schema
 from tracekit.analysis.lanes import Lanes
 from tracekit.analysis.savings import saving_without_ns
+from tracekit.model.events import ABSENT
 from tracekit.model.run import Finding, Run
 from tracekit.model.summary import RankSummary, StepParts
 
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["Breakdown", "breakdown", "step_parts"]
+__all__ = ["Breakdown", "breakdown", "nothing_notable", "step_parts"]
 
 _PARTS = ("step_ns", "compute_ns", "comm_ns", "overlapped_comm_ns", "exposed_comm_ns", "exposed_copy_ns", "idle_ns")
+_SIGNIFICANT = 2.0  # standard deviations of the difference over steps
 _NOTABLY_IDLE = 0.2  # of a step
 _NOTABLE = 0.05  # of a step: below this a difference between ranks is not worth a sentence
 
@@ -50,6 +52,7 @@ def step_parts(lanes: Lanes) -> list[StepParts]:
             step=int(windows.step[i]),
             start_ns=window[0],
             complete=bool(windows.complete[i]),
+            data_ns=int(windows.data_ns[i]) if windows.data_ns[i] != ABSENT else None,
             step_ns=window[1] - window[0],
             compute_ns=lanes.compute.clip(*window).len_ns,
             comm_ns=(comm := lanes.communication.clip(*window)).len_ns,
@@ -69,6 +72,7 @@ def breakdown(run: Run) -> Breakdown:
     ranks = [_rank_row(summary) for summary in run.ranks]
     steps = [
         {"rank": summary.rank, "step": step.step, "start_ns": step.start_ns, "complete": step.complete}
+        | {"data_ns": step.data_ns}
         | {part: getattr(step, part) for part in _PARTS}
         | {"overlap_ratio": _ratio(step.overlapped_comm_ns, step.comm_ns)}
         for summary in run.ranks
@@ -93,32 +97,35 @@ def _ratio(overlapped_ns: int, comm_ns: int) -> float | None:
 
 
 def _slow_compute(run: Run) -> list[Finding]:
-    """The rank that computes longest, when its excess over the others' median shows as their exposed communication."""
-    common = run.common_steps()
-    if len(run.ranks) < 2 or not common:
+    """The rank that computes longest, if it does so in every step, by more than the steps differ among themselves, and
+    its peers wait. Says nothing about runs of one step, whose noise is not known.
+    """
+    common = sorted(run.common_steps())
+    if len(run.ranks) < 2 or len(common) < 2:
         return []
-    compute_ns, exposed_ns, step_ns = {}, {}, {}
-    for summary in run.ranks:
-        steps = [step for step in summary.steps if step.step in common]
-        compute_ns[summary.rank] = statistics.median(step.compute_ns for step in steps)
-        exposed_ns[summary.rank] = statistics.median(step.exposed_comm_ns for step in steps)
-        step_ns[summary.rank] = statistics.median(step.step_ns for step in steps)
-    slowest = max(compute_ns, key=lambda rank: (compute_ns[rank], -rank))
-    peers = [rank for rank in compute_ns if rank != slowest]
-    typical_ns = statistics.median(compute_ns[rank] for rank in peers)
-    excess_ns = compute_ns[slowest] - typical_ns
-    waiting_ns = statistics.median(exposed_ns[rank] for rank in peers) - exposed_ns[slowest]
-    saving_ns = min(excess_ns, waiting_ns)
-    if saving_ns < _NOTABLE * step_ns[slowest]:
+    steps = {s.rank: {step.step: step for step in s.steps if step.step in common} for s in run.ranks}
+    mean_compute_ns = {rank: statistics.mean(step.compute_ns for step in own.values()) for rank, own in steps.items()}
+    slowest = max(mean_compute_ns, key=lambda rank: (mean_compute_ns[rank], -rank))
+    peers = [steps[rank] for rank in steps if rank != slowest]
+    peers_compute_ns = [statistics.median(peer[k].compute_ns for peer in peers) for k in common]
+    excess_ns = [steps[slowest][k].compute_ns - typical for k, typical in zip(common, peers_compute_ns, strict=True)]
+    mean_excess_ns, noise_ns = statistics.mean(excess_ns), statistics.stdev(excess_ns)
+    waiting_ns = statistics.mean(statistics.median(peer[k].exposed_comm_ns for peer in peers) for k in common)
+    saving_ns = min(mean_excess_ns, waiting_ns)
+    step_ns = statistics.mean(step.step_ns for step in steps[slowest].values())
+    if min(excess_ns) <= 0 or mean_excess_ns < _SIGNIFICANT * noise_ns or saving_ns < _NOTABLE * step_ns:
         return []
+    whom = "its peer" if len(peers) == 1 else "the median of its peers"
+    share = mean_excess_ns / max(statistics.mean(peers_compute_ns), 1)
     text = (
-        f"rank {slowest} computes {excess_ns / 1e6:.1f} ms a step ({excess_ns / max(typical_ns, 1):.0%}) longer than "
-        f"the median of its peers, which wait for it in communication"
+        f"rank {slowest} computes {mean_excess_ns / 1e6:.1f} ms a step ({share:.0%}) longer than {whom}, "
+        f"which wait{'s' * (len(peers) == 1)} for it in communication"
     )
     evidence = {
-        "compute_ns": int(compute_ns[slowest]),
-        "peers_compute_ns": int(typical_ns),
-        "peers_wait_ns": int(waiting_ns),
+        "excess_ns": int(mean_excess_ns),
+        "noise_ns": int(noise_ns),
+        "peers_compute_ns": int(statistics.mean(peers_compute_ns)),
+        "peers_exposed_comm_ns": int(waiting_ns),
     }
     return [Finding(severity="warning", rank=slowest, text=text, saving_ns=int(saving_ns), evidence=evidence)]
 
@@ -131,11 +138,22 @@ def _idle(run: Run) -> list[Finding]:
         return []
     what = {"gpu": "nothing runs on the GPU", "cpu": "no operator and no communication runs", "mixed": "nothing runs"}
     text = f"{what[run.device]} for {idle_ns / step_ns:.0%} of the step ({idle_ns / len(steps) / 1e6:.1f} ms)"
-    return [
-        Finding(
-            severity="warning",
-            text=text,
-            saving_ns=saving_without_ns(run, "idle_ns"),
-            evidence={"idle_share": idle_ns / step_ns},
-        )
-    ]
+    data_ns = sum(step.data_ns or 0 for step in steps)
+    if data_ns >= _NOTABLE * step_ns:
+        text += f"; the data iterator takes {data_ns / len(steps) / 1e6:.1f} ms a step"
+    evidence = {"idle_share": idle_ns / step_ns, "data_ns": data_ns // len(steps)}
+    return [Finding(severity="warning", text=text, saving_ns=saving_without_ns(run, "idle_ns"), evidence=evidence)]
+
+
+def nothing_notable(run: Run) -> Finding:
+    """The verdict when no analysis found anything to say."""
+    steps = [step for summary in run.ranks for step in summary.steps if step.complete]
+    step_ns = sum(step.step_ns for step in steps)
+    if not step_ns:
+        return Finding(severity="warning", text="no step is complete, so nothing can be said about where time goes")
+    compute_ns = sum(step.compute_ns for step in steps)
+    text = (
+        f"nothing stands out: compute takes {compute_ns / step_ns:.0%} of the step "
+        f"({compute_ns / len(steps) / 1e6:.1f} of {step_ns / len(steps) / 1e6:.1f} ms)"
+    )
+    return Finding(severity="info", text=text, evidence={"compute_share": compute_ns / step_ns})

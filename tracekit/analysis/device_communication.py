@@ -21,6 +21,7 @@ from tracekit.analysis.groups import GroupResolver
 from tracekit.analysis.shapes import recorded_shapes
 from tracekit.model.communication import KINDS, CommunicationEvents
 from tracekit.model.events import ABSENT, Bool, DecodedTrace, EventTable, Int32, Int64
+from tracekit.model.intervals import Intervals
 
 __all__ = ["device_communication"]
 
@@ -40,7 +41,7 @@ def device_communication(
     kind_of_name = _kinds_of_names(events, device, rules)
     kind = kind_of_name[events.name[device.row]]
     undecided = (kind == ABSENT) & device.is_kernel
-    kind[undecided & _issued_by_collective(events, device)] = _UNCLASSIFIED
+    kind[_unclassified(events, device, undecided)] = _UNCLASSIFIED
     is_communication = kind != ABSENT
     row = device.row[is_communication]
     kind = kind[is_communication]
@@ -114,13 +115,43 @@ def _argument_positions(events: EventTable, row: Int64) -> Int64:
     return np.fromiter(found, dtype=np.int64, count=len(row))
 
 
-def _issued_by_collective(events: EventTable, device: DeviceEvents) -> Bool:
-    """Mask [m]: the operator behind the event (same external id) is a collective of c10d."""
-    operators = np.flatnonzero(
-        events.in_category("cpu_op") & events.named(lambda n: _ISSUES_COLLECTIVE.match(n) is not None)
-    )
-    ids = events.external_id[operators]
-    return np.isin(events.external_id[device.row], ids[ids != ABSENT])
+def _unclassified(events: EventTable, device: DeviceEvents, undecided: Bool) -> Bool:
+    """Mask [m]: kernels that no rule claims (`undecided` [m]) but that look like communication, for one of two reasons.
+
+    1. The operator behind it (same external id) is a collective of c10d.
+    2. A collective launched it, and its stream carries nothing but communication: (a) its launch lies, on the launching
+       thread, within a `c10d::*`, `_c10d_functional::*` or `record_param_comms` operator or an `nccl:*` annotation; (b)
+       a rule claims at least one kernel of the stream; (c) every other kernel of the stream is claimed by a rule or
+       meets 1 or (a).
+
+    (b) because a stream of unknown kernels alone is no evidence; (c) because collectives also launch copies on the
+    stream that computes, where they are compute like all around them.
+    """
+    issues = events.in_category("cpu_op") & events.named(lambda name: _ISSUES_COLLECTIVE.match(name) is not None)
+    ids = events.external_id[issues]
+    issued = undecided & np.isin(events.external_id[device.row], ids[ids != ABSENT])
+    candidate = issued | (undecided & _launched_within(events, device, issues | _annotations(events)))
+    stream = events.track[device.row]
+    claimed, mixed = np.zeros((2, len(events.tracks)), dtype=np.bool_)
+    claimed[stream[device.is_kernel & ~undecided]] = True
+    mixed[stream[undecided & ~candidate]] = True
+    result: Bool = issued | (candidate & claimed[stream] & ~mixed[stream])
+    return result
+
+
+def _launched_within(events: EventTable, device: DeviceEvents, around: Bool) -> Bool:
+    """Mask [m]: launched on the thread of one of the events in `around` [n], while it ran."""
+    result = np.zeros(len(device.row), dtype=np.bool_)
+    thread = np.where(device.linked, events.track[device.launch_row], ABSENT)
+    for track in np.unique(events.track[around]):
+        here = np.flatnonzero(thread == track)
+        running = Intervals.of_events(events, around & (events.track == track))
+        result[here] = running.covers(events.start_ns[device.launch_row[here]])
+    return result
+
+
+def _annotations(events: EventTable) -> Bool:
+    return events.named(lambda name: _ANNOTATION.match(name) is not None)
 
 
 def _complete_from_annotations(events: EventTable, launch_row: Int64, kind: Int32, size_bytes: Int64) -> None:
@@ -142,7 +173,7 @@ def _complete_from_annotations(events: EventTable, launch_row: Int64, kind: Int3
 def _annotation_of_launch(events: EventTable, launch_row: Int64) -> Int64:
     """int64 [k]: the row of the `nccl:<kind>` annotation around each launch on its thread, or ABSENT."""
     result = np.full(len(launch_row), ABSENT, dtype=np.int64)
-    annotations = np.flatnonzero(events.named(lambda name: _ANNOTATION.match(name) is not None))
+    annotations = np.flatnonzero(_annotations(events))
     annotations = annotations[np.argsort(events.start_ns[annotations], kind="stable")]
     for track in np.unique(events.track[annotations]):
         here = annotations[events.track[annotations] == track]

@@ -32,13 +32,18 @@ class DeviceEvents:
     is_kernel: Bool
 
     @property
+    def linked(self) -> Bool:
+        return np.not_equal(self.launch_row, ABSENT)
+
+    @property
     def before_recording(self) -> Bool:
         return np.equal(self.launch_ns, BEFORE_RECORDING)
 
 
 def device_events(events: EventTable) -> DeviceEvents:
     """Link by correlation id. An unlinked event that starts before its stream's first linked one was launched before
-    the recording; any other unlinked event counts as launched when it starts.
+    the recording; any other unlinked event has its start as `launch_ns`, and belongs to the window in which it starts
+    (`StepWindows.index_of_device`).
     """
     row = events.each_once(events.in_category(*DEVICE_CATEGORIES))
     launch_row = _launch_rows(events, row)

@@ -27,6 +27,7 @@ class GroupResolver:
         self._by_name: dict[str, int] = {}
         self._by_id: dict[int, int] = {}
         metadata = header.metadata
+        self._own_rank = header.rank if metadata is None else metadata.rank
         if metadata is not None:
             for group in metadata.groups:
                 index = self._add(key_of_recorded_group(group, metadata))
@@ -51,6 +52,19 @@ class GroupResolver:
     def by_id(self, group_id: int) -> int:
         """Index of the group that tracekit's metadata calls `group_id`, or ABSENT."""
         return self._by_id.get(group_id, ABSENT)
+
+    def with_peer(self, place: int) -> int:
+        """Index of the one group of this rank in which another rank has this place, or ABSENT."""
+        found = [
+            index
+            for key, index in self._keys.items()
+            if self._own_rank in key.ranks and place < len(key.ranks) and key.ranks[place] != self._own_rank
+        ]
+        return found[0] if len(found) == 1 else ABSENT
+
+    def members(self, index: int) -> int | None:
+        """How many ranks the group has; None when they are not known."""
+        return None if index == ABSENT else len(tuple(self._keys)[index].ranks) or None
 
     def index(self, name: str, description: str, ranks: str) -> int:
         """Index of the group that a collective's arguments name, or ABSENT when they name none."""

@@ -31,7 +31,12 @@ _COMMUNICATION_OPERATORS = ("c10d::", "_c10d_functional::", "c10d_functional::")
 
 @dataclass(frozen=True, kw_only=True)
 class Lanes:
-    """The lanes of one recording, and what they were made from. `threads`: tracks of the step and of autograd."""
+    """The lanes of one recording, and what they were made from.
+
+    threads: tracks of the step and of autograd. Of each of the n `communication_events`, `window`: int64 [n], the index
+    of the step window it belongs to, or -1, and `counted`: bool [n], False for the second and further spans of a
+    collective that ran as several.
+    """
 
     device: Literal["gpu", "cpu"]
     compute: Intervals
@@ -40,6 +45,8 @@ class Lanes:
     communication_events: CommunicationEvents
     device_events: DeviceEvents
     windows: StepWindows
+    window: Int64
+    counted: Bool
     threads: Int64
 
 
@@ -47,19 +54,21 @@ def build_lanes(trace: DecodedTrace, rules: Sequence[CommunicationRule], *, whol
     """Lanes and step windows of one trace; `whole` takes the recording as one window."""
     events = trace.events
     device = device_events(events)
-    if device.is_kernel.any():
+    if device.is_kernel.any() or _kernels_cut_off(trace):
         found, is_communication = device_communication(trace, device, rules)
         compute_row = device.row[device.is_kernel & ~is_communication]
         copy_row = device.row[~device.is_kernel & ~is_communication]
         windows = step_windows(trace, device, compute_row, whole=whole)
         return Lanes(
             device="gpu",
-            compute=_union(events, compute_row),
+            compute=Intervals.of_events(events, compute_row),
             communication=Intervals.union_of(found.start_ns, found.end_ns),
-            copy=_union(events, copy_row),
+            copy=Intervals.of_events(events, copy_row),
             communication_events=found,
             device_events=device,
             windows=windows,
+            window=windows.index_of_device(device, events.start_ns[device.row])[is_communication],
+            counted=np.ones(len(found), dtype=np.bool_),
             threads=_threads(events, windows),
         )
     windows = step_windows(trace, device, np.empty(0, dtype=np.int64), whole=whole)
@@ -74,13 +83,19 @@ def build_lanes(trace: DecodedTrace, rules: Sequence[CommunicationRule], *, whol
         communication_events=found,
         device_events=device,
         windows=windows,
+        window=windows.index_of(found.launch_ns),
+        counted=communication.counted,
         threads=threads,
     )
 
 
-def _union(events: EventTable, rows: Int64 | Bool) -> Intervals:
-    start_ns = events.start_ns[rows]
-    return Intervals.union_of(start_ns, start_ns + events.duration_ns[rows])
+def _kernels_cut_off(trace: DecodedTrace) -> bool:
+    """A file that ended before its kernels came: nothing in it runs on a device, but it names one. Of a whole file
+    that says nothing: a CPU rank's host may have GPUs.
+    """
+    metadata = trace.header.metadata
+    on_device = metadata is not None and metadata.device.type != "cpu"
+    return not trace.complete and (on_device or (metadata is None and bool(trace.header.device_names)))
 
 
 def _threads(events: EventTable, windows: StepWindows) -> Int64:
@@ -102,12 +117,12 @@ def _host_compute(trace: DecodedTrace, threads: Int64, communication: HostCommun
     for thread in threads:
         here = operator & (events.track == thread)
         working, communicating = np.flatnonzero(here & ~label & ~communicates), np.flatnonzero(here & communicates)
-        blocked = _union(events, communicating)
+        blocked = Intervals.of_events(events, communicating)
         if waits_recorded:
-            blocked = blocked | _union(events, waits & (events.track == thread))
+            blocked = blocked | Intervals.of_events(events, waits & (events.track == thread))
         else:
             blocked = blocked | _waits_inferred(events, int(thread), working, communication)
-        compute = compute | (_union(events, working) - blocked)
+        compute = compute | (Intervals.of_events(events, working) - blocked)
     return compute
 
 
@@ -117,9 +132,9 @@ def _waits_inferred(events: EventTable, thread: int, operators: Int64, communica
     issue_ns = events.start_ns[communication.operator_row[issued]]
     start_ns, end_ns = events.start_ns[operators], events.end_ns[operators]
     holds = np.searchsorted(issue_ns, end_ns, side="left") > np.searchsorted(issue_ns, start_ns, side="left")
-    around = _union(events, operators[holds])
+    around = Intervals.of_events(events, operators[holds])
     inside = around.covers(issue_ns)
     issued, issue_ns = issued[inside], issue_ns[inside]
     outermost_end_ns = around.end_ns[np.searchsorted(around.start_ns, issue_ns, side="right") - 1]
     flight = Intervals.union_of(issue_ns, np.minimum(communication.flight_end_ns[issued], outermost_end_ns))
-    return (around - _union(events, operators[~holds])) & flight
+    return (around - Intervals.of_events(events, operators[~holds])) & flight

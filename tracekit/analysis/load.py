@@ -6,17 +6,14 @@ of the others.
 
 from __future__ import annotations
 
-import multiprocessing
 import os
-from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import Executor, ProcessPoolExecutor, as_completed
-from concurrent.futures.process import BrokenProcessPool
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TypeVar
 
 from tracekit.analysis.align import align
 from tracekit.analysis.summarize import RankFailure, SummaryOptions, summarize
-from tracekit.errors import InputError
+from tracekit.analysis.workers import Progress, map_ranks
+from tracekit.errors import InputError, TracekitError
 from tracekit.model.communication import GroupKey
 from tracekit.model.notes import Note
 from tracekit.model.ranks import format_ranges
@@ -24,15 +21,11 @@ from tracekit.model.run import OtherRun, Run
 from tracekit.model.summary import RankSummary
 from tracekit.read.discover import Discovery, discover
 
-__all__ = ["Paths", "Progress", "load", "map_ranks"]
-
-Progress = Callable[[int, int], None]
-"""Called with (ranks done, ranks in all)."""
+__all__ = ["Paths", "load"]
 
 Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 """A folder, a glob, a file, or several of them."""
 
-T = TypeVar("T")
 
 _SMALL_RUN_BYTES = 4 << 20  # packed; below this, starting workers costs more than they save
 
@@ -44,10 +37,13 @@ def load(
     attempt: int | None = None,
     ranks: Iterable[int] | None = None,
     options: SummaryOptions | None = None,
-    jobs: int | None = None,
+    jobs: int | None = 1,
     progress: Progress | None = None,
 ) -> Run:
-    """Read the newest run below `paths` (or `run`, `attempt`), one worker process a rank, `jobs` at a time.
+    """Read the newest run below `paths` (or `run`, `attempt`), in this process or in `jobs` workers, a rank each.
+
+    `jobs=None` takes as many workers as there are processors, and none for a small run. Workers import the main module
+    again, so a script that asks for them needs the guard `if __name__ == "__main__":`.
 
     Raises InputError when there is no usable trace, or `ranks` or the options' steps select none of what is there,
     UsageError when there is no such `run` or `attempt`.
@@ -66,52 +62,9 @@ def load(
     chosen = options or SummaryOptions()
     calls = [(rank, windows, chosen) for rank, windows in files.items()]
     size = sum(path.stat().st_size for windows in files.values() for path in windows)
-    outcomes = map_ranks(
-        summarize, calls, jobs=1 if jobs is None and size < _SMALL_RUN_BYTES else jobs, progress=progress
-    )
+    jobs = 1 if jobs is None and size < _SMALL_RUN_BYTES else jobs
+    outcomes = map_ranks(summarize, calls, jobs=jobs, progress=progress)
     return assemble(typed, found, outcomes, selected)
-
-
-def map_ranks(
-    work: Callable[..., T],
-    calls: Sequence[tuple[object, ...]],
-    *,
-    jobs: int | None = None,
-    progress: Progress | None = None,
-) -> list[T]:
-    """`[work(*call) for call in calls]` in worker processes, `jobs` at a time (default: the processors there are).
-
-    A pool that breaks is replaced by this process for the calls that had no result.
-    """
-    workers = min(jobs or os.cpu_count() or 1, len(calls))
-    results: dict[int, T] = {}
-    if workers > 1:
-        context = multiprocessing.get_context("spawn")
-        with ProcessPoolExecutor(workers, mp_context=context) as pool:
-            _collect(pool, work, calls, results, progress)
-    for position, call in enumerate(calls):
-        if position not in results:
-            results[position] = work(*call)
-            if progress is not None:
-                progress(len(results), len(calls))
-    return [results[position] for position in range(len(calls))]
-
-
-def _collect(
-    pool: Executor,
-    work: Callable[..., T],
-    calls: Sequence[tuple[object, ...]],
-    results: dict[int, T],
-    progress: Progress | None,
-) -> None:
-    waiting = {pool.submit(work, *call): position for position, call in enumerate(calls)}
-    for future in as_completed(waiting):
-        try:
-            results[waiting[future]] = future.result()
-        except BrokenProcessPool:
-            return
-        if progress is not None:
-            progress(len(results), len(calls))
 
 
 def assemble(
@@ -135,15 +88,18 @@ def assemble(
         by_rank[outcome.rank] = outcome
     if not by_rank:
         reasons = "; ".join(note.text for note in notes if note.severity == "error")
-        raise InputError(
-            f"{' '.join(paths)}: no trace in it can be used ({reasons})", hint="record or copy the traces again"
-        )
+        message = f"{' '.join(paths)}: no trace in it can be used ({reasons})"
+        if any(isinstance(outcome, RankFailure) and outcome.internal_error for outcome in outcomes):
+            raise TracekitError(message, hint="please report it with a trace that shows it")
+        raise InputError(message, hint="record or copy the traces again")
     ranks = tuple(by_rank[rank] for rank in sorted(by_rank))
     if not any(summary.steps for summary in ranks):
         there = format_ranges({step for summary in ranks for step in summary.recorded_steps})
         raise InputError(f"{' '.join(paths)}: none of the selected steps is there", hint=f"recorded steps: {there}")
     world_size = max((s.world_size for s in ranks if s.world_size is not None), default=None)
-    expected = set(range(world_size or 0)) if selected is None else set(selected) & set(range(world_size or 0))
+    if selected is not None:
+        selected = frozenset(rank for rank in selected if world_size is None or rank < world_size)
+    expected = set(range(world_size or 0)) if selected is None else selected
     missing = tuple(sorted(expected - by_rank.keys()))
     notes += _missing_note(missing, len(ranks), len(expected))
     notes += _step_notes(ranks)
@@ -156,7 +112,10 @@ def assemble(
         OtherRun(run_id=r.run_id, attempt=r.attempt, ranks=len(r.ranks), start_ns=r.start_ns) for r in found.others
     )
     for other in others:
-        text = f"run {other.run_id} (attempt {other.attempt}, {other.ranks} ranks) is there too; choose it with --run"
+        option = "--attempt" if other.run_id == found.chosen.run_id else "--run"
+        text = (
+            f"run {other.run_id}, attempt {other.attempt} ({other.ranks} ranks) is there too; choose it with {option}"
+        )
         notes.append(Note(kind="other_run", severity="info", text=text))
     return Run(
         paths=tuple(paths),
@@ -185,9 +144,9 @@ def _step_notes(ranks: Sequence[RankSummary]) -> list[Note]:
     complete = {s.rank: frozenset(step.step for step in s.steps if step.complete) for s in ranks}
     if len(set(complete.values())) < 2:
         return []
-    common = frozenset.intersection(*complete.values())
-    odd = [rank for rank, steps in complete.items() if steps != common]
-    text = f"{len(common)} steps are complete on all ranks; ranks {format_ranges(odd)} have others as well"
+    common, known = frozenset.intersection(*complete.values()), frozenset.union(*complete.values())
+    lacking = [rank for rank, steps in complete.items() if steps != known]
+    text = f"{len(common)} of {len(known)} steps are complete on all ranks; ranks {format_ranges(lacking)} lack some"
     return [Note(kind="step_mismatch", severity="warning", text=text)]
 
 

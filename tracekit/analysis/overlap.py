@@ -5,6 +5,7 @@ Per rank (in a worker): lanes to `CommunicationSum` rows. Over ranks: `overlap(r
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -31,20 +32,26 @@ _NOTABLE = 0.05  # of a step
 
 @dataclass(frozen=True, kw_only=True)
 class Overlap:
-    """`communication`: columns of schema.COMMUNICATION, over the complete steps of each rank."""
+    """`communication`: columns of schema.COMMUNICATION, over the complete steps of each rank. `by_kind`: columns of
+    schema.COMMUNICATION_BY_KIND, most exposed first.
+    """
 
     communication: pd.DataFrame
+    by_kind: pd.DataFrame
     findings: tuple[Finding, ...]
 
 
 def communication_sums(lanes: Lanes, phases: PhaseTimeline, steps: Sequence[StepParts]) -> list[CommunicationSum]:
-    """Rows by (group, kind, phase), times clipped to the complete steps among `steps`, counts by launch."""
+    """Rows by (group, kind, phase), times clipped to the complete steps among `steps`, counts by launch.
+
+    A collective that ran as several spans (a reduce-scatter of a list, on gloo) is one: it counts once, with its size;
+    its time is the union of its spans.
+    """
     found, windows = lanes.communication_events, lanes.windows
     wanted = {step.step for step in steps if step.complete}
     counted_window = np.array([int(step) in wanted for step in windows.step], dtype=np.bool_)
     inside = Intervals.union_of(windows.start_ns[counted_window], windows.end_ns[counted_window])
-    launched_in = windows.index_of(found.launch_ns)
-    counted = (launched_in >= 0) & counted_window[np.maximum(launched_in, 0)]
+    counted = lanes.counted & (lanes.window >= 0) & counted_window[np.maximum(lanes.window, 0)]
     phase = phases.at(found.launch_ns)
     rows = []
     for group, kind, phase_index in sorted(
@@ -109,7 +116,63 @@ def overlap(run: Run) -> Overlap:
         for summary in run.ranks
         for row in summary.communication
     ]
-    return Overlap(communication=schema.COMMUNICATION.frame(rows), findings=tuple(_exposed(run)))
+    return Overlap(
+        communication=schema.COMMUNICATION.frame(rows),
+        by_kind=schema.COMMUNICATION_BY_KIND.frame(_by_kind(run)),
+        findings=tuple(_exposed(run)),
+    )
+
+
+def _by_kind(run: Run) -> list[dict[str, object]]:
+    """Rows over ranks: groups of one dimension of the mesh (different members on each rank) count as one."""
+    shares: dict[tuple[str, str | None, str | None], list[_Share]] = {}
+    for summary in run.ranks:
+        steps = sum(step.complete for step in summary.steps)
+        own: dict[tuple[str, str | None, str | None], list[CommunicationSum]] = {}
+        for row in summary.communication:
+            group = None if row.group is None else row.group.parallelism or row.group.description or row.group.name
+            own.setdefault((row.kind, row.phase, group), []).append(row)
+        for key, rows in own.items():
+            sizes = [row.size_bytes for row in rows if row.size_bytes is not None]
+            shares.setdefault(key, []).append(
+                _Share(
+                    rank=summary.rank,
+                    count=sum(row.count for row in rows) / steps,
+                    size_bytes=sum(sizes) / steps if len(sizes) == len(rows) else None,
+                    total_ns=sum(row.total_ns for row in rows) / steps,
+                    exposed_ns=sum(row.exposed_ns for row in rows) / steps,
+                )
+            )
+    result: list[dict[str, object]] = []
+    for (kind, phase, group), ranks in sorted(shares.items(), key=lambda item: -sum(s.exposed_ns for s in item[1])):
+        worst = max(ranks, key=lambda share: (share.exposed_ns, -share.rank))
+        mean_sizes = [share.size_bytes for share in ranks if share.size_bytes is not None]
+        result.append(
+            {
+                "kind": kind,
+                "phase": phase,
+                "group": group,
+                "ranks": len(ranks),
+                "count": statistics.fmean(share.count for share in ranks),
+                "size_bytes": statistics.fmean(mean_sizes) if len(mean_sizes) == len(ranks) else None,
+                "total_ns": statistics.fmean(share.total_ns for share in ranks),
+                "exposed_ns": statistics.fmean(share.exposed_ns for share in ranks),
+                "worst_rank": worst.rank,
+                "worst_exposed_ns": worst.exposed_ns,
+            }
+        )
+    return result
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Share:
+    """What one rank spends a step on one kind of communication."""
+
+    rank: int
+    count: float
+    size_bytes: float | None
+    total_ns: float
+    exposed_ns: float
 
 
 def _exposed(run: Run) -> list[Finding]:
@@ -135,7 +198,7 @@ def _exposed(run: Run) -> list[Finding]:
     if share >= _NOTABLE:
         text += f"; the largest part is {where}"
     if share >= _NOTABLE and saving_ns is not None:
-        text += f"; hiding all of it would save at most {saving_ns / 1e6:.1f} ms a step"
+        text += f"; hiding all communication would shorten the slowest rank's step by {saving_ns / 1e6:.1f} ms"
     return [
         Finding(
             severity="warning" if share >= _NOTABLE else "info",

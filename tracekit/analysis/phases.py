@@ -62,7 +62,7 @@ def phase_timeline(events: EventTable, threads: Int64, step_start_ns: Int64) -> 
     for track in threads:
         here = events.track == track
         rows = np.flatnonzero(forward & here)
-        inside = _union(events, backward & here) | _union(events, optimizer & here)
+        inside = Intervals.of_events(events, backward & here) | Intervals.of_events(events, optimizer & here)
         forward[rows] = ~inside.covers(events.start_ns[rows])
     times = [step_start_ns, events.start_ns[forward], events.start_ns[backward], events.start_ns[optimizer]]
     phases = (_FORWARD, _FORWARD, _BACKWARD, _OPTIMIZER)
@@ -73,8 +73,3 @@ def phase_timeline(events: EventTable, threads: Int64, step_start_ns: Int64) -> 
     kept = np.ones(len(phase), dtype=np.bool_)
     kept[1:] = phase[1:] != phase[:-1]
     return PhaseTimeline(change_ns=change_ns[kept], phase=phase[kept])
-
-
-def _union(events: EventTable, mask: Bool) -> Intervals:
-    start_ns = events.start_ns[mask]
-    return Intervals.union_of(start_ns, start_ns + events.duration_ns[mask])

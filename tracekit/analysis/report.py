@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from tracekit.analysis.breakdown import Breakdown, breakdown
+from tracekit.analysis.breakdown import Breakdown, breakdown, nothing_notable
 from tracekit.analysis.buckets import Buckets, buckets
 from tracekit.analysis.load import Paths, load
 from tracekit.analysis.overlap import Overlap, overlap
@@ -31,12 +31,12 @@ class Report:
     findings: tuple[Finding, ...]
 
 
-def analyze(run: Run | Paths, *, only: Iterable[str] | None = None) -> Report:
+def analyze(run: Run | Paths, *, only: str | Iterable[str] | None = None) -> Report:
     """Analyse a run, or the newest run below the given paths; `only` names sections (all of `SECTIONS` by default).
 
     Raises UsageError for a name that is no section, and whatever `load` raises.
     """
-    wanted = set(SECTIONS if only is None else only)
+    wanted = {only} if isinstance(only, str) else set(SECTIONS if only is None else only)
     if unknown := wanted - set(SECTIONS):
         raise UsageError(f"no section {', '.join(sorted(unknown))}", hint=f"there are {', '.join(SECTIONS)}")
     if not isinstance(run, Run):
@@ -44,6 +44,8 @@ def analyze(run: Run | Paths, *, only: Iterable[str] | None = None) -> Report:
     breakdown_result = breakdown(run) if "breakdown" in wanted else None
     overlap_result = overlap(run) if "overlap" in wanted else None
     findings = [f for section in (breakdown_result, overlap_result) if section is not None for f in section.findings]
+    if not findings and breakdown_result is not None:
+        findings.append(nothing_notable(run))
     severity = ("error", "warning", "info")
     findings.sort(key=lambda f: (severity.index(f.severity), -(f.saving_ns or 0)))
     return Report(

@@ -1,6 +1,7 @@
 """Shapes that communication events recorded, as dimensions and bytes.
 
-Comes in: the interned JSON of `Input Dims` and `Input type`. Goes out: tensors' dimensions by row of the event table.
+Comes in: the interned JSON of `Input Dims`, `Input type` and `Concrete Inputs`. Goes out: dimensions of tensors, and
+peers, by row of the event table.
 """
 
 from __future__ import annotations
@@ -14,16 +15,26 @@ from tracekit.analysis.communication_rules import bytes_per_element, size_in_byt
 from tracekit.model.events import ABSENT, EventTable
 
 _DEEPEST = 8  # a list of lists of tensors needs 4
+_RANK_DIGITS = 9
 
-__all__ = ["RecordedShapes", "recorded_shapes"]
+__all__ = ["RecordedShapes", "peers_in_group", "recorded_shapes"]
 
 
 @dataclass(frozen=True)
 class RecordedShapes:
-    """The tensors an event was called with: their dimensions, and their data type where it is known."""
+    """The tensors an event was called with, by argument: dimensions, and the data type where it is known."""
 
     dtype: str
-    tensors: list[list[int]]
+    arguments: list[list[list[int]]]
+
+    @property
+    def tensors(self) -> list[list[int]]:
+        return [dims for argument in self.arguments for dims in argument]
+
+    @property
+    def elements_of_arguments(self) -> list[int]:
+        """Elements of each argument: an operator's outputs and inputs are different ones."""
+        return [sum(math.prod(dims) for dims in argument) for argument in self.arguments]
 
     @property
     def elements(self) -> int:
@@ -38,12 +49,32 @@ class RecordedShapes:
 def recorded_shapes(events: EventTable) -> dict[int, RecordedShapes]:
     """Row of each communication event that recorded shapes, to them."""
     arguments = events.collective_arguments
+    parsed: dict[tuple[int, int], RecordedShapes] = {}  # a training loop repeats the same few
     result = {}
-    for row, shapes, types in zip(arguments.row, arguments.input_shapes, arguments.input_types, strict=True):
-        if shapes != ABSENT:
+    for row, shapes, types in zip(
+        arguments.row.tolist(), arguments.input_shapes.tolist(), arguments.input_types.tolist(), strict=True
+    ):
+        if shapes == ABSENT:
+            continue
+        if (shapes, types) not in parsed:
             names = _values(events.strings[types]) if types != ABSENT else []
             dtype = next((t for t in names if isinstance(t, str) and bytes_per_element(t)), "")
-            result[int(row)] = RecordedShapes(dtype, _tensors(_values(events.strings[shapes])))
+            parsed[shapes, types] = RecordedShapes(dtype, _arguments(_values(events.strings[shapes])))
+        result[row] = parsed[shapes, types]
+    return result
+
+
+def peers_in_group(events: EventTable) -> dict[int, int]:
+    """Row of each `c10d::send` and `c10d::recv_` to its peer's place in the group, the third of its inputs."""
+    arguments = events.collective_arguments
+    point_to_point = events.named({"c10d::send", "c10d::recv_"}.__contains__)
+    result = {}
+    for row, text in zip(arguments.row.tolist(), arguments.concrete_inputs.tolist(), strict=True):
+        if text != ABSENT and point_to_point[row]:
+            inputs = _values(events.strings[text])
+            peer = inputs[2] if len(inputs) > 2 else None
+            if isinstance(peer, str) and peer.isdecimal() and len(peer) < _RANK_DIGITS:
+                result[row] = int(peer)
     return result
 
 
@@ -54,6 +85,12 @@ def _values(text: str) -> list[object]:
     except (ValueError, RecursionError):
         return []
     return value if isinstance(value, list) else []
+
+
+def _arguments(values: list[object]) -> list[list[list[int]]]:
+    if values and all(isinstance(value, int) for value in values):
+        return [_tensors(values)]
+    return [_tensors(value) for value in values]
 
 
 def _tensors(value: object, depth: int = _DEEPEST) -> list[list[int]]:

@@ -8,16 +8,17 @@ last compute kernel launched before its host start has ended (definitions.md, "S
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from tracekit.analysis.device_links import DeviceEvents
-from tracekit.model.events import Bool, DecodedTrace, EventTable, Int64
+from tracekit.analysis.device_links import RUNTIME_CATEGORIES, DeviceEvents
+from tracekit.model.events import ABSENT, Bool, DecodedTrace, EventTable, Int64
 
 __all__ = ["StepWindows", "host_steps", "step_windows"]
 
 _PROFILER_STEP = re.compile(r"^ProfilerStep#(\d+)$")
+_LAUNCH = re.compile(r"Launch\w*Kernel|GraphLaunch")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,14 +26,15 @@ class StepWindows:
     """s windows in order of time.
 
     step: int64 [s], numbers as recorded. start_ns, end_ns: int64 [s], each end is the next start. host_start_ns:
-    int64 [s]. data_ns: int64 [s], time in the data iterator or -1. complete: bool [s]. thread: the track of the step's
-    spans or -1. source: "steps" (tracekit's metadata), "spans" (ProfilerStep) or "recording" (none: one window).
+    int64 [s]. host_end_ns: the end of the last step on the host. data_ns: int64 [s], time in the data iterator or -1.
+    complete: bool [s]. thread: the track of the step's spans or -1. source: "steps" (tracekit's metadata), "spans" (ProfilerStep) or "recording" (none: one window).
     """
 
     step: Int64
     start_ns: Int64
     end_ns: Int64
     host_start_ns: Int64
+    host_end_ns: int
     data_ns: Int64
     complete: Bool
     thread: int
@@ -42,8 +44,29 @@ class StepWindows:
         return len(self.step)
 
     def index_of(self, time_ns: Int64) -> Int64:
-        """int64 [n]: the step whose host window holds each point of time, -1 before the first."""
-        return np.searchsorted(self.host_start_ns, time_ns, side="right").astype(np.int64) - 1
+        """int64 [n]: the step in which the host was at each point of time; -1 before the first and after the last.
+
+        Without steps the one window holds everything, what was launched before the recording too.
+        """
+        if self.source == "recording":
+            return np.zeros(len(time_ns), dtype=np.int64)
+        index = np.searchsorted(self.host_start_ns, time_ns, side="right").astype(np.int64) - 1
+        index[time_ns >= self.host_end_ns] = -1
+        return index
+
+    def index_of_device(self, device: DeviceEvents, device_start_ns: Int64) -> Int64:
+        """int64 [m]: the step that launched each device event, which started at device_start_ns: int64 [m]. An event
+        without a launch belongs to the window in which it starts; -1 for those of no step.
+        """
+        index = self.index_of(device.launch_ns)
+        if self.source == "recording":
+            return index
+        unlinked = ~device.linked & ~device.before_recording
+        own_ns = device_start_ns[unlinked]
+        window = np.searchsorted(self.start_ns, own_ns, side="right").astype(np.int64) - 1
+        window[own_ns >= self.end_ns[-1]] = -1
+        index[unlinked] = window
+        return index
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,30 +87,64 @@ def step_windows(
     events = trace.events
     host = host_steps(trace, whole=whole)
     on_gpu = bool(device.is_kernel.any())
-    start_ns, last_end_ns = host.start_ns, int(host.end_ns[-1])
+    start_ns, host_end_ns = host.start_ns, int(host.end_ns[-1])
+    last_end_ns = host_end_ns
     if on_gpu and host.source != "recording":
         start_ns = _device_starts(events, host.start_ns, device, device_compute_row)
-        in_last = (device.launch_ns >= host.start_ns[-1]) & (device.launch_ns < last_end_ns)
+        # what no launch is known of may lie in the last host window and yet before the last window
+        begin_ns = np.where(device.linked, host.start_ns[-1], start_ns[-1])
+        in_last = (device.launch_ns >= begin_ns) & (device.launch_ns < host_end_ns)
         if in_last.any():
             last_end_ns = max(last_end_ns, int(events.end_ns[device.row[in_last]].max()))
     end_ns = np.append(start_ns[1:], last_end_ns)
-    complete = host.closed & (end_ns > start_ns)
-    if not trace.complete:
-        complete[-1] = False
-    if on_gpu and device.launch_row.max(initial=-1) >= 0:
-        launched = np.searchsorted(host.start_ns, device.launch_ns, side="right") - 1
-        with_device_events = np.isin(np.arange(len(host.step)), launched)
-        complete &= with_device_events
-    return StepWindows(
+    windows = StepWindows(
         step=host.step,
         start_ns=start_ns,
         end_ns=np.maximum(end_ns, start_ns),
         host_start_ns=host.start_ns,
+        host_end_ns=host_end_ns,
         data_ns=host.data_ns,
-        complete=complete,
+        complete=host.closed & (end_ns > start_ns),
         thread=host.thread,
         source=host.source,
     )
+    complete = windows.complete
+    if not trace.complete:
+        complete = complete & _before_the_cut(events, windows, device)
+    if on_gpu and device.linked.any():
+        with_device_events = windows.index_of_device(device, events.start_ns[device.row])
+        complete = complete & np.isin(np.arange(len(windows)), with_device_events)
+    return replace(windows, complete=complete)
+
+
+def _before_the_cut(events: EventTable, windows: StepWindows, device: DeviceEvents) -> Bool:
+    """Mask [s]: windows of which a file that was cut off still holds everything.
+
+    Kineto writes one track after the other, so that a cut takes whole tracks from every step: none is left. Only of a
+    file in order of time is what ended before its last event all there, but for kernels that were still to run.
+    """
+    intact = np.zeros(len(windows), dtype=np.bool_)
+    if not _in_order_of_time(events):
+        return intact
+    intact = windows.end_ns <= events.start_ns[-1]
+    intact[-1] = False
+    launches = (
+        events.in_category(*RUNTIME_CATEGORIES)
+        & events.named(lambda name: _LAUNCH.search(name) is not None)
+        & (events.correlation != ABSENT)
+        & ~np.isin(events.correlation, events.correlation[device.row])
+    )
+    if launches.any():
+        intact &= np.append(windows.host_start_ns[1:], windows.host_end_ns) <= events.start_ns[launches].min()
+    return intact
+
+
+def _in_order_of_time(events: EventTable) -> bool:
+    """Events follow each other in time across tracks. One track alone, or one after the other, shows no order."""
+    if not len(events) or (np.diff(events.start_ns) < 0).any():
+        return False
+    changes = np.count_nonzero(np.diff(events.track))
+    return bool(changes >= len(np.unique(events.track)))
 
 
 def _device_starts(events: EventTable, host_start_ns: Int64, device: DeviceEvents, compute_row: Int64) -> Int64:

@@ -23,8 +23,10 @@ from tracekit.model.communication import KINDS
 from tracekit.model.events import DecodedTrace
 from tracekit.model.metadata import ClockMeasurement
 from tracekit.model.notes import Note
+from tracekit.model.ranks import format_ranges
 from tracekit.model.summary import RankSummary
 from tracekit.read.kineto import decode
+from tracekit.read.peek import rank_in_name
 
 __all__ = ["RankFailure", "StepSelection", "SummaryOptions", "summarize", "summarize_trace"]
 
@@ -49,29 +51,33 @@ class SummaryOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class RankFailure:
-    """A rank none of whose files could be used."""
+    """A rank none of whose files could be used. `internal_error`: not through their own fault."""
 
     rank: int
     notes: tuple[Note, ...]
+    internal_error: bool = False
 
 
 def summarize(rank: int, paths: Sequence[Path], options: SummaryOptions) -> RankSummary | RankFailure:
     """Summarise one rank from its windows. `rank` is what discovery made of the files; what a trace says itself wins.
 
-    A file that cannot be used is a note; a rank without any usable file is a `RankFailure`.
+    A file that cannot be used is a note; a rank without any usable file is a `RankFailure`. An error of our own in one
+    file must not lose the others either.
     """
     summaries: list[RankSummary] = []
     failures: list[Note] = []
+    internal_error = False
     for path in paths:
         try:
-            trace = decode(path)
+            summaries.append(summarize_trace(decode(path), rank, options))
         except InputError as error:
-            text = f"{error.message}; left out"
-            failures.append(Note(kind="ignored_file", severity="error", file=path.name, text=text).about_rank(rank))
-            continue
-        summaries.append(summarize_trace(trace, rank, options))
+            failures.append(_left_out(path, error.message))
+        except Exception as error:
+            internal_error = True
+            failures.append(_left_out(path, f"{path.name}: a bug in tracekit ({type(error).__name__}: {error})"))
+    failures = [note.about_rank(rank) for note in failures]
     if not summaries:
-        return RankFailure(rank=rank, notes=tuple(failures))
+        return RankFailure(rank=rank, notes=tuple(failures), internal_error=internal_error)
     return replace(
         summaries[0],
         strategies=tuple(sorted({slug for summary in summaries for slug in summary.strategies})),
@@ -83,8 +89,13 @@ def summarize(rank: int, paths: Sequence[Path], options: SummaryOptions) -> Rank
         steps=tuple(step for summary in summaries for step in summary.steps),
         communication=merge_communication_sums([row for summary in summaries for row in summary.communication]),
         event_count=sum(summary.event_count for summary in summaries),
+        first_event_ns=min((s.first_event_ns for s in summaries if s.first_event_ns is not None), default=None),
         notes=(*failures, *(note for summary in summaries for note in summary.notes)),
     )
+
+
+def _left_out(path: Path, reason: str) -> Note:
+    return Note(kind="ignored_file", severity="error", file=path.name, text=f"{reason}; left out")
 
 
 def _all_samples(clocks: Sequence[ClockMeasurement]) -> ClockMeasurement | None:
@@ -103,12 +114,11 @@ def summarize_trace(trace: DecodedTrace, rank: int, options: SummaryOptions) -> 
     steps = [parts for parts in step_parts(lanes) if options.steps.whole or parts.step in options.steps]
     phases = phase_timeline(trace.events, lanes.threads, lanes.windows.host_start_ns)
     own_rank = metadata.rank if metadata is not None else header.rank
-    notes = (*trace.notes, *_recording_notes(trace, lanes, rank, own_rank))
+    notes = (*trace.notes, *_recording_notes(trace, lanes, own_rank))
     rank = rank if own_rank is None else own_rank
     strategies, inferred = strategies_of(trace)
     return RankSummary(
         rank=rank,
-        rank_known=own_rank is not None,
         world_size=metadata.world_size if metadata is not None else header.world_size,
         files=(trace.file,),
         run_id=metadata.run_id if metadata is not None else None,
@@ -123,20 +133,21 @@ def summarize_trace(trace: DecodedTrace, rank: int, options: SummaryOptions) -> 
         clock=metadata.clock if metadata is not None else None,
         ddp=tuple(metadata.ddp) if metadata is not None else (),
         overhead_per_step_ns=metadata.overhead.per_step_ns if metadata is not None and metadata.overhead else None,
-        step_source=lanes.windows.source,
         recorded_steps=tuple(lanes.windows.step.tolist()),
         steps=tuple(steps),
         communication=tuple(communication_sums(lanes, phases, steps)),
         event_count=len(trace.events),
+        first_event_ns=int(trace.events.start_ns.min()) if len(trace.events) else None,
         notes=tuple(note.about_rank(rank) for note in notes),
     )
 
 
-def _recording_notes(trace: DecodedTrace, lanes: Lanes, rank: int, own_rank: int | None) -> list[Note]:
+def _recording_notes(trace: DecodedTrace, lanes: Lanes, own_rank: int | None) -> list[Note]:
     file = Path(trace.file).name
     notes = []
-    if own_rank is not None and own_rank != rank:
-        text = f"{file}: the file says rank {own_rank}, its name {rank}; the file is believed"
+    named_rank = rank_in_name(Path(trace.file))
+    if own_rank is not None and named_rank is not None and own_rank != named_rank:
+        text = f"{file}: the file says rank {own_rank}, its name {named_rank}; the file is believed"
         notes.append(Note(kind="rank_mismatch", severity="warning", file=file, text=text))
     if lanes.windows.source == "recording":
         text = f"{file}: no steps recorded; the whole recording counts as one"
@@ -157,9 +168,18 @@ def _recording_notes(trace: DecodedTrace, lanes: Lanes, rank: int, own_rank: int
     if not len(lanes.compute) and not len(lanes.communication):
         text = f"{file}: no kernel, operator or collective in it; nothing can be said about its time"
         notes.append(Note(kind="no_device_records", severity="warning", file=file, text=text))
-    if trace.header.metadata is not None:
+    windows = lanes.windows
+    if trace.complete and not windows.complete.all():
+        text = (
+            f"{file}: step {format_ranges(windows.step[~windows.complete].tolist())} is incomplete and does not count"
+        )
+        notes.append(Note(kind="unterminated", severity="warning", file=file, text=text))
+    metadata = trace.header.metadata
+    if metadata is not None:
+        if metadata.window.partial:
+            text = f"{file}: the job ended before the window was full; {len(metadata.steps)} steps were recorded"
+            notes.append(Note(kind="partial", severity="warning", file=file, text=text))
         notes += [
-            Note(kind="capture", severity="info", file=file, text=f"{file}: {note.text}")
-            for note in trace.header.metadata.notes
+            Note(kind="capture", severity="info", file=file, text=f"{file}: {note.text}") for note in metadata.notes
         ]
     return notes

@@ -17,6 +17,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import inspect
+import itertools
 import os
 import threading
 import time
@@ -26,7 +27,7 @@ from types import TracebackType
 from typing import Any, ParamSpec, Self, TypeVar, cast, overload
 
 from tracekit.capture.exits import LoopEnd, Termination
-from tracekit.capture.schedule import Schedule, path_from_environment, schedule_from_environment
+from tracekit.capture.schedule import NEVER, Schedule, path_from_environment, schedule_from_environment
 from tracekit.capture.warn import warn
 from tracekit.capture.windows import Windows
 
@@ -34,7 +35,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 T = TypeVar("T")
 
-NEVER = 1 << 62
+_numbers = itertools.count()
 
 __all__ = ["Probe", "probe"]
 
@@ -102,6 +103,7 @@ class Probe:
             schedule_from_environment(schedule, os.environ, warn),
             options,
             watch,
+            number=next(_numbers),  # in order of creation, the same on all ranks: they share a program
             on_rival=lambda: self._guarded(self._windows.give_way),
         )
         self._calls = 0

@@ -5,6 +5,7 @@ Comes in: the process group if there is one, else the variables that launchers s
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import re
@@ -19,10 +20,14 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from tracekit.capture.store import BoundedStore
 from tracekit.model.metadata import Device
 
 RUN_ID_KEY = "tracekit/run_id"
 RUN_ID_WAIT_S = 2.0
+ANSWER_S = 1.0  # usually it is a millisecond
+LONGEST_SLUG = 38  # leaves room for time and number in 64 characters
+UUID = r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"
 RANK_VARIABLES = ("RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID")
 WORLD_SIZE_VARIABLES = ("WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_NTASKS")
 LOCAL_RANK_VARIABLES = ("LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "SLURM_LOCALID")
@@ -82,40 +87,68 @@ def this_device() -> Device:
     return Device(type="cpu", index=0, name=_cpu_name())
 
 
-def offer_run_id(store: Any | None, identity: Identity, environment: Mapping[str, str] = os.environ) -> str | None:
-    """Rank 0 names the run and tells the others through the store. Returns the name, or None if it is still to come."""
-    elastic = environment.get("TORCHELASTIC_RUN_ID", "none")
-    if elastic != "none":  # torchrun's default: no name at all. A given one is equal over ranks and restarts
-        return _slug(elastic, 64)
+def offer_run_id(
+    store: BoundedStore | None, identity: Identity, number: int, environment: Mapping[str, str] = os.environ
+) -> str | None:
+    """Rank 0 names the run and tells the others through the store. Returns the name, or None if it is still to come.
+
+    `number`: which probe of the process this is; each has a run of its own.
+    """
     if identity.rank != 0 and store is not None:
         return None
-    run_id = f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}-{secrets.token_hex(4)}"
+    run_id = _new_run_id(environment)
     if store is not None:
-        store.set(RUN_ID_KEY, run_id)
+        key = _run_id_key(number)
+
+        def publish(shared: Any) -> str:
+            if identity.attempt == 0:
+                shared.set(key, run_id)
+                return run_id
+            # An agent's store outlives its workers, and attempts of one launch belong together.
+            return str(shared.compare_set(key, "", run_id).decode())
+
+        with contextlib.suppress(Exception):  # the others have to go by names of their own; what it is depends on it
+            return _slug(store.ask(publish, ANSWER_S), 64)
     return run_id
 
 
-def look_up_run_id(store: Any | None) -> str | None:
-    """The name that rank 0 gave the run, if it has; one round trip."""
-    try:
-        if store is not None and store.check([RUN_ID_KEY]):
-            return _slug(store.get(RUN_ID_KEY).decode(), 64)
-    except Exception:  # the store's server may be gone; which error that is depends on the store
-        pass
+def look_up_run_id(store: BoundedStore | None, number: int) -> str | None:
+    """The name that rank 0 gave the run, if it has."""
+    key = _run_id_key(number)
+    with contextlib.suppress(Exception):  # the store's server may be gone; which error that is depends on the store
+        if store is not None and (
+            found := store.ask(lambda shared: shared.get(key) if shared.check([key]) else None, ANSWER_S)
+        ):
+            return _slug(found.decode(), 64)
     return None
 
 
-def await_run_id(store: Any | None, identity: Identity) -> tuple[str, bool]:
+def await_run_id(store: BoundedStore | None, identity: Identity, number: int) -> tuple[str, bool]:
     """The name that rank 0 gave the run and True, or a name of this process alone and False after two seconds.
 
     It polls: a blocking `get` holds the store for its own time-out of minutes.
     """
     deadline = time.monotonic() + RUN_ID_WAIT_S
     while store is not None and time.monotonic() < deadline:
-        if (run_id := look_up_run_id(store)) is not None:
+        if (run_id := look_up_run_id(store, number)) is not None:
             return run_id, True
         time.sleep(0.01)
-    return f"unknown-{_slug(identity.host, 40)}-{os.getpid()}", False
+    own = f"unknown-{_slug(identity.host, 40)}-{os.getpid()}"
+    return own + (f"-{number}" if number else ""), False
+
+
+def _run_id_key(number: int) -> str:
+    return f"{RUN_ID_KEY}/{number}"
+
+
+def _new_run_id(environment: Mapping[str, str]) -> str:
+    """Never an elastic id alone: the same one is given again to the next launch, whose files need a place, too."""
+    name = f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}-{secrets.token_hex(4)}"
+    elastic = environment.get("TORCHELASTIC_RUN_ID", "none")
+    # torchrun's default and what `--standalone` makes up tell a reader nothing.
+    if elastic in {"", "none"} or re.fullmatch(UUID, elastic):
+        return name
+    return f"{_slug(elastic, LONGEST_SLUG)}-{name}"
 
 
 def _slug(text: str, length: int) -> str:

@@ -12,15 +12,16 @@ first calls are recorded as well (`EARLY_CALLS` at most) and thrown away, unwrit
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tracekit.errors import UsageError
 
 EARLY_CALLS = 2
+NEVER = 1 << 62  # as the number of a call
 ENVIRONMENT_OPTIONS = {"skip": "TRACEKIT_SKIP", "warmup": "TRACEKIT_WARMUP", "steps": "TRACEKIT_STEPS"}
 
-__all__ = ["EARLY_CALLS", "Plan", "Schedule", "path_from_environment", "schedule_from_environment"]
+__all__ = ["EARLY_CALLS", "NEVER", "Plan", "Schedule", "path_from_environment", "schedule_from_environment"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,6 +39,10 @@ class Plan:
     @property
     def steps(self) -> int:
         return self.stop - self.first
+
+    def later(self, calls: int) -> Plan:
+        """The same window, `calls` calls later."""
+        return replace(self, prepare=self.prepare + calls, first=self.first + calls, stop=self.stop + calls)
 
 
 @dataclass(frozen=True, kw_only=True)

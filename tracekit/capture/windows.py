@@ -5,6 +5,7 @@ Comes in: numbers of calls. Goes out: traces, through `recording.py`. What it ra
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -20,12 +21,13 @@ from tracekit.capture.process import (
     process_group_ready,
 )
 from tracekit.capture.recording import Recording
-from tracekit.capture.schedule import Plan, Schedule
+from tracekit.capture.schedule import NEVER, Plan, Schedule
 from tracekit.capture.session import foreign_profiler
+from tracekit.capture.store import BoundedStore
+from tracekit.capture.turns import claim_turn, release_turn
 from tracekit.capture.warn import warn
+from tracekit.capture.writer import free_run_id
 from tracekit.errors import OutputError
-
-NEVER = 1 << 62
 
 __all__ = ["Windows"]
 
@@ -37,6 +39,7 @@ class Windows:
         schedule: Schedule,
         options: dict[str, bool],
         watch: Sequence[Any],
+        number: int,
         on_rival: Callable[[], None],
     ) -> None:
         self.finished = False
@@ -45,12 +48,16 @@ class Windows:
         self._schedule = schedule
         self._options = options
         self._watch = watch
+        self._number = number  # which probe of the process this is
         self._on_rival = on_rival
+        self._delay = 0  # calls that windows come later, as another probe had its turn
         self._plan = schedule.window(0)
         self._prepared: Recording | None = None
         self._early: Recording | None = None  # closed and kept, in case that no window ever opens
         self._identity: Identity | None = None
         self._joined = False  # whether the process group was there when identity, clock and run id were settled
+        self._thread: int | None = None
+        self._store: BoundedStore | None = None
         self._clock = HostClock(None, identify())
         self._run_id: str | None = None
         self._declined = False
@@ -58,7 +65,7 @@ class Windows:
     def on_call(self, call: int) -> int:
         """Call `call` begins. Returns the next call that matters."""
         if call == 0 and not self._can_record():
-            self.finished = True
+            self._end()
         if self.finished:
             return NEVER
         if self.open_recording is not None:
@@ -73,10 +80,10 @@ class Windows:
         """The current call has returned, or raised."""
         if self.open_recording is not None:
             self.open_recording.returned(failed)
+            # Asked for while the peers are there: when this rank writes, rank 0 may have left with the store.
+            self._join()
             if self._run_id is None:
-                # Asked for while the peers are there: when this rank writes, rank 0 may have left with the store.
-                self._join()
-                self._run_id = look_up_run_id(default_store())
+                self._run_id = look_up_run_id(self._store, self._number)
 
     def give_way(self) -> None:
         """Another profiler is about to start: write what there is, leave it the field."""
@@ -89,7 +96,16 @@ class Windows:
         elif self._prepared is not None:
             self._prepared.close()
             self._prepared = None
+            release_turn(self)
             self._decline(text)
+
+    def make_room(self) -> bool:
+        """Another probe's window is due: end the provisional recording, if there is one that can be ended here."""
+        recording = self.open_recording
+        if recording is None or not recording.plan.early or self._thread != threading.get_ident():
+            return False
+        self._close()
+        return True
 
     def finish(self, calls: int) -> None:
         """The loop has ended after `calls` calls."""
@@ -104,36 +120,60 @@ class Windows:
         if self._early is not None:
             self._write(self._early, calls)
             self._early = None
+        self._end()
 
     def abandon(self) -> None:
         """Drop everything without writing; the profiler is left off."""
-        self.finished = True
         recordings = [self.open_recording, self._prepared]
         self.open_recording = self._prepared = self._early = None
-        for recording in recordings:
-            if recording is not None:
-                recording.close()
+        try:
+            for recording in recordings:
+                if recording is not None:
+                    recording.close()
+        finally:
+            self._end()
+
+    def _end(self) -> None:
+        self.finished = True
+        release_turn(self)
+        if self._store is not None:
+            self._store.close()
 
     def _begin_window(self, call: int) -> None:
         early, plan = self._schedule.early(), self._plan
         if call == 0 and early is not None:
-            if foreign_profiler() is None:
+            if foreign_profiler() is None and claim_turn(self, provisional=True):
                 self._open(early, call)
         elif plan is None:
-            self.finished = True
-        elif call == plan.first:
-            # Once prepared, the session itself sees others come.
-            reason = None if self._prepared is not None else foreign_profiler()
-            if reason is None:
-                self._early = None
-                self._open(plan, call)
+            self._end()
+        elif call in {plan.prepare, plan.first}:
+            if not claim_turn(self, provisional=False):
+                self._decline("another probe of this process is recording, so this one's window waits for its end")
+                self._delay += call + 1 - plan.prepare
+                self._plan = plan.later(call + 1 - plan.prepare)
+            elif call == plan.first:
+                self._open_window(plan, call)
+            elif foreign_profiler() is None:
+                self._join()
+                self._prepared = self._new_recording(plan)
+                self._prepared.prepare()
             else:
-                self._decline(f"{reason}, so this window is not recorded")
-                self._plan = self._schedule.window(plan.index + 1)
-        elif call == plan.prepare and foreign_profiler() is None:
-            self._join()
-            self._prepared = self._new_recording(plan)
-            self._prepared.prepare()
+                release_turn(self)
+
+    def _open_window(self, plan: Plan, call: int) -> None:
+        # Once prepared, the session itself sees others come.
+        reason = None if self._prepared is not None else foreign_profiler()
+        if reason is None:
+            self._early = None
+            self._open(plan, call)
+        else:
+            release_turn(self)
+            self._decline(f"{reason}, so this window is not recorded")
+            self._plan = self._window(plan.index + 1)
+
+    def _window(self, index: int) -> Plan | None:
+        plan = self._schedule.window(index)
+        return plan.later(self._delay) if plan is not None else None
 
     def _next_event(self, call: int) -> int:
         if self.open_recording is not None:
@@ -146,6 +186,7 @@ class Windows:
         self._join()
         recording = self._prepared or self._new_recording(plan)
         self._prepared = None
+        self._thread = threading.get_ident()
         recording.open()
         self.open_recording = recording
         recording.mark(call)
@@ -156,10 +197,11 @@ class Windows:
         assert recording is not None
         self.open_recording = None
         recording.close()
+        release_turn(self)
         if recording.plan.early:
             self._early = recording
             return
-        self._plan = self._schedule.window(recording.plan.index + 1)
+        self._plan = self._window(recording.plan.index + 1)
         self._write(recording, calls)
 
     def _write(self, recording: Recording, calls: int | None) -> None:
@@ -168,19 +210,16 @@ class Windows:
         self._join()
         identity = self._identity
         assert identity is not None
-        if not recording.saw_process_group:
+        if not recording.saw_process_group and identity.world_size > 1:
             text = "no process group was initialised, so this process is recorded alone"
             recording.note(text)
             warn(f"rank {identity.rank}: {text}")
-        if self._run_id is None:
-            self._run_id, known = await_run_id(default_store(), identity)
-            if not known:
-                recording.note("rank 0 did not name the run in time, so this rank's folder has a name of its own")
+        run_id = self._settle_run_id(recording, identity)
         try:
-            recording.write(self._path, self._run_id, identity)
+            recording.write(self._path, run_id, identity)
         except OutputError as error:
             warn(f"rank {identity.rank}: {error}; nothing more is recorded")
-            self.finished = True
+            self._end()
             return
         if recording.is_partial and calls is not None:
             schedule = self._schedule
@@ -189,6 +228,20 @@ class Windows:
                 f"+ warmup={schedule.warmup} + steps={schedule.steps} need {schedule.calls_needed} a window: recorded "
                 f"{len(recording.steps)}, marked partial; lower skip or steps (TRACEKIT_SKIP, TRACEKIT_STEPS)"
             )
+
+    def _settle_run_id(self, recording: Recording, identity: Identity) -> str:
+        run_id = self._run_id
+        if run_id is None:
+            run_id, known = await_run_id(self._store, identity, self._number)
+            if not known:
+                recording.note("rank 0 did not name the run in time, so this rank's folder has a name of its own")
+        first = recording.steps[0].step
+        self._run_id = free_run_id(self._path, run_id, identity.attempt, first, identity.rank, identity.world_size)
+        if self._run_id != run_id:
+            text = f"a recording of this rank in run {run_id} exists, so this one is in run {self._run_id}"
+            recording.note(text)
+            warn(f"rank {identity.rank}: {text}")
+        return self._run_id
 
     def _new_recording(self, plan: Plan) -> Recording:
         return Recording(plan, self._options, self._clock, self._watch, self._on_rival)
@@ -211,14 +264,13 @@ class Windows:
 
     def _join(self) -> None:
         """Settle who this rank is, once there is a process group; until then as well as it can be known."""
-        if self._joined:
+        ready = process_group_ready()
+        if self._joined or (self._identity is not None and not ready):
             return
-        self._joined = process_group_ready()
+        self._joined = ready
         self._identity = identify()
-        if self._joined:
-            store = default_store()
-            self._run_id = offer_run_id(store, self._identity)
-            self._clock = HostClock(store, self._identity)
+        if ready:
+            self._store = BoundedStore(default_store())
+            self._clock = HostClock(self._store, self._identity, self._number)
             self._clock.register()
-        elif self._run_id is None:
-            self._run_id = offer_run_id(None, self._identity)
+        self._run_id = offer_run_id(self._store, self._identity, self._number)

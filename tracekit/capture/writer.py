@@ -9,6 +9,7 @@ manifest. Whatever fails, no file of this process is left behind.
 from __future__ import annotations
 
 import contextlib
+import errno
 import gzip
 import hashlib
 import os
@@ -26,6 +27,9 @@ from tracekit.model.metadata import METADATA_KEY, METADATA_VERSION, CaptureMetad
 FREE_SPACE_FLOOR_BYTES = 256 * 2**20
 LARGEST_EXPORT_BYTES = 2 * 2**30
 GZIP_LEVEL = 6  # on traces a seventh larger than level 9, in a quarter of its time
+LONGEST_RUN_ID = 64
+TRACE_SUFFIX = ".json.gz"
+MANIFEST_SUFFIX = ".manifest.json"
 RANKS_A_FOLDER = 1000
 MOST_RANKS_IN_ONE_FOLDER = 4096
 
@@ -35,7 +39,7 @@ _TRACE_NAME = re.compile(rb'"traceName": "[^"]*"')
 _TAIL_BYTES = 8192
 _EVENT_BOUNDARY = re.compile(rb"\n  \},\n  \{")
 
-__all__ = ["repair", "trace_folder", "write_trace"]
+__all__ = ["free_run_id", "repair", "trace_folder", "write_trace"]
 
 
 class _Trace(msgspec.Struct):
@@ -52,6 +56,17 @@ def trace_folder(root: Path, run_id: str, attempt: int, first_step: int, rank: i
     return folder
 
 
+def free_run_id(root: Path, run_id: str, attempt: int, first_step: int, rank: int, world_size: int) -> str:
+    """`run_id`, or `<run_id>-2` and so on if another process has written this rank's file there: ids of a launcher are
+    given again, containers number their processes alike, and a recording is never replaced."""
+    candidate, number = run_id, 1
+    while _is_taken(trace_folder(root, candidate, attempt, first_step, rank, world_size) / _base_name(rank)):
+        number += 1
+        suffix = f"-{number}"
+        candidate = run_id[: LONGEST_RUN_ID - len(suffix)] + suffix
+    return candidate
+
+
 def write_trace(
     folder: Path,
     export: Callable[[Path], None],
@@ -63,7 +78,7 @@ def write_trace(
     `describe` gets the number of events and the notes of the repair and returns the metadata: called after the export,
     so that it can tell what that cost. Raises OutputError if the disk, the folder or torch's export does not allow it.
     """
-    base = folder / f"rank-{rank:06d}"
+    base = folder / _base_name(rank)
     host = re.sub(r"[^A-Za-z0-9_-]+", "-", os.uname().nodename)[:64]
     raw_file = folder / f".{base.name}.{host}.{os.getpid()}.tmp"
     packed_file = raw_file.with_suffix(".gz.tmp")
@@ -77,12 +92,14 @@ def write_trace(
                 f"{folder} has {free_bytes >> 20} MiB left, fewer than {FREE_SPACE_FLOOR_BYTES >> 20} MiB",
                 hint="free some space, or pass another path",
             )
+        if _is_taken(base):
+            raise FileExistsError(errno.EEXIST, "File exists", str(base))
         export(raw_file)
         text, events, notes = _read_verified(raw_file)
         metadata = describe(events, notes)
-        target = base.with_suffix(".json.gz")
+        target = base.with_suffix(TRACE_SUFFIX)
         digest, size_bytes = _pack(packed_file, _with_metadata(text, metadata, target.name))
-        packed_file.replace(target)
+        _publish(packed_file, target)
         manifest = Manifest(
             version=METADATA_VERSION,
             run_id=metadata.run_id,
@@ -98,7 +115,7 @@ def write_trace(
         )
         with _durable(packed_file) as stream:
             stream.write(msgspec.json.encode(manifest) + b"\n")
-        packed_file.replace(base.with_suffix(".manifest.json"))
+        _publish(packed_file, base.with_suffix(MANIFEST_SUFFIX))
     except (OSError, RuntimeError) as error:
         raise OutputError(f"the trace could not be written to {folder}: {error}", hint="see the path option") from error
     finally:
@@ -157,6 +174,28 @@ def _read_verified(file: Path) -> tuple[bytes, int, list[RecordingNote]]:
         raise OutputError("torch's trace is not valid JSON and could not be repaired", hint="is the disk full?")
     words = f"{escaped} annotation names were escaped, {dropped} events dropped as unreadable"
     return text, events, [RecordingNote(kind="capture", text=words)]
+
+
+def _base_name(rank: int) -> str:
+    return f"rank-{rank:06d}"
+
+
+def _is_taken(base: Path) -> bool:
+    return any(os.path.lexists(base.with_suffix(suffix)) for suffix in (TRACE_SUFFIX, MANIFEST_SUFFIX))
+
+
+def _publish(file: Path, target: Path) -> None:
+    """Give a finished file its name, unless there is one of that name: `replace` would take it away without a word."""
+    try:
+        os.link(file, target)
+    except FileExistsError:
+        raise
+    except OSError:  # a file system without links
+        if os.path.lexists(target):
+            raise FileExistsError(errno.EEXIST, "File exists", str(target)) from None
+        file.replace(target)
+    else:
+        file.unlink()
 
 
 def _remove(folder: Path, pattern: str) -> None:

@@ -46,8 +46,9 @@ def analyze(
     from tracekit.render.output import new_file
     from tracekit.render.terminal import TerminalReport
 
-    if output is not None and output.suffix not in (JsonResult.suffix, TerminalReport.suffix):
-        raise UsageError(f"-o {output}: neither .json nor .txt", hint="the suffix chooses the format")
+    formats = (JsonResult.suffix,) if as_json else (JsonResult.suffix, TerminalReport.suffix)
+    if output is not None and output.suffix not in formats:
+        raise UsageError(f"-o {output}: the name does not end in {' or '.join(formats)}", hint="it says the format")
     options = SummaryOptions(steps=steps or StepSelection())
     with progress_on_stderr("reading ranks") as progress:
         found = load(paths, run=run, attempt=attempt, ranks=ranks, options=options, jobs=jobs, progress=progress)
@@ -61,8 +62,7 @@ def analyze(
         with new_file(output, force=force) as stream:
             stream.write(renderer.render(report).encode())
         click.echo(f"wrote {output}", err=True)
-    grave = [note for note in found.notes if note.severity != "info"]
-    if strict and grave:
-        raise InputError(
-            f"--strict: {grave[0].text}", hint=f"{len(grave)} notes of this kind; tracekit info shows them"
-        )
+    defects = [note for note in found.notes if note.is_defect]
+    if strict and defects:
+        others = f"; and {len(defects) - 1} more" * (len(defects) > 1)
+        raise InputError(f"--strict: {defects[0].text}{others}", hint="record again, or leave out --strict")

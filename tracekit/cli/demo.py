@@ -32,8 +32,9 @@ def demo(output: Path) -> None:
 
     from tracekit.analysis.load import load
     from tracekit.analysis.report import analyze
+    from tracekit.render.console import file_size
     from tracekit.render.perfetto.merge import merge
-    from tracekit.render.terminal import TerminalReport, file_size
+    from tracekit.render.terminal import TerminalReport
 
     run = load(output)
     report = analyze(run)

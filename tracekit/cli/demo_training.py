@@ -13,14 +13,15 @@ from typing import Any
 
 import click
 
-STEPS = 9  # those that the probe skips, warms up and records, and two more
+SKIPPED, RECORDED = 3, 6
+STEPS = SKIPPED + 1 + RECORDED + 1  # one warms the profiler up, and one more ends the last
 SLOW_RANK = 1
 VOCABULARY, WIDTH, LAYERS, TOKENS, BATCH = 256, 128, 4, 32, 8
 
 
 @click.command()
 @click.option("--out", required=True, type=click.Path(file_okay=False), help="Folder of the run.")
-@click.option("--delay-ms", default=20.0, show_default=True, help="How much longer rank 1 computes, a step.")
+@click.option("--delay-ms", default=40.0, show_default=True, help="How much longer rank 1 computes, a step.")
 def main(out: str, delay_ms: float) -> None:
     """Train a few steps, recorded by tracekit.probe."""
     # Kineto announces each recording on stderr; it reads its level once, when torch loads.
@@ -68,7 +69,7 @@ def train(out: str, delay_s: float, torch: Any) -> None:
     model = torch.nn.parallel.DistributedDataParallel(Transformer(), bucket_cap_mb=1)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
 
-    @probe(path=out)
+    @probe(path=out, skip=SKIPPED, steps=RECORDED)
     def train_step() -> None:
         tokens = torch.randint(VOCABULARY, (BATCH, TOKENS + 1))
         logits = model(tokens[:, :-1])

@@ -13,8 +13,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 if TYPE_CHECKING:
-    from tracekit.analysis.load import Progress
     from tracekit.analysis.summarize import StepSelection
+    from tracekit.analysis.workers import Progress
+
+_HIGHEST_RANK = 1 << 20
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -33,8 +35,8 @@ class RankSet(click.ParamType[frozenset[int]]):
             if match is None:
                 self.fail(f"{value!r} is not a list of ranks such as 0-7,12", param, ctx)
             first, last = int(match.group(1)), int(match.group(2) or match.group(1))
-            if last < first:
-                self.fail(f"{part!r} ends before it begins", param, ctx)
+            if last < first or last > _HIGHEST_RANK:
+                self.fail(f"{part!r} is no range of ranks", param, ctx)
             ranks.update(range(first, last + 1))
         return frozenset(ranks)
 
@@ -53,6 +55,8 @@ class StepRange(click.ParamType["StepSelection"]):
         if match is None:
             self.fail(f"{value!r} is neither a range such as 10:20, a step, nor 'recording'", param, ctx)
         first = int(match.group(1)) if match.group(1) else None
+        if first is not None and match.group(2) and int(match.group(2)) <= first:
+            self.fail(f"{value!r} holds no step; the second number is the first that is left out", param, ctx)
         if ":" not in str(value):
             assert first is not None
             return StepSelection(first=first, stop=first + 1)

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tracekit.model.events import Int64
+from tracekit.model.events import Bool, EventTable, Int64
 
 __all__ = ["EMPTY", "Intervals"]
 
@@ -50,9 +50,10 @@ class Intervals:
         return cls(start_ns[first], reach_ns[last])
 
     @classmethod
-    def single(cls, start_ns: int, end_ns: int) -> Intervals:
-        """One window; empty when it ends before it begins."""
-        return cls.union_of(np.array([start_ns], dtype=np.int64), np.array([end_ns], dtype=np.int64))
+    def of_events(cls, events: EventTable, rows: Int64 | Bool) -> Intervals:
+        """The union of the events in `rows`: int64 [k], or a mask [n] over the table."""
+        start_ns = events.start_ns[rows]
+        return cls.union_of(start_ns, start_ns + events.duration_ns[rows])
 
     def __len__(self) -> int:
         return len(self.start_ns)

@@ -19,13 +19,27 @@ NOTE_KINDS = frozenset(
         *("escape", "non_finite", "negative_duration", "out_of_range", "unit", "malformed_event", "duplicate_event"),
         *("overlapping", "unlinked", "unclassified", "lost_device_records", "no_device_records", "before_recording"),
         # its steps, rank and clock
-        *("no_steps", "step_mismatch", "no_rank", "rank_mismatch", "duplicate_rank", "clock_step", "clock_drift"),
+        *(
+            "no_steps",
+            "partial",
+            "step_mismatch",
+            "no_rank",
+            "rank_mismatch",
+            "duplicate_rank",
+            "clock_step",
+            "clock_drift",
+        ),
         # the run
         *("missing_rank", "other_run", "not_available", "inferred", "capture"),
     }
 )
 
-__all__ = ["NOTE_KINDS", "Note", "Severity"]
+HARMLESS_KINDS = frozenset(
+    {"before_recording", "capture", "inferred", "no_steps", "not_available", "other_run", "unclassified"}
+)
+"""Kinds that report neither something missing nor something repaired."""
+
+__all__ = ["HARMLESS_KINDS", "NOTE_KINDS", "Note", "Severity"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,6 +54,11 @@ class Note:
     def __post_init__(self) -> None:
         if self.kind not in NOTE_KINDS:
             raise ValueError(f"unknown kind of note: {self.kind!r}")
+
+    @property
+    def is_defect(self) -> bool:
+        """Whether something is missing or was repaired."""
+        return self.kind not in HARMLESS_KINDS
 
     def about_rank(self, rank: int | None) -> Note:
         """The same note once the rank is known: readers see files, only a whole run knows whose they are."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
@@ -60,6 +61,22 @@ class Run:
     clocks: tuple[ClockModel, ...]
     other_runs: tuple[OtherRun, ...]
     notes: tuple[Note, ...]
+
+    @property
+    def reference_rank(self) -> int | None:
+        """The rank whose clock is the run's: the lowest that was measured, else the lowest."""
+        measured = [clock.rank for clock in self.clocks if clock.method != "none"]
+        return min(measured, default=min((clock.rank for clock in self.clocks), default=None))
+
+    @property
+    def overhead_ratio(self) -> float | None:
+        """What the capture added to a step, over the step: the median over the ranks that measured it."""
+        ratios: list[float] = []
+        for summary in self.ranks:
+            steps = [step.step_ns for step in summary.steps if step.complete]
+            if summary.overhead_per_step_ns is not None and any(steps):
+                ratios.append(summary.overhead_per_step_ns / statistics.mean(steps))
+        return statistics.median(ratios) if ratios else None
 
     @property
     def path(self) -> str:

@@ -19,6 +19,7 @@ class StepParts:
     step: int
     start_ns: int
     complete: bool
+    data_ns: int | None  # in the wrapped data iterator
     step_ns: int
     compute_ns: int
     comm_ns: int
@@ -46,7 +47,6 @@ class RankSummary:
     """One rank's recording, all its windows."""
 
     rank: int
-    rank_known: bool  # the trace says so itself
     world_size: int | None
     files: tuple[str, ...]
     run_id: str | None
@@ -61,9 +61,9 @@ class RankSummary:
     clock: ClockMeasurement | None
     ddp: tuple[DdpModule, ...]
     overhead_per_step_ns: int | None
-    step_source: str
     recorded_steps: tuple[int, ...]  # all of them, selected or not
     steps: tuple[StepParts, ...]
     communication: tuple[CommunicationSum, ...]
     event_count: int
+    first_event_ns: int | None  # on the rank's wall clock
     notes: tuple[Note, ...]

@@ -1,9 +1,7 @@
 """Paths, folders and globs to the trace files of one run.
 
 Comes in: what the user typed. Goes out: a `Discovery`: the files of the chosen run by rank, the other runs that were
-there, and a note for every file that is not used. Nothing is decoded here. Captures of tracekit are grouped by run and
-attempt; traces of other tools by world size, time and unique ranks: a rank that appears again in another process begins
-another run, in the same process another window of the same run.
+there, and a note for every file that is not used. Nothing is decoded here; `grouping` says which files are one run.
 """
 
 from __future__ import annotations
@@ -14,12 +12,12 @@ import stat
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
 from pathlib import Path
 
 from tracekit.errors import InputError, UsageError
 from tracekit.model.notes import Note
-from tracekit.read.peek import MANIFEST_SUFFIX, TraceFile, from_manifest, peek, readable_reason
+from tracekit.read.grouping import RunFiles, group_into_runs
+from tracekit.read.peek import MANIFEST_SUFFIX, TraceFile, from_manifest, peek
 
 __all__ = ["Discovery", "RunFiles", "discover"]
 
@@ -28,27 +26,30 @@ _LISTED_IGNORED = 8
 
 
 @dataclass(frozen=True, kw_only=True)
-class RunFiles:
-    """The trace files of one attempt of one run. `ranks` maps a rank to its windows, in order of time."""
-
-    run_id: str | None
-    attempt: int
-    world_size: int | None
-    ranks: dict[int, tuple[TraceFile, ...]]
-    start_ns: int | None
-
-
-@dataclass(frozen=True, kw_only=True)
 class Discovery:
+    """`notes`: about the chosen run's files, and about files that belong to no run."""
+
     chosen: RunFiles
     others: tuple[RunFiles, ...] = ()
     notes: tuple[Note, ...] = ()
 
 
+@dataclass(frozen=True, kw_only=True)
+class _Ignored:
+    path: Path
+    kind: str
+    reason: str
+    hint: str
+
+    def note(self) -> Note:
+        name = self.path.name
+        return Note(kind=self.kind, severity="warning", file=name, text=f"{name}: {self.reason}; left out")
+
+
 @dataclass
 class _Found:
     files: list[TraceFile] = field(default_factory=list)
-    notes: list[Note] = field(default_factory=list)
+    ignored: list[_Ignored] = field(default_factory=list)
 
 
 def discover(paths: Sequence[str], *, run: str | None = None, attempt: int | None = None) -> Discovery:
@@ -60,8 +61,8 @@ def discover(paths: Sequence[str], *, run: str | None = None, attempt: int | Non
     for typed in paths:
         _collect(typed, found)
     if not found.files:
-        raise _nothing_found(paths, found.notes)
-    runs = sorted(_group(found), key=lambda r: (r.start_ns or 0, r.run_id or "", r.attempt))
+        raise _nothing_found(paths, found.ignored)
+    runs, notes = _with_ignored(group_into_runs(found.files), found.ignored)
     wanted = [r for r in runs if (run is None or r.run_id == run) and (attempt is None or r.attempt == attempt)]
     if not wanted:
         names = ", ".join(sorted({f"{r.run_id} (attempt {r.attempt})" for r in runs}))
@@ -69,7 +70,22 @@ def discover(paths: Sequence[str], *, run: str | None = None, attempt: int | Non
             f"no run {run or ''} attempt {attempt if attempt is not None else 'any'}", hint=f"there is {names}"
         )
     chosen = wanted[-1]
-    return Discovery(chosen=chosen, others=tuple(r for r in runs if r is not chosen), notes=tuple(found.notes))
+    others = tuple(r for r in runs if r is not chosen)
+    return Discovery(chosen=chosen, others=others, notes=(*notes, *chosen.notes))
+
+
+def _with_ignored(runs: Sequence[RunFiles], ignored: Iterable[_Ignored]) -> tuple[list[RunFiles], list[Note]]:
+    """The runs with the notes about unusable files that lie in their folders, and the notes that are left."""
+    runs_in: dict[Path, set[int]] = defaultdict(set)
+    for place, run in enumerate(runs):
+        for folder in {folder for windows in run.ranks.values() for file in windows for folder in file.path.parents}:
+            runs_in[folder].add(place)
+    notes_of: dict[int, list[Note]] = defaultdict(list)
+    left: list[Note] = []
+    for entry in ignored:
+        owners = next((runs_in[folder] for folder in entry.path.parents if folder in runs_in), set())
+        (notes_of[next(iter(owners))] if len(owners) == 1 else left).append(entry.note())
+    return [replace(run, notes=(*notes_of[place], *run.notes)) for place, run in enumerate(runs)], left
 
 
 def _collect(typed: str, found: _Found) -> None:
@@ -77,7 +93,7 @@ def _collect(typed: str, found: _Found) -> None:
     if path.is_dir():
         manifests: dict[Path, TraceFile] = {}
         candidates = []
-        for file in _walk(path):
+        for file in _walk(path, found):
             if file.name.endswith(MANIFEST_SUFFIX):
                 if trace := from_manifest(file):
                     manifests[trace.path] = trace
@@ -96,36 +112,45 @@ def _collect(typed: str, found: _Found) -> None:
         return
     seen = {_identity(file.path) for file in found.files}
     for file, trace in known.items():
-        reason = _why_unusable(file)
-        if reason is None and _identity(file) not in seen:
-            seen.add(_identity(file))
-            try:
+        try:
+            _check_regular(file)
+            if _identity(file) not in seen:
+                seen.add(_identity(file))
                 found.files.append(trace or peek(file))
-            except InputError as error:
-                reason = readable_reason(error)
-        if reason is not None:
-            kind = "permission" if "readable" in reason else "empty" if "empty" in reason else "ignored_file"
-            text = f"{file.name}: {reason}; left out"
-            found.notes.append(Note(kind=kind, severity="warning", file=file.name, text=text))
+        except InputError as error:
+            found.ignored.append(_Ignored(path=file, kind=error.kind, reason=error.reason, hint=error.hint))
 
 
-def _walk(folder: Path) -> Iterator[Path]:
+def _walk(folder: Path, found: _Found) -> Iterator[Path]:
     """Files that may be traces, sorted; links to folders are not followed, so that no loop can catch us."""
-    for parent, folders, files in os.walk(folder, followlinks=False):
+
+    def closed(error: OSError) -> None:
+        reason = f"the folder cannot be read ({error.strerror or error})"
+        path = Path(error.filename) if error.filename else folder
+        hint = "give yourself read permission on it"
+        found.ignored.append(_Ignored(path=path, kind="permission", reason=reason, hint=hint))
+
+    for parent, folders, files in os.walk(folder, onerror=closed, followlinks=False):
         folders.sort()
         for name in sorted(files):
             if name.endswith(_TRACE_SUFFIXES) or (name.startswith(".rank-") and name.endswith(".tmp")):
                 yield Path(parent) / name
 
 
-def _why_unusable(path: Path) -> str | None:
+def _check_regular(path: Path) -> None:
+    hint = "give Chrome-trace JSON files of torch.profiler"
+    kind = "ignored_file"
     try:
-        mode = path.stat().st_mode
+        if stat.S_ISREG(path.stat().st_mode):
+            return
+        reason = "not a regular file"
     except FileNotFoundError:
-        return "a link to nothing"
+        reason = "a link to nothing"
+    except PermissionError:
+        reason, kind, hint = "not readable", "permission", "give yourself read permission on it"
     except OSError as error:
-        return error.strerror or str(error)
-    return None if stat.S_ISREG(mode) else "not a regular file"
+        reason = error.strerror or str(error)
+    raise InputError(f"{path}: {reason}", hint=hint, reason=reason, kind=kind)
 
 
 def _identity(path: Path) -> tuple[int, int]:
@@ -133,127 +158,14 @@ def _identity(path: Path) -> tuple[int, int]:
     return status.st_dev, status.st_ino
 
 
-def _nothing_found(paths: Sequence[str], notes: Iterable[Note]) -> InputError:
-    reasons = [note.text.removesuffix("; left out") for note in notes]
+def _nothing_found(paths: Sequence[str], ignored: Sequence[_Ignored]) -> InputError:
     typed = " ".join(paths)
-    if len(reasons) == 1 and not Path(typed).is_dir():
-        reason = reasons[0].partition(": ")[2]
-        return InputError(f"{typed}: {reason}", hint="give Chrome-trace JSON files of torch.profiler")
+    if len(ignored) == 1 and len(paths) == 1 and not Path(typed).is_dir():
+        (entry,) = ignored
+        return InputError(f"{typed}: {entry.reason}", hint=entry.hint, reason=entry.reason, kind=entry.kind)
+    reasons = [f"{entry.path.name}: {entry.reason}" for entry in ignored]
     shown = "; ".join(reasons[:_LISTED_IGNORED]) + (
         f"; and {len(reasons) - _LISTED_IGNORED} more" * (len(reasons) > _LISTED_IGNORED)
     )
     message = f"{typed}: no trace in it" + (f" ({shown})" if shown else "")
     return InputError(message, hint="record one with @tracekit.probe, or see tracekit demo")
-
-
-def _group(found: _Found) -> list[RunFiles]:
-    captured: dict[tuple[str, int], list[TraceFile]] = defaultdict(list)
-    foreign: dict[int | None, list[TraceFile]] = defaultdict(list)
-    for file in found.files:
-        if file.run_id is not None:
-            captured[file.run_id, file.attempt].append(file)
-        else:
-            foreign[file.world_size].append(file)
-    runs = [_run(files, run_id, attempt, found.notes) for (run_id, attempt), files in captured.items()]
-    unsized = foreign.pop(None, [])
-    if len(foreign) == 1 or not foreign:  # what does not say its world size may be one of the others
-        foreign.setdefault(next(iter(foreign), None), []).extend(unsized)
-    else:
-        foreign[None] = unsized
-    for files in filter(None, foreign.values()):
-        runs += [_run(job, None, 0, found.notes) for job in _jobs(_with_ranks(files, found.notes))]
-    return _with_names(runs)
-
-
-def _with_ranks(files: list[TraceFile], notes: list[Note]) -> list[TraceFile]:
-    """Give processes that do not say their rank the free ranks in order of name: never two ranks 0 by default."""
-    taken = {file.rank for file in files}
-    free = (rank for rank in range(len(files) + len(taken)) if rank not in taken)
-    rank_of_process: dict[object, int] = {}
-    ranked = []
-    for file in sorted(files, key=lambda f: f.path.name):
-        if file.rank is None:
-            process = _process(file)
-            if process not in rank_of_process:
-                rank_of_process[process] = next(free)
-            rank = rank_of_process[process]
-            ranked.append(replace(file, rank=rank))
-            if len(files) > 1:
-                text = f"rank {rank}: {file.path.name}: says no rank, neither inside nor in its name; numbered by name"
-                notes.append(Note(kind="no_rank", severity="warning", rank=rank, file=file.path.name, text=text))
-        else:
-            ranked.append(file)
-    return ranked
-
-
-def _process(file: TraceFile) -> object:
-    """Equal for windows of one process: `host_pid.<time>.pt.trace.json` of tensorboard_trace_handler, in one folder."""
-    if file.process is None:
-        return file.path
-    return file.path.parent, file.path.name.partition(".")[0], file.process
-
-
-def _jobs(files: list[TraceFile]) -> list[list[TraceFile]]:
-    """Split the traces of other tools into jobs: a rank seen again in another process belongs to a later job."""
-    jobs: list[list[TraceFile]] = []
-    for file in sorted(files, key=lambda f: (f.start_ns or 0, f.path.name)):
-        for job in reversed(jobs):
-            twins = [other for other in job if other.rank == file.rank]
-            if not twins or all(twin.process == file.process for twin in twins):
-                job.append(file)
-                break
-        else:
-            jobs.append([file])
-    return jobs
-
-
-def _run(files: list[TraceFile], run_id: str | None, attempt: int, notes: list[Note]) -> RunFiles:
-    by_rank: dict[int, dict[object, TraceFile]] = defaultdict(dict)
-    for file in sorted(files, key=lambda f: (not f.unfinished, f.path.stat().st_mtime_ns)):
-        assert file.rank is not None
-        windows = by_rank[file.rank]
-        window = file.first_step if file.first_step is not None else file.start_ns
-        replaced = windows.get(window)
-        windows[window] = file
-        if replaced is not None:
-            kind = "unfinished_tmp" if replaced.unfinished else "duplicate_rank"
-            text = f"rank {file.rank}: {replaced.path.name}: an older file of the same window; {file.path.name} is used"
-            notes.append(Note(kind=kind, severity="info", rank=file.rank, file=replaced.path.name, text=text))
-    ranks = {
-        rank: tuple(sorted(windows.values(), key=lambda f: (f.first_step or 0, f.start_ns or 0)))
-        for rank, windows in sorted(by_rank.items())
-    }
-    known = [file for file in files if file.world_size is not None]
-    world_size = known[0].world_size if known else None
-    notes += [_unfinished(file) for files_of_rank in ranks.values() for file in files_of_rank if file.unfinished]
-    return RunFiles(run_id=run_id, attempt=attempt, world_size=world_size, ranks=ranks, start_ns=_start_ns(ranks))
-
-
-def _start_ns(ranks: dict[int, tuple[TraceFile, ...]]) -> int | None:
-    """When the first rank that tells it began: manifests do not."""
-    for windows in ranks.values():
-        try:
-            start_ns = windows[0].start_ns if windows[0].start_ns is not None else peek(windows[0].path).start_ns
-        except InputError:
-            continue
-        if start_ns is not None:
-            return start_ns
-    return None
-
-
-def _unfinished(file: TraceFile) -> Note:
-    text = f"rank {file.rank}: {file.path.name}: the job died while it wrote this file; what is in it is used"
-    return Note(kind="unfinished_tmp", severity="warning", rank=file.rank, file=file.path.name, text=text)
-
-
-def _with_names(runs: list[RunFiles]) -> list[RunFiles]:
-    """Runs of other tools get a name from their start, so that `--run` can choose them."""
-    if sum(r.run_id is None for r in runs) < 2 and len(runs) == 1:
-        return runs
-    named = []
-    for run in runs:
-        if run.run_id is None:
-            when = datetime.fromtimestamp((run.start_ns or 0) / 1e9, UTC)
-            run = replace(run, run_id=f"{when:%Y%m%dT%H%M%SZ}-world{run.world_size or len(run.ranks)}")
-        named.append(run)
-    return named

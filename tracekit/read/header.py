@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from tracekit.model.events import ProcessGroup, TraceHeader
-from tracekit.model.metadata import MAX_NS, MAX_RANKS, METADATA_KEY, METADATA_VERSION, CaptureMetadata
+from tracekit.model.metadata import MAX_NS, MAX_RANKS, METADATA_KEY, METADATA_VERSION, CaptureMetadata, Mesh
 from tracekit.model.notes import Note
 
 __all__ = ["parse_header", "parse_top_level"]
@@ -91,7 +91,17 @@ def _metadata(text: bytes | None, file: str, notes: list[Note]) -> CaptureMetada
                 f"{METADATA_VERSION}: what is new in it is ignored",
             )
         )
+    if metadata.mesh is not None and not _is_consistent(metadata.mesh):
+        what = f"{file}: the device mesh in the key {METADATA_KEY!r} contradicts itself; it is left out"
+        notes.append(Note(kind="not_available", severity="warning", file=file, text=what))
+        metadata = msgspec.structs.replace(metadata, mesh=None)
     return metadata
+
+
+def _is_consistent(mesh: Mesh) -> bool:
+    return len(mesh.names) == len(mesh.shape) == len(mesh.coordinate) and all(
+        0 <= place < size for place, size in zip(mesh.coordinate, mesh.shape, strict=True)
+    )
 
 
 def _process_groups(config: object) -> tuple[ProcessGroup, ...]:

@@ -1,7 +1,7 @@
 """A trace file as chunks of text, whatever it was packed with.
 
 Comes in: the path of a regular file, plain, gzip (also of several members, cut off, or under a wrong suffix) or zstd.
-Goes out: chunks of bytes of bounded size; what was wrong with the packing is a note, never a lost prefix.
+Goes out: chunks of bytes of bounded size; what was wrong with the packing is told afterwards, and costs no prefix.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import importlib
 import os
 import zlib
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -17,25 +18,34 @@ from tracekit.errors import InputError
 from tracekit.model.notes import Note
 
 CHUNK_BYTES = 2 << 20
+LARGEST_TAIL_SEARCH_BYTES = 32 << 20  # packed; to see the end of more than this costs over half a second
 _READ_BYTES = 128 << 10
 _GZIP_MAGIC = b"\x1f\x8b"
 _ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
 _MAX_RATIO = 400  # Kineto text reaches 20; a gzip bomb 1000
 _RATIO_FREE_BYTES = 256 << 20
 
-__all__ = ["CHUNK_BYTES", "TextChunks"]
+__all__ = ["CHUNK_BYTES", "CutOff", "TextChunks", "last_bytes"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class CutOff:
+    """Why the text ends before it should: a kind of note, and what happened where in the file."""
+
+    kind: str
+    what: str
 
 
 class TextChunks:
     """Iterate over the text of `path` in chunks of about `CHUNK_BYTES`.
 
-    After the iteration `complete` says whether the packing ended as it should, and `notes` why not.
+    After the iteration `cut_off` says why the packing did not end as it should; `notes` are about what cost nothing.
     Raises InputError when the file cannot be opened, or needs a package that is not installed.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.complete = True
+        self.cut_off: CutOff | None = None
         self.notes: list[Note] = []
 
     def __iter__(self) -> Iterator[bytes]:
@@ -51,9 +61,11 @@ class TextChunks:
                     while chunk := stream.read(CHUNK_BYTES):
                         yield chunk
         except PermissionError as error:
-            raise InputError(f"{self.path}: not readable", hint="give yourself read permission on it") from error
+            reason, hint = "not readable", "give yourself read permission on it"
+            raise InputError(f"{self.path}: {reason}", hint=hint, reason=reason, kind="permission") from error
         except OSError as error:
-            raise InputError(f"{self.path}: {error.strerror or error}", hint="check the path and the disk") from error
+            reason = error.strerror or str(error)
+            raise InputError(f"{self.path}: {reason}", hint="check the path and the disk", reason=reason) from error
 
     def _inflate_gzip(self, stream: BinaryIO) -> Iterator[bytes]:
         inflater = _gzip_inflater()
@@ -105,9 +117,8 @@ class TextChunks:
         try:
             zstandard = importlib.import_module("zstandard")
         except ImportError:
-            raise InputError(
-                f"{self.path}: packed with zstd, which needs the package zstandard", hint="pip install zstandard"
-            ) from None
+            reason = "packed with zstd, which needs the package zstandard"
+            raise InputError(f"{self.path}: {reason}", hint="pip install zstandard", reason=reason) from None
         try:
             with zstandard.ZstdDecompressor().stream_reader(stream, read_across_frames=True) as reader:
                 while chunk := reader.read(CHUNK_BYTES):
@@ -116,11 +127,28 @@ class TextChunks:
             self._damaged("truncated", f"the zstd stream is damaged ({error})", stream.tell())
 
     def _damaged(self, kind: str, what: str, offset: int) -> None:
-        self.complete = False
-        self._note(kind, "warning", f"{what} at byte {offset} of the file; what was before it is used")
+        self.cut_off = CutOff(kind=kind, what=f"{what} at byte {offset} of the file")
 
     def _note(self, kind: str, severity: Any, what: str) -> None:
         self.notes.append(Note(kind=kind, severity=severity, file=self.path.name, text=f"{self.path.name}: {what}"))
+
+
+def last_bytes(path: Path, width: int) -> bytes:
+    """The last `width` bytes of the text of `path`; nothing when it would cost too much to inflate up to there."""
+    try:
+        with path.open("rb") as stream:
+            magic = stream.read(4)
+            size = stream.seek(0, os.SEEK_END)
+            if not magic.startswith(_GZIP_MAGIC) and magic != _ZSTD_MAGIC:
+                stream.seek(max(0, size - width))
+                return stream.read()
+    except OSError:
+        return b""
+    tail = b""
+    if size <= LARGEST_TAIL_SEARCH_BYTES:
+        for chunk in TextChunks(path):
+            tail = (tail + chunk)[-width:]
+    return tail
 
 
 def _readable_rest(stream: BinaryIO, member_start: int, known: int) -> bytes:

@@ -1,36 +1,48 @@
-"""Whose trace is this? Answered from the beginning of a file, without decoding its events.
+"""Whose trace is this? Answered from the two ends of a file, without decoding its events.
 
-Comes in: a path. Goes out: a `TraceFile`. What the file says wins; its name only answers where the file is silent.
+Comes in: a path. Goes out: a `TraceFile`. What the file says wins; its name only answers where the file is silent. The
+end is only looked at when the beginning does not say rank or time: Kineto writes its base time there, some tools all.
 """
 
 from __future__ import annotations
 
 import json
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 import msgspec
 
-from tracekit.errors import InputError, NotATraceError
-from tracekit.model.metadata import Manifest
+from tracekit.model.metadata import METADATA_KEY, Manifest
 from tracekit.read.columns import exact_nanoseconds
+from tracekit.read.head import no_events, read_head, tail_keys_text
 from tracekit.read.header import parse_header, parse_top_level
-from tracekit.read.inflate import TextChunks
+from tracekit.read.inflate import TextChunks, last_bytes
 
-__all__ = ["MANIFEST_SUFFIX", "TraceFile", "from_manifest", "peek", "rank_in_name"]
+__all__ = ["EARLIEST_WALL_CLOCK_NS", "MANIFEST_SUFFIX", "TraceFile", "from_manifest", "peek", "rank_in_name"]
+
+EARLIEST_WALL_CLOCK_NS = 1_420_070_400 * 10**9
+"""2015: before the first profiler that wrote these traces. An earlier start counts from a boot, not from 1970."""
 
 MANIFEST_SUFFIX = ".manifest.json"
 _LONGEST_HEADER_BYTES = 64 << 20
-_EVENTS_KEY = re.compile(rb'"traceEvents"\s*:\s*\[')
+_TAIL_BYTES = 256 << 10  # room for the process groups of some thousand ranks
+_FIRST_EVENTS_BYTES = 256 << 10  # names of processes and threads come first
+_SEPARATORS = re.compile(r"[\s,]*")
+# Their pid is the number of a device, or no process at all.
+_OFF_HOST = frozenset({"kernel", "gpu_memcpy", "gpu_memset", "gpu_user_annotation", "Trace", "overhead"})
 # tracekit rank-000003, torchtitan rank3_trace, HTA and Accelerate rank_3 and profile_3, others worker3
 _RANK_IN_NAME = re.compile(r"(?:^|[^a-z])(?:rank|worker|profile|process|trainer)[-_ ]?(\d{1,7})(?!\d)", re.IGNORECASE)
 
 
 @dataclass(frozen=True, kw_only=True)
 class TraceFile:
-    """One trace file and whose it is, as far as its beginning tells; None where it does not."""
+    """One trace file and whose it is, as far as it tells without decoding; None where it does not.
+
+    `rank_from` "nothing": `rank` is None, or a number that discovery gave it, which what the file says may replace.
+    """
 
     path: Path
     rank: int | None
@@ -41,7 +53,13 @@ class TraceFile:
     first_step: int | None = None
     process: str | None = None  # host and pid: the same process writes several windows
     start_ns: int | None = None
+    device_names: tuple[str, ...] = ()
     unfinished: bool = False
+
+    @property
+    def wall_clock_ns(self) -> int | None:
+        """The start, when it can be compared with that of other hosts."""
+        return self.start_ns if self.start_ns is not None and self.start_ns >= EARLIEST_WALL_CLOCK_NS else None
 
 
 def rank_in_name(path: Path) -> int | None:
@@ -71,24 +89,22 @@ def from_manifest(manifest_path: Path) -> TraceFile | None:
 
 
 def peek(path: Path) -> TraceFile:
-    """Read `path` up to its first events. Raises NotATraceError or InputError, as decoding would."""
+    """Read the ends of `path`. Raises NotATraceError or InputError, as decoding would."""
     chunks = TextChunks(path)
-    text, match = b"", None
-    for chunk in chunks:
-        text = (text + chunk).removeprefix(b"\xef\xbb\xbf").lstrip()
-        match = _EVENTS_KEY.search(text)
-        if match or (text and not text.startswith(b"{")) or len(text) > _LONGEST_HEADER_BYTES:
+    stream = iter(chunks)
+    head = read_head(stream, chunks, _LONGEST_HEADER_BYTES)
+    rest = head.rest
+    for chunk in stream:
+        if len(rest) >= _FIRST_EVENTS_BYTES:
             break
-    if not text:
-        reason = chunks.notes[0].text if chunks.notes else f"{path.name}: the file is empty"
-        raise NotATraceError(reason, hint="the job may have died while it wrote; record again")
-    if match is None and not text.startswith(b"["):
-        raise NotATraceError(
-            f"{path.name}: not a trace (no traceEvents in it)", hint="give Chrome-trace JSON files of torch.profiler"
-        )
-    head = text[: match.start()].rstrip().removesuffix(b",") + b"}" if match else b"{}"
-    header, _ = parse_header(parse_top_level(head), path.name)
-    pid, start_ns = _first_event(text[match.end() if match else 1 :])
+        rest += chunk
+    if rest.lstrip()[:1] in (b"", b"]"):
+        raise no_events(chunks)
+    keys = parse_top_level(head.keys)
+    pid, start_ns = _first_event(rest)
+    if head.is_object and not _says_enough(keys, start_ns):
+        keys |= parse_top_level(tail_keys_text(last_bytes(path, _TAIL_BYTES)))
+    header, _ = parse_header(keys, path.name)
     metadata = header.metadata
     if metadata is not None:
         return TraceFile(
@@ -111,22 +127,36 @@ def peek(path: Path) -> TraceFile:
         world_size=header.world_size,
         process=None if pid is None else f"{header.host or ''}:{pid}",
         start_ns=None if start_ns is None else header.base_time_ns + start_ns,
+        device_names=header.device_names,
         unfinished=path.suffix == ".tmp",
     )
 
 
+def _says_enough(keys: Mapping[str, bytes], start_ns: int | None) -> bool:
+    """Whether the keys before the events tell whose the trace is and when it was."""
+    if METADATA_KEY in keys:
+        return True
+    on_wall_clock = start_ns is None or start_ns >= EARLIEST_WALL_CLOCK_NS
+    return "distributedInfo" in keys and ("baseTimeNanoseconds" in keys or on_wall_clock)
+
+
 def _first_event(text: bytes) -> tuple[object, int | None]:
-    """pid and start of the first event."""
-    try:
-        event, _ = json.JSONDecoder().raw_decode(text[: 1 << 16].decode("utf-8", "replace").lstrip())
-    except (ValueError, RecursionError):
-        return None, None
-    if not isinstance(event, dict):
-        return None, None
-    ts = event.get("ts")
-    return event.get("pid"), exact_nanoseconds(ts) if isinstance(ts, int | float | str) else None
-
-
-def readable_reason(error: InputError) -> str:
-    """Why a file is ignored, without the file's name in front."""
-    return error.message.split(": ", 1)[-1]
+    """pid and start of the first event of a host thread that has a start; of any event when there is none."""
+    decoder = json.JSONDecoder()
+    events = text[:_FIRST_EVENTS_BYTES].decode("utf-8", "replace")
+    position = 0
+    found: tuple[object, int | None] = None, None
+    while True:
+        separators = _SEPARATORS.match(events, position)
+        try:
+            event, position = decoder.raw_decode(events, separators.end() if separators else position)
+        except (ValueError, RecursionError):
+            return found
+        if not isinstance(event, dict) or event.get("ph") == "M":  # its ts, if any, may be 0
+            continue
+        ts, category = event.get("ts"), event.get("cat")
+        start_ns = exact_nanoseconds(ts) if isinstance(ts, int | float | str) else None
+        if start_ns is not None and not (isinstance(category, str) and category in _OFF_HOST):
+            return event.get("pid"), start_ns
+        if found[1] is None:
+            found = event.get("pid"), start_ns

@@ -7,7 +7,6 @@ means, and the decoder that salvages damaged files. Memory is bounded by the col
 from __future__ import annotations
 
 import gc
-import re
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,17 +14,16 @@ from pathlib import Path
 
 import msgspec
 
-from tracekit.errors import NotATraceError
 from tracekit.model.events import DecodedTrace
 from tracekit.model.notes import Note, Severity
 from tracekit.read.columns import ColumnBuilder, RawEvent, RawStamps, is_inexact
+from tracekit.read.head import no_events, read_head
 from tracekit.read.header import parse_header, parse_top_level
 from tracekit.read.inflate import TextChunks
 from tracekit.read.salvage import EVENT_BOUNDARY, salvage, trailing_byte
 
 __all__ = ["decode"]
 
-_EVENTS_KEY = re.compile(rb'"traceEvents"\s*:\s*\[')
 _BOUNDARY_SEARCH_BYTES = 16 << 10
 _LONGEST_EVENT_BYTES = 64 << 20
 _LONGEST_HEADER_BYTES = 256 << 20
@@ -38,7 +36,7 @@ _STAMPS = msgspec.json.Decoder(list[RawStamps])
 def decode(path: Path) -> DecodedTrace:
     """Decode one trace file.
 
-    Raises NotATraceError when the file is empty or holds no trace, InputError when it cannot be read at all.
+    Raises NotATraceError when the file is empty or holds no usable event, InputError when it cannot be read at all.
     """
     with _no_garbage_collection():
         return _Decoding(path).run()
@@ -59,66 +57,27 @@ class _Decoding:
 
     def run(self) -> DecodedTrace:
         chunks = iter(self.chunks)
-        head, buffer = self._read_head(chunks)
-        tail = self._read_events(buffer, chunks)
-        keys = parse_top_level(head)
+        head = read_head(chunks, self.chunks, _LONGEST_HEADER_BYTES)
+        self.position = head.position
+        tail = self._read_events(head.rest, chunks)
+        keys = parse_top_level(head.keys)
         if tail is not None:
             rest = tail + b"".join(chunks)
             if rest.strip(b", \t\r\n}"):
                 keys |= parse_top_level(b"{" + rest.lstrip(b", \t\r\n"))
         header, header_notes = parse_header(keys, self.path.name)
-        if tail is not None and not self.chunks.complete:
-            tail = None
+        complete = tail is not None and self.chunks.cut_off is None
         events = self.columns.table(header.base_time_ns)
+        if not len(events):
+            raise no_events(self.chunks)
         self.dropped += self.columns.dropped
         return DecodedTrace(
             file=str(self.path),
             header=header,
             events=events,
-            complete=tail is not None,
-            notes=(*self.chunks.notes, *header_notes, *self._notes(ended=tail is not None)),
+            complete=complete,
+            notes=(*self.chunks.notes, *header_notes, *self._notes(len(events), complete=complete)),
         )
-
-    def _read_head(self, chunks: Iterator[bytes]) -> tuple[bytes, bytes]:
-        """The top-level object without its events, and the text read so far behind the `[` of the events."""
-        text = b""
-        for chunk in chunks:
-            text += chunk
-            if not text.strip():
-                continue
-            text = text.removeprefix(b"\xef\xbb\xbf")
-            if text.lstrip().startswith(b"["):
-                self.position = text.index(b"[") + 1
-                return b"{}", text[self.position :]
-            for match in _EVENTS_KEY.finditer(text):
-                head = text[: match.start()].rstrip()
-                head = head.removesuffix(b",") + b"}"
-                if self._is_top_level(head):
-                    self.position = match.end()
-                    return head, text[match.end() :]
-            if not text.lstrip().startswith(b"{") or len(text) > _LONGEST_HEADER_BYTES:
-                break
-        name = self.path.name
-        if not text.strip():
-            if self.chunks.notes:
-                raise NotATraceError(self.chunks.notes[0].text, hint="record or copy the trace again")
-            raise NotATraceError(
-                f"{name}: the file is empty", hint="the job may have died while it wrote; record again"
-            )
-        raise NotATraceError(
-            f"{name}: not a trace (no traceEvents in it)", hint="give Chrome-trace JSON files of torch.profiler"
-        )
-
-    @staticmethod
-    def _is_top_level(head: bytes) -> bool:
-        """Not inside a nested object. A damaged header is taken as top level: its events still count."""
-        try:
-            msgspec.json.decode(head)
-        except msgspec.DecodeError as error:
-            return "truncated" not in str(error)
-        except (UnicodeDecodeError, RecursionError):
-            return True
-        return True
 
     def _read_events(self, buffer: bytes, chunks: Iterator[bytes]) -> bytes | None:
         """Feed the columns; return the text behind the events' closing `]`, or None when it never came."""
@@ -128,6 +87,8 @@ class _Decoding:
             too_long = len(buffer) > _LONGEST_EVENT_BYTES
             if chunk is None or (too_long and cut is None):
                 closed, _ = self._add(buffer, last=True)
+                if closed is None:
+                    self.position += len(buffer)
                 if closed is None and chunk is not None:
                     self.repaired["limit"] += 1
                 return None if closed is None else buffer[closed + 1 :] + (chunk or b"")
@@ -170,13 +131,19 @@ class _Decoding:
         stamps = _STAMPS.decode(b"[" + text + b"]")
         self.columns.add(events, [stamp.as_text() for stamp in stamps])
 
-    def _notes(self, *, ended: bool) -> list[Note]:
+    def _notes(self, events: int, *, complete: bool) -> list[Note]:
         name = self.path.name
         notes = []
-        if not ended and self.chunks.complete:
-            text = f"{name}: the text ends before the trace does; all complete events are used, the last step is not"
-            cut_off = self.dropped.pop("truncated", 0)
-            notes.append(Note(kind="truncated", severity="warning", file=name, text=text, events_dropped=cut_off))
+        if not complete:
+            damage = self.chunks.cut_off
+            what = f"cut off at byte {self.position}" if damage is None else damage.what
+            text = (
+                f"{name}: {what} after {_events(events)}: what was read is shown by merge, but no step of it counts "
+                "(Kineto writes threads and streams one after the other)"
+            )
+            kind = "truncated" if damage is None else damage.kind
+            half = self.dropped.pop("truncated", 0)
+            notes.append(Note(kind=kind, severity="warning", file=name, text=text, events_dropped=half))
         for kind, count in sorted(self.repaired.items()):
             text = f"{name}: {_events(count)} with {_WHAT[kind]} repaired"
             notes.append(Note(kind=kind, severity="info", file=name, text=text))
@@ -202,7 +169,7 @@ _WHAT = {
 
 
 def _events(count: int) -> str:
-    return "1 event" if count == 1 else f"{count} events"
+    return "1 event" if count == 1 else f"{count:,} events"
 
 
 def _last_boundary(buffer: bytes) -> int | None:

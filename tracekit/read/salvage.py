@@ -62,6 +62,8 @@ def salvage(text: bytes, *, last: bool) -> Salvaged:
     `last`: nothing follows, so that an event without an end is damaged.
     """
     result = Salvaged()
+    # A number cut behind its point is malformed to the parser, not cut off.
+    ends_inside = not text[-_WINDOW_BYTES:].rstrip().endswith((b"}", b"]"))
     while True:
         begin = result.consumed = _end_of(_SEPARATORS, text, result.consumed)
         if begin == len(text):
@@ -70,7 +72,7 @@ def salvage(text: bytes, *, last: bool) -> Salvaged:
             result.closed_at = begin
             return result
         length = _extent(text, begin)
-        cut_off = length == _CUT and last
+        cut_off = last and (length == _CUT or (length is None and ends_inside))
         if length is None or cut_off:
             length = _damaged_length(text, begin, last)
         if length == _CUT:

@@ -7,7 +7,6 @@ Within a `SCHEMA_VERSION` fields are added, never renamed.
 from __future__ import annotations
 
 import json
-import statistics
 from typing import Any
 
 import tracekit
@@ -27,7 +26,7 @@ class JsonResult:
     suffix = ".json"
 
     def render(self, report: Report) -> str:
-        return json.dumps(result_dict(report), sort_keys=True, indent=1, allow_nan=False, ensure_ascii=False) + "\n"
+        return json.dumps(result_dict(report), sort_keys=True, indent=1, allow_nan=False) + "\n"
 
 
 def result_dict(report: Report) -> dict[str, Any]:
@@ -50,7 +49,7 @@ def result_dict(report: Report) -> dict[str, Any]:
         ],
         "groups": [_group(i, group, run) for i, group in enumerate(run.groups)],
         "clock": {
-            "reference_rank": run.clocks[0].rank if run.clocks else None,
+            "reference_rank": run.reference_rank,
             "ranks": [_clock(clock) for clock in run.clocks],
         },
         "findings": [
@@ -95,18 +94,8 @@ def _run(run: Run) -> dict[str, Any]:
         "hosts": len(hosts) or None,
         "strategies": list(run.strategies),
         "mesh": None if mesh is None else {"names": list(mesh.names), "shape": list(mesh.shape)},
-        "capture_overhead_ratio": _overhead_ratio(run),
+        "capture_overhead_ratio": run.overhead_ratio,
     }
-
-
-def _overhead_ratio(run: Run) -> float | None:
-    """What the capture added to a step, over the step: the median over ranks that measured it."""
-    ratios = []
-    for summary in run.ranks:
-        steps = [step.step_ns for step in summary.steps if step.complete]
-        if summary.overhead_per_step_ns is not None and steps:
-            ratios.append(summary.overhead_per_step_ns / statistics.mean(steps))
-    return statistics.median(ratios) if ratios else None
 
 
 def _group(index: int, group: GroupKey, run: Run) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from rich.text import Text
 from tracekit.model.ranks import format_ranges
 from tracekit.model.run import ClockModel, Run
 from tracekit.model.summary import RankSummary
-from tracekit.render.terminal import headline, next_command, note_lines, table, write
+from tracekit.render.console import headline, next_command, note_lines, table, write
 
 __all__ = ["RunInfo"]
 
@@ -31,14 +31,14 @@ class RunInfo:
         columns = ("rank", "host", "steps", "complete", "events", "clock", "offset", "drift")
         rows = [_row(summary, clock) for summary, clock in zip(run.ranks, run.clocks, strict=True)]
         title = "Ranks" if len(rows) <= _SHOWN_RANKS else f"The first {_SHOWN_RANKS} of {len(rows)} ranks"
-        parts.append(table(title, columns, rows[:_SHOWN_RANKS], left=2))
+        parts += table(title, columns, rows[:_SHOWN_RANKS], left=2)
         for group in run.groups:
             members = "all ranks" if len(group.ranks) == run.world_size else f"ranks {format_ranges(group.ranks)}"
             kind = f" ({group.parallelism})" if group.parallelism else ""
             parts.append(Text(f"group {group.description or group.name}{kind}: {members if group.ranks else 'n/a'}"))
         if run.notes:
             parts += ["", *note_lines(run.notes)]
-        parts += ["", next_command("analyze", *run.paths)]
+        parts += ["", next_command("analyze", run)]
         return write(parts, width=self.width, color=self.color)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -210,10 +211,40 @@ def test_a_slow_rank_is_named_with_its_excess(tmp_path: Path) -> None:
     (finding,) = [finding for finding in found["findings"] if finding["rank"] is not None]
     assert finding["rank"] == 2
     assert finding["severity"] == "warning"
-    assert finding["evidence"]["compute_ns"] == 80_000
+    assert finding["evidence"]["excess_ns"] == 30_000
+    assert finding["evidence"]["noise_ns"] == 0
     assert finding["evidence"]["peers_compute_ns"] == 50_000
-    assert finding["evidence"]["peers_wait_ns"] == 30_000
+    assert finding["saving_ns"] == 30_000
     assert "60%" in finding["text"]
+
+
+@pytest.mark.parametrize(
+    ("compute_us", "named"),
+    [
+        ((80, 70, 90), True),  # 30 us longer, give or take 10
+        ((60, 140, 60), False),  # 37 us on average, and 46 us of scatter
+        ((45, 90, 90), False),  # once it was the quicker one
+        ((80,), False),  # one step tells nothing of the scatter
+    ],
+)
+def test_a_slow_rank_stands_out_of_the_noise_or_is_not_named(
+    tmp_path: Path, compute_us: tuple[int, ...], named: bool
+) -> None:
+    """GIVEN rank 1 that computes for so long in its steps, where rank 0 computes 50 us."""
+    traces = []
+    for rank in range(2):
+        trace = TraceBuilder(rank=rank, world_size=2)
+        for k, slow_us in enumerate(compute_us):
+            duration_us, begin_us = (slow_us if rank else 50), 200 * k
+            trace.step(k, begin_us, 200).kernel("gemm", begin_us, duration_us, launched_at=begin_us)
+            trace.nccl("all_reduce", begin_us + duration_us, 160 - duration_us, launched_at=begin_us + 1)
+        traces.append(trace)
+    blamed = [
+        finding["rank"]
+        for finding in result(write_run(tmp_path, traces))["findings"]
+        if "noise_ns" in finding["evidence"]
+    ]
+    assert blamed == ([1] if named else [])
 
 
 def test_no_rank_is_named_when_all_are_alike(tmp_path: Path) -> None:
@@ -320,7 +351,17 @@ def test_the_verdict_comes_first_and_the_next_command_last(tmp_path: Path) -> No
 @pytest.mark.parametrize("width", [40, 80, 200])
 def test_no_line_is_wider_than_asked(tmp_path: Path, width: int) -> None:
     report = TerminalReport(width=width).render(analyze(load(write_run(tmp_path, [gpu_rank(r) for r in range(4)]))))
-    assert max(map(len, report.splitlines())) <= width
+    assert max(len(line) for line in report.splitlines() if not line.startswith("Next: ")) <= width
+
+
+def test_the_next_command_is_in_one_piece_and_keeps_the_selection(tmp_path: Path) -> None:
+    folder = write_run(
+        tmp_path / "a folder with a name that is far too long for the width", [gpu_rank(r) for r in range(4)]
+    )
+    report = TerminalReport(width=40).render(analyze(load(folder, ranks=[0, 2])))
+    assert shlex.split(report.splitlines()[-1].removeprefix("Next: ")) == [
+        "tracekit", "merge", str(folder), "--ranks", "0,2", "-o", "run.pftrace",
+    ]  # fmt: skip
 
 
 def test_thousands_of_ranks_fit_a_screen(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ import pytest
 from tracekit.capture import clock
 from tracekit.capture.clock import HostClock
 from tracekit.capture.process import Identity
+from tracekit.capture.store import BoundedStore
 from tracekit.model.metadata import ClockMeasurement
 
 torch_distributed = pytest.importorskip("torch.distributed")
@@ -32,7 +33,7 @@ def measure(hosts: list[str], skew_ns: dict[str, int], registered: int | None = 
     store = torch_distributed.HashStore()
     clocks = [
         HostClock(
-            store,
+            BoundedStore(store),
             identity(rank, len(hosts), host),
             now_ns=lambda skew=skew_ns[host]: time.time_ns() + skew,  # type: ignore[misc]
         )
@@ -83,7 +84,7 @@ def test_a_peer_that_never_answers_costs_no_more_than_the_budget(monkeypatch: py
     monkeypatch.setattr(clock, "SESSION_S", 0.05)
     monkeypatch.setattr(clock, "BUDGET_S", 0.1)
     store = torch_distributed.HashStore()
-    here, gone = HostClock(store, identity(0, 2, "a")), HostClock(store, identity(1, 2, "b"))
+    here, gone = (HostClock(BoundedStore(store), identity(rank, 2, host)) for rank, host in enumerate("ab"))
     gone.register()
     here.register()
 
@@ -102,7 +103,7 @@ def test_a_store_that_fails_is_not_asked_again() -> None:
             Broken.calls += 1
             raise RuntimeError("connection reset by peer")
 
-    host_clock = HostClock(Broken(), identity(0, 1, "a"))
+    host_clock = HostClock(BoundedStore(Broken()), identity(0, 1, "a"))
     host_clock.register()
     host_clock.measure()
 

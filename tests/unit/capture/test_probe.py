@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import sys
+import time
 import warnings
 from collections.abc import Callable, Generator, Iterator
 from typing import Any
@@ -14,8 +15,8 @@ import pytest
 from tracekit.capture.probe import Probe, probe
 from tracekit.capture.warn import CaptureWarning
 
-ALONE = "ignore:.*no process group:tracekit.capture.warn.CaptureWarning"
-pytestmark = pytest.mark.filterwarnings(ALONE)
+# One process on its own is nothing to warn of.
+pytestmark = pytest.mark.filterwarnings("error::tracekit.capture.warn.CaptureWarning")
 
 
 @pytest.fixture
@@ -373,3 +374,91 @@ def test_importing_and_decorating_do_not_import_torch() -> None:
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
 
     assert result.stdout.strip() == "False"
+
+
+def test_one_process_without_a_group_is_no_reason_for_a_warning_or_a_note(
+    runs: Any, work: Callable[[], float], capsys: pytest.CaptureFixture[str]
+) -> None:
+    step = probe(path=runs.path, skip=0, warmup=0, steps=1)(work)
+    step()
+    step()
+
+    assert runs.traces()[0]["tracekit"]["notes"] == []
+    assert capsys.readouterr().err == ""
+
+
+def test_a_rank_that_the_launcher_gave_peers_says_that_it_is_recorded_alone(
+    runs: Any, work: Callable[[], float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RANK", "1")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    step = probe(path=runs.path, skip=0, warmup=0, steps=1)(work)
+    step()
+
+    with pytest.warns(CaptureWarning, match="recorded alone"):
+        step()
+
+    (note,) = runs.traces()[0]["tracekit"]["notes"]
+    assert "no process group" in note["text"]
+
+
+def test_a_place_that_is_taken_costs_a_warning_and_no_recording(
+    runs: Any, work: Callable[[], float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tracekit.capture.process._new_run_id", lambda _: "same")
+    for windows in (1, 2):
+        step = probe(path=runs.path, skip=0, warmup=0, steps=1, repeat=2)(work)
+        if windows == 1:
+            for _ in range(3):
+                step()
+        else:
+            step()
+            with pytest.warns(CaptureWarning, match="in run same exists, so this one is in run same-2"):
+                step()
+            step()
+
+    found = [(trace["tracekit"]["run_id"], trace["tracekit"]["steps"][0]["step"]) for trace in runs.traces()]
+    assert sorted(found, key=lambda pair: pair[::-1]) == [
+        ("same", 0),
+        ("same-2", 0),
+        ("same", 1),
+        ("same-2", 1),
+    ]
+    moved = [trace["tracekit"] for trace in runs.traces() if trace["tracekit"]["run_id"] == "same-2"]
+    assert ["same-2" in note["text"] for note in moved[0]["notes"]] == [True]
+    assert moved[1]["notes"] == []
+
+
+@pytest.mark.parametrize("seconds", [0.01])
+@pytest.mark.parametrize("form", ["context", "decorator"])
+def test_a_slow_loader_is_seen_in_each_step(
+    torch: Any, runs: Any, work: Callable[[], float], form: str, seconds: float
+) -> None:
+    def loader() -> Iterator[int]:
+        for item in range(6):
+            time.sleep(seconds)
+            yield item
+
+    recorder = probe(path=runs.path, skip=1, warmup=0, steps=3)
+    if form == "context":
+        with recorder:
+            for _ in recorder.iterate(loader()):
+                work()
+                recorder.step()
+    else:
+        step = recorder(work)
+        for _ in recorder.iterate(loader()):
+            step()
+        recorder.finish()
+
+    (trace,) = runs.traces()
+    steps = trace["tracekit"]["steps"]
+    assert [step["step"] for step in steps] == [1, 2, 3]
+    spans = [event for event in trace["traceEvents"] if event.get("name") == "tracekit.data"]
+    assert len(spans) == 3
+    assert {event["tid"] for event in spans} == {e["tid"] for e in trace["traceEvents"] if e["name"] == "aten::ones"}
+    for recorded, span in zip(steps, sorted(spans, key=lambda event: event["ts"]), strict=True):
+        assert 10e6 <= recorded["data_ns"] < 30e6
+        assert abs(span["dur"] * 1e3 - recorded["data_ns"]) < 5e6
+        start_ns = trace["baseTimeNanoseconds"] + int(span["ts"] * 1000)
+        assert recorded["start_ns"] <= start_ns < recorded["end_ns"]

@@ -13,7 +13,7 @@ import msgspec
 import pytest
 
 from tracekit.capture import writer
-from tracekit.capture.writer import repair, trace_folder, write_trace
+from tracekit.capture.writer import free_run_id, repair, trace_folder, write_trace
 from tracekit.errors import OutputError
 from tracekit.model.metadata import CaptureMetadata, Device, Manifest, RecordedStep, RecordingNote, Window
 
@@ -153,6 +153,8 @@ def test_what_a_killed_process_of_the_same_number_left_is_no_obstacle(tmp_path: 
         write_trace(tmp_path, export_after_a_kill, describe, rank=0)
     names: list[str] = []
     write_trace(tmp_path, lambda file: names.append(file.name) or exporting(kineto_text(b"a"))(file), describe, rank=0)  # type: ignore[func-returns-value]
+    for file in tmp_path.iterdir():
+        file.unlink()
     for name in names:
         (tmp_path / name).write_bytes(b"left over")
         (tmp_path / name.replace(".tmp", ".gz.tmp")).write_bytes(b"left over")
@@ -165,3 +167,41 @@ def test_what_a_killed_process_of_the_same_number_left_is_no_obstacle(tmp_path: 
 def test_folders_of_more_than_4096_ranks_are_split_by_thousands() -> None:
     assert trace_folder(Path("r"), "id", 1, 4, 3999, 4096) == Path("r/id/attempt-1/step-000000004")
     assert trace_folder(Path("r"), "id", 0, 4, 3999, 4097) == Path("r/id/attempt-0/step-000000004/rank-003xxx")
+
+
+def test_a_file_that_is_there_is_never_replaced(tmp_path: Path) -> None:
+    before = write_trace(tmp_path, exporting(kineto_text(b"first")), describe, rank=0).read_bytes()
+
+    with pytest.raises(OutputError, match="exists"):
+        write_trace(tmp_path, exporting(kineto_text(b"second")), describe, rank=0)
+
+    assert (tmp_path / "rank-000000.json.gz").read_bytes() == before
+    assert files_below(tmp_path) == ["rank-000000.json.gz", "rank-000000.manifest.json"]
+
+
+def test_a_file_system_without_links_will_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(errno.EPERM, "Operation not permitted")
+
+    monkeypatch.setattr(writer.os, "link", refuse)
+
+    write_trace(tmp_path, exporting(kineto_text(b"a")), describe, rank=0)
+
+    assert files_below(tmp_path) == ["rank-000000.json.gz", "rank-000000.manifest.json"]
+
+
+@pytest.mark.parametrize("suffix", [".json.gz", ".manifest.json"])
+def test_a_run_whose_place_is_taken_gets_the_next_free_name(tmp_path: Path, suffix: str) -> None:
+    def taken(run_id: str) -> None:
+        folder = trace_folder(tmp_path, run_id, 0, 4, 1, 2)
+        folder.mkdir(parents=True)
+        (folder / f"rank-000001{suffix}").touch()
+
+    assert free_run_id(tmp_path, "run", 0, 4, 1, 2) == "run"
+    taken("run")
+    assert free_run_id(tmp_path, "run", 0, 4, 0, 2) == "run"
+    assert free_run_id(tmp_path, "run", 0, 4, 1, 2) == "run-2"
+    taken("run-2")
+    assert free_run_id(tmp_path, "run", 0, 4, 1, 2) == "run-3"
+    taken("x" * 64)
+    assert free_run_id(tmp_path, "x" * 64, 0, 4, 1, 2) == "x" * 62 + "-2"

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import os
+import pickle
 import shutil
 from pathlib import Path
 
 import pytest
 
 from tests.builders import TraceBuilder
-from tracekit.errors import InputError, UsageError
-from tracekit.read import discover as discover_module
-from tracekit.read import inflate
+from tracekit.errors import InputError, NotATraceError, UsageError
+from tracekit.read import grouping, inflate
 from tracekit.read.discover import Discovery, discover
 from tracekit.read.peek import rank_in_name
+from tracekit.read.portable import decode
 
 
 def trace(rank: int = 0, world_size: int = 2, *, at_us: float = 0, pid: int | None = None) -> TraceBuilder:
@@ -107,7 +108,7 @@ def test_windows_of_one_process_that_says_no_rank(tmp_path: Path) -> None:
 def test_a_rank_without_distributed_info_belongs_to_the_others(tmp_path: Path) -> None:
     trace(0, 3).write(tmp_path / "rank0.json")
     anonymous(pid=4001, at_us=5).write(tmp_path / "rank1.json")
-    trace(2, 3).write(tmp_path / "rank2.json", tail=True)  # says it behind its events: unseen without decoding
+    trace(2, 3).write(tmp_path / "rank2.json", tail=True)
     found = discover([str(tmp_path)])
     assert files(found) == {rank: [f"rank{rank}.json"] for rank in range(3)}
     assert found.chosen.world_size == 3
@@ -164,6 +165,43 @@ def test_an_unusable_file_typed_by_name(tmp_path: Path, name: str) -> None:
         discover([str(tmp_path / name)])
     assert name in caught.value.message
     assert caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("content", "reason", "hint"),
+    [
+        (b"", "the file is empty", "record again"),
+        (b"{}", "not a trace (no traceEvents in it)", "give Chrome-trace JSON files"),
+        (b'{"traceEvents": [ ]}', "no events in it", "record again"),
+        (b"\x1f\x8b\x08\x00", "the gzip stream is cut off at byte 4", "copy it again"),
+        (b"\x1f\x8bgarbage", "the gzip stream is damaged", "copy it again"),
+    ],
+)
+def test_reason_and_hint_agree_and_name_the_file_once(tmp_path: Path, content: bytes, reason: str, hint: str) -> None:
+    path = tmp_path / "unreadable: empty b.json"
+    path.write_bytes(content)
+    with pytest.raises(InputError) as caught:
+        discover([str(path)])
+    assert caught.value.message.startswith(f"{path}: {reason}")
+    assert caught.value.message.count("empty b.json") == 1
+    assert hint in caught.value.hint
+    assert "is used" not in caught.value.message
+
+    trace().write(tmp_path / "rank0.json")
+    (note,) = discover([str(tmp_path)]).notes
+    assert note.kind == ("empty" if "empty" in reason or "no events" in reason else "ignored_file")
+    assert note.text.startswith(f"{path.name}: {reason}")
+    assert note.text.endswith("; left out")
+    assert note.text.count("empty b.json") == 1
+
+
+def test_reason_and_kind_of_an_error_survive_a_worker(tmp_path: Path) -> None:
+    (tmp_path / "a.json").touch()
+    with pytest.raises(NotATraceError) as caught:
+        decode(tmp_path / "a.json")
+    error = pickle.loads(pickle.dumps(caught.value))
+    assert (type(error), error.message, error.hint) == (NotATraceError, caught.value.message, caught.value.hint)
+    assert (error.reason, error.kind) == ("the file is empty", "empty")
 
 
 def test_nothing_there(tmp_path: Path) -> None:
@@ -340,7 +378,7 @@ def test_nothing_is_decoded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     for rank in range(8):
         capture(tmp_path, "run", rank=rank)
     opened = []
-    plain = discover_module.peek
-    monkeypatch.setattr(discover_module, "peek", lambda path: (opened.append(path), plain(path))[1])
+    plain = grouping.peek
+    monkeypatch.setattr(grouping, "peek", lambda path: (opened.append(path), plain(path))[1])
     assert len(discover([str(tmp_path)]).chosen.ranks) == 8
     assert len(opened) == 1

@@ -30,8 +30,11 @@ def test_chunks_join_to_the_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(inflate, "CHUNK_BYTES", size)
     chunks = TextChunks(path)
     assert b"".join(chunks) == whole
-    assert chunks.complete is (cut == 0)
-    assert [note.kind for note in chunks.notes] == ["truncated"] * (cut > 0)
+    assert (chunks.cut_off is None) is (cut == 0)
+    assert chunks.notes == []
+    if chunks.cut_off is not None:
+        assert chunks.cut_off.kind == "truncated"
+        assert f"at byte {len(packed) - cut} of the file" in chunks.cut_off.what
 
 
 def test_a_gzip_bomb_stops_at_the_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

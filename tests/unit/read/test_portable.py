@@ -286,12 +286,22 @@ def test_the_key_inside_another_object_is_not_the_events(tmp_path: Path) -> None
     assert slices(decode_text(tmp_path, text)) == expected_slices(text)
 
 
-@pytest.mark.parametrize("text", [b"[]", b'{"traceEvents": []}', b'{"traceEvents":[ ],"a":1}'])
-def test_a_trace_without_events(tmp_path: Path, text: bytes) -> None:
-    decoded = decode_text(tmp_path, text)
-    assert len(decoded.events) == 0
-    assert decoded.complete
-    assert decoded.notes == ()
+@pytest.mark.parametrize(
+    "text",
+    [
+        b"[]",
+        b'{"traceEvents": []}',
+        b'{"traceEvents":[ ],"a":1}',
+        b'{"traceEvents": [',
+        b'{"traceEvents": [null, {"ph": "X", "name": "x", "ts": 1}, {"ph": "M", "name": "process_name", "pid": 1}]}',
+    ],
+)
+def test_a_trace_without_usable_events_is_none(tmp_path: Path, text: bytes) -> None:
+    with pytest.raises(NotATraceError) as caught:
+        decode_text(tmp_path, text, "odd.json")
+    assert caught.value.message.startswith("odd.json: no events in it")
+    assert caught.value.kind == "empty"
+    assert "record" in caught.value.hint
 
 
 def test_a_real_capture_of_the_builder_is_kinetos_layout() -> None:

@@ -14,11 +14,13 @@ Every slice of the input is there once, on the track it was recorded on; times a
 from __future__ import annotations
 
 import gzip
+import os
 import shutil
 import tempfile
+from collections import Counter
 from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import BinaryIO, cast
 
@@ -27,8 +29,8 @@ import numpy as np
 from tracekit.analysis.align import on_run_clock
 from tracekit.analysis.device_links import DEVICE_CATEGORIES
 from tracekit.analysis.lanes import Lanes, build_lanes
-from tracekit.analysis.load import Progress, map_ranks
 from tracekit.analysis.summarize import SummaryOptions
+from tracekit.analysis.workers import Progress, map_ranks
 from tracekit.model.communication import KINDS
 from tracekit.model.events import ABSENT, EventTable, Int64, Track
 from tracekit.model.intervals import Intervals
@@ -44,32 +46,39 @@ CATEGORY = "tracekit"
 """Category of the slices that tracekit adds; all others are the input's."""
 
 _FEW_EVENTS = 200_000  # below this, starting workers costs more than they save
-_FIRST_THREAD_ID = 1_000_000  # the UI sorts threads by id: ranks must not share any, nor a process's
+# The UI sorts threads by id. Ids must be unique, differ from the processes' (1, 2, ...), and fit into 31 bits.
+_FIRST_THREAD_ID = 1 << 20
+_THREADS_A_RANK = 1 << 11
 
 
 @dataclass(frozen=True, kw_only=True)
 class Merged:
-    """What was written; `slices` counts those of the input, not those that tracekit adds."""
+    """What was written; `slices` counts those of the input, not those that tracekit adds. `left_out`: events that are no
+    slices, by their phase in the Chrome format (s and f flows, C counters, i instants, M metadata, ...).
+    """
 
     path: Path
     ranks: int
     slices: int
+    left_out: dict[str, int]
     size_bytes: int
 
 
 def merge(
     run: Run,
-    output: Path,
+    output: str | os.PathLike[str],
     *,
     options: SummaryOptions | None = None,
     force: bool = False,
-    jobs: int | None = None,
+    jobs: int | None = 1,
     progress: Progress | None = None,
 ) -> Merged:
-    """Write the merged trace of `run` to `output`, gzipped when its name ends in `.gz`.
+    """Write the merged trace of `run` to `output`, gzipped when its name ends in `.gz`; `jobs` is that of `load`.
 
     Raises OutputError when it cannot be written, InputError when a file of the run has become unreadable.
     """
+    output = Path(output)
+    clocks = _from_zero(run)
     with ExitStack() as stack:
         stream = stack.enter_context(new_file(output, force=force))
         packed: BinaryIO = stream
@@ -80,20 +89,42 @@ def merge(
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(dir=output.parent, prefix=".tracekit-merge-")))
         calls = [
             (summary, clock, position, folder / str(position), options or SummaryOptions())
-            for position, (summary, clock) in enumerate(zip(run.ranks, run.clocks, strict=True))
+            for position, (summary, clock) in enumerate(zip(run.ranks, clocks, strict=True))
         ]
         jobs = 1 if jobs is None and sum(s.event_count for s in run.ranks) < _FEW_EVENTS else jobs
-        counts = map_ranks(_merge_rank, calls, jobs=jobs, progress=progress)
+        written = map_ranks(_merge_rank, calls, jobs=jobs, progress=progress)
         start_ns = min((step.start_ns for summary in run.ranks for step in summary.steps), default=0)
         write_header(packed, start_ns=start_ns)
         for call in calls:
             with call[3].open("rb") as part:
                 shutil.copyfileobj(part, packed, 1 << 20)
-    return Merged(path=output, ranks=len(run.ranks), slices=sum(counts), size_bytes=output.stat().st_size)
+    left_out: Counter[str] = Counter()
+    for _, phases in written:
+        left_out.update(phases)
+    return Merged(
+        path=output,
+        ranks=len(run.ranks),
+        slices=sum(slices for slices, _ in written),
+        left_out=dict(sorted(left_out.items())),
+        size_bytes=output.stat().st_size,
+    )
 
 
-def _merge_rank(summary: RankSummary, clock: ClockModel, position: int, part: Path, options: SummaryOptions) -> int:
-    """Write one rank's packets to `part`, in a worker; returns the number of input slices written."""
+def _from_zero(run: Run) -> list[ClockModel]:
+    """The run's clocks, moved together when a trace begins before zero, where Perfetto knows no time."""
+    starts_ns = [
+        int(on_run_clock(np.array([summary.first_event_ns]), clock)[0])
+        for summary, clock in zip(run.ranks, run.clocks, strict=True)
+        if summary.first_event_ns is not None
+    ]
+    below_ns = min(0, *starts_ns) if starts_ns else 0
+    return [replace(clock, offset_ns=clock.offset_ns + below_ns) for clock in run.clocks]
+
+
+def _merge_rank(
+    summary: RankSummary, clock: ClockModel, position: int, part: Path, options: SummaryOptions
+) -> tuple[int, dict[str, int]]:
+    """Write one rank's packets to `part`, in a worker; returns the number of input slices written, and of all else."""
     with part.open("wb") as stream:
         page = _RankPage(RankTraceWriter(stream, rank=position), summary, clock, position)
         for path in summary.files:
@@ -101,7 +132,7 @@ def _merge_rank(summary: RankSummary, clock: ClockModel, position: int, part: Pa
             lanes = build_lanes(trace, options.rules, whole=options.steps.whole)
             page.write_lanes(lanes, options)
             page.write_input(trace.events, lanes)
-    return page.slices
+    return page.slices, dict(page.left_out)
 
 
 class _RankPage:
@@ -113,9 +144,10 @@ class _RankPage:
         self._process = writer.add_process(_process_name(summary), pid=position + 1, order=position)
         self._lanes = writer.add_track("lanes", parent=self._process, order=0)
         self._device = writer.add_track("device", parent=self._process, order=1) if summary.device == "gpu" else None
-        self._next_thread_id = _FIRST_THREAD_ID * (position + 1)
+        self._next_thread_id = _FIRST_THREAD_ID + _THREADS_A_RANK * position
         self._tracks: dict[Track | str, PerfettoTrack] = {}
         self.slices = 0
+        self.left_out: Counter[str] = Counter()
 
     def write_lanes(self, lanes: Lanes, options: SummaryOptions) -> None:
         windows = lanes.windows
@@ -160,6 +192,7 @@ class _RankPage:
                     category_ids=events.category[rows],
                 )
         self.slices += len(events)
+        self.left_out.update(events.other_phases)
 
     def _track(self, source: Track, on_device: bool) -> PerfettoTrack:
         if source not in self._tracks:

@@ -1,0 +1,87 @@
+"""The job's key-value store, asked on a thread of its own: nobody waits longer for an answer than they said.
+
+The time-outs of torch's stores do not hold: a call to a TCPStore whose server is stopped, or behind a dead link, blocks
+until the connection dies, and so does opening another. Meanwhile the client is locked, so it is a second one: the
+job's own calls, with the time-outs they set, never queue up behind ours.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as FutureTimeoutError
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+PATIENCE_S = 2.0  # for all answers together that do not come
+
+__all__ = ["PATIENCE_S", "BoundedStore"]
+
+
+class BoundedStore:
+    """`ask()` runs a function on the store; after `close()`, or once the patience is used up, it raises at once."""
+
+    def __init__(self, store: Any) -> None:
+        self._store = store
+        self._patience_s = PATIENCE_S
+        self._questions: queue.SimpleQueue[tuple[Future[Any], Callable[[Any], Any]] | None] = queue.SimpleQueue()
+        # A daemon, as it may never return from its call; one for all, as none can be started when the process exits.
+        self._worker = threading.Thread(target=self._answer, name="tracekit-store", daemon=True)
+        try:
+            self._worker.start()
+        except RuntimeError:
+            self._patience_s = 0.0
+
+    @property
+    def is_alive(self) -> bool:
+        return self._worker.is_alive()
+
+    def ask(self, question: Callable[[Any], T], limit_s: float) -> T:
+        """What `question(store)` returns or raises; TimeoutError if that takes longer than `limit_s`."""
+        answer: Future[T] = Future()
+        limit_s = min(limit_s, self._patience_s)
+        if limit_s <= 0:
+            raise TimeoutError("the job's store does not answer")
+        self._questions.put((answer, question))
+        begin = time.monotonic()
+        try:
+            return answer.result(limit_s)
+        except FutureTimeoutError:
+            if not answer.done():
+                answer.cancel()  # one that still waits in the queue is not asked any more
+                self._patience_s -= time.monotonic() - begin
+            raise
+
+    def close(self) -> None:
+        """Give the connection back; harmless to repeat."""
+        self._patience_s = 0.0
+        self._questions.put(None)
+
+    def _answer(self) -> None:
+        try:
+            store, trouble = _second_client(self._store), None
+        except Exception as error:
+            store, trouble = None, error
+        while (asked := self._questions.get()) is not None:
+            answer, question = asked
+            if not answer.set_running_or_notify_cancel():
+                continue
+            try:
+                if trouble is not None:
+                    raise trouble
+                answer.set_result(question(store))
+            except Exception as error:
+                answer.set_exception(error)
+            del answer, question, asked  # else what was asked last lives as long as the thread
+
+
+def _second_client(store: Any) -> Any:
+    """A connection of our own where there is a connection; other stores are memory or a file."""
+    innermost = store
+    while type(innermost).__name__ == "PrefixStore":
+        innermost = innermost.underlying_store
+    return store.clone() if type(innermost).__name__ == "TCPStore" and hasattr(store, "clone") else store

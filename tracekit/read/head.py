@@ -1,0 +1,90 @@
+"""The text of a trace around its events: what stands before them, and where they begin.
+
+Comes in: chunks of text. Goes out: the top-level object without its events, and the events' text as far as it was read.
+Only a top-level `traceEvents` counts; the same key inside another object does not.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import msgspec
+
+from tracekit.errors import NotATraceError
+from tracekit.read.inflate import TextChunks
+
+__all__ = ["Head", "no_events", "read_head", "tail_keys_text"]
+
+_EVENTS_KEY = re.compile(rb'"traceEvents"\s*:\s*\[')
+# Behind the last event: an array of arguments may end alike, but then what follows is no whole object.
+_BEHIND_EVENTS = re.compile(rb'\}\s*\]\s*,\s*(?=")')
+_TOP_LEVEL = msgspec.json.Decoder(dict[str, msgspec.Raw])
+
+
+@dataclass(frozen=True, kw_only=True)
+class Head:
+    keys: bytes  # a JSON object; `{}` in array form
+    rest: bytes  # what was read behind the `[` of the events
+    position: int  # of `rest` in the text
+    is_object: bool  # False in array form: nothing can stand behind the events
+
+
+def read_head(chunks: Iterator[bytes], source: TextChunks, longest_bytes: int) -> Head:
+    """Read `chunks` (of `source`) up to the events. Raises NotATraceError when there are none in `longest_bytes`."""
+    text = b""
+    for chunk in chunks:
+        text += chunk
+        if not text.strip():
+            continue
+        text = text.removeprefix(b"\xef\xbb\xbf")
+        if text.lstrip().startswith(b"["):
+            position = text.index(b"[") + 1
+            return Head(keys=b"{}", rest=text[position:], position=position, is_object=False)
+        for match in _EVENTS_KEY.finditer(text):
+            keys = text[: match.start()].rstrip().removesuffix(b",") + b"}"
+            if _is_top_level(keys):
+                return Head(keys=keys, rest=text[match.end() :], position=match.end(), is_object=True)
+        if not text.lstrip().startswith(b"{") or len(text) > longest_bytes:
+            break
+    name, damage = source.path.name, source.cut_off
+    if damage is not None:
+        reason, hint, kind = damage.what, "copy it again, or record again", "ignored_file"
+    elif not text.strip():
+        reason, hint, kind = "the file is empty", "the job may have died while it wrote; record again", "empty"
+    else:
+        reason, hint = "not a trace (no traceEvents in it)", "give Chrome-trace JSON files of torch.profiler"
+        kind = "ignored_file"
+    raise NotATraceError(f"{name}: {reason}", hint=hint, reason=reason, kind=kind)
+
+
+def no_events(source: TextChunks) -> NotATraceError:
+    """The error for a trace in which no event can be used."""
+    reason, hint = "no events in it", "record again: the profiler saw nothing, or the job died while it wrote"
+    if source.cut_off is not None:
+        reason, hint = f"{reason} ({source.cut_off.what})", "copy it again, or record again"
+    return NotATraceError(f"{source.path.name}: {reason}", hint=hint, reason=reason, kind="empty")
+
+
+def tail_keys_text(tail: bytes) -> bytes:
+    """The keys behind the events, as the text of an object, from the end of a trace; `{}` when there are none."""
+    for match in _BEHIND_EVENTS.finditer(tail):
+        text = b"{" + tail[match.end() :]
+        try:
+            _TOP_LEVEL.decode(text)
+        except (ValueError, RecursionError):
+            continue
+        return text
+    return b"{}"
+
+
+def _is_top_level(keys: bytes) -> bool:
+    """Not inside a nested object. A damaged header is taken as top level: its events still count."""
+    try:
+        msgspec.json.decode(keys)
+    except msgspec.DecodeError as error:
+        return "truncated" not in str(error)
+    except (UnicodeDecodeError, RecursionError):
+        return True
+    return True
