@@ -27,7 +27,8 @@ class StepWindows:
 
     step: int64 [s], numbers as recorded. start_ns, end_ns: int64 [s], each end is the next start. host_start_ns:
     int64 [s]. host_end_ns: the end of the last step on the host. data_ns: int64 [s], time in the data iterator or -1.
-    complete: bool [s]. thread: the track of the step's spans or -1. source: "steps" (tracekit's metadata), "spans" (ProfilerStep) or "recording" (none: one window).
+    complete: bool [s]. thread: the track of the step's spans or -1. source: "steps" (tracekit's metadata), "spans"
+    (ProfilerStep) or "recording" (none: one window).
     """
 
     step: Int64
@@ -123,11 +124,10 @@ def _before_the_cut(events: EventTable, windows: StepWindows, device: DeviceEven
     Kineto writes one track after the other, so that a cut takes whole tracks from every step: none is left. Only of a
     file in order of time is what ended before its last event all there, but for kernels that were still to run.
     """
-    intact = np.zeros(len(windows), dtype=np.bool_)
+    intact: Bool = np.zeros(len(windows), dtype=np.bool_)
     if not _in_order_of_time(events):
         return intact
-    intact = windows.end_ns <= events.start_ns[-1]
-    intact[-1] = False
+    intact[:-1] = windows.end_ns[:-1] <= events.start_ns[-1]
     launches = (
         events.in_category(*RUNTIME_CATEGORIES)
         & events.named(lambda name: _LAUNCH.search(name) is not None)

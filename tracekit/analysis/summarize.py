@@ -71,10 +71,10 @@ def summarize(rank: int, paths: Sequence[Path], options: SummaryOptions) -> Rank
         try:
             summaries.append(summarize_trace(decode(path), rank, options))
         except InputError as error:
-            failures.append(_left_out(path, error.message))
+            failures.append(_left_out(path, error.kind, error.reason))
         except Exception as error:
             internal_error = True
-            failures.append(_left_out(path, f"{path.name}: a bug in tracekit ({type(error).__name__}: {error})"))
+            failures.append(_left_out(path, "ignored_file", f"a bug in tracekit ({type(error).__name__}: {error})"))
     failures = [note.about_rank(rank) for note in failures]
     if not summaries:
         return RankFailure(rank=rank, notes=tuple(failures), internal_error=internal_error)
@@ -94,8 +94,8 @@ def summarize(rank: int, paths: Sequence[Path], options: SummaryOptions) -> Rank
     )
 
 
-def _left_out(path: Path, reason: str) -> Note:
-    return Note(kind="ignored_file", severity="error", file=path.name, text=f"{reason}; left out")
+def _left_out(path: Path, kind: str, reason: str) -> Note:
+    return Note(kind=kind, severity="error", file=path.name, text=f"{path.name}: {reason}; left out")
 
 
 def _all_samples(clocks: Sequence[ClockMeasurement]) -> ClockMeasurement | None:

@@ -129,7 +129,7 @@ def await_run_id(store: BoundedStore | None, identity: Identity, number: int) ->
     It polls: a blocking `get` holds the store for its own time-out of minutes.
     """
     deadline = time.monotonic() + RUN_ID_WAIT_S
-    while store is not None and time.monotonic() < deadline:
+    while store is not None and not store.is_lost and time.monotonic() < deadline:
         if (run_id := look_up_run_id(store, number)) is not None:
             return run_id, True
         time.sleep(0.01)

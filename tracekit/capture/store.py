@@ -40,6 +40,11 @@ class BoundedStore:
     def is_alive(self) -> bool:
         return self._worker.is_alive()
 
+    @property
+    def is_lost(self) -> bool:
+        """No question will be answered any more."""
+        return self._patience_s <= 0
+
     def ask(self, question: Callable[[Any], T], limit_s: float) -> T:
         """What `question(store)` returns or raises; TimeoutError if that takes longer than `limit_s`."""
         answer: Future[T] = Future()

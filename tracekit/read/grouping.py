@@ -7,7 +7,7 @@ Captures of tracekit say their run and attempt. Traces of other tools are groupe
 1. In one folder a file joins a job when the job was recording within ten minutes of it and does not have its rank yet
    (clocks are skewed by seconds, ranks start minutes apart, the next job starts later or has the same ranks), or when
    the same process (host and pid) wrote the job's last window of that rank less than six hours before. Folders that
-   only number windows (`iteration_10/`, `step-20/`, `30/`) count as the folder above them.
+   only number windows (`iteration_10/`, `step-20/`) count as the folder above them.
 2. Jobs of different folders (`node0/`, `rank1/`) are one when no rank is in both, save as a copy, they were recording
    within ten minutes of each other and name no different devices; the folders nearest to each other first.
 
@@ -34,7 +34,7 @@ __all__ = ["RunFiles", "group_into_runs"]
 _MINUTE_NS = 60 * 10**9
 _RANKS_APART_NS = 10 * _MINUTE_NS
 _WINDOWS_APART_NS = 6 * 60 * _MINUTE_NS
-_NUMBERED_FOLDER = re.compile(r"(?:(?:iteration|iter|step|epoch|window|cycle|profile)s?[-_ ]?)?\d+", re.IGNORECASE)
+_NUMBERED_FOLDER = re.compile(r"(?:iteration|iter|step|epoch|window|cycle)s?[-_ ]?\d+", re.IGNORECASE)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -138,8 +138,8 @@ class _Decoding:
             damage = self.chunks.cut_off
             what = f"cut off at byte {self.position}" if damage is None else damage.what
             text = (
-                f"{name}: {what} after {_events(events)}: what was read is shown by merge, but no step of it counts "
-                "(Kineto writes threads and streams one after the other)"
+                f"{name}: {what} after {_events(events)}: merge shows what was read, but a step that may lack events "
+                "does not count (all of them where threads and streams stand one after the other, as by Kineto)"
             )
             kind = "truncated" if damage is None else damage.kind
             half = self.dropped.pop("truncated", 0)

@@ -99,7 +99,7 @@ def _bucket_table(buckets: Buckets) -> list[object]:
     cells = [
         (
             row["module"],
-            f"{row['parameters'][0]} ... {row['parameters'][-1]}" if row["parameters"] else "n/a",
+            row["parameters"][0] if row["parameters"] else "n/a",
             str(row["index"]),
             row["dtype"],
             str(len(row["parameters"])),
@@ -107,4 +107,4 @@ def _bucket_table(buckets: Buckets) -> list[object]:
         )
         for row in rows[:_SHOWN_BUCKETS]
     ]
-    return table(title, ("module", "parameters", "bucket", "dtype", "count", "size"), cells, left=2)
+    return table(title, ("module", "first parameter", "bucket", "dtype", "parameters", "size"), cells, left=2)

@@ -54,5 +54,5 @@ def test_without_measurements_clocks_are_taken_as_they_are(tmp_path: Path) -> No
     assert [clock.method for clock in clocks(tmp_path / "b", [], [])] == ["none", "none"]
     some = clocks(tmp_path / "c", [(0, 100, 1)], [])
     assert [(clock.method, clock.offset_ns, clock.error_ns) for clock in some] == [("probe", 0, 0), ("none", 0, None)]
-    reference_unknown = clocks(tmp_path / "d", [], [(0, 100, 1)])
-    assert [clock.method for clock in reference_unknown] == ["none", "none"]
+    first_unknown = clocks(tmp_path / "d", [], [(0, 100, 1)])  # the lowest rank that was measured is the reference
+    assert [(clock.method, clock.offset_ns) for clock in first_unknown] == [("none", 0), ("probe", 0)]

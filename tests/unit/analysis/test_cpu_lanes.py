@@ -65,7 +65,7 @@ def test_recorded_steps_win_over_spans(summarize: Summarize) -> None:
     trace.label("ProfilerStep#7", 150, 10)  # what a profiler opens when the window closes
     summary = summarize(trace)
     assert [(step.step, step.complete) for step in summary.steps] == [(5, True), (6, False)]
-    assert summary.step_source == "steps"
+    assert summary.recorded_steps == (5, 6)
 
 
 def test_operators_of_communication_block(summarize: Summarize) -> None:
@@ -207,7 +207,7 @@ def test_a_repeated_event_counts_once(summarize: Summarize) -> None:
 
 
 def test_a_trace_of_nothing(summarize: Summarize) -> None:
-    summary = summarize(TraceBuilder())
+    summary = summarize(TraceBuilder().label("phase", 0, 10))
     assert summary.communication == ()
     assert {note.kind for note in summary.notes} == {"no_steps", "no_device_records"}
     only_labels = summarize(TraceBuilder().step(0, 0, 10))

@@ -322,12 +322,3 @@ def test_equal_collectives_on_two_streams_are_two(summarize: Summarize) -> None:
     trace.nccl("all_reduce", 10, 10, stream=20, launched_at=1).nccl("all_reduce", 10, 10, stream=21, launched_at=2)
     (row,) = summarize(trace).communication
     assert (row.count, row.size_bytes, row.total_ns) == (2, 8000, 10_000)
-
-
-def test_a_trace_that_ends_early_has_an_incomplete_last_step(tmp_path: Path) -> None:
-    trace = TraceBuilder().step(0, 0, 50).step(1, 50, 50)
-    trace.kernel("k", 1, 5, launched_at=0).kernel("k", 61, 5, launched_at=60).op("last", 90, 1)
-    path = trace.write(tmp_path / "rank0.json")
-    path.write_bytes(path.read_bytes()[:-60])
-    steps = summarize_trace(decode(path), 0, SummaryOptions()).steps
-    assert [step.complete for step in steps] == [True, False]

@@ -10,6 +10,7 @@ import msgspec
 import pytest
 
 from tests.builders import TraceBuilder
+from tracekit.analysis import host_communication
 from tracekit.analysis.summarize import SummaryOptions, summarize_trace
 from tracekit.model.metadata import CollectiveRecord, Group
 from tracekit.model.summary import CommunicationSum, RankSummary
@@ -39,9 +40,7 @@ def operator(trace: TraceBuilder, name: str, at_us: float, dims: list[Any], type
 
 def span(trace: TraceBuilder, kind: str, at_us: float, for_us: float, dims: list[Any], runloop: int = 0) -> None:
     arguments = {"Input Dims": dims, "Input type": ["float"] * len(dims)} if dims else {}
-    trace.event(
-        f"gloo:{kind}", "user_annotation", at_us, for_us, thread=trace.gloo_threads[runloop], args=arguments
-    )
+    trace.event(f"gloo:{kind}", "user_annotation", at_us, for_us, thread=trace.gloo_threads[runloop], args=arguments)
 
 
 def entry(
@@ -181,8 +180,6 @@ def test_spans_that_never_fit_cost_no_more_than_others(
     summarize: Summarize, monkeypatch: pytest.MonkeyPatch, elements: int
 ) -> None:
     """GIVEN n operators and n spans of one kind whose shapes never agree (or say nothing) THEN work grows with n."""
-    from tracekit.analysis import host_communication
-
     looked_at = 0
 
     class Queue(host_communication.Queue):

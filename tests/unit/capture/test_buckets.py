@@ -38,7 +38,7 @@ class WithEmbedding(torch.nn.Module):  # type: ignore[misc, name-defined]
 
 @pytest.mark.usefixtures("group")
 @pytest.mark.parametrize("find_unused", [False, True])
-@pytest.mark.parametrize("steps", [0, 3])
+@pytest.mark.parametrize("steps", [1, 3])
 def test_sparse_gradients_have_buckets_of_their_own(find_unused: bool, steps: int) -> None:
     model = torch.nn.parallel.DistributedDataParallel(WithEmbedding(), find_unused_parameters=find_unused)
     names = {id(parameter): name for name, parameter in model.module.named_parameters()}
@@ -53,6 +53,6 @@ def test_sparse_gradients_have_buckets_of_their_own(find_unused: bool, steps: in
     described = [module for module in draft.ddp if module.module.startswith("WithEmbedding")][-1]
     buckets = model.reducer._get_zeros_like_grad_buckets()
     assert len(described.buckets) == len(buckets) > 1
-    assert {tuple(bucket.parameters) for bucket in described.buckets} == {
-        tuple(names[id(parameter)] for parameter in bucket.parameters()) for bucket in buckets
-    }
+    assert [bucket.parameters for bucket in described.buckets] == [
+        [names[id(parameter)] for parameter in bucket.parameters()] for bucket in buckets
+    ]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import sys
-import time
 import warnings
 from collections.abc import Callable, Generator, Iterator
 from typing import Any
@@ -427,38 +426,3 @@ def test_a_place_that_is_taken_costs_a_warning_and_no_recording(
     moved = [trace["tracekit"] for trace in runs.traces() if trace["tracekit"]["run_id"] == "same-2"]
     assert ["same-2" in note["text"] for note in moved[0]["notes"]] == [True]
     assert moved[1]["notes"] == []
-
-
-@pytest.mark.parametrize("seconds", [0.01])
-@pytest.mark.parametrize("form", ["context", "decorator"])
-def test_a_slow_loader_is_seen_in_each_step(
-    torch: Any, runs: Any, work: Callable[[], float], form: str, seconds: float
-) -> None:
-    def loader() -> Iterator[int]:
-        for item in range(6):
-            time.sleep(seconds)
-            yield item
-
-    recorder = probe(path=runs.path, skip=1, warmup=0, steps=3)
-    if form == "context":
-        with recorder:
-            for _ in recorder.iterate(loader()):
-                work()
-                recorder.step()
-    else:
-        step = recorder(work)
-        for _ in recorder.iterate(loader()):
-            step()
-        recorder.finish()
-
-    (trace,) = runs.traces()
-    steps = trace["tracekit"]["steps"]
-    assert [step["step"] for step in steps] == [1, 2, 3]
-    spans = [event for event in trace["traceEvents"] if event.get("name") == "tracekit.data"]
-    assert len(spans) == 3
-    assert {event["tid"] for event in spans} == {e["tid"] for e in trace["traceEvents"] if e["name"] == "aten::ones"}
-    for recorded, span in zip(steps, sorted(spans, key=lambda event: event["ts"]), strict=True):
-        assert 10e6 <= recorded["data_ns"] < 30e6
-        assert abs(span["dur"] * 1e3 - recorded["data_ns"]) < 5e6
-        start_ns = trace["baseTimeNanoseconds"] + int(span["ts"] * 1000)
-        assert recorded["start_ns"] <= start_ns < recorded["end_ns"]

@@ -85,3 +85,10 @@ def test_a_typing_error_in_the_environment_is_reported_and_does_not_stop_the_job
 
     assert schedule == Schedule()
     assert [text.partition("=")[0] for text in warnings] == ["TRACEKIT_SKIP", "TRACEKIT_STEPS"]
+
+
+def test_a_window_can_come_later() -> None:
+    plan = Schedule(skip=2, warmup=1, steps=2).window(0)
+
+    assert plan is not None
+    assert (plan.later(5).prepare, plan.later(5).first, plan.later(5).stop) == (7, 8, 10)

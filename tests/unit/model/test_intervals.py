@@ -95,19 +95,19 @@ def test_touching_intervals_merge_and_share_nothing() -> None:
 
 
 def test_empty_stays_empty() -> None:
-    one = Intervals.single(3, 8)
+    one = of([(3, 8)])
     assert one.len_ns == 5
-    assert Intervals.single(8, 3) == Intervals.single(3, 3) == EMPTY
+    assert of([(8, 3)]) == of([(3, 3)]) == EMPTY
     assert EMPTY | one == one
     assert EMPTY & one == EMPTY - one == EMPTY
     assert one - EMPTY == one
-    assert EMPTY.gaps(0, 2) == Intervals.single(0, 2)
+    assert EMPTY.gaps(0, 2) == of([(0, 2)])
     assert not EMPTY.covers(np.array([0])).any()
 
 
 def test_equality_and_repr() -> None:
-    assert Intervals.single(0, 1) != Intervals.single(0, 2)
-    assert Intervals.single(0, 1) != "x"
+    assert of([(0, 1)]) != of([(0, 2)])
+    assert of([(0, 1)]) != "x"
     assert repr(of([(5, 7), (0, 2)])) == "Intervals([(0, 2), (5, 7)])"
     with pytest.raises(TypeError):
         hash(EMPTY)

@@ -49,13 +49,14 @@ def test_the_same_process_id_days_later_is_another_job(tmp_path: Path) -> None:
     assert runs(discover([str(tmp_path)])) == [{0: 1, 1: 1}, {0: 1, 1: 1}]
 
 
-def test_the_same_process_id_in_another_folder_is_another_job(tmp_path: Path) -> None:
-    for job in range(2):
+@pytest.mark.parametrize("folders", [("job_a", "job_b"), ("4711", "4712")])
+def test_the_same_process_id_in_another_folder_is_another_job(tmp_path: Path, folders: tuple[str, str]) -> None:
+    for job, folder in enumerate(folders):
         for rank in (0, 1):
-            trace(rank, at_us=job * 5 * MINUTE + rank).write(tmp_path / f"job_{'ab'[job]}" / f"rank{rank}.json")
+            trace(rank, at_us=job * 5 * MINUTE + rank).write(tmp_path / folder / f"rank{rank}.json")
     found = discover([str(tmp_path)])
     assert runs(found) == [{0: 1, 1: 1}, {0: 1, 1: 1}]
-    assert {w.path.parent.name for windows in found.chosen.ranks.values() for w in windows} == {"job_b"}
+    assert {w.path.parent.name for windows in found.chosen.ranks.values() for w in windows} == {folders[1]}
 
 
 def test_jobs_that_ran_at_the_same_time_are_told_apart_by_folder(tmp_path: Path) -> None:

@@ -117,7 +117,7 @@ def _reduced_parameters(module: Any) -> tuple[list[Any], list[str]]:
 
 
 def _initial_assignment(module: Any, parameters: list[Any]) -> list[list[int]]:
-    """What DDP starts with: everything in one bucket, unless it has to find unused parameters and cannot rebuild."""
+    """What DDP starts with: one bucket of all dense gradients, unless it looks for unused parameters."""
     distributed = sys.modules["torch.distributed"]
     if module.static_graph or not module.find_unused_parameters:
         limits = [sys.maxsize]
@@ -125,8 +125,18 @@ def _initial_assignment(module: Any, parameters: list[Any]) -> list[list[int]]:
         limits = [distributed._DEFAULT_FIRST_BUCKET_BYTES, DEFAULT_CAP_BYTES]
     else:  # a cap that the user chose holds for the first bucket, too
         limits = [int(module.bucket_bytes_cap)]
-    assignment, _ = distributed._compute_bucket_assignment_by_size(parameters, limits, [False] * len(parameters))
+    sparse = _with_sparse_gradients(module)
+    expected = [id(parameter) in sparse for parameter in parameters]
+    assignment, _ = distributed._compute_bucket_assignment_by_size(parameters, limits, expected)
     return [list(members) for members in reversed(assignment)]
+
+
+def _with_sparse_gradients(module: Any) -> set[int]:
+    """Ids of the parameters for which DDP expects a sparse gradient: each has a bucket of its own, and a model with one
+    is never rebuilt."""
+    embeddings = sys.modules["torch"].nn.Embedding, sys.modules["torch"].nn.EmbeddingBag
+    tables = (table for table in module.module.modules() if isinstance(table, embeddings) and table.sparse)
+    return {id(parameter) for table in tables for parameter in table.parameters(recurse=False)}
 
 
 def _index_lists(text: str) -> list[list[int]]:
