@@ -53,8 +53,8 @@ _THREADS_A_RANK = 1 << 11
 
 @dataclass(frozen=True, kw_only=True)
 class Merged:
-    """What was written; `slices` counts those of the input, not those that tracekit adds. `left_out`: events that are no
-    slices, by their phase in the Chrome format (s and f flows, C counters, i instants, M metadata, ...).
+    """What was written; `slices` counts those of the input, not those that tracekit adds. `left_out`: events that are
+    no slices, by their phase in the Chrome format (s and f flows, C counters, i instants, M metadata, ...).
     """
 
     path: Path
