@@ -4,10 +4,11 @@
 
 Gloo on CPUs, NCCL where every process of the host has a GPU of its own. Expected findings:
 
-* `--slow-rank 1 --delay-ms 20`: rank 1 is the straggler, cause compute, charged with about 20 ms a step; rank 0 waits
-  for it in the gradient all-reduces. The delay sits in the backward pass of an autograd function, so it is compute.
-* neither: no straggler. `--bucket-cap-mb` sets the number of gradient buckets: with 12 MB of gradients 1 MB gives about
-  a dozen, 25 MB a single one that nothing overlaps.
+* `--slow-rank 1 --delay-ms 20`: "rank 1 computes about 20 ms a step longer than its peer, which waits for it in
+  communication", that is in the gradient all-reduces. The delay sits in the backward pass of an autograd function, so
+  it is compute.
+* neither: no rank is named. `--bucket-cap-mb` sets the number of gradient buckets: with 12 MB of gradients 1 MB gives
+  about a dozen, 25 MB a single one that nothing overlaps.
 * `--accumulate 4`: all-reduces in every fourth micro-batch only; a step is four micro-batches.
 * `--sleep-compute`: compute is a sleep inside an autograd function, so more ranks than cores behave like devices.
 """
@@ -127,7 +128,7 @@ def main() -> None:
             print(f"step {step}: loss {loss.item():.4f}")
     dist.destroy_process_group()
     if rank == 0:
-        print(f"\nnext: tracekit analyze {options.out}")
+        print(f"\nNext: tracekit analyze {options.out}")
 
 
 def parse_options() -> argparse.Namespace:
