@@ -31,14 +31,14 @@ check: $(TEST_READY) ## Lint, format, types, seams
 reports: $(TEST_READY) ## Run the probes again and rebuild the gallery in reports/
 	rm -rf build/reports build/summary.json build/terminal.txt
 	OMP_NUM_THREADS=1 $(BIN)/torchrun --standalone --nproc-per-node 2 \
-		probes/ddp.py --out build/reports/ddp --slow-rank 1 --delay-ms 20
+		probes/ddp.py --out build/reports/ddp --slow-rank 1 --delay-ms 20 --sleep-compute
 	mkdir -p reports/ddp
 	$(BIN)/tracekit analyze build/reports/ddp --json -o build/summary.json
 	COLUMNS=100 $(BIN)/tracekit analyze build/reports/ddp > build/terminal.txt
 	mv build/summary.json build/terminal.txt reports/ddp/
 
 bench: $(TEST_READY) ## Measure CPU and memory against HTA (needs TRACEKIT_REAL_TRACES)
-	$(BIN)/python benchmarks/against_hta.py
+	$(BIN)/python benchmarks/against_hta.py --gz
 
 clean: ## Remove the environment, build output and caches; recordings stay
 	rm -rf $(VENV) build dist *.egg-info .coverage* .hypothesis .import_linter_cache

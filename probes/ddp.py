@@ -1,8 +1,9 @@
 """A data-parallel training run: a small residual MLP on synthetic data, every rank with its own batches.
 
-    torchrun --standalone --nproc-per-node 2 probes/ddp.py --slow-rank 1 --delay-ms 20
+    torchrun --standalone --nproc-per-node 2 probes/ddp.py --slow-rank 1 --delay-ms 20 --sleep-compute
 
-Gloo on CPUs, NCCL where every process of the host has a GPU of its own. Expected findings:
+Gloo on CPUs, NCCL where every process of the host has a GPU of its own. Expected findings (on few cores only with
+`--sleep-compute`: processes that share cores slow each other down, and then the report says so, rightly):
 
 * `--slow-rank 1 --delay-ms 20`: "rank 1 computes about 20 ms a step longer than its peer, which waits for it in
   communication", that is in the gradient all-reduces. The delay sits in the backward pass of an autograd function, so
@@ -107,7 +108,7 @@ def main() -> None:
     optimizer = torch.optim.SGD(model.parameters(), lr=0.001)
     batches = torch.Generator().manual_seed(1 + rank)
 
-    @tracekit.probe(path=options.out)
+    @tracekit.probe(path=options.out, steps=6)
     def train_step() -> Tensor:
         optimizer.zero_grad(set_to_none=True)
         loss = torch.zeros((), device=device)
@@ -134,7 +135,7 @@ def main() -> None:
 def parse_options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Data-parallel training with a planted straggler.")
     parser.add_argument("--out", default="runs/ddp", help="folder of the run")
-    parser.add_argument("--steps", type=int, default=10, help="training steps; the first four are not recorded")
+    parser.add_argument("--steps", type=int, default=11, help="training steps; the fifth to the tenth are recorded")
     parser.add_argument("--slow-rank", type=int, default=-1, help="rank whose backward pass is delayed")
     parser.add_argument("--delay-ms", type=float, default=20.0, help="by how much, a micro-batch")
     parser.add_argument("--bucket-cap-mb", type=float, default=4.0, help="DDP's bucket size limit, MiB")

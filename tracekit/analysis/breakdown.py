@@ -5,6 +5,7 @@ Per rank (in a worker): lanes and windows to `StepParts`. Over ranks: `breakdown
 
 from __future__ import annotations
 
+import math
 import statistics
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["Breakdown", "breakdown", "nothing_notable", "step_parts"]
 
 _PARTS = ("step_ns", "compute_ns", "comm_ns", "overlapped_comm_ns", "exposed_comm_ns", "exposed_copy_ns", "idle_ns")
-_SIGNIFICANT = 2.0  # standard deviations of the difference over steps
+_SIGNIFICANT = 4.0  # standard errors of the mean difference over steps, and never less than a standard deviation
 _NOTABLY_IDLE = 0.2  # of a step
 _NOTABLE = 0.05  # of a step: below this a difference between ranks is not worth a sentence
 
@@ -110,10 +111,11 @@ def _slow_compute(run: Run) -> list[Finding]:
     peers_compute_ns = [statistics.median(peer[k].compute_ns for peer in peers) for k in common]
     excess_ns = [steps[slowest][k].compute_ns - typical for k, typical in zip(common, peers_compute_ns, strict=True)]
     mean_excess_ns, noise_ns = statistics.mean(excess_ns), statistics.stdev(excess_ns)
+    significance_ns = noise_ns * max(1.0, _SIGNIFICANT / math.sqrt(len(common)))
     waiting_ns = statistics.mean(statistics.median(peer[k].exposed_comm_ns for peer in peers) for k in common)
     saving_ns = min(mean_excess_ns, waiting_ns)
     step_ns = statistics.mean(step.step_ns for step in steps[slowest].values())
-    if min(excess_ns) <= 0 or mean_excess_ns < _SIGNIFICANT * noise_ns or saving_ns < _NOTABLE * step_ns:
+    if min(excess_ns) <= 0 or mean_excess_ns < significance_ns or saving_ns < _NOTABLE * step_ns:
         return []
     whom = "its peer" if len(peers) == 1 else "the median of its peers"
     share = mean_excess_ns / max(statistics.mean(peers_compute_ns), 1)
@@ -124,6 +126,7 @@ def _slow_compute(run: Run) -> list[Finding]:
     evidence = {
         "excess_ns": int(mean_excess_ns),
         "noise_ns": int(noise_ns),
+        "significance_ns": int(significance_ns),
         "peers_compute_ns": int(statistics.mean(peers_compute_ns)),
         "peers_exposed_comm_ns": int(waiting_ns),
     }

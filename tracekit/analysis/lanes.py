@@ -26,6 +26,8 @@ from tracekit.model.spans import LABEL_PREFIX, WAIT_SPAN
 __all__ = ["Lanes", "build_lanes"]
 
 _LABELS = (LABEL_PREFIX, "Redistribute", "FSDP::", "FullyShardedDataParallel.", "DistributedDataParallel.", "PP:")
+# From issuing to waiting Python takes some 10 us, ten times as much on a crowded machine; computing takes longer.
+_AT_ONCE_NS = 500_000
 _COMMUNICATION_OPERATORS = ("c10d::", "_c10d_functional::", "c10d_functional::")
 
 
@@ -119,11 +121,25 @@ def _host_compute(trace: DecodedTrace, threads: Int64, communication: HostCommun
         working, communicating = np.flatnonzero(here & ~label & ~communicates), np.flatnonzero(here & communicates)
         blocked = Intervals.of_events(events, communicating)
         if waits_recorded:
-            blocked = blocked | Intervals.of_events(events, waits & (events.track == thread))
+            blocked = blocked | _recorded_waits(events, np.flatnonzero(waits & (events.track == thread)), here & ~label)
         else:
             blocked = blocked | _waits_inferred(events, int(thread), working, communication)
         compute = compute | (Intervals.of_events(events, working) - blocked)
     return compute
+
+
+def _recorded_waits(events: EventTable, waits: Int64, operators: Bool) -> Intervals:
+    """Wait spans, and the moment before each in which a blocking call goes from its `c10d::*` operator to its wait."""
+    rows = np.flatnonzero(operators)
+    rows = rows[np.argsort(events.start_ns[rows], kind="stable")]
+    start_ns = events.start_ns[waits].copy()
+    before = np.searchsorted(events.start_ns[rows], start_ns, side="right") - 1
+    latest = rows[np.maximum(before, 0)] if len(rows) else np.zeros(len(waits), dtype=np.int64)
+    issued = events.named(lambda name: name.startswith(_COMMUNICATION_OPERATORS))[latest] & (before >= 0)
+    gap_ns = start_ns - events.end_ns[latest]
+    at_once = issued & (gap_ns > 0) & (gap_ns < _AT_ONCE_NS)
+    start_ns[at_once] = events.end_ns[latest[at_once]]
+    return Intervals.union_of(start_ns, events.end_ns[waits])
 
 
 def _waits_inferred(events: EventTable, thread: int, operators: Int64, communication: HostCommunication) -> Intervals:

@@ -79,11 +79,21 @@ def test_operators_of_communication_block(summarize: Summarize) -> None:
 
 
 def test_recorded_waits_block(summarize: Summarize) -> None:
-    """(b): within the operator 50-90 the thread waits from 60 to 80."""
+    """(b): within the operator 50-90 a call issues at 51 and waits from 60 to 80; it computes nothing in between."""
     trace = TraceBuilder().step(0, 0, 100).op("Wrapper", 50, 40).wait(60, 20)
     trace.gloo("all_reduce", 52, 28, issued_at=51)
     summary = summarize(trace)
-    assert parts(summary) == of(100, 9 + 10 - 1 + 1, 28, 8, 20, 100 - 19 - 20)
+    assert parts(summary) == of(100, 1 + 10, 28, 0, 28, 100 - 11 - 28)
+
+
+def test_what_runs_between_issue_and_wait_is_compute(summarize: Summarize) -> None:
+    """GIVEN an asynchronous collective, and before its wait at 60 an operator (52-58) or 2 ms of Python."""
+    trace = TraceBuilder().step(0, 0, 100).op("Wrapper", 50, 40).op("aten::mm", 52, 6).wait(60, 20)
+    trace.gloo("all_reduce", 52, 28, issued_at=51)
+    assert parts(summarize(trace)) == of(100, 1 + 8 + 10, 28, 8, 20, 100 - 19 - 20)
+    trace = TraceBuilder().step(0, 0, 4000).op("Wrapper", 50, 3000).wait(2052, 20)
+    trace.gloo("all_reduce", 52, 2020, issued_at=51)
+    assert parts(summarize(trace)) == of(4000, 1 + 2000 + 978, 2020, 2000, 20, 4000 - 2979 - 20)
 
 
 def test_a_wait_blocks_its_own_thread_alone(summarize: Summarize) -> None:
