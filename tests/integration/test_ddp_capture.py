@@ -135,10 +135,10 @@ def test_the_ddp_probe_plants_its_straggler_and_names_the_next_command(torchrun:
     out = tmp_path / "runs"
 
     result = torchrun(
-        HERE.parents[1] / "probes/ddp.py", "--slow-rank", "1", "--delay-ms", "20", "--steps", "8", "--out", out
+        HERE.parents[1] / "probes/ddp.py", "--slow-rank", "1", "--delay-ms", "20", "--sleep-compute", "--out", out
     )
 
-    assert result.stdout.rstrip().endswith(f"next: tracekit analyze {out}")
+    assert result.stdout.rstrip().endswith(f"Next: tracekit analyze {out}")
     fast, slow = read_traces(out)
     assert max(event["dur"] for event in events_named(slow, "DelayBackward")) >= 20_000
     assert events_named(fast, "DelayBackward") == []
