@@ -134,9 +134,7 @@ def test_ranks_of_one_host_have_one_clock(job: Job) -> None:
 def test_the_ddp_probe_plants_its_straggler_and_names_the_next_command(torchrun: Launch, tmp_path: Path) -> None:
     out = tmp_path / "runs"
 
-    result = torchrun(
-        HERE.parents[1] / "probes/ddp.py", "--slow-rank", "1", "--delay-ms", "20", "--sleep-compute", "--out", out
-    )
+    result = torchrun(HERE.parents[1] / "probes/ddp.py", "--slow-rank", "1", "--delay-ms", "20", "--out", out)
 
     assert result.stdout.rstrip().endswith(f"Next: tracekit analyze {out}")
     fast, slow = read_traces(out)
