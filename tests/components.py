@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
 import os
+from typing import Any
 
 import pytest
 
@@ -21,4 +23,13 @@ def require(component: str, present: object, why: str) -> None:
     reason = f"needs {component}: {why}"
     if in_ci() and component not in EXCUSED_IN_CI:
         pytest.fail(f"{reason} (a failure because CI must not skip)", pytrace=False)
-    pytest.skip(reason)
+    pytest.skip(reason, allow_module_level=True)
+
+
+def require_module(name: str) -> Any:
+    """The module of this name, which a component brings; `require` for what can be imported."""
+    try:
+        return importlib.import_module(name)
+    except ImportError as error:
+        require(name.partition(".")[0], False, str(error))
+        raise

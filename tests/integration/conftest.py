@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.components import require_module
 from tests.integration.recorded import Launch
 
 ROOT = Path(__file__).parents[2]
@@ -18,7 +19,7 @@ TIMEOUT_S = 120
 @pytest.fixture(scope="session")
 def launch() -> Launch:
     """`launch(script, *arguments)`: run Python and return the finished process."""
-    pytest.importorskip("torch")
+    require_module("torch")
     path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
     kept = {name: value for name, value in os.environ.items() if not name.startswith("TRACEKIT")}
     environment = kept | {"PYTHONPATH": path, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}

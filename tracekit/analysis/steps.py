@@ -15,7 +15,7 @@ import numpy as np
 from tracekit.analysis.device_links import RUNTIME_CATEGORIES, DeviceEvents
 from tracekit.model.events import ABSENT, Bool, DecodedTrace, EventTable, Int64
 
-__all__ = ["StepWindows", "host_steps", "step_windows"]
+__all__ = ["StepWindows", "step_windows"]
 
 _PROFILER_STEP = re.compile(r"^ProfilerStep#(\d+)$")
 _LAUNCH = re.compile(r"Launch\w*Kernel|GraphLaunch")
@@ -86,7 +86,7 @@ def step_windows(
 ) -> StepWindows:
     """Windows of the trace. `device_compute_row`: rows of compute kernels, if any. `whole`: ignore steps."""
     events = trace.events
-    host = host_steps(trace, whole=whole)
+    host = _host_steps(trace, whole=whole)
     on_gpu = bool(device.is_kernel.any())
     start_ns, host_end_ns = host.start_ns, int(host.end_ns[-1])
     last_end_ns = host_end_ns
@@ -160,7 +160,7 @@ def _device_starts(events: EventTable, host_start_ns: Int64, device: DeviceEvent
     return start_ns
 
 
-def host_steps(trace: DecodedTrace, *, whole: bool = False) -> _HostSteps:
+def _host_steps(trace: DecodedTrace, *, whole: bool = False) -> _HostSteps:
     """Steps as the host saw them: from tracekit's metadata, else ProfilerStep spans, else the recording as one."""
     events = trace.events
     spans, numbers = _profiler_steps(events)

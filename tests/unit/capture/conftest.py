@@ -9,10 +9,12 @@ from typing import Any
 
 import pytest
 
+from tests.components import require_module
+
 
 @pytest.fixture
 def torch() -> Any:
-    return pytest.importorskip("torch")
+    return require_module("torch")
 
 
 class Runs:

@@ -7,18 +7,18 @@ from typing import Any
 
 import pytest
 
+from tests.components import require_module
 from tracekit.capture.groups import GroupTable
 from tracekit.capture.observers import Draft
 from tracekit.capture.observers.ddp import DdpObserver
 
-torch = pytest.importorskip("torch")
-distributed = pytest.importorskip("torch.distributed")
+torch = require_module("torch")
+distributed = require_module("torch.distributed")
 
 
 @pytest.fixture
 def group() -> Iterator[None]:
-    if not distributed.is_available() or distributed.is_initialized():
-        pytest.skip("needs a process group of its own")
+    assert not distributed.is_initialized(), "another test left its process group behind"
     distributed.init_process_group("gloo", store=distributed.HashStore(), rank=0, world_size=1)
     yield
     distributed.destroy_process_group()

@@ -8,13 +8,14 @@ from typing import Any
 
 import pytest
 
+from tests.components import require_module
 from tracekit.capture import clock
 from tracekit.capture.clock import HostClock
 from tracekit.capture.process import Identity
 from tracekit.capture.store import BoundedStore
 from tracekit.model.metadata import ClockMeasurement
 
-torch_distributed = pytest.importorskip("torch.distributed")
+torch_distributed = require_module("torch.distributed")
 
 
 def identity(rank: int, world_size: int, host: str) -> Identity:

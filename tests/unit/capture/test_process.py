@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.components import require_module
 from tracekit.capture import process
 from tracekit.capture.process import await_run_id, identify, look_up_run_id, offer_run_id
 from tracekit.capture.store import BoundedStore
@@ -38,7 +39,7 @@ def test_the_attempt_counts_elastic_restarts() -> None:
 
 @pytest.fixture
 def store() -> Iterator[BoundedStore]:
-    bounded = BoundedStore(pytest.importorskip("torch.distributed").HashStore())
+    bounded = BoundedStore(require_module("torch.distributed").HashStore())
     yield bounded
     bounded.close()
 

@@ -13,11 +13,12 @@ from typing import Any
 
 import pytest
 
+from tests.components import require_module
 from tracekit.capture.clock import HostClock
 from tracekit.capture.process import await_run_id, identify, look_up_run_id, offer_run_id
 from tracekit.capture.store import PATIENCE_S, BoundedStore
 
-distributed = pytest.importorskip("torch.distributed")
+distributed = require_module("torch.distributed")
 
 SERVER = """
 import time
