@@ -18,118 +18,73 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import os
-import time
-from typing import Any
-
-os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # or torch prints two lines a rank and window
 
 import torch
-import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 import tracekit
+from job import job
+from sleeping import SleepyLinear, sleep
 
 WIDTH, LAYERS, BATCH = 512, 6, 64
 SLEEP_S = 0.004
 
 
-class Delay(torch.autograd.Function):
-    """The identity, whose backward pass takes `seconds` longer."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, seconds: float) -> Tensor:
-        ctx.seconds = seconds
-        return x.view_as(x)
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
-        time.sleep(ctx.seconds)
-        return gradient, None
-
-
-class SleepyLinear(torch.autograd.Function):
-    """Takes `SLEEP_S` forward and twice that backward; its gradients have the shapes of a linear layer's."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-        ctx.save_for_backward(weight, bias)
-        time.sleep(SLEEP_S)
-        return x + bias
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        weight, bias = ctx.saved_tensors
-        time.sleep(2 * SLEEP_S)
-        return gradient, torch.full_like(weight, 1e-6), torch.full_like(bias, 1e-6)
-
-
 class Block(nn.Module):
-    def __init__(self, sleep_compute: bool) -> None:
+    def __init__(self) -> None:
         super().__init__()
         self.linear = nn.Linear(WIDTH, WIDTH)
-        self.sleep_compute = sleep_compute
 
     def forward(self, x: Tensor) -> Tensor:
-        if self.sleep_compute:
-            return SleepyLinear.apply(x, self.linear.weight, self.linear.bias)
         return x + torch.relu(self.linear(x))
 
 
 class Network(nn.Module):
     def __init__(self, delay_s: float, sleep_compute: bool) -> None:
         super().__init__()
-        self.blocks = nn.ModuleList(Block(sleep_compute) for _ in range(LAYERS * 2))
+        blocks = (SleepyLinear(WIDTH, SLEEP_S) if sleep_compute else Block() for _ in range(LAYERS * 2))
+        self.blocks = nn.ModuleList(blocks)
         self.head = nn.Linear(WIDTH, 10)
         self.delay_s = delay_s
 
     def forward(self, x: Tensor) -> Tensor:
         for number, block in enumerate(self.blocks):
             if number == LAYERS and self.delay_s:
-                x = Delay.apply(x, self.delay_s)
+                x = sleep(x, backward_s=self.delay_s)
             x = block(x)
         return self.head(x)
 
 
 def main() -> None:
     options = parse_options()
-    use_gpu = torch.cuda.is_available() and torch.cuda.device_count() >= int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
-    device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0"))) if use_gpu else torch.device("cpu")
-    if use_gpu:
-        torch.cuda.set_device(device)
-    dist.init_process_group("nccl" if use_gpu else "gloo")
-    rank = dist.get_rank()
+    with job(options.out) as this:
+        torch.manual_seed(0)
+        delay_s = options.delay_ms / 1000 if this.rank == options.slow_rank else 0.0
+        network = Network(delay_s, options.sleep_compute).to(this.device)
+        model = DistributedDataParallel(network, bucket_cap_mb=options.bucket_cap_mb)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.001)
+        batches = torch.Generator().manual_seed(1 + this.rank)
 
-    torch.manual_seed(0)
-    delay_s = options.delay_ms / 1000 if rank == options.slow_rank else 0.0
-    network = Network(delay_s, options.sleep_compute).to(device)
-    model = DistributedDataParallel(network, bucket_cap_mb=options.bucket_cap_mb)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.001)
-    batches = torch.Generator().manual_seed(1 + rank)
+        @tracekit.probe(path=options.out, steps=6)
+        def train_step() -> Tensor:
+            optimizer.zero_grad(set_to_none=True)
+            loss = torch.zeros((), device=this.device)
+            for micro_batch in range(options.accumulate):
+                x = torch.randn(BATCH, WIDTH, generator=batches).to(this.device)
+                target = torch.randint(10, (BATCH,), generator=batches).to(this.device)
+                last = micro_batch == options.accumulate - 1
+                with contextlib.nullcontext() if last else model.no_sync():
+                    micro_loss = nn.functional.cross_entropy(model(x), target) / options.accumulate
+                    micro_loss.backward()
+                loss += micro_loss.detach()
+            optimizer.step()
+            return loss
 
-    @tracekit.probe(path=options.out, steps=6)
-    def train_step() -> Tensor:
-        optimizer.zero_grad(set_to_none=True)
-        loss = torch.zeros((), device=device)
-        for micro_batch in range(options.accumulate):
-            x = torch.randn(BATCH, WIDTH, generator=batches).to(device)
-            target = torch.randint(10, (BATCH,), generator=batches).to(device)
-            last = micro_batch == options.accumulate - 1
-            with contextlib.nullcontext() if last else model.no_sync():
-                micro_loss = nn.functional.cross_entropy(model(x), target) / options.accumulate
-                micro_loss.backward()
-            loss += micro_loss.detach()
-        optimizer.step()
-        return loss
-
-    for step in range(options.steps):
-        loss = train_step()
-        if rank == 0:
-            print(f"step {step}: loss {loss.item():.4f}")
-    dist.destroy_process_group()
-    if rank == 0:
-        print(f"\nNext: tracekit analyze {options.out}")
+        for step in range(options.steps):
+            loss = train_step()
+            if this.rank == 0:
+                print(f"step {step}: loss {loss.item():.4f}")
 
 
 def parse_options() -> argparse.Namespace:

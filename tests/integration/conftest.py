@@ -33,10 +33,10 @@ def launch() -> Launch:
 
 @pytest.fixture(scope="session")
 def torchrun(launch: Launch) -> Launch:
-    """`torchrun(script, *arguments)`: run it in two ranks; fails the test if they do."""
+    """`torchrun(script, *arguments)`: run it in two ranks, or in `ranks`; fails the test if they do."""
 
-    def run(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
-        result = launch("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", *arguments)
+    def run(*arguments: str | Path, ranks: int = 2) -> subprocess.CompletedProcess[str]:
+        result = launch("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks), *arguments)
         assert result.returncode == 0, result.stderr
         return result
 

@@ -1,4 +1,4 @@
-"""Reading back what launched processes recorded."""
+"""Reading back what launched processes recorded, and what an analysis makes of it."""
 
 from __future__ import annotations
 
@@ -9,6 +9,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from tracekit.analysis.report import analyze
+from tracekit.render.json_result import JsonResult
+
 Launch = Callable[..., subprocess.CompletedProcess[str]]
 
 
@@ -16,3 +19,14 @@ def read_traces(folder: Path) -> list[dict[str, Any]]:
     """The traces below `folder`, in order of rank."""
     found = [json.loads(gzip.decompress(file.read_bytes())) for file in folder.rglob("rank-*.json.gz")]
     return sorted(found, key=lambda trace: trace["tracekit"]["rank"])
+
+
+def result_of(folder: Path) -> dict[str, Any]:
+    """What `tracekit analyze <folder> --json` prints, decoded."""
+    result: dict[str, Any] = json.loads(JsonResult().render(analyze(folder)))
+    return result
+
+
+def notes_of(result: dict[str, Any], *kinds: str) -> list[str]:
+    """The texts of the result's notes of these kinds."""
+    return [note["text"] for note in result["notes"] if note["kind"] in kinds]

@@ -138,8 +138,8 @@ def test_the_ddp_probe_plants_its_straggler_and_names_the_next_command(torchrun:
 
     assert result.stdout.rstrip().endswith(f"Next: tracekit analyze {out}")
     fast, slow = read_traces(out)
-    assert max(event["dur"] for event in events_named(slow, "DelayBackward")) >= 20_000
-    assert events_named(fast, "DelayBackward") == []
+    assert max(event["dur"] for event in events_named(slow, "_SleepBackward")) >= 20_000
+    assert events_named(fast, "_SleepBackward") == []
     assert len(slow["tracekit"]["ddp"][0]["buckets"]) == 3
 
 

@@ -45,7 +45,7 @@ def device_communication(
     is_communication = kind != ABSENT
     row = device.row[is_communication]
     kind = kind[is_communication]
-    launch_ns = device.launch_ns[is_communication]
+    launch_ns, launch_row = device.launch_ns[is_communication], device.launch_row[is_communication]
 
     resolver = GroupResolver(trace.header)
     arguments = events.collective_arguments
@@ -72,7 +72,7 @@ def device_communication(
         group[i] = resolver.index(name, description, ranks)
         sequence[i] = arguments.sequence[p]
         size_bytes[i] = size_in_bytes(max(int(arguments.in_elements[p]), int(arguments.out_elements[p])), dtype)
-    _complete_from_annotations(events, device.launch_row[is_communication], kind, size_bytes)
+    _complete_from_annotations(events, launch_row, kind, size_bytes)
     if (group == ABSENT).any() and (only := resolver.only_group()) is not None:
         group[group == ABSENT] = only
     found = CommunicationEvents(
@@ -85,6 +85,7 @@ def device_communication(
         sequence=sequence,
         size_bytes=size_bytes,
         launch_ns=launch_ns,
+        launch_track=np.where(launch_row != ABSENT, events.track[launch_row], ABSENT).astype(np.int32),
         linked=position != ABSENT,
     )
     return found, is_communication

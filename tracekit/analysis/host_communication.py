@@ -84,6 +84,7 @@ def host_communication(trace: DecodedTrace) -> HostCommunication:
     sequence = np.full(count, ABSENT, dtype=np.int64)
     size_bytes = np.full(count, ABSENT, dtype=np.int64)
     launch_ns = events.start_ns[spans].copy()
+    launch_track = np.full(count, ABSENT, dtype=np.int32)
     flight_end_ns = events.end_ns[operators].copy()
     counted = np.ones(count, dtype=np.bool_)
     for position, here in _spans_of_operators(issues, issue_of_span):
@@ -93,6 +94,7 @@ def host_communication(trace: DecodedTrace) -> HostCommunication:
         if position != ABSENT:
             operator = int(operators[position])
             launch_ns[here] = events.start_ns[operator]
+            launch_track[here] = events.track[operator]
             flight_end_ns[position] = max(flight_end_ns[position], events.end_ns[spans[here]].max())
             issued = kind_of_collective(events.strings[events.name[operator]])
             named = issued if issued != "unknown" else named
@@ -117,6 +119,7 @@ def host_communication(trace: DecodedTrace) -> HostCommunication:
         sequence=sequence,
         size_bytes=size_bytes,
         launch_ns=launch_ns,
+        launch_track=launch_track,
         linked=issue_of_span != ABSENT,
     )
     return HostCommunication(

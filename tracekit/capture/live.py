@@ -3,10 +3,21 @@
 from __future__ import annotations
 
 import gc
+import sys
 from collections.abc import Sequence
 from typing import Any
 
-__all__ = ["live_instances"]
+# Everything that an observer looks for is one of these; types of modules that training has not imported are left out.
+_ROOTS = (
+    ("torch.nn.modules.module", "Module"),
+    ("torch.optim.optimizer", "Optimizer"),
+    ("torch.amp.grad_scaler", "GradScaler"),
+    ("torch.distributed.device_mesh", "DeviceMesh"),
+    ("torch.distributed.pipelining.schedules", "_PipelineSchedule"),
+    ("torch.distributed.pipelining.stage", "_PipelineStageBase"),
+)
+
+__all__ = ["Program", "live_instances"]
 
 
 def live_instances(*kinds: type) -> dict[type, list[Any]]:
@@ -25,3 +36,33 @@ def live_instances(*kinds: type) -> dict[type, list[Any]]:
         for base in matches:
             found[base].append(candidate)
     return found
+
+
+class Program:
+    """What observers may ask for, collected once for all of them, when the first asks.
+
+    Holds its objects: keep it no longer than the call that was given it.
+    """
+
+    def __init__(self, watch: Sequence[Any] = ()) -> None:
+        self._watch = watch
+        self._objects: list[Any] | None = None
+
+    def instances(self, module: str, name: str) -> list[Any]:
+        """Live instances of `module.name`, subclasses included, oldest first, then watched ones that were hidden; none
+        if training has not imported `module`.
+        """
+        kind = getattr(sys.modules.get(module), name, None)
+        if kind is None:
+            return []
+        if self._objects is None:
+            self._objects = self._collect()
+        return [candidate for candidate in self._objects if kind in type(candidate).__mro__]
+
+    def _collect(self) -> list[Any]:
+        roots = [getattr(sys.modules.get(module), name, None) for module, name in _ROOTS]
+        found = live_instances(*(root for root in roots if root is not None))
+        objects = [candidate for candidates in found.values() for candidate in candidates]
+        for watched in self._watch:
+            objects += watched.modules() if hasattr(watched, "modules") else [watched]
+        return list({id(candidate): candidate for candidate in objects}.values())

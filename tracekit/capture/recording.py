@@ -18,11 +18,12 @@ from typing import Any
 import tracekit
 from tracekit.capture.clock import HostClock
 from tracekit.capture.groups import GroupTable, describe_mesh, flight_recorder_dump, flight_records
-from tracekit.capture.live import live_instances
+from tracekit.capture.live import Program
 from tracekit.capture.observers import Draft, Observer, default_observers
 from tracekit.capture.process import Identity, this_device
 from tracekit.capture.schedule import Plan
 from tracekit.capture.session import ProfilerSession
+from tracekit.capture.span import span
 from tracekit.capture.writer import trace_folder, write_trace
 from tracekit.model.metadata import (
     METADATA_VERSION,
@@ -102,9 +103,10 @@ class Recording:
         """Start recording; the next `mark` begins the first step."""
         if not self.plan.early:  # written in short jobs only, which should not wait for anything
             self._clock.measure()
-        self._observers = default_observers(self._watch)
+        self._observers = default_observers()
+        program = Program(self._watch)
         for observer in self._observers:
-            self._guarded(observer.attach)
+            self._guarded(observer.attach, program)
         self._session.start()
         self._start_ns = time.time_ns()
 
@@ -135,7 +137,7 @@ class Recording:
 
     def data_span(self) -> Any:
         """A span to enter while the next item is being loaded."""
-        return sys.modules["torch"].profiler.record_function(DATA_SPAN)
+        return span(DATA_SPAN)
 
     def close(self) -> None:
         """Stop recording and take notes of groups and modules while they exist. Safe to call again."""
@@ -149,10 +151,11 @@ class Recording:
             self._session.stop()
         finally:
             self._end_ns = time.time_ns()
-            for observer in self._observers:
-                self._guarded(observer.detach)
+            program = Program(self._watch)
+            for observer in reversed(self._observers):
+                self._guarded(observer.detach, program)
         self._cost.stop_ns = self._end_ns - begin_ns
-        self._facts = self._gather()
+        self._facts = self._gather(program)
 
     def write(self, root: Path, run_id: str, identity: Identity) -> Path:
         """Write the trace below `root`; returns its path. Raises OutputError."""
@@ -187,7 +190,7 @@ class Recording:
         except Exception as error:
             self.note(f"{action.__qualname__} failed: {type(error).__name__}: {error}")
 
-    def _gather(self) -> _Facts:
+    def _gather(self, program: Program) -> _Facts:
         """What only exists until the process group is destroyed."""
         if not self.plan.early:
             self._clock.measure()
@@ -196,7 +199,7 @@ class Recording:
             facts.groups = GroupTable.of_this_rank()
             facts.collectives = self._collectives(facts.groups)
             if any(group.desc.startswith("mesh_") for group in facts.groups.groups):
-                facts.mesh = _program_mesh()
+                facts.mesh = describe_mesh(program.instances("torch.distributed.device_mesh", "DeviceMesh"))
         except Exception as error:  # private tables of torch: another version may hold them differently
             self.note(f"the process groups could not be listed: {type(error).__name__}: {error}")
         facts.clock = self._clock.result()
@@ -259,8 +262,3 @@ class _Facts:
     collectives: list[CollectiveRecord] = field(default_factory=list)
     mesh: Mesh | None = None
     clock: ClockMeasurement | None = None
-
-
-def _program_mesh() -> Mesh | None:
-    kind = getattr(sys.modules.get("torch.distributed.device_mesh"), "DeviceMesh", None)
-    return describe_mesh(live_instances(kind)[kind]) if kind is not None else None

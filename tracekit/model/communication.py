@@ -49,7 +49,8 @@ class CommunicationEvents:
 
     row: int64 [n], into the event table. kind: int32 [n], index into `KINDS`. group: int32 [n], index into `groups`
     or -1. sequence, size_bytes: int64 [n] or -1. launch_ns: int64 [n], when the host issued it (its own start when
-    that is not known). linked: bool [n], whether the issuing operator was found.
+    that is not known), and launch_track: int32 [n], on which thread, or -1. linked: bool [n], whether the issuing
+    operator was found.
     """
 
     groups: tuple[GroupKey, ...]
@@ -61,6 +62,7 @@ class CommunicationEvents:
     sequence: Int64
     size_bytes: Int64
     launch_ns: Int64
+    launch_track: Int32
     linked: Bool
 
     def __len__(self) -> int:

@@ -1,16 +1,16 @@
 """One observer a parallelism: it looks at the training program while a window is open and adds to the metadata.
 
-A new one is a class with the three methods of `Observer`, listed in `OBSERVERS`. It finds what it needs by itself,
-imports nothing that training has not imported, and is not asked to be careful: what it raises becomes a note.
+A new one is a class with the three methods of `Observer`, listed in `default_observers`. It finds what it needs by
+itself, imports nothing that training has not imported, and is not asked to be careful: what it raises becomes a note.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Protocol
 
 from tracekit.capture.groups import GroupTable
+from tracekit.capture.live import Program
 from tracekit.model.metadata import DdpModule, FsdpUnit, MemoryUse, PipelineLayout, PointToPointRecord, RecordingNote
 
 __all__ = ["Draft", "Observer", "default_observers"]
@@ -35,19 +35,25 @@ class Draft:
 
 class Observer(Protocol):
     """`attach` before the first recorded step, `detach` after the last, both on the training thread, outside a backward
-    pass unless the job is being killed; `contribute` once, after `detach`, if the window is written."""
+    pass unless the job is being killed; `contribute` once, after `detach`, if the window is written.
 
-    def attach(self) -> None: ...
+    What `attach` did to the program `detach` undoes, also when it is called without one or twice. An observer keeps
+    what it needs of the program between the two, and nothing after `contribute`.
+    """
 
-    def detach(self) -> None: ...
+    def attach(self, program: Program) -> None: ...
+
+    def detach(self, program: Program) -> None: ...
 
     def contribute(self, draft: Draft) -> None: ...
 
 
-def default_observers(watch: Sequence[Any]) -> list[Observer]:
-    """A fresh set for one window. `watch`: modules to look into that cannot be found (see `live.py`)."""
+def default_observers() -> list[Observer]:
+    """A fresh set for one window, in the order in which they attach; they detach in the reverse."""
     from tracekit.capture.observers.collectives import CollectivesObserver
     from tracekit.capture.observers.ddp import DdpObserver
 
-    makers: list[Callable[[Sequence[Any]], Observer]] = [CollectivesObserver, DdpObserver]
-    return [make(watch) for make in makers]
+    return [
+        CollectivesObserver(),
+        DdpObserver(),
+    ]

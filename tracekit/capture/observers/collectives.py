@@ -7,27 +7,29 @@ The wait of DDP's reducer at the end of a backward pass is C++ and stays a plain
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
+from tracekit.capture.live import Program
 from tracekit.capture.observers import Draft
 from tracekit.capture.patching import Patch
+from tracekit.capture.span import span
 from tracekit.model.spans import WAIT_SPAN
 
 __all__ = ["CollectivesObserver"]
 
 
 class CollectivesObserver:
-    def __init__(self, watch: Sequence[Any] = ()) -> None:
+    def __init__(self) -> None:
         self._patch: Patch | None = None
 
-    def attach(self) -> None:
+    def attach(self, program: Program) -> None:
         work = getattr(sys.modules.get("torch.distributed"), "Work", None)
         if work is not None:
             self._patch = Patch(work, "wait", _wait_in_span)
             self._patch.apply()
 
-    def detach(self) -> None:
+    def detach(self, program: Program) -> None:
         if self._patch is not None:
             self._patch.remove()
 
@@ -36,5 +38,5 @@ class CollectivesObserver:
 
 
 def _wait_in_span(wait: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    with sys.modules["torch"].profiler.record_function(WAIT_SPAN):
+    with span(WAIT_SPAN):
         return wait(*args, **kwargs)

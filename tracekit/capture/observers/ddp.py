@@ -7,12 +7,10 @@ second copy of all gradients on the device.
 
 from __future__ import annotations
 
-import itertools
 import sys
-from collections.abc import Sequence
 from typing import Any
 
-from tracekit.capture.live import live_instances
+from tracekit.capture.live import Program
 from tracekit.capture.observers import Draft
 from tracekit.model.metadata import Bucket, DdpModule
 
@@ -25,21 +23,20 @@ class DdpObserver:
     """Holds the modules it found from `attach` to `contribute`: a training function may return, and drop its model,
     before the process ends and the window is written."""
 
-    def __init__(self, watch: Sequence[Any] = ()) -> None:
-        self._watch = watch
+    def __init__(self) -> None:
         self._found: list[Any] = []
         self._described: list[DdpModule] = []
         self._trouble: list[str] = []
 
-    def attach(self) -> None:
-        self._found = _find_ddp(self._watch)
+    def attach(self, program: Program) -> None:
+        self._found = _find_ddp(program)
         self._describe_all()
 
-    def detach(self) -> None:
+    def detach(self, program: Program) -> None:
         if sys.modules["torch"]._C._current_graph_task_id() != -1:
             return  # killed within a backward pass, where the reducer holds its lock: what `attach` saw has to do
         # A short job builds its model inside the first step.
-        self._found = self._found or _find_ddp(self._watch)
+        self._found = self._found or _find_ddp(program)
         self._describe_all()
 
     def contribute(self, draft: Draft) -> None:
@@ -77,15 +74,10 @@ class DdpObserver:
         )
 
 
-def _find_ddp(watch: Sequence[Any]) -> list[Any]:
-    distributed = sys.modules.get("torch.nn.parallel.distributed")
-    kind = getattr(distributed, "DistributedDataParallel", None)
-    if kind is None:
-        return []
-    inside = itertools.chain.from_iterable(module.modules() for module in watch if hasattr(module, "modules"))
-    found = live_instances(kind)[kind] + [module for module in inside if isinstance(module, kind)]
+def _find_ddp(program: Program) -> list[Any]:
+    found = program.instances("torch.nn.parallel.distributed", "DistributedDataParallel")
     # A module whose constructor failed is still an object, but has no reducer.
-    return [module for module in {id(m): m for m in found}.values() if hasattr(module, "reducer")]
+    return [module for module in found if hasattr(module, "reducer")]
 
 
 def _buckets(module: Any, logged: dict[str, Any]) -> list[Bucket]:

@@ -1,0 +1,39 @@
+"""The job around a probe: process group, device, and the words at the end."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # or torch prints two lines a rank and window
+
+import torch
+import torch.distributed as dist
+
+
+@dataclass(frozen=True)
+class Job:
+    """This process of the job: `device` is a GPU of its own where every process of the host has one, else the CPU."""
+
+    rank: int
+    world_size: int
+    device: torch.device
+
+
+@contextmanager
+def job(out: str) -> Iterator[Job]:
+    """Join the process group that torchrun describes (NCCL on GPUs, Gloo on CPUs); at the end leave it, and rank 0 says
+    how to read the recording below `out`.
+    """
+    on_gpu = torch.cuda.is_available() and torch.cuda.device_count() >= int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+    device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0"))) if on_gpu else torch.device("cpu")
+    if on_gpu:
+        torch.cuda.set_device(device)
+    dist.init_process_group("nccl" if on_gpu else "gloo")
+    this = Job(rank=dist.get_rank(), world_size=dist.get_world_size(), device=device)
+    yield this
+    dist.destroy_process_group()
+    if this.rank == 0:
+        print(f"\nNext: tracekit analyze {out}")

@@ -1,0 +1,65 @@
+"""Compute that is a sleep inside an autograd function: it takes its time as a device would, and no core.
+
+So four ranks behave on two cores as on four devices, and a planted delay is compute like any other.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+
+class _Sleep(torch.autograd.Function):
+    """The identity, which takes a while forward and another backward."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, forward_s: float, backward_s: float) -> Tensor:
+        ctx.backward_s = backward_s
+        if forward_s:
+            time.sleep(forward_s)
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
+        if ctx.backward_s:
+            time.sleep(ctx.backward_s)
+        return gradient, None, None
+
+
+class _SleepyLinear(torch.autograd.Function):
+    """A linear layer of equal widths that sleeps instead of multiplying; its gradients have the real shapes."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor, forward_s: float) -> Tensor:
+        ctx.save_for_backward(weight, bias)
+        ctx.forward_s = forward_s
+        time.sleep(forward_s)
+        return x + bias
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor, Tensor, None]:
+        weight, bias = ctx.saved_tensors
+        time.sleep(2 * ctx.forward_s)
+        return gradient, torch.full_like(weight, 1e-6), torch.full_like(bias, 1e-6), None
+
+
+def sleep(x: Tensor, *, forward_s: float = 0.0, backward_s: float = 0.0) -> Tensor:
+    """`x`, after `forward_s` seconds of compute; its gradient passes after `backward_s` seconds."""
+    slept: Tensor = _Sleep.apply(x, forward_s, backward_s)
+    return slept
+
+
+class SleepyLinear(nn.Module):
+    """`nn.Linear(width, width)` that takes `forward_s` seconds forward and twice that backward, on any machine."""
+
+    def __init__(self, width: int, forward_s: float) -> None:
+        super().__init__()
+        self.linear = nn.Linear(width, width)
+        self.forward_s = forward_s
+
+    def forward(self, x: Tensor) -> Tensor:
+        slept: Tensor = _SleepyLinear.apply(x, self.linear.weight, self.linear.bias, self.forward_s)
+        return slept
