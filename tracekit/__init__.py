@@ -4,6 +4,7 @@
     run = tracekit.load("runs/")        read the newest run of a folder
     report = tracekit.analyze("runs/")  tables (pandas) and findings
     tracekit.merge(run, "run.pftrace")  one trace for Perfetto
+    tracekit.integrations               the decorator as callbacks of Accelerate, Lightning, the HF Trainer
 
 Names are imported when they are first used: a training job pays for the capture only, an analysis never for torch.
 """
@@ -14,6 +15,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from tracekit import integrations
     from tracekit.analysis.load import load
     from tracekit.analysis.report import Report, analyze
     from tracekit.capture.probe import probe
@@ -23,13 +25,14 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-__all__ = ["Report", "Run", "TracekitError", "analyze", "load", "merge", "probe"]
+__all__ = ["Report", "Run", "TracekitError", "analyze", "integrations", "load", "merge", "probe"]
 
 _HOME = {
     "Report": "tracekit.analysis.report",
     "Run": "tracekit.model.run",
     "TracekitError": "tracekit.errors",
     "analyze": "tracekit.analysis.report",
+    "integrations": "tracekit.integrations",
     "load": "tracekit.analysis.load",
     "merge": "tracekit.render.perfetto.merge",
     "probe": "tracekit.capture.probe",
@@ -39,7 +42,8 @@ _HOME = {
 def __getattr__(name: str) -> Any:
     if name not in _HOME:
         raise AttributeError(f"module 'tracekit' has no attribute {name!r}")
-    value = getattr(importlib.import_module(_HOME[name]), name)
+    home = importlib.import_module(_HOME[name])
+    value = home if name == "integrations" else getattr(home, name)
     globals()[name] = value
     return value
 

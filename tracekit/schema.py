@@ -19,15 +19,26 @@ __all__ = [
     "CLOCK",
     "COMMUNICATION",
     "COMMUNICATION_BY_KIND",
+    "FSDP",
+    "FSDP_BY_MODULE",
+    "MEMORY",
+    "PIPELINE_RANKS",
+    "PIPELINE_STAGES",
+    "POINT_TO_POINT",
+    "PHASES",
+    "PHASES_BY_PHASE",
+    "PHASE_FACTS",
     "RANKS",
     "STEPS",
     "TABLES",
+    "TENSOR",
+    "TENSOR_BY_MODULE",
     "Column",
     "Table",
     "records",
 ]
 
-Type = Literal["int", "int?", "float", "float?", "str", "str?", "list", "bool"]
+Type = Literal["int", "int?", "float", "float?", "str", "str?", "list", "list?", "bool"]
 _DTYPES = {"int": "int64", "int?": "Int64", "float": "float64", "float?": "object", "bool": "bool"}
 
 
@@ -142,4 +153,165 @@ BUCKET_MAP = Table(
         Column("parameters", "list", "", "Qualified names of its parameters."),
     ),
 )
-TABLES: tuple[Table, ...] = (RANKS, STEPS, COMMUNICATION, COMMUNICATION_BY_KIND, CLOCK, BUCKET_MAP)
+_FSDP_MODULE = Column("module", "str?", "", "Name below the outermost, which is \"\"; null: in FSDP's groups, but of none.")
+_FSDP_PHASE = Column("phase", "str?", "", "forward, backward or optimizer, by its launch.")
+FSDP = Table(
+    "fsdp",
+    (
+        _RANK,
+        _FSDP_MODULE,
+        Column("unit_bytes", "int?", "bytes", "Unsharded parameters of the module; null without tracekit's capture."),
+        _FSDP_PHASE,
+        Column("kind", "str", "", "all_gather, reduce_scatter, all_reduce (across replicas), ..."),
+        Column("count", "int", "", "Collectives launched in complete steps."),
+        Column("size_bytes", "int?", "bytes", "Sum of the full arrays; null when one is unknown."),
+        Column("exposed_ns", "int", "ns", "Time that no compute covers; of shared time the first of a kind has all."),
+        Column("prefetch_ns", "int?", "ns", "Mean host time from issue to need of an all-gather; null when unknown."),
+    ),
+)
+FSDP_BY_MODULE = Table(
+    "fsdp_by_module",
+    (
+        _FSDP_MODULE,
+        _FSDP_PHASE,
+        Column("kind", "str", "", "all_gather, reduce_scatter, ..."),
+        Column("ranks", "int", "", "Ranks that take part; the means are over them and their complete steps."),
+        Column("count", "float", "", "Mean number a step."),
+        Column("size_bytes", "float?", "bytes", "Mean of the full arrays a step; null when one is unknown."),
+        Column("exposed_ns", "float", "ns", "Mean time a step that no compute covers."),
+        Column("prefetch_ns", "float?", "ns", "Mean host time from issue to need of an all-gather; null when unknown."),
+        Column("worst_rank", "int", "", "The rank with the most exposed time."),
+        Column("worst_exposed_ns", "float", "ns", "Its exposed time a step."),
+    ),
+)
+_PHASE_PARTS = ("total_ns", "compute_ns", "exposed_comm_ns", "exposed_copy_ns", "idle_ns")
+_PHASE_PART_MEANINGS = {
+    "total_ns": "Time in the phase: the phases sum to step_ns, the four parts to this.",
+    "compute_ns": "Time covered by compute.",
+    "exposed_comm_ns": "Communication that no compute covers.",
+    "exposed_copy_ns": "Copies that neither compute nor communication cover.",
+    "idle_ns": "Time that no lane covers.",
+}
+_STEP_PHASE = Column("phase", "str", "", "data, forward, backward, optimizer (clipping, zero_grad ... included) or other.")
+PHASES = Table(
+    "phases",
+    (_RANK, _STEP_PHASE, *(Column(part, "int", "ns", _PHASE_PART_MEANINGS[part]) for part in _PHASE_PARTS)),
+)
+PHASES_BY_PHASE = Table(
+    "phases_by_phase",
+    (
+        _STEP_PHASE,
+        Column("ranks", "int", "", "Ranks that the means are over, and over their complete steps."),
+        Column("share", "float", "ratio", "Of the mean step."),
+        *(Column(part, "float", "ns", f"Mean a step. {_PHASE_PART_MEANINGS[part]}") for part in _PHASE_PARTS),
+        Column("worst_rank", "int", "", "The rank with the most time in the phase."),
+        Column("worst_total_ns", "float", "ns", "Its time a step."),
+    ),
+)
+PHASE_FACTS = Table(
+    "phase_facts",
+    (
+        _RANK,
+        Column("steps", "int", "", "Complete steps that the sums are over."),
+        Column("backward_passes", "int?", "", "Backward passes in them; null without tracekit's capture."),
+        Column("micro_steps", "float?", "", "Backward passes a step."),
+        Column("recompute_count", "int?", "", "Checkpointed forwards that backward passes ran again."),
+        Column("recompute_ns", "int?", "ns", "Time in them; part of backward."),
+        Column("recompute_compute_ns", "int?", "ns", "The part of it covered by compute."),
+        Column("scaled_steps", "int?", "", "Optimizer steps by way of a gradient scaler."),
+        Column("skipped_steps", "int?", "", "Those skipped for infinite gradients; null when the device decided."),
+        Column("autocast", "list?", "", "Data types that autocast was used with."),
+        Column("parameter_dtypes", "list?", "", "Data types of parameters, the one with the most bytes first."),
+    ),
+)
+MEMORY = Table(
+    "memory",
+    (
+        _RANK,
+        Column("parameter_bytes", "int?", "bytes", "Parameters of live modules on this rank; shared memory counts once."),
+        Column("gradient_bytes", "int?", "bytes", "Their gradients after a backward pass."),
+        Column("optimizer_bytes", "int?", "bytes", "Optimizer state, and parameters that only an optimizer has."),
+        Column("peak_bytes", "int?", "bytes", "Most that the device's allocator held; of a CPU rank, the process."),
+    ),
+)
+_TENSOR_MODULE = Column("module", "str?", "", 'Name below the outermost, which is ""; null: no module is known.')
+_TENSOR_PARALLELISM = Column("parallelism", "str", "", "Of the group: tp, ep or cp.")
+_TENSOR_PHASE = Column("phase", "str?", "", "forward, backward or optimizer, by its launch.")
+TENSOR = Table(
+    "tensor",
+    (
+        _RANK,
+        _TENSOR_MODULE,
+        _TENSOR_PARALLELISM,
+        _TENSOR_PHASE,
+        Column("kind", "str", "", "all_reduce, all_gather, reduce_scatter, all_to_all, ..."),
+        Column("count", "int", "", "Collectives launched in complete steps."),
+        Column("size_bytes", "int?", "bytes", "Sum of the full arrays; null when one is unknown."),
+        Column("exposed_ns", "int", "ns", "Time that no compute covers. Rows may overlap."),
+    ),
+)
+TENSOR_BY_MODULE = Table(
+    "tensor_by_module",
+    (
+        _TENSOR_MODULE,
+        _TENSOR_PARALLELISM,
+        _TENSOR_PHASE,
+        Column("kind", "str", "", "all_reduce, all_gather, ..."),
+        Column("ranks", "int", "", "Ranks that take part; the means are over them and their complete steps."),
+        Column("count", "float", "", "Mean number a step."),
+        Column("size_bytes", "float?", "bytes", "Mean of the full arrays a step; null when one is unknown."),
+        Column("exposed_ns", "float", "ns", "Mean time a step that no compute covers."),
+        Column("worst_rank", "int", "", "The rank with the most exposed time."),
+        Column("worst_exposed_ns", "float", "ns", "Its exposed time a step."),
+    ),
+)
+POINT_TO_POINT = Table(
+    "point_to_point",
+    (
+        Column("source", "int", "", "Global rank that sends."),
+        Column("destination", "int", "", "Global rank that receives."),
+        Column("group", "int?", "", "Id in `groups`; null for a group destroyed since."),
+        Column("sends", "int", "", "Sends that the source recorded."),
+        Column("receives", "int", "", "Receives that the destination recorded."),
+        Column("joined", "int", "", "Sends joined to their receive."),
+        Column("size_bytes", "int?", "bytes", "Sum over the sends, or the receives where these are not recorded."),
+    ),
+)
+PIPELINE_STAGES = Table(
+    "pipeline_stages",
+    (
+        Column("stage", "int", "", "Number of the stage, from 0."),
+        Column("kind", "str", "", "F forward, B backward, I its input gradient and W its weight gradient, if split."),
+        Column("count", "int", "", "Actions in the steps that all ranks completed."),
+        Column("mean_ns", "int", "ns", "Mean time of one, without waiting for a receive."),
+    ),
+)
+PIPELINE_RANKS = Table(
+    "pipeline_ranks",
+    (
+        _RANK,
+        Column("stages", "list", "", "Its stages."),
+        Column("busy_ns", "int", "ns", "Time covered by its actions in the steps that all ranks completed."),
+        Column("bubble_ns", "int?", "ns", "The rest of the time from the pipeline's first to its last action."),
+        Column("bubble_ratio", "float?", "ratio", "bubble over that time; null where ranks or clocks are missing."),
+    ),
+)
+TABLES: tuple[Table, ...] = (
+    RANKS,
+    STEPS,
+    COMMUNICATION,
+    COMMUNICATION_BY_KIND,
+    CLOCK,
+    BUCKET_MAP,
+    FSDP,
+    FSDP_BY_MODULE,
+    TENSOR,
+    TENSOR_BY_MODULE,
+    PHASES,
+    PHASES_BY_PHASE,
+    PHASE_FACTS,
+    MEMORY,
+    POINT_TO_POINT,
+    PIPELINE_STAGES,
+    PIPELINE_RANKS,
+)

@@ -134,18 +134,21 @@ def _slow_compute(run: Run) -> list[Finding]:
 
 
 def _idle(run: Run) -> list[Finding]:
-    """Time in which the ranks neither compute, communicate nor copy."""
+    """Time in which the ranks neither compute, communicate nor copy. Loading data has a finding of its own."""
     steps = [step for summary in run.ranks for step in summary.steps if step.complete]
-    step_ns, idle_ns = sum(step.step_ns for step in steps), sum(step.idle_ns for step in steps)
+    data_idle_ns = sum(part.idle_ns for summary in run.ranks for part in summary.phases.parts if part.phase == "data")
+    step_ns, idle_ns = sum(step.step_ns for step in steps), sum(step.idle_ns for step in steps) - data_idle_ns
     if not step_ns or idle_ns < _NOTABLY_IDLE * step_ns:
         return []
     what = {"gpu": "nothing runs on the GPU", "cpu": "no operator and no communication runs", "mixed": "nothing runs"}
     text = f"{what[run.device]} for {idle_ns / step_ns:.0%} of the step ({idle_ns / len(steps) / 1e6:.1f} ms)"
-    data_ns = sum(step.data_ns or 0 for step in steps)
-    if data_ns >= _NOTABLE * step_ns:
-        text += f"; the data iterator takes {data_ns / len(steps) / 1e6:.1f} ms a step"
-    evidence = {"idle_share": idle_ns / step_ns, "data_ns": data_ns // len(steps)}
-    return [Finding(severity="warning", text=text, saving_ns=saving_without_ns(run, "idle_ns"), evidence=evidence)]
+    if data_idle_ns >= _NOTABLE * step_ns:
+        text += ", data loading aside"
+    saving_ns = saving_without_ns(run, "idle_ns")
+    if saving_ns is not None:
+        saving_ns = max(saving_ns - data_idle_ns // len(steps), 0)
+    evidence = {"idle_share": idle_ns / step_ns, "data_idle_ns": data_idle_ns // len(steps)}
+    return [Finding(severity="warning", text=text, saving_ns=saving_ns, evidence=evidence)]
 
 
 def nothing_notable(run: Run) -> Finding:

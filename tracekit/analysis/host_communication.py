@@ -10,60 +10,38 @@ of a list runs an all-reduce for each chunk) has as many spans, and all of them 
 from __future__ import annotations
 
 import math
-from collections import defaultdict, deque
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from tracekit.analysis.communication_rules import bytes_per_element, kind_of_collective, size_in_bytes
+from tracekit.analysis.flight_recorder import entries_of_operators, join_counts
+from tracekit.analysis.gloo_spans import Issue, is_span, issues_of, match_spans
 from tracekit.analysis.groups import GroupResolver
+from tracekit.analysis.point_to_point import message_of_operator, records_of_operators
 from tracekit.analysis.shapes import RecordedShapes, peers_in_group, recorded_shapes
-from tracekit.model.communication import KINDS, CommunicationEvents
-from tracekit.model.events import ABSENT, Bool, DecodedTrace, EventTable, Int64
+from tracekit.model.communication import KINDS, CommunicationEvents, Joins
+from tracekit.model.events import ABSENT, Bool, DecodedTrace, Int64
 from tracekit.model.metadata import CollectiveRecord
 
-__all__ = ["POINT_TO_POINT", "HostCommunication", "host_communication"]
+__all__ = ["HostCommunication", "host_communication"]
 
-POINT_TO_POINT = frozenset({"gloo:send", "gloo:recv"})
-_SPAN_PREFIXES = ("gloo:", "mpi:", "ucc:")
 _OPERATOR_PREFIX = "c10d::"
-# gloo has no reduce-scatter: it runs an all-reduce of the full input
-_GLOO_RUNS = {"reduce_scatter": "all_reduce"}
-_SPAN_A_CHUNK = "c10d::reduce_scatter_"
 
 
 @dataclass(frozen=True, kw_only=True)
 class HostCommunication:
-    """`events`; counted: bool [n], False for the second and further spans of one collective; and for each of o
-    `c10d::*` operators (rows int64 [o]) when what it issued was over: int64 [o].
+    """`events`; counted: bool [n], False for the second and further spans of one collective; for each of o `c10d::*`
+    operators (rows int64 [o]) when what it issued was over: int64 [o]; and how the flight recorder's entries joined.
     """
 
     events: CommunicationEvents
     counted: Bool
     operator_row: Int64
     flight_end_ns: Int64
-
-
-@dataclass(frozen=True)
-class _Issue:
-    """A span that an operator (by its position) is to have, and the element counts it may show; any, if empty."""
-
-    position: int
-    elements: frozenset[int]
-
-
-class Queue(deque[int]):
-    """Numbers of issues in order of time, of which another queue may have taken some."""
-
-    def first(self, taken: bytearray) -> int | None:
-        while self and taken[self[0]]:
-            self.popleft()
-        return self[0] if self else None
-
-
-def is_span(name: str) -> bool:
-    return name.startswith(_SPAN_PREFIXES)
+    joins: Joins
 
 
 def host_communication(trace: DecodedTrace) -> HostCommunication:
@@ -71,12 +49,15 @@ def host_communication(trace: DecodedTrace) -> HostCommunication:
     events = trace.events
     spans = events.each_once(events.named(is_span))
     operators = events.each_once(events.named(lambda name: name.startswith(_OPERATOR_PREFIX)))
-    entries = _entries_of_operators(trace, operators)
+    joined = entries_of_operators(trace, operators)
+    entries = joined.of_operator
     shapes, peers = recorded_shapes(events), peers_in_group(events)
     resolver = GroupResolver(trace.header)
     only = ABSENT if (index := resolver.only_group()) is None else index
-    issues = _issues(events, operators, entries, shapes, resolver.members(only))
-    issue_of_span = _match(events, spans, operators, issues, shapes)
+    messages = records_of_operators(trace, operators)
+    issues = issues_of(events, operators, entries, shapes, resolver.members(only))
+    issue_of_span = match_spans(events, spans, operators, issues, shapes, trace.header.metadata)
+    spans_of_operators = _spans_of_operators(issues, issue_of_span)
 
     count = len(spans)
     kind = np.zeros(count, dtype=np.int32)
@@ -87,7 +68,7 @@ def host_communication(trace: DecodedTrace) -> HostCommunication:
     launch_track = np.full(count, ABSENT, dtype=np.int32)
     flight_end_ns = events.end_ns[operators].copy()
     counted = np.ones(count, dtype=np.bool_)
-    for position, here in _spans_of_operators(issues, issue_of_span):
+    for position, here in spans_of_operators:
         name = events.strings[events.name[spans[here[0]]]]
         named = kind_of_collective(name.partition(":")[2])
         issued_by, entries_here = None, entries[position] if position != ABSENT else []
@@ -102,6 +83,8 @@ def host_communication(trace: DecodedTrace) -> HostCommunication:
             if entries_here:
                 group[here] = resolver.by_id(entries_here[0].group)
                 sequence[here] = entries_here[0].seq
+            elif (message := message_of_operator(trace, messages[position])) is not None:
+                group[here] = resolver.by_id(message.group)
             elif only == ABSENT and operator in peers:
                 group[here] = resolver.with_peer(peers[operator])
             counted[here[1:]] = False
@@ -123,103 +106,21 @@ def host_communication(trace: DecodedTrace) -> HostCommunication:
         linked=issue_of_span != ABSENT,
     )
     return HostCommunication(
-        events=found, counted=counted, operator_row=operators.astype(np.int64), flight_end_ns=flight_end_ns
+        events=found,
+        counted=counted,
+        operator_row=operators.astype(np.int64),
+        flight_end_ns=flight_end_ns,
+        joins=join_counts(joined, {position: len(here) for position, here in spans_of_operators}),
     )
 
 
-def _spans_of_operators(issues: Sequence[_Issue], issue_of_span: Int64) -> list[tuple[int, Int64]]:
+def _spans_of_operators(issues: Sequence[Issue], issue_of_span: Int64) -> list[tuple[int, Int64]]:
     """The spans of each operator that has any, as positions int64 [k]; a span of no operator alone, with ABSENT."""
     alone = [(ABSENT, np.array([i], dtype=np.int64)) for i in np.flatnonzero(issue_of_span == ABSENT)]
     together: dict[int, list[int]] = defaultdict(list)
     for i in np.flatnonzero(issue_of_span != ABSENT).tolist():
         together[issues[issue_of_span[i]].position].append(i)
     return alone + [(position, np.array(spans, dtype=np.int64)) for position, spans in together.items()]
-
-
-def _entries_of_operators(trace: DecodedTrace, operators: Int64) -> list[list[CollectiveRecord]]:
-    """For each operator the flight-recorder entries that were created inside it, in order of time.
-
-    Of operators that run at once on several threads, it is the last to have begun that is of the entry's kind.
-    """
-    events, metadata = trace.events, trace.header.metadata
-    entries: list[list[CollectiveRecord]] = [[] for _ in operators]
-    if metadata is None:
-        return entries
-    start_ns, end_ns = events.start_ns[operators].tolist(), events.end_ns[operators].tolist()
-    kinds = [_run_as(kind_of_collective(events.strings[name])) for name in events.name[operators]]
-    running: list[int] = []
-    begun = 0
-    for record in sorted(metadata.collectives, key=lambda record: record.created_ns):
-        while begun < len(operators) and start_ns[begun] <= record.created_ns:
-            running.append(begun)
-            begun += 1
-        running = [position for position in running if end_ns[position] >= record.created_ns]
-        of_its_kind = [position for position in running if kinds[position] == _run_as(record.kind)]
-        if running:
-            entries[(of_its_kind or running)[-1]].append(record)
-    return entries
-
-
-def _run_as(kind: str) -> str:
-    return _GLOO_RUNS.get(kind, kind)
-
-
-def _issues(
-    events: EventTable,
-    operators: Int64,
-    entries: list[list[CollectiveRecord]],
-    shapes: dict[int, RecordedShapes],
-    members: int | None,
-) -> list[_Issue]:
-    """The spans to expect, in order of their operators: one an entry; without entries one an operator, but one a rank
-    of the group for a reduce-scatter of a list. `members`: of the only group, if there is one.
-    """
-    issues = []
-    for position, row in enumerate(operators.tolist()):
-        name = events.strings[events.name[row]]
-        issues += [_Issue(position, _may_show(record.in_shapes)) for record in entries[position]]
-        if not entries[position]:
-            known = shapes.get(row)
-            elements: frozenset[int] = frozenset()
-            # of a scatter the operator shows what this rank gets, the span of the root what all get
-            if known is not None and kind_of_collective(name) != "scatter":
-                elements = _may_show(known.tensors) | frozenset(known.elements_of_arguments) - {0}
-            issues += [_Issue(position, elements)] * ((members or 1) if name == _SPAN_A_CHUNK else 1)
-    return issues
-
-
-def _may_show(tensors: list[list[int]]) -> frozenset[int]:
-    """Element counts that a span may show: gloo records its input, coalesced or not."""
-    each = [math.prod(dims) for dims in tensors]
-    return frozenset((sum(each), *each)) if each else frozenset()
-
-
-def _match(
-    events: EventTable, spans: Int64, operators: Int64, issues: Sequence[_Issue], shapes: dict[int, RecordedShapes]
-) -> Int64:
-    """int64 [spans]: the number in `issues` of each span, or ABSENT. Every issue stands in a queue for each count of
-    elements it may show, so that a span looks at the heads of two queues only.
-    """
-    everything: dict[str, Queue] = defaultdict(Queue)
-    of_elements: dict[tuple[str, int], Queue] = defaultdict(Queue)
-    of_any_shape: dict[str, Queue] = defaultdict(Queue)
-    start_ns = events.start_ns[operators].tolist()
-    for number, issue in enumerate(issues):
-        kind = _run_as(kind_of_collective(events.strings[events.name[operators[issue.position]]]))
-        everything[kind].append(number)
-        for queue in [of_elements[kind, n] for n in issue.elements] or [of_any_shape[kind]]:
-            queue.append(number)
-    taken = bytearray(len(issues))
-    result = np.full(len(spans), ABSENT, dtype=np.int64)
-    for i, row in enumerate(spans.tolist()):
-        kind = _run_as(kind_of_collective(events.strings[events.name[row]].partition(":")[2]))
-        elements = shapes[row].elements if row in shapes else 0
-        queues = [of_elements[kind, elements], of_any_shape[kind]] if elements else [everything[kind]]
-        number = min((n for queue in queues if (n := queue.first(taken)) is not None), default=ABSENT)
-        if number != ABSENT and start_ns[issues[number].position] <= events.start_ns[row]:
-            taken[number] = 1
-            result[i] = number
-    return result
 
 
 def _full_bytes(
@@ -252,8 +153,3 @@ def _full_bytes(
     if 0 < elements <= shard:
         elements = shard * (members or 0)
     return size_in_bytes(elements, dtype) if elements > 0 else ABSENT
-
-
-def point_to_point(events: EventTable) -> Bool:
-    """Mask [n]: `gloo:send` and `gloo:recv`, which run from the call to the end of the wait on the calling thread."""
-    return events.named(POINT_TO_POINT.__contains__)

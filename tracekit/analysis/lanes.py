@@ -15,17 +15,27 @@ import numpy as np
 from tracekit.analysis.communication_rules import CommunicationRule
 from tracekit.analysis.device_communication import device_communication
 from tracekit.analysis.device_links import DeviceEvents, device_events
-from tracekit.analysis.host_communication import HostCommunication, host_communication, is_span, point_to_point
+from tracekit.analysis.gloo_spans import is_span, point_to_point
+from tracekit.analysis.host_communication import HostCommunication, host_communication
 from tracekit.analysis.phases import autograd_threads
+from tracekit.analysis.shapes import blocking_calls
 from tracekit.analysis.steps import StepWindows, step_windows
-from tracekit.model.communication import CommunicationEvents
+from tracekit.model.communication import CommunicationEvents, Joins
 from tracekit.model.events import Bool, DecodedTrace, EventTable, Int64
 from tracekit.model.intervals import EMPTY, Intervals
 from tracekit.model.spans import LABEL_PREFIX, WAIT_SPAN
 
 __all__ = ["Lanes", "build_lanes"]
 
-_LABELS = (LABEL_PREFIX, "Redistribute", "FSDP::", "FullyShardedDataParallel.", "DistributedDataParallel.", "PP:")
+_LABELS = (LABEL_PREFIX, "FSDP::", "FullyShardedDataParallel.", "DistributedDataParallel.", "PP:")
+# What DTensor and functional collectives put into the autograd graph: around operators, views, and waits.
+_GRAPH_LABELS = (
+    *("Redistribute", "NestedRedistribute", "_FromTorchTensor", "_ToTorchTensor"),
+    "GeneratedBackwardFor__c10d",
+)
+_ENGINE_PREFIX = "autograd::engine::evaluate_function: "
+# An operator on a tensor subclass (a DTensor, the result of a collective) runs Python here to find out what to do.
+_DISPATCH = "PythonSubclass"
 # From issuing to waiting Python takes some 10 us, ten times as much on a crowded machine; computing takes longer.
 _AT_ONCE_NS = 500_000
 _COMMUNICATION_OPERATORS = ("c10d::", "_c10d_functional::", "c10d_functional::")
@@ -37,7 +47,7 @@ class Lanes:
 
     threads: tracks of the step and of autograd. Of each of the n `communication_events`, `window`: int64 [n], the index
     of the step window it belongs to, or -1, and `counted`: bool [n], False for the second and further spans of a
-    collective that ran as several.
+    collective that ran as several. `joins` is None where the events name their collectives themselves.
     """
 
     device: Literal["gpu", "cpu"]
@@ -50,6 +60,7 @@ class Lanes:
     window: Int64
     counted: Bool
     threads: Int64
+    joins: Joins | None = None
 
 
 def build_lanes(trace: DecodedTrace, rules: Sequence[CommunicationRule], *, whole: bool = False) -> Lanes:
@@ -88,6 +99,7 @@ def build_lanes(trace: DecodedTrace, rules: Sequence[CommunicationRule], *, whol
         window=windows.index_of(found.launch_ns),
         counted=communication.counted,
         threads=threads,
+        joins=communication.joins if trace.header.metadata is not None else None,
     )
 
 
@@ -110,7 +122,8 @@ def _threads(events: EventTable, windows: StepWindows) -> Int64:
 def _host_compute(trace: DecodedTrace, threads: Int64, communication: HostCommunication) -> Intervals:
     events = trace.events
     operator = events.in_category("cpu_op", "Operator")
-    label = events.named(lambda name: name.startswith(_LABELS))
+    label = events.named(_is_label)
+    dispatch = events.named(_DISPATCH.__eq__)
     communicates = events.named(lambda name: name.startswith(_COMMUNICATION_OPERATORS))
     waits = events.named(WAIT_SPAN.__eq__)
     # The capture records every blocking wait, so with its metadata no span means that nothing waited.
@@ -118,28 +131,57 @@ def _host_compute(trace: DecodedTrace, threads: Int64, communication: HostCommun
     compute = EMPTY
     for thread in threads:
         here = operator & (events.track == thread)
-        working, communicating = np.flatnonzero(here & ~label & ~communicates), np.flatnonzero(here & communicates)
+        dispatching = np.flatnonzero(here & dispatch)
+        working = np.flatnonzero(here & ~label & ~communicates & ~dispatch)
+        communicating = np.flatnonzero(here & communicates)
         blocked = Intervals.of_events(events, communicating)
         if waits_recorded:
-            blocked = blocked | _recorded_waits(events, np.flatnonzero(waits & (events.track == thread)), here & ~label)
+            blocked = blocked | _recorded_waits(
+                events, np.flatnonzero(waits & (events.track == thread)), working, communicating
+            )
         else:
             blocked = blocked | _waits_inferred(events, int(thread), working, communication)
-        compute = compute | (Intervals.of_events(events, working) - blocked)
+        compute = compute | (_at_work(events, working, dispatching) - blocked)
     return compute
 
 
-def _recorded_waits(events: EventTable, waits: Int64, operators: Bool) -> Intervals:
-    """Wait spans, and the moment before each in which a blocking call goes from its `c10d::*` operator to its wait."""
-    rows = np.flatnonzero(operators)
-    rows = rows[np.argsort(events.start_ns[rows], kind="stable")]
-    start_ns = events.start_ns[waits].copy()
-    before = np.searchsorted(events.start_ns[rows], start_ns, side="right") - 1
-    latest = rows[np.maximum(before, 0)] if len(rows) else np.zeros(len(waits), dtype=np.int64)
-    issued = events.named(lambda name: name.startswith(_COMMUNICATION_OPERATORS))[latest] & (before >= 0)
-    gap_ns = start_ns - events.end_ns[latest]
-    at_once = issued & (gap_ns > 0) & (gap_ns < _AT_ONCE_NS)
-    start_ns[at_once] = events.end_ns[latest[at_once]]
-    return Intervals.union_of(start_ns, events.end_ns[waits])
+def _is_label(name: str) -> bool:
+    return name.startswith(_LABELS) or name.removeprefix(_ENGINE_PREFIX).startswith(_GRAPH_LABELS)
+
+
+def _at_work(events: EventTable, working: Int64, dispatching: Int64) -> Intervals:
+    """Operators, without those that only dispatch and without the time in which one dispatches and nothing that it
+    came to runs."""
+    if not len(dispatching):
+        return Intervals.of_events(events, working)
+    working = working[np.argsort(events.start_ns[working], kind="stable")]
+    # Dispatch is the first thing in an operator that is dispatched, and all its work is in there.
+    begun = np.searchsorted(events.start_ns[working], events.start_ns[dispatching], side="right") - 1
+    holds = (begun >= 0) & (events.end_ns[working[np.maximum(begun, 0)]] >= events.end_ns[dispatching])
+    working = np.delete(working, begun[holds])
+    starts_ns = np.sort(events.start_ns[dispatching])
+    began = np.searchsorted(starts_ns, events.start_ns[working], side="left")
+    around = np.searchsorted(starts_ns, events.end_ns[working], side="left") > began
+    outside = Intervals.of_events(events, working[around]) - Intervals.of_events(events, dispatching)
+    return outside | Intervals.of_events(events, working[~around])
+
+
+def _recorded_waits(events: EventTable, waits: Int64, working: Int64, communicating: Int64) -> Intervals:
+    """Wait spans, and the moment before each in which a call goes from its `c10d::*` operator to its wait: a short one
+    without an operator in it, or a long one on a crowded machine if the call says that it blocks."""
+    start_ns, end_ns = events.start_ns[waits].copy(), events.end_ns[waits]
+    if not len(communicating):
+        return Intervals.union_of(start_ns, end_ns)
+    communicating = communicating[np.argsort(events.end_ns[communicating], kind="stable")]
+    begun_ns = np.sort(events.start_ns[working])
+    before = np.searchsorted(events.end_ns[communicating], start_ns, side="right") - 1
+    latest = communicating[np.maximum(before, 0)]
+    issued_ns = events.end_ns[latest]
+    between = np.searchsorted(begun_ns, start_ns, side="left") - np.searchsorted(begun_ns, issued_ns, side="left")
+    soon = (start_ns - issued_ns < _AT_ONCE_NS) | blocking_calls(events)[latest]
+    at_once = (before >= 0) & (between == 0) & soon
+    start_ns[at_once] = issued_ns[at_once]
+    return Intervals.union_of(start_ns, end_ns)
 
 
 def _waits_inferred(events: EventTable, thread: int, operators: Int64, communication: HostCommunication) -> Intervals:

@@ -11,6 +11,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from tracekit.analysis.align import align
+from tracekit.analysis.manual_pipeline import with_manual_pipelines
+from tracekit.analysis.messages import match_messages
 from tracekit.analysis.summarize import RankFailure, SummaryOptions, summarize
 from tracekit.analysis.workers import Progress, map_ranks
 from tracekit.errors import InputError, TracekitError
@@ -103,6 +105,10 @@ def assemble(
     missing = tuple(sorted(expected - by_rank.keys()))
     notes += _missing_note(missing, len(ranks), len(expected))
     notes += _step_notes(ranks)
+    clocks = align(ranks)
+    messages, unlinked = match_messages(ranks, clocks, selected)
+    ranks = with_manual_pipelines(ranks, messages)
+    notes += unlinked
     notes += _inferred_note(ranks)
     groups: dict[GroupKey, int] = {}
     for summary in ranks:
@@ -126,9 +132,10 @@ def assemble(
         missing_ranks=missing,
         selected_ranks=None if selected is None else tuple(sorted(selected)),
         groups=tuple(sorted(groups)),
-        clocks=align(ranks),
+        clocks=clocks,
         other_runs=others,
         notes=tuple(notes),
+        messages=messages,
     )
 
 

@@ -10,24 +10,38 @@ from dataclasses import dataclass
 
 from tracekit.analysis.breakdown import Breakdown, breakdown, nothing_notable
 from tracekit.analysis.buckets import Buckets, buckets
+from tracekit.analysis.fsdp import Fsdp, fsdp
 from tracekit.analysis.load import Paths, load
+from tracekit.analysis.manual_data_parallel import manual_data_parallel
+from tracekit.analysis.memory import Memory, memory
 from tracekit.analysis.overlap import Overlap, overlap
+from tracekit.analysis.pipeline import Pipeline, pipeline
+from tracekit.analysis.step_phases import StepPhases, step_phases
+from tracekit.analysis.tensor import Tensor, tensor
 from tracekit.errors import UsageError
 from tracekit.model.run import Finding, Run
 
 __all__ = ["SECTIONS", "Report", "analyze"]
 
-SECTIONS = ("breakdown", "overlap", "buckets")
+SECTIONS = ("breakdown", "phases", "memory", "overlap", "buckets", "fsdp", "tensor", "pipeline")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Report:
-    """The result of an analysis; a section that was not asked for is None. `findings`: the most worthwhile first."""
+    """The result of an analysis; a section that was not asked for (is not in `sections`) is None, and so is `pipeline` of a
+    run without one. `findings`: the most worthwhile first.
+    """
 
     run: Run
     breakdown: Breakdown | None
     overlap: Overlap | None
+    phases: StepPhases | None
+    memory: Memory | None
     buckets: Buckets | None
+    fsdp: Fsdp | None
+    tensor: Tensor | None
+    pipeline: Pipeline | None
+    sections: frozenset[str]
     findings: tuple[Finding, ...]
 
 
@@ -42,8 +56,12 @@ def analyze(run: Run | Paths, *, only: str | Iterable[str] | None = None) -> Rep
     if not isinstance(run, Run):
         run = load(run)
     breakdown_result = breakdown(run) if "breakdown" in wanted else None
+    phases_result = step_phases(run) if "phases" in wanted else None
     overlap_result = overlap(run) if "overlap" in wanted else None
-    findings = [f for section in (breakdown_result, overlap_result) if section is not None for f in section.findings]
+    with_findings = (breakdown_result, phases_result, overlap_result)
+    findings = [f for section in with_findings if section is not None for f in section.findings]
+    if overlap_result is not None:
+        findings += manual_data_parallel(run)
     if not findings and breakdown_result is not None:
         findings.append(nothing_notable(run))
     severity = ("error", "warning", "info")
@@ -52,6 +70,12 @@ def analyze(run: Run | Paths, *, only: str | Iterable[str] | None = None) -> Rep
         run=run,
         breakdown=breakdown_result,
         overlap=overlap_result,
+        phases=phases_result,
+        memory=memory(run) if "memory" in wanted else None,
         buckets=buckets(run) if "buckets" in wanted else None,
+        fsdp=fsdp(run) if "fsdp" in wanted else None,
+        tensor=tensor(run) if "tensor" in wanted else None,
+        pipeline=pipeline(run) if "pipeline" in wanted else None,
+        sections=frozenset(wanted),
         findings=tuple(findings),
     )

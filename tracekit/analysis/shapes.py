@@ -1,7 +1,7 @@
 """Shapes that communication events recorded, as dimensions and bytes.
 
-Comes in: the interned JSON of `Input Dims`, `Input type` and `Concrete Inputs`. Goes out: dimensions of tensors, and
-peers, by row of the event table.
+Comes in: the interned JSON of `Input Dims`, `Input type` and `Concrete Inputs`. Goes out: dimensions of tensors,
+peers, and whether a call blocks, by row of the event table.
 """
 
 from __future__ import annotations
@@ -10,14 +10,15 @@ import math
 from dataclasses import dataclass
 
 import msgspec
+import numpy as np
 
 from tracekit.analysis.communication_rules import bytes_per_element, size_in_bytes
-from tracekit.model.events import ABSENT, EventTable
+from tracekit.model.events import ABSENT, Bool, EventTable
 
 _DEEPEST = 8  # a list of lists of tensors needs 4
-_RANK_DIGITS = 9
+_DIGITS = 10  # of a rank or a tag
 
-__all__ = ["RecordedShapes", "peers_in_group", "recorded_shapes"]
+__all__ = ["RecordedShapes", "blocking_calls", "peers_and_tags", "peers_in_group", "recorded_shapes"]
 
 
 @dataclass(frozen=True)
@@ -65,16 +66,37 @@ def recorded_shapes(events: EventTable) -> dict[int, RecordedShapes]:
 
 
 def peers_in_group(events: EventTable) -> dict[int, int]:
-    """Row of each `c10d::send` and `c10d::recv_` to its peer's place in the group, the third of its inputs."""
+    """Row of each `c10d::send` and `c10d::recv_` to its peer's place in the group."""
+    return {row: peer for row, (peer, _) in peers_and_tags(events).items()}
+
+
+def peers_and_tags(events: EventTable) -> dict[int, tuple[int, int]]:
+    """Row of each `c10d::send` and `c10d::recv_` to its peer's place in the group and the message's tag, the third and
+    fourth of its inputs.
+    """
     arguments = events.collective_arguments
     point_to_point = events.named({"c10d::send", "c10d::recv_"}.__contains__)
     result = {}
     for row, text in zip(arguments.row.tolist(), arguments.concrete_inputs.tolist(), strict=True):
         if text != ABSENT and point_to_point[row]:
-            inputs = _values(events.strings[text])
-            peer = inputs[2] if len(inputs) > 2 else None
-            if isinstance(peer, str) and peer.isdecimal() and len(peer) < _RANK_DIGITS:
-                result[row] = int(peer)
+            peer, tag = ((*_values(events.strings[text])[2:4], None, None))[:2]
+            if all(isinstance(n, str) and n.isdecimal() and len(n) < _DIGITS for n in (peer, tag)):
+                result[row] = (int(str(peer)), int(str(tag)))
+    return result
+
+
+def blocking_calls(events: EventTable) -> Bool:
+    """Mask [n]: communication operators that were called with `asyncOp` False (of their inputs the only truth value),
+    so that the caller waits for them next. Older versions of torch do not record it.
+    """
+    arguments = events.collective_arguments
+    recorded = arguments.concrete_inputs != ABSENT
+    blocks = {
+        text: [value for value in _values(events.strings[text]) if value in ("True", "False")] == ["False"]
+        for text in np.unique(arguments.concrete_inputs[recorded]).tolist()
+    }
+    result = np.zeros(len(events), dtype=np.bool_)
+    result[arguments.row[recorded]] = [blocks[text] for text in arguments.concrete_inputs[recorded].tolist()]
     return result
 
 

@@ -13,9 +13,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from tracekit.analysis.device_links import RUNTIME_CATEGORIES, DeviceEvents
+from tracekit.analysis.phases import data_loading
 from tracekit.model.events import ABSENT, Bool, DecodedTrace, EventTable, Int64
 
-__all__ = ["StepWindows", "step_windows"]
+__all__ = ["StepWindows", "device_starts", "step_windows"]
 
 _PROFILER_STEP = re.compile(r"^ProfilerStep#(\d+)$")
 _LAUNCH = re.compile(r"Launch\w*Kernel|GraphLaunch")
@@ -26,7 +27,7 @@ class StepWindows:
     """s windows in order of time.
 
     step: int64 [s], numbers as recorded. start_ns, end_ns: int64 [s], each end is the next start. host_start_ns:
-    int64 [s]. host_end_ns: the end of the last step on the host. data_ns: int64 [s], time in the data iterator or -1.
+    int64 [s]. host_end_ns: the end of the last step on the host. data_ns: int64 [s], time in the data loader or -1.
     complete: bool [s]. thread: the track of the step's spans or -1. source: "steps" (tracekit's metadata), "spans"
     (ProfilerStep) or "recording" (none: one window).
     """
@@ -91,7 +92,7 @@ def step_windows(
     start_ns, host_end_ns = host.start_ns, int(host.end_ns[-1])
     last_end_ns = host_end_ns
     if on_gpu and host.source != "recording":
-        start_ns = _device_starts(events, host.start_ns, device, device_compute_row)
+        start_ns = device_starts(events, host.start_ns, device, device_compute_row)
         # what no launch is known of may lie in the last host window and yet before the last window
         begin_ns = np.where(device.linked, host.start_ns[-1], start_ns[-1])
         in_last = (device.launch_ns >= begin_ns) & (device.launch_ns < host_end_ns)
@@ -104,7 +105,7 @@ def step_windows(
         end_ns=np.maximum(end_ns, start_ns),
         host_start_ns=host.start_ns,
         host_end_ns=host_end_ns,
-        data_ns=host.data_ns,
+        data_ns=_data_ns(events, host),
         complete=host.closed & (end_ns > start_ns),
         thread=host.thread,
         source=host.source,
@@ -116,6 +117,16 @@ def step_windows(
         with_device_events = windows.index_of_device(device, events.start_ns[device.row])
         complete = complete & np.isin(np.arange(len(windows)), with_device_events)
     return replace(windows, complete=complete)
+
+
+def _data_ns(events: EventTable, host: _HostSteps) -> Int64:
+    """int64 [s]: time in the spans of data loaders on the step's thread; without any, what the capture measured."""
+    loading = data_loading(events, host.thread)
+    if not len(loading):
+        return host.data_ns
+    ends_ns = np.append(host.start_ns[1:], host.end_ns[-1])
+    windows = zip(host.start_ns.tolist(), ends_ns.tolist(), strict=True)
+    return np.array([loading.clip(begin, end).len_ns for begin, end in windows], dtype=np.int64)
 
 
 def _before_the_cut(events: EventTable, windows: StepWindows, device: DeviceEvents) -> Bool:
@@ -147,8 +158,9 @@ def _in_order_of_time(events: EventTable) -> bool:
     return bool(changes >= len(np.unique(events.track)))
 
 
-def _device_starts(events: EventTable, host_start_ns: Int64, device: DeviceEvents, compute_row: Int64) -> Int64:
-    """b_k: the host start, or the end of the last compute kernel launched before it, whichever is later."""
+def device_starts(events: EventTable, host_start_ns: Int64, device: DeviceEvents, compute_row: Int64) -> Int64:
+    """When the device comes to what the host began at each time: then, or when the last compute kernel launched before
+    it has ended, whichever is later. Of the starts of steps: b_k."""
     compute = np.isin(device.row, compute_row)
     launch_ns = device.launch_ns[compute]
     order = np.argsort(launch_ns, kind="stable")

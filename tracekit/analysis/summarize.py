@@ -12,13 +12,21 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
+from tracekit.analysis.actions import rank_actions, ranks_of_pipeline
 from tracekit.analysis.breakdown import step_parts
 from tracekit.analysis.communication_rules import DEFAULT_RULES, CommunicationRule
+from tracekit.analysis.flight_recorder import join_notes, merge_joins
+from tracekit.analysis.fsdp import fsdp_sums, merge_fsdp_sums
 from tracekit.analysis.lanes import Lanes, build_lanes
+from tracekit.analysis.manual_data_parallel import gradient_sums
 from tracekit.analysis.overlap import communication_sums, merge_communication_sums
 from tracekit.analysis.phases import phase_timeline
+from tracekit.analysis.point_to_point import merge_messages, rank_messages
+from tracekit.analysis.step_phases import merge_phase_sums, phase_sums
 from tracekit.analysis.strategies import strategies_of
+from tracekit.analysis.tensor import merge_tensor_sums, tensor_sums
 from tracekit.errors import InputError
+from tracekit.model.actions import Actions
 from tracekit.model.communication import KINDS
 from tracekit.model.events import DecodedTrace
 from tracekit.model.metadata import ClockMeasurement
@@ -78,16 +86,25 @@ def summarize(rank: int, paths: Sequence[Path], options: SummaryOptions) -> Rank
     failures = [note.about_rank(rank) for note in failures]
     if not summaries:
         return RankFailure(rank=rank, notes=tuple(failures), internal_error=internal_error)
+    groups = tuple(dict.fromkeys(group for summary in summaries for group in summary.groups))
     return replace(
         summaries[0],
         strategies=tuple(sorted({slug for summary in summaries for slug in summary.strategies})),
-        groups=tuple(dict.fromkeys(group for summary in summaries for group in summary.groups)),
+        groups=groups,
         clock=_all_samples([summary.clock for summary in summaries if summary.clock is not None]),
         ddp=next((summary.ddp for summary in reversed(summaries) if summary.ddp), ()),  # rebuilt after the first steps
         files=tuple(file for summary in summaries for file in summary.files),
         recorded_steps=tuple(step for summary in summaries for step in summary.recorded_steps),
         steps=tuple(step for summary in summaries for step in summary.steps),
         communication=merge_communication_sums([row for summary in summaries for row in summary.communication]),
+        fsdp=merge_fsdp_sums([row for summary in summaries for row in summary.fsdp]),
+        tensor=merge_tensor_sums([row for summary in summaries for row in summary.tensor]),
+        gradients=tuple(row for summary in summaries for row in summary.gradients),
+        joins=merge_joins([summary.joins for summary in summaries if summary.joins is not None]),
+        phases=merge_phase_sums([summary.phases for summary in summaries]),
+        memory=next((summary.memory for summary in reversed(summaries) if summary.memory is not None), None),
+        messages=merge_messages([(summary.messages, summary.groups) for summary in summaries], groups),
+        actions=Actions.concatenate([summary.actions for summary in summaries]),
         event_count=sum(summary.event_count for summary in summaries),
         first_event_ns=min((s.first_event_ns for s in summaries if s.first_event_ns is not None), default=None),
         notes=(*failures, *(note for summary in summaries for note in summary.notes)),
@@ -117,6 +134,8 @@ def summarize_trace(trace: DecodedTrace, rank: int, options: SummaryOptions) -> 
     notes = (*trace.notes, *_recording_notes(trace, lanes, own_rank))
     rank = rank if own_rank is None else own_rank
     strategies, inferred = strategies_of(trace)
+    messages = rank_messages(trace, lanes.windows, lanes.communication_events)
+    layout = metadata.pipeline if metadata is not None else None
     return RankSummary(
         rank=rank,
         world_size=metadata.world_size if metadata is not None else header.world_size,
@@ -136,6 +155,16 @@ def summarize_trace(trace: DecodedTrace, rank: int, options: SummaryOptions) -> 
         recorded_steps=tuple(lanes.windows.step.tolist()),
         steps=tuple(steps),
         communication=tuple(communication_sums(lanes, phases, steps)),
+        fsdp=tuple(fsdp_sums(trace, lanes, phases, steps)),
+        tensor=tuple(tensor_sums(trace, lanes, phases, steps)),
+        gradients=tuple(gradient_sums(trace, lanes, phases, steps)),
+        joins=lanes.joins,
+        phases=phase_sums(trace, lanes, phases, steps),
+        memory=metadata.memory if metadata is not None else None,
+        messages=messages,
+        actions=rank_actions(trace, lanes, messages),
+        pipeline=layout,
+        pipeline_ranks=() if metadata is None else ranks_of_pipeline(metadata),
         event_count=len(trace.events),
         first_event_ns=int(trace.events.start_ns.min()) if len(trace.events) else None,
         notes=tuple(note.about_rank(rank) for note in notes),
@@ -174,6 +203,7 @@ def _recording_notes(trace: DecodedTrace, lanes: Lanes, own_rank: int | None) ->
             f"{file}: step {format_ranges(windows.step[~windows.complete].tolist())} is incomplete and does not count"
         )
         notes.append(Note(kind="unterminated", severity="warning", file=file, text=text))
+    notes += join_notes(lanes.joins, file)
     metadata = trace.header.metadata
     if metadata is not None:
         if metadata.window.partial:

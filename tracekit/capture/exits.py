@@ -10,6 +10,7 @@ is blocked in a collective first has to come out of it.
 from __future__ import annotations
 
 import atexit
+import contextlib
 import multiprocessing.util
 import os
 import signal
@@ -29,39 +30,38 @@ class LoopEnd:
 
     def __init__(self, finish: Callable[[], None]) -> None:
         self._finish = finish
-        self._pid = os.getpid()
-        self._patches: list[Patch] = []
-        self._finalizer: multiprocessing.util.Finalize | None = None
+        self._pid: int | None = None
+        self._undo = contextlib.ExitStack()  # runs the rest of it when a part fails
         self._thread_end = threading.local()
 
     def install(self) -> None:
+        self._pid = os.getpid()
         if threading.current_thread() is not threading.main_thread():
             self._thread_end.guard = _ThreadEnd(self._at_exit)
+        self._undo.callback(atexit.unregister, self._at_exit)
         atexit.register(self._at_exit)
         # A priority: finalizers without one are not run in children.
-        self._finalizer = multiprocessing.util.Finalize(None, self._at_exit, exitpriority=100)
+        self._undo.callback(multiprocessing.util.Finalize(None, self._at_exit, exitpriority=100).cancel)
         distributed = sys.modules.get("torch.distributed")
         if distributed is not None and distributed.is_available():
             # Two names of one function; users call either.
             for owner in (distributed, distributed.distributed_c10d):
-                patch = Patch(owner, "destroy_process_group", self._before_destruction)
+                patch = Patch(owner, "destroy_process_group", self._before_destruction, lasting=True)
+                self._undo.callback(patch.remove)
                 patch.apply()
-                self._patches.append(patch)
 
     def remove(self) -> None:
-        atexit.unregister(self._at_exit)
-        if self._finalizer is not None:
-            self._finalizer.cancel()
-        for patch in self._patches:
-            patch.remove()
-        self._patches.clear()
+        self._undo.close()
 
     def _at_exit(self) -> None:
         if os.getpid() == self._pid:  # a forked child inherits the list, but not the recording
             self._finish()
 
     def _before_destruction(self, destroy: Callable[..., None], *args: Any, **kwargs: Any) -> None:
-        self._at_exit()
+        group = args[0] if args else kwargs.get("group")
+        # A group of some ranks may come and go within a step.
+        if group is None or group is sys.modules["torch.distributed"].GroupMember.WORLD:
+            self._at_exit()
         destroy(*args, **kwargs)
 
 
@@ -82,7 +82,7 @@ class Termination:
 
     def __init__(self, flush: Callable[[], bool]) -> None:
         self._flush = flush
-        self._pid = os.getpid()
+        self._pid: int | None = None
         self._previous: Any = None
         self._installed = False
         self._deferred = False
@@ -94,16 +94,16 @@ class Termination:
         previous = signal.getsignal(signal.SIGTERM)
         if previous is None or previous is signal.SIG_IGN:  # None: set by C code, and not ours to replace
             return
-        self._previous = previous
+        self._previous, self._pid = previous, os.getpid()
         signal.signal(signal.SIGTERM, self._on_signal)
         self._installed = True
 
     def remove(self) -> None:
         if not self._installed or threading.current_thread() is not threading.main_thread():
             return
-        self._installed = False
         if signal.getsignal(signal.SIGTERM) == self._on_signal:
             signal.signal(signal.SIGTERM, self._previous)
+        self._installed = False
 
     def deliver(self) -> None:
         """Do now what a signal asked for while the probe was busy."""

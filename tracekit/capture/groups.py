@@ -1,4 +1,4 @@
-"""Process groups of this rank, the device mesh, and what the flight recorder remembers of their collectives.
+"""Process groups of this rank, and what the flight recorder remembers of their collectives.
 
 Comes in: torch.distributed's own tables. Goes out: records of the metadata. Nothing here communicates.
 """
@@ -8,12 +8,19 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any, Literal
 
-from tracekit.model.mesh import parallelism_of_group
-from tracekit.model.metadata import CollectiveRecord, Group, Mesh, RankSlice
+import msgspec
 
-__all__ = ["GroupTable", "compact_ranks", "describe_mesh", "flight_recorder_dump", "flight_records"]
+from tracekit.model.mesh import parallelism_of_group
+from tracekit.model.metadata import CollectiveRecord, Group, RankSlice
+
+_GLOO_THREAD_NAME = "pt_gloo_runloop"
+_GLOO_THREADS = 2  # a group
+_DESTROYED = -1
+
+__all__ = ["GroupTable", "compact_ranks", "flight_recorder_dump", "flight_recorder_is_on", "flight_records"]
 
 
 class GroupTable:
@@ -21,6 +28,7 @@ class GroupTable:
 
     def __init__(self) -> None:
         self.groups: list[Group] = []
+        self.world_size: int | None = None
         self._ids: dict[int, int] = {}
         self._by_name: dict[str, int] = {}
 
@@ -32,15 +40,19 @@ class GroupTable:
         if c10d is None or not c10d.is_initialized():
             return table
         world, world_size = c10d._world, c10d.get_world_size()
+        table.world_size = world_size
         for process_group, (backend, _) in world.pg_map.items():
             ranks = c10d.get_process_group_ranks(process_group)
             name = str(world.pg_names.get(process_group, ""))
             desc = str(getattr(process_group, "group_desc", ""))
             table._add(process_group, name, desc, str(backend), compact_ranks(ranks, world_size))
+        table._find_threads()
         return table
 
     def id_of(self, process_group: Any) -> int | None:
-        return self._ids.get(id(process_group))
+        number = self._ids.get(id(process_group))
+        # A mesh may hand out another wrapper of the same group.
+        return self.id_named(str(getattr(process_group, "group_name", ""))) if number is None else number
 
     def id_named(self, name: str) -> int | None:
         return self._by_name.get(name)
@@ -48,11 +60,23 @@ class GroupTable:
     def set_parallelism(self, process_group: Any, parallelism: str) -> None:
         """Say what a group is for, unless its mesh dimension has said so."""
         number = self.id_of(process_group)
-        if number is not None and self.groups[number].parallelism is None:
-            old = self.groups[number]
-            self.groups[number] = Group(
-                id=old.id, name=old.name, desc=old.desc, backend=old.backend, parallelism=parallelism, ranks=old.ranks
+        if number is not None:
+            self.set_parallelism_of(number, parallelism)
+
+    def set_parallelism_of(self, number: int, parallelism: str) -> None:
+        """The same for the group of this id; nothing if no group has it."""
+        if 0 <= number < len(self.groups) and self.groups[number].parallelism is None:
+            self.groups[number] = msgspec.structs.replace(self.groups[number], parallelism=parallelism)
+
+    def with_peers(self) -> list[Group]:
+        """The groups of more than one rank."""
+        return [
+            group
+            for group in self.groups
+            if (
+                self.world_size != 1 if group.ranks == "world" else not isinstance(group.ranks, list) or group.ranks[1:]
             )
+        ]
 
     def _add(
         self, process_group: Any, name: str, desc: str, backend: str, ranks: list[int] | Literal["world"] | RankSlice
@@ -61,9 +85,33 @@ class GroupTable:
         self._ids[id(process_group)] = number
         self._by_name[name] = number
         parallelism = parallelism_of_group(desc)
+        # Over ranks a group is its description and its members, and ranks make groups in the same order.
+        twins = sum(group.desc.partition("#")[0] == desc and group.ranks == ranks for group in self.groups)
+        desc = f"{desc}#{twins + 1}" if twins else desc
         self.groups.append(
             Group(id=number, name=name, desc=desc, backend=backend, parallelism=parallelism, ranks=ranks)
         )
+
+    def _find_threads(self) -> None:
+        """Gloo starts the threads of a group with the group and ends them with it, so they stand in the same order."""
+        gloo = [number for number, group in enumerate(self.groups) if "gloo" in group.backend]
+        threads = _gloo_threads()
+        if gloo and len(threads) == len(gloo) * _GLOO_THREADS:
+            for place, number in enumerate(gloo):
+                own = threads[place * _GLOO_THREADS : (place + 1) * _GLOO_THREADS]
+                self.groups[number] = msgspec.structs.replace(self.groups[number], threads=own)
+
+
+def _gloo_threads() -> list[int]:
+    """This process's threads on which Gloo runs collectives, in order of creation; empty where that cannot be seen."""
+    found = []
+    for task in Path("/proc/self/task").glob("*"):
+        try:
+            if (task / "comm").read_text(encoding="ascii").strip() == _GLOO_THREAD_NAME:
+                found.append(int(task.name))
+        except (OSError, ValueError):  # it has just ended
+            continue
+    return sorted(found)
 
 
 def compact_ranks(ranks: Iterable[int], world_size: int) -> list[int] | Literal["world"] | RankSlice:
@@ -78,47 +126,44 @@ def compact_ranks(ranks: Iterable[int], world_size: int) -> list[int] | Literal[
     return members
 
 
-def describe_mesh(meshes: Iterable[Any]) -> Mesh | None:
-    """The mesh with the most dimensions among the program's `DeviceMesh` objects; None if none has names."""
-    named = [mesh for mesh in meshes if mesh.mesh_dim_names and mesh.get_coordinate() is not None]
-    if not named:
-        return None
-    mesh = max(named, key=lambda candidate: candidate.ndim)
-    return Mesh(
-        names=[str(name) for name in mesh.mesh_dim_names],
-        shape=[int(size) for size in mesh.shape],
-        coordinate=[int(position) for position in mesh.get_coordinate()],
-    )
-
-
 def flight_recorder_dump() -> list[dict[str, Any]]:
     """All entries of torch's flight recorders, of the CPU backends and of NCCL; empty where they are off or absent."""
-    bindings = getattr(getattr(sys.modules.get("torch"), "_C", None), "_distributed_c10d", None)
     entries: dict[tuple[Any, ...], dict[str, Any]] = {}
-    for name in ("_dump_fr_trace_json", "_dump_nccl_trace_json"):
-        dump = getattr(bindings, name, None)
-        if dump is None:
-            continue
-        for entry in json.loads(dump()).get("entries") or ():
+    for dump in _flight_recorder_dumps():
+        for entry in dump.get("entries") or ():
             # NCCL's recorder answers to both names in some versions.
             key = (*entry["process_group"], entry.get("op_id"), entry["profiling_name"], entry["time_created_ns"])
             entries[key] = entry
     return list(entries.values())
 
 
+def flight_recorder_is_on() -> bool:
+    """Whether it records: it knows its groups before there are collectives, and does not while it is off."""
+    return any(dump.get("entries") or dump.get("pg_config") for dump in _flight_recorder_dumps())
+
+
+def _flight_recorder_dumps() -> list[dict[str, Any]]:
+    bindings = getattr(getattr(sys.modules.get("torch"), "_C", None), "_distributed_c10d", None)
+    dumps = (getattr(bindings, name, None) for name in ("_dump_fr_trace_json", "_dump_nccl_trace_json"))
+    return [json.loads(dump()) for dump in dumps if dump is not None]
+
+
 def flight_records(
-    entries: Iterable[dict[str, Any]], groups: GroupTable, start_ns: int, end_ns: int
+    entries: Iterable[dict[str, Any]], groups: GroupTable, start_ns: int, end_ns: int, thread: int | None = None
 ) -> list[CollectiveRecord]:
-    """The collectives created in `[start_ns, end_ns)` on groups that are known, in order of creation."""
+    """The collectives created in `[start_ns, end_ns)`, in order of creation. `thread`: the step's, as Python and the
+    recorder number it."""
     records = []
     for entry in entries:
         group = groups.id_named(str(entry["process_group"][0]))
         created_ns = int(entry["time_created_ns"])
-        if group is None or entry.get("is_p2p") or not start_ns <= created_ns < end_ns:
+        if entry.get("is_p2p") or not start_ns <= created_ns < end_ns:
             continue
+        created_on = entry.get("thread_id")
         records.append(
             CollectiveRecord(
-                group=group,
+                group=_DESTROYED if group is None else group,
+                on_step_thread=None if created_on is None or thread is None else str(created_on) == str(thread),
                 seq=int(entry["collective_seq_id"]),
                 kind=str(entry["profiling_name"]).partition(":")[2] or str(entry["profiling_name"]),
                 dtypes=[str(dtype) for dtype in entry.get("input_dtypes") or ()],

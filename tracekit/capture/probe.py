@@ -21,12 +21,14 @@ import itertools
 import os
 import threading
 import time
+import weakref
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, ParamSpec, Self, TypeVar, cast, overload
 
 from tracekit.capture.exits import LoopEnd, Termination
+from tracekit.capture.observers.ddp_hooks import wrap_hooks
 from tracekit.capture.schedule import NEVER, Schedule, path_from_environment, schedule_from_environment
 from tracekit.capture.warn import warn
 from tracekit.capture.windows import Windows
@@ -36,6 +38,7 @@ R = TypeVar("R")
 T = TypeVar("T")
 
 _numbers = itertools.count()
+_begun: weakref.WeakSet[Probe] = weakref.WeakSet()  # those that a fork would copy in the middle of their work
 
 __all__ = ["Probe", "probe"]
 
@@ -98,6 +101,8 @@ class Probe:
 
     def __init__(self, path: Path, schedule: Schedule, options: dict[str, bool], watch: Sequence[Any]) -> None:
         self._off = os.environ.get("TRACEKIT") == "0"
+        if not self._off:
+            wrap_hooks()
         self._windows = Windows(
             path_from_environment(path, os.environ),
             schedule_from_environment(schedule, os.environ, warn),
@@ -110,7 +115,7 @@ class Probe:
         self._next_event = 0  # the first call that `Windows` wants to hear of
         self._inside = False
         self._busy = False
-        self._thread: int | None = None
+        self._thread: int | None = None  # of the first call
         self._loop_end = LoopEnd(self.finish)
         self._termination = Termination(self._flush)
 
@@ -156,13 +161,15 @@ class Probe:
                 except StopIteration:
                     return
             else:
-                with recording.data_span():
-                    begin_ns = time.monotonic_ns()
-                    try:
-                        item = next(items)
-                    except StopIteration:
-                        return
-                    recording.loading(time.monotonic_ns() - begin_ns)
+                self._guarded(recording.begin_loading)
+                loaded = False
+                try:
+                    item = next(items)
+                    loaded = True
+                except StopIteration:
+                    return
+                finally:
+                    self._guarded(functools.partial(recording.end_loading, loaded))
             yield item
 
     def finish(self) -> None:
@@ -235,11 +242,25 @@ class Probe:
         """A call begins; False if it is part of one that has begun, here or on another thread."""
         if self._inside:
             return False
+        if self._calls >= self._next_event:
+            return self._enter_event()
         self._inside = True
-        call = self._calls
-        self._calls = call + 1
-        if call >= self._next_event:
+        self._calls += 1
+        return True
+
+    def _enter_event(self) -> bool:
+        """A call begins that `Windows` wants to hear of."""
+        if self._thread is None:
+            self._thread = threading.get_ident()
+        elif self._thread != threading.get_ident():
+            return False  # torch's profiler belongs to the thread that started it
+        self._inside = True
+        self._calls += 1
+        try:
             self._guarded(self._on_call)
+        except BaseException:  # the user's interrupt: this call does not begin
+            self._inside = False
+            raise
         return True
 
     def _leave(self, failed: bool) -> None:
@@ -255,11 +276,9 @@ class Probe:
 
     def _on_call(self) -> None:
         call = self._calls - 1
-        if self._thread is None:
-            self._thread = threading.get_ident()
+        if call == 0:
+            _begun.add(self)
             self._loop_end.install()
-        elif self._thread != threading.get_ident():
-            return  # torch's profiler belongs to the thread that started it
         if self._termination.requested:
             self._windows.finish(call)
         self._next_event = self._windows.on_call(call)
@@ -272,8 +291,9 @@ class Probe:
 
     def _stop_listening(self) -> None:
         self._next_event = NEVER
-        self._loop_end.remove()
-        self._termination.remove()
+        for part in (self._loop_end, self._termination):
+            with contextlib.suppress(Exception):  # what cannot be taken back is idle: the probe has finished
+                part.remove()
 
     def _flush(self) -> bool:
         if self._busy:
@@ -282,16 +302,43 @@ class Probe:
         return True
 
     def _guarded(self, action: Callable[[], None]) -> None:
-        """Whatever goes wrong in the probe ends the probe, never the loop."""
+        """Whatever goes wrong in the probe ends the probe, never the loop. What a signal handler of the user raises
+        meanwhile (KeyboardInterrupt, SystemExit) passes."""
         outer, self._busy = self._busy, True
         try:
             action()
         except Exception as error:
-            self._next_event = NEVER
-            warn(f"recording has ended: {type(error).__name__}: {error}")
-            with contextlib.suppress(Exception):
-                self._windows.abandon()
+            self._give_up(f"recording has ended: {type(error).__name__}: {error}")
+        except BaseException:
+            self._give_up(None)
+            raise
         finally:
             self._busy = outer
-        if not outer:
-            self._termination.deliver()
+            if not outer:
+                self._termination.deliver()
+
+    def _give_up(self, reason: str | None) -> None:
+        with contextlib.suppress(Exception):
+            if reason is not None:
+                warn(reason)
+        with contextlib.suppress(Exception):
+            self._windows.abandon()
+        self._stop_listening()
+
+    def _forget(self) -> None:
+        """In a forked child: the recording, its files and its end are the parent's."""
+        self._next_event = NEVER
+        self._inside = False
+        self._windows.forget()
+        self._stop_listening()
+
+
+def _forget_all() -> None:
+    """A data loader's worker is a copy of the training process, profiler and all: leave it nothing of ours."""
+    for begun in list(_begun):
+        with contextlib.suppress(Exception):
+            begun._forget()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_all)

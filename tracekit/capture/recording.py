@@ -6,9 +6,11 @@ closed and never written leaves nothing. The caller (`probe.py`) guards against 
 
 from __future__ import annotations
 
+import contextlib
 import os
 import platform
 import sys
+import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -17,9 +19,11 @@ from typing import Any
 
 import tracekit
 from tracekit.capture.clock import HostClock
-from tracekit.capture.groups import GroupTable, describe_mesh, flight_recorder_dump, flight_records
+from tracekit.capture.groups import GroupTable, flight_recorder_dump, flight_recorder_is_on, flight_records
 from tracekit.capture.live import Program
+from tracekit.capture.meshes import Layout, layouts_of, mesh_of_run
 from tracekit.capture.observers import Draft, Observer, default_observers
+from tracekit.capture.patching import release_patches, troubles
 from tracekit.capture.process import Identity, this_device
 from tracekit.capture.schedule import Plan
 from tracekit.capture.session import ProfilerSession
@@ -30,7 +34,7 @@ from tracekit.model.metadata import (
     CaptureMetadata,
     ClockMeasurement,
     CollectiveRecord,
-    Mesh,
+    Device,
     Overhead,
     RecordedStep,
     RecordingNote,
@@ -77,9 +81,12 @@ class Recording:
         self._observers: list[Observer] = []
         self._current: _OpenStep | None = None
         self._span: Any = None
+        self._loading: Any = None
+        self._loading_since_ns = 0
         self._cost = _Stopwatch()
         self._notes: list[RecordingNote] = []
         self._start_ns = self._end_ns = 0
+        self._thread: int | None = None
         self._facts = _Facts()
 
     @property
@@ -102,12 +109,13 @@ class Recording:
     def open(self) -> None:
         """Start recording; the next `mark` begins the first step."""
         if not self.plan.early:  # written in short jobs only, which should not wait for anything
-            self._clock.measure()
+            self._guarded(self._clock.measure)
         self._observers = default_observers()
         program = Program(self._watch)
         for observer in self._observers:
             self._guarded(observer.attach, program)
         self._session.start()
+        self._thread = threading.get_ident()
         self._start_ns = time.time_ns()
 
     def mark(self, call: int) -> None:
@@ -130,32 +138,58 @@ class Recording:
         self._end_span()
         self._current = None
 
-    def loading(self, data_ns: int) -> None:
-        """Time that the wrapped data iterator took within the current step."""
-        if self._current is not None:
-            self._current.data_ns = (self._current.data_ns or 0) + data_ns
+    def begin_loading(self) -> None:
+        """The wrapped data iterator is asked for its next item."""
+        self._loading = None
+        loading = span(DATA_SPAN)
+        loading.__enter__()
+        self._loading, self._loading_since_ns = loading, time.monotonic_ns()
 
-    def data_span(self) -> Any:
-        """A span to enter while the next item is being loaded."""
-        return span(DATA_SPAN)
+    def end_loading(self, loaded: bool) -> None:
+        """It has answered; the time it took belongs to the current step if there was an item."""
+        if self._loading is None:
+            return
+        data_ns = time.monotonic_ns() - self._loading_since_ns
+        self._loading.__exit__(None, None, None)
+        if loaded and self._current is not None:
+            self._current.data_ns = (self._current.data_ns or 0) + data_ns
 
     def close(self) -> None:
         """Stop recording and take notes of groups and modules while they exist. Safe to call again."""
         if not self.is_open:
-            self._session.stop()
+            self.discard()
             return
         begin_ns = time.time_ns()
         if self._current is not None:
-            self._end_step(self._current.returned_ns)
+            self._guarded(self._end_step, self._current.returned_ns)
+        program = Program(self._watch)
         try:
             self._session.stop()
         finally:
             self._end_ns = time.time_ns()
-            program = Program(self._watch)
-            for observer in reversed(self._observers):
-                self._guarded(observer.detach, program)
+            self._detach(program)
         self._cost.stop_ns = self._end_ns - begin_ns
-        self._facts = self._gather(program)
+        self._gather(program)
+
+    def discard(self) -> None:
+        """Stop, wherever this recording is in its life, and take back what it does to the program."""
+        try:
+            self._session.stop()
+        finally:
+            self._detach(Program(self._watch))
+
+    def forget(self) -> None:
+        """In a forked child: take back what the parent's recording does to the program, and record no more."""
+        with contextlib.suppress(Exception):
+            self._session.forget()
+        release_patches()
+
+    def _detach(self, program: Program) -> None:
+        for observer in reversed(self._observers):
+            self._guarded(observer.detach, program)
+        release_patches()
+        for text in troubles():
+            self.note(text)
 
     def write(self, root: Path, run_id: str, identity: Identity) -> Path:
         """Write the trace below `root`; returns its path. Raises OutputError."""
@@ -188,35 +222,48 @@ class Recording:
         try:
             action(*arguments)
         except Exception as error:
-            self.note(f"{action.__qualname__} failed: {type(error).__name__}: {error}")
+            name = action.__qualname__.rpartition("<locals>.")[2]
+            self.note(f"{name} failed: {type(error).__name__}: {error}")
 
-    def _gather(self, program: Program) -> _Facts:
-        """What only exists until the process group is destroyed."""
+    def _gather(self, program: Program) -> None:
+        """Learn what only exists until the process group is destroyed: part by part, as private tables of torch may be
+        others in another version."""
+        facts = self._facts
         if not self.plan.early:
-            self._clock.measure()
-        facts = _Facts()
-        try:
+            self._guarded(self._clock.measure)
+
+        def list_groups() -> None:
             facts.groups = GroupTable.of_this_rank()
+
+        def list_collectives() -> None:
             facts.collectives = self._collectives(facts.groups)
-            if any(group.desc.startswith("mesh_") for group in facts.groups.groups):
-                facts.mesh = describe_mesh(program.instances("torch.distributed.device_mesh", "DeviceMesh"))
-        except Exception as error:  # private tables of torch: another version may hold them differently
-            self.note(f"the process groups could not be listed: {type(error).__name__}: {error}")
-        facts.clock = self._clock.result()
-        return facts
+
+        def find_mesh() -> None:
+            if facts.groups.groups:
+                meshes = program.instances("torch.distributed.device_mesh", "DeviceMesh")
+                facts.layouts = layouts_of(meshes, facts.groups)
+
+        def read_clock() -> None:
+            facts.clock = self._clock.result()
+
+        def name_device() -> None:
+            facts.device = this_device()
+
+        for part in (list_groups, list_collectives, find_mesh, read_clock, name_device):
+            self._guarded(part)
 
     def _collectives(self, groups: GroupTable) -> list[CollectiveRecord]:
         entries = flight_recorder_dump()
-        if groups.groups and not entries:
+        if groups.groups and not entries and not flight_recorder_is_on():
             self.note("the flight recorder is off, so collectives have no sequence ids: see TORCH_FR_BUFFER_SIZE")
         elif entries and min(int(entry.get("record_id", 0)) for entry in entries) > 0:
             oldest_ns = min(int(entry["time_created_ns"]) for entry in entries)
             if oldest_ns > self._start_ns:
                 self.note("the flight recorder lost the window's first collectives: raise TORCH_FR_BUFFER_SIZE")
-        return flight_records(entries, groups, self._start_ns, self._end_ns)
+        return flight_records(entries, groups, self._start_ns, self._end_ns, self._thread)
 
     def _metadata(self, run_id: str, identity: Identity, events: int, notes: list[RecordingNote]) -> CaptureMetadata:
-        draft = Draft(groups=self._facts.groups)
+        draft = Draft(groups=self._facts.groups, collectives=self._facts.collectives)
         for observer in self._observers:
             self._guarded(observer.contribute, draft)
         plan = self.plan
@@ -233,11 +280,11 @@ class Recording:
             pid=os.getpid(),
             host=identity.host,
             host_id=identity.host_id,
-            device=this_device(),
+            device=self._facts.device,
             window=Window(index=plan.index, skip=plan.skip, warmup=plan.warmup, partial=self.is_partial),
             steps=self.steps,
             strategies=sorted(set(draft.strategies)),
-            mesh=self._facts.mesh,
+            mesh=mesh_of_run(self._facts.layouts, draft.groups.groups, identity.rank, identity.world_size),
             groups=draft.groups.groups,
             collectives=self._facts.collectives,
             p2p=draft.p2p,
@@ -246,6 +293,7 @@ class Recording:
             fsdp=draft.fsdp,
             pipeline=draft.pipeline,
             memory=draft.memory,
+            precision=draft.precision,
             overhead=Overhead(
                 per_step_ns=(self._cost.bookkeeping_ns + events * EVENT_COST_NS) // len(self.steps),
                 stop_ns=self._cost.stop_ns,
@@ -253,6 +301,7 @@ class Recording:
                 clock_ns=self._clock.spent_ns,
             ),
             notes=[*self._notes, *draft.notes, *notes],
+            uses=draft.uses,
         )
 
 
@@ -260,5 +309,6 @@ class Recording:
 class _Facts:
     groups: GroupTable = field(default_factory=GroupTable)
     collectives: list[CollectiveRecord] = field(default_factory=list)
-    mesh: Mesh | None = None
+    layouts: list[Layout] = field(default_factory=list)
     clock: ClockMeasurement | None = None
+    device: Device = Device(type="cpu", index=0, name="unknown")

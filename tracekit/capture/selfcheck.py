@@ -1,16 +1,23 @@
-"""Does recording work here? Tries each part of torch that a capture needs, for real, in this process.
+"""Does recording work here? Tries each part of torch that a capture needs, for real, in this process and in its job.
 
 Comes in: nothing. Goes out: a `Capability` a part, never an exception; whatever fails says why.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
-from collections.abc import Callable
+import platform
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any
 
-__all__ = ["Capability", "try_torch"]
+from tracekit.capture.process import identify
+
+PATIENCE_S = 60  # for the other ranks of the job
+
+__all__ = ["Capability", "recorded_activities", "try_job", "try_torch"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,6 +42,69 @@ def try_torch() -> list[Capability]:
     return [found, *(_tried(name, check, torch) for name, check in _CHECKS.items())]
 
 
+def try_job() -> list[Capability]:
+    """Join the other ranks of the job that the environment describes; called on all of them, answered on rank 0.
+
+    All exchange who they are over Gloo, and where every process of a host has a GPU, NCCL runs a collective.
+    """
+    try:
+        import torch
+        import torch.distributed as dist
+
+        dist.init_process_group("gloo", timeout=timedelta(seconds=PATIENCE_S))
+    except Exception as error:
+        return [Capability(name="job", works=False, detail=_reason(error), remedy=_REMEDIES["job"])]
+    try:
+        members: list[Any] = [None] * dist.get_world_size()
+        dist.all_gather_object(members, _introduction(torch))
+        found = _described(members)
+        with_gpus = all(member["gpus"] >= member["local_world_size"] for member in members)
+        return [*found, _nccl_between(torch, dist)] if with_gpus else found
+    except Exception as error:
+        return [Capability(name="job", works=False, detail=_reason(error), remedy=_REMEDIES["job"])]
+    finally:
+        with contextlib.suppress(Exception):
+            dist.destroy_process_group()
+
+
+def _introduction(torch: Any) -> dict[str, Any]:
+    return {
+        "host": identify().host,
+        "versions": f"Python {platform.python_version()}, torch {torch.__version__}",
+        "gpus": torch.cuda.device_count() if torch.cuda.is_available() else 0,
+        "local_world_size": int(os.environ.get("LOCAL_WORLD_SIZE", "1")),
+        "profiler": bool(torch.profiler.kineto_available()),
+    }
+
+
+def _described(members: Sequence[dict[str, Any]]) -> list[Capability]:
+    """What the ranks have in common, and where one differs from rank 0."""
+    hosts = {member["host"] for member in members}
+    detail = f"{len(members)} ranks on {len(hosts)} host{'s' * (len(hosts) > 1)}, joined over Gloo"
+    found = [Capability(name="job", works=True, detail=detail)]
+    other = [rank for rank, member in enumerate(members) if member["versions"] != members[0]["versions"]]
+    without = [rank for rank, member in enumerate(members) if not member["profiler"]]
+    if other:
+        detail = f"rank {other[0]} has {members[other[0]]['versions']}, rank 0 {members[0]['versions']}"
+        found.append(Capability(name="job versions", works=False, detail=detail, remedy=_REMEDIES["job versions"]))
+    if without:
+        detail = f"rank {without[0]} has a torch without Kineto"
+        found.append(Capability(name="job profiler", works=False, detail=detail, remedy=_REMEDIES["profiler"]))
+    return found
+
+
+def _nccl_between(torch: Any, dist: Any) -> Capability:
+    """Called on every rank: an exception on one leaves the others to their patience."""
+    try:
+        torch.cuda.set_device(identify().local_rank)
+        group = dist.new_group(backend="nccl", timeout=timedelta(seconds=PATIENCE_S))
+        dist.all_reduce(torch.ones(1, device="cuda"), group=group)
+        torch.cuda.synchronize()
+    except Exception as error:
+        return Capability(name="job nccl", works=False, detail=_reason(error), remedy="see NCCL_DEBUG=INFO")
+    return Capability(name="job nccl", works=True, detail="a collective between all ranks went through")
+
+
 def _tried(name: str, check: Callable[[Any], Capability], torch: Any) -> Capability:
     try:
         return check(torch)
@@ -43,15 +113,19 @@ def _tried(name: str, check: Callable[[Any], Capability], torch: Any) -> Capabil
 
 
 def _profiler(torch: Any) -> Capability:
-    activities = torch.profiler.supported_activities()
-    with torch.profiler.profile(activities=activities) as recording:
+    with torch.profiler.profile(activities=torch.profiler.supported_activities()) as recording:
         (torch.ones(8) + 1).sum()
     names = {event.name for event in recording.events()}
     if not any(name.startswith("aten::") for name in names):
         raise RuntimeError("it recorded no operator")
-    return Capability(
-        name="profiler", works=True, detail="records " + ", ".join(sorted(activity.name for activity in activities))
-    )
+    return Capability(name="profiler", works=True, detail=f"records {recorded_activities()}")
+
+
+def recorded_activities() -> str:
+    """What this process's profiler can record, as in "CPU, CUDA". Needs torch."""
+    import torch
+
+    return ", ".join(sorted(activity.name for activity in torch.profiler.supported_activities()))
 
 
 def _gpu(torch: Any) -> Capability:
@@ -113,4 +187,6 @@ _REMEDIES = {
     "distributed": "install a torch build with USE_DISTRIBUTED=1",
     "gloo": "set GLOO_SOCKET_IFNAME to a network interface of this host, for example lo",
     "nccl": "install a torch build for this GPU and driver",
+    "job": "set GLOO_SOCKET_IFNAME to a network interface that all hosts share; open the port of MASTER_ADDR",
+    "job versions": "install the same versions on all hosts",
 }

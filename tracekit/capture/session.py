@@ -64,15 +64,28 @@ class ProfilerSession:
         self._watch()
 
     def stop(self) -> None:
-        """Ends the recording, or the warm-up. Raises RuntimeError when called on another thread than `start`."""
-        self._unwatch()
-        if self._thread != threading.get_ident():
+        """Ends the recording, or the warm-up; what failed can be tried again. Raises RuntimeError when called on
+        another thread than `start`."""
+        if self._thread not in {None, threading.get_ident()}:
             raise RuntimeError("the recording was started on another thread")
-        if self.prepared and not self.running:
-            self._profiler.start_trace()  # a prepared profiler can only be ended by way of a start
-        if self.prepared:
-            self.prepared = self.running = False
-            self._profiler.stop_trace()
+        try:
+            self._unwatch()
+        finally:
+            if self.prepared and not self.running:
+                self._profiler.start_trace()  # a prepared profiler can only be ended by way of a start
+                self.running = True
+            if self.prepared:
+                self._profiler.stop_trace()
+                self.prepared = self.running = False
+
+    def forget(self) -> None:
+        """In a forked child, whose copy of the profiler would collect its events for nobody, in memory, for ever.
+
+        It cannot be stopped there (its threads are the parent's); torch calls profilers no more on this thread.
+        """
+        self._unwatch()
+        if self.running:
+            sys.modules["torch"]._C._autograd._enable_record_function(False)
 
     def export(self, path: Path) -> None:
         """Writes plain Chrome JSON. torch reports no failure of it: look at the file."""

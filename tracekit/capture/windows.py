@@ -5,6 +5,7 @@ Comes in: numbers of calls. Goes out: traces, through `recording.py`. What it ra
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -58,7 +59,7 @@ class Windows:
         self._joined = False  # whether the process group was there when identity, clock and run id were settled
         self._thread: int | None = None
         self._store: BoundedStore | None = None
-        self._clock = HostClock(None, identify())
+        self._clock: HostClock | None = None
         self._run_id: str | None = None
         self._declined = False
 
@@ -94,7 +95,7 @@ class Windows:
                 self._decline(text)
             self._close()
         elif self._prepared is not None:
-            self._prepared.close()
+            self._prepared.discard()
             self._prepared = None
             release_turn(self)
             self._decline(text)
@@ -113,7 +114,7 @@ class Windows:
             return
         self.finished = True
         if self._prepared is not None:
-            self._prepared.close()
+            self._prepared.discard()
             self._prepared = None
         if self.open_recording is not None:
             self._close(calls)
@@ -126,18 +127,28 @@ class Windows:
         """Drop everything without writing; the profiler is left off."""
         recordings = [self.open_recording, self._prepared]
         self.open_recording = self._prepared = self._early = None
-        try:
-            for recording in recordings:
-                if recording is not None:
-                    recording.close()
-        finally:
-            self._end()
+        for recording in recordings:
+            if recording is not None:
+                with contextlib.suppress(Exception):
+                    recording.discard()
+        self._end()
+
+    def forget(self) -> None:
+        """This is a forked child: what there is belongs to the parent."""
+        recordings = [self.open_recording, self._prepared]
+        self.open_recording = self._prepared = self._early = None
+        self.finished = True
+        for recording in recordings:
+            if recording is not None:
+                recording.forget()
+        release_turn(self)
 
     def _end(self) -> None:
         self.finished = True
         release_turn(self)
         if self._store is not None:
-            self._store.close()
+            with contextlib.suppress(Exception):
+                self._store.close()
 
     def _begin_window(self, call: int) -> None:
         early, plan = self._schedule.early(), self._plan
@@ -185,18 +196,17 @@ class Windows:
     def _open(self, plan: Plan, call: int) -> None:
         self._join()
         recording = self._prepared or self._new_recording(plan)
-        self._prepared = None
         self._thread = threading.get_ident()
+        self.open_recording, self._prepared = recording, None  # known while it opens, so that a failure can undo it
         recording.open()
-        self.open_recording = recording
         recording.mark(call)
 
     def _close(self, calls: int | None = None) -> None:
         """End the open recording. `calls`: how many there were, if the loop is over."""
         recording = self.open_recording
         assert recording is not None
-        self.open_recording = None
         recording.close()
+        self.open_recording = None
         release_turn(self)
         if recording.plan.early:
             self._early = recording
@@ -244,6 +254,7 @@ class Windows:
         return self._run_id
 
     def _new_recording(self, plan: Plan) -> Recording:
+        assert self._clock is not None
         return Recording(plan, self._options, self._clock, self._watch, self._on_rival)
 
     def _decline(self, reason: str) -> None:
@@ -271,6 +282,6 @@ class Windows:
         self._identity = identify()
         if ready:
             self._store = BoundedStore(default_store())
-            self._clock = HostClock(self._store, self._identity, self._number)
-            self._clock.register()
+        self._clock = HostClock(self._store, self._identity, self._number)
+        self._clock.register()
         self._run_id = offer_run_id(self._store, self._identity, self._number)

@@ -1,4 +1,6 @@
-"""`tracekit doctor`: what is installed, what works, and the command that gets what is missing."""
+"""`tracekit doctor`: what is installed, what works, and the command that gets what is missing; of a training script,
+what its probe sees.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,8 @@ from rich.table import Table
 from rich.text import Text
 
 from tracekit import __version__
-from tracekit.capture.selfcheck import Capability, try_torch
+from tracekit.capture.process import identify
+from tracekit.capture.selfcheck import Capability, try_job, try_torch
 from tracekit.read.kineto import DECODER
 
 __all__ = ["Check", "advise", "doctor", "draw", "examine"]
@@ -60,10 +63,30 @@ EXTRAS = (
 )
 
 
-@click.command()
-def doctor() -> None:
-    """Check this installation and name what is missing."""
-    checks = examine()
+@click.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
+@click.option("-m", "module", is_flag=True, help="SCRIPT is the name of a module.")
+@click.option("--whole", is_flag=True, help="Let SCRIPT run to its end.")
+@click.argument("script", required=False)
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+def doctor(script: str | None, arguments: tuple[str, ...], module: bool, whole: bool) -> None:
+    """Check this installation and name what is missing.
+
+    With SCRIPT and its arguments: run it until its tracekit.probe has recorded a step, and say what the probe sees of
+    the job. In each process of a job, so under torchrun:
+
+        torchrun --nproc-per-node 2 -m tracekit doctor train.py --epochs 3
+    """
+    if script is not None:
+        from tracekit.cli.doctor_script import see_script
+
+        see_script(script, arguments, module=module, whole=whole)
+        return
+    rank, in_job = identify().rank, "MASTER_ADDR" in os.environ and "RANK" in os.environ
+    checks = examine() if rank == 0 else []
+    if in_job:
+        checks += _capabilities(try_job())
+    if rank != 0:
+        return  # one answer for all
     console = Console(highlight=False)
     console.print(draw(checks))
     # Commands are to be copied: a line each, however narrow the terminal.

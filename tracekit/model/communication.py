@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from tracekit.model.events import Bool, Int32, Int64
 
-__all__ = ["KINDS", "CommunicationEvents", "GroupKey"]
+__all__ = ["KINDS", "CommunicationEvents", "GroupKey", "Joins", "Unjoined"]
 
 KINDS = (
     "all_reduce",
@@ -67,3 +67,29 @@ class CommunicationEvents:
 
     def __len__(self) -> int:
         return len(self.row)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Unjoined:
+    """`count` collectives of one kind that were not joined for one reason. `expected`: a reason that lies in how the
+    job was recorded, nothing is wrong.
+    """
+
+    kind: str
+    reason: str
+    count: int
+    expected: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class Joins:
+    """How many collectives the flight recorder lists in a recording, and which of them were not joined to their
+    operator and to a span.
+    """
+
+    recorded: int
+    unjoined: tuple[Unjoined, ...] = ()
+
+    @property
+    def joined(self) -> int:
+        return self.recorded - sum(missed.count for missed in self.unjoined)

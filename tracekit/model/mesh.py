@@ -1,34 +1,62 @@
-"""Dimensions of a device mesh: what kind of parallelism a dimension's name stands for."""
+"""Dimensions of a device mesh: what kind of parallelism a dimension's or a group's name stands for."""
 
 from __future__ import annotations
 
-__all__ = ["parallelism_of_group"]
+import re
+
+__all__ = ["parallelism_of_dimension", "parallelism_of_group"]
 
 _PARALLELISM_OF_DIMENSION = {
     "data": "dp",
     "ddp": "dp",
     "dp": "dp",
+    "dp_mod_ep": "dp",
     "dp_replicate": "dp",
     "dp_shard": "dp",
+    "dp_shard_in_ep": "dp",
+    "dp_shard_mod_ep": "dp",
+    "efsdp": "dp",
+    "expert_data": "dp",
     "fsdp": "dp",
+    "hsdp": "dp",
     "replicate": "dp",
     "shard": "dp",
+    "etp": "tp",
+    "expert_tensor": "tp",
     "model": "tp",
     "tensor": "tp",
+    "tensor_model": "tp",
     "tp": "tp",
     "pipe": "pp",
     "pipeline": "pp",
+    "pipeline_model": "pp",
     "pp": "pp",
+    "stage": "pp",
     "ep": "ep",
     "expert": "ep",
+    "expert_model": "ep",
     "context": "cp",
     "cp": "cp",
+    "ring": "cp",
+    "sequence": "cp",
+    "sp": "cp",
+    "ulysses": "cp",
 }
 _MESH_PREFIX = "mesh_"
+# What libraries put behind the word, as in TENSOR_MODEL_PARALLEL_GROUP.
+_DECORATION = re.compile(r"_?(parallel|pg|group|process)$")
+
+
+def parallelism_of_dimension(name: str) -> str | None:
+    """dp, tp, pp, ep or cp, when that is what a dimension of this name is usually for; else None."""
+    name = name.lower()
+    while (bare := _DECORATION.sub("", name)) != name:
+        name = bare
+    return _PARALLELISM_OF_DIMENSION.get(name)
 
 
 def parallelism_of_group(description: str) -> str | None:
-    """dp, tp, pp, ep or cp, when torch described the group as a usual dimension of a mesh (`mesh_tp`); else None."""
-    if not description.startswith(_MESH_PREFIX):
-        return None
-    return _PARALLELISM_OF_DIMENSION.get(description.removeprefix(_MESH_PREFIX))
+    """dp, tp, pp, ep or cp, when a group's description says so: torch's for a dimension of a mesh (`mesh_tp`) or a
+    usual one that a program chose itself (`tp_group`, `TENSOR_MODEL_PARALLEL_GROUP`); else None.
+    """
+    return parallelism_of_dimension(description.partition("#")[0].removeprefix(_MESH_PREFIX))

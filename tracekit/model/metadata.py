@@ -32,6 +32,8 @@ __all__ = [
     "ClockMeasurement",
     "ClockSample",
     "CollectiveRecord",
+    "CommunicationPurpose",
+    "CommunicationUse",
     "DdpModule",
     "Device",
     "FsdpUnit",
@@ -42,6 +44,7 @@ __all__ = [
     "Overhead",
     "PipelineLayout",
     "PointToPointRecord",
+    "Precision",
     "RankSlice",
     "RecordedStep",
     "RecordingNote",
@@ -96,26 +99,46 @@ class Group(Record, frozen=True):
     backend: str
     parallelism: str | None
     ranks: list[Rank] | Literal["world"] | RankSlice
+    threads: list[Integer] = []  # of the operating system: where Gloo runs this group's collectives
 
 
 class CollectiveRecord(Record, frozen=True):
     """One flight-recorder entry of a collective; `seq` is equal on all ranks of the group."""
 
-    group: Integer
+    group: Integer  # -1: destroyed before the window was closed
     seq: Integer
     kind: str
     dtypes: list[str]
     in_shapes: list[list[Integer]]
     out_shapes: list[list[Integer]]
     created_ns: Integer
+    on_step_thread: bool | None = None  # created on the thread that called the step; None: not said
+
+
+CommunicationPurpose = Literal["gradients", "parameters", "activations", "tokens"]
+
+
+class CommunicationUse(Record, frozen=True):
+    """Collectives that the program's own Python code issued on a group, by whose tensors it handed over."""
+
+    group: Integer
+    purpose: CommunicationPurpose
+    calls: Integer  # in the window
+    in_backward: Integer  # of these, while a backward pass was running
+    parameters: Integer | None = None  # whose gradients they were, where that is known of each
 
 
 class PointToPointRecord(Record, frozen=True):
-    group: Integer
+    """One send or receive that Python code issued; `peer` is a global rank."""
+
+    group: Integer  # -1: destroyed before the window was closed
     peer: Rank
     tag: Integer
     direction: Literal["send", "recv"]
-    index: Integer
+    index: Integer  # among those of the window with equal group, peer, tag and direction
+    created_ns: Integer | None = None
+    size_bytes: Integer | None = None
+    any_source: bool = False  # the receive named no peer; `peer` is who sent
 
 
 class ClockSample(Record, frozen=True):
@@ -161,6 +184,7 @@ class PipelineLayout(Record, frozen=True):
     virtual_stages: Integer
     microbatches: Integer
     stage_ids: list[Integer]
+    group: Integer | None = None  # in which the stages exchange activations
 
 
 class MemoryUse(Record, frozen=True):
@@ -168,6 +192,15 @@ class MemoryUse(Record, frozen=True):
     gradient_bytes: Integer | None
     optimizer_bytes: Integer | None
     peak_bytes: Integer | None
+
+
+class Precision(Record, frozen=True):
+    """Numbers in use: dtypes that autocast was entered with while recording, those of the parameters (the most bytes
+    first), and whether a gradient scaler was used."""
+
+    autocast: list[str]
+    parameters: list[str]
+    scaled: bool
 
 
 class Overhead(Record, frozen=True):
@@ -212,8 +245,10 @@ class CaptureMetadata(Record, frozen=True):
     fsdp: list[FsdpUnit] = []
     pipeline: PipelineLayout | None = None
     memory: MemoryUse | None = None
+    precision: Precision | None = None
     overhead: Overhead | None = None
     notes: list[RecordingNote] = []
+    uses: list[CommunicationUse] = []
 
 
 class Manifest(Record, frozen=True):

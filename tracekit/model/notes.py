@@ -58,7 +58,8 @@ class Note:
     @property
     def is_defect(self) -> bool:
         """Whether something is missing or was repaired."""
-        return self.kind not in HARMLESS_KINDS
+        # A collective that outlives a window is no damage; its note says so by its severity.
+        return self.kind not in HARMLESS_KINDS and (self.kind, self.severity) != ("unlinked", "info")
 
     def about_rank(self, rank: int | None) -> Note:
         """The same note once the rank is known: readers see files, only a whole run knows whose they are."""

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from tracekit.model.communication import GroupKey
+from tracekit.model.messages import MatchedMessages, nothing_matched
 from tracekit.model.notes import Note, Severity
 from tracekit.model.summary import RankSummary
 
@@ -61,6 +62,7 @@ class Run:
     clocks: tuple[ClockModel, ...]
     other_runs: tuple[OtherRun, ...]
     notes: tuple[Note, ...]
+    messages: MatchedMessages = field(default_factory=nothing_matched)
 
     @property
     def reference_rank(self) -> int | None:

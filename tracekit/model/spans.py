@@ -2,10 +2,188 @@
 
 from __future__ import annotations
 
-__all__ = ["DATA_SPAN", "LABEL_PREFIX", "WAIT_SPAN"]
+import re
+from dataclasses import dataclass
+from typing import Literal, cast, get_args
+
+__all__ = [
+    "BACKWARD_SPAN",
+    "DATA_SPAN",
+    "LABEL_PREFIX",
+    "OPTIMIZER_ACTIONS",
+    "RECOMPUTE_SPAN",
+    "WAIT_SPAN",
+    "ActionKind",
+    "DdpHookSpan",
+    "FsdpAction",
+    "FsdpPhase",
+    "FsdpSpan",
+    "OptimizerAction",
+    "PipelineSpan",
+    "ddp_hook_span",
+    "engine_span",
+    "forward_span",
+    "fsdp_span",
+    "module_span",
+    "optimizer_span",
+    "parse_ddp_hook_span",
+    "parse_forward_span",
+    "parse_fsdp_span",
+    "parse_module_span",
+    "parse_optimizer_span",
+    "parse_pipeline_span",
+    "pipeline_span",
+]
 
 LABEL_PREFIX = "tracekit."
 WAIT_SPAN = "tracekit.wait"
 """Around every blocking wait on communication."""
 DATA_SPAN = "tracekit.data"
 """Around the wrapped data iterator."""
+BACKWARD_SPAN = "tracekit.backward"
+"""Around a backward pass, on the thread that asked for it; a pass within a pass has none of its own."""
+RECOMPUTE_SPAN = "tracekit.recompute"
+"""Around the forward of a checkpointed call that a backward pass runs again."""
+
+OptimizerAction = Literal["step", "clip", "unscale", "scaled_step", "fused_scaled_step", "update_scale"]
+"""What belongs to the optimizer besides torch's own `Optimizer.step#` and `Optimizer.zero_grad#`: an engine's step,
+gradient clipping, and what a `GradScaler` does. A `fused_scaled_step` decides on the device whether to skip."""
+OPTIMIZER_ACTIONS: tuple[OptimizerAction, ...] = get_args(OptimizerAction)
+_OPTIMIZER_PREFIX = "tracekit.optimizer:"
+
+FsdpAction = Literal["unshard", "prefetch", "use", "reduce"]
+FsdpPhase = Literal["forward", "backward"]
+_FSDP_SPAN = re.compile(r"tracekit\.fsdp:(unshard|prefetch|use|reduce) (forward|backward) (.+)")
+_ROOT = "<root>"
+_MODULE_PREFIX = "tracekit.module:"
+
+
+@dataclass(frozen=True, kw_only=True)
+class FsdpSpan:
+    """FSDP1 or ZeRO unshards a module as it is needed (`unshard`) or ahead of it (`prefetch`), comes to the point where
+    it is needed (`use`), or reduces its gradients. `module` is "" for the outermost; of several modules that go
+    together, all names.
+    """
+
+    action: FsdpAction
+    phase: FsdpPhase
+    module: str
+
+
+def fsdp_span(action: FsdpAction, phase: FsdpPhase, module: str) -> str:
+    """`tracekit.fsdp:prefetch backward blocks.0`; of several modules, joined by ", ", with | between their names."""
+    return f"tracekit.fsdp:{action} {phase} {module.replace(', ', '|') or _ROOT}"
+
+
+def parse_fsdp_span(name: str) -> FsdpSpan | None:
+    """The inverse of `fsdp_span`; None for any other name."""
+    match = _FSDP_SPAN.fullmatch(name)
+    if match is None:
+        return None
+    action, phase, module = match.groups()
+    return FsdpSpan(
+        action=cast(FsdpAction, action),
+        phase=cast(FsdpPhase, phase),
+        module="" if module == _ROOT else module.replace("|", ", "),
+    )
+
+
+def engine_span(phase: FsdpPhase) -> str:
+    """`tracekit.engine:backward`: around the phase that DeepSpeed's engine runs, with what it does around autograd."""
+    return f"tracekit.engine:{phase}"
+
+
+def optimizer_span(action: OptimizerAction) -> str:
+    """`tracekit.optimizer:clip`."""
+    return f"{_OPTIMIZER_PREFIX}{action}"
+
+
+def parse_optimizer_span(name: str) -> OptimizerAction | None:
+    """The inverse of `optimizer_span`; None for any other name."""
+    action = name.removeprefix(_OPTIMIZER_PREFIX)
+    if action == name:
+        return None
+    return next((known for known in OPTIMIZER_ACTIONS if known == action), None)
+
+
+ActionKind = Literal["F", "B", "I", "W"]
+"""Forward, backward, and its two halves where a schedule splits it: gradient of the input, gradient of the weights."""
+_PIPELINE_SPAN = re.compile(r"tracekit\.pp:([FBIW])\.s(\d{1,6})\.mb(\d{1,9})(\.loss)?")
+_FORWARD_SPAN = re.compile(r"tracekit\.forward:m(\d{1,6})")
+
+
+@dataclass(frozen=True, kw_only=True)
+class PipelineSpan:
+    """An action of a pipeline's stage on a microbatch. `loss`: the second part of a forward, on the last stage."""
+
+    kind: ActionKind
+    stage: int
+    microbatch: int
+    loss: bool = False
+
+
+def pipeline_span(kind: ActionKind, stage: int, microbatch: int, *, loss: bool = False) -> str:
+    """`tracekit.pp:F.s1.mb0`."""
+    return f"tracekit.pp:{kind}.s{stage}.mb{microbatch}{'.loss' if loss else ''}"
+
+
+def parse_pipeline_span(name: str) -> PipelineSpan | None:
+    """The inverse of `pipeline_span`; None for any other name."""
+    match = _PIPELINE_SPAN.fullmatch(name)
+    if match is None:
+        return None
+    kind, stage, microbatch, loss = match.groups()
+    return PipelineSpan(
+        kind=cast(ActionKind, kind), stage=int(stage), microbatch=int(microbatch), loss=loss is not None
+    )
+
+
+def forward_span(module: int) -> str:
+    """`tracekit.forward:m0`: module 0 of the program, called by the step itself and not by another module."""
+    return f"tracekit.forward:m{module}"
+
+
+def parse_forward_span(name: str) -> int | None:
+    """The inverse of `forward_span`; None for any other name."""
+    match = _FORWARD_SPAN.fullmatch(name)
+    return int(match[1]) if match is not None else None
+
+
+def module_span(module: str) -> str:
+    """`tracekit.module:blocks.0.up`, around a module's forward and its hooks; `module` is "" for the outermost."""
+    return f"{_MODULE_PREFIX}{module or _ROOT}"
+
+
+def parse_module_span(name: str) -> str | None:
+    """The inverse of `module_span`; None for any other name."""
+    module = name.removeprefix(_MODULE_PREFIX)
+    if module == name:
+        return None
+    return "" if module == _ROOT else module
+
+
+_DDP_HOOK_SPAN = re.compile(r"tracekit\.ddp:hook\.b(\d{1,6})\.n(\d{1,15})(\.last)? (.+)")
+
+
+@dataclass(frozen=True, kw_only=True)
+class DdpHookSpan:
+    """The user's communication hook of a DDP module at work on a bucket of `size_bytes` of gradients."""
+
+    module: str
+    bucket: int
+    size_bytes: int
+    is_last: bool
+
+
+def ddp_hook_span(module: str, bucket: int, size_bytes: int, *, is_last: bool) -> str:
+    """`tracekit.ddp:hook.b2.n1048576.last Net`."""
+    return f"tracekit.ddp:hook.b{bucket}.n{size_bytes}{'.last' if is_last else ''} {module}"
+
+
+def parse_ddp_hook_span(name: str) -> DdpHookSpan | None:
+    """The inverse of `ddp_hook_span`; None for any other name."""
+    match = _DDP_HOOK_SPAN.fullmatch(name)
+    if match is None:
+        return None
+    bucket, size_bytes, last, module = match.groups()
+    return DdpHookSpan(module=module, bucket=int(bucket), size_bytes=int(size_bytes), is_last=last is not None)

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
-from tracekit.model.communication import GroupKey
-from tracekit.model.metadata import ClockMeasurement, DdpModule, Mesh
+from tracekit.model.actions import Actions, no_actions
+from tracekit.model.communication import GroupKey, Joins
+from tracekit.model.messages import Messages, no_messages
+from tracekit.model.metadata import ClockMeasurement, DdpModule, MemoryUse, Mesh, Precision, PipelineLayout
 from tracekit.model.notes import Note
 
-__all__ = ["CommunicationSum", "RankSummary", "StepParts"]
+__all__ = ["CommunicationSum", "FsdpSum", "GradientSum", "PhasePart", "PhaseSums", "RankSummary", "StepParts", "TensorSum"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,6 +45,82 @@ class CommunicationSum:
 
 
 @dataclass(frozen=True, kw_only=True)
+class FsdpSum:
+    """Communication of one rank for one module under FSDP, by kind and phase, over its complete steps. `module` is ""
+    for the outermost, None for what no module is known of. Of `ahead_count` all-gathers it is known how long before
+    their parameters were needed they were issued: `ahead_ns` together.
+    """
+
+    module: str | None
+    unit_bytes: int | None
+    phase: str | None
+    kind: str
+    count: int
+    size_bytes: int | None
+    exposed_ns: int
+    ahead_count: int
+    ahead_ns: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class PhasePart:
+    """One phase of one rank over its complete steps: `total_ns` is the exact sum of the other four."""
+
+    phase: str
+    total_ns: int
+    compute_ns: int
+    exposed_comm_ns: int
+    exposed_copy_ns: int
+    idle_ns: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class PhaseSums:
+    """What one rank did in its complete steps, by phase, and in them: backward passes, forwards run again within those
+    (`recompute_*`), steps of a gradient scaler. None: not known.
+    """
+
+    parts: tuple[PhasePart, ...] = ()
+    backward_passes: int | None = None
+    recompute_count: int | None = None
+    recompute_ns: int | None = None
+    recompute_compute_ns: int | None = None
+    scaled_steps: int | None = None
+    skipped_steps: int | None = None
+    precision: Precision | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class TensorSum:
+    """Communication of one rank in groups of one parallelism (tp, ep, cp) for one module, by kind and phase, over its
+    complete steps. `module` is "" for the outermost, None for what no module is known of.
+    """
+
+    module: str | None
+    parallelism: str
+    phase: str | None
+    kind: str
+    count: int
+    size_bytes: int | None
+    exposed_ns: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class GradientSum:
+    """Collectives by which a training loop reduced its gradients by hand in one step: how many, and how many of them
+    were issued while a backward pass was running. `hideable_ns`: of their exposed time what the backward pass could
+    cover. `parameters`: whose gradients these were, where that is known of each.
+    """
+
+    step: int
+    count: int
+    in_backward: int
+    exposed_ns: int
+    hideable_ns: int
+    parameters: int | None
+
+
+@dataclass(frozen=True, kw_only=True)
 class RankSummary:
     """One rank's recording, all its windows."""
 
@@ -67,3 +145,13 @@ class RankSummary:
     event_count: int
     first_event_ns: int | None  # on the rank's wall clock
     notes: tuple[Note, ...]
+    gradients: tuple[GradientSum, ...] = ()  # reduced by hand
+    joins: Joins | None = None  # of the flight recorder's entries; None: nothing to join
+    fsdp: tuple[FsdpSum, ...] = ()
+    tensor: tuple[TensorSum, ...] = ()
+    phases: PhaseSums = PhaseSums()
+    memory: MemoryUse | None = None
+    messages: Messages = field(default_factory=no_messages)
+    actions: Actions = field(default_factory=no_actions)
+    pipeline: PipelineLayout | None = None
+    pipeline_ranks: tuple[int, ...] = ()  # of the pipeline that this rank is in, ascending

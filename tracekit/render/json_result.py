@@ -10,9 +10,11 @@ import json
 from typing import Any
 
 import tracekit
+from tracekit.analysis.messages import message_edges
 from tracekit.analysis.report import Report
 from tracekit.model.communication import GroupKey
 from tracekit.model.run import ClockModel, Run
+from tracekit.render.pipeline_table import pipeline_dict
 from tracekit.schema import records
 
 __all__ = ["SCHEMA_VERSION", "JsonResult", "result_dict"]
@@ -52,6 +54,20 @@ def result_dict(report: Report) -> dict[str, Any]:
             "reference_rank": run.reference_rank,
             "ranks": [_clock(clock) for clock in run.clocks],
         },
+        "joins": [
+            {
+                "rank": summary.rank,
+                "collectives": summary.joins.recorded,
+                "joined": summary.joins.joined,
+                "unjoined": [
+                    {"kind": missed.kind, "reason": missed.reason, "count": missed.count}
+                    for missed in summary.joins.unjoined
+                ],
+            }
+            for summary in run.ranks
+            if summary.joins is not None
+        ],
+        "point_to_point": records(message_edges(run)),
         "findings": [
             {
                 "severity": finding.severity,
@@ -67,15 +83,24 @@ def result_dict(report: Report) -> dict[str, Any]:
     if report.breakdown is not None:
         result["ranks"] = records(report.breakdown.ranks)
         result["steps"] = records(report.breakdown.steps)
+    if report.phases is not None:
+        result["phases"] = {"parts": records(report.phases.parts), "ranks": records(report.phases.ranks)}
+    if report.memory is not None:
+        result["memory"] = records(report.memory.ranks)
     if report.overlap is not None:
         result["communication"] = records(report.overlap.communication)
     if report.buckets is not None:
         result["bucket_map"] = records(report.buckets.bucket_map)
+    if report.fsdp is not None:
+        result["fsdp"] = records(report.fsdp.units)
+    if report.tensor is not None:
+        result["tensor"] = records(report.tensor.modules)
+    if "pipeline" in report.sections:
+        result["pipeline"] = None if report.pipeline is None else pipeline_dict(report.pipeline)
     return result
 
 
 def _run(run: Run) -> dict[str, Any]:
-    mesh = next((summary.mesh for summary in run.ranks if summary.mesh is not None), None)
     hosts = {summary.host for summary in run.ranks if summary.host is not None}
     return {
         "path": run.path,
@@ -93,9 +118,22 @@ def _run(run: Run) -> dict[str, Any]:
         "device_names": sorted({s.device_name for s in run.ranks if s.device_name is not None}),
         "hosts": len(hosts) or None,
         "strategies": list(run.strategies),
-        "mesh": None if mesh is None else {"names": list(mesh.names), "shape": list(mesh.shape)},
+        "mesh": _mesh(run),
         "capture_overhead_ratio": run.overhead_ratio,
     }
+
+
+def _mesh(run: Run) -> dict[str, Any] | None:
+    """The mesh of the lowest rank that has one; `coordinates` in the order of `ranks`, None for one that is not in it."""
+    meshes = [summary.mesh for summary in run.ranks]
+    mesh = next((mesh for mesh in meshes if mesh is not None), None)
+    if mesh is None:
+        return None
+    coordinates = [
+        list(own.coordinate) if own is not None and (own.names, own.shape) == (mesh.names, mesh.shape) else None
+        for own in meshes
+    ]
+    return {"names": list(mesh.names), "shape": list(mesh.shape), "coordinates": coordinates}
 
 
 def _group(index: int, group: GroupKey, run: Run) -> dict[str, Any]:

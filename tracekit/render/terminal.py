@@ -12,13 +12,18 @@ from tracekit.analysis.breakdown import Breakdown
 from tracekit.analysis.buckets import Buckets
 from tracekit.analysis.overlap import Overlap
 from tracekit.analysis.report import Report
+from tracekit.analysis.tensor import Tensor
 from tracekit.render.console import file_size, headline, milliseconds, next_command, note_lines, statement, table, write
+from tracekit.render.fsdp_table import fsdp_table
+from tracekit.render.phase_tables import memory_text, phase_tables
+from tracekit.render.pipeline_table import pipeline_table
 from tracekit.schema import records
 
 __all__ = ["TerminalReport"]
 
 _SHOWN_RANKS = 16
 _SHOWN_BUCKETS = 16
+_SHOWN_LAYERS = 12
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,10 +43,20 @@ class TerminalReport:
             parts += ["", *note_lines(grave)]
         if report.breakdown is not None:
             parts += ["", *_breakdown_table(report.breakdown)]
+        if report.phases is not None and len(report.phases.by_phase):
+            parts += phase_tables(report.phases)
         if report.overlap is not None and len(report.overlap.by_kind):
             parts += _communication_table(report.overlap)
         if report.buckets is not None and len(report.buckets.bucket_map):
             parts += _bucket_table(report.buckets)
+        if report.fsdp is not None and len(report.fsdp.by_module):
+            parts += fsdp_table(report.fsdp)
+        if report.tensor is not None and len(report.tensor.by_module):
+            parts += _tensor_table(report.tensor)
+        if report.pipeline is not None:
+            parts += pipeline_table(report.pipeline)
+        if report.memory is not None and (line := memory_text(report.memory)):
+            parts.append(statement("info", f"Memory: {line}"))
         parts += note_lines([note for note in run.notes if note.severity == "info"])
         parts += ["", next_command("merge", run, "-o", "run.pftrace")]
         return write(parts, width=self.width, color=self.color)
@@ -108,3 +123,24 @@ def _bucket_table(buckets: Buckets) -> list[object]:
         for row in rows[:_SHOWN_BUCKETS]
     ]
     return table(title, ("module", "first parameter", "bucket", "dtype", "parameters", "size"), cells, left=2)
+
+
+def _tensor_table(tensor: Tensor) -> list[object]:
+    rows: list[dict[str, Any]] = records(tensor.by_module)
+    title = "Communication within layers, the most exposed first (ms a step, mean)"
+    if len(rows) > _SHOWN_LAYERS:
+        title += f"; {_SHOWN_LAYERS} of {len(rows)} rows, --json has all"
+    cells = [
+        (
+            "n/a" if row["module"] is None else row["module"] or "<root>",
+            row["parallelism"],
+            row["kind"],
+            row["phase"] or "n/a",
+            f"{row['count']:.3g}",
+            "n/a" if row["size_bytes"] is None else file_size(row["size_bytes"]),
+            milliseconds(row["exposed_ns"]),
+        )
+        for row in rows[:_SHOWN_LAYERS]
+    ]
+    columns = ("module", "group", "kind", "phase", "count", "size", "exposed")
+    return table(title, columns, cells, left=4)

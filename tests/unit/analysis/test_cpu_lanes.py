@@ -96,6 +96,21 @@ def test_what_runs_between_issue_and_wait_is_compute(summarize: Summarize) -> No
     assert parts(summarize(trace)) == of(4000, 1 + 2000 + 978, 2020, 2000, 20, 4000 - 2979 - 20)
 
 
+def test_an_operator_inside_the_issuing_one_does_not_hide_the_wait(summarize: Summarize) -> None:
+    """GIVEN a call that issues from 50 to 56, with an operator of its own inside it, and waits from 60 on."""
+    trace = TraceBuilder().step(0, 0, 100).op("Wrapper", 40, 50).wait(60, 20)
+    trace.gloo("all_reduce", 52, 28, issued_at=50, issued_for=6).op("aten::empty", 51, 2)
+    assert parts(summarize(trace)) == of(100, 10 + 10, 28, 0, 28, 100 - 20 - 28)
+
+
+def test_a_blocking_call_waits_from_issue_on_however_late_its_wait_begins(summarize: Summarize) -> None:
+    """GIVEN a call that says it blocks, on a machine so crowded that its wait begins 2 ms after it was issued."""
+    trace = TraceBuilder().step(0, 0, 4000).op("Wrapper", 50, 3000).wait(2052, 20)
+    trace.op("c10d::_allgather_base_", 51, 1, **{"Concrete Inputs": ["", "", "", "False", "-1"]})
+    trace.event("gloo:all_gather", "user_annotation", 52, 2020, thread=trace.gloo_threads[0])
+    assert parts(summarize(trace)) == of(4000, 1 + 978, 2020, 0, 2020, 4000 - 979 - 2020)
+
+
 def test_a_wait_blocks_its_own_thread_alone(summarize: Summarize) -> None:
     trace = TraceBuilder().step(0, 0, 100).op("aten::x", 10, 20).wait(10, 20).backward("MmBackward0", 15, 30)
     assert parts(summarize(trace)) == of(100, 30, 0, 0, 0, 70)
@@ -131,12 +146,32 @@ def test_labels_are_never_compute(summarize: Summarize) -> None:
         "tracekit.pp:F s1 mb0",
         "Redistribute",
         "RedistributeBackward",
+        "NestedRedistribute",
+        "autograd::engine::evaluate_function: RedistributeBackward",
+        "_ToTorchTensorBackward",
         "FSDP::all_gather (blocks.0)",
         "PP:0F0",
     ):
         trace.op(name, 0, 90)
     trace.label("my phase", 0, 100).label("DistributedDataParallel.forward", 0, 100)
     assert parts(summarize(trace)) == of(100, 5, 0, 0, 0, 95)
+
+
+def test_dispatching_an_operator_of_a_tensor_subclass_is_not_computing_it(summarize: Summarize) -> None:
+    """
+    _Scale (an autograd function) 5-65
+      aten::add (of DTensors)       10-60
+        PythonSubclass                12-58
+          aten::view                    20-25     what it came to
+          wait_tensor                     30-45
+          aten::add                         50-55
+    aten::mul                                       70-80
+    """
+    trace = TraceBuilder().step(0, 0, 100).op("_Scale", 5, 60).op("aten::add", 10, 50).op("PythonSubclass", 12, 46)
+    trace.op("aten::view", 20, 5).op("_c10d_functional::wait_tensor", 30, 15).op("aten::add", 50, 5)
+    trace.op("aten::mul", 70, 10).gloo("all_reduce", 0, 40)
+    # of _Scale itself 5-12 and 58-65
+    assert parts(summarize(trace)) == of(100, 7 + 5 + 5 + 7 + 10, 40, 7 + 5, 28, 100 - 34 - 28)
 
 
 def test_operators_on_other_threads_are_not_compute(summarize: Summarize) -> None:

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from tests.builders import TraceBuilder
-from tracekit.analysis import host_communication
+from tracekit.analysis import gloo_spans
 from tracekit.analysis.summarize import SummaryOptions, summarize_trace
 from tracekit.model.metadata import CollectiveRecord, Group
 from tracekit.model.summary import CommunicationSum, RankSummary
@@ -182,7 +182,7 @@ def test_spans_that_never_fit_cost_no_more_than_others(
     """GIVEN n operators and n spans of one kind whose shapes never agree (or say nothing) THEN work grows with n."""
     looked_at = 0
 
-    class Queue(host_communication.Queue):
+    class Queue(gloo_spans.Queue):
         def first(self, taken: Any) -> int | None:
             nonlocal looked_at
             before = len(self)
@@ -190,7 +190,7 @@ def test_spans_that_never_fit_cost_no_more_than_others(
             looked_at += 1 + before - len(self)
             return found
 
-    monkeypatch.setattr(host_communication, "Queue", Queue)
+    monkeypatch.setattr(gloo_spans, "Queue", Queue)
     n = 3000
     trace = TraceBuilder().step(0, 0, 100 * n)
     for i in range(n):

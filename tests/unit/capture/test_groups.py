@@ -5,8 +5,8 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
-from tracekit.capture.groups import GroupTable, compact_ranks, describe_mesh, flight_records
-from tracekit.model.metadata import Mesh, RankSlice
+from tracekit.capture.groups import GroupTable, compact_ranks, flight_records
+from tracekit.model.metadata import RankSlice
 
 
 def test_ranks_are_written_in_the_shortest_form() -> None:
@@ -59,20 +59,15 @@ def test_collectives_of_the_window_are_kept_in_order_of_creation() -> None:
 
     records = flight_records(entries, groups, start_ns=100, end_ns=200)
 
-    assert [(record.seq, record.created_ns) for record in records] == [(7, 150), (9, 190)]
+    assert [(record.seq, record.created_ns) for record in records if record.group >= 0] == [(7, 150), (9, 190)]
+    assert [record.group for record in records] == [0, -1, 0]  # one of a group that is no more
     assert (records[0].group, records[0].kind, records[0].in_shapes) == (0, "all_reduce", [[8, 2]])
 
 
-def test_the_mesh_with_the_most_dimensions_is_the_run_s() -> None:
-    def mesh(names: tuple[str, ...] | None, shape: tuple[int, ...], coordinate: list[int] | None) -> SimpleNamespace:
-        return SimpleNamespace(mesh_dim_names=names, shape=shape, ndim=len(shape), get_coordinate=lambda: coordinate)
+def test_groups_of_the_same_description_and_ranks_are_told_apart() -> None:
+    groups, handles = table(("0", "default_pg"), ("1", "mesh_tp"), ("2", "mesh_tp"), ("3", "mesh_tp"))
 
-    meshes = [
-        mesh(("tp",), (2,), [1]),
-        mesh(("dp", "tp"), (4, 2), [3, 1]),
-        mesh(None, (2, 2, 2), [0, 0, 0]),
-        mesh(("a", "b", "c"), (1, 2, 2), None),
-    ]
-
-    assert describe_mesh(meshes) == Mesh(names=["dp", "tp"], shape=[4, 2], coordinate=[3, 1])
-    assert describe_mesh([]) is None
+    assert [group.desc for group in groups.groups] == ["default_pg", "mesh_tp", "mesh_tp#2", "mesh_tp#3"]
+    assert [group.parallelism for group in groups.groups] == [None, "tp", "tp", "tp"]
+    assert groups.id_of(handles[2]) == 2
+    assert groups.id_of(SimpleNamespace(group_name="3")) == 3  # another wrapper of the same group

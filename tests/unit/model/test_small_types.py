@@ -53,6 +53,7 @@ def test_tables_keep_their_columns_without_rows_and_give_back_what_they_took(tab
         "str": "x",
         "str?": None,
         "list": ["a"],
+        "list?": None,
         "bool": True,
     }
     row = {column.name: value[column.type] for column in table.columns}

@@ -11,7 +11,17 @@ from typing import Protocol
 
 from tracekit.capture.groups import GroupTable
 from tracekit.capture.live import Program
-from tracekit.model.metadata import DdpModule, FsdpUnit, MemoryUse, PipelineLayout, PointToPointRecord, RecordingNote
+from tracekit.model.metadata import (
+    CollectiveRecord,
+    CommunicationUse,
+    DdpModule,
+    FsdpUnit,
+    MemoryUse,
+    PipelineLayout,
+    PointToPointRecord,
+    Precision,
+    RecordingNote,
+)
 
 __all__ = ["Draft", "Observer", "default_observers"]
 
@@ -21,12 +31,16 @@ class Draft:
     """The part of the metadata that observers fill in; `groups` is complete when they are asked."""
 
     groups: GroupTable
+    collectives: list[CollectiveRecord] = field(default_factory=list)
+    """Of the window, on any group, as far as the flight recorder knows them."""
     strategies: list[str] = field(default_factory=list)
     ddp: list[DdpModule] = field(default_factory=list)
     fsdp: list[FsdpUnit] = field(default_factory=list)
     p2p: list[PointToPointRecord] = field(default_factory=list)
     pipeline: PipelineLayout | None = None
     memory: MemoryUse | None = None
+    precision: Precision | None = None
+    uses: list[CommunicationUse] = field(default_factory=list)
     notes: list[RecordingNote] = field(default_factory=list)
 
     def note(self, text: str) -> None:
@@ -52,8 +66,29 @@ def default_observers() -> list[Observer]:
     """A fresh set for one window, in the order in which they attach; they detach in the reverse."""
     from tracekit.capture.observers.collectives import CollectivesObserver
     from tracekit.capture.observers.ddp import DdpObserver
+    from tracekit.capture.observers.deepspeed import DeepSpeedObserver
+    from tracekit.capture.observers.forwards import ForwardObserver
+    from tracekit.capture.observers.fsdp import Fsdp1Observer, Fsdp2Observer
+    from tracekit.capture.observers.group_uses import GroupUsesObserver
+    from tracekit.capture.observers.memory import MemoryObserver
+    from tracekit.capture.observers.phases import PhasesObserver
+    from tracekit.capture.observers.pipeline import PipelineObserver
+    from tracekit.capture.observers.point_to_point import PointToPointObserver
+    from tracekit.capture.observers.tensor import TensorObserver
+    from tracekit.capture.observers.usage import UsageObserver
 
     return [
         CollectivesObserver(),
+        PointToPointObserver(),
         DdpObserver(),
+        Fsdp1Observer(),
+        Fsdp2Observer(),
+        DeepSpeedObserver(),
+        TensorObserver(),
+        PhasesObserver(),
+        MemoryObserver(),
+        PipelineObserver(),
+        ForwardObserver(),
+        UsageObserver(),  # after those that know what their groups are for
+        GroupUsesObserver(),  # the last
     ]

@@ -12,6 +12,7 @@ from typing import Any
 
 from tracekit.capture.live import Program
 from tracekit.capture.observers import Draft
+from tracekit.capture.observers.ddp_hooks import HookTags
 from tracekit.model.metadata import Bucket, DdpModule
 
 DEFAULT_CAP_BYTES = 25 * 2**20
@@ -27,12 +28,16 @@ class DdpObserver:
         self._found: list[Any] = []
         self._described: list[DdpModule] = []
         self._trouble: list[str] = []
+        self._hooks = HookTags()
+        self._marked: list[str] = []
 
     def attach(self, program: Program) -> None:
         self._found = _find_ddp(program)
         self._describe_all()
+        self._marked = self._hooks.apply(dict(zip(_names(self._found), self._found, strict=True)))
 
     def detach(self, program: Program) -> None:
+        self._hooks.remove()
         if sys.modules["torch"]._C._current_graph_task_id() != -1:
             return  # killed within a backward pass, where the reducer holds its lock: what `attach` saw has to do
         # A short job builds its model inside the first step.
@@ -48,12 +53,16 @@ class DdpObserver:
             draft.strategies.append("ddp")
         for text in self._trouble:
             draft.note(text)
+        for name in self._marked:
+            draft.note(
+                f"the communication hook of {name} was registered before the probe was made: its buckets are marked, "
+                f"the time in the hook is not"
+            )
 
     def _describe_all(self) -> None:
         self._trouble = []
         self._described = [
-            self._describe(module, type(module.module).__name__ + (f"#{number}" if number else ""))
-            for number, module in enumerate(self._found)
+            self._describe(module, name) for name, module in zip(_names(self._found), self._found, strict=True)
         ]
 
     def _describe(self, module: Any, name: str) -> DdpModule:
@@ -72,6 +81,12 @@ class DdpObserver:
             rebuilt=rebuilt,
             buckets=buckets,
         )
+
+
+def _names(modules: list[Any]) -> list[str]:
+    """The class that each wraps, numbered from the second on; `torch.compile` is seen through."""
+    kinds = [type(getattr(module.module, "_orig_mod", module.module)).__name__ for module in modules]
+    return [kind + (f"#{number}" if number else "") for number, kind in enumerate(kinds)]
 
 
 def _find_ddp(program: Program) -> list[Any]:

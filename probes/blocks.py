@@ -1,0 +1,149 @@
+"""A small residual network and two ways of tensor parallelism for it: DTensor's, and collectives written by hand."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.tensor import Replicate, Shard
+from torch.distributed.tensor.parallel import (
+    ColwiseParallel,
+    RowwiseParallel,
+    SequenceParallel,
+    parallelize_module,
+)
+
+from sleeping import sleep
+
+
+class Block(nn.Module):
+    """x + down(relu(up(norm(x)))), which sleeps `forward_s` in its middle, and twice that in its backward."""
+
+    def __init__(self, width: int, forward_s: float = 0.0) -> None:
+        super().__init__()
+        self.norm = nn.LayerNorm(width)
+        self.up = nn.Linear(width, 4 * width)
+        self.down = nn.Linear(4 * width, width)
+        self.forward_s = forward_s
+
+    def forward(self, x: Tensor) -> Tensor:
+        hidden = torch.relu(self.up(self.norm(x)))
+        if self.forward_s:
+            hidden = sleep(hidden, forward_s=self.forward_s, backward_s=2 * self.forward_s)
+        return x + self.down(hidden)
+
+
+class Network(nn.Module):
+    def __init__(self, width: int, layers: int, classes: int, forward_s: float = 0.0) -> None:
+        super().__init__()
+        self.blocks = nn.ModuleList(Block(width, forward_s) for _ in range(layers))
+        self.norm = nn.LayerNorm(width)
+        self.head = nn.Linear(width, classes)
+
+    def forward(self, x: Tensor) -> Tensor:
+        for block in self.blocks:
+            x = block(x)
+        return self.head(self.norm(x))
+
+
+def shard_with_dtensor(network: nn.Module, mesh: DeviceMesh, *, sequence_parallel: bool = False) -> None:
+    """Columns of `up` and `head`, rows of `down` over a mesh of one dimension. With `sequence_parallel`, activations
+    [batch, sequence, width] outside of the linear layers are sharded by sequence, inputs included.
+    """
+    between = Shard(1) if sequence_parallel else Replicate()
+    for block in (module for module in network.modules() if isinstance(module, Block)):
+        plan: dict[str, Any] = {"up": ColwiseParallel(input_layouts=between)}
+        plan["down"] = RowwiseParallel(output_layouts=between)
+        if sequence_parallel:
+            plan["norm"] = SequenceParallel()
+        parallelize_module(block, mesh, plan)
+    plan = {"head": ColwiseParallel(input_layouts=between, output_layouts=Replicate())}
+    if sequence_parallel:
+        plan["norm"] = SequenceParallel()
+    if hasattr(network, "head"):
+        parallelize_module(network, mesh, plan)
+
+
+def shard_by_hand(network: nn.Module, group: dist.ProcessGroup) -> None:
+    """The same sharding over a process group, with a collective in each autograd function."""
+    for block in (module for module in network.modules() if isinstance(module, Block)):
+        block.up = ColumnLinear(block.up, group, gather=False)
+        block.down = RowLinear(block.down, group)
+    if hasattr(network, "head"):
+        network.head = ColumnLinear(network.head, group, gather=True)
+
+
+class ColumnLinear(nn.Module):
+    """This rank's output columns of a linear layer; `gather` puts those of all ranks together."""
+
+    def __init__(self, whole: nn.Linear, group: dist.ProcessGroup, gather: bool) -> None:
+        super().__init__()
+        part, parts = dist.get_rank(group), dist.get_world_size(group)
+        self.weight = nn.Parameter(whole.weight.detach().chunk(parts)[part].clone())
+        self.bias = nn.Parameter(whole.bias.detach().chunk(parts)[part].clone())
+        self.group, self.gather = group, gather
+
+    def forward(self, x: Tensor) -> Tensor:
+        columns = nn.functional.linear(_ReduceGradient.apply(x, self.group), self.weight, self.bias)
+        return _GatherColumns.apply(columns, self.group) if self.gather else columns
+
+
+class RowLinear(nn.Module):
+    """This rank's input columns of a linear layer; the partial outputs of all ranks are added up."""
+
+    def __init__(self, whole: nn.Linear, group: dist.ProcessGroup) -> None:
+        super().__init__()
+        part, parts = dist.get_rank(group), dist.get_world_size(group)
+        self.weight = nn.Parameter(whole.weight.detach().chunk(parts, dim=1)[part].clone())
+        self.bias = nn.Parameter(whole.bias.detach().clone())
+        self.group = group
+
+    def forward(self, x: Tensor) -> Tensor:
+        return _Reduce.apply(nn.functional.linear(x, self.weight), self.group) + self.bias
+
+
+class _ReduceGradient(torch.autograd.Function):
+    """The identity; its gradient is the sum over the group."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, group: dist.ProcessGroup) -> Tensor:
+        ctx.group = group
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
+        gradient = gradient.clone()
+        dist.all_reduce(gradient, group=ctx.group)
+        return gradient, None
+
+
+class _Reduce(torch.autograd.Function):
+    """The sum over the group; every rank has its gradient."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, group: dist.ProcessGroup) -> Tensor:
+        x = x.clone()
+        dist.all_reduce(x, group=group)
+        return x
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
+        return gradient, None
+
+
+class _GatherColumns(torch.autograd.Function):
+    """The columns of all ranks side by side; the gradient of a rank's columns is a part of it."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, group: dist.ProcessGroup) -> Tensor:
+        ctx.part, ctx.parts = dist.get_rank(group), dist.get_world_size(group)
+        columns = [torch.empty_like(x) for _ in range(ctx.parts)]
+        dist.all_gather(columns, x.contiguous(), group=group)
+        return torch.cat(columns, dim=-1)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
+        return gradient.chunk(ctx.parts, dim=-1)[ctx.part].contiguous(), None

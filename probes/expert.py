@@ -1,0 +1,142 @@
+"""A mixture of experts, one on each rank: every token goes to one expert and back, by all-to-all with split sizes.
+
+    torchrun --standalone --nproc-per-node 2 probes/expert.py --hot-expert 1 --sleep-compute
+
+Expected findings:
+
+* strategy ep, whose group is all ranks; the all-to-alls are listed under module `moe`, three a step forward (the counts,
+  the tokens there and back) and two backward, and at most 2 % of them overlaps: the next operator needs the tokens.
+* `--hot-expert 1`: expert 1 gets three times as many tokens as any other: "rank 1 computes ... longer than its peer",
+  which waits for it in the all-to-all that brings the tokens back (`--sleep-compute`: an expert takes 20 us a token).
+* `--functional`: the same by functional collectives. `--unnamed`: a mesh without names of dimensions; ep is then told
+  by the uneven splits.
+"""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.distributed._functional_collectives import all_to_all_single_autograd
+from torch.distributed.device_mesh import init_device_mesh
+
+import tracekit
+from job import job
+from sleeping import sleep
+
+WIDTH, TOKENS = 32, 240
+SLEEP_S_PER_TOKEN = 20e-6
+ROUTER_BIAS = 100.0
+
+
+class _Exchange(torch.autograd.Function):
+    """Rows to the ranks they are for; their gradients come back the same way."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, to_each: list[int], from_each: list[int], group: dist.ProcessGroup) -> Tensor:
+        ctx.splits = to_each, from_each, group
+        return _exchange(x, to_each, from_each, group)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None, None]:
+        to_each, from_each, group = ctx.splits
+        return _exchange(gradient, from_each, to_each, group), None, None, None
+
+
+def _exchange(x: Tensor, to_each: list[int], from_each: list[int], group: dist.ProcessGroup) -> Tensor:
+    received = x.new_empty((sum(from_each), *x.shape[1:]))
+    dist.all_to_all_single(received, x.contiguous(), from_each, to_each, group=group)
+    return received
+
+
+class MixtureOfExperts(nn.Module):
+    """Top-1 routing. `hot` tilts the router, so that this expert gets three times as many tokens as any other."""
+
+    def __init__(self, group: dist.ProcessGroup, hot: int, functional: bool, sleeps: bool) -> None:
+        super().__init__()
+        self.group, self.functional, self.sleeps = group, functional, sleeps
+        experts = dist.get_world_size(group)
+        self.router = nn.Linear(WIDTH, experts)
+        self.expert = nn.Sequential(nn.Linear(WIDTH, 4 * WIDTH), nn.ReLU(), nn.Linear(4 * WIDTH, WIDTH))
+        places = [*range(experts), *([hot] * 2 if hot >= 0 else [])]
+        tilt = nn.functional.one_hot(torch.tensor(places)[torch.arange(TOKENS) % len(places)], experts)
+        self.register_buffer("tilt", ROUTER_BIAS * tilt)
+
+    def forward(self, x: Tensor) -> Tensor:
+        chances, chosen = (self.router(x) + self.tilt).softmax(dim=-1).max(dim=-1)
+        order = chosen.argsort(stable=True)
+        to_each = chosen.bincount(minlength=self.router.out_features)
+        from_each = _exchange(to_each, [1] * len(to_each), [1] * len(to_each), self.group)
+        splits = to_each.tolist(), from_each.tolist()
+        there = self.send(x[order], *splits)
+        if self.sleeps:
+            taking_s = len(there) * SLEEP_S_PER_TOKEN
+            there = sleep(there, forward_s=taking_s, backward_s=2 * taking_s)
+        back = self.send(self.expert(there), splits[1], splits[0])
+        return back[order.argsort()] * chances.unsqueeze(-1)
+
+    def send(self, x: Tensor, to_each: list[int], from_each: list[int]) -> Tensor:
+        if self.functional:
+            return all_to_all_single_autograd(x, from_each, to_each, self.group)
+        return _Exchange.apply(x, to_each, from_each, self.group)
+
+
+class Network(nn.Module):
+    def __init__(self, moe: MixtureOfExperts) -> None:
+        super().__init__()
+        self.norm = nn.LayerNorm(WIDTH)
+        self.moe = moe
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x + self.moe(self.norm(x))
+
+
+def main() -> None:
+    options = parse_options()
+    with job(options.out) as this:
+        torch.manual_seed(this.rank)
+        names = None if options.unnamed else ("ep",)
+        group = init_device_mesh(this.device.type, (this.world_size,), mesh_dim_names=names).get_group()
+        moe = MixtureOfExperts(group, options.hot_expert, options.functional, options.sleep_compute)
+        network = Network(moe).to(this.device)
+        for parameter in moe.router.parameters():
+            dist.broadcast(parameter.data, 0)
+        # Experts differ; the rest is replicated, and its gradients are averaged by hand.
+        replicated = [*network.norm.parameters(), *moe.router.parameters()]
+        optimizer = torch.optim.SGD(network.parameters(), lr=0.01)
+        batches = torch.Generator().manual_seed(1 + this.rank)
+
+        @tracekit.probe(path=options.out, steps=4)
+        def train_step() -> Tensor:
+            optimizer.zero_grad(set_to_none=True)
+            x = torch.randn(TOKENS, WIDTH, generator=batches).to(this.device)
+            loss = nn.functional.mse_loss(network(x), torch.roll(x, 1, dims=-1))
+            loss.backward()
+            for parameter in replicated:
+                dist.all_reduce(parameter.grad, op=dist.ReduceOp.SUM)
+                parameter.grad /= this.world_size
+            optimizer.step()
+            return loss.detach()
+
+        for step in range(options.steps):
+            loss = train_step()
+            if this.rank == 0:
+                print(f"step {step}: loss {loss.item():.4f}")
+
+
+def parse_options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description="Expert-parallel training with a planted imbalance.")
+    parser.add_argument("--out", default="runs/expert", help="folder of the run")
+    parser.add_argument("--steps", type=int, default=9, help="training steps; the fifth to the eighth are recorded")
+    parser.add_argument("--hot-expert", type=int, default=-1, help="the expert that gets three times the tokens")
+    parser.add_argument("--functional", action="store_true", help="functional collectives")
+    parser.add_argument("--unnamed", action="store_true", help="a mesh without names of dimensions")
+    parser.add_argument("--sleep-compute", action="store_true", help="experts sleep as well, in proportion to tokens")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    main()

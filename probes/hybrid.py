@@ -1,0 +1,122 @@
+"""Several parallelisms at once, on a mesh of two or three dimensions of two ranks each.
+
+    torchrun --standalone --nproc-per-node 4 probes/hybrid.py --sleep-compute                 dp 2 x tp 2
+    torchrun --standalone --nproc-per-node 8 probes/hybrid.py --sleep-compute                 dp 2 x pp 2 x tp 2
+
+Four ranks: FSDP2 (`--ddp`: DDP) over dp, tensor parallel over tp. Eight: besides a pipeline of two stages (1F1B) over
+pp. Expected findings:
+
+* strategies fsdp2 (or ddp) + tp, with eight ranks + pp; each rank's coordinate in `run.mesh`; a group of two ranks for
+  every rank and dimension, each with its parallelism.
+* the collectives of tp are listed by module, under tp; those of FSDP by module, under fsdp.
+* `--unnamed`: a mesh without names of dimensions. Tensor parallelism is then written by hand, for submeshes have no
+  names to be taken by; the result is the same, the names of the dimensions come from what they are used for.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.pipelining import PipelineStage, Schedule1F1B
+from torch.distributed.tensor.parallel.ddp import _pre_dp_module_transform
+from torch.nn.parallel import DistributedDataParallel
+
+import tracekit
+from blocks import Block, shard_by_hand, shard_with_dtensor
+from job import Job, job
+
+WIDTH, LAYERS = 32, 4
+BATCH, SEQUENCE, MICRO_BATCHES = 8, 16, 4
+SLEEP_S = 0.002
+
+
+def main() -> None:
+    options = parse_options()
+    with job(options.out) as this:
+        shape, names = ((2, 2, 2), ("dp", "pp", "tp")) if this.world_size == 8 else ((2, 2), ("dp", "tp"))
+        mesh = init_device_mesh(this.device.type, shape, mesh_dim_names=None if options.unnamed else names)
+        along = {name: mesh.get_group(number) for number, name in enumerate(names)}
+        torch.manual_seed(0)  # the same on all ranks: they hold parts of one model
+        layers = nn.Sequential(*(Block(WIDTH, SLEEP_S if options.sleep_compute else 0.0) for _ in range(LAYERS)))
+        if "pp" in along:
+            mine = dist.get_rank(along["pp"])
+            layers = layers[mine * LAYERS // 2 : (mine + 1) * LAYERS // 2]
+        layers = layers.to(this.device)
+        if options.unnamed:
+            shard_by_hand(layers, along["tp"])
+        else:
+            shard_with_dtensor(layers, mesh["tp"])
+        model = data_parallel(layers, mesh, along["dp"], options, this)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.01, foreach=False)
+        forward_backward = pipeline(model, along["pp"], this) if "pp" in along else whole(model)
+        batches = torch.Generator().manual_seed(1 + dist.get_rank(along["dp"]))
+
+        @tracekit.probe(path=options.out, steps=2)
+        def train_step() -> Tensor | None:
+            optimizer.zero_grad(set_to_none=True)
+            x = torch.randn(BATCH, SEQUENCE, WIDTH, generator=batches).to(this.device)
+            loss = forward_backward(x, torch.roll(x, 1, dims=-1))
+            optimizer.step()
+            return loss
+
+        for step in range(options.steps):
+            loss = train_step()
+            if loss is not None and dist.get_rank(along["dp"]) == dist.get_rank(along["tp"]) == 0:
+                print(f"step {step}: loss {loss.item():.4f}")
+
+
+def data_parallel(
+    layers: nn.Module, mesh: DeviceMesh, group: dist.ProcessGroup, options: argparse.Namespace, this: Job
+) -> nn.Module:
+    if options.ddp:
+        _pre_dp_module_transform(layers)  # DDP takes the local parts of tensor-parallel parameters
+        return DistributedDataParallel(layers, process_group=group)
+    over = DeviceMesh.from_group(group, this.device.type) if options.unnamed else mesh["dp"]
+    for block in layers.children():
+        fully_shard(block, mesh=over)
+    return fully_shard(layers, mesh=over)
+
+
+def whole(model: nn.Module) -> Callable[[Tensor, Tensor], Tensor | None]:
+    def run(x: Tensor, target: Tensor) -> Tensor:
+        loss = nn.functional.mse_loss(model(x), target)
+        loss.backward()
+        return loss.detach()
+
+    return run
+
+
+def pipeline(model: nn.Module, group: dist.ProcessGroup, this: Job) -> Callable[[Tensor, Tensor], Tensor | None]:
+    place, stages = dist.get_rank(group), dist.get_world_size(group)
+    stage = PipelineStage(model, place, stages, this.device, group=group)
+    schedule = Schedule1F1B(stage, n_microbatches=MICRO_BATCHES, loss_fn=nn.functional.mse_loss)
+
+    def run(x: Tensor, target: Tensor) -> Tensor | None:
+        if place == 0:
+            schedule.step(x)
+            return None
+        losses: list[Tensor] = []
+        schedule.step(target=target, losses=losses)
+        return torch.stack(losses).mean().detach()
+
+    return run
+
+
+def parse_options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description="Training on a mesh: data, pipeline and tensor parallel.")
+    parser.add_argument("--out", default="runs/hybrid", help="folder of the run")
+    parser.add_argument("--steps", type=int, default=6, help="training steps; the fifth and sixth are recorded")
+    parser.add_argument("--ddp", action="store_true", help="DDP instead of FSDP2")
+    parser.add_argument("--unnamed", action="store_true", help="a mesh without names of dimensions")
+    parser.add_argument("--sleep-compute", action="store_true", help="layers sleep as well")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,81 @@
+"""Layer-wise model parallelism: each rank has some of the layers, and the whole batch goes through one after the other.
+
+    torchrun --standalone --nproc-per-node 3 probes/model_parallel.py --sleep-compute
+
+Activations go to the next rank with `send`, gradients back; Gloo on CPUs, NCCL where every process of the host has a
+GPU of its own. Planted is what this way of training cannot avoid: while one rank computes, the others wait. Expected
+findings:
+
+* The strategy is pp and the schedule manual, of one microbatch: one F and one B a rank and step, and bubbles of
+  (ranks - 1) / ranks of the time, two thirds with three ranks.
+* Nearly all communication is exposed; it is time spent waiting in recv.
+* `--forward-only`: the same without B.
+"""
+
+from __future__ import annotations
+
+import argparse
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+import tracekit
+from job import job
+from sleeping import SleepyLinear
+
+WIDTH, LAYERS_A_RANK, BATCH = 256, 4, 64
+SLEEP_S = 0.004
+
+
+def main() -> None:
+    options = parse_options()
+    with job(options.out) as this:
+        torch.manual_seed(this.rank)
+        layer = (lambda: SleepyLinear(WIDTH, SLEEP_S)) if options.sleep_compute else (lambda: nn.Linear(WIDTH, WIDTH))
+        layers = nn.Sequential(*(layer() for _ in range(LAYERS_A_RANK))).to(this.device)
+        optimizer = torch.optim.SGD(layers.parameters(), lr=0.001)
+        first, last = this.rank == 0, this.rank == this.world_size - 1
+        batches = torch.Generator().manual_seed(1)
+
+        @tracekit.probe(path=options.out, steps=4)
+        def train_step(x: Tensor) -> Tensor | None:
+            if not first:
+                dist.recv(x, src=this.rank - 1)
+                x.requires_grad_(not options.forward_only)
+            with torch.set_grad_enabled(not options.forward_only):
+                output = layers(x)
+            if not last:
+                dist.send(output.detach(), dst=this.rank + 1)
+            loss = output.square().mean() if last else None
+            if options.forward_only:
+                return loss
+            if loss is not None:
+                loss.backward()
+            else:
+                dist.recv(gradient := torch.empty_like(output), src=this.rank + 1)
+                output.backward(gradient)
+            if not first:
+                assert x.grad is not None
+                dist.send(x.grad, dst=this.rank - 1)
+            optimizer.step()
+            optimizer.zero_grad()
+            return None if loss is None else loss.detach()
+
+        for step in range(options.steps):
+            loss = train_step(torch.randn(BATCH, WIDTH, generator=batches).to(this.device))
+            if loss is not None:
+                print(f"step {step}: loss {loss.item():.4f}")
+
+
+def parse_options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description="Layers split over ranks: one computes while the others wait.")
+    parser.add_argument("--out", default="runs/model_parallel", help="folder of the run")
+    parser.add_argument("--steps", type=int, default=9, help="training steps; the fifth to the eighth are recorded")
+    parser.add_argument("--forward-only", action="store_true", help="no backward")
+    parser.add_argument("--sleep-compute", action="store_true", help="sleep instead of computing")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,170 @@
+"""A pipeline-parallel training run: a stack of layers cut into stages, a microbatch after the other through them.
+
+    torchrun --standalone --nproc-per-node 4 probes/pipeline.py --schedule 1f1b --slow-stage 1 --sleep-compute
+
+Gloo on CPUs, NCCL where every process of the host has a GPU of its own. `--schedule` is one of the seven of
+`torch.distributed.pipelining`, or `manual`: the same with send and recv in a few lines of this file, and
+`manual-forward-only`: without backward. Expected findings (on few cores only with `--sleep-compute`):
+
+* The strategy is pp; `pipeline` shows the schedule, and in each step exactly microbatches forwards and backwards a
+  stage: B, or where the schedule splits it I and W. Every send is joined to its receive (no note `unlinked`).
+* `--slow-stage 1`: in the table of stages, the mean time of stage 1 is twice that of the others, in both directions,
+  and the bubbles of all other ranks grow.
+* Without it bubbles take a little more than the ideal share: with 4 ranks and 8 microbatches 3/11 = 27 % for gpipe and
+  1f1b, 3/19 = 16 % for interleaved1f1b (two stages a rank).
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.distributed.pipelining import PipelineStage
+from torch.distributed.pipelining.schedules import get_schedule_class
+
+import tracekit
+from job import Job, job
+from sleeping import sleep
+
+WIDTH, LAYERS_A_STAGE, BATCH = 64, 2, 64
+SLEEP_S = 0.004  # of a stage's forward, and of each half of its backward
+CLASSES = {
+    "gpipe": "GPipe",
+    "1f1b": "1F1B",
+    "interleaved1f1b": "Interleaved1F1B",
+    "loopedbfs": "LoopedBFS",
+    "interleavedzerobubble": "InterleavedZeroBubble",
+    "zbv": "ZBVZeroBubble",
+    "dualpipev": "DualPipeV",
+}
+ONE_STAGE_A_RANK = {"gpipe", "1f1b", "manual", "manual-forward-only"}
+
+
+class Stage(nn.Module):
+    """A few layers; `slept_s` more of compute forward, and as much for each half of the backward."""
+
+    def __init__(self, slept_s: float, sleep_compute: bool) -> None:
+        super().__init__()
+        layers = [nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.Tanh()) for _ in range(LAYERS_A_STAGE)]
+        self.layers = nn.Sequential(*([] if sleep_compute else layers))
+        self.bias = nn.Parameter(torch.zeros(WIDTH))
+        self.slept_s = slept_s
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.slept_s:
+            # The gradient of the weights and that of the input each sleep on their own, so that they can be split.
+            x = sleep(x, forward_s=self.slept_s, backward_s=self.slept_s)
+            return self.layers(x + sleep(self.bias, backward_s=self.slept_s))
+        return self.layers(x + self.bias)
+
+
+def main() -> None:
+    options = parse_options()
+    with job(options.out) as this:
+        torch.manual_seed(0)
+        numbers = stage_numbers(options.schedule, this)
+        stages = [Stage(slept_s(options, number), options.sleep_compute).to(this.device) for number in numbers]
+        optimizer = torch.optim.SGD([p for stage in stages for p in stage.parameters()], lr=0.1)
+        if options.schedule in CLASSES:
+            run = with_schedule(options, this, numbers, stages)
+        else:
+            run = by_hand(options, this, stages[0], train=options.schedule == "manual")
+        batches = torch.Generator().manual_seed(1)
+
+        @tracekit.probe(path=options.out, steps=4)
+        def train_step(x: Tensor, target: Tensor) -> Tensor | None:
+            optimizer.zero_grad()
+            loss = run(x, target)
+            optimizer.step()
+            return loss
+
+        for step in range(options.steps):
+            x, target = (torch.randn(BATCH, WIDTH, generator=batches).to(this.device) for _ in range(2))
+            loss = train_step(x, target)
+            if loss is not None:
+                print(f"step {step}: loss {loss.item():.4f}")
+
+
+def stage_numbers(schedule: str, this: Job) -> list[int]:
+    """One stage a rank; or two, which follow each other in a loop, or in a V."""
+    if schedule in ONE_STAGE_A_RANK:
+        return [this.rank]
+    back = 2 * this.world_size - 1 - this.rank
+    return [this.rank, back if schedule in {"zbv", "dualpipev"} else this.rank + this.world_size]
+
+
+def slept_s(options: argparse.Namespace, number: int) -> float:
+    usual = SLEEP_S if options.sleep_compute else 0.0
+    return usual + (SLEEP_S if number == options.slow_stage else 0.0)
+
+
+def with_schedule(
+    options: argparse.Namespace, this: Job, numbers: list[int], modules: list[Stage]
+) -> Callable[[Tensor, Tensor], Tensor | None]:
+    count = this.world_size * len(numbers)
+    pairs = zip(modules, numbers, strict=True)
+    stages = [PipelineStage(module, number, count, this.device) for module, number in pairs]
+    schedule = get_schedule_class(CLASSES[options.schedule])(
+        stages if len(stages) > 1 else stages[0], options.microbatches, loss_fn=nn.functional.mse_loss
+    )
+
+    def run(x: Tensor, target: Tensor) -> Tensor | None:
+        losses: list[Tensor] = []
+        first, last = 0 in numbers, count - 1 in numbers
+        schedule.step(*([x] if first else []), **({"target": target, "losses": losses} if last else {}))
+        return torch.stack(losses).mean().detach() if last else None
+
+    return run
+
+
+def by_hand(
+    options: argparse.Namespace, this: Job, stage: Stage, train: bool
+) -> Callable[[Tensor, Tensor], Tensor | None]:
+    """All microbatches forward, then all backward."""
+    first, last = this.rank == 0, this.rank == this.world_size - 1
+
+    def run(x: Tensor, target: Tensor) -> Tensor | None:
+        inputs, outputs, sends = [], [], []
+        count = options.microbatches
+        for micro_x, micro_target in zip(x.chunk(count), target.chunk(count), strict=True):
+            if not first:
+                dist.recv(micro_x := torch.empty_like(micro_x), src=this.rank - 1)
+            inputs.append(micro_x.requires_grad_(train and not first))
+            with torch.set_grad_enabled(train):
+                output = stage(micro_x)
+                outputs.append(nn.functional.mse_loss(output, micro_target) if last else output)
+            if not last:
+                sends.append(dist.isend(output.detach(), dst=this.rank + 1))
+        for given, output in zip(inputs, outputs, strict=True) if train else ():
+            if last:
+                (output / count).backward()
+            else:
+                dist.recv(gradient := torch.empty_like(output), src=this.rank + 1)
+                output.backward(gradient)
+            if not first:
+                assert given.grad is not None
+                sends.append(dist.isend(given.grad, dst=this.rank - 1))
+        for sent in sends:
+            assert sent is not None
+            sent.wait()
+        return torch.stack(outputs).mean().detach() if last else None
+
+    return run
+
+
+def parse_options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description="Pipeline-parallel training with a planted slow stage.")
+    parser.add_argument("--out", default="runs/pipeline", help="folder of the run")
+    parser.add_argument("--steps", type=int, default=9, help="training steps; the fifth to the eighth are recorded")
+    parser.add_argument("--schedule", default="1f1b", choices=[*CLASSES, "manual", "manual-forward-only"])
+    parser.add_argument("--microbatches", type=int, default=8, help="a step")
+    parser.add_argument("--slow-stage", type=int, default=-1, help="stage that computes 4 ms longer in each direction")
+    parser.add_argument("--sleep-compute", action="store_true", help="sleep instead of computing")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,85 @@
+"""A tensor-parallel training run: every linear layer is split over all ranks, which see the same batches.
+
+    torchrun --standalone --nproc-per-node 2 probes/tensor.py --sleep-compute
+
+DTensor does it (`parallelize_module`); `--sequence-parallel` also splits the activations between the layers by
+sequence; `--manual` writes the collectives by hand, under autograd functions. Expected findings:
+
+* strategies tp, with `--sequence-parallel` sp and tp; one group of all ranks, for tp.
+* every collective of a layer blocks it: at most 2 % of the communication overlaps. Most of it is listed under
+  `blocks.<n>.up` (backward), `blocks.<n>.down` (forward) and `head`.
+* `--slow-rank 1 --delay-ms 20`: "rank 1 computes about 20 ms a step longer than its peer", which waits for it in the
+  next collective (with `--sleep-compute` where ranks share cores).
+* `--unnamed`: a mesh without names of dimensions; the result is the same.
+"""
+
+from __future__ import annotations
+
+import argparse
+
+import torch
+from torch import Tensor, nn
+from torch.distributed.device_mesh import init_device_mesh
+
+import tracekit
+from blocks import Network, shard_by_hand, shard_with_dtensor
+from job import job
+from sleeping import sleep
+
+WIDTH, LAYERS, CLASSES = 64, 2, 16
+BATCH, SEQUENCE = 8, 32
+SLEEP_S = 0.003
+
+
+def main() -> None:
+    options = parse_options()
+    with job(options.out) as this:
+        torch.manual_seed(0)  # the same on all ranks: they hold parts of one model
+        network = Network(WIDTH, LAYERS, CLASSES, SLEEP_S if options.sleep_compute else 0.0).to(this.device)
+        mesh = init_device_mesh(
+            this.device.type, (this.world_size,), mesh_dim_names=None if options.unnamed else ("tp",)
+        )
+        if options.manual:
+            shard_by_hand(network, mesh.get_group())
+        else:
+            shard_with_dtensor(network, mesh, sequence_parallel=options.sequence_parallel)
+        # Parameters are of two kinds, which the optimizer's fused ways do not mix.
+        optimizer = torch.optim.SGD(network.parameters(), lr=0.01, foreach=False)
+        batches = torch.Generator().manual_seed(1)
+        delay_s = options.delay_ms / 1000 if this.rank == options.slow_rank else 0.0
+
+        @tracekit.probe(path=options.out, steps=4)
+        def train_step() -> Tensor:
+            optimizer.zero_grad(set_to_none=True)
+            x = torch.randn(BATCH, SEQUENCE, WIDTH, generator=batches).to(this.device)
+            target = torch.randint(CLASSES, (BATCH * SEQUENCE,), generator=batches).to(this.device)
+            if options.sequence_parallel:
+                x = x.chunk(this.world_size, dim=1)[this.rank].contiguous()
+            logits = network(sleep(x, forward_s=delay_s))
+            loss = nn.functional.cross_entropy(logits.flatten(0, 1), target)
+            loss.backward()
+            optimizer.step()
+            return loss.detach()
+
+        for step in range(options.steps):
+            loss = train_step()
+            if this.rank == 0:
+                print(f"step {step}: loss {loss.item():.4f}")
+
+
+def parse_options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description="Tensor-parallel training.")
+    parser.add_argument("--out", default="runs/tensor", help="folder of the run")
+    parser.add_argument("--steps", type=int, default=9, help="training steps; the fifth to the eighth are recorded")
+    how = parser.add_mutually_exclusive_group()
+    how.add_argument("--sequence-parallel", action="store_true", help="split activations by sequence, too")
+    how.add_argument("--manual", action="store_true", help="hand-written collectives instead of DTensor")
+    parser.add_argument("--unnamed", action="store_true", help="a mesh without names of dimensions")
+    parser.add_argument("--slow-rank", type=int, default=-1, help="rank that computes longer")
+    parser.add_argument("--delay-ms", type=float, default=20.0, help="by how much, a step")
+    parser.add_argument("--sleep-compute", action="store_true", help="layers sleep as well")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    main()

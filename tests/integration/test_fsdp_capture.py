@@ -1,0 +1,173 @@
+"""Ranks of FSDP1 and FSDP2 over Gloo, recorded: what the report says of modules is what training did."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.integration.recorded import Launch, read_traces, result_of
+from tracekit.model.module_names import clean_module_name
+
+WORKER = Path(__file__).with_name("fsdp_worker.py")
+PROBE = Path(__file__).parents[2] / "probes/fsdp.py"
+STEPS = 2
+
+FSDP2 = ["fsdp2", "fsdp2_prefetch", "fsdp2_checkpointed", "fsdp2_compiled"]
+FSDP1 = ["fsdp1", "fsdp1_prefetch"]
+HYBRID = ["fsdp2_hybrid", "fsdp1_hybrid"]
+
+
+@dataclass(frozen=True)
+class Job:
+    out: Path
+    facts: list[dict[str, Any]]
+
+    def metadata(self, scenario: str) -> list[dict[str, Any]]:
+        return [trace["tracekit"] for trace in read_traces(self.out / scenario)]
+
+    def result(self, scenario: str) -> dict[str, Any]:
+        return _result(self.out / scenario)
+
+
+_result = cache(result_of)
+
+
+def _job(torchrun: Launch, out: Path, *arguments: str, ranks: int) -> Job:
+    torchrun(WORKER, out, *arguments, ranks=ranks)
+    return Job(out, [json.loads((out / f"facts-{rank}.json").read_text()) for rank in range(ranks)])
+
+
+@pytest.fixture(scope="module")
+def job(torchrun: Launch, tmp_path_factory: pytest.TempPathFactory) -> Job:
+    return _job(torchrun, tmp_path_factory.mktemp("fsdp"), ranks=2)
+
+
+@pytest.fixture(scope="module")
+def hybrid(torchrun: Launch, tmp_path_factory: pytest.TempPathFactory) -> Job:
+    return _job(torchrun, tmp_path_factory.mktemp("hybrid"), "hybrid", ranks=4)
+
+
+def units(facts: dict[str, Any]) -> dict[str, int]:
+    """Name of each wrapped module, from the model's own tree, to bytes of the parameters it is the innermost for."""
+    names = sorted(map(clean_module_name, facts["modules"]), key=len, reverse=True)
+    size_bytes = dict.fromkeys(names, 0)
+    for parameter, size in facts["parameter_bytes"].items():
+        size_bytes[next(name for name in names if not name or parameter.startswith(f"{name}."))] += size
+    return size_bytes
+
+
+@pytest.mark.parametrize("kind", ["fsdp1", "fsdp2"])
+def test_losses_are_bit_equal_with_and_without_the_probe(job: Job, kind: str) -> None:
+    for facts in job.facts:
+        assert facts[kind]["losses"] == facts[f"{kind}_plain"]["losses"]
+        assert len(set(facts[kind]["losses"])) == 5
+
+
+@pytest.mark.parametrize("scenario", [*FSDP2, *FSDP1])
+def test_modules_are_the_wrapped_ones_with_the_bytes_of_their_parameters(job: Job, scenario: str) -> None:
+    expected = units(job.facts[0][scenario])
+    assert set(expected) == {"", "blocks.0", "blocks.1", "blocks.1.mlp", "blocks.2"}
+
+    for metadata in job.metadata(scenario):
+        assert {unit["module"]: unit["unit_bytes"] for unit in metadata["fsdp"]} == expected
+        assert len(metadata["fsdp"]) == len(expected)
+        assert metadata["strategies"] == [scenario.partition("_")[0]]
+    rows = job.result(scenario)["fsdp"]
+    assert {row["module"] for row in rows} == set(expected)
+    assert {row["module"]: row["unit_bytes"] for row in rows} == expected
+    assert {row["size_bytes"] // row["count"] == row["unit_bytes"] for row in rows} == {True}
+
+
+@pytest.mark.parametrize("scenario", [*FSDP2, *FSDP1])
+def test_each_module_gathers_forward_and_backward_and_reduces_once_a_step(job: Job, scenario: str) -> None:
+    """The outermost stays gathered from forward to backward."""
+    modules = set(units(job.facts[0][scenario]))
+    forward = {(module, "all_gather", "forward"): STEPS for module in modules}
+    backward = {(module, "all_gather", "backward"): STEPS for module in modules - {""}}
+    reduced = {(module, "reduce_scatter", "backward"): STEPS for module in modules}
+    for rank in range(2):
+        rows = [row for row in job.result(scenario)["fsdp"] if row["rank"] == rank]
+        assert {
+            (row["module"], row["kind"], row["phase"]): row["count"] for row in rows
+        } == forward | backward | reduced
+        assert {row["prefetch_ns"] is None for row in rows if row["kind"] == "reduce_scatter"} == {True}
+        assert {row["prefetch_ns"] is None for row in rows if row["kind"] == "all_gather"} == {False}
+
+
+@pytest.mark.parametrize("scenario", [*FSDP2, *FSDP1, "fsdp2_accumulate", "fsdp1_accumulate"])
+def test_exposed_time_of_the_modules_adds_up_to_that_of_the_rank(job: Job, scenario: str) -> None:
+    result = job.result(scenario)
+    of_modules, of_rank = (
+        Counter[tuple[int, str]](
+            {
+                key: sum(row["exposed_ns"] for row in result[section] if (row["rank"], row["kind"]) == key)
+                for key in {(row["rank"], row["kind"]) for row in result[section]}
+            }
+        )
+        for section in ("fsdp", "communication")
+    )
+    assert of_modules == of_rank
+    assert {kind for _, kind in of_rank} == {"all_gather", "reduce_scatter"}
+
+
+@pytest.mark.parametrize("scenario", [*FSDP2, *FSDP1, "fsdp1_accumulate", "fsdp2_accumulate"])
+def test_blocking_collectives_overlap_nothing_and_are_all_joined(job: Job, scenario: str) -> None:
+    result = job.result(scenario)
+    assert max(rank["overlap_ratio"] for rank in result["ranks"]) <= 0.02
+    assert [rank["unjoined"] for rank in result["joins"]] == [[], []]
+    assert {rank["collectives"] for rank in result["joins"]} == {rank["joined"] for rank in result["joins"]}
+    assert [(group["parallelism"], group["ranks"]) for group in result["groups"]] == [("dp", "world")]
+
+
+def test_modules_sharded_as_one_are_one_unit(job: Job) -> None:
+    names = {row["module"] for row in job.result("fsdp2_together")["fsdp"]}
+    assert names == {"", "blocks.0, blocks.1", "blocks.2"}
+
+
+@pytest.mark.parametrize("scenario", ["fsdp1_accumulate", "fsdp2_accumulate"])
+def test_gradients_that_accumulate_are_reduced_in_the_last_micro_batch_only(job: Job, scenario: str) -> None:
+    rows = [row for row in job.result(scenario)["fsdp"] if row["rank"] == 0 and row["kind"] == "reduce_scatter"]
+    assert {row["module"]: row["count"] for row in rows} == dict.fromkeys(units(job.facts[0][scenario]), STEPS)
+
+
+def test_a_job_of_one_step_names_its_modules(job: Job) -> None:
+    for metadata in job.metadata("fsdp2_one_step"):
+        assert {unit["module"]: unit["unit_bytes"] for unit in metadata["fsdp"]} == units(
+            job.facts[0]["fsdp2_one_step"]
+        )
+
+
+@pytest.mark.parametrize("scenario", HYBRID)
+def test_hybrid_sharding_gathers_among_shards_and_reduces_across_replicas(hybrid: Job, scenario: str) -> None:
+    result = hybrid.result(scenario)
+    modules = set(units(hybrid.facts[0][scenario]))
+
+    assert result["run"]["strategies"] == sorted([scenario.partition("_")[0], "hsdp"])
+    for rank in range(4):
+        rows = [row for row in result["fsdp"] if row["rank"] == rank and row["kind"] == "all_reduce"]
+        assert {row["module"]: row["count"] for row in rows} == dict.fromkeys(modules, STEPS)
+        shard, replicate = [rank // 2 * 2, rank // 2 * 2 + 1], [rank % 2, rank % 2 + 2]
+        groups = {(row["kind"], row["group"]) for row in result["communication"] if row["rank"] == rank}
+        members = {kind: result["groups"][group]["ranks"] for kind, group in groups}
+        assert members == {"all_gather": shard, "reduce_scatter": shard, "all_reduce": replicate}
+        assert {result["groups"][group]["parallelism"] for _, group in groups} == {"dp"}
+    assert max(rank["overlap_ratio"] for rank in result["ranks"]) <= 0.02
+    assert [rank["unjoined"] for rank in result["joins"]] == [[]] * 4
+
+
+def test_the_fsdp_probe_names_the_straggler_its_modules_and_the_next_command(torchrun: Launch, tmp_path: Path) -> None:
+    out = tmp_path / "runs"
+
+    options = ("--fsdp", "2", "--prefetch", "2", "--sleep-compute", "--slow-rank", "1", "--delay-ms", "20")
+    finished = torchrun(PROBE, *options, "--out", out)
+
+    assert finished.stdout.rstrip().endswith(f"Next: tracekit analyze {out}")
+    result = result_of(out)
+    assert result["run"]["strategies"] == ["fsdp2"]
+    assert {row["module"] for row in result["fsdp"]} == {"", *(f"blocks.{number}" for number in range(6))}

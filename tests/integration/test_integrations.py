@@ -1,0 +1,73 @@
+"""Two ranks of each framework over Gloo: its callback records steps of the optimizer, micro-batches and all."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from tests.integration.recorded import Launch, read_traces, result_of
+
+HERE = Path(__file__).parent
+STEPS, MICRO_BATCHES = 8, 2
+
+
+@pytest.fixture(scope="module")
+def out(torchrun: Launch, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("integrations")
+    torchrun(HERE / "integrations_worker.py", out)
+    return out
+
+
+@pytest.fixture(params=["accelerate", "lightning", "transformers"])
+def framework(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+def test_the_framework_trained_to_its_end(out: Path, framework: str) -> None:
+    facts = [json.loads((out / f"facts-{rank}.json").read_text()) for rank in range(2)]
+    assert [each[framework] for each in facts] == [STEPS, STEPS]
+
+
+def test_both_ranks_record_the_same_steps_of_one_run(out: Path, framework: str) -> None:
+    first, second = (trace["tracekit"] for trace in read_traces(out / framework))
+
+    assert (first["rank"], second["rank"]) == (0, 1)
+    assert first["run_id"] == second["run_id"]
+    assert [step["step"] for step in first["steps"]] == [step["step"] for step in second["steps"]] == [4, 5, 6]
+    assert [metadata["window"]["partial"] for metadata in (first, second)] == [False, False]
+
+
+def test_a_step_is_a_step_of_the_optimizer_with_all_its_micro_batches(out: Path, framework: str) -> None:
+    for trace in read_traces(out / framework):
+        names = Counter(event.get("name", "").partition("#")[0] for event in trace["traceEvents"])
+        assert names["Optimizer.step"] == 3
+        assert names["DistributedDataParallel.forward"] == 3 * MICRO_BATCHES
+        buckets = [bucket for module in trace["tracekit"]["ddp"] for bucket in module["buckets"]]
+        assert buckets
+        reductions = [record for record in trace["tracekit"]["collectives"] if record["kind"] == "all_reduce"]
+        assert len(reductions) >= 3 * len(buckets)
+
+
+def test_the_analysis_knows_what_the_framework_does(out: Path, framework: str) -> None:
+    result = result_of(out / framework)
+
+    assert result["run"]["strategies"] == ["ddp"]
+    assert [(row["rank"], row["steps"]) for row in result["ranks"]] == [(0, 3), (1, 3)]
+    (group,) = [group for group in result["groups"] if group["parallelism"] is not None]
+    assert (group["parallelism"], group["ranks"]) == ("dp", "world")
+    reductions = [row for row in result["communication"] if (row["kind"], row["phase"]) == ("all_reduce", "backward")]
+    assert {row["group"] for row in reductions} == {group["id"]}
+
+
+def test_the_callback_is_one_of_the_lightning_that_training_uses(launch: Launch) -> None:
+    script = (
+        "import pytorch_lightning, sys, tracekit\n"
+        "callback = tracekit.integrations.LightningCallback('runs')\n"
+        "assert isinstance(callback, pytorch_lightning.Callback)\n"
+        "assert 'lightning.pytorch' not in sys.modules\n"
+    )
+    result = launch("-c", script)
+    assert result.returncode == 0, result.stderr

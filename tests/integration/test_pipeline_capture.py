@@ -1,0 +1,109 @@
+"""Two ranks of pipelines over Gloo, recorded: actions, messages, strategy and groups are what training did."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.integration.recorded import Launch, notes_of, result_of
+
+HERE = Path(__file__).parent
+RECORDED_STEPS, MICROBATCHES = 2, 4
+ONE_STAGE = ("gpipe", "1f1b")
+TWO_STAGES = ("interleaved1f1b", "loopedbfs", "interleavedzerobubble", "zbv", "dualpipev")
+BY_HAND = ("manual", "manual_1f1b", "manual_forward_only", "model_parallel")
+NO_PIPELINE = ("ring", "messages")
+FORWARD_ONLY = ("evaluation", "manual_forward_only")
+
+
+@dataclass(frozen=True)
+class Job:
+    out: Path
+    facts: list[dict[str, Any]]
+
+    def result(self, scenario: str) -> dict[str, Any]:
+        return result_of(self.out / scenario)
+
+
+@pytest.fixture(scope="module")
+def job(torchrun: Launch, tmp_path_factory: pytest.TempPathFactory) -> Job:
+    out = tmp_path_factory.mktemp("pipeline")
+    torchrun(HERE / "pipeline_worker.py", out)
+    return Job(out, [json.loads((out / f"facts-{rank}.json").read_text()) for rank in range(2)])
+
+
+def counts(result: dict[str, Any]) -> dict[int, dict[str, int]]:
+    """Actions by stage and kind."""
+    found: dict[int, dict[str, int]] = {}
+    for row in result["pipeline"]["by_stage"]:
+        found.setdefault(row["stage"], {})[row["kind"]] = row["count"]
+    return found
+
+
+def test_losses_are_bit_equal_with_and_without_the_probe(job: Job) -> None:
+    for facts in job.facts:
+        for scenario, losses in facts.items():
+            assert losses["recorded"] == losses["plain"], scenario
+
+
+@pytest.mark.parametrize("scenario", [*ONE_STAGE, *TWO_STAGES, "unnamed_mesh", "evaluation", *BY_HAND])
+def test_every_stage_has_each_microbatch_forward_and_backward_once_a_step(job: Job, scenario: str) -> None:
+    result = job.result(scenario)
+    pipeline = result["pipeline"]
+    microbatches = 1 if scenario == "model_parallel" else MICROBATCHES
+    stages = 4 if scenario in {*TWO_STAGES, "evaluation"} else 2
+    assert (pipeline["stages"], pipeline["virtual_stages"]) == (stages, stages // 2)
+    assert (pipeline["microbatches"], pipeline["steps"], pipeline["pipelines"]) == (microbatches, RECORDED_STEPS, 1)
+    assert list(counts(result)) == list(range(stages))
+    for kinds in counts(result).values():
+        assert kinds["F"] == microbatches * RECORDED_STEPS
+        backward = 0 if scenario in FORWARD_ONLY else microbatches * RECORDED_STEPS
+        assert kinds.get("B", 0) + kinds.get("I", 0) == backward
+        assert kinds.get("I", 0) == kinds.get("W", 0)
+
+
+@pytest.mark.parametrize("scenario", [*ONE_STAGE, *TWO_STAGES, *BY_HAND])
+def test_strategy_schedule_and_group_are_named(job: Job, scenario: str) -> None:
+    result = job.result(scenario)
+    assert result["run"]["strategies"] == ["pp"]
+    assert result["pipeline"]["schedule"] == ("manual" if scenario in BY_HAND else scenario)
+    assert [(g["desc"], g["parallelism"], g["ranks"]) for g in result["groups"]] == [
+        ("default_pg", "pp", "world"),
+        ("pair", None, "world"),
+    ]
+
+
+@pytest.mark.parametrize("scenario", [*ONE_STAGE, *TWO_STAGES, "evaluation", *BY_HAND, *NO_PIPELINE])
+def test_every_send_is_joined_to_its_receive(job: Job, scenario: str) -> None:
+    result = job.result(scenario)
+    assert result["point_to_point"]
+    for edge in result["point_to_point"]:
+        assert edge["joined"] == edge["sends"] == edge["receives"] > 0
+        assert edge["group"] is not None
+    assert notes_of(result, "unlinked") == []
+
+
+def test_messages_belong_to_the_group_that_they_went_through(job: Job) -> None:
+    """GIVEN in each step two messages in the default group and, with an object's two, three in another."""
+    result = job.result("messages")
+    edges = {result["groups"][edge["group"]]["desc"]: edge["sends"] for edge in result["point_to_point"]}
+    assert edges == {"default_pg": 2 * RECORDED_STEPS, "pair": 3 * RECORDED_STEPS}
+    assert {row["group"] is not None for row in result["communication"]} == {True}
+
+
+@pytest.mark.parametrize("scenario", NO_PIPELINE)
+def test_a_ring_and_plain_messages_are_no_pipeline(job: Job, scenario: str) -> None:
+    result = job.result(scenario)
+    assert result["pipeline"] is None
+    assert result["run"]["strategies"] == []
+
+
+def test_blocking_messages_overlap_with_nothing(job: Job) -> None:
+    result = job.result("manual")
+    ranks = result["ranks"]
+    assert sum(r["overlapped_comm_ns"] for r in ranks) <= 0.02 * sum(r["comm_ns"] for r in ranks)
+    assert all(row["mean_ns"] >= 3_000_000 for row in result["pipeline"]["by_stage"] if row["stage"] == 1)

@@ -1,0 +1,202 @@
+"""Whatever fails inside the capture: training goes on as without it, and afterwards nothing of it is left.
+
+The calls that fail are all that the capture and its observers make, one after the other; see `injection.py`.
+"""
+
+from __future__ import annotations
+
+import gc
+import gzip
+import json
+import signal
+import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.components import require_module
+from tests.unit.capture.injection import GUARD, Site, calls_of, run_with_failure
+from tests.unit.capture.job import Job
+from tracekit.capture import patching, turns
+from tracekit.capture.observers import default_observers
+from tracekit.capture.warn import CaptureWarning
+
+ERRORS = (OSError(5, "injected"), MemoryError("injected"), RuntimeError("injected"))
+ONE_WINDOW: dict[str, Any] = {"skip": 0, "warmup": 0, "steps": 1}
+EARLY_AND_PREPARED: dict[str, Any] = {"skip": 0, "warmup": 2, "steps": 1}
+LIFE = {"exits", "probe", "recording", "session", "turns", "windows"}
+
+
+@pytest.fixture(scope="module")
+def torch() -> Iterator[Any]:
+    """torch with a process group of one rank, and with the imports of training done."""
+    torch = require_module("torch")
+    patch = pytest.MonkeyPatch()
+    patch.setenv("TORCH_FR_BUFFER_SIZE", "64")  # it is read back at each window's end
+    torch.distributed.init_process_group("gloo", store=torch.distributed.HashStore(), rank=0, world_size=1)
+    yield torch
+    torch.distributed.destroy_process_group()
+    patch.undo()
+
+
+@pytest.fixture(scope="module")
+def undisturbed(torch: Any) -> list[float]:
+    """The losses without a probe."""
+    losses = Job(torch, Path()).run()
+    assert len(set(losses)) == len(losses)
+    return losses
+
+
+@pytest.fixture(autouse=True)
+def few_objects() -> Iterator[None]:
+    """The search for modules and groups walks over all objects, a thousand times here."""
+    gc.collect()
+    gc.freeze()
+    yield
+    gc.unfreeze()
+
+
+@dataclass
+class Outcome:
+    losses: Any
+    warned: list[str]
+    metadata: list[dict[str, Any]]
+    leftovers: list[str] = field(default_factory=list)
+
+    @property
+    def notes(self) -> list[str]:
+        return [note["text"] for metadata in self.metadata for note in metadata["notes"]]
+
+
+def run(torch: Any, folder: Path, options: dict[str, Any], execute: Callable[[Callable[[], Any]], Any]) -> Outcome:
+    """One training under a probe, run by `execute`, and what it left in the process and on the disk."""
+    gc.freeze()
+    job = Job(torch, folder, **options)
+    handler, applied = signal.getsignal(signal.SIGTERM), set(patching._applied)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        try:
+            losses = execute(job.run)
+        except Exception as error:
+            losses = error
+    leftovers = [f"patch of {patch._name}" for patch in patching._applied - applied if patch._active]
+    leftovers += [f"file {file.name}" for file in folder.rglob("*.tmp")]
+    leftovers += [f"hook on {type(module).__name__}" for module in job.modules if _has_hooks_of_ours(module)]
+    if turns._holder is not None:
+        leftovers.append("turn")
+    if signal.getsignal(signal.SIGTERM) != handler:
+        leftovers.append("handler of SIGTERM")
+    if torch.autograd._profiler_enabled():
+        leftovers.append("running profiler")
+    return Outcome(
+        losses=losses,
+        warned=[str(warning.message) for warning in caught if warning.category is CaptureWarning],
+        metadata=[_metadata(file) for file in folder.rglob("rank-*.json.gz")],
+        leftovers=leftovers,
+    )
+
+
+def _metadata(trace: Path) -> dict[str, Any]:
+    metadata: dict[str, Any] = json.loads(gzip.decompress(trace.read_bytes()))["tracekit"]
+    return metadata
+
+
+def _has_hooks_of_ours(module: Any) -> bool:
+    hooks = [*module._forward_pre_hooks.values(), *module._forward_hooks.values(), *module._backward_hooks.values()]
+    return any(getattr(hook, "__module__", "").startswith("tracekit") for hook in hooks)
+
+
+def sites_of(torch: Any, folder: Path, options: dict[str, Any]) -> dict[Site, int]:
+    found: dict[Site, int] = {}
+    run(torch, folder, options, lambda training: found.update(calls_of(training)))
+    return found
+
+
+def broken_promises(outcome: Outcome, undisturbed: list[float], site: Site) -> list[str]:
+    broken = list(outcome.leftovers)
+    if outcome.losses != undisturbed:
+        broken.append(f"other results: {outcome.losses}")
+    if len(outcome.warned) > 1:
+        broken.append(f"several warnings: {outcome.warned}")
+    if not outcome.warned and len(outcome.metadata) != 1:
+        broken.append("neither a trace nor a warning")
+    if site.caller == GUARD and not any("injected" in note for note in outcome.notes):
+        broken.append(f"a guarded part failed, and the trace does not tell: {outcome.warned} {outcome.notes}")
+    return broken
+
+
+def fail_everywhere(
+    torch: Any, tmp_path: Path, undisturbed: list[float], options: dict[str, Any], sites: dict[Site, int]
+) -> dict[str, list[str]]:
+    """What was broken by which failure."""
+    broken = {}
+    for number, (site, occurrence) in enumerate(sites.items()):
+        error = ERRORS[number % len(ERRORS)]
+        outcome = run(
+            torch,
+            tmp_path / str(number),
+            options,
+            lambda training, site=site, occurrence=occurrence, error=error: run_with_failure(  # type: ignore[misc]
+                training, site, occurrence, error
+            ),
+        )
+        if promises := broken_promises(outcome, undisturbed, site):
+            broken[f"{site.file}: {site.caller} -> {site.callee} ({occurrence}): {type(error).__name__}"] = promises
+    return broken
+
+
+def test_every_call_that_a_window_makes_may_fail(torch: Any, tmp_path: Path, undisturbed: list[float]) -> None:
+    sites = sites_of(torch, tmp_path / "sites", ONE_WINDOW)
+
+    broken = fail_everywhere(torch, tmp_path, undisturbed, ONE_WINDOW, dict.fromkeys(sites, 1))
+
+    assert broken == {}
+    callees = {site.callee for site in sites}
+    assert {"fsync", "link", "GzipFile.write", "_KinetoProfile.export_chrome_trace", "BoundedStore.ask"} - callees == {
+        "BoundedStore.ask"  # the capture's own; what it calls itself is there
+    }
+    assert len(sites) > 150
+
+
+def test_every_call_around_windows_may_fail_the_last_time(
+    torch: Any, tmp_path: Path, undisturbed: list[float]
+) -> None:
+    """The last time: in the second of two recordings, the first of which is provisional, after a warm-up."""
+    sites = sites_of(torch, tmp_path / "sites", EARLY_AND_PREPARED)
+    chosen = {site: count for site, count in sites.items() if site.file in LIFE}
+
+    broken = fail_everywhere(torch, tmp_path, undisturbed, EARLY_AND_PREPARED, chosen)
+
+    assert broken == {}
+    assert len(chosen) > 30
+
+
+OBSERVERS = [type(observer) for observer in default_observers()]
+
+
+@pytest.mark.parametrize("method", ["__init__", "attach", "detach", "contribute"])
+@pytest.mark.parametrize("observer", OBSERVERS, ids=lambda observer: observer.__name__)
+def test_an_observer_that_fails_costs_its_contribution_alone(
+    torch: Any,
+    tmp_path: Path,
+    undisturbed: list[float],
+    monkeypatch: pytest.MonkeyPatch,
+    observer: type,
+    method: str,
+) -> None:
+    def fail(*_: object) -> None:
+        raise ValueError("injected")
+
+    monkeypatch.setattr(observer, method, fail)
+    outcome = run(torch, tmp_path, ONE_WINDOW, lambda training: training())
+
+    assert outcome.losses == undisturbed
+    assert outcome.leftovers == []
+    assert outcome.warned == []
+    (metadata,) = outcome.metadata
+    assert [note for note in outcome.notes if "injected" in note] != []
+    others = {"DdpObserver": metadata["ddp"], "MemoryObserver": [metadata["memory"]]}
+    assert all(found for name, found in others.items() if name != observer.__name__)

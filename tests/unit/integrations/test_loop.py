@@ -1,0 +1,92 @@
+"""What a framework's calls make of the probe."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.components import require_module
+from tracekit.errors import UsageError
+from tracekit.integrations import loop
+from tracekit.integrations.accelerate import AccelerateProbe
+from tracekit.integrations.loop import RecordedLoop
+
+
+class FakeProbe:
+    def __init__(self, calls: list[str]) -> None:
+        self.calls = calls
+
+    def __enter__(self) -> FakeProbe:
+        self.calls.append("enter")
+        return self
+
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
+        self.calls.append("exit" if kind is None else f"exit by {kind.__name__}")
+
+    def step(self) -> None:
+        self.calls.append("step")
+
+
+@pytest.fixture
+def calls(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What the probes of the test are told."""
+    told: list[str] = []
+    monkeypatch.setattr(loop, "probe", lambda path, **options: FakeProbe(told))
+    return told
+
+
+def test_a_loop_begins_once_and_each_step_ends_one(calls: list[str]) -> None:
+    recorded = RecordedLoop("runs", {})
+    recorded.begin()
+    recorded.step()
+    recorded.begin()  # a callback hears of every batch
+    recorded.step()
+    recorded.end()
+
+    assert calls == ["enter", "step", "step", "exit"]
+
+
+def test_a_loop_that_failed_says_so(calls: list[str]) -> None:
+    recorded = RecordedLoop("runs", {})
+    recorded.begin()
+    recorded.end(ValueError("the user's own"))
+    recorded.end()
+
+    assert calls == ["enter", "exit by ValueError"]
+
+
+def test_what_comes_before_the_beginning_is_no_step(calls: list[str]) -> None:
+    recorded = RecordedLoop("runs", {})
+    recorded.step()
+    recorded.end()
+
+    assert calls == []
+
+
+def test_a_second_loop_is_recorded_too(calls: list[str]) -> None:
+    recorded = RecordedLoop("runs", {})
+    for _ in range(2):
+        recorded.begin()
+        recorded.end()
+
+    assert calls == ["enter", "exit"] * 2
+
+
+def test_accelerate_s_micro_batches_are_parts_of_a_step(calls: list[str]) -> None:
+    class Accelerator:
+        sync_gradients = False
+
+    accelerator = Accelerator()
+    with AccelerateProbe(accelerator, "runs") as probe:
+        for accelerator.sync_gradients in (False, True, False, True):
+            probe.step()
+
+    assert calls == ["enter", "step", "step", "exit"]
+
+
+def test_options_that_contradict_each_other_are_told_of_before_training(tmp_path: Path) -> None:
+    require_module("torch")
+    with pytest.raises(UsageError):
+        AccelerateProbe(object(), tmp_path, steps=0)

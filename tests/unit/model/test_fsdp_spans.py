@@ -1,0 +1,34 @@
+"""The words of FSDP1's spans, and names of modules without what wrappers add."""
+
+from __future__ import annotations
+
+import pytest
+
+from tracekit.model.module_names import clean_module_name
+from tracekit.model.spans import FsdpSpan, fsdp_span, parse_fsdp_span
+
+
+@pytest.mark.parametrize("module", ["", "blocks.0", "blocks.1.mlp", "blocks.0, blocks.1"])
+def test_a_span_says_what_it_was_built_from(module: str) -> None:
+    name = fsdp_span("prefetch", "backward", module)
+    assert parse_fsdp_span(name) == FsdpSpan(action="prefetch", phase="backward", module=module)
+
+
+@pytest.mark.parametrize("name", ["", "tracekit.wait", "FSDP::all_gather (x)", "tracekit.fsdp:unshard sideways x"])
+def test_other_names_are_no_span_of_fsdp(name: str) -> None:
+    assert parse_fsdp_span(name) is None
+
+
+@pytest.mark.parametrize(
+    ("name", "clean"),
+    [
+        ("", ""),
+        ("_orig_mod", ""),
+        ("blocks.0._orig_mod.linear", "blocks.0.linear"),
+        ("_fsdp_wrapped_module.blocks.1._checkpoint_wrapped_module.mlp", "blocks.1.mlp"),
+        ("norm, head._orig_mod", "norm, head"),
+        ("my_orig_mod.x", "my_orig_mod.x"),
+    ],
+)
+def test_names_are_those_of_the_model_s_code(name: str, clean: str) -> None:
+    assert clean_module_name(name) == clean

@@ -1,0 +1,86 @@
+"""The user's own communication hook of DDP, run inside a span that names its bucket.
+
+A hook can be registered once only and cannot be taken back, so DDP is given the user's in a wrapper, which does nothing
+while no window is open. One that was registered before the first probe of the process was made is out of reach; its
+buckets are marked as it asks for their gradients.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext, suppress
+from typing import Any
+
+from tracekit.capture.patching import Patch
+from tracekit.capture.span import span
+from tracekit.model.spans import ddp_hook_span
+
+_names: dict[int, str] = {}
+"""Of the modules of the open window, by the id of their reducer; empty while none is open."""
+_wrapped: set[int] = set()
+"""Ids of the reducers whose hook is in a wrapper."""
+_registration: Patch | None = None
+
+__all__ = ["HookTags", "wrap_hooks"]
+
+
+def wrap_hooks() -> None:
+    """From now on, hooks that are registered get the wrapper."""
+    global _registration
+    distributed = sys.modules.get("torch.distributed")
+    if _registration is None and hasattr(distributed, "_register_comm_hook"):
+        _registration = Patch(distributed, "_register_comm_hook", _register, lasting=True)
+        _registration.apply()
+
+
+class HookTags:
+    """Tags the hooks of some DDP modules between `apply` and `remove`."""
+
+    def __init__(self) -> None:
+        self._marks: Patch | None = None
+
+    def apply(self, modules: dict[str, Any]) -> list[str]:
+        """`modules` by name. Returns the names of those whose hook cannot be wrapped any more."""
+        wrap_hooks()
+        _names.update({id(module.reducer): name for name, module in modules.items()})
+        late = [name for name, m in modules.items() if getattr(m, "_comm_hooks", ()) and id(m.reducer) not in _wrapped]
+        if late:
+            name = late[0] if len(late) == 1 else "unknown"
+
+            def mark(buffer: Callable[..., Any], bucket: Any) -> Any:
+                with span(_label(name, bucket, gradients := buffer(bucket))):
+                    return gradients
+
+            self._marks = Patch(sys.modules["torch.distributed"].GradBucket, "buffer", mark)
+            self._marks.apply()
+        return late
+
+    def remove(self) -> None:
+        _names.clear()
+        if self._marks is not None:
+            self._marks.remove()
+
+
+def _register(register: Callable[..., None], reducer: Any, state: Any, hook: Callable[[Any, Any], Any]) -> None:
+    number = id(reducer)
+
+    def in_span(state: Any, bucket: Any) -> Any:
+        with _span_of(number, bucket):
+            return hook(state, bucket)
+
+    register(reducer, state, in_span)
+    _wrapped.add(number)
+
+
+def _span_of(number: int, bucket: Any) -> AbstractContextManager[Any]:
+    name = _names.get(number)
+    if name is not None:
+        with suppress(Exception):  # it is the user's backward pass that runs here
+            return span(_label(name, bucket, bucket.buffer()))
+    return nullcontext()
+
+
+def _label(name: str, bucket: Any, gradients: Any) -> str:
+    size_bytes = gradients.numel() * gradients.element_size()
+    return ddp_hook_span(name, bucket.index(), size_bytes, is_last=bucket.is_last())

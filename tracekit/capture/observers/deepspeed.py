@@ -1,0 +1,225 @@
+"""DeepSpeed engines: their phases, the parameters that ZeRO 3 gathers, the gradients that ZeRO 1 to 3 reduce.
+
+DeepSpeed writes no labels of its own on CPUs and NVTX ranges on GPUs, which torch.profiler does not see. While a window
+is open its engine's forward, backward and step become spans, and so do gathers and reductions, with the names of the
+modules whose parameters they move: the same spans as FSDP1's, as ZeRO 3 does the same by other means.
+
+* `use` is around the fetch of a module's parameters as the module comes to run, the wait for them inside;
+* `unshard`, in it, around the all-gather of those that are not there yet;
+* `prefetch`, in it, around the all-gather of what comes next, often several modules' in one. The first of these to run
+  is where it is needed: the `use` there carries the names of all of them;
+* `reduce` around the reduction of a bucket of gradients, of all modules in it.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from tracekit.capture.live import Program
+from tracekit.capture.observers import Draft
+from tracekit.capture.patching import Patch
+from tracekit.capture.span import span
+from tracekit.model.metadata import FsdpUnit
+from tracekit.model.module_names import clean_module_name
+from tracekit.model.spans import FsdpAction, FsdpPhase, engine_span, fsdp_span, optimizer_span
+
+_ENGINE = "deepspeed.runtime.engine"
+_ZERO_1_2 = ("deepspeed.runtime.zero.stage_1_and_2", "DeepSpeedZeroOptimizer")
+_ZERO_3 = ("deepspeed.runtime.zero.stage3", "DeepSpeedZeroOptimizer_Stage3")
+_FETCHES = ("deepspeed.runtime.zero.partitioned_param_coordinator", "PartitionedParameterCoordinator")
+_MOST_NAMES = 3  # of modules in one span
+
+__all__ = ["DeepSpeedObserver"]
+
+
+class DeepSpeedObserver:
+    """Holds the engines that ran, and the names of their parameters, from `attach` to `contribute`: an engine of a
+    training run before this one may still be there."""
+
+    def __init__(self) -> None:
+        self._engines: list[Any] = []
+        self._owner: dict[int, str] = {}  # id of a parameter -> name of the module that has it
+        self._module: dict[int, str] = {}  # id of a module -> its name
+        self._awaited: dict[str, str] = {}  # module -> the names in the prefetch that brings its parameters
+        self._fetching: str | None = None
+        self._patches: list[Patch] = []
+        self._notes: list[str] = []
+
+    def attach(self, program: Program) -> None:
+        engines = _find_engines(program)
+        if not engines:
+            return
+        self._patches = [
+            *_patches(_ENGINE, "DeepSpeedEngine", "forward", self._engine_in(engine_span("forward"))),
+            *_patches(_ENGINE, "DeepSpeedEngine", "backward", self._engine_in(engine_span("backward"))),
+            *_patches(_ENGINE, "DeepSpeedEngine", "step", self._engine_in(optimizer_span("step"))),
+            *_patches(*_ZERO_1_2, "reduce_ipg_grads", self._reduce_1_2),
+            *_patches(*_ZERO_3, f"_{_ZERO_3[1]}__reduce_and_partition_ipg_grads", self._reduce_3),
+        ]
+        if any(_is_compiled(engine) for engine in engines):
+            self._notes.append("parameter fetches of ZeRO 3 are not named: the model is compiled")
+        else:
+            self._patches += _patches(*_FETCHES, "fetch_sub_module", self._fetch)
+            self._patches += _patches(*_FETCHES, f"_{_FETCHES[1]}__all_gather_params", self._gather)
+        for patch in self._patches:
+            patch.apply()
+
+    def detach(self, program: Program) -> None:
+        for patch in reversed(self._patches):
+            patch.remove()
+        self._patches = []
+        if not self._engines:  # a short job builds its engine inside the first step
+            for engine in _find_engines(program):
+                self._meet(engine)
+
+    def contribute(self, draft: Draft) -> None:
+        engines, self._engines = self._engines, []
+        for engine in engines:
+            stage = int(engine.zero_optimization_stage())
+            draft.strategies.append(f"zero{stage}" if stage else "dp")
+            for process_group, parallelism in _process_groups(engine):
+                draft.groups.set_parallelism(process_group, parallelism)
+            if stage == 3:
+                draft.fsdp += self._units(engine, draft)
+        for text in self._notes:
+            draft.note(text)
+        self._owner, self._module, self._awaited = {}, {}, {}
+
+    def _meet(self, engine: Any) -> None:
+        """Name the modules of an engine; from the second one on, with that of its model before."""
+        number = len(self._engines)
+        self._engines.append(engine)
+        prefix = f"{type(engine.module).__name__}#{number}." if number else ""
+        for name, module in engine.module.named_modules():
+            name = clean_module_name(prefix + name).rstrip(".")
+            self._module.setdefault(id(module), name)
+            for parameter in vars(module).get("_parameters", {}).values():
+                if parameter is not None:
+                    self._owner.setdefault(id(parameter), name)
+
+    def _engine_in(self, name: str) -> Callable[..., Any]:
+        def in_span(method: Callable[..., Any], engine: Any, *args: Any, **kwargs: Any) -> Any:
+            if not any(engine is known for known in self._engines):
+                self._meet(engine)
+            with span(name):
+                return method(engine, *args, **kwargs)
+
+        return in_span
+
+    def _units(self, engine: Any, draft: Draft) -> list[FsdpUnit]:
+        """The modules of a model under ZeRO 3 that have parameters of their own."""
+        size_bytes: dict[tuple[str, int], int] = {}
+        for parameter in engine.module.parameters():
+            group = draft.groups.id_of(getattr(parameter, "ds_process_group", None))
+            owner = self._owner.get(id(parameter))
+            if group is not None and owner is not None:
+                unit = (owner, group)
+                size_bytes[unit] = size_bytes.get(unit, 0) + int(parameter.ds_numel) * parameter.element_size()
+        return [FsdpUnit(module=name, unit_bytes=size, shard_group=group) for (name, group), size in size_bytes.items()]
+
+    def _fetch(
+        self, fetch: Callable[..., Any], coordinator: Any, current_submodule: Any, *rest: Any, **more: Any
+    ) -> Any:
+        forward = bool(rest[0] if rest else more["forward"])
+        phase: FsdpPhase = "forward" if forward else "backward"
+        name = self._module.get(id(current_submodule))
+        if name is None or not _parameters_of(current_submodule):
+            return fetch(coordinator, current_submodule, *rest, **more)
+        brought = self._awaited.get(name, name)
+        self._awaited = {module: names for module, names in self._awaited.items() if names != brought}
+        outer, self._fetching = self._fetching, name
+        try:
+            with span(fsdp_span("use", phase, brought)):
+                return fetch(coordinator, current_submodule, *rest, **more)
+        finally:
+            self._fetching = outer
+
+    def _gather(
+        self, gather: Callable[..., Any], coordinator: Any, params: Iterable[Any], forward: bool, *rest: Any
+    ) -> Any:
+        phase: FsdpPhase = "forward" if forward else "backward"
+        absent = [parameter for parameter in params if _is_absent(parameter)]
+        names = self._names(sorted(absent, key=lambda parameter: parameter.ds_id, reverse=not forward))
+        if not names:
+            return gather(coordinator, params, forward, *rest)
+        action: FsdpAction = "unshard" if names == [self._fetching] else "prefetch"
+        together = _together(names)
+        if action == "prefetch":
+            self._awaited.update(dict.fromkeys(names, together))
+        with span(fsdp_span(action, phase, together)):
+            return gather(coordinator, params, forward, *rest)
+
+    def _reduce_1_2(self, reduce: Callable[..., Any], optimizer: Any, *args: Any, **kwargs: Any) -> Any:
+        members = [entry for bucket in optimizer.ipg_buckets.values() for entry in bucket.params]
+        parameters = [optimizer.bit16_groups[group][place] for group, place, _ in members]
+        return self._in_reduction(parameters, reduce, optimizer, *args, **kwargs)
+
+    def _reduce_3(self, reduce: Callable[..., Any], optimizer: Any, dtype: Any, *args: Any, **kwargs: Any) -> Any:
+        return self._in_reduction(optimizer.ipg_buckets[dtype].params, reduce, optimizer, dtype, *args, **kwargs)
+
+    def _in_reduction(self, parameters: Sequence[Any], reduce: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        names = self._names(parameters)
+        if not names:
+            return reduce(*args, **kwargs)
+        with span(fsdp_span("reduce", "backward", _together(names))):
+            return reduce(*args, **kwargs)
+
+    def _names(self, parameters: Iterable[Any]) -> list[str]:
+        """Of the modules that have these parameters, each once, in their order."""
+        owners = (self._owner.get(id(parameter)) for parameter in parameters)
+        return list(dict.fromkeys(owner for owner in owners if owner is not None))
+
+
+def _patches(module: str, owner: str, name: str, around: Callable[..., Any]) -> list[Patch]:
+    """None if training has not imported the module, or its version has no such method."""
+    place = getattr(sys.modules.get(module), owner, None)
+    return [Patch(place, name, around)] if place is not None and name in vars(place) else []
+
+
+def _find_engines(program: Program) -> list[Any]:
+    """Those whose constructor has come to its end."""
+    engines = program.instances(_ENGINE, "DeepSpeedEngine")
+    return [engine for engine in engines if getattr(engine, "optimizer", None) is not None]
+
+
+def _together(names: Sequence[str]) -> str:
+    if len(names) == 1:
+        return names[0]
+    listed = ", ".join(name or "<root>" for name in names[:_MOST_NAMES])
+    return listed if len(names) <= _MOST_NAMES else f"{listed} and {len(names) - _MOST_NAMES} more"
+
+
+def _parameters_of(module: Any) -> list[Any]:
+    """Those that ZeRO fetches when the module runs: its own, or of a module that it takes as one, all below it."""
+    return list(module.parameters(recurse=hasattr(module, "ds_z3_leaf_module")))
+
+
+def _is_absent(parameter: Any) -> bool:
+    return getattr(getattr(parameter, "ds_status", None), "name", "") == "NOT_AVAILABLE"
+
+
+def _is_compiled(engine: Any) -> bool:
+    """What a span around a fetch would break: the fetches are part of the compiled code."""
+    optimized = getattr(sys.modules.get("torch._dynamo.eval_frame"), "OptimizedModule", ())
+    return bool(engine.is_compiled) or any(isinstance(module, optimized) for module in engine.module.modules())
+
+
+def _process_groups(engine: Any) -> list[tuple[Any, str]]:
+    """The groups of an engine, with what each is for."""
+    optimizer = engine.optimizer
+    data_parallel = [
+        getattr(optimizer, "dp_process_group", None),
+        getattr(engine, "data_parallel_group", None),
+        getattr(engine, "seq_data_parallel_group", None),
+        *_values(getattr(engine, "expert_data_parallel_group", None)),
+    ]
+    sharded = {id(group): group for p in engine.module.parameters() if (group := getattr(p, "ds_process_group", None))}
+    experts = _values(getattr(engine, "expert_parallel_group", None))
+    found = [*((group, "ep") for group in experts), *((group, "dp") for group in (*data_parallel, *sharded.values()))]
+    return [(group, parallelism) for group, parallelism in found if group is not None]
+
+
+def _values(groups: Any) -> list[Any]:
+    return list(groups.values()) if isinstance(groups, dict) else []

@@ -1,0 +1,215 @@
+"""Finds what FSDP shards and gathers as one unit, FSDP2 (`fully_shard`) and FSDP1, with the groups it does so in.
+
+FSDP2 names the module in the labels it writes itself. FSDP1 does not, so its unshard, its gradient reduction and the
+moments at which unsharded parameters are needed become spans while a window is open. Names are those of
+`named_modules()` of the outermost FSDP module, which is "" itself, without the names that wrappers add.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from tracekit.capture.live import Program
+from tracekit.capture.observers import Draft
+from tracekit.capture.patching import Patch
+from tracekit.capture.span import span
+from tracekit.model.metadata import FsdpUnit
+from tracekit.model.module_names import clean_module_name
+from tracekit.model.spans import FsdpAction, FsdpPhase, fsdp_span
+
+_PHASE_OF_STATE: dict[str, FsdpPhase] = {
+    "FORWARD": "forward",
+    "BACKWARD_PRE": "backward",
+    "BACKWARD_POST": "backward",
+}
+
+__all__ = ["Fsdp1Observer", "Fsdp2Observer"]
+
+
+class Fsdp2Observer:
+    """Notes which of FSDP's parameter groups unshard, so that models which lie idle or wait to be collected do not
+    count, and holds these from `attach` to `contribute`: a training function may return before the window is written.
+    """
+
+    def __init__(self) -> None:
+        self._groups: dict[int, Any] = {}
+        self._patch: Patch | None = None
+
+    def attach(self, program: Program) -> None:
+        group = getattr(
+            sys.modules.get("torch.distributed.fsdp._fully_shard._fsdp_param_group"), "FSDPParamGroup", None
+        )
+        if group is not None:
+            self._patch = Patch(group, "unshard", self._note_use)
+            self._patch.apply()
+
+    def detach(self, program: Program) -> None:
+        if self._patch is not None:
+            self._patch.remove()
+        elif not self._groups:  # imported inside the first step of a short job, if at all
+            modules = program.instances("torch.distributed.fsdp", "FSDPModule")
+            self._groups = {id(group): group for module in modules for group in _groups(module._get_fsdp_state())}
+
+    def contribute(self, draft: Draft) -> None:
+        groups, self._groups = self._groups, {}
+        for group in groups.values():
+            layout = group.mesh_info
+            shard_group = getattr(layout, "shard_process_group", None)
+            replicate_group = getattr(layout, "replicate_process_group", None)
+            process_groups = [shard_group, replicate_group, getattr(layout, "reduce_scatter_process_group", None)]
+            process_groups.append(getattr(group.post_forward_mesh_info, "shard_process_group", None))
+            for process_group in process_groups:
+                if process_group is not None:
+                    draft.groups.set_parallelism(process_group, "dp")
+            if shard_group is None:  # `replicate`: data parallel on FSDP's machinery, nothing is sharded
+                draft.strategies.append("ddp")
+                continue
+            draft.strategies += ["fsdp2"] if replicate_group is None else ["fsdp2", "hsdp"]
+            group_id = draft.groups.id_of(shard_group)
+            if group_id is not None:
+                size_bytes = sum(p._orig_size.numel() * p.sharded_param.element_size() for p in group.fsdp_params)
+                name = clean_module_name(group._module_fqn or "")  # of several modules sharded as one, all of them
+                draft.fsdp.append(FsdpUnit(module=name, unit_bytes=size_bytes, shard_group=group_id))
+
+    def _note_use(self, unshard: Callable[..., Any], group: Any, *rest: Any, **more: Any) -> Any:
+        self._groups[id(group)] = group
+        return unshard(group, *rest, **more)
+
+
+class Fsdp1Observer:
+    """Names what FSDP1 does; of the wrapped modules, which it holds from `attach` to `contribute`, those that unshard
+    count."""
+
+    def __init__(self) -> None:
+        self._units: list[tuple[Any, str]] = []
+        self._name_of_handle: dict[int, str] = {}
+        self._used: set[int] | None = None  # ids of handles; None while nobody looks
+        self._patches: list[Patch] = []
+        self._compiled = False
+
+    def attach(self, program: Program) -> None:
+        self._find(program)
+        if not self._units:
+            return
+        self._compiled = _within_compiled(program, {id(module) for module, _ in self._units})
+        if self._compiled:  # what is traced must not change: it would be compiled again
+            return
+        runtime = sys.modules["torch.distributed.fsdp._runtime_utils"]
+        wrapper = sys.modules["torch.distributed.fsdp.fully_sharded_data_parallel"]
+        self._patches = [
+            Patch(runtime, "_unshard", self._around_unshard),
+            Patch(runtime, "_reduce_grad", self._around_reduction),
+            Patch(runtime, "_reduce_grad_no_shard", self._around_reduction),
+            Patch(runtime, "_pre_backward_hook", self._around_backward_use),
+            Patch(wrapper, "_pre_forward_unshard", self._around_forward_use),
+        ]
+        self._used = set()
+        for patch in self._patches:
+            patch.apply()
+
+    def detach(self, program: Program) -> None:
+        for patch in self._patches:
+            patch.remove()
+        self._patches = []
+        if self._used is None or not self._used <= self._name_of_handle.keys():
+            self._find(program)  # a short job wraps its model inside the first step
+
+    def contribute(self, draft: Draft) -> None:
+        units, self._units, self._name_of_handle = self._units, [], {}
+        if self._compiled:
+            draft.note("FSDP1 runs inside torch.compile, so what it communicates is not told apart by module")
+        for module, name in units:
+            if self._used is not None and id(module._handle) not in self._used:
+                continue
+            draft.strategies.append("fsdp1")
+            draft.groups.set_parallelism(module.process_group, "dp")
+            across = getattr(module, "_inter_node_pg", None)
+            if across is not None and "HYBRID" in module.sharding_strategy.name:
+                draft.strategies.append("hsdp")
+                draft.groups.set_parallelism(across, "dp")
+            group_id, handle = draft.groups.id_of(module.process_group), module._handle
+            if group_id is not None and handle is not None:
+                parameter = handle.flat_param
+                size_bytes = parameter._unpadded_unsharded_size.numel() * parameter.element_size()
+                draft.fsdp.append(FsdpUnit(module=name, unit_bytes=size_bytes, shard_group=group_id))
+
+    def _find(self, program: Program) -> None:
+        modules = program.instances("torch.distributed.fsdp.fully_sharded_data_parallel", "FullyShardedDataParallel")
+        modules = [module for module in modules if hasattr(module, "_handle")]  # else its constructor failed
+        names = _names(modules)
+        self._units = [(module, names[id(module)]) for module in modules]
+        self._name_of_handle = {id(module._handle): name for module, name in self._units if module._handle is not None}
+
+    def _around_unshard(self, unshard: Callable[..., Any], state: Any, handle: Any, *rest: Any, **more: Any) -> Any:
+        if self._used is not None:
+            self._used.add(id(handle))
+        # FSDP prefetches a handle on behalf of the module that runs.
+        action: FsdpAction = "unshard" if handle is getattr(state, "_handle", None) else "prefetch"
+        with self._span(action, handle, _phase(handle)):
+            return unshard(state, handle, *rest, **more)
+
+    def _around_reduction(self, reduce: Callable[..., Any], state: Any, handle: Any, *rest: Any, **more: Any) -> Any:
+        with self._span("reduce", handle, "backward"):
+            return reduce(state, handle, *rest, **more)
+
+    def _around_forward_use(self, use: Callable[..., Any], state: Any, handle: Any, *rest: Any, **more: Any) -> Any:
+        with self._span("use", handle, "forward"):
+            return use(state, handle, *rest, **more)
+
+    def _around_backward_use(
+        self, use: Callable[..., Any], state: Any, module: Any, handle: Any, *rest: Any, **more: Any
+    ) -> Any:
+        with self._span("use", handle, "backward"):
+            return use(state, module, handle, *rest, **more)
+
+    def _span(self, action: FsdpAction, handle: Any, phase: FsdpPhase | None) -> contextlib.AbstractContextManager[Any]:
+        name = self._name_of_handle.get(id(handle))
+        if name is None or phase is None:
+            return contextlib.nullcontext()
+        return span(fsdp_span(action, phase, name))
+
+
+def _phase(handle: Any) -> FsdpPhase | None:
+    """What FSDP unshards for; None when it does so for the user, as in `summon_full_params`."""
+    return _PHASE_OF_STATE.get(getattr(getattr(handle, "_training_state", None), "name", ""))
+
+
+def _within_compiled(program: Program, wanted: set[int]) -> bool:
+    """Whether one of the modules with these ids is part of a module that torch.compile has taken as a whole."""
+    if "torch._dynamo" not in sys.modules:
+        return False
+    compiled = program.instances("torch._dynamo.eval_frame", "OptimizedModule")
+    compiled += [
+        module
+        for module in program.instances("torch.nn.modules.module", "Module")
+        if module.__dict__.get("_compiled_call_impl") is not None
+    ]
+    return any(id(inner) in wanted for module in compiled for inner in module.modules())
+
+
+def _groups(state: Any) -> list[Any]:
+    several = getattr(state, "_fsdp_param_groups", None)
+    if several is not None:
+        return list(several)
+    only = state._fsdp_param_group  # torch before 2.12
+    return [] if only is None else [only]
+
+
+def _names(modules: Iterable[Any]) -> dict[int, str]:
+    """For the id of each module its clean name below the outermost of `modules` that contains it."""
+    modules = list(modules)
+    wanted = {id(module) for module in modules}
+    inner: set[int] = set()
+    for module in modules:
+        if id(module) not in inner:
+            inner.update(wanted.intersection(map(id, module.modules())) - {id(module)})
+    names: dict[int, str] = {}
+    for root in modules:
+        if id(root) not in inner:
+            for name, module in root.named_modules():
+                if id(module) in wanted:
+                    names.setdefault(id(module), clean_module_name(name))
+    return names

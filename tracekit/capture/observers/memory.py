@@ -1,0 +1,165 @@
+"""Memory of this rank: parameters, gradients, optimizer state, and the peak. Reads addresses and sizes of tensors that
+exist: it allocates nothing, waits for no device and resets no statistics.
+
+A byte counts once however many tensors show it (tied weights, views into the flat parameter of FSDP1); of a DTensor the
+local shard counts, of a tensor made of others (quantised weights) those, and nothing of what is on no device (meta).
+
+* parameters: of all live modules, as the window closes;
+* gradients: of these parameters, as the first backward pass of the window returns or as the window closes, whichever
+  is more: `zero_grad()` drops them before a step ends;
+* optimizer: the state of all live optimizers, and parameters of theirs that are no module's (32-bit master copies);
+* peak: the most that the caching allocator held in tensors since the process began or its statistics were reset by
+  the user; without an accelerator, the most physical memory that the whole process had, its libraries included.
+"""
+
+from __future__ import annotations
+
+import resource
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, Self
+
+from tracekit.capture.live import Program
+from tracekit.capture.observers import Draft
+from tracekit.capture.patching import Patch
+from tracekit.model.metadata import MemoryUse
+
+__all__ = ["LiveParameters", "MemoryObserver"]
+
+
+@dataclass(frozen=True)
+class LiveParameters:
+    """Parameters of live modules, each once. Keeps them alive."""
+
+    parameters: list[Any]
+
+    @classmethod
+    def of(cls, program: Program) -> Self:
+        found: dict[int, Any] = {}
+        for module in program.instances("torch.nn.modules.module", "Module"):
+            for parameter in vars(module).get("_parameters", {}).values():
+                if parameter is not None:
+                    found[id(parameter)] = parameter
+        return cls(list(found.values()))
+
+    def dtypes(self) -> list[str]:
+        """Data types of the parameters, the one with the most bytes first."""
+        sizes: Counter[str] = Counter()
+        for tensor in _plain_tensors(self.parameters):
+            sizes[str(tensor.dtype).removeprefix("torch.")] += tensor.nbytes
+        return [dtype for dtype, _ in sizes.most_common()]
+
+    def gradients(self) -> list[Any]:
+        return [gradient for p in self.parameters if p.is_leaf and (gradient := p.grad) is not None]
+
+
+class MemoryObserver:
+    """Holds the parameters from `attach` to `detach`, to look at their gradients when there are some."""
+
+    def __init__(self) -> None:
+        self._parameters = LiveParameters([])
+        self._backward: Patch | None = None
+        self._gradient_bytes: int | None = None
+        self._use: MemoryUse | None = None
+
+    def attach(self, program: Program) -> None:
+        self._parameters = LiveParameters.of(program)
+        autograd = getattr(sys.modules.get("torch"), "autograd", None)
+        if autograd is not None and self._parameters.parameters:
+            self._backward = Patch(autograd, "backward", self._after_backward)
+            self._backward.apply()
+
+    def detach(self, program: Program) -> None:
+        if self._backward is not None:
+            self._backward.remove()
+        self._parameters = LiveParameters([])
+        parameters = LiveParameters.of(program)
+        own = _Bytes(parameters.parameters)
+        optimizers = program.instances("torch.optim.optimizer", "Optimizer")
+        held = _Bytes([*parameters.parameters, *(tensor for each in optimizers for tensor in _optimizer_tensors(each))])
+        self._use = MemoryUse(
+            parameter_bytes=own.total,
+            gradient_bytes=max(self._gradient_bytes or 0, _Bytes(parameters.gradients()).total),
+            optimizer_bytes=held.total - own.total,
+            peak_bytes=_peak_bytes(),
+        )
+
+    def contribute(self, draft: Draft) -> None:
+        draft.memory = self._use
+
+    def _after_backward(self, backward: Callable[..., None], *args: Any, **kwargs: Any) -> None:
+        backward(*args, **kwargs)
+        within = sys.modules["torch"]._C._current_graph_task_id() != -1
+        if self._gradient_bytes is None and not within:
+            self._gradient_bytes = _Bytes(self._parameters.gradients()).total
+
+
+class _Bytes:
+    """How much memory tensors take together."""
+
+    def __init__(self, tensors: Iterable[Any]) -> None:
+        self.total = 0
+        ranges: dict[str, list[tuple[int, int]]] = {}
+        for tensor in _plain_tensors(tensors):
+            if size_bytes := tensor.nbytes:
+                begin = tensor.data_ptr()
+                ranges.setdefault(str(tensor.device), []).append((begin, begin + size_bytes))
+        for on_device in ranges.values():
+            reach = 0
+            for begin, end in sorted(on_device):
+                self.total += max(end - max(begin, reach), 0)
+                reach = max(reach, end)
+
+
+def _plain_tensors(tensors: Iterable[Any]) -> Iterator[Any]:
+    """The tensors with memory of their own in this process that `tensors` are made of."""
+    without_memory = _kinds_without_memory()
+    for tensor in tensors:
+        if isinstance(tensor, without_memory):
+            continue
+        if hasattr(type(tensor), "__tensor_flatten__"):
+            names, _ = tensor.__tensor_flatten__()
+            yield from _plain_tensors(getattr(tensor, name) for name in names)
+        elif not tensor.is_meta and tensor.layout == sys.modules["torch"].strided:
+            yield tensor
+        elif tensor.is_sparse:
+            yield from (tensor._indices(), tensor._values())
+
+
+def _kinds_without_memory() -> tuple[type, ...]:
+    """Of lazy modules before their first call, and of what stands for a tensor while something is compiled."""
+    kinds = (
+        getattr(sys.modules.get("torch.nn.parameter"), "UninitializedTensorMixin", None),
+        getattr(sys.modules.get("torch._subclasses.fake_tensor"), "FakeTensor", None),
+    )
+    return tuple(kind for kind in kinds if kind is not None)
+
+
+def _optimizer_tensors(optimizer: Any) -> Iterator[Any]:
+    """State, and the parameters it steps: what is a module's parameter, too, is told apart by its memory."""
+    yield from _tensors_within(optimizer.state.values())
+    for group in optimizer.param_groups:
+        yield from _tensors_within(group["params"])
+
+
+def _tensors_within(values: Iterable[Any]) -> Iterator[Any]:
+    tensor = sys.modules["torch"].Tensor
+    for value in values:
+        if isinstance(value, tensor):
+            yield value
+        elif isinstance(value, dict):
+            yield from _tensors_within(value.values())
+        elif isinstance(value, list | tuple):
+            yield from _tensors_within(value)
+
+
+def _peak_bytes() -> int:
+    torch = sys.modules["torch"]
+    for kind in ("cuda", "xpu"):
+        backend = getattr(torch, kind, None)
+        if backend is not None and backend.is_available() and backend.is_initialized():
+            return int(backend.max_memory_allocated())
+    unit = 1 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit

@@ -1,0 +1,141 @@
+"""What a training step does, as spans, without the user marking anything: backward passes, recomputed forwards of
+checkpointed calls, gradient clipping and scaling. torch's own spans show the data loader and the optimizer.
+
+Every replacement stands where the work is done, whatever the name under which training imported the function that
+leads there. They are gone when the window closes; a checkpointed call keeps its own, which then does nothing.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from tracekit.capture.live import Program
+from tracekit.capture.observers import Draft
+from tracekit.capture.observers.memory import LiveParameters
+from tracekit.capture.patching import Patch
+from tracekit.capture.span import span
+from tracekit.model.metadata import Precision
+from tracekit.model.spans import BACKWARD_SPAN, RECOMPUTE_SPAN, OptimizerAction, optimizer_span
+
+# Clipping by norm ends in two functions; the public names of newer versions are others for the same.
+_CLIPPING = (
+    ("torch.nn.utils.clip_grad", ("_get_total_norm", "_clip_grads_with_norm_", "clip_grad_value_")),
+    ("torch.nn.utils", ("get_total_norm", "clip_grads_with_norm_", "clip_grad_value_")),
+)
+_SCALERS = (
+    ("torch.amp.grad_scaler", "GradScaler"),
+    ("torch.distributed.fsdp.sharded_grad_scaler", "ShardedGradScaler"),
+)
+
+__all__ = ["PhasesObserver"]
+
+
+class PhasesObserver:
+    """Holds what it replaced, and the data types that it saw in use."""
+
+    def __init__(self) -> None:
+        self._patches: list[Patch] = []
+        self._autocast: dict[str, None] = {}  # in order of first use
+        self._parameters: list[str] = []
+        self._scaled = False
+
+    def attach(self, program: Program) -> None:
+        self._patches = [
+            *_replaced("torch.autograd", None, "backward", _backward),
+            *_replaced("torch.utils.checkpoint", "_CheckpointFrame", "__init__", _frame_made),
+            *_replaced("torch.utils.checkpoint", "CheckpointFunction", "forward", _reentrant_forward),
+            *_replaced("torch.amp.autocast_mode", "autocast", "__enter__", self._autocast_entered),
+            *_replaced("torch.distributed.fsdp", "FullyShardedDataParallel", "clip_grad_norm_", _clip),
+        ]
+        for module, names in _CLIPPING:
+            for name in names:
+                self._patches += _replaced(module, None, name, _clip)
+        for module, scaler in _SCALERS:
+            self._patches += _replaced(module, scaler, "step", self._scaler_step)
+            self._patches += _replaced(module, scaler, "unscale_", _scaler_action("unscale"))
+            self._patches += _replaced(module, scaler, "update", _scaler_action("update_scale"))
+        for patch in self._patches:
+            patch.apply()
+
+    def detach(self, program: Program) -> None:
+        for patch in reversed(self._patches):
+            patch.remove()
+        self._patches = []
+        self._parameters = LiveParameters.of(program).dtypes()
+
+    def contribute(self, draft: Draft) -> None:
+        draft.precision = Precision(autocast=list(self._autocast), parameters=self._parameters, scaled=self._scaled)
+
+    def _autocast_entered(self, enter: Callable[..., Any], autocast: Any) -> Any:
+        entered = enter(autocast)
+        if autocast._enabled:
+            self._autocast[str(autocast.fast_dtype).removeprefix("torch.")] = None
+        return entered
+
+    def _scaler_step(self, step: Callable[..., Any], scaler: Any, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
+        if not scaler.is_enabled():
+            return step(scaler, optimizer, *args, **kwargs)
+        self._scaled = True
+        fused = getattr(optimizer, "_step_supports_amp_scaling", False)
+        with span(optimizer_span("fused_scaled_step" if fused else "scaled_step")):
+            return step(scaler, optimizer, *args, **kwargs)
+
+
+def _replaced(module: str, owner: str | None, name: str, around: Callable[..., Any]) -> list[Patch]:
+    """The patch of `module.owner.name`; none if training has not imported the module, or its version lacks the name. A
+    method is replaced in the class that defines it."""
+    place = sys.modules.get(module)
+    if owner is not None:
+        place = getattr(place, owner, None)
+    return [Patch(place, name, around)] if place is not None and name in vars(place) else []
+
+
+def _backward(backward: Callable[..., None], *args: Any, **kwargs: Any) -> None:
+    if sys.modules["torch"]._C._current_graph_task_id() != -1:
+        return backward(*args, **kwargs)  # part of a pass: a reentrant checkpoint, or a hook
+    with span(BACKWARD_SPAN):
+        return backward(*args, **kwargs)
+
+
+def _frame_made(
+    initialise: Callable[..., None], frame: Any, recompute: Callable[..., None], *args: Any, **kwargs: Any
+) -> None:
+    """A non-reentrant checkpoint: the frame calls `recompute` when a backward pass wants what was not saved."""
+
+    def recompute_in_span(*inputs: Any) -> None:
+        with span(RECOMPUTE_SPAN):
+            recompute(*inputs)
+
+    initialise(frame, recompute_in_span, *args, **kwargs)
+
+
+def _reentrant_forward(forward: Callable[..., Any], ctx: Any, function: Callable[..., Any], *args: Any) -> Any:
+    """A reentrant checkpoint calls `function` forward, and again in each backward pass."""
+    ran = False
+
+    def recompute_in_span(*inputs: Any) -> Any:
+        nonlocal ran
+        if not ran:
+            ran = True
+            return function(*inputs)
+        with span(RECOMPUTE_SPAN):
+            return function(*inputs)
+
+    return forward(ctx, recompute_in_span, *args)
+
+
+def _clip(clip: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    with span(optimizer_span("clip")):
+        return clip(*args, **kwargs)
+
+
+def _scaler_action(action: OptimizerAction) -> Callable[..., Any]:
+    def in_span(method: Callable[..., Any], scaler: Any, *args: Any, **kwargs: Any) -> Any:
+        if not scaler.is_enabled():
+            return method(scaler, *args, **kwargs)
+        with span(optimizer_span(action)):
+            return method(scaler, *args, **kwargs)
+
+    return in_span

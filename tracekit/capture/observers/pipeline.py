@@ -1,0 +1,146 @@
+"""Actions of `torch.distributed.pipelining` become spans with kind, stage and microbatch; the schedule is described.
+
+Every schedule hands a microbatch to three methods of a stage, after it has waited for what the stage is to receive, so
+spans around these hold no waiting. The loss, which the schedule computes for the last stage, is part of its forward.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from tracekit.capture.live import Program
+from tracekit.capture.observers import Draft
+from tracekit.capture.patching import Patch
+from tracekit.capture.span import span
+from tracekit.model.metadata import PipelineLayout
+from tracekit.model.spans import pipeline_span
+
+_STAGE = ("torch.distributed.pipelining.stage", "_PipelineStageBase")
+_SCHEDULE = ("torch.distributed.pipelining.schedules", "_PipelineSchedule")
+_SLUGS = {
+    "_ScheduleForwardOnly": "gpipe",  # its first half
+    "ScheduleGPipe": "gpipe",
+    "Schedule1F1B": "1f1b",
+    "ScheduleInterleaved1F1B": "interleaved1f1b",
+    "ScheduleLoopedBFS": "loopedbfs",
+    "ScheduleInterleavedZeroBubble": "interleavedzerobubble",
+    "ScheduleZBVZeroBubble": "zbv",
+    "ScheduleDualPipeV": "dualpipev",
+}
+
+__all__ = ["PipelineObserver", "slug_of_schedule"]
+
+
+class PipelineObserver:
+    """Holds the stages that ran until `detach`, and their groups until `contribute`."""
+
+    def __init__(self) -> None:
+        self._patches: list[Patch] = []
+        self._stages: dict[int, Any] = {}
+        self._groups: list[Any] = []
+        self._layout: PipelineLayout | None = None
+
+    def attach(self, program: Program) -> None:
+        stage, schedule = (getattr(sys.modules.get(module), name, None) for module, name in (_STAGE, _SCHEDULE))
+        if stage is None or schedule is None:
+            return
+        for patch in (
+            Patch(stage, "forward_one_chunk", self._forward),
+            Patch(stage, "backward_one_chunk", self._backward),
+            Patch(stage, "backward_weight_one_chunk", self._backward_weight),
+            Patch(schedule, "_maybe_compute_loss", _loss),
+        ):
+            patch.apply()
+            self._patches.append(patch)
+
+    def detach(self, program: Program) -> None:
+        for patch in reversed(self._patches):
+            patch.remove()
+        self._patches = []
+        if self._stages:
+            used = set(self._stages)
+            schedules = [s for s in program.instances(*_SCHEDULE) if used & {id(stage) for stage in _stages_of(s)}]
+            # An evaluation may have a schedule of its own for the same stages.
+            schedule = max(schedules, key=lambda s: bool(getattr(s, "_has_backward", False)), default=None)
+            stages = list(self._stages.values()) if schedule is None else _stages_of(schedule)
+            self._layout = _layout(schedule, stages)
+            self._groups = [_group_of(stage) for stage in [*stages, *self._stages.values()]]
+        self._stages = {}
+
+    def contribute(self, draft: Draft) -> None:
+        if self._layout is not None:
+            for group in self._groups:
+                draft.groups.set_parallelism(group, "pp")
+            if len({id(group) for group in self._groups}) > 1:
+                draft.note("stages of several pipelines ran on this rank; only one of the pipelines is described")
+            draft.strategies.append("pp")
+            number = draft.groups.id_of(self._groups[0])
+            draft.pipeline = msgspec.structs.replace(self._layout, group=number)
+        self._groups = []
+
+    def _forward(self, forward: Callable[..., Any], stage: Any, fwd_chunk_id: int, *args: Any, **kwargs: Any) -> Any:
+        self._stages[id(stage)] = stage
+        with span(pipeline_span("F", stage.stage_index, fwd_chunk_id)):
+            return forward(stage, fwd_chunk_id, *args, **kwargs)
+
+    def _backward(
+        self,
+        backward: Callable[..., Any],
+        stage: Any,
+        bwd_chunk_id: int,
+        loss: Any = None,
+        full_backward: bool = True,
+        *args: Any,
+        **kwargs: Any,
+    ) -> Any:
+        if not stage.has_backward:  # an evaluation: torch calls it and it returns at once
+            return backward(stage, bwd_chunk_id, loss, full_backward, *args, **kwargs)
+        self._stages[id(stage)] = stage
+        with span(pipeline_span("B" if full_backward else "I", stage.stage_index, bwd_chunk_id)):
+            return backward(stage, bwd_chunk_id, loss, full_backward, *args, **kwargs)
+
+    def _backward_weight(
+        self, backward: Callable[..., Any], stage: Any, bwd_chunk_id: int, *args: Any, **kwargs: Any
+    ) -> Any:
+        if not stage.has_backward:
+            return backward(stage, bwd_chunk_id, *args, **kwargs)
+        with span(pipeline_span("W", stage.stage_index, bwd_chunk_id)):
+            return backward(stage, bwd_chunk_id, *args, **kwargs)
+
+
+def _layout(schedule: Any, stages: list[Any]) -> PipelineLayout:
+    return PipelineLayout(
+        schedule="unknown" if schedule is None else slug_of_schedule(type(schedule)),
+        stages=int(stages[0].num_stages),
+        virtual_stages=len(stages),
+        microbatches=int(stages[0].chunks or 0) if schedule is None else int(schedule._n_microbatches),
+        stage_ids=sorted(int(stage.stage_index) for stage in stages),
+    )
+
+
+def slug_of_schedule(kind: type) -> str:
+    """The name of a schedule's class, or of the known class it derives from, as a slug of the JSON contract."""
+    return next((_SLUGS[base.__name__] for base in kind.__mro__ if base.__name__ in _SLUGS), "unknown")
+
+
+def _loss(
+    compute: Callable[..., Any], schedule: Any, stage: Any, output: Any, targets: Any, mb_index: int, *rest: Any
+) -> Any:
+    if not stage.is_last or getattr(schedule, "_loss_fn", None) is None:
+        return compute(schedule, stage, output, targets, mb_index, *rest)
+    with span(pipeline_span("F", stage.stage_index, mb_index, loss=True)):
+        return compute(schedule, stage, output, targets, mb_index, *rest)
+
+
+def _stages_of(schedule: Any) -> list[Any]:
+    stages = getattr(schedule, "_stages", None)
+    return [schedule._stage] if stages is None and hasattr(schedule, "_stage") else list(stages or ())
+
+
+def _group_of(stage: Any) -> Any:
+    """The process group of a stage; none given means the default one."""
+    return stage.group or sys.modules["torch.distributed"].distributed_c10d._get_default_group()

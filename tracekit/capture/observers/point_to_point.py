@@ -1,0 +1,139 @@
+"""Sends and receives become records: group, peer, tag, direction, size and time of each.
+
+Every way of Python code to send or receive (`send`, `isend`, `batch_isend_irecv`, object lists, pipelining) ends in a
+method of `ProcessGroup`. The functions of `torch.distributed` stay as they are: `P2POp` compares their identity.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from tracekit.capture.live import Program
+from tracekit.capture.observers import Draft
+from tracekit.capture.patching import Patch
+from tracekit.model.metadata import PointToPointRecord
+
+_DESTROYED = -1
+
+__all__ = ["PointToPointObserver"]
+
+
+@dataclass(slots=True)
+class _Message:
+    group: Any
+    peer: int | None  # its place in the group; of a receive from anybody unknown until the message is there
+    tag: int
+    direction: Literal["send", "recv"]
+    created_ns: int
+    size_bytes: int
+    any_source: bool = False
+
+
+class PointToPointObserver:
+    def __init__(self) -> None:
+        self._messages: list[_Message] = []
+        self._members: dict[Any, list[int]] = {}  # global ranks of a group, asked for while it exists
+        self._from_anybody: dict[int, _Message] = {}  # by the id of a `Work`, which lives until its sender is asked for
+        self._patches: list[Patch] = []
+
+    def attach(self, program: Program) -> None:
+        distributed = sys.modules.get("torch.distributed")
+        process_group = getattr(distributed, "ProcessGroup", None)
+        if process_group is None:
+            return
+        around: dict[str, Callable[..., Any]] = {
+            "send": self._send,
+            "recv": self._recv,
+            "recv_anysource": self._recv_from_anybody,
+        }
+        patches = [Patch(process_group, name, f) for name, f in around.items() if hasattr(process_group, name)]
+        work = getattr(distributed, "Work", None)
+        if hasattr(work, "_source_rank"):
+            patches.append(Patch(work, "_source_rank", self._source_known))
+        for patch in patches:
+            patch.apply()
+            self._patches.append(patch)
+
+    def detach(self, program: Program) -> None:
+        for patch in reversed(self._patches):
+            patch.remove()
+        self._patches = []
+
+    def contribute(self, draft: Draft) -> None:
+        """Records in order of issue. A receive whose sender nobody asked for cannot be matched and is left out."""
+        counts: Counter[tuple[int, int, int, str]] = Counter()
+        unknown = 0
+        for message in self._messages:
+            members = self._members.get(message.group)
+            if message.peer is None or members is None or not 0 <= message.peer < len(members):
+                unknown += 1
+                continue
+            number = draft.groups.id_of(message.group)
+            group, peer = _DESTROYED if number is None else number, members[message.peer]
+            key = (group, peer, message.tag, message.direction)
+            draft.p2p.append(
+                PointToPointRecord(
+                    group=group,
+                    peer=peer,
+                    tag=message.tag,
+                    direction=message.direction,
+                    index=counts[key],
+                    created_ns=message.created_ns,
+                    size_bytes=message.size_bytes,
+                    any_source=message.any_source,
+                )
+            )
+            counts[key] += 1
+        if unknown:
+            draft.note(f"{unknown} messages have no known peer and are not matched")
+        self._messages, self._members, self._from_anybody = [], {}, {}
+
+    def _send(self, send: Callable[..., Any], group: Any, tensors: Sequence[Any], peer: int, tag: int) -> Any:
+        return self._recorded("send", send, group, tensors, peer, tag)[0]
+
+    def _recv(self, recv: Callable[..., Any], group: Any, tensors: Sequence[Any], peer: int, tag: int) -> Any:
+        return self._recorded("recv", recv, group, tensors, peer, tag)[0]
+
+    def _recv_from_anybody(self, recv: Callable[..., Any], group: Any, tensors: Sequence[Any], tag: int) -> Any:
+        work, message = self._recorded("recv", recv, group, tensors, None, tag)
+        message.any_source = True
+        self._from_anybody[id(work)] = message
+        return work
+
+    def _recorded(
+        self,
+        direction: Literal["send", "recv"],
+        issue: Callable[..., Any],
+        group: Any,
+        tensors: Sequence[Any],
+        peer: int | None,
+        tag: int,
+    ) -> tuple[Any, _Message]:
+        created_ns = time.time_ns()
+        work = issue(group, tensors, tag) if peer is None else issue(group, tensors, peer, tag)
+        size_bytes = sum(tensor.numel() * tensor.element_size() for tensor in tensors)
+        message = _Message(group, peer, int(tag), direction, created_ns, size_bytes)
+        self._messages.append(message)
+        if group not in self._members:
+            self._members[group] = _global_ranks(group)
+        return work, message
+
+    def _source_known(self, source_rank: Callable[..., Any], work: Any) -> Any:
+        source = source_rank(work)
+        message = self._from_anybody.pop(id(work), None)
+        if message is not None:
+            message.peer = int(source)
+        return source
+
+
+def _global_ranks(group: Any) -> list[int]:
+    """Empty for a group that `torch.distributed` does not list."""
+    try:
+        return [int(rank) for rank in sys.modules["torch.distributed"].get_process_group_ranks(group)]
+    except (KeyError, RuntimeError, ValueError):
+        return []

@@ -1,0 +1,230 @@
+"""Modules that communicate within their forward become spans while a window is open, so that a tensor-parallel
+collective can be told by its module.
+
+Those are the modules that `parallelize_module` and `distribute_module` prepared, and any other with DTensor parameters
+that are more than FSDP's shards. Where a program has groups of its own and no such module, tensor (expert, context)
+parallelism is written by hand: then it is the modules of the user's own classes. A span begins before the hooks that
+redistribute inputs and ends after those that redistribute outputs. Within compiled regions no hook runs, and none is
+set on a module that is known to be compiled.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Iterable
+from typing import Any
+
+from tracekit.capture.groups import GroupTable
+from tracekit.capture.live import Program
+from tracekit.capture.observers import Draft
+from tracekit.capture.span import span
+from tracekit.model.module_names import clean_module_name
+from tracekit.model.spans import module_span
+
+_STYLES = "torch.distributed.tensor."
+_DATA_PARALLEL = (
+    ("torch.nn.parallel.distributed", "DistributedDataParallel"),
+    ("torch.distributed.fsdp.fully_sharded_data_parallel", "FullyShardedDataParallel"),
+    ("torch.distributed.fsdp", "FSDPModule"),
+)
+_BELOW = frozenset({"torch", "builtins", "typing", "abc"})
+MOST_MODULES = 1000  # of the user's own classes: a hundred deep, ten a layer; a hooked call costs some 3 us
+
+__all__ = ["TensorObserver"]
+
+
+class TensorObserver:
+    """Holds the process groups of distributed modules until `contribute`, the modules themselves never."""
+
+    def __init__(self) -> None:
+        self._handles: list[Any] = []
+        self._process_groups: dict[int, Any] = {}
+        self._sequence_parallel = False
+        self._left_out = 0
+        self._crowd = 0
+
+    def attach(self, program: Program) -> None:
+        if distributed := self._study(program):
+            names = _names(_roots(program), {id(module) for module in distributed})
+        elif _by_hand(program):
+            roots = [root for root in _roots(program) if next(root.parameters(), None) is not None]
+            names = _names(roots, {id(module) for root in roots for module in root.modules() if _is_own(module)})
+            self._crowd = max(0, len(names) - MOST_MODULES)
+            # The outermost first: what is inside them then goes by their names.
+            names = dict(sorted(names.items(), key=lambda item: item[1].count("."))[:MOST_MODULES])
+        else:
+            return
+        compiled = _compiled(program)
+        self._left_out = len(names.keys() & compiled)
+        for module in program.instances("torch.nn.modules.module", "Module"):
+            name = names.get(id(module))
+            if name is not None and id(module) not in compiled:
+                self._hook(module, name)
+
+    def detach(self, program: Program) -> None:
+        for handle in self._handles:
+            handle.remove()
+        self._handles = []
+        if not self._process_groups:  # a short job builds its model inside the first step
+            self._study(program)
+
+    def contribute(self, draft: Draft) -> None:
+        process_groups, self._process_groups = list(self._process_groups.values()), {}
+        used = set()
+        for process_group in process_groups:
+            draft.groups.set_parallelism(process_group, "tp")
+            number = draft.groups.id_of(process_group)
+            if number is not None and draft.groups.groups[number].parallelism == "tp":
+                used.add(number)
+        # Without sequence parallelism tensor parallelism has no use for a reduce-scatter.
+        scattered = any(record.group in used and record.kind == "reduce_scatter" for record in draft.collectives)
+        if used and (self._sequence_parallel or scattered):
+            draft.strategies.append("sp")
+        if self._left_out:
+            draft.note(f"{self._left_out} modules are compiled: their collectives are not told by module")
+        if self._crowd:
+            draft.note(
+                f"collectives are told by the {MOST_MODULES} outermost modules; {self._crowd} more are inside them"
+            )
+
+    def _study(self, program: Program) -> list[Any]:
+        """The distributed modules of the program; takes note of their groups."""
+        if "torch.distributed.tensor" not in sys.modules:
+            return []
+        sharding = _data_parallel_groups(program)
+        groups_of_mesh: dict[int, list[Any]] = {}
+        found = []
+        for module in program.instances("torch.nn.modules.module", "Module"):
+            hooks = [hook for hook in _hooks(module) if hook.__module__.startswith(_STYLES)]
+            meshes = [mesh for hook in hooks for mesh in _captured(hook, "DeviceMesh")]
+            meshes += [p.device_mesh for p in module._parameters.values() if type(p).__name__ == "DTensor"]
+            for mesh in meshes:
+                if id(mesh) not in groups_of_mesh:
+                    groups_of_mesh[id(mesh)] = [g for g in _groups_of(mesh) if g.group_name not in sharding]
+            if any(groups_of_mesh[id(mesh)] for mesh in meshes):
+                found.append(module)
+                self._sequence_parallel |= any(_by_sequence(hook) for hook in hooks)
+        self._process_groups = {id(group): group for groups in groups_of_mesh.values() for group in groups}
+        return found
+
+    def _hook(self, module: Any, name: str) -> None:
+        label, is_compiling = module_span(name), sys.modules["torch"].compiler.is_compiling
+        running: dict[int, list[Any]] = {}  # by thread; a module may call itself
+
+        def begin(*_: Any) -> None:
+            if not is_compiling():
+                entered = span(label)
+                entered.__enter__()
+                running.setdefault(threading.get_ident(), []).append(entered)
+
+        def end(*_: Any) -> None:
+            if not is_compiling() and (own := running.get(threading.get_ident())):
+                own.pop().__exit__(None, None, None)
+
+        self._handles.append(module.register_forward_pre_hook(begin, prepend=True))
+        self._handles.append(module.register_forward_hook(end, always_call=True))
+
+
+def _roots(program: Program) -> list[Any]:
+    """Modules that are part of no other, oldest first."""
+    modules = program.instances("torch.nn.modules.module", "Module")
+    inner = {id(child) for module in modules for child in module._modules.values()}
+    return [module for module in modules if id(module) not in inner]
+
+
+def _names(roots: Iterable[Any], wanted: set[int]) -> dict[int, str]:
+    """Clean names by the ids of the `wanted` modules: below their root, and if several roots have any, with its class
+    before them. What data parallelism wraps goes by its name inside.
+    """
+    by_root: list[tuple[str, dict[int, str]]] = []
+    for root in roots:
+        model = root.module if type(root).__name__ == "DistributedDataParallel" else root
+        inside = {id(m): clean_module_name(name) for name, m in model.named_modules() if id(m) in wanted}
+        if inside:
+            by_root.append((type(model).__name__, inside))
+    if len(by_root) == 1:
+        return by_root[0][1]
+    names: dict[int, str] = {}
+    classes: list[str] = []
+    for kind, inside in by_root:
+        classes.append(kind)
+        prefix = kind if (number := classes.count(kind)) == 1 else f"{kind}#{number}"
+        names.update((key, f"{prefix}.{name}" if name else prefix) for key, name in inside.items())
+    return names
+
+
+def _hooks(module: Any) -> list[Any]:
+    hooks = [*module._forward_pre_hooks.values(), *module._forward_hooks.values()]
+    return [hook for hook in hooks if isinstance(getattr(hook, "__module__", None), str)]
+
+
+def _captured(hook: Any, kind: str) -> list[Any]:
+    """What a hook's closure holds of a type of this name."""
+    cells = []
+    for cell in getattr(hook, "__closure__", None) or ():
+        try:
+            cells.append(cell.cell_contents)
+        except ValueError:  # not filled yet
+            continue
+    return [content for content in cells if any(base.__name__ == kind for base in type(content).__mro__)]
+
+
+def _by_sequence(hook: Any) -> bool:
+    """Whether the hook belongs to torch's `SequenceParallel` style."""
+    return any(
+        getattr(partial.func, "__qualname__", "").startswith("SequenceParallel.")
+        for partial in _captured(hook, "partial")
+    )
+
+
+def _groups_of(mesh: Any) -> list[Any]:
+    """The process groups of a mesh, of each dimension; none of one that was made without."""
+    try:
+        return [mesh.get_group(number) for number in range(mesh.ndim) if mesh.size(number) > 1]
+    except (RuntimeError, ValueError, KeyError, AttributeError):
+        return []
+
+
+def _data_parallel_groups(program: Program) -> set[str]:
+    """Names of the groups over which FSDP2 shards and replicates: their DTensors are no tensor parallelism."""
+    names = set()
+    for module in program.instances("torch.distributed.fsdp", "FSDPModule"):
+        state = module._get_fsdp_state()
+        groups = getattr(state, "_fsdp_param_groups", None)
+        for group in [state._fsdp_param_group] if groups is None else groups:
+            layout = getattr(group, "mesh_info", None)
+            for kind in ("shard_process_group", "replicate_process_group"):
+                names.add(getattr(getattr(layout, kind, None), "group_name", None))
+    return names - {None}
+
+
+def _by_hand(program: Program) -> bool:
+    """Whether the program communicates otherwise than by the wrappers of data parallelism: it has groups that those do
+    not need, or none of those.
+    """
+    groups = GroupTable.of_this_rank().with_peers()
+    if not groups:
+        return False
+    if any(group.ranks != "world" and group.parallelism not in {"dp", "pp"} for group in groups):
+        return True
+    return not any(program.instances(module, name) for module, name in _DATA_PARALLEL)
+
+
+def _is_own(module: Any) -> bool:
+    """Whether a class of the user's, or of a library above torch, defines it."""
+    return any(base.__module__.partition(".")[0] not in _BELOW for base in type(module).__mro__)
+
+
+def _compiled(program: Program) -> set[int]:
+    """Ids of the modules that `torch.compile` is known to run; of all, if it would compile anew because of a hook."""
+    dynamo = sys.modules.get("torch._dynamo")
+    modules = program.instances("torch.nn.modules.module", "Module")
+    if dynamo is not None and not getattr(dynamo.config, "skip_nnmodule_hook_guards", True):
+        return {id(module) for module in modules}
+    compiled = [
+        module
+        for module in modules
+        if type(module).__name__ == "OptimizedModule" or getattr(module, "_compiled_call_impl", None) is not None
+    ]
+    return {id(inside) for module in compiled for inside in module.modules()}

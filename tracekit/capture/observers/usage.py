@@ -1,0 +1,285 @@
+"""What the collectives that a program's own Python code issues are for, told by whose tensors they are handed.
+
+Every call of `torch.distributed` in Python ends in a method of `ProcessGroup`; DDP's reducer and DTensor do not pass
+there, and what torch's wrappers issue is left to their observers. A gradient is known by its address: where all of them
+are reduced, the group is data parallel. What goes over a group inside a module's forward, carries an autograd graph or
+is no gradient in a backward pass is an activation: the group is tensor parallel. Tokens sent with split sizes go to
+experts. A scalar, such as the loss for a log, says nothing; where nothing is said, a group's use stays unknown.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from types import FrameType
+from typing import Any
+
+from tracekit.capture.live import Program
+from tracekit.capture.observers import Draft
+from tracekit.capture.patching import Patch
+from tracekit.model.metadata import CommunicationPurpose, CommunicationUse
+
+# Methods in the names of all versions, and which argument holds what this rank gives.
+_REDUCTIONS = {
+    **dict.fromkeys(("allreduce", "allreduce_coalesced", "reduce"), 0),
+    **dict.fromkeys(("reduce_scatter", "_reduce_scatter_base", "reduce_scatter_tensor_coalesced"), 1),
+    **dict.fromkeys(("reduce_scatter_single", "reduce_scatter_single_coalesced"), 1),
+}
+_GATHERS = dict.fromkeys(
+    (
+        *("allgather", "allgather_coalesced", "_allgather_base", "allgather_into_tensor_coalesced"),
+        *("all_gather_single", "all_gather_single_coalesced"),
+    ),
+    1,
+)
+_EXCHANGES = dict.fromkeys(("alltoall", "alltoall_base", "all_to_all_single"), 1)
+_WRAPPERS = (
+    *("torch.distributed.fsdp", "torch.distributed._composable", "torch.distributed.tensor", "torch.distributed.optim"),
+    *("torch.distributed.algorithms", "torch.distributed.pipelining", "torch.distributed.checkpoint"),
+    *("torch.nn.parallel", "torch.nn.modules._functions", "deepspeed"),  # `_functions`: synchronised batch norm
+)
+_STRATEGIES_OF_WRAPPERS = frozenset({"ddp", "fsdp1", "fsdp2", "hsdp", "zero1", "zero2", "zero3"})
+_MOST_COMPARED = 64  # parameters of equal size that a tensor is compared with
+_LEAST_FLAT = 64  # elements: smaller sums agree by chance
+
+__all__ = ["UsageObserver"]
+
+
+@dataclass
+class _Use:
+    """What has gone over one group since the window opened. `by_hand`: calls by purpose and whether a backward pass was
+    running; `gradients`: which parameters'; `flat`: elements of all-reduced tensors of unknown purpose.
+    """
+
+    group: Any
+    by_hand: Counter[tuple[CommunicationPurpose, bool]] = field(default_factory=Counter)
+    gradients: set[int] = field(default_factory=set)
+    flat_calls: int = 0
+    flat_elements: int = 0
+
+
+class UsageObserver:
+    """Attached last, it leaves groups and strategies alone of which another observer has spoken."""
+
+    def __init__(self) -> None:
+        self._patches: list[Patch] = []
+        self._uses: dict[int, _Use] = {}
+        self._gradients = _Gradients(())
+
+    def attach(self, program: Program) -> None:
+        process_group = getattr(sys.modules.get("torch.distributed"), "ProcessGroup", None)
+        if process_group is None:
+            return
+        self._gradients = _Gradients(_trained(program))
+        noted = (
+            (_REDUCTIONS, self._note_reduction),
+            (_GATHERS, self._note_gather),
+            (_EXCHANGES, self._note_exchange),
+        )
+        for methods, note in noted:
+            for name, argument in methods.items():
+                if hasattr(process_group, name):
+                    patch = Patch(process_group, name, functools.partial(_called, note, argument))
+                    self._patches.append(patch)
+                    patch.apply()
+
+    def detach(self, program: Program) -> None:
+        for patch in reversed(self._patches):
+            patch.remove()
+        self._patches = []
+        self._gradients.forget()
+
+    def contribute(self, draft: Draft) -> None:
+        for use in self._uses.values():
+            self._contribute(use, draft)
+        self._uses = {}
+
+    def _note_reduction(self, group: Any, given: list[Any], _: tuple[Any, ...]) -> None:
+        use = self._use_of(group)
+        in_backward = _in_backward()
+        places = [self._gradients.place_of(tensor, in_backward) for tensor in given]
+        if None not in places:
+            use.gradients.update(place for place in places if place is not None)
+            use.by_hand["gradients", in_backward] += 1
+        elif all(self._gradients.is_parameter(tensor) for tensor in given):
+            use.by_hand["parameters", in_backward] += 1
+        elif in_backward or _is_activation(given):
+            use.by_hand["activations", in_backward] += 1
+        else:
+            use.flat_calls += 1
+            use.flat_elements += sum(tensor.numel() for tensor in given)
+
+    def _note_gather(self, group: Any, given: list[Any], _: tuple[Any, ...]) -> None:
+        in_backward = _in_backward()
+        if in_backward or _is_activation(given):
+            self._use_of(group).by_hand["activations", in_backward] += 1
+
+    def _note_exchange(self, group: Any, given: list[Any], arguments: tuple[Any, ...]) -> None:
+        in_backward = _in_backward()
+        if _is_split(arguments) and (in_backward or _is_activation(given)):
+            self._use_of(group).by_hand["tokens", in_backward] += 1
+
+    def _use_of(self, group: Any) -> _Use:
+        return self._uses.setdefault(id(group), _Use(group))
+
+    def _contribute(self, use: _Use, draft: Draft) -> None:
+        number = draft.groups.id_of(use.group)
+        if number is None:
+            return
+        if self._gradients.are_whole(use.flat_elements):
+            use.by_hand["gradients", False] += use.flat_calls
+        for purpose in {purpose: None for purpose, _ in use.by_hand}:
+            calls = sum(count for (other, _), count in use.by_hand.items() if other == purpose)
+            draft.uses.append(
+                CommunicationUse(
+                    group=number,
+                    purpose=purpose,
+                    calls=calls,
+                    in_backward=use.by_hand[purpose, True],
+                    parameters=len(use.gradients) if purpose == "gradients" else None,
+                )
+            )
+        parallelism = self._meaning(use)
+        if parallelism is None:
+            return
+        draft.groups.set_parallelism(use.group, parallelism)
+        # Only where the group is not for something else: a wrapper's observer or the mesh knows better.
+        if parallelism == draft.groups.groups[number].parallelism == "dp":
+            if not _STRATEGIES_OF_WRAPPERS & set(draft.strategies):
+                draft.strategies.append("manual_dp")
+
+    def _meaning(self, use: _Use) -> str | None:
+        """The parallelism that the calls stand for."""
+        called = {purpose for purpose, _ in use.by_hand}
+        # Tensor parallel ranks reduce gradients, too, but only those of the few parameters that they share.
+        most_gradients = 2 * len(use.gradients) >= self._gradients.count or self._gradients.are_whole(use.flat_elements)
+        if "gradients" in called and (most_gradients or called == {"gradients"}):
+            return "dp"
+        if "tokens" in called:
+            return "ep"
+        if "activations" in called:
+            return "tp"
+        return "dp" if "parameters" in called else None
+
+
+class _Gradients:
+    """Answers whose gradient a tensor is, in the time of a few look-ups: programs go through theirs in order, so the
+    search begins after the last one found."""
+
+    def __init__(self, parameters: Iterable[Any]) -> None:
+        self._parameters = list(parameters)
+        self._addresses = {parameter.data_ptr() for parameter in self._parameters}
+        self._alike: dict[int, list[int]] = {}  # places of parameters by their number of elements
+        for place, parameter in enumerate(self._parameters):
+            self._alike.setdefault(parameter.numel(), []).append(place)
+        self._next: dict[int, int] = {}
+        self.count = len(self._parameters)
+        self._elements = sum(parameter.numel() for parameter in self._parameters)
+
+    def place_of(self, tensor: Any, in_backward: bool) -> int | None:
+        """Which parameter's gradient `tensor` is; in a backward pass it may not have been put there yet, and then its
+        shape tells."""
+        elements = tensor.numel()
+        alike = self._alike.get(elements, ())
+        begin, address = self._next.get(elements, 0), tensor.data_ptr()
+        for i in range(begin, begin + min(len(alike), _MOST_COMPARED)):
+            place = alike[i % len(alike)]
+            gradient = self._parameters[place].grad
+            if gradient is not None and gradient.data_ptr() == address:
+                self._next[elements] = (i + 1) % len(alike)
+                return place
+        if in_backward:
+            for i in range(begin, begin + min(len(alike), _MOST_COMPARED)):
+                place = alike[i % len(alike)]
+                if self._parameters[place].shape == tensor.shape:
+                    self._next[elements] = (i + 1) % len(alike)
+                    return place
+        return None
+
+    def is_parameter(self, tensor: Any) -> bool:
+        return tensor.data_ptr() in self._addresses
+
+    def are_whole(self, elements: int) -> bool:
+        """Whether so many elements are all gradients, once or several times: flat buffers have them without names."""
+        return elements > 0 and self._elements >= _LEAST_FLAT and elements % self._elements == 0
+
+    def forget(self) -> None:
+        """Let go of the parameters; what has been counted stays."""
+        self._parameters, self._addresses, self._alike = [], set(), {}
+
+
+def _called(
+    note: Callable[[Any, list[Any], tuple[Any, ...]], None],
+    argument: int,
+    call: Callable[..., Any],
+    group: Any,
+    *args: Any,
+    **kwargs: Any,
+) -> Any:
+    if len(args) > argument:
+        given = [tensor for tensor in _tensors(args[argument]) if tensor.numel() > 1 and tensor.is_floating_point()]
+        if given and not _is_wrapper_s():
+            note(group, given, args)
+    return call(group, *args, **kwargs)
+
+
+def _trained(program: Program) -> list[Any]:
+    """Parameters with gradients, each once; those that wrappers shard have no gradient of their own."""
+    plain = sys.modules["torch"].nn.Parameter
+    found = {
+        id(parameter): parameter
+        for module in program.instances("torch.nn.modules.module", "Module")
+        for parameter in module.__dict__.get("_parameters", {}).values()
+        if type(parameter) is plain and parameter.requires_grad and type(parameter.data) is sys.modules["torch"].Tensor
+    }
+    return list(found.values())
+
+
+def _tensors(given: Any) -> Iterator[Any]:
+    if isinstance(given, list | tuple):
+        for item in given:
+            yield from _tensors(item)
+    elif hasattr(given, "numel"):
+        yield given
+
+
+def _in_backward() -> bool:
+    return bool(sys.modules["torch"]._C._current_graph_task_id() != -1)
+
+
+def _is_activation(given: list[Any]) -> bool:
+    """Whether tensors are on their way through a network: part of an autograd graph, or handed over inside a module."""
+    if any(tensor.grad_fn is not None for tensor in given):
+        return True
+    call = sys.modules["torch"].nn.Module._call_impl.__code__
+    return any(frame.f_code is call for frame in _callers())
+
+
+def _is_wrapper_s() -> bool:
+    """Whether a wrapper of torch calls, and no code of the program stands between it and the collective."""
+    for frame in _callers():
+        name = frame.f_globals.get("__name__", "")
+        if name.startswith(_WRAPPERS):
+            return True
+        if not name.startswith(("torch.", "tracekit.")):
+            return False
+    return False
+
+
+def _callers() -> Iterator[FrameType]:
+    frame: FrameType | None = sys._getframe(2)
+    while frame is not None:
+        yield frame
+        frame = frame.f_back
+
+
+def _is_split(arguments: tuple[Any, ...]) -> bool:
+    """Whether an all-to-all names the sizes that go to each rank, or has lists of different ones."""
+    splits = [argument for argument in arguments[2:4] if isinstance(argument, list)]
+    if any(splits):
+        return True
+    lists = [argument for argument in arguments[:2] if isinstance(argument, list)]
+    return any(len({tensor.numel() for tensor in tensors}) > 1 for tensors in lists)
