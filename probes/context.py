@@ -153,8 +153,9 @@ def main() -> None:
     options = parse_options()
     with job(options.out) as this:
         torch.manual_seed(0)  # the same parameters on all ranks
-        group = init_device_mesh(this.device.type, (this.world_size,), mesh_dim_names=("cp",)).get_group()
-        layer = Layer(Attention(group, options.method, SLEEP_S if options.sleep_compute else 0.0)).to(this.device)
+        mesh = init_device_mesh(this.device.type, (this.world_size,), mesh_dim_names=("cp",))
+        attention = Attention(mesh.get_group(), options.method, SLEEP_S if options.sleep_compute else 0.0)
+        layer = Layer(attention).to(this.device)
         optimizer = torch.optim.SGD(layer.parameters(), lr=0.01)
         batches = torch.Generator().manual_seed(1)
 
@@ -166,7 +167,7 @@ def main() -> None:
             loss = nn.functional.mse_loss(layer(x), torch.roll(x, 1, dims=-1))
             loss.backward()
             for parameter in layer.parameters():
-                dist.all_reduce(parameter.grad, group=group)
+                dist.all_reduce(parameter.grad, group=mesh.get_group())
                 parameter.grad /= this.world_size
             optimizer.step()
             return loss.detach()

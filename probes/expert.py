@@ -4,12 +4,12 @@
 
 Expected findings:
 
-* strategy ep, whose group is all ranks; the all-to-alls are listed under module `moe`, three a step forward (the counts,
-  the tokens there and back) and two backward, and at most 2 % of them overlaps: the next operator needs the tokens.
+* strategy ep; the all-to-alls are listed under module `moe`, three a step forward (counts, the tokens there and
+  back) and two backward, and at most 2 % of them overlaps: the next operator needs the tokens.
 * `--hot-expert 1`: expert 1 gets three times as many tokens as any other: "rank 1 computes ... longer than its peer",
   which waits for it in the all-to-all that brings the tokens back (`--sleep-compute`: an expert takes 20 us a token).
-* `--functional`: the same by functional collectives. `--unnamed`: a mesh without names of dimensions; ep is then told
-  by the uneven splits.
+* `--functional`: the same by functional collectives, which wait as late as when the tokens are used. `--unnamed`: a
+  group without a description instead of a mesh with a name; that it is for experts is told by the uneven splits.
 """
 
 from __future__ import annotations
@@ -98,8 +98,12 @@ def main() -> None:
     options = parse_options()
     with job(options.out) as this:
         torch.manual_seed(this.rank)
-        names = None if options.unnamed else ("ep",)
-        group = init_device_mesh(this.device.type, (this.world_size,), mesh_dim_names=names).get_group()
+        mesh = (
+            init_device_mesh(this.device.type, (this.world_size,), mesh_dim_names=("ep",))
+            if not options.unnamed
+            else None
+        )
+        group = dist.new_group() if mesh is None else mesh.get_group()
         moe = MixtureOfExperts(group, options.hot_expert, options.functional, options.sleep_compute)
         network = Network(moe).to(this.device)
         for parameter in moe.router.parameters():
@@ -133,7 +137,7 @@ def parse_options() -> argparse.Namespace:
     parser.add_argument("--steps", type=int, default=9, help="training steps; the fifth to the eighth are recorded")
     parser.add_argument("--hot-expert", type=int, default=-1, help="the expert that gets three times the tokens")
     parser.add_argument("--functional", action="store_true", help="functional collectives")
-    parser.add_argument("--unnamed", action="store_true", help="a mesh without names of dimensions")
+    parser.add_argument("--unnamed", action="store_true", help="a group without a name")
     parser.add_argument("--sleep-compute", action="store_true", help="experts sleep as well, in proportion to tokens")
     return parser.parse_args()
 

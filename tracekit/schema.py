@@ -22,12 +22,12 @@ __all__ = [
     "FSDP",
     "FSDP_BY_MODULE",
     "MEMORY",
-    "PIPELINE_RANKS",
-    "PIPELINE_STAGES",
-    "POINT_TO_POINT",
     "PHASES",
     "PHASES_BY_PHASE",
     "PHASE_FACTS",
+    "PIPELINE_RANKS",
+    "PIPELINE_STAGES",
+    "POINT_TO_POINT",
     "RANKS",
     "STEPS",
     "TABLES",
@@ -153,7 +153,9 @@ BUCKET_MAP = Table(
         Column("parameters", "list", "", "Qualified names of its parameters."),
     ),
 )
-_FSDP_MODULE = Column("module", "str?", "", "Name below the outermost, which is \"\"; null: in FSDP's groups, but of none.")
+_FSDP_MODULE = Column(
+    "module", "str?", "", 'Name below the outermost, which is ""; null: in FSDP\'s groups, but of none.'
+)
 _FSDP_PHASE = Column("phase", "str?", "", "forward, backward or optimizer, by its launch.")
 FSDP = Table(
     "fsdp",
@@ -192,7 +194,9 @@ _PHASE_PART_MEANINGS = {
     "exposed_copy_ns": "Copies that neither compute nor communication cover.",
     "idle_ns": "Time that no lane covers.",
 }
-_STEP_PHASE = Column("phase", "str", "", "data, forward, backward, optimizer (clipping, zero_grad ... included) or other.")
+_STEP_PHASE = Column(
+    "phase", "str", "", "data, forward, backward, optimizer (clipping, zero_grad ... included) or other."
+)
 PHASES = Table(
     "phases",
     (_RANK, _STEP_PHASE, *(Column(part, "int", "ns", _PHASE_PART_MEANINGS[part]) for part in _PHASE_PARTS)),
@@ -228,7 +232,9 @@ MEMORY = Table(
     "memory",
     (
         _RANK,
-        Column("parameter_bytes", "int?", "bytes", "Parameters of live modules on this rank; shared memory counts once."),
+        Column(
+            "parameter_bytes", "int?", "bytes", "Parameters of live modules on this rank; shared memory counts once."
+        ),
         Column("gradient_bytes", "int?", "bytes", "Their gradients after a backward pass."),
         Column("optimizer_bytes", "int?", "bytes", "Optimizer state, and parameters that only an optimizer has."),
         Column("peak_bytes", "int?", "bytes", "Most that the device's allocator held; of a CPU rank, the process."),

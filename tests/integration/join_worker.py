@@ -1,4 +1,4 @@
-"""Collectives of every form, recorded under torchrun: `join_worker.py OUT`. Each scenario records below its own folder."""
+"""Collectives of every form, recorded under torchrun: `join_worker.py OUT`, each scenario below its own folder."""
 
 from __future__ import annotations
 

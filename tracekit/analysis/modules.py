@@ -19,7 +19,7 @@ __all__ = ["modules_of_launches"]
 
 
 def modules_of_launches(events: EventTable, track: Int64, time_ns: Int64) -> list[str | None]:
-    """The module of each launch on thread `track[i]` at `time_ns[i]`: "" for the outermost, None where none is known."""
+    """The module of each launch on thread `track[i]` at `time_ns[i]`: "" for the outermost, None where not known."""
     is_span = events.named(lambda name: parse_module_span(name) is not None)
     spans = events.each_once(is_span & ~events.in_category("gpu_user_annotation"))
     if not len(spans):

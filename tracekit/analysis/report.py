@@ -28,8 +28,8 @@ SECTIONS = ("breakdown", "phases", "memory", "overlap", "buckets", "fsdp", "tens
 
 @dataclass(frozen=True, kw_only=True)
 class Report:
-    """The result of an analysis; a section that was not asked for (is not in `sections`) is None, and so is `pipeline` of a
-    run without one. `findings`: the most worthwhile first.
+    """The result of an analysis; a section that was not asked for (is not in `sections`) is None, and so is `pipeline`
+    of a run without one. `findings`: the most worthwhile first.
     """
 
     run: Run

@@ -57,7 +57,7 @@ def tensor_sums(
     of_wanted = np.array([int(step) in wanted for step in windows.step], dtype=np.bool_)
     inside = Intervals.union_of(windows.start_ns[of_wanted], windows.end_ns[of_wanted])
     counted = lanes.counted & (lanes.window >= 0) & of_wanted[np.maximum(lanes.window, 0)]
-    module = modules_of_launches(trace.events, found.launch_track[in_scope], found.launch_ns[in_scope])
+    module = modules_of_launches(trace.events, found.launch_track[in_scope].astype(np.int64), found.launch_ns[in_scope])
     phase = phases.at(found.launch_ns)
     members: dict[tuple[str | None, str | None, int, int], list[int]] = defaultdict(list)
     for name, i in zip(module, in_scope.tolist(), strict=True):

@@ -134,4 +134,5 @@ def _members(group: Group, world_size: int) -> tuple[int, ...]:
         return tuple(range(world_size))
     if isinstance(group.ranks, RankSlice):
         return tuple(range(*group.ranks.slice))
-    return tuple(rank for rank in group.ranks if isinstance(rank, int))
+    assert not isinstance(group.ranks, str)
+    return tuple(group.ranks)

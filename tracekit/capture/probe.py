@@ -20,7 +20,6 @@ import inspect
 import itertools
 import os
 import threading
-import time
 import weakref
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from pathlib import Path

@@ -311,4 +311,4 @@ class _Facts:
     collectives: list[CollectiveRecord] = field(default_factory=list)
     layouts: list[Layout] = field(default_factory=list)
     clock: ClockMeasurement | None = None
-    device: Device = Device(type="cpu", index=0, name="unknown")
+    device: Device = field(default_factory=lambda: Device(type="cpu", index=0, name="unknown"))

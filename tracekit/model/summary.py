@@ -8,10 +8,19 @@ from typing import Literal
 from tracekit.model.actions import Actions, no_actions
 from tracekit.model.communication import GroupKey, Joins
 from tracekit.model.messages import Messages, no_messages
-from tracekit.model.metadata import ClockMeasurement, DdpModule, MemoryUse, Mesh, Precision, PipelineLayout
+from tracekit.model.metadata import ClockMeasurement, DdpModule, MemoryUse, Mesh, PipelineLayout, Precision
 from tracekit.model.notes import Note
 
-__all__ = ["CommunicationSum", "FsdpSum", "GradientSum", "PhasePart", "PhaseSums", "RankSummary", "StepParts", "TensorSum"]
+__all__ = [
+    "CommunicationSum",
+    "FsdpSum",
+    "GradientSum",
+    "PhasePart",
+    "PhaseSums",
+    "RankSummary",
+    "StepParts",
+    "TensorSum",
+]
 
 
 @dataclass(frozen=True, kw_only=True)

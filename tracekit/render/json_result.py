@@ -124,7 +124,7 @@ def _run(run: Run) -> dict[str, Any]:
 
 
 def _mesh(run: Run) -> dict[str, Any] | None:
-    """The mesh of the lowest rank that has one; `coordinates` in the order of `ranks`, None for one that is not in it."""
+    """The mesh of the lowest rank that has one; `coordinates` in the order of `ranks`, None for one outside of it."""
     meshes = [summary.mesh for summary in run.ranks]
     mesh = next((mesh for mesh in meshes if mesh is not None), None)
     if mesh is None:

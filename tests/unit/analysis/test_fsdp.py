@@ -78,9 +78,8 @@ def test_time_that_two_share_counts_for_the_first_of_them(sums: Sums) -> None:
 def test_what_else_runs_in_the_group_of_fsdp_has_a_row_without_a_module(sums: Sums) -> None:
     trace = TraceBuilder().step(0, 0, 200).label("FSDP::post_backward_reduce (blocks.0) [pg=2]", 5, 20)
     trace.gloo("reduce_scatter", 10, 10, issued_at=6).gloo("all_reduce", 100, 7, issued_at=99)
-    for kind, at in (("all_reduce", 6.5), ("all_reduce", 99.5)):
-        trace.record(kind, at)
-    trace.capture()
+    records = [trace.record("all_reduce", seq, created_at=at) for seq, at in ((1, 6.5), (2, 99.5))]
+    trace.capture(collectives=records)
     rows = sums(trace)
     assert set(rows) == {("blocks.0", "reduce_scatter"), (None, "all_reduce")}
     assert rows[None, "all_reduce"].exposed_ns == 7_000

@@ -161,9 +161,7 @@ def test_every_call_that_a_window_makes_may_fail(torch: Any, tmp_path: Path, und
     assert len(sites) > 150
 
 
-def test_every_call_around_windows_may_fail_the_last_time(
-    torch: Any, tmp_path: Path, undisturbed: list[float]
-) -> None:
+def test_every_call_around_windows_may_fail_the_last_time(torch: Any, tmp_path: Path, undisturbed: list[float]) -> None:
     """The last time: in the second of two recordings, the first of which is provisional, after a warm-up."""
     sites = sites_of(torch, tmp_path / "sites", EARLY_AND_PREPARED)
     chosen = {site: count for site, count in sites.items() if site.file in LIFE}

@@ -188,15 +188,17 @@ def _groups_of(mesh: Any) -> list[Any]:
 
 def _data_parallel_groups(program: Program) -> set[str]:
     """Names of the groups over which FSDP2 shards and replicates: their DTensors are no tensor parallelism."""
-    names = set()
+    names: set[str] = set()
     for module in program.instances("torch.distributed.fsdp", "FSDPModule"):
         state = module._get_fsdp_state()
         groups = getattr(state, "_fsdp_param_groups", None)
         for group in [state._fsdp_param_group] if groups is None else groups:
             layout = getattr(group, "mesh_info", None)
             for kind in ("shard_process_group", "replicate_process_group"):
-                names.add(getattr(getattr(layout, kind, None), "group_name", None))
-    return names - {None}
+                name = getattr(getattr(layout, kind, None), "group_name", None)
+                if name is not None:
+                    names.add(str(name))
+    return names
 
 
 def _by_hand(program: Program) -> bool:

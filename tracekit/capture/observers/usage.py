@@ -147,9 +147,9 @@ class UsageObserver:
             return
         draft.groups.set_parallelism(use.group, parallelism)
         # Only where the group is not for something else: a wrapper's observer or the mesh knows better.
-        if parallelism == draft.groups.groups[number].parallelism == "dp":
-            if not _STRATEGIES_OF_WRAPPERS & set(draft.strategies):
-                draft.strategies.append("manual_dp")
+        by_hand = not _STRATEGIES_OF_WRAPPERS & set(draft.strategies)
+        if by_hand and parallelism == draft.groups.groups[number].parallelism == "dp":
+            draft.strategies.append("manual_dp")
 
     def _meaning(self, use: _Use) -> str | None:
         """The parallelism that the calls stand for."""
