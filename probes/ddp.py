@@ -11,6 +11,10 @@ Gloo on CPUs, NCCL where every process of the host has a GPU of its own. Expecte
 * neither: no rank is named. `--bucket-cap-mb` sets the number of gradient buckets: with 12 MB of gradients 1 MB gives
   about a dozen, 25 MB a single one that nothing overlaps.
 * `--accumulate 4`: all-reduces in every fourth micro-batch only; a step is four micro-batches.
+* `--comm-hook fp16`: gradients travel as float16, half the bytes; each bucket's hook is a span in the trace.
+* `--batch-norm`: its buffers are broadcast at the beginning of each forward; they are no buckets.
+* `--find-unused`: besides the buckets an all-reduce of which parameters were used; buckets are never rebuilt.
+* `--static-graph`, `--compile`: buckets as ever, in another order where compiled graphs finish in one.
 * `--sleep-compute`: compute is a sleep inside an autograd function, so more ranks than cores behave like devices.
 """
 
@@ -21,6 +25,7 @@ import contextlib
 
 import torch
 from torch import Tensor, nn
+from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import fp16_compress_hook
 from torch.nn.parallel import DistributedDataParallel
 
 import tracekit
@@ -41,10 +46,11 @@ class Block(nn.Module):
 
 
 class Network(nn.Module):
-    def __init__(self, delay_s: float, sleep_compute: bool) -> None:
+    def __init__(self, delay_s: float, sleep_compute: bool, batch_norm: bool) -> None:
         super().__init__()
         blocks = (SleepyLinear(WIDTH, SLEEP_S) if sleep_compute else Block() for _ in range(LAYERS * 2))
         self.blocks = nn.ModuleList(blocks)
+        self.norm = nn.BatchNorm1d(WIDTH) if batch_norm else nn.Identity()
         self.head = nn.Linear(WIDTH, 10)
         self.delay_s = delay_s
 
@@ -53,7 +59,7 @@ class Network(nn.Module):
             if number == LAYERS and self.delay_s:
                 x = sleep(x, backward_s=self.delay_s)
             x = block(x)
-        return self.head(x)
+        return self.head(self.norm(x))
 
 
 def main() -> None:
@@ -61,11 +67,9 @@ def main() -> None:
     with job(options.out) as this:
         torch.manual_seed(0)
         delay_s = options.delay_ms / 1000 if this.rank == options.slow_rank else 0.0
-        network = Network(delay_s, options.sleep_compute).to(this.device)
-        model = DistributedDataParallel(network, bucket_cap_mb=options.bucket_cap_mb)
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.001)
-        batches = torch.Generator().manual_seed(1 + this.rank)
+        network = Network(delay_s, options.sleep_compute, options.batch_norm).to(this.device)
 
+        # Before the communication hook is registered: then the hook has a span of its own in the trace.
         @tracekit.probe(path=options.out, steps=6)
         def train_step() -> Tensor:
             optimizer.zero_grad(set_to_none=True)
@@ -75,11 +79,23 @@ def main() -> None:
                 target = torch.randint(10, (BATCH,), generator=batches).to(this.device)
                 last = micro_batch == options.accumulate - 1
                 with contextlib.nullcontext() if last else model.no_sync():
-                    micro_loss = nn.functional.cross_entropy(model(x), target) / options.accumulate
+                    micro_loss = nn.functional.cross_entropy(forward(x), target) / options.accumulate
                     micro_loss.backward()
                 loss += micro_loss.detach()
             optimizer.step()
             return loss
+
+        model = DistributedDataParallel(
+            network,
+            bucket_cap_mb=options.bucket_cap_mb,
+            static_graph=options.static_graph,
+            find_unused_parameters=options.find_unused,
+        )
+        if options.comm_hook == "fp16":
+            model.register_comm_hook(None, fp16_compress_hook)
+        forward = torch.compile(model) if options.compile else model
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.001)
+        batches = torch.Generator().manual_seed(1 + this.rank)
 
         for step in range(options.steps):
             loss = train_step()
@@ -95,6 +111,11 @@ def parse_options() -> argparse.Namespace:
     parser.add_argument("--delay-ms", type=float, default=20.0, help="by how much, a micro-batch")
     parser.add_argument("--bucket-cap-mb", type=float, default=4.0, help="DDP's bucket size limit, MiB")
     parser.add_argument("--accumulate", type=int, default=1, help="micro-batches a step; all but the last in no_sync")
+    parser.add_argument("--comm-hook", choices=["fp16"], help="compress gradients before they are reduced")
+    parser.add_argument("--batch-norm", action="store_true", help="a layer with buffers, which DDP broadcasts")
+    parser.add_argument("--static-graph", action="store_true", help="DDP's static_graph")
+    parser.add_argument("--find-unused", action="store_true", help="DDP's find_unused_parameters")
+    parser.add_argument("--compile", action="store_true", help="torch.compile; needs a C++ compiler on a CPU")
     parser.add_argument("--sleep-compute", action="store_true", help="sleep instead of computing")
     return parser.parse_args()
 

@@ -9,8 +9,8 @@ Gloo on CPUs, NCCL where every process of the host has a GPU of its own. Expecte
   blocks.0 to blocks.5 an all-gather forward, one backward and a reduce-scatter; of the outermost no all-gather
   backward, as it stays gathered. On Gloo all of them block: nothing is hidden, the overlap is 0 %.
 * `--slow-rank 1 --delay-ms 20`: "rank 1 computes about 20 ms a step longer than its peer, which waits for it in
-  communication". The delay sits in the backward pass between blocks.2 and blocks.3, so that the others wait in what
-  blocks.2 and blocks.1 communicate backward.
+  communication". The delay sits in the backward pass between blocks.3 and blocks.2: the others wait in the next
+  collective, the all-gather of blocks.1, which FSDP2 asks for as blocks.2 begins.
 * `--hsdp` (an even number of ranks, 4 or more): two replicas; strategy hsdp as well, and an all-reduce of each
   module's gradients across the replicas.
 * `--prefetch 2`: each block asks for the two after it (FSDP1 knows one): the time from issue to use grows.

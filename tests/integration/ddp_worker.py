@@ -5,6 +5,7 @@ Writes `<out>/facts-<rank>.json`: what training saw itself, for the tests to com
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import sys
@@ -16,6 +17,7 @@ os.environ.setdefault("KINETO_LOG_LEVEL", "99")
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import fp16_compress_hook
 from torch.nn.parallel import DistributedDataParallel
 
 from tracekit.capture.probe import probe
@@ -26,9 +28,11 @@ STEPS = 4
 class Branches(nn.Module):
     """A stack of layers, and one that no step uses."""
 
-    def __init__(self) -> None:
+    def __init__(self, batch_norm: bool = False) -> None:
         super().__init__()
         self.layers = nn.Sequential(*(nn.Linear(64, 64) for _ in range(6)))
+        if batch_norm:
+            self.layers.append(nn.BatchNorm1d(64, affine=False))
         self.unused = nn.Linear(64, 64)
         self.unused.requires_grad_(False)
 
@@ -36,30 +40,55 @@ class Branches(nn.Module):
         return self.layers(x)
 
 
-def train(out: Path | None, steps: int = STEPS, micro_batches: int = 1, **options: Any) -> dict[str, Any]:
+def in_two_parts(state, bucket):  # DDP refuses annotations that are text
+    """A communication hook of two collectives a bucket, one of which blocks."""
+    gradients = bucket.buffer().div_(dist.get_world_size())
+    dist.all_reduce(gradients[:8])
+    rest = dist.all_reduce(gradients[8:], async_op=True).get_future()
+    return rest.then(lambda _: gradients)
+
+
+def train(
+    out: Path | None,
+    steps: int = STEPS,
+    micro_batches: int = 1,
+    hook: Any = None,
+    batch_norm: bool = False,
+    compiled: bool = False,
+    cap_mb: float = 0.03,
+    uneven: bool = False,
+    **options: Any,
+) -> dict[str, Any]:
     """Losses and the reducer's own bucket map of a training run, recorded below `out` unless that is None."""
     torch.manual_seed(dist.get_rank())
-    model = DistributedDataParallel(Branches(), bucket_cap_mb=0.03, **options)
+    # Made before the hook is registered, as where a decorator stands at the top of a script.
+    recorder = probe(path=out, skip=1, warmup=1, steps=2) if out else None
+    model = DistributedDataParallel(Branches(batch_norm), bucket_cap_mb=cap_mb, **options)
+    if hook is not None:
+        model.register_comm_hook(None, hook)
+    call = torch.compile(model, backend="eager") if compiled else model
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     names = {id(parameter): name for name, parameter in model.module.named_parameters()}
 
     def step() -> float:
         for _ in range(micro_batches - 1):
             with model.no_sync():
-                model(torch.randn(8, 64)).square().mean().backward()
-        loss = model(torch.randn(8, 64)).square().mean()
+                call(torch.randn(8, 64)).square().mean().backward()
+        loss = call(torch.randn(8, 64)).square().mean()
         loss.backward()
         optimizer.step()
         optimizer.zero_grad()
         return loss.item()
 
-    recorder = probe(path=out, skip=1, warmup=1, steps=2) if out else None
     recorded = recorder(step) if recorder else step
-    losses = [recorded() for _ in range(steps)]
+    with model.join() if uneven else contextlib.nullcontext():
+        losses = [recorded() for _ in range(steps + 2 * dist.get_rank() * uneven)]
     buckets = [[names[id(p)] for p in bucket.parameters()] for bucket in model.reducer._get_zeros_like_grad_buckets()]
     if recorder:
         recorder.finish()
-    return {"losses": losses, "buckets": buckets}
+    logged = model._get_ddp_logging_data()
+    sizes = logged.get("rebuilt_bucket_sizes") or logged["bucket_sizes"]
+    return {"losses": losses, "buckets": buckets, "sizes": [int(size) for size in sizes.split(",")]}
 
 
 def wait_for_peers(out: Path) -> None:
@@ -86,6 +115,12 @@ def main() -> None:
         "static_graph": train(out / "static_graph", static_graph=True),
         "accumulate": train(out / "accumulate", micro_batches=2),
         "one_step": train(out / "one_step", steps=1),
+        "plain_fp16": train(None, hook=fp16_compress_hook),
+        "fp16": train(out / "fp16", hook=fp16_compress_hook),
+        "two_parts": train(out / "two_parts", hook=in_two_parts),
+        "batch_norm": train(out / "batch_norm", batch_norm=True),
+        "uneven": train(out / "uneven", uneven=True),
+        "compiled": train(out / "compiled", compiled=True, cap_mb=25.0),
     }
     wait_for_peers(out / "waits")
     half = dist.new_group([dist.get_rank()])

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.integration.recorded import Launch, read_traces
+from tests.integration.recorded import Launch, read_traces, result_of
+from tracekit.model.spans import parse_ddp_hook_span
 
 HERE = Path(__file__).parent
 
@@ -56,15 +58,21 @@ def test_both_ranks_record_the_same_run_and_steps(job: Job) -> None:
     assert first["notes"] == second["notes"] == []
 
 
-@pytest.mark.parametrize("scenario", ["recorded", "find_unused", "static_graph", "accumulate", "one_step"])
+FORMS = ["recorded", "find_unused", "static_graph", "accumulate", "one_step"]
+FORMS += ["fp16", "two_parts", "batch_norm", "uneven", "compiled"]
+
+
+@pytest.mark.parametrize("scenario", FORMS)
 def test_the_bucket_map_is_the_reducer_s(job: Job, scenario: str) -> None:
     for facts, metadata in zip(job.facts, job.metadata(scenario), strict=True):
         (module,) = metadata["ddp"]
         assert [bucket["parameters"] for bucket in module["buckets"]] == facts[scenario]["buckets"]
+        assert [bucket["size_bytes"] for bucket in module["buckets"]] == facts[scenario]["sizes"]
         assert [bucket["index"] for bucket in module["buckets"]] == list(range(len(module["buckets"])))
         assert sum(bucket["size_bytes"] for bucket in module["buckets"]) == 6 * (64 * 64 + 64) * 4
         assert {bucket["dtype"] for bucket in module["buckets"]} == {"float32"}
-        assert (module["module"], module["bucket_cap_bytes"]) == ("Branches", int(0.03 * 2**20))
+        cap_mb = 25 if scenario == "compiled" else 0.03
+        assert (module["module"], module["bucket_cap_bytes"]) == ("Branches", int(cap_mb * 2**20))
         assert module["find_unused"] is (scenario == "find_unused")
         assert module["static_graph"] is (scenario == "static_graph")
         assert module["rebuilt"] is (scenario not in {"find_unused", "one_step"})
@@ -93,6 +101,51 @@ def test_a_flight_recorder_entry_is_created_within_its_event_of_the_trace(job: J
 def test_gradient_accumulation_reduces_in_the_last_micro_batch_only(job: Job) -> None:
     for metadata in job.metadata("accumulate"):
         assert len(metadata["collectives"]) == len(metadata["ddp"][0]["buckets"]) * len(metadata["steps"])
+
+
+@pytest.mark.parametrize(("scenario", "a_bucket"), [("fp16", 1), ("two_parts", 2)])
+def test_the_user_s_communication_hook_runs_in_a_span_of_its_bucket(job: Job, scenario: str, a_bucket: int) -> None:
+    for trace in job.traces(scenario):
+        (module,) = trace["tracekit"]["ddp"]
+        steps, buckets = len(trace["tracekit"]["steps"]), module["buckets"]
+        names = [event["name"] for event in trace["traceEvents"] if event.get("name", "").startswith("tracekit.ddp:")]
+        spans = [span for name in names if (span := parse_ddp_hook_span(name)) is not None]
+        assert [(span.bucket, span.size_bytes, span.is_last) for span in spans] == [
+            (bucket["index"], bucket["size_bytes"], bucket is buckets[-1]) for bucket in buckets
+        ] * steps
+        assert {span.module for span in spans} == {"Branches"}
+        assert len(trace["tracekit"]["collectives"]) == a_bucket * len(buckets) * steps
+        assert trace["tracekit"]["strategies"] == ["ddp"]
+    for facts in job.facts:
+        assert facts["fp16"]["losses"] == facts["plain_fp16"]["losses"]
+
+
+def test_collectives_of_a_communication_hook_lie_in_its_span(job: Job) -> None:
+    trace = job.traces("two_parts")[0]
+    hooks = [event for event in trace["traceEvents"] if event.get("name", "").startswith("tracekit.ddp:hook")]
+    for event in events_named(trace, "c10d::allreduce_"):
+        around = [h for h in hooks if h["ts"] <= event["ts"] and event["ts"] + event["dur"] <= h["ts"] + h["dur"]]
+        assert len(around) == 1
+
+
+@pytest.mark.parametrize(
+    ("scenario", "others"),
+    [
+        # the running mean, variance and count of batches go out at the beginning of each forward, by data type
+        ("batch_norm", {("broadcast", "forward"): 2}),
+        ("find_unused", {("all_reduce", "backward"): 1}),  # which parameters were used
+    ],
+)
+def test_what_ddp_sends_besides_buckets_is_no_bucket(
+    job: Job, scenario: str, others: dict[tuple[str, str], int]
+) -> None:
+    result = result_of(job.out / scenario)
+    steps = result["ranks"][0]["steps"]
+
+    expected = Counter({("all_reduce", "backward"): len(result["bucket_map"])}) + Counter(others)
+    found = Counter({(row["kind"], row["phase"]): row["count"] for row in result["communication"] if row["rank"] == 0})
+    assert found == {key: count * steps for key, count in expected.items()}
+    assert all(row["collectives"] == row["joined"] for row in result["joins"])
 
 
 def test_a_job_of_one_step_leaves_it_and_says_what_to_change(job: Job) -> None:

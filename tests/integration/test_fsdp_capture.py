@@ -86,6 +86,7 @@ def test_modules_are_the_wrapped_ones_with_the_bytes_of_their_parameters(job: Jo
         assert {unit["module"]: unit["unit_bytes"] for unit in metadata["fsdp"]} == expected
         assert len(metadata["fsdp"]) == len(expected)
         assert metadata["strategies"] == [scenario.partition("_")[0]]
+        assert metadata["notes"] == []
     rows = job.result(scenario)["fsdp"]
     assert {row["module"] for row in rows} == set(expected)
     assert {row["module"]: row["unit_bytes"] for row in rows} == expected

@@ -92,11 +92,11 @@ def manual_data_parallel(run: Run) -> tuple[Finding, ...]:
     if parameters is not None and count == parameters:
         how_many += ", one a parameter"
     if 2 * in_backward < sum(row.count for row in rows.values()):
-        when = "start only after the backward pass has ended, so nothing can overlap them"
+        when = "started only after the backward pass had ended, so that nothing could overlap"
     else:
-        when = "are issued one by one in the backward pass"
+        when = "issued one by one in the backward pass"
     text = (
-        f"gradients are averaged by hand: {how_many}, which {when} ({exposed_ns / 1e6:.1f} ms a step exposed, "
+        f"gradients are averaged by hand: {how_many}, {when} ({exposed_ns / 1e6:.1f} ms a step exposed, "
         f"{share:.0%}); DistributedDataParallel reduces them in buckets while the backward pass runs"
     )
     if saving_ns is not None and saving_ns > 0:

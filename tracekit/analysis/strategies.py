@@ -12,6 +12,7 @@ __all__ = ["strategies_of"]
 
 _LABELS = (
     ("ddp", ("DistributedDataParallel.", "torch.distributed.ddp.reducer::")),
+    ("dp", ("DataParallel.",)),
     ("fsdp1", ("FullyShardedDataParallel.",)),
     ("fsdp2", ("FSDP::",)),
     ("tp", ("Redistribute",)),

@@ -15,7 +15,7 @@ from typing import Any
 _applied: set[Patch] = set()
 _troubles: list[str] = []
 
-__all__ = ["Patch", "harmless", "release_patches", "troubles"]
+__all__ = ["Patch", "harmless", "release_patches", "surround", "troubles"]
 
 
 class Patch:
@@ -52,9 +52,7 @@ class Patch:
                     raise
                 self._active = False
                 _note(self._around, error)
-                if called.error is not None:
-                    raise called.error from None
-                return called.result if called.returned else original(*args, **kwargs)
+                return called.settle(*args, **kwargs)
 
         self._replacement = replacement if wrapper is None else wrapper(replacement)
         self._active = True
@@ -95,6 +93,34 @@ class _Call:
             raise
         self.returned = True
         return self.result
+
+    def settle(self, *args: Any, **kwargs: Any) -> Any:
+        """What the program would have got without the replacement, which has failed."""
+        if self.error is not None:
+            raise self.error from None
+        return self.result if self.returned else self.__wrapped__(*args, **kwargs)
+
+
+def surround(original: Callable[..., Any], around: Callable[..., Any]) -> Callable[..., Any]:
+    """A function to hand to torch in place of `original`: `around(original, *args, **kwargs)`, with the promise of a
+    `Patch`."""
+    working = True
+
+    def surrounded(*args: Any, **kwargs: Any) -> Any:
+        nonlocal working
+        if not working:
+            return original(*args, **kwargs)
+        called = _Call(original)
+        try:
+            return around(called, *args, **kwargs)
+        except Exception as error:
+            if error is called.error:
+                raise
+            working = False
+            _note(around, error)
+            return called.settle(*args, **kwargs)
+
+    return surrounded
 
 
 def harmless(hook: Callable[..., None]) -> Callable[..., None]:

@@ -161,7 +161,7 @@ class Recording:
             return
         begin_ns = time.time_ns()
         if self._current is not None:
-            self._guarded(self._end_step, self._current.returned_ns)
+            self._end_step(self._current.returned_ns)
         program = Program(self._watch)
         try:
             self._session.stop()
@@ -206,16 +206,15 @@ class Recording:
         self._notes.append(RecordingNote(kind="capture", text=text))
 
     def _end_step(self, end_ns: int | None) -> None:
-        self._end_span()
-        if self._current is not None:
-            step = self._current
+        step, self._current = self._current, None
+        if step is not None:
             self.steps.append(RecordedStep(step=step.step, start_ns=step.start_ns, end_ns=end_ns, data_ns=step.data_ns))
-            self._current = None
+        self._guarded(self._end_span)
 
     def _end_span(self) -> None:
-        if self._span is not None:
-            self._span.__exit__(None, None, None)
-            self._span = None
+        opened, self._span = self._span, None
+        if opened is not None:
+            opened.__exit__(None, None, None)
 
     def _guarded(self, action: Callable[..., None], *arguments: Any) -> None:
         """What an observer raises costs its own contribution, nothing else."""

@@ -36,9 +36,12 @@ SHELL = {
     "Probe.finish",
     "Probe.iterate",
     "Termination.deliver",
+    "Termination.remove",  # an undoing that fails leaves a handler that does nothing
     "_Call.__call__",
     "_Call.__init__",
+    "_Call.settle",
     "harmless.<locals>.guarded",
+    "surround.<locals>.surrounded",
 }
 # What only fails if Python itself does.
 PRIMITIVES = (str, bytes, dict, list, set, frozenset, tuple, int, type(None))

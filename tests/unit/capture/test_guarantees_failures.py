@@ -145,6 +145,7 @@ def fail_everywhere(
         )
         if promises := broken_promises(outcome, undisturbed, site):
             broken[f"{site.file}: {site.caller} -> {site.callee} ({occurrence}): {type(error).__name__}"] = promises
+            break  # what is left of it would break the others
     return broken
 
 
@@ -175,7 +176,7 @@ def test_every_call_around_windows_may_fail_the_last_time(torch: Any, tmp_path: 
 OBSERVERS = [type(observer) for observer in default_observers()]
 
 
-@pytest.mark.parametrize("method", ["__init__", "attach", "detach", "contribute"])
+@pytest.mark.parametrize("method", ["attach", "detach", "contribute"])
 @pytest.mark.parametrize("observer", OBSERVERS, ids=lambda observer: observer.__name__)
 def test_an_observer_that_fails_costs_its_contribution_alone(
     torch: Any,

@@ -65,6 +65,7 @@ class Observer(Protocol):
 def default_observers() -> list[Observer]:
     """A fresh set for one window, in the order in which they attach; they detach in the reverse."""
     from tracekit.capture.observers.collectives import CollectivesObserver
+    from tracekit.capture.observers.data_parallel import DataParallelObserver
     from tracekit.capture.observers.ddp import DdpObserver
     from tracekit.capture.observers.deepspeed import DeepSpeedObserver
     from tracekit.capture.observers.forwards import ForwardObserver
@@ -81,6 +82,7 @@ def default_observers() -> list[Observer]:
         CollectivesObserver(),
         PointToPointObserver(),
         DdpObserver(),
+        DataParallelObserver(),
         Fsdp1Observer(),
         Fsdp2Observer(),
         DeepSpeedObserver(),

@@ -115,14 +115,14 @@ class _Bytes:
 
 def _plain_tensors(tensors: Iterable[Any]) -> Iterator[Any]:
     """The tensors with memory of their own in this process that `tensors` are made of."""
-    without_memory = _kinds_without_memory()
+    torch, without_memory = sys.modules["torch"], _kinds_without_memory()
     for tensor in tensors:
-        if isinstance(tensor, without_memory):
-            continue
+        if not isinstance(tensor, torch.Tensor) or isinstance(tensor, without_memory):
+            continue  # a DTensor is made of its local tensor and its mesh
         if hasattr(type(tensor), "__tensor_flatten__"):
             names, _ = tensor.__tensor_flatten__()
             yield from _plain_tensors(getattr(tensor, name) for name in names)
-        elif not tensor.is_meta and tensor.layout == sys.modules["torch"].strided:
+        elif not tensor.is_meta and tensor.layout == torch.strided:
             yield tensor
         elif tensor.is_sparse:
             yield from (tensor._indices(), tensor._values())

@@ -14,7 +14,7 @@ from typing import Any
 from tracekit.capture.live import Program
 from tracekit.capture.observers import Draft
 from tracekit.capture.observers.memory import LiveParameters
-from tracekit.capture.patching import Patch
+from tracekit.capture.patching import Patch, surround
 from tracekit.capture.span import span
 from tracekit.model.metadata import Precision
 from tracekit.model.spans import BACKWARD_SPAN, RECOMPUTE_SPAN, OptimizerAction, optimizer_span
@@ -103,27 +103,26 @@ def _frame_made(
     initialise: Callable[..., None], frame: Any, recompute: Callable[..., None], *args: Any, **kwargs: Any
 ) -> None:
     """A non-reentrant checkpoint: the frame calls `recompute` when a backward pass wants what was not saved."""
-
-    def recompute_in_span(*inputs: Any) -> None:
-        with span(RECOMPUTE_SPAN):
-            recompute(*inputs)
-
-    initialise(frame, recompute_in_span, *args, **kwargs)
+    initialise(frame, surround(recompute, _recompute), *args, **kwargs)
 
 
 def _reentrant_forward(forward: Callable[..., Any], ctx: Any, function: Callable[..., Any], *args: Any) -> Any:
     """A reentrant checkpoint calls `function` forward, and again in each backward pass."""
     ran = False
 
-    def recompute_in_span(*inputs: Any) -> Any:
+    def recompute_later(function: Callable[..., Any], *inputs: Any) -> Any:
         nonlocal ran
         if not ran:
             ran = True
             return function(*inputs)
-        with span(RECOMPUTE_SPAN):
-            return function(*inputs)
+        return _recompute(function, *inputs)
 
-    return forward(ctx, recompute_in_span, *args)
+    return forward(ctx, surround(function, recompute_later), *args)
+
+
+def _recompute(function: Callable[..., Any], *inputs: Any) -> Any:
+    with span(RECOMPUTE_SPAN):
+        return function(*inputs)
 
 
 def _clip(clip: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:

@@ -2,8 +2,8 @@
 collective can be told by its module.
 
 Those are the modules that `parallelize_module` and `distribute_module` prepared, and any other with DTensor parameters
-that are more than FSDP's shards. Where a program has groups of its own and no such module, tensor (expert, context)
-parallelism is written by hand: then it is the modules of the user's own classes. A span begins before the hooks that
+that are more than FSDP's shards. Where a program has groups for which these do not account, tensor (expert, context)
+parallelism is written by hand: then the modules of the user's own classes are, too. A span begins before the hooks that
 redistribute inputs and ends after those that redistribute outputs. Within compiled regions no hook runs, and none is
 set on a module that is known to be compiled.
 """
@@ -18,6 +18,7 @@ from typing import Any
 from tracekit.capture.groups import GroupTable
 from tracekit.capture.live import Program
 from tracekit.capture.observers import Draft
+from tracekit.capture.patching import harmless
 from tracekit.capture.span import span
 from tracekit.model.module_names import clean_module_name
 from tracekit.model.spans import module_span
@@ -29,7 +30,7 @@ _DATA_PARALLEL = (
     ("torch.distributed.fsdp", "FSDPModule"),
 )
 _BELOW = frozenset({"torch", "builtins", "typing", "abc"})
-MOST_MODULES = 1000  # of the user's own classes: a hundred deep, ten a layer; a hooked call costs some 3 us
+MOST_MODULES = 1000  # a hundred layers of ten; a hooked call costs some 3 us
 
 __all__ = ["TensorObserver"]
 
@@ -45,16 +46,15 @@ class TensorObserver:
         self._crowd = 0
 
     def attach(self, program: Program) -> None:
-        if distributed := self._study(program):
-            names = _names(_roots(program), {id(module) for module in distributed})
-        elif _by_hand(program):
+        wanted = {id(module) for module in self._study(program)}
+        roots = _roots(program) if wanted else []
+        if _by_hand(program, {group.group_name for group in self._process_groups.values()}):
             roots = [root for root in _roots(program) if next(root.parameters(), None) is not None]
-            names = _names(roots, {id(module) for root in roots for module in root.modules() if _is_own(module)})
-            self._crowd = max(0, len(names) - MOST_MODULES)
-            # The outermost first: what is inside them then goes by their names.
-            names = dict(sorted(names.items(), key=lambda item: item[1].count("."))[:MOST_MODULES])
-        else:
-            return
+            wanted |= {id(module) for root in roots for module in root.modules() if _is_own(module)}
+        names = _names(roots, wanted)
+        self._crowd = max(0, len(names) - MOST_MODULES)
+        # The outermost first: what is inside them then goes by their names.
+        names = dict(sorted(names.items(), key=lambda item: item[1].count("."))[:MOST_MODULES])
         compiled = _compiled(program)
         self._left_out = len(names.keys() & compiled)
         for module in program.instances("torch.nn.modules.module", "Module"):
@@ -122,8 +122,8 @@ class TensorObserver:
             if not is_compiling() and (own := running.get(threading.get_ident())):
                 own.pop().__exit__(None, None, None)
 
-        self._handles.append(module.register_forward_pre_hook(begin, prepend=True))
-        self._handles.append(module.register_forward_hook(end, always_call=True))
+        self._handles.append(module.register_forward_pre_hook(harmless(begin), prepend=True))
+        self._handles.append(module.register_forward_hook(harmless(end), always_call=True))
 
 
 def _roots(program: Program) -> list[Any]:
@@ -201,16 +201,15 @@ def _data_parallel_groups(program: Program) -> set[str]:
     return names
 
 
-def _by_hand(program: Program) -> bool:
-    """Whether the program communicates otherwise than by the wrappers of data parallelism: it has groups that those do
-    not need, or none of those.
+def _by_hand(program: Program, distributed: set[str]) -> bool:
+    """Whether the program communicates otherwise than by FSDP2, by DTensor over the groups of these names, or by other
+    wrappers of data parallelism: it has a group of its own, or none of them.
     """
     groups = GroupTable.of_this_rank().with_peers()
-    if not groups:
-        return False
-    if any(group.ranks != "world" and group.parallelism not in {"dp", "pp"} for group in groups):
+    known = distributed | _data_parallel_groups(program)
+    if any(g.ranks != "world" and g.parallelism not in {"dp", "pp"} and g.name not in known for g in groups):
         return True
-    return not any(program.instances(module, name) for module, name in _DATA_PARALLEL)
+    return bool(groups) and not known and not any(program.instances(module, name) for module, name in _DATA_PARALLEL)
 
 
 def _is_own(module: Any) -> bool:

@@ -42,7 +42,7 @@ _WRAPPERS = (
     *("torch.nn.parallel", "torch.nn.modules._functions", "deepspeed"),  # `_functions`: synchronised batch norm
 )
 _STRATEGIES_OF_WRAPPERS = frozenset({"ddp", "fsdp1", "fsdp2", "hsdp", "zero1", "zero2", "zero3"})
-_MOST_COMPARED = 64  # parameters of equal size that a tensor is compared with
+_MOST_LOOK_UPS = 16  # of one size that found nothing; some activations are as large as a parameter
 _LEAST_FLAT = 64  # elements: smaller sums agree by chance
 
 __all__ = ["UsageObserver"]
@@ -131,25 +131,25 @@ class UsageObserver:
             return
         if self._gradients.are_whole(use.flat_elements):
             use.by_hand["gradients", False] += use.flat_calls
+        if parallelism := self._meaning(use):
+            draft.groups.set_parallelism(use.group, parallelism)
+        # A wrapper's observer or the mesh knows better what the group is for, and so what goes over it.
+        known = draft.groups.groups[number].parallelism
+        by_wrapper = known == "dp" and bool(_STRATEGIES_OF_WRAPPERS & set(draft.strategies))
+        if parallelism is None or known != parallelism or by_wrapper:
+            return
+        if parallelism == "dp":
+            draft.strategies.append("manual_dp")
         for purpose in {purpose: None for purpose, _ in use.by_hand}:
-            calls = sum(count for (other, _), count in use.by_hand.items() if other == purpose)
             draft.uses.append(
                 CommunicationUse(
                     group=number,
                     purpose=purpose,
-                    calls=calls,
+                    calls=use.by_hand[purpose, False] + use.by_hand[purpose, True],
                     in_backward=use.by_hand[purpose, True],
-                    parameters=len(use.gradients) if purpose == "gradients" else None,
+                    parameters=len(use.gradients) or None if purpose == "gradients" else None,
                 )
             )
-        parallelism = self._meaning(use)
-        if parallelism is None:
-            return
-        draft.groups.set_parallelism(use.group, parallelism)
-        # Only where the group is not for something else: a wrapper's observer or the mesh knows better.
-        by_hand = not _STRATEGIES_OF_WRAPPERS & set(draft.strategies)
-        if by_hand and parallelism == draft.groups.groups[number].parallelism == "dp":
-            draft.strategies.append("manual_dp")
 
     def _meaning(self, use: _Use) -> str | None:
         """The parallelism that the calls stand for."""
@@ -166,8 +166,8 @@ class UsageObserver:
 
 
 class _Gradients:
-    """Answers whose gradient a tensor is, in the time of a few look-ups: programs go through theirs in order, so the
-    search begins after the last one found."""
+    """Answers whose gradient a tensor is. Where gradients lie changes from step to step: a tensor at a new address has
+    all parameters of its size looked up once, and then the others of them are known, too."""
 
     def __init__(self, parameters: Iterable[Any]) -> None:
         self._parameters = list(parameters)
@@ -175,28 +175,31 @@ class _Gradients:
         self._alike: dict[int, list[int]] = {}  # places of parameters by their number of elements
         for place, parameter in enumerate(self._parameters):
             self._alike.setdefault(parameter.numel(), []).append(place)
-        self._next: dict[int, int] = {}
+        self._place_at: dict[int, int] = {}  # by the address of the gradient
+        self._next: Counter[int] = Counter()
+        self._in_vain: Counter[int] = Counter()
         self.count = len(self._parameters)
         self._elements = sum(parameter.numel() for parameter in self._parameters)
 
     def place_of(self, tensor: Any, in_backward: bool) -> int | None:
-        """Which parameter's gradient `tensor` is; in a backward pass it may not have been put there yet, and then its
-        shape tells."""
-        elements = tensor.numel()
-        alike = self._alike.get(elements, ())
-        begin, address = self._next.get(elements, 0), tensor.data_ptr()
-        for i in range(begin, begin + min(len(alike), _MOST_COMPARED)):
-            place = alike[i % len(alike)]
-            gradient = self._parameters[place].grad
-            if gradient is not None and gradient.data_ptr() == address:
-                self._next[elements] = (i + 1) % len(alike)
-                return place
-        if in_backward:
-            for i in range(begin, begin + min(len(alike), _MOST_COMPARED)):
-                place = alike[i % len(alike)]
-                if self._parameters[place].shape == tensor.shape:
-                    self._next[elements] = (i + 1) % len(alike)
-                    return place
+        """Which parameter's gradient `tensor` is. A backward pass may not have put it there yet: then the shape tells,
+        and parameters of one shape take turns.
+        """
+        elements, address = tensor.numel(), tensor.data_ptr()
+        alike = self._alike.get(elements)
+        if alike is None:
+            return None
+        if not self._lies_at(self._place_at.get(address), address) and self._in_vain[elements] < _MOST_LOOK_UPS:
+            self._look_up(alike)
+        place = self._place_at.get(address)
+        if self._lies_at(place, address):
+            self._in_vain[elements] = 0
+            return place
+        self._in_vain[elements] += 1
+        place = alike[self._next[elements] % len(alike)]
+        if in_backward and self._parameters[place].shape == tensor.shape:
+            self._next[elements] += 1
+            return place
         return None
 
     def is_parameter(self, tensor: Any) -> bool:
@@ -208,7 +211,17 @@ class _Gradients:
 
     def forget(self) -> None:
         """Let go of the parameters; what has been counted stays."""
-        self._parameters, self._addresses, self._alike = [], set(), {}
+        self._parameters, self._addresses, self._alike, self._place_at = [], set(), {}, {}
+
+    def _lies_at(self, place: int | None, address: int) -> bool:
+        gradient = None if place is None else self._parameters[place].grad
+        return gradient is not None and gradient.data_ptr() == address
+
+    def _look_up(self, places: Iterable[int]) -> None:
+        for place in places:
+            gradient = self._parameters[place].grad
+            if gradient is not None:
+                self._place_at[gradient.data_ptr()] = place
 
 
 def _called(

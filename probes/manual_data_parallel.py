@@ -1,0 +1,101 @@
+"""Data parallelism by hand, as tutorials have it: the backward pass first, then an all-reduce for every parameter.
+
+    torchrun --standalone --nproc-per-node 2 probes/manual_data_parallel.py --sleep-compute
+
+Gloo on CPUs, NCCL where every process of the host has a GPU of its own. Expected, strategy `manual_dp`:
+
+* by default: "gradients are averaged by hand: 26 all-reduces a step, one a parameter, started only after the
+  backward pass had ended, so that nothing could overlap", with what they cost, and `DistributedDataParallel` as the way
+  out.
+* `--flat`: one all-reduce a step of all gradients in one buffer; nothing can overlap it, either.
+* `--hooks`: each gradient is averaged in a hook while the backward pass runs, which waits for every single one of them.
+"""
+
+from __future__ import annotations
+
+import argparse
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+import tracekit
+from job import job
+from sleeping import SleepyLinear
+
+WIDTH, LAYERS, BATCH = 256, 12, 64
+SLEEP_S = 0.002
+
+
+def network(sleep_compute: bool) -> nn.Module:
+    layers = (SleepyLinear(WIDTH, SLEEP_S) if sleep_compute else nn.Linear(WIDTH, WIDTH) for _ in range(LAYERS))
+    return nn.Sequential(*layers, nn.Linear(WIDTH, 10))
+
+
+def average_one_by_one(model: nn.Module) -> None:
+    for parameter in model.parameters():
+        dist.all_reduce(parameter.grad)
+        parameter.grad /= dist.get_world_size()
+
+
+def average_flat(model: nn.Module) -> None:
+    gradients = [parameter.grad for parameter in model.parameters()]
+    flat = torch.cat([gradient.flatten() for gradient in gradients])
+    dist.all_reduce(flat)
+    parts = (flat / dist.get_world_size()).split([gradient.numel() for gradient in gradients])
+    for gradient, part in zip(gradients, parts, strict=True):
+        gradient.copy_(part.view_as(gradient))
+
+
+def average_in_hooks(model: nn.Module) -> None:
+    def average(parameter: Tensor) -> None:
+        dist.all_reduce(parameter.grad)
+        parameter.grad /= dist.get_world_size()
+
+    for parameter in model.parameters():
+        parameter.register_post_accumulate_grad_hook(average)
+
+
+def main() -> None:
+    options = parse_options()
+    with job(options.out) as this:
+        torch.manual_seed(0)
+        model = network(options.sleep_compute).to(this.device)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+        batches = torch.Generator().manual_seed(1 + this.rank)
+        if options.hooks:
+            average_in_hooks(model)
+
+        @tracekit.probe(path=options.out, steps=4)
+        def train_step() -> Tensor:
+            x = torch.randn(BATCH, WIDTH, generator=batches).to(this.device)
+            target = torch.randint(10, (BATCH,), generator=batches).to(this.device)
+            optimizer.zero_grad(set_to_none=True)
+            loss = nn.functional.cross_entropy(model(x), target)
+            loss.backward()
+            if options.flat:
+                average_flat(model)
+            elif not options.hooks:
+                average_one_by_one(model)
+            optimizer.step()
+            return loss.detach()
+
+        for step in range(options.steps):
+            loss = train_step()
+            if this.rank == 0:
+                print(f"step {step}: loss {loss.item():.4f}")
+
+
+def parse_options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description="Data-parallel training that averages its gradients by hand.")
+    parser.add_argument("--out", default="runs/manual_data_parallel", help="folder of the run")
+    parser.add_argument("--steps", type=int, default=9, help="training steps; the fifth to the eighth are recorded")
+    how = parser.add_mutually_exclusive_group()
+    how.add_argument("--flat", action="store_true", help="one all-reduce of all gradients in one buffer")
+    how.add_argument("--hooks", action="store_true", help="all-reduces in hooks of the parameters")
+    parser.add_argument("--sleep-compute", action="store_true", help="sleep instead of computing")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,61 @@
+"""Meshes of two and three dimensions, with and without names: coordinates, groups and strategies of every rank."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.integration.recorded import Launch, result_of
+
+HYBRID = Path(__file__).parents[2] / "probes/hybrid.py"
+
+
+def groups_along(shape: tuple[int, ...], dimension: int) -> list[list[int]]:
+    """Ranks of each group along a dimension of a mesh that counts its last dimension fastest."""
+    places = list(itertools.product(*(range(size) for size in shape)))
+    across = sorted({place[:dimension] + place[dimension + 1 :] for place in places})
+    return [
+        [rank for rank, place in enumerate(places) if place[:dimension] + place[dimension + 1 :] == rest]
+        for rest in across
+    ]
+
+
+def check(result: dict[str, Any], names: list[str]) -> None:
+    """All that a mesh of two ranks a dimension must show."""
+    shape = (2,) * len(names)
+    coordinates = [list(place) for place in itertools.product((0, 1), repeat=len(names))]
+    assert result["run"]["mesh"] == {"names": names, "shape": list(shape), "coordinates": coordinates}
+    found = [(group["parallelism"], group["ranks"]) for group in result["groups"] if group["ranks"] != "world"]
+    expected = [(name, ranks) for i, name in enumerate(names) for ranks in groups_along(shape, i)]
+    assert sorted(found) == sorted(expected)
+    assert [join["collectives"] - join["joined"] for join in result["joins"]] == [0] * 2 ** len(names)
+
+
+@pytest.mark.parametrize(
+    ("options", "data_parallel"), [((), "fsdp2"), (("--ddp", "--unnamed"), "ddp")], ids=["named", "unnamed"]
+)
+def test_data_and_tensor_parallel(
+    torchrun: Launch, tmp_path: Path, options: tuple[str, ...], data_parallel: str
+) -> None:
+    torchrun(HYBRID, *options, "--sleep-compute", "--out", tmp_path, ranks=4)
+
+    result = result_of(tmp_path)
+    assert result["run"]["strategies"] == [data_parallel, "tp"]
+    check(result, ["dp", "tp"])
+    layers = {(row["module"], row["phase"]) for row in result["tensor"] if row["rank"] == 3}
+    assert layers == {(f"{i}.down", "forward") for i in range(4)} | {(f"{i}.up", "backward") for i in range(4)}
+
+
+def test_data_pipeline_and_tensor_parallel(torchrun: Launch, tmp_path: Path) -> None:
+    torchrun(HYBRID, "--unnamed", "--sleep-compute", "--out", tmp_path, ranks=8)
+
+    result = result_of(tmp_path)
+    assert result["run"]["strategies"] == ["fsdp2", "pp", "tp"]
+    check(result, ["dp", "pp", "tp"])
+    for rank in range(8):  # two of the four layers are on each stage; four microbatches, two steps
+        counts = {row["module"]: row["count"] for row in result["tensor"] if row["rank"] == rank}
+        stage = result["run"]["mesh"]["coordinates"][rank][1]
+        assert counts == {f"{2 * stage + i}.{layer}": 8 for i in range(2) for layer in ("up", "down")}

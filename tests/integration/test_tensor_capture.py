@@ -1,0 +1,133 @@
+"""Two ranks that communicate within their layers: which module of which parallelism, and that its waits are seen."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.integration.recorded import Launch, notes_of, result_of
+
+HERE = Path(__file__).parent
+STEPS = 2
+ACTIVATION_BYTES = 2 * 8 * 32 * 4  # [batch, sequence, width] of float32
+
+PLAIN_LAYERS = {
+    ("blocks.0.down", "forward", "all_reduce"): 1,
+    ("blocks.0.up", "backward", "all_reduce"): 1,
+    ("blocks.1.down", "forward", "all_reduce"): 1,
+    ("blocks.1.up", "backward", "all_reduce"): 1,
+    ("head", "forward", "all_gather"): 1,
+    ("head", "backward", "all_reduce"): 1,
+}
+
+
+@dataclass(frozen=True)
+class Job:
+    out: Path
+    facts: list[dict[str, Any]]
+
+    def result(self, scenario: str) -> dict[str, Any]:
+        return result_of(self.out / scenario)
+
+
+@pytest.fixture(scope="module")
+def job(torchrun: Launch, tmp_path_factory: pytest.TempPathFactory) -> Job:
+    out = tmp_path_factory.mktemp("tensor")
+    torchrun(HERE / "tensor_worker.py", out)
+    return Job(out, [json.loads((out / f"facts-{rank}.json").read_text()) for rank in range(2)])
+
+
+def by_layer(result: dict[str, Any], rank: int = 0) -> dict[tuple[str | None, str, str], int]:
+    """Collectives a step by (module, phase, kind)."""
+    counts: Counter[tuple[str | None, str, str]] = Counter()
+    for row in result["tensor"]:
+        if row["rank"] == rank:
+            counts[row["module"], row["phase"], row["kind"]] += row["count"]
+    return {key: count // STEPS for key, count in counts.items()}
+
+
+def test_losses_are_bit_equal_with_and_without_the_probe(job: Job) -> None:
+    for facts in job.facts:
+        for scenario, losses in facts.items():
+            assert losses["recorded"] == losses["plain"], scenario
+
+
+@pytest.mark.parametrize("scenario", ["dtensor", "dtensor_unnamed", "by_hand_unnamed"])
+@pytest.mark.parametrize("rank", [0, 1])
+def test_collectives_of_tensor_parallel_layers_go_by_their_module(job: Job, scenario: str, rank: int) -> None:
+    result = job.result(scenario)
+
+    assert result["run"]["strategies"] == ["tp"]
+    assert by_layer(result, rank) == PLAIN_LAYERS
+    sizes = {(row["module"], row["kind"]): row["size_bytes"] for row in result["tensor"]}
+    assert sizes["blocks.0.down", "all_reduce"] == STEPS * ACTIVATION_BYTES
+    assert {row["parallelism"] for row in result["tensor"]} == {"tp"}
+    assert notes_of(result, "capture") == []
+
+
+def test_sequence_parallel_layers_scatter_and_gather_activations(job: Job) -> None:
+    result = job.result("sequence")
+
+    assert result["run"]["strategies"] == ["sp", "tp"]
+    expected = {("head", "forward", "all_gather"): 2, ("head", "backward", "reduce_scatter"): 1}
+    for block in ("blocks.0", "blocks.1"):
+        expected |= {
+            (f"{block}.up", "forward", "all_gather"): 1,
+            (f"{block}.up", "backward", "reduce_scatter"): 1,
+            (f"{block}.down", "forward", "reduce_scatter"): 1,
+            (f"{block}.down", "backward", "all_gather"): 1,
+        }
+    # The gradients of the replicated norms are added up where the optimizer first needs them, in no module.
+    assert by_layer(result) == expected | {(None, "optimizer", "all_reduce"): 6}
+
+
+@pytest.mark.parametrize("scenario", ["experts", "functional_experts_unnamed"])
+def test_experts_are_told_by_name_or_by_uneven_splits(job: Job, scenario: str) -> None:
+    result = job.result(scenario)
+
+    assert "ep" in result["run"]["strategies"]
+    assert {row["parallelism"] for row in result["tensor"]} == {"ep"}
+    # the counts, the tokens there and back; the gradient of the first layer's input ends at the tokens themselves
+    assert by_layer(result) == {("", "forward", "all_to_all"): 3, ("", "backward", "all_to_all"): 1}
+
+
+def test_the_size_of_an_uneven_exchange_is_what_the_busier_side_of_a_rank_moves(job: Job) -> None:
+    """240 tokens of 128 bytes on each rank: 60 are for expert 0, 180 for expert 1."""
+    rows = [row for row in job.result("experts")["tensor"] if row["phase"] == "forward"]
+
+    counts_bytes = 2 * 8
+    assert [row["size_bytes"] for row in rows] == [
+        STEPS * (counts_bytes + 2 * 240 * 128),  # rank 0 sends 240 and gets 120, then the other way round
+        STEPS * (counts_bytes + 2 * 360 * 128),  # rank 1 sends 240 and gets 360
+    ]
+
+
+def test_a_ring_of_sends_and_receives_is_context_parallel(job: Job) -> None:
+    result = job.result("ring")
+
+    assert "cp" in result["run"]["strategies"]
+    assert by_layer(result) == {("", phase, kind): 1 for phase in ("forward", "backward") for kind in ("send", "recv")}
+
+
+def test_a_compiled_module_is_left_alone_and_named_by_no_row(job: Job) -> None:
+    result = job.result("compiled")
+
+    assert by_layer(result) == {("down", "forward", "all_reduce"): 1, (None, "backward", "all_reduce"): 1}
+    assert any("1 modules are compiled" in text for text in notes_of(result, "capture"))
+
+
+@pytest.mark.parametrize("scenario", ["dtensor", "dtensor_unnamed", "sequence", "by_hand_unnamed", "experts"])
+def test_collectives_that_block_do_not_overlap(job: Job, scenario: str) -> None:
+    for rank in job.result(scenario)["ranks"]:
+        assert rank["overlap_ratio"] <= 0.02
+
+
+def test_every_collective_of_the_flight_recorder_is_joined(job: Job) -> None:
+    for scenario, at_least in {"dtensor": 12, "sequence": 34, "by_hand_unnamed": 12, "experts": 8}.items():
+        for join in job.result(scenario)["joins"]:
+            assert (join["collectives"], join["joined"], join["unjoined"]) == (at_least, at_least, [])

@@ -1,0 +1,36 @@
+"""Finds `nn.DataParallel`: one process that copies its model to several devices in every step.
+
+Without a device it only calls the module that it wraps, which the notes then say.
+"""
+
+from __future__ import annotations
+
+from tracekit.capture.live import Program
+from tracekit.capture.observers import Draft
+
+__all__ = ["DataParallelObserver"]
+
+
+class DataParallelObserver:
+    def __init__(self) -> None:
+        self._devices: dict[str, int] = {}  # how many, by the class that is wrapped
+
+    def attach(self, program: Program) -> None:
+        self._study(program)
+
+    def detach(self, program: Program) -> None:
+        self._study(program)  # a short job builds its model inside the first step
+
+    def contribute(self, draft: Draft) -> None:
+        if self._devices:
+            draft.strategies.append("dp")
+        for wrapped, devices in self._devices.items():
+            if devices < 2:
+                draft.note(
+                    f"DataParallel of {wrapped} has {devices or 'no'} device{'' if devices == 1 else 's'}: "
+                    f"it only calls the module"
+                )
+
+    def _study(self, program: Program) -> None:
+        for module in program.instances("torch.nn.parallel.data_parallel", "DataParallel"):
+            self._devices[type(module.module).__name__] = len(module.device_ids)
