@@ -1,4 +1,4 @@
-"""What an elastic agent does, without its restarts: `elastic_attempts.py OUT` runs an attempt of two workers and then one
+"""What an elastic agent does, without its restarts: `elastic_attempts.py OUT` runs an attempt of two workers, then one
 of a single worker, which find each other through the agent's store.
 """
 

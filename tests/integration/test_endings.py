@@ -49,3 +49,12 @@ def test_spawned_ranks_that_join_their_group_in_the_first_step_do_not_overwrite_
     assert (first["rank"], second["rank"]) == (0, 1)
     assert first["run_id"] == second["run_id"]
     assert [record["in_shapes"] for record in first["collectives"]] == [[[3]]]
+
+
+def test_a_recorded_process_group_ends_when_it_is_destroyed(launch: Launch, tmp_path: Path) -> None:
+    """Else Gloo's threads outlive it, and now and then the process is aborted as it exits."""
+    result = launch(HERE / "leaving_worker.py", tmp_path)
+
+    assert result.returncode == 0, result.stderr
+    assert len(read_traces(tmp_path)) == 1
+    assert result.stdout.strip() == "gloo threads: 0"

@@ -10,10 +10,13 @@ import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from types import FunctionType
 from typing import Any
 
 from tracekit.capture.live import live_instances
 from tracekit.capture.patching import Patch
+
+_AUTOGRAD_COLLECTIVES = "torch.distributed.nn.functional"
 
 __all__ = ["ProfilerSession", "foreign_profiler"]
 
@@ -49,7 +52,7 @@ class ProfilerSession:
     def prepare(self) -> None:
         """Warm-up: buffers and device tracing are set up, nothing is recorded."""
         self._thread = threading.get_ident()
-        self._profiler.prepare_trace()
+        self._prepare()
         self.prepared = True
         self._watch()
 
@@ -57,7 +60,7 @@ class ProfilerSession:
         self._unwatch()
         if not self.prepared:
             self._thread = threading.get_ident()
-            self._profiler.prepare_trace()
+            self._prepare()
             self.prepared = True
         self._profiler.start_trace()
         self.running = True
@@ -90,6 +93,22 @@ class ProfilerSession:
     def export(self, path: Path) -> None:
         """Writes plain Chrome JSON. torch reports no failure of it: look at the file."""
         self._profiler.export_chrome_trace(str(path))
+
+    def _prepare(self) -> None:
+        """torch's profiler imports a module whose functions have the default process group as a default argument.
+
+        Loaded before the group exists they have None, which means the same; loaded now they would keep the group alive
+        after its destruction, and with it Gloo's threads, which now and then abort the process as it exits.
+        """
+        known = _AUTOGRAD_COLLECTIVES in sys.modules
+        self._profiler.prepare_trace()
+        module = sys.modules.get(_AUTOGRAD_COLLECTIVES)
+        if known or module is None:
+            return
+        world = sys.modules["torch.distributed"].group.WORLD
+        for function in vars(module).values():
+            if isinstance(function, FunctionType) and function.__defaults__:
+                function.__defaults__ = tuple(None if value is world else value for value in function.__defaults__)
 
     def _watch(self) -> None:
         self._rival.apply()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Iterator
 from datetime import timedelta
@@ -74,7 +73,7 @@ def test_a_closed_store_leaves_no_thread() -> None:
     bounded.close()
 
     deadline = time.monotonic() + 10
-    while any(thread.name == "tracekit-store" for thread in threading.enumerate()) and time.monotonic() < deadline:
+    while bounded.is_alive and time.monotonic() < deadline:
         time.sleep(0.01)
     assert not bounded.is_alive
     with pytest.raises(TimeoutError):

@@ -103,8 +103,8 @@ def test_an_exit_code_of_a_command_passes(run_body: Callable[[Callable[[], None]
         (["--verison"], "Error: No such option '--verison'. Did you mean '--version'?"),
         (["analyse"], "Error: No such command 'analyse'. Did you mean 'analyze'?"),
         (["frobnicate"], "Error: No such command 'frobnicate'."),
-        (["doctor", "--jobs"], "Error: No such option '--jobs'."),
-        (["doctor", "runs"], "Error: Got unexpected extra argument"),
+        (["demo", "--jobs"], "Error: No such option '--jobs'."),
+        (["demo", "runs"], "Error: Got unexpected extra argument"),
     ],
 )
 def test_wrong_usage_is_one_line_and_2(arguments: list[str], line: str) -> None:

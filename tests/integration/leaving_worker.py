@@ -1,0 +1,25 @@
+"""A job that is recorded and leaves its process group: `leaving_worker.py OUT` says how many threads Gloo has then."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+
+from tracekit.capture.probe import probe
+
+dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+
+
+@probe(path=sys.argv[1], skip=0, warmup=1, steps=1)
+def step() -> None:
+    dist.all_reduce(torch.ones(3))
+
+
+for _ in range(3):
+    step()
+dist.destroy_process_group()
+names = [(task / "comm").read_text().strip() for task in Path("/proc/self/task").iterdir()]
+print("gloo threads:", names.count("pt_gloo_runloop"))

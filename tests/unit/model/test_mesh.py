@@ -1,0 +1,40 @@
+"""What the names of mesh dimensions and the descriptions of groups stand for."""
+
+from __future__ import annotations
+
+import pytest
+
+from tracekit.model.mesh import parallelism_of_group
+from tracekit.model.spans import module_span, parse_module_span
+
+
+@pytest.mark.parametrize(
+    ("description", "parallelism"),
+    [
+        ("mesh_tp", "tp"),
+        ("mesh_tp#2", "tp"),
+        ("mesh_dp_shard", "dp"),
+        ("mesh_data_parallel", "dp"),
+        ("tp_group", "tp"),
+        ("TENSOR_MODEL_PARALLEL_GROUP", "tp"),
+        ("EXPERT_MODEL_PARALLEL_GROUP", "ep"),
+        ("CONTEXT_PARALLEL_GROUP", "cp"),
+        ("mesh_dim_0", None),
+        ("mesh_dp_tp", None),
+        ("default_pg", None),
+        ("undefined", None),
+        ("group", None),
+        ("", None),
+    ],
+)
+def test_a_usual_description_says_what_a_group_is_for(description: str, parallelism: str | None) -> None:
+    assert parallelism_of_group(description) == parallelism
+
+
+@pytest.mark.parametrize("module", ["", "blocks.0.up"])
+def test_a_module_span_names_its_module(module: str) -> None:
+    assert parse_module_span(module_span(module)) == module
+
+
+def test_other_spans_name_no_module() -> None:
+    assert parse_module_span("tracekit.wait") is None
