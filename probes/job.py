@@ -34,6 +34,7 @@ def job(out: str) -> Iterator[Job]:
     dist.init_process_group("nccl" if on_gpu else "gloo")
     this = Job(rank=dist.get_rank(), world_size=dist.get_world_size(), device=device)
     yield this
+    dist.barrier()  # a rank that leaves while its last collective still ends elsewhere can abort as it exits
     dist.destroy_process_group()
     if this.rank == 0:
         print(f"\nNext: tracekit analyze {out}")

@@ -24,6 +24,7 @@ def train_step(batch, labels):
 
 
 for _ in range(8):
-    loss = train_step(torch.randn(8, 16), torch.randint(4, (8,)))
-    dist.all_reduce(loss.detach(), op=dist.ReduceOp.AVG if dist.get_backend() == "nccl" else dist.ReduceOp.SUM)
+    loss = train_step(torch.randn(8, 16), torch.randint(4, (8,))).detach()
+    dist.all_reduce(loss)
+dist.barrier()
 dist.destroy_process_group()

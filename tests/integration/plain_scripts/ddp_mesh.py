@@ -27,6 +27,7 @@ def main():
 
     for _ in range(8):
         train_step(torch.randn(8, 16), torch.randn(8, 4))
+    dist.barrier()
     dist.destroy_process_group()
 
 

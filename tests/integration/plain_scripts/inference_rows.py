@@ -34,4 +34,5 @@ def predict(x):
 
 for _ in range(8):
     predict(torch.randn(4, 64))
+dist.barrier()
 dist.destroy_process_group()

@@ -48,11 +48,12 @@ def run(rank, size):
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.5)
     for _ in range(8):
         data, target = torch.randn(16, 1, 28, 28), torch.randint(10, (16,))
-        loss = train_step(model, optimizer, data, target)
-        dist.all_reduce(loss.detach())
+        loss = train_step(model, optimizer, data, target).detach()
+        dist.all_reduce(loss)
 
 
 if __name__ == "__main__":
     dist.init_process_group("gloo")
     run(dist.get_rank(), dist.get_world_size())
+    dist.barrier()
     dist.destroy_process_group()

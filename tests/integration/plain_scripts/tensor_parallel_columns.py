@@ -62,4 +62,5 @@ def train_step(x):
 for step in range(8):
     torch.manual_seed(step)
     loss = train_step(torch.randn(16, 32))
+dist.barrier()
 dist.destroy_process_group()
