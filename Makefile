@@ -37,8 +37,9 @@ reports: $(TEST_READY) ## Run the probes again and rebuild the gallery in report
 	COLUMNS=100 $(BIN)/tracekit analyze build/reports/ddp > build/terminal.txt
 	mv build/summary.json build/terminal.txt reports/ddp/
 
-bench: $(TEST_READY) ## Measure CPU and memory against HTA (needs TRACEKIT_REAL_TRACES)
+bench: $(TEST_READY) ## Measure against HTA (needs TRACEKIT_REAL_TRACES), and what recording costs
 	$(BIN)/python benchmarks/against_hta.py --gz
+	$(BIN)/python benchmarks/capture_overhead.py
 
 clean: ## Remove the environment, build output and caches; recordings stay
 	rm -rf $(VENV) build dist *.egg-info .coverage* .hypothesis .import_linter_cache

@@ -8,8 +8,9 @@ Gloo on CPUs, NCCL where every process of the host has a GPU of its own. `--sche
 
 * The strategy is pp; `pipeline` shows the schedule, and in each step exactly microbatches forwards and backwards a
   stage: B, or where the schedule splits it I and W. Every send is joined to its receive (no note `unlinked`).
-* `--slow-stage 1`: in the table of stages, the mean time of stage 1 is twice that of the others, in both directions,
-  and the bubbles of all other ranks grow.
+* `--slow-stage 1`: in the table of stages, a forward of stage 1 takes 8 ms and a backward 16, twice as long as those of
+  stages 2 and 3, and the bubbles of all other ranks grow. A backward of stage 0 takes 4 ms in any case: its input has
+  no gradient, so it sleeps for the weights alone.
 * Without it bubbles take a little more than the ideal share: with 4 ranks and 8 microbatches 3/11 = 27 % for gpipe and
   1f1b, 3/19 = 16 % for interleaved1f1b (two stages a rank).
 """
@@ -161,7 +162,7 @@ def parse_options() -> argparse.Namespace:
     parser.add_argument("--steps", type=int, default=9, help="training steps; the fifth to the eighth are recorded")
     parser.add_argument("--schedule", default="1f1b", choices=[*CLASSES, "manual", "manual-forward-only"])
     parser.add_argument("--microbatches", type=int, default=8, help="a step")
-    parser.add_argument("--slow-stage", type=int, default=-1, help="stage that computes 4 ms longer in each direction")
+    parser.add_argument("--slow-stage", type=int, default=-1, help="stage that computes for twice as long")
     parser.add_argument("--sleep-compute", action="store_true", help="sleep instead of computing")
     return parser.parse_args()
 

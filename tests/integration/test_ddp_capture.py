@@ -184,18 +184,6 @@ def test_ranks_of_one_host_have_one_clock(job: Job) -> None:
         assert samples == [(0, 0), (0, 0)]  # as the window opened and as it closed
 
 
-def test_the_ddp_probe_plants_its_straggler_and_names_the_next_command(torchrun: Launch, tmp_path: Path) -> None:
-    out = tmp_path / "runs"
-
-    result = torchrun(HERE.parents[1] / "probes/ddp.py", "--slow-rank", "1", "--delay-ms", "20", "--out", out)
-
-    assert result.stdout.rstrip().endswith(f"Next: tracekit analyze {out}")
-    fast, slow = read_traces(out)
-    assert max(event["dur"] for event in events_named(slow, "_SleepBackward")) >= 20_000
-    assert events_named(fast, "_SleepBackward") == []
-    assert len(slow["tracekit"]["ddp"][0]["buckets"]) == 3
-
-
 def test_the_demo_s_training_records_two_ranks(torchrun: Launch, tmp_path: Path) -> None:
     torchrun("-m", "tracekit.cli.demo_training", "--out", tmp_path)
 

@@ -138,5 +138,14 @@ def test_the_units_of_zero_3_are_the_modules_with_their_sizes(job: Job) -> None:
         assert all(trace["tracekit"]["fsdp"] == [] for trace in read_traces(job.out / name))
 
 
+def test_memory_counts_the_shards_that_zero_keeps_apart(job: Job, stage: str) -> None:
+    whole = 4 * (4 * (64 * 64 + 64) + 64 * 10 + 10)
+    half = 4 * (64 * 64 + 64) // 2 * 4 + (64 * 10 + 10) // 2 * 4  # of every parameter
+    for row in result_of(job.out / stage)["memory"]:
+        assert row["parameter_bytes"] == (half if stage == "zero3" else whole)
+        assert half <= row["optimizer_bytes"] <= half + 16  # SGD has no state: the weights in 32 bits, padded
+        assert half <= row["gradient_bytes"] <= 2 * whole
+
+
 def test_nothing_had_to_be_noted(job: Job, stage: str) -> None:
     assert [trace["tracekit"]["notes"] for trace in read_traces(job.out / stage)] == [[], []]

@@ -15,7 +15,6 @@ from tests.integration.recorded import Launch, read_traces, result_of
 from tracekit.model.module_names import clean_module_name
 
 WORKER = Path(__file__).with_name("fsdp_worker.py")
-PROBE = Path(__file__).parents[2] / "probes/fsdp.py"
 STEPS = 2
 
 FSDP2 = ["fsdp2", "fsdp2_prefetch", "fsdp2_checkpointed", "fsdp2_compiled"]
@@ -159,15 +158,3 @@ def test_hybrid_sharding_gathers_among_shards_and_reduces_across_replicas(hybrid
         assert {result["groups"][group]["parallelism"] for _, group in groups} == {"dp"}
     assert max(rank["overlap_ratio"] for rank in result["ranks"]) <= 0.02
     assert [rank["unjoined"] for rank in result["joins"]] == [[]] * 4
-
-
-def test_the_fsdp_probe_names_the_straggler_its_modules_and_the_next_command(torchrun: Launch, tmp_path: Path) -> None:
-    out = tmp_path / "runs"
-
-    options = ("--fsdp", "2", "--prefetch", "2", "--sleep-compute", "--slow-rank", "1", "--delay-ms", "20")
-    finished = torchrun(PROBE, *options, "--out", out)
-
-    assert finished.stdout.rstrip().endswith(f"Next: tracekit analyze {out}")
-    result = result_of(out)
-    assert result["run"]["strategies"] == ["fsdp2"]
-    assert {row["module"] for row in result["fsdp"]} == {"", *(f"blocks.{number}" for number in range(6))}

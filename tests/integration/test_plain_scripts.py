@@ -8,9 +8,8 @@ from typing import Any
 
 import pytest
 
-from tests.integration.recorded import Launch, notes_of, result_of
+from tests.integration.recorded import Launch, notes_of
 
-PROBES = Path(__file__).parents[2] / "probes"
 SCRIPTS = Path(__file__).with_name("plain_scripts")
 STEPS = 3
 
@@ -52,24 +51,3 @@ def test_a_script_with_the_decorator_alone(
     if script != "ddp_mesh" and script != "ddp":  # every collective of theirs blocks
         overlapped = sum(row["overlapped_comm_ns"] for row in result["ranks"])
         assert overlapped <= 0.02 * sum(row["comm_ns"] for row in result["ranks"])
-
-
-def test_the_probe_of_gradients_averaged_in_one_buffer(torchrun: Launch, tmp_path: Path) -> None:
-    torchrun(PROBES / "manual_data_parallel.py", "--flat", "--sleep-compute", "--out", tmp_path)
-    result = result_of(tmp_path)
-
-    assert result["run"]["strategies"] == ["manual_dp"]
-    assert [(row["collectives"], row["joined"]) for row in result["joins"]] == [(4, 4)] * 2
-    (finding,) = [finding for finding in result["findings"] if "averaged by hand" in finding["text"]]
-    assert "1 all-reduce a step, started only after the backward pass had ended" in finding["text"]
-    assert finding["evidence"]["parameters"] is None
-
-
-def test_the_probe_of_nn_data_parallel_runs_in_one_process(launch: Launch, tmp_path: Path) -> None:
-    result = launch(PROBES / "data_parallel.py", "--out", tmp_path)
-
-    assert result.returncode == 0, result.stderr
-    assert result.stdout.rstrip().endswith(f"Next: tracekit analyze {tmp_path}")
-    analysed = result_of(tmp_path)
-    assert (analysed["run"]["strategies"], analysed["run"]["ranks"]) == (["dp"], [0])
-    assert analysed["groups"] == []

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from tracekit import schema
 from tracekit.analysis.lanes import Lanes
+from tracekit.analysis.rpc import rpc_wait_ns
 from tracekit.analysis.savings import saving_without_ns
 from tracekit.model.events import ABSENT
 from tracekit.model.run import Finding, Run
@@ -102,9 +103,10 @@ def _slow_compute(run: Run) -> list[Finding]:
     its peers wait. Says nothing about runs of one step, whose noise is not known.
     """
     common = sorted(run.common_steps())
-    if len(run.ranks) < 2 or len(common) < 2:
+    trained = [summary for summary in run.ranks if not summary.is_server]
+    if len(trained) < 2 or len(common) < 2:
         return []
-    steps = {s.rank: {step.step: step for step in s.steps if step.step in common} for s in run.ranks}
+    steps = {s.rank: {step.step: step for step in s.steps if step.step in common} for s in trained}
     mean_compute_ns = {rank: statistics.mean(step.compute_ns for step in own.values()) for rank, own in steps.items()}
     slowest = max(mean_compute_ns, key=lambda rank: (mean_compute_ns[rank], -rank))
     peers = [steps[rank] for rank in steps if rank != slowest]
@@ -134,19 +136,23 @@ def _slow_compute(run: Run) -> list[Finding]:
 
 
 def _idle(run: Run) -> list[Finding]:
-    """Time in which the ranks neither compute, communicate nor copy. Loading data has a finding of its own."""
+    """Time in which the ranks neither compute, communicate nor copy. Loading data and waiting for remote calls have
+    findings of their own."""
     steps = [step for summary in run.ranks for step in summary.steps if step.complete]
     data_idle_ns = sum(part.idle_ns for summary in run.ranks for part in summary.phases.parts if part.phase == "data")
-    step_ns, idle_ns = sum(step.step_ns for step in steps), sum(step.idle_ns for step in steps) - data_idle_ns
+    rpc_ns = sum(rpc_wait_ns(summary) for summary in run.ranks)
+    step_ns, idle_ns = sum(step.step_ns for step in steps), sum(step.idle_ns for step in steps) - data_idle_ns - rpc_ns
     if not step_ns or idle_ns < _NOTABLY_IDLE * step_ns:
         return []
     what = {"gpu": "nothing runs on the GPU", "cpu": "no operator and no communication runs", "mixed": "nothing runs"}
     text = f"{what[run.device]} for {idle_ns / step_ns:.0%} of the step ({idle_ns / len(steps) / 1e6:.1f} ms)"
     if data_idle_ns >= _NOTABLE * step_ns:
         text += ", data loading aside"
+    if rpc_ns >= _NOTABLE * step_ns:
+        text += ", waits for remote calls aside"
     saving_ns = saving_without_ns(run, "idle_ns")
     if saving_ns is not None:
-        saving_ns = max(saving_ns - data_idle_ns // len(steps), 0)
+        saving_ns = max(saving_ns - (data_idle_ns + rpc_ns) // len(steps), 0)
     evidence = {"idle_share": idle_ns / step_ns, "data_idle_ns": data_idle_ns // len(steps)}
     return [Finding(severity="warning", text=text, saving_ns=saving_ns, evidence=evidence)]
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from tracekit.analysis.align import align
 from tracekit.analysis.manual_pipeline import with_manual_pipelines
 from tracekit.analysis.messages import match_messages
+from tracekit.analysis.rpc import rpc_notes
 from tracekit.analysis.summarize import RankFailure, SummaryOptions, summarize
 from tracekit.analysis.workers import Progress, map_ranks
 from tracekit.errors import InputError, TracekitError
@@ -109,6 +110,7 @@ def assemble(
     messages, unlinked = match_messages(ranks, clocks, selected)
     ranks = with_manual_pipelines(ranks, messages)
     notes += unlinked
+    notes += rpc_notes(ranks, all_selected=selected is None)
     notes += _inferred_note(ranks)
     groups: dict[GroupKey, int] = {}
     for summary in ranks:
@@ -148,7 +150,8 @@ def _missing_note(missing: Sequence[int], present: int, expected: int) -> list[N
 
 def _step_notes(ranks: Sequence[RankSummary]) -> list[Note]:
     """Ranks whose complete steps differ: what is compared over ranks leaves the others out."""
-    complete = {s.rank: frozenset(step.step for step in s.steps if step.complete) for s in ranks}
+    trained = [s for s in ranks if not s.is_server]
+    complete = {s.rank: frozenset(step.step for step in s.steps if step.complete) for s in trained}
     if len(set(complete.values())) < 2:
         return []
     common, known = frozenset.intersection(*complete.values()), frozenset.union(*complete.values())

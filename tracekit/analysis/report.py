@@ -14,8 +14,10 @@ from tracekit.analysis.fsdp import Fsdp, fsdp
 from tracekit.analysis.load import Paths, load
 from tracekit.analysis.manual_data_parallel import manual_data_parallel
 from tracekit.analysis.memory import Memory, memory
+from tracekit.analysis.overhead import overhead_findings
 from tracekit.analysis.overlap import Overlap, overlap
 from tracekit.analysis.pipeline import Pipeline, pipeline
+from tracekit.analysis.rpc import Rpc, rpc
 from tracekit.analysis.step_phases import StepPhases, step_phases
 from tracekit.analysis.tensor import Tensor, tensor
 from tracekit.errors import UsageError
@@ -23,7 +25,7 @@ from tracekit.model.run import Finding, Run
 
 __all__ = ["SECTIONS", "Report", "analyze"]
 
-SECTIONS = ("breakdown", "phases", "memory", "overlap", "buckets", "fsdp", "tensor", "pipeline")
+SECTIONS = ("breakdown", "phases", "memory", "overlap", "buckets", "fsdp", "tensor", "pipeline", "rpc")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,6 +43,7 @@ class Report:
     fsdp: Fsdp | None
     tensor: Tensor | None
     pipeline: Pipeline | None
+    rpc: Rpc | None
     sections: frozenset[str]
     findings: tuple[Finding, ...]
 
@@ -58,12 +61,14 @@ def analyze(run: Run | Paths, *, only: str | Iterable[str] | None = None) -> Rep
     breakdown_result = breakdown(run) if "breakdown" in wanted else None
     phases_result = step_phases(run) if "phases" in wanted else None
     overlap_result = overlap(run) if "overlap" in wanted else None
-    with_findings = (breakdown_result, phases_result, overlap_result)
+    rpc_result = rpc(run) if "rpc" in wanted else None
+    with_findings = (breakdown_result, phases_result, overlap_result, rpc_result)
     findings = [f for section in with_findings if section is not None for f in section.findings]
     if overlap_result is not None:
         findings += manual_data_parallel(run)
     if not findings and breakdown_result is not None:
         findings.append(nothing_notable(run))
+    findings += overhead_findings(run)
     severity = ("error", "warning", "info")
     findings.sort(key=lambda f: (severity.index(f.severity), -(f.saving_ns or 0)))
     return Report(
@@ -76,6 +81,7 @@ def analyze(run: Run | Paths, *, only: str | Iterable[str] | None = None) -> Rep
         fsdp=fsdp(run) if "fsdp" in wanted else None,
         tensor=tensor(run) if "tensor" in wanted else None,
         pipeline=pipeline(run) if "pipeline" in wanted else None,
+        rpc=rpc_result,
         sections=frozenset(wanted),
         findings=tuple(findings),
     )

@@ -22,6 +22,7 @@ from tracekit.analysis.manual_data_parallel import gradient_sums
 from tracekit.analysis.overlap import communication_sums, merge_communication_sums
 from tracekit.analysis.phases import phase_timeline
 from tracekit.analysis.point_to_point import merge_messages, rank_messages
+from tracekit.analysis.rpc import merge_rpc_uses
 from tracekit.analysis.step_phases import merge_phase_sums, phase_sums
 from tracekit.analysis.strategies import strategies_of
 from tracekit.analysis.tensor import merge_tensor_sums, tensor_sums
@@ -93,6 +94,7 @@ def summarize(rank: int, paths: Sequence[Path], options: SummaryOptions) -> Rank
         groups=groups,
         clock=_all_samples([summary.clock for summary in summaries if summary.clock is not None]),
         ddp=next((summary.ddp for summary in reversed(summaries) if summary.ddp), ()),  # rebuilt after the first steps
+        overhead_per_step_ns=_mean_overhead_ns(summaries),
         files=tuple(file for summary in summaries for file in summary.files),
         recorded_steps=tuple(step for summary in summaries for step in summary.recorded_steps),
         steps=tuple(step for summary in summaries for step in summary.steps),
@@ -105,10 +107,18 @@ def summarize(rank: int, paths: Sequence[Path], options: SummaryOptions) -> Rank
         memory=next((summary.memory for summary in reversed(summaries) if summary.memory is not None), None),
         messages=merge_messages([(summary.messages, summary.groups) for summary in summaries], groups),
         actions=Actions.concatenate([summary.actions for summary in summaries]),
+        rpc=merge_rpc_uses([summary.rpc for summary in summaries if summary.rpc is not None]),
         event_count=sum(summary.event_count for summary in summaries),
         first_event_ns=min((s.first_event_ns for s in summaries if s.first_event_ns is not None), default=None),
         notes=(*failures, *(note for summary in summaries for note in summary.notes)),
     )
+
+
+def _mean_overhead_ns(windows: Sequence[RankSummary]) -> int | None:
+    """A step's, over all windows that measured it."""
+    measured = [(w.overhead_per_step_ns, len(w.recorded_steps)) for w in windows if w.overhead_per_step_ns is not None]
+    steps = sum(count for _, count in measured)
+    return sum(cost_ns * count for cost_ns, count in measured) // steps if steps else None
 
 
 def _left_out(path: Path, kind: str, reason: str) -> Note:
@@ -128,7 +138,10 @@ def summarize_trace(trace: DecodedTrace, rank: int, options: SummaryOptions) -> 
     """Summarise one recording."""
     header, metadata = trace.header, trace.header.metadata
     lanes = build_lanes(trace, options.rules, whole=options.steps.whole)
-    steps = [parts for parts in step_parts(lanes) if options.steps.whole or parts.step in options.steps]
+    serves = metadata is not None and metadata.rpc is not None and not metadata.steps  # and has no steps of its own
+    steps = [
+        parts for parts in step_parts(lanes) if not serves and (options.steps.whole or parts.step in options.steps)
+    ]
     phases = phase_timeline(trace.events, lanes.threads, lanes.windows.host_start_ns)
     own_rank = metadata.rank if metadata is not None else header.rank
     notes = (*trace.notes, *_recording_notes(trace, lanes, own_rank))
@@ -152,7 +165,8 @@ def summarize_trace(trace: DecodedTrace, rank: int, options: SummaryOptions) -> 
         clock=metadata.clock if metadata is not None else None,
         ddp=tuple(metadata.ddp) if metadata is not None else (),
         overhead_per_step_ns=metadata.overhead.per_step_ns if metadata is not None and metadata.overhead else None,
-        recorded_steps=tuple(lanes.windows.step.tolist()),
+        overhead_options=tuple(metadata.overhead.options) if metadata is not None and metadata.overhead else (),
+        recorded_steps=() if serves else tuple(lanes.windows.step.tolist()),
         steps=tuple(steps),
         communication=tuple(communication_sums(lanes, phases, steps)),
         fsdp=tuple(fsdp_sums(trace, lanes, phases, steps)),
@@ -165,6 +179,7 @@ def summarize_trace(trace: DecodedTrace, rank: int, options: SummaryOptions) -> 
         actions=rank_actions(trace, lanes, messages),
         pipeline=layout,
         pipeline_ranks=() if metadata is None else ranks_of_pipeline(metadata),
+        rpc=metadata.rpc if metadata is not None else None,
         event_count=len(trace.events),
         first_event_ns=int(trace.events.start_ns.min()) if len(trace.events) else None,
         notes=tuple(note.about_rank(rank) for note in notes),
@@ -178,7 +193,9 @@ def _recording_notes(trace: DecodedTrace, lanes: Lanes, own_rank: int | None) ->
     if own_rank is not None and named_rank is not None and own_rank != named_rank:
         text = f"{file}: the file says rank {own_rank}, its name {named_rank}; the file is believed"
         notes.append(Note(kind="rank_mismatch", severity="warning", file=file, text=text))
-    if lanes.windows.source == "recording":
+    metadata = trace.header.metadata
+    serves = metadata is not None and metadata.rpc is not None and not metadata.steps
+    if lanes.windows.source == "recording" and not serves:
         text = f"{file}: no steps recorded; the whole recording counts as one"
         notes.append(Note(kind="no_steps", severity="info", file=file, text=text))
     device = lanes.device_events
@@ -194,7 +211,7 @@ def _recording_notes(trace: DecodedTrace, lanes: Lanes, own_rank: int | None) ->
     if unclassified:
         text = f"{file}: {unclassified} kernels look like communication and match no rule: listed as unclassified"
         notes.append(Note(kind="unclassified", severity="warning", file=file, text=text))
-    if not len(lanes.compute) and not len(lanes.communication):
+    if not len(lanes.compute) and not len(lanes.communication) and not serves:
         text = f"{file}: no kernel, operator or collective in it; nothing can be said about its time"
         notes.append(Note(kind="no_device_records", severity="warning", file=file, text=text))
     windows = lanes.windows
@@ -204,7 +221,6 @@ def _recording_notes(trace: DecodedTrace, lanes: Lanes, own_rank: int | None) ->
         )
         notes.append(Note(kind="unterminated", severity="warning", file=file, text=text))
     notes += join_notes(lanes.joins, file)
-    metadata = trace.header.metadata
     if metadata is not None:
         if metadata.window.partial:
             text = f"{file}: the job ended before the window was full; {len(metadata.steps)} steps were recorded"

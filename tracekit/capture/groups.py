@@ -78,6 +78,19 @@ class GroupTable:
             )
         ]
 
+    def place_in(self, job_size: int) -> None:
+        """Make room for a job of more processes than torch's world: workers of RPC that are in no process group."""
+        own_size = self.world_size
+        if own_size is None or own_size >= job_size:
+            return
+        self.world_size = job_size
+        self.groups = [
+            msgspec.structs.replace(group, ranks=compact_ranks(range(own_size), job_size))
+            if group.ranks == "world"
+            else group
+            for group in self.groups
+        ]
+
     def _add(
         self, process_group: Any, name: str, desc: str, backend: str, ranks: list[int] | Literal["world"] | RankSlice
     ) -> None:

@@ -21,7 +21,7 @@ __all__ = ["Program", "live_instances"]
 
 
 def live_instances(*kinds: type) -> dict[type, list[Any]]:
-    """All live instances of each of `kinds`, subclasses included, oldest first.
+    """All live instances of each of `kinds`, subclasses included, in no order to rely on: collections change it.
 
     Asks for `type(x)`, never for `x.__class__`: proxies and lazy modules do work when they are asked for that. What
     `gc.freeze()` has hidden is not found; `tracekit.probe(watch=...)` names it.
@@ -49,8 +49,8 @@ class Program:
         self._objects: list[Any] | None = None
 
     def instances(self, module: str, name: str) -> list[Any]:
-        """Live instances of `module.name`, subclasses included, oldest first, then watched ones that were hidden; none
-        if training has not imported `module`.
+        """Live instances of `module.name`, subclasses included, each once, in no order to rely on; none if training has
+        not imported `module`. Watched ones are among them, hidden or not.
         """
         kind = getattr(sys.modules.get(module), name, None)
         if kind is None:

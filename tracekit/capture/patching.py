@@ -12,6 +12,8 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
+from tracekit.capture.compiling import being_traced
+
 _applied: set[Patch] = set()
 _troubles: list[str] = []
 
@@ -40,9 +42,11 @@ class Patch:
         wrapper = type(self._original) if isinstance(self._original, staticmethod | classmethod) else None
         original = self._original if wrapper is None else self._original.__func__
 
+        traced = being_traced()
+
         @functools.wraps(original)
         def replacement(*args: Any, **kwargs: Any) -> Any:
-            if not self._active:
+            if traced() or not self._active:
                 return original(*args, **kwargs)
             called = _Call(original)
             try:
@@ -105,10 +109,11 @@ def surround(original: Callable[..., Any], around: Callable[..., Any]) -> Callab
     """A function to hand to torch in place of `original`: `around(original, *args, **kwargs)`, with the promise of a
     `Patch`."""
     working = True
+    traced = being_traced()
 
     def surrounded(*args: Any, **kwargs: Any) -> Any:
         nonlocal working
-        if not working:
+        if traced() or not working:
             return original(*args, **kwargs)
         called = _Call(original)
         try:
@@ -126,11 +131,12 @@ def surround(original: Callable[..., Any], around: Callable[..., Any]) -> Callab
 def harmless(hook: Callable[..., None]) -> Callable[..., None]:
     """`hook`, for torch to call: what it raises is noted, and it does nothing from then on."""
     working = True
+    traced = being_traced()
 
     @functools.wraps(hook)
     def guarded(*args: Any, **kwargs: Any) -> None:
         nonlocal working
-        if working:
+        if working and not traced():
             try:
                 hook(*args, **kwargs)
             except Exception as error:

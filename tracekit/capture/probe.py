@@ -26,9 +26,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, ParamSpec, Self, TypeVar, cast, overload
 
+from tracekit.capture.compiling import hide
+from tracekit.capture.disk import MAX_BYTES, MIN_FREE_BYTES, DiskBudget, disk_budget_from_environment
 from tracekit.capture.exits import LoopEnd, Termination
 from tracekit.capture.observers.ddp_hooks import wrap_hooks
 from tracekit.capture.schedule import NEVER, Schedule, path_from_environment, schedule_from_environment
+from tracekit.capture.serving import listen, stand_down
 from tracekit.capture.warn import warn
 from tracekit.capture.windows import Windows
 
@@ -60,6 +63,8 @@ def probe(
     stack: bool = False,
     memory: bool = False,
     flops: bool = False,
+    max_bytes: int = MAX_BYTES,
+    min_free_bytes: int = MIN_FREE_BYTES,
 ) -> Probe: ...
 
 
@@ -76,6 +81,8 @@ def probe(
     stack: bool = False,
     memory: bool = False,
     flops: bool = False,
+    max_bytes: int = MAX_BYTES,
+    min_free_bytes: int = MIN_FREE_BYTES,
 ) -> Any:
     """A decorator and context manager that records `steps` training steps under `path`.
 
@@ -87,28 +94,43 @@ def probe(
     `memory` and `flops` are torch.profiler's record_shapes, with_stack, profile_memory and with_flops. `TRACEKIT=0` in
     the environment switches everything off; `TRACEKIT_PATH`, `TRACEKIT_SKIP`, `TRACEKIT_WARMUP` and `TRACEKIT_STEPS`
     override. Raises UsageError if the options contradict each other.
+
+    The files of a rank take at most `max_bytes` in all, and `min_free_bytes` of their disk stay free
+    (`TRACEKIT_MAX_BYTES`, `TRACEKIT_MIN_FREE_BYTES`): a window that does not fit is not kept, and ends the recording
+    with a warning. Beside them lies, for as long as it takes to read it, torch's uncompressed export of one window.
     """
     if callable(path):
         return probe()(path)
     schedule = Schedule(skip=skip, warmup=warmup, steps=steps, repeat=repeat, every=every)
     options = {"record_shapes": shapes, "with_stack": stack, "profile_memory": memory, "with_flops": flops}
-    return Probe(Path(path), schedule, options, watch)
+    budget = DiskBudget(max_bytes=max_bytes, min_free_bytes=min_free_bytes)
+    return Probe(Path(path), schedule, options, watch, budget)
 
 
 class Probe:
     """Counts calls and hands the ones that matter to `Windows`; everything the user's program touches is here."""
 
-    def __init__(self, path: Path, schedule: Schedule, options: dict[str, bool], watch: Sequence[Any]) -> None:
+    def __init__(
+        self, path: Path, schedule: Schedule, options: dict[str, bool], watch: Sequence[Any], budget: DiskBudget
+    ) -> None:
         self._off = os.environ.get("TRACEKIT") == "0"
         if not self._off:
+            hide()
             wrap_hooks()
+        number = next(_numbers)  # in order of creation, the same on all ranks: they share a program
+        path = path_from_environment(path, os.environ)
+        budget = disk_budget_from_environment(budget, os.environ, warn)
+        if not self._off:
+            with contextlib.suppress(Exception):  # without it this process serves unrecorded
+                listen(path, number, budget)
         self._windows = Windows(
-            path_from_environment(path, os.environ),
+            path,
             schedule_from_environment(schedule, os.environ, warn),
             options,
             watch,
-            number=next(_numbers),  # in order of creation, the same on all ranks: they share a program
+            number=number,
             on_rival=lambda: self._guarded(self._windows.give_way),
+            budget=budget,
         )
         self._calls = 0
         self._next_event = 0  # the first call that `Windows` wants to hear of
@@ -277,6 +299,7 @@ class Probe:
         call = self._calls - 1
         if call == 0:
             _begun.add(self)
+            stand_down()
             self._loop_end.install()
         if self._termination.requested:
             self._windows.finish(call)

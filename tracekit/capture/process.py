@@ -20,6 +20,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from tracekit.capture.remote_calls import rpc_ready, rpc_store, this_worker
 from tracekit.capture.store import BoundedStore
 from tracekit.model.metadata import Device
 
@@ -33,7 +34,7 @@ WORLD_SIZE_VARIABLES = ("WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM
 LOCAL_RANK_VARIABLES = ("LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "SLURM_LOCALID")
 
 __all__ = ["Identity", "await_run_id", "default_store", "identify", "look_up_run_id", "offer_run_id"]
-__all__ += ["process_group_ready", "this_device"]
+__all__ += ["peers_known", "process_group_ready", "this_device"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,8 +53,16 @@ def process_group_ready() -> bool:
     return bool(distributed and distributed.is_available() and distributed.is_initialized())
 
 
+def peers_known() -> bool:
+    """Whether this process has joined its peers: in a process group, or as a worker of RPC."""
+    return process_group_ready() or rpc_ready()
+
+
 def default_store() -> Any | None:
-    """The key-value store of the default process group, or None."""
+    """The key-value store that all processes of the job share, or None. Workers of RPC may have process groups of some
+    of them besides."""
+    if rpc_ready():
+        return rpc_store()
     if not process_group_ready():
         return None
     return sys.modules["torch.distributed"].distributed_c10d._get_default_store()
@@ -65,6 +74,8 @@ def identify(environment: Mapping[str, str] = os.environ) -> Identity:
     if process_group_ready():
         distributed = sys.modules["torch.distributed"]
         rank, world_size = distributed.get_rank(), distributed.get_world_size()
+    if (worker := this_worker()) is not None and (worker.world_size > world_size or not process_group_ready()):
+        rank, world_size = worker.number, worker.world_size
     return Identity(
         rank=rank,
         # Without a launcher (`mp.spawn`) all ranks are usually on one host.
@@ -88,20 +99,26 @@ def this_device() -> Device:
 
 
 def offer_run_id(
-    store: BoundedStore | None, identity: Identity, number: int, environment: Mapping[str, str] = os.environ
+    store: BoundedStore | None,
+    identity: Identity,
+    number: int,
+    environment: Mapping[str, str] = os.environ,
+    *,
+    anybody: bool = False,
 ) -> str | None:
     """Rank 0 names the run and tells the others through the store. Returns the name, or None if it is still to come.
 
-    `number`: which probe of the process this is; each has a run of its own.
+    `number`: which probe of the process this is; each has a run of its own. `anybody`: whoever comes first names it, as
+    rank 0 may be a server that never comes.
     """
-    if identity.rank != 0 and store is not None:
+    if identity.rank != 0 and store is not None and not anybody:
         return None
     run_id = _new_run_id(environment)
     if store is not None:
         key = _run_id_key(number)
 
         def publish(shared: Any) -> str:
-            if identity.attempt == 0:
+            if identity.attempt == 0 and not anybody:
                 shared.set(key, run_id)
                 return run_id
             # An agent's store outlives its workers, and attempts of one launch belong together.
@@ -109,6 +126,8 @@ def offer_run_id(
 
         with contextlib.suppress(Exception):  # the others have to go by names of their own; what it is depends on it
             return _slug(store.ask(publish, ANSWER_S), 64)
+        if identity.rank != 0:
+            return None
     return run_id
 
 

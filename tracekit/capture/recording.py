@@ -19,10 +19,13 @@ from typing import Any
 
 import tracekit
 from tracekit.capture.clock import HostClock
+from tracekit.capture.compiling import hide
+from tracekit.capture.disk import DiskBudget
 from tracekit.capture.groups import GroupTable, flight_recorder_dump, flight_recorder_is_on, flight_records
 from tracekit.capture.live import Program
 from tracekit.capture.meshes import Layout, layouts_of, mesh_of_run
 from tracekit.capture.observers import Draft, Observer, default_observers
+from tracekit.capture.overhead import OverheadMeter
 from tracekit.capture.patching import release_patches, troubles
 from tracekit.capture.process import Identity, this_device
 from tracekit.capture.schedule import Plan
@@ -41,8 +44,6 @@ from tracekit.model.metadata import (
     Window,
 )
 from tracekit.model.spans import DATA_SPAN
-
-EVENT_COST_NS = 500  # recording one event, with shapes: measured with torch 2.13, 300 to 600
 
 __all__ = ["Recording"]
 
@@ -83,7 +84,9 @@ class Recording:
         self._span: Any = None
         self._loading: Any = None
         self._loading_since_ns = 0
+        self._options = sorted(name for name, on in options.items() if on)
         self._cost = _Stopwatch()
+        self._meter = OverheadMeter(options)
         self._notes: list[RecordingNote] = []
         self._start_ns = self._end_ns = 0
         self._thread: int | None = None
@@ -111,9 +114,11 @@ class Recording:
         if not self.plan.early:  # written in short jobs only, which should not wait for anything
             self._guarded(self._clock.measure)
         self._observers = default_observers()
+        hide()
         program = Program(self._watch)
         for observer in self._observers:
             self._guarded(observer.attach, program)
+        self._attempt(self._meter.begin)
         self._session.start()
         self._thread = threading.get_ident()
         self._start_ns = time.time_ns()
@@ -159,16 +164,20 @@ class Recording:
         if not self.is_open:
             self.discard()
             return
-        begin_ns = time.time_ns()
+        in_step = self._current is not None and self._current.returned_ns is None  # flushed as the job is killed
         if self._current is not None:
             self._end_step(self._current.returned_ns)
         program = Program(self._watch)
+        self._end_ns = time.time_ns()
+        if not in_step:
+            self._attempt(self._meter.while_recording)
+        begin_ns = time.time_ns()
         try:
             self._session.stop()
         finally:
-            self._end_ns = time.time_ns()
+            self._cost.stop_ns = time.time_ns() - begin_ns
             self._detach(program)
-        self._cost.stop_ns = self._end_ns - begin_ns
+        self._attempt(self._meter.after_recording)
         self._gather(program)
 
     def discard(self) -> None:
@@ -191,16 +200,20 @@ class Recording:
         for text in troubles():
             self.note(text)
 
-    def write(self, root: Path, run_id: str, identity: Identity) -> Path:
+    def write(self, root: Path, run_id: str, identity: Identity, budget: DiskBudget) -> Path:
         """Write the trace below `root`; returns its path. Raises OutputError."""
         begin_ns = time.time_ns()
         folder = trace_folder(root, run_id, identity.attempt, self.steps[0].step, identity.rank, identity.world_size)
 
         def describe(events: int, notes: list[RecordingNote]) -> CaptureMetadata:
             self._cost.export_ns = time.time_ns() - begin_ns
-            return self._metadata(run_id, identity, events, notes)
+            return self._metadata(run_id, identity, notes)
 
-        return write_trace(folder, self._session.export, describe, identity.rank)
+        def export(file: Path) -> None:
+            self._session.export(file)
+            self._attempt(self._meter.count, file)
+
+        return write_trace(folder, export, describe, identity.rank, budget)
 
     def note(self, text: str) -> None:
         self._notes.append(RecordingNote(kind="capture", text=text))
@@ -223,6 +236,12 @@ class Recording:
         except Exception as error:
             name = action.__qualname__.rpartition("<locals>.")[2]
             self.note(f"{name} failed: {type(error).__name__}: {error}")
+
+    @staticmethod
+    def _attempt(action: Callable[..., None], *arguments: Any) -> None:
+        """What the meter cannot measure stays unknown."""
+        with contextlib.suppress(Exception):
+            action(*arguments)
 
     def _gather(self, program: Program) -> None:
         """Learn what only exists until the process group is destroyed: part by part, as private tables of torch may be
@@ -261,11 +280,12 @@ class Recording:
                 self.note("the flight recorder lost the window's first collectives: raise TORCH_FR_BUFFER_SIZE")
         return flight_records(entries, groups, self._start_ns, self._end_ns, self._thread)
 
-    def _metadata(self, run_id: str, identity: Identity, events: int, notes: list[RecordingNote]) -> CaptureMetadata:
+    def _metadata(self, run_id: str, identity: Identity, notes: list[RecordingNote]) -> CaptureMetadata:
         draft = Draft(groups=self._facts.groups, collectives=self._facts.collectives)
         for observer in self._observers:
             self._guarded(observer.contribute, draft)
-        plan = self.plan
+        draft.groups.place_in(identity.world_size)
+        plan, cost_ns = self.plan, self._meter.recording_ns()
         return CaptureMetadata(
             version=METADATA_VERSION,
             tracekit=tracekit.__version__,
@@ -294,13 +314,16 @@ class Recording:
             memory=draft.memory,
             precision=draft.precision,
             overhead=Overhead(
-                per_step_ns=(self._cost.bookkeeping_ns + events * EVENT_COST_NS) // len(self.steps),
+                per_step_ns=None if cost_ns is None else (self._cost.bookkeeping_ns + cost_ns) // len(self.steps),
                 stop_ns=self._cost.stop_ns,
                 export_ns=self._cost.export_ns,
                 clock_ns=self._clock.spent_ns,
+                operation_ns=self._meter.operation_ns,
+                options=self._options,
             ),
             notes=[*self._notes, *draft.notes, *notes],
             uses=draft.uses,
+            rpc=draft.rpc,
         )
 
 

@@ -15,6 +15,7 @@ from typing import Any
 
 from tracekit.capture.live import live_instances
 from tracekit.capture.patching import Patch
+from tracekit.capture.remote_calls import rpc_ready
 
 _AUTOGRAD_COLLECTIVES = "torch.distributed.nn.functional"
 
@@ -125,10 +126,12 @@ class ProfilerSession:
 
 
 def _without_event_lists(options: dict[str, bool]) -> Any | None:
-    """An option of newer versions: only the trace is wanted, so the Python event list is never built."""
-    if options.get("with_stack"):
-        return None
+    """Options of newer versions: only the trace is wanted, so the Python event list is never built. What a worker of
+    RPC serves runs on threads that torch does not record otherwise."""
+    wanted = {} if options.get("with_stack") else {"trace_only": True}
+    if rpc_ready():
+        wanted["profile_all_threads"] = True
     try:
-        return sys.modules["torch"]._C._profiler._ExperimentalConfig(trace_only=True)
+        return sys.modules["torch"]._C._profiler._ExperimentalConfig(**wanted) if wanted else None
     except TypeError:
         return None

@@ -9,6 +9,9 @@ from typing import Any
 
 _UNSAFE = re.compile(r"[^A-Za-z0-9_.:=|#<> \-]")
 
+_MOST_NAMES = 4096
+_safe_names: dict[str, str] = {}
+
 __all__ = ["span"]
 
 
@@ -17,7 +20,15 @@ def span(name: str) -> AbstractContextManager[Any]:
 
     torch does not escape names, and a quote in one breaks the whole file: anything unusual becomes `_`.
     """
-    recorded: AbstractContextManager[Any] = sys.modules["torch"]._C._profiler._RecordFunctionFast(
-        _UNSAFE.sub("_", name)
-    )
+    safe = _safe_names.get(name)
+    if safe is None:
+        safe = _remembered(name)
+    recorded: AbstractContextManager[Any] = sys.modules["torch"]._C._profiler._RecordFunctionFast(safe)
     return recorded
+
+
+def _remembered(name: str) -> str:
+    if len(_safe_names) >= _MOST_NAMES:  # some carry a number of their own
+        _safe_names.clear()
+    safe = _safe_names[name] = _UNSAFE.sub("_", name)
+    return safe

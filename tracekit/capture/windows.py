@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from tracekit.capture.clock import HostClock
+from tracekit.capture.disk import DiskBudget
 from tracekit.capture.process import (
     Identity,
     await_run_id,
@@ -19,9 +20,10 @@ from tracekit.capture.process import (
     identify,
     look_up_run_id,
     offer_run_id,
-    process_group_ready,
+    peers_known,
 )
 from tracekit.capture.recording import Recording
+from tracekit.capture.remote_calls import rpc_ready
 from tracekit.capture.schedule import NEVER, Plan, Schedule
 from tracekit.capture.session import foreign_profiler
 from tracekit.capture.store import BoundedStore
@@ -42,6 +44,7 @@ class Windows:
         watch: Sequence[Any],
         number: int,
         on_rival: Callable[[], None],
+        budget: DiskBudget,
     ) -> None:
         self.finished = False
         self.open_recording: Recording | None = None
@@ -51,12 +54,14 @@ class Windows:
         self._watch = watch
         self._number = number  # which probe of the process this is
         self._on_rival = on_rival
+        self._budget = budget
         self._delay = 0  # calls that windows come later, as another probe had its turn
         self._plan = schedule.window(0)
         self._prepared: Recording | None = None
         self._early: Recording | None = None  # closed and kept, in case that no window ever opens
         self._identity: Identity | None = None
-        self._joined = False  # whether the process group was there when identity, clock and run id were settled
+        self._joined = False  # whether the peers were known when identity, clock and run id were settled
+        self._by_rpc = False  # known as workers of RPC
         self._thread: int | None = None
         self._store: BoundedStore | None = None
         self._clock: HostClock | None = None
@@ -151,6 +156,8 @@ class Windows:
                 self._store.close()
 
     def _begin_window(self, call: int) -> None:
+        if self.finished:  # the window before this one could not be written
+            return
         early, plan = self._schedule.early(), self._plan
         if call == 0 and early is not None:
             if foreign_profiler() is None and claim_turn(self, provisional=True):
@@ -189,7 +196,7 @@ class Windows:
     def _next_event(self, call: int) -> int:
         if self.open_recording is not None:
             return call + 1
-        if self._plan is None:
+        if self._plan is None or self.finished:
             return NEVER
         return self._plan.prepare if call < self._plan.prepare else self._plan.first
 
@@ -220,13 +227,13 @@ class Windows:
         self._join()
         identity = self._identity
         assert identity is not None
-        if not recording.saw_process_group and identity.world_size > 1:
+        if not recording.saw_process_group and not self._by_rpc and identity.world_size > 1:
             text = "no process group was initialised, so this process is recorded alone"
             recording.note(text)
             warn(f"rank {identity.rank}: {text}")
         run_id = self._settle_run_id(recording, identity)
         try:
-            recording.write(self._path, run_id, identity)
+            recording.write(self._path, run_id, identity, self._budget)
         except OutputError as error:
             warn(f"rank {identity.rank}: {error}; nothing more is recorded")
             self._end()
@@ -275,13 +282,14 @@ class Windows:
 
     def _join(self) -> None:
         """Settle who this rank is, once there is a process group; until then as well as it can be known."""
-        ready = process_group_ready()
+        ready = peers_known()
         if self._joined or (self._identity is not None and not ready):
             return
         self._joined = ready
         self._identity = identify()
-        if ready:
-            self._store = BoundedStore(default_store())
+        self._by_rpc = rpc_ready()
+        if ready and (store := default_store()) is not None:
+            self._store = BoundedStore(store)
         self._clock = HostClock(self._store, self._identity, self._number)
         self._clock.register()
-        self._run_id = offer_run_id(self._store, self._identity, self._number)
+        self._run_id = offer_run_id(self._store, self._identity, self._number, anybody=self._by_rpc)

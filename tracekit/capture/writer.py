@@ -14,17 +14,16 @@ import gzip
 import hashlib
 import os
 import re
-import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import BinaryIO
 
 import msgspec
 
+from tracekit.capture.disk import DiskBudget
 from tracekit.errors import OutputError
 from tracekit.model.metadata import METADATA_KEY, METADATA_VERSION, CaptureMetadata, Manifest, RecordingNote
 
-FREE_SPACE_FLOOR_BYTES = 256 * 2**20
 LARGEST_EXPORT_BYTES = 2 * 2**30
 GZIP_LEVEL = 6  # on traces a seventh larger than level 9, in a quarter of its time
 LONGEST_RUN_ID = 64
@@ -72,12 +71,14 @@ def write_trace(
     export: Callable[[Path], None],
     describe: Callable[[int, list[RecordingNote]], CaptureMetadata],
     rank: int,
+    budget: DiskBudget | None = None,
 ) -> Path:
-    """Write the trace and its manifest; returns the trace's path.
+    """Write the trace and its manifest, within `budget`; returns the trace's path.
 
     `describe` gets the number of events and the notes of the repair and returns the metadata: called after the export,
     so that it can tell what that cost. Raises OutputError if the disk, the folder or torch's export does not allow it.
     """
+    budget = budget or DiskBudget()
     base = folder / _base_name(rank)
     host = re.sub(r"[^A-Za-z0-9_-]+", "-", os.uname().nodename)[:64]
     raw_file = folder / f".{base.name}.{host}.{os.getpid()}.tmp"
@@ -86,12 +87,7 @@ def write_trace(
     try:
         folder.mkdir(parents=True, exist_ok=True)
         _remove(folder, own_files)  # of a killed process that had the same number: usual in containers
-        free_bytes = shutil.disk_usage(folder).free
-        if free_bytes < FREE_SPACE_FLOOR_BYTES:
-            raise OutputError(
-                f"{folder} has {free_bytes >> 20} MiB left, fewer than {FREE_SPACE_FLOOR_BYTES >> 20} MiB",
-                hint="free some space, or pass another path",
-            )
+        budget.check_free_space(folder)
         if _is_taken(base):
             raise FileExistsError(errno.EEXIST, "File exists", str(base))
         export(raw_file)
@@ -99,7 +95,10 @@ def write_trace(
         metadata = describe(events, notes)
         target = base.with_suffix(TRACE_SUFFIX)
         digest, size_bytes = _pack(packed_file, _with_metadata(text, metadata, target.name))
+        budget.check(size_bytes)
+        budget.check_free_space(folder)
         _publish(packed_file, target)
+        budget.spend(size_bytes)
         manifest = Manifest(
             version=METADATA_VERSION,
             run_id=metadata.run_id,
@@ -111,7 +110,10 @@ def write_trace(
             bytes=size_bytes,
             sha256=digest,
             events=events,
-            steps=(metadata.steps[0].step, metadata.steps[-1].step),
+            # Without steps (a server of remote calls) the number of the window tells recordings apart.
+            steps=(metadata.steps[0].step, metadata.steps[-1].step)
+            if metadata.steps
+            else (metadata.window.index, metadata.window.index),
         )
         with _durable(packed_file) as stream:
             stream.write(msgspec.json.encode(manifest) + b"\n")

@@ -48,6 +48,11 @@ __all__ = [
     "RankSlice",
     "RecordedStep",
     "RecordingNote",
+    "RpcCall",
+    "RpcCallKind",
+    "RpcService",
+    "RpcUse",
+    "RpcWait",
     "Window",
 ]
 
@@ -203,6 +208,52 @@ class Precision(Record, frozen=True):
     scaled: bool
 
 
+RpcCallKind = Literal["call", "remote", "builtin", "script", "fetch"]
+"""A Python function whose result comes back, or stays with the callee (`rpc.remote`); a builtin operator or TorchScript
+function; the fetch of an RRef's value."""
+
+
+class RpcCall(Record, frozen=True):
+    """A remote call that this worker issued, by its number in the process. A `call` and a `remote` carry the id of the
+    worker and this number to the callee; the other kinds run in C++ from end to end."""
+
+    number: Integer
+    callee: str  # name of the worker
+    function: str
+    kind: RpcCallKind
+    issued_ns: Integer
+    done_ns: Integer | None  # None: not seen to complete
+
+
+class RpcService(Record, frozen=True):
+    """A remote call that this worker ran, by its id."""
+
+    caller: Integer  # id of the worker
+    number: Integer
+    function: str
+    start_ns: Integer
+    end_ns: Integer
+
+
+class RpcWait(Record, frozen=True):
+    """The training thread was blocked in the wait for a future, or the fetch of a remote value. `number`: of the call
+    whose own future it was; None for futures made of others."""
+
+    start_ns: Integer
+    end_ns: Integer
+    number: Integer | None = None
+
+
+class RpcUse(Record, frozen=True):
+    """What this worker of `torch.distributed.rpc` called in the window, and served to calls of recording peers."""
+
+    worker: str
+    worker_id: Integer
+    calls: list[RpcCall] = []
+    services: list[RpcService] = []
+    waits: list[RpcWait] = []
+
+
 class Overhead(Record, frozen=True):
     """What the capture itself cost: a recorded step, the profiler's stop, the export, the clock measurement."""
 
@@ -210,6 +261,8 @@ class Overhead(Record, frozen=True):
     stop_ns: Integer | None
     export_ns: Integer | None
     clock_ns: Integer | None
+    operation_ns: Integer | None = None  # of `per_step_ns`: an operator's share, as measured
+    options: list[str] = []  # torch.profiler's that were on, sorted
 
 
 class RecordingNote(Record, frozen=True):
@@ -249,6 +302,7 @@ class CaptureMetadata(Record, frozen=True):
     overhead: Overhead | None = None
     notes: list[RecordingNote] = []
     uses: list[CommunicationUse] = []
+    rpc: RpcUse | None = None
 
 
 class Manifest(Record, frozen=True):

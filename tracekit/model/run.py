@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
@@ -71,22 +70,13 @@ class Run:
         return min(measured, default=min((clock.rank for clock in self.clocks), default=None))
 
     @property
-    def overhead_ratio(self) -> float | None:
-        """What the capture added to a step, over the step: the median over the ranks that measured it."""
-        ratios: list[float] = []
-        for summary in self.ranks:
-            steps = [step.step_ns for step in summary.steps if step.complete]
-            if summary.overhead_per_step_ns is not None and any(steps):
-                ratios.append(summary.overhead_per_step_ns / statistics.mean(steps))
-        return statistics.median(ratios) if ratios else None
-
-    @property
     def path(self) -> str:
         return " ".join(self.paths)
 
     @property
     def device(self) -> Literal["gpu", "cpu", "mixed"]:
-        kinds = {summary.device for summary in self.ranks}
+        # A server's recording shows nothing of what its device does.
+        kinds = {s.device for s in self.ranks if not s.is_server} or {s.device for s in self.ranks}
         return kinds.pop() if len(kinds) == 1 else "mixed"
 
     @property
@@ -95,6 +85,7 @@ class Run:
         return tuple(sorted({slug for summary in self.ranks for slug in summary.strategies}))
 
     def common_steps(self) -> frozenset[int]:
-        """Steps that all present ranks completed: what ranks may be compared on."""
-        complete = [frozenset(s.step for s in summary.steps if s.complete) for summary in self.ranks]
+        """Steps that all present ranks completed: what ranks may be compared on. A server has none."""
+        trained = [summary for summary in self.ranks if not summary.is_server]
+        complete = [frozenset(s.step for s in summary.steps if s.complete) for summary in trained]
         return frozenset.intersection(*complete) if complete else frozenset()

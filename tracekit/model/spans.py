@@ -8,6 +8,7 @@ from typing import Literal, cast, get_args
 
 __all__ = [
     "BACKWARD_SPAN",
+    "CALIBRATION_SPAN",
     "DATA_SPAN",
     "LABEL_PREFIX",
     "OPTIMIZER_ACTIONS",
@@ -20,6 +21,7 @@ __all__ = [
     "FsdpSpan",
     "OptimizerAction",
     "PipelineSpan",
+    "RpcSpan",
     "ddp_hook_span",
     "engine_span",
     "forward_span",
@@ -32,10 +34,15 @@ __all__ = [
     "parse_module_span",
     "parse_optimizer_span",
     "parse_pipeline_span",
+    "parse_rpc_span",
     "pipeline_span",
+    "rpc_call_span",
+    "rpc_service_span",
 ]
 
 LABEL_PREFIX = "tracekit."
+CALIBRATION_SPAN = "tracekit.calibration"
+"""Around what the capture runs after the last step, to learn what its recording costs."""
 WAIT_SPAN = "tracekit.wait"
 """Around every blocking wait on communication."""
 DATA_SPAN = "tracekit.data"
@@ -187,3 +194,44 @@ def parse_ddp_hook_span(name: str) -> DdpHookSpan | None:
         return None
     bucket, size_bytes, last, module = match.groups()
     return DdpHookSpan(module=module, bucket=int(bucket), size_bytes=int(size_bytes), is_last=last is not None)
+
+
+_RPC_SPAN = re.compile(r"tracekit\.rpc:(call|serve)\.(\d{1,9})\.(\d{1,15}) (?:->(\S+) )?(.+)")
+
+
+@dataclass(frozen=True, kw_only=True)
+class RpcSpan:
+    """A remote call, as its caller issues it (`call`, to `callee`) or as the callee runs it (`serve`). `caller` (id of
+    the worker) and `number` are equal on both sides.
+    """
+
+    side: Literal["call", "serve"]
+    caller: int
+    number: int
+    callee: str | None
+    function: str
+
+
+def rpc_call_span(caller: int, number: int, callee: str, function: str) -> str:
+    """`tracekit.rpc:call.1.17 ->ps pull`."""
+    return f"tracekit.rpc:call.{caller}.{number} ->{callee} {function}"
+
+
+def rpc_service_span(caller: int, number: int, function: str) -> str:
+    """`tracekit.rpc:serve.1.17 pull`."""
+    return f"tracekit.rpc:serve.{caller}.{number} {function}"
+
+
+def parse_rpc_span(name: str) -> RpcSpan | None:
+    """The inverse of `rpc_call_span` and `rpc_service_span`; None for any other name."""
+    match = _RPC_SPAN.fullmatch(name)
+    if match is None or (match[1] == "call") != (match[4] is not None):
+        return None
+    side, caller, number, callee, function = match.groups()
+    return RpcSpan(
+        side=cast(Literal["call", "serve"], side),
+        caller=int(caller),
+        number=int(number),
+        callee=callee,
+        function=function,
+    )

@@ -8,7 +8,7 @@ from typing import Literal
 from tracekit.model.actions import Actions, no_actions
 from tracekit.model.communication import GroupKey, Joins
 from tracekit.model.messages import Messages, no_messages
-from tracekit.model.metadata import ClockMeasurement, DdpModule, MemoryUse, Mesh, PipelineLayout, Precision
+from tracekit.model.metadata import ClockMeasurement, DdpModule, MemoryUse, Mesh, PipelineLayout, Precision, RpcUse
 from tracekit.model.notes import Note
 
 __all__ = [
@@ -163,4 +163,11 @@ class RankSummary:
     messages: Messages = field(default_factory=no_messages)
     actions: Actions = field(default_factory=no_actions)
     pipeline: PipelineLayout | None = None
+    overhead_options: tuple[str, ...] = ()  # torch.profiler's that were on
     pipeline_ranks: tuple[int, ...] = ()  # of the pipeline that this rank is in, ascending
+    rpc: RpcUse | None = None
+
+    @property
+    def is_server(self) -> bool:
+        """A worker of RPC that has no steps: it serves the others' calls, and that is all its recording holds."""
+        return self.rpc is not None and not self.recorded_steps

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
@@ -33,6 +33,10 @@ _FIRST_EVENTS_BYTES = 256 << 10  # names of processes and threads come first
 _SEPARATORS = re.compile(r"[\s,]*")
 # Their pid is the number of a device, or no process at all.
 _OFF_HOST = frozenset({"kernel", "gpu_memcpy", "gpu_memset", "gpu_user_annotation", "Trace", "overhead"})
+_LEFT_BEHIND = re.compile(
+    r"/(?P<run_id>[A-Za-z0-9_-]{1,64})/attempt-(?P<attempt>\d{1,9})/step-(?P<step>\d{9})(/rank-\d+xxx)?"
+    r"/\.rank-(?P<rank>\d{6,9})\.(?P<process>[^/]+?)(\.gz)?\.tmp$"
+)
 # tracekit rank-000003, torchtitan rank3_trace, HTA and Accelerate rank_3 and profile_3, others worker3
 _RANK_IN_NAME = re.compile(r"(?:^|[^a-z])(?:rank|worker|profile|process|trainer)[-_ ]?(\d{1,7})(?!\d)", re.IGNORECASE)
 
@@ -119,6 +123,8 @@ def peek(path: Path) -> TraceFile:
             start_ns=metadata.steps[0].start_ns if metadata.steps else None,
             unfinished=path.suffix == ".tmp",
         )
+    if (left_behind := _left_in_run(path)) is not None:
+        return replace(left_behind, start_ns=None if start_ns is None else header.base_time_ns + start_ns)
     named = rank_in_name(path)
     return TraceFile(
         path=path,
@@ -129,6 +135,23 @@ def peek(path: Path) -> TraceFile:
         start_ns=None if start_ns is None else header.base_time_ns + start_ns,
         device_names=header.device_names,
         unfinished=path.suffix == ".tmp",
+    )
+
+
+def _left_in_run(path: Path) -> TraceFile | None:
+    """A temporary file that a killed capture left before it put its metadata in: only its place says whose it is."""
+    match = _LEFT_BEHIND.search(path.absolute().as_posix())
+    if match is None:
+        return None
+    return TraceFile(
+        path=path,
+        rank=int(match["rank"]),
+        rank_from="name",
+        run_id=match["run_id"],
+        attempt=int(match["attempt"]),
+        first_step=int(match["step"]),
+        process=match["process"],
+        unfinished=True,
     )
 
 

@@ -12,9 +12,11 @@ from rich.text import Text
 
 from tracekit.analysis.report import Report
 from tracekit.model.communication import GroupKey
+from tracekit.model.module_names import names_together
 from tracekit.model.ranks import format_ranges
 from tracekit.model.run import Run
 from tracekit.render.console import milliseconds, note_lines, write
+from tracekit.render.overhead_line import overhead_text
 from tracekit.render.phase_tables import memory_text, phase_facts
 from tracekit.render.safe_text import safe_text
 
@@ -62,8 +64,9 @@ def _facts(report: Report) -> list[tuple[str, str]]:
         facts.append(("mesh", dimensions))
     facts += [("groups" if i == 0 else "", text) for i, text in enumerate(_groups(run))]
     facts += [("buckets", text) for text in _buckets(run)]
-    modules = {row.module for summary in run.ranks for row in summary.fsdp if row.module is not None}
-    facts += [("modules", f"{len(modules)} under FSDP")] if modules else []
+    together = {row.module for summary in run.ranks for row in summary.fsdp if row.module is not None}
+    modules = {name for names in together for name in names_together(names)[0]}
+    facts += [("modules", f"{len(modules)} whose parameters or gradients are sharded")] if modules else []
     facts.append(("steps", _steps(run)))
     if report.phases is not None and (text := phase_facts(report.phases)):
         facts.append(("in a step", text))
@@ -94,10 +97,10 @@ def _steps(run: Run) -> str:
     if not steps:
         return "none is complete"
     events = sum(summary.event_count for summary in run.ranks) // len(run.ranks)
-    overhead = [s.overhead_per_step_ns for s in run.ranks if s.overhead_per_step_ns is not None]
+    overhead = overhead_text(run)
     numbers = format_ranges({step.step for step in steps})
     text = f"{numbers} recorded, {milliseconds(sum(s.step_ns for s in steps) / len(steps))} ms, {events:,} events"
-    return text + (f"; recording cost {milliseconds(max(overhead))} ms a step" if overhead else "")
+    return f"{text}; {overhead}" if overhead else text
 
 
 def _clocks(run: Run) -> str:

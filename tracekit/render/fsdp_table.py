@@ -1,22 +1,25 @@
-"""FSDP's modules in the terminal: what waits for which module's parameters and gradients."""
+"""Modules of FSDP and ZeRO in the terminal: what waits for which module's parameters and gradients."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from tracekit.analysis.fsdp import Fsdp
+from tracekit.model.module_names import names_together
 from tracekit.render.console import file_size, milliseconds, table
 from tracekit.schema import records
 
 _SHOWN = 12
-_LONGEST_NAME = 19  # with it the table is 80 columns wide
+_LONGEST_NAME = 18  # with it the table is 80 columns wide
 
 __all__ = ["fsdp_table"]
 
 
-def fsdp_table(fsdp: Fsdp) -> list[object]:
+def fsdp_table(fsdp: Fsdp, strategies: Sequence[str]) -> list[object]:
+    """`strategies` of the run: whose modules these are."""
     rows: list[dict[str, Any]] = records(fsdp.by_module)
-    title = "FSDP modules, the most exposed first (ms a step, mean over ranks)"
+    title = f"{_owner(strategies)} modules, the most exposed first (ms a step, mean over ranks)"
     if len(rows) > _SHOWN:
         title += f"; {_SHOWN} of {len(rows)} rows, --json has all"
     cells = [
@@ -35,6 +38,15 @@ def fsdp_table(fsdp: Fsdp) -> list[object]:
     return table(title, columns, cells, left=3)
 
 
-def _shortened(name: str) -> str:
-    """The end of a long name, which tells modules apart."""
-    return name if len(name) <= _LONGEST_NAME else "…" + name[1 - _LONGEST_NAME :]
+def _owner(strategies: Sequence[str]) -> str:
+    of_zero = any(slug.startswith("zero") for slug in strategies)
+    of_fsdp = any(slug.startswith("fsdp") for slug in strategies) or not of_zero
+    return " and ".join(["FSDP"] * of_fsdp + ["ZeRO"] * of_zero)
+
+
+def _shortened(names: str) -> str:
+    """The end of a long name, which tells modules apart; of several modules the first and how many more."""
+    (name, *others), left_out = names_together(names)
+    more = f" +{len(others) + left_out}" if others else ""
+    room = _LONGEST_NAME - len(more)
+    return (name if len(name) <= room else "…" + name[1 - room :]) + more

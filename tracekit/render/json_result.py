@@ -11,6 +11,7 @@ from typing import Any
 
 import tracekit
 from tracekit.analysis.messages import message_edges
+from tracekit.analysis.overhead import capture_overhead
 from tracekit.analysis.report import Report
 from tracekit.model.communication import GroupKey
 from tracekit.model.run import ClockModel, Run
@@ -95,6 +96,8 @@ def result_dict(report: Report) -> dict[str, Any]:
         result["fsdp"] = records(report.fsdp.units)
     if report.tensor is not None:
         result["tensor"] = records(report.tensor.modules)
+    if report.rpc is not None:
+        result["rpc"] = {"calls": records(report.rpc.calls), "unjoined": records(report.rpc.unjoined)}
     if "pipeline" in report.sections:
         result["pipeline"] = None if report.pipeline is None else pipeline_dict(report.pipeline)
     return result
@@ -102,6 +105,7 @@ def result_dict(report: Report) -> dict[str, Any]:
 
 def _run(run: Run) -> dict[str, Any]:
     hosts = {summary.host for summary in run.ranks if summary.host is not None}
+    overhead = capture_overhead(run)
     return {
         "path": run.path,
         "run_id": run.run_id,
@@ -119,7 +123,8 @@ def _run(run: Run) -> dict[str, Any]:
         "hosts": len(hosts) or None,
         "strategies": list(run.strategies),
         "mesh": _mesh(run),
-        "capture_overhead_ratio": run.overhead_ratio,
+        "capture_overhead_ns": None if overhead is None else overhead.per_step_ns,
+        "capture_overhead_ratio": None if overhead is None else overhead.ratio,
     }
 
 

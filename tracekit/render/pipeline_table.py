@@ -56,7 +56,8 @@ def pipeline_table(pipeline: Pipeline) -> list[object]:
         )
         for stage in numbers[:_SHOWN_STAGES]
     ]
-    title = f"Pipeline ({pipeline.schedule}, {pipeline.microbatches} microbatches): actions a step x mean ms"
+    microbatches = "1 microbatch" if pipeline.microbatches == 1 else f"{pipeline.microbatches} microbatches"
+    title = f"Pipeline ({pipeline.schedule}, {microbatches}): actions a step x mean ms"
     if len(numbers) > _SHOWN_STAGES:
         title += f"; the first {_SHOWN_STAGES} of {len(numbers)} stages, --json has all"
     if pipeline.bubble_ratio is not None:

@@ -15,8 +15,10 @@ from tracekit.analysis.report import Report
 from tracekit.analysis.tensor import Tensor
 from tracekit.render.console import file_size, headline, milliseconds, next_command, note_lines, statement, table, write
 from tracekit.render.fsdp_table import fsdp_table
+from tracekit.render.overhead_line import overhead_text
 from tracekit.render.phase_tables import memory_text, phase_tables
 from tracekit.render.pipeline_table import pipeline_table
+from tracekit.render.rpc_table import rpc_table
 from tracekit.schema import records
 
 __all__ = ["TerminalReport"]
@@ -50,13 +52,17 @@ class TerminalReport:
         if report.buckets is not None and len(report.buckets.bucket_map):
             parts += _bucket_table(report.buckets)
         if report.fsdp is not None and len(report.fsdp.by_module):
-            parts += fsdp_table(report.fsdp)
+            parts += fsdp_table(report.fsdp, report.run.strategies)
         if report.tensor is not None and len(report.tensor.by_module):
             parts += _tensor_table(report.tensor)
         if report.pipeline is not None:
             parts += pipeline_table(report.pipeline)
+        if report.rpc is not None and len(report.rpc.by_function):
+            parts += rpc_table(report.rpc)
         if report.memory is not None and (line := memory_text(report.memory)):
             parts.append(statement("info", f"Memory: {line}"))
+        if cost := overhead_text(run):
+            parts.append(statement("info", cost))
         parts += note_lines([note for note in run.notes if note.severity == "info"])
         parts += ["", next_command("merge", run, "-o", "run.pftrace")]
         return write(parts, width=self.width, color=self.color)

@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
+import json
+import sys
 from types import SimpleNamespace
 from typing import Any
 
-from tracekit.capture.groups import GroupTable, compact_ranks, flight_records
+import pytest
+
+from tracekit.capture.groups import (
+    GroupTable,
+    compact_ranks,
+    flight_recorder_dump,
+    flight_recorder_is_on,
+    flight_records,
+)
 from tracekit.model.metadata import RankSlice
 
 
@@ -22,6 +32,16 @@ def table(*names_and_descriptions: tuple[str, str]) -> tuple[GroupTable, list[ob
         handles.append(object())
         groups._add(handles[-1], name, desc, "gloo", "world")
     return groups, handles
+
+
+def test_torchs_world_is_not_the_job_where_others_are_in_no_group() -> None:
+    groups, _ = table(("0", "default_pg"))
+    groups.world_size = 2
+
+    groups.place_in(2)
+    assert groups.groups[0].ranks == "world"
+    groups.place_in(3)
+    assert groups.groups[0].ranks == [0, 1]
 
 
 def test_a_mesh_dimension_says_what_its_group_is_for() -> None:
@@ -71,3 +91,44 @@ def test_groups_of_the_same_description_and_ranks_are_told_apart() -> None:
     assert [group.parallelism for group in groups.groups] == [None, "tp", "tp", "tp"]
     assert groups.id_of(handles[2]) == 2
     assert groups.id_of(SimpleNamespace(group_name="3")) == 3  # another wrapper of the same group
+
+
+def recorders(monkeypatch: pytest.MonkeyPatch, **dumps: dict[str, Any]) -> None:
+    """A torch that has these flight recorders: `cpu` is that of Gloo and others, `nccl` NCCL's."""
+    names = {"cpu": "_dump_fr_trace_json", "nccl": "_dump_nccl_trace_json"}
+    bindings = SimpleNamespace(**{names[kind]: lambda dump=dump: json.dumps(dump) for kind, dump in dumps.items()})
+    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(_C=SimpleNamespace(_distributed_c10d=bindings)))  # type: ignore[arg-type]
+
+
+OFF = {"version": "2.10", "entries": [], "pg_config": {}}
+GROUPS = {"0": {"name": "0", "desc": "default_pg", "ranks": "[0, 1]"}}
+
+
+@pytest.mark.parametrize(
+    ("dumps", "on"),
+    [
+        ({}, False),  # a torch without
+        ({"cpu": OFF, "nccl": OFF}, False),
+        ({"cpu": {}}, False),
+        ({"cpu": OFF | {"pg_config": GROUPS}}, True),  # on, before the first collective
+        ({"cpu": OFF, "nccl": OFF | {"pg_config": GROUPS}}, True),
+    ],
+)
+def test_a_flight_recorder_that_records_knows_its_groups(
+    monkeypatch: pytest.MonkeyPatch, dumps: dict[str, Any], on: bool
+) -> None:
+    recorders(monkeypatch, **dumps)
+    assert flight_recorder_is_on() is on
+
+
+def test_entries_that_both_recorders_dump_count_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    one, two = entry(op_id=1, time_created_ns=10), entry(op_id=2, time_created_ns=20)
+    recorders(monkeypatch, cpu=OFF | {"entries": [one]}, nccl=OFF | {"entries": [one, two]})
+    assert [found["op_id"] for found in flight_recorder_dump()] == [1, 2]
+    assert flight_recorder_is_on()
+
+
+def test_without_torch_there_is_no_flight_recorder(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, "torch", raising=False)
+    assert flight_recorder_dump() == []
+    assert not flight_recorder_is_on()

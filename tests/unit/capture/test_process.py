@@ -56,6 +56,15 @@ def test_rank_0_names_the_run_and_the_others_read_it(store: BoundedStore) -> Non
     assert await_run_id(store, second, 0) == (run_id, True)
 
 
+def test_where_rank_0_may_never_come_the_first_to_come_names_the_run(store: BoundedStore) -> None:
+    server, trainer, late = (identify({"RANK": rank}) for rank in "012")
+
+    run_id = offer_run_id(store, trainer, 0, {}, anybody=True)
+
+    assert run_id is not None
+    assert [offer_run_id(store, worker, 0, {}, anybody=True) for worker in (server, late)] == [run_id, run_id]
+
+
 @pytest.mark.parametrize("elastic", ["none", "f5556516-12a2-494c-8b43-06f4c499993d"])
 def test_an_elastic_id_that_tells_a_reader_nothing_is_left_out(elastic: str) -> None:
     run_id = offer_run_id(None, identify({}), 0, {"TORCHELASTIC_RUN_ID": elastic})

@@ -13,6 +13,7 @@ import msgspec
 import pytest
 
 from tracekit.capture import writer
+from tracekit.capture.disk import DiskBudget
 from tracekit.capture.writer import free_run_id, repair, trace_folder, write_trace
 from tracekit.errors import OutputError
 from tracekit.model.metadata import CaptureMetadata, Device, Manifest, RecordedStep, RecordingNote, Window
@@ -129,11 +130,22 @@ def test_a_full_disk_leaves_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert files_below(tmp_path) == []
 
 
-def test_an_almost_full_disk_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(writer, "FREE_SPACE_FLOOR_BYTES", 1 << 62)
+def test_an_almost_full_disk_is_left_alone(tmp_path: Path) -> None:
+    with pytest.raises(OutputError, match=r"MiB left.*TRACEKIT_MIN_FREE_BYTES"):
+        write_trace(tmp_path, pytest.fail, describe, rank=0, budget=DiskBudget(min_free_bytes=1 << 62))
 
-    with pytest.raises(OutputError, match="MiB left"):
-        write_trace(tmp_path, pytest.fail, describe, rank=0)
+
+def test_the_files_of_a_rank_take_no_more_than_they_may_in_all(tmp_path: Path) -> None:
+    first = write_trace(tmp_path / "1", exporting(kineto_text(b"a")), describe, rank=0).stat().st_size
+    budget = DiskBudget(max_bytes=2 * first + first // 2)
+
+    for window in ("2", "3"):
+        write_trace(tmp_path / window, exporting(kineto_text(b"a")), describe, rank=0, budget=budget)
+    with pytest.raises(OutputError, match="TRACEKIT_MAX_BYTES"):
+        write_trace(tmp_path / "4", exporting(kineto_text(b"a")), describe, rank=0, budget=budget)
+
+    assert budget.written_bytes == 2 * first
+    assert files_below(tmp_path / "4") == []
 
 
 def test_a_trace_that_is_too_large_is_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tracekit.model.module_names import clean_module_name
+from tracekit.model.module_names import clean_module_name, names_together
 from tracekit.model.spans import FsdpSpan, fsdp_span, parse_fsdp_span
 
 
@@ -32,3 +32,16 @@ def test_other_names_are_no_span_of_fsdp(name: str) -> None:
 )
 def test_names_are_those_of_the_model_s_code(name: str, clean: str) -> None:
     assert clean_module_name(name) == clean
+
+
+@pytest.mark.parametrize(
+    ("names", "listed", "more"),
+    [
+        ("", [""], 0),
+        ("blocks.0", ["blocks.0"], 0),
+        ("blocks.0, head", ["blocks.0", "head"], 0),
+        ("blocks.0, <root> and 12 more", ["blocks.0", "<root>"], 12),
+    ],
+)
+def test_names_of_modules_that_go_together(names: str, listed: list[str], more: int) -> None:
+    assert names_together(names) == (listed, more)

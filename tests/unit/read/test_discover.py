@@ -326,6 +326,20 @@ def test_windows_of_a_capture_are_in_the_order_of_steps(tmp_path: Path) -> None:
     assert [window.first_step for window in windows] == [4, 10, 100]
 
 
+def test_an_export_that_a_killed_capture_left_belongs_to_the_run_it_lies_in(tmp_path: Path) -> None:
+    complete = capture(tmp_path, "run", rank=3, step=4)
+    folder = tmp_path / "run/attempt-0/step-000000010"
+    folder.mkdir(parents=True)
+    left = trace(3, at_us=9_000_000).write(folder / ".rank-000003.host.4711.tmp")
+
+    found = discover([str(tmp_path)])
+
+    assert (found.chosen.run_id, found.others) == ("run", ())
+    assert files(found) == {3: [complete.name, left.name]}
+    assert [window.first_step for window in found.chosen.ranks[3]] == [4, 10]
+    assert kinds(found) == ["unfinished_tmp"]
+
+
 def test_manifests_are_believed_only_about_traces_that_are_there(tmp_path: Path) -> None:
     path = capture(tmp_path, "run")
     capture(tmp_path, "run", rank=1).unlink()

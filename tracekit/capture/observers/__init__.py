@@ -21,6 +21,7 @@ from tracekit.model.metadata import (
     PointToPointRecord,
     Precision,
     RecordingNote,
+    RpcUse,
 )
 
 __all__ = ["Draft", "Observer", "default_observers"]
@@ -41,6 +42,7 @@ class Draft:
     memory: MemoryUse | None = None
     precision: Precision | None = None
     uses: list[CommunicationUse] = field(default_factory=list)
+    rpc: RpcUse | None = None
     notes: list[RecordingNote] = field(default_factory=list)
 
     def note(self, text: str) -> None:
@@ -75,6 +77,7 @@ def default_observers() -> list[Observer]:
     from tracekit.capture.observers.phases import PhasesObserver
     from tracekit.capture.observers.pipeline import PipelineObserver
     from tracekit.capture.observers.point_to_point import PointToPointObserver
+    from tracekit.capture.observers.rpc import RpcObserver
     from tracekit.capture.observers.tensor import TensorObserver
     from tracekit.capture.observers.usage import UsageObserver
 
@@ -91,6 +94,7 @@ def default_observers() -> list[Observer]:
         MemoryObserver(),
         PipelineObserver(),
         ForwardObserver(),
+        RpcObserver(),
         UsageObserver(),  # after those that know what their groups are for
         GroupUsesObserver(),  # the last
     ]

@@ -92,7 +92,12 @@ def _names(modules: list[Any]) -> list[str]:
 def _find_ddp(program: Program) -> list[Any]:
     found = program.instances("torch.nn.parallel.distributed", "DistributedDataParallel")
     # A module whose constructor failed is still an object, but has no reducer.
-    return [module for module in found if hasattr(module, "reducer")]
+    return sorted((module for module in found if hasattr(module, "reducer")), key=_structure)
+
+
+def _structure(module: Any) -> list[tuple[str, int]]:
+    """What all ranks have in common: an order by this gives a module the same name on each."""
+    return [(name, parameter.numel()) for name, parameter in module.named_parameters()]
 
 
 def _buckets(module: Any, logged: dict[str, Any]) -> list[Bucket]:

@@ -31,7 +31,7 @@ _ZERO_3 = ("deepspeed.runtime.zero.stage3", "DeepSpeedZeroOptimizer_Stage3")
 _FETCHES = ("deepspeed.runtime.zero.partitioned_param_coordinator", "PartitionedParameterCoordinator")
 _MOST_NAMES = 3  # of modules in one span
 
-__all__ = ["DeepSpeedObserver"]
+__all__ = ["DeepSpeedObserver", "find_engines"]
 
 
 class DeepSpeedObserver:
@@ -48,7 +48,7 @@ class DeepSpeedObserver:
         self._notes: list[str] = []
 
     def attach(self, program: Program) -> None:
-        engines = _find_engines(program)
+        engines = find_engines(program)
         if not engines:
             return
         self._patches = [
@@ -71,7 +71,7 @@ class DeepSpeedObserver:
             patch.remove()
         self._patches = []
         if not self._engines:  # a short job builds its engine inside the first step
-            for engine in _find_engines(program):
+            for engine in find_engines(program):
                 self._meet(engine)
 
     def contribute(self, draft: Draft) -> None:
@@ -178,7 +178,7 @@ def _patches(module: str, owner: str, name: str, around: Callable[..., Any]) -> 
     return [Patch(place, name, around)] if place is not None and name in vars(place) else []
 
 
-def _find_engines(program: Program) -> list[Any]:
+def find_engines(program: Program) -> list[Any]:
     """Those whose constructor has come to its end."""
     engines = program.instances(_ENGINE, "DeepSpeedEngine")
     return [engine for engine in engines if getattr(engine, "optimizer", None) is not None]

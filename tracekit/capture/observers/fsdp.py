@@ -12,6 +12,7 @@ import sys
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from tracekit.capture.compiling import compiled_modules
 from tracekit.capture.live import Program
 from tracekit.capture.observers import Draft
 from tracekit.capture.patching import Patch
@@ -94,7 +95,7 @@ class Fsdp1Observer:
         self._find(program)
         if not self._units:
             return
-        self._compiled = _within_compiled(program, {id(module) for module, _ in self._units})
+        self._compiled = not compiled_modules(program).isdisjoint(id(module) for module, _ in self._units)
         if self._compiled:  # what is traced must not change: it would be compiled again
             return
         runtime = sys.modules["torch.distributed.fsdp._runtime_utils"]
@@ -175,19 +176,6 @@ class Fsdp1Observer:
 def _phase(handle: Any) -> FsdpPhase | None:
     """What FSDP unshards for; None when it does so for the user, as in `summon_full_params`."""
     return _PHASE_OF_STATE.get(getattr(getattr(handle, "_training_state", None), "name", ""))
-
-
-def _within_compiled(program: Program, wanted: set[int]) -> bool:
-    """Whether one of the modules with these ids is part of a module that torch.compile has taken as a whole."""
-    if "torch._dynamo" not in sys.modules:
-        return False
-    compiled = program.instances("torch._dynamo.eval_frame", "OptimizedModule")
-    compiled += [
-        module
-        for module in program.instances("torch.nn.modules.module", "Module")
-        if module.__dict__.get("_compiled_call_impl") is not None
-    ]
-    return any(id(inner) in wanted for module in compiled for inner in module.modules())
 
 
 def _groups(state: Any) -> list[Any]:

@@ -3,6 +3,7 @@ exist: it allocates nothing, waits for no device and resets no statistics.
 
 A byte counts once however many tensors show it (tied weights, views into the flat parameter of FSDP1); of a DTensor the
 local shard counts, of a tensor made of others (quantised weights) those, and nothing of what is on no device (meta).
+DeepSpeed's ZeRO keeps its shards in tensors of its own, which count for what they are shards of.
 
 * parameters: of all live modules, as the window closes;
 * gradients: of these parameters, as the first backward pass of the window returns or as the window closes, whichever
@@ -23,6 +24,7 @@ from typing import Any, Self
 
 from tracekit.capture.live import Program
 from tracekit.capture.observers import Draft
+from tracekit.capture.observers.deepspeed import find_engines
 from tracekit.capture.patching import Patch
 from tracekit.model.metadata import MemoryUse
 
@@ -51,6 +53,10 @@ class LiveParameters:
             sizes[str(tensor.dtype).removeprefix("torch.")] += tensor.nbytes
         return [dtype for dtype, _ in sizes.most_common()]
 
+    def shards(self) -> list[Any]:
+        """What ZeRO 3 leaves of them on this rank; the parameters themselves are empty between uses."""
+        return [shard for p in self.parameters if (shard := getattr(p, "ds_tensor", None)) is not None]
+
     def gradients(self) -> list[Any]:
         return [gradient for p in self.parameters if p.is_leaf and (gradient := p.grad) is not None]
 
@@ -60,12 +66,14 @@ class MemoryObserver:
 
     def __init__(self) -> None:
         self._parameters = LiveParameters([])
+        self._zero: list[Any] = []  # optimizers of DeepSpeed
         self._backward: Patch | None = None
         self._gradient_bytes: int | None = None
         self._use: MemoryUse | None = None
 
     def attach(self, program: Program) -> None:
         self._parameters = LiveParameters.of(program)
+        self._zero = [engine.optimizer for engine in find_engines(program)]
         autograd = getattr(sys.modules.get("torch"), "autograd", None)
         if autograd is not None and self._parameters.parameters:
             self._backward = Patch(autograd, "backward", self._after_backward)
@@ -74,17 +82,23 @@ class MemoryObserver:
     def detach(self, program: Program) -> None:
         if self._backward is not None:
             self._backward.remove()
-        self._parameters = LiveParameters([])
-        parameters = LiveParameters.of(program)
-        own = _Bytes(parameters.parameters)
+        self._parameters, self._zero = (
+            LiveParameters.of(program),
+            [engine.optimizer for engine in find_engines(program)],
+        )
+        parameters = [*self._parameters.parameters, *self._parameters.shards()]
+        own = _Bytes(parameters)
         optimizers = program.instances("torch.optim.optimizer", "Optimizer")
-        held = _Bytes([*parameters.parameters, *(tensor for each in optimizers for tensor in _optimizer_tensors(each))])
+        states = [tensor for each in optimizers for tensor in _optimizer_tensors(each)]
+        states += _tensors_within(getattr(each, "fp32_partitioned_groups_flat", None) for each in self._zero)
+        held = _Bytes([*parameters, *states])
         self._use = MemoryUse(
             parameter_bytes=own.total,
-            gradient_bytes=max(self._gradient_bytes or 0, _Bytes(parameters.gradients()).total),
+            gradient_bytes=max(self._gradient_bytes or 0, self._gradients().total),
             optimizer_bytes=held.total - own.total,
             peak_bytes=_peak_bytes(),
         )
+        self._parameters, self._zero = LiveParameters([]), []
 
     def contribute(self, draft: Draft) -> None:
         draft.memory = self._use
@@ -93,7 +107,12 @@ class MemoryObserver:
         backward(*args, **kwargs)
         within = sys.modules["torch"]._C._current_graph_task_id() != -1
         if self._gradient_bytes is None and not within:
-            self._gradient_bytes = _Bytes(self._parameters.gradients()).total
+            self._gradient_bytes = self._gradients().total
+
+    def _gradients(self) -> _Bytes:
+        names = ("averaged_gradients", "grad_partitions_flat_buffer")  # of ZeRO 1 and 2, of ZeRO 3
+        partitions = _tensors_within(getattr(optimizer, name, None) for optimizer in self._zero for name in names)
+        return _Bytes([*self._parameters.gradients(), *partitions])
 
 
 class _Bytes:

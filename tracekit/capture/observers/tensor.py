@@ -15,6 +15,7 @@ import threading
 from collections.abc import Iterable
 from typing import Any
 
+from tracekit.capture.compiling import compiled_modules
 from tracekit.capture.groups import GroupTable
 from tracekit.capture.live import Program
 from tracekit.capture.observers import Draft
@@ -127,7 +128,7 @@ class TensorObserver:
 
 
 def _roots(program: Program) -> list[Any]:
-    """Modules that are part of no other, oldest first."""
+    """Modules that are part of no other."""
     modules = program.instances("torch.nn.modules.module", "Module")
     inner = {id(child) for module in modules for child in module._modules.values()}
     return [module for module in modules if id(module) not in inner]
@@ -220,12 +221,6 @@ def _is_own(module: Any) -> bool:
 def _compiled(program: Program) -> set[int]:
     """Ids of the modules that `torch.compile` is known to run; of all, if it would compile anew because of a hook."""
     dynamo = sys.modules.get("torch._dynamo")
-    modules = program.instances("torch.nn.modules.module", "Module")
     if dynamo is not None and not getattr(dynamo.config, "skip_nnmodule_hook_guards", True):
-        return {id(module) for module in modules}
-    compiled = [
-        module
-        for module in modules
-        if type(module).__name__ == "OptimizedModule" or getattr(module, "_compiled_call_impl", None) is not None
-    ]
-    return {id(inside) for module in compiled for inside in module.modules()}
+        return {id(module) for module in program.instances("torch.nn.modules.module", "Module")}
+    return compiled_modules(program)

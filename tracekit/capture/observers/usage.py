@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from types import FrameType
-from typing import Any
+from typing import Any, Literal
 
 from tracekit.capture.live import Program
 from tracekit.capture.observers import Draft
@@ -44,6 +44,8 @@ _WRAPPERS = (
 _STRATEGIES_OF_WRAPPERS = frozenset({"ddp", "fsdp1", "fsdp2", "hsdp", "zero1", "zero2", "zero3"})
 _MOST_LOOK_UPS = 16  # of one size that found nothing; some activations are as large as a parameter
 _LEAST_FLAT = 64  # elements: smaller sums agree by chance
+
+_wrapping: dict[str, Literal["wrapper", "program", "between"]] = {}  # by module: asked at every frame of every call
 
 __all__ = ["UsageObserver"]
 
@@ -123,7 +125,10 @@ class UsageObserver:
             self._use_of(group).by_hand["tokens", in_backward] += 1
 
     def _use_of(self, group: Any) -> _Use:
-        return self._uses.setdefault(id(group), _Use(group))
+        use = self._uses.get(id(group))
+        if use is None:
+            use = self._uses[id(group)] = _Use(group)
+        return use
 
     def _contribute(self, use: _Use, draft: Draft) -> None:
         number = draft.groups.id_of(use.group)
@@ -246,7 +251,7 @@ def _trained(program: Program) -> list[Any]:
         id(parameter): parameter
         for module in program.instances("torch.nn.modules.module", "Module")
         for parameter in module.__dict__.get("_parameters", {}).values()
-        if type(parameter) is plain and parameter.requires_grad and type(parameter.data) is sys.modules["torch"].Tensor
+        if type(parameter) is plain and parameter.requires_grad
     }
     return list(found.values())
 
@@ -273,13 +278,22 @@ def _is_activation(given: list[Any]) -> bool:
 
 def _is_wrapper_s() -> bool:
     """Whether a wrapper of torch calls, and no code of the program stands between it and the collective."""
-    for frame in _callers():
-        name = frame.f_globals.get("__name__", "")
-        if name.startswith(_WRAPPERS):
-            return True
-        if not name.startswith(("torch.", "tracekit.")):
-            return False
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        module = frame.f_globals.get("__name__", "")
+        belongs = _wrapping.get(module)
+        if belongs is None:
+            belongs = _wrapping[module] = _belonging(module)
+        if belongs != "between":
+            return belongs == "wrapper"
+        frame = frame.f_back
     return False
+
+
+def _belonging(module: str) -> Literal["wrapper", "program", "between"]:
+    if module.startswith(_WRAPPERS):
+        return "wrapper"
+    return "between" if module.startswith(("torch.", "tracekit.")) else "program"
 
 
 def _callers() -> Iterator[FrameType]:

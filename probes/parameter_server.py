@@ -1,0 +1,106 @@
+"""A parameter server and its trainers, asynchronous, over torch.distributed.rpc; rank 0 is the server.
+
+    torchrun --standalone --nproc-per-node 3 probes/parameter_server.py --slow-server-ms 20
+
+A trainer pulls the parameters, computes gradients on its own data and pushes them; the server applies what comes, in
+the order in which it comes. The server has no training step: it makes the probe like everybody else, and what it served
+to recording trainers is written when they are done.
+
+Planted: with `--slow-server-ms` the server takes that much longer for every pull.
+Expected: strategy rpc; every call of a step joined to its service; a finding that remote calls bound the step, most for
+`pull` on `ps`, and that nearly all of its round trip is service there. Without the delay the service is short.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import threading
+import time
+
+os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # or torch prints two lines a rank and window
+
+import torch
+import torch.distributed.rpc as rpc
+from torch import Tensor, nn
+
+import tracekit
+
+SERVER = "ps"
+FEATURES, HIDDEN, BATCH = 32, 128, 64
+
+
+def make_model() -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Sequential(
+        nn.Linear(FEATURES, HIDDEN), nn.ReLU(), nn.Linear(HIDDEN, HIDDEN), nn.ReLU(), nn.Linear(HIDDEN, 1)
+    )
+
+
+class ParameterServer:
+    """The one copy of the parameters that counts."""
+
+    def __init__(self) -> None:
+        self.model = make_model()
+        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.002)
+        self.lock = threading.Lock()  # requests run on several threads
+
+
+server = ParameterServer()  # of rank 0; a trainer never asks its own
+
+
+def pull(delay_s: float) -> list[Tensor]:
+    """On the server: the parameters as they are now."""
+    time.sleep(delay_s)
+    with server.lock:
+        return [parameter.detach().clone() for parameter in server.model.parameters()]
+
+
+def push(gradients: list[Tensor]) -> None:
+    """On the server: one optimizer step by a trainer's gradients."""
+    with server.lock:
+        for parameter, gradient in zip(server.model.parameters(), gradients, strict=True):
+            parameter.grad = gradient
+        server.optimizer.step()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", default="runs/parameter_server")
+    parser.add_argument("--steps", type=int, default=8)
+    parser.add_argument("--slow-server-ms", type=float, default=0.0, help="added to every pull")
+    arguments = parser.parse_args()
+    rank, world_size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    probe = tracekit.probe(arguments.out)  # on the server, too: before it serves
+
+    if rank == 0:
+        rpc.init_rpc(SERVER, rank=rank, world_size=world_size)
+    else:
+        rpc.init_rpc(f"trainer{rank}", rank=rank, world_size=world_size)
+        model, loss_of = make_model(), nn.MSELoss()
+        torch.manual_seed(rank)
+        data = [torch.randn(BATCH, FEATURES) for _ in range(arguments.steps)]
+
+        @probe
+        def train_step(x: Tensor) -> float:
+            pulled = rpc.rpc_sync(SERVER, pull, args=(arguments.slow_server_ms / 1e3,))
+            with torch.no_grad():
+                for parameter, value in zip(model.parameters(), pulled, strict=True):
+                    parameter.copy_(value)
+            model.zero_grad()
+            loss = loss_of(model(x), x.sum(dim=1, keepdim=True))
+            loss.backward()
+            gradients = [parameter.grad for parameter in model.parameters()]
+            rpc.rpc_async(SERVER, push, args=(gradients,)).wait()
+            loss_now: float = loss.item()
+            return loss_now
+
+        losses = [train_step(x) for x in data]
+        print(f"trainer {rank}: loss {losses[0]!r} to {losses[-1]!r}")
+    rpc.shutdown()
+    if rank == 0:
+        print(f"\nNext: tracekit analyze {arguments.out}")
+
+
+if __name__ == "__main__":
+    main()

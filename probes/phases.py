@@ -1,0 +1,126 @@
+"""What a step is made of: loading data, gradient accumulation, activation checkpointing, mixed precision; under DDP.
+
+    torchrun --standalone --nproc-per-node 2 probes/phases.py --slow-loader-ms 30 --sleep-compute
+
+Gloo on CPUs, NCCL where every process of the host has a GPU of its own. Nothing of this is marked in the step; expected
+findings, strategy ddp:
+
+* `--slow-loader-ms 30`: "steps wait for their data: loading takes ... of the step", a little more than 30 ms of it. The
+  loader is torch's, without workers; `--workers 1` loads ahead, and the finding is gone.
+* `--accumulate 3`: "3 backward passes a step"; gradients are reduced in the last of them only.
+* "6 checkpointed forwards run again a step": the second and the fourth of the four blocks, once in each backward pass.
+  `--reentrant`: torch's older way of checkpointing; the result is the same.
+* `--amp bfloat16`: "autocast to bfloat16". `--amp float16`: with a gradient scaler, "scaled gradients"; step
+  `--overflow-step` has an infinite one, so its optimizer step is counted as skipped.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import itertools
+import time
+
+import torch
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.checkpoint import checkpoint
+from torch.utils.data import DataLoader, Dataset
+
+import tracekit
+from blocks import Block
+from job import Job, job
+
+WIDTH, BLOCKS, BATCH = 64, 4, 48
+SLEEP_S = 0.002
+
+
+class Samples(Dataset[Tensor]):
+    """Random rows, each of which takes a while to load."""
+
+    def __init__(self, count: int, loading_s: float) -> None:
+        self.rows = torch.randn(count, WIDTH)
+        self.loading_s = loading_s
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitem__(self, index: int) -> Tensor:
+        if self.loading_s:
+            time.sleep(self.loading_s)
+        return self.rows[index]
+
+
+class Network(nn.Module):
+    """Every second block keeps none of its activations."""
+
+    def __init__(self, reentrant: bool, forward_s: float) -> None:
+        super().__init__()
+        self.blocks = nn.ModuleList(Block(WIDTH, forward_s) for _ in range(BLOCKS))
+        self.reentrant = reentrant
+
+    def forward(self, x: Tensor) -> Tensor:
+        for number, block in enumerate(self.blocks):
+            x = checkpoint(block, x, use_reentrant=self.reentrant) if number % 2 else block(x)
+        return x
+
+
+def main() -> None:
+    options = parse_options()
+    with job(options.out) as this:
+        torch.manual_seed(0)
+        network = Network(options.reentrant, SLEEP_S if options.sleep_compute else 0.0).to(this.device)
+        model = DistributedDataParallel(network)
+        optimizer = torch.optim.AdamW(model.parameters())
+        scaler = torch.amp.GradScaler(this.device.type, enabled=options.amp == "float16")
+
+        @tracekit.probe(path=options.out, steps=4)
+        def train_step(batch: Tensor, factor: float) -> Tensor:
+            optimizer.zero_grad(set_to_none=True)
+            total = torch.zeros((), device=this.device)
+            parts = batch.to(this.device).chunk(options.accumulate)
+            for number, x in enumerate(parts):
+                with contextlib.nullcontext() if number == len(parts) - 1 else model.no_sync():
+                    with autocast(this, options.amp):
+                        loss = nn.functional.mse_loss(model(x), torch.roll(x, 1, dims=-1)) / len(parts)
+                    scaler.scale(loss * factor).backward()
+                total += loss.detach()
+            scaler.unscale_(optimizer)
+            nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            scaler.step(optimizer)
+            scaler.update()
+            return total
+
+        for step, batch in enumerate(loader(options, this)):
+            loss = train_step(batch, float("inf") if step == options.overflow_step else 1.0)
+            if this.rank == 0:
+                print(f"step {step}: loss {loss.item():.4f}")
+
+
+def autocast(this: Job, amp: str) -> torch.autocast:
+    return torch.autocast(this.device.type, dtype=getattr(torch, amp, None), enabled=amp != "none")
+
+
+def loader(options: argparse.Namespace, this: Job) -> itertools.islice[Tensor]:
+    """`options.steps` batches of this rank."""
+    torch.manual_seed(1 + this.rank)
+    samples = Samples(options.steps * BATCH, options.slow_loader_ms / 1000 / BATCH)
+    return itertools.islice(DataLoader(samples, batch_size=BATCH, num_workers=options.workers), options.steps)
+
+
+def parse_options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description="The phases of a training step, with a planted slow data loader.")
+    parser.add_argument("--out", default="runs/phases", help="folder of the run")
+    parser.add_argument("--steps", type=int, default=9, help="training steps; the fifth to the eighth are recorded")
+    parser.add_argument("--slow-loader-ms", type=float, default=0.0, help="how much longer a batch takes to load")
+    parser.add_argument("--workers", type=int, default=0, help="processes that load ahead")
+    parser.add_argument("--accumulate", type=int, default=3, help="micro-batches a step; all but the last in no_sync")
+    parser.add_argument("--reentrant", action="store_true", help="the older way of activation checkpointing")
+    parser.add_argument("--amp", choices=("none", "bfloat16", "float16"), default="bfloat16", help="autocast's type")
+    parser.add_argument("--overflow-step", type=int, default=-1, help="step whose gradients are infinite")
+    parser.add_argument("--sleep-compute", action="store_true", help="blocks sleep as well")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,128 @@
+"""DeepSpeed's ZeRO: optimizer states, with stage 2 gradients, with stage 3 parameters are sharded over the ranks.
+
+    pip install deepspeed
+    torchrun --standalone --nproc-per-node 2 probes/zero.py --stage 3 --slow-rank 1 --delay-ms 20 --sleep-compute
+
+Gloo on CPUs, NCCL where every process of the host has a GPU of its own. Expected findings, strategy zero1, zero2 or
+zero3:
+
+* `--stage 1` and `2`: gradients are reduced backward, those of a few modules at once; the optimizer's step ends with an
+  all-gather of the parameters.
+* `--stage 3`: the parameters of each of the modules blocks.0.norm to blocks.3.down and head are gathered forward and
+  backward, several modules at once where `--prefetch` allows, and their gradients reduced and scattered backward.
+* `--slow-rank 1 --delay-ms 20`: "rank 1 computes about 20 ms a step longer than its peer, which waits for it in
+  communication". The delay sits in the backward pass, between blocks.2 and blocks.1.
+* `--sleep-compute`: compute is a sleep inside an autograd function, so more ranks than cores behave like devices.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import warnings
+from typing import Any
+
+import torch
+
+# As DeepSpeed is imported it looks for devices by itself, and for more than probes use.
+os.environ.setdefault("DS_ACCELERATOR", "cuda" if torch.cuda.is_available() else "cpu")
+
+import deepspeed
+from deepspeed.ops import __compatible_ops__
+from torch import Tensor, nn
+
+import tracekit
+from blocks import Block
+from job import Job, job
+from sleeping import sleep
+
+WIDTH, LAYERS, BATCH = 32, 4, 16
+SLEEP_S = 0.004
+BLOCK_ELEMENTS = sum(parameter.numel() for parameter in Block(WIDTH).parameters())
+
+
+class Network(nn.Module):
+    def __init__(self, delay_s: float, sleep_compute: bool) -> None:
+        super().__init__()
+        self.blocks = nn.ModuleList(Block(WIDTH, SLEEP_S if sleep_compute else 0.0) for _ in range(LAYERS))
+        self.head = nn.Linear(WIDTH, 10)
+        self.delay_s = delay_s
+
+    def forward(self, x: Tensor) -> Tensor:
+        for number, block in enumerate(self.blocks):
+            if number == LAYERS // 2 and self.delay_s:
+                x = sleep(x, backward_s=self.delay_s)
+            x = block(x)
+        return self.head(x)
+
+
+def configuration(options: argparse.Namespace) -> dict[str, Any]:
+    """Limits are set for a small model: buckets of a block, and parameters that are given up after each use."""
+    sharding: dict[str, Any] = {"stage": options.stage, "reduce_bucket_size": BLOCK_ELEMENTS}
+    if options.stage == 3:
+        sharding |= {
+            "stage3_param_persistence_threshold": 0,
+            "stage3_prefetch_bucket_size": options.prefetch * BLOCK_ELEMENTS,
+            "stage3_max_reuse_distance": 0,
+            "stage3_max_live_parameters": (1 + options.prefetch) * BLOCK_ELEMENTS,
+        }
+    return {
+        "train_micro_batch_size_per_gpu": BATCH,
+        "optimizer": {"type": "SGD", "params": {"lr": 0.01}},
+        "zero_optimization": sharding,
+        "zero_allow_untested_optimizer": True,
+        "zero_force_ds_cpu_optimizer": False,
+    }
+
+
+def start_engine(options: argparse.Namespace, this: Job) -> Any:
+    # DeepSpeed's own calls are deprecated, each in every step.
+    warnings.filterwarnings("ignore", category=FutureWarning, module="torch.distributed")
+    # On a CPU it would first compile an operator for reductions in shared memory, which takes a minute.
+    __compatible_ops__["deepspeed_shm_comm"] = False
+    deepspeed.init_distributed("nccl" if this.device.type == "cuda" else "gloo")
+    torch.manual_seed(0)
+    delay_s = options.delay_ms / 1000 if this.rank == options.slow_rank else 0.0
+    network = Network(delay_s, options.sleep_compute)
+    engine, _, _, _ = deepspeed.initialize(
+        model=network, model_parameters=network.parameters(), config=configuration(options)
+    )
+    return engine
+
+
+def main() -> None:
+    options = parse_options()
+    with job(options.out) as this:
+        engine = start_engine(options, this)
+        batches = torch.Generator().manual_seed(1 + this.rank)
+
+        @tracekit.probe(path=options.out, steps=4)
+        def train_step() -> Tensor:
+            x = torch.randn(BATCH, WIDTH, generator=batches).to(this.device)
+            target = torch.randint(10, (BATCH,), generator=batches).to(this.device)
+            loss = nn.functional.cross_entropy(engine(x), target)
+            engine.backward(loss)
+            engine.step()
+            return loss.detach()
+
+        for step in range(options.steps):
+            loss = train_step()
+            if this.rank == 0:
+                print(f"step {step}: loss {loss.item():.4f}")
+        engine.destroy()
+
+
+def parse_options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description="Training under DeepSpeed's ZeRO with a planted straggler.")
+    parser.add_argument("--out", default="runs/zero", help="folder of the run")
+    parser.add_argument("--steps", type=int, default=9, help="training steps; the fifth to the eighth are recorded")
+    parser.add_argument("--stage", type=int, choices=(1, 2, 3), default=3, help="what is sharded")
+    parser.add_argument("--prefetch", type=int, default=1, help="blocks to gather ahead of need (stage 3)")
+    parser.add_argument("--slow-rank", type=int, default=-1, help="rank whose backward pass is delayed")
+    parser.add_argument("--delay-ms", type=float, default=20.0, help="by how much, a step")
+    parser.add_argument("--sleep-compute", action="store_true", help="sleep instead of computing")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    main()

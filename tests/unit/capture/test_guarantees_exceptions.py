@@ -1,0 +1,168 @@
+"""What the loop raises reaches it as without a probe: the same object, raised in the same place, with its whole
+traceback, and what it replaced in its context."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import traceback
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.components import require_module
+from tracekit.capture.probe import Probe, probe
+
+FAILING_CALL = 1
+OWN = Path(probe.__code__.co_filename).parent
+
+require_module("torch")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def few_objects() -> Iterator[None]:
+    """The search for modules and groups walks over all objects, many times here."""
+    gc.collect()
+    gc.freeze()
+    yield
+    gc.unfreeze()
+
+
+class Vanished(Exception):  # noqa: N818
+    """With arguments that could not be copied."""
+
+    def __init__(self, first: int, second: int) -> None:
+        super().__init__(f"{first} of {second}")
+
+
+RAISED: list[Callable[[], BaseException]] = [
+    lambda: ValueError("the user's own"),
+    lambda: KeyboardInterrupt("the user's"),
+    lambda: SystemExit(7),
+    lambda: Vanished(1, 2),
+]
+
+
+def deep(error: BaseException) -> None:
+    try:
+        {}["context"]
+    except KeyError:
+        raise error  # noqa: B904 - the context is what is looked at
+
+
+def in_function(recorder: Probe | None, error: BaseException) -> None:
+    def step(call: int) -> None:
+        if call == FAILING_CALL:
+            deep(error)
+
+    decorated = recorder(step) if recorder else step
+    for call in range(4):
+        decorated(call)
+
+
+def in_generator(recorder: Probe | None, error: BaseException) -> None:
+    def steps() -> Iterator[int]:
+        for call in range(4):
+            if call == FAILING_CALL:
+                deep(error)
+            yield call
+
+    decorated = recorder(steps) if recorder else steps
+    for _ in decorated():
+        pass
+
+
+def thrown_into_a_generator(recorder: Probe | None, error: BaseException) -> None:
+    def steps() -> Any:
+        yield from range(4)
+
+    decorated = recorder(steps) if recorder else steps
+    items = decorated()
+    next(items)
+    next(items)
+    items.throw(error)
+
+
+def in_coroutine(recorder: Probe | None, error: BaseException) -> None:
+    async def step(call: int) -> None:
+        await asyncio.sleep(0)
+        if call == FAILING_CALL:
+            deep(error)
+
+    decorated = recorder(step) if recorder else step
+
+    def run(call: int) -> None:  # an event loop has ways of its own with KeyboardInterrupt
+        coroutine = decorated(call)
+        while True:
+            try:
+                coroutine.send(None)
+            except StopIteration:
+                return
+
+    for call in range(4):
+        run(call)
+
+
+def in_block(recorder: Probe | None, error: BaseException) -> None:
+    if recorder is None:
+        for call in range(4):
+            if call == FAILING_CALL:
+                deep(error)
+        return
+    with recorder:
+        for call in range(4):
+            if call == FAILING_CALL:
+                deep(error)
+            recorder.step()
+
+
+def in_loader(recorder: Probe | None, error: BaseException) -> None:
+    def batches() -> Iterator[int]:
+        for call in range(4):
+            if call == FAILING_CALL:
+                deep(error)
+            yield call
+
+    def step(_batch: int) -> None:
+        pass
+
+    decorated = recorder(step) if recorder else step
+    for batch in recorder.iterate(batches()) if recorder else batches():
+        decorated(batch)
+
+
+LOOPS = [in_function, in_generator, thrown_into_a_generator, in_coroutine, in_block, in_loader]
+
+
+def ending(loop: Callable[[Probe | None, BaseException], None], recorder: Probe | None, error: BaseException) -> Any:
+    """What comes out of the loop, and the frames that a traceback of it shows, less the probe's own."""
+    try:
+        loop(recorder, error)
+    except BaseException as caught:
+        frames = traceback.extract_tb(caught.__traceback__)
+        # Whether a line of the loop calls the step itself or the probe around it makes no difference to a reader.
+        own = [frame for frame in frames if Path(frame.filename).parent != OWN]
+        return caught, [(frame.name, frame.line) for frame in own if frame.name != loop.__name__], caught.__context__
+    return None
+
+
+@pytest.mark.filterwarnings("ignore::tracekit.capture.warn.CaptureWarning")
+@pytest.mark.parametrize("make_error", RAISED, ids=lambda make: type(make()).__name__)
+@pytest.mark.parametrize("loop", LOOPS, ids=lambda loop: loop.__name__)
+@pytest.mark.parametrize("window", ["open", "closed"])
+def test_what_a_loop_raises_comes_out_as_without_a_probe(
+    runs: Any, loop: Callable[[Probe | None, BaseException], None], make_error: Callable[[], BaseException], window: str
+) -> None:
+    recorder = probe(path=runs.path, skip=0 if window == "open" else 50, warmup=0, steps=5)
+    error = make_error()
+
+    _, frames, context = ending(loop, None, make_error())
+    caught, recorded_frames, recorded_context = ending(loop, recorder, error)
+    recorder.finish()
+
+    assert caught is error
+    assert recorded_frames == frames
+    assert (type(recorded_context), str(recorded_context)) == (type(context), str(context))
+    assert [steps[0] for steps in runs.steps()] == [0]

@@ -1,0 +1,63 @@
+"""Tables as columns: chosen rows, one after the other, compared by value, and sent between processes."""
+
+from __future__ import annotations
+
+import pickle
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tracekit.model.columnar import Columnar
+from tracekit.model.events import Bool, Int64
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Table(Columnar):
+    number: Int64
+    flag: Bool
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Other(Columnar):
+    number: Int64
+    flag: Bool
+
+
+def table(*rows: tuple[int, bool]) -> Table:
+    return Table(
+        number=np.array([number for number, _ in rows], dtype=np.int64),
+        flag=np.array([flag for _, flag in rows], dtype=np.bool_),
+    )
+
+
+THREE = table((1, True), (2, False), (3, True))
+
+
+def test_its_length_is_the_number_of_rows() -> None:
+    assert (len(table()), len(THREE)) == (0, 3)
+
+
+def test_rows_are_chosen_by_mask_or_in_an_order() -> None:
+    assert THREE.rows(THREE.flag) == table((1, True), (3, True))
+    assert THREE.rows(np.array([2, 0])) == table((3, True), (1, True))
+    assert type(THREE.rows(THREE.flag)) is Table
+
+
+def test_tables_are_equal_by_value_and_kind() -> None:
+    assert table((1, True)) == table((1, True))
+    assert table((1, True)) != table((1, False))
+    assert table((1, True)) != table((1, True), (1, True))
+    assert table((1, True)) != Other(number=np.array([1]), flag=np.array([True]))
+    with pytest.raises(TypeError, match="unhashable"):
+        hash(THREE)
+
+
+@given(parts=st.lists(st.lists(st.tuples(st.integers(-(2**63), 2**63 - 1), st.booleans())), min_size=1, max_size=4))
+def test_parts_put_together_are_all_rows_in_order_and_keep_their_types(parts: list[list[tuple[int, bool]]]) -> None:
+    whole = Table.concatenate([table(*rows) for rows in parts])
+    assert whole == table(*(row for rows in parts for row in rows))
+    assert (whole.number.dtype, whole.flag.dtype) == (np.int64, np.bool_)
+    assert pickle.loads(pickle.dumps(whole)) == whole  # as it comes from a worker

@@ -1,0 +1,112 @@
+"""The grammar of every label: what was built is read back, is one of ours, and is taken for no other."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tracekit.model.spans import (
+    BACKWARD_SPAN,
+    DATA_SPAN,
+    LABEL_PREFIX,
+    OPTIMIZER_ACTIONS,
+    RECOMPUTE_SPAN,
+    WAIT_SPAN,
+    DdpHookSpan,
+    FsdpSpan,
+    PipelineSpan,
+    ddp_hook_span,
+    engine_span,
+    forward_span,
+    fsdp_span,
+    module_span,
+    optimizer_span,
+    parse_ddp_hook_span,
+    parse_forward_span,
+    parse_fsdp_span,
+    parse_module_span,
+    parse_optimizer_span,
+    parse_pipeline_span,
+    pipeline_span,
+)
+
+PARSERS = (
+    parse_ddp_hook_span,
+    parse_forward_span,
+    parse_fsdp_span,
+    parse_module_span,
+    parse_optimizer_span,
+    parse_pipeline_span,
+)
+MODULE = st.from_regex(r"[A-Za-z_][A-Za-z0-9_]{0,8}(\.[A-Za-z0-9_]{1,8}){0,4}", fullmatch=True)
+MODULES = st.one_of(st.just(""), st.lists(MODULE, min_size=1, max_size=3).map(", ".join))
+COUNT = st.integers(0, 999_999)
+
+
+@st.composite
+def labels(draw: st.DrawFn) -> tuple[str, Callable[[str], Any], Any]:
+    """A label, its parser, and what it was built from."""
+    match draw(st.sampled_from(["fsdp", "optimizer", "pipeline", "forward", "module", "hook"])):
+        case "fsdp":
+            fsdp = FsdpSpan(
+                action=draw(st.sampled_from(["unshard", "prefetch", "use", "reduce"])),
+                phase=draw(st.sampled_from(["forward", "backward"])),
+                module=draw(MODULES),
+            )
+            return fsdp_span(fsdp.action, fsdp.phase, fsdp.module), parse_fsdp_span, fsdp
+        case "optimizer":
+            action = draw(st.sampled_from(OPTIMIZER_ACTIONS))
+            return optimizer_span(action), parse_optimizer_span, action
+        case "pipeline":
+            kind = draw(st.sampled_from(["F", "B", "I", "W"]))
+            pp = PipelineSpan(kind=kind, stage=draw(COUNT), microbatch=draw(COUNT), loss=draw(st.booleans()))
+            return pipeline_span(pp.kind, pp.stage, pp.microbatch, loss=pp.loss), parse_pipeline_span, pp
+        case "forward":
+            number = draw(COUNT)
+            return forward_span(number), parse_forward_span, number
+        case "module":
+            name = draw(st.one_of(st.just(""), MODULE))
+            return module_span(name), parse_module_span, name
+        case _:
+            hook = DdpHookSpan(
+                module=draw(MODULE), bucket=draw(COUNT), size_bytes=draw(COUNT), is_last=draw(st.booleans())
+            )
+            label = ddp_hook_span(hook.module, hook.bucket, hook.size_bytes, is_last=hook.is_last)
+            return label, parse_ddp_hook_span, hook
+
+
+@given(label=labels())
+def test_a_label_says_what_it_was_built_from_and_nothing_else(label: tuple[str, Callable[[str], Any], Any]) -> None:
+    name, parse, built_from = label
+    assert parse(name) == built_from
+    assert [parser(name) for parser in PARSERS if parser is not parse] == [None] * (len(PARSERS) - 1)
+
+
+@given(label=labels())
+def test_a_label_is_ours_and_survives_any_writer(label: tuple[str, Callable[[str], Any], Any]) -> None:
+    assert label[0].startswith(LABEL_PREFIX)
+    assert re.fullmatch(r"[A-Za-z0-9_.:=|#<> -]+", label[0])
+
+
+@given(text=st.text(max_size=20), label=labels(), parser=st.sampled_from(PARSERS))
+def test_no_text_breaks_a_parser(text: str, label: tuple[str, Callable[[str], Any], Any], parser: Any) -> None:
+    parser(text)
+    parser(label[0] + text)
+    parser(text + label[0])
+    if text and not text.startswith(LABEL_PREFIX):
+        assert parser(text + label[0]) is None
+
+
+FIXED = [BACKWARD_SPAN, DATA_SPAN, RECOMPUTE_SPAN, WAIT_SPAN, engine_span("forward"), engine_span("backward")]
+
+
+@pytest.mark.parametrize("name", FIXED)
+def test_a_label_without_parts_is_taken_for_no_other(name: str) -> None:
+    assert name.startswith(LABEL_PREFIX)
+    assert [parser(name) for parser in PARSERS] == [None] * len(PARSERS)
+    assert FIXED.count(name) == 1

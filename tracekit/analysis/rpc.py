@@ -1,0 +1,290 @@
+"""Remote calls: how long a step waits for them, and what of a round trip is service at the callee.
+
+Comes in: the `RpcUse` of each rank. Goes out: tables and a finding. A call is joined to its service by its id; the rest
+of its round trip is transit and queueing, the difference of two durations, each on one clock: no clocks are compared.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import msgspec
+import numpy as np
+
+from tracekit import schema
+from tracekit.model.intervals import Intervals
+from tracekit.model.metadata import RpcCall, RpcService, RpcUse
+from tracekit.model.notes import Note
+from tracekit.model.run import Finding, Run
+from tracekit.model.summary import RankSummary
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+_NOTABLE = 0.2  # of a step
+_WITHOUT_ID = {
+    "builtin": "a call of a builtin operator carries no id",
+    "script": "a call of a TorchScript function carries no id",
+    "fetch": "the fetch of a remote value carries no id",
+}
+_NO_RECORDING = "the callee has no recording"
+_OUTSIDE = "served outside the callee's recording"
+_NOT_OVER = "not over when the recording ended"
+
+__all__ = ["Rpc", "merge_rpc_uses", "rpc", "rpc_notes", "rpc_wait_ns"]
+
+_Function = tuple[str, str]
+"""Callee and function."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rpc:
+    """`calls`: columns of schema.RPC, the calls that a rank issued in its complete steps. `by_function`: columns of
+    schema.RPC_BY_FUNCTION, most waited for first. `unjoined`: columns of schema.RPC_UNJOINED. All empty without RPC.
+    """
+
+    calls: pd.DataFrame
+    by_function: pd.DataFrame
+    unjoined: pd.DataFrame
+    findings: tuple[Finding, ...]
+
+
+@dataclass(kw_only=True)
+class _Sums:
+    """Of the calls of one rank to one function; the times are of the `completed` ones, joined and seen to end."""
+
+    wait_ns: int
+    calls: int = 0
+    joined: int = 0
+    completed: int = 0
+    round_trip_ns: int = 0
+    service_ns: int = 0
+    reasons: Counter[str] = field(default_factory=Counter)
+
+
+def merge_rpc_uses(uses: Sequence[RpcUse]) -> RpcUse | None:
+    """All windows of one worker as one."""
+    if not uses:
+        return None
+    return msgspec.structs.replace(
+        uses[0],
+        calls=[call for use in uses for call in use.calls],
+        services=[service for use in uses for service in use.services],
+        waits=[wait for use in uses for wait in use.waits],
+    )
+
+
+def rpc(run: Run) -> Rpc:
+    """The tables over all ranks, and the finding that remote calls bound the step, if they do."""
+    sums = _joined(run.ranks)
+    places = _places(run.ranks)
+    rows = [
+        {
+            "rank": summary.rank,
+            "worker": summary.rpc.worker,
+            "callee": callee,
+            "callee_rank": places.get(callee),
+            "function": function,
+            "calls": own.calls,
+            "joined": own.joined,
+            "wait_ns": own.wait_ns,
+            "completed": own.completed,
+            "round_trip_ns": own.round_trip_ns if own.completed else None,
+            "service_ns": own.service_ns if own.completed else None,
+            "transit_ns": own.round_trip_ns - own.service_ns if own.completed else None,
+        }
+        for summary in run.ranks
+        if summary.rpc is not None
+        for (callee, function), own in sums[summary.rank].items()
+    ]
+    return Rpc(
+        calls=schema.RPC.frame(rows),
+        by_function=schema.RPC_BY_FUNCTION.frame(_by_function(run, sums)),
+        unjoined=schema.RPC_UNJOINED.frame(
+            [
+                {"rank": rank, "callee": callee, "reason": reason, "count": count}
+                for rank, callee, reason, count in _unjoined(sums)
+            ]
+        ),
+        findings=tuple(_finding(run, sums)),
+    )
+
+
+def rpc_notes(ranks: Sequence[RankSummary], *, all_selected: bool) -> list[Note]:
+    """What could not be joined, and why. A callee that was not selected is not missing."""
+    notes = []
+    for rank, callee, reason, count in _unjoined(_joined(ranks)):
+        text = f"rank {rank}: {count} remote call{'s' * (count != 1)} to {callee} not joined to a service: {reason}"
+        severity = "info"
+        if reason == _NO_RECORDING:
+            if not all_selected:
+                continue
+            text += ", so what they wait for is not known; make the probe there too, before init_rpc"
+            severity = "warning"
+        notes.append(Note(kind="unlinked", severity=severity, rank=rank, text=text))  # type: ignore[arg-type]
+    return notes
+
+
+def rpc_wait_ns(summary: RankSummary) -> int:
+    """Time in the rank's complete steps in which its training thread was blocked in a wait for remote calls."""
+    return (_waits(summary) & _steps(summary)).len_ns
+
+
+def _steps(summary: RankSummary) -> Intervals:
+    complete = [step for step in summary.steps if step.complete]
+    return _intervals([(step.start_ns, step.start_ns + step.step_ns) for step in complete])
+
+
+def _waits(summary: RankSummary) -> Intervals:
+    """Blocked while a remote call was in flight: other futures are waited for, too."""
+    if summary.rpc is None:
+        return _intervals([])
+    blocked = _intervals([(wait.start_ns, wait.end_ns) for wait in summary.rpc.waits])
+    return blocked & _in_flight(summary.rpc.calls, blocked)
+
+
+def _in_flight(calls: Sequence[RpcCall], until: Intervals) -> Intervals:
+    """From issue to completion; a call that was not seen to complete may be waited for until the last wait."""
+    last_ns = int(until.end_ns[-1]) if len(until) else 0
+    ends = [last_ns if call.done_ns is None else call.done_ns for call in calls]
+    return _intervals([(call.issued_ns, max(end, call.issued_ns)) for call, end in zip(calls, ends, strict=True)])
+
+
+def _intervals(pairs: Sequence[tuple[int, int]]) -> Intervals:
+    both = np.array(pairs, dtype=np.int64).reshape(-1, 2)
+    return Intervals.union_of(both[:, 0], both[:, 1])
+
+
+def _places(ranks: Sequence[RankSummary]) -> dict[str, int]:
+    """The rank of each worker that has a recording."""
+    return {summary.rpc.worker: summary.rank for summary in ranks if summary.rpc is not None}
+
+
+def _joined(ranks: Sequence[RankSummary]) -> dict[int, dict[_Function, _Sums]]:
+    """The calls of each rank by callee and function."""
+    services: dict[tuple[int, int], RpcService] = {
+        (service.caller, service.number): service
+        for summary in ranks
+        if summary.rpc is not None
+        for service in summary.rpc.services
+    }
+    places = _places(ranks)
+    return {
+        summary.rank: _sums_of(summary, summary.rpc, services, places) for summary in ranks if summary.rpc is not None
+    }
+
+
+def _sums_of(
+    summary: RankSummary, use: RpcUse, services: dict[tuple[int, int], RpcService], places: dict[str, int]
+) -> dict[_Function, _Sums]:
+    steps, waits = _steps(summary), _waits(summary)
+    issued_ns = np.array([call.issued_ns for call in use.calls], dtype=np.int64)
+    place = np.searchsorted(steps.start_ns, issued_ns, side="right") - 1
+    members: dict[_Function, list[tuple[RpcCall, RpcService | None]]] = defaultdict(list)
+    for i, call in enumerate(use.calls):
+        if place[i] >= 0 and call.issued_ns < steps.end_ns[place[i]]:
+            members[call.callee, call.function].append((call, services.get((use.worker_id, call.number))))
+    result = {}
+    undirected = _intervals([(wait.start_ns, wait.end_ns) for wait in use.waits if wait.number is None])
+    directed = {wait.number: (wait.start_ns, wait.end_ns) for wait in use.waits if wait.number is not None}
+    for function, calls in members.items():
+        waited = _intervals([directed[call.number] for call, _ in calls if call.number in directed])
+        waited = waited | (undirected & _in_flight([call for call, _ in calls], waits))
+        own = result[function] = _Sums(wait_ns=(waited & waits & steps).len_ns)
+        for call, service in calls:
+            own.calls += 1
+            if service is None:
+                own.reasons[_reason(call, places)] += 1
+                continue
+            own.joined += 1
+            if call.done_ns is not None:
+                own.completed += 1
+                own.round_trip_ns += call.done_ns - call.issued_ns
+                own.service_ns += service.end_ns - service.start_ns
+    return result
+
+
+def _reason(call: RpcCall, places: dict[str, int]) -> str:
+    if call.kind in _WITHOUT_ID:
+        return _WITHOUT_ID[call.kind]
+    if call.callee not in places:
+        return _NO_RECORDING
+    return _NOT_OVER if call.done_ns is None else _OUTSIDE
+
+
+def _unjoined(sums: dict[int, dict[_Function, _Sums]]) -> Iterator[tuple[int, str, str, int]]:
+    """Rank, callee, reason and number of the calls that no service was found of."""
+    for rank, functions in sums.items():
+        counts: Counter[tuple[str, str]] = Counter()
+        for (callee, _), own in functions.items():
+            for reason, count in own.reasons.items():
+                counts[callee, reason] += count
+        for (callee, reason), count in sorted(counts.items()):
+            yield rank, callee, reason, count
+
+
+def _by_function(run: Run, sums: dict[int, dict[_Function, _Sums]]) -> list[dict[str, object]]:
+    steps = {summary.rank: sum(step.complete for step in summary.steps) for summary in run.ranks}
+    shares: dict[_Function, list[tuple[int, _Sums]]] = defaultdict(list)
+    for rank, functions in sums.items():
+        for function, own in functions.items():
+            shares[function].append((rank, own))
+    rows = []
+    for (callee, name), ranks in shares.items():
+        completed = sum(own.completed for _, own in ranks)
+        round_trip_ns = sum(own.round_trip_ns for _, own in ranks) / completed if completed else None
+        service_ns = sum(own.service_ns for _, own in ranks) / completed if completed else None
+        worst_rank, worst = max(ranks, key=lambda share: (share[1].wait_ns / steps[share[0]], -share[0]))
+        rows.append(
+            {
+                "callee": callee,
+                "function": name,
+                "ranks": len(ranks),
+                "calls": statistics.fmean(own.calls / steps[rank] for rank, own in ranks),
+                "wait_ns": statistics.fmean(own.wait_ns / steps[rank] for rank, own in ranks),
+                "round_trip_ns": round_trip_ns,
+                "service_ns": service_ns,
+                "transit_ns": None if round_trip_ns is None or service_ns is None else round_trip_ns - service_ns,
+                "worst_rank": worst_rank,
+                "worst_wait_ns": worst.wait_ns / steps[worst_rank],
+            }
+        )
+    return sorted(rows, key=lambda row: -float(str(row["wait_ns"])))
+
+
+def _finding(run: Run, sums: dict[int, dict[_Function, _Sums]]) -> list[Finding]:
+    """The callers' waits bound the step, and where the function most waited for spends its round trip."""
+    callers = [summary for summary in run.ranks if sums.get(summary.rank)]
+    steps = [step for summary in callers for step in summary.steps if step.complete]
+    step_ns, wait_ns = sum(step.step_ns for step in steps), sum(rpc_wait_ns(summary) for summary in callers)
+    if not step_ns or wait_ns < _NOTABLE * step_ns:
+        return []
+    rows = _by_function(run, sums)
+    if not rows:
+        return []
+    worst = rows[0]
+    callee, function = worst["callee"], worst["function"]
+    text = (
+        f"remote calls bound the step: waiting for them takes {wait_ns / step_ns:.0%} of it "
+        f"({wait_ns / len(steps) / 1e6:.1f} of {step_ns / len(steps) / 1e6:.1f} ms), most for {function} on {callee}"
+    )
+    evidence: dict[str, object] = {
+        "wait_share": wait_ns / step_ns,
+        "callee": callee,
+        "function": function,
+    }
+    if worst["round_trip_ns"] is None:
+        text += f"; how much of that is {callee} at work is not known"
+    else:
+        round_trip_ns, service_ns = float(str(worst["round_trip_ns"])), float(str(worst["service_ns"]))
+        transit_ns = round_trip_ns - service_ns
+        text += (
+            f", whose round trip of {round_trip_ns / 1e6:.1f} ms is {service_ns / 1e6:.1f} ms of service there and "
+            f"{transit_ns / 1e6:.1f} ms of transit and queueing"
+        )
+        evidence |= {"round_trip_ns": int(round_trip_ns), "service_ns": int(service_ns), "transit_ns": int(transit_ns)}
+    return [Finding(severity="warning", text=text, saving_ns=wait_ns // len(steps), evidence=evidence)]

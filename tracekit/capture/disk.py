@@ -1,0 +1,76 @@
+"""How much of a disk a probe may take: bytes in all, and what has to stay free.
+
+Comes in: the options and the environment. Goes out: a `DiskBudget`, which the writer asks before it writes and tells
+what it wrote. Both hold for the files that stay; torch's uncompressed export of one window lies beside them until it
+has been read, and its size is only known then.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from tracekit.errors import OutputError, UsageError
+
+MAX_BYTES = 2**30
+MIN_FREE_BYTES = 256 * 2**20
+ENVIRONMENT_OPTIONS = {"max_bytes": "TRACEKIT_MAX_BYTES", "min_free_bytes": "TRACEKIT_MIN_FREE_BYTES"}
+
+__all__ = ["MAX_BYTES", "MIN_FREE_BYTES", "DiskBudget", "disk_budget_from_environment"]
+
+
+@dataclass(kw_only=True)
+class DiskBudget:
+    """`max_bytes` for all files of this rank together, `min_free_bytes` left on their file system; 0 of the latter
+    asks for nothing. Raises UsageError for what is no number of bytes."""
+
+    max_bytes: int = MAX_BYTES
+    min_free_bytes: int = MIN_FREE_BYTES
+    written_bytes: int = 0
+
+    def __post_init__(self) -> None:
+        for option in ENVIRONMENT_OPTIONS:
+            value = getattr(self, option)
+            if not isinstance(value, int) or value < 0:
+                raise UsageError(f"{option}={value!r} is not a number of bytes", hint="pass an integer >= 0")
+
+    def check_free_space(self, folder: Path) -> None:
+        """Raises OutputError if `folder` has less space than is to stay free."""
+        free_bytes = shutil.disk_usage(folder).free
+        if free_bytes < self.min_free_bytes:
+            raise OutputError(
+                f"{folder} has {_mib(free_bytes)} left, fewer than {_mib(self.min_free_bytes)}",
+                hint="free some space, pass another path, or lower min_free_bytes (TRACEKIT_MIN_FREE_BYTES)",
+            )
+
+    def check(self, more_bytes: int) -> None:
+        """Raises OutputError if files of `more_bytes` more would be too much."""
+        if self.written_bytes + more_bytes > self.max_bytes:
+            raise OutputError(
+                f"the recordings of this rank would take more than max_bytes={self.max_bytes}",
+                hint="record fewer steps or windows, or raise max_bytes (TRACEKIT_MAX_BYTES)",
+            )
+
+    def spend(self, size_bytes: int) -> None:
+        """Files of `size_bytes` were written."""
+        self.written_bytes += size_bytes
+
+
+def disk_budget_from_environment(
+    budget: DiskBudget, environment: Mapping[str, str], warn: Callable[[str], None]
+) -> DiskBudget:
+    """The budget with `TRACEKIT_MAX_BYTES` and `TRACEKIT_MIN_FREE_BYTES` applied; what makes no sense is reported
+    through `warn` and ignored."""
+    for option, variable in ENVIRONMENT_OPTIONS.items():
+        if text := environment.get(variable):
+            try:
+                budget = replace(budget, **{option: int(text)})
+            except (ValueError, UsageError):
+                warn(f"{variable}={text!r} is ignored: it is not a number of bytes")
+    return budget
+
+
+def _mib(size_bytes: int) -> str:
+    return f"{size_bytes >> 20} MiB"

@@ -1,0 +1,210 @@
+"""What recording costs the steps, measured in the process that is recorded.
+
+torch has one profiler a process, and starting it again for a measurement would disturb the job's. So the cost of an
+event is taken from a recording itself: when the first one of a process ends, between two steps, a few passes through
+some tiny layers run before the profiler stops, under `tracekit.calibration` in the trace, and again after it. Compared
+is the CPU time of this thread. They are passes forward and back, if the job has made one, as nodes of the graph are the
+dearest events; no random number is drawn, and nothing is left behind.
+
+The events of the steps, counted in the export, times this cost is what torch's profiler adds; the spans of the
+observers come on top. Whatever prevents the measurement leaves the cost unknown.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import itertools
+import mmap
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tracekit.capture.patching import Patch, surround
+from tracekit.capture.span import span
+from tracekit.model.spans import CALIBRATION_SPAN, LABEL_PREFIX
+
+_PASSES = 6
+_FEWEST_PASSES = 3
+_LONGEST_NS = 15_000_000  # of each half: where a pass takes milliseconds, as in a debugger, few must do
+_CALLS = 50  # of an empty function
+_PIECE_BYTES = 2**24
+_OPERATIONS = (b'"cat": "cpu_op"', b'"cat": "user_annotation"')
+_PYTHON_CALL = b'"cat": "python_function"'
+_SPAN = b'"name": "' + LABEL_PREFIX.encode()
+
+__all__ = ["OverheadMeter"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Cost:
+    """What one of each adds to a step, ns: an operator or annotation in the trace, a Python call, a span of ours."""
+
+    operation_ns: float
+    python_call_ns: float
+    span_ns: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Timing:
+    """CPU time of a pass through the tiny layers, and of a call of an empty function."""
+
+    pass_ns: int
+    passes: int
+    call_ns: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Counts:
+    """Of what was recorded. `own_operations` are the measurement's, the others the steps'."""
+
+    operations: int
+    python_calls: int
+    spans: int
+    own_operations: int
+
+
+_known: dict[frozenset[str], _Cost] = {}  # by the profiler's options: measured once a process
+
+
+class OverheadMeter:
+    """Of one recording: `begin`, then `while_recording` and `after_recording` around the profiler's stop, then `count`
+    with what was exported. Each does without the others; a measurement that lacks one is none."""
+
+    def __init__(self, options: dict[str, bool]) -> None:
+        self._options = frozenset(name for name, on in options.items() if on)
+        self._backward: Patch | None = None
+        self._trained = False
+        self._on: _Timing | None = None
+        self._off: _Timing | None = None
+        self._span_ns = 0.0
+        self._counts: _Counts | None = None
+
+    @property
+    def operation_ns(self) -> int | None:
+        """The cost of an operator in the trace, None if it was not measured."""
+        cost = _known.get(self._options)
+        return None if cost is None else round(cost.operation_ns)
+
+    def recording_ns(self) -> int | None:
+        """What recording added to all steps together, bookkeeping aside; None if it was not measured."""
+        cost, counts = _known.get(self._options), self._counts
+        if cost is None or counts is None:
+            return None
+        events_ns = counts.operations * cost.operation_ns + counts.python_calls * cost.python_call_ns
+        return round(events_ns + counts.spans * cost.span_ns)
+
+    def begin(self) -> None:
+        autograd = getattr(sys.modules.get("torch"), "autograd", None)
+        if self._options not in _known and autograd is not None:
+            self._backward = Patch(autograd, "backward", self._note_backward)
+            self._backward.apply()
+
+    def while_recording(self) -> None:
+        """The last thing before the profiler stops, in no step."""
+        if self._backward is not None:
+            self._backward.remove()
+            with span(CALIBRATION_SPAN):
+                self._on = _timing(self._trained)
+
+    def after_recording(self) -> None:
+        """The first thing after the profiler has stopped."""
+        if self._on is not None:
+            self._off = _timing(self._trained)
+            self._span_ns = _per_call_ns(surround(_empty, _in_span)) - self._off.call_ns
+
+    def count(self, export: Path) -> None:
+        """`export`: the trace, as torch writes it."""
+        self._counts = counts = _counts(export)
+        on, off, self._on, self._off = self._on, self._off, None, None
+        if on is None or off is None or not counts.own_operations:
+            return
+        operation_ns = (on.pass_ns - off.pass_ns) * on.passes / counts.own_operations
+        if operation_ns > 0:
+            _known[self._options] = _Cost(
+                operation_ns=operation_ns,
+                python_call_ns=max(on.call_ns - off.call_ns, 0) if "with_stack" in self._options else 0,
+                span_ns=max(self._span_ns, 0),
+            )
+
+    def _note_backward(self, backward: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        self._trained = True
+        return backward(*args, **kwargs)
+
+
+def _timing(trained: bool) -> _Timing:
+    torch = sys.modules["torch"]
+    with contextlib.ExitStack() as stack:
+        # What the program has put around its loop is not to see this. Raises if it keeps saved tensors elsewhere.
+        stack.enter_context(torch._C.DisableTorchFunction())
+        stack.enter_context(torch.inference_mode(False))
+        stack.enter_context(torch.set_grad_enabled(trained))
+        stack.enter_context(torch.autograd.graph.disable_saved_tensors_hooks("the probe measures its cost"))
+        if torch._C._len_torch_dispatch_stack():
+            raise RuntimeError("a dispatch mode is active")
+        layers = _layers(trained)
+        taken_ns: list[int] = []
+        deadline_ns = time.thread_time_ns() + _LONGEST_NS
+        while len(taken_ns) <= _PASSES and time.thread_time_ns() < deadline_ns:
+            begin_ns = time.thread_time_ns()
+            layers()
+            taken_ns.append(time.thread_time_ns() - begin_ns)
+    if len(taken_ns) < _FEWEST_PASSES:
+        raise RuntimeError("a pass takes too long")
+    # The first finds everything cold, and what else disturbs only adds: the lower quartile of the others.
+    pass_ns = sorted(taken_ns[1:])[(len(taken_ns) - 1) // 4]
+    return _Timing(pass_ns=pass_ns, passes=len(taken_ns), call_ns=_per_call_ns(_empty))
+
+
+def _layers(trained: bool) -> Callable[[], None]:
+    torch = sys.modules["torch"]
+    functional = torch.nn.functional
+    make = functools.partial(torch.zeros, dtype=torch.float32, device="cpu", requires_grad=trained)
+    x, weight = make((4, 8)), make((8, 8))
+
+    def layers() -> None:  # of builtin functions: torch.compile must find nothing to compile
+        y = functional.gelu(functional.linear(x, weight)) + x
+        y = torch.layer_norm(y, (8,)).view(2, 2, 8).transpose(1, 2)
+        total = torch.softmax(y, -1).sum()
+        if trained:
+            torch.autograd.grad(total, (x, weight))
+
+    return layers
+
+
+def _per_call_ns(function: Callable[[], None]) -> float:
+    begin_ns = time.thread_time_ns()
+    for _ in itertools.repeat(None, _CALLS):
+        function()
+    return (time.thread_time_ns() - begin_ns) / _CALLS
+
+
+def _empty() -> None:
+    pass
+
+
+def _in_span(function: Callable[[], None]) -> None:
+    with span(CALIBRATION_SPAN):
+        function()
+
+
+def _counts(export: Path) -> _Counts:
+    """Operators stand in the order of time, so those of the measurement follow its span; Python calls have another."""
+    with export.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as text:
+        end = text.find(CALIBRATION_SPAN.encode())
+        steps_end = len(text) if end < 0 else end
+        return _Counts(
+            operations=sum(_occurrences(text, pattern, 0, steps_end) for pattern in _OPERATIONS),
+            python_calls=_occurrences(text, _PYTHON_CALL, 0, len(text)),
+            spans=_occurrences(text, _SPAN, 0, steps_end),
+            own_operations=_occurrences(text, _OPERATIONS[0], steps_end, len(text)),
+        )
+
+
+def _occurrences(text: mmap.mmap, pattern: bytes, begin: int, end: int) -> int:
+    """Piece by piece, as a trace can be larger than the memory that is left."""
+    pieces = range(begin, end, _PIECE_BYTES)
+    return sum(text[i : min(i + _PIECE_BYTES + len(pattern) - 1, end)].count(pattern) for i in pieces)

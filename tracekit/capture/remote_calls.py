@@ -1,0 +1,78 @@
+"""torch's RPC, as far as the capture needs it: who this worker is, the store it met its peers by, the mark on a call.
+
+A marked call carries its caller and a number behind its pickled function: a pickle ends at its own end mark, so a peer
+that knows nothing of it never sees what follows. Nothing here imports torch.
+"""
+
+from __future__ import annotations
+
+import struct
+import sys
+from dataclasses import dataclass
+from typing import Any
+
+_MAGIC = b"\xfftracekit\x01"  # a pickle ends with a full stop
+_CALL_ID = struct.Struct("<IQ")
+_MARK_BYTES = _CALL_ID.size + len(_MAGIC)
+
+__all__ = ["Worker", "function_name", "mark", "marked", "rpc_module", "rpc_ready", "rpc_store", "this_worker"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Worker:
+    """This process among the workers of RPC; `world_size` counts those that there are."""
+
+    name: str
+    number: int
+    world_size: int
+
+
+def rpc_module(name: str) -> Any | None:
+    """`torch.distributed.rpc.<name>`, or None where torch was built without RPC or has not been imported."""
+    return sys.modules.get(f"torch.distributed.rpc.{name}")
+
+
+def rpc_ready() -> bool:
+    """Whether this process is a worker of RPC: between `init_rpc` and the end of `shutdown`."""
+    is_set = getattr(rpc_module("api"), "_is_current_rpc_agent_set", None)
+    return is_set is not None and bool(is_set())
+
+
+def this_worker() -> Worker | None:
+    api = rpc_module("api")
+    if api is None or not rpc_ready():
+        return None
+    agent = api._get_current_rpc_agent()
+    own = agent.get_worker_info()
+    return Worker(name=str(own.name), number=int(own.id), world_size=len(agent.get_worker_infos()))
+
+
+def rpc_store() -> Any | None:
+    """The store of `init_rpc`'s rendezvous, which torch keeps alive in the rendezvous' own frame; None where the
+    workers come and go, as they then have no common world."""
+    rendezvous = getattr(sys.modules.get("torch.distributed.rpc"), "rendezvous_iterator", None)
+    frame = getattr(rendezvous, "gi_frame", None)
+    store = frame.f_locals.get("store") if frame is not None else None
+    return store if hasattr(store, "compare_set") else None
+
+
+def mark(payload: bytes, caller: int, number: int) -> bytes:
+    """The pickled call, marked as call `number` of the worker `caller`."""
+    return payload + _CALL_ID.pack(caller, number) + _MAGIC
+
+
+def marked(payload: object) -> tuple[int, int] | None:
+    """Caller and number of a marked call; None for any other bytes."""
+    if not isinstance(payload, bytes) or not payload.endswith(_MAGIC) or len(payload) < _MARK_BYTES:
+        return None
+    caller, number = _CALL_ID.unpack_from(payload, len(payload) - _MARK_BYTES)
+    return caller, number
+
+
+def function_name(call: Any) -> str:
+    """What a `PythonUDF` calls; of a method called by way of an RRef the method."""
+    function = call.func
+    if getattr(function, "__name__", "").startswith("_local_invoke") and len(call.args) > 1:
+        return str(call.args[1])
+    function = getattr(function, "__func__", function)
+    return str(getattr(function, "__qualname__", type(function).__qualname__))
