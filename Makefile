@@ -29,13 +29,24 @@ check: $(TEST_READY) ## Lint, format, types, seams
 	$(BIN)/lint-imports
 
 reports: $(TEST_READY) ## Run the probes again and rebuild the gallery in reports/
-	rm -rf build/reports build/summary.json build/terminal.txt
-	OMP_NUM_THREADS=1 $(BIN)/torchrun --standalone --nproc-per-node 2 \
-		probes/ddp.py --out build/reports/ddp --slow-rank 1 --delay-ms 20 --sleep-compute
-	mkdir -p reports/ddp
-	$(BIN)/tracekit analyze build/reports/ddp --json -o build/summary.json
-	COLUMNS=100 $(BIN)/tracekit analyze build/reports/ddp > build/terminal.txt
-	mv build/summary.json build/terminal.txt reports/ddp/
+	rm -rf build/reports
+	$(call report,ddp,2,--slow-rank 1 --delay-ms 20)
+	$(call report,manual_data_parallel,2,)
+	$(call report,fsdp,2,--fsdp 2 --slow-rank 1 --delay-ms 20)
+	$(call report,tensor,2,--slow-rank 1)
+	$(call report,expert,2,--hot-expert 1)
+	$(call report,pipeline,4,--schedule 1f1b --slow-stage 1)
+	$(call report,hybrid,4,)
+	$(call report,phases,2,--slow-loader-ms 30)
+
+# $(call report,probe,ranks,options): what `analyze` says of a probe's run, as text and as JSON
+define report
+	OMP_NUM_THREADS=1 $(BIN)/torchrun --standalone --nproc-per-node $(2) \
+		probes/$(1).py --out build/reports/$(1) --sleep-compute $(3)
+	mkdir -p reports/$(1)
+	$(BIN)/tracekit analyze build/reports/$(1) --json -o reports/$(1)/summary.json
+	COLUMNS=100 $(BIN)/tracekit analyze build/reports/$(1) > reports/$(1)/terminal.txt
+endef
 
 bench: $(TEST_READY) ## Measure against HTA (needs TRACEKIT_REAL_TRACES), and what recording costs
 	$(BIN)/python benchmarks/against_hta.py --gz
