@@ -5,6 +5,7 @@ Comes in: the name of a workload. Goes out: the CPU time at which each step bega
 
 from __future__ import annotations
 
+import functools
 import gzip
 import json
 import os
@@ -23,7 +24,7 @@ from torch import nn
 import tracekit
 
 FLAGS = {"record_shapes": True}  # the probe's defaults
-SKIP, WARMUP = 3, 1
+SKIP, WARMUP, EARLY = 3, 1, 2
 WIDTH, HEADS, LAYERS, TOKENS, BATCH, VOCABULARY = 64, 4, 4, 32, 8, 256
 
 __all__ = ["FLAGS", "SKIP", "WARMUP", "Job"]
@@ -109,14 +110,23 @@ class Job:
 
     def run_with_profiler(self, folder: Path, steps: int, ready: Callable[[], None]) -> None:
         ready()
-        schedule = torch.profiler.schedule(wait=SKIP, warmup=WARMUP, active=steps, repeat=1)
-        cpu = [torch.profiler.ProfilerActivity.CPU]
+        profile = functools.partial(
+            torch.profiler.profile,
+            activities=[torch.profiler.ProfilerActivity.CPU],
+            experimental_config=torch._C._profiler._ExperimentalConfig(trace_only=True),  # as the probe has it
+            **FLAGS,
+        )
+        # The probe has recorded provisionally before its window opens, which leaves the profiler's memory warm.
+        with profile():
+            for _ in range(EARLY):
+                self._step()
+        schedule = torch.profiler.schedule(wait=SKIP - EARLY, warmup=WARMUP, active=steps, repeat=1)
 
         def export(profiler: torch.profiler.profile) -> None:
             profiler.export_chrome_trace(str(folder / "trace.json"))
 
-        with torch.profiler.profile(activities=cpu, schedule=schedule, on_trace_ready=export, **FLAGS) as profiler:
-            for _ in range(SKIP + WARMUP + steps + 1):
+        with profile(schedule=schedule, on_trace_ready=export) as profiler:
+            for _ in range(SKIP - EARLY + WARMUP + steps + 1):
                 self._step()
                 profiler.step()
 

@@ -42,11 +42,12 @@ def with_manual_pipelines(ranks: Sequence[RankSummary], matched: MatchedMessages
     microbatches = {
         line: max((_microbatches(s) for s in candidates if s.rank in line), default=0) for line in line_of.values()
     }
+    candidate_ranks = {summary.rank for summary in candidates}
     result = []
     for summary in ranks:
         named = _with_parallelism(summary, claimed)
         line = line_of.get(summary.rank)
-        if summary in candidates and line is not None:
+        if summary.rank in candidate_ranks and line is not None:
             stage = line.index(summary.rank)
             named = replace(
                 named,
@@ -62,7 +63,7 @@ def with_manual_pipelines(ranks: Sequence[RankSummary], matched: MatchedMessages
                 ),
                 pipeline_ranks=tuple(sorted(line)),
             )
-        elif summary in candidates:
+        elif summary.rank in candidate_ranks:
             named = replace(named, actions=no_actions())
         result.append(named)
     return tuple(result)

@@ -40,10 +40,14 @@ def hide() -> None:
 
 
 def compiled_modules(program: Program) -> set[int]:
-    """Ids of the modules that torch.compile was given, and of those within them: a hook would have them compiled again.
-    What is reached from a compiled function only is not known; there a hook costs one compilation more."""
+    """Ids of the modules that torch.compile was given, and of those within them: a hook would have them compiled again;
+    of all, if it is set to guard the hooks of each module. What is reached from a compiled function only is not known;
+    there a hook costs one compilation more."""
+    dynamo = sys.modules.get("torch._dynamo")
+    if dynamo is not None and not getattr(dynamo.config, "skip_nnmodule_hook_guards", True):
+        return {id(module) for module in program.instances("torch.nn.modules.module", "Module")}
     given = program.instances("torch._dynamo.eval_frame", "OptimizedModule")
-    if "torch._dynamo" in sys.modules:
+    if dynamo is not None:
         modules = program.instances("torch.nn.modules.module", "Module")
         given = given + [module for module in modules if module.__dict__.get("_compiled_call_impl") is not None]
     return {id(inner) for module in given for inner in module.modules()}

@@ -27,15 +27,20 @@ def live_instances(*kinds: type) -> dict[type, list[Any]]:
     `gc.freeze()` has hidden is not found; `tracekit.probe(watch=...)` names it.
     """
     found: dict[type, list[Any]] = {kind: [] for kind in kinds}
-    wanted: dict[type, Sequence[type]] = {}
+    # By id, with the type itself to keep it: a metaclass may compare or hash as it likes, or not at all.
+    wanted: dict[int, tuple[type, Sequence[type]]] = {}
     for candidate in gc.get_objects():
         kind = type(candidate)
-        matches = wanted.get(kind)
-        if matches is None:
-            matches = wanted[kind] = [base for base in kinds if base in kind.__mro__]
-        for base in matches:
+        known = wanted.get(id(kind))
+        if known is None:
+            known = wanted[id(kind)] = kind, [base for base in kinds if _is_subclass(kind, base)]
+        for base in known[1]:
             found[base].append(candidate)
     return found
+
+
+def _is_subclass(kind: type, base: type) -> bool:
+    return any(above is base for above in kind.__mro__)
 
 
 class Program:
@@ -57,7 +62,7 @@ class Program:
             return []
         if self._objects is None:
             self._objects = self._collect()
-        return [candidate for candidate in self._objects if kind in type(candidate).__mro__]
+        return [candidate for candidate in self._objects if _is_subclass(type(candidate), kind)]
 
     def _collect(self) -> list[Any]:
         roots = [getattr(sys.modules.get(module), name, None) for module, name in _ROOTS]
@@ -65,4 +70,10 @@ class Program:
         objects = [candidate for candidates in found.values() for candidate in candidates]
         for watched in self._watch:
             objects += watched.modules() if hasattr(watched, "modules") else [watched]
-        return list({id(candidate): candidate for candidate in objects}.values())
+        return list({id(candidate): candidate for candidate in objects if not _is_half_made(candidate)}.values())
+
+
+def _is_half_made(candidate: Any) -> bool:
+    """A module whose constructor failed before that of `Module`: what held it then may still do."""
+    module = getattr(sys.modules.get("torch.nn.modules.module"), "Module", None)
+    return module is not None and _is_subclass(type(candidate), module) and "_modules" not in vars(candidate)

@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from tracekit.capture.patching import Patch, surround
+from tracekit.capture.remote_calls import rpc_ready
 from tracekit.capture.span import span
 from tracekit.model.spans import CALIBRATION_SPAN, LABEL_PREFIX
 
@@ -116,6 +117,11 @@ class OverheadMeter:
             self._off = _timing(self._trained)
             self._span_ns = _per_call_ns(surround(_empty, _in_span)) - self._off.call_ns
 
+    def detach(self) -> None:
+        """Take back what `begin` put into the program."""
+        if self._backward is not None:
+            self._backward.remove()
+
     def count(self, export: Path) -> None:
         """`export`: the trace, as torch writes it."""
         self._counts = counts = _counts(export)
@@ -143,8 +149,13 @@ def _timing(trained: bool) -> _Timing:
         stack.enter_context(torch.inference_mode(False))
         stack.enter_context(torch.set_grad_enabled(trained))
         stack.enter_context(torch.autograd.graph.disable_saved_tensors_hooks("the probe measures its cost"))
+        stack.enter_context(torch.autocast("cpu", enabled=False))
         if torch._C._len_torch_dispatch_stack():
             raise RuntimeError("a dispatch mode is active")
+        if getattr(sys.modules.get("torch._dynamo.compiled_autograd"), "compiled_autograd_enabled", False):
+            raise RuntimeError("a backward pass would be compiled")
+        if rpc_ready():
+            raise RuntimeError("operators that other workers ask for would count")
         layers = _layers(trained)
         taken_ns: list[int] = []
         deadline_ns = time.thread_time_ns() + _LONGEST_NS

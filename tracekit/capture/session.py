@@ -6,6 +6,7 @@ two threads crash. So: decline while somebody else's is prepared or running, and
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import threading
 from collections.abc import Callable
@@ -128,10 +129,10 @@ class ProfilerSession:
 def _without_event_lists(options: dict[str, bool]) -> Any | None:
     """Options of newer versions: only the trace is wanted, so the Python event list is never built. What a worker of
     RPC serves runs on threads that torch does not record otherwise."""
-    wanted = {} if options.get("with_stack") else {"trace_only": True}
-    if rpc_ready():
-        wanted["profile_all_threads"] = True
-    try:
-        return sys.modules["torch"]._C._profiler._ExperimentalConfig(**wanted) if wanted else None
-    except TypeError:
-        return None
+    configure = sys.modules["torch"]._C._profiler._ExperimentalConfig
+    trace_only = {} if options.get("with_stack") else {"trace_only": True}
+    all_threads = {"profile_all_threads": True} if rpc_ready() else {}
+    for known in ({**all_threads, **trace_only}, all_threads, trace_only):
+        with contextlib.suppress(TypeError):  # an option that this version does not have
+            return configure(**known) if known else None
+    return None

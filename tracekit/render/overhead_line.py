@@ -14,6 +14,8 @@ def overhead_text(run: Run) -> str | None:
     if cost is not None:
         share = f"{cost.ratio:.1%}" if cost.ratio < 0.995 else f"{cost.ratio:.0%}"
         where = f", most on rank {cost.rank}" if len(run.ranks) > 1 else ""
-        return f"recording cost about {milliseconds(cost.per_step_ns)} ms a step ({share}){where}"
+        # What the driver's own records of a GPU's work cost is not known.
+        about = "at least" if run.device != "cpu" else "about"
+        return f"recording cost {about} {milliseconds(cost.per_step_ns)} ms a step ({share}){where}"
     recorded = any(summary.run_id is not None for summary in run.ranks)
     return "what recording cost was not measured" if recorded else None

@@ -13,7 +13,8 @@ from tracekit.capture.live import Program, live_instances
 
 
 class Base:
-    pass
+    def __init__(self) -> None:
+        self._modules: dict[str, Any] = {}
 
 
 class Derived(Base):
@@ -90,9 +91,37 @@ def test_a_watched_model_brings_its_modules(torch_like: types.ModuleType) -> Non
             return [self, self.inner]
 
         def __init__(self) -> None:
+            super().__init__()
             self.inner = Derived()
 
     model = Model()
     found = Program(watch=[model]).instances(torch_like.__name__, "Module")
     assert len(found) == 2
     assert {id(each) for each in found} == {id(model), id(model.inner)}
+
+
+def test_types_that_cannot_be_compared_or_hashed_do_no_harm() -> None:
+    class Odd(type):
+        def __eq__(cls, other: object) -> bool:
+            raise AssertionError("asked whether it is another")
+
+        __hash__ = None  # type: ignore[assignment]
+
+    class Foreign(metaclass=Odd):
+        def __init__(self) -> None:
+            self.items: list[int] = []  # so that the collector tracks it
+
+    foreign, wanted = Foreign(), Base()
+    assert any(found is wanted for found in live_instances(Base)[Base])
+    assert foreign.items == []
+
+
+def test_a_module_whose_constructor_failed_is_none(torch_like: types.ModuleType) -> None:
+    class Failed(Base):
+        def __init__(self) -> None:
+            self.kept = [self]
+
+    failed = Failed()
+    found = Program().instances("torch.nn.modules.module", "Module")
+    assert not any(candidate is failed for candidate in found)
+    failed.kept.clear()

@@ -182,6 +182,34 @@ def test_a_mode_of_the_program_sees_only_the_program(torch: Any, runs: Any) -> N
     assert trace["tracekit"]["overhead"]["per_step_ns"] is None
 
 
+def test_a_compiler_of_backward_passes_gets_none_of_the_measurement(
+    runs: Any, training: Callable[[], float], torch: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from torch._dynamo import compiled_autograd
+
+    step = probe(path=runs.path, skip=0, warmup=0, steps=1)(training)
+    step()
+    monkeypatch.setattr(compiled_autograd, "compiled_autograd_enabled", True)
+    step()  # the window closes here
+    (trace,) = runs.traces()
+    assert trace["tracekit"]["overhead"]["per_step_ns"] is None
+    assert not [e for e in trace["traceEvents"] if e.get("name") == "aten::gelu"]
+
+
+def test_the_measurement_is_not_in_the_autocast_of_the_program(
+    runs: Any, training: Callable[[], float], torch: Any
+) -> None:
+    step = probe(path=runs.path, skip=0, warmup=0, steps=1)(training)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        step()
+        step()
+    (trace,) = runs.traces()
+    (measurement,) = spans(trace, CALIBRATION_SPAN)
+    own = [e["name"] for e in trace["traceEvents"] if e.get("cat") == "cpu_op" and e["ts"] > measurement["ts"]]
+    assert "aten::gelu" in own
+    assert not {"aten::to", "aten::_to_copy"} & set(own)
+
+
 def test_nothing_is_measured_inside_a_step_that_did_not_end(runs: Any, training: Callable[[], float]) -> None:
     def fails() -> None:
         training()

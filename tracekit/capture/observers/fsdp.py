@@ -27,7 +27,7 @@ _PHASE_OF_STATE: dict[str, FsdpPhase] = {
     "BACKWARD_POST": "backward",
 }
 
-__all__ = ["Fsdp1Observer", "Fsdp2Observer"]
+__all__ = ["Fsdp1Observer", "Fsdp2Observer", "parameter_groups"]
 
 
 class Fsdp2Observer:
@@ -52,7 +52,9 @@ class Fsdp2Observer:
             self._patch.remove()
         elif not self._groups:  # imported inside the first step of a short job, if at all
             modules = program.instances("torch.distributed.fsdp", "FSDPModule")
-            self._groups = {id(group): group for module in modules for group in _groups(module._get_fsdp_state())}
+            self._groups = {
+                id(group): group for module in modules for group in parameter_groups(module._get_fsdp_state())
+            }
 
     def contribute(self, draft: Draft) -> None:
         groups, self._groups = self._groups, {}
@@ -178,7 +180,8 @@ def _phase(handle: Any) -> FsdpPhase | None:
     return _PHASE_OF_STATE.get(getattr(getattr(handle, "_training_state", None), "name", ""))
 
 
-def _groups(state: Any) -> list[Any]:
+def parameter_groups(state: Any) -> list[Any]:
+    """Of an FSDP2 module's state."""
     several = getattr(state, "_fsdp_param_groups", None)
     if several is not None:
         return list(several)

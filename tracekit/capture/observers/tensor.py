@@ -11,16 +11,15 @@ set on a module that is known to be compiled.
 from __future__ import annotations
 
 import sys
-import threading
 from collections.abc import Iterable
 from typing import Any
 
 from tracekit.capture.compiling import compiled_modules
 from tracekit.capture.groups import GroupTable
 from tracekit.capture.live import Program
+from tracekit.capture.module_spans import ForwardSpans
 from tracekit.capture.observers import Draft
-from tracekit.capture.patching import harmless
-from tracekit.capture.span import span
+from tracekit.capture.observers.fsdp import parameter_groups
 from tracekit.model.module_names import clean_module_name
 from tracekit.model.spans import module_span
 
@@ -40,7 +39,7 @@ class TensorObserver:
     """Holds the process groups of distributed modules until `contribute`, the modules themselves never."""
 
     def __init__(self) -> None:
-        self._handles: list[Any] = []
+        self._spans = ForwardSpans()
         self._process_groups: dict[int, Any] = {}
         self._sequence_parallel = False
         self._left_out = 0
@@ -56,17 +55,15 @@ class TensorObserver:
         self._crowd = max(0, len(names) - MOST_MODULES)
         # The outermost first: what is inside them then goes by their names.
         names = dict(sorted(names.items(), key=lambda item: item[1].count("."))[:MOST_MODULES])
-        compiled = _compiled(program)
+        compiled = compiled_modules(program)
         self._left_out = len(names.keys() & compiled)
         for module in program.instances("torch.nn.modules.module", "Module"):
             name = names.get(id(module))
             if name is not None and id(module) not in compiled:
-                self._hook(module, name)
+                self._spans.add(module, module_span(name))
 
     def detach(self, program: Program) -> None:
-        for handle in self._handles:
-            handle.remove()
-        self._handles = []
+        self._spans.remove()
         if not self._process_groups:  # a short job builds its model inside the first step
             self._study(program)
 
@@ -108,23 +105,6 @@ class TensorObserver:
                 self._sequence_parallel |= any(_by_sequence(hook) for hook in hooks)
         self._process_groups = {id(group): group for groups in groups_of_mesh.values() for group in groups}
         return found
-
-    def _hook(self, module: Any, name: str) -> None:
-        label, is_compiling = module_span(name), sys.modules["torch"].compiler.is_compiling
-        running: dict[int, list[Any]] = {}  # by thread; a module may call itself
-
-        def begin(*_: Any) -> None:
-            if not is_compiling():
-                entered = span(label)
-                entered.__enter__()
-                running.setdefault(threading.get_ident(), []).append(entered)
-
-        def end(*_: Any) -> None:
-            if not is_compiling() and (own := running.get(threading.get_ident())):
-                own.pop().__exit__(None, None, None)
-
-        self._handles.append(module.register_forward_pre_hook(harmless(begin), prepend=True))
-        self._handles.append(module.register_forward_hook(harmless(end), always_call=True))
 
 
 def _roots(program: Program) -> list[Any]:
@@ -192,8 +172,7 @@ def _data_parallel_groups(program: Program) -> set[str]:
     names: set[str] = set()
     for module in program.instances("torch.distributed.fsdp", "FSDPModule"):
         state = module._get_fsdp_state()
-        groups = getattr(state, "_fsdp_param_groups", None)
-        for group in [state._fsdp_param_group] if groups is None else groups:
+        for group in parameter_groups(state):
             layout = getattr(group, "mesh_info", None)
             for kind in ("shard_process_group", "replicate_process_group"):
                 name = getattr(getattr(layout, kind, None), "group_name", None)
@@ -216,11 +195,3 @@ def _by_hand(program: Program, distributed: set[str]) -> bool:
 def _is_own(module: Any) -> bool:
     """Whether a class of the user's, or of a library above torch, defines it."""
     return any(base.__module__.partition(".")[0] not in _BELOW for base in type(module).__mro__)
-
-
-def _compiled(program: Program) -> set[int]:
-    """Ids of the modules that `torch.compile` is known to run; of all, if it would compile anew because of a hook."""
-    dynamo = sys.modules.get("torch._dynamo")
-    if dynamo is not None and not getattr(dynamo.config, "skip_nnmodule_hook_guards", True):
-        return {id(module) for module in program.instances("torch.nn.modules.module", "Module")}
-    return compiled_modules(program)
