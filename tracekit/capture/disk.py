@@ -1,12 +1,14 @@
-"""How much of a disk a probe may take: bytes in all, and what has to stay free.
+"""How much of a disk the probes of a process may take: bytes in all, and what has to stay free.
 
 Comes in: the options and the environment. Goes out: a `DiskBudget`, which the writer asks before it writes and tells
-what it wrote. Both hold for the files that stay; torch's uncompressed export of one window lies beside them until it
+what it wrote. What was written counts for all probes of the process, as a program may make a new one for each of a
+hundred models. Both hold for the files that stay; torch's uncompressed export of one window lies beside them until it
 has been read, and its size is only known then.
 """
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -18,17 +20,18 @@ MAX_BYTES = 2**30
 MIN_FREE_BYTES = 256 * 2**20
 ENVIRONMENT_OPTIONS = {"max_bytes": "TRACEKIT_MAX_BYTES", "min_free_bytes": "TRACEKIT_MIN_FREE_BYTES"}
 
-__all__ = ["MAX_BYTES", "MIN_FREE_BYTES", "DiskBudget", "disk_budget_from_environment"]
+_written: list[int] = []  # bytes, by each recording of this process: an append is safe on any thread
+
+__all__ = ["MAX_BYTES", "MIN_FREE_BYTES", "DiskBudget", "disk_budget_from_environment", "forget_written"]
 
 
 @dataclass(kw_only=True)
 class DiskBudget:
-    """`max_bytes` for all files of this rank together, `min_free_bytes` left on their file system; 0 of the latter
+    """`max_bytes` for all files of this process together, `min_free_bytes` left on their file system; 0 of the latter
     asks for nothing. Raises UsageError for what is no number of bytes."""
 
     max_bytes: int = MAX_BYTES
     min_free_bytes: int = MIN_FREE_BYTES
-    written_bytes: int = 0
 
     def __post_init__(self) -> None:
         for option in ENVIRONMENT_OPTIONS:
@@ -47,7 +50,7 @@ class DiskBudget:
 
     def check(self, more_bytes: int) -> None:
         """Raises OutputError if files of `more_bytes` more would be too much."""
-        if self.written_bytes + more_bytes > self.max_bytes:
+        if sum(_written) + more_bytes > self.max_bytes:
             raise OutputError(
                 f"the recordings of this rank would take more than max_bytes={self.max_bytes}",
                 hint="record fewer steps or windows, or raise max_bytes (TRACEKIT_MAX_BYTES)",
@@ -55,7 +58,16 @@ class DiskBudget:
 
     def spend(self, size_bytes: int) -> None:
         """Files of `size_bytes` were written."""
-        self.written_bytes += size_bytes
+        _written.append(size_bytes)
+
+
+def forget_written() -> None:
+    """What was written so far counts no more: in a forked child it is the parent's."""
+    _written.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=forget_written)
 
 
 def disk_budget_from_environment(

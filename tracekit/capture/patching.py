@@ -14,7 +14,7 @@ from typing import Any
 
 from tracekit.capture.compiling import being_traced
 
-_applied: set[Patch] = set()
+_applied: dict[Patch, None] = {}  # in the order in which they were applied
 _troubles: list[str] = []
 
 __all__ = ["Patch", "harmless", "release_patches", "surround", "troubles"]
@@ -60,7 +60,7 @@ class Patch:
 
         self._replacement = replacement if wrapper is None else wrapper(replacement)
         self._active = True
-        _applied.add(self)
+        _applied[self] = None
         setattr(self._owner, self._name, self._replacement)
 
     def remove(self) -> None:
@@ -71,7 +71,7 @@ class Patch:
             else:
                 setattr(self._owner, self._name, self._original)
         self._original = self._replacement = None
-        _applied.discard(self)
+        _applied.pop(self, None)
 
     def _in_place(self) -> Any:
         own = vars(self._owner) if hasattr(self._owner, "__dict__") else {}
@@ -147,8 +147,9 @@ def harmless(hook: Callable[..., None]) -> Callable[..., None]:
 
 
 def release_patches() -> None:
-    """Remove every patch that is still there, whatever became of its owner; a recording ends with this."""
-    for patch in [patch for patch in _applied if not patch.lasting]:
+    """Remove every patch that is still there, whatever became of its owner; a recording ends with this. Of several
+    on one name the last goes first: one that is not in place any more cannot be taken back."""
+    for patch in [patch for patch in reversed(_applied) if not patch.lasting]:
         with contextlib.suppress(Exception):
             patch.remove()
 

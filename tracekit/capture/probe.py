@@ -15,6 +15,7 @@ becomes a `CaptureWarning`.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import functools
 import inspect
 import itertools
@@ -42,7 +43,7 @@ T = TypeVar("T")
 _numbers = itertools.count()
 _begun: weakref.WeakSet[Probe] = weakref.WeakSet()  # those that a fork would copy in the middle of their work
 
-__all__ = ["Probe", "probe"]
+__all__ = ["Probe", "check_options", "probe"]
 
 
 @overload
@@ -95,9 +96,13 @@ def probe(
     the environment switches everything off; `TRACEKIT_PATH`, `TRACEKIT_SKIP`, `TRACEKIT_WARMUP` and `TRACEKIT_STEPS`
     override. Raises UsageError if the options contradict each other.
 
-    The files of a rank take at most `max_bytes` in all, and `min_free_bytes` of their disk stay free
-    (`TRACEKIT_MAX_BYTES`, `TRACEKIT_MIN_FREE_BYTES`): a window that does not fit is not kept, and ends the recording
-    with a warning. Beside them lies, for as long as it takes to read it, torch's uncompressed export of one window.
+    The files of a rank take at most `max_bytes` in all, those of other probes included, and `min_free_bytes` of their
+    disk stay free (`TRACEKIT_MAX_BYTES`, `TRACEKIT_MIN_FREE_BYTES`): a window that does not fit is not kept, and ends
+    the recording with a warning. Beside them lies, for as long as it takes to read it, torch's uncompressed export of
+    one window.
+
+    A loop that stops calling is not recorded for ever: after a pause (`patience.py`) the window ends by itself, if the
+    loop is on the main thread.
     """
     if callable(path):
         return probe()(path)
@@ -105,6 +110,14 @@ def probe(
     options = {"record_shapes": shapes, "with_stack": stack, "profile_memory": memory, "with_flops": flops}
     budget = DiskBudget(max_bytes=max_bytes, min_free_bytes=min_free_bytes)
     return Probe(Path(path), schedule, options, watch, budget)
+
+
+def check_options(path: str | os.PathLike[str] = "runs", **options: Any) -> None:
+    """Raises what `probe(path, **options)` would raise, and makes none."""
+    given = inspect.signature(probe).bind(path, **options).arguments
+    for kind in (Schedule, DiskBudget):
+        names = {field.name for field in dataclasses.fields(kind)}
+        kind(**{name: value for name, value in given.items() if name in names})
 
 
 class Probe:
@@ -130,6 +143,7 @@ class Probe:
             watch,
             number=number,
             on_rival=lambda: self._guarded(self._windows.give_way),
+            on_overdue=self._end_overdue,
             budget=budget,
         )
         self._calls = 0
@@ -190,7 +204,7 @@ class Probe:
                 except StopIteration:
                     return
                 finally:
-                    self._guarded(functools.partial(recording.end_loading, loaded))
+                    self._guarded(functools.partial(self._windows.loaded, recording, loaded))
             yield item
 
     def finish(self) -> None:
@@ -316,6 +330,14 @@ class Probe:
         for part in (self._loop_end, self._termination):
             with contextlib.suppress(Exception):  # what cannot be taken back is idle: the probe has finished
                 part.remove()
+
+    def _end_overdue(self) -> None:
+        """The open recording has waited long enough for a call. Called in the middle of whatever the program does, so
+        nothing happens if that is a step, or the work of a probe."""
+        if not self._inside and not any(begun._busy for begun in list(_begun)):
+            self._guarded(self._windows.end_overdue)
+            if self._windows.open_recording is None:
+                self._guarded(self._termination.remove)
 
     def _flush(self) -> bool:
         if self._busy:

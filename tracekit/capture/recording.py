@@ -27,8 +27,10 @@ from tracekit.capture.meshes import Layout, layouts_of, mesh_of_run
 from tracekit.capture.observers import Draft, Observer, default_observers
 from tracekit.capture.overhead import OverheadMeter
 from tracekit.capture.patching import release_patches, troubles
+from tracekit.capture.patience import patience_s
 from tracekit.capture.process import Identity, this_device
 from tracekit.capture.schedule import Plan
+from tracekit.capture.serving import return_services
 from tracekit.capture.session import ProfilerSession
 from tracekit.capture.span import span
 from tracekit.capture.writer import trace_folder, write_trace
@@ -53,6 +55,7 @@ class _OpenStep:
     step: int
     start_ns: int
     returned_ns: int | None = None
+    failed: bool = False
     data_ns: int | None = None
 
 
@@ -81,6 +84,7 @@ class Recording:
         self._session = ProfilerSession(options, on_rival)
         self._observers: list[Observer] = []
         self._current: _OpenStep | None = None
+        self._longest_step_ns = 0
         self._span: Any = None
         self._loading: Any = None
         self._loading_since_ns = 0
@@ -91,6 +95,7 @@ class Recording:
         self._start_ns = self._end_ns = 0
         self._thread: int | None = None
         self._facts = _Facts()
+        self._draft = Draft(groups=self._facts.groups)
 
     @property
     def is_open(self) -> bool:
@@ -101,6 +106,23 @@ class Recording:
         """Fewer whole steps than planned, or an early recording: provisional by nature."""
         whole = sum(step.end_ns is not None for step in self.steps)
         return self.plan.early or whole < self.plan.steps
+
+    @property
+    def patience_s(self) -> float:
+        """How long to wait for the next call, when one has returned."""
+        step, longest_ns = self._current, self._longest_step_ns
+        if step is not None and step.returned_ns is not None:
+            longest_ns = max(longest_ns, step.returned_ns - step.start_ns)
+        return patience_s(longest_ns, all_returned=self.has_all_steps)
+
+    @property
+    def has_all_steps(self) -> bool:
+        """The last planned call was made; asked for between calls."""
+        return self._current is not None and self._current.step == self.plan.stop - 1
+
+    @property
+    def is_loading(self) -> bool:
+        return self._loading is not None
 
     @property
     def saw_process_group(self) -> bool:
@@ -137,6 +159,7 @@ class Recording:
         """The call has returned: if no other follows, its step ends here. One that raised never ends."""
         if self._current is not None:
             self._current.returned_ns = None if failed else time.time_ns()
+            self._current.failed = failed
 
     def cancel_step(self) -> None:
         """The call that has just begun is no step: a generator was found exhausted."""
@@ -155,12 +178,14 @@ class Recording:
         if self._loading is None:
             return
         data_ns = time.monotonic_ns() - self._loading_since_ns
-        self._loading.__exit__(None, None, None)
+        loading, self._loading = self._loading, None
+        loading.__exit__(None, None, None)
         if loaded and self._current is not None:
             self._current.data_ns = (self._current.data_ns or 0) + data_ns
 
-    def close(self) -> None:
-        """Stop recording and take notes of groups and modules while they exist. Safe to call again."""
+    def close(self, *, anywhere: bool = False) -> None:
+        """Stop recording and take notes of groups and modules while they exist. Safe to call again. `anywhere`: the
+        program is not at the begin or end of a call."""
         if not self.is_open:
             self.discard()
             return
@@ -169,7 +194,7 @@ class Recording:
             self._end_step(self._current.returned_ns)
         program = Program(self._watch)
         self._end_ns = time.time_ns()
-        if not in_step:
+        if not in_step and not anywhere:
             self._attempt(self._meter.while_recording)
         begin_ns = time.time_ns()
         try:
@@ -187,13 +212,21 @@ class Recording:
         finally:
             self._detach(Program(self._watch))
 
+    def drop(self) -> None:
+        """It is closed, and nobody wants it any more: what it took from others is theirs again."""
+        if self._draft.rpc is not None:
+            return_services(self._draft.rpc.services)
+
     def forget(self) -> None:
-        """In a forked child: take back what the parent's recording does to the program, and record no more."""
+        """In a forked child: take back the functions that the parent's recording replaced, and record no more. Hooks on
+        modules stay in the copy, where they open spans that nobody records: to find them there would be a search of
+        all objects in each worker of each data loader."""
         with contextlib.suppress(Exception):
             self._session.forget()
         release_patches()
 
     def _detach(self, program: Program) -> None:
+        self._attempt(self._meter.detach)  # it came last, on top of what the observers put there
         for observer in reversed(self._observers):
             self._guarded(observer.detach, program)
         release_patches()
@@ -221,7 +254,12 @@ class Recording:
     def _end_step(self, end_ns: int | None) -> None:
         step, self._current = self._current, None
         if step is not None:
-            self.steps.append(RecordedStep(step=step.step, start_ns=step.start_ns, end_ns=end_ns, data_ns=step.data_ns))
+            ended_ns = None if step.failed else end_ns
+            if ended_ns is not None:
+                self._longest_step_ns = max(self._longest_step_ns, ended_ns - step.start_ns)
+            self.steps.append(
+                RecordedStep(step=step.step, start_ns=step.start_ns, end_ns=ended_ns, data_ns=step.data_ns)
+            )
         self._guarded(self._end_span)
 
     def _end_span(self) -> None:
@@ -244,8 +282,9 @@ class Recording:
             action(*arguments)
 
     def _gather(self, program: Program) -> None:
-        """Learn what only exists until the process group is destroyed: part by part, as private tables of torch may be
-        others in another version."""
+        """Learn what only exists until the process group is destroyed, and what the observers have found: they hold
+        parts of the program, which may go before the recording is written, if it ever is. Part by part, as private
+        tables of torch may be others in another version."""
         facts = self._facts
         if not self.plan.early:
             self._guarded(self._clock.measure)
@@ -269,6 +308,10 @@ class Recording:
 
         for part in (list_groups, list_collectives, find_mesh, read_clock, name_device):
             self._guarded(part)
+        self._draft = Draft(groups=facts.groups, collectives=facts.collectives)
+        for observer in self._observers:
+            self._guarded(observer.contribute, self._draft)
+        self._observers = []
 
     def _collectives(self, groups: GroupTable) -> list[CollectiveRecord]:
         entries = flight_recorder_dump()
@@ -281,9 +324,7 @@ class Recording:
         return flight_records(entries, groups, self._start_ns, self._end_ns, self._thread)
 
     def _metadata(self, run_id: str, identity: Identity, notes: list[RecordingNote]) -> CaptureMetadata:
-        draft = Draft(groups=self._facts.groups, collectives=self._facts.collectives)
-        for observer in self._observers:
-            self._guarded(observer.contribute, draft)
+        draft = self._draft
         draft.groups.place_in(identity.world_size)
         plan, cost_ns = self.plan, self._meter.recording_ns()
         return CaptureMetadata(

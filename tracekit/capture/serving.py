@@ -18,7 +18,7 @@ import platform
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -43,7 +43,7 @@ _services: list[Service] = []
 _listening: list[Patch] = []
 _server: _Server | None = None
 
-__all__ = ["Service", "listen", "stand_down", "take_services"]
+__all__ = ["Service", "listen", "return_services", "stand_down", "take_services"]
 
 
 @dataclass(slots=True, eq=False)
@@ -97,6 +97,22 @@ def take_services() -> list[Service]:
     taken = set(map(id, ended))
     _services[:] = [service for service in _services if id(service) not in taken]
     return ended
+
+
+def return_services(services: Sequence[RpcService]) -> None:
+    """What was taken for a recording that is not kept is left to the next one."""
+    returned = [
+        Service(
+            caller=service.caller,
+            number=service.number,
+            function=service.function,
+            thread=0,  # told apart in the trace of a mere server only, which takes them once
+            start_ns=service.start_ns,
+            end_ns=service.end_ns,
+        )
+        for service in services
+    ]
+    _services[:0] = returned[: max(MOST_SERVICES - len(_services), 0)]
 
 
 def _deserialize(deserialize: Callable[..., Any], pickler: Any, payload: Any, *rest: Any) -> Any:
@@ -175,8 +191,9 @@ class _Server:
                     self._writer = threading.Thread(target=self._write_when_quiet, name="tracekit-serving", daemon=True)
                     try:
                         self._writer.start()
-                    except RuntimeError:  # the process is about to exit
+                    except RuntimeError as error:  # there are too many, or the process is about to exit
                         self._failed = True
+                        warn(f"what is served to remote calls is not recorded: {error}")
                         return
                     atexit.register(self.flush)
                     # A priority: finalizers without one are not run in children of multiprocessing.

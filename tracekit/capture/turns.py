@@ -3,6 +3,7 @@ events of the first."""
 
 from __future__ import annotations
 
+import os
 import threading
 from typing import Protocol
 
@@ -34,3 +35,13 @@ def release_turn(claimant: Turn) -> None:
     with _lock:
         if _holder is claimant:
             _holder = None
+
+
+def _begin_anew() -> None:
+    """In a forked child the turn is nobody's, and the lock, which a thread that is not there may hold, a new one."""
+    global _lock, _holder
+    _lock, _holder = threading.RLock(), None
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_begin_anew)

@@ -13,6 +13,7 @@ from typing import Any
 
 from tracekit.capture.clock import HostClock
 from tracekit.capture.disk import DiskBudget
+from tracekit.capture.patience import Patience
 from tracekit.capture.process import (
     Identity,
     await_run_id,
@@ -44,6 +45,7 @@ class Windows:
         watch: Sequence[Any],
         number: int,
         on_rival: Callable[[], None],
+        on_overdue: Callable[[], None],
         budget: DiskBudget,
     ) -> None:
         self.finished = False
@@ -54,6 +56,8 @@ class Windows:
         self._watch = watch
         self._number = number  # which probe of the process this is
         self._on_rival = on_rival
+        self._on_overdue = on_overdue
+        self._patience: Patience | None = None  # of the open recording
         self._budget = budget
         self._delay = 0  # calls that windows come later, as another probe had its turn
         self._plan = schedule.window(0)
@@ -75,6 +79,8 @@ class Windows:
         if self.finished:
             return NEVER
         if self.open_recording is not None:
+            if self._patience is not None:
+                self._patience.disarm()
             self.open_recording.mark(call)
             if call >= self.open_recording.plan.stop:
                 self._close()
@@ -90,6 +96,22 @@ class Windows:
             self._join()
             if self._run_id is None:
                 self._run_id = look_up_run_id(self._store, self._number)
+            self._wait_for_a_call()
+
+    def loaded(self, recording: Recording, loaded: bool) -> None:
+        """What `recording.begin_loading` began has ended."""
+        recording.end_loading(loaded)
+        if recording is self.open_recording:
+            self._wait_for_a_call()
+
+    def end_overdue(self) -> None:
+        """No call has come for long; on the recording's thread, between two calls."""
+        recording = self.open_recording
+        if recording is None or recording.is_loading or self._thread != threading.get_ident():
+            return
+        if not recording.has_all_steps:
+            recording.note(f"no step followed for {recording.patience_s:.0f} s, so the recording ends there")
+        self._close(anywhere=True)
 
     def give_way(self) -> None:
         """Another profiler is about to start: write what there is, leave it the field."""
@@ -132,6 +154,7 @@ class Windows:
         """Drop everything without writing; the profiler is left off."""
         recordings = [self.open_recording, self._prepared]
         self.open_recording = self._prepared = self._early = None
+        self._end_patience()
         for recording in recordings:
             if recording is not None:
                 with contextlib.suppress(Exception):
@@ -143,6 +166,8 @@ class Windows:
         recordings = [self.open_recording, self._prepared]
         self.open_recording = self._prepared = self._early = None
         self.finished = True
+        if self._patience is not None:
+            self._patience.forget()
         for recording in recordings:
             if recording is not None:
                 recording.forget()
@@ -182,7 +207,9 @@ class Windows:
         # Once prepared, the session itself sees others come.
         reason = None if self._prepared is not None else foreign_profiler()
         if reason is None:
-            self._early = None
+            if self._early is not None:
+                self._early.drop()
+                self._early = None
             self._open(plan, call)
         else:
             release_turn(self)
@@ -208,11 +235,26 @@ class Windows:
         recording.open()
         recording.mark(call)
 
-    def _close(self, calls: int | None = None) -> None:
+    def _wait_for_a_call(self) -> None:
+        """For as long as it may take; a recording on another thread than the main one waits for ever."""
+        recording = self.open_recording
+        assert recording is not None
+        if self._patience is None and threading.current_thread() is threading.main_thread():
+            self._patience = Patience(self._on_overdue)
+        if self._patience is not None:
+            self._patience.arm(recording.patience_s)
+
+    def _end_patience(self) -> None:
+        ended, self._patience = self._patience, None
+        if ended is not None:
+            ended.end()
+
+    def _close(self, calls: int | None = None, *, anywhere: bool = False) -> None:
         """End the open recording. `calls`: how many there were, if the loop is over."""
         recording = self.open_recording
         assert recording is not None
-        recording.close()
+        self._end_patience()
+        recording.close(anywhere=anywhere)
         self.open_recording = None
         release_turn(self)
         if recording.plan.early:

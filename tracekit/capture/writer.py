@@ -97,8 +97,6 @@ def write_trace(
         digest, size_bytes = _pack(packed_file, _with_metadata(text, metadata, target.name))
         budget.check(size_bytes)
         budget.check_free_space(folder)
-        _publish(packed_file, target)
-        budget.spend(size_bytes)
         manifest = Manifest(
             version=METADATA_VERSION,
             run_id=metadata.run_id,
@@ -115,9 +113,16 @@ def write_trace(
             if metadata.steps
             else (metadata.window.index, metadata.window.index),
         )
-        with _durable(packed_file) as stream:
+        manifest_file = raw_file.with_suffix(".manifest.tmp")
+        with _durable(manifest_file) as stream:
             stream.write(msgspec.json.encode(manifest) + b"\n")
-        _publish(packed_file, base.with_suffix(MANIFEST_SUFFIX))
+        _publish(packed_file, target)
+        try:
+            _publish(manifest_file, base.with_suffix(MANIFEST_SUFFIX))
+        except BaseException:
+            target.unlink(missing_ok=True)
+            raise
+        budget.spend(size_bytes)
     except (OSError, RuntimeError) as error:
         raise OutputError(f"the trace could not be written to {folder}: {error}", hint="see the path option") from error
     finally:

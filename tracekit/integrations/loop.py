@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from tracekit.capture.probe import Probe, probe
+from tracekit.capture.probe import Probe, check_options, probe
 
 __all__ = ["RecordedLoop"]
 
@@ -18,12 +18,12 @@ class RecordedLoop:
         self._path = path
         self._options = options
         self._probe: Probe | None = None
-        self._new_probe()  # wrong options are told of at once, not when training begins
+        check_options(path, **options)  # wrong ones are told of at once, not when training begins
 
     def begin(self) -> None:
         """The first step begins; nothing happens if it has begun before."""
         if self._probe is None:
-            self._probe = self._new_probe()
+            self._probe = probe(self._path, **self._options)
             self._probe.__enter__()
 
     def step(self) -> None:
@@ -36,6 +36,3 @@ class RecordedLoop:
         if self._probe is not None:
             ended, self._probe = self._probe, None
             ended.__exit__(None if error is None else type(error), error, None)
-
-    def _new_probe(self) -> Probe:
-        return probe(self._path, **self._options)

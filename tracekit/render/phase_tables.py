@@ -29,7 +29,7 @@ def phase_tables(phases: StepPhases) -> list[object]:
     columns = ("phase", "share", "time", "compute", "exposed\ncomm", "idle", "most on\nrank")
     title = "What the step does (ms a step, mean over ranks)"
     facts = phase_facts(phases)
-    return [*table(title, columns, cells), *([statement("info", facts)] if facts else [])]
+    return [*table(title, columns, cells), *([statement("info", facts), ""] if facts else [])]
 
 
 def phase_facts(phases: StepPhases) -> str:

@@ -10,11 +10,18 @@ from typing import Any
 import pytest
 
 from tests.components import require_module
+from tracekit.capture import disk
 
 
 @pytest.fixture
 def torch() -> Any:
     return require_module("torch")
+
+
+@pytest.fixture(autouse=True)
+def nothing_written() -> None:
+    """A probe may take as much of the disk as if no other test had made one."""
+    disk.forget_written()
 
 
 class Runs:

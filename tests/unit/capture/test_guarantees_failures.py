@@ -89,7 +89,7 @@ def run(torch: Any, folder: Path, options: dict[str, Any], execute: Callable[[Ca
             losses = execute(job.run)
         except Exception as error:
             losses = error
-    leftovers = [f"patch of {patch._name}" for patch in patching._applied - applied if patch._active]
+    leftovers = [f"patch of {patch._name}" for patch in patching._applied.keys() - applied if patch._active]
     leftovers += [f"file {file.name}" for file in folder.rglob("*.tmp")]
     leftovers += [f"hook on {type(module).__name__}" for module in job.modules if _has_hooks_of_ours(module)]
     if turns._holder is not None:

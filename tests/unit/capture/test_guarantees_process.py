@@ -83,6 +83,27 @@ def test_a_child_forked_within_a_window_records_and_writes_nothing(
     assert runs.traces()[0]["tracekit"]["pid"] == os.getpid()
 
 
+def test_a_child_forked_while_a_thread_takes_its_turn_does_not_wait_for_it() -> None:
+    taken, done = threading.Event(), threading.Event()
+
+    def take() -> None:
+        with turns._lock:
+            taken.set()
+            done.wait()
+
+    other = threading.Thread(target=take)
+    other.start()
+    taken.wait()
+    child = os.fork()
+    if child == 0:
+        free = turns._lock.acquire(blocking=False)
+        os._exit(0 if free and turns._holder is None else 1)
+    done.set()
+    other.join()
+
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
 def test_calls_of_another_thread_are_no_steps(runs: Any, work: Callable[[], float]) -> None:
     step = probe(path=runs.path, skip=0, warmup=0, steps=2)(work)
     step()

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from types import SimpleNamespace
 
 from tracekit.capture.live import live_instances
-from tracekit.capture.patching import Patch
+from tracekit.capture.patching import Patch, release_patches
 
 
 def doubled(original: Callable[[int], int], value: int) -> int:
@@ -34,6 +34,17 @@ def test_somebody_else_s_patch_on_top_stays_and_reaches_the_original() -> None:
     patch.remove()
 
     assert owner.f(-3) == 4
+
+
+def test_several_on_one_name_are_all_taken_back_at_once() -> None:
+    owner = SimpleNamespace(f=abs)
+    for _ in range(10):
+        Patch(owner, "f", doubled).apply()
+    assert owner.f(-1) == 2**10
+
+    release_patches()
+
+    assert owner.f is abs
 
 
 def test_instances_are_found_without_asking_proxies_what_they_are() -> None:

@@ -137,15 +137,43 @@ def test_an_almost_full_disk_is_left_alone(tmp_path: Path) -> None:
 
 def test_the_files_of_a_rank_take_no_more_than_they_may_in_all(tmp_path: Path) -> None:
     first = write_trace(tmp_path / "1", exporting(kineto_text(b"a")), describe, rank=0).stat().st_size
-    budget = DiskBudget(max_bytes=2 * first + first // 2)
 
-    for window in ("2", "3"):
+    for window in ("2", "3"):  # each by a probe of its own
+        budget = DiskBudget(max_bytes=3 * first + first // 2)
         write_trace(tmp_path / window, exporting(kineto_text(b"a")), describe, rank=0, budget=budget)
     with pytest.raises(OutputError, match="TRACEKIT_MAX_BYTES"):
         write_trace(tmp_path / "4", exporting(kineto_text(b"a")), describe, rank=0, budget=budget)
 
-    assert budget.written_bytes == 2 * first
     assert files_below(tmp_path / "4") == []
+
+
+@pytest.mark.parametrize("links", [True, False])
+def test_without_its_manifest_a_trace_is_not_kept_and_does_not_count(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, links: bool
+) -> None:
+    size = write_trace(tmp_path / "1", exporting(kineto_text(b"a")), describe, rank=0).stat().st_size
+    budget = DiskBudget(max_bytes=2 * size + size // 2)
+
+    with monkeypatch.context() as broken:
+        publish = writer._publish
+
+        def refuse(file: Path, target: Path) -> None:
+            if "manifest" in target.name:
+                raise OSError(errno.EDQUOT, "Disk quota exceeded")
+            publish(file, target)
+
+        broken.setattr(writer, "_publish", refuse)
+        if not links:
+            broken.setattr(writer.os, "link", _no_links)
+        with pytest.raises(OutputError, match="quota"):
+            write_trace(tmp_path / "2", exporting(kineto_text(b"a")), describe, rank=0, budget=budget)
+
+    assert files_below(tmp_path / "2") == []
+    write_trace(tmp_path / "2", exporting(kineto_text(b"a")), describe, rank=0, budget=budget)
+
+
+def _no_links(*_: object) -> None:
+    raise OSError(errno.EPERM, "Operation not permitted")
 
 
 def test_a_trace_that_is_too_large_is_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -192,10 +220,7 @@ def test_a_file_that_is_there_is_never_replaced(tmp_path: Path) -> None:
 
 
 def test_a_file_system_without_links_will_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*_: object) -> None:
-        raise OSError(errno.EPERM, "Operation not permitted")
-
-    monkeypatch.setattr(writer.os, "link", refuse)
+    monkeypatch.setattr(writer.os, "link", _no_links)
 
     write_trace(tmp_path, exporting(kineto_text(b"a")), describe, rank=0)
 

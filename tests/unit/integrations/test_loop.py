@@ -88,5 +88,21 @@ def test_accelerate_s_micro_batches_are_parts_of_a_step(calls: list[str]) -> Non
 
 def test_options_that_contradict_each_other_are_told_of_before_training(tmp_path: Path) -> None:
     require_module("torch")
-    with pytest.raises(UsageError):
-        AccelerateProbe(object(), tmp_path, steps=0)
+    for wrong in ({"steps": 0}, {"every": 1}, {"max_bytes": -1}):
+        with pytest.raises(UsageError):
+            AccelerateProbe(object(), tmp_path, **wrong)
+    with pytest.raises(TypeError, match="step"):
+        AccelerateProbe(object(), tmp_path, step=3)
+
+
+def test_a_loop_that_has_not_begun_has_no_probe_which_would_count_among_those_of_the_process(
+    calls: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[str] = []
+    monkeypatch.setattr(loop, "probe", lambda path, **options: made.append(path) or FakeProbe([]))
+
+    recorded = RecordedLoop("runs", {"steps": 2})
+    assert made == []
+    recorded.begin()
+
+    assert made == ["runs"]

@@ -1,0 +1,309 @@
+"""A loop that stops calling: its recording ends by itself, without it, and nowhere in the middle of something."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from tracekit.capture import patience
+from tracekit.capture.patience import Patience, patience_s
+from tracekit.capture.probe import probe
+from tracekit.capture.warn import CaptureWarning
+from tracekit.capture.windows import Windows
+
+HANGS_S = 60  # what never comes would be waited for so long
+
+
+@pytest.fixture
+def work(torch: Any) -> Callable[[], float]:
+    return lambda: float(torch.ones(4).sum())
+
+
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A limit that has passed is seen at once."""
+    monkeypatch.setattr(patience, "POLL_S", 0.001)
+
+
+def run_until(done: Callable[[], bool]) -> None:
+    """Some program of the main thread, which knows of nothing."""
+    deadline = time.monotonic() + HANGS_S
+    while not done():
+        assert time.monotonic() < deadline
+        sum(range(100))
+
+
+def interrupt(limit: Patience) -> None:
+    """As if its signal had come here."""
+    limit._on_signal(0, sys._getframe())
+
+
+def signals_in_use() -> list[int]:
+    return [number for number in signal.valid_signals() if signal.getsignal(number) != signal.SIG_DFL]
+
+
+def is_recording(torch: Any) -> bool:
+    return bool(torch.autograd._profiler_enabled())
+
+
+@pytest.mark.parametrize(
+    ("longest_s", "all_returned", "expected_s"),
+    [(0.0, True, 1.0), (4.0, True, 4.0), (0.0, False, 10.0), (1.9, False, 10.0), (4.0, False, 20.0)],
+)
+def test_a_call_is_waited_for_as_long_as_the_loop_s_steps_take(
+    longest_s: float, all_returned: bool, expected_s: float
+) -> None:
+    assert patience_s(int(longest_s * 1e9), all_returned=all_returned) == pytest.approx(expected_s)
+
+
+def test_it_is_called_on_the_main_thread_while_that_runs_something_else(torch: Any, quick: None) -> None:
+    threads: list[int] = []
+    before = signals_in_use()
+    limit = Patience(lambda: threads.append(threading.get_ident()))
+
+    limit.arm(0)
+    run_until(lambda: len(threads) > 1)  # again and again, until it has done what it is for
+    limit.end()
+
+    assert signals_in_use() == before
+    assert set(threads) == {threading.get_ident()}
+    assert limit._watcher is not None
+    limit._watcher.join(HANGS_S)
+    assert not limit._watcher.is_alive()
+
+
+def test_signals_of_the_program_are_not_taken(torch: Any) -> None:
+    handler = signal.signal(signal.SIGRTMAX, lambda *_: None)
+    own = signal.getsignal(signal.SIGRTMAX)
+    limit = Patience(lambda: None)
+    limit.arm(HANGS_S)
+
+    assert signal.getsignal(signal.SIGRTMAX) is own
+    assert signal.getsignal(signal.SIGRTMAX - 1) != signal.SIG_DFL
+    limit.end()
+    assert signal.getsignal(signal.SIGRTMAX - 1) == signal.SIG_DFL
+    signal.signal(signal.SIGRTMAX, handler)
+
+
+@pytest.mark.parametrize("where", [threading, patience])
+def test_nothing_happens_where_locks_are_taken_or_the_capture_works(torch: Any, where: ModuleType) -> None:
+    called: list[bool] = []
+    limit = Patience(lambda: called.append(True))
+    limit.arm(0)
+
+    exec(compile("on_signal(0, sys._getframe())", where.__file__, "exec"), {"on_signal": limit._on_signal, "sys": sys})
+
+    assert called == []
+    limit.end()
+
+
+@pytest.mark.parametrize("stopped", [Patience.disarm, Patience.end])
+def test_who_called_in_time_is_left_alone(torch: Any, stopped: Callable[[Patience], None]) -> None:
+    called: list[bool] = []
+    limit = Patience(lambda: called.append(True))
+    limit.arm(0)
+    assert limit.is_over
+
+    stopped(limit)
+    interrupt(limit)
+
+    assert called == []
+    limit.end()
+
+
+def test_a_forked_child_has_no_part_in_it(torch: Any) -> None:
+    called: list[bool] = []
+    limit = Patience(lambda: called.append(True))
+    limit.arm(0)
+
+    child = os.fork()
+    if child == 0:
+        interrupt(limit)
+        os._exit(len(called))
+
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    interrupt(limit)
+    assert called == [True]
+    limit.end()
+
+
+def test_an_interrupt_meanwhile_is_the_program_s(torch: Any, quick: None) -> None:
+    interrupt = KeyboardInterrupt("the user's")
+
+    def interrupted() -> None:
+        limit.end()
+        raise interrupt
+
+    limit = Patience(interrupted)
+
+    with pytest.raises(KeyboardInterrupt) as caught:  # noqa: PT012
+        limit.arm(0)
+        run_until(lambda: False)
+
+    assert caught.value is interrupt
+
+
+def test_nothing_happens_within_a_backward_pass(torch: Any, quick: None) -> None:
+    passes: list[int] = []
+    in_backward: list[bool] = []
+    limit = Patience(lambda: in_backward.append(torch._C._current_graph_task_id() != -1))
+
+    class Slow(torch.autograd.Function):  # type: ignore[misc, name-defined]
+        @staticmethod
+        def forward(context: Any, x: Any) -> Any:
+            return x.clone()
+
+        @staticmethod
+        def backward(context: Any, gradient: Any) -> Any:
+            limit.arm(0)
+            interrupt(limit)
+            passes.append(1)
+            return gradient
+
+    Slow.apply(torch.ones(2, requires_grad=True)).sum().backward()
+    run_until(lambda: bool(in_backward))
+    limit.end()
+
+    assert passes == [1]
+    assert not any(in_backward)
+
+
+def test_a_loop_that_stops_after_its_last_planned_step_has_a_whole_window(
+    torch: Any, runs: Any, work: Callable[[], float]
+) -> None:
+    recorder = probe(path=runs.path, skip=0, warmup=0, steps=2)
+    step = recorder(work)
+    step()
+    step()
+    assert is_recording(torch)
+
+    recorder._end_overdue()
+
+    assert not is_recording(torch)
+    (trace,) = runs.traces()
+    assert runs.steps() == [[0, 1]]
+    assert all(step["end_ns"] is not None for step in trace["tracekit"]["steps"])
+    assert trace["tracekit"]["window"]["partial"] is False
+    assert trace["tracekit"]["notes"] == []
+    assert [step() for _ in range(3)] == [4.0] * 3
+    recorder.finish()
+    assert runs.steps() == [[0, 1]]
+
+
+def test_a_loop_that_stops_between_planned_steps_has_a_part_of_a_window_that_says_so(
+    torch: Any, runs: Any, work: Callable[[], float]
+) -> None:
+    recorder = probe(path=runs.path, skip=0, warmup=0, steps=3, repeat=2)
+    step = recorder(work)
+    step()
+
+    recorder._end_overdue()
+
+    (trace,) = runs.traces()
+    assert runs.steps() == [[0]]
+    assert trace["tracekit"]["window"]["partial"] is True
+    (note,) = trace["tracekit"]["notes"]
+    assert note["text"] == "no step followed for 10 s, so the recording ends there"
+    for _ in range(6):  # the window that is planned next comes as planned
+        step()
+    assert runs.steps() == [[0], [3, 4, 5]]
+
+
+def test_a_provisional_recording_ends_and_waits_for_the_end_of_the_job(
+    torch: Any, runs: Any, work: Callable[[], float]
+) -> None:
+    recorder = probe(path=runs.path)
+    step = recorder(work)
+    step()
+
+    recorder._end_overdue()
+
+    assert not is_recording(torch)
+    assert runs.files() == []
+    with pytest.warns(CaptureWarning, match="ended after 1 steps"):
+        recorder.finish()
+    assert runs.steps() == [[0]]
+
+
+def test_a_loop_that_goes_on_after_a_pause_has_its_window(torch: Any, runs: Any, work: Callable[[], float]) -> None:
+    recorder = probe(path=runs.path)
+    step = recorder(work)
+    step()
+    recorder._end_overdue()
+
+    for _ in range(7):
+        step()
+
+    assert runs.steps() == [[4, 5, 6]]
+    assert runs.traces()[0]["tracekit"]["window"]["partial"] is False
+
+
+def test_a_step_that_takes_long_is_not_interrupted(torch: Any, runs: Any) -> None:
+    recorder = probe(path=runs.path, skip=0, warmup=0, steps=1)
+
+    @recorder
+    def step() -> bool:
+        recorder._end_overdue()
+        return is_recording(torch)
+
+    assert step()
+    recorder.finish()
+    assert runs.steps() == [[0]]
+
+
+def test_a_loader_that_takes_long_is_waited_for(torch: Any, runs: Any, work: Callable[[], float]) -> None:
+    recorder = probe(path=runs.path, skip=0, warmup=0, steps=2)
+    step = recorder(work)
+
+    def loader() -> Iterator[int]:
+        for item in range(3):
+            recorder._end_overdue()
+            yield item
+
+    for _ in recorder.iterate(loader()):
+        step()
+    recorder.finish()
+
+    assert runs.steps() == [[0, 1]]
+    assert runs.traces()[0]["tracekit"]["notes"] == []
+
+
+def test_another_probe_at_work_is_not_interrupted(
+    torch: Any, runs: Any, work: Callable[[], float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = probe(path=runs.path, skip=0, warmup=0), probe(path=runs.path)
+    first(work)()
+    during: list[bool] = []
+
+    def end_overdue(self: Windows, call: int) -> int:
+        first._end_overdue()
+        during.append(is_recording(torch))
+        return call + 1
+
+    with monkeypatch.context() as interrupting:
+        interrupting.setattr(Windows, "on_call", end_overdue)
+        second(work)()
+
+    assert during == [True]
+    first._end_overdue()
+    assert not is_recording(torch)
+
+
+def test_the_whole_of_it_ends_a_recording_without_the_loop(
+    torch: Any, runs: Any, work: Callable[[], float], monkeypatch: pytest.MonkeyPatch, quick: None
+) -> None:
+    monkeypatch.setattr(patience, "AFTER_LAST_S", 0.0)
+    step = probe(path=runs.path, skip=0, warmup=0, steps=1)(work)
+    step()
+
+    run_until(lambda: bool(runs.files()) and not is_recording(torch))
+
+    assert runs.steps() == [[0]]

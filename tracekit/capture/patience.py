@@ -1,0 +1,125 @@
+"""How long an open recording waits for the next call: a loop that has stopped calling must not be recorded for ever.
+
+`arm` when a call has returned, `disarm` when one begins, `end` with the recording. When the time has passed, `overdue`
+is called: on the main thread, as torch's profiler is stopped where it was started, and between two bytecodes of
+whatever the program does there by then. It is asked again until it does what it is for, since it may find the program
+at a place where nothing of ours should be done.
+
+The way there is that of a signal handler: Python is told that a signal has come which nobody uses and which no process
+ever sends. So system calls are not interrupted, and what a handler of the program raises meanwhile reaches the program.
+That way leads to the main thread only: a recording on another thread stays open until the next call, or the end of the
+thread.
+"""
+
+from __future__ import annotations
+
+import _thread
+import contextlib
+import logging
+import os
+import queue
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import FrameType
+from typing import cast
+
+POLL_S = 0.5
+AFTER_LAST_S = 1.0  # when all planned steps have returned: nothing is missing any more
+BETWEEN_STEPS_S = 10.0
+STEPS_BETWEEN = 5  # the longest step, so many times
+
+_CAPTURE = str(Path(__file__).parent)
+# Their functions hold locks for a moment, which what is done here may need.
+_LOCKING = {threading.__file__, queue.__file__, logging.__file__}
+_LOCKING |= {"<frozen importlib._bootstrap>", "<frozen importlib._bootstrap_external>"}
+
+__all__ = ["Patience", "patience_s"]
+
+
+def patience_s(longest_step_ns: int, *, all_returned: bool) -> float:
+    """How long to wait for a call, in a loop whose longest step so far took `longest_step_ns`."""
+    longest_s = longest_step_ns / 1e9
+    return max(AFTER_LAST_S, longest_s) if all_returned else max(BETWEEN_STEPS_S, STEPS_BETWEEN * longest_s)
+
+
+class Patience:
+    """The limit of one recording of the main thread, on which everything here is called."""
+
+    def __init__(self, overdue: Callable[[], None]) -> None:
+        self._overdue = overdue
+        self._pid = os.getpid()
+        self._deadline_s: float | None = None  # of the monotonic clock
+        self._ended = threading.Event()
+        self._watcher: threading.Thread | None = None
+        self._signal: signal.Signals | None = None
+
+    @property
+    def is_over(self) -> bool:
+        deadline_s = self._deadline_s
+        return deadline_s is not None and time.monotonic() >= deadline_s
+
+    def arm(self, seconds: float) -> None:
+        self._deadline_s = time.monotonic() + seconds
+        if self._watcher is None and (free := _unused_signal()) is not None:
+            signal.signal(free, self._on_signal)
+            self._signal = free
+            # Looks twice a second instead of being woken: a step then costs no thread and no lock.
+            self._watcher = threading.Thread(target=self._watch, name="tracekit-patience", daemon=True)
+            with contextlib.suppress(RuntimeError):  # there are too many threads: the recording has no limit
+                self._watcher.start()
+
+    def disarm(self) -> None:
+        self._deadline_s = None
+
+    def end(self) -> None:
+        self._deadline_s = None
+        self._ended.set()
+        self._give_signal_back()
+
+    def forget(self) -> None:
+        """In a forked child, which has no watcher, and none of its locks."""
+        self._deadline_s = None
+        self._give_signal_back()
+
+    def _give_signal_back(self) -> None:
+        number, self._signal = self._signal, None
+        with contextlib.suppress(Exception):  # what stays is idle
+            if number is not None and signal.getsignal(number) == self._on_signal:
+                signal.signal(number, signal.SIG_DFL)
+
+    def _on_signal(self, number: int, frame: FrameType | None) -> None:
+        if self.is_over and os.getpid() == self._pid and not sys.is_finalizing() and _is_at_ease(frame):
+            self._overdue()
+
+    def _watch(self) -> None:
+        while not self._ended.wait(POLL_S):
+            number = self._signal
+            if number is not None and self.is_over:
+                _thread.interrupt_main(number)
+
+
+def _unused_signal() -> signal.Signals | None:
+    """One of the signals that have no meaning of their own, from the end at which nobody begins."""
+    lowest, highest = getattr(signal, "SIGRTMIN", 0), getattr(signal, "SIGRTMAX", -1)
+    unused = (number for number in range(highest, lowest, -1) if signal.getsignal(number) == signal.SIG_DFL)
+    return cast("signal.Signals | None", next(unused, None))  # most have no name, and are plain numbers
+
+
+def _is_at_ease(frame: FrameType | None) -> bool:
+    """Whether the program, interrupted in `frame`, is at a place where the profiler may be stopped and the observers
+    may look around: not where locks are taken, in code of ours, in a backward pass, while something is compiled or
+    while a CUDA graph is captured."""
+    place = "" if frame is None else frame.f_code.co_filename
+    if place in _LOCKING or place.startswith(_CAPTURE):
+        return False
+    torch = sys.modules["torch"]
+    compilation = getattr(sys.modules.get("torch._guards"), "CompileContext", None)
+    return (
+        torch._C._current_graph_task_id() == -1
+        and (compilation is None or compilation.current_compile_id() is None)
+        and not (torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing())
+    )
