@@ -119,7 +119,7 @@ def facts_of(faults: Path, fault: str) -> Any:
         ("export", [0, 1], [0, 1], ["unfinished_tmp", "truncated"]),
         ("verification", [0, 1], [0, 1, 2, 3], ["unfinished_tmp"]),
         ("packing", [0, 1], [0, 1], ["unfinished_tmp", "truncated"]),
-        ("publication", [0, 1], [0, 1, 2, 3], ["unfinished_tmp"]),
+        ("publication", [0, 1], [0, 1, 2, 3], ["ignored_file", "unfinished_tmp"]),  # the manifest, too
         ("manifest", [0, 1, 2, 3], [0, 1, 2, 3], ["ignored_file"]),
     ],
 )
