@@ -25,8 +25,8 @@ __all__ = ["MessageArrivals", "message_arrivals", "own_arrivals_ns"]
 class MessageArrivals:
     """m messages, as the run lists them. rank: place in the run's ranks of the last to arrive, -1 if both did at once;
     row: of its `Messages`; arrival_ns, end_ns: on the run's clock; since_ns: the last one's release before, on its own
-    clock, or -1; excess_ns: of the time from there to its arrival, over its peers', 0 if it has none; size_bytes, or -1;
-    int64 [m] each.
+    clock, or -1; excess_ns: of the time from there to its arrival, over its peers', 0 if it has none; size_bytes, or
+    -1; int64 [m] each.
     """
 
     rank: Int64
