@@ -113,6 +113,7 @@ def assemble(
     notes += about_clocks
     messages, unlinked = match_messages(ranks, clocks, selected)
     ranks = with_manual_pipelines(ranks, messages)
+    groups = groups_of_run(ranks, world_size)  # the same in the same order, now with what a pipeline's are for
     notes += unlinked
     notes += rpc_notes(ranks, all_selected=selected is None)
     notes += _inferred_note(ranks)
