@@ -117,7 +117,7 @@ def _workload(
         )
         ends.append(lane.walk())
         placed[summary.rank] = lane.place
-    for own in communication.values():
+    for own in (communication[rank] for rank in placed):  # a server of remote calls has no lane
         for row, place in placed[own.rank].items():
             earlier = own.follows[row]
             arrived_ns[place] = int(own.ready_ns[row])
