@@ -6,29 +6,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from tracekit.model.collectives import MatchedGroup
 from tracekit.model.communication import GroupKey
 from tracekit.model.messages import MatchedMessages, nothing_matched
 from tracekit.model.notes import Note, Severity
 from tracekit.model.summary import RankSummary
 
-__all__ = ["ClockModel", "ClockStep", "Finding", "OtherRun", "Run"]
-
-
-@dataclass(frozen=True, kw_only=True)
-class ClockStep:
-    """From `from_ns` on, on the rank's own clock, `offset_ns` at `at_ns` is what holds."""
-
-    from_ns: int
-    offset_ns: int
-    at_ns: int
+__all__ = ["ClockModel", "Finding", "OtherRun", "Run"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class ClockModel:
-    """A rank's clock against the reference's: `t_run = t_rank - offset_ns - drift * (t_rank - at_ns)`, with other
-    offsets after each of its `steps`. `error_ns` is the half-width of the uncertainty, None when it is not known.
-    """
+    """A rank's clock against the reference's: `t_run = t_rank - offset_ns - drift * (t_rank - at_ns)`."""
 
     rank: int
     method: Literal["probe", "collectives", "none"]
@@ -36,7 +24,6 @@ class ClockModel:
     at_ns: int = 0
     drift_ppm: float | None = None
     error_ns: int | None = None
-    steps: tuple[ClockStep, ...] = ()  # in order of time
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,7 +62,6 @@ class Run:
     other_runs: tuple[OtherRun, ...]
     notes: tuple[Note, ...]
     messages: MatchedMessages = field(default_factory=nothing_matched)
-    collectives: tuple[MatchedGroup, ...] = ()
 
     @property
     def reference_rank(self) -> int | None:
