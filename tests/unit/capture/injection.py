@@ -44,6 +44,8 @@ SHELL = {
     "harmless.<locals>.guarded",
     "surround.<locals>.surrounded",
 }
+# What Python calls wherever an object happens to die; what it raises, nobody gets.
+CALLBACKS = {"WeakSet.__init__.<locals>._remove", "WeakKeyDictionary.__init__.<locals>.remove"}
 # What only fails if Python itself does.
 PRIMITIVES = (str, bytes, dict, list, set, frozenset, tuple, int, type(None))
 PRIMITIVE_FUNCTIONS = {id, len, isinstance, getattr, hasattr, min, max, any, all, sum, sorted, next, iter, vars}
@@ -96,7 +98,7 @@ def _site(frame: FrameType, event: str, argument: Any) -> Site | None:
 
 def _site_of(code: CodeType, caller: CodeType) -> Site | None:
     """The call of a Python function by another, if it is one of the capture's."""
-    if "<" in code.co_name or MACHINERY & {code.co_filename, caller.co_filename}:
+    if "<" in code.co_name or code.co_qualname in CALLBACKS or MACHINERY & {code.co_filename, caller.co_filename}:
         return None
     own, by_capture = code.co_filename.startswith(CAPTURE), caller.co_filename.startswith(CAPTURE)
     called_from = caller.co_qualname

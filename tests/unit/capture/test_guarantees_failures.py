@@ -64,6 +64,7 @@ def few_objects() -> Iterator[None]:
     yield
     gc.callbacks[:] = callbacks
     gc.unfreeze()
+    gc.collect()  # the jobs, or the next test's probe would still find their models
 
 
 @dataclass
