@@ -11,19 +11,19 @@ collectives of a kind share counts for the first of them: over the modules it ad
 from __future__ import annotations
 
 import re
-import statistics
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
 from tracekit import schema
+from tracekit.analysis.communication_sums import StepShare, means_over_ranks, merge_sums, step_share, sum_of_sizes
 from tracekit.analysis.enclosing import innermost_span
 from tracekit.analysis.groups import key_of_recorded_group
-from tracekit.analysis.lanes import Lanes
+from tracekit.analysis.lanes import Lanes, complete_steps
 from tracekit.analysis.phases import PHASES, PhaseTimeline
 from tracekit.model.communication import KINDS, CommunicationEvents
 from tracekit.model.events import ABSENT, Bool, DecodedTrace, EventTable, Int64
@@ -87,11 +87,7 @@ def fsdp_sums(trace: DecodedTrace, lanes: Lanes, phases: PhaseTimeline, steps: S
     )
     if not in_scope.any():
         return []
-    windows = lanes.windows
-    wanted = {step.step for step in steps if step.complete}
-    of_wanted = np.array([int(step) in wanted for step in windows.step], dtype=np.bool_)
-    inside = Intervals.union_of(windows.start_ns[of_wanted], windows.end_ns[of_wanted])
-    counted = lanes.counted & (lanes.window >= 0) & of_wanted[np.maximum(lanes.window, 0)]
+    complete = complete_steps(lanes, steps)
     start_ns, end_ns = _own_share(found, in_scope)
     ahead_ns = _time_ahead(events, labels, rows, enclosing, found)
     phase = phases.at(found.launch_ns)
@@ -103,11 +99,11 @@ def fsdp_sums(trace: DecodedTrace, lanes: Lanes, phases: PhaseTimeline, steps: S
     result = []
     for (name, kind, phase_index), positions in members.items():
         own = np.array(positions, dtype=np.int64)
-        here = own[counted[own]]
-        time = Intervals.union_of(start_ns[own], end_ns[own]) & inside
+        here = own[complete.counted[own]]
+        time = Intervals.union_of(start_ns[own], end_ns[own]) & complete.time
         if not len(here) and not len(time):
             continue
-        sizes, known = found.size_bytes[here], ahead_ns[here] != ABSENT
+        known = ahead_ns[here] != ABSENT
         result.append(
             FsdpSum(
                 module=name,
@@ -115,7 +111,7 @@ def fsdp_sums(trace: DecodedTrace, lanes: Lanes, phases: PhaseTimeline, steps: S
                 phase=PHASES[phase_index] if phase_index >= 0 else None,
                 kind=KINDS[kind],
                 count=len(here),
-                size_bytes=int(sizes.sum()) if len(sizes) and (sizes != ABSENT).all() else None,
+                size_bytes=sum_of_sizes(found.size_bytes[here]),
                 exposed_ns=(time - lanes.compute).len_ns,
                 ahead_count=int(known.sum()),
                 ahead_ns=int(ahead_ns[here][known].sum()),
@@ -125,22 +121,9 @@ def fsdp_sums(trace: DecodedTrace, lanes: Lanes, phases: PhaseTimeline, steps: S
 
 
 def merge_fsdp_sums(rows: Sequence[FsdpSum]) -> tuple[FsdpSum, ...]:
-    """Add up the rows of several recordings of one rank."""
-    merged: dict[tuple[str | None, str, str | None], FsdpSum] = {}
-    for row in rows:
-        key = (row.module, row.kind, row.phase)
-        if (seen := merged.get(key)) is not None:
-            sizes = (seen.size_bytes, row.size_bytes)
-            row = replace(
-                row,
-                count=seen.count + row.count,
-                size_bytes=None if None in sizes else sum(size for size in sizes if size is not None),
-                exposed_ns=seen.exposed_ns + row.exposed_ns,
-                ahead_count=seen.ahead_count + row.ahead_count,
-                ahead_ns=seen.ahead_ns + row.ahead_ns,
-            )
-        merged[key] = row
-    return tuple(merged.values())
+    """Those of several recordings of one rank."""
+    amounts = ("count", "size_bytes", "exposed_ns", "ahead_count", "ahead_ns")
+    return merge_sums(rows, lambda row: (row.module, row.kind, row.phase), amounts)
 
 
 def fsdp(run: Run) -> Fsdp:
@@ -164,32 +147,21 @@ def fsdp(run: Run) -> Fsdp:
 
 
 def _by_module(run: Run) -> list[dict[str, object]]:
-    shares: dict[tuple[str | None, str, str | None], list[tuple[int, int, FsdpSum]]] = defaultdict(list)
+    shares: dict[tuple[str | None, str, str | None], list[StepShare]] = defaultdict(list)
+    ahead: dict[tuple[str | None, str, str | None], list[FsdpSum]] = defaultdict(list)
     for summary in run.ranks:
         steps = sum(step.complete for step in summary.steps)
         for row in summary.fsdp:
-            shares[row.module, row.kind, row.phase].append((summary.rank, steps, row))
-    result: list[dict[str, object]] = []
+            shares[row.module, row.kind, row.phase].append(step_share(summary.rank, steps, [row]))
+            ahead[row.module, row.kind, row.phase].append(row)
+    rows = []
     for (module, kind, phase), ranks in shares.items():
-        worst_rank, worst_steps, worst = max(ranks, key=lambda share: (share[2].exposed_ns / share[1], -share[0]))
-        sizes = [row.size_bytes / steps for _, steps, row in ranks if row.size_bytes is not None]
-        ahead_count = sum(row.ahead_count for _, _, row in ranks)
-        result.append(
-            {
-                "module": module,
-                "phase": phase,
-                "kind": kind,
-                "ranks": len(ranks),
-                "count": statistics.fmean(row.count / steps for _, steps, row in ranks),
-                "size_bytes": statistics.fmean(sizes) if len(sizes) == len(ranks) else None,
-                "exposed_ns": statistics.fmean(row.exposed_ns / steps for _, steps, row in ranks),
-                "prefetch_ns": sum(row.ahead_ns for _, _, row in ranks) / ahead_count if ahead_count else None,
-                "worst_rank": worst_rank,
-                "worst_exposed_ns": worst.exposed_ns / worst_steps,
-            }
-        )
-    # sorting is stable: rows of equal exposure stay in the order in which the first rank came to them
-    return sorted(result, key=lambda row: -float(str(row["exposed_ns"])))
+        known = sum(row.ahead_count for row in ahead[module, kind, phase])
+        ahead_ns = sum(row.ahead_ns for row in ahead[module, kind, phase])
+        means = {**means_over_ranks(ranks), "prefetch_ns": ahead_ns / known if known else None}
+        rows.append({"module": module, "phase": phase, "kind": kind, **means})
+    # Sorting is stable: rows of equal exposure stay in the order in which the first rank came to them.
+    return sorted(rows, key=lambda row: -row["exposed_ns"])
 
 
 def _labels(events: EventTable) -> dict[int, _Label]:

@@ -24,8 +24,9 @@ from tracekit.model.communication import CommunicationEvents, Joins
 from tracekit.model.events import Bool, DecodedTrace, EventTable, Int64
 from tracekit.model.intervals import EMPTY, Intervals
 from tracekit.model.spans import LABEL_PREFIX, WAIT_SPAN
+from tracekit.model.summary import StepParts
 
-__all__ = ["Lanes", "build_lanes"]
+__all__ = ["CompleteSteps", "Lanes", "build_lanes", "complete_steps"]
 
 _LABELS = (LABEL_PREFIX, "FSDP::", "FullyShardedDataParallel.", "DistributedDataParallel.", "PP:")
 # What DTensor and functional collectives put into the autograd graph: around operators, views, and waits.
@@ -61,6 +62,27 @@ class Lanes:
     counted: Bool
     threads: Int64
     joins: Joins | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class CompleteSteps:
+    """Where sums over complete steps are taken: `windows`, bool [step windows]; `time`, theirs; `counted`, bool
+    [communication events]: which count there, by launch, a collective that ran as several spans once."""
+
+    windows: Bool
+    time: Intervals
+    counted: Bool
+
+
+def complete_steps(lanes: Lanes, steps: Sequence[StepParts]) -> CompleteSteps:
+    """Of the complete ones among `steps`."""
+    wanted = {step.step for step in steps if step.complete}
+    own = np.array([int(step) in wanted for step in lanes.windows.step], dtype=np.bool_)
+    return CompleteSteps(
+        windows=own,
+        time=Intervals.union_of(lanes.windows.start_ns[own], lanes.windows.end_ns[own]),
+        counted=lanes.counted & (lanes.window >= 0) & own[np.maximum(lanes.window, 0)],
+    )
 
 
 def build_lanes(trace: DecodedTrace, rules: Sequence[CommunicationRule], *, whole: bool = False) -> Lanes:

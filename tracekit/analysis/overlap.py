@@ -7,13 +7,12 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from tracekit import schema
-from tracekit.analysis.lanes import Lanes
+from tracekit.analysis.communication_sums import StepShare, means_over_ranks, merge_sums, step_share, sum_of_sizes
+from tracekit.analysis.lanes import Lanes, complete_steps
 from tracekit.analysis.phases import PHASES, PhaseTimeline
 from tracekit.analysis.savings import saving_without_ns
 from tracekit.model.communication import KINDS
@@ -47,29 +46,24 @@ def communication_sums(lanes: Lanes, phases: PhaseTimeline, steps: Sequence[Step
     A collective that ran as several spans (a reduce-scatter of a list, on gloo) is one: it counts once, with its size;
     its time is the union of its spans.
     """
-    found, windows = lanes.communication_events, lanes.windows
-    wanted = {step.step for step in steps if step.complete}
-    counted_window = np.array([int(step) in wanted for step in windows.step], dtype=np.bool_)
-    inside = Intervals.union_of(windows.start_ns[counted_window], windows.end_ns[counted_window])
-    counted = lanes.counted & (lanes.window >= 0) & counted_window[np.maximum(lanes.window, 0)]
+    found, complete = lanes.communication_events, complete_steps(lanes, steps)
     phase = phases.at(found.launch_ns)
     rows = []
     for group, kind, phase_index in sorted(
         set(zip(found.group.tolist(), found.kind.tolist(), phase.tolist(), strict=True))
     ):
         mask = (found.group == group) & (found.kind == kind) & (phase == phase_index)
-        time = Intervals.union_of(found.start_ns[mask], found.end_ns[mask]) & inside
-        count = int((mask & counted).sum())
+        time = Intervals.union_of(found.start_ns[mask], found.end_ns[mask]) & complete.time
+        count = int((mask & complete.counted).sum())
         if not count and not len(time):
             continue
-        sizes = found.size_bytes[mask & counted]
         rows.append(
             CommunicationSum(
                 group=found.groups[group] if group != ABSENT else None,
                 kind=KINDS[kind],
                 phase=PHASES[phase_index] if phase_index >= 0 else None,
                 count=count,
-                size_bytes=int(sizes.sum()) if len(sizes) and (sizes != ABSENT).all() else None,
+                size_bytes=sum_of_sizes(found.size_bytes[mask & complete.counted]),
                 total_ns=time.len_ns,
                 exposed_ns=(time - lanes.compute).len_ns,
             )
@@ -78,25 +72,9 @@ def communication_sums(lanes: Lanes, phases: PhaseTimeline, steps: Sequence[Step
 
 
 def merge_communication_sums(rows: Sequence[CommunicationSum]) -> tuple[CommunicationSum, ...]:
-    """Add up the rows of several recordings of one rank; their times do not overlap."""
-    merged: dict[tuple[object, ...], CommunicationSum] = {}
-    for row in rows:
-        key = (row.group, row.kind, row.phase)
-        seen = merged.get(key)
-        merged[key] = (
-            row
-            if seen is None
-            else replace(
-                seen,
-                count=seen.count + row.count,
-                size_bytes=None
-                if seen.size_bytes is None or row.size_bytes is None
-                else seen.size_bytes + row.size_bytes,
-                total_ns=seen.total_ns + row.total_ns,
-                exposed_ns=seen.exposed_ns + row.exposed_ns,
-            )
-        )
-    return tuple(merged.values())
+    """Those of several recordings of one rank."""
+    amounts = ("count", "size_bytes", "total_ns", "exposed_ns")
+    return merge_sums(rows, lambda row: (row.group, row.kind, row.phase), amounts)
 
 
 def overlap(run: Run) -> Overlap:
@@ -125,7 +103,8 @@ def overlap(run: Run) -> Overlap:
 
 def _by_kind(run: Run) -> list[dict[str, object]]:
     """Rows over ranks: groups of one dimension of the mesh (different members on each rank) count as one."""
-    shares: dict[tuple[str, str | None, str | None], list[_Share]] = {}
+    shares: dict[tuple[str, str | None, str | None], list[StepShare]] = {}
+    total_ns: dict[tuple[str, str | None, str | None], list[float]] = {}
     for summary in run.ranks:
         steps = sum(step.complete for step in summary.steps)
         own: dict[tuple[str, str | None, str | None], list[CommunicationSum]] = {}
@@ -133,46 +112,19 @@ def _by_kind(run: Run) -> list[dict[str, object]]:
             group = None if row.group is None else row.group.parallelism or row.group.description or row.group.name
             own.setdefault((row.kind, row.phase, group), []).append(row)
         for key, rows in own.items():
-            sizes = [row.size_bytes for row in rows if row.size_bytes is not None]
-            shares.setdefault(key, []).append(
-                _Share(
-                    rank=summary.rank,
-                    count=sum(row.count for row in rows) / steps,
-                    size_bytes=sum(sizes) / steps if len(sizes) == len(rows) else None,
-                    total_ns=sum(row.total_ns for row in rows) / steps,
-                    exposed_ns=sum(row.exposed_ns for row in rows) / steps,
-                )
-            )
-    result: list[dict[str, object]] = []
-    for (kind, phase, group), ranks in sorted(shares.items(), key=lambda item: -sum(s.exposed_ns for s in item[1])):
-        worst = max(ranks, key=lambda share: (share.exposed_ns, -share.rank))
-        mean_sizes = [share.size_bytes for share in ranks if share.size_bytes is not None]
-        result.append(
-            {
-                "kind": kind,
-                "phase": phase,
-                "group": group,
-                "ranks": len(ranks),
-                "count": statistics.fmean(share.count for share in ranks),
-                "size_bytes": statistics.fmean(mean_sizes) if len(mean_sizes) == len(ranks) else None,
-                "total_ns": statistics.fmean(share.total_ns for share in ranks),
-                "exposed_ns": statistics.fmean(share.exposed_ns for share in ranks),
-                "worst_rank": worst.rank,
-                "worst_exposed_ns": worst.exposed_ns,
-            }
-        )
-    return result
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Share:
-    """What one rank spends a step on one kind of communication."""
-
-    rank: int
-    count: float
-    size_bytes: float | None
-    total_ns: float
-    exposed_ns: float
+            shares.setdefault(key, []).append(step_share(summary.rank, steps, rows))
+            total_ns.setdefault(key, []).append(sum(row.total_ns for row in rows) / steps)
+    most_exposed_first = sorted(shares.items(), key=lambda item: -sum(share.exposed_ns for share in item[1]))
+    return [
+        {
+            "kind": kind,
+            "phase": phase,
+            "group": group,
+            "total_ns": statistics.fmean(total_ns[kind, phase, group]),
+            **means_over_ranks(ranks),
+        }
+        for (kind, phase, group), ranks in most_exposed_first
+    ]
 
 
 def _exposed(run: Run) -> list[Finding]:

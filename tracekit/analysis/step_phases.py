@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tracekit import schema
-from tracekit.analysis.lanes import Lanes
+from tracekit.analysis.lanes import CompleteSteps, Lanes, complete_steps
 from tracekit.analysis.phases import PhaseTimeline, data_loading
 from tracekit.analysis.steps import device_starts
 from tracekit.model.events import Bool, DecodedTrace, EventTable, Int64
@@ -53,16 +53,11 @@ class StepPhases:
 
 def phase_sums(trace: DecodedTrace, lanes: Lanes, launches: PhaseTimeline, steps: Sequence[StepParts]) -> PhaseSums:
     """The parts of each phase over the complete steps among `steps`, and what happened in them."""
-    windows = lanes.windows
-    wanted = {step.step for step in steps if step.complete}
-    counted = np.array([int(step) in wanted for step in windows.step], dtype=np.bool_)
-    inside = Intervals.union_of(windows.start_ns[counted], windows.end_ns[counted])
-    parts = _parts(_phases_in_time(trace.events, lanes, launches), lanes, inside)
+    complete = complete_steps(lanes, steps)
+    parts = _parts(_phases_in_time(trace.events, lanes, launches), lanes, complete.time)
     if trace.header.metadata is None:  # the spans are the capture's, and that there are none says nothing
         return PhaseSums(parts=parts)
-    return replace(
-        _happened(trace.events, lanes, counted, inside), parts=parts, precision=trace.header.metadata.precision
-    )
+    return replace(_happened(trace.events, lanes, complete), parts=parts, precision=trace.header.metadata.precision)
 
 
 def _parts(time: Sequence[Intervals], lanes: Lanes, inside: Intervals) -> tuple[PhasePart, ...]:
@@ -133,18 +128,18 @@ def _on_device(events: EventTable, lanes: Lanes, host_ns: Int64) -> Int64:
     return np.maximum.accumulate(np.maximum(begin_ns, np.minimum(communicating_ns, next_compute_ns)))
 
 
-def _happened(events: EventTable, lanes: Lanes, counted: Bool, inside: Intervals) -> PhaseSums:
-    """What the capture's spans show of the counted windows."""
+def _happened(events: EventTable, lanes: Lanes, complete: CompleteSteps) -> PhaseSums:
+    """What the capture's spans show of the complete steps."""
     windows = lanes.windows
 
     def rows(name: str) -> Int64:
         found = events.each_once(events.named(name.__eq__) & ~events.in_category("gpu_user_annotation"))
         window = windows.index_of(events.start_ns[found])
-        return found[(window >= 0) & counted[np.maximum(window, 0)]]
+        return found[(window >= 0) & complete.windows[np.maximum(window, 0)]]
 
     passes, recomputed = rows(BACKWARD_SPAN), rows(RECOMPUTE_SPAN)
     scaled, fused = rows(optimizer_span("scaled_step")), rows(optimizer_span("fused_scaled_step"))
-    recompute = _recompute(events, lanes, recomputed) & inside
+    recompute = _recompute(events, lanes, recomputed) & complete.time
     return PhaseSums(
         backward_passes=len(passes) if len(passes) or not _ran_backward(events) else None,
         recompute_count=len(recomputed),

@@ -6,20 +6,20 @@ of a tp, ep or cp group is in a row; where no module is known of it, one without
 
 from __future__ import annotations
 
-import statistics
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from tracekit import schema
-from tracekit.analysis.lanes import Lanes
+from tracekit.analysis.communication_sums import StepShare, means_over_ranks, merge_sums, step_share, sum_of_sizes
+from tracekit.analysis.lanes import Lanes, complete_steps
 from tracekit.analysis.modules import modules_of_launches
 from tracekit.analysis.phases import PHASES, PhaseTimeline
 from tracekit.model.communication import KINDS
-from tracekit.model.events import ABSENT, DecodedTrace
+from tracekit.model.events import DecodedTrace
 from tracekit.model.intervals import Intervals
 from tracekit.model.run import Run
 from tracekit.model.summary import StepParts, TensorSum
@@ -48,15 +48,12 @@ def tensor_sums(
     """Rows by (module, parallelism, kind, phase) of one rank: times clipped to the complete steps among `steps`, counts
     by launch.
     """
-    found, windows = lanes.communication_events, lanes.windows
+    found = lanes.communication_events
     use = [group.parallelism if group.parallelism in _WITHIN_LAYERS else None for group in found.groups]
     in_scope = np.flatnonzero(np.array([*(u is not None for u in use), False], dtype=np.bool_)[found.group])
     if not len(in_scope):
         return []
-    wanted = {step.step for step in steps if step.complete}
-    of_wanted = np.array([int(step) in wanted for step in windows.step], dtype=np.bool_)
-    inside = Intervals.union_of(windows.start_ns[of_wanted], windows.end_ns[of_wanted])
-    counted = lanes.counted & (lanes.window >= 0) & of_wanted[np.maximum(lanes.window, 0)]
+    complete = complete_steps(lanes, steps)
     module = modules_of_launches(trace.events, found.launch_track[in_scope].astype(np.int64), found.launch_ns[in_scope])
     phase = phases.at(found.launch_ns)
     members: dict[tuple[str | None, str | None, int, int], list[int]] = defaultdict(list)
@@ -65,11 +62,10 @@ def tensor_sums(
     result = []
     for (name, parallelism, kind, phase_index), positions in members.items():
         own = np.array(positions, dtype=np.int64)
-        here = own[counted[own]]
-        time = Intervals.union_of(found.start_ns[own], found.end_ns[own]) & inside
+        here = own[complete.counted[own]]
+        time = Intervals.union_of(found.start_ns[own], found.end_ns[own]) & complete.time
         if not len(here) and not len(time):
             continue
-        sizes = found.size_bytes[here]
         result.append(
             TensorSum(
                 module=name,
@@ -77,7 +73,7 @@ def tensor_sums(
                 phase=PHASES[phase_index] if phase_index >= 0 else None,
                 kind=KINDS[kind],
                 count=len(here),
-                size_bytes=int(sizes.sum()) if len(sizes) and (sizes != ABSENT).all() else None,
+                size_bytes=sum_of_sizes(found.size_bytes[here]),
                 exposed_ns=(time - lanes.compute).len_ns,
             )
         )
@@ -85,20 +81,9 @@ def tensor_sums(
 
 
 def merge_tensor_sums(rows: Sequence[TensorSum]) -> tuple[TensorSum, ...]:
-    """Add up the rows of several recordings of one rank."""
-    merged: dict[tuple[str | None, str, str, str | None], TensorSum] = {}
-    for row in rows:
-        key = (row.module, row.parallelism, row.kind, row.phase)
-        if (seen := merged.get(key)) is not None:
-            sizes = (seen.size_bytes, row.size_bytes)
-            row = replace(
-                row,
-                count=seen.count + row.count,
-                size_bytes=None if None in sizes else sum(size for size in sizes if size is not None),
-                exposed_ns=seen.exposed_ns + row.exposed_ns,
-            )
-        merged[key] = row
-    return tuple(merged.values())
+    """Those of several recordings of one rank."""
+    amounts = ("count", "size_bytes", "exposed_ns")
+    return merge_sums(rows, lambda row: (row.module, row.parallelism, row.kind, row.phase), amounts)
 
 
 def tensor(run: Run) -> Tensor:
@@ -121,28 +106,15 @@ def tensor(run: Run) -> Tensor:
 
 
 def _by_module(run: Run) -> list[dict[str, object]]:
-    shares: dict[tuple[str | None, str, str, str | None], list[tuple[int, int, TensorSum]]] = defaultdict(list)
+    shares: dict[tuple[str | None, str, str, str | None], list[StepShare]] = defaultdict(list)
     for summary in run.ranks:
         steps = sum(step.complete for step in summary.steps)
         for row in summary.tensor:
-            shares[row.module, row.parallelism, row.kind, row.phase].append((summary.rank, steps, row))
-    result: list[tuple[float, dict[str, object]]] = []
-    for (module, parallelism, kind, phase), ranks in shares.items():
-        worst_rank, worst_steps, worst = max(ranks, key=lambda share: (share[2].exposed_ns / share[1], -share[0]))
-        sizes = [row.size_bytes / steps for _, steps, row in ranks if row.size_bytes is not None]
-        exposed_ns = statistics.fmean(row.exposed_ns / steps for _, steps, row in ranks)
-        shown: dict[str, object] = {
-            "module": module,
-            "parallelism": parallelism,
-            "phase": phase,
-            "kind": kind,
-            "ranks": len(ranks),
-            "count": statistics.fmean(row.count / steps for _, steps, row in ranks),
-            "size_bytes": statistics.fmean(sizes) if len(sizes) == len(ranks) else None,
-            "exposed_ns": exposed_ns,
-            "worst_rank": worst_rank,
-            "worst_exposed_ns": worst.exposed_ns / worst_steps,
-        }
-        result.append((exposed_ns, shown))
+            key = (row.module, row.parallelism, row.kind, row.phase)
+            shares[key].append(step_share(summary.rank, steps, [row]))
+    rows = [
+        {"module": module, "parallelism": parallelism, "phase": phase, "kind": kind, **means_over_ranks(ranks)}
+        for (module, parallelism, kind, phase), ranks in shares.items()
+    ]
     # Sorting is stable: rows of equal exposure stay in the order in which the first rank came to them.
-    return [shown for _, shown in sorted(result, key=lambda item: -item[0])]
+    return sorted(rows, key=lambda row: -row["exposed_ns"])

@@ -7,8 +7,6 @@ closed and never written leaves nothing. The caller (`probe.py`) guards against 
 from __future__ import annotations
 
 import contextlib
-import os
-import platform
 import sys
 import threading
 import time
@@ -17,7 +15,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import tracekit
 from tracekit.capture.clock import HostClock
 from tracekit.capture.compiling import hide
 from tracekit.capture.disk import DiskBudget
@@ -29,13 +26,13 @@ from tracekit.capture.overhead import OverheadMeter
 from tracekit.capture.patching import release_patches, troubles
 from tracekit.capture.patience import patience_s
 from tracekit.capture.process import Identity, this_device
+from tracekit.capture.provenance import metadata_of
 from tracekit.capture.schedule import Plan
 from tracekit.capture.serving import return_services
 from tracekit.capture.session import ProfilerSession
 from tracekit.capture.span import span
 from tracekit.capture.writer import trace_folder, write_trace
 from tracekit.model.metadata import (
-    METADATA_VERSION,
     CaptureMetadata,
     ClockMeasurement,
     CollectiveRecord,
@@ -327,19 +324,9 @@ class Recording:
         draft = self._draft
         draft.groups.place_in(identity.world_size)
         plan, cost_ns = self.plan, self._meter.recording_ns()
-        return CaptureMetadata(
-            version=METADATA_VERSION,
-            tracekit=tracekit.__version__,
-            torch=str(sys.modules["torch"].__version__),
-            python=platform.python_version(),
-            run_id=run_id,
-            attempt=identity.attempt,
-            rank=identity.rank,
-            local_rank=identity.local_rank,
-            world_size=identity.world_size,
-            pid=os.getpid(),
-            host=identity.host,
-            host_id=identity.host_id,
+        return metadata_of(
+            run_id,
+            identity,
             device=self._facts.device,
             window=Window(index=plan.index, skip=plan.skip, warmup=plan.warmup, partial=self.is_partial),
             steps=self.steps,

@@ -14,7 +14,6 @@ import atexit
 import json
 import multiprocessing.util
 import os
-import platform
 import sys
 import threading
 import time
@@ -23,17 +22,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import tracekit
 from tracekit.capture.disk import DiskBudget
 from tracekit.capture.patching import Patch, harmless, surround
 from tracekit.capture.process import Identity, await_run_id, identify, offer_run_id, this_device
+from tracekit.capture.provenance import metadata_of
 from tracekit.capture.remote_calls import Worker, function_name, marked, rpc_module, rpc_store, this_worker
 from tracekit.capture.span import span
 from tracekit.capture.store import BoundedStore
 from tracekit.capture.warn import warn
 from tracekit.capture.writer import free_run_id, trace_folder, write_trace
 from tracekit.errors import OutputError
-from tracekit.model.metadata import METADATA_VERSION, CaptureMetadata, RecordingNote, RpcService, RpcUse, Window
+from tracekit.model.metadata import CaptureMetadata, RecordingNote, RpcService, RpcUse, Window
 from tracekit.model.spans import rpc_service_span
 
 MOST_SERVICES = 100_000  # kept at a time
@@ -261,19 +260,9 @@ class _Server:
             file.write_text(_trace(services, begin_ns), encoding="utf-8")
 
         def describe(events: int, notes: list[RecordingNote]) -> CaptureMetadata:
-            return CaptureMetadata(
-                version=METADATA_VERSION,
-                tracekit=tracekit.__version__,
-                torch=str(sys.modules["torch"].__version__),
-                python=platform.python_version(),
-                run_id=run_id,
-                attempt=identity.attempt,
-                rank=identity.rank,
-                local_rank=identity.local_rank,
-                world_size=identity.world_size,
-                pid=os.getpid(),
-                host=identity.host,
-                host_id=identity.host_id,
+            return metadata_of(
+                run_id,
+                identity,
                 device=this_device(),
                 window=Window(index=batch, skip=0, warmup=0, partial=False),
                 steps=[],

@@ -1,0 +1,84 @@
+"""Adding up communication: of one rank's events and recordings, and over ranks.
+
+What the tables by kind (`overlap.py`), by module (`fsdp.py`) and by layer (`tensor.py`) have in common. An unknown size
+makes the sum unknown, never smaller.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Protocol, TypeVar
+
+from tracekit.model.events import ABSENT, Int64
+
+__all__ = ["StepShare", "means_over_ranks", "merge_sums", "step_share", "sum_of_sizes"]
+
+
+class _Sum(Protocol):
+    """A row of a rank's sums: how many collectives, their full arrays, bytes, and their exposed time, ns."""
+
+    @property
+    def count(self) -> int: ...
+    @property
+    def size_bytes(self) -> int | None: ...
+    @property
+    def exposed_ns(self) -> int: ...
+
+
+S = TypeVar("S")
+
+
+def sum_of_sizes(size_bytes: Int64) -> int | None:
+    """Of int64 [n], ABSENT where not known; None if one is, or there are none."""
+    return int(size_bytes.sum()) if len(size_bytes) and (size_bytes != ABSENT).all() else None
+
+
+def merge_sums(rows: Sequence[S], key: Callable[[S], Hashable], amounts: Sequence[str]) -> tuple[S, ...]:
+    """Rows of several recordings of one rank, whose times do not overlap: those of one `key` become one, with the
+    fields `amounts` added up."""
+    merged: dict[Hashable, Any] = {}
+    for row in rows:
+        seen = merged.get(key(row))
+        if seen is None:
+            merged[key(row)] = row
+        else:
+            values = {name: (getattr(seen, name), getattr(row, name)) for name in amounts}
+            added = {name: None if None in pair else sum(pair) for name, pair in values.items()}
+            merged[key(row)] = replace(seen, **added)
+    return tuple(merged.values())
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepShare:
+    """What one rank spends on communication of one sort: a step, mean over its complete steps."""
+
+    rank: int
+    count: float
+    size_bytes: float | None
+    exposed_ns: float
+
+
+def step_share(rank: int, steps: int, rows: Sequence[_Sum]) -> StepShare:
+    sizes = [row.size_bytes for row in rows if row.size_bytes is not None]
+    return StepShare(
+        rank=rank,
+        count=sum(row.count for row in rows) / steps,
+        size_bytes=sum(sizes) / steps if len(sizes) == len(rows) else None,
+        exposed_ns=sum(row.exposed_ns for row in rows) / steps,
+    )
+
+
+def means_over_ranks(shares: Sequence[StepShare]) -> dict[str, Any]:
+    """The mean over the ranks that take part, and the rank with the most exposed time (of equals the lowest)."""
+    worst = max(shares, key=lambda share: (share.exposed_ns, -share.rank))
+    sizes = [share.size_bytes for share in shares if share.size_bytes is not None]
+    return {
+        "ranks": len(shares),
+        "count": statistics.fmean(share.count for share in shares),
+        "size_bytes": statistics.fmean(sizes) if len(sizes) == len(shares) else None,
+        "exposed_ns": statistics.fmean(share.exposed_ns for share in shares),
+        "worst_rank": worst.rank,
+        "worst_exposed_ns": worst.exposed_ns,
+    }
