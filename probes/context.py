@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from torch.distributed.device_mesh import init_device_mesh
 
 import tracekit
-from job import job
+from job import job, train, training_options
 from sleeping import sleep
 
 WIDTH, HEADS = 32, 4
@@ -172,16 +172,11 @@ def main() -> None:
             optimizer.step()
             return loss.detach()
 
-        for step in range(options.steps):
-            loss = train_step()
-            if this.rank == 0:
-                print(f"step {step}: loss {loss.item():.4f}")
+        train(train_step, options.steps, prints=this.rank == 0)
 
 
 def parse_options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description="Context-parallel training.")
-    parser.add_argument("--out", default="runs/context", help="folder of the run")
-    parser.add_argument("--steps", type=int, default=9, help="training steps; the fifth to the eighth are recorded")
+    parser = training_options("Context-parallel training.", out="runs/context")
     parser.add_argument("--method", choices=("ring", "ulysses", "gather"), default="ring", help="who sees which keys")
     parser.add_argument("--sleep-compute", action="store_true", help="attention sleeps as well")
     return parser.parse_args()

@@ -10,14 +10,12 @@ step; `DistributedDataParallel` (probes/ddp.py) has a process a device and copie
 from __future__ import annotations
 
 import argparse
-import os
-
-os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # or torch prints two lines a window
 
 import torch
 from torch import Tensor, nn
 
 import tracekit
+from job import train, training_options
 
 WIDTH, LAYERS, BATCH = 512, 6, 64
 
@@ -39,16 +37,12 @@ def main() -> None:
         optimizer.step()
         return loss.detach()
 
-    for step in range(options.steps):
-        print(f"step {step}: loss {train_step().item():.4f}")
+    train(train_step, options.steps, prints=True)
     print(f"\nNext: tracekit analyze {options.out}")
 
 
 def parse_options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description="Data-parallel training in one process.")
-    parser.add_argument("--out", default="runs/data_parallel", help="folder of the run")
-    parser.add_argument("--steps", type=int, default=9, help="training steps; the fifth to the eighth are recorded")
-    return parser.parse_args()
+    return training_options("Data-parallel training in one process.", out="runs/data_parallel").parse_args()
 
 
 if __name__ == "__main__":

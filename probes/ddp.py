@@ -29,7 +29,7 @@ from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import fp16_compr
 from torch.nn.parallel import DistributedDataParallel
 
 import tracekit
-from job import job
+from job import job, train, training_options
 from sleeping import SleepyLinear, sleep
 
 WIDTH, LAYERS, BATCH = 512, 6, 64
@@ -97,16 +97,11 @@ def main() -> None:
         optimizer = torch.optim.SGD(model.parameters(), lr=0.001)
         batches = torch.Generator().manual_seed(1 + this.rank)
 
-        for step in range(options.steps):
-            loss = train_step()
-            if this.rank == 0:
-                print(f"step {step}: loss {loss.item():.4f}")
+        train(train_step, options.steps, prints=this.rank == 0)
 
 
 def parse_options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description="Data-parallel training with a planted straggler.")
-    parser.add_argument("--out", default="runs/ddp", help="folder of the run")
-    parser.add_argument("--steps", type=int, default=11, help="training steps; the fifth to the tenth are recorded")
+    parser = training_options("Data-parallel training with a planted straggler.", out="runs/ddp", steps=11)
     parser.add_argument("--slow-rank", type=int, default=-1, help="rank whose backward pass is delayed")
     parser.add_argument("--delay-ms", type=float, default=20.0, help="by how much, a micro-batch")
     parser.add_argument("--bucket-cap-mb", type=float, default=4.0, help="DDP's bucket size limit, MiB")

@@ -24,7 +24,7 @@ from torch.distributed._functional_collectives import all_to_all_single_autograd
 from torch.distributed.device_mesh import init_device_mesh
 
 import tracekit
-from job import job
+from job import job, train, training_options
 from sleeping import sleep
 
 WIDTH, TOKENS = 32, 240
@@ -125,16 +125,11 @@ def main() -> None:
             optimizer.step()
             return loss.detach()
 
-        for step in range(options.steps):
-            loss = train_step()
-            if this.rank == 0:
-                print(f"step {step}: loss {loss.item():.4f}")
+        train(train_step, options.steps, prints=this.rank == 0)
 
 
 def parse_options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description="Expert-parallel training with a planted imbalance.")
-    parser.add_argument("--out", default="runs/expert", help="folder of the run")
-    parser.add_argument("--steps", type=int, default=9, help="training steps; the fifth to the eighth are recorded")
+    parser = training_options("Expert-parallel training with a planted imbalance.", out="runs/expert")
     parser.add_argument("--hot-expert", type=int, default=-1, help="the expert that gets three times the tokens")
     parser.add_argument("--functional", action="store_true", help="functional collectives")
     parser.add_argument("--unnamed", action="store_true", help="a group without a name")

@@ -28,7 +28,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FullyShardedDataParallel, ShardingStrategy, fully_shard
 
 import tracekit
-from job import Job, job
+from job import Job, job, train, training_options
 from sleeping import SleepyLinear, sleep
 
 WIDTH, LAYERS, BATCH = 256, 6, 32
@@ -105,16 +105,11 @@ def main() -> None:
             optimizer.step()
             return loss.detach()
 
-        for step in range(options.steps):
-            loss = train_step()
-            if this.rank == 0:
-                print(f"step {step}: loss {loss.item():.4f}")
+        train(train_step, options.steps, prints=this.rank == 0)
 
 
 def parse_options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description="Fully sharded training with a planted straggler.")
-    parser.add_argument("--out", default="runs/fsdp", help="folder of the run")
-    parser.add_argument("--steps", type=int, default=11, help="training steps; the fifth to the tenth are recorded")
+    parser = training_options("Fully sharded training with a planted straggler.", out="runs/fsdp", steps=11)
     parser.add_argument("--fsdp", type=int, choices=(1, 2), default=2, help="which of torch's two implementations")
     parser.add_argument("--hsdp", action="store_true", help="two replicas, each sharded over half of the ranks")
     parser.add_argument("--prefetch", type=int, default=0, help="modules to ask for ahead of need")

@@ -29,7 +29,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 import tracekit
 from blocks import Block, shard_by_hand, shard_with_dtensor
-from job import Job, job
+from job import Job, job, train, training_options
 
 WIDTH, LAYERS = 32, 4
 BATCH, SEQUENCE, MICRO_BATCHES = 8, 16, 4
@@ -65,10 +65,7 @@ def main() -> None:
             optimizer.step()
             return loss
 
-        for step in range(options.steps):
-            loss = train_step()
-            if loss is not None and dist.get_rank(along["dp"]) == dist.get_rank(along["tp"]) == 0:
-                print(f"step {step}: loss {loss.item():.4f}")
+        train(train_step, options.steps, prints=dist.get_rank(along["dp"]) == dist.get_rank(along["tp"]) == 0)
 
 
 def data_parallel(
@@ -109,9 +106,7 @@ def pipeline(model: nn.Module, group: dist.ProcessGroup, this: Job) -> Callable[
 
 
 def parse_options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description="Training on a mesh: data, pipeline and tensor parallel.")
-    parser.add_argument("--out", default="runs/hybrid", help="folder of the run")
-    parser.add_argument("--steps", type=int, default=6, help="training steps; the fifth and sixth are recorded")
+    parser = training_options("Training on a mesh: data, pipeline and tensor parallel.", out="runs/hybrid", steps=6)
     parser.add_argument("--ddp", action="store_true", help="DDP instead of FSDP2")
     parser.add_argument("--unnamed", action="store_true", help="a mesh without names of dimensions")
     parser.add_argument("--sleep-compute", action="store_true", help="layers sleep as well")

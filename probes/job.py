@@ -1,9 +1,10 @@
-"""The job around a probe: process group, device, and the words at the end."""
+"""The job around a probe: options, process group, device, training loop, and the words at the end."""
 
 from __future__ import annotations
 
+import argparse
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -38,3 +39,19 @@ def job(out: str) -> Iterator[Job]:
     dist.destroy_process_group()
     if this.rank == 0:
         print(f"\nNext: tracekit analyze {out}")
+
+
+def training_options(description: str, out: str, steps: int = 9) -> argparse.ArgumentParser:
+    """The options that all probes have. The first four steps are not recorded."""
+    parser = argparse.ArgumentParser(description=description)
+    parser.add_argument("--out", default=out, help="folder of the run")
+    parser.add_argument("--steps", type=int, default=steps, help="training steps; recorded are some from the fifth on")
+    return parser
+
+
+def train(train_step: Callable[[], torch.Tensor | None], steps: int, *, prints: bool) -> None:
+    """`prints`: whether this rank tells the loss of each step that has one."""
+    for step in range(steps):
+        loss = train_step()
+        if prints and loss is not None:
+            print(f"step {step}: loss {loss.item():.4f}")

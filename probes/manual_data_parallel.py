@@ -20,7 +20,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 import tracekit
-from job import job
+from job import job, train, training_options
 from sleeping import SleepyLinear
 
 WIDTH, LAYERS, BATCH = 256, 12, 64
@@ -80,16 +80,13 @@ def main() -> None:
             optimizer.step()
             return loss.detach()
 
-        for step in range(options.steps):
-            loss = train_step()
-            if this.rank == 0:
-                print(f"step {step}: loss {loss.item():.4f}")
+        train(train_step, options.steps, prints=this.rank == 0)
 
 
 def parse_options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description="Data-parallel training that averages its gradients by hand.")
-    parser.add_argument("--out", default="runs/manual_data_parallel", help="folder of the run")
-    parser.add_argument("--steps", type=int, default=9, help="training steps; the fifth to the eighth are recorded")
+    parser = training_options(
+        "Data-parallel training with gradients averaged by hand.", out="runs/manual_data_parallel"
+    )
     how = parser.add_mutually_exclusive_group()
     how.add_argument("--flat", action="store_true", help="one all-reduce of all gradients in one buffer")
     how.add_argument("--hooks", action="store_true", help="all-reduces in hooks of the parameters")

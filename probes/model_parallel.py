@@ -21,7 +21,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 import tracekit
-from job import job
+from job import job, training_options
 from sleeping import SleepyLinear
 
 WIDTH, LAYERS_A_RANK, BATCH = 256, 4, 64
@@ -69,9 +69,7 @@ def main() -> None:
 
 
 def parse_options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description="Layers split over ranks: one computes while the others wait.")
-    parser.add_argument("--out", default="runs/model_parallel", help="folder of the run")
-    parser.add_argument("--steps", type=int, default=9, help="training steps; the fifth to the eighth are recorded")
+    parser = training_options("Layers split over ranks: one computes while the others wait.", out="runs/model_parallel")
     parser.add_argument("--forward-only", action="store_true", help="no backward")
     parser.add_argument("--sleep-compute", action="store_true", help="sleep instead of computing")
     return parser.parse_args()

@@ -29,7 +29,7 @@ from torch.utils.data import DataLoader, Dataset
 
 import tracekit
 from blocks import Block
-from job import Job, job
+from job import Job, job, training_options
 
 WIDTH, BLOCKS, BATCH = 64, 4, 48
 SLEEP_S = 0.002
@@ -109,9 +109,7 @@ def loader(options: argparse.Namespace, this: Job) -> itertools.islice[Tensor]:
 
 
 def parse_options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description="The phases of a training step, with a planted slow data loader.")
-    parser.add_argument("--out", default="runs/phases", help="folder of the run")
-    parser.add_argument("--steps", type=int, default=9, help="training steps; the fifth to the eighth are recorded")
+    parser = training_options("The phases of a training step, with a planted slow data loader.", out="runs/phases")
     parser.add_argument("--slow-loader-ms", type=float, default=0.0, help="how much longer a batch takes to load")
     parser.add_argument("--workers", type=int, default=0, help="processes that load ahead")
     parser.add_argument("--accumulate", type=int, default=3, help="micro-batches a step; all but the last in no_sync")

@@ -27,7 +27,7 @@ from torch.distributed.pipelining import PipelineStage
 from torch.distributed.pipelining.schedules import get_schedule_class
 
 import tracekit
-from job import Job, job
+from job import Job, job, training_options
 from sleeping import sleep
 
 WIDTH, LAYERS_A_STAGE, BATCH = 64, 2, 64
@@ -157,9 +157,7 @@ def by_hand(
 
 
 def parse_options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description="Pipeline-parallel training with a planted slow stage.")
-    parser.add_argument("--out", default="runs/pipeline", help="folder of the run")
-    parser.add_argument("--steps", type=int, default=9, help="training steps; the fifth to the eighth are recorded")
+    parser = training_options("Pipeline-parallel training with a planted slow stage.", out="runs/pipeline")
     parser.add_argument("--schedule", default="1f1b", choices=[*CLASSES, "manual", "manual-forward-only"])
     parser.add_argument("--microbatches", type=int, default=8, help="a step")
     parser.add_argument("--slow-stage", type=int, default=-1, help="stage that computes for twice as long")

@@ -23,7 +23,7 @@ from torch.distributed.device_mesh import init_device_mesh
 
 import tracekit
 from blocks import Network, shard_by_hand, shard_with_dtensor
-from job import job
+from job import job, train, training_options
 from sleeping import sleep
 
 WIDTH, LAYERS, CLASSES = 64, 2, 16
@@ -61,16 +61,11 @@ def main() -> None:
             optimizer.step()
             return loss.detach()
 
-        for step in range(options.steps):
-            loss = train_step()
-            if this.rank == 0:
-                print(f"step {step}: loss {loss.item():.4f}")
+        train(train_step, options.steps, prints=this.rank == 0)
 
 
 def parse_options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description="Tensor-parallel training.")
-    parser.add_argument("--out", default="runs/tensor", help="folder of the run")
-    parser.add_argument("--steps", type=int, default=9, help="training steps; the fifth to the eighth are recorded")
+    parser = training_options("Tensor-parallel training.", out="runs/tensor")
     how = parser.add_mutually_exclusive_group()
     how.add_argument("--sequence-parallel", action="store_true", help="split activations by sequence, too")
     how.add_argument("--manual", action="store_true", help="hand-written collectives instead of DTensor")

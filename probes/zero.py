@@ -33,7 +33,7 @@ from torch import Tensor, nn
 
 import tracekit
 from blocks import Block
-from job import Job, job
+from job import Job, job, train, training_options
 from sleeping import sleep
 
 WIDTH, LAYERS, BATCH = 32, 4, 16
@@ -105,17 +105,12 @@ def main() -> None:
             engine.step()
             return loss.detach()
 
-        for step in range(options.steps):
-            loss = train_step()
-            if this.rank == 0:
-                print(f"step {step}: loss {loss.item():.4f}")
+        train(train_step, options.steps, prints=this.rank == 0)
         engine.destroy()
 
 
 def parse_options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description="Training under DeepSpeed's ZeRO with a planted straggler.")
-    parser.add_argument("--out", default="runs/zero", help="folder of the run")
-    parser.add_argument("--steps", type=int, default=9, help="training steps; the fifth to the eighth are recorded")
+    parser = training_options("Training under DeepSpeed's ZeRO with a planted straggler.", out="runs/zero")
     parser.add_argument("--stage", type=int, choices=(1, 2, 3), default=3, help="what is sharded")
     parser.add_argument("--prefetch", type=int, default=1, help="blocks to gather ahead of need (stage 3)")
     parser.add_argument("--slow-rank", type=int, default=-1, help="rank whose backward pass is delayed")
