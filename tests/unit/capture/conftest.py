@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -46,3 +47,11 @@ class Runs:
 @pytest.fixture
 def runs(tmp_path: Path) -> Runs:
     return Runs(tmp_path / "runs")
+
+
+@pytest.fixture
+def work(torch: Any) -> Callable[[], float]:
+    def add() -> float:
+        return float(torch.ones(4).sum())
+
+    return add

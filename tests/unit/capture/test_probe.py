@@ -18,14 +18,6 @@ from tracekit.capture.warn import CaptureWarning
 pytestmark = pytest.mark.filterwarnings("error::tracekit.capture.warn.CaptureWarning")
 
 
-@pytest.fixture
-def work(torch: Any) -> Callable[[], float]:
-    def add() -> float:
-        return float(torch.ones(4).sum())
-
-    return add
-
-
 def names(trace: dict[str, Any]) -> set[str]:
     return {event.get("name", "") for event in trace["traceEvents"]}
 
@@ -208,78 +200,6 @@ def test_an_exception_of_the_loop_passes_untouched_and_its_step_has_no_end(runs:
 
     assert raised.value is error
     assert [recorded["end_ns"] is None for recorded in runs.traces()[0]["tracekit"]["steps"]] == [False, True]
-
-
-def test_beside_a_running_profiler_it_declines_with_one_warning(
-    torch: Any, runs: Any, work: Callable[[], float]
-) -> None:
-    step = probe(path=runs.path, repeat=3)(work)
-
-    with torch.profiler.profile() as foreign, pytest.warns(CaptureWarning) as caught:  # noqa: PT031
-        for _ in range(30):
-            step()
-
-    assert len(caught) == 1
-    assert "a profiler is already running" in str(caught[0].message)
-    assert runs.files() == []
-    assert sum(event.name == "aten::ones" for event in foreign.events()) == 30
-
-
-def test_beside_a_profiler_in_its_warm_up_it_declines(torch: Any, runs: Any, work: Callable[[], float]) -> None:
-    step = probe(path=runs.path, skip=0, warmup=0)(work)
-    schedule = torch.profiler.schedule(wait=0, warmup=1, active=2, repeat=1)
-
-    with (  # noqa: PT031
-        torch.profiler.profile(schedule=schedule) as foreign,
-        pytest.warns(CaptureWarning, match="in its warm-up"),
-    ):
-        for _ in range(3):
-            step()
-            foreign.step()
-
-    assert runs.files() == []
-    assert sum(event.name == "aten::ones" for event in foreign.events()) == 2
-
-
-def test_it_gives_way_to_a_profiler_that_starts_during_its_window(
-    torch: Any, runs: Any, work: Callable[[], float]
-) -> None:
-    step = probe(path=runs.path, skip=0, warmup=0)(work)
-    step()
-    step()
-
-    with (  # noqa: PT031
-        pytest.warns(CaptureWarning, match="another profiler was started"),
-        torch.profiler.profile() as foreign,
-    ):
-        for _ in range(5):
-            step()
-
-    assert sum(event.name == "aten::ones" for event in foreign.events()) == 5
-    assert runs.steps() == [[0, 1]]
-    assert runs.traces()[0]["tracekit"]["window"]["partial"] is True
-
-
-def test_nothing_is_left_patched_or_running_after_a_window(torch: Any, runs: Any, work: Callable[[], float]) -> None:
-    before = (
-        torch.distributed.Work.wait,
-        torch.distributed.destroy_process_group,
-        torch.autograd.profiler.profile._prepare_trace,
-        torch.autograd.profiler.profile._start_trace,
-    )
-    step = probe(path=runs.path, skip=0, warmup=0, steps=1)(work)
-    step()
-    during = torch.distributed.Work.wait
-    step()
-
-    assert during is not before[0]
-    assert before == (
-        torch.distributed.Work.wait,
-        torch.distributed.destroy_process_group,
-        torch.autograd.profiler.profile._prepare_trace,
-        torch.autograd.profiler.profile._start_trace,
-    )
-    assert not torch.autograd._profiler_enabled()
 
 
 def test_a_folder_that_cannot_be_made_costs_a_warning(runs: Any, work: Callable[[], float]) -> None:
