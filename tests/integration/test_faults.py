@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from tests.components import require
 from tests.integration.recorded import Launch, notes_of, read_traces, result_of
 
 WORKER = Path(__file__).parent / "fault_worker.py"
@@ -81,8 +82,8 @@ def disks(launch: Launch, tmp_path_factory: pytest.TempPathFactory) -> Disks:
     ],
 )
 def test_a_disk_that_takes_no_trace_costs_one_line_and_no_file(disks: Disks, disk: str, complaint: str) -> None:
-    if disk in MOUNTED and disks.refusal is not None:
-        pytest.skip(f"needs to mount a tmpfs, which is refused here: {disks.refusal}")
+    if disk in MOUNTED:
+        require("mount", disks.refusal is None, f"a tmpfs of its own, which is refused here: {disks.refusal}")
 
     (line,) = disks.said[disk]
     assert complaint in line

@@ -178,8 +178,9 @@ def _match(table: _Table, error_ns: int, unlinked: Counter[str]) -> tuple[Int64,
     crossing[table.edge[straight_sends[late]]] = True
     kept = ~crossing[table.edge[straight_sends]]
     pairs = [(straight_sends[kept], straight_receives[kept])]
+    first = np.searchsorted(table.edge[order], np.arange(len(crossing) + 1))
     for edge in np.flatnonzero(crossing):
-        own = order[table.edge[order] == edge]
+        own = order[first[edge] : first[edge + 1]]
         pairs.append(_match_edge(table, own[table.is_send[own]], own[~table.is_send[own]], error_ns, unlinked))
     return np.concatenate([sends for sends, _ in pairs]), np.concatenate([receives for _, receives in pairs])
 

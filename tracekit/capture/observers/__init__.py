@@ -51,7 +51,7 @@ class Draft:
 
 class Observer(Protocol):
     """`attach` before the first recorded step, `detach` after the last, both on the training thread, outside a backward
-    pass unless the job is being killed; `contribute` once, after `detach`, if the window is written.
+    pass unless the job is being killed; `contribute` once, after `detach`, as the recording closes, written or not.
 
     What `attach` did to the program `detach` undoes, also when it is called without one or twice. An observer keeps
     what it needs of the program between the two, and nothing after `contribute`.

@@ -19,6 +19,7 @@ from typing import Any, Literal
 
 from tracekit.capture.live import Program
 from tracekit.capture.observers import Draft
+from tracekit.capture.observers.memory import LiveParameters
 from tracekit.capture.patching import Patch
 from tracekit.model.metadata import CommunicationPurpose, CommunicationUse
 
@@ -247,13 +248,7 @@ def _called(
 def _trained(program: Program) -> list[Any]:
     """Parameters with gradients, each once; those that wrappers shard have no gradient of their own."""
     plain = sys.modules["torch"].nn.Parameter
-    found = {
-        id(parameter): parameter
-        for module in program.instances("torch.nn.modules.module", "Module")
-        for parameter in module.__dict__.get("_parameters", {}).values()
-        if type(parameter) is plain and parameter.requires_grad
-    }
-    return list(found.values())
+    return [p for p in LiveParameters.of(program).parameters if type(p) is plain and p.requires_grad]
 
 
 def _tensors(given: Any) -> Iterator[Any]:
