@@ -6,6 +6,7 @@ Comes in: a decoded trace. Goes out: `Lanes`. On a GPU rank the lanes are device
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -35,6 +36,8 @@ _GRAPH_LABELS = (
     "GeneratedBackwardFor__c10d",
 )
 _ENGINE_PREFIX = "autograd::engine::evaluate_function: "
+# Nodes that torch generates, such as AddmmBackward0: all that they compute is in operators.
+_GENERATED_NODE = re.compile(rf"(?:{_ENGINE_PREFIX})?\w+Backward\d+")
 # An operator on a tensor subclass (a DTensor, the result of a collective) runs Python here to find out what to do.
 _DISPATCH = "PythonSubclass"
 # From issuing to waiting Python takes some 10 us, ten times as much on a crowded machine; computing takes longer.
@@ -146,6 +149,7 @@ def _host_compute(trace: DecodedTrace, threads: Int64, communication: HostCommun
     operator = events.in_category("cpu_op", "Operator")
     label = events.named(_is_label)
     dispatch = events.named(_DISPATCH.__eq__)
+    generated = events.named(lambda name: _GENERATED_NODE.fullmatch(name) is not None)
     communicates = events.named(lambda name: name.startswith(_COMMUNICATION_OPERATORS))
     waits = events.named(WAIT_SPAN.__eq__)
     # The capture records every blocking wait, so with its metadata no span means that nothing waited.
@@ -163,7 +167,7 @@ def _host_compute(trace: DecodedTrace, threads: Int64, communication: HostCommun
             )
         else:
             blocked = blocked | _waits_inferred(events, int(thread), working, communication)
-        compute = compute | (_at_work(events, working, dispatching) - blocked)
+        compute = compute | (_at_work(events, working, dispatching, generated) - blocked)
     return compute
 
 
@@ -171,9 +175,9 @@ def _is_label(name: str) -> bool:
     return name.startswith(_LABELS) or name.removeprefix(_ENGINE_PREFIX).startswith(_GRAPH_LABELS)
 
 
-def _at_work(events: EventTable, working: Int64, dispatching: Int64) -> Intervals:
-    """Operators, without those that only dispatch and without the time in which one dispatches and nothing that it
-    came to runs."""
+def _at_work(events: EventTable, working: Int64, dispatching: Int64, generated: Bool) -> Intervals:
+    """Operators, without those that only dispatch, generated nodes around those, and the time in which one dispatches
+    and nothing that it came to runs."""
     if not len(dispatching):
         return Intervals.of_events(events, working)
     working = working[np.argsort(events.start_ns[working], kind="stable")]
@@ -184,7 +188,8 @@ def _at_work(events: EventTable, working: Int64, dispatching: Int64) -> Interval
     starts_ns = np.sort(events.start_ns[dispatching])
     began = np.searchsorted(starts_ns, events.start_ns[working], side="left")
     around = np.searchsorted(starts_ns, events.end_ns[working], side="left") > began
-    outside = Intervals.of_events(events, working[around]) - Intervals.of_events(events, dispatching)
+    own = working[around & ~generated[working]]
+    outside = Intervals.of_events(events, own) - Intervals.of_events(events, dispatching)
     return outside | Intervals.of_events(events, working[~around])
 
 

@@ -174,6 +174,20 @@ def test_dispatching_an_operator_of_a_tensor_subclass_is_not_computing_it(summar
     assert parts(summarize(trace)) == of(100, 7 + 5 + 5 + 7 + 10, 40, 7 + 5, 28, 100 - 34 - 28)
 
 
+def test_a_generated_node_computes_nothing_but_the_operator_that_it_dispatches(summarize: Summarize) -> None:
+    """
+    autograd::engine::evaluate_function: MmBackward0   5-95
+      MmBackward0                                       8-90
+        aten::mm (of DTensors)                           50-85
+          PythonSubclass                                  52-80
+            aten::mm                                        60-70
+    """
+    trace = TraceBuilder().step(0, 0, 100).op("autograd::engine::evaluate_function: MmBackward0", 5, 90)
+    trace.op("MmBackward0", 8, 82).op("aten::mm", 50, 35).op("PythonSubclass", 52, 28).op("aten::mm", 60, 10)
+    trace.gloo("all_reduce", 0, 40)
+    assert parts(summarize(trace)) == of(100, 10, 40, 0, 40, 50)
+
+
 def test_operators_on_other_threads_are_not_compute(summarize: Summarize) -> None:
     """The step's thread and autograd's count; a loader's or gloo's do not, whatever runs there."""
     trace = TraceBuilder().step(0, 0, 100).op("aten::mm", 0, 10).backward("MmBackward0", 20, 10)
