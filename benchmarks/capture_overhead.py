@@ -1,6 +1,6 @@
 """What the probe costs a training step more than bare torch.profiler with the same flags, in CPU time.
 
-    python benchmarks/capture_overhead.py [--rounds 30] [--workload transformer] [--steps 10] [--json FILE]
+    python benchmarks/capture_overhead.py [--rounds 100] [--workload transformer] [--steps 10] [--json FILE]
 
 Comes in: nothing; the training is fixed, one process, one thread. Goes out: tables on stdout, and JSON on request.
 
@@ -253,7 +253,7 @@ def show(result: dict[str, Any]) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=30, help="pairs of probe and bare profiler (default: 30)")
+    parser.add_argument("--rounds", type=int, default=100, help="pairs of probe and bare profiler (default: 30)")
     parser.add_argument("--workload", choices=("transformer", "parallel"), default="transformer")
     parser.add_argument("--steps", type=int, default=10, help="recorded steps of each run (default: 10)")
     parser.add_argument("--json", type=Path, help="write everything that was measured to this file")
