@@ -44,7 +44,7 @@ define report
 	OMP_NUM_THREADS=1 $(BIN)/torchrun --standalone --nproc-per-node $(2) \
 		probes/$(1).py --out build/reports/$(1) --sleep-compute $(3)
 	mkdir -p reports/$(1)
-	$(BIN)/tracekit analyze build/reports/$(1) --json -o reports/$(1)/summary.json
+	$(BIN)/tracekit analyze build/reports/$(1) --json --force -o reports/$(1)/summary.json
 	COLUMNS=100 $(BIN)/tracekit analyze build/reports/$(1) > reports/$(1)/terminal.txt
 endef
 

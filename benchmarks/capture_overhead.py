@@ -6,7 +6,7 @@ Comes in: nothing; the training is fixed, one process, one thread. Goes out: tab
 
 A round is three runs in random order, each a fresh process: no profiler, bare torch.profiler, the probe. Compared is
 the CPU time (user + system, all threads) of the recorded steps, from where the first begins to where the last ends;
-what X
+what happens at the window's edges, once a job, is reported apart.
 
 `transformer` is a training as it comes; `parallel` is the same as rank 0 of 4, data and tensor parallel by hand, over
 torch's process group that communicates with nobody: what the observers of parallel jobs cost.
@@ -253,7 +253,7 @@ def show(result: dict[str, Any]) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=100, help="pairs of probe and bare profiler (default: 30)")
+    parser.add_argument("--rounds", type=int, default=100, help="pairs of probe and bare profiler (default: 100)")
     parser.add_argument("--workload", choices=("transformer", "parallel"), default="transformer")
     parser.add_argument("--steps", type=int, default=10, help="recorded steps of each run (default: 10)")
     parser.add_argument("--json", type=Path, help="write everything that was measured to this file")
