@@ -9,6 +9,8 @@ pp. Expected findings:
 * strategies fsdp2 (or ddp) + tp, with eight ranks + pp; each rank's coordinate in `run.mesh`; a group of two ranks for
   every rank and dimension, each with its parallelism.
 * the collectives of tp are listed by module, under tp; those of FSDP by module, under fsdp.
+* `--slow-rank 5 --delay-ms 10` (with `--sleep-compute`): each block of rank 5 takes 10 ms longer forward; "rank 5
+  computes ... longer", and none of those that wait for it: its peer in tp, the other stage in pp, the replica in dp.
 * `--unnamed`: a mesh without names of dimensions. Tensor parallelism is then written by hand, for submeshes have no
   names to be taken by; the result is the same, the names of the dimensions come from what they are used for.
 """
@@ -43,7 +45,10 @@ def main() -> None:
         mesh = init_device_mesh(this.device.type, shape, mesh_dim_names=None if options.unnamed else names)
         along = {name: mesh.get_group(number) for number, name in enumerate(names)}
         torch.manual_seed(0)  # the same on all ranks: they hold parts of one model
-        layers = nn.Sequential(*(Block(WIDTH, SLEEP_S if options.sleep_compute else 0.0) for _ in range(LAYERS)))
+        forward_s = SLEEP_S if options.sleep_compute else 0.0
+        if this.rank == options.slow_rank:
+            forward_s += options.delay_ms / 1000
+        layers = nn.Sequential(*(Block(WIDTH, forward_s) for _ in range(LAYERS)))
         if "pp" in along:
             mine = dist.get_rank(along["pp"])
             layers = layers[mine * LAYERS // 2 : (mine + 1) * LAYERS // 2]
@@ -57,7 +62,7 @@ def main() -> None:
         forward_backward = pipeline(model, along["pp"], this) if "pp" in along else whole(model)
         batches = torch.Generator().manual_seed(1 + dist.get_rank(along["dp"]))
 
-        @tracekit.probe(path=options.out, steps=2)
+        @tracekit.probe(path=options.out, steps=options.recorded)
         def train_step() -> Tensor | None:
             optimizer.zero_grad(set_to_none=True)
             x = torch.randn(BATCH, SEQUENCE, WIDTH, generator=batches).to(this.device)
@@ -107,8 +112,11 @@ def pipeline(model: nn.Module, group: dist.ProcessGroup, this: Job) -> Callable[
 
 def parse_options() -> argparse.Namespace:
     parser = training_options("Training on a mesh: data, pipeline and tensor parallel.", out="runs/hybrid", steps=6)
+    parser.add_argument("--recorded", type=int, default=2, help="steps that are recorded, from the fifth on")
     parser.add_argument("--ddp", action="store_true", help="DDP instead of FSDP2")
     parser.add_argument("--unnamed", action="store_true", help="a mesh without names of dimensions")
+    parser.add_argument("--slow-rank", type=int, default=-1, help="rank whose blocks take longer")
+    parser.add_argument("--delay-ms", type=float, default=10.0, help="by how much, a block and micro-batch")
     parser.add_argument("--sleep-compute", action="store_true", help="layers sleep as well")
     return parser.parse_args()
 

@@ -17,8 +17,10 @@ if TYPE_CHECKING:
 __all__ = [
     "BUCKET_MAP",
     "CLOCK",
+    "COLLECTIVES",
     "COMMUNICATION",
     "COMMUNICATION_BY_KIND",
+    "CRITICAL_PATH",
     "FSDP",
     "FSDP_BY_MODULE",
     "MEMORY",
@@ -33,6 +35,7 @@ __all__ = [
     "RPC_BY_FUNCTION",
     "RPC_UNJOINED",
     "STEPS",
+    "STRAGGLERS",
     "TABLES",
     "TENSOR",
     "TENSOR_BY_MODULE",
@@ -140,10 +143,33 @@ CLOCK = Table(
     "clock",
     (
         _RANK,
-        Column("method", "str", "", "probe: measured while recording; none: taken as it is."),
+        Column("method", "str", "", "probe: measured while recording; collectives: fitted on their ends; none."),
         Column("offset_ns", "int", "ns", "This rank's clock minus the reference's; t_run = t_rank - offset."),
         Column("drift_ppm", "float?", "ppm", "Change of the offset over time; null when unknown."),
         Column("error_ns", "int?", "ns", "Half-width of the uncertainty; null when unknown."),
+        Column("at_ns", "int", "ns", "When the offset holds, on the rank's clock: a drift counts from there."),
+        Column("steps", "list", "", "Other offsets later on, from_ns each: offset_ns at at_ns."),
+    ),
+)
+COLLECTIVES = Table(
+    "collectives",
+    (
+        Column("group", "int", "", "Id in `groups`."),
+        Column("kind", "str", "", "all_reduce, all_gather, ..."),
+        Column("count", "int", "", "Instances in the steps that all ranks completed."),
+        Column("size_bytes", "int?", "bytes", "The full array."),
+        Column("matched_by", "str", "", "seq: by sequence ids; order: by the order within the group."),
+        Column("ranks", "int", "", "Ranks of the group that are there."),
+        Column("link", "str?", "", "host: its ranks share one; network: each has its own; mixed; null: not known."),
+        Column("skew_p50_ns", "int?", "ns", "Median time from the first to the last arrival; null: not significant."),
+        Column("skew_max_ns", "int?", "ns", "The longest; null: below the clocks' uncertainty."),
+        Column("wait_mean_ns", "int?", "ns", "Mean over ranks from the own to the last arrival; null likewise."),
+        Column("transfer_p50_ns", "int", "ns", "Median time from the last arrival to the end."),
+        Column("algbw_bps", "float?", "B/s", "Size by that time."),
+        Column("busbw_bps", "float?", "B/s", "algbw times the factor of its kind and number of ranks (nccl-tests)."),
+        Column("link_share", "float?", "ratio", "Of the bandwidth of idle links (--links); null: not measured."),
+        Column("error_ns", "int?", "ns", "Uncertainty of the skew; null: clocks that cannot be compared."),
+        Column("significant", "bool", "", "Whether any skew is above that uncertainty."),
     ),
 )
 BUCKET_MAP = Table(
@@ -347,12 +373,34 @@ RPC_UNJOINED = Table(
         Column("count", "int", "", "Calls issued in complete steps."),
     ),
 )
+STRAGGLERS = Table(
+    "stragglers",
+    (
+        _RANK,
+        Column("caused_delay_ns", "int", "ns", "Mean a step by which it held up others; what it passed on is not its."),
+        Column("wait_ns", "int", "ns", "Mean time a step from its arrivals at collectives to the last one's."),
+        Column("last_arrivals", "int", "", "Collectives to which it came last, by more than the clocks' uncertainty."),
+        Column("arrivals", "int", "", "Collectives that were matched over ranks."),
+        Column("cause", "str?", "", "What most of it is due to: compute, more_work, host or data; null: nothing."),
+    ),
+)
+CRITICAL_PATH = Table(
+    "critical_path",
+    (
+        _RANK,
+        Column("kind", "str", "", "compute, data, host (between operations) or communication."),
+        Column("name", "str", "", "Operation and group; of the others, what they led to."),
+        Column("total_ns", "int", "ns", "Time on the chain that bounds the steps, over the counted steps."),
+        Column("share", "float", "ratio", "Of the chain."),
+    ),
+)
 TABLES: tuple[Table, ...] = (
     RANKS,
     STEPS,
     COMMUNICATION,
     COMMUNICATION_BY_KIND,
     CLOCK,
+    COLLECTIVES,
     BUCKET_MAP,
     FSDP,
     FSDP_BY_MODULE,
@@ -368,4 +416,6 @@ TABLES: tuple[Table, ...] = (
     RPC,
     RPC_BY_FUNCTION,
     RPC_UNJOINED,
+    STRAGGLERS,
+    CRITICAL_PATH,
 )

@@ -50,7 +50,8 @@ def test_data_and_tensor_parallel(
 
 
 def test_data_pipeline_and_tensor_parallel(torchrun: Launch, tmp_path: Path) -> None:
-    torchrun(HYBRID, "--unnamed", "--sleep-compute", "--out", tmp_path, ranks=8)
+    delay = ("--slow-rank", "5", "--delay-ms", "30")  # a block: 0.7 s a step in all
+    torchrun(HYBRID, "--unnamed", "--sleep-compute", *delay, "--out", tmp_path, ranks=8)
 
     result = result_of(tmp_path)
     assert result["run"]["strategies"] == ["fsdp2", "pp", "tp"]
@@ -59,3 +60,5 @@ def test_data_pipeline_and_tensor_parallel(torchrun: Launch, tmp_path: Path) -> 
         counts = {row["module"]: row["count"] for row in result["tensor"] if row["rank"] == rank}
         stage = result["run"]["mesh"]["coordinates"][rank][1]
         assert counts == {f"{2 * stage + i}.{layer}": 8 for i in range(2) for layer in ("up", "down")}
+    blamed = max(result["stragglers"]["by_rank"], key=lambda row: row["caused_delay_ns"])
+    assert (blamed["rank"], blamed["cause"]) == (5, "compute")  # and none of those that wait for it

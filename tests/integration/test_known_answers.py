@@ -9,9 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from tests.components import require_module
 from tracekit.analysis.load import load
+from tracekit.analysis.op_table import job_of_operations, read_operations
 from tracekit.analysis.report import Report, analyze
 from tracekit.analysis.summarize import StepSelection, SummaryOptions
+from tracekit.analysis.whatif import what_if
 from tracekit.model.notes import Note
 from tracekit.model.run import Run
 from tracekit.render.terminal import TerminalReport
@@ -50,6 +53,17 @@ def test_dlrm_collectives(real_traces: Path) -> None:
         for row in summary.communication:
             counts[row.kind] = counts.get(row.kind, 0) + row.count
         assert counts == {"all_to_all": 5, "all_reduce": 3}
+
+
+@pytest.mark.parametrize("missing", [None, *range(7)])
+def test_dlrm_last_arrivals(real_traces: Path, missing: int | None) -> None:
+    """Rank 7 comes last to 5 of the 8 collectives, rank 2 to none, whichever other rank's trace is missing."""
+    run = load(real_traces / "dlrm_8xV100", ranks=set(range(8)) - {missing})
+    found = analyze(run, only="stragglers").stragglers
+    assert found is not None
+    last = {int(row["rank"]): int(row["last_arrivals"]) for row in found.by_rank.to_dict("records")}
+    assert (last[7], last.get(2, 0)) == (5, 0)
+    assert found.verdict.rank is None  # of one step
 
 
 def test_a100_overlap_over_its_three_steps(real_traces: Path) -> None:
@@ -128,3 +142,21 @@ def test_an_offset_in_one_clock_changes_no_number_of_a_rank(real_traces: Path, t
     assert shifted.overlap.communication.equals(plain.overlap.communication)
     moved = shifted.breakdown.steps.start_ns - plain.breakdown.steps.start_ns
     assert moved.tolist() == [1_500_000_000 * (r == rank) for r in range(8)]
+
+
+def test_what_if_of_a_pipeline_job_with_a_slow_last_stage(real_traces: Path) -> None:
+    """What the reference implementation of Lin et al. (OSDI 2025) says of the same operations, in single precision."""
+    require_module("pyarrow")
+    folder = real_traces / "whatif_ST"
+    expected = json.loads((folder / "result-ST.json").read_text())
+    found = what_if(job_of_operations(read_operations(folder / "trace-ST.parquet")))
+    assert found.notes == ()
+    assert found.steps == 32
+    assert found.slowdown == pytest.approx(expected["blocking_slowdown"], rel=1e-5)
+    assert 1 / (1 + found.replay_error) == pytest.approx(expected["launch_slowdown"], rel=1e-5)
+    by_stage = {int(stage): s for stage, s in expected["blocking_decompose_by_stage"].items()}
+    assert dict(found.by_stage) == pytest.approx(by_stage, rel=1e-5)
+    assert dict(found.by_type) == pytest.approx(expected["blocking_decompose_by_optype"], rel=1e-5)
+    assert found.m_w == pytest.approx(json.loads((folder / "mw-ST.json").read_text())["Mw"], abs=1e-4)
+    assert found.m_s == pytest.approx(json.loads((folder / "ms-ST.json").read_text())["Ms"], abs=1e-4)
+    assert found.fixes[0].what == "perfectly balanced stages"

@@ -138,6 +138,18 @@ def averaged_in_one_buffer(result: Result, out: Path) -> None:
     assert finding["evidence"]["parameters"] is None
 
 
+def held_up_by_loading(result: Result, out: Path) -> None:
+    """GIVEN rank 1 that loads 60 ms longer THEN it is named with that cause, and the delay is its own doing alone."""
+    found = result["stragglers"]
+    assert (found["rank"], found["cause"]) == (1, "data")
+    assert found["caused_delay_ns"] > max(found["significance_ns"], 30_000_000)
+    (finding,) = [finding for finding in result["findings"] if "rank 1 loads data for" in finding["text"]]
+    assert (finding["rank"], finding["evidence"]["cause"]) == (1, "data")
+    assert finding["saving_ns"] > 0
+    chain = {(row["rank"], row["kind"]): row["total_ns"] for row in result["critical_path"]}
+    assert chain[1, "data"] > STEPS * 30_000_000
+
+
 def one_process(result: Result, out: Path) -> None:
     assert result["run"]["ranks"] == [0]
 
@@ -290,6 +302,17 @@ COMMANDS = [
         planted=one_rank_at_a_time,
     ),
     Probe(
+        name="straggler",
+        arguments=("--cause", "data", "--rank", "1", "--delay-ms", "60", "--recorded", str(STEPS), "--sleep-compute"),
+        strategies=("ddp",),
+        groups=(("dp", WORLD),),
+        units=buckets,
+        expected=[(0, 7, 4 * (4 * 256 * 256 + 3 * 256)), (1, 5, 4 * (2 * 256 * 256 + 3 * 256))],
+        collectives=2 * STEPS,
+        blocks=False,
+        planted=held_up_by_loading,
+    ),
+    Probe(
         name="phases",
         arguments=("--slow-loader-ms", "60", "--amp", "float16", "--overflow-step", "5"),
         strategies=("ddp",),
@@ -357,6 +380,13 @@ def test_communication_that_blocks_overlaps_with_nothing(finished: Finished) -> 
     if finished.probe.blocks:
         ranks = finished.result["ranks"]
         assert sum(row["overlapped_comm_ns"] for row in ranks) <= 0.02 * sum(row["comm_ns"] for row in ranks)
+
+
+def test_a_replay_takes_as_long_as_the_steps_did(finished: Finished) -> None:
+    found = finished.result["whatif"]
+    assert (found is None) == (len(finished.result["run"]["ranks"]) < 2 or finished.probe.name == "parameter_server")
+    if found is not None:
+        assert abs(found["replay_error"]) < 0.05
 
 
 def test_the_planted_defect_is_found(finished: Finished) -> None:

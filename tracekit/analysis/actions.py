@@ -62,7 +62,7 @@ def rank_actions(trace: DecodedTrace, lanes: Lanes, messages: Messages) -> Actio
     start_ns, end_ns = _times(events, lanes, parts.rows)
     waits = _receive_waits(events, lanes)
     work_ns = np.zeros(count, dtype=np.int64)
-    np.add.at(work_ns, parts.action, (end_ns - start_ns) - (_covered(waits, end_ns) - _covered(waits, start_ns)))
+    np.add.at(work_ns, parts.action, (end_ns - start_ns) - waits.covered_ns(start_ns, end_ns))
     first_ns, last_ns = _smallest(start_ns, parts.action, count), -_smallest(-end_ns, parts.action, count)
     window = lanes.windows.index_of(host_start_ns)
     actions = Actions(
@@ -180,17 +180,6 @@ def _receive_waits(events: EventTable, lanes: Lanes) -> Intervals:
     waits = np.flatnonzero(events.named(WAIT_SPAN.__eq__) & (lanes.device == "cpu"))
     first = np.searchsorted(ended_ns, events.start_ns[waits], side="left")
     return Intervals.of_events(events, waits[np.searchsorted(ended_ns, events.end_ns[waits], side="right") > first])
-
-
-def _covered(intervals: Intervals, time_ns: Int64) -> Int64:
-    """int64 [n]: how much of `intervals` lies before each point of time."""
-    if not len(intervals):
-        return np.zeros(len(time_ns), dtype=np.int64)
-    before = np.concatenate((np.zeros(1, dtype=np.int64), np.cumsum(intervals.duration_ns)))
-    place = np.searchsorted(intervals.start_ns, time_ns, side="right")
-    last = np.maximum(place - 1, 0)
-    beyond = np.where(place > 0, np.maximum(intervals.end_ns[last] - time_ns, 0), 0)
-    return np.asarray(before[place] - beyond)
 
 
 def _smallest(values: Int64, group: Int64, count: int) -> Int64:

@@ -5,8 +5,6 @@ Per rank (in a worker): lanes and windows to `StepParts`. Over ranks: `breakdown
 
 from __future__ import annotations
 
-import math
-import statistics
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -24,7 +22,6 @@ if TYPE_CHECKING:
 __all__ = ["Breakdown", "breakdown", "nothing_notable", "step_parts"]
 
 _PARTS = ("step_ns", "compute_ns", "comm_ns", "overlapped_comm_ns", "exposed_comm_ns", "exposed_copy_ns", "idle_ns")
-_SIGNIFICANT = 4.0  # standard errors of the mean difference over steps, and never less than a standard deviation
 _NOTABLY_IDLE = 0.2  # of a step
 _NOTABLE = 0.05  # of a step: below this a difference between ranks is not worth a sentence
 
@@ -70,7 +67,7 @@ def step_parts(lanes: Lanes) -> list[StepParts]:
 
 
 def breakdown(run: Run) -> Breakdown:
-    """Tables over all ranks, and a finding when a rank computes for longer than its peers while they wait."""
+    """Tables over all ranks, and a finding when they are idle."""
     ranks = [_rank_row(summary) for summary in run.ranks]
     steps = [
         {"rank": summary.rank, "step": step.step, "start_ns": step.start_ns, "complete": step.complete}
@@ -83,7 +80,7 @@ def breakdown(run: Run) -> Breakdown:
     return Breakdown(
         ranks=schema.RANKS.frame(ranks),
         steps=schema.STEPS.frame(steps),
-        findings=(*_slow_compute(run), *_idle(run)),
+        findings=tuple(_idle(run)),
     )
 
 
@@ -96,43 +93,6 @@ def _rank_row(summary: RankSummary) -> dict[str, object]:
 
 def _ratio(overlapped_ns: int, comm_ns: int) -> float | None:
     return overlapped_ns / comm_ns if comm_ns else None
-
-
-def _slow_compute(run: Run) -> list[Finding]:
-    """The rank that computes longest, if it does so in every step, by more than the steps differ among themselves, and
-    its peers wait. Says nothing about runs of one step, whose noise is not known.
-    """
-    common = sorted(run.common_steps())
-    trained = [summary for summary in run.ranks if not summary.is_server]
-    if len(trained) < 2 or len(common) < 2:
-        return []
-    steps = {s.rank: {step.step: step for step in s.steps if step.step in common} for s in trained}
-    mean_compute_ns = {rank: statistics.mean(step.compute_ns for step in own.values()) for rank, own in steps.items()}
-    slowest = max(mean_compute_ns, key=lambda rank: (mean_compute_ns[rank], -rank))
-    peers = [steps[rank] for rank in steps if rank != slowest]
-    peers_compute_ns = [statistics.median(peer[k].compute_ns for peer in peers) for k in common]
-    excess_ns = [steps[slowest][k].compute_ns - typical for k, typical in zip(common, peers_compute_ns, strict=True)]
-    mean_excess_ns, noise_ns = statistics.mean(excess_ns), statistics.stdev(excess_ns)
-    significance_ns = noise_ns * max(1.0, _SIGNIFICANT / math.sqrt(len(common)))
-    waiting_ns = statistics.mean(statistics.median(peer[k].exposed_comm_ns for peer in peers) for k in common)
-    saving_ns = min(mean_excess_ns, waiting_ns)
-    step_ns = statistics.mean(step.step_ns for step in steps[slowest].values())
-    if min(excess_ns) <= 0 or mean_excess_ns < significance_ns or saving_ns < _NOTABLE * step_ns:
-        return []
-    whom = "its peer" if len(peers) == 1 else "the median of its peers"
-    share = mean_excess_ns / max(statistics.mean(peers_compute_ns), 1)
-    text = (
-        f"rank {slowest} computes {mean_excess_ns / 1e6:.1f} ms a step ({share:.0%}) longer than {whom}, "
-        f"which wait{'s' * (len(peers) == 1)} for it in communication"
-    )
-    evidence = {
-        "excess_ns": int(mean_excess_ns),
-        "noise_ns": int(noise_ns),
-        "significance_ns": int(significance_ns),
-        "peers_compute_ns": int(statistics.mean(peers_compute_ns)),
-        "peers_exposed_comm_ns": int(waiting_ns),
-    }
-    return [Finding(severity="warning", rank=slowest, text=text, saving_ns=int(saving_ns), evidence=evidence)]
 
 
 def _idle(run: Run) -> list[Finding]:

@@ -9,12 +9,14 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from tracekit.model.communication import DTYPES
 from tracekit.model.events import ABSENT
 
 __all__ = [
     "DEFAULT_RULES",
     "CommunicationRule",
     "bytes_per_element",
+    "dtype_index",
     "kind_of_collective",
     "kind_of_kernel",
     "size_in_bytes",
@@ -71,14 +73,25 @@ _NCCL_OPERATION = re.compile(
 
 _MAX_ELEMENTS = 1 << 56
 
-_BYTES = {
-    1: "byte char bool uint8 int8 unsignedchar signedchar",
-    2: "half bfloat16 float16 short int16 shortint c10::half c10::bfloat16 uint16",
-    4: "float int float32 int32 uint32",
-    8: "double long longint int64 float64 longlong uint64 complexfloat c10::complex<float>",
-    16: "complexdouble c10::complex<double>",
+_NAMES_OF_DTYPES = {
+    "bool": "bool",
+    "int8": "char int8 signedchar",
+    "uint8": "byte uint8 unsignedchar",
+    "int16": "short int16 shortint",
+    "uint16": "uint16",
+    "float16": "half float16 c10::half",
+    "bfloat16": "bfloat16 c10::bfloat16",
+    "int32": "int int32",
+    "uint32": "uint32",
+    "float32": "float float32",
+    "int64": "long longint int64 longlong",
+    "uint64": "uint64",
+    "float64": "double float64",
+    "complex64": "complexfloat c10::complex<float> complex64",
+    "complex128": "complexdouble c10::complex<double> complex128",
 }
-_BYTES_BY_NAME = {name: size for size, names in _BYTES.items() for name in names.split()}
+_DTYPE_BY_NAME = {name: dtype for dtype, names in _NAMES_OF_DTYPES.items() for name in names.split()}
+_BYTES = {dtype: int(re.sub(r"\D", "", dtype) or 8) // 8 for dtype in DTYPES}
 
 
 def kind_of_kernel(name: str, rules: Sequence[CommunicationRule] = DEFAULT_RULES) -> str | None:
@@ -98,12 +111,17 @@ def kind_of_collective(name: str) -> str:
     return next((kind for part, kind in _KINDS_IN_NAMES if part in bare), "unknown")
 
 
+def dtype_index(dtype: str) -> int:
+    """Index into `DTYPES` of a data type as torch or Kineto names it, or ABSENT."""
+    bare = dtype.lower().replace(" ", "").removeprefix("torch.")
+    name = "float8" if "float8" in bare else _DTYPE_BY_NAME.get(bare)
+    return ABSENT if name is None else DTYPES.index(name)
+
+
 def bytes_per_element(dtype: str) -> int | None:
     """Bytes of one element of a data type as torch or Kineto names it; None when it is not known."""
-    bare = dtype.lower().replace(" ", "").removeprefix("torch.")
-    if "float8" in bare:
-        return 1
-    return _BYTES_BY_NAME.get(bare)
+    index = dtype_index(dtype)
+    return None if index == ABSENT else _BYTES[DTYPES[index]]
 
 
 def size_in_bytes(elements: int, dtype: str) -> int:

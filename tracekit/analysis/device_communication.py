@@ -12,6 +12,7 @@ import numpy as np
 
 from tracekit.analysis.communication_rules import (
     CommunicationRule,
+    dtype_index,
     kind_of_collective,
     kind_of_kernel,
     size_in_bytes,
@@ -53,6 +54,7 @@ def device_communication(
     group = np.full(len(row), ABSENT, dtype=np.int32)
     sequence = np.full(len(row), ABSENT, dtype=np.int64)
     size_bytes = np.full(len(row), ABSENT, dtype=np.int64)
+    dtypes = np.full(len(row), ABSENT, dtype=np.int32)
     for i in np.flatnonzero(position != ABSENT):
         p = position[i]
         text = [
@@ -71,8 +73,9 @@ def device_communication(
             kind[i] = named if named != _UNKNOWN else kind[i]
         group[i] = resolver.index(name, description, ranks)
         sequence[i] = arguments.sequence[p]
+        dtypes[i] = dtype_index(dtype)
         size_bytes[i] = size_in_bytes(max(int(arguments.in_elements[p]), int(arguments.out_elements[p])), dtype)
-    _complete_from_annotations(events, launch_row, kind, size_bytes)
+    _complete_from_annotations(events, launch_row, kind, size_bytes, dtypes)
     if (group == ABSENT).any() and (only := resolver.only_group()) is not None:
         group[group == ABSENT] = only
     found = CommunicationEvents(
@@ -84,6 +87,7 @@ def device_communication(
         group=group,
         sequence=sequence,
         size_bytes=size_bytes,
+        dtype=dtypes,
         launch_ns=launch_ns,
         launch_track=np.where(launch_row != ABSENT, events.track[launch_row], ABSENT).astype(np.int32),
         linked=position != ABSENT,
@@ -155,9 +159,11 @@ def _annotations(events: EventTable) -> Bool:
     return events.named(lambda name: _ANNOTATION.match(name) is not None)
 
 
-def _complete_from_annotations(events: EventTable, launch_row: Int64, kind: Int32, size_bytes: Int64) -> None:
+def _complete_from_annotations(
+    events: EventTable, launch_row: Int64, kind: Int32, size_bytes: Int64, dtypes: Int32
+) -> None:
     """Fill in, from the `nccl:<kind>` annotation around the launch, the kind of a kernel that is named only SendRecv or
-    Generic, and a size that no argument told.
+    Generic, and a size and data type that no argument told.
     """
     annotation = _annotation_of_launch(events, launch_row)
     shapes = recorded_shapes(events)
@@ -169,6 +175,7 @@ def _complete_from_annotations(events: EventTable, launch_row: Int64, kind: Int3
             kind[i] = named
         if size_bytes[i] == ABSENT and int(annotation[i]) in shapes:
             size_bytes[i] = shapes[int(annotation[i])].size_bytes
+            dtypes[i] = dtype_index(shapes[int(annotation[i])].dtype)
 
 
 def _annotation_of_launch(events: EventTable, launch_row: Int64) -> Int64:

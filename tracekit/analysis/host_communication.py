@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tracekit.analysis.communication_rules import bytes_per_element, kind_of_collective, size_in_bytes
+from tracekit.analysis.communication_rules import bytes_per_element, dtype_index, kind_of_collective, size_in_bytes
 from tracekit.analysis.flight_recorder import entries_of_operators, join_counts
 from tracekit.analysis.gloo_spans import Issue, is_span, issues_of, match_spans
 from tracekit.analysis.groups import GroupResolver
@@ -64,6 +64,7 @@ def host_communication(trace: DecodedTrace) -> HostCommunication:
     group = np.full(count, only, dtype=np.int32)
     sequence = np.full(count, ABSENT, dtype=np.int64)
     size_bytes = np.full(count, ABSENT, dtype=np.int64)
+    dtypes = np.full(count, ABSENT, dtype=np.int32)
     launch_ns = events.start_ns[spans].copy()
     launch_track = np.full(count, ABSENT, dtype=np.int32)
     flight_end_ns = events.end_ns[operators].copy()
@@ -91,7 +92,9 @@ def host_communication(trace: DecodedTrace) -> HostCommunication:
         kind[here] = KINDS.index(named)
         recorded = [shapes[row] for row in spans[here].tolist() if row in shapes]
         members = resolver.members(int(group[here[0]]))
-        size_bytes[here] = _full_bytes(named, entries_here, issued_by, recorded, members)
+        dtype = _data_type(entries_here, issued_by, recorded)
+        dtypes[here] = dtype_index(dtype)
+        size_bytes[here] = _full_bytes(named, dtype, entries_here, issued_by, recorded, members)
     found = CommunicationEvents(
         groups=resolver.groups(),
         row=spans.astype(np.int64),
@@ -101,6 +104,7 @@ def host_communication(trace: DecodedTrace) -> HostCommunication:
         group=group,
         sequence=sequence,
         size_bytes=size_bytes,
+        dtype=dtypes,
         launch_ns=launch_ns,
         launch_track=launch_track,
         linked=issue_of_span != ABSENT,
@@ -123,8 +127,18 @@ def _spans_of_operators(issues: Sequence[Issue], issue_of_span: Int64) -> list[t
     return alone + [(position, np.array(spans, dtype=np.int64)) for position, spans in together.items()]
 
 
+def _data_type(entries: list[CollectiveRecord], operator: RecordedShapes | None, spans: list[RecordedShapes]) -> str:
+    """The first known of those that entries, operator and spans name; empty without any."""
+    dtypes = [
+        *(t for record in entries for t in record.dtypes),
+        *(s.dtype for s in (operator, *spans) if s is not None),
+    ]
+    return next((t for t in dtypes if bytes_per_element(t)), "")
+
+
 def _full_bytes(
     kind: str,
+    dtype: str,
     entries: list[CollectiveRecord],
     operator: RecordedShapes | None,
     spans: list[RecordedShapes],
@@ -133,12 +147,7 @@ def _full_bytes(
     """Bytes of the full array, or ABSENT: the most elements that the entries, one argument of the operator or the spans
     show. Where all of them show this rank's shard alone, it is as many times that as the group has members.
     """
-    dtypes = [
-        *(t for record in entries for t in record.dtypes),
-        *(s.dtype for s in (operator, *spans) if s is not None),
-    ]
-    dtype = next((t for t in dtypes if bytes_per_element(t)), None)
-    if kind == "barrier" or dtype is None:
+    if kind == "barrier" or not dtype:
         return ABSENT
     given = sum(math.prod(dims) for record in entries for dims in record.in_shapes)
     made = sum(math.prod(dims) for record in entries for dims in record.out_shapes)

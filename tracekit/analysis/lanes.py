@@ -51,7 +51,8 @@ class Lanes:
 
     threads: tracks of the step and of autograd. Of each of the n `communication_events`, `window`: int64 [n], the index
     of the step window it belongs to, or -1, and `counted`: bool [n], False for the second and further spans of a
-    collective that ran as several. `joins` is None where the events name their collectives themselves.
+    collective that ran as several. compute_rows: rows int64 [c] of the events that the compute lane is made of. `joins`
+    is None where the events name their collectives themselves.
     """
 
     device: Literal["gpu", "cpu"]
@@ -64,6 +65,7 @@ class Lanes:
     window: Int64
     counted: Bool
     threads: Int64
+    compute_rows: Int64
     joins: Joins | None = None
 
 
@@ -108,14 +110,16 @@ def build_lanes(trace: DecodedTrace, rules: Sequence[CommunicationRule], *, whol
             window=windows.index_of_device(device, events.start_ns[device.row])[is_communication],
             counted=np.ones(len(found), dtype=np.bool_),
             threads=_threads(events, windows),
+            compute_rows=compute_row,
         )
     windows = step_windows(trace, device, np.empty(0, dtype=np.int64), whole=whole)
     threads = _threads(events, windows)
     communication = host_communication(trace)
     found = communication.events
+    compute, working = _host_compute(trace, threads, communication)
     return Lanes(
         device="cpu",
-        compute=_host_compute(trace, threads, communication),
+        compute=compute,
         communication=Intervals.union_of(found.start_ns, found.end_ns),
         copy=EMPTY,
         communication_events=found,
@@ -124,6 +128,7 @@ def build_lanes(trace: DecodedTrace, rules: Sequence[CommunicationRule], *, whol
         window=windows.index_of(found.launch_ns),
         counted=communication.counted,
         threads=threads,
+        compute_rows=working,
         joins=communication.joins if trace.header.metadata is not None else None,
     )
 
@@ -144,7 +149,8 @@ def _threads(events: EventTable, windows: StepWindows) -> Int64:
     return np.union1d(candidates, [windows.thread] if windows.thread >= 0 else []).astype(np.int64)
 
 
-def _host_compute(trace: DecodedTrace, threads: Int64, communication: HostCommunication) -> Intervals:
+def _host_compute(trace: DecodedTrace, threads: Int64, communication: HostCommunication) -> tuple[Intervals, Int64]:
+    """The compute lane, and the rows of the operators that it is made of."""
     events = trace.events
     operator = events.in_category("cpu_op", "Operator")
     label = events.named(_is_label)
@@ -155,11 +161,13 @@ def _host_compute(trace: DecodedTrace, threads: Int64, communication: HostCommun
     # The capture records every blocking wait, so with its metadata no span means that nothing waited.
     waits_recorded = trace.header.metadata is not None or bool(waits.any())
     compute = EMPTY
+    rows = [np.empty(0, dtype=np.int64)]
     for thread in threads:
         here = operator & (events.track == thread)
         dispatching = np.flatnonzero(here & dispatch)
         working = np.flatnonzero(here & ~label & ~communicates & ~dispatch)
         communicating = np.flatnonzero(here & communicates)
+        rows.append(working)
         blocked = Intervals.of_events(events, communicating)
         if waits_recorded:
             blocked = blocked | _recorded_waits(
@@ -168,7 +176,7 @@ def _host_compute(trace: DecodedTrace, threads: Int64, communication: HostCommun
         else:
             blocked = blocked | _waits_inferred(events, int(thread), working, communication)
         compute = compute | (_at_work(events, working, dispatching, generated) - blocked)
-    return compute
+    return compute, np.concatenate(rows)
 
 
 def _is_label(name: str) -> bool:

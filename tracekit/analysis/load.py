@@ -12,12 +12,12 @@ from pathlib import Path
 
 from tracekit.analysis.align import align
 from tracekit.analysis.manual_pipeline import with_manual_pipelines
+from tracekit.analysis.match import groups_of_run, match_collectives
 from tracekit.analysis.messages import match_messages
 from tracekit.analysis.rpc import rpc_notes
 from tracekit.analysis.summarize import RankFailure, SummaryOptions, summarize
 from tracekit.analysis.workers import Progress, map_ranks
 from tracekit.errors import InputError, TracekitError
-from tracekit.model.communication import GroupKey
 from tracekit.model.notes import Note
 from tracekit.model.ranks import format_ranges
 from tracekit.model.run import OtherRun, Run
@@ -106,16 +106,17 @@ def assemble(
     missing = tuple(sorted(expected - by_rank.keys()))
     notes += _missing_note(missing, len(ranks), len(expected))
     notes += _step_notes(ranks)
-    clocks = align(ranks)
+    groups = groups_of_run(ranks, world_size)
+    collectives, mismatches = match_collectives(ranks, groups, world_size)
+    notes += mismatches
+    clocks, about_clocks = align(ranks, collectives)
+    notes += about_clocks
     messages, unlinked = match_messages(ranks, clocks, selected)
     ranks = with_manual_pipelines(ranks, messages)
+    groups = groups_of_run(ranks, world_size)  # the same in the same order, now with what a pipeline's are for
     notes += unlinked
     notes += rpc_notes(ranks, all_selected=selected is None)
     notes += _inferred_note(ranks)
-    groups: dict[GroupKey, int] = {}
-    for summary in ranks:
-        for group in summary.groups:
-            groups.setdefault(group, len(groups))
     others = tuple(
         OtherRun(run_id=r.run_id, attempt=r.attempt, ranks=len(r.ranks), start_ns=r.start_ns) for r in found.others
     )
@@ -133,11 +134,12 @@ def assemble(
         ranks=ranks,
         missing_ranks=missing,
         selected_ranks=None if selected is None else tuple(sorted(selected)),
-        groups=tuple(sorted(groups)),
+        groups=groups,
         clocks=clocks,
         other_runs=others,
         notes=tuple(notes),
         messages=messages,
+        collectives=collectives,
     )
 
 

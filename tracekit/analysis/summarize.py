@@ -23,9 +23,11 @@ from tracekit.analysis.overlap import communication_sums, merge_communication_su
 from tracekit.analysis.phases import phase_timeline
 from tracekit.analysis.point_to_point import merge_messages, rank_messages
 from tracekit.analysis.rpc import merge_rpc_uses
+from tracekit.analysis.segments import merge_collectives, rank_collectives
 from tracekit.analysis.step_phases import merge_phase_sums, phase_sums
 from tracekit.analysis.strategies import strategies_of
 from tracekit.analysis.tensor import merge_tensor_sums, tensor_sums
+from tracekit.analysis.waits import rank_waits
 from tracekit.errors import InputError
 from tracekit.model.actions import Actions
 from tracekit.model.communication import KINDS
@@ -34,6 +36,7 @@ from tracekit.model.metadata import ClockMeasurement
 from tracekit.model.notes import Note
 from tracekit.model.ranks import format_ranges
 from tracekit.model.summary import RankSummary
+from tracekit.model.waits import Waits
 from tracekit.read.kineto import decode
 from tracekit.read.peek import rank_in_name
 
@@ -106,6 +109,8 @@ def summarize(rank: int, paths: Sequence[Path], options: SummaryOptions) -> Rank
         phases=merge_phase_sums([summary.phases for summary in summaries]),
         memory=next((summary.memory for summary in reversed(summaries) if summary.memory is not None), None),
         messages=merge_messages([(summary.messages, summary.groups) for summary in summaries], groups),
+        waits=Waits.concatenate([summary.waits for summary in summaries]),
+        collectives=merge_collectives([(summary.collectives, summary.groups) for summary in summaries], groups),
         actions=Actions.concatenate([summary.actions for summary in summaries]),
         rpc=merge_rpc_uses([summary.rpc for summary in summaries if summary.rpc is not None]),
         event_count=sum(summary.event_count for summary in summaries),
@@ -155,6 +160,7 @@ def summarize_trace(trace: DecodedTrace, rank: int, options: SummaryOptions) -> 
         files=(trace.file,),
         run_id=metadata.run_id if metadata is not None else None,
         attempt=metadata.attempt if metadata is not None else 0,
+        host_id=metadata.host_id if metadata is not None else None,
         host=metadata.host if metadata is not None else header.host,
         device=lanes.device,
         device_name=metadata.device.name if metadata is not None else next(iter(header.device_names), None),
@@ -176,6 +182,8 @@ def summarize_trace(trace: DecodedTrace, rank: int, options: SummaryOptions) -> 
         phases=phase_sums(trace, lanes, phases, steps),
         memory=metadata.memory if metadata is not None else None,
         messages=messages,
+        waits=rank_waits(trace, lanes),
+        collectives=rank_collectives(trace, lanes, exchanges_messages=bool(len(messages))),
         actions=rank_actions(trace, lanes, messages),
         pipeline=layout,
         pipeline_ranks=() if metadata is None else ranks_of_pipeline(metadata),

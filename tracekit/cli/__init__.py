@@ -28,6 +28,7 @@ __all__ = ["cli", "main"]
 # Name and line in `tracekit --help`, in the order in which one needs them.
 COMMANDS = {
     "analyze": "Say where each rank's time went.",
+    "whatif": "Say what each fix would save a step.",
     "info": "Show what a run holds: ranks, steps, device, clocks.",
     "merge": "Write one Perfetto trace of all ranks.",
     "demo": "Train a small model on two processes and analyse it.",

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 @run_options
 @click.option("--steps", type=STEPS, metavar="10:20", help="Only these steps; 'recording': all of it, as one span.")
 @click.option("--only", type=SECTIONS, metavar="A,B", help="Only these sections: breakdown, overlap, buckets.")
+@click.option("--links", type=click.Path(path_type=Path), metavar="FILE", help="What the links can do (links.json).")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 @click.option("-o", "--output", type=click.Path(path_type=Path), metavar="FILE", help="Write to FILE (.json or .txt).")
 @click.option("--force", is_flag=True, help="Overwrite FILE.")
@@ -29,6 +30,7 @@ def analyze(
     jobs: int | None,
     steps: StepSelection | None,
     only: tuple[str, ...] | None,
+    links: Path | None,
     as_json: bool,
     output: Path | None,
     force: bool,
@@ -52,7 +54,7 @@ def analyze(
     options = SummaryOptions(steps=steps or StepSelection())
     with progress_on_stderr("reading ranks") as progress:
         found = load(paths, run=run, attempt=attempt, ranks=ranks, options=options, jobs=jobs, progress=progress)
-    report = analyze_run(found, only=only)
+    report = analyze_run(found, only=only, links=links)
     in_json = as_json or (output is not None and output.suffix == JsonResult.suffix)
     if output is None:
         renderer = JsonResult() if in_json else TerminalReport(**terminal_format())

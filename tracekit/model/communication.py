@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from tracekit.model.events import Bool, Int32, Int64
 
-__all__ = ["KINDS", "CommunicationEvents", "GroupKey", "Joins", "Unjoined"]
+__all__ = ["DTYPES", "KINDS", "CommunicationEvents", "GroupKey", "Joins", "Unjoined"]
 
 KINDS = (
     "all_reduce",
@@ -32,6 +32,11 @@ KINDS = (
     "unclassified",  # looks like communication, and no rule claims it
 )
 
+DTYPES = (
+    *("bool", "int8", "uint8", "float8", "int16", "uint16", "float16", "bfloat16", "int32", "uint32", "float32"),
+    *("int64", "uint64", "float64", "complex64", "complex128"),
+)
+
 
 @dataclass(frozen=True, kw_only=True, order=True)
 class GroupKey:
@@ -48,9 +53,9 @@ class CommunicationEvents:
     """n events in the order of the event table.
 
     row: int64 [n], into the event table. kind: int32 [n], index into `KINDS`. group: int32 [n], index into `groups`
-    or -1. sequence, size_bytes: int64 [n] or -1. launch_ns: int64 [n], when the host issued it (its own start when
-    that is not known), and launch_track: int32 [n], on which thread, or -1. linked: bool [n], whether the issuing
-    operator was found.
+    or -1. sequence, size_bytes: int64 [n] or -1. dtype: int32 [n], index into `DTYPES` or -1. launch_ns: int64 [n],
+    when the host issued it (its own start when that is not known), and launch_track: int32 [n], on which thread, or -1.
+    linked: bool [n], whether the issuing operator was found.
     """
 
     groups: tuple[GroupKey, ...]
@@ -61,6 +66,7 @@ class CommunicationEvents:
     group: Int32
     sequence: Int64
     size_bytes: Int64
+    dtype: Int32
     launch_ns: Int64
     launch_track: Int32
     linked: Bool

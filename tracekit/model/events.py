@@ -76,7 +76,8 @@ class EventTable:
 
     name, category: int32 [n], interned. track: int32 [n], index into `tracks`. start_ns, duration_ns: int64 [n].
     correlation (device event to its launch), external_id (device event to its operator), sequence_number and
-    forward_thread (backward operator to its forward): int64 [n] or `ABSENT`.
+    forward_thread (backward operator to its forward): int64 [n] or `ABSENT`. shape: int64 [n], a hash of the shapes of
+    an operator's inputs or of a kernel's grid, the same for the same shapes in every process, or `ABSENT`.
     """
 
     strings: list[str]
@@ -90,6 +91,7 @@ class EventTable:
     external_id: Int64
     sequence_number: Int64
     forward_thread: Int64
+    shape: Int64
     collective_arguments: CollectiveArguments
     other_phases: dict[str, int] = field(default_factory=dict)
     """How many events of each other phase (flows, counters, instants, metadata) the file holds."""

@@ -117,6 +117,18 @@ class Intervals:
             return np.zeros(len(time_ns), dtype=np.bool_)
         return (position >= 0) & (time_ns < self.end_ns[np.maximum(position, 0)])
 
+    def covered_ns(self, start_ns: Int64, end_ns: Int64) -> Int64:
+        """int64 [m]: how much of each window [start_ns, end_ns), int64 [m] each, lies inside."""
+        return self._covered_before(end_ns) - self._covered_before(start_ns)
+
+    def _covered_before(self, time_ns: Int64) -> Int64:
+        if not len(self):
+            return np.zeros(len(time_ns), dtype=np.int64)
+        before_ns = np.concatenate((np.zeros(1, dtype=np.int64), np.cumsum(self.duration_ns)))
+        place = np.searchsorted(self.start_ns, time_ns, side="right")
+        beyond_ns = np.where(place > 0, np.maximum(self.end_ns[np.maximum(place - 1, 0)] - time_ns, 0), 0)
+        return np.asarray(before_ns[place] - beyond_ns)
+
     def _where_depth_is(self, depth: int, other: Intervals) -> Intervals:
         if not len(self) or not len(other):
             return EMPTY

@@ -6,17 +6,29 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+from tracekit.model.collectives import MatchedGroup
 from tracekit.model.communication import GroupKey
 from tracekit.model.messages import MatchedMessages, nothing_matched
 from tracekit.model.notes import Note, Severity
 from tracekit.model.summary import RankSummary
 
-__all__ = ["ClockModel", "Finding", "OtherRun", "Run"]
+__all__ = ["ClockModel", "ClockStep", "Finding", "OtherRun", "Run"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClockStep:
+    """From `from_ns` on, on the rank's own clock, `offset_ns` at `at_ns` is what holds."""
+
+    from_ns: int
+    offset_ns: int
+    at_ns: int
 
 
 @dataclass(frozen=True, kw_only=True)
 class ClockModel:
-    """A rank's clock against the reference's: `t_run = t_rank - offset_ns - drift * (t_rank - at_ns)`."""
+    """A rank's clock against the reference's: `t_run = t_rank - offset_ns - drift * (t_rank - at_ns)`, with other
+    offsets after each of its `steps`. `error_ns` is the half-width of the uncertainty, None when it is not known.
+    """
 
     rank: int
     method: Literal["probe", "collectives", "none"]
@@ -24,6 +36,7 @@ class ClockModel:
     at_ns: int = 0
     drift_ppm: float | None = None
     error_ns: int | None = None
+    steps: tuple[ClockStep, ...] = ()  # in order of time
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,6 +75,7 @@ class Run:
     other_runs: tuple[OtherRun, ...]
     notes: tuple[Note, ...]
     messages: MatchedMessages = field(default_factory=nothing_matched)
+    collectives: tuple[MatchedGroup, ...] = ()
 
     @property
     def reference_rank(self) -> int | None:

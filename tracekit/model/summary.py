@@ -6,10 +6,12 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from tracekit.model.actions import Actions, no_actions
+from tracekit.model.collectives import Collectives, no_collectives
 from tracekit.model.communication import GroupKey, Joins
 from tracekit.model.messages import Messages, no_messages
 from tracekit.model.metadata import ClockMeasurement, DdpModule, MemoryUse, Mesh, PipelineLayout, Precision, RpcUse
 from tracekit.model.notes import Note
+from tracekit.model.waits import Waits, no_waits
 
 __all__ = [
     "CommunicationSum",
@@ -160,6 +162,9 @@ class RankSummary:
     tensor: tuple[TensorSum, ...] = ()
     phases: PhaseSums = PhaseSums()
     memory: MemoryUse | None = None
+    collectives: Collectives = field(default_factory=no_collectives)
+    waits: Waits = field(default_factory=no_waits)
+    host_id: str | None = None  # processes with the same one share a clock
     messages: Messages = field(default_factory=no_messages)
     actions: Actions = field(default_factory=no_actions)
     pipeline: PipelineLayout | None = None

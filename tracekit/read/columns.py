@@ -6,6 +6,7 @@ Comes in: lists of `RawEvent` as msgspec built them from the text. Goes out: an 
 
 from __future__ import annotations
 
+import hashlib
 from collections import Counter
 from collections.abc import Sequence
 from decimal import Decimal, InvalidOperation
@@ -25,7 +26,7 @@ _LIMIT_NS = 1 << 62
 _LIMIT_DIGITS = 18
 _FARTHEST_NS = 24 * 3600 * 10**9  # from the median start; a recording of a day does not exist
 
-# The operators whose shapes tell the size of a communication. Shapes of other operators are not kept.
+# The operators whose shapes tell the size of a communication. Of other events a hash of their shape is kept.
 COMMUNICATION_PREFIXES = (
     "c10d::",
     "gloo:",
@@ -67,6 +68,7 @@ class RawArguments(msgspec.Struct, gc=False):
     input_shapes: msgspec.Raw = msgspec.field(name="Input Dims", default=_NO_TEXT)
     input_types: msgspec.Raw = msgspec.field(name="Input type", default=_NO_TEXT)
     concrete_inputs: msgspec.Raw = msgspec.field(name="Concrete Inputs", default=_NO_TEXT)
+    grid: msgspec.Raw = _NO_TEXT
     label: Scalar = msgspec.field(name="name", default=None)
 
 
@@ -107,6 +109,15 @@ _COLLECTIVE_NUMBERS = ("in_elements", "out_elements", "group_size", "sequence")
 _COLLECTIVE_RAW = ("input_shapes", "input_types", "concrete_inputs")
 
 
+class _Hashes(dict[bytes, int]):
+    """Text to a number that is the same in every process; ABSENT for no text."""
+
+    def __missing__(self, text: bytes) -> int:
+        digest = hashlib.blake2b(text.replace(b" ", b""), digest_size=7).digest()
+        self[text] = value = int.from_bytes(digest, "little") if text else ABSENT
+        return value
+
+
 class _Interner(dict[Any, int]):
     def __missing__(self, key: Any) -> int:
         self[key] = index = len(self)
@@ -134,6 +145,7 @@ class ColumnBuilder:
         self.dropped: Counter[str] = Counter()  # by kind of note
         self._strings: dict[str, int] = _Interner()
         self._tracks: dict[tuple[Scalar, Scalar], int] = _Interner()
+        self._shapes = _Hashes()
         self._names_of_pids: dict[Scalar, str] = {}
         self._names_of_tracks: dict[tuple[Scalar, Scalar], str] = {}
         self._other_phases: Counter[str] = Counter()
@@ -182,6 +194,9 @@ class ColumnBuilder:
         columns["external_id"].append(_to_ids([a.external_id for a in arguments]))
         columns["sequence_number"].append(_to_ids([a.sequence_number for a in arguments]))
         columns["forward_thread"].append(_to_ids([a.forward_thread for a in arguments]))
+        shapes = self._shapes
+        shape = [shapes[bytes(a.input_shapes) or bytes(a.grid)] for a in arguments]
+        columns["shape"].append(np.array(shape, dtype=np.int64))
         self._add_collectives(names, arguments)
         self._rows += len(events)
 
@@ -287,6 +302,7 @@ _DENSE = {
     "external_id": np.int64,
     "sequence_number": np.int64,
     "forward_thread": np.int64,
+    "shape": np.int64,
 }
 
 

@@ -16,6 +16,8 @@ from tracekit.analysis.report import Report
 from tracekit.model.communication import GroupKey
 from tracekit.model.run import ClockModel, Run
 from tracekit.render.pipeline_table import pipeline_dict
+from tracekit.render.straggler_tables import stragglers_dict
+from tracekit.render.whatif_table import whatif_dict
 from tracekit.schema import records
 
 __all__ = ["SCHEMA_VERSION", "JsonResult", "result_dict"]
@@ -90,6 +92,8 @@ def result_dict(report: Report) -> dict[str, Any]:
         result["memory"] = records(report.memory.ranks)
     if report.overlap is not None:
         result["communication"] = records(report.overlap.communication)
+    if report.collectives is not None:
+        result["collectives"] = records(report.collectives.table)
     if report.buckets is not None:
         result["bucket_map"] = records(report.buckets.bucket_map)
     if report.fsdp is not None:
@@ -98,6 +102,12 @@ def result_dict(report: Report) -> dict[str, Any]:
         result["tensor"] = records(report.tensor.modules)
     if report.rpc is not None:
         result["rpc"] = {"calls": records(report.rpc.calls), "unjoined": records(report.rpc.unjoined)}
+    if report.stragglers is not None:
+        result["stragglers"] = stragglers_dict(report.stragglers)
+    if report.critical_path is not None:
+        result["critical_path"] = records(report.critical_path.parts)
+    if "whatif" in report.sections:
+        result["whatif"] = None if report.whatif is None else whatif_dict(report.whatif)
     if "pipeline" in report.sections:
         result["pipeline"] = None if report.pipeline is None else pipeline_dict(report.pipeline)
     return result
@@ -158,4 +168,6 @@ def _clock(clock: ClockModel) -> dict[str, Any]:
         "offset_ns": clock.offset_ns,
         "drift_ppm": clock.drift_ppm,
         "error_ns": clock.error_ns,
+        "at_ns": clock.at_ns,
+        "steps": [{"from_ns": s.from_ns, "at_ns": s.at_ns, "offset_ns": s.offset_ns} for s in clock.steps],
     }

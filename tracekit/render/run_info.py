@@ -28,14 +28,15 @@ class RunInfo:
 
     def render(self, run: Run) -> str:
         parts: list[object] = [headline(run), ""]
-        columns = ("rank", "host", "steps", "complete", "events", "clock", "offset", "drift")
+        columns = ("rank", "host", "steps", "complete", "events", "clock", "offset", "error", "drift")
         rows = [_row(summary, clock) for summary, clock in zip(run.ranks, run.clocks, strict=True)]
         title = "Ranks" if len(rows) <= _SHOWN_RANKS else f"The first {_SHOWN_RANKS} of {len(rows)} ranks"
         parts += table(title, columns, rows[:_SHOWN_RANKS], left=2)
         for group in run.groups:
             members = "all ranks" if len(group.ranks) == run.world_size else f"ranks {format_ranges(group.ranks)}"
             kind = f" ({group.parallelism})" if group.parallelism else ""
-            parts.append(Text(f"group {group.description or group.name}{kind}: {members if group.ranks else 'n/a'}"))
+            name = group.description or group.name or "(unnamed)"
+            parts.append(Text(f"group {name}{kind}: {members if group.ranks else 'n/a'}"))
         if run.notes:
             parts += ["", *note_lines(run.notes)]
         parts += ["", next_command("analyze", run)]
@@ -45,7 +46,6 @@ class RunInfo:
 def _row(summary: RankSummary, clock: ClockModel) -> tuple[str, ...]:
     steps = [step.step for step in summary.steps]
     complete = sum(step.complete for step in summary.steps)
-    error = "" if clock.error_ns is None else f" ±{clock.error_ns / 1e3:,.0f}"
     return (
         str(summary.rank),
         summary.host or "n/a",
@@ -53,6 +53,7 @@ def _row(summary: RankSummary, clock: ClockModel) -> tuple[str, ...]:
         str(complete),
         f"{summary.event_count:,}",
         clock.method,
-        "n/a" if clock.method == "none" else f"{clock.offset_ns / 1e3:+,.0f}{error} us",
+        "n/a" if clock.method == "none" else f"{clock.offset_ns / 1e3:+,.1f} us",
+        "n/a" if clock.error_ns is None else f"±{clock.error_ns / 1e3:,.1f} us",
         "n/a" if clock.drift_ppm is None else f"{clock.drift_ppm:+.1f} ppm",
     )

@@ -13,12 +13,15 @@ from tracekit.analysis.buckets import Buckets
 from tracekit.analysis.overlap import Overlap
 from tracekit.analysis.report import Report
 from tracekit.analysis.tensor import Tensor
+from tracekit.render.collectives_table import collectives_table
 from tracekit.render.console import file_size, headline, milliseconds, next_command, note_lines, statement, table, write
 from tracekit.render.fsdp_table import fsdp_table
 from tracekit.render.overhead_line import overhead_text
 from tracekit.render.phase_tables import memory_text, phase_tables
 from tracekit.render.pipeline_table import pipeline_table
 from tracekit.render.rpc_table import rpc_table
+from tracekit.render.straggler_tables import critical_path_table, straggler_table
+from tracekit.render.whatif_table import fix_table
 from tracekit.schema import records
 
 __all__ = ["TerminalReport"]
@@ -49,6 +52,8 @@ class TerminalReport:
             parts += phase_tables(report.phases)
         if report.overlap is not None and len(report.overlap.by_kind):
             parts += _communication_table(report.overlap)
+        if report.collectives is not None and len(report.collectives.table):
+            parts += collectives_table(report.collectives, run)
         if report.buckets is not None and len(report.buckets.bucket_map):
             parts += _bucket_table(report.buckets)
         if report.fsdp is not None and len(report.fsdp.by_module):
@@ -59,6 +64,12 @@ class TerminalReport:
             parts += pipeline_table(report.pipeline)
         if report.rpc is not None and len(report.rpc.by_function):
             parts += rpc_table(report.rpc)
+        if report.stragglers is not None and len(run.ranks) > 1 and report.stragglers.by_rank.arrivals.any():
+            parts += straggler_table(report.stragglers)
+        if report.critical_path is not None and len(report.critical_path.parts):
+            parts += critical_path_table(report.critical_path)
+        if report.whatif is not None and report.whatif.fixes:
+            parts += fix_table(report.whatif)
         if report.memory is not None and (line := memory_text(report.memory)):
             parts.append(statement("info", f"Memory: {line}"))
         if cost := overhead_text(run):

@@ -28,6 +28,7 @@ def table(spans: list[tuple[int, int, int]]) -> EventTable:
         external_id=none,
         sequence_number=none,
         forward_thread=none,
+        shape=none,
         collective_arguments=CollectiveArguments(
             **dict.fromkeys(("row", "in_elements", "out_elements", "group_size", "sequence"), np.empty(0, np.int64)),
             **dict.fromkeys(("collective", "dtype", "group_name", "group_description", "group_ranks"), no_text),

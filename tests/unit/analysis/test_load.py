@@ -368,7 +368,7 @@ def test_thousands_of_ranks_fit_a_screen(tmp_path: Path) -> None:
     run = load(write_run(tmp_path, [gpu_rank(rank, 40, compute_us=10 + rank) for rank in range(40)]))
     report = TerminalReport(width=100).render(analyze(run))
     assert "the 16 slowest of 40 ranks" in report
-    assert len(report.splitlines()) < 50
+    assert len(report.splitlines()) < 80
 
 
 def test_workers_give_the_same_bytes(tmp_path: Path) -> None:

@@ -1,0 +1,128 @@
+"""One rank that holds up all others, in one of four ways: data-parallel training (DDP) whose ranks share every step.
+
+    torchrun --standalone --nproc-per-node 4 probes/straggler.py --cause data --rank 2 --delay-ms 20 --sleep-compute
+
+Gloo on CPUs, NCCL where every process of the host has a GPU of its own. A step of `--rank` takes `--delay-ms` longer;
+expected findings, each with about that delay, and the other ranks waiting:
+
+* `--cause compute`: "rank 2 computes 20 ms a step longer than the median of its peers": its operations take longer.
+* `--cause more_work`: the same sentence with "it has more work": there are more operations.
+* `--cause host`: "rank 2 spends 20 ms a step longer between operations": Python sleeps between forward and backward.
+* `--cause data`: "rank 2 loads data for 20 ms a step longer": its samples are slow to load.
+* `--cause none`: no rank is named.
+
+`--sleep-compute`: compute is a sleep inside an autograd function, so that more ranks than cores behave like devices.
+`--jitter 0.1`: each rank's blocks take up to a tenth longer or shorter in each step; `--seed` draws how much.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import random
+import time
+
+import torch
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import DataLoader, Dataset
+
+import tracekit
+from job import Job, job
+from sleeping import SleepyLinear, sleep
+
+WIDTH, BLOCKS, BATCH = 256, 6, 16
+SLEEP_S = 0.005
+MORE_OPERATIONS = 20
+
+
+class Samples(Dataset[Tensor]):
+    """Random rows, each of which takes a while to load."""
+
+    def __init__(self, count: int, loading_s: float) -> None:
+        self.rows = torch.randn(count, WIDTH)
+        self.loading_s = loading_s
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitem__(self, index: int) -> Tensor:
+        if self.loading_s:
+            time.sleep(self.loading_s)
+        return self.rows[index]
+
+
+class Network(nn.Module):
+    """Every rank has the same operations, of which one sleeps for `longer_s`; `more` of them are added."""
+
+    def __init__(self, forward_s: float, longer_s: float, more: int) -> None:
+        super().__init__()
+        layers = [SleepyLinear(WIDTH, forward_s) if forward_s else nn.Linear(WIDTH, WIDTH) for _ in range(BLOCKS)]
+        self.blocks = nn.ModuleList(layers)
+        self.longer_s = longer_s
+        self.more = more
+        self.jitter_s = 0.0
+
+    def forward(self, x: Tensor) -> Tensor:
+        for block in self.blocks:
+            x = torch.tanh(block(x))
+        x = sleep(x, forward_s=self.jitter_s + (0.0 if self.more else self.longer_s))
+        for _ in range(self.more):
+            x = sleep(x, forward_s=self.longer_s / self.more)
+        return x
+
+
+def main() -> None:
+    options = parse_options()
+    with job(options.out) as this:
+        torch.manual_seed(0)
+        cause = options.cause if this.rank == options.rank else "none"
+        delay_s = options.delay_ms / 1000
+        longer_s = delay_s if cause in ("compute", "more_work") else 0.0
+        more = MORE_OPERATIONS if cause == "more_work" else 0
+        network = Network(SLEEP_S if options.sleep_compute else 0.0, longer_s, more).to(this.device)
+        model = DistributedDataParallel(network)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+        varied = random.Random(1000 * options.seed + this.rank)
+
+        @tracekit.probe(path=options.out, steps=options.recorded)
+        def train_step(batch: Tensor) -> Tensor:
+            optimizer.zero_grad(set_to_none=True)
+            x = batch.to(this.device)
+            network.jitter_s = varied.random() * options.jitter * 3 * BLOCKS * SLEEP_S
+            loss = nn.functional.mse_loss(model(x), torch.roll(x, 1, dims=-1))
+            if cause == "host":
+                time.sleep(delay_s)
+            loss.backward()
+            optimizer.step()
+            return loss.detach()
+
+        for step, batch in enumerate(loader(options, this, delay_s if cause == "data" else 0.0)):
+            loss = train_step(batch)
+            if this.rank == 0:
+                print(f"step {step}: loss {loss.item():.4f}")
+
+
+def loader(options: argparse.Namespace, this: Job, slow_s: float) -> itertools.islice[Tensor]:
+    """Batches of this rank, `slow_s` seconds each to load."""
+    torch.manual_seed(1 + this.rank)
+    count = options.recorded + 5
+    samples = Samples(count * BATCH, slow_s / BATCH)
+    return itertools.islice(DataLoader(samples, batch_size=BATCH), count)
+
+
+def parse_options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description="Data-parallel training with a straggler of one of four kinds.")
+    parser.add_argument("--out", default="runs/straggler", help="folder of the run")
+    parser.add_argument("--recorded", type=int, default=6, help="steps that are recorded, from the fifth on")
+    parser.add_argument("--cause", choices=("none", "compute", "more_work", "host", "data"), default="compute")
+    parser.add_argument("--rank", type=int, default=1, help="rank that holds up the others")
+    parser.add_argument("--delay-ms", type=float, default=20.0, help="by how much, a step")
+    parser.add_argument("--jitter", type=float, default=0.0, help="by which part of it each rank's step varies")
+    parser.add_argument("--seed", type=int, default=0, help="of what varies")
+    parser.add_argument("--sleep-compute", action="store_true", help="sleep instead of computing")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,66 @@
+"""Eight ranks of one host whose clock is one: what is known of their collectives, whatever their clocks say."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tracekit.analysis.align import align
+from tracekit.analysis.collectives import collective_times, group_times
+from tracekit.analysis.load import load
+from tracekit.model.communication import KINDS
+from tracekit.model.run import Run
+from tracekit.model.summary import RankSummary
+
+
+def test_dlrm_collectives_over_ranks(real_traces: Path) -> None:
+    """Five all-to-all and three all-reduce kernels a rank, in order; rank 7 is the last to come to five of them."""
+    run = load(real_traces / "dlrm_8xV100")
+    (group,) = run.collectives
+    assert (group.matched_by, group.row.shape) == ("order", (8, 8))
+    is_all_reduce = group.kind == KINDS.index("all_reduce")
+    assert (group.size_bytes[is_all_reduce] // 4).tolist() == [394241, 112, 226960]
+    assert last_arrivals(run) == {4: 1, 5: 2, 7: 5}
+    assert [abs(clock.offset_ns) <= 7000 for clock in run.clocks] == [True] * 8
+
+
+@pytest.mark.parametrize("missing", range(7))
+def test_dlrm_names_the_last_rank_whichever_other_is_missing(real_traces: Path, missing: int) -> None:
+    files = [path for path in (real_traces / "dlrm_8xV100").iterdir() if f"worker{missing}_" not in path.name]
+    assert last_arrivals(load(files))[7] == 5
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_dlrm_offsets_of_any_ranks_are_recovered(real_traces: Path, seed: int) -> None:
+    """GIVEN clocks of some ranks off by up to 10 s THEN that is told to 7 us, and no number over ranks changes."""
+    random = np.random.default_rng(seed)
+    run = load(real_traces / "dlrm_8xV100")
+    ahead_ns = np.where(random.random(8) < 0.5, random.integers(-(10**10), 10**10, 8), 0).tolist()
+    ranks = tuple(map(ahead, run.ranks, ahead_ns))
+
+    clocks, notes = align(ranks, run.collectives)
+
+    assert notes == []
+    found = np.array([clock.offset_ns for clock in clocks])
+    assert np.abs(found - (np.array(ahead_ns) - ahead_ns[0])).max() <= 7000
+    shifted = replace(run, ranks=ranks, clocks=clocks)
+    assert collective_times(shifted).table.equals(collective_times(run).table)
+    assert last_arrivals(shifted) == last_arrivals(run)
+
+
+def ahead(summary: RankSummary, by_ns: int) -> RankSummary:
+    """The same rank with another clock."""
+    own = summary.collectives
+    times = {name: getattr(own, name) + by_ns for name in ("launch_ns", "start_ns", "end_ns", "since_ns")}
+    return replace(summary, collectives=replace(own, **times))
+
+
+def last_arrivals(run: Run) -> dict[int, int]:
+    (group,) = run.collectives
+    last = group_times(run, group).arrival_ns.argmax(axis=0)
+    return {
+        int(rank): int(count) for rank, count in zip(*np.unique(group.ranks[last], return_counts=True), strict=True)
+    }

@@ -1,0 +1,222 @@
+"""Runs of ranks that work, meet in collectives and send each other messages, simulated: summaries and matches without
+traces, with a truth that is known. Times are nanoseconds.
+
+    cluster = Cluster(4)
+    for _ in cluster.steps(5):
+        cluster.work(2, compute=150)
+        cluster.others(2).work(compute=100)
+        cluster.collective((0, 1, 2, 3), transfer=10)
+    run = cluster.run()
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from tests.unit.analysis.exchanges import rank as summary_of
+from tests.unit.analysis.exchanges import run_of
+from tracekit.model.collectives import Collectives, MatchedGroup, no_collectives
+from tracekit.model.communication import KINDS, GroupKey
+from tracekit.model.messages import MatchedMessages, Messages, no_messages
+from tracekit.model.run import ClockModel, Run
+from tracekit.model.summary import StepParts
+
+_EMPTY = {"compute": 0, "data": 0, "operations": 0, "work": 0}
+
+
+@dataclass
+class _Rank:
+    now: int = 0
+    since: int = 0
+    done: dict[str, int] = field(default_factory=lambda: dict(_EMPTY))
+    rows: list[dict[str, int]] = field(default_factory=list)
+    messages: list[dict[str, int]] = field(default_factory=list)
+    steps: list[list[int]] = field(default_factory=list)  # number, start, end, compute, waiting, data
+
+
+class Cluster:
+    """`offsets`: by how much each rank's clock is ahead; `errors`: what the run knows of that."""
+
+    def __init__(self, ranks: int, *, offsets: Sequence[int] = (), error: int = 0) -> None:
+        self.ranks = [_Rank() for _ in range(ranks)]
+        self.offsets = [*offsets, *[0] * (ranks - len(offsets))]
+        self.error = error
+        self.groups: dict[tuple[int, ...], list[dict[int, int]]] = defaultdict(list)
+        self.meta: dict[tuple[int, ...], list[tuple[int, int, int]]] = defaultdict(list)
+        self.pairs: list[tuple[int, int, int, int, int]] = []
+        self.number = 0
+
+    def steps(self, count: int) -> Iterator[int]:
+        for self.number in range(count):
+            for rank in self.ranks:
+                rank.steps.append([self.number, rank.now, rank.now, 0, 0, 0])
+            yield self.number
+            for rank in self.ranks:
+                rank.steps[-1][2] = rank.now
+
+    def work(self, rank: int, *, compute: int = 0, data: int = 0, host: int = 0, operations: int = 10) -> None:
+        """A stretch of a rank's time; `operations` of one work each make up its compute."""
+        own = self.ranks[rank]
+        own.now += compute + data + host
+        own.done["compute"] += compute
+        own.done["data"] += data
+        own.done["operations"] += operations * (compute > 0)
+        own.done["work"] += 7 * operations * (compute > 0)
+        own.steps[-1][3] += compute
+        own.steps[-1][5] += data
+
+    def larger(self, rank: int) -> None:
+        """What it computes next has other shapes."""
+        self.ranks[rank].done["work"] += 1
+
+    def collective(
+        self, members: Sequence[int], *, transfer: int = 10, kind: str = "all_reduce", size_bytes: int = 64
+    ) -> None:
+        members = tuple(members)
+        arrival = max(self.ranks[member].now for member in members)
+        self.meta[members].append((KINDS.index(kind), self.number, size_bytes))
+        instance = {}
+        for member in members:
+            own = self.ranks[member]
+            instance[member] = len(own.rows)
+            own.rows.append(
+                {"group": members, "kind": KINDS.index(kind), "size_bytes": size_bytes, "step": self.number}  # type: ignore[dict-item]
+                | {"since_ns": own.since, "start_ns": own.now, "end_ns": arrival + transfer, **own.done}
+            )
+            own.steps[-1][4] += arrival + transfer - own.now
+            self._release(own, arrival + transfer)
+        self.groups[members].append(instance)
+
+    def message(self, source: int, destination: int, *, transfer: int = 10, size_bytes: int = 64) -> None:
+        """The receiver waits for it; the sender does not."""
+        sender, receiver = self.ranks[source], self.ranks[destination]
+        end = max(sender.now, receiver.now) + transfer
+        self.pairs.append((source, len(sender.messages), destination, len(receiver.messages), self.number))
+        for own, peer, sends in ((sender, destination, 1), (receiver, source, 0)):
+            own.messages.append(
+                {"peer": peer, "is_send": sends, "at": own.now, "end": end, "step": self.number, "size": size_bytes}
+            )
+        receiver.steps[-1][4] += end - receiver.now
+        self._release(receiver, end)
+
+    def _release(self, own: _Rank, at: int) -> None:
+        own.now = own.since = at
+        own.done = dict(_EMPTY)
+
+    def run(self, **others: Any) -> Run:
+        groups = tuple(sorted(GroupKey(description="", ranks=members) for members in self.groups))
+        place = {group.ranks: i for i, group in enumerate(groups)}
+        summaries = [
+            summary_of(
+                i,
+                groups=groups,
+                world_size=len(self.ranks),
+                steps=[step[0] for step in own.steps],
+                collectives=self._collectives(own, place, self.offsets[i]),
+                messages=(),
+            )
+            for i, own in enumerate(self.ranks)
+        ]
+        from dataclasses import replace
+
+        summaries = [
+            replace(summary, messages=_messages(own, offset), steps=tuple(_parts(step, offset) for step in own.steps))
+            for summary, own, offset in zip(summaries, self.ranks, self.offsets, strict=True)
+        ]
+        matched = tuple(
+            MatchedGroup(
+                group=place[members],
+                matched_by="seq",
+                ranks=np.array(members, dtype=np.int32),
+                row=np.array([[instance[m] for instance in instances] for m in members], dtype=np.int64),
+                kind=np.array([kind for kind, _, _ in self.meta[members]], dtype=np.int32),
+                step=np.array([step for _, step, _ in self.meta[members]], dtype=np.int64),
+                size_bytes=np.array([size for _, _, size in self.meta[members]], dtype=np.int64),
+            )
+            for members, instances in sorted(self.groups.items())
+        )
+        columns = np.array(self.pairs, dtype=np.int64).reshape(-1, 5).T
+        messages = MatchedMessages(
+            source=columns[0].astype(np.int32),
+            send=columns[1],
+            destination=columns[2].astype(np.int32),
+            recv=columns[3],
+            step=columns[4],
+        )
+        clocks = tuple(
+            ClockModel(rank=i, method="probe", offset_ns=offset, error_ns=self.error)
+            for i, offset in enumerate(self.offsets)
+        )
+        fields = {"groups": groups, "collectives": matched, "messages": messages, "clocks": clocks}
+        return run_of(summaries, **fields | others)
+
+    @staticmethod
+    def _collectives(own: _Rank, place: dict[tuple[int, ...], int], offset: int) -> Collectives:
+        if not own.rows:
+            return no_collectives()
+
+        def column(name: str, shift: int = 0) -> np.ndarray:
+            return np.array([row[name] + shift for row in own.rows], dtype=np.int64)
+
+        return Collectives(
+            group=np.array([place[row["group"]] for row in own.rows], dtype=np.int32),  # type: ignore[index]
+            kind=column("kind").astype(np.int32),
+            sequence=np.arange(len(own.rows), dtype=np.int64),
+            step=column("step"),
+            size_bytes=column("size_bytes"),
+            dtype=np.full(len(own.rows), -1, dtype=np.int32),
+            launch_ns=column("start_ns", offset),
+            start_ns=column("start_ns", offset),
+            end_ns=column("end_ns", offset),
+            since_ns=column("since_ns", offset),
+            compute_ns=column("compute"),
+            data_ns=column("data"),
+            operations=column("operations"),
+            work=column("work"),
+        )
+
+
+def _messages(own: _Rank, offset: int) -> Messages:
+    if not own.messages:
+        return no_messages()
+    rows = own.messages
+
+    def column(name: str, shift: int = 0) -> np.ndarray:
+        return np.array([row[name] + shift for row in rows], dtype=np.int64)
+
+    nothing = np.full(len(rows), -1, dtype=np.int32)
+    return Messages(
+        step=column("step"),
+        group=nothing,
+        peer=column("peer").astype(np.int32),
+        tag=column("step") * 0,
+        is_send=column("is_send") > 0,
+        issue_ns=column("at", offset),
+        start_ns=column("at", offset),
+        end_ns=column("end", offset),
+        size_bytes=column("size"),
+        after=nothing,
+        before=nothing,
+    )
+
+
+def _parts(step: Sequence[int], offset: int) -> StepParts:
+    number, start, end, compute, waiting, data = step
+    return StepParts(
+        step=number,
+        start_ns=start + offset,
+        complete=True,
+        data_ns=data,
+        step_ns=end - start,
+        compute_ns=compute,
+        comm_ns=waiting,
+        overlapped_comm_ns=0,
+        exposed_comm_ns=waiting,
+        exposed_copy_ns=0,
+        idle_ns=end - start - compute - waiting,
+    )

@@ -1,0 +1,178 @@
+"""Collectives of ranks to instances of the run. Times are microseconds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.builders import TraceBuilder, write_run
+from tracekit.analysis.load import load
+from tracekit.model.communication import KINDS
+from tracekit.model.run import Run
+
+Collective = tuple[str, int, dict[str, Any]]  # kind, when, further arguments
+LoadRun = Callable[..., Run]
+
+
+@pytest.fixture
+def run_of(tmp_path: Path) -> LoadRun:
+    """A run of one step; of each rank (by its number) what it does."""
+
+    def run(*ranks: list[Collective], world_size: int | None = None, numbers: list[int] | None = None) -> Run:
+        traces = []
+        for rank, collectives in zip(numbers or range(len(ranks)), ranks, strict=True):
+            trace = TraceBuilder(rank, world_size or len(ranks)).step(3, 0, 1000)
+            trace.kernel("gemm", 0, 5, launched_at=0)
+            for kind, at, arguments in collectives:
+                trace.nccl(kind, at, 10, **({"launched_at": at - 1} | arguments))
+            traces.append(trace)
+        return load(write_run(tmp_path, traces))
+
+    return run
+
+
+def rows(run: Run) -> list[list[int]]:
+    (group,) = run.collectives
+    return group.row.tolist()
+
+
+def unlinked(run: Run) -> list[tuple[str, str]]:
+    return [(note.severity, note.text) for note in run.notes if note.kind == "unlinked"]
+
+
+def numbered(*ids: int, kind: str = "all_reduce") -> list[Collective]:
+    return [(kind, 100 + 20 * place, {"Seq": number}) for place, number in enumerate(ids)]
+
+
+def sized(*elements: int, kind: str = "all_reduce") -> list[Collective]:
+    return [(kind, 100 + 20 * place, {"elements": count}) for place, count in enumerate(elements)]
+
+
+def test_a_rank_that_lacks_an_instance_shifts_no_other(run_of: LoadRun) -> None:
+    run = run_of(numbered(7, 8, 9, 10), numbered(7, 9, 10), numbered(7, 8, 9, 10))
+
+    (group,) = run.collectives
+    assert group.matched_by == "seq"
+    assert group.ranks.tolist() == [0, 1, 2]
+    assert rows(run) == [[0, 1, 2, 3], [0, -1, 1, 2], [0, 1, 2, 3]]
+    ((severity, text),) = unlinked(run)
+    assert severity == "warning"
+    assert text.startswith("rank 1: collective 1 (all_reduce in step 3) of group default_pg cannot be found there")
+
+
+def test_what_is_missing_at_the_end_may_have_been_under_way(run_of: LoadRun) -> None:
+    ((severity, text),) = unlinked(run_of(numbered(1, 2, 3), numbered(1, 2)))
+    assert severity == "info"
+    assert text.startswith("rank 1: collective 2")
+
+
+def test_coalesced_collectives_share_an_id(run_of: LoadRun) -> None:
+    assert rows(run_of(numbered(1, 2, 2, 3), numbered(1, 2, 2, 3))) == [[0, 1, 2, 3], [0, 1, 2, 3]]
+
+
+def test_ids_far_apart(run_of: LoadRun) -> None:
+    ids = (5, 1_000_000, 7_000_000_000)
+    assert rows(run_of(numbered(*ids), numbered(ids[0], ids[2]))) == [[0, 1, 2], [0, -1, 1]]
+
+
+def test_without_ids_the_order_tells(run_of: LoadRun) -> None:
+    run = run_of(sized(10, 20, 30), sized(10, 20, 30))
+    assert run.collectives[0].matched_by == "order"
+    assert rows(run) == [[0, 1, 2], [0, 1, 2]]
+    assert run.collectives[0].size_bytes.tolist() == [40, 80, 120]
+
+
+def test_sizes_prove_the_place_of_what_is_there(run_of: LoadRun) -> None:
+    run = run_of(sized(10, 20, 30, 40), sized(10, 30, 40), sized(10, 20, 30, 40))
+    assert rows(run)[1] == [0, -1, 1, 2]
+
+
+def test_a_place_that_nothing_proves_is_left_open(run_of: LoadRun) -> None:
+    """GIVEN equal sizes, one of which a rank lacks WHEN matched THEN only the place of the different one is known."""
+    run = run_of(sized(10, 10, 10, 40), sized(10, 10, 40), sized(10, 10, 10, 40))
+    assert rows(run) == [[0, 1, 2, 3], [-1, -1, -1, 2], [0, 1, 2, 3]]
+    assert any(
+        "rank 1: 2 collectives of group default_pg have no known counterpart" in text for _, text in unlinked(run)
+    )
+
+
+def test_a_rank_with_more_than_the_others(run_of: LoadRun) -> None:
+    run = run_of(sized(10, 20), sized(10, 15, 20), sized(10, 20))
+    assert rows(run) == [[0, 1], [-1, -1], [0, 1]]
+
+
+def test_kinds_have_an_order_each(run_of: LoadRun) -> None:
+    """GIVEN threads that interleave differently WHEN matched THEN the k-th of each kind is the same one."""
+    one = [("all_reduce", 100, {}), ("all_gather", 120, {}), ("all_reduce", 140, {})]
+    other = [("all_gather", 100, {}), ("all_reduce", 120, {}), ("all_reduce", 140, {})]
+    run = run_of(one, other)
+    (group,) = run.collectives
+    matched = [[KINDS[s.collectives.kind[i]] for i in own] for s, own in zip(run.ranks, group.row, strict=True)]
+    assert matched[0] == matched[1]
+    assert sorted(matched[0]) == ["all_gather", "all_reduce", "all_reduce"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ({"elements": 2000}, "is of 8000 bytes there and of 4000 bytes on most ranks"),
+        ({"dtype": "BFloat16", "elements": 2000}, "is of bfloat16 there and of float32 on most ranks"),
+    ],
+)
+def test_a_rank_that_differs_is_named(run_of: LoadRun, arguments: dict[str, Any], said: str) -> None:
+    odd = numbered(1, 2)
+    odd[1][2].update(arguments)
+    run = run_of(numbered(1, 2), numbered(1, 2), odd)
+    assert unlinked(run) == [("warning", f"rank 2: collective 1 of group default_pg {said}")]
+    assert rows(run)[2] == [0, 1]
+
+
+def test_another_kind_is_no_match(run_of: LoadRun) -> None:
+    odd = [*numbered(1), ("all_gather", 130, {"Seq": 2})]
+    run = run_of(numbered(1, 2), numbered(1, 2), odd)
+    assert rows(run)[2] == [0, -1]
+    assert ("warning", "rank 2: collective 1 of group default_pg is all_gather there and all_reduce on most ranks") in (
+        unlinked(run)
+    )
+
+
+def test_all_to_all_of_different_sizes_is_no_mismatch(run_of: LoadRun) -> None:
+    run = run_of([("all_to_all", 100, {"Seq": 1, "elements": 10})], [("all_to_all", 100, {"Seq": 1, "elements": 30})])
+    assert unlinked(run) == []
+    assert run.collectives[0].size_bytes.tolist() == [120]
+
+
+def test_missing_ranks_are_no_hindrance(run_of: LoadRun) -> None:
+    run = run_of(numbered(1, 2), numbered(1, 2), world_size=8, numbers=[2, 5])
+    assert run.collectives[0].ranks.tolist() == [2, 5]
+    assert rows(run) == [[0, 1], [0, 1]]
+
+
+def test_a_rank_without_any_collective_lacks_all(run_of: LoadRun) -> None:
+    run = run_of(numbered(1), numbered(1), [])
+    assert rows(run) == [[0], [0], [-1]]
+
+
+def test_collectives_of_no_named_group_are_everyone_s(tmp_path: Path) -> None:
+    traces = []
+    for rank in range(2):
+        trace = TraceBuilder(rank, 2).step(0, 0, 100).kernel("gemm", 0, 5, launched_at=0)
+        trace.kernel("ncclKernel_AllReduce_RING_LL_Sum_float(ncclDevComm*)", 20, 10, launched_at=10)
+        traces.append(trace)
+    run = load(write_run(tmp_path, traces))
+    assert run.groups[run.collectives[0].group].ranks == (0, 1)
+    assert rows(run) == [[0], [0]]
+
+
+def test_groups_are_matched_on_their_own(run_of: LoadRun) -> None:
+    def pair(*members: int) -> list[Collective]:
+        return [("all_reduce", 100, {"group": list(members), "description": "tp", "Seq": 1})]
+
+    run = run_of(pair(0, 1), pair(0, 1), pair(2, 3), pair(2, 3))
+    assert [(run.groups[g.group].ranks, g.ranks.tolist(), g.row.tolist()) for g in run.collectives] == [
+        ((0, 1), [0, 1], [[0], [0]]),
+        ((2, 3), [2, 3], [[0], [0]]),
+    ]

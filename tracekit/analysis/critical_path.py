@@ -1,0 +1,221 @@
+"""The chain of computing and communication over all ranks that bounds the steps.
+
+Comes in: a run and its arrivals. Goes out: `CriticalPath`, what the chain is made of by rank, kind and operation.
+
+A step is walked backwards from its end on the rank that ends it last: on that rank to its last release from
+communication, through that to the rank which came last to it (or the sender), and on from there, until the step's
+beginning. What a rank did before a send, or at the end of a step, is known by its length only and taken for compute.
+
+    rank 0   |-- compute --|- wait -|==transfer==|- compute -|    the chain: rank 1's compute, the transfer, and the
+    rank 1   |------ compute -------|==transfer==|- compute |     compute of rank 0 after it
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from tracekit import schema
+from tracekit.analysis.align import on_run_clock
+from tracekit.analysis.arrivals import Arrivals
+from tracekit.analysis.message_segments import own_arrivals_ns
+from tracekit.analysis.messages import comparable_clocks
+from tracekit.model.communication import KINDS
+from tracekit.model.events import ABSENT, Int64
+from tracekit.model.run import Run
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["CriticalPath", "critical_path"]
+
+_END = "end of step"
+Key = tuple[int, str, str]  # rank, kind, name
+
+
+@dataclass(frozen=True, kw_only=True)
+class CriticalPath:
+    """`parts`: columns of schema.CRITICAL_PATH, the longest first. `steps`: how many were walked."""
+
+    parts: pd.DataFrame
+    steps: int
+
+
+def critical_path(run: Run, arrivals: Arrivals) -> CriticalPath:
+    """Over the steps that all ranks completed; empty where the clocks of different hosts were not measured."""
+    steps = sorted(run.common_steps()) if comparable_clocks(run.ranks, run.clocks) else []
+    total_ns: Counter[Key] = Counter()
+    if steps:
+        walk = _Walk(run, arrivals)
+        for step in steps:
+            walk.add_step(step, total_ns)
+    whole_ns = sum(total_ns.values())
+    rows: list[dict[str, object]] = [
+        {"rank": rank, "kind": kind, "name": name, "total_ns": length_ns, "share": length_ns / whole_ns}
+        for (rank, kind, name), length_ns in sorted(total_ns.items(), key=lambda item: (-item[1], item[0]))
+        if length_ns > 0
+    ]
+    return CriticalPath(parts=schema.CRITICAL_PATH.frame(rows), steps=len(steps))
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class _Releases:
+    """What ended on a rank, in order: ends_ns, int64 [e], on its own clock; instance: int64 [e], which one it was, or
+    -1; row: int64 [e], of the rank's collectives, or -1 for a receive.
+    """
+
+    ends_ns: Int64
+    instance: Int64
+    row: Int64
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Segment:
+    """A rank, by its place, from `since_ns` to `until_ns` on its own clock; `released_by`: an instance, or -1.
+    compute_ns and data_ns are of all of it, None where only its length is known.
+    """
+
+    place: int
+    since_ns: int
+    until_ns: int
+    released_by: int
+    leads_to: str
+    compute_ns: int | None = None
+    data_ns: int = 0
+
+
+class _Walk:
+    """Walks over one run; remembers what ended when on the ranks that it came to."""
+
+    def __init__(self, run: Run, arrivals: Arrivals) -> None:
+        self.run = run
+        self.arrivals = arrivals
+        self.instances = arrivals.instances
+        self._releases: dict[int, _Releases] = {}
+
+    def add_step(self, number: int, total_ns: Counter[Key]) -> None:
+        """Add the chain that bounds one step."""
+        parts = {
+            place: part
+            for place, summary in enumerate(self.run.ranks)
+            for part in summary.steps
+            if part.step == number and not summary.is_server
+        }
+        ends_ns = {place: part.start_ns + part.step_ns for place, part in parts.items()}
+        place = max(parts, key=lambda i: (self._run_ns(i, ends_ns[i]), parts[i].compute_ns, -i))
+        segment: _Segment | None = self._since_last_release(place, ends_ns[place], _END)
+        while segment is not None and segment.place in parts:
+            begin_ns = parts[segment.place].start_ns
+            self._add(segment, begin_ns, total_ns)
+            segment = self._before(segment, total_ns) if segment.since_ns > begin_ns else None
+
+    def _add(self, segment: _Segment, begin_ns: int, total_ns: Counter[Key]) -> None:
+        """Its part from `begin_ns` on; what it is made of is taken to be spread evenly."""
+        rank = self.run.ranks[segment.place].rank
+        whole_ns = segment.until_ns - segment.since_ns
+        length_ns = segment.until_ns - max(segment.since_ns, begin_ns)
+        if length_ns <= 0:
+            return
+        if segment.compute_ns is None:
+            total_ns[rank, "compute", segment.leads_to] += length_ns
+            return
+        data_ns = min(segment.data_ns, whole_ns) * length_ns // whole_ns
+        compute_ns = min(segment.compute_ns * length_ns // whole_ns, length_ns - data_ns)
+        total_ns[rank, "data", segment.leads_to] += data_ns
+        total_ns[rank, "compute", segment.leads_to] += compute_ns
+        total_ns[rank, "host", segment.leads_to] += length_ns - data_ns - compute_ns
+
+    def _before(self, segment: _Segment, total_ns: Counter[Key]) -> _Segment | None:
+        """The segment of whoever came last to what released this one; that instance's transfer is added."""
+        which = segment.released_by
+        if which == ABSENT:
+            return None
+        released_ns = self._run_ns(segment.place, segment.since_ns)
+        name = self._name(which)
+        place = int(self.instances.rank[which])
+        if place == ABSENT:  # several came last: the one that was released may well be one of them
+            place = segment.place
+            before = self._released_row(place, segment.since_ns, which)
+        else:
+            before = self._arrived(which)
+        if before is None:
+            return None
+        arrived_ns = self._run_ns(place, before.until_ns)
+        if arrived_ns >= self._run_ns(segment.place, segment.until_ns):
+            return None
+        total_ns[self.run.ranks[place].rank, "communication", name] += max(released_ns - arrived_ns, 0)
+        return before
+
+    def _arrived(self, which: int) -> _Segment | None:
+        """The segment of the last rank before its arrival at an instance."""
+        instances, place, row = self.instances, int(self.instances.rank[which]), int(self.instances.row[which])
+        if which < self.arrivals.collectives:
+            return self._of_collective(place, row, int(instances.before[which]))
+        until_ns = int(own_arrivals_ns(self.run.ranks[place])[row])
+        since_ns = int(instances.since_ns[which])
+        if since_ns == ABSENT:
+            return self._since_last_release(place, until_ns, self._name(which))
+        return _Segment(
+            place=place,
+            since_ns=since_ns,
+            until_ns=until_ns,
+            released_by=int(instances.before[which]),
+            leads_to=self._name(which),
+        )
+
+    def _of_collective(self, place: int, row: int, released_by: int) -> _Segment:
+        own = self.run.ranks[place].collectives
+        return _Segment(
+            place=place,
+            since_ns=int(own.since_ns[row]),
+            until_ns=int(own.start_ns[row]),
+            released_by=released_by,
+            leads_to=self._name(int(self.arrivals.instance_of[place][row])),
+            compute_ns=max(int(own.compute_ns[row]), 0),
+            data_ns=max(int(own.data_ns[row]), 0),
+        )
+
+    def _released_row(self, place: int, released_ns: int, which: int) -> _Segment | None:
+        """The segment of a rank before its own arrival at the instance that released it."""
+        releases = self._releases_of(place)
+        found = np.flatnonzero((releases.ends_ns == released_ns) & (releases.instance == which) & (releases.row >= 0))
+        if not len(found):
+            return None
+        row = int(releases.row[found[0]])
+        since_ns = int(self.run.ranks[place].collectives.since_ns[row])
+        at = int(np.searchsorted(releases.ends_ns, since_ns, side="left"))
+        known = at < len(releases.ends_ns) and int(releases.ends_ns[at]) == since_ns
+        return self._of_collective(place, row, int(releases.instance[at]) if known else ABSENT)
+
+    def _since_last_release(self, place: int, until_ns: int, leads_to: str) -> _Segment:
+        releases = self._releases_of(place)
+        at = int(np.searchsorted(releases.ends_ns, until_ns, side="right")) - 1
+        since_ns, which = (int(releases.ends_ns[at]), int(releases.instance[at])) if at >= 0 else (0, ABSENT)
+        return _Segment(place=place, since_ns=since_ns, until_ns=until_ns, released_by=which, leads_to=leads_to)
+
+    def _releases_of(self, place: int) -> _Releases:
+        if place not in self._releases:
+            summary, messages = self.run.ranks[place], self.run.messages
+            received = np.flatnonzero(messages.destination == summary.rank)
+            ends_ns = np.concatenate((summary.collectives.end_ns, summary.messages.end_ns[messages.recv[received]]))
+            instance = np.concatenate((self.arrivals.instance_of[place], self.arrivals.collectives + received))
+            row = np.concatenate((np.arange(len(summary.collectives)), np.full(len(received), ABSENT)))
+            order = np.argsort(ends_ns, kind="stable")
+            self._releases[place] = _Releases(ends_ns=ends_ns[order], instance=instance[order], row=row[order])
+        return self._releases[place]
+
+    def _name(self, which: int) -> str:
+        if which == ABSENT:
+            return "unknown"
+        kind, group = KINDS[self.instances.kind[which]], int(self.instances.group[which])
+        if group == ABSENT:
+            return kind
+        key = self.run.groups[group]
+        belongs = key.parallelism or key.description
+        return f"{kind} ({belongs})" if belongs else kind
+
+    def _run_ns(self, place: int, time_ns: int) -> int:
+        return int(on_run_clock(np.array([time_ns], dtype=np.int64), self.run.clocks[place])[0])

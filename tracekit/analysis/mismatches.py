@@ -1,0 +1,162 @@
+"""Whether ranks do the same in the instances of a group's collectives: kind, size, data type, and whether at all.
+
+Comes in: members of a group and their rows of the instances. Goes out: what most ranks do, and notes about the others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from tracekit.model.collectives import MatchedGroup
+from tracekit.model.communication import DTYPES, KINDS
+from tracekit.model.events import ABSENT, Int64
+from tracekit.model.notes import Note
+from tracekit.model.summary import RankSummary
+
+# All ranks of a collective of these kinds hand over arrays of one size; those of the others may differ.
+_EQUAL_SIZES = tuple(KINDS.index(kind) for kind in ("all_reduce", "reduce_scatter", "broadcast", "reduce"))
+
+__all__ = ["Member", "absences", "agreed", "equal_sizes", "equal_types", "of_one_kind", "without_place"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Member:
+    """A rank of a group: `rows` int64 [n], of its collectives in that group, in order of launch."""
+
+    summary: RankSummary
+    rows: Int64
+
+    def column(self, name: str) -> np.ndarray:
+        values: np.ndarray = getattr(self.summary.collectives, name)
+        return values if len(self.rows) == len(values) else values[self.rows]
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Differences:
+    """Where a rank, by its place, differs from what most ranks have: places int64 [d], and its values int64 [d]."""
+
+    places: Int64
+    values: Int64
+
+
+def agreed(members: Sequence[Member], row: Int64, name: str) -> tuple[Int64, Mapping[int, _Differences]]:
+    """int64 [m]: what most ranks have in a column of their collectives (of equally many the smallest, ABSENT not
+    counted), at `row` int64 [k, m]; and who differs from it.
+    """
+    usual = np.full(row.shape[1], ABSENT, dtype=np.int64)
+    conflict = np.zeros(row.shape[1], dtype=np.bool_)
+    for places, values in _columns(members, row, name):
+        own = usual[places]
+        unknown = own == ABSENT
+        usual[places[unknown]] = values[unknown]
+        conflict[places] |= ~unknown & (values != own) & (values != ABSENT)
+    disputed = np.flatnonzero(conflict)
+    if not len(disputed):
+        return usual, {}
+    table = np.full((len(members), len(disputed)), ABSENT, dtype=np.int64)
+    for r, (places, values) in enumerate(_columns(members, row[:, disputed], name)):
+        table[r, places] = values
+    for i, place in enumerate(disputed.tolist()):
+        known, votes = np.unique(table[table[:, i] != ABSENT, i], return_counts=True)
+        usual[place] = known[np.argmax(votes)]
+    differs = (table != ABSENT) & (table != usual[disputed])
+    return usual, {
+        r: _Differences(places=disputed[differs[r]], values=table[r, differs[r]])
+        for r in np.flatnonzero(differs.any(axis=1)).tolist()
+    }
+
+
+def _columns(members: Sequence[Member], row: Int64, name: str) -> Iterable[tuple[Int64, Int64]]:
+    """Of each rank the instances it has, int64 [n], and its values there, int64 [n]."""
+    every = np.arange(row.shape[1])
+    for member, own in zip(members, row, strict=True):
+        values = getattr(member.summary.collectives, name).astype(np.int64, copy=False)
+        if own.min(initial=0) > ABSENT:
+            yield every, values[own]
+        else:
+            places = np.flatnonzero(own != ABSENT)
+            yield places, values[own[places]]
+
+
+def of_one_kind(members: Sequence[Member], row: Int64, group: str) -> tuple[Int64, Int64, list[Note]]:
+    """`row` without those of another kind than most ranks'; int64 [m], that kind; and notes."""
+    kind, differences = agreed(members, row, "kind")
+    if differences:
+        row = row.copy()
+        for r, found in differences.items():
+            row[r, found.places] = ABSENT
+    return row, kind, _notes(members, group, differences, kind, KINDS.__getitem__)
+
+
+def equal_sizes(members: Sequence[Member], row: Int64, kind: Int64, group: str) -> tuple[Int64, list[Note]]:
+    """int64 [m]: the largest size that a rank shows; and notes where sizes differ that must not."""
+    largest = np.full(row.shape[1], ABSENT, dtype=np.int64)
+    for places, values in _columns(members, row, "size_bytes"):
+        largest[places] = np.maximum(largest[places], values)
+    usual, differences = agreed(members, row, "size_bytes")
+    must_be_equal = {}
+    for r, found in differences.items():
+        counts = np.isin(kind[found.places], _EQUAL_SIZES)
+        if counts.any():
+            must_be_equal[r] = _Differences(places=found.places[counts], values=found.values[counts])
+    return largest, _notes(members, group, must_be_equal, usual, lambda size: f"of {size} bytes")
+
+
+def equal_types(members: Sequence[Member], row: Int64, group: str) -> list[Note]:
+    usual, differences = agreed(members, row, "dtype")
+    return _notes(members, group, differences, usual, lambda dtype: f"of {DTYPES[dtype]}")
+
+
+def _notes(
+    members: Sequence[Member],
+    group: str,
+    differences: Mapping[int, _Differences],
+    usual: Int64,
+    shown: Callable[[int], str],
+) -> list[Note]:
+    """A note for each rank that differs: where it does so for the first time."""
+    notes = []
+    for r, found in differences.items():
+        i, rank = int(found.places[0]), members[r].summary.rank
+        more = f", and so in {len(found.places) - 1} more" if len(found.places) > 1 else ""
+        text = (
+            f"rank {rank}: collective {i} of group {group} is {shown(int(found.values[0]))} there and "
+            f"{shown(int(usual[i]))} on most ranks{more}"
+        )
+        notes.append(Note(kind="unlinked", severity="warning", rank=rank, text=text))
+    return notes
+
+
+def absences(members: Sequence[Member], found: MatchedGroup, group: str) -> list[Note]:
+    """A note for each rank that lacks instances of steps that it completed. What lies before its first or after its
+    last instance may have been under way when its recording began or ended."""
+    notes = []
+    for member, own in zip(members, found.row, strict=True):
+        lacks = np.flatnonzero(own == ABSENT)
+        if len(lacks):
+            complete = [step.step for step in member.summary.steps if step.complete]
+            lacks = lacks[np.isin(found.step[lacks], complete)]
+        if not len(lacks):
+            continue
+        there = np.flatnonzero(own != ABSENT)
+        within = len(there) > 0 and bool(((lacks > there[0]) & (lacks < there[-1])).any())
+        rank, i = member.summary.rank, int(lacks[0])
+        where = f"collective {i} ({KINDS[found.kind[i]]} in step {found.step[i]})"
+        more = f" and {len(lacks) - 1} more" if len(lacks) > 1 else ""
+        text = f"rank {rank}: {where}{more} of group {group} cannot be found there; what is compared leaves it out"
+        notes.append(Note(kind="unlinked", severity="warning" if within else "info", rank=rank, text=text))
+    return notes
+
+
+def without_place(members: Sequence[Member], unplaced: Iterable[int], group: str) -> list[Note]:
+    """A note for each rank with collectives that no other rank is known to take part in."""
+    notes = []
+    for member, count in zip(members, unplaced, strict=True):
+        if count:
+            rank = member.summary.rank
+            text = f"rank {rank}: {count} collectives of group {group} have no known counterpart on other ranks"
+            notes.append(Note(kind="unlinked", severity="info", rank=rank, text=text))
+    return notes

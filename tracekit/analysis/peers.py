@@ -1,0 +1,66 @@
+"""What is usual among the others: the median of a row of values without one of them.
+
+Comes in: values [n, k] of k ranks in n instances, some missing. Goes out: of one rank in each instance, or of all of
+them, the median of the other ranks' values. Which rank stands at which place makes no difference.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tracekit.model.events import Bool, Int64
+
+__all__ = ["median_of_others", "medians_of_others", "usual_of_others"]
+
+_MISSING = np.iinfo(np.int64).max
+
+
+def median_of_others(values: Int64, known: Bool, chosen: Int64) -> Int64:
+    """int64 [n]: the median, rounded down, of the known values of [n, k] without place `chosen` (int64 [n], known) of
+    each row; 0 in rows without others.
+    """
+    low, high = _middle_two(values, known, chosen)
+    return low + (high - low) // 2
+
+
+def medians_of_others(values: Int64, known: Bool) -> Int64:
+    """int64 [n, k]: of every rank what `median_of_others` says."""
+    order = np.argsort(np.where(known, values, _MISSING), axis=1, kind="stable")
+    place = np.argsort(order, axis=1, kind="stable")
+    ordered = np.take_along_axis(values, order, axis=1)
+    others = known.sum(axis=1, keepdims=True) - known
+    low, high = (
+        np.take_along_axis(ordered, np.minimum(middle + (middle >= place), values.shape[1] - 1), axis=1)
+        for middle in (np.maximum(others - 1, 0) // 2, others // 2)
+    )
+    return np.where(others > 0, low + (high - low) // 2, 0)
+
+
+def usual_of_others(values: Int64, known: Bool, chosen: Int64) -> Int64:
+    """The same for values without order: what more than half of the others have, if they agree."""
+    return _middle_two(values, known, chosen)[0]
+
+
+def _middle_two(values: Int64, known: Bool, chosen: Int64) -> tuple[Int64, Int64]:
+    row = np.arange(len(values))
+    if values.shape[1] == 2:
+        other = np.where(known[row, 1 - chosen], values[row, 1 - chosen], 0)
+        return other, other
+    others = known.sum(axis=1) - 1
+    low, high = values[row, chosen], values[row, chosen]
+    low[others < 1] = high[others < 1] = 0
+    # Of equal values, which many columns are full of, the median is known.
+    rows = np.flatnonzero((others > 0) & ~(known.all(axis=1) & (values == values[:, :1]).all(axis=1)))
+    if len(rows):
+        low[rows], high[rows] = _middle_two_of(values[rows], known[rows], chosen[rows], others[rows])
+    return low, high
+
+
+def _middle_two_of(values: Int64, known: Bool, chosen: Int64, others: Int64) -> tuple[Int64, Int64]:
+    row = np.arange(len(values))
+    filled = np.where(known, values, _MISSING)
+    place = (filled < filled[row, chosen][:, None]).sum(axis=1)  # of the chosen one in order of size
+    first, second = (others - 1) // 2, others // 2
+    wanted = np.unique((first, second, first + 1, second + 1))
+    filled.partition(wanted[wanted < values.shape[1]].tolist(), axis=1)
+    return filled[row, first + (first >= place)], filled[row, second + (second >= place)]

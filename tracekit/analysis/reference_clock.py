@@ -1,0 +1,119 @@
+"""Clocks of one frame, each against another clock of it: that of the reference rank.
+
+Comes in: models of clocks in a frame (the clock that the probes measured against, or that of the rank to which others
+were fitted). Goes out: models against the lowest rank whose clock is known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from itertools import pairwise
+
+from tracekit.model.events import ABSENT
+from tracekit.model.run import ClockModel, ClockStep
+from tracekit.model.summary import RankSummary
+
+_END_NS = 1 << 62
+_ONE_STEP_NS = 1_000_000  # steps of two clocks that are as close as this are one
+_Piece = tuple[int, int, int]  # when it begins in the frame; its offset, and when on the own clock that holds
+
+__all__ = ["on_reference"]
+
+
+def on_reference(
+    ranks: Sequence[RankSummary],
+    models: Mapping[int, ClockModel],
+    root: Mapping[int, int],
+    measured: Mapping[int, ClockModel],
+) -> tuple[ClockModel, ...]:
+    """A model for each of the ranks. `root`: through whose clock a rank's is known; `measured`: by the probe."""
+    fitted_to = {root[model.rank] for model in models.values() if model.method == "collectives"}
+    known = [model.rank for model in models.values() if model.method != "none" or model.rank in fitted_to]
+    ordered = [models[summary.rank] for summary in ranks]
+    if not known:
+        return tuple(ordered)
+
+    def frame(rank: int) -> int:
+        """Against which rank's clock a model is; ABSENT for that of the probes."""
+        return root[rank] if measured[root[rank]].method == "none" else ABSENT
+
+    reference = min(known)
+    shared = {rank for rank in models if frame(rank) == frame(reference)}
+    at_ns = models[reference].at_ns - models[reference].offset_ns
+    in_frame = {rank: _fitted_to(models[rank], at_ns) if rank in fitted_to else models[rank] for rank in shared}
+    return tuple(
+        _relative(in_frame[model.rank], in_frame[reference]) if model.rank in shared else model for model in ordered
+    )
+
+
+def _fitted_to(model: ClockModel, at_ns: int) -> ClockModel:
+    """What others were fitted to is the frame itself, if it was not measured."""
+    if model.method != "none":
+        return model
+    return replace(model, method="collectives", at_ns=at_ns, drift_ppm=0.0, error_ns=0)
+
+
+def _relative(model: ClockModel, reference: ClockModel) -> ClockModel:
+    # Errors of fits are against the ends that all ranks share; those of measurements add up.
+    error_ns = (model.error_ns or 0) + (reference.error_ns or 0 if reference.method == "probe" else 0)
+    if model.rank == reference.rank:
+        drift_ppm = None if model.drift_ppm is None else 0.0
+        error_ns = 0 if model.method == "probe" else error_ns
+        return ClockModel(
+            rank=model.rank, method=model.method, at_ns=model.at_ns, drift_ppm=drift_ppm, error_ns=error_ns
+        )
+    own, other = _pieces(model), _pieces(reference)
+    own_drift, other_drift = ((clock.drift_ppm or 0.0) * 1e-6 for clock in (model, reference))
+    begins = _merged([piece[0] for piece in (*own[1:], *other[1:])])
+    steps = []
+    for begin_ns, end_ns in pairwise([*begins, _END_NS]):
+        after_ns = begin_ns + _ONE_STEP_NS
+        _, offset_ns, at_ns = max(piece for piece in own if piece[0] <= after_ns)
+        moment_ns = max(after_ns, min(end_ns - 1, at_ns - offset_ns))
+        ahead_ns = _ahead_ns(own, moment_ns, own_drift)
+        halfway_ns = (_ahead_ns(own, begin_ns - 1, own_drift) + _ahead_ns(own, after_ns, own_drift)) // 2
+        steps.append(
+            ClockStep(
+                from_ns=begin_ns + halfway_ns,
+                at_ns=moment_ns + ahead_ns,
+                offset_ns=ahead_ns - _ahead_ns(other, moment_ns, other_drift),
+            )
+        )
+    drift = own_drift - other_drift * (1 - own_drift) / (1 - other_drift)
+    unknown = None in (model.drift_ppm, reference.drift_ppm) and not drift
+    return ClockModel(
+        rank=model.rank,
+        method=model.method,
+        offset_ns=steps[0].offset_ns,
+        at_ns=steps[0].at_ns,
+        drift_ppm=None if unknown else drift * 1e6,
+        error_ns=error_ns,
+        steps=tuple(steps[1:]),
+    )
+
+
+def _pieces(model: ClockModel) -> list[_Piece]:
+    """A step is halfway between two moments on the own clock, and so in the frame."""
+    pieces = [(-_END_NS, model.offset_ns, model.at_ns)]
+    drift = (model.drift_ppm or 0.0) * 1e-6
+    for step in model.steps:
+        _, offset_ns, at_ns = pieces[-1]
+        before_ns = offset_ns + round(drift * (step.from_ns - at_ns))
+        after_ns = step.offset_ns + round(drift * (step.from_ns - step.at_ns))
+        pieces.append((step.from_ns - (before_ns + after_ns) // 2, step.offset_ns, step.at_ns))
+    return pieces
+
+
+def _merged(begins: Sequence[int]) -> list[int]:
+    result = [-_END_NS]
+    for begin_ns in sorted(begins):
+        if begin_ns - result[-1] > _ONE_STEP_NS:
+            result.append(begin_ns)
+    return result
+
+
+def _ahead_ns(pieces: Sequence[_Piece], frame_ns: int, drift: float) -> int:
+    """How far a clock is ahead at a moment of the frame."""
+    _, offset_ns, at_ns = max((piece for piece in pieces if piece[0] <= frame_ns), default=pieces[0])
+    return offset_ns + round((frame_ns + offset_ns - at_ns) * (drift / (1 - drift)))

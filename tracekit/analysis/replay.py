@@ -1,0 +1,151 @@
+"""Replay of a dependency graph: when would each operation have run, had operations lasted otherwise?
+
+Comes in: operations, which of them waits for which, which of them synchronise, and how long each lasts. Goes out: when
+each starts and ends.
+
+    compute a ----> send --.                  An operation starts when the last one that it waits for has ended. Members
+                            )  one group      of a group (a collective, or a send and its receive) end after the last of
+    compute b ----> recv --'----> compute c   them has started, each its own duration (its transfer) later.
+
+The order is worked out once. A replay goes through it level by level, all operations of a level and all replicas
+(steps, or other instances with the same graph) at a time, so that replays with other durations are cheap.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tracekit.model.events import Int64
+
+Float64 = NDArray[np.float64]
+
+__all__ = ["CyclicGraphError", "Float64", "Graph", "Timeline", "build_graph"]
+
+
+class CyclicGraphError(ValueError):
+    """Operations wait for each other. `operations`: those that no order can hold."""
+
+    def __init__(self, operations: Int64) -> None:
+        super().__init__(f"{len(operations)} operations wait for each other")
+        self.operations = operations
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Timeline:
+    """start, end: float64 [n, k], of n operations in k replicas, from the replica's begin."""
+
+    start: Float64
+    end: Float64
+
+    @property
+    def span(self) -> Float64:
+        """float64 [k]: when the last operation ends."""
+        return np.asarray(self.end.max(axis=0)) if len(self.end) else np.zeros(self.end.shape[1])
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class _Level:
+    """Operations that wait for earlier levels only: [first, stop) in replay order. Of each the ends it waits for begin
+    at `waits_first` in `waits`; groups begin at `group_first`, and `group` is each operation's among them.
+    """
+
+    first: int
+    stop: int
+    waits: Int64
+    waits_first: Int64
+    group_first: Int64
+    group: Int64
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Graph:
+    """n operations in replay order: `order`, int64 [n], holds the place of each among those of `build_graph`."""
+
+    order: Int64
+    levels: tuple[_Level, ...]
+
+    def __len__(self) -> int:
+        return len(self.order)
+
+    def replay(self, duration: Float64) -> Timeline:
+        """Replay with durations float64 [n, k]."""
+        count, replicas = duration.shape
+        assert count == len(self.order)
+        duration = duration[self.order]
+        start = np.empty((count, replicas))
+        end = np.zeros((count + 1, replicas))  # the last row is the begin, for which operations without others wait
+        for level in self.levels:
+            started = np.maximum.reduceat(end[level.waits], level.waits_first, axis=0)
+            together = np.maximum.reduceat(started, level.group_first, axis=0)
+            start[level.first : level.stop] = started
+            end[level.first : level.stop] = together[level.group] + duration[level.first : level.stop]
+        timeline = Timeline(start=np.empty_like(start), end=np.empty_like(start))
+        timeline.start[self.order], timeline.end[self.order] = start, end[:-1]
+        return timeline
+
+
+def build_graph(count: int, before: Int64, after: Int64, group: Int64) -> Graph:
+    """The graph of `count` operations in which `after[i]` waits for `before[i]`, int64 [e] each. group: int64 [count],
+    equal for operations that synchronise; -1 for the others.
+
+    Raises CyclicGraphError when some would wait for each other.
+    """
+    group = group.copy()
+    alone = group < 0
+    group[alone] = group.max(initial=-1) + 1 + np.arange(int(alone.sum()))
+    group = np.unique(group, return_inverse=True)[1].astype(np.int64)
+    level = _levels(before, after, group)
+    order = np.lexsort((np.arange(count), group, level)).astype(np.int64)
+    place = np.empty(count, dtype=np.int64)
+    place[order] = np.arange(count)
+    # An operation that waits for no other waits for the begin, which is behind the last place.
+    free = np.setdiff1d(np.arange(count), after)
+    waits = np.concatenate((place[before], np.full(len(free), count)))
+    waiting = np.concatenate((place[after], place[free]))
+    by_waiting = np.argsort(waiting, kind="stable")
+    waits, waiting = waits[by_waiting], waiting[by_waiting]
+    first_wait = np.searchsorted(waiting, np.arange(count + 1))
+    edges = np.searchsorted(level[order], np.arange(int(level.max(initial=-1)) + 2))
+    levels = []
+    for first, stop in zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True):
+        groups = group[order[first:stop]]
+        opens = np.flatnonzero(np.diff(groups, prepend=-1))
+        levels.append(
+            _Level(
+                first=first,
+                stop=stop,
+                waits=waits[first_wait[first] : first_wait[stop]],
+                waits_first=first_wait[first:stop] - first_wait[first],
+                group_first=opens,
+                group=np.cumsum(np.isin(np.arange(stop - first), opens)) - 1,
+            )
+        )
+    return Graph(order=order, levels=tuple(levels))
+
+
+def _levels(before: Int64, after: Int64, group: Int64) -> Int64:
+    """int64 [n]: how many groups have to end, one after another, before each operation's group can."""
+    groups = int(group.max(initial=-1)) + 1
+    source, target = group[before], group[after]
+    by_source = np.argsort(source, kind="stable")
+    target = target[by_source]
+    first = np.searchsorted(source[by_source], np.arange(groups + 1))
+    open_ends = np.bincount(target, minlength=groups)
+    level = np.full(groups, -1, dtype=np.int64)
+    ready = np.flatnonzero(open_ends == 0)
+    number = 0
+    while len(ready):
+        level[ready] = number
+        counts = first[ready + 1] - first[ready]
+        # the edges that leave the groups of this level, one range behind another
+        offsets = np.repeat(first[ready] - np.cumsum(counts) + counts, counts)
+        reached = target[offsets + np.arange(int(counts.sum()))]
+        np.subtract.at(open_ends, reached, 1)
+        ready = np.unique(reached[open_ends[reached] == 0])
+        number += 1
+    if (level < 0).any():
+        raise CyclicGraphError(np.flatnonzero(level[group] < 0))
+    return np.asarray(level[group])

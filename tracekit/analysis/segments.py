@@ -1,0 +1,124 @@
+"""Collectives of one rank, and what the rank did before each of them.
+
+Comes in: a decoded trace and its lanes. Goes out: `Collectives`, in order of launch. The segment before a collective
+begins when the rank was last released from communication that it waited for: a collective or receive that was over
+before, at whose end nothing computed. A step's beginning is no release: a batch that is loaded between two steps
+delays the first collective of the second.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from hashlib import blake2b
+
+import numpy as np
+
+from tracekit.analysis.device_links import BEFORE_RECORDING
+from tracekit.analysis.lanes import Lanes
+from tracekit.analysis.phases import data_loading
+from tracekit.model.collectives import Collectives, no_collectives
+from tracekit.model.communication import KINDS, CommunicationEvents, GroupKey
+from tracekit.model.events import ABSENT, DecodedTrace, EventTable, Int64
+
+# Transfers between two ranks, and what may be no communication at all.
+_NO_COLLECTIVES = tuple(KINDS.index(kind) for kind in ("send", "recv", "peer_copy", "unclassified"))
+_SEND_RECV = KINDS.index("send_recv")
+_RELEASES_NOBODY = tuple(KINDS.index(kind) for kind in ("send", "peer_copy", "unclassified"))
+
+__all__ = ["merge_collectives", "rank_collectives"]
+
+
+def rank_collectives(trace: DecodedTrace, lanes: Lanes, *, exchanges_messages: bool) -> Collectives:
+    """The collectives of one recording; `group` is an index into the groups of the lanes' communication events.
+
+    `exchanges_messages`: the rank's sends and receives are known, so that a kernel that sends and receives is one of
+    them; otherwise it may be an all-to-all.
+    """
+    found = lanes.communication_events
+    left_out = (*_NO_COLLECTIVES, _SEND_RECV) if exchanges_messages else _NO_COLLECTIVES
+    which = np.flatnonzero(~np.isin(found.kind, left_out))
+    if not len(which):
+        return no_collectives()
+    first, end_ns = _together(found, lanes, which)
+    order = np.lexsort((found.start_ns[first], found.launch_ns[first]))
+    first, end_ns = first[order], end_ns[order]
+    launch_ns, start_ns = found.launch_ns[first], found.start_ns[first]
+    since_ns = _released_ns(lanes, start_ns)
+    window = lanes.window[first]
+    begun_ns, works = _begun_work(trace, lanes)
+    before, after = (np.searchsorted(begun_ns, time_ns, side="left") for time_ns in (since_ns, start_ns))
+    sums = np.concatenate((np.zeros(1, dtype=np.uint64), np.cumsum(works, dtype=np.uint64)))
+    loading = data_loading(trace.events, lanes.windows.thread)
+    return Collectives(
+        group=found.group[first],
+        kind=found.kind[first],
+        sequence=found.sequence[first],
+        step=np.where(window >= 0, lanes.windows.step[window], ABSENT),
+        size_bytes=found.size_bytes[first],
+        dtype=found.dtype[first],
+        launch_ns=np.where(launch_ns == BEFORE_RECORDING, start_ns, launch_ns),
+        start_ns=start_ns,
+        end_ns=end_ns,
+        since_ns=since_ns,
+        compute_ns=lanes.compute.covered_ns(since_ns, start_ns),
+        data_ns=loading.covered_ns(since_ns, start_ns),
+        operations=(after - before).astype(np.int64),
+        work=(sums[after] - sums[before]).view(np.int64),
+    )
+
+
+def merge_collectives(
+    parts: Sequence[tuple[Collectives, Sequence[GroupKey]]], groups: Sequence[GroupKey]
+) -> Collectives:
+    """Collectives of several recordings of a rank, each with its own groups, as indexes into the rank's `groups`."""
+    number = {group: i for i, group in enumerate(groups)}
+    moved = []
+    for collectives, own in parts:
+        numbers = np.array([*(number[group] for group in own), ABSENT], dtype=np.int32)
+        moved.append(replace(collectives, group=numbers[collectives.group]))
+    merged = Collectives.concatenate(moved)
+    return merged.rows(np.argsort(merged.launch_ns, kind="stable"))
+
+
+def _together(found: CommunicationEvents, lanes: Lanes, which: Int64) -> tuple[Int64, Int64]:
+    """Of each collective among the events `which` the first event, and the end of its last: int64 [k] each. The further
+    events of one that ran as several share its launch.
+    """
+    keys = (found.start_ns[which], ~lanes.counted[which], found.launch_track[which], found.launch_ns[which])
+    which = which[np.lexsort(keys)]
+    opens = lanes.counted[which]
+    opens[0] = True
+    first = np.flatnonzero(opens)
+    return which[first], np.maximum.reduceat(found.end_ns[which], first)
+
+
+def _released_ns(lanes: Lanes, start_ns: Int64) -> Int64:
+    """int64 [n]: when the rank was last released before each start; before the first time, when the recording began."""
+    found = lanes.communication_events
+    ends_ns = found.end_ns[~np.isin(found.kind, _RELEASES_NOBODY)]
+    released_ns = np.sort(ends_ns[~lanes.compute.covers(ends_ns - 1)])
+    begin_ns = min(int(lanes.windows.host_start_ns[0]), int(lanes.windows.start_ns[0]))
+    place = np.searchsorted(released_ns, start_ns, side="right") - 1
+    since_ns = released_ns[np.maximum(place, 0)] if len(released_ns) else np.full(len(start_ns), begin_ns)
+    return np.minimum(np.where(place >= 0, since_ns, begin_ns), start_ns)
+
+
+def _begun_work(trace: DecodedTrace, lanes: Lanes) -> tuple[Int64, np.ndarray]:
+    """When each compute operation began, in order: int64 [n], and a hash of its name and shape: uint64 [n]."""
+    events = trace.events
+    rows = lanes.compute_rows
+    rows = rows[np.argsort(events.start_ns[rows], kind="stable")]
+    return events.start_ns[rows], _work_hashes(events, rows)
+
+
+def _work_hashes(events: EventTable, rows: Int64) -> np.ndarray:
+    """uint64 [n]: the same for the same name and shape in every process; sums of them tell multisets apart."""
+    names = np.zeros(len(events.strings), dtype=np.uint64)
+    for name in np.unique(events.name[rows]).tolist():
+        digest = blake2b(events.strings[name].encode("utf-8", "replace"), digest_size=8).digest()
+        names[name] = int.from_bytes(digest, "little")
+    with np.errstate(over="ignore"):
+        mixed = names[events.name[rows]] ^ (events.shape[rows].view(np.uint64) * np.uint64(0x9E3779B97F4A7C15))
+        mixed = (mixed ^ (mixed >> np.uint64(31))) * np.uint64(0xBF58476D1CE4E5B9)
+        return np.asarray(mixed ^ (mixed >> np.uint64(27)))
