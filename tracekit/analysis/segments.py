@@ -23,6 +23,8 @@ from tracekit.model.events import ABSENT, DecodedTrace, EventTable, Int64
 
 # Transfers between two ranks, and what may be no communication at all.
 _NO_COLLECTIVES = tuple(KINDS.index(kind) for kind in ("send", "recv", "peer_copy", "unclassified"))
+# Start and duration may each be rounded to a microsecond: what begins at an end can seem to begin before it.
+_ROUNDED_NS = 2_000
 _SEND_RECV = KINDS.index("send_recv")
 _RELEASES_NOBODY = tuple(KINDS.index(kind) for kind in ("send", "peer_copy", "unclassified"))
 
@@ -44,7 +46,8 @@ def rank_collectives(trace: DecodedTrace, lanes: Lanes, *, exchanges_messages: b
     order = np.lexsort((found.start_ns[first], found.launch_ns[first]))
     first, end_ns = first[order], end_ns[order]
     launch_ns, start_ns = found.launch_ns[first], found.start_ns[first]
-    since_ns = _released_ns(lanes, start_ns)
+    since_ns = _released_ns(lanes, start_ns, end_ns)
+    start_ns = np.maximum(start_ns, since_ns)
     window = lanes.window[first]
     begun_ns, works = _begun_work(trace, lanes)
     before, after = (np.searchsorted(begun_ns, time_ns, side="left") for time_ns in (since_ns, start_ns))
@@ -93,15 +96,19 @@ def _together(found: CommunicationEvents, lanes: Lanes, which: Int64) -> tuple[I
     return which[first], np.maximum.reduceat(found.end_ns[which], first)
 
 
-def _released_ns(lanes: Lanes, start_ns: Int64) -> Int64:
-    """int64 [n]: when the rank was last released before each start; before the first time, when the recording began."""
+def _released_ns(lanes: Lanes, start_ns: Int64, end_ns: Int64) -> Int64:
+    """int64 [n]: when the rank was last released before each start, or so little after that it is a matter of rounding;
+    before the first time, when the recording began."""
     found = lanes.communication_events
-    ends_ns = found.end_ns[~np.isin(found.kind, _RELEASES_NOBODY)]
-    released_ns = np.sort(ends_ns[~lanes.compute.covers(ends_ns - 1)])
+    releases = ~np.isin(found.kind, _RELEASES_NOBODY)
+    ends_ns = found.end_ns[releases]
+    before_ns = np.maximum(ends_ns - _ROUNDED_NS, np.minimum(found.start_ns[releases], ends_ns - 1))
+    released_ns = np.sort(ends_ns[~lanes.compute.covers(before_ns)])
     begin_ns = min(int(lanes.windows.host_start_ns[0]), int(lanes.windows.start_ns[0]))
-    place = np.searchsorted(released_ns, start_ns, side="right") - 1
+    latest_ns = np.maximum(start_ns, np.minimum(start_ns + _ROUNDED_NS, end_ns - 1))  # its own end is no release of it
+    place = np.searchsorted(released_ns, latest_ns, side="right") - 1
     since_ns = released_ns[np.maximum(place, 0)] if len(released_ns) else np.full(len(start_ns), begin_ns)
-    return np.minimum(np.where(place >= 0, since_ns, begin_ns), start_ns)
+    return np.where(place >= 0, since_ns, np.minimum(begin_ns, start_ns))
 
 
 def _begun_work(trace: DecodedTrace, lanes: Lanes) -> tuple[Int64, np.ndarray]:

@@ -3,7 +3,8 @@
 Comes in: a run and its instances. Goes out: for each instance by how much its transfer, from the last arrival to the
 last end, exceeds what is usual on other links, and the link. A link is a process group, or the two ends of a message.
 It is compared with the other links that carry the same kind and size among as many ranks on as many hosts, and slow
-when its median transfer is much longer than the median of theirs; then all that is beyond that is its slowness.
+when its median transfer is longer by a fifth than the median of theirs, and three quarters of its transfers are longer
+than three quarters of theirs: many times are long now and then. All that is beyond their median is its slowness.
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ from tracekit.model.run import Run
 
 __all__ = ["Link", "SlowTransfers", "slow_transfers"]
 
-_SLOW = 1.5  # times the usual: links differ by less than that without anything being wrong
+_SLOW = 1.2  # times the usual: links differ by less than that without anything being wrong
+_ENOUGH = 4  # transfers to speak of quarters
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,14 +55,11 @@ def slow_transfers(run: Run, instances: Instances, collectives: int) -> SlowTran
     own = link_of[comparable]
     alike = (column[comparable] for column in (instances.kind, instances.size_bytes, instances.members))
     sort = _numbered(*alike, hosts[own])
-    pairs, pair = np.unique(sort * len(ends) + own, return_inverse=True)
+    pairs, pair, counts = np.unique(sort * len(ends) + own, return_inverse=True, return_counts=True)
     sorts = pairs // len(ends)
-    median_ns = _medians(transfer_ns[comparable], pair)
-    usual_ns = np.zeros(len(sorts), dtype=np.int64)
-    for which in np.split(np.arange(len(sorts)), np.flatnonzero(np.diff(sorts)) + 1):
-        values = median_ns[which][None]
-        usual_ns[which] = medians_of_others(values, np.ones_like(values, dtype=np.bool_))[0]
-    slow = (usual_ns > 0) & (median_ns > _SLOW * usual_ns)
+    low_ns, median_ns, high_ns = _quarters(transfer_ns[comparable], pair, counts)
+    usual_ns, usually_below_ns = _of_others(median_ns, sorts), _of_others(high_ns, sorts)
+    slow = (usual_ns > 0) & (median_ns > _SLOW * usual_ns) & (low_ns > usually_below_ns) & (counts >= _ENOUGH)
     of_slow = slow[pair]
     here = comparable[of_slow]
     beyond_ns = np.maximum(transfer_ns[here] - usual_ns[pair[of_slow]], 0)
@@ -93,10 +92,19 @@ def _numbered(*columns: Int64) -> Int64:
     return result
 
 
-def _medians(values: Int64, group: Int64) -> Int64:
-    """int64 [g]: the median, rounded down, of the values of each group 0 <= i < g."""
+def _of_others(values: Int64, sorts: Int64) -> Int64:
+    """int64 [p]: the median of the values of the other pairs of the same sort, which lie together."""
+    result = np.zeros(len(sorts), dtype=np.int64)
+    for which in np.split(np.arange(len(sorts)), np.flatnonzero(np.diff(sorts)) + 1):
+        own = values[which][None]
+        result[which] = medians_of_others(own, np.ones_like(own, dtype=np.bool_))[0]
+    return result
+
+
+def _quarters(values: Int64, group: Int64, counts: Int64) -> tuple[Int64, Int64, Int64]:
+    """int64 [g] each: the first quartile, the median (rounded down) and the third quartile of the values of each group
+    0 <= i < g, of which there are `counts`."""
     ordered = values[np.lexsort((values, group))]
-    counts = np.bincount(group)
-    first = np.cumsum(counts) - counts
-    low, high = ordered[first + (counts - 1) // 2], ordered[first + counts // 2]
-    return np.asarray(low + (high - low) // 2)
+    first, last = np.cumsum(counts) - counts, counts - 1
+    low, high = ordered[first + last // 2], ordered[first + counts // 2]
+    return ordered[first + last // 4], low + (high - low) // 2, ordered[first + last - last // 4]

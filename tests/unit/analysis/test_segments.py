@@ -58,6 +58,18 @@ def test_loading_between_two_steps_delays_the_next_collective(collectives: Summa
     assert found.data_ns.tolist() == [0, 28_000]
 
 
+def test_what_begins_a_rounding_before_the_release_begins_after_it(collectives: Summarize) -> None:
+    """GIVEN a kernel and a collective that begin at a release, a nanosecond before it by their times."""
+    trace = TraceBuilder().step(0, 0, 200)
+    trace.nccl("all_reduce", 10, 10.001, launched_at=1)
+    trace.kernel("gemm", 20, 30, launched_at=2)
+    trace.nccl("all_reduce", 50, 10.001, launched_at=3).nccl("all_reduce", 60, 5, launched_at=4)
+    found = collectives(trace)
+    assert since_us(found, trace) == [0, 20.001, 60.001]
+    assert (found.start_ns >= found.since_ns).all()
+    assert found.compute_ns.tolist() == [0, 29_999, 0]
+
+
 def test_a_collective_that_ends_under_compute_releases_nobody(collectives: Summarize) -> None:
     """GIVEN a bucket that is reduced while backward runs on THEN all of backward is before the next one."""
     trace = TraceBuilder().step(0, 0, 200)

@@ -1,0 +1,62 @@
+"""Generated GPU runs with a planted straggler, of which a seed chooses the rank, the delay and the jitter.
+
+Eight ranks on two hosts, tensor parallel in pairs and data parallel over all: a step is eight layers forward and back,
+each with an all-reduce of the pair, and a reduction of the gradients.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from tests.simulated_gpus import GpuCluster
+
+__all__ = ["Planted", "plant"]
+
+Cause = Literal["none", "compute", "host", "link"]
+RANKS, LAYERS = 8, 8
+FORWARD_US, BACKWARD_US, PAIR_US, GRADIENTS_US = 400.0, 800.0, 100.0, 600.0
+STEP_US = LAYERS * (FORWARD_US + BACKWARD_US + 2 * PAIR_US) + GRADIENTS_US
+
+
+@dataclass(frozen=True)
+class Planted:
+    """What was planted in a run: `rank` is slower by `delay_us` a step; of a link, a rank of its pair."""
+
+    cause: Cause
+    rank: int
+    delay_us: float
+    jitter: float
+    folder: Path
+
+    @property
+    def delay_share(self) -> float:
+        """Of the step without it."""
+        return self.delay_us / STEP_US
+
+
+def plant(folder: Path, cause: Cause, seed: int, *, steps: int = 8) -> Planted:
+    """Write a run in which a delay of 5 to 30 % of the step is planted, and every duration varies by up to 5 %."""
+    varied = random.Random(seed)
+    rank, jitter = varied.randrange(RANKS), varied.uniform(0.0, 0.05)
+    delay_us = varied.uniform(0.05, 0.30) * STEP_US
+    cluster = GpuCluster(RANKS, seed=seed)
+    pairs = [(first, first + 1) for first in range(0, RANKS, 2)]
+
+    def took(usual_us: float) -> float:
+        return usual_us * varied.uniform(1 - jitter, 1 + jitter)
+
+    for _ in cluster.steps(steps):
+        for layer_us in [FORWARD_US] * LAYERS + [BACKWARD_US] * LAYERS:
+            longer_us = delay_us / (2 * LAYERS)
+            for pair in pairs:
+                for member in pair:
+                    if cause == "host" and member == rank:
+                        cluster.hold_up(rank, longer_us)
+                    slow = cause == "compute" and member == rank
+                    cluster.compute(member, took(layer_us) + longer_us * slow)
+                cluster.collective(pair, took(PAIR_US) + longer_us * (cause == "link" and rank in pair))
+        cluster.collective(range(RANKS), took(GRADIENTS_US), elements=1 << 24)
+    return Planted(cause, rank, delay_us, jitter, cluster.write(folder))

@@ -1,0 +1,88 @@
+"""Traces of GPU ranks that train together, simulated: what the host launches, the device runs in order.
+
+    cluster = GpuCluster(8)
+    for _ in cluster.steps(5):
+        cluster.compute(0, 400)
+        cluster.collective((0, 1), 100)
+    cluster.write(folder)
+
+Times are microseconds. A host runs ahead of its device, as far as it launches faster than the device computes, until
+it is synchronised at a step's end. A collective runs from when a rank's device comes to it until `for_us` after the
+last has, on each rank up to a microsecond longer.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.builders import TraceBuilder, write_run
+
+__all__ = ["GpuCluster"]
+
+_LAUNCH_US = 5.0
+_LATENCY_US = 4.0  # from launch to start
+
+
+@dataclass
+class _Gpu:
+    trace: TraceBuilder
+    host_us: float = 0.0
+    device_us: float = 0.0
+
+    def launch(self) -> tuple[float, float]:
+        """When the host launches, and when the device can start it."""
+        launched_us = self.host_us
+        self.host_us += _LAUNCH_US
+        return launched_us, max(launched_us + _LATENCY_US, self.device_us)
+
+
+class GpuCluster:
+    def __init__(self, ranks: int, *, per_host: int = 4, seed: int = 0) -> None:
+        self.gpus = [_Gpu(TraceBuilder(rank, ranks, host=f"node{rank // per_host}")) for rank in range(ranks)]
+        self._varied = random.Random(seed)
+        self._sequence: Counter[tuple[int, ...]] = Counter()
+
+    def steps(self, count: int) -> Iterator[int]:
+        for number in range(count):
+            begun_us = [gpu.host_us for gpu in self.gpus]
+            yield number
+            for gpu, at_us in zip(self.gpus, begun_us, strict=True):
+                gpu.host_us = max(gpu.host_us, gpu.device_us)
+                gpu.trace.step(number, at_us, gpu.host_us - at_us)
+
+    def hold_up(self, rank: int, for_us: float) -> None:
+        """The host waits for its device, as `.item()` does, and goes on after so long."""
+        gpu = self.gpus[rank]
+        gpu.host_us = max(gpu.host_us, gpu.device_us) + for_us
+
+    def compute(self, rank: int, for_us: float, name: str = "gemm") -> None:
+        gpu = self.gpus[rank]
+        launched_us, start_us = gpu.launch()
+        gpu.trace.kernel(name, start_us, for_us, launched_at=launched_us)
+        gpu.device_us = start_us + for_us
+
+    def collective(self, members: Sequence[int], for_us: float, *, elements: int = 1 << 20) -> None:
+        members = tuple(members)
+        self._sequence[members] += 1
+        launched = [self.gpus[rank].launch() for rank in members]
+        end_us = max(start_us for _, start_us in launched) + for_us
+        for rank, (launched_us, start_us) in zip(members, launched, strict=True):
+            gpu = self.gpus[rank]
+            gpu.device_us = end_us + self._varied.uniform(0.0, 1.0)
+            gpu.trace.nccl(
+                "all_reduce",
+                start_us,
+                gpu.device_us - start_us,
+                launched_at=launched_us,
+                elements=elements,
+                group=members,
+                description=f"group {members}",
+                Seq=self._sequence[members],
+            )
+
+    def write(self, folder: Path) -> Path:
+        return write_run(folder, (gpu.trace for gpu in self.gpus))
