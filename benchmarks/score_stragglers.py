@@ -102,7 +102,9 @@ def recorded(kind: str, seed: int, cause: str, rank: int, share: float, jitter: 
         command += [str(ROOT / "probes/straggler.py"), "--out", str(folder), "--sleep-compute", "--cause", cause]
         command += ["--rank", str(rank), "--delay-ms", str(share * STEP_MS), "--jitter", str(jitter)]
         environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
-        subprocess.run([*command, "--seed", str(seed)], check=True, env=environment, capture_output=True)
+        job = subprocess.run([*command, "--seed", str(seed)], env=environment, capture_output=True, text=True)
+        if job.returncode:
+            sys.exit(f"{folder}: {job.stderr}")
     return _scored(kind, seed, cause, rank, share, jitter, folder)
 
 

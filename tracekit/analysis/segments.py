@@ -50,7 +50,9 @@ def rank_collectives(trace: DecodedTrace, lanes: Lanes, *, exchanges_messages: b
     start_ns = np.maximum(start_ns, since_ns)
     window = lanes.window[first]
     begun_ns, works = _begun_work(trace, lanes)
-    before, after = (np.searchsorted(begun_ns, time_ns, side="left") for time_ns in (since_ns, start_ns))
+    # A CPU rank goes on after a launch: how much it begins before Gloo's thread starts is chance.
+    until_ns = np.maximum(launch_ns, since_ns) if lanes.device == "cpu" else start_ns
+    before, after = (np.searchsorted(begun_ns, time_ns, side="left") for time_ns in (since_ns, until_ns))
     sums = np.concatenate((np.zeros(1, dtype=np.uint64), np.cumsum(works, dtype=np.uint64)))
     loading = data_loading(trace.events, lanes.windows.thread)
     return Collectives(
