@@ -7,6 +7,7 @@ each with an all-reduce of the pair, and a reduction of the gradients.
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -37,12 +38,18 @@ class Planted:
         return self.delay_us / STEP_US
 
 
-def plant(folder: Path, cause: Cause, seed: int, *, steps: int = 8) -> Planted:
-    """Write a run in which a delay of 5 to 30 % of the step is planted, and every duration varies by up to 5 %."""
+def plant(
+    folder: Path, cause: Cause, seed: int, *, steps: int = 8, labels: Sequence[int] = (), measured: bool = False
+) -> Planted:
+    """Write a run in which a delay of 5 to 30 % of the step is planted, and every duration varies by up to 5 %.
+
+    `labels`: the ranks under which its eight are written; `Planted.rank` is not among them but a place in them.
+    `measured`: the traces tell that the clocks agree.
+    """
     varied = random.Random(seed)
     rank, jitter = varied.randrange(RANKS), varied.uniform(0.0, 0.05)
     delay_us = varied.uniform(0.05, 0.30) * STEP_US
-    cluster = GpuCluster(RANKS, seed=seed)
+    cluster = GpuCluster(RANKS, seed=seed, labels=labels)
     pairs = [(first, first + 1) for first in range(0, RANKS, 2)]
 
     def took(usual_us: float) -> float:
@@ -59,4 +66,4 @@ def plant(folder: Path, cause: Cause, seed: int, *, steps: int = 8) -> Planted:
                     cluster.compute(member, took(layer_us) + longer_us * slow)
                 cluster.collective(pair, took(PAIR_US) + longer_us * (cause == "link" and rank in pair))
         cluster.collective(range(RANKS), took(GRADIENTS_US), elements=1 << 24)
-    return Planted(cause, rank, delay_us, jitter, cluster.write(folder))
+    return Planted(cause, rank, delay_us, jitter, cluster.write(folder, measured=measured))

@@ -41,8 +41,13 @@ class _Gpu:
 
 
 class GpuCluster:
-    def __init__(self, ranks: int, *, per_host: int = 4, seed: int = 0) -> None:
-        self.gpus = [_Gpu(TraceBuilder(rank, ranks, host=f"node{rank // per_host}")) for rank in range(ranks)]
+    """`labels`: the ranks under which they are written, instead of 0, 1, ..."""
+
+    def __init__(self, ranks: int, *, per_host: int = 4, seed: int = 0, labels: Sequence[int] = ()) -> None:
+        self.labels = labels or range(ranks)
+        self.gpus = [
+            _Gpu(TraceBuilder(label, ranks, host=f"node{place // per_host}")) for place, label in enumerate(self.labels)
+        ]
         self._varied = random.Random(seed)
         self._sequence: Counter[tuple[int, ...]] = Counter()
 
@@ -68,6 +73,7 @@ class GpuCluster:
     def collective(self, members: Sequence[int], for_us: float, *, elements: int = 1 << 20) -> None:
         members = tuple(members)
         self._sequence[members] += 1
+        group = sorted(self.labels[member] for member in members)
         launched = [self.gpus[rank].launch() for rank in members]
         end_us = max(start_us for _, start_us in launched) + for_us
         for rank, (launched_us, start_us) in zip(members, launched, strict=True):
@@ -79,10 +85,13 @@ class GpuCluster:
                 gpu.device_us - start_us,
                 launched_at=launched_us,
                 elements=elements,
-                group=members,
-                description=f"group {members}",
+                group=group,
+                description=f"group {group}",
                 Seq=self._sequence[members],
             )
 
-    def write(self, folder: Path) -> Path:
+    def write(self, folder: Path, *, measured: bool = False) -> Path:
+        """A trace a rank; `measured`: with the metadata of a recording, by which the clocks agree."""
+        for gpu in self.gpus if measured else ():
+            gpu.trace.capture(clock=[(0, 0, 0), (gpu.host_us, 0, 0)])
         return write_run(folder, (gpu.trace for gpu in self.gpus))

@@ -1,0 +1,113 @@
+"""What is said across ranks, from files to the result: the planted straggler, and what must not change it."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.planted import RANKS, Planted, plant
+from tracekit.analysis.load import load
+from tracekit.analysis.report import Report, analyze
+from tracekit.render.json_result import result_dict
+from tracekit.schema import records
+
+ACROSS = ("collectives", "stragglers", "critical_path", "whatif", "clock", "findings")
+
+
+def across(folder: Path, jobs: int = 1) -> str:
+    """The cross-rank parts of the result, as text."""
+    result = result_dict(analyze(load(folder, jobs=jobs)))
+    return json.dumps({part: result[part] for part in ACROSS}, sort_keys=True)
+
+
+def named(report: Report) -> tuple[int, ...]:
+    """The rank, or those of the link."""
+    assert report.stragglers is not None
+    verdict = report.stragglers.verdict
+    if verdict.link is not None:
+        return verdict.link.ranks
+    return () if verdict.rank is None else (verdict.rank,)
+
+
+@pytest.mark.parametrize("cause", ["compute", "host", "link"])
+@pytest.mark.parametrize("seed", [0, 3, 8])
+def test_the_planted_rank_and_cause_are_named(tmp_path: Path, cause: Any, seed: int) -> None:
+    planted = plant(tmp_path, cause, seed)
+    report = analyze(load(tmp_path))
+    assert report.stragglers is not None
+    verdict = report.stragglers.verdict
+    assert planted.rank in named(report)
+    assert verdict.cause == cause
+    assert verdict.caused_delay_ns == pytest.approx(planted.delay_us * 1000, rel=0.2)
+
+
+@pytest.mark.parametrize("seed", [0, 3, 8])
+def test_nothing_planted_names_nobody(tmp_path: Path, seed: int) -> None:
+    plant(tmp_path, "none", seed)
+    assert named(analyze(load(tmp_path))) == ()
+
+
+def test_copies_of_one_rank_name_nobody(tmp_path: Path) -> None:
+    plant(tmp_path / "run", "compute", 0)
+    for rank in range(RANKS):
+        text = _text(tmp_path / "run" / "rank6.json.gz").replace('"rank": 6,', f'"rank": {rank},')
+        (tmp_path / f"rank{rank}.json").write_text(text)
+    shutil.rmtree(tmp_path / "run")
+    report = analyze(load(tmp_path))
+    assert len(report.run.ranks) == RANKS
+    assert named(report) == ()
+
+
+def test_the_names_and_order_of_files_and_the_number_of_workers_do_not_matter(tmp_path: Path) -> None:
+    plant(tmp_path / "a", "compute", 3)
+    (tmp_path / "b").mkdir()
+    for number, file in enumerate(sorted((tmp_path / "a").iterdir(), reverse=True)):
+        shutil.copy(file, tmp_path / "b" / f"{number}.json.gz")
+    plain = across(tmp_path / "a")
+    assert across(tmp_path / "b") == plain
+    assert across(tmp_path / "a", jobs=3) == plain
+
+
+@pytest.mark.parametrize("cause", ["host", "link"])
+def test_ranks_under_other_numbers_get_the_same(tmp_path: Path, cause: Any) -> None:
+    """By measured clocks: what is fitted is equal within its error, not to the last bit."""
+    labels = (5, 2, 7, 0, 3, 6, 1, 4)
+    plain = _by_place(plant(tmp_path / "a", cause, 3, measured=True), range(RANKS))
+    other = _by_place(plant(tmp_path / "b", cause, 3, measured=True, labels=labels), labels)
+    assert other == plain
+
+
+def _by_place(planted: Planted, labels: Sequence[int]) -> str:
+    """What is said of each rank, under its place in `labels`."""
+    report = analyze(load(planted.folder))
+    assert report.stragglers is not None
+    place = {label: i for i, label in enumerate(labels)}
+    groups = [str(sorted(place[rank] for rank in group.ranks)) for group in report.run.groups]
+
+    def moved(value: Any, key: str = "") -> Any:
+        if isinstance(value, dict):
+            return {name: moved(item, name) for name, item in value.items()}
+        if isinstance(value, list):
+            return sorted((moved(item, f"{key}[]") for item in value), key=json.dumps)
+        if key == "group":
+            return groups[value]
+        return place[value] if key in ("rank", "worst_rank", "from", "to", "ranks[]") and value is not None else value
+
+    result = result_dict(report)
+    result["stragglers"].pop("text")
+    for row in result["critical_path"]:
+        row.pop("name")  # has the group's ranks in it
+    parts = {part: moved(result[part]) for part in ("stragglers", "critical_path", "collectives")}
+    parts["whatif"] = {key: value for key, value in result["whatif"].items() if isinstance(value, int | float)}
+    assert records(report.stragglers.by_rank)
+    return json.dumps(parts, sort_keys=True)
+
+
+def _text(trace: Path) -> str:
+    return gzip.decompress(trace.read_bytes()).decode()
