@@ -43,7 +43,8 @@ def rank_collectives(trace: DecodedTrace, lanes: Lanes, *, exchanges_messages: b
     if not len(which):
         return no_collectives()
     first, end_ns = _together(found, lanes, which)
-    order = np.lexsort((found.start_ns[first], found.launch_ns[first]))
+    alike = (column[first] for column in (found.sequence, found.size_bytes, found.dtype, found.kind, found.group))
+    order = np.lexsort((*alike, end_ns, found.start_ns[first], found.launch_ns[first]))
     first, end_ns = first[order], end_ns[order]
     launch_ns, start_ns = found.launch_ns[first], found.start_ns[first]
     since_ns = _released_ns(lanes, start_ns, end_ns)

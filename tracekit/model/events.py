@@ -116,9 +116,9 @@ class EventTable:
         return self._one_of(self.name, self.string_ids(predicate))
 
     def each_once(self, mask: Bool) -> Int64:
-        """Rows of `mask` in order of time; of events equal in name, place, time and correlation, the first."""
+        """Rows of `mask` in order of time; of events equal in name, place, time, correlation and shapes, the first."""
         rows = np.flatnonzero(mask)
-        keys = (self.correlation, self.duration_ns, self.name, self.track, self.start_ns)
+        keys = (self.shape, self.correlation, self.duration_ns, self.name, self.track, self.start_ns)
         rows = rows[np.lexsort([key[rows] for key in keys])]
         new = np.ones(len(rows), dtype=np.bool_)
         new[1:] = np.any([key[rows[1:]] != key[rows[:-1]] for key in keys], axis=0)

@@ -16,7 +16,8 @@ __all__ = ["memory_text", "phase_facts", "phase_tables"]
 
 
 def phase_tables(phases: StepPhases) -> list[object]:
-    """A row a phase, and a line about what happened in the steps."""
+    """A row a phase, if there are several, and a line about what happened in the steps."""
+    rows = records(phases.by_phase)
     cells = [
         (
             row["phase"],
@@ -24,12 +25,15 @@ def phase_tables(phases: StepPhases) -> list[object]:
             *(milliseconds(row[f"{part}_ns"]) for part in ("total", "compute", "exposed_comm", "idle")),
             f"{row['worst_rank']}: {milliseconds(row['worst_total_ns'])}",
         )
-        for row in records(phases.by_phase)
+        for row in rows
     ]
     columns = ("phase", "share", "time", "compute", "exposed\ncomm", "idle", "most on\nrank")
     title = "What the step does (ms a step, mean over ranks)"
     facts = phase_facts(phases)
-    return [*table(title, columns, cells), *([statement("info", facts), ""] if facts else [])]
+    return [
+        *(table(title, columns, cells) if len(rows) > 1 else []),
+        *([statement("info", facts), ""] if facts else []),
+    ]
 
 
 def phase_facts(phases: StepPhases) -> str:

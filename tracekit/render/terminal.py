@@ -26,7 +26,8 @@ from tracekit.schema import records
 
 __all__ = ["TerminalReport"]
 
-_SHOWN_RANKS = 16
+_MOST_RANKS = 16
+_SHOWN_RANKS = 8  # of more than that
 _SHOWN_BUCKETS = 16
 _SHOWN_LAYERS = 12
 
@@ -82,7 +83,7 @@ class TerminalReport:
 def _breakdown_table(breakdown: Breakdown) -> list[object]:
     ranks = records(breakdown.ranks)
     slowest_first = sorted(ranks, key=lambda row: -_mean(row, "step_ns"))
-    shown = sorted(slowest_first[:_SHOWN_RANKS], key=lambda row: row["rank"])
+    shown = sorted(slowest_first[: _SHOWN_RANKS if len(ranks) > _MOST_RANKS else None], key=lambda row: row["rank"])
     title = "Where each rank's time goes (ms a step, mean of its complete steps)"
     if len(shown) < len(ranks):
         title += f"; the {len(shown)} slowest of {len(ranks)} ranks, --json has all"

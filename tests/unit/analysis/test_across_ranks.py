@@ -97,12 +97,14 @@ def _by_place(planted: Planted, labels: Sequence[int]) -> str:
             return sorted((moved(item, f"{key}[]") for item in value), key=json.dumps)
         if key == "group":
             return groups[value]
-        return place[value] if key in ("rank", "worst_rank", "from", "to", "ranks[]") and value is not None else value
+        return place[value] if key in ("rank", "worst_rank", "ranks[]") and value is not None else value
 
     result = result_dict(report)
     result["stragglers"].pop("text")
     for row in result["critical_path"]:
         row.pop("name")  # has the group's ranks in it
+    for link in result["stragglers"]["links"]:
+        assert sorted((link.pop("from"), link.pop("to"))) == sorted(link["ranks"])
     parts = {part: moved(result[part]) for part in ("stragglers", "critical_path", "collectives")}
     parts["whatif"] = {key: value for key, value in result["whatif"].items() if isinstance(value, int | float)}
     assert records(report.stragglers.by_rank)
