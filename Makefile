@@ -36,8 +36,9 @@ reports: $(TEST_READY) ## Run the probes again and rebuild the gallery in report
 	$(call report,tensor,2,--slow-rank 1)
 	$(call report,expert,2,--hot-expert 1)
 	$(call report,pipeline,4,--schedule 1f1b --slow-stage 1)
-	$(call report,hybrid,4,)
+	$(call report,hybrid,8,--slow-rank 5 --recorded 6 --steps 11)
 	$(call report,phases,2,--slow-loader-ms 30)
+	$(call report,straggler,4,--cause data --rank 2 --delay-ms 20)
 
 # $(call report,probe,ranks,options): what `analyze` says of a probe's run, as text and as JSON
 define report
@@ -48,9 +49,11 @@ define report
 	COLUMNS=100 $(BIN)/tracekit analyze build/reports/$(1) > reports/$(1)/terminal.txt
 endef
 
-bench: $(TEST_READY) ## Measure against HTA (needs TRACEKIT_REAL_TRACES), and what recording costs
+bench: $(TEST_READY) ## Measure against HTA (needs TRACEKIT_REAL_TRACES), what recording costs, verdicts on stragglers
 	$(BIN)/python benchmarks/against_hta.py --gz
 	$(BIN)/python benchmarks/capture_overhead.py
+	$(BIN)/python -m benchmarks.across_ranks
+	$(BIN)/python -m benchmarks.score_stragglers
 
 clean: ## Remove the environment, build output and caches; recordings stay
 	rm -rf $(VENV) build dist *.egg-info .coverage* .hypothesis .import_linter_cache
