@@ -4,7 +4,7 @@ Comes in: a run and its arrivals. Goes out: `CriticalPath`, what the chain is ma
 
 A step is walked backwards from its end on the rank that ends it last: on that rank to its last release from
 communication, through that to the rank which came last to it (or the sender), and on from there, until the step's
-beginning. What a rank did before a send, or at the end of a step, is known by its length only and taken for compute.
+beginning. What a rank did before a send is known by its length only and taken for compute.
 
     rank 0   |-- compute --|- wait -|==transfer==|- compute -|    the chain: rank 1's compute, the transfer, and the
     rank 1   |------ compute -------|==transfer==|- compute |     compute of rank 0 after it
@@ -106,14 +106,15 @@ class _Walk:
         }
         ends_ns = {place: part.start_ns + part.step_ns for place, part in parts.items()}
         place = max(parts, key=lambda i: (self._run_ns(i, ends_ns[i]), parts[i].compute_ns, -i))
-        segment: _Segment | None = self._since_last_release(place, ends_ns[place], _END)
+        end_ns = ends_ns[place]
+        segment: _Segment | None = self._tail(place, end_ns) or self._since_last_release(place, end_ns, _END)
         while segment is not None and segment.place in parts:
             begin_ns = parts[segment.place].start_ns
             self._add(segment, begin_ns, total_ns)
             segment = self._before(segment, total_ns) if segment.since_ns > begin_ns else None
 
     def _add(self, segment: _Segment, begin_ns: int, total_ns: Counter[Key]) -> None:
-        """Its part from `begin_ns` on; what it is made of is taken to be spread evenly."""
+        """Its part from `begin_ns`, where the step begins, on."""
         rank = self.run.ranks[segment.place].rank
         whole_ns = segment.until_ns - segment.since_ns
         length_ns = segment.until_ns - max(segment.since_ns, begin_ns)
@@ -122,8 +123,15 @@ class _Walk:
         if segment.compute_ns is None:
             total_ns[rank, "compute", segment.leads_to] += length_ns
             return
-        data_ns = min(segment.data_ns, whole_ns) * length_ns // whole_ns
-        compute_ns = min(segment.compute_ns * length_ns // whole_ns, length_ns - data_ns)
+        compute_ns, data_ns = segment.compute_ns, min(segment.data_ns, whole_ns)
+        if length_ns < whole_ns:
+            tail = self._tail(segment.place, begin_ns)
+            if tail is not None and tail.since_ns == segment.since_ns:
+                compute_ns, data_ns = compute_ns - (tail.compute_ns or 0), data_ns - tail.data_ns
+            else:  # not known: as if spread evenly
+                compute_ns, data_ns = compute_ns * length_ns // whole_ns, data_ns * length_ns // whole_ns
+        data_ns = min(data_ns, length_ns)
+        compute_ns = min(compute_ns, length_ns - data_ns)
         total_ns[rank, "data", segment.leads_to] += data_ns
         total_ns[rank, "compute", segment.leads_to] += compute_ns
         total_ns[rank, "host", segment.leads_to] += length_ns - data_ns - compute_ns
@@ -189,6 +197,25 @@ class _Walk:
         at = int(np.searchsorted(releases.ends_ns, since_ns, side="left"))
         known = at < len(releases.ends_ns) and int(releases.ends_ns[at]) == since_ns
         return self._of_collective(place, row, int(releases.instance[at]) if known else ABSENT)
+
+    def _tail(self, place: int, until_ns: int) -> _Segment | None:
+        """What a rank did before a step's end, if it was recorded."""
+        tails, releases = self.run.ranks[place].tails, self._releases_of(place)
+        at = int(np.searchsorted(tails.until_ns, until_ns))
+        if at == len(tails) or int(tails.until_ns[at]) != until_ns:
+            return None
+        since_ns = int(tails.since_ns[at])
+        released = int(np.searchsorted(releases.ends_ns, since_ns))
+        known = released < len(releases.ends_ns) and int(releases.ends_ns[released]) == since_ns
+        return _Segment(
+            place=place,
+            since_ns=since_ns,
+            until_ns=until_ns,
+            released_by=int(releases.instance[released]) if known else ABSENT,
+            leads_to=_END,
+            compute_ns=int(tails.compute_ns[at]),
+            data_ns=int(tails.data_ns[at]),
+        )
 
     def _since_last_release(self, place: int, until_ns: int, leads_to: str) -> _Segment:
         releases = self._releases_of(place)

@@ -96,7 +96,7 @@ def analyze(
     if not findings and breakdown_result is not None:
         findings.append(nothing_notable(run))
     whatif_result = what_if_of_run(run) if "whatif" in wanted else None
-    findings += [] if whatif_result is None else whatif_findings(whatif_result)
+    findings += [] if whatif_result is None else whatif_findings(run, whatif_result)
     findings += overhead_findings(run)
     severity = ("error", "warning", "info")
     findings.sort(key=lambda f: (severity.index(f.severity), -(f.saving_ns or 0)))

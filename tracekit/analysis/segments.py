@@ -1,6 +1,6 @@
-"""Collectives of one rank, and what the rank did before each of them.
+"""Collectives of one rank, and what the rank did before each of them, and before each step's end.
 
-Comes in: a decoded trace and its lanes. Goes out: `Collectives`, in order of launch. The segment before a collective
+Comes in: a decoded trace and its lanes. Goes out: `Collectives`, in order of launch, and `StepTails`. Such a segment
 begins when the rank was last released from communication that it waited for: a collective or receive that was over
 before, at whose end nothing computed. A step's beginning is no release: a batch that is loaded between two steps
 delays the first collective of the second.
@@ -20,6 +20,7 @@ from tracekit.analysis.phases import data_loading
 from tracekit.model.collectives import Collectives, no_collectives
 from tracekit.model.communication import KINDS, CommunicationEvents, GroupKey
 from tracekit.model.events import ABSENT, DecodedTrace, EventTable, Int64
+from tracekit.model.step_tails import StepTails
 
 # Transfers between two ranks, and what may be no communication at all.
 _NO_COLLECTIVES = tuple(KINDS.index(kind) for kind in ("send", "recv", "peer_copy", "unclassified"))
@@ -28,7 +29,7 @@ _ROUNDED_NS = 2_000
 _SEND_RECV = KINDS.index("send_recv")
 _RELEASES_NOBODY = tuple(KINDS.index(kind) for kind in ("send", "peer_copy", "unclassified"))
 
-__all__ = ["merge_collectives", "rank_collectives"]
+__all__ = ["merge_collectives", "rank_collectives", "step_tails"]
 
 
 def rank_collectives(trace: DecodedTrace, lanes: Lanes, *, exchanges_messages: bool) -> Collectives:
@@ -71,6 +72,19 @@ def rank_collectives(trace: DecodedTrace, lanes: Lanes, *, exchanges_messages: b
         data_ns=loading.covered_ns(since_ns, start_ns),
         operations=(after - before).astype(np.int64),
         work=(sums[after] - sums[before]).view(np.int64),
+    )
+
+
+def step_tails(trace: DecodedTrace, lanes: Lanes) -> StepTails:
+    """Of every step window."""
+    until_ns = lanes.windows.end_ns
+    since_ns = _released_ns(lanes, until_ns, until_ns)
+    loading = data_loading(trace.events, lanes.windows.thread)
+    return StepTails(
+        since_ns=since_ns,
+        until_ns=until_ns,
+        compute_ns=lanes.compute.covered_ns(since_ns, until_ns),
+        data_ns=loading.covered_ns(since_ns, until_ns),
     )
 
 

@@ -23,7 +23,7 @@ from tracekit.analysis.overlap import communication_sums, merge_communication_su
 from tracekit.analysis.phases import phase_timeline
 from tracekit.analysis.point_to_point import merge_messages, rank_messages
 from tracekit.analysis.rpc import merge_rpc_uses
-from tracekit.analysis.segments import merge_collectives, rank_collectives
+from tracekit.analysis.segments import merge_collectives, rank_collectives, step_tails
 from tracekit.analysis.step_phases import merge_phase_sums, phase_sums
 from tracekit.analysis.strategies import strategies_of
 from tracekit.analysis.tensor import merge_tensor_sums, tensor_sums
@@ -35,6 +35,7 @@ from tracekit.model.events import DecodedTrace
 from tracekit.model.metadata import ClockMeasurement
 from tracekit.model.notes import Note
 from tracekit.model.ranks import format_ranges
+from tracekit.model.step_tails import StepTails
 from tracekit.model.summary import RankSummary
 from tracekit.model.waits import Waits
 from tracekit.read.kineto import decode
@@ -110,6 +111,7 @@ def summarize(rank: int, paths: Sequence[Path], options: SummaryOptions) -> Rank
         memory=next((summary.memory for summary in reversed(summaries) if summary.memory is not None), None),
         messages=merge_messages([(summary.messages, summary.groups) for summary in summaries], groups),
         waits=Waits.concatenate([summary.waits for summary in summaries]),
+        tails=StepTails.concatenate([summary.tails for summary in summaries]),
         collectives=merge_collectives([(summary.collectives, summary.groups) for summary in summaries], groups),
         actions=Actions.concatenate([summary.actions for summary in summaries]),
         rpc=merge_rpc_uses([summary.rpc for summary in summaries if summary.rpc is not None]),
@@ -183,6 +185,7 @@ def summarize_trace(trace: DecodedTrace, rank: int, options: SummaryOptions) -> 
         memory=metadata.memory if metadata is not None else None,
         messages=messages,
         waits=rank_waits(trace, lanes),
+        tails=step_tails(trace, lanes),
         collectives=rank_collectives(trace, lanes, exchanges_messages=bool(len(messages))),
         actions=rank_actions(trace, lanes, messages),
         pipeline=layout,

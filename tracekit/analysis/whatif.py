@@ -154,20 +154,31 @@ def what_if(job: Job) -> WhatIf:
     )
 
 
-def whatif_findings(result: WhatIf) -> list[Finding]:
-    """Uneven stages, if they cost much. Slow ranks and exposed communication are for their own sections to find."""
-    return [
-        Finding(
-            severity="info",
-            text=f"{fix.what}: {-fix.saves_ns_per_step / 1e6:.2f} ± {fix.error_ns / 1e6:.2f} ms a step "
-            f"({fix.share:.0%})",
-            rank=fix.rank,
-            saving_ns=fix.saves_ns_per_step,
-            evidence={"error_ns": fix.error_ns, "replay_error": result.replay_error},
+def whatif_findings(run: Run, result: WhatIf) -> list[Finding]:
+    """What costs much: uneven stages, and a slow rank of a run whose ranks only send each other messages. Where ranks
+    meet in collectives, who holds up whom is for the section on stragglers to find, as exposed communication is for its
+    own.
+    """
+    notable = [fix for fix in result.fixes if fix.share >= _NOTABLE_SHARE]
+    meet = any(len(matched.ranks) > 1 and matched.row.size for matched in run.collectives)
+    slow = [] if meet else [fix for fix in notable if fix.rank is not None][:1]
+    findings = []
+    for fix in [*slow, *(fix for fix in notable if fix.what == _BALANCED)]:
+        saving = f"{fix.saves_ns_per_step / 1e6:.2f} ± {fix.error_ns / 1e6:.2f} ms"
+        text = f"{fix.what}: -{saving} a step ({fix.share:.0%})"
+        if fix.rank is not None:
+            text = f"rank {fix.rank} computes longer than its peers, which wait for its messages: at their median a "
+            text += f"step would take {saving} ({fix.share:.0%}) less"
+        findings.append(
+            Finding(
+                severity="info" if fix.rank is None else "warning",
+                text=text,
+                rank=fix.rank,
+                saving_ns=fix.saves_ns_per_step,
+                evidence={"error_ns": fix.error_ns, "replay_error": result.replay_error},
+            )
         )
-        for fix in result.fixes
-        if fix.what == _BALANCED and fix.share >= _NOTABLE_SHARE
-    ]
+    return findings
 
 
 def _ideal_levels(job: Job) -> Float64:

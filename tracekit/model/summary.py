@@ -11,6 +11,7 @@ from tracekit.model.communication import GroupKey, Joins
 from tracekit.model.messages import Messages, no_messages
 from tracekit.model.metadata import ClockMeasurement, DdpModule, MemoryUse, Mesh, PipelineLayout, Precision, RpcUse
 from tracekit.model.notes import Note
+from tracekit.model.step_tails import StepTails, no_tails
 from tracekit.model.waits import Waits, no_waits
 
 __all__ = [
@@ -163,6 +164,7 @@ class RankSummary:
     phases: PhaseSums = PhaseSums()
     memory: MemoryUse | None = None
     collectives: Collectives = field(default_factory=no_collectives)
+    tails: StepTails = field(default_factory=no_tails)
     waits: Waits = field(default_factory=no_waits)
     host_id: str | None = None  # processes with the same one share a clock
     messages: Messages = field(default_factory=no_messages)

@@ -58,6 +58,18 @@ def test_loading_between_two_steps_delays_the_next_collective(collectives: Summa
     assert found.data_ns.tolist() == [0, 28_000]
 
 
+def test_the_end_of_a_step_is_known_from_the_last_release_on(tmp_path: Path) -> None:
+    trace = TraceBuilder().step(0, 0, 100).step(1, 100, 100)
+    trace.op("aten::mm", 10, 20).gloo("all_reduce", 50, 10).wait(51, 10)
+    trace.op("aten::mm", 65, 4).label(DATA_SPAN, 70, 28)
+    file = trace.write(tmp_path / "rank0.json", "compact")
+    tails = summarize_trace(decode(file), 0, SummaryOptions()).tails
+    origin_ns = trace.wall_ns(0)
+    assert (tails.since_ns - origin_ns).tolist() == [60_000, 60_000]
+    assert (tails.until_ns - origin_ns).tolist() == [100_000, 200_000]
+    assert (tails.compute_ns.tolist(), tails.data_ns.tolist()) == ([4_000, 4_000], [28_000, 28_000])
+
+
 def test_what_begins_a_rounding_before_the_release_begins_after_it(collectives: Summarize) -> None:
     """GIVEN a kernel and a collective that begin at a release, a nanosecond before it by their times."""
     trace = TraceBuilder().step(0, 0, 200)
