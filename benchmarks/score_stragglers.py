@@ -39,7 +39,7 @@ class Scored:
     kind: str
     seed: int
     cause: str
-    rank: int
+    rank: int  # of a link, one of its pair
     delay_share: float
     jitter: float
     named: tuple[int, ...]
@@ -49,7 +49,10 @@ class Scored:
 
     @property
     def right_rank(self) -> bool:
-        return not self.named if self.cause == "none" else self.rank in self.named
+        if self.cause == "none":
+            return not self.named
+        pair = (self.rank // 2 * 2, self.rank // 2 * 2 + 1)
+        return self.named == (pair if self.cause == "link" else (self.rank,))
 
     @property
     def right_cause(self) -> bool:

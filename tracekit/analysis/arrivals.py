@@ -136,20 +136,23 @@ def _of_group(run: Run, matched: MatchedGroup, members: Int64) -> tuple[Instance
         return np.ascontiguousarray(result.T)
 
     arrived_ns = gathered("start_ns", on_run=True)
+    ended_ns = gathered("end_ns", on_run=True)
+    end_ns = ended_ns.max(axis=1)
     last = np.argmax(arrived_ns, axis=1)
     arrival_ns = arrived_ns[each, last]
-    waited_ns = np.where(known, arrival_ns[:, None] - arrived_ns, 0)
-    several = known.sum(axis=1) > 1
-    earlier = arrived_ns.copy()
+    errors_ns = np.array([run.clocks[member].error_ns or 0 for member in members], dtype=np.int64)
+    # Who sends to one rank, or is sent to by one, may leave before the last comes, and was not held up by it.
+    held = known & (ended_ns + errors_ns + errors_ns.max(initial=0) >= arrival_ns[:, None])
+    waited_ns = np.where(held, arrival_ns[:, None] - arrived_ns, 0)
+    several = held.sum(axis=1) > 1
+    earlier = np.where(held, arrived_ns, _NEVER)
     earlier[each, last] = _NEVER
     late_ns = np.where(several, arrival_ns - np.where(several, earlier.max(axis=1), arrival_ns), 0)
     alone = several & (late_ns > 0)
-    behind_ns = np.where(several, arrival_ns - median_of_others(arrived_ns, known, last), 0)
-    del earlier, arrived_ns
-    errors_ns = np.array([run.clocks[member].error_ns or 0 for member in members], dtype=np.int64)
+    behind_ns = np.where(several, arrival_ns - median_of_others(arrived_ns, held, last), 0)
+    del earlier, arrived_ns, ended_ns
     for apart_ns in (late_ns, behind_ns):
         apart_ns[apart_ns <= errors_ns[last] + errors_ns.max(initial=0)] = 0
-    end_ns = gathered("end_ns", on_run=True).max(axis=1)
     since_ns = gathered("since_ns")
     own_ns = gathered("start_ns") - since_ns
     since_ns = since_ns[each, last]

@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -93,11 +93,12 @@ def group_times(run: Run, matched: MatchedGroup) -> GroupTimes:
         np.where(may_be_last, took_ns, longest_ns).min(axis=0),
         np.maximum(end_ns.max(axis=0) - last_ns, 0),
     )
+    held = end_ns + (error_ns or 0) >= last_ns  # who only sends, or only receives, may leave before the last comes
     return GroupTimes(
         place=place,
         arrival_ns=arrival_ns,
         skew_ns=last_ns - arrival_ns.min(axis=0),
-        wait_ns=last_ns - arrival_ns,
+        wait_ns=np.where(held, last_ns - arrival_ns, 0),
         transfer_ns=transfer_ns,
         error_ns=error_ns,
     )
@@ -105,7 +106,8 @@ def group_times(run: Run, matched: MatchedGroup) -> GroupTimes:
 
 def collective_times(run: Run, links: LinkMeasurements | None = None) -> CollectiveTimes:
     """The table over all groups with at least two present ranks."""
-    rows = [row for matched in run.collectives if len(matched.ranks) > 1 for row in _rows(run, matched, links)]
+    groups = [_without_silent(matched) for matched in run.collectives]
+    rows = [row for matched in groups if len(matched.ranks) > 1 for row in _rows(run, matched, links)]
     rows.sort(key=lambda row: (-row.weight_ns, row.group, row.kind, row.size_bytes or 0))
     return CollectiveTimes(
         table=schema.COLLECTIVES.frame([row.as_dict() for row in rows]),
@@ -165,6 +167,12 @@ class _Row:
             "error_ns": self.error_ns,
             "significant": self.skew_max_ns is not None,
         }
+
+
+def _without_silent(matched: MatchedGroup) -> MatchedGroup:
+    """Less the ranks none of whose collectives has a place: they would leave no instance that all take part in."""
+    takes_part = (matched.row != ABSENT).any(axis=1)
+    return replace(matched, ranks=matched.ranks[takes_part], row=matched.row[takes_part])
 
 
 def _rows(run: Run, matched: MatchedGroup, links: LinkMeasurements | None) -> Iterator[_Row]:

@@ -95,15 +95,12 @@ class _Walk:
         self.arrivals = arrivals
         self.instances = arrivals.instances
         self._releases: dict[int, _Releases] = {}
+        trained = [(place, summary) for place, summary in enumerate(run.ranks) if not summary.is_server]
+        self._steps = {place: {part.step: part for part in summary.steps} for place, summary in trained}
 
     def add_step(self, number: int, total_ns: Counter[Key]) -> None:
         """Add the chain that bounds one step."""
-        parts = {
-            place: part
-            for place, summary in enumerate(self.run.ranks)
-            for part in summary.steps
-            if part.step == number and not summary.is_server
-        }
+        parts = {place: steps[number] for place, steps in self._steps.items() if number in steps}
         ends_ns = {place: part.start_ns + part.step_ns for place, part in parts.items()}
         place = max(parts, key=lambda i: (self._run_ns(i, ends_ns[i]), parts[i].compute_ns, -i))
         end_ns = ends_ns[place]
@@ -111,7 +108,7 @@ class _Walk:
         while segment is not None and segment.place in parts:
             begin_ns = parts[segment.place].start_ns
             self._add(segment, begin_ns, total_ns)
-            segment = self._before(segment, total_ns) if segment.since_ns > begin_ns else None
+            segment = self._before(segment, begin_ns, total_ns) if segment.since_ns > begin_ns else None
 
     def _add(self, segment: _Segment, begin_ns: int, total_ns: Counter[Key]) -> None:
         """Its part from `begin_ns`, where the step begins, on."""
@@ -136,8 +133,9 @@ class _Walk:
         total_ns[rank, "compute", segment.leads_to] += compute_ns
         total_ns[rank, "host", segment.leads_to] += length_ns - data_ns - compute_ns
 
-    def _before(self, segment: _Segment, total_ns: Counter[Key]) -> _Segment | None:
-        """The segment of whoever came last to what released this one; that instance's transfer is added."""
+    def _before(self, segment: _Segment, begin_ns: int, total_ns: Counter[Key]) -> _Segment | None:
+        """The segment of whoever came last to what released this one; that instance's transfer is added, from
+        `begin_ns` on, where the step begins on the rank that was released."""
         which = segment.released_by
         if which == ABSENT:
             return None
@@ -154,7 +152,8 @@ class _Walk:
         arrived_ns = self._run_ns(place, before.until_ns)
         if arrived_ns >= self._run_ns(segment.place, segment.until_ns):
             return None
-        total_ns[self.run.ranks[place].rank, "communication", name] += max(released_ns - arrived_ns, 0)
+        begun_ns = max(arrived_ns, self._run_ns(segment.place, begin_ns))
+        total_ns[self.run.ranks[place].rank, "communication", name] += max(released_ns - begun_ns, 0)
         return before
 
     def _arrived(self, which: int) -> _Segment | None:

@@ -155,8 +155,9 @@ def message_edges(run: Run) -> pd.DataFrame:
 
 
 def comparable_clocks(ranks: Sequence[RankSummary], clocks: Sequence[ClockModel]) -> bool:
-    """Whether times of different ranks can be compared: all clocks were measured, or there is one host."""
-    return all(clock.method != "none" for clock in clocks) or len({summary.host for summary in ranks}) == 1
+    """Whether times of different ranks can be compared: all clocks are known, or there is one host."""
+    hosts = {summary.host for summary in ranks}
+    return all(clock.method != "none" for clock in clocks) or (len(hosts) == 1 and None not in hosts)
 
 
 def _match(table: _Table, error_ns: int, unlinked: Counter[str]) -> tuple[Int64, Int64]:

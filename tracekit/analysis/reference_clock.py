@@ -43,7 +43,10 @@ def on_reference(
     at_ns = models[reference].at_ns - models[reference].offset_ns
     in_frame = {rank: _fitted_to(models[rank], at_ns) if rank in fitted_to else models[rank] for rank in shared}
     return tuple(
-        _relative(in_frame[model.rank], in_frame[reference]) if model.rank in shared else model for model in ordered
+        _relative(in_frame[model.rank], in_frame[reference])
+        if model.rank in shared
+        else ClockModel(rank=model.rank, method="none")  # known against others, but not against the reference
+        for model in ordered
     )
 
 

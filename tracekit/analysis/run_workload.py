@@ -21,6 +21,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from tracekit.analysis.align import on_run_clock
+from tracekit.analysis.messages import comparable_clocks
 from tracekit.analysis.rank_lane import Names, Operations, RankLane
 from tracekit.analysis.replay import CyclicGraphError, build_graph
 from tracekit.analysis.run_communication import Communication, run_communication
@@ -43,16 +44,18 @@ def job_of_run(run: Run) -> Job:
     Raises InputError when there is none, or too much to replay.
     """
     trained = [summary for summary in run.ranks if not summary.is_server]
+    clocks = {clock.rank: clock for clock in run.clocks}
     stretches = _stretches(run, trained)
     hint = "record all ranks, two steps at least"
     if len(trained) < 2:
         raise InputError(f"{run.path}: one rank; what if asks about several", hint=hint)
     if not stretches:
         raise InputError(f"{run.path}: no step that all ranks completed", hint=hint)
+    if not comparable_clocks(trained, [clocks[summary.rank] for summary in trained]):
+        raise InputError(f"{run.path}: the clocks of its hosts are not known", hint="see tracekit info")
     communication = run_communication(run)
     if 2 * sum(len(own) for own in communication.values()) > _MOST_OPERATIONS:
         raise InputError(f"{run.path}: more collectives than can be replayed", hint="choose fewer steps or ranks")
-    clocks = {clock.rank: clock for clock in run.clocks}
     replicas = len({s.pipeline_ranks for s in trained if s.pipeline is not None})
     names, workloads, notes = Names(), [], []
     for steps in stretches:

@@ -20,6 +20,7 @@ from tracekit.analysis.phases import data_loading
 from tracekit.model.collectives import Collectives, no_collectives
 from tracekit.model.communication import KINDS, CommunicationEvents, GroupKey
 from tracekit.model.events import ABSENT, DecodedTrace, EventTable, Int64
+from tracekit.model.intervals import Intervals
 from tracekit.model.step_tails import StepTails
 
 # Transfers between two ranks, and what may be no communication at all.
@@ -56,7 +57,7 @@ def rank_collectives(trace: DecodedTrace, lanes: Lanes, *, exchanges_messages: b
     until_ns = np.maximum(launch_ns, since_ns) if lanes.device == "cpu" else start_ns
     before, after = (np.searchsorted(begun_ns, time_ns, side="left") for time_ns in (since_ns, until_ns))
     sums = np.concatenate((np.zeros(1, dtype=np.uint64), np.cumsum(works, dtype=np.uint64)))
-    loading = data_loading(trace.events, lanes.windows.thread)
+    computing, loading = _computing_or_loading(trace, lanes)
     return Collectives(
         group=found.group[first],
         kind=found.kind[first],
@@ -68,7 +69,7 @@ def rank_collectives(trace: DecodedTrace, lanes: Lanes, *, exchanges_messages: b
         start_ns=start_ns,
         end_ns=end_ns,
         since_ns=since_ns,
-        compute_ns=lanes.compute.covered_ns(since_ns, start_ns),
+        compute_ns=computing.covered_ns(since_ns, start_ns),
         data_ns=loading.covered_ns(since_ns, start_ns),
         operations=(after - before).astype(np.int64),
         work=(sums[after] - sums[before]).view(np.int64),
@@ -79,13 +80,22 @@ def step_tails(trace: DecodedTrace, lanes: Lanes) -> StepTails:
     """Of every step window."""
     until_ns = lanes.windows.end_ns
     since_ns = _released_ns(lanes, until_ns, until_ns)
-    loading = data_loading(trace.events, lanes.windows.thread)
+    computing, loading = _computing_or_loading(trace, lanes)
     return StepTails(
         since_ns=since_ns,
         until_ns=until_ns,
-        compute_ns=lanes.compute.covered_ns(since_ns, until_ns),
+        compute_ns=computing.covered_ns(since_ns, until_ns),
         data_ns=loading.covered_ns(since_ns, until_ns),
     )
+
+
+def _computing_or_loading(trace: DecodedTrace, lanes: Lanes) -> tuple[Intervals, Intervals]:
+    """When the rank computes, and when it loads data instead: a device that has enough to do does not wait for it, and
+    what a CPU computes while it loads is part of loading."""
+    loading = data_loading(trace.events, lanes.windows.thread)
+    if lanes.device == "gpu":
+        return lanes.compute, loading - lanes.compute
+    return lanes.compute - loading, loading
 
 
 def merge_collectives(

@@ -14,6 +14,7 @@ import math
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import compress
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -100,7 +101,8 @@ def stragglers(run: Run, arrivals: Arrivals | None = None) -> Stragglers:
     charges = charge(
         instances, transfers.slow_ns, transfers.link, ranks=len(run.ranks), links=len(transfers.links), steps=counted
     )
-    if not comparable_clocks(run.ranks, run.clocks):
+    told_apart = _clocks_are_comparable(run)
+    if not told_apart:
         charges = Charges(ranks_ns=charges.ranks_ns * 0, causes_ns=charges.causes_ns * 0, links_ns=charges.links_ns * 0)
     late = instances.rank[(instances.late_ns > 0) & np.isin(instances.step, np.array(counted, dtype=np.int64))]
     last = np.bincount(late, minlength=len(run.ranks))
@@ -118,9 +120,19 @@ def stragglers(run: Run, arrivals: Arrivals | None = None) -> Stragglers:
         if not summary.is_server
     ]
     verdict, findings = _verdict(run, charges, transfers.links, steps)
+    if not told_apart and len(rows) > 1:
+        verdict = Verdict(text="no rank is named: the clocks of different hosts are not known well enough")
     return Stragglers(
         verdict=verdict, links=transfers.links, by_rank=schema.STRAGGLERS.frame(rows), findings=tuple(findings)
     )
+
+
+def _clocks_are_comparable(run: Run) -> bool:
+    """Those of all ranks that take part in what is matched."""
+    matched = {rank for group in run.collectives for rank in group.ranks.tolist()}
+    matched |= {*run.messages.source.tolist(), *run.messages.destination.tolist()}
+    taking_part = [s.rank in matched and not s.is_server for s in run.ranks]
+    return comparable_clocks(list(compress(run.ranks, taking_part)), list(compress(run.clocks, taking_part)))
 
 
 # ---- the verdict ----------------------------------------------------------------------------------------------------
@@ -129,7 +141,8 @@ def stragglers(run: Run, arrivals: Arrivals | None = None) -> Stragglers:
 def _verdict(run: Run, charges: Charges, links: Sequence[Link], steps: Sequence[int]) -> tuple[Verdict, list[Finding]]:
     trained = [place for place, summary in enumerate(run.ranks) if not summary.is_server]
     if len(trained) < 2 or len(steps) < 2:
-        text = "one step tells nothing of how much steps differ" if len(trained) > 1 else "a rank alone holds up nobody"
+        text = "one step tells nothing of how much steps differ" if steps else "there is no step that all completed"
+        text = text if len(trained) > 1 else "a rank alone holds up nobody"
         return Verdict(text=f"no rank is named: {text}"), []
     candidates = _candidates(charges, trained, first=int(len(steps) >= _MANY_STEPS))
     first = max(candidates, key=lambda c: (c.mean_ns, c.is_link, -c.place))

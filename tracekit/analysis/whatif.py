@@ -104,7 +104,8 @@ class _Replays:
                 own = label(w)[:, None]
                 steps_ns.append(w.steps_of_each_ns([np.where(own == chosen, m, ideal) for chosen in some]))
             mean_ns = np.concatenate(steps_ns).mean(axis=0)
-            result |= dict(zip(some, (mean_ns / ideal_ns).tolist(), strict=True))
+            slowdowns = mean_ns / ideal_ns if ideal_ns else np.ones(len(some))
+            result |= dict(zip(some, slowdowns.tolist(), strict=True))
         return result
 
 

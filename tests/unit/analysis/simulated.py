@@ -75,21 +75,29 @@ class Cluster:
         self.ranks[rank].done["work"] += 1
 
     def collective(
-        self, members: Sequence[int], *, transfer: int = 10, kind: str = "all_reduce", size_bytes: int = 64
+        self,
+        members: Sequence[int],
+        *,
+        transfer: int = 10,
+        kind: str = "all_reduce",
+        size_bytes: int = 64,
+        root: int | None = None,
     ) -> None:
+        """`root`: the one that waits for all others, which leave when they have sent."""
         members = tuple(members)
         arrival = max(self.ranks[member].now for member in members)
         self.meta[members].append((KINDS.index(kind), self.number, size_bytes))
         instance = {}
         for member in members:
             own = self.ranks[member]
+            end = (arrival if root in (None, member) else own.now) + transfer
             instance[member] = len(own.rows)
             own.rows.append(
                 {"group": members, "kind": KINDS.index(kind), "size_bytes": size_bytes, "step": self.number}  # type: ignore[dict-item]
-                | {"since_ns": own.since, "start_ns": own.now, "end_ns": arrival + transfer, **own.done}
+                | {"since_ns": own.since, "start_ns": own.now, "end_ns": end, **own.done}
             )
-            own.steps[-1][4] += arrival + transfer - own.now
-            self._release(own, arrival + transfer)
+            own.steps[-1][4] += end - own.now
+            self._release(own, end)
         self.groups[members].append(instance)
 
     def message(self, source: int, destination: int, *, transfer: int = 10, size_bytes: int = 64) -> None:

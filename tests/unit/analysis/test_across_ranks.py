@@ -12,8 +12,10 @@ from typing import Any
 import pytest
 
 from tests.planted import RANKS, Planted, plant
+from tests.simulated_gpus import GpuCluster
 from tracekit.analysis.load import load
 from tracekit.analysis.report import Report, analyze
+from tracekit.model.spans import DATA_SPAN
 from tracekit.render.json_result import result_dict
 from tracekit.schema import records
 
@@ -51,6 +53,26 @@ def test_the_planted_rank_and_cause_are_named(tmp_path: Path, cause: Any, seed: 
 def test_nothing_planted_names_nobody(tmp_path: Path, seed: int) -> None:
     plant(tmp_path, "none", seed)
     assert named(analyze(load(tmp_path))) == ()
+
+
+def test_loading_that_compute_hides_is_not_the_cause(tmp_path: Path) -> None:
+    """GIVEN a rank whose kernels take longer, and whose host loads data while they run."""
+    cluster = GpuCluster(4)
+    for _ in cluster.steps(6):
+        for rank in range(4):
+            for _ in range(10):
+                cluster.compute(rank, 1200 if rank == 1 else 1000)
+        gpu = cluster.gpus[1]
+        gpu.trace.label(DATA_SPAN, gpu.host_us, 8000)
+        gpu.host_us += 8000
+        cluster.collective(range(4), 100)
+    report = analyze(load(cluster.write(tmp_path)))
+    assert report.stragglers is not None
+    assert (report.stragglers.verdict.rank, report.stragglers.verdict.cause) == (1, "compute")
+    assert report.critical_path is not None
+    kinds = {row["kind"]: row["share"] for row in records(report.critical_path.parts)}
+    assert kinds["compute"] > 0.95
+    assert kinds.get("data", 0.0) < 0.01
 
 
 def test_copies_of_one_rank_name_nobody(tmp_path: Path) -> None:

@@ -107,6 +107,14 @@ def test_instances_that_a_rank_lacks_do_not_count(tmp_path: Path) -> None:
     assert (found["count"], found["skew_max_ns"]) == (1, 50_000)
 
 
+def test_a_rank_without_any_leaves_the_others_their_row(tmp_path: Path) -> None:
+    run = job(tmp_path, [[10, 500], [40, 530], [20, 520]])
+    silent = run.collectives[0].row.copy()
+    silent[2] = -1
+    (row,) = table(replace(run, collectives=(replace(run.collectives[0], row=silent),)))
+    assert (row["count"], row["ranks"], row["skew_max_ns"]) == (2, 2, 30_000)
+
+
 def test_a_group_of_one_present_rank_has_no_row(tmp_path: Path) -> None:
     assert table(job(tmp_path, [[100], [100]], groups=[[0], [1]])) == []
 

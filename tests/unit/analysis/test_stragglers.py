@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import permutations
 from typing import Any
 
@@ -12,7 +13,8 @@ from hypothesis import strategies as st
 
 from tests.unit.analysis.simulated import Cluster
 from tracekit.analysis.stragglers import Stragglers, stragglers
-from tracekit.model.run import Run
+from tracekit.model.collectives import no_collectives
+from tracekit.model.run import ClockModel, Run
 from tracekit.schema import records
 
 STEPS = 6
@@ -126,6 +128,41 @@ def test_what_the_clocks_cannot_tell_is_not_said(error: int, named: int | None) 
         cluster.work(1, compute=1300)
         cluster.collective((0, 1))
     assert stragglers(cluster.run()).verdict.rank == named
+
+
+def test_a_root_that_comes_last_holds_up_nobody_who_only_sends_to_it() -> None:
+    """GIVEN a gather whose senders leave before its root comes, and the same work by the next reduction."""
+    cluster = Cluster(4)
+    for _ in cluster.steps(STEPS):
+        for rank in range(4):
+            cluster.work(rank, compute=1000)
+        cluster.work(0, compute=300)
+        cluster.collective(range(4), kind="gather", root=0)
+        for rank in (1, 2, 3):
+            cluster.work(rank, compute=300)
+        cluster.collective(range(4))
+    result = stragglers(cluster.run())
+    assert (result.verdict.rank, caused(result)) == (None, [0] * 4)
+    assert by_rank(result)[1]["wait_ns"] <= 10
+
+
+def test_a_server_s_unknown_clock_hides_nobody_else() -> None:
+    """GIVEN two hosts, and a rank of unknown clock that takes part in nothing."""
+    run = one_group(ranks=4, compute=300)
+    ranks = tuple(replace(summary, host=f"node{i // 2}") for i, summary in enumerate(run.ranks))
+    idle = replace(ranks[3], rank=4, collectives=no_collectives())
+    unknown = ClockModel(rank=4, method="none")
+    assert stragglers(replace(run, ranks=(*ranks, idle), clocks=(*run.clocks, unknown))).verdict.rank == 2
+
+    hidden = stragglers(replace(run, ranks=ranks, clocks=(*run.clocks[:3], replace(unknown, rank=3))))
+    assert (hidden.verdict.rank, hidden.findings) == (None, ())
+    assert "clocks of different hosts are not known" in hidden.verdict.text
+
+
+def test_no_common_step_is_said() -> None:
+    run = one_group(compute=300)
+    cut_off = replace(run.ranks[0], steps=tuple(replace(step, complete=False) for step in run.ranks[0].steps))
+    assert "no step that all completed" in stragglers(replace(run, ranks=(cut_off, *run.ranks[1:]))).verdict.text
 
 
 # ---- chains ---------------------------------------------------------------------------------------------------------

@@ -46,6 +46,11 @@ def fixes(result: WhatIf) -> dict[str, tuple[int, int]]:
     return {fix.what: (fix.saves_ns_per_step, fix.error_ns) for fix in result.fixes}
 
 
+def test_a_job_without_durations_is_as_slow_as_it_could_be() -> None:
+    result = what_if(data_parallel([[0] * 2, [0] * 2], transfer_ns=0))
+    assert (result.slowdown, set(result.by_rank.values()), set(result.by_type.values())) == (1.0, {1.0}, {1.0})
+
+
 def test_a_slow_rank() -> None:
     """
     rank 0  100 |10        T = 150, ideally all compute for (100 + 100 + 100 + 140) / 4 = 110: T_ideal = 120
