@@ -16,7 +16,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from tests.builders import TraceBuilder, write_run
@@ -25,6 +25,7 @@ __all__ = ["GpuCluster"]
 
 _LAUNCH_US = 5.0
 _LATENCY_US = 4.0  # from launch to start
+_EVENT_US = 2.0  # from the end of a kernel to the start of one that waits for it, on another stream
 
 
 @dataclass
@@ -32,6 +33,7 @@ class _Gpu:
     trace: TraceBuilder
     host_us: float = 0.0
     device_us: float = 0.0
+    streams_us: dict[int, float] = field(default_factory=dict)  # when each stream beside the computing one is free
 
     def launch(self) -> tuple[float, float]:
         """When the host launches, and when the device can start it."""
@@ -56,7 +58,7 @@ class GpuCluster:
             begun_us = [gpu.host_us for gpu in self.gpus]
             yield number
             for gpu, at_us in zip(self.gpus, begun_us, strict=True):
-                gpu.host_us = max(gpu.host_us, gpu.device_us)
+                gpu.host_us = max(gpu.host_us, gpu.device_us, *gpu.streams_us.values())
                 gpu.trace.step(number, at_us, gpu.host_us - at_us)
 
     def hold_up(self, rank: int, for_us: float) -> None:
@@ -71,24 +73,50 @@ class GpuCluster:
         gpu.device_us = start_us + for_us
 
     def collective(self, members: Sequence[int], for_us: float, *, elements: int = 1 << 20) -> None:
+        launched = [self.gpus[rank].launch() for rank in members]
+        for rank, end_us in self._meet(members, launched, for_us, elements=elements).items():
+            self.gpus[rank].device_us = end_us
+
+    def beside(self, members: Sequence[int], for_us: float, *, stream: int, after: int | None = None) -> None:
+        """A collective on a stream of its own, under which the device computes on: it waits for what is computed so
+        far, or for the stream `after`."""
+        launched = []
+        for rank in members:
+            gpu = self.gpus[rank]
+            launched_us, _ = gpu.launch()
+            ready_us = gpu.device_us if after is None else gpu.streams_us[after]
+            launched.append((launched_us, max(launched_us, ready_us, gpu.streams_us.get(stream, 0.0)) + _EVENT_US))
+        for rank, end_us in self._meet(members, launched, for_us, stream=stream).items():
+            self.gpus[rank].streams_us[stream] = end_us
+
+    def _meet(
+        self,
+        members: Sequence[int],
+        launched: Sequence[tuple[float, float]],
+        for_us: float,
+        *,
+        stream: int = 20,
+        elements: int = 1 << 20,
+    ) -> dict[int, float]:
+        """When it ends on each; launched: when each launches it, and can start it."""
         members = tuple(members)
         self._sequence[members] += 1
         group = sorted(self.labels[member] for member in members)
-        launched = [self.gpus[rank].launch() for rank in members]
-        end_us = max(start_us for _, start_us in launched) + for_us
+        last_us = max(start_us for _, start_us in launched)
+        ends_us = {member: last_us + for_us + self._varied.uniform(0.0, 1.0) for member in members}
         for rank, (launched_us, start_us) in zip(members, launched, strict=True):
-            gpu = self.gpus[rank]
-            gpu.device_us = end_us + self._varied.uniform(0.0, 1.0)
-            gpu.trace.nccl(
+            self.gpus[rank].trace.nccl(
                 "all_reduce",
                 start_us,
-                gpu.device_us - start_us,
+                ends_us[rank] - start_us,
+                stream=stream,
                 launched_at=launched_us,
                 elements=elements,
                 group=group,
                 description=f"group {group}",
                 Seq=self._sequence[members],
             )
+        return ends_us
 
     def write(self, folder: Path, *, measured: bool = False) -> Path:
         """A trace a rank; `measured`: with the metadata of a recording, by which the clocks agree."""

@@ -42,7 +42,8 @@ class Instances(Columnar):
     late_ns: between the two last arrivals, behind_ns: between the median of the others' and the last; 0 where the
     clocks cannot tell, and of messages, whose receivers may well be early.
 
-    Of the last rank's segment: since_ns, its release before, on its own clock, or -1; excess_ns, compute_ns, data_ns,
+    Of the last rank's segment, or of nothing where it came late because its collective had to let another pass:
+    since_ns, its release before, on its own clock, or -1; excess_ns, compute_ns, data_ns,
     operations: how much more than the median of its peers it took, computed, loaded data, and began; usual_operations:
     that median; differs, bool [n]: whether its work was other than its peers'. detailed: bool [n], whether more than
     the excess is known. before: index of the instance that released it, or -1.
@@ -170,6 +171,8 @@ def _of_group(run: Run, matched: MatchedGroup, members: Int64) -> tuple[Instance
     work = gathered("work")
     done = work[each, last] - _before_that(run, members[last], earlier_row, "work")
     differs = several & (done != usual_of_others(work, known, last))
+    queued_ns = gathered("queued_ns")[each, last]
+    queued = queued_ns != ABSENT
     instances = Instances(
         group=np.full(count, matched.group, dtype=np.int64),
         kind=matched.kind.astype(np.int64),
@@ -182,8 +185,8 @@ def _of_group(run: Run, matched: MatchedGroup, members: Int64) -> tuple[Instance
         end_ns=end_ns,
         late_ns=late_ns,
         behind_ns=behind_ns,
-        since_ns=since_ns,
-        excess_ns=beyond["own"],
+        since_ns=np.where(queued, queued_ns, since_ns),
+        excess_ns=np.where(queued, 0, beyond["own"]),
         compute_ns=beyond["compute_ns"],
         data_ns=beyond["data_ns"],
         operations=beyond["operations"],

@@ -27,6 +27,7 @@ from tracekit.model.step_tails import StepTails
 _NO_COLLECTIVES = tuple(KINDS.index(kind) for kind in ("send", "recv", "peer_copy", "unclassified"))
 # Start and duration may each be rounded to a microsecond: what begins at an end can seem to begin before it.
 _ROUNDED_NS = 2_000
+_QUEUED_NS = 10_000  # from the end of a kernel to the start of one that waits for it, on another stream
 _SEND_RECV = KINDS.index("send_recv")
 _RELEASES_NOBODY = tuple(KINDS.index(kind) for kind in ("send", "peer_copy", "unclassified"))
 
@@ -69,6 +70,7 @@ def rank_collectives(trace: DecodedTrace, lanes: Lanes, *, exchanges_messages: b
         start_ns=start_ns,
         end_ns=end_ns,
         since_ns=since_ns,
+        queued_ns=_queued_ns(lanes, launch_ns, start_ns, end_ns, since_ns),
         compute_ns=computing.covered_ns(since_ns, start_ns),
         data_ns=loading.covered_ns(since_ns, start_ns),
         operations=(after - before).astype(np.int64),
@@ -136,6 +138,17 @@ def _released_ns(lanes: Lanes, start_ns: Int64, end_ns: Int64) -> Int64:
     place = np.searchsorted(released_ns, latest_ns, side="right") - 1
     since_ns = released_ns[np.maximum(place, 0)] if len(released_ns) else np.full(len(start_ns), begin_ns)
     return np.where(place >= 0, since_ns, np.minimum(begin_ns, start_ns))
+
+
+def _queued_ns(lanes: Lanes, launch_ns: Int64, start_ns: Int64, end_ns: Int64, since_ns: Int64) -> Int64:
+    """int64 [n]: the end of other communication at which each began, launched before, where that released nobody."""
+    found = lanes.communication_events
+    ends_ns = np.sort(found.end_ns[~np.isin(found.kind, _RELEASES_NOBODY)])
+    latest_ns = np.maximum(start_ns, np.minimum(start_ns + _ROUNDED_NS, end_ns - 1))
+    place = np.searchsorted(ends_ns, latest_ns, side="right") - 1
+    before_ns = ends_ns[np.maximum(place, 0)]
+    queued = (place >= 0) & (start_ns - before_ns <= _QUEUED_NS) & (launch_ns < before_ns) & (before_ns > since_ns)
+    return np.where(queued, before_ns, ABSENT)
 
 
 def _begun_work(trace: DecodedTrace, lanes: Lanes) -> tuple[Int64, np.ndarray]:

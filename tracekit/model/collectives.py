@@ -28,7 +28,8 @@ class Collectives(Columnar):
     What the rank did from `since_ns` (int64 [n]), when it was last released from a collective or receive that it waited
     for, else the recording began, to `start_ns` (loading data between two steps is inside): compute_ns (of it in
     compute), data_ns (loading data), operations (how many compute operations or kernels began), and work, a hash of
-    their names and shapes without order: int64 [n].
+    their names and shapes without order: int64 [n]. queued_ns, int64 [n]: the end of the communication that it had to
+    let pass, launched though it was while the rank computed on, or -1.
     """
 
     group: Int32
@@ -41,6 +42,7 @@ class Collectives(Columnar):
     start_ns: Int64
     end_ns: Int64
     since_ns: Int64
+    queued_ns: Int64
     compute_ns: Int64
     data_ns: Int64
     operations: Int64
@@ -60,6 +62,7 @@ def no_collectives() -> Collectives:
         start_ns=wide,
         end_ns=wide,
         since_ns=wide,
+        queued_ns=wide,
         compute_ns=wide,
         data_ns=wide,
         operations=wide,

@@ -182,6 +182,7 @@ class Cluster:
             start_ns=column("start_ns", offset),
             end_ns=column("end_ns", offset),
             since_ns=column("since_ns", offset),
+            queued_ns=np.full(len(own.rows), -1),
             compute_ns=column("compute"),
             data_ns=column("data"),
             operations=column("operations"),

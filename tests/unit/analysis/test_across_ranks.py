@@ -75,6 +75,26 @@ def test_loading_that_compute_hides_is_not_the_cause(tmp_path: Path) -> None:
     assert kinds.get("data", 0.0) < 0.01
 
 
+def test_who_inherits_lateness_under_compute_did_not_cause_it(tmp_path: Path) -> None:
+    """GIVEN reductions within each host and then across, both under backward, and rank 5 slow: the others of its host
+    come as late to the second one as the first kept them."""
+    cluster = GpuCluster(8)
+    for _ in cluster.steps(6):
+        for _ in range(4):
+            for rank in range(8):
+                cluster.compute(rank, 2300 if rank == 5 else 2000)
+            for host in ((0, 1, 2, 3), (4, 5, 6, 7)):
+                cluster.beside(host, 150, stream=20)
+            for rank in range(4):
+                cluster.beside((rank, rank + 4), 150, stream=21, after=20)
+    report = analyze(load(cluster.write(tmp_path, measured=True)))
+    assert report.stragglers is not None
+    assert report.stragglers.verdict.rank == 5
+    caused = {row["rank"]: row["caused_delay_ns"] for row in records(report.stragglers.by_rank)}
+    assert caused.pop(5) == pytest.approx(4 * 300_000, rel=0.1)
+    assert max(caused.values()) < 50_000
+
+
 def test_copies_of_one_rank_name_nobody(tmp_path: Path) -> None:
     plant(tmp_path / "run", "compute", 0)
     for rank in range(RANKS):
