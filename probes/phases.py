@@ -19,36 +19,20 @@ from __future__ import annotations
 import argparse
 import contextlib
 import itertools
-import time
 
 import torch
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.checkpoint import checkpoint
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader
 
 import tracekit
 from blocks import Block
 from job import Job, job, training_options
+from sleeping import SleepySamples
 
 WIDTH, BLOCKS, BATCH = 64, 4, 48
 SLEEP_S = 0.002
-
-
-class Samples(Dataset[Tensor]):
-    """Random rows, each of which takes a while to load."""
-
-    def __init__(self, count: int, loading_s: float) -> None:
-        self.rows = torch.randn(count, WIDTH)
-        self.loading_s = loading_s
-
-    def __len__(self) -> int:
-        return len(self.rows)
-
-    def __getitem__(self, index: int) -> Tensor:
-        if self.loading_s:
-            time.sleep(self.loading_s)
-        return self.rows[index]
 
 
 class Network(nn.Module):
@@ -104,7 +88,7 @@ def autocast(this: Job, amp: str) -> torch.autocast:
 def loader(options: argparse.Namespace, this: Job) -> itertools.islice[Tensor]:
     """`options.steps` batches of this rank."""
     torch.manual_seed(1 + this.rank)
-    samples = Samples(options.steps * BATCH, options.slow_loader_ms / 1000 / BATCH)
+    samples = SleepySamples(options.steps * BATCH, WIDTH, options.slow_loader_ms / 1000 / BATCH)
     return itertools.islice(DataLoader(samples, batch_size=BATCH, num_workers=options.workers), options.steps)
 
 

@@ -1,4 +1,4 @@
-"""Compute that is a sleep inside an autograd function: it takes its time as a device would, and no core.
+"""Compute (inside an autograd function) and loading that sleep: they take their time as a device would, and no core.
 
 So four ranks behave on two cores as on four devices, and a planted delay is compute like any other.
 """
@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils.data import Dataset
 
 
 class _Sleep(torch.autograd.Function):
@@ -63,3 +64,19 @@ class SleepyLinear(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         slept: Tensor = _SleepyLinear.apply(x, self.linear.weight, self.linear.bias, self.forward_s)
         return slept
+
+
+class SleepySamples(Dataset[Tensor]):
+    """Random rows of `width`, each of which takes a while to load."""
+
+    def __init__(self, count: int, width: int, loading_s: float) -> None:
+        self.rows = torch.randn(count, width)
+        self.loading_s = loading_s
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitem__(self, index: int) -> Tensor:
+        if self.loading_s:
+            time.sleep(self.loading_s)
+        return self.rows[index]

@@ -25,31 +25,15 @@ import time
 import torch
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader
 
 import tracekit
 from job import Job, job
-from sleeping import SleepyLinear, sleep
+from sleeping import SleepyLinear, SleepySamples, sleep
 
 WIDTH, BLOCKS, BATCH = 256, 6, 16
 SLEEP_S = 0.005
 MORE_OPERATIONS = 20
-
-
-class Samples(Dataset[Tensor]):
-    """Random rows, each of which takes a while to load."""
-
-    def __init__(self, count: int, loading_s: float) -> None:
-        self.rows = torch.randn(count, WIDTH)
-        self.loading_s = loading_s
-
-    def __len__(self) -> int:
-        return len(self.rows)
-
-    def __getitem__(self, index: int) -> Tensor:
-        if self.loading_s:
-            time.sleep(self.loading_s)
-        return self.rows[index]
 
 
 class Network(nn.Module):
@@ -107,7 +91,7 @@ def loader(options: argparse.Namespace, this: Job, slow_s: float) -> itertools.i
     """Batches of this rank, `slow_s` seconds each to load."""
     torch.manual_seed(1 + this.rank)
     count = options.recorded + 5
-    samples = Samples(count * BATCH, slow_s / BATCH)
+    samples = SleepySamples(count * BATCH, WIDTH, slow_s / BATCH)
     return itertools.islice(DataLoader(samples, batch_size=BATCH), count)
 
 
