@@ -145,6 +145,7 @@ def _of_group(run: Run, matched: MatchedGroup, members: Int64) -> tuple[Instance
     # Who sends to one rank, or is sent to by one, may leave before the last comes, and was not held up by it.
     held = known & (ended_ns + errors_ns + errors_ns.max(initial=0) >= arrival_ns[:, None])
     waited_ns = np.where(held, arrival_ns[:, None] - arrived_ns, 0)
+    waited_ns[waited_ns <= errors_ns + errors_ns[last][:, None]] = 0
     several = held.sum(axis=1) > 1
     earlier = np.where(held, arrived_ns, _NEVER)
     earlier[each, last] = _NEVER

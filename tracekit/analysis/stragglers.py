@@ -157,7 +157,7 @@ def _verdict(run: Run, charges: Charges, links: Sequence[Link], steps: Sequence[
     }
     named = first.mean_ns > significance_ns and first.persistence >= _PERSISTENT and first.mean_ns >= _NOTABLE * step_ns
     if not named:
-        return Verdict(**facts, text=_abstention(first, significance_ns, step_ns)), []
+        return Verdict(**facts, text=_abstention(first, significance_ns, clock_ns, step_ns)), []
     others = [summary for place, summary in enumerate(run.ranks) if place in trained]
     if first.is_link:
         link = links[first.place]
@@ -278,7 +278,9 @@ def _link_text(link: Link, mean_ns: float, share: float) -> str:
     )
 
 
-def _abstention(first: _Candidate, significance_ns: float, step_ns: float) -> str:
+def _abstention(first: _Candidate, significance_ns: float, clock_ns: int, step_ns: float) -> str:
+    if first.mean_ns <= 0 and clock_ns >= _NOTABLE * step_ns:
+        return f"no rank is named: times of different ranks can be compared to {clock_ns / 1e6:.2f} ms only"
     if first.mean_ns <= 0:
         return "no rank is named: none is late more than the others"
     caused = f"the most that one causes is {first.mean_ns / 1e6:.2f} ms a step"

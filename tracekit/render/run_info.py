@@ -52,8 +52,15 @@ def _row(summary: RankSummary, clock: ClockModel) -> tuple[str, ...]:
         format_ranges(steps),
         str(complete),
         f"{summary.event_count:,}",
-        clock.method,
-        "n/a" if clock.method == "none" else f"{clock.offset_ns / 1e3:+,.1f} us",
-        "n/a" if clock.error_ns is None else f"±{clock.error_ns / 1e3:,.1f} us",
+        "fitted" if clock.method == "collectives" else clock.method,
+        "n/a" if clock.method == "none" else _time(clock.offset_ns, sign="+"),
+        "n/a" if clock.error_ns is None else f"±{_time(clock.error_ns)}",
         "n/a" if clock.drift_ppm is None else f"{clock.drift_ppm:+.1f} ppm",
     )
+
+
+def _time(ns: int, sign: str = "") -> str:
+    """To the microsecond; an error of that size is usual."""
+    if abs(ns) < 1_000_000:
+        return f"{ns / 1e3:{sign}.1f} us"
+    return f"{ns / 1e6:{sign}.3f} ms" if abs(ns) < 1_000_000_000 else f"{ns / 1e9:{sign}.6f} s"
