@@ -1,15 +1,25 @@
-"""DDP buckets: which parameters travel together.
+"""DDP buckets: which parameters travel together, and when.
 
-Comes in: a run. Goes out: the bucket map that the capture took from DDP itself, each module once.
+Comes in: a run. Goes out: the bucket map that the capture took from DDP itself, each module once, and the times of
+every reduction, over the complete steps.
 """
 
 from __future__ import annotations
 
+import statistics
+from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from tracekit import schema
+from tracekit.model.collectives import MatchedGroup
+from tracekit.model.events import ABSENT, Int64
+from tracekit.model.links import bus_factor
 from tracekit.model.run import Run
+from tracekit.model.summary import RankSummary
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -19,15 +29,18 @@ __all__ = ["Buckets", "buckets"]
 
 @dataclass(frozen=True, kw_only=True)
 class Buckets:
-    """`bucket_map`: columns of schema.BUCKET_MAP; empty when no DDP module was recorded."""
+    """`bucket_map`: columns of schema.BUCKET_MAP; empty when no DDP module was recorded. `times`: columns of
+    schema.BUCKETS, a row a reduction. `by_index`: columns of schema.BUCKETS_BY_INDEX, a row a bucket."""
 
     bucket_map: pd.DataFrame
+    times: pd.DataFrame
+    by_index: pd.DataFrame
 
 
 def buckets(run: Run) -> Buckets:
     """The bucket map of the run: equal on all ranks, so the lowest rank that has it speaks for all."""
     modules = next((summary.ddp for summary in run.ranks if summary.ddp), ())
-    rows = [
+    bucket_map: list[dict[str, object]] = [
         {
             "module": module.module,
             "index": bucket.index,
@@ -38,4 +51,97 @@ def buckets(run: Run) -> Buckets:
         for module in modules
         for bucket in module.buckets
     ]
-    return Buckets(bucket_map=schema.BUCKET_MAP.frame(rows))
+    reduces = any(len(summary.bucket_runs) for summary in run.ranks)
+    transfers_ns = [_transfers_ns(run, matched) if reduces else None for matched in run.collectives]
+    times = [row for summary in run.ranks for row in _times(run, summary, transfers_ns)]
+    return Buckets(
+        bucket_map=schema.BUCKET_MAP.frame(bucket_map),
+        times=schema.BUCKETS.frame(times),
+        by_index=schema.BUCKETS_BY_INDEX.frame(_by_index(times)),
+    )
+
+
+def _times(run: Run, summary: RankSummary, transfers_ns: Sequence[Int64 | None]) -> list[dict[str, Any]]:
+    runs = summary.bucket_runs
+    starts_ns = {step.step: step.start_ns for step in summary.steps if step.complete}
+    busbw_bps = _bus_bandwidths(run, summary, transfers_ns)
+    rows = []
+    for i, step in enumerate(runs.step.tolist()):
+        if step not in starts_ns:
+            continue
+        offsets = {
+            name: int(getattr(runs, name)[i]) - starts_ns[step]
+            for name in ("ready_ns", "launch_ns", "start_ns", "end_ns")
+        }
+        rows.append(
+            {
+                "rank": summary.rank,
+                "step": step,
+                "module": summary.ddp[runs.module[i]].module,
+                "index": int(runs.index[i]),
+                **offsets,
+                "exposed_ns": int(runs.exposed_ns[i]),
+                "busbw_bps": busbw_bps.get((int(runs.launch_ns[i]), int(runs.end_ns[i]))),
+            }
+        )
+    return rows
+
+
+def _bus_bandwidths(
+    run: Run, summary: RankSummary, transfers_ns: Sequence[Int64 | None]
+) -> dict[tuple[int, int], float]:
+    """Of the rank's collectives, by launch and end, in matched groups of several ranks that are all there."""
+    own = summary.collectives
+    result: dict[tuple[int, int], float] = {}
+    for matched, transfer_ns in zip(run.collectives, transfers_ns, strict=True):
+        column = np.flatnonzero(matched.ranks == summary.rank)
+        members = len(run.groups[matched.group].ranks) or len(matched.ranks)
+        if transfer_ns is None or not len(column) or members < 2 or len(matched.ranks) < members:
+            continue
+        factor = bus_factor("all_reduce", members)
+        for instance in np.flatnonzero((matched.row[column[0]] != ABSENT) & (transfer_ns > 0)).tolist():
+            row = int(matched.row[column[0], instance])
+            size = int(matched.size_bytes[instance])
+            if size > 0:
+                key = int(own.launch_ns[row]), int(own.end_ns[row])
+                result[key] = size / int(transfer_ns[instance]) * 1e9 * factor
+    return result
+
+
+def _transfers_ns(run: Run, matched: MatchedGroup) -> Int64:
+    """int64 [m]: how long the rank took that waited least, which came last; 0 where one is missing."""
+    shortest_ns = np.full(matched.row.shape[1], np.iinfo(np.int64).max, dtype=np.int64)
+    summaries = {summary.rank: summary for summary in run.ranks}
+    for rank, row in zip(matched.ranks.tolist(), matched.row, strict=True):
+        own = summaries[rank].collectives
+        took_ns = np.where(row >= 0, own.end_ns[np.maximum(row, 0)] - own.start_ns[np.maximum(row, 0)], 0)
+        shortest_ns = np.minimum(shortest_ns, took_ns)
+    return shortest_ns
+
+
+def _by_index(times: list[dict[str, Any]]) -> list[dict[str, object]]:
+    each: dict[tuple[str, int], list[dict[str, Any]]] = defaultdict(list)
+    for row in times:
+        each[row["module"], row["index"]].append(row)
+    result: list[dict[str, object]] = []
+    for (module, index), rows in sorted(each.items()):
+        exposed_ns: dict[int, list[int]] = defaultdict(list)
+        for row in rows:
+            exposed_ns[row["rank"]].append(row["exposed_ns"])
+        of_rank_ns = {rank: statistics.fmean(values) for rank, values in exposed_ns.items()}
+        worst = max(of_rank_ns, key=lambda rank: (of_rank_ns[rank], -rank))
+        bandwidths = [row["busbw_bps"] for row in rows if row["busbw_bps"] is not None]
+        result.append(
+            {
+                "module": module,
+                "index": index,
+                "ready_ns": statistics.fmean(row["ready_ns"] for row in rows),
+                "queued_ns": statistics.fmean(row["start_ns"] - row["launch_ns"] for row in rows),
+                "total_ns": statistics.fmean(row["end_ns"] - row["start_ns"] for row in rows),
+                "exposed_ns": statistics.fmean(row["exposed_ns"] for row in rows),
+                "busbw_bps": statistics.median(bandwidths) if bandwidths else None,
+                "worst_rank": worst,
+                "worst_exposed_ns": of_rank_ns[worst],
+            }
+        )
+    return result

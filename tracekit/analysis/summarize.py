@@ -14,6 +14,7 @@ import numpy as np
 
 from tracekit.analysis.actions import rank_actions, ranks_of_pipeline
 from tracekit.analysis.breakdown import step_parts
+from tracekit.analysis.bucket_runs import bucket_runs
 from tracekit.analysis.communication_rules import DEFAULT_RULES, CommunicationRule
 from tracekit.analysis.flight_recorder import join_notes, merge_joins
 from tracekit.analysis.fsdp import fsdp_sums, merge_fsdp_sums
@@ -30,6 +31,7 @@ from tracekit.analysis.tensor import merge_tensor_sums, tensor_sums
 from tracekit.analysis.waits import rank_waits
 from tracekit.errors import InputError
 from tracekit.model.actions import Actions
+from tracekit.model.bucket_runs import BucketRuns
 from tracekit.model.communication import KINDS
 from tracekit.model.events import DecodedTrace
 from tracekit.model.metadata import ClockMeasurement
@@ -105,6 +107,7 @@ def summarize(rank: int, paths: Sequence[Path], options: SummaryOptions) -> Rank
         communication=merge_communication_sums([row for summary in summaries for row in summary.communication]),
         fsdp=merge_fsdp_sums([row for summary in summaries for row in summary.fsdp]),
         tensor=merge_tensor_sums([row for summary in summaries for row in summary.tensor]),
+        bucket_runs=BucketRuns.concatenate([summary.bucket_runs for summary in summaries]),
         gradients=tuple(row for summary in summaries for row in summary.gradients),
         joins=merge_joins([summary.joins for summary in summaries if summary.joins is not None]),
         phases=merge_phase_sums([summary.phases for summary in summaries]),
@@ -179,6 +182,7 @@ def summarize_trace(trace: DecodedTrace, rank: int, options: SummaryOptions) -> 
         communication=tuple(communication_sums(lanes, phases, steps)),
         fsdp=tuple(fsdp_sums(trace, lanes, phases, steps)),
         tensor=tuple(tensor_sums(trace, lanes, phases, steps)),
+        bucket_runs=bucket_runs(trace, lanes, phases),
         gradients=tuple(gradient_sums(trace, lanes, phases, steps)),
         joins=lanes.joins,
         phases=phase_sums(trace, lanes, phases, steps),

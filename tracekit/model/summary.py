@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from tracekit.model.actions import Actions, no_actions
+from tracekit.model.bucket_runs import BucketRuns, no_bucket_runs
 from tracekit.model.collectives import Collectives, no_collectives
 from tracekit.model.communication import GroupKey, Joins
 from tracekit.model.messages import Messages, no_messages
@@ -157,6 +158,7 @@ class RankSummary:
     event_count: int
     first_event_ns: int | None  # on the rank's wall clock
     notes: tuple[Note, ...]
+    bucket_runs: BucketRuns = field(default_factory=no_bucket_runs)
     gradients: tuple[GradientSum, ...] = ()  # reduced by hand
     joins: Joins | None = None  # of the flight recorder's entries; None: nothing to join
     fsdp: tuple[FsdpSum, ...] = ()

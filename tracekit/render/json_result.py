@@ -96,6 +96,8 @@ def result_dict(report: Report) -> dict[str, Any]:
         result["collectives"] = records(report.collectives.table)
     if report.buckets is not None:
         result["bucket_map"] = records(report.buckets.bucket_map)
+        result["buckets"] = records(report.buckets.times)
+        result["buckets_by_index"] = records(report.buckets.by_index)
     if report.fsdp is not None:
         result["fsdp"] = records(report.fsdp.units)
     if report.tensor is not None:

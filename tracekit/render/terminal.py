@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from tracekit.analysis.breakdown import Breakdown
-from tracekit.analysis.buckets import Buckets
 from tracekit.analysis.overlap import Overlap
 from tracekit.analysis.report import Report
 from tracekit.analysis.tensor import Tensor
+from tracekit.render.bucket_table import bucket_table
 from tracekit.render.collectives_table import collectives_table
 from tracekit.render.console import file_size, headline, milliseconds, next_command, note_lines, statement, table, write
 from tracekit.render.fsdp_table import fsdp_table
@@ -28,7 +28,6 @@ __all__ = ["TerminalReport"]
 
 _MOST_RANKS = 16
 _SHOWN_RANKS = 8  # of more than that
-_SHOWN_BUCKETS = 16
 _SHOWN_LAYERS = 12
 
 
@@ -56,7 +55,7 @@ class TerminalReport:
         if report.collectives is not None and len(report.collectives.table):
             parts += collectives_table(report.collectives, run)
         if report.buckets is not None and len(report.buckets.bucket_map):
-            parts += _bucket_table(report.buckets)
+            parts += bucket_table(report.buckets)
         if report.fsdp is not None and len(report.fsdp.by_module):
             parts += fsdp_table(report.fsdp, report.run.strategies)
         if report.tensor is not None and len(report.tensor.by_module):
@@ -122,25 +121,6 @@ def _communication_table(overlap: Overlap) -> list[object]:
     ]
     columns = ("kind", "phase", "group", "count", "size", "total", "exposed", "worst\nrank")
     return table("Communication (ms a step, mean over the ranks that take part)", columns, rows, left=3)
-
-
-def _bucket_table(buckets: Buckets) -> list[object]:
-    rows: list[dict[str, Any]] = records(buckets.bucket_map)
-    title = "DDP buckets, in order of launch"
-    if len(rows) > _SHOWN_BUCKETS:
-        title += f"; the first {_SHOWN_BUCKETS} of {len(rows)}, --json has all"
-    cells = [
-        (
-            row["module"],
-            row["parameters"][0] if row["parameters"] else "n/a",
-            str(row["index"]),
-            row["dtype"],
-            str(len(row["parameters"])),
-            file_size(row["size_bytes"]),
-        )
-        for row in rows[:_SHOWN_BUCKETS]
-    ]
-    return table(title, ("module", "first parameter", "bucket", "dtype", "parameters", "size"), cells, left=2)
 
 
 def _tensor_table(tensor: Tensor) -> list[object]:

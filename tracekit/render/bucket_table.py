@@ -1,0 +1,49 @@
+"""DDP's buckets for a terminal: what is in each, and when it was ready, queued, on its way and exposed.
+
+Comes in: `Buckets`. Goes out: renderables for `console.write`. Times are milliseconds.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tracekit.analysis.buckets import Buckets
+from tracekit.render.console import file_size, milliseconds, table
+from tracekit.schema import records
+
+__all__ = ["bucket_table"]
+
+_SHOWN_BUCKETS = 16
+
+
+def bucket_table(buckets: Buckets) -> list[object]:
+    """A row a bucket, with times where reductions were recorded."""
+    rows: list[dict[str, Any]] = records(buckets.bucket_map)
+    times = {(row["module"], row["index"]): row for row in records(buckets.by_index)}
+    several = len({row["module"] for row in rows}) > 1
+    title = "DDP buckets, in order of launch"
+    columns = ["first parameter", "bucket", "params", "size"]
+    if times:
+        title += " (ms; ready: from the step's start)"
+        columns += ["ready", "queued", "took", "exposed", "bus\nGB/s"]
+    if len(rows) > _SHOWN_BUCKETS:
+        title += f"; the first {_SHOWN_BUCKETS} of {len(rows)}, --json has all"
+    cells = [
+        (
+            *((row["module"],) if several else ()),
+            row["parameters"][0] if row["parameters"] else "n/a",
+            str(row["index"]),
+            str(len(row["parameters"])),
+            file_size(row["size_bytes"]),
+            *(_timing(times.get((row["module"], row["index"]))) if times else ()),
+        )
+        for row in rows[:_SHOWN_BUCKETS]
+    ]
+    return table(title, ["module", *columns] if several else columns, cells, left=1 + several)
+
+
+def _timing(row: dict[str, Any] | None) -> tuple[str, ...]:
+    if row is None:
+        return ("n/a",) * 5
+    bandwidth = "n/a" if row["busbw_bps"] is None else f"{row['busbw_bps'] / 1e9:.2f}"
+    return (*(milliseconds(row[f"{name}_ns"]) for name in ("ready", "queued", "total", "exposed")), bandwidth)
