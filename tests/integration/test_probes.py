@@ -379,6 +379,14 @@ def test_nothing_had_to_be_noted(finished: Finished) -> None:
         assert part in note
 
 
+def test_every_bucket_is_reduced_once_a_step_and_in_order(finished: Finished) -> None:
+    reduced = finished.result["buckets"]
+    steps = sum(row["steps"] for row in finished.result["ranks"])
+    assert len(reduced) == steps * len(finished.result["bucket_map"])
+    for row in reduced:
+        assert row["ready_ns"] <= row["launch_ns"] <= row["start_ns"] <= row["end_ns"]
+
+
 def test_communication_that_blocks_overlaps_with_nothing(finished: Finished) -> None:
     if finished.probe.blocks:
         ranks = finished.result["ranks"]
