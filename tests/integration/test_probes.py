@@ -150,7 +150,7 @@ def held_up_by_loading(result: Result, out: Path) -> None:
     assert (finding["rank"], finding["evidence"]["cause"]) == (1, "data")
     assert finding["saving_ns"] > 0
     chain = {(row["rank"], row["kind"]): row["total_ns"] for row in result["critical_path"]}
-    assert chain[1, "data"] == pytest.approx(STEPS * 60_000_000, rel=0.2)
+    assert STEPS * 58_000_000 < chain[1, "data"] < STEPS * 120_000_000
 
 
 def one_process(result: Result, out: Path) -> None:
