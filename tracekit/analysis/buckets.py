@@ -81,30 +81,33 @@ def _times(run: Run, summary: RankSummary, transfers_ns: Sequence[Int64 | None])
                 "index": int(runs.index[i]),
                 **offsets,
                 "exposed_ns": int(runs.exposed_ns[i]),
-                "busbw_bps": busbw_bps.get((int(runs.launch_ns[i]), int(runs.end_ns[i]))),
+                "busbw_bps": busbw_bps[i],
             }
         )
     return rows
 
 
-def _bus_bandwidths(
-    run: Run, summary: RankSummary, transfers_ns: Sequence[Int64 | None]
-) -> dict[tuple[int, int], float]:
-    """Of the rank's collectives, by launch and end, in matched groups of several ranks that are all there."""
-    own = summary.collectives
-    result: dict[tuple[int, int], float] = {}
+def _bus_bandwidths(run: Run, summary: RankSummary, transfers_ns: Sequence[Int64 | None]) -> list[float | None]:
+    """Of each of the rank's reductions, bytes/s; None unless all ranks of the group are there."""
+    own, runs = summary.collectives, summary.bucket_runs
+    result: list[float | None] = [None] * len(runs)
+    if not len(own) or not len(runs):
+        return result
+    row = np.minimum(np.searchsorted(own.launch_ns, runs.launch_ns), len(own) - 1)
+    same = (own.launch_ns[row] == runs.launch_ns) & (own.end_ns[row] == runs.end_ns)
     for matched, transfer_ns in zip(run.collectives, transfers_ns, strict=True):
-        column = np.flatnonzero(matched.ranks == summary.rank)
         members = len(run.groups[matched.group].ranks) or len(matched.ranks)
-        if transfer_ns is None or not len(column) or members < 2 or len(matched.ranks) < members:
+        place = np.flatnonzero(matched.ranks == summary.rank)
+        if transfer_ns is None or not len(place) or members < 2 or len(matched.ranks) < members:
             continue
+        instance_of = np.full(len(own) + 1, ABSENT, dtype=np.int64)  # the last place is that of a row that is -1
+        instance_of[matched.row[place[0]]] = np.arange(matched.row.shape[1])
+        instance_of[-1] = ABSENT
         factor = bus_factor("all_reduce", members)
-        for instance in np.flatnonzero((matched.row[column[0]] != ABSENT) & (transfer_ns > 0)).tolist():
-            row = int(matched.row[column[0], instance])
-            size = int(matched.size_bytes[instance])
-            if size > 0:
-                key = int(own.launch_ns[row]), int(own.end_ns[row])
-                result[key] = size / int(transfer_ns[instance]) * 1e9 * factor
+        for i in np.flatnonzero(same & (instance_of[row] != ABSENT)).tolist():
+            took_ns = int(transfer_ns[instance_of[row[i]]])
+            if took_ns > 0:
+                result[i] = int(runs.size_bytes[i]) / took_ns * 1e9 * factor
     return result
 
 
