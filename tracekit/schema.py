@@ -174,11 +174,14 @@ COLLECTIVES = Table(
         Column("significant", "bool", "", "Whether any skew is above that uncertainty."),
     ),
 )
+_BUCKET = (
+    Column("module", "str", "", "Name of the DDP module."),
+    Column("index", "int", "", "Index of the bucket, in order of launch."),
+)
 BUCKET_MAP = Table(
     "bucket_map",
     (
-        Column("module", "str", "", "Name of the DDP module."),
-        Column("index", "int", "", "Index of the bucket, in order of launch."),
+        *_BUCKET,
         Column("size_bytes", "int", "bytes", "Size of the bucket."),
         Column("dtype", "str", "", "Data type of its gradients."),
         Column("parameters", "list", "", "Qualified names of its parameters."),
@@ -187,10 +190,9 @@ BUCKET_MAP = Table(
 BUCKETS = Table(
     "buckets",
     (
-        Column("rank", "int", "", "Rank."),
-        Column("step", "int", "", "Step."),
-        Column("module", "str", "", "Name of the DDP module."),
-        Column("index", "int", "", "Index of the bucket, in order of launch."),
+        _RANK,
+        Column("step", "int", "", "Number of the step, as recorded."),
+        *_BUCKET,
         Column("ready_ns", "int", "ns", "When its last gradient was there, from the step's start."),
         Column("launch_ns", "int", "ns", "When it was launched, from the step's start."),
         Column("start_ns", "int", "ns", "When its reduction began, from the step's start."),
@@ -202,8 +204,7 @@ BUCKETS = Table(
 BUCKETS_BY_INDEX = Table(
     "buckets_by_index",
     (
-        Column("module", "str", "", "Name of the DDP module."),
-        Column("index", "int", "", "Index of the bucket, in order of launch."),
+        *_BUCKET,
         Column("ready_ns", "float", "ns", "From the step's start; like what follows mean over ranks and steps."),
         Column("queued_ns", "float", "ns", "From its launch to its start."),
         Column("total_ns", "float", "ns", "From its start to its end, waiting for other ranks included."),

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tracekit import schema
+from tracekit.analysis.collectives import GroupTimes, group_times
 from tracekit.model.collectives import MatchedGroup
-from tracekit.model.events import ABSENT, Int64
 from tracekit.model.links import bus_factor
 from tracekit.model.run import Run
 from tracekit.model.summary import RankSummary
@@ -25,6 +25,9 @@ if TYPE_CHECKING:
     import pandas as pd
 
 __all__ = ["Buckets", "buckets"]
+
+
+_Matched = tuple[MatchedGroup, GroupTimes]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,8 +55,8 @@ def buckets(run: Run) -> Buckets:
         for bucket in module.buckets
     ]
     reduces = any(len(summary.bucket_runs) for summary in run.ranks)
-    transfers_ns = [_transfers_ns(run, matched) if reduces else None for matched in run.collectives]
-    times = [row for summary in run.ranks for row in _times(run, summary, transfers_ns)]
+    matched = [(group, group_times(run, group)) for group in run.collectives] if reduces else []
+    times = [row for summary in run.ranks for row in _times(run, summary, matched)]
     return Buckets(
         bucket_map=schema.BUCKET_MAP.frame(bucket_map),
         times=schema.BUCKETS.frame(times),
@@ -61,10 +64,10 @@ def buckets(run: Run) -> Buckets:
     )
 
 
-def _times(run: Run, summary: RankSummary, transfers_ns: Sequence[Int64 | None]) -> list[dict[str, Any]]:
+def _times(run: Run, summary: RankSummary, matched: Sequence[_Matched]) -> list[dict[str, Any]]:
     runs = summary.bucket_runs
     starts_ns = {step.step: step.start_ns for step in summary.steps if step.complete}
-    busbw_bps = _bus_bandwidths(run, summary, transfers_ns)
+    busbw_bps = _bus_bandwidths(run, summary, matched)
     rows = []
     for i, step in enumerate(runs.step.tolist()):
         if step not in starts_ns:
@@ -87,39 +90,25 @@ def _times(run: Run, summary: RankSummary, transfers_ns: Sequence[Int64 | None])
     return rows
 
 
-def _bus_bandwidths(run: Run, summary: RankSummary, transfers_ns: Sequence[Int64 | None]) -> list[float | None]:
-    """Of each of the rank's reductions, bytes/s; None unless all ranks of the group are there."""
+def _bus_bandwidths(run: Run, summary: RankSummary, matched: Sequence[_Matched]) -> list[float | None]:
+    """Of each of the rank's reductions, bytes/s; None unless all ranks of the group are there, in steps of all."""
     own, runs = summary.collectives, summary.bucket_runs
     result: list[float | None] = [None] * len(runs)
     if not len(own) or not len(runs):
         return result
     row = np.minimum(np.searchsorted(own.launch_ns, runs.launch_ns), len(own) - 1)
     same = (own.launch_ns[row] == runs.launch_ns) & (own.end_ns[row] == runs.end_ns)
-    for matched, transfer_ns in zip(run.collectives, transfers_ns, strict=True):
-        members = len(run.groups[matched.group].ranks) or len(matched.ranks)
-        place = np.flatnonzero(matched.ranks == summary.rank)
-        if transfer_ns is None or not len(place) or members < 2 or len(matched.ranks) < members:
+    for group, times in matched:
+        members = len(run.groups[group.group].ranks) or len(group.ranks)
+        place = np.flatnonzero(group.ranks == summary.rank)
+        if not len(place) or members < 2 or len(group.ranks) < members:
             continue
-        instance_of = np.full(len(own) + 1, ABSENT, dtype=np.int64)  # the last place is that of a row that is -1
-        instance_of[matched.row[place[0]]] = np.arange(matched.row.shape[1])
-        instance_of[-1] = ABSENT
+        transfer_ns = np.zeros(len(own), dtype=np.int64)
+        transfer_ns[group.row[place[0], times.place]] = times.transfer_ns
         factor = bus_factor("all_reduce", members)
-        for i in np.flatnonzero(same & (instance_of[row] != ABSENT)).tolist():
-            took_ns = int(transfer_ns[instance_of[row[i]]])
-            if took_ns > 0:
-                result[i] = int(runs.size_bytes[i]) / took_ns * 1e9 * factor
+        for i in np.flatnonzero(same & (transfer_ns[row] > 0)).tolist():
+            result[i] = int(runs.size_bytes[i]) / int(transfer_ns[row[i]]) * 1e9 * factor
     return result
-
-
-def _transfers_ns(run: Run, matched: MatchedGroup) -> Int64:
-    """int64 [m]: how long the rank took that waited least, which came last; 0 where one is missing."""
-    shortest_ns = np.full(matched.row.shape[1], np.iinfo(np.int64).max, dtype=np.int64)
-    summaries = {summary.rank: summary for summary in run.ranks}
-    for rank, row in zip(matched.ranks.tolist(), matched.row, strict=True):
-        own = summaries[rank].collectives
-        took_ns = np.where(row >= 0, own.end_ns[np.maximum(row, 0)] - own.start_ns[np.maximum(row, 0)], 0)
-        shortest_ns = np.minimum(shortest_ns, took_ns)
-    return shortest_ns
 
 
 def _by_index(times: list[dict[str, Any]]) -> list[dict[str, object]]:

@@ -31,15 +31,24 @@ _QUEUED_NS = 10_000  # from the end of a kernel to the start of one that waits f
 _SEND_RECV = KINDS.index("send_recv")
 _RELEASES_NOBODY = tuple(KINDS.index(kind) for kind in ("send", "peer_copy", "unclassified"))
 
-__all__ = ["merge_collectives", "rank_collectives", "step_tails"]
+__all__ = ["merge_collectives", "rank_segments"]
 
 
-def rank_collectives(trace: DecodedTrace, lanes: Lanes, *, exchanges_messages: bool) -> Collectives:
-    """The collectives of one recording; `group` is an index into the groups of the lanes' communication events.
+_Work = tuple[Intervals, Intervals]  # computing, and loading data instead
+
+
+def rank_segments(trace: DecodedTrace, lanes: Lanes, *, exchanges_messages: bool) -> tuple[Collectives, StepTails]:
+    """The collectives of one recording, whose `group` is an index into the groups of the lanes' communication events,
+    and the ends of all its step windows.
 
     `exchanges_messages`: the rank's sends and receives are known, so that a kernel that sends and receives is one of
     them; otherwise it may be an all-to-all.
     """
+    work = _computing_or_loading(trace, lanes)
+    return _collectives(trace, lanes, work, exchanges_messages), _step_tails(lanes, work)
+
+
+def _collectives(trace: DecodedTrace, lanes: Lanes, work: _Work, exchanges_messages: bool) -> Collectives:
     found = lanes.communication_events
     left_out = (*_NO_COLLECTIVES, _SEND_RECV) if exchanges_messages else _NO_COLLECTIVES
     which = np.flatnonzero(~np.isin(found.kind, left_out))
@@ -58,7 +67,7 @@ def rank_collectives(trace: DecodedTrace, lanes: Lanes, *, exchanges_messages: b
     until_ns = np.maximum(launch_ns, since_ns) if lanes.device == "cpu" else start_ns
     before, after = (np.searchsorted(begun_ns, time_ns, side="left") for time_ns in (since_ns, until_ns))
     sums = np.concatenate((np.zeros(1, dtype=np.uint64), np.cumsum(works, dtype=np.uint64)))
-    computing, loading = _computing_or_loading(trace, lanes)
+    computing, loading = work
     return Collectives(
         group=found.group[first],
         kind=found.kind[first],
@@ -78,11 +87,10 @@ def rank_collectives(trace: DecodedTrace, lanes: Lanes, *, exchanges_messages: b
     )
 
 
-def step_tails(trace: DecodedTrace, lanes: Lanes) -> StepTails:
-    """Of every step window."""
+def _step_tails(lanes: Lanes, work: _Work) -> StepTails:
     until_ns = lanes.windows.end_ns
     since_ns = _released_ns(lanes, until_ns, until_ns)
-    computing, loading = _computing_or_loading(trace, lanes)
+    computing, loading = work
     return StepTails(
         since_ns=since_ns,
         until_ns=until_ns,
@@ -91,7 +99,7 @@ def step_tails(trace: DecodedTrace, lanes: Lanes) -> StepTails:
     )
 
 
-def _computing_or_loading(trace: DecodedTrace, lanes: Lanes) -> tuple[Intervals, Intervals]:
+def _computing_or_loading(trace: DecodedTrace, lanes: Lanes) -> _Work:
     """When the rank computes, and when it loads data instead: a device that has enough to do does not wait for it, and
     what a CPU computes while it loads is part of loading."""
     loading = data_loading(trace.events, lanes.windows.thread)
@@ -134,21 +142,23 @@ def _released_ns(lanes: Lanes, start_ns: Int64, end_ns: Int64) -> Int64:
     before_ns = np.maximum(ends_ns - _ROUNDED_NS, np.minimum(found.start_ns[releases], ends_ns - 1))
     released_ns = np.sort(ends_ns[~lanes.compute.covers(before_ns)])
     begin_ns = min(int(lanes.windows.host_start_ns[0]), int(lanes.windows.start_ns[0]))
-    latest_ns = np.maximum(start_ns, np.minimum(start_ns + _ROUNDED_NS, end_ns - 1))  # its own end is no release of it
-    place = np.searchsorted(released_ns, latest_ns, side="right") - 1
-    since_ns = released_ns[np.maximum(place, 0)] if len(released_ns) else np.full(len(start_ns), begin_ns)
-    return np.where(place >= 0, since_ns, np.minimum(begin_ns, start_ns))
+    since_ns = _latest_end_ns(released_ns, start_ns, end_ns)
+    return np.where(since_ns != ABSENT, since_ns, np.minimum(begin_ns, start_ns))
 
 
 def _queued_ns(lanes: Lanes, launch_ns: Int64, start_ns: Int64, end_ns: Int64, since_ns: Int64) -> Int64:
     """int64 [n]: the end of other communication at which each began, launched before, where that released nobody."""
     found = lanes.communication_events
     ends_ns = np.sort(found.end_ns[~np.isin(found.kind, _RELEASES_NOBODY)])
-    latest_ns = np.maximum(start_ns, np.minimum(start_ns + _ROUNDED_NS, end_ns - 1))
-    place = np.searchsorted(ends_ns, latest_ns, side="right") - 1
-    before_ns = ends_ns[np.maximum(place, 0)]
-    queued = (place >= 0) & (start_ns - before_ns <= _QUEUED_NS) & (launch_ns < before_ns) & (before_ns > since_ns)
+    before_ns = _latest_end_ns(ends_ns, start_ns, end_ns)
+    queued = (start_ns - before_ns <= _QUEUED_NS) & (launch_ns < before_ns) & (before_ns > since_ns)
     return np.where(queued, before_ns, ABSENT)
+
+
+def _latest_end_ns(ends_ns: Int64, start_ns: Int64, end_ns: Int64) -> Int64:
+    """int64 [n]: the last of `ends_ns`, ascending, by each start, give or take rounding, less the own end; or -1."""
+    latest_ns = np.maximum(start_ns, np.minimum(start_ns + _ROUNDED_NS, end_ns - 1))
+    return np.append(ends_ns, ABSENT)[np.searchsorted(ends_ns, latest_ns, side="right") - 1]
 
 
 def _begun_work(trace: DecodedTrace, lanes: Lanes) -> tuple[Int64, np.ndarray]:

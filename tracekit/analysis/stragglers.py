@@ -119,9 +119,7 @@ def stragglers(run: Run, arrivals: Arrivals | None = None) -> Stragglers:
         for place, summary in enumerate(run.ranks)
         if not summary.is_server
     ]
-    verdict, findings = _verdict(run, charges, transfers.links, steps)
-    if not told_apart and len(rows) > 1:
-        verdict = Verdict(text="no rank is named: the clocks of different hosts are not known well enough")
+    verdict, findings = _verdict(run, charges, transfers.links, steps, told_apart=told_apart)
     return Stragglers(
         verdict=verdict, links=transfers.links, by_rank=schema.STRAGGLERS.frame(rows), findings=tuple(findings)
     )
@@ -138,12 +136,19 @@ def _clocks_are_comparable(run: Run) -> bool:
 # ---- the verdict ----------------------------------------------------------------------------------------------------
 
 
-def _verdict(run: Run, charges: Charges, links: Sequence[Link], steps: Sequence[int]) -> tuple[Verdict, list[Finding]]:
+def _verdict(
+    run: Run, charges: Charges, links: Sequence[Link], steps: Sequence[int], *, told_apart: bool
+) -> tuple[Verdict, list[Finding]]:
     trained = [place for place, summary in enumerate(run.ranks) if not summary.is_server]
-    if len(trained) < 2 or len(steps) < 2:
-        text = "one step tells nothing of how much steps differ" if steps else "there is no step that all completed"
-        text = text if len(trained) > 1 else "a rank alone holds up nobody"
-        return Verdict(text=f"no rank is named: {text}"), []
+    why_none = None
+    if len(trained) < 2:
+        why_none = "a rank alone holds up nobody"
+    elif not told_apart:
+        why_none = "the clocks of different hosts are not known well enough"
+    elif len(steps) < 2:
+        why_none = "one step tells nothing of how much steps differ" if steps else "there is no step that all completed"
+    if why_none is not None:
+        return Verdict(text=f"no rank is named: {why_none}"), []
     candidates = _candidates(charges, trained, first=int(len(steps) >= _MANY_STEPS))
     first = max(candidates, key=lambda c: (c.mean_ns, c.is_link, -c.place))
     clock_ns = _clock_error_ns(run)

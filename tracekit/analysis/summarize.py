@@ -24,7 +24,7 @@ from tracekit.analysis.overlap import communication_sums, merge_communication_su
 from tracekit.analysis.phases import phase_timeline
 from tracekit.analysis.point_to_point import merge_messages, rank_messages
 from tracekit.analysis.rpc import merge_rpc_uses
-from tracekit.analysis.segments import merge_collectives, rank_collectives, step_tails
+from tracekit.analysis.segments import merge_collectives, rank_segments
 from tracekit.analysis.step_phases import merge_phase_sums, phase_sums
 from tracekit.analysis.strategies import strategies_of
 from tracekit.analysis.tensor import merge_tensor_sums, tensor_sums
@@ -158,6 +158,7 @@ def summarize_trace(trace: DecodedTrace, rank: int, options: SummaryOptions) -> 
     rank = rank if own_rank is None else own_rank
     strategies, inferred = strategies_of(trace)
     messages = rank_messages(trace, lanes.windows, lanes.communication_events)
+    collectives, tails = rank_segments(trace, lanes, exchanges_messages=bool(len(messages)))
     layout = metadata.pipeline if metadata is not None else None
     return RankSummary(
         rank=rank,
@@ -189,8 +190,8 @@ def summarize_trace(trace: DecodedTrace, rank: int, options: SummaryOptions) -> 
         memory=metadata.memory if metadata is not None else None,
         messages=messages,
         waits=rank_waits(trace, lanes),
-        tails=step_tails(trace, lanes),
-        collectives=rank_collectives(trace, lanes, exchanges_messages=bool(len(messages))),
+        tails=tails,
+        collectives=collectives,
         actions=rank_actions(trace, lanes, messages),
         pipeline=layout,
         pipeline_ranks=() if metadata is None else ranks_of_pipeline(metadata),

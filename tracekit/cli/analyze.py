@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tracekit.cli.options import SECTIONS, STEPS, progress_on_stderr, run_options, terminal_format
+from tracekit.cli.options import SECTIONS, STEPS, progress_on_stderr, result_options, run_options, terminal_format
 
 if TYPE_CHECKING:
     from tracekit.analysis.summarize import StepSelection
@@ -18,9 +18,7 @@ if TYPE_CHECKING:
 @click.option("--steps", type=STEPS, metavar="10:20", help="Only these steps; 'recording': all of it, as one span.")
 @click.option("--only", type=SECTIONS, metavar="A,B", help="Only these sections: breakdown, overlap, buckets.")
 @click.option("--links", type=click.Path(path_type=Path), metavar="FILE", help="What the links can do (links.json).")
-@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
-@click.option("-o", "--output", type=click.Path(path_type=Path), metavar="FILE", help="Write to FILE (.json or .txt).")
-@click.option("--force", is_flag=True, help="Overwrite FILE.")
+@result_options
 @click.option("--strict", is_flag=True, help="Exit with 3 when anything is missing or was repaired.")
 def analyze(
     paths: tuple[str, ...],

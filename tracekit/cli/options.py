@@ -8,6 +8,7 @@ import shutil
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -20,7 +21,8 @@ _HIGHEST_RANK = 1 << 20
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-__all__ = ["RANKS", "SECTIONS", "STEPS", "progress_on_stderr", "run_options", "terminal_format"]
+__all__ = ["RANKS", "SECTIONS", "STEPS", "progress_on_stderr", "result_options", "run_options"]
+__all__ += ["terminal_format"]
 
 
 class RankSet(click.ParamType[frozenset[int]]):
@@ -77,15 +79,29 @@ RANKS, STEPS, SECTIONS = RankSet(), StepRange(), Sections()
 
 def run_options(command: F) -> F:
     """PATHS and the options that choose a run, ranks and the number of workers."""
-    for decorate in reversed(
-        (
-            click.argument("paths", nargs=-1, required=True, metavar="RUN..."),
-            click.option("--run", metavar="ID", help="The run to take; the newest by default."),
-            click.option("--attempt", type=click.IntRange(min=0), metavar="N", help="The attempt of an elastic job."),
-            click.option("--ranks", type=RANKS, metavar="0-7", help="Only these ranks."),
-            click.option("--jobs", type=click.IntRange(min=1), metavar="N", help="Worker processes at a time."),
-        )
-    ):
+    return _decorated(
+        command,
+        click.argument("paths", nargs=-1, required=True, metavar="RUN..."),
+        click.option("--run", metavar="ID", help="The run to take; the newest by default."),
+        click.option("--attempt", type=click.IntRange(min=0), metavar="N", help="The attempt of an elastic job."),
+        click.option("--ranks", type=RANKS, metavar="0-7", help="Only these ranks."),
+        click.option("--jobs", type=click.IntRange(min=1), metavar="N", help="Worker processes at a time."),
+    )
+
+
+def result_options(command: F) -> F:
+    """In which form a result goes where."""
+    file = click.Path(path_type=Path)
+    return _decorated(
+        command,
+        click.option("--json", "as_json", is_flag=True, help="Print the result as JSON."),
+        click.option("-o", "--output", type=file, metavar="FILE", help="Write to FILE (.json or .txt)."),
+        click.option("--force", is_flag=True, help="Overwrite FILE."),
+    )
+
+
+def _decorated(command: F, *decorators: Callable[[F], F]) -> F:
+    for decorate in reversed(decorators):
         command = decorate(command)
     return command
 

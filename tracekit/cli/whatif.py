@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tracekit.cli.options import STEPS, progress_on_stderr, run_options, terminal_format
+from tracekit.cli.options import STEPS, progress_on_stderr, result_options, run_options, terminal_format
 
 if TYPE_CHECKING:
     from tracekit.analysis.summarize import StepSelection
@@ -20,9 +20,7 @@ _TABLES = (".parquet", ".csv")
 @click.command()
 @run_options
 @click.option("--steps", type=STEPS, metavar="10:20", help="Only these steps.")
-@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
-@click.option("-o", "--output", type=click.Path(path_type=Path), metavar="FILE", help="Write to FILE (.json or .txt).")
-@click.option("--force", is_flag=True, help="Overwrite FILE.")
+@result_options
 def whatif(
     paths: tuple[str, ...],
     run: str | None,
