@@ -1,0 +1,48 @@
+"""Every table tracekit returns: its columns with type, unit and meaning, once.
+
+The DataFrames of a result, the JSON contract, exports and the documentation all follow from here.
+"""
+
+from tracekit.schema.buckets import BUCKET_MAP, BUCKETS, BUCKETS_BY_INDEX
+from tracekit.schema.columns import Column, Table, records
+from tracekit.schema.communication import CLOCK, COLLECTIVES, COMMUNICATION, COMMUNICATION_BY_KIND, POINT_TO_POINT
+from tracekit.schema.fsdp import FSDP, FSDP_BY_MODULE
+from tracekit.schema.pipeline import PIPELINE_RANKS, PIPELINE_STAGES
+from tracekit.schema.rpc import RPC, RPC_BY_FUNCTION, RPC_UNJOINED
+from tracekit.schema.steps import MEMORY, PHASE_FACTS, PHASES, PHASES_BY_PHASE, RANKS, STEPS
+from tracekit.schema.stragglers import CRITICAL_PATH, STRAGGLERS
+from tracekit.schema.tensor import TENSOR, TENSOR_BY_MODULE
+
+__all__ = [
+    "BUCKETS",
+    "BUCKETS_BY_INDEX",
+    "BUCKET_MAP",
+    "CLOCK",
+    "COLLECTIVES",
+    "COMMUNICATION",
+    "COMMUNICATION_BY_KIND",
+    "CRITICAL_PATH",
+    "FSDP",
+    "FSDP_BY_MODULE",
+    "MEMORY",
+    "PHASES",
+    "PHASES_BY_PHASE",
+    "PHASE_FACTS",
+    "PIPELINE_RANKS",
+    "PIPELINE_STAGES",
+    "POINT_TO_POINT",
+    "RANKS",
+    "RPC",
+    "RPC_BY_FUNCTION",
+    "RPC_UNJOINED",
+    "STEPS",
+    "STRAGGLERS",
+    "TABLES",
+    "TENSOR",
+    "TENSOR_BY_MODULE",
+    "Column",
+    "Table",
+    "records",
+]
+
+TABLES: tuple[Table, ...] = tuple(value for value in globals().values() if isinstance(value, Table))

@@ -1,0 +1,39 @@
+"""Tables of FSDP's units."""
+
+from tracekit.schema.columns import RANK, Column, Table
+
+__all__ = ["FSDP", "FSDP_BY_MODULE"]
+
+_FSDP_MODULE = Column(
+    "module", "str?", "", 'Name below the outermost, which is ""; null: in FSDP\'s groups, but of none.'
+)
+_FSDP_PHASE = Column("phase", "str?", "", "forward, backward or optimizer, by its launch.")
+FSDP = Table(
+    "fsdp",
+    (
+        RANK,
+        _FSDP_MODULE,
+        Column("unit_bytes", "int?", "bytes", "Unsharded parameters of the module; null without tracekit's capture."),
+        _FSDP_PHASE,
+        Column("kind", "str", "", "all_gather, reduce_scatter, all_reduce (across replicas), ..."),
+        Column("count", "int", "", "Collectives launched in complete steps."),
+        Column("size_bytes", "int?", "bytes", "Sum of the full arrays; null when one is unknown."),
+        Column("exposed_ns", "int", "ns", "Time that no compute covers; of shared time the first of a kind has all."),
+        Column("prefetch_ns", "int?", "ns", "Mean host time from issue to need of an all-gather; null when unknown."),
+    ),
+)
+FSDP_BY_MODULE = Table(
+    "fsdp_by_module",
+    (
+        _FSDP_MODULE,
+        _FSDP_PHASE,
+        Column("kind", "str", "", "all_gather, reduce_scatter, ..."),
+        Column("ranks", "int", "", "Ranks that take part; the means are over them and their complete steps."),
+        Column("count", "float", "", "Mean number a step."),
+        Column("size_bytes", "float?", "bytes", "Mean of the full arrays a step; null when one is unknown."),
+        Column("exposed_ns", "float", "ns", "Mean time a step that no compute covers."),
+        Column("prefetch_ns", "float?", "ns", "Mean host time from issue to need of an all-gather; null when unknown."),
+        Column("worst_rank", "int", "", "The rank with the most exposed time."),
+        Column("worst_exposed_ns", "float", "ns", "Its exposed time a step."),
+    ),
+)

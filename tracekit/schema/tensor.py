@@ -1,0 +1,37 @@
+"""Tables of communication within layers: tensor, expert and context parallelism."""
+
+from tracekit.schema.columns import RANK, Column, Table
+
+__all__ = ["TENSOR", "TENSOR_BY_MODULE"]
+
+_TENSOR_MODULE = Column("module", "str?", "", 'Name below the outermost, which is ""; null: no module is known.')
+_TENSOR_PARALLELISM = Column("parallelism", "str", "", "Of the group: tp, ep or cp.")
+_TENSOR_PHASE = Column("phase", "str?", "", "forward, backward or optimizer, by its launch.")
+TENSOR = Table(
+    "tensor",
+    (
+        RANK,
+        _TENSOR_MODULE,
+        _TENSOR_PARALLELISM,
+        _TENSOR_PHASE,
+        Column("kind", "str", "", "all_reduce, all_gather, reduce_scatter, all_to_all, ..."),
+        Column("count", "int", "", "Collectives launched in complete steps."),
+        Column("size_bytes", "int?", "bytes", "Sum of the full arrays; null when one is unknown."),
+        Column("exposed_ns", "int", "ns", "Time that no compute covers. Rows may overlap."),
+    ),
+)
+TENSOR_BY_MODULE = Table(
+    "tensor_by_module",
+    (
+        _TENSOR_MODULE,
+        _TENSOR_PARALLELISM,
+        _TENSOR_PHASE,
+        Column("kind", "str", "", "all_reduce, all_gather, ..."),
+        Column("ranks", "int", "", "Ranks that take part; the means are over them and their complete steps."),
+        Column("count", "float", "", "Mean number a step."),
+        Column("size_bytes", "float?", "bytes", "Mean of the full arrays a step; null when one is unknown."),
+        Column("exposed_ns", "float", "ns", "Mean time a step that no compute covers."),
+        Column("worst_rank", "int", "", "The rank with the most exposed time."),
+        Column("worst_exposed_ns", "float", "ns", "Its exposed time a step."),
+    ),
+)
