@@ -7,7 +7,7 @@ from tracekit.schema.buckets import BUCKET_MAP, BUCKETS, BUCKETS_BY_INDEX
 from tracekit.schema.columns import Column, Table, records
 from tracekit.schema.communication import CLOCK, COLLECTIVES, COMMUNICATION, COMMUNICATION_BY_KIND, POINT_TO_POINT
 from tracekit.schema.fsdp import FSDP, FSDP_BY_MODULE
-from tracekit.schema.pipeline import PIPELINE_RANKS, PIPELINE_STAGES
+from tracekit.schema.pipeline import PIPELINE_ACTIONS, PIPELINE_RANKS, PIPELINE_STAGES
 from tracekit.schema.rpc import RPC, RPC_BY_FUNCTION, RPC_UNJOINED
 from tracekit.schema.steps import MEMORY, PHASE_FACTS, PHASES, PHASES_BY_PHASE, RANKS, STEPS
 from tracekit.schema.stragglers import CRITICAL_PATH, STRAGGLERS
@@ -28,6 +28,7 @@ __all__ = [
     "PHASES",
     "PHASES_BY_PHASE",
     "PHASE_FACTS",
+    "PIPELINE_ACTIONS",
     "PIPELINE_RANKS",
     "PIPELINE_STAGES",
     "POINT_TO_POINT",

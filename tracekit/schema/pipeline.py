@@ -2,7 +2,7 @@
 
 from tracekit.schema.columns import RANK, Column, Table
 
-__all__ = ["PIPELINE_RANKS", "PIPELINE_STAGES"]
+__all__ = ["PIPELINE_ACTIONS", "PIPELINE_RANKS", "PIPELINE_STAGES"]
 
 PIPELINE_STAGES = Table(
     "pipeline_stages",
@@ -21,5 +21,24 @@ PIPELINE_RANKS = Table(
         Column("busy_ns", "int", "ns", "Time covered by its actions in the steps that all ranks completed."),
         Column("bubble_ns", "int?", "ns", "The rest of the time from the pipeline's first to its last action."),
         Column("bubble_ratio", "float?", "ratio", "bubble over that time; null where ranks or clocks are missing."),
+        Column("warmup_ns", "int?", "ns", "Idle before the first backward, were all actions of a kind equally long."),
+        Column("drain_ns", "int?", "ns", "Idle after it, likewise."),
+        Column("imbalance_ns", "int?", "ns", "What the stages' different lengths add to that."),
+        Column("transfer_ns", "int?", "ns", "What typical transfers between stages add."),
+        Column("late_peer_ns", "int?", "ns", "What the own length of every action and transfer adds."),
+        Column("other_ns", "int?", "ns", "The rest of the bubble: the six sum to it."),
+    ),
+)
+PIPELINE_ACTIONS = Table(
+    "pipeline_actions",
+    (
+        RANK,
+        Column("step", "int", "", "Number of the step, as recorded."),
+        Column("stage", "int", "", "Number of the stage, from 0."),
+        Column("microbatch", "int", "", "Number of the microbatch, from 0."),
+        Column("kind", "str", "", "F, B, I or W."),
+        Column("start_ns", "int", "ns", "On the run's clock."),
+        Column("end_ns", "int", "ns", "On the run's clock."),
+        Column("wait_ns", "int", "ns", "What of it was waiting for a receive."),
     ),
 )

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.unit.analysis.exchanges import actions, clocks, rank, run_of
-from tracekit.analysis.pipeline import Pipeline, ideal_bubble_ratio, pipeline
+from tracekit.analysis.pipeline import Pipeline, closed_form_of_bubbles, pipeline
 from tracekit.model.actions import Actions
 from tracekit.model.metadata import PipelineLayout
 from tracekit.model.run import Run
@@ -125,7 +125,7 @@ def test_the_ideal_has_a_closed_form_for_some_schedules(
     schedule: str, ranks: int, microbatches: int, virtual_stages: int, ratio: float | None
 ) -> None:
     made = layout(schedule, ranks * virtual_stages, microbatches, virtual_stages=virtual_stages)
-    assert ideal_bubble_ratio(made, ranks) == (None if ratio is None else pytest.approx(ratio))
+    assert closed_form_of_bubbles(made, ranks) == (None if ratio is None else pytest.approx(ratio))
 
 
 TIMES = st.lists(st.tuples(st.integers(0, 500), st.integers(1, 100)), min_size=1, max_size=6)
