@@ -1,7 +1,8 @@
 """Pipeline actions of one rank: spans to compact rows.
 
 Comes in: a decoded trace and its lanes. Goes out: `Actions`. With `torch.distributed.pipelining` the spans name kind,
-stage and microbatch. A rank that exchanges messages without it has forward and backward passes instead, which may be
+stage and microbatch; without the capture's, those of torch itself, in which a CPU rank waits for its receives first.
+Where torch has one label for a forward and a backward together there are no actions. A rank that exchanges messages without it has forward and backward passes instead, which may be
 the actions of a pipeline written by hand (`manual_pipeline.py` decides, from all ranks):
 
 * An F begins with the first forward after a message or a backward, or with a module that the F before it has called
@@ -26,9 +27,10 @@ from tracekit.model.events import ABSENT, DecodedTrace, EventTable, Int32, Int64
 from tracekit.model.intervals import Intervals
 from tracekit.model.messages import Messages
 from tracekit.model.metadata import CaptureMetadata
-from tracekit.model.spans import WAIT_SPAN, parse_forward_span, parse_pipeline_span
+from tracekit.model.spans import WAIT_SPAN, parse_forward_span, parse_pipeline_span, parse_torch_action
 
 _FORWARD = ACTION_KINDS.index("F")
+_TOGETHER = "OVERLAP_F_B"
 _RECEIVES = tuple(KINDS.index(kind) for kind in ("recv", "send_recv"))
 
 __all__ = ["rank_actions", "ranks_of_pipeline"]
@@ -88,6 +90,8 @@ def ranks_of_pipeline(metadata: CaptureMetadata) -> tuple[int, ...]:
 def _tagged(events: EventTable) -> _Parts | None:
     """Spans that name their action, None without any; a loss is a part of the forward before it."""
     spans = {i: found for i, name in enumerate(events.strings) if (found := parse_pipeline_span(name)) is not None}
+    if not spans and not any(_TOGETHER in name for name in events.strings):
+        spans = {i: found for i, name in enumerate(events.strings) if (found := parse_torch_action(name)) is not None}
     if not spans:
         return None
     rows = events.each_once(np.isin(events.name, list(spans)))
@@ -156,6 +160,8 @@ def _parts(rows: Int64, action: list[int], kinds: list[int], stages: list[int], 
 def _times(events: EventTable, lanes: Lanes, rows: Int64) -> tuple[Int64, Int64]:
     """When the work of each span began and ended: int64 [p] each."""
     start_ns, end_ns = events.start_ns[rows].copy(), events.end_ns[rows].copy()
+    if lanes.device == "cpu" and len(rows) and parse_torch_action(events.strings[events.name[rows[0]]]) is not None:
+        start_ns = _after_receives(lanes, start_ns, end_ns)
     device = lanes.device_events
     computes = device.is_kernel & device.linked & ~np.isin(device.row, lanes.communication_events.row)
     kernels = device.row[computes][np.argsort(device.launch_ns[computes], kind="stable")]
@@ -171,6 +177,16 @@ def _times(events: EventTable, lanes: Lanes, rows: Int64) -> tuple[Int64, Int64]
         ended = np.maximum.reduceat(np.append(events.end_ns[kernels], np.iinfo(np.int64).min), edges)[::2]
         start_ns[some], end_ns[some] = started, ended
     return start_ns, end_ns
+
+
+def _after_receives(lanes: Lanes, start_ns: Int64, end_ns: Int64) -> Int64:
+    """int64 [p]: when each span had received what it waits for at its begin."""
+    found = lanes.communication_events
+    received_ns = np.sort(found.end_ns[np.isin(found.kind, _RECEIVES)])
+    if not len(received_ns):
+        return start_ns
+    last_ns = received_ns[np.maximum(np.searchsorted(received_ns, end_ns, side="right") - 1, 0)]
+    return np.where((last_ns > start_ns) & (last_ns <= end_ns), last_ns, start_ns)
 
 
 def _receive_waits(events: EventTable, lanes: Lanes) -> Intervals:

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from tracekit.analysis.align import align
+from tracekit.analysis.inferred_pipelines import with_inferred_pipelines
 from tracekit.analysis.manual_pipeline import with_manual_pipelines
 from tracekit.analysis.match import groups_of_run, match_collectives
 from tracekit.analysis.messages import match_messages
@@ -112,7 +113,7 @@ def assemble(
     clocks, about_clocks = align(ranks, collectives)
     notes += about_clocks
     messages, unlinked = match_messages(ranks, clocks, selected)
-    ranks = with_manual_pipelines(ranks, messages)
+    ranks = with_manual_pipelines(with_inferred_pipelines(ranks, groups), messages)
     groups = groups_of_run(ranks, world_size)  # the same in the same order, now with what a pipeline's are for
     notes += unlinked
     notes += rpc_notes(ranks, all_selected=selected is None)
@@ -163,8 +164,12 @@ def _step_notes(ranks: Sequence[RankSummary]) -> list[Note]:
 
 
 def _inferred_note(ranks: Sequence[RankSummary]) -> list[Note]:
+    notes = []
     inferred = sorted({slug for summary in ranks if summary.strategies_inferred for slug in summary.strategies})
-    if not inferred:
-        return []
-    text = f"parallelism {', '.join(inferred)} inferred from the names of events"
-    return [Note(kind="inferred", severity="info", text=text)]
+    if inferred:
+        text = f"parallelism {', '.join(inferred)} inferred from the names of events"
+        notes.append(Note(kind="inferred", severity="info", text=text))
+    if any(summary.pipeline_inferred for summary in ranks):
+        text = "the pipeline's schedule, stages and ranks are inferred from the order of its actions"
+        notes.append(Note(kind="inferred", severity="info", text=text))
+    return notes

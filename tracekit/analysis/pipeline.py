@@ -15,12 +15,13 @@ import numpy as np
 
 from tracekit import schema
 from tracekit.analysis.align import on_run_clock
-from tracekit.analysis.pipeline_replays import CAUSES, Causes, causes_of_bubbles
+from tracekit.analysis.pipeline_advice import Move, UnevenStage, pipeline_findings, pipeline_moves, uneven_stage
+from tracekit.analysis.pipeline_replays import CAUSES, Causes, MeasuredPipeline, causes_of_bubbles, measured_pipeline
 from tracekit.analysis.pipeline_steps import PipelineSteps, pipeline_steps
 from tracekit.model.actions import ACTION_KINDS, Actions
 from tracekit.model.intervals import Intervals
 from tracekit.model.metadata import PipelineLayout
-from tracekit.model.run import Run
+from tracekit.model.run import Finding, Run
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -52,6 +53,9 @@ class Pipeline:
     bubble_to_ideal_ratio: float | None
     causes_ns: Mapping[str, int] | None
     replay_error: float | None
+    uneven_stage: UnevenStage | None
+    moves: tuple[Move, ...]
+    findings: tuple[Finding, ...]
     by_stage: pd.DataFrame
     by_rank: pd.DataFrame
     typical_step: pd.DataFrame
@@ -73,7 +77,8 @@ def pipeline(run: Run) -> Pipeline | None:
     bubbles = [bubble for bubble in bubble_ns.values() if bubble is not None]
     spans = [span for span in span_ns.values() if span is not None]
     whole = len(bubbles) == len(members) and sum(spans) > 0
-    causes = [_causes(run, steps, bubble_ns) for steps in side_by_side]
+    measured = [measured_pipeline(run, steps) for steps in side_by_side]
+    causes = [_causes(own, bubble_ns) for own in measured]
     known = [own for own in causes if own is not None]
     of_rank = {
         rank: own.idle_ns[place].tolist()
@@ -84,6 +89,12 @@ def pipeline(run: Run) -> Pipeline | None:
     ranks = len(members[0].pipeline_ranks) or layout.stages // max(layout.virtual_stages, 1)
     closed_form = closed_form_of_bubbles(layout, ranks)
     replayed = sum(own.ideal_ratio for own in known) / len(known) if known else None
+    ideal = replayed if closed_form is None else closed_form
+    bubble_ratio = sum(bubbles) / sum(spans) if whole else None
+    causes_ns = _summed(of_rank.values()) if len(of_rank) == len(members) else None
+    complete = [own for own in measured if own is not None]
+    uneven = uneven_stage(complete) if complete else None
+    moves = _moves(complete, layout)
     return Pipeline(
         schedule=layout.schedule,
         schedule_inferred=any(summary.pipeline_inferred for summary in members),
@@ -92,12 +103,15 @@ def pipeline(run: Run) -> Pipeline | None:
         microbatches=layout.microbatches,
         steps=len(common),
         pipelines=len(side_by_side),
-        bubble_ratio=sum(bubbles) / sum(spans) if whole else None,
-        ideal_bubble_ratio=replayed if closed_form is None else closed_form,
+        bubble_ratio=bubble_ratio,
+        ideal_bubble_ratio=ideal,
         ideal_basis="closed_form" if closed_form is not None else "replay" if replayed is not None else None,
         bubble_to_ideal_ratio=sum(bubbles) / total if whole and (total := sum(busy_ns.values())) else None,
-        causes_ns=_summed(of_rank.values()) if len(of_rank) == len(members) else None,
+        causes_ns=causes_ns,
         replay_error=max((own.replay_error for own in known), key=abs, default=None),
+        uneven_stage=uneven,
+        moves=moves,
+        findings=pipeline_findings(bubble_ratio, ideal, causes_ns, uneven, moves),
         by_stage=schema.PIPELINE_STAGES.frame(_by_stage(list(actions.values()))),
         by_rank=schema.PIPELINE_RANKS.frame(
             [
@@ -153,12 +167,19 @@ def _span_ns(steps: PipelineSteps) -> int | None:
     return None if steps.programs is None else sum(int(program.span_ns.sum()) for program in steps.programs)
 
 
-def _causes(run: Run, steps: PipelineSteps, bubble_ns: Mapping[int, int | None]) -> Causes | None:
-    bubbles = [bubble_ns[rank] for rank in steps.ranks]
-    known = [bubble for bubble in bubbles if bubble is not None]
-    if not steps.programs or len(known) < len(bubbles):
+def _causes(measured: MeasuredPipeline | None, bubble_ns: Mapping[int, int | None]) -> Causes | None:
+    if measured is None:
         return None
-    return causes_of_bubbles(run, steps.ranks, steps.programs, known)
+    bubbles = [bubble for rank in measured.ranks if (bubble := bubble_ns[rank]) is not None]
+    return causes_of_bubbles(measured, bubbles) if len(bubbles) == len(measured.ranks) else None
+
+
+def _moves(pipelines: Sequence[MeasuredPipeline], layout: PipelineLayout) -> tuple[Move, ...]:
+    """Of the pipeline whose steps are the longest: the others wait for it."""
+    if not pipelines:
+        return ()
+    longest = max(pipelines, key=lambda own: max(float(program.span_ns.mean()) for program in own.programs))
+    return pipeline_moves(longest, layout.virtual_stages, layout.microbatches)
 
 
 def _columns(causes_ns: Sequence[int] | None) -> dict[str, int | None]:

@@ -21,14 +21,23 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tracekit.analysis.pipeline_steps import Program
+from tracekit.analysis.pipeline_steps import PipelineSteps, Program
 from tracekit.analysis.pipeline_transfers import Edges, Transfers, edges_between_ranks, transfers_of
 from tracekit.analysis.replay import CyclicGraphError, Float64, Graph, build_graph
 from tracekit.model.actions import ACTION_KINDS
-from tracekit.model.events import ABSENT, Int64
+from tracekit.model.events import ABSENT, Int32, Int64
 from tracekit.model.run import Run
 
-__all__ = ["CAUSES", "Causes", "PipelineReplay", "Typical", "causes_of_bubbles", "pipeline_replay"]
+__all__ = [
+    "CAUSES",
+    "Causes",
+    "MeasuredPipeline",
+    "PipelineReplay",
+    "Typical",
+    "causes_of_bubbles",
+    "measured_pipeline",
+    "pipeline_replay",
+]
 
 CAUSES = ("warmup", "drain", "imbalance", "transfer", "late_peer", "other")
 _BACKWARD = tuple(ACTION_KINDS.index(kind) for kind in ("B", "I"))
@@ -55,6 +64,45 @@ class PipelineReplay:
         return result
 
 
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Typical:
+    """What is typical of a pipeline's steps, in ns. of_kind: float64 [kinds]; of_stage: float64 [kinds, stages], means;
+    NaN where there are none. of_edge: medians by the stages that send and receive; any_edge_ns: over all.
+    """
+
+    of_kind: Float64
+    of_stage: Float64
+    of_edge: dict[tuple[int, int], float]
+    any_edge_ns: float
+
+    def of_edges(self, stage: Int32, edges: Edges) -> Float64:
+        """float64 [e]: the typical transfer of each edge between actions of these stages, int32 [n]."""
+        return np.array([self.of_edge.get(edge, self.any_edge_ns) for edge in _stages_of(stage, edges)], dtype=float)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class MeasuredPipeline:
+    """One pipeline as its steps show it: of each program what is sent, and the replay of its order."""
+
+    ranks: tuple[int, ...]
+    programs: tuple[Program, ...]
+    edges: tuple[Edges, ...]
+    transfers: tuple[Transfers, ...]
+    replays: tuple[PipelineReplay, ...]
+    typical: Typical
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Causes:
+    """idle_ns: int64 [ranks, causes], over all steps; a rank's sum to its bubbles. ideal_ratio: the share of its time
+    in which R0 is idle. replay_error: by how much R3 takes longer than what was measured, as a share.
+    """
+
+    idle_ns: Int64
+    ideal_ratio: float
+    replay_error: float
+
+
 def pipeline_replay(rank: Int64, edges: Edges, posted_after: Int64) -> PipelineReplay:
     """Of actions in the order of each rank; the receive of each edge is posted after an action int64 [e], or -1.
 
@@ -73,54 +121,42 @@ def pipeline_replay(rank: Int64, edges: Edges, posted_after: Int64) -> PipelineR
     return PipelineReplay(rank=rank, graph=graph)
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Typical:
-    """What is typical of a pipeline's steps, in ns. of_kind: float64 [kinds]; of_stage: float64 [kinds, stages], means;
-    NaN where there are none. of_edge: medians by the stages that send and receive; any_edge_ns: over all.
-    """
-
-    of_kind: Float64
-    of_stage: Float64
-    of_edge: dict[tuple[int, int], float]
-    any_edge_ns: float
-
-    def of_edges(self, program: Program, edges: Edges) -> Float64:
-        """float64 [e]: the typical transfer of each edge."""
-        return np.array([self.of_edge.get(edge, self.any_edge_ns) for edge in _stages_of(program, edges)], dtype=float)
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Causes:
-    """idle_ns: int64 [ranks, causes], over all steps; a rank's sum to its bubbles. ideal_ratio: the share of its time
-    in which R0 is idle. replay_error: by how much R3 takes longer than what was measured, as a share.
-    """
-
-    idle_ns: Int64
-    ideal_ratio: float
-    replay_error: float
-
-
-def causes_of_bubbles(
-    run: Run, ranks: Sequence[int], programs: Sequence[Program], bubble_ns: Sequence[int]
-) -> Causes | None:
-    """Of the bubbles of each of a pipeline's ranks, over all steps. None where actions would wait for each other."""
-    edges = [edges_between_ranks(p.rank, p.kind, p.stage, p.microbatch) for p in programs]
-    transfers = [transfers_of(run, ranks, p, own) for p, own in zip(programs, edges, strict=True)]
+def measured_pipeline(run: Run, steps: PipelineSteps) -> MeasuredPipeline | None:
+    """None where ranks are missing, or actions would wait for each other."""
+    if not steps.programs:
+        return None
+    edges = [edges_between_ranks(p.rank, p.kind, p.stage, p.microbatch) for p in steps.programs]
+    transfers = [transfers_of(run, steps.ranks, p, own) for p, own in zip(steps.programs, edges, strict=True)]
     try:
         replays = [
-            pipeline_replay(p.rank, own, t.posted_after) for p, own, t in zip(programs, edges, transfers, strict=True)
+            pipeline_replay(program.rank, own, sent.posted_after)
+            for program, own, sent in zip(steps.programs, edges, transfers, strict=True)
         ]
     except CyclicGraphError:
         return None
-    typical = typical_of(programs, edges, transfers)
-    idle_ns = np.zeros((5, len(ranks)))  # the warm-up of R0, and all of R0 to R3
+    return MeasuredPipeline(
+        ranks=steps.ranks,
+        programs=steps.programs,
+        edges=tuple(edges),
+        transfers=tuple(transfers),
+        replays=tuple(replays),
+        typical=_typical(steps.programs, edges, transfers),
+    )
+
+
+def causes_of_bubbles(measured: MeasuredPipeline, bubble_ns: Sequence[int]) -> Causes:
+    """Of the bubbles of each of the pipeline's ranks, over all steps."""
+    typical = measured.typical
+    idle_ns = np.zeros((5, len(measured.ranks)))  # the warm-up of R0, and all of R0 to R3
     equal_ns = measured_ns = replayed_ns = 0.0
-    for program, own, found, replay in zip(programs, edges, transfers, replays, strict=True):
+    for program, edges, transfers, replay in zip(
+        measured.programs, measured.edges, measured.transfers, measured.replays, strict=True
+    ):
         shape = program.work_ns.shape
         equal: Float64 = np.broadcast_to(typical.of_kind[program.kind][:, None], shape)
         by_stage: Float64 = np.broadcast_to(typical.of_stage[program.kind, program.stage][:, None], shape)
-        typical_ns: Float64 = np.broadcast_to(typical.of_edges(program, own)[:, None], found.took_ns.shape)
-        own_ns = np.where(found.visible, found.took_ns, np.minimum(found.took_ns, typical_ns))
+        typical_ns: Float64 = np.broadcast_to(typical.of_edges(program.stage, edges)[:, None], transfers.took_ns.shape)
+        own_ns = np.where(transfers.visible, transfers.took_ns, np.minimum(transfers.took_ns, typical_ns))
         nothing = np.zeros_like(own_ns)
         chain = (
             (equal, nothing),
@@ -137,7 +173,7 @@ def causes_of_bubbles(
                 equal_ns += float(span_ns.sum())
         measured_ns += float(program.span_ns.sum())
         replayed_ns += float(span_ns.sum())  # of R3
-    total_ns = equal_ns * len(ranks)
+    total_ns = equal_ns * len(measured.ranks)
     reached_ns = np.concatenate((np.rint(idle_ns).astype(np.int64), np.array([bubble_ns], dtype=np.int64)))
     return Causes(
         idle_ns=np.diff(reached_ns, axis=0, prepend=0).T,
@@ -146,7 +182,7 @@ def causes_of_bubbles(
     )
 
 
-def typical_of(programs: Sequence[Program], edges: Sequence[Edges], transfers: Sequence[Transfers]) -> Typical:
+def _typical(programs: Sequence[Program], edges: Sequence[Edges], transfers: Sequence[Transfers]) -> Typical:
     """Over all steps of a pipeline."""
     stages = max(int(p.stage.max()) for p in programs) + 1
     counts, sums = np.zeros((len(ACTION_KINDS), stages)), np.zeros((len(ACTION_KINDS), stages))
@@ -154,7 +190,7 @@ def typical_of(programs: Sequence[Program], edges: Sequence[Edges], transfers: S
     for program, own, found in zip(programs, edges, transfers, strict=True):
         np.add.at(counts, (program.kind, program.stage), program.work_ns.shape[1])
         np.add.at(sums, (program.kind, program.stage), program.work_ns.sum(axis=1))
-        for edge, took_ns, visible in zip(_stages_of(program, own), found.took_ns, found.visible, strict=True):
+        for edge, took_ns, visible in zip(_stages_of(program.stage, own), found.took_ns, found.visible, strict=True):
             seen.setdefault(edge, []).append(took_ns[visible])
     known = {edge: np.concatenate(values) for edge, values in seen.items()}
     every = np.concatenate([np.empty(0), *known.values()])
@@ -168,9 +204,9 @@ def typical_of(programs: Sequence[Program], edges: Sequence[Edges], transfers: S
     )
 
 
-def _stages_of(program: Program, edges: Edges) -> list[tuple[int, int]]:
+def _stages_of(stage: Int32, edges: Edges) -> list[tuple[int, int]]:
     """From which stage to which each edge leads."""
-    return list(zip(program.stage[edges.producers].tolist(), program.stage[edges.consumers].tolist(), strict=True))
+    return list(zip(stage[edges.producers].tolist(), stage[edges.consumers].tolist(), strict=True))
 
 
 def _warmup_ns(program: Program, work_ns: Float64, start_ns: Float64) -> Float64:

@@ -27,7 +27,8 @@ from tracekit.analysis.rpc import Rpc, rpc
 from tracekit.analysis.step_phases import StepPhases, step_phases
 from tracekit.analysis.stragglers import Stragglers, counted_steps, stragglers
 from tracekit.analysis.tensor import Tensor, tensor
-from tracekit.analysis.whatif import WhatIf, what_if_of_run, whatif_findings
+from tracekit.analysis.whatif import WhatIf, what_if_of_run
+from tracekit.analysis.whatif_findings import whatif_findings
 from tracekit.errors import UsageError
 from tracekit.model.links import LinkMeasurements
 from tracekit.model.run import Finding, Run
@@ -89,14 +90,19 @@ def analyze(
     rpc_result = rpc(run) if "rpc" in wanted else None
     arrivals = arrivals_of(run, frozenset(counted_steps(run))) if wanted & {"stragglers", "critical_path"} else None
     stragglers_result = stragglers(run, arrivals) if arrivals is not None and "stragglers" in wanted else None
-    with_findings = (breakdown_result, stragglers_result, phases_result, overlap_result, collectives_result, rpc_result)
+    pipeline_result = pipeline(run) if "pipeline" in wanted else None
+    with_findings = (
+        *(breakdown_result, stragglers_result, phases_result, overlap_result, collectives_result, pipeline_result),
+        rpc_result,
+    )
     findings = [f for section in with_findings if section is not None for f in section.findings]
     if overlap_result is not None:
         findings += manual_data_parallel(run)
     if not findings and breakdown_result is not None:
         findings.append(nothing_notable(run))
     whatif_result = what_if_of_run(run) if "whatif" in wanted else None
-    findings += [] if whatif_result is None else whatif_findings(run, whatif_result)
+    uneven = None if pipeline_result is None else pipeline_result.uneven_stage
+    findings += [] if whatif_result is None else whatif_findings(run, whatif_result, uneven)
     findings += overhead_findings(run)
     severity = ("error", "warning", "info")
     findings.sort(key=lambda f: (severity.index(f.severity), -(f.saving_ns or 0)))
@@ -110,7 +116,7 @@ def analyze(
         buckets=buckets(run) if "buckets" in wanted else None,
         fsdp=fsdp(run) if "fsdp" in wanted else None,
         tensor=tensor(run) if "tensor" in wanted else None,
-        pipeline=pipeline(run) if "pipeline" in wanted else None,
+        pipeline=pipeline_result,
         rpc=rpc_result,
         stragglers=stragglers_result,
         critical_path=critical_path(run, arrivals) if arrivals is not None and "critical_path" in wanted else None,

@@ -16,7 +16,7 @@ _LABELS = (
     ("fsdp1", ("FullyShardedDataParallel.",)),
     ("fsdp2", ("FSDP::",)),
     ("tp", ("Redistribute",)),
-    ("pp", ("PP:",)),
+    ("pp", ("PP:", "tracekit.pp:")),
 )
 
 

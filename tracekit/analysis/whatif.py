@@ -23,17 +23,16 @@ from tracekit.analysis.run_workload import job_of_run
 from tracekit.analysis.workload import Job, Workload
 from tracekit.errors import InputError
 from tracekit.model.events import Bool, Int64
-from tracekit.model.run import Finding, Run
+from tracekit.model.run import Run
 
-__all__ = ["Fix", "WhatIf", "what_if", "what_if_of_run", "whatif_findings"]
+__all__ = ["BALANCED", "Fix", "WhatIf", "what_if", "what_if_of_run"]
 
 _WORST_PERCENT = 3
 _NO_SLOWNESS = 0.001  # T - T_ideal below this share of T: there is nothing to divide among causes
 _TRIED_RANKS = 8
 _SHOWN_RANKS = 3
 _WORTH_SHARE = 0.01
-_NOTABLE_SHARE = 0.05
-_BALANCED = "perfectly balanced stages"
+BALANCED = "perfectly balanced stages"
 _ERRORS = 2  # a saving is told from none beyond this many of its errors
 _AT_ONCE = 16  # replays
 _MOST_WORK = 500_000_000  # operations replayed for one question
@@ -155,33 +154,6 @@ def what_if(job: Job) -> WhatIf:
     )
 
 
-def whatif_findings(run: Run, result: WhatIf) -> list[Finding]:
-    """What costs much: uneven stages, and a slow rank of a run whose ranks only send each other messages. Where ranks
-    meet in collectives, who holds up whom is for the section on stragglers to find, as exposed communication is for its
-    own.
-    """
-    notable = [fix for fix in result.fixes if fix.share >= _NOTABLE_SHARE]
-    meet = any(len(matched.ranks) > 1 and matched.row.size for matched in run.collectives)
-    slow = [] if meet else [fix for fix in notable if fix.rank is not None][:1]
-    findings = []
-    for fix in [*slow, *(fix for fix in notable if fix.what == _BALANCED)]:
-        saving = f"{fix.saves_ns_per_step / 1e6:.2f} ± {fix.error_ns / 1e6:.2f} ms"
-        text = f"{fix.what}: -{saving} a step ({fix.share:.0%})"
-        if fix.rank is not None:
-            text = f"rank {fix.rank} computes longer than its peers, which wait for its messages: at their median a "
-            text += f"step would take {saving} ({fix.share:.0%}) less"
-        findings.append(
-            Finding(
-                severity="info" if fix.rank is None else "warning",
-                text=text,
-                rank=fix.rank,
-                saving_ns=fix.saves_ns_per_step,
-                evidence={"error_ns": fix.error_ns, "replay_error": result.replay_error},
-            )
-        )
-    return findings
-
-
 def _ideal_levels(job: Job) -> Float64:
     """float64 [kinds]: how long a piece of each kind lasts ideally."""
     kind = np.concatenate([np.repeat(w.kind, w.piece_ns.shape[1]) for w in job.workloads])
@@ -242,7 +214,7 @@ def _fixes(
         consider("no exposed communication", lambda w: np.where(job.transfers(w)[:, None], 0.0, w.piece_ns))
     if len({stage for w in job.workloads for stage in np.unique(w.piece_stage).tolist() if stage >= 0}) > 1:
         balance = _stage_balance(job)
-        consider(_BALANCED, lambda w: w.piece_ns * balance[w.kind, w.piece_stage][:, None])
+        consider(BALANCED, lambda w: w.piece_ns * balance[w.kind, w.piece_stage][:, None])
     return iter(sorted(fixes, key=lambda fix: -fix.saves_ns_per_step))
 
 

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 @click.option("--steps", type=STEPS, metavar="10:20", help="Only these steps; 'recording': all of it, as one span.")
 @click.option("--only", type=SECTIONS, metavar="A,B", help="Only these sections: breakdown, overlap, buckets.")
 @click.option("--links", type=click.Path(path_type=Path), metavar="FILE", help="What the links can do (links.json).")
+@click.option("--actions", is_flag=True, help="In JSON, every action of a pipeline.")
 @result_options
 @click.option("--strict", is_flag=True, help="Exit with 3 when anything is missing or was repaired.")
 def analyze(
@@ -29,6 +30,7 @@ def analyze(
     steps: StepSelection | None,
     only: tuple[str, ...] | None,
     links: Path | None,
+    actions: bool,
     as_json: bool,
     output: Path | None,
     force: bool,
@@ -49,16 +51,18 @@ def analyze(
     formats = (JsonResult.suffix,) if as_json else (JsonResult.suffix, TerminalReport.suffix)
     if output is not None and output.suffix not in formats:
         raise UsageError(f"-o {output}: the name does not end in {' or '.join(formats)}", hint="it says the format")
+    in_json = as_json or (output is not None and output.suffix == JsonResult.suffix)
+    if actions and not in_json:
+        raise UsageError("--actions: a terminal shows one step's", hint="add --json")
     options = SummaryOptions(steps=steps or StepSelection())
     with progress_on_stderr("reading ranks") as progress:
         found = load(paths, run=run, attempt=attempt, ranks=ranks, options=options, jobs=jobs, progress=progress)
     report = analyze_run(found, only=only, links=links)
-    in_json = as_json or (output is not None and output.suffix == JsonResult.suffix)
     if output is None:
-        renderer = JsonResult() if in_json else TerminalReport(**terminal_format())
+        renderer = JsonResult(actions=actions) if in_json else TerminalReport(**terminal_format())
         click.echo(renderer.render(report), nl=False)
     else:
-        renderer = JsonResult() if in_json else TerminalReport()
+        renderer = JsonResult(actions=actions) if in_json else TerminalReport()
         with new_file(output, force=force) as stream:
             stream.write(renderer.render(report).encode())
         click.echo(f"wrote {output}", err=True)

@@ -35,6 +35,7 @@ __all__ = [
     "parse_optimizer_span",
     "parse_pipeline_span",
     "parse_rpc_span",
+    "parse_torch_action",
     "pipeline_span",
     "rpc_call_span",
     "rpc_service_span",
@@ -116,6 +117,7 @@ def parse_optimizer_span(name: str) -> OptimizerAction | None:
 ActionKind = Literal["F", "B", "I", "W"]
 """Forward, backward, and its two halves where a schedule splits it: gradient of the input, gradient of the weights."""
 _PIPELINE_SPAN = re.compile(r"tracekit\.pp:([FBIW])\.s(\d{1,6})\.mb(\d{1,9})(\.loss)?")
+_TORCH_ACTION = re.compile(r"PP:(\d{1,6})([FBIW])(\d{1,9})")
 _FORWARD_SPAN = re.compile(r"tracekit\.forward:m(\d{1,6})")
 
 
@@ -143,6 +145,16 @@ def parse_pipeline_span(name: str) -> PipelineSpan | None:
     return PipelineSpan(
         kind=cast(ActionKind, kind), stage=int(stage), microbatch=int(microbatch), loss=loss is not None
     )
+
+
+def parse_torch_action(name: str) -> PipelineSpan | None:
+    """`PP:2F0`: torch's own label around an action of its schedules that are given as lists of actions, and around
+    waiting for what the action receives."""
+    match = _TORCH_ACTION.fullmatch(name)
+    if match is None:
+        return None
+    stage, kind, microbatch = match.groups()
+    return PipelineSpan(kind=cast(ActionKind, kind), stage=int(stage), microbatch=int(microbatch))
 
 
 def forward_span(module: int) -> str:

@@ -7,11 +7,13 @@ Within a `SCHEMA_VERSION` fields are added, never renamed.
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from typing import Any
 
 import tracekit
 from tracekit.analysis.messages import message_edges
 from tracekit.analysis.overhead import capture_overhead
+from tracekit.analysis.pipeline import pipeline_actions
 from tracekit.analysis.report import Report
 from tracekit.model.communication import GroupKey
 from tracekit.model.run import ClockModel, Run
@@ -25,13 +27,19 @@ __all__ = ["SCHEMA_VERSION", "JsonResult", "result_dict"]
 SCHEMA_VERSION = 1
 
 
+@dataclass(frozen=True, kw_only=True)
 class JsonResult:
-    """Renders `result_dict(report)`."""
+    """Renders `result_dict(report)`; `actions` adds every action of a pipeline to its section."""
+
+    actions: bool = False
 
     suffix = ".json"
 
     def render(self, report: Report) -> str:
-        return json.dumps(result_dict(report), sort_keys=True, indent=1, allow_nan=False) + "\n"
+        result = result_dict(report)
+        if self.actions and result.get("pipeline") is not None:
+            result["pipeline"]["actions"] = records(pipeline_actions(report.run))
+        return json.dumps(result, sort_keys=True, indent=1, allow_nan=False) + "\n"
 
 
 def result_dict(report: Report) -> dict[str, Any]:

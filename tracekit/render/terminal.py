@@ -18,7 +18,8 @@ from tracekit.render.console import file_size, headline, milliseconds, next_comm
 from tracekit.render.fsdp_table import fsdp_table
 from tracekit.render.overhead_line import overhead_text
 from tracekit.render.phase_tables import memory_text, phase_tables
-from tracekit.render.pipeline_table import pipeline_table
+from tracekit.render.pipeline_grid import pipeline_grid
+from tracekit.render.pipeline_table import bubble_table, pipeline_table
 from tracekit.render.rpc_table import rpc_table
 from tracekit.render.straggler_tables import critical_path_table, straggler_table
 from tracekit.render.whatif_table import fix_table
@@ -62,6 +63,8 @@ class TerminalReport:
             parts += _tensor_table(report.tensor)
         if report.pipeline is not None:
             parts += pipeline_table(report.pipeline)
+            parts += bubble_table(report.pipeline)
+            parts += pipeline_grid(report.pipeline.typical_step, self.width)
         if report.rpc is not None and len(report.rpc.by_function):
             parts += rpc_table(report.rpc)
         if report.stragglers is not None and len(run.ranks) > 1 and report.stragglers.by_rank.arrivals.any():
