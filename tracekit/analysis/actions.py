@@ -2,8 +2,9 @@
 
 Comes in: a decoded trace and its lanes. Goes out: `Actions`. With `torch.distributed.pipelining` the spans name kind,
 stage and microbatch; without the capture's, those of torch itself, in which a CPU rank waits for its receives first.
-Where torch has one label for a forward and a backward together there are no actions. A rank that exchanges messages without it has forward and backward passes instead, which may be
-the actions of a pipeline written by hand (`manual_pipeline.py` decides, from all ranks):
+Where torch has one label for a forward and a backward together there are no actions. A rank that exchanges messages
+without it has forward and backward passes instead, which may be the actions of a pipeline written by hand
+(`manual_pipeline.py` decides, from all ranks):
 
 * An F begins with the first forward after a message or a backward, or with a module that the F before it has called
   already; what follows up to the next such point belongs to it. Each backward pass is a B.
@@ -185,8 +186,8 @@ def _after_receives(lanes: Lanes, start_ns: Int64, end_ns: Int64) -> Int64:
     received_ns = np.sort(found.end_ns[np.isin(found.kind, _RECEIVES)])
     if not len(received_ns):
         return start_ns
-    last_ns = received_ns[np.maximum(np.searchsorted(received_ns, end_ns, side="right") - 1, 0)]
-    return np.where((last_ns > start_ns) & (last_ns <= end_ns), last_ns, start_ns)
+    last_ns = received_ns[np.maximum(np.searchsorted(received_ns, end_ns, side="left") - 1, 0)]
+    return np.where((last_ns > start_ns) & (last_ns < end_ns), last_ns, start_ns)
 
 
 def _receive_waits(events: EventTable, lanes: Lanes) -> Intervals:

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from tests.unit.analysis.exchanges import actions, clocks, rank, run_of
 from tracekit.analysis.pipeline import Pipeline, closed_form_of_bubbles, pipeline
+from tracekit.analysis.pipeline_replays import CAUSES
 from tracekit.model.actions import Actions
 from tracekit.model.metadata import PipelineLayout
 from tracekit.model.run import Run
@@ -128,6 +129,82 @@ def test_the_ideal_has_a_closed_form_for_some_schedules(
     assert closed_form_of_bubbles(made, ranks) == (None if ratio is None else pytest.approx(ratio))
 
 
+def causes(result: Pipeline) -> dict[int, dict[str, int]]:
+    """Of each rank, those that are not nothing."""
+    return {
+        row["rank"]: {cause: row[f"{cause}_ns"] for cause in CAUSES if row[f"{cause}_ns"]}
+        for row in result.by_rank.to_dict("records")
+    }
+
+
+def test_bubbles_of_equal_stages_are_warmup_and_drain() -> None:
+    """Rank 0 waits 30 for the first backward; rank 1 waits 10 for the first forward, and is done 20 before the end."""
+    result = found(two_stages(*gpipe()))
+    assert causes(result) == {0: {"warmup": 30}, 1: {"warmup": 10, "drain": 20}}
+    assert result.causes_ns is not None
+    assert (result.causes_ns["warmup_ns"], result.causes_ns["drain_ns"]) == (40, 20)
+    assert (result.replay_error, result.findings[0].evidence["drain_ns"]) == (0.0, 20)
+
+
+def test_a_slower_stage_makes_the_other_wait() -> None:
+    """Stage 1 takes 20 forward and 40 backward, stage 0 10 and 20: equal stages would take 15 and 30.
+
+    stage 0   F0 F1             B0      B1        0-10, 10-20, 90-110, 130-150
+    stage 1      F0  F1  B0     B1                10-30, 30-50, 50-90, 90-130
+    """
+    first = actions(("F", 0, 0, 10), ("F", 1, 10, 20), ("B", 0, 90, 110), ("B", 1, 130, 150))
+    second = actions(("F", 0, 10, 30), ("F", 1, 30, 50), ("B", 0, 50, 90), ("B", 1, 90, 130), stage=1)
+    result = found(two_stages(first, second))
+    assert causes(result) == {0: {"warmup": 45, "imbalance": 45}, 1: {"warmup": 15, "drain": 30, "imbalance": -15}}
+    assert result.uneven_stage is not None
+    assert (result.uneven_stage.stage, result.uneven_stage.ranks, result.uneven_stage.factor) == (1, (1,), 2.0)
+    assert (result.findings[0].rank, result.findings[0].saving_ns) == (1, 150 - 135)
+
+
+def test_time_on_the_way_is_transfer() -> None:
+    """As `gpipe`, but 5 pass before the other rank can go on, and a receive is posted when the rank needs it.
+
+    stage 0   F0 F1  ...  B0 B1     0-10, 10-20, 65-85, 90-110
+    stage 1    F0 F1 B0  B1         15-25, 30-40, 40-60, 60-80
+    """
+    first = actions(("F", 0, 0, 10), ("F", 1, 10, 20), ("B", 0, 65, 85), ("B", 1, 90, 110))
+    second = actions(("F", 0, 15, 25), ("F", 1, 30, 40), ("B", 0, 40, 60), ("B", 1, 60, 80), stage=1)
+    result = found(two_stages(first, second))
+    assert causes(result) == {0: {"warmup": 30, "transfer": 20}, 1: {"warmup": 10, "drain": 20, "transfer": 20}}
+
+
+def test_delays_that_means_even_out_are_late_peers() -> None:
+    """Each stage takes 12.5 on average, so that a step would take 37.5; but in turn each has the other wait.
+
+    stage 0   F0 F1           0-10, 10-30        F0 F1          0-10, 10-20
+    stage 1      F0   F1      10-20, 30-40          F0    F1    10-30, 30-40
+    """
+    first = [actions(("F", 0, 0, 10), ("F", 1, 10, 30)), actions(("F", 0, 100, 110), ("F", 1, 110, 120), step=6)]
+    second = [
+        actions(("F", 0, 10, 20), ("F", 1, 30, 40), stage=1),
+        actions(("F", 0, 110, 130), ("F", 1, 130, 140), stage=1, step=6),
+    ]
+    ranks = [
+        rank(
+            i,
+            actions=Actions.concatenate(steps),
+            steps=(5, 6),
+            pipeline=layout("gpipe", 2, 2, i),
+            pipeline_ranks=(0, 1),
+        )
+        for i, steps in enumerate((first, second))
+    ]
+    assert causes(found(run_of(ranks))) == {0: {"drain": 25, "late_peer": 5}, 1: {"warmup": 25, "late_peer": 5}}
+
+
+def test_what_no_dependency_explains_is_other() -> None:
+    """Rank 0 runs its second forward 7 late, for no reason; all that follows is late by as much."""
+    first = actions(("F", 0, 0, 10), ("F", 1, 17, 27), ("B", 0, 57, 77), ("B", 1, 77, 97))
+    second = actions(("F", 0, 10, 20), ("F", 1, 27, 37), ("B", 0, 37, 57), ("B", 1, 57, 77), stage=1)
+    result = found(two_stages(first, second))
+    assert causes(result) == {0: {"warmup": 30, "other": 7}, 1: {"warmup": 10, "drain": 20, "other": 7}}
+
+
 TIMES = st.lists(st.tuples(st.integers(0, 500), st.integers(1, 100)), min_size=1, max_size=6)
 
 
@@ -147,3 +224,4 @@ def test_busy_time_and_bubbles_fill_the_span_of_the_pipeline(
     covered = [{t for at, took in times for t in range(at, at + took)} for times in (first, second)]
     assert [row["busy_ns"] for row in rows] == list(map(len, covered))
     assert result.bubble_ratio == pytest.approx(sum(row["bubble_ns"] for row in rows) / (2 * span_ns))
+    assert [sum(row[f"{cause}_ns"] for cause in CAUSES) for row in rows] == [row["bubble_ns"] for row in rows]
