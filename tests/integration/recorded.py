@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from tracekit.analysis.report import analyze
+from tracekit.model.spans import LABEL_PREFIX
 from tracekit.render.json_result import JsonResult
 
 Launch = Callable[..., subprocess.CompletedProcess[str]]
@@ -25,6 +26,20 @@ def result_of(folder: Path) -> dict[str, Any]:
     """What `tracekit analyze <folder> --json` prints, decoded."""
     result: dict[str, Any] = json.loads(JsonResult().render(analyze(folder)))
     return result
+
+
+def without_metadata(folder: Path, to: Path, *, spans: bool = True) -> Path:
+    """Copies of the traces below `folder` as another tool would have recorded them: without the `tracekit` key; and,
+    without `spans`, without those that the capture made.
+    """
+    to.mkdir()
+    for trace in read_traces(folder):
+        rank = trace.pop("tracekit")["rank"]
+        if not spans:
+            events = trace["traceEvents"]
+            trace["traceEvents"] = [event for event in events if not event["name"].startswith(LABEL_PREFIX)]
+        (to / f"rank-{rank:06d}.json.gz").write_bytes(gzip.compress(json.dumps(trace).encode()))
+    return to
 
 
 def notes_of(result: dict[str, Any], *kinds: str) -> list[str]:

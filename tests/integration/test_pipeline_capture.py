@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.integration.recorded import Launch, notes_of, result_of
+from tests.integration.recorded import Launch, notes_of, result_of, without_metadata
 
 HERE = Path(__file__).parent
 RECORDED_STEPS, MICROBATCHES = 2, 4
@@ -75,6 +75,42 @@ def test_strategy_schedule_and_group_are_named(job: Job, scenario: str) -> None:
         ("default_pg", "pp", "world"),
         ("pair", None, "world"),
     ]
+
+
+@pytest.mark.parametrize("scenario", [*ONE_STAGE, *TWO_STAGES, *BY_HAND])
+def test_bubbles_are_explained(job: Job, scenario: str) -> None:
+    """GIVEN two ranks: what remains when all actions are equally long follows from the order alone."""
+    pipeline = job.result(scenario)["pipeline"]
+    for row in pipeline["by_rank"]:
+        assert sum(row["causes"].values()) == row["bubble_ns"] > 0
+    in_theory = {"gpipe": 1 / 5, "1f1b": 1 / 5, "interleaved1f1b": 1 / 9, "loopedbfs": 1 / 9, "manual": 1 / 5}
+    if scenario in in_theory:
+        assert pipeline["ideal_bubble_ratio"] == pytest.approx(in_theory[scenario])
+        schedule_ns = pipeline["causes"]["warmup_ns"] + pipeline["causes"]["drain_ns"]
+        busy_ns = sum(row["busy_ns"] for row in pipeline["by_rank"])
+        assert schedule_ns / (schedule_ns + busy_ns) == pytest.approx(in_theory[scenario], abs=0.015)
+
+
+@pytest.mark.parametrize("scenario", [*ONE_STAGE, *TWO_STAGES])
+def test_without_metadata_the_pipeline_is_inferred(job: Job, scenario: str, tmp_path: Path) -> None:
+    known, found = job.result(scenario), result_of(without_metadata(job.out / scenario, tmp_path / "run"))
+    facts = ("schedule", "stages", "virtual_stages", "microbatches", "bubble_ratio", "ideal_bubble_ratio", "by_stage")
+    assert {name: found["pipeline"][name] for name in facts} == {name: known["pipeline"][name] for name in facts}
+    assert found["pipeline"]["schedule_inferred"]
+    assert not known["pipeline"]["schedule_inferred"]
+    assert len(notes_of(found, "inferred")) == 2
+
+
+@pytest.mark.parametrize("scenario", TWO_STAGES)
+def test_without_the_captures_spans_those_of_torch_tell_the_schedule(job: Job, scenario: str, tmp_path: Path) -> None:
+    found = result_of(without_metadata(job.out / scenario, tmp_path / "run", spans=False))["pipeline"]
+    if scenario == "dualpipev":  # one label for a forward and a backward together
+        assert found is None
+        return
+    known = job.result(scenario)["pipeline"]
+    assert (found["schedule"], found["stages"], found["microbatches"]) == (scenario, 4, MICROBATCHES)
+    assert found["ideal_bubble_ratio"] == pytest.approx(known["ideal_bubble_ratio"], abs=0.02)
+    assert found["bubble_ratio"] <= known["bubble_ratio"]
 
 
 @pytest.mark.parametrize("scenario", [*ONE_STAGE, *TWO_STAGES, "evaluation", *BY_HAND, *NO_PIPELINE])

@@ -115,8 +115,9 @@ def slow_stage(result: Result, out: Path) -> None:
     edges = [(edge["source"], edge["destination"], edge["joined"]) for edge in result["point_to_point"]]
     assert edges == [(0, 1, 8 * STEPS), (1, 0, 8 * STEPS)]
     (finding,) = [finding for finding in result["findings"] if finding["rank"] is not None]
-    assert (finding["rank"], "wait for its messages" in finding["text"]) == (1, True)
-    assert finding["saving_ns"] > 10 * finding["evidence"]["error_ns"]
+    assert (finding["rank"], finding["evidence"]["stage"]) == (1, 1)
+    assert finding["evidence"]["factor"] == pytest.approx((8 + 16) / (4 + 4), abs=0.5)
+    assert finding["saving_ns"] > 5 * finding["evidence"]["error_ns"]
 
 
 def one_rank_at_a_time(result: Result, out: Path) -> None:
