@@ -112,11 +112,11 @@ def _messages(run: Run, ranks: Sequence[int]) -> list[tuple[int, int, tuple[Int6
     """Between each two of the ranks in order of their sends: when they were sent, when their receives were posted, and
     when these ended, on the run's clock.
     """
-    matched, result = run.messages, []
+    result = []
     summaries = {summary.rank: summary for summary in run.ranks}
     clocks = {clock.rank: clock for clock in run.clocks}
-    within = np.isin(matched.source, ranks) & np.isin(matched.destination, ranks)
-    pairs = np.unique(np.stack((matched.source[within], matched.destination[within])), axis=1).T.tolist()
+    matched = run.messages.rows(np.isin(run.messages.source, ranks) & np.isin(run.messages.destination, ranks))
+    pairs = np.unique(np.stack((matched.source, matched.destination)), axis=1).T.tolist()
     for source, destination in pairs:
         rows = np.flatnonzero((matched.source == source) & (matched.destination == destination))
         sender, receiver = summaries[source], summaries[destination]
