@@ -8,11 +8,14 @@ Gloo on CPUs, NCCL where every process of the host has a GPU of its own. `--sche
 
 * The strategy is pp; `pipeline` shows the schedule, and in each step exactly microbatches forwards and backwards a
   stage: B, or where the schedule splits it I and W. Every send is joined to its receive (no note `unlinked`).
-* `--slow-stage 1`: in the table of stages, a forward of stage 1 takes 8 ms and a backward 16, twice as long as those of
-  stages 2 and 3, and the bubbles of all other ranks grow. A backward of stage 0 takes 4 ms in any case: its input has
-  no gradient, so it sleeps for the weights alone.
+* `--slow-stage 1`: "stage 1 (rank 1) takes 2.00 times as long as the other stages", 8 ms forward and 16 backward, and
+  the bubbles of all other ranks grow by uneven stages. A backward of stage 0 takes 4 ms in any case: its input has no
+  gradient, so it sleeps for the weights alone.
 * Without it bubbles take a little more than the ideal share: with 4 ranks and 8 microbatches 3/11 = 27 % for gpipe and
-  1f1b, 3/19 = 16 % for interleaved1f1b (two stages a rank).
+  1f1b, 3/19 = 16 % for interleaved1f1b (two stages a rank), of which all is warm-up and drain; transfers and, on a
+  crowded machine, late peers are the rest.
+* What another schedule or other microbatches are said to save can be tried: `--schedule 1f1b --sleep-ms 8` against
+  `--schedule interleaved1f1b --sleep-ms 4` (two stages a rank, each half), or `--microbatches 16 --sleep-ms 4`.
 """
 
 from __future__ import annotations
@@ -31,7 +34,6 @@ from job import Job, job, training_options
 from sleeping import sleep
 
 WIDTH, LAYERS_A_STAGE, BATCH = 64, 2, 64
-SLEEP_S = 0.004  # of a stage's forward, and of each half of its backward
 CLASSES = {
     "gpipe": "GPipe",
     "1f1b": "1F1B",
@@ -98,8 +100,8 @@ def stage_numbers(schedule: str, this: Job) -> list[int]:
 
 
 def slept_s(options: argparse.Namespace, number: int) -> float:
-    usual = SLEEP_S if options.sleep_compute else 0.0
-    return usual + (SLEEP_S if number == options.slow_stage else 0.0)
+    once = options.sleep_ms / 1000
+    return once * (options.sleep_compute + (number == options.slow_stage))
 
 
 def with_schedule(
@@ -162,6 +164,7 @@ def parse_options() -> argparse.Namespace:
     parser.add_argument("--microbatches", type=int, default=8, help="a step")
     parser.add_argument("--slow-stage", type=int, default=-1, help="stage that computes for twice as long")
     parser.add_argument("--sleep-compute", action="store_true", help="sleep instead of computing")
+    parser.add_argument("--sleep-ms", type=float, default=4.0, help="a stage's forward, and each half of its backward")
     return parser.parse_args()
 
 
