@@ -22,6 +22,7 @@ from tracekit.model.actions import ACTION_KINDS, Actions
 from tracekit.model.intervals import Intervals
 from tracekit.model.metadata import PipelineLayout
 from tracekit.model.run import Finding, Run
+from tracekit.model.summary import RankSummary
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -114,17 +115,7 @@ def pipeline(run: Run) -> Pipeline | None:
         findings=pipeline_findings(bubble_ratio, ideal, causes_ns, uneven, moves),
         by_stage=schema.PIPELINE_STAGES.frame(_by_stage(list(actions.values()))),
         by_rank=schema.PIPELINE_RANKS.frame(
-            [
-                {
-                    "rank": summary.rank,
-                    "stages": list(summary.pipeline.stage_ids) if summary.pipeline is not None else [],
-                    "busy_ns": busy_ns[summary.rank],
-                    "bubble_ns": (bubble := bubble_ns[summary.rank]),
-                    "bubble_ratio": bubble / span if bubble is not None and (span := span_ns[summary.rank]) else None,
-                    **_columns(of_rank.get(summary.rank)),
-                }
-                for summary in members
-            ]
+            [_of_rank(s, busy_ns[s.rank], span_ns[s.rank], of_rank.get(s.rank)) for s in members]
         ),
         typical_step=schema.PIPELINE_ACTIONS.frame(_typical_step(side_by_side)),
     )
@@ -182,9 +173,19 @@ def _moves(pipelines: Sequence[MeasuredPipeline], layout: PipelineLayout) -> tup
     return pipeline_moves(longest, layout.virtual_stages, layout.microbatches)
 
 
-def _columns(causes_ns: Sequence[int] | None) -> dict[str, int | None]:
+def _of_rank(
+    summary: RankSummary, busy_ns: int, span_ns: int | None, causes_ns: Sequence[int] | None
+) -> dict[str, object]:
+    bubble_ns = None if span_ns is None else span_ns - busy_ns
     values: Sequence[int | None] = (None,) * len(CAUSES) if causes_ns is None else causes_ns
-    return {f"{cause}_ns": value for cause, value in zip(CAUSES, values, strict=True)}
+    return {
+        "rank": summary.rank,
+        "stages": list(summary.pipeline.stage_ids) if summary.pipeline is not None else [],
+        "busy_ns": busy_ns,
+        "bubble_ns": bubble_ns,
+        "bubble_ratio": bubble_ns / span_ns if bubble_ns is not None and span_ns else None,
+        **{f"{cause}_ns": value for cause, value in zip(CAUSES, values, strict=True)},
+    }
 
 
 def _summed(ranks: Iterable[Sequence[int]]) -> dict[str, int]:

@@ -127,7 +127,8 @@ def pipeline_moves(measured: MeasuredPipeline, virtual_stages: int, microbatches
             moves.append(Move(what=what, saves_ns_per_step=round(saves_ns), error_ns=round(error_ns), share=share))
 
     consider("all stages take equally long", orders, lambda kind, stage: float(typical.of_kind[kind]))
-    schedule = schedule_of_order(orders)
+    trains = any(kind == "B" for kind, _, _ in orders[0])
+    schedule = schedule_of_order(orders) if trains else "unknown"
     if schedule in ORDERED_SCHEDULES:
         consider(
             f"{2 * microbatches} microbatches of half the size",
