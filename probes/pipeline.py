@@ -101,7 +101,7 @@ def stage_numbers(schedule: str, this: Job) -> list[int]:
 
 def slept_s(options: argparse.Namespace, number: int) -> float:
     once = float(options.sleep_ms) / 1000
-    return once * (int(options.sleep_compute) + (number == options.slow_stage))
+    return once * (int(options.sleep_compute) + int(number == options.slow_stage))
 
 
 def with_schedule(
