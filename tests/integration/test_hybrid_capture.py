@@ -32,6 +32,16 @@ def check(result: dict[str, Any], names: list[str]) -> None:
     expected = [(name, ranks) for i, name in enumerate(names) for ranks in groups_along(shape, i)]
     assert sorted(found) == sorted(expected)
     assert [join["collectives"] - join["joined"] for join in result["joins"]] == [0] * 2 ** len(names)
+    for rank in result["ranks"]:
+        own = [row for row in result["dimensions"] if row["rank"] == rank["rank"]]
+        assert {(row["dimension"], row["group_size"], row["hosts"], row["inferred"]) for row in own} == {
+            (name, 2, 1, False) for name in names
+        }
+        assert sum(row["charged_ns"] for row in own) == rank["exposed_comm_ns"]
+        members = {row["dimension"]: [result["groups"][group]["ranks"] for group in row["groups"]] for row in own}
+        assert members == {
+            name: [ranks for ranks in groups_along(shape, i) if rank["rank"] in ranks] for i, name in enumerate(names)
+        }
 
 
 @pytest.mark.parametrize(

@@ -20,6 +20,7 @@ from tracekit.analysis.link_comparison import read_links
 from tracekit.analysis.load import Paths, load
 from tracekit.analysis.manual_data_parallel import manual_data_parallel
 from tracekit.analysis.memory import Memory, memory
+from tracekit.analysis.mesh_dimensions import MeshDimensions, mesh_dimensions
 from tracekit.analysis.overhead import overhead_findings
 from tracekit.analysis.overlap import Overlap, overlap
 from tracekit.analysis.pipeline import Pipeline, pipeline
@@ -36,7 +37,7 @@ __all__ = ["SECTIONS", "Report", "analyze"]
 
 SECTIONS = (
     *("breakdown", "phases", "memory", "overlap", "collectives", "buckets", "fsdp", "tensor", "pipeline", "rpc"),
-    *("stragglers", "critical_path", "whatif"),
+    *("dimensions", "stragglers", "critical_path", "whatif"),
 )
 
 
@@ -56,6 +57,7 @@ class Report:
     fsdp: Fsdp | None
     tensor: Tensor | None
     pipeline: Pipeline | None
+    dimensions: MeshDimensions | None
     rpc: Rpc | None
     stragglers: Stragglers | None
     critical_path: CriticalPath | None
@@ -89,7 +91,11 @@ def analyze(
     rpc_result = rpc(run) if "rpc" in wanted else None
     arrivals = arrivals_of(run, frozenset(counted_steps(run))) if wanted & {"stragglers", "critical_path"} else None
     stragglers_result = stragglers(run, arrivals) if arrivals is not None and "stragglers" in wanted else None
-    with_findings = (breakdown_result, stragglers_result, phases_result, overlap_result, collectives_result, rpc_result)
+    dimensions_result = mesh_dimensions(run) if "dimensions" in wanted else None
+    with_findings = (
+        *(breakdown_result, stragglers_result, phases_result, overlap_result, collectives_result, rpc_result),
+        *(dimensions_result,),
+    )
     findings = [f for section in with_findings if section is not None for f in section.findings]
     if overlap_result is not None:
         findings += manual_data_parallel(run)
@@ -111,6 +117,7 @@ def analyze(
         fsdp=fsdp(run) if "fsdp" in wanted else None,
         tensor=tensor(run) if "tensor" in wanted else None,
         pipeline=pipeline(run) if "pipeline" in wanted else None,
+        dimensions=dimensions_result,
         rpc=rpc_result,
         stragglers=stragglers_result,
         critical_path=critical_path(run, arrivals) if arrivals is not None and "critical_path" in wanted else None,

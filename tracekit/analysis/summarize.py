@@ -28,6 +28,7 @@ from tracekit.analysis.segments import merge_collectives, rank_segments
 from tracekit.analysis.step_phases import merge_phase_sums, phase_sums
 from tracekit.analysis.strategies import strategies_of
 from tracekit.analysis.tensor import merge_tensor_sums, tensor_sums
+from tracekit.analysis.traffic import merge_traffic_times, traffic_times
 from tracekit.analysis.waits import rank_waits
 from tracekit.errors import InputError
 from tracekit.model.actions import Actions
@@ -107,6 +108,7 @@ def summarize(rank: int, paths: Sequence[Path], options: SummaryOptions) -> Rank
         communication=merge_communication_sums([row for summary in summaries for row in summary.communication]),
         fsdp=merge_fsdp_sums([row for summary in summaries for row in summary.fsdp]),
         tensor=merge_tensor_sums([row for summary in summaries for row in summary.tensor]),
+        traffic=merge_traffic_times([row for summary in summaries for row in summary.traffic]),
         bucket_runs=BucketRuns.concatenate([summary.bucket_runs for summary in summaries]),
         gradients=tuple(row for summary in summaries for row in summary.gradients),
         joins=merge_joins([summary.joins for summary in summaries if summary.joins is not None]),
@@ -183,6 +185,7 @@ def summarize_trace(trace: DecodedTrace, rank: int, options: SummaryOptions) -> 
         communication=tuple(communication_sums(lanes, phases, steps)),
         fsdp=tuple(fsdp_sums(trace, lanes, phases, steps)),
         tensor=tuple(tensor_sums(trace, lanes, phases, steps)),
+        traffic=tuple(traffic_times(lanes, steps)),
         bucket_runs=bucket_runs(trace, lanes, phases),
         gradients=tuple(gradient_sums(trace, lanes, phases, steps)),
         joins=lanes.joins,

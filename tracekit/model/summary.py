@@ -24,6 +24,8 @@ __all__ = [
     "RankSummary",
     "StepParts",
     "TensorSum",
+    "Traffic",
+    "TrafficTime",
 ]
 
 
@@ -55,6 +57,25 @@ class CommunicationSum:
     size_bytes: int | None
     total_ns: int
     exposed_ns: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Traffic:
+    """What a rank does in one group (None: not known): collectives, or messages."""
+
+    group: GroupKey | None
+    messages: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrafficTime:
+    """Time of one rank in its complete steps during which exactly this was in flight. `charged`: which of it held the
+    rank up, None where compute went on.
+    """
+
+    in_flight: tuple[Traffic, ...]
+    charged: Traffic | None
+    total_ns: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -163,6 +184,7 @@ class RankSummary:
     joins: Joins | None = None  # of the flight recorder's entries; None: nothing to join
     fsdp: tuple[FsdpSum, ...] = ()
     tensor: tuple[TensorSum, ...] = ()
+    traffic: tuple[TrafficTime, ...] = ()
     phases: PhaseSums = PhaseSums()
     memory: MemoryUse | None = None
     collectives: Collectives = field(default_factory=no_collectives)

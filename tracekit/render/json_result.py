@@ -102,6 +102,9 @@ def result_dict(report: Report) -> dict[str, Any]:
         result["fsdp"] = records(report.fsdp.units)
     if report.tensor is not None:
         result["tensor"] = records(report.tensor.modules)
+    if report.dimensions is not None:
+        result["dimensions"] = records(report.dimensions.by_rank)
+        result["dimensions_by_name"] = records(report.dimensions.by_name)
     if report.rpc is not None:
         result["rpc"] = {"calls": records(report.rpc.calls), "unjoined": records(report.rpc.unjoined)}
     if report.stragglers is not None:

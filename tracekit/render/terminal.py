@@ -15,6 +15,7 @@ from tracekit.analysis.tensor import Tensor
 from tracekit.render.bucket_table import bucket_table
 from tracekit.render.collectives_table import collectives_table
 from tracekit.render.console import file_size, headline, milliseconds, next_command, note_lines, statement, table, write
+from tracekit.render.dimension_table import dimension_table
 from tracekit.render.fsdp_table import fsdp_table
 from tracekit.render.overhead_line import overhead_text
 from tracekit.render.phase_tables import memory_text, phase_tables
@@ -62,6 +63,8 @@ class TerminalReport:
             parts += _tensor_table(report.tensor)
         if report.pipeline is not None:
             parts += pipeline_table(report.pipeline)
+        if report.dimensions is not None and len(report.dimensions.by_name):
+            parts += dimension_table(report.dimensions)
         if report.rpc is not None and len(report.rpc.by_function):
             parts += rpc_table(report.rpc)
         if report.stragglers is not None and len(run.ranks) > 1 and report.stragglers.by_rank.arrivals.any():
