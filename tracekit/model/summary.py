@@ -9,6 +9,7 @@ from tracekit.model.actions import Actions, no_actions
 from tracekit.model.bucket_runs import BucketRuns, no_bucket_runs
 from tracekit.model.collectives import Collectives, no_collectives
 from tracekit.model.communication import GroupKey, Joins
+from tracekit.model.flops import FlopSums
 from tracekit.model.messages import Messages, no_messages
 from tracekit.model.metadata import ClockMeasurement, DdpModule, MemoryUse, Mesh, PipelineLayout, Precision, RpcUse
 from tracekit.model.notes import Note
@@ -186,6 +187,7 @@ class RankSummary:
     tensor: tuple[TensorSum, ...] = ()
     traffic: tuple[TrafficTime, ...] = ()
     phases: PhaseSums = PhaseSums()
+    flops: FlopSums = field(default_factory=FlopSums)
     memory: MemoryUse | None = None
     collectives: Collectives = field(default_factory=no_collectives)
     tails: StepTails = field(default_factory=no_tails)
