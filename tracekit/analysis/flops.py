@@ -6,7 +6,8 @@ attention counts in full, causal or not), but for the weights' gradient of group
 multiplies by the number of groups.
 
 A forward that a backward pass runs again is told by the capture's spans; without them by its autograd number: what
-evaluates a gradient has none.
+evaluates a gradient has none. It is broken off in the operator that asks for the last thing it was run for, so one in
+which nothing happens does not count.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ from tracekit.model.summary import StepParts
 Dims = list[list[int]]
 
 _MAX_FLOPS = 1 << 62
+_KEEPS = ("aten::detach", "detach")  # what checkpointing itself does with what an operator keeps
 _ENGINE = "autograd::engine::evaluate_function"
 # Work of the same sort whose amount its inputs do not tell: sequences of varied length, templates, whole networks.
 _UNCOUNTED = re.compile(
@@ -40,6 +42,9 @@ _UNCOUNTED = re.compile(
 )
 # How CUDA libraries call kernels that multiply float32 on tensor cores.
 _TF32_KERNEL = re.compile(r"tf32|s1688(?:gemm|fprop|dgrad|wgrad)")
+
+# And without them.
+_SCALAR_KERNEL = re.compile(r"sgemm|_simt_|f32f32_f32f32_f32")
 
 __all__ = ["flop_sums", "flops_of", "merge_flop_sums"]
 
@@ -63,7 +68,11 @@ def flop_sums(trace: DecodedTrace, lanes: Lanes, steps: Sequence[StepParts]) -> 
     place[arguments.row] = np.arange(len(arguments.row))
     inner, numbered = _innermost(events, rows)
     recomputed, told_by = _recomputed(trace, inner, numbered)
-    tf32 = bool(events.named(lambda name: _TF32_KERNEL.search(name) is not None).any())
+    done = ~recomputed | _anything_in(events, inner)
+    inner, recomputed = inner[done], recomputed[done]
+    kernel = events.in_category("kernel")
+    tf32 = bool((kernel & events.named(lambda name: _TF32_KERNEL.search(name) is not None)).any())
+    scalar = bool((kernel & events.named(lambda name: _SCALAR_KERNEL.search(name) is not None)).any())
     known: dict[tuple[int, ...], tuple[str, int] | None] = {}  # a training loop repeats the same few
     count: dict[tuple[str, bool], int] = defaultdict(int)
     flops: dict[tuple[str, bool], int] = defaultdict(int)
@@ -98,6 +107,7 @@ def flop_sums(trace: DecodedTrace, lanes: Lanes, steps: Sequence[StepParts]) -> 
         uncounted=tuple(sorted(uncounted)) if unknown is None else (),
         unknown=unknown,
         recompute=told_by if unknown is None else None,
+        scalar_float32=scalar and not tf32,
     )
 
 
@@ -121,6 +131,7 @@ def merge_flop_sums(windows: Sequence[FlopSums]) -> FlopSums:
         ),
         uncounted=tuple(sorted({name for window in windows for name in window.uncounted})),
         recompute=next((window.recompute for window in windows), None),
+        scalar_float32=all(window.scalar_float32 for window in windows),
     )
 
 
@@ -269,6 +280,18 @@ def _recomputed(trace: DecodedTrace, rows: Int64, numbered: Bool) -> tuple[Bool,
     spans = events.each_once(events.named(named) & ~events.in_category("gpu_user_annotation"))
     inside = innermost_span(events, spans, events.track[rows].astype(np.int64), events.start_ns[rows]) != ABSENT
     return (inside, "recorded") if recorded else (inside & numbered, "inferred")
+
+
+def _anything_in(events: EventTable, rows: Int64) -> Bool:
+    """Mask over `rows`: whether anything begins on their thread after they have begun, and before they end."""
+    result = np.zeros(len(rows), dtype=np.bool_)
+    happens = ~events.named(_KEEPS.__contains__)
+    for track in np.unique(events.track[rows]):
+        own = np.flatnonzero(events.track[rows] == track)
+        starts_ns = np.sort(events.start_ns[happens & (events.track == track)])
+        first = np.searchsorted(starts_ns, events.start_ns[rows[own]], side="right")
+        result[own] = np.searchsorted(starts_ns, events.end_ns[rows[own]], side="left") > first
+    return result
 
 
 def _short(name: str) -> str:

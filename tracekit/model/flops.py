@@ -25,10 +25,11 @@ class FlopSum:
 @dataclass(frozen=True, kw_only=True)
 class FlopSums:
     """`unknown`: why there are no rows. `uncounted`: what else does such work, which the rows lack. `recompute`: how
-    recomputation was told, None where it was not.
+    recomputation was told, None where it was not. `scalar_float32`: kernels multiplied float32 without tensor cores.
     """
 
     rows: tuple[FlopSum, ...] = ()
     uncounted: tuple[str, ...] = ()
     unknown: str | None = None
     recompute: RecomputeSource | None = None
+    scalar_float32: bool = False

@@ -20,6 +20,7 @@ from tracekit.render.fsdp_table import fsdp_table
 from tracekit.render.overhead_line import overhead_text
 from tracekit.render.phase_tables import memory_text, phase_tables
 from tracekit.render.pipeline_table import pipeline_table
+from tracekit.render.roofline_text import roofline_text
 from tracekit.render.rpc_table import rpc_table
 from tracekit.render.straggler_tables import critical_path_table, straggler_table
 from tracekit.render.whatif_table import fix_table
@@ -73,6 +74,8 @@ class TerminalReport:
             parts += critical_path_table(report.critical_path)
         if report.whatif is not None and report.whatif.fixes:
             parts += fix_table(report.whatif)
+        if report.roofline is not None and (line := roofline_text(report.roofline)):
+            parts.append(statement("info", line))
         if report.memory is not None and (line := memory_text(report.memory)):
             parts.append(statement("info", f"Memory: {line}"))
         if cost := overhead_text(run):

@@ -9,6 +9,7 @@ from tracekit.schema.communication import CLOCK, COLLECTIVES, COMMUNICATION, COM
 from tracekit.schema.dimensions import DIMENSIONS, DIMENSIONS_BY_NAME
 from tracekit.schema.fsdp import FSDP, FSDP_BY_MODULE
 from tracekit.schema.pipeline import PIPELINE_RANKS, PIPELINE_STAGES
+from tracekit.schema.roofline import ROOFLINE
 from tracekit.schema.rpc import RPC, RPC_BY_FUNCTION, RPC_UNJOINED
 from tracekit.schema.steps import MEMORY, PHASE_FACTS, PHASES, PHASES_BY_PHASE, RANKS, STEPS
 from tracekit.schema.stragglers import CRITICAL_PATH, STRAGGLERS
@@ -35,6 +36,7 @@ __all__ = [
     "PIPELINE_STAGES",
     "POINT_TO_POINT",
     "RANKS",
+    "ROOFLINE",
     "RPC",
     "RPC_BY_FUNCTION",
     "RPC_UNJOINED",
