@@ -2,30 +2,22 @@
 
 Comes in: a run, whose ranks know when which of their groups communicate and which they wait for (`traffic.py`). Goes
 out: tables by rank and by dimension, and a finding. Empty where fewer than two dimensions communicate.
-
-A group belongs to the dimension whose name the mesh gives it (so that dp_shard and dp_replicate are two), else to what
-it is for; where that is unknown, to its description, or, if that is its own, to its shape: groups of as many ranks
-equally far apart.
-Messages between the stages of a pipeline are of pp, whatever group they go through.
 """
 
 from __future__ import annotations
 
-import re
 import statistics
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from tracekit import schema
 from tracekit.analysis.collectives import group_times
+from tracekit.analysis.dimension_names import WITHIN_LAYERS, Dimension, dimensions_of
 from tracekit.model.communication import GroupKey
-from tracekit.model.mesh import parallelism_of_group
 from tracekit.model.notes import Severity
 from tracekit.model.run import Finding, Run
-from tracekit.model.summary import RankSummary, Traffic
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -36,9 +28,6 @@ _NOTABLE = 0.05  # of a step
 _AMONG_OTHERS = 0.01  # of all communication: with less than that a dimension is none
 _ALIKE = 0.8  # of the largest: who has so much is as large
 _EXACT = 0.1  # of transfers: clocks with smaller errors than that tell whether ranks waited
-_MESH_PREFIX = "mesh_"
-_NAMELESS = ("", "undefined", "default_pg")  # what torch describes groups as that nobody described
-_WITHIN_LAYERS = ("tp", "ep", "cp")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,21 +40,11 @@ class MeshDimensions:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Dimension:
-    """`parallelism`: what its groups are for, None where not known."""
-
-    name: str | None
-    parallelism: str | None
-    inferred: bool
-
-
-@dataclass(frozen=True, kw_only=True)
 class _Use:
     """What one rank communicates along one dimension, over its complete steps."""
 
     rank: int
     steps: int
-    step_ns: int
     groups: tuple[GroupKey, ...]
     total_ns: int
     exposed_ns: int
@@ -76,7 +55,7 @@ class _Use:
 class _Summed:
     """A dimension over all ranks; times are means a step. `waiting_unknown` says why there is no ratio."""
 
-    dimension: _Dimension
+    dimension: Dimension
     uses: Sequence[_Use]
     group_size: int | None
     hosts: int | None
@@ -119,19 +98,12 @@ def mesh_dimensions(run: Run) -> MeshDimensions:
     )
 
 
-# ---- what belongs to which dimension --------------------------------------------------------------------------------
+# ---- by rank --------------------------------------------------------------------------------------------------------
 
 
-def _uses(run: Run) -> dict[_Dimension, list[_Use]]:
-    known: dict[GroupKey, str] = {}
-    for group in (group for summary in run.ranks for group in summary.groups):
-        if group.parallelism is not None:
-            known.setdefault(group, group.parallelism)
-    result: dict[_Dimension, list[_Use]] = defaultdict(list)
-    several = _of_several_shapes(run, known)
-    for summary in run.ranks:
-        complete = [step for step in summary.steps if step.complete]
-        dimensions = {t: _dimension_of(t, known, several, summary) for row in summary.traffic for t in row.in_flight}
+def _uses(run: Run) -> dict[Dimension, list[_Use]]:
+    result: dict[Dimension, list[_Use]] = defaultdict(list)
+    for summary, dimensions in zip(run.ranks, dimensions_of(run), strict=True):
         for dimension in dict.fromkeys(dimensions.values()):
             own = [row for row in summary.traffic if any(dimensions[t] == dimension for t in row.in_flight)]
             exposed = [row for row in own if row.charged is not None]
@@ -140,8 +112,7 @@ def _uses(run: Run) -> dict[_Dimension, list[_Use]]:
             result[dimension].append(
                 _Use(
                     rank=summary.rank,
-                    steps=len(complete),
-                    step_ns=sum(step.step_ns for step in complete),
+                    steps=sum(step.complete for step in summary.steps),
                     groups=tuple(dict.fromkeys(groups)),
                     total_ns=sum(row.total_ns for row in own),
                     exposed_ns=sum(row.total_ns for row in exposed),
@@ -149,45 +120,6 @@ def _uses(run: Run) -> dict[_Dimension, list[_Use]]:
                 )
             )
     return result
-
-
-def _of_several_shapes(run: Run, known: Mapping[GroupKey, str]) -> frozenset[str]:
-    """What a rank has groups of different shapes for: two dimensions for one use, as shards and replicas without a
-    mesh are."""
-    shapes: dict[tuple[int, str], set[str | None]] = defaultdict(set)
-    for summary in run.ranks:
-        for group in {t.group for row in summary.traffic for t in row.in_flight if not t.messages}:
-            if group is not None and group in known:
-                shapes[summary.rank, known[group]].add(_shape(group.ranks))
-    return frozenset(use for (_, use), different in shapes.items() if len(different) > 1)
-
-
-def _dimension_of(
-    traffic: Traffic, known: Mapping[GroupKey, str], several: frozenset[str], summary: RankSummary
-) -> _Dimension:
-    group = traffic.group
-    use = None if group is None else known.get(group)
-    if traffic.messages and summary.pipeline is not None and use not in _WITHIN_LAYERS:
-        return _Dimension(name="pp", parallelism="pp", inferred=summary.run_id is None)
-    if group is None:
-        return _Dimension(name=None, parallelism=None, inferred=False)
-    description = group.description.partition("#")[0]
-    of_name = parallelism_of_group(description)
-    if description.startswith(_MESH_PREFIX) and of_name is not None:
-        return _Dimension(name=description.removeprefix(_MESH_PREFIX), parallelism=of_name, inferred=False)
-    if use is not None:
-        shape = _shape(group.ranks) if use in several else None
-        name = f"{use} ({shape})" if shape is not None else use
-        return _Dimension(name=name, parallelism=use, inferred=summary.run_id is None)
-    # A number in it tells apart groups of one dimension, which then must be found otherwise.
-    shape = _shape(group.ranks) if description in _NAMELESS or re.search(r"\d", description) else None
-    return _Dimension(name=shape or description or group.name or None, parallelism=None, inferred=shape is not None)
-
-
-def _shape(ranks: Sequence[int]) -> str | None:
-    """Groups along one dimension of a grid have as many ranks, equally far apart."""
-    strides = {after - before for before, after in pairwise(ranks)}
-    return f"{len(ranks)} ranks, stride {strides.pop()}" if len(strides) == 1 else None
 
 
 def _size(groups: Sequence[GroupKey]) -> int | None:
@@ -203,7 +135,7 @@ def _hosts(groups: Sequence[GroupKey], hosts: Mapping[int, str | None]) -> int |
 # ---- over ranks -----------------------------------------------------------------------------------------------------
 
 
-def _summed(run: Run, dimension: _Dimension, uses: Sequence[_Use], hosts: Mapping[int, str | None]) -> _Summed:
+def _summed(run: Run, dimension: Dimension, uses: Sequence[_Use], hosts: Mapping[int, str | None]) -> _Summed:
     groups = tuple({group for use in uses for group in use.groups})
     step_ns = sum(step.step_ns for summary in run.ranks for step in summary.steps if step.complete)
     ratio, unknown = _waiting(run, frozenset(groups))
@@ -285,7 +217,9 @@ def _bounding(run: Run, summed: Sequence[_Summed]) -> list[Finding]:
     if pipeline:
         text += "; of that, waiting for other stages is the pipeline's bubble"
     elif waits and first.waiting_ratio is not None:
-        text += f"; {first.waiting_ratio:.0%} of the time in it is waiting for the last rank: balance them"
+        text += (
+            f"; {first.waiting_ratio:.0%} of the time in it is waiting for the last rank to arrive: balance the ranks"
+        )
     elif misplaced is not None:
         text += (
             f"; its groups span hosts, those of {misplaced.dimension.name} do not: exchange the two, so that "
@@ -318,7 +252,7 @@ def _place(one: _Summed) -> str:
 
 def _misplaced(first: _Summed, summed: Sequence[_Summed]) -> _Summed | None:
     """The dimension within hosts whose place one that communicates in every layer had better have."""
-    if first.dimension.parallelism not in _WITHIN_LAYERS or (first.hosts or 1) < 2:
+    if first.dimension.parallelism not in WITHIN_LAYERS or (first.hosts or 1) < 2:
         return None
     others = [one for one in summed if one.hosts == 1 and one.dimension.parallelism in ("dp", "pp")]
     return max(others, key=lambda one: one.group_size or 0, default=None)
