@@ -33,6 +33,7 @@ from tracekit.model.summary import StepParts
 Dims = list[list[int]]
 
 _MAX_FLOPS = 1 << 62
+_MOST_DIMENSIONS = 8
 _KEEPS = ("aten::detach", "detach")  # what checkpointing itself does with what an operator keeps
 _ENGINE = "autograd::engine::evaluate_function"
 # Work of the same sort whose amount its inputs do not tell: sequences of varied length, templates, whole networks.
@@ -225,7 +226,11 @@ def _operator(strings: Sequence[str], key: tuple[int, ...]) -> tuple[str, int] |
 
 
 def _is_shape(value: object) -> bool:
-    return isinstance(value, list) and all(isinstance(size, int) for size in value)
+    return (
+        isinstance(value, list)
+        and len(value) <= _MOST_DIMENSIONS
+        and all(isinstance(size, int) and size >= 0 for size in value)
+    )
 
 
 def _decoded(text: str) -> list[object] | None:

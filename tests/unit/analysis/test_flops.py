@@ -217,6 +217,17 @@ def test_without_shapes_nothing_is_known(tmp_path: Path) -> None:
     assert sums.unknown == "no matrix product, convolution or attention is in the trace"
 
 
+@pytest.mark.parametrize(
+    "shapes",
+    [[[-4, 6], [6, -5]], [[4, "6"], [6, 5]], [[2] * 1000] * 2, 7, {}, [4, 6], [[[4, 6]], [[6, 5]]], [[4.0, 6], [6, 5]]],
+)
+def test_shapes_that_are_none(tmp_path: Path, shapes: object) -> None:
+    trace = TraceBuilder().step(0, 0, 100).op("aten::mm", 10, 20, **MATRICES)
+    trace.op("aten::mm", 40, 20, **MATRICES | {"Input Dims": shapes})
+    sums = sums_of(trace, tmp_path)
+    assert (total(sums), sums.uncounted) == (EACH, ("aten::mm without shapes",))
+
+
 @pytest.mark.parametrize("name", ["flash_attn::_flash_attn_varlen_forward", "aten::_grouped_mm", "aten::_cudnn_rnn"])
 def test_what_cannot_be_counted_is_named(tmp_path: Path, name: str) -> None:
     trace = TraceBuilder().step(0, 0, 100).op("aten::mm", 10, 20, **MATRICES).op(name, 50, 20)
