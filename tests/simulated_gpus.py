@@ -72,12 +72,23 @@ class GpuCluster:
         gpu.trace.kernel(name, start_us, for_us, launched_at=launched_us)
         gpu.device_us = start_us + for_us
 
-    def collective(self, members: Sequence[int], for_us: float, *, elements: int = 1 << 20) -> None:
+    def collective(
+        self, members: Sequence[int], for_us: float, *, elements: int = 1 << 20, description: str | None = None
+    ) -> None:
         launched = [self.gpus[rank].launch() for rank in members]
-        for rank, end_us in self._meet(members, launched, for_us, elements=elements).items():
+        ends_us = self._meet(members, launched, for_us, elements=elements, description=description)
+        for rank, end_us in ends_us.items():
             self.gpus[rank].device_us = end_us
 
-    def beside(self, members: Sequence[int], for_us: float, *, stream: int, after: int | None = None) -> None:
+    def beside(
+        self,
+        members: Sequence[int],
+        for_us: float,
+        *,
+        stream: int,
+        after: int | None = None,
+        description: str | None = None,
+    ) -> None:
         """A collective on a stream of its own, under which the device computes on: it waits for what is computed so
         far, or for the stream `after`."""
         launched = []
@@ -86,7 +97,8 @@ class GpuCluster:
             launched_us, _ = gpu.launch()
             ready_us = gpu.device_us if after is None else gpu.streams_us[after]
             launched.append((launched_us, max(launched_us, ready_us, gpu.streams_us.get(stream, 0.0)) + _EVENT_US))
-        for rank, end_us in self._meet(members, launched, for_us, stream=stream).items():
+        ends_us = self._meet(members, launched, for_us, stream=stream, description=description)
+        for rank, end_us in ends_us.items():
             self.gpus[rank].streams_us[stream] = end_us
 
     def _meet(
@@ -97,6 +109,7 @@ class GpuCluster:
         *,
         stream: int = 20,
         elements: int = 1 << 20,
+        description: str | None = None,
     ) -> dict[int, float]:
         """When it ends on each; launched: when each launches it, and can start it."""
         members = tuple(members)
@@ -113,7 +126,7 @@ class GpuCluster:
                 launched_at=launched_us,
                 elements=elements,
                 group=group,
-                description=f"group {group}",
+                description=description or f"group {group}",
                 Seq=self._sequence[members],
             )
         return ends_us

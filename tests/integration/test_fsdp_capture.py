@@ -156,5 +156,10 @@ def test_hybrid_sharding_gathers_among_shards_and_reduces_across_replicas(hybrid
         members = {kind: result["groups"][group]["ranks"] for kind, group in groups}
         assert members == {"all_gather": shard, "reduce_scatter": shard, "all_reduce": replicate}
         assert {result["groups"][group]["parallelism"] for _, group in groups} == {"dp"}
+        dimensions = {row["dimension"]: row["groups"] for row in result["dimensions"] if row["rank"] == rank}
+        numbers = dict(groups)
+        names = ("dp (2 ranks, stride 1)", "dp (2 ranks, stride 2)")  # FSDP1 was given no mesh
+        names = ("shard", "replicate") if scenario == "fsdp2_hybrid" else names
+        assert dimensions == {names[0]: [numbers["all_gather"]], names[1]: [numbers["all_reduce"]]}
     assert max(rank["overlap_ratio"] for rank in result["ranks"]) <= 0.02
     assert [rank["unjoined"] for rank in result["joins"]] == [[]] * 4

@@ -32,6 +32,20 @@ def check(result: dict[str, Any], names: list[str]) -> None:
     expected = [(name, ranks) for i, name in enumerate(names) for ranks in groups_along(shape, i)]
     assert sorted(found) == sorted(expected)
     assert [join["collectives"] - join["joined"] for join in result["joins"]] == [0] * 2 ** len(names)
+    layers = 2 if "pp" in names else 4
+    half = 2 * (8 * 16) * 32 * (128 // 2)  # of a linear layer: 8 samples of 16 places, on one of two ranks of tp
+    for row in result["roofline"]["by_rank"]:
+        assert (row["flops"], row["recomputed_flops"]) == (row["steps"] * layers * 2 * 3 * half, 0)
+    for rank in result["ranks"]:
+        own = [row for row in result["dimensions"] if row["rank"] == rank["rank"]]
+        assert {(row["dimension"], row["group_size"], row["hosts"], row["inferred"]) for row in own} == {
+            (name, 2, 1, False) for name in names
+        }
+        assert sum(row["charged_ns"] for row in own) == rank["exposed_comm_ns"]
+        members = {row["dimension"]: [result["groups"][group]["ranks"] for group in row["groups"]] for row in own}
+        assert members == {
+            name: [ranks for ranks in groups_along(shape, i) if rank["rank"] in ranks] for i, name in enumerate(names)
+        }
 
 
 @pytest.mark.parametrize(

@@ -13,11 +13,13 @@ from tests.components import require_module
 from tracekit.analysis.load import load
 from tracekit.analysis.op_table import job_of_operations, read_operations
 from tracekit.analysis.report import Report, analyze
+from tracekit.analysis.roofline import roofline
 from tracekit.analysis.summarize import StepSelection, SummaryOptions
 from tracekit.analysis.whatif import what_if
 from tracekit.model.notes import Note
 from tracekit.model.run import Run
 from tracekit.render.terminal import TerminalReport
+from tracekit.schema import records
 
 
 def overlap_percent(run: Run) -> dict[int, float]:
@@ -85,6 +87,28 @@ def test_mi300x_steps_of_a_host_that_runs_ahead(real_traces: Path) -> None:
     assert overlap_percent(run) == pytest.approx({0: 25.25}, abs=0.005)
     text = note(run, "before_recording").text
     assert "757 kernels (5 of them communication) were launched before the recording" in text
+
+
+def test_mi300x_operations_of_a_resnet_18(real_traces: Path) -> None:
+    """torchvision gives 1.81e9 multiply-adds an image, of which there are 10; the backward pass does twice that, but
+    for the gradient of the image, and runs all but the first and the last layer again.
+    """
+    run = load(real_traces / "single_rank" / "mi300x_resnet_rank0_of_8.json.gz")
+    result = roofline(run)
+    assert result is not None
+    (row,) = records(result.by_rank)
+    first, last = 2 * 10 * (64 * 112 * 112) * (3 * 7 * 7), 2 * 10 * 512 * 1000
+    forward = ((row["flops"] - row["recomputed_flops"]) / 3 + first) / 3
+    assert forward / 10 / 2 == pytest.approx(1.81e9, rel=0.005)
+    assert row["recomputed_flops"] / 3 == pytest.approx(forward - first - last, rel=1e-9)
+    assert (row["dtypes"], row["recompute"]) == (["bfloat16"], "inferred")
+    assert row["mfu"] == pytest.approx((3 * forward - first) / (row["step_ns"] / 3e9 * 1307.4e12))
+
+
+def test_a100_without_shapes_has_no_operations(real_traces: Path) -> None:
+    result = roofline(load(real_traces / "single_rank" / "a100_ddp_rank0_of_2.json.gz"))
+    assert result is not None
+    assert result.unknown["flops"] == "operators recorded no shapes (record_shapes)"
 
 
 def test_mi300x_over_the_whole_recording(real_traces: Path) -> None:

@@ -90,6 +90,17 @@ def slow_backward(result: Result, out: Path, rank: int, delay_ms: int) -> None:
             assert len(slow) == len(trace["tracekit"]["steps"])
 
 
+def slow_backward_of_twelve_layers(result: Result, out: Path) -> None:
+    """Twelve layers and a head of 64 rows, forward and twice that backward, but for what no gradient is asked of."""
+    slow_backward(result, out, rank=1, delay_ms=20)
+    layer, head = 2 * 64 * 512 * 512, 2 * 64 * 512 * 10
+    a_step = 12 * layer + 12 * layer + 11 * layer + 3 * head
+    for row in result["roofline"]["by_rank"]:
+        assert (row["flops"], row["recomputed_flops"], row["dtypes"]) == (row["steps"] * a_step, 0, ["float32"])
+        assert (row["mfu"], row["hfu"]) == (None, None)
+    assert result["roofline"]["unknown"]["peak"] == "the peak of CPUs is not known"
+
+
 def slow_compute(result: Result, out: Path, rank: int, delay_ms: int) -> None:
     """That rank's compute contains the delay in every step."""
     computed_ns = [step["compute_ns"] for step in result["steps"] if step["rank"] == rank]
@@ -134,6 +145,10 @@ def waits_for_data(result: Result, out: Path) -> None:
     for row in result["phases"]["ranks"]:
         assert (row["steps"], row["micro_steps"], row["recompute_count"]) == (STEPS, 3, 3 * 2 * STEPS)
         assert (row["autocast"], row["scaled_steps"], row["skipped_steps"]) == (["float16"], STEPS, 1)
+    layer = 2 * 16 * 64 * 256  # two of a block; only the first of a checkpointed one is needed once more
+    for row in result["roofline"]["by_rank"]:
+        assert (row["recomputed_flops"], row["recompute"]) == (STEPS * 3 * 2 * layer, "recorded")
+        assert row["flops"] - row["recomputed_flops"] == STEPS * 3 * 4 * 2 * 3 * layer
 
 
 def averaged_in_one_buffer(result: Result, out: Path) -> None:
@@ -178,7 +193,7 @@ COMMANDS = [
         expected=[(0, 10, HEAD_BYTES + 4 * BLOCK_BYTES), (1, 8, 4 * BLOCK_BYTES), (2, 8, 4 * BLOCK_BYTES)],
         collectives=3 * 6,
         blocks=False,
-        planted=partial(slow_backward, rank=1, delay_ms=20),
+        planted=slow_backward_of_twelve_layers,
     ),
     Probe(
         name="manual_data_parallel",

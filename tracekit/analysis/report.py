@@ -20,9 +20,11 @@ from tracekit.analysis.link_comparison import read_links
 from tracekit.analysis.load import Paths, load
 from tracekit.analysis.manual_data_parallel import manual_data_parallel
 from tracekit.analysis.memory import Memory, memory
+from tracekit.analysis.mesh_dimensions import MeshDimensions, mesh_dimensions
 from tracekit.analysis.overhead import overhead_findings
 from tracekit.analysis.overlap import Overlap, overlap
 from tracekit.analysis.pipeline import Pipeline, pipeline
+from tracekit.analysis.roofline import KnownWork, Roofline, roofline
 from tracekit.analysis.rpc import Rpc, rpc
 from tracekit.analysis.step_phases import StepPhases, step_phases
 from tracekit.analysis.stragglers import Stragglers, counted_steps, stragglers
@@ -37,7 +39,7 @@ __all__ = ["SECTIONS", "Report", "analyze"]
 
 SECTIONS = (
     *("breakdown", "phases", "memory", "overlap", "collectives", "buckets", "fsdp", "tensor", "pipeline", "rpc"),
-    *("stragglers", "critical_path", "whatif"),
+    *("dimensions", "roofline", "stragglers", "critical_path", "whatif"),
 )
 
 
@@ -57,6 +59,8 @@ class Report:
     fsdp: Fsdp | None
     tensor: Tensor | None
     pipeline: Pipeline | None
+    dimensions: MeshDimensions | None
+    roofline: Roofline | None
     rpc: Rpc | None
     stragglers: Stragglers | None
     critical_path: CriticalPath | None
@@ -70,9 +74,11 @@ def analyze(
     *,
     only: str | Iterable[str] | None = None,
     links: LinkMeasurements | str | os.PathLike[str] | None = None,
+    work: KnownWork | None = None,
 ) -> Report:
     """Analyse a run, or the newest run below the given paths; `only` names sections (all of `SECTIONS` by default);
-    `links` is a result of the bandwidth probe, or its file, to compare transfers with.
+    `links` is a result of the bandwidth probe, or its file, to compare transfers with; `work`: what is known of the
+    model's operations and the device's peak.
 
     Raises UsageError for a name that is no section, and whatever `load` raises.
     """
@@ -91,9 +97,11 @@ def analyze(
     arrivals = arrivals_of(run, frozenset(counted_steps(run))) if wanted & {"stragglers", "critical_path"} else None
     stragglers_result = stragglers(run, arrivals) if arrivals is not None and "stragglers" in wanted else None
     pipeline_result = pipeline(run) if "pipeline" in wanted else None
+    dimensions_result = mesh_dimensions(run) if "dimensions" in wanted else None
+    roofline_result = roofline(run, work) if "roofline" in wanted else None
     with_findings = (
         *(breakdown_result, stragglers_result, phases_result, overlap_result, collectives_result, pipeline_result),
-        rpc_result,
+        *(rpc_result, dimensions_result, roofline_result),
     )
     findings = [f for section in with_findings if section is not None for f in section.findings]
     if overlap_result is not None:
@@ -117,6 +125,8 @@ def analyze(
         fsdp=fsdp(run) if "fsdp" in wanted else None,
         tensor=tensor(run) if "tensor" in wanted else None,
         pipeline=pipeline_result,
+        dimensions=dimensions_result,
+        roofline=roofline_result,
         rpc=rpc_result,
         stragglers=stragglers_result,
         critical_path=critical_path(run, arrivals) if arrivals is not None and "critical_path" in wanted else None,

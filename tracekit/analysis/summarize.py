@@ -17,6 +17,7 @@ from tracekit.analysis.breakdown import step_parts
 from tracekit.analysis.bucket_runs import bucket_runs
 from tracekit.analysis.communication_rules import DEFAULT_RULES, CommunicationRule
 from tracekit.analysis.flight_recorder import join_notes, merge_joins
+from tracekit.analysis.flops import flop_sums, merge_flop_sums
 from tracekit.analysis.fsdp import fsdp_sums, merge_fsdp_sums
 from tracekit.analysis.lanes import Lanes, build_lanes
 from tracekit.analysis.manual_data_parallel import gradient_sums
@@ -28,6 +29,7 @@ from tracekit.analysis.segments import merge_collectives, rank_segments
 from tracekit.analysis.step_phases import merge_phase_sums, phase_sums
 from tracekit.analysis.strategies import strategies_of
 from tracekit.analysis.tensor import merge_tensor_sums, tensor_sums
+from tracekit.analysis.traffic import merge_traffic_times, traffic_times
 from tracekit.analysis.waits import rank_waits
 from tracekit.errors import InputError
 from tracekit.model.actions import Actions
@@ -107,10 +109,12 @@ def summarize(rank: int, paths: Sequence[Path], options: SummaryOptions) -> Rank
         communication=merge_communication_sums([row for summary in summaries for row in summary.communication]),
         fsdp=merge_fsdp_sums([row for summary in summaries for row in summary.fsdp]),
         tensor=merge_tensor_sums([row for summary in summaries for row in summary.tensor]),
+        traffic=merge_traffic_times([row for summary in summaries for row in summary.traffic]),
         bucket_runs=BucketRuns.concatenate([summary.bucket_runs for summary in summaries]),
         gradients=tuple(row for summary in summaries for row in summary.gradients),
         joins=merge_joins([summary.joins for summary in summaries if summary.joins is not None]),
         phases=merge_phase_sums([summary.phases for summary in summaries]),
+        flops=merge_flop_sums([summary.flops for summary in summaries]),
         memory=next((summary.memory for summary in reversed(summaries) if summary.memory is not None), None),
         messages=merge_messages([(summary.messages, summary.groups) for summary in summaries], groups),
         waits=Waits.concatenate([summary.waits for summary in summaries]),
@@ -183,10 +187,12 @@ def summarize_trace(trace: DecodedTrace, rank: int, options: SummaryOptions) -> 
         communication=tuple(communication_sums(lanes, phases, steps)),
         fsdp=tuple(fsdp_sums(trace, lanes, phases, steps)),
         tensor=tuple(tensor_sums(trace, lanes, phases, steps)),
+        traffic=tuple(traffic_times(lanes, steps)),
         bucket_runs=bucket_runs(trace, lanes, phases),
         gradients=tuple(gradient_sums(trace, lanes, phases, steps)),
         joins=lanes.joins,
         phases=phase_sums(trace, lanes, phases, steps),
+        flops=flop_sums(trace, lanes, steps),
         memory=metadata.memory if metadata is not None else None,
         messages=messages,
         waits=rank_waits(trace, lanes),

@@ -7,7 +7,15 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tracekit.cli.options import SECTIONS, STEPS, progress_on_stderr, result_options, run_options, terminal_format
+from tracekit.cli.options import (
+    AMOUNT,
+    SECTIONS,
+    STEPS,
+    progress_on_stderr,
+    result_options,
+    run_options,
+    terminal_format,
+)
 
 if TYPE_CHECKING:
     from tracekit.analysis.summarize import StepSelection
@@ -18,6 +26,8 @@ if TYPE_CHECKING:
 @click.option("--steps", type=STEPS, metavar="10:20", help="Only these steps; 'recording': all of it, as one span.")
 @click.option("--only", type=SECTIONS, metavar="A,B", help="Only these sections: breakdown, overlap, buckets.")
 @click.option("--links", type=click.Path(path_type=Path), metavar="FILE", help="What the links can do (links.json).")
+@click.option("--flops-per-step", type=AMOUNT, metavar="F", help="The model's operations a step and rank.")
+@click.option("--peak-tflops", type=AMOUNT, metavar="P", help="What a rank's device can do, 1e12 a second.")
 @click.option("--actions", is_flag=True, help="In JSON, every action of a pipeline.")
 @result_options
 @click.option("--strict", is_flag=True, help="Exit with 3 when anything is missing or was repaired.")
@@ -30,6 +40,8 @@ def analyze(
     steps: StepSelection | None,
     only: tuple[str, ...] | None,
     links: Path | None,
+    flops_per_step: float | None,
+    peak_tflops: float | None,
     actions: bool,
     as_json: bool,
     output: Path | None,
@@ -42,6 +54,7 @@ def analyze(
     """
     from tracekit.analysis.load import load
     from tracekit.analysis.report import analyze as analyze_run
+    from tracekit.analysis.roofline import KnownWork
     from tracekit.analysis.summarize import StepSelection, SummaryOptions
     from tracekit.errors import InputError, UsageError
     from tracekit.render.json_result import JsonResult
@@ -57,7 +70,9 @@ def analyze(
     options = SummaryOptions(steps=steps or StepSelection())
     with progress_on_stderr("reading ranks") as progress:
         found = load(paths, run=run, attempt=attempt, ranks=ranks, options=options, jobs=jobs, progress=progress)
-    report = analyze_run(found, only=only, links=links)
+    peak = None if peak_tflops is None else peak_tflops * 1e12
+    work = KnownWork(flops_per_step=flops_per_step, peak_flops_per_s=peak)
+    report = analyze_run(found, only=only, links=links, work=work)
     if output is None:
         renderer = JsonResult(actions=actions) if in_json else TerminalReport(**terminal_format())
         click.echo(renderer.render(report), nl=False)

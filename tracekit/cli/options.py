@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import shutil
@@ -18,10 +19,11 @@ if TYPE_CHECKING:
     from tracekit.analysis.workers import Progress
 
 _HIGHEST_RANK = 1 << 20
+_LARGEST_AMOUNT = 1e30
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-__all__ = ["RANKS", "SECTIONS", "STEPS", "progress_on_stderr", "result_options", "run_options"]
+__all__ = ["AMOUNT", "RANKS", "SECTIONS", "STEPS", "progress_on_stderr", "result_options", "run_options"]
 __all__ += ["terminal_format"]
 
 
@@ -74,7 +76,22 @@ class Sections(click.ParamType[tuple[str, ...]]):
         return tuple(part.strip() for part in str(value).split(",") if part.strip())
 
 
-RANKS, STEPS, SECTIONS = RankSet(), StepRange(), Sections()
+class Amount(click.ParamType[float]):
+    """A number above 0, such as 1.2e15."""
+
+    name = "amount"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        try:
+            amount = float(value)
+        except ValueError:
+            amount = math.nan
+        if not 0 < amount < _LARGEST_AMOUNT:
+            self.fail(f"{value!r} is no number above 0 such as 1.2e15", param, ctx)
+        return amount
+
+
+AMOUNT, RANKS, STEPS, SECTIONS = Amount(), RankSet(), StepRange(), Sections()
 
 
 def run_options(command: F) -> F:

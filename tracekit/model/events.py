@@ -31,6 +31,7 @@ __all__ = [
     "EventTable",
     "Int32",
     "Int64",
+    "OperatorArguments",
     "ProcessGroup",
     "TraceHeader",
     "Track",
@@ -70,6 +71,27 @@ class CollectiveArguments:
     concrete_inputs: Int32
 
 
+def _no_rows() -> Int64:
+    return np.empty(0, dtype=np.int64)
+
+
+def _no_text() -> Int32:
+    return np.empty(0, dtype=np.int32)
+
+
+@dataclass(frozen=True, kw_only=True)
+class OperatorArguments:
+    """Inputs of the operators in `model.operators.MULTIPLYING`, one row an event; `row` points into the event table.
+
+    The others are interned text, the JSON they were written in; `ABSENT` where the event does not say.
+    """
+
+    row: Int64 = field(default_factory=_no_rows)
+    input_shapes: Int32 = field(default_factory=_no_text)
+    input_types: Int32 = field(default_factory=_no_text)
+    concrete_inputs: Int32 = field(default_factory=_no_text)
+
+
 @dataclass(frozen=True, kw_only=True)
 class EventTable:
     """All slices of one trace file, n rows.
@@ -93,6 +115,7 @@ class EventTable:
     forward_thread: Int64
     shape: Int64
     collective_arguments: CollectiveArguments
+    operator_arguments: OperatorArguments = field(default_factory=OperatorArguments)
     other_phases: dict[str, int] = field(default_factory=dict)
     """How many events of each other phase (flows, counters, instants, metadata) the file holds."""
 

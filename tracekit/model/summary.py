@@ -9,6 +9,7 @@ from tracekit.model.actions import Actions, no_actions
 from tracekit.model.bucket_runs import BucketRuns, no_bucket_runs
 from tracekit.model.collectives import Collectives, no_collectives
 from tracekit.model.communication import GroupKey, Joins
+from tracekit.model.flops import FlopSums
 from tracekit.model.messages import Messages, no_messages
 from tracekit.model.metadata import ClockMeasurement, DdpModule, MemoryUse, Mesh, PipelineLayout, Precision, RpcUse
 from tracekit.model.notes import Note
@@ -24,6 +25,8 @@ __all__ = [
     "RankSummary",
     "StepParts",
     "TensorSum",
+    "Traffic",
+    "TrafficTime",
 ]
 
 
@@ -55,6 +58,25 @@ class CommunicationSum:
     size_bytes: int | None
     total_ns: int
     exposed_ns: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Traffic:
+    """What a rank does in one group (None: not known): collectives, or messages."""
+
+    group: GroupKey | None
+    messages: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrafficTime:
+    """Time of one rank in its complete steps during which exactly this was in flight. `charged`: which of it held the
+    rank up, None where compute went on.
+    """
+
+    in_flight: tuple[Traffic, ...]
+    charged: Traffic | None
+    total_ns: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -163,7 +185,9 @@ class RankSummary:
     joins: Joins | None = None  # of the flight recorder's entries; None: nothing to join
     fsdp: tuple[FsdpSum, ...] = ()
     tensor: tuple[TensorSum, ...] = ()
+    traffic: tuple[TrafficTime, ...] = ()
     phases: PhaseSums = PhaseSums()
+    flops: FlopSums = field(default_factory=FlopSums)
     memory: MemoryUse | None = None
     collectives: Collectives = field(default_factory=no_collectives)
     tails: StepTails = field(default_factory=no_tails)

@@ -15,7 +15,8 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from tracekit.model.events import ABSENT, CollectiveArguments, EventTable, Int64, Track
+from tracekit.model.events import ABSENT, CollectiveArguments, EventTable, Int64, OperatorArguments, Track
+from tracekit.model.operators import MULTIPLYING
 
 Scalar = int | float | str | None
 _NO_TEXT = msgspec.Raw(b"")
@@ -26,7 +27,8 @@ _LIMIT_NS = 1 << 62
 _LIMIT_DIGITS = 18
 _FARTHEST_NS = 24 * 3600 * 10**9  # from the median start; a recording of a day does not exist
 
-# The operators whose shapes tell the size of a communication. Of other events a hash of their shape is kept.
+# The operators whose shapes tell the size of a communication. Of these and of those that multiply the shapes are kept,
+# of other events a hash.
 COMMUNICATION_PREFIXES = (
     "c10d::",
     "gloo:",
@@ -106,7 +108,7 @@ def is_inexact(event: RawEvent) -> bool:
 _NO_ARGUMENTS = RawArguments()
 _COLLECTIVE_TEXT = ("collective", "dtype", "group_name", "group_description", "group_ranks")
 _COLLECTIVE_NUMBERS = ("in_elements", "out_elements", "group_size", "sequence")
-_COLLECTIVE_RAW = ("input_shapes", "input_types", "concrete_inputs")
+_SHAPES = ("input_shapes", "input_types", "concrete_inputs")
 
 
 class _Hashes(dict[bytes, int]):
@@ -151,10 +153,12 @@ class ColumnBuilder:
         self._other_phases: Counter[str] = Counter()
         self._open: dict[tuple[Scalar, Scalar], list[RawEvent]] = {}
         self._communication_names: dict[int, bool] = {}
+        self._multiplying_names: dict[int, bool] = {}
         self._columns: dict[str, list[np.ndarray]] = {name: [] for name in _DENSE}
         self._sparse: dict[str, list[int]] = {
-            name: [] for name in ("row", *_COLLECTIVE_TEXT, *_COLLECTIVE_NUMBERS, *_COLLECTIVE_RAW)
+            name: [] for name in ("row", *_COLLECTIVE_TEXT, *_COLLECTIVE_NUMBERS, *_SHAPES)
         }
+        self._operators: dict[str, list[int]] = {name: [] for name in ("row", *_SHAPES)}
         self._rows = 0
 
     def add(self, events: Sequence[RawEvent], stamps: Sequence[tuple[Scalar, Scalar]] | None = None) -> None:
@@ -198,6 +202,7 @@ class ColumnBuilder:
         shape = [shapes[bytes(a.input_shapes) or bytes(a.grid)] for a in arguments]
         columns["shape"].append(np.array(shape, dtype=np.int64))
         self._add_collectives(names, arguments)
+        self._add_operators(names, arguments)
         self._rows += len(events)
 
     def table(self, base_time_ns: int) -> EventTable:
@@ -205,23 +210,19 @@ class ColumnBuilder:
         self.dropped["malformed_event"] += sum(len(stack) for stack in self._open.values())
         columns = {name: _concatenate(self._columns.pop(name), dtype) for name, dtype in _DENSE.items()}
         columns["start_ns"] += base_time_ns
-        sparse: dict[str, Any] = {
-            name: np.array(values, dtype=np.int64 if name == "row" or name in _COLLECTIVE_NUMBERS else np.int32)
-            for name, values in self._sparse.items()
-        }
+        sparse, operators = _as_arrays(self._sparse), _as_arrays(self._operators)
         outside = self._out_of_range(columns["start_ns"], columns["duration_ns"])
         if len(outside):
             self.dropped["out_of_range"] += len(outside)
             kept = np.ones(self._rows, dtype=np.bool_)
             kept[outside] = False
             columns = {name: column[kept] for name, column in columns.items()}
-            rows_kept = kept[sparse["row"]]
-            sparse = {name: column[rows_kept] for name, column in sparse.items()}
-            sparse["row"] = (np.cumsum(kept) - 1)[sparse["row"]]
+            sparse, operators = _rows_left(sparse, kept), _rows_left(operators, kept)
         return EventTable(
             strings=list(self._strings),
             tracks=[self._track(pid, tid) for pid, tid in self._tracks],
             collective_arguments=CollectiveArguments(**sparse),
+            operator_arguments=OperatorArguments(**operators),
             other_phases=dict(sorted(self._other_phases.items())),
             **columns,
         )
@@ -256,11 +257,10 @@ class ColumnBuilder:
 
     def _add_collectives(self, names: list[int], arguments: list[RawArguments]) -> None:
         known, strings = self._communication_names, self._strings
-        unseen = set(names) - known.keys()
-        if unseen:
+        if unseen := set(names) - known.keys():
             texts = list(strings)
-            for name in unseen:
-                known[name] = texts[name].startswith(COMMUNICATION_PREFIXES)
+            known.update({name: texts[name].startswith(COMMUNICATION_PREFIXES) for name in unseen})
+            self._multiplying_names.update({name: texts[name] in MULTIPLYING for name in unseen})
         sparse = self._sparse
         for row, (name, a) in enumerate(zip(names, arguments, strict=True), start=self._rows):
             if a.collective is None and not known[name]:
@@ -271,9 +271,19 @@ class ColumnBuilder:
                 sparse[field].append(ABSENT if value is None else strings[str(value)])
             for field in _COLLECTIVE_NUMBERS:
                 sparse[field].append(_to_id(getattr(a, field)))
-            for field in _COLLECTIVE_RAW:
-                text = bytes(getattr(a, field))
-                sparse[field].append(strings[text.decode("utf-8", "replace")] if text else ABSENT)
+            self._add_shapes(sparse, a)
+
+    def _add_operators(self, names: list[int], arguments: list[RawArguments]) -> None:
+        multiplying, operators = self._multiplying_names, self._operators
+        for row, name in enumerate(names):
+            if multiplying[name]:
+                operators["row"].append(self._rows + row)
+                self._add_shapes(operators, arguments[row])
+
+    def _add_shapes(self, columns: dict[str, list[int]], a: RawArguments) -> None:
+        for field in _SHAPES:
+            text = bytes(getattr(a, field))
+            columns[field].append(self._strings[text.decode("utf-8", "replace")] if text else ABSENT)
 
     def _track(self, pid: Scalar, tid: Scalar) -> Track:
         return Track(
@@ -304,6 +314,19 @@ _DENSE = {
     "forward_thread": np.int64,
     "shape": np.int64,
 }
+
+
+def _as_arrays(columns: dict[str, list[int]]) -> dict[str, Any]:
+    wide = ("row", *_COLLECTIVE_NUMBERS)
+    return {name: np.array(values, dtype=np.int64 if name in wide else np.int32) for name, values in columns.items()}
+
+
+def _rows_left(columns: dict[str, Any], kept: np.ndarray) -> dict[str, Any]:
+    """The columns of some events when only those in the mask `kept` are left of all."""
+    left = kept[columns["row"]]
+    return {
+        name: ((np.cumsum(kept) - 1)[column] if name == "row" else column)[left] for name, column in columns.items()
+    }
 
 
 def _concatenate(pieces: list[np.ndarray], dtype: type) -> np.ndarray:

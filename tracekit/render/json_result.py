@@ -18,6 +18,7 @@ from tracekit.analysis.report import Report
 from tracekit.model.communication import GroupKey
 from tracekit.model.run import ClockModel, Run
 from tracekit.render.pipeline_table import pipeline_dict
+from tracekit.render.roofline_text import roofline_dict
 from tracekit.render.straggler_tables import stragglers_dict
 from tracekit.render.whatif_table import whatif_dict
 from tracekit.schema import records
@@ -110,12 +111,17 @@ def result_dict(report: Report) -> dict[str, Any]:
         result["fsdp"] = records(report.fsdp.units)
     if report.tensor is not None:
         result["tensor"] = records(report.tensor.modules)
+    if report.dimensions is not None:
+        result["dimensions"] = records(report.dimensions.by_rank)
+        result["dimensions_by_name"] = records(report.dimensions.by_name)
     if report.rpc is not None:
         result["rpc"] = {"calls": records(report.rpc.calls), "unjoined": records(report.rpc.unjoined)}
     if report.stragglers is not None:
         result["stragglers"] = stragglers_dict(report.stragglers)
     if report.critical_path is not None:
         result["critical_path"] = records(report.critical_path.parts)
+    if "roofline" in report.sections:
+        result["roofline"] = None if report.roofline is None else roofline_dict(report.roofline)
     if "whatif" in report.sections:
         result["whatif"] = None if report.whatif is None else whatif_dict(report.whatif)
     if "pipeline" in report.sections:

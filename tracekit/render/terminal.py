@@ -15,11 +15,13 @@ from tracekit.analysis.tensor import Tensor
 from tracekit.render.bucket_table import bucket_table
 from tracekit.render.collectives_table import collectives_table
 from tracekit.render.console import file_size, headline, milliseconds, next_command, note_lines, statement, table, write
+from tracekit.render.dimension_table import dimension_table
 from tracekit.render.fsdp_table import fsdp_table
 from tracekit.render.overhead_line import overhead_text
 from tracekit.render.phase_tables import memory_text, phase_tables
 from tracekit.render.pipeline_grid import pipeline_grid
 from tracekit.render.pipeline_table import bubble_table, pipeline_table
+from tracekit.render.roofline_text import roofline_text
 from tracekit.render.rpc_table import rpc_table
 from tracekit.render.straggler_tables import critical_path_table, straggler_table
 from tracekit.render.whatif_table import fix_table
@@ -65,6 +67,8 @@ class TerminalReport:
             parts += pipeline_table(report.pipeline)
             parts += bubble_table(report.pipeline)
             parts += pipeline_grid(report.pipeline.typical_step, self.width)
+        if report.dimensions is not None and len(report.dimensions.by_name):
+            parts += dimension_table(report.dimensions)
         if report.rpc is not None and len(report.rpc.by_function):
             parts += rpc_table(report.rpc)
         if report.stragglers is not None and len(run.ranks) > 1 and report.stragglers.by_rank.arrivals.any():
@@ -73,6 +77,8 @@ class TerminalReport:
             parts += critical_path_table(report.critical_path)
         if report.whatif is not None and report.whatif.fixes:
             parts += fix_table(report.whatif)
+        if report.roofline is not None and (line := roofline_text(report.roofline)):
+            parts.append(statement("info", line))
         if report.memory is not None and (line := memory_text(report.memory)):
             parts.append(statement("info", f"Memory: {line}"))
         if cost := overhead_text(run):

@@ -6,8 +6,10 @@ The DataFrames of a result, the JSON contract, exports and the documentation all
 from tracekit.schema.buckets import BUCKET_MAP, BUCKETS, BUCKETS_BY_INDEX
 from tracekit.schema.columns import Column, Table, records
 from tracekit.schema.communication import CLOCK, COLLECTIVES, COMMUNICATION, COMMUNICATION_BY_KIND, POINT_TO_POINT
+from tracekit.schema.dimensions import DIMENSIONS, DIMENSIONS_BY_NAME
 from tracekit.schema.fsdp import FSDP, FSDP_BY_MODULE
 from tracekit.schema.pipeline import PIPELINE_ACTIONS, PIPELINE_RANKS, PIPELINE_STAGES
+from tracekit.schema.roofline import ROOFLINE
 from tracekit.schema.rpc import RPC, RPC_BY_FUNCTION, RPC_UNJOINED
 from tracekit.schema.steps import MEMORY, PHASE_FACTS, PHASES, PHASES_BY_PHASE, RANKS, STEPS
 from tracekit.schema.stragglers import CRITICAL_PATH, STRAGGLERS
@@ -22,6 +24,8 @@ __all__ = [
     "COMMUNICATION",
     "COMMUNICATION_BY_KIND",
     "CRITICAL_PATH",
+    "DIMENSIONS",
+    "DIMENSIONS_BY_NAME",
     "FSDP",
     "FSDP_BY_MODULE",
     "MEMORY",
@@ -33,6 +37,7 @@ __all__ = [
     "PIPELINE_STAGES",
     "POINT_TO_POINT",
     "RANKS",
+    "ROOFLINE",
     "RPC",
     "RPC_BY_FUNCTION",
     "RPC_UNJOINED",

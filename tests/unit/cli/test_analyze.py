@@ -1,0 +1,33 @@
+"""`tracekit analyze`: what the user knows of the model and the device."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from tests.builders import TraceBuilder
+from tracekit.cli import cli
+
+
+def test_given_operations_and_peak(tmp_path: Path) -> None:
+    """1e9 operations in 1 ms are 1e12 a second, half of 2e12."""
+    path = TraceBuilder(world_size=1).step(0, 0, 1000).op("aten::mm", 0, 1000).write(tmp_path / "rank0.json")
+    options = ["--only", "roofline", "--flops-per-step", "1e9", "--peak-tflops", "2"]
+    result = json.loads(CliRunner().invoke(cli, ["analyze", str(path), *options, "--json"]).stdout)
+    (row,) = result["roofline"]["by_rank"]
+    assert (row["flops"], row["peak_flops_per_s"]) == (10**9, 2e12)
+    assert row["mfu"] == pytest.approx(0.5)
+    text = CliRunner().invoke(cli, ["analyze", str(path), *options]).stdout
+    assert "1 GFLOP a step and rank: 1 TFLOP/s, 1 TFLOP/s in the 100% spent" in text
+    assert "MFU 50%, of 2 TFLOP/s (given)" in " ".join(text.split())
+
+
+@pytest.mark.parametrize("option", ["--flops-per-step", "--peak-tflops"])
+@pytest.mark.parametrize("value", ["0", "-1", "nan", "inf", "much"])
+def test_amounts_that_mean_nothing_are_refused(tmp_path: Path, option: str, value: str) -> None:
+    path = TraceBuilder(world_size=1).step(0, 0, 1000).write(tmp_path / "rank0.json")
+    outcome = CliRunner().invoke(cli, ["analyze", str(path), option, value])
+    assert outcome.exit_code == 2

@@ -1,0 +1,87 @@
+"""Which dimension of the mesh (dp, tp, pp, ...) the traffic of a rank belongs to.
+
+Comes in: a run. Goes out: for each rank the `Dimension` of what it does in each group. A group belongs to the dimension
+whose name the mesh gives it (so that dp_shard and dp_replicate are two), else to what it is for; where that is unknown,
+to its description, or, if that is its own, to its shape: groups of as many ranks equally far apart. Messages between
+the stages of a pipeline are of pp, whatever group they go through.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from tracekit.model.communication import GroupKey
+from tracekit.model.mesh import parallelism_of_group
+from tracekit.model.run import Run
+from tracekit.model.summary import RankSummary, Traffic
+
+WITHIN_LAYERS = ("tp", "ep", "cp")
+_MESH_PREFIX = "mesh_"
+_NAMELESS = ("", "undefined", "default_pg")  # what torch describes groups as that nobody described
+
+__all__ = ["WITHIN_LAYERS", "Dimension", "dimensions_of"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Dimension:
+    """`parallelism`: what its groups are for, None where not known. `inferred`: from names, members or messages."""
+
+    name: str | None
+    parallelism: str | None
+    inferred: bool
+
+
+def dimensions_of(run: Run) -> list[dict[Traffic, Dimension]]:
+    """In the order of the run's ranks."""
+    known: dict[GroupKey, str] = {}
+    for group in (group for summary in run.ranks for group in summary.groups):
+        if group.parallelism is not None:
+            known.setdefault(group, group.parallelism)
+    several = _of_several_shapes(run, known)
+    return [
+        {t: _dimension_of(t, known, several, summary) for row in summary.traffic for t in row.in_flight}
+        for summary in run.ranks
+    ]
+
+
+def _of_several_shapes(run: Run, known: Mapping[GroupKey, str]) -> frozenset[str]:
+    """What a rank has groups of different shapes for: two dimensions for one use, as shards and replicas without a
+    mesh are."""
+    shapes: dict[tuple[int, str], set[str | None]] = defaultdict(set)
+    for summary in run.ranks:
+        for group in {t.group for row in summary.traffic for t in row.in_flight if not t.messages}:
+            if group is not None and group in known:
+                shapes[summary.rank, known[group]].add(_shape(group.ranks))
+    return frozenset(use for (_, use), different in shapes.items() if len(different) > 1)
+
+
+def _dimension_of(
+    traffic: Traffic, known: Mapping[GroupKey, str], several: frozenset[str], summary: RankSummary
+) -> Dimension:
+    group = traffic.group
+    use = None if group is None else known.get(group)
+    if traffic.messages and summary.pipeline is not None and use not in WITHIN_LAYERS:
+        return Dimension(name="pp", parallelism="pp", inferred=summary.run_id is None)
+    if group is None:
+        return Dimension(name=None, parallelism=None, inferred=False)
+    description = group.description.partition("#")[0]
+    of_name = parallelism_of_group(description)
+    if description.startswith(_MESH_PREFIX) and of_name is not None:
+        return Dimension(name=description.removeprefix(_MESH_PREFIX), parallelism=of_name, inferred=False)
+    if use is not None:
+        shape = _shape(group.ranks) if use in several else None
+        name = f"{use} ({shape})" if shape is not None else use
+        return Dimension(name=name, parallelism=use, inferred=summary.run_id is None)
+    # A number in it tells apart groups of one dimension, which then must be found otherwise.
+    shape = _shape(group.ranks) if description in _NAMELESS or re.search(r"\d", description) else None
+    return Dimension(name=shape or description or group.name or None, parallelism=None, inferred=shape is not None)
+
+
+def _shape(ranks: Sequence[int]) -> str | None:
+    """Groups along one dimension of a grid have as many ranks, equally far apart."""
+    strides = {after - before for before, after in pairwise(ranks)}
+    return f"{len(ranks)} ranks, stride {strides.pop()}" if len(strides) == 1 else None
