@@ -15,6 +15,7 @@ from tracekit.analysis.breakdown import Breakdown, breakdown, nothing_notable
 from tracekit.analysis.buckets import Buckets, buckets
 from tracekit.analysis.collectives import CollectiveTimes, collective_times
 from tracekit.analysis.critical_path import CriticalPath, critical_path
+from tracekit.analysis.expert_load import ExpertLoad, expert_load
 from tracekit.analysis.fsdp import Fsdp, fsdp
 from tracekit.analysis.link_comparison import read_links
 from tracekit.analysis.load import Paths, load
@@ -55,6 +56,7 @@ class Report:
     buckets: Buckets | None
     fsdp: Fsdp | None
     tensor: Tensor | None
+    expert_load: ExpertLoad | None
     pipeline: Pipeline | None
     rpc: Rpc | None
     stragglers: Stragglers | None
@@ -89,8 +91,10 @@ def analyze(
     rpc_result = rpc(run) if "rpc" in wanted else None
     arrivals = arrivals_of(run, frozenset(counted_steps(run))) if wanted & {"stragglers", "critical_path"} else None
     stragglers_result = stragglers(run, arrivals) if arrivals is not None and "stragglers" in wanted else None
+    expert_result = expert_load(run) if "tensor" in wanted else None
     with_findings = (breakdown_result, stragglers_result, phases_result, overlap_result, collectives_result, rpc_result)
     findings = [f for section in with_findings if section is not None for f in section.findings]
+    findings += [] if expert_result is None else expert_result.findings
     if overlap_result is not None:
         findings += manual_data_parallel(run)
     if not findings and breakdown_result is not None:
@@ -110,6 +114,7 @@ def analyze(
         buckets=buckets(run) if "buckets" in wanted else None,
         fsdp=fsdp(run) if "fsdp" in wanted else None,
         tensor=tensor(run) if "tensor" in wanted else None,
+        expert_load=expert_result,
         pipeline=pipeline(run) if "pipeline" in wanted else None,
         rpc=rpc_result,
         stragglers=stragglers_result,

@@ -16,6 +16,7 @@ from tracekit.analysis.actions import rank_actions, ranks_of_pipeline
 from tracekit.analysis.breakdown import step_parts
 from tracekit.analysis.bucket_runs import bucket_runs
 from tracekit.analysis.communication_rules import DEFAULT_RULES, CommunicationRule
+from tracekit.analysis.expert_load import expert_exchanges
 from tracekit.analysis.flight_recorder import join_notes, merge_joins
 from tracekit.analysis.fsdp import fsdp_sums, merge_fsdp_sums
 from tracekit.analysis.lanes import Lanes, build_lanes
@@ -107,6 +108,7 @@ def summarize(rank: int, paths: Sequence[Path], options: SummaryOptions) -> Rank
         communication=merge_communication_sums([row for summary in summaries for row in summary.communication]),
         fsdp=merge_fsdp_sums([row for summary in summaries for row in summary.fsdp]),
         tensor=merge_tensor_sums([row for summary in summaries for row in summary.tensor]),
+        expert_exchanges=tuple(row for summary in summaries for row in summary.expert_exchanges),
         bucket_runs=BucketRuns.concatenate([summary.bucket_runs for summary in summaries]),
         gradients=tuple(row for summary in summaries for row in summary.gradients),
         joins=merge_joins([summary.joins for summary in summaries if summary.joins is not None]),
@@ -183,6 +185,7 @@ def summarize_trace(trace: DecodedTrace, rank: int, options: SummaryOptions) -> 
         communication=tuple(communication_sums(lanes, phases, steps)),
         fsdp=tuple(fsdp_sums(trace, lanes, phases, steps)),
         tensor=tuple(tensor_sums(trace, lanes, phases, steps)),
+        expert_exchanges=tuple(expert_exchanges(trace, lanes, steps)),
         bucket_runs=bucket_runs(trace, lanes, phases),
         gradients=tuple(gradient_sums(trace, lanes, phases, steps)),
         joins=lanes.joins,

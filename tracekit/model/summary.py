@@ -17,6 +17,7 @@ from tracekit.model.waits import Waits, no_waits
 
 __all__ = [
     "CommunicationSum",
+    "ExpertExchangeSum",
     "FsdpSum",
     "GradientSum",
     "PhasePart",
@@ -119,6 +120,19 @@ class TensorSum:
 
 
 @dataclass(frozen=True, kw_only=True)
+class ExpertExchangeSum:
+    """All-to-alls of one rank in one group and step for one module (None: not known): what those that bring tokens to
+    experts brought to this rank's, and how long all of them were exposed.
+    """
+
+    group: GroupKey
+    module: str | None
+    step: int
+    received_bytes: int
+    exposed_ns: int
+
+
+@dataclass(frozen=True, kw_only=True)
 class GradientSum:
     """Collectives by which a training loop reduced its gradients by hand in one step: how many, and how many of them
     were issued while a backward pass was running. `hideable_ns`: of their exposed time what the backward pass could
@@ -163,6 +177,7 @@ class RankSummary:
     joins: Joins | None = None  # of the flight recorder's entries; None: nothing to join
     fsdp: tuple[FsdpSum, ...] = ()
     tensor: tuple[TensorSum, ...] = ()
+    expert_exchanges: tuple[ExpertExchangeSum, ...] = ()
     phases: PhaseSums = PhaseSums()
     memory: MemoryUse | None = None
     collectives: Collectives = field(default_factory=no_collectives)

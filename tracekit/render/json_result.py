@@ -102,6 +102,8 @@ def result_dict(report: Report) -> dict[str, Any]:
         result["fsdp"] = records(report.fsdp.units)
     if report.tensor is not None:
         result["tensor"] = records(report.tensor.modules)
+    if report.expert_load is not None:
+        result["expert_load"] = records(report.expert_load.ranks)
     if report.rpc is not None:
         result["rpc"] = {"calls": records(report.rpc.calls), "unjoined": records(report.rpc.unjoined)}
     if report.stragglers is not None:

@@ -6,6 +6,7 @@ The DataFrames of a result, the JSON contract, exports and the documentation all
 from tracekit.schema.buckets import BUCKET_MAP, BUCKETS, BUCKETS_BY_INDEX
 from tracekit.schema.columns import Column, Table, records
 from tracekit.schema.communication import CLOCK, COLLECTIVES, COMMUNICATION, COMMUNICATION_BY_KIND, POINT_TO_POINT
+from tracekit.schema.experts import EXPERT_LOAD
 from tracekit.schema.fsdp import FSDP, FSDP_BY_MODULE
 from tracekit.schema.pipeline import PIPELINE_RANKS, PIPELINE_STAGES
 from tracekit.schema.rpc import RPC, RPC_BY_FUNCTION, RPC_UNJOINED
@@ -22,6 +23,7 @@ __all__ = [
     "COMMUNICATION",
     "COMMUNICATION_BY_KIND",
     "CRITICAL_PATH",
+    "EXPERT_LOAD",
     "FSDP",
     "FSDP_BY_MODULE",
     "MEMORY",
