@@ -77,17 +77,31 @@ class GpuCluster:
         for rank, end_us in self._meet(members, launched, for_us, elements=elements).items():
             self.gpus[rank].device_us = end_us
 
-    def beside(self, members: Sequence[int], for_us: float, *, stream: int, after: int | None = None) -> None:
+    def beside(
+        self,
+        members: Sequence[int],
+        for_us: float,
+        *,
+        stream: int,
+        after: int | None = None,
+        kind: str = "all_reduce",
+        elements: int = 1 << 20,
+    ) -> None:
         """A collective on a stream of its own, under which the device computes on: it waits for what is computed so
         far, or for the stream `after`."""
         launched = []
         for rank in members:
             gpu = self.gpus[rank]
             launched_us, _ = gpu.launch()
-            ready_us = gpu.device_us if after is None else gpu.streams_us[after]
+            ready_us = gpu.device_us if after is None else gpu.streams_us.get(after, 0.0)
             launched.append((launched_us, max(launched_us, ready_us, gpu.streams_us.get(stream, 0.0)) + _EVENT_US))
-        for rank, end_us in self._meet(members, launched, for_us, stream=stream).items():
+        for rank, end_us in self._meet(members, launched, for_us, stream=stream, kind=kind, elements=elements).items():
             self.gpus[rank].streams_us[stream] = end_us
+
+    def wait_for(self, rank: int, until_us: float) -> None:
+        """What the device computes next waits until then, as for an event of another stream."""
+        gpu = self.gpus[rank]
+        gpu.device_us = max(gpu.device_us, until_us + _EVENT_US)
 
     def _meet(
         self,
@@ -96,6 +110,7 @@ class GpuCluster:
         for_us: float,
         *,
         stream: int = 20,
+        kind: str = "all_reduce",
         elements: int = 1 << 20,
     ) -> dict[int, float]:
         """When it ends on each; launched: when each launches it, and can start it."""
@@ -106,7 +121,7 @@ class GpuCluster:
         ends_us = {member: last_us + for_us + self._varied.uniform(0.0, 1.0) for member in members}
         for rank, (launched_us, start_us) in zip(members, launched, strict=True):
             self.gpus[rank].trace.nccl(
-                "all_reduce",
+                kind,
                 start_us,
                 ends_us[rank] - start_us,
                 stream=stream,

@@ -91,10 +91,12 @@ def analyze(
     rpc_result = rpc(run) if "rpc" in wanted else None
     arrivals = arrivals_of(run, frozenset(counted_steps(run))) if wanted & {"stragglers", "critical_path"} else None
     stragglers_result = stragglers(run, arrivals) if arrivals is not None and "stragglers" in wanted else None
+    fsdp_result = fsdp(run) if "fsdp" in wanted else None
     expert_result = expert_load(run) if "tensor" in wanted else None
     with_findings = (breakdown_result, stragglers_result, phases_result, overlap_result, collectives_result, rpc_result)
     findings = [f for section in with_findings if section is not None for f in section.findings]
-    findings += [] if expert_result is None else expert_result.findings
+    for section in (fsdp_result, expert_result):
+        findings += [] if section is None else section.findings
     if overlap_result is not None:
         findings += manual_data_parallel(run)
     if not findings and breakdown_result is not None:
@@ -112,7 +114,7 @@ def analyze(
         phases=phases_result,
         memory=memory(run) if "memory" in wanted else None,
         buckets=buckets(run) if "buckets" in wanted else None,
-        fsdp=fsdp(run) if "fsdp" in wanted else None,
+        fsdp=fsdp_result,
         tensor=tensor(run) if "tensor" in wanted else None,
         expert_load=expert_result,
         pipeline=pipeline(run) if "pipeline" in wanted else None,

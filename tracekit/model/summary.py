@@ -9,6 +9,7 @@ from tracekit.model.actions import Actions, no_actions
 from tracekit.model.bucket_runs import BucketRuns, no_bucket_runs
 from tracekit.model.collectives import Collectives, no_collectives
 from tracekit.model.communication import GroupKey, Joins
+from tracekit.model.fsdp_gathers import FsdpGathers, no_fsdp_gathers
 from tracekit.model.messages import Messages, no_messages
 from tracekit.model.metadata import ClockMeasurement, DdpModule, MemoryUse, Mesh, PipelineLayout, Precision, RpcUse
 from tracekit.model.notes import Note
@@ -61,12 +62,14 @@ class CommunicationSum:
 @dataclass(frozen=True, kw_only=True)
 class FsdpSum:
     """Communication of one rank for one module under FSDP, by kind and phase, over its complete steps. `module` is ""
-    for the outermost, None for what no module is known of. Of `ahead_count` all-gathers it is known how long before
-    their parameters were needed they were issued: `ahead_ns` together.
+    for the outermost, None for what no module is known of; `shards`: how many ranks take part, None where not known. Of
+    `ahead_count` all-gathers it is known how long before their parameters were needed they were issued: `ahead_ns`
+    together.
     """
 
     module: str | None
     unit_bytes: int | None
+    shards: int | None
     phase: str | None
     kind: str
     count: int
@@ -176,6 +179,7 @@ class RankSummary:
     gradients: tuple[GradientSum, ...] = ()  # reduced by hand
     joins: Joins | None = None  # of the flight recorder's entries; None: nothing to join
     fsdp: tuple[FsdpSum, ...] = ()
+    fsdp_gathers: FsdpGathers = field(default_factory=no_fsdp_gathers)
     tensor: tuple[TensorSum, ...] = ()
     expert_exchanges: tuple[ExpertExchangeSum, ...] = ()
     phases: PhaseSums = PhaseSums()

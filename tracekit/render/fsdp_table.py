@@ -7,7 +7,7 @@ from typing import Any
 
 from tracekit.analysis.fsdp import Fsdp
 from tracekit.model.module_names import names_together
-from tracekit.render.console import file_size, milliseconds, table
+from tracekit.render.console import file_size, milliseconds, statement, table
 from tracekit.schema import records
 
 _SHOWN = 12
@@ -35,7 +35,8 @@ def fsdp_table(fsdp: Fsdp, strategies: Sequence[str]) -> list[object]:
         for row in rows[:_SHOWN]
     ]
     columns = ("module", "kind", "phase", "count", "size", "exposed", "issue\nto use")
-    return table(title, columns, cells, left=3)
+    remark = [statement("info", fsdp.remark)] if fsdp.remark else []
+    return [*table(title, columns, cells, left=3), *remark]
 
 
 def _owner(strategies: Sequence[str]) -> str:

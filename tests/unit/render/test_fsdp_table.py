@@ -18,6 +18,7 @@ def drawn(strategies: list[str], *modules: str | None) -> list[str]:
         FsdpSum(
             module=module,
             unit_bytes=1000,
+            shards=2,
             phase="optimizer",
             kind="reduce_scatter",
             count=1,
