@@ -110,7 +110,9 @@ class PhaseSums:
 @dataclass(frozen=True, kw_only=True)
 class TensorSum:
     """Communication of one rank in groups of one parallelism (tp, ep, cp) for one module, by kind and phase, over its
-    complete steps. `module` is "" for the outermost, None for what no module is known of.
+    complete steps. `module` is "" for the outermost, None for what no module is known of. `layer_ns`: how long the
+    module ran in that phase, this communication included; None where that is not known. `inferred`: that the group is
+    for this parallelism.
     """
 
     module: str | None
@@ -120,6 +122,8 @@ class TensorSum:
     count: int
     size_bytes: int | None
     exposed_ns: int
+    layer_ns: int | None = None
+    inferred: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)

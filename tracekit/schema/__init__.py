@@ -12,7 +12,7 @@ from tracekit.schema.pipeline import PIPELINE_RANKS, PIPELINE_STAGES
 from tracekit.schema.rpc import RPC, RPC_BY_FUNCTION, RPC_UNJOINED
 from tracekit.schema.steps import MEMORY, PHASE_FACTS, PHASES, PHASES_BY_PHASE, RANKS, STEPS
 from tracekit.schema.stragglers import CRITICAL_PATH, STRAGGLERS
-from tracekit.schema.tensor import TENSOR, TENSOR_BY_MODULE
+from tracekit.schema.tensor import TENSOR, TENSOR_BY_LAYER, TENSOR_BY_MODULE
 
 __all__ = [
     "BUCKETS",
@@ -42,6 +42,7 @@ __all__ = [
     "STRAGGLERS",
     "TABLES",
     "TENSOR",
+    "TENSOR_BY_LAYER",
     "TENSOR_BY_MODULE",
     "Column",
     "Table",
