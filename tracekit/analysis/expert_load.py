@@ -91,12 +91,15 @@ def expert_exchanges(trace: DecodedTrace, lanes: Lanes, steps: Sequence[StepPart
 
 
 def _groups(trace: DecodedTrace, lanes: Lanes) -> Int64:
-    """int64 [n]: of each communication event the index of its group, or ABSENT. Where the event does not tell, all
-    groups of this rank having the same members, it is the first."""
+    """int64 [n]: of each communication event the index of its group, or ABSENT. Where the event does not tell and all
+    groups of this rank that may be for experts have the same members, it is the first of these."""
     found = lanes.communication_events
-    if trace.header.metadata is None and found.groups and len({key.ranks for key in found.groups}) == 1:
-        return np.where(found.group == ABSENT, 0, found.group).astype(np.int64)
-    return found.group.astype(np.int64)
+    own_group = found.group.astype(np.int64)
+    candidates = [i for i, key in enumerate(found.groups) if key.parallelism == "ep"]
+    candidates = candidates or [i for i, key in enumerate(found.groups) if key.parallelism in _FOR_EXPERTS]
+    if trace.header.metadata is None and len({found.groups[i].ranks for i in candidates}) == 1:
+        own_group[own_group == ABSENT] = candidates[0]
+    return own_group
 
 
 def _elements(trace: DecodedTrace, lanes: Lanes, which: Int64) -> tuple[Int64, Int64]:

@@ -137,7 +137,10 @@ def fsdp(run: Run) -> Fsdp:
 
 
 def _remark(run: Run) -> str:
-    """Whether all-gathers block their rank, so that nothing they do can be hidden."""
+    """That modules have no names, or that all-gathers block their rank, so that nothing they do can be hidden."""
+    rows = [row for summary in run.ranks for row in summary.fsdp]
+    if rows and "fsdp1" in run.strategies and all(row.module is None for row in rows):
+        return "FSDP1 does not name its modules in a trace; recorded with tracekit they have names"
     gathers = [row for summary in run.ranks for row in summary.communication if row.kind == "all_gather"]
     total_ns = sum(row.total_ns for row in gathers)
     hidden_ns = total_ns - sum(row.exposed_ns for row in gathers)
