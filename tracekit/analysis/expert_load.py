@@ -64,7 +64,9 @@ def expert_exchanges(trace: DecodedTrace, lanes: Lanes, steps: Sequence[StepPart
     """Rows by (group, module, step) over the complete steps among `steps`, in order of time."""
     found = lanes.communication_events
     own_group = _groups(trace, lanes)
-    may_be = np.array([group.parallelism in _FOR_EXPERTS for group in found.groups] + [False], dtype=np.bool_)
+    # Without metadata no event of Gloo tells its group; the entry at the end is for those.
+    unknown = trace.header.metadata is None
+    may_be = np.array([*(group.parallelism in _FOR_EXPERTS for group in found.groups), unknown], dtype=np.bool_)
     complete = complete_steps(lanes, steps)
     which = np.flatnonzero((found.kind == KINDS.index("all_to_all")) & complete.counted & may_be[own_group])
     if not len(which):
@@ -85,7 +87,13 @@ def expert_exchanges(trace: DecodedTrace, lanes: Lanes, steps: Sequence[StepPart
         total[0] += 0 if back[i] else int(received[i]) * width
         total[1] += int(exposed_ns[i])
     return [
-        ExpertExchangeSum(group=found.groups[group], module=name, step=number, received_bytes=size, exposed_ns=time_ns)
+        ExpertExchangeSum(
+            group=None if group == ABSENT else found.groups[group],
+            module=name,
+            step=number,
+            received_bytes=size,
+            exposed_ns=time_ns,
+        )
         for (group, name, number), (size, time_ns) in sums.items()
     ]
 
@@ -137,8 +145,8 @@ def _takes_back(places: Sequence[tuple[int, int]], received: Int64, sent: Int64)
 
 def expert_load(run: Run) -> ExpertLoad:
     """The table over all ranks, and a finding for each group in which one rank's experts get far more than others'."""
-    loads: dict[GroupKey, dict[str | None, Load]] = {}
-    exposed_ns: dict[GroupKey, Load] = {}
+    loads: dict[GroupKey | None, dict[str | None, Load]] = {}
+    exposed_ns: dict[GroupKey | None, Load] = {}
     for summary in run.ranks:
         for row in summary.expert_exchanges:
             load = loads.setdefault(row.group, {}).setdefault(row.module, {})
@@ -150,7 +158,7 @@ def expert_load(run: Run) -> ExpertLoad:
         row
         for group, modules in loads.items()
         for module, load in modules.items()
-        for row in _rows(index[group], module, load)
+        for row in _rows(None if group is None else index[group], module, load)
     ]
     findings = [_finding(run, group, modules, exposed_ns[group]) for group, modules in loads.items()]
     return ExpertLoad(
@@ -158,7 +166,7 @@ def expert_load(run: Run) -> ExpertLoad:
     )
 
 
-def _rows(group: int, module: str | None, load: Load) -> list[dict[str, object]]:
+def _rows(group: int | None, module: str | None, load: Load) -> list[dict[str, object]]:
     mean_bytes = {rank: statistics.fmean(steps.values()) for rank, steps in load.items()}
     total = sum(mean_bytes.values())
     rows: list[dict[str, object]] = []
@@ -190,7 +198,7 @@ class _Uneven:
 
 
 def _finding(
-    run: Run, group: GroupKey, modules: Mapping[str | None, Load], exposed_ns: Mapping[int, Mapping[int, int]]
+    run: Run, group: GroupKey | None, modules: Mapping[str | None, Load], exposed_ns: Mapping[int, Mapping[int, int]]
 ) -> Finding | None:
     by_module = {module: _most_loaded(load) for module, load in modules.items()}
     uneven = {module: found for module, found in by_module.items() if found is not None and found.significant}
@@ -203,13 +211,14 @@ def _finding(
     else:
         return None
     text = f"the experts of rank {found.rank} receive {found.ratio:.1f}x the mean of the others{where}"
-    if group.ranks and len(exposed_ns) < len(group.ranks):
-        text += f" ({len(exposed_ns)} of the group's {len(group.ranks)} ranks are there)"
-    if group.parallelism is None:
+    members = max(len(group.ranks) if group is not None else 0, len(exposed_ns))
+    parallelism = None if group is None else group.parallelism
+    if len(exposed_ns) < members:
+        text += f" ({len(exposed_ns)} of the group's {members} ranks are there)"
+    if parallelism is None:
         text += " (inferred: all-to-alls of uneven sizes)"
     waiting_ns = _waiting_ns(found.rank, exposed_ns)
     # With even loads the busiest rank has the mean of all: it gets rid of (n - 1) / n of what it has beyond the others.
-    members = len(group.ranks) or len(exposed_ns)
     saving_ns = None if waiting_ns is None else round(waiting_ns * (members - 1) / members)
     if saving_ns is not None and saving_ns < _NOTABLE * _step_ns(run):
         saving_ns = None
@@ -227,7 +236,7 @@ def _finding(
             "ratio": found.ratio,
             "noise": found.noise,
             "module": module if where else None,
-            "parallelism": group.parallelism,
+            "parallelism": parallelism,
             "waiting_ns": None if waiting_ns is None else round(waiting_ns),
         },
     )

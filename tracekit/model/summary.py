@@ -128,11 +128,11 @@ class TensorSum:
 
 @dataclass(frozen=True, kw_only=True)
 class ExpertExchangeSum:
-    """All-to-alls of one rank in one group and step for one module (None: not known): what those that bring tokens to
-    experts brought to this rank's, and how long all of them were exposed.
+    """All-to-alls of one rank in one group and step for one module (None: not known, either of them): what those that
+    bring tokens to experts brought to this rank's, and how long all of them were exposed.
     """
 
-    group: GroupKey
+    group: GroupKey | None
     module: str | None
     step: int
     received_bytes: int

@@ -58,12 +58,12 @@ def expert_table(load: ExpertLoad) -> list[object]:
     rows: list[dict[str, Any]] = records(load.ranks)
     if len({row["received_bytes"] for row in rows}) < 2:
         return []
-    layers: dict[tuple[int, int], list[dict[str, Any]]] = defaultdict(list)
+    layers: dict[tuple[int | None, int], list[dict[str, Any]]] = defaultdict(list)
     for row in rows:
         layers[row["group"], row["rank"]].append(row)
     received = {key: sum(row["received_bytes"] for row in own) for key, own in layers.items()}
     cells = []
-    for (group, rank), size in sorted(received.items(), key=lambda item: (-item[1], item[0]))[:_SHOWN_RANKS]:
+    for (group, rank), size in sorted(received.items(), key=lambda item: (-item[1], item[0][1]))[:_SHOWN_RANKS]:
         others = [other for (of, member), other in received.items() if of == group and member != rank]
         worst = max(layers[group, rank], key=lambda row: row["ratio"] or 0.0)
         ratio = f"{size * len(others) / sum(others):.2f}" if sum(others) else "n/a"

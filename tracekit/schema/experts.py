@@ -7,7 +7,7 @@ __all__ = ["EXPERT_LOAD"]
 EXPERT_LOAD = Table(
     "expert_load",
     (
-        Column("group", "int", "", "Index into `groups`."),
+        Column("group", "int?", "", "Index into `groups`; null: not known, and the present ranks are compared."),
         Column("module", "str?", "", "The layer whose all-to-alls these are; null: no module is known."),
         RANK,
         Column("steps", "int", "", "Complete steps with all-to-alls, over which the means are."),
