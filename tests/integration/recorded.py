@@ -21,6 +21,16 @@ def read_traces(folder: Path) -> list[dict[str, Any]]:
     return sorted(found, key=lambda trace: trace["tracekit"]["rank"])
 
 
+def without_metadata(folder: Path, out: Path) -> Path:
+    """The traces below `folder` as torch.profiler alone would have written them, in `out`."""
+    out.mkdir()
+    for trace in read_traces(folder):
+        rank = trace.pop("tracekit")["rank"]
+        trace["traceEvents"] = [e for e in trace["traceEvents"] if not str(e.get("name")).startswith("tracekit.")]
+        (out / f"rank{rank}.json.gz").write_bytes(gzip.compress(json.dumps(trace).encode()))
+    return out
+
+
 def result_of(folder: Path) -> dict[str, Any]:
     """What `tracekit analyze <folder> --json` prints, decoded."""
     result: dict[str, Any] = json.loads(JsonResult().render(analyze(folder)))

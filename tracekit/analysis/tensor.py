@@ -36,7 +36,7 @@ __all__ = ["Tensor", "merge_tensor_sums", "tensor", "tensor_sums"]
 
 _WITHIN_LAYERS = ("tp", "ep", "cp")
 _NONE = -1
-_DTENSOR = frozenset({"Redistribute", "RedistributeBackward"})
+_DTENSOR = re.compile(r"(?:(?:Nested)?Redistribute|_FromTorchTensor|_ToTorchTensor)(?:Backward)?")
 _NUMBER = re.compile(r"(?<![^.])\d+(?![^.])")  # a whole part of a dotted name
 
 
@@ -102,7 +102,9 @@ def _parallelism(trace: DecodedTrace, lanes: Lanes) -> tuple[Int64, bool]:
     use = np.array([*of_group, _NONE], dtype=np.int64)[found.group]
     if trace.header.metadata is not None or (use != _NONE).any():
         return use, False
-    spans = events.each_once(events.named(_DTENSOR.__contains__))
+    # Out of the graph, DTensor serves FSDP2 as well: for norms of gradients, for instance.
+    in_graph = events.named(lambda name: _DTENSOR.fullmatch(name) is not None) & (events.sequence_number != ABSENT)
+    spans = events.each_once(in_graph)
     around = innermost_span(events, spans, found.launch_track.astype(np.int64), found.launch_ns)
     return np.where(around != ABSENT, _WITHIN_LAYERS.index("tp"), _NONE), True
 
