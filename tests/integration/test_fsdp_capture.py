@@ -170,6 +170,7 @@ def test_prefetching_is_not_promised_to_hide_what_blocks(job: Job) -> None:
     for scenario in ("fsdp2", "fsdp1"):
         result = job.result(scenario)
         assert result["fsdp_prefetch"] == []
+        assert "prefetching would hide nothing" in result["fsdp_remark"]
         assert not [finding for finding in result["findings"] if "modules_ahead" in finding["evidence"]]
 
 
@@ -183,6 +184,7 @@ def test_without_metadata_fsdp2_has_the_same_rows_but_sizes_of_units(job: Job, s
 def test_without_metadata_fsdp1_has_rows_without_names_whose_time_adds_up(job: Job) -> None:
     plain = job.plain_result("fsdp1")
     assert {row["module"] for row in plain["fsdp"]} == {None}
+    assert "FSDP1 does not name its modules" in plain["fsdp_remark"]
     assert exposed_by_kind(plain["fsdp"]) == exposed_by_kind(plain["communication"])
     counts = Counter((row["kind"], row["phase"]) for row in plain["fsdp"] for _ in range(row["count"]))
     assert counts["all_gather", "forward"] == 2 * STEPS * len(units(job.facts[0]["fsdp1"]))

@@ -5,7 +5,9 @@ a finding.
 
 An all-to-all that brings tokens to experts is followed by one that takes them back, which receives what the first has
 sent and sends what it has received; gradients go the same two ways. So of such a pair the first tells the load. An
-exchange without a counterpart counts as well. What each received is in its output's shape, or in NCCL's arguments.
+exchange without a counterpart counts as well. What each received is in its output's shape, or in NCCL's arguments. A
+group of which nobody said what it is for counts if tokens go there and back within a forward pass: other all-to-alls
+(of embedding tables, of sequences) come back as gradients only.
 
 The finding abstains where the steps differ among themselves as much as the ranks do.
 """
@@ -27,6 +29,7 @@ from tracekit.analysis.device_communication import argument_positions
 from tracekit.analysis.enclosing import innermost_span
 from tracekit.analysis.lanes import Lanes, complete_steps
 from tracekit.analysis.modules import modules_of_launches
+from tracekit.analysis.phases import PHASES, PhaseTimeline
 from tracekit.analysis.shapes import recorded_shapes
 from tracekit.model.communication import DTYPES, KINDS, GroupKey
 from tracekit.model.events import ABSENT, DecodedTrace, Int64
@@ -60,7 +63,9 @@ class ExpertLoad:
 # ---- one rank -------------------------------------------------------------------------------------------------------
 
 
-def expert_exchanges(trace: DecodedTrace, lanes: Lanes, steps: Sequence[StepParts]) -> list[ExpertExchangeSum]:
+def expert_exchanges(
+    trace: DecodedTrace, lanes: Lanes, phases: PhaseTimeline, steps: Sequence[StepParts]
+) -> list[ExpertExchangeSum]:
     """Rows by (group, module, step) over the complete steps among `steps`, in order of time."""
     found = lanes.communication_events
     own_group = _groups(trace, lanes)
@@ -78,10 +83,15 @@ def expert_exchanges(trace: DecodedTrace, lanes: Lanes, steps: Sequence[StepPart
     step = lanes.windows.step[lanes.window[which]]
     module = modules_of_launches(trace.events, found.launch_track[which].astype(np.int64), found.launch_ns[which])
     back = _takes_back(list(zip(own_group[which].tolist(), step.tolist(), strict=True)), received, sent)
+    forward = phases.at(found.launch_ns[which]) == PHASES.index("forward")
+    for_experts = {index for index, group in enumerate(found.groups) if group.parallelism == "ep"}
+    for_experts |= set(own_group[which][forward & np.array(back, dtype=np.bool_)].tolist())
     exposed_ns = found.end_ns[which] - found.start_ns[which]
     exposed_ns = exposed_ns - lanes.compute.covered_ns(found.start_ns[which], found.end_ns[which])
     sums: dict[tuple[int, str | None, int], list[int]] = defaultdict(lambda: [0, 0])
     for i, position in enumerate(which.tolist()):
+        if int(own_group[position]) not in for_experts:
+            continue
         width = bytes_per_element(DTYPES[found.dtype[position]]) or 0
         total = sums[int(own_group[position]), module[i], int(step[i])]
         total[0] += 0 if back[i] else int(received[i]) * width

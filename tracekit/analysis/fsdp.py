@@ -13,12 +13,19 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tracekit import schema
-from tracekit.analysis.communication_sums import StepShare, means_over_ranks, merge_sums, step_share, sum_of_sizes
+from tracekit.analysis.communication_sums import (
+    StepShare,
+    layers_alike,
+    means_over_ranks,
+    merge_sums,
+    step_share,
+    sum_of_sizes,
+)
 from tracekit.analysis.fsdp_labels import fsdp_labels
 from tracekit.analysis.fsdp_prefetch import prefetch_findings, prefetch_forecasts
 from tracekit.analysis.fsdp_wrapping import wrapping_findings
@@ -44,12 +51,14 @@ _NOT_COLLECTIVE = np.array([KINDS.index(kind) for kind in ("send", "recv", "send
 @dataclass(frozen=True, kw_only=True)
 class Fsdp:
     """`units`: columns of schema.FSDP, over the complete steps of each rank. `by_module`: columns of
-    schema.FSDP_BY_MODULE, most exposed first. `prefetching`: columns of schema.FSDP_PREFETCH, what it would hide. All
-    empty when nothing is sharded; `remark`: why nothing can be predicted, or empty.
+    schema.FSDP_BY_MODULE, and `by_layer`: of schema.FSDP_BY_LAYER, most exposed first. `prefetching`: columns of
+    schema.FSDP_PREFETCH, what it would hide. All empty when nothing is sharded; `remark`: why something of this is not
+    known, or empty.
     """
 
     units: pd.DataFrame
     by_module: pd.DataFrame
+    by_layer: pd.DataFrame
     prefetching: pd.DataFrame
     findings: tuple[Finding, ...]
     remark: str
@@ -125,11 +134,12 @@ def fsdp(run: Run) -> Fsdp:
         for summary in run.ranks
         for row in summary.fsdp
     ]
-    forecasts = prefetch_forecasts(run)
+    by_module, forecasts = _by_module(run), prefetch_forecasts(run)
     prefetching = prefetch_findings(run, forecasts)
     return Fsdp(
         units=schema.FSDP.frame(rows),
-        by_module=schema.FSDP_BY_MODULE.frame(_by_module(run)),
+        by_module=schema.FSDP_BY_MODULE.frame(by_module),
+        by_layer=schema.FSDP_BY_LAYER.frame(_by_layer(by_module)),
         prefetching=schema.FSDP_PREFETCH.frame([vars(forecast) for forecast in forecasts]),
         findings=(*prefetching, *wrapping_findings(run, forecasts)),
         remark=_remark(run),
@@ -154,7 +164,7 @@ def _remark(run: Run) -> str:
     )
 
 
-def _by_module(run: Run) -> list[dict[str, object]]:
+def _by_module(run: Run) -> list[dict[str, Any]]:
     shares: dict[tuple[str | None, str, str | None], list[StepShare]] = defaultdict(list)
     ahead: dict[tuple[str | None, str, str | None], list[FsdpSum]] = defaultdict(list)
     for summary in run.ranks:
@@ -162,7 +172,7 @@ def _by_module(run: Run) -> list[dict[str, object]]:
         for row in summary.fsdp:
             shares[row.module, row.kind, row.phase].append(step_share(summary.rank, steps, [row]))
             ahead[row.module, row.kind, row.phase].append(row)
-    rows = []
+    rows: list[dict[str, Any]] = []
     for (module, kind, phase), ranks in shares.items():
         known = sum(row.ahead_count for row in ahead[module, kind, phase])
         ahead_ns = sum(row.ahead_ns for row in ahead[module, kind, phase])
@@ -170,6 +180,13 @@ def _by_module(run: Run) -> list[dict[str, object]]:
         rows.append({"module": module, "phase": phase, "kind": kind, **means})
     # Sorting is stable: rows of equal exposure stay in the order in which the first rank came to them.
     return sorted(rows, key=lambda row: -row["exposed_ns"])
+
+
+def _by_layer(by_module: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Its prefetch time is the mean over the modules."""
+    rows = layers_alike(by_module, ("kind", "phase"), ("count", "size_bytes", "exposed_ns", "prefetch_ns"))
+    ahead_ns = [None if row["prefetch_ns"] is None else row["prefetch_ns"] / row["modules"] for row in rows]
+    return [row | {"prefetch_ns": mean_ns} for row, mean_ns in zip(rows, ahead_ns, strict=True)]
 
 
 def _members(found: CommunicationEvents, which: Int64) -> int | None:

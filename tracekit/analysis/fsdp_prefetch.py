@@ -33,7 +33,6 @@ _PASSES = ("forward", "backward")
 _NOTABLE = 0.02  # of a step
 _AS_GOOD = 0.9  # of what more modules ahead would save
 _SIGNIFICANT = 2.0  # standard errors
-_NAMED = 2  # modules in a finding
 _SETTINGS = {
     ("fsdp2", "forward"): "set_modules_to_forward_prefetch",
     ("fsdp2", "backward"): "set_modules_to_backward_prefetch",
@@ -201,17 +200,18 @@ def prefetch_findings(run: Run, forecasts: Sequence[Forecast]) -> list[Finding]:
 
 
 def _text(run: Run, chosen: Forecast) -> str:
-    names = ", ".join(module or "<root>" for module in chosen.modules[:_NAMED])
-    if len(chosen.modules) > _NAMED:
-        names += f" and {len(chosen.modules) - _NAMED} more"
+    names = chosen.modules[0] or "<root>"
+    if len(chosen.modules) > 1:
+        names = f"{len(chosen.modules)} modules, the longest for that of {names}"
     asked = _modules_ahead(chosen.asked_ahead) if chosen.asked_ahead else "as they are needed"
     setting = next((_SETTINGS[slug, chosen.phase] for slug in _SLUGS if slug in run.strategies), "prefetching")
     memory = f", for up to {chosen.memory_bytes / 1e6:.0f} MB of memory" if chosen.memory_bytes is not None else ""
     hidden_ns = chosen.wait_ns - chosen.predicted_wait_ns
     return (
-        f"{chosen.phase} waits {chosen.wait_ns / 1e6:.2f} ms a step for the all-gathers of {names}, asked for {asked}; "
-        f"{_modules_ahead(chosen.ahead)} ({setting}) {hidden_ns / 1e6:.2f} ms of that would hide under compute, and a "
-        f"step be {chosen.saving_ns / 1e6:.2f} ms shorter (+- {(chosen.error_ns or 0) / 1e6:.2f}){memory}"
+        f"{chosen.phase} waits {chosen.wait_ns / 1e6:.2f} ms a step for the all-gathers of {names}; they are asked for "
+        f"{asked}: asked for {_modules_ahead(chosen.ahead)} ({setting}), {hidden_ns / 1e6:.2f} ms of that would hide "
+        f"under compute and a step be {chosen.saving_ns / 1e6:.2f} ms shorter "
+        f"(+- {(chosen.error_ns or 0) / 1e6:.2f}){memory}"
     )
 
 

@@ -189,7 +189,7 @@ def summarize_trace(trace: DecodedTrace, rank: int, options: SummaryOptions) -> 
         fsdp=tuple(fsdp_sums(trace, lanes, phases, steps)),
         fsdp_gathers=fsdp_gathers(trace, lanes, phases, steps),
         tensor=tuple(tensor_sums(trace, lanes, phases, steps)),
-        expert_exchanges=tuple(expert_exchanges(trace, lanes, steps)),
+        expert_exchanges=tuple(expert_exchanges(trace, lanes, phases, steps)),
         bucket_runs=bucket_runs(trace, lanes, phases),
         gradients=tuple(gradient_sums(trace, lanes, phases, steps)),
         joins=lanes.joins,

@@ -17,7 +17,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tracekit import schema
-from tracekit.analysis.communication_sums import StepShare, means_over_ranks, merge_sums, step_share, sum_of_sizes
+from tracekit.analysis.communication_sums import (
+    StepShare,
+    layers_alike,
+    means_over_ranks,
+    merge_sums,
+    step_share,
+    sum_of_sizes,
+)
 from tracekit.analysis.enclosing import innermost_span
 from tracekit.analysis.lanes import Lanes, complete_steps
 from tracekit.analysis.layer_times import layer_times
@@ -37,7 +44,6 @@ __all__ = ["Tensor", "merge_tensor_sums", "tensor", "tensor_sums"]
 _WITHIN_LAYERS = ("tp", "ep", "cp")
 _NONE = -1
 _DTENSOR = re.compile(r"(?:(?:Nested)?Redistribute|_FromTorchTensor|_ToTorchTensor)(?:Backward)?")
-_NUMBER = re.compile(r"(?<![^.])\d+(?![^.])")  # a whole part of a dotted name
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -170,30 +176,6 @@ def _by_module(run: Run) -> list[dict[str, Any]]:
 
 
 def _by_layer(by_module: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Modules whose names differ only in numbers are layers alike: one row for all of them."""
-    alike: dict[tuple[str | None, str, str, str | None], list[dict[str, Any]]] = defaultdict(list)
-    for row in by_module:
-        name = None if row["module"] is None else _NUMBER.sub("*", row["module"])
-        alike[name, row["parallelism"], row["kind"], row["phase"]].append(row)
-    rows = []
-    for (name, parallelism, kind, phase), same in alike.items():
-        worst = same[0]  # they are sorted
-        totals: dict[str, float | None] = {
-            amount: None if any(row[amount] is None for row in same) else sum(row[amount] for row in same)
-            for amount in ("count", "size_bytes", "exposed_ns", "layer_ns")
-        }
-        rows.append(
-            {
-                "module": worst["module"] if len(same) == 1 else name,
-                "modules": len(same),
-                "parallelism": parallelism,
-                "phase": phase,
-                "kind": kind,
-                **totals,
-                "layer_share": _share(totals["exposed_ns"], totals["layer_ns"]),
-                "worst_module": worst["module"],
-                "worst_exposed_ns": worst["exposed_ns"],
-                "inferred": worst["inferred"],
-            }
-        )
-    return sorted(rows, key=lambda row: -row["exposed_ns"])
+    same, amounts = ("parallelism", "kind", "phase", "inferred"), ("count", "size_bytes", "exposed_ns", "layer_ns")
+    rows = layers_alike(by_module, same, amounts)
+    return [row | {"layer_share": _share(row["exposed_ns"], row["layer_ns"])} for row in rows]

@@ -100,6 +100,7 @@ def result_dict(report: Report) -> dict[str, Any]:
         result["buckets_by_index"] = records(report.buckets.by_index)
     if report.fsdp is not None:
         result["fsdp"] = records(report.fsdp.units)
+        result["fsdp_remark"] = report.fsdp.remark or None
         result["fsdp_prefetch"] = records(report.fsdp.prefetching)
     if report.tensor is not None:
         result["tensor"] = records(report.tensor.modules)

@@ -10,7 +10,7 @@ from typing import Any
 
 from tracekit.analysis.expert_load import ExpertLoad
 from tracekit.analysis.tensor import Tensor
-from tracekit.render.console import file_size, milliseconds, table
+from tracekit.render.console import file_size, milliseconds, statement, table
 from tracekit.schema import records
 
 __all__ = ["expert_table", "tensor_table"]
@@ -18,6 +18,7 @@ __all__ = ["expert_table", "tensor_table"]
 _SHOWN = 12
 _LONGEST_NAME = 15  # with it the table is 80 columns wide
 _SHOWN_RANKS = 8
+_NEARLY_THE_SAME = 1.1
 
 
 def tensor_table(tensor: Tensor) -> list[object]:
@@ -54,10 +55,13 @@ def _name(row: dict[str, Any]) -> str:
 
 
 def expert_table(load: ExpertLoad) -> list[object]:
-    """The ranks whose experts receive the most, over all layers; nothing where all receive the same."""
+    """The ranks whose experts receive the most, over all layers; a line where they receive nearly the same."""
     rows: list[dict[str, Any]] = records(load.ranks)
-    if len({row["received_bytes"] for row in rows}) < 2:
+    most = max((row["ratio"] for row in rows if row["ratio"] is not None), default=None)
+    if most is None:
         return []
+    if most < _NEARLY_THE_SAME:
+        return [statement("info", f"experts are evenly loaded: none gets more than {most:.2f}x the mean of the others")]
     layers: dict[tuple[int | None, int], list[dict[str, Any]]] = defaultdict(list)
     for row in rows:
         layers[row["group"], row["rank"]].append(row)

@@ -7,7 +7,7 @@ from tracekit.schema.buckets import BUCKET_MAP, BUCKETS, BUCKETS_BY_INDEX
 from tracekit.schema.columns import Column, Table, records
 from tracekit.schema.communication import CLOCK, COLLECTIVES, COMMUNICATION, COMMUNICATION_BY_KIND, POINT_TO_POINT
 from tracekit.schema.experts import EXPERT_LOAD
-from tracekit.schema.fsdp import FSDP, FSDP_BY_MODULE, FSDP_PREFETCH
+from tracekit.schema.fsdp import FSDP, FSDP_BY_LAYER, FSDP_BY_MODULE, FSDP_PREFETCH
 from tracekit.schema.pipeline import PIPELINE_RANKS, PIPELINE_STAGES
 from tracekit.schema.rpc import RPC, RPC_BY_FUNCTION, RPC_UNJOINED
 from tracekit.schema.steps import MEMORY, PHASE_FACTS, PHASES, PHASES_BY_PHASE, RANKS, STEPS
@@ -25,6 +25,7 @@ __all__ = [
     "CRITICAL_PATH",
     "EXPERT_LOAD",
     "FSDP",
+    "FSDP_BY_LAYER",
     "FSDP_BY_MODULE",
     "FSDP_PREFETCH",
     "MEMORY",

@@ -2,7 +2,7 @@
 
 from tracekit.schema.columns import RANK, Column, Table
 
-__all__ = ["FSDP", "FSDP_BY_MODULE", "FSDP_PREFETCH"]
+__all__ = ["FSDP", "FSDP_BY_LAYER", "FSDP_BY_MODULE", "FSDP_PREFETCH"]
 
 _FSDP_MODULE = Column(
     "module", "str?", "", 'Name below the outermost, which is ""; null: in FSDP\'s groups, but of none.'
@@ -35,6 +35,21 @@ FSDP_BY_MODULE = Table(
         Column("exposed_ns", "float", "ns", "Mean time a step that no compute covers."),
         Column("prefetch_ns", "float?", "ns", "Mean host time from issue to need of an all-gather; null when unknown."),
         Column("worst_rank", "int", "", "The rank with the most exposed time."),
+        Column("worst_exposed_ns", "float", "ns", "Its exposed time a step."),
+    ),
+)
+FSDP_BY_LAYER = Table(
+    "fsdp_by_layer",
+    (
+        Column("module", "str?", "", "Name, with * for a number in which several modules differ; null: of none."),
+        Column("modules", "int", "", "How many modules these are, over which the sums are."),
+        _FSDP_PHASE,
+        Column("kind", "str", "", "all_gather, reduce_scatter, ..."),
+        Column("count", "float", "", "Mean number a step."),
+        Column("size_bytes", "float?", "bytes", "Mean of the full arrays a step; null when one is unknown."),
+        Column("exposed_ns", "float", "ns", "Mean time a step that no compute covers."),
+        Column("prefetch_ns", "float?", "ns", "Mean host time from issue to need of an all-gather; null when unknown."),
+        Column("worst_module", "str?", "", "The module with the most exposed time."),
         Column("worst_exposed_ns", "float", "ns", "Its exposed time a step."),
     ),
 )

@@ -118,6 +118,24 @@ def test_without_waits_there_is_no_saving(tmp_path: Path) -> None:
     assert (finding.severity, finding.saving_ns) == ("info", None)
 
 
+@pytest.mark.parametrize(("parallelism", "rows"), [("ep", 2), (None, 0)])
+def test_what_comes_back_as_gradients_only_is_not_for_experts_unless_that_is_known(
+    tmp_path: Path, parallelism: str | None, rows: int
+) -> None:
+    """As rows of embedding tables: to the ranks that look them up, and their gradients back."""
+    traces = []
+    for rank in range(2):
+        trace = TraceBuilder(rank, 2).step(0, 0, STEP_US)
+        on_gloo(trace, 100, 10, 300, 100 + 100 * rank)
+        trace.backward("MmBackward0", 500, 10)
+        on_gloo(trace, 520, 10, 100 + 100 * rank, 300)
+        group = Group(id=0, name="0", desc="", backend="gloo", parallelism=parallelism, ranks="world")
+        traces.append(trace.capture(groups=[group]))
+    report = analyze(write_run(tmp_path, traces))
+    assert report.expert_load is not None
+    assert len(report.expert_load.ranks) == rows
+
+
 @pytest.mark.parametrize(("parallelism", "named"), [("ep", 1), ("cp", 0), ("dp", 0)])
 def test_only_groups_that_may_be_for_experts_count(tmp_path: Path, parallelism: str, named: int) -> None:
     assert len(findings(run_of(tmp_path, [HOT] * 3, parallelism=parallelism))) == named

@@ -66,5 +66,6 @@ def test_the_most_loaded_rank_comes_first() -> None:
     assert first.split() == ["2", "3", "kB", "3.00", "blocks.3.moe", "3.00"]
 
 
-def test_equal_loads_need_no_table() -> None:
-    assert not any(load(1000, 1000, 1000, 1000))
+def test_loads_nearly_the_same_are_a_line() -> None:
+    text = " ".join(line.strip() for line in load(1000, 1000, 1050, 1000))
+    assert "experts are evenly loaded: none gets more than 1.05x the mean of the others" in text
