@@ -4,11 +4,11 @@
     cluster = train(blocks, steps=5, ahead=1)
     cluster.write(folder)
 
-Of each unit: an all-gather, FSDP's copy out of the gathered buffer, which waits for it, and compute, twice as long
-backward; then the reduction of its gradients. All-gathers and reductions share a stream, as they share a communicator.
-`ahead`: for how many units explicit prefetching asks. `synced`: the host waits for its device after each unit (as
-`.item()` makes it), so that without prefetching an all-gather is launched when it is needed; otherwise the host runs
-ahead, and all-gathers with it.
+Of each unit: a copy of its shard, on a stream of its own, an all-gather, FSDP's copy out of the gathered buffer, which
+waits for it, and compute, twice as long backward; then the reduction of its gradients. All-gathers and reductions share
+a stream, as they share a communicator. `ahead`: for how many units explicit prefetching asks. `synced`: the host waits
+for its device after each unit (as `.item()` makes it), so that without prefetching an all-gather is launched when it is
+needed; otherwise the host runs ahead, and all-gathers with it.
 """
 
 from __future__ import annotations
@@ -21,6 +21,8 @@ from tests.simulated_gpus import GpuCluster
 __all__ = ["Unit", "train"]
 
 _STREAM = 20
+_COPY_STREAM = 21
+_COPY_IN_US = 4.0
 _COPY_OUT_US = 4.0
 _OPTIMIZER_US = 50.0
 _PYTHON_US = 1.0  # from the beginning of a label to what is launched in it
@@ -74,6 +76,11 @@ def _gather(cluster: GpuCluster, unit: Unit, gathered: dict[str, list[float]], a
 
     def launch() -> None:
         members = range(len(cluster.gpus))
+        for gpu in cluster.gpus:
+            launched_us, _ = gpu.launch()
+            start_us = max(launched_us + _COPY_IN_US, gpu.streams_us.get(_STREAM, 0.0))
+            gpu.trace.kernel("copy_in", start_us, _COPY_IN_US, stream=_COPY_STREAM, launched_at=launched_us)
+            gpu.streams_us[_STREAM] = start_us + _COPY_IN_US
         # It waits for no compute: what it gathers was there when the step began.
         cluster.beside(
             members, unit.gather_us, stream=_STREAM, after=_STREAM, kind="all_gather", elements=unit.size_bytes // 4

@@ -135,13 +135,13 @@ def fsdp(run: Run) -> Fsdp:
         for row in summary.fsdp
     ]
     by_module, forecasts = _by_module(run), prefetch_forecasts(run)
-    prefetching = prefetch_findings(run, forecasts)
     return Fsdp(
         units=schema.FSDP.frame(rows),
         by_module=schema.FSDP_BY_MODULE.frame(by_module),
         by_layer=schema.FSDP_BY_LAYER.frame(_by_layer(by_module)),
         prefetching=schema.FSDP_PREFETCH.frame([vars(forecast) for forecast in forecasts]),
-        findings=(*prefetching, *wrapping_findings(run, forecasts)),
+        # In other units other modules would wait: what prefetching does then is not known.
+        findings=tuple(wrapping_findings(run, forecasts) or prefetch_findings(run, forecasts)),
         remark=_remark(run),
     )
 

@@ -98,17 +98,20 @@ def _beside(trace: DecodedTrace, lanes: Lanes, own: Int64, begin_ns: Int64, end_
 
 
 def _compute_that_waits(trace: DecodedTrace, lanes: Lanes, needed_ns: Int64) -> tuple[Int64, Int64]:
-    """Of the first compute kernel launched at or after each moment, int64 [n] each: when it could have begun, and when
-    it did. After the last kernel both are the end of that one."""
+    """Of the first compute kernel launched at or after each moment, int64 [n] each: when it could have begun (it was
+    launched, and its stream had done what was before it), and when it did. After the last kernel both are its end.
+    """
     events, device = trace.events, lanes.device_events
     compute = np.isin(device.row, lanes.compute_rows)
     order = np.argsort(device.launch_ns[compute], kind="stable")
     row, launch_ns = device.row[compute][order], device.launch_ns[compute][order]
-    reach_ns = np.maximum.accumulate(events.end_ns[row])
+    # FSDP copies what it gathers together on a stream of its own: that is compute, too, but not what waits.
+    ready_ns = launch_ns.copy()
+    for stream in np.unique(events.track[row]):
+        own = np.flatnonzero(events.track[row] == stream)
+        reach_ns = np.maximum.accumulate(events.end_ns[row[own]])
+        ready_ns[own[1:]] = np.maximum(launch_ns[own[1:]], reach_ns[:-1])
     place = np.searchsorted(launch_ns, needed_ns, side="left")
-    before_ns = np.where(place > 0, reach_ns[np.maximum(place - 1, 0)], events.start_ns[row[0]])
-    there = place < len(row)
-    at = np.minimum(place, len(row) - 1)
-    begin_ns = np.where(there, events.start_ns[row[at]], reach_ns[-1])
-    ready_ns = np.where(there, np.maximum(before_ns, launch_ns[at]), reach_ns[-1])
-    return np.minimum(ready_ns, begin_ns), begin_ns
+    there, at = place < len(row), np.minimum(place, len(row) - 1)
+    begin_ns = np.where(there, events.start_ns[row[at]], events.end_ns[row[-1]])
+    return np.minimum(np.where(there, ready_ns[at], begin_ns), begin_ns), begin_ns

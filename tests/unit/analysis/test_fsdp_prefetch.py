@@ -83,7 +83,7 @@ def test_all_gathers_longer_than_the_compute_before_them_are_hidden_in_part(tmp_
     report = recorded(tmp_path, blocks(800))
     assert report.fsdp is not None
     (forward,) = [f for f in report.fsdp.findings if f.evidence["phase"] == "forward"]
-    assert forward.saving_ns == pytest.approx(5 * 500_000, rel=0.02)
+    assert forward.saving_ns == pytest.approx(5 * 500_000, rel=0.04)  # and what is launched between
     left_ns = forward_wait_ns(recorded(tmp_path, blocks(800), ahead=1))
     assert left_ns > 5 * 250_000
     assert forward.evidence["predicted_wait_ns"] == pytest.approx(left_ns, rel=0.05)

@@ -57,7 +57,8 @@ def test_a_large_embedding_beside_blocks_is_no_giant(tmp_path: Path) -> None:
 def test_many_tiny_units_are_mostly_latency(tmp_path: Path) -> None:
     """GIVEN 48 units of 64 kB whose all-gathers take 42 us, 40 of them latency, and 15 us of compute each."""
     tiny = recorded(tmp_path, layers(48, 64, 15))
-    (finding,) = wrapping(tiny)
+    assert tiny.fsdp is not None
+    (finding,) = tiny.fsdp.findings  # and nothing about prefetching these units
     assert finding.text.startswith("48 FSDP units of 64 kB each are too small: 40 us of each all-gather is latency")
     together = finding.evidence["together"]
     assert together == 12
