@@ -68,15 +68,18 @@ def stretches_of_modules(events: EventTable, names: Iterable[str]) -> dict[str, 
     nodes = events.each_once(events.named(lambda name: name.startswith(_EVALUATION)))
     nodes = nodes[np.lexsort((events.start_ns[nodes], events.track[nodes]))]
     made_in = _modules_of_nodes(events, spans, nodes)
-    of_span = [parse_module_span(events.strings[name]) for name in events.name[spans].tolist()]
+    of_span = np.array([parse_module_span(events.strings[name]) for name in events.name[spans].tolist()], dtype=object)
+    numbers = {name: number for number, name in enumerate(dict.fromkeys(made_in))}
+    which = np.array([numbers[name] for name in made_in], dtype=np.int64)
+    same_track = np.concatenate(([False], events.track[nodes][1:] == events.track[nodes][:-1]))[: len(nodes)]
     result = {}
     for wanted in names:
-        own = spans[[name == wanted for name in of_span]]
+        own = spans[of_span == wanted]
         if not len(own):
             continue
-        inside = np.array([name is not None and _is_inside(name, wanted) for name in made_in], dtype=np.bool_)
-        first = inside & ~np.concatenate(([False], inside[:-1] & (events.track[nodes][1:] == events.track[nodes][:-1])))
-        begin = np.flatnonzero(first)
+        inside = np.array([name is not None and _is_inside(name, wanted) for name in numbers], dtype=np.bool_)[which]
+        goes_on = same_track & np.concatenate(([False], inside[:-1]))[: len(nodes)]
+        begin = np.flatnonzero(inside & ~goes_on)
         ends_ns = np.where(inside, events.end_ns[nodes], 0)
         last_ns = np.maximum.reduceat(ends_ns, begin) if len(begin) else ends_ns[:0]
         result[wanted] = HostStretches(
