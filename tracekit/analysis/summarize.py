@@ -16,7 +16,7 @@ from tracekit.analysis.actions import rank_actions, ranks_of_pipeline
 from tracekit.analysis.breakdown import step_parts
 from tracekit.analysis.bucket_runs import bucket_runs
 from tracekit.analysis.communication_rules import DEFAULT_RULES, CommunicationRule
-from tracekit.analysis.expert_load import expert_exchanges
+from tracekit.analysis.expert_exchanges import expert_exchanges
 from tracekit.analysis.flight_recorder import join_notes, merge_joins
 from tracekit.analysis.fsdp import fsdp_sums, merge_fsdp_sums
 from tracekit.analysis.fsdp_gathers import fsdp_gathers
