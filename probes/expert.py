@@ -6,8 +6,9 @@ Expected findings:
 
 * strategy ep; the all-to-alls are listed under module `moe`, three a step forward (counts, the tokens there and
   back) and two backward, and at most 2 % of them overlaps: the next operator needs the tokens.
-* `--hot-expert 1`: expert 1 gets three times as many tokens as any other: "rank 1 computes ... longer than its peer",
-  which waits for it in the all-to-all that brings the tokens back (`--sleep-compute`: an expert takes 20 us a token).
+* `--hot-expert 1`: expert 1 gets three times as many tokens as any other: "the experts of rank 1 receive 3.0x the mean
+  of the others", and "rank 1 computes ... longer than its peer", which waits for it in the all-to-all that brings the
+  tokens back (`--sleep-compute`: an expert takes 20 us a token).
 * `--functional`: the same by functional collectives, which wait as late as when the tokens are used. `--unnamed`: a
   group without a description instead of a mesh with a name; that it is for experts is told by the uneven splits.
 """

@@ -7,7 +7,8 @@ Gloo on CPUs, NCCL where every process of the host has a GPU of its own. Expecte
 
 * `--fsdp 2` (fully_shard) or `--fsdp 1` (FullyShardedDataParallel): strategy fsdp2 or fsdp1. Of each of the modules
   blocks.0 to blocks.5 an all-gather forward, one backward and a reduce-scatter; of the outermost no all-gather
-  backward, as it stays gathered. On Gloo all of them block: nothing is hidden, the overlap is 0 %.
+  backward, as it stays gathered. On Gloo all of them block: nothing is hidden, the overlap is 0 %, and prefetching
+  is not promised to hide anything.
 * `--slow-rank 1 --delay-ms 20`: "rank 1 computes about 20 ms a step longer than its peer, which waits for it in
   communication". The delay sits in the backward pass between blocks.3 and blocks.2: the others wait in the next
   collective, the all-gather of blocks.1, which FSDP2 asks for as blocks.2 begins.

@@ -87,6 +87,8 @@ class GpuCluster:
         *,
         stream: int,
         after: int | None = None,
+        kind: str = "all_reduce",
+        elements: int = 1 << 20,
         description: str | None = None,
     ) -> None:
         """A collective on a stream of its own, under which the device computes on: it waits for what is computed so
@@ -95,11 +97,18 @@ class GpuCluster:
         for rank in members:
             gpu = self.gpus[rank]
             launched_us, _ = gpu.launch()
-            ready_us = gpu.device_us if after is None else gpu.streams_us[after]
+            ready_us = gpu.device_us if after is None else gpu.streams_us.get(after, 0.0)
             launched.append((launched_us, max(launched_us, ready_us, gpu.streams_us.get(stream, 0.0)) + _EVENT_US))
-        ends_us = self._meet(members, launched, for_us, stream=stream, description=description)
+        ends_us = self._meet(
+            members, launched, for_us, stream=stream, kind=kind, elements=elements, description=description
+        )
         for rank, end_us in ends_us.items():
             self.gpus[rank].streams_us[stream] = end_us
+
+    def wait_for(self, rank: int, until_us: float) -> None:
+        """What the device computes next waits until then, as for an event of another stream."""
+        gpu = self.gpus[rank]
+        gpu.device_us = max(gpu.device_us, until_us + _EVENT_US)
 
     def _meet(
         self,
@@ -108,6 +117,7 @@ class GpuCluster:
         for_us: float,
         *,
         stream: int = 20,
+        kind: str = "all_reduce",
         elements: int = 1 << 20,
         description: str | None = None,
     ) -> dict[int, float]:
@@ -119,7 +129,7 @@ class GpuCluster:
         ends_us = {member: last_us + for_us + self._varied.uniform(0.0, 1.0) for member in members}
         for rank, (launched_us, start_us) in zip(members, launched, strict=True):
             self.gpus[rank].trace.nccl(
-                "all_reduce",
+                kind,
                 start_us,
                 ends_us[rank] - start_us,
                 stream=stream,

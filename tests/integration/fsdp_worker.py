@@ -21,7 +21,13 @@ import torch.distributed as dist
 from torch import nn
 from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import FSDPModule, FullyShardedDataParallel, ShardingStrategy, fully_shard
+from torch.distributed.fsdp import (
+    FSDPModule,
+    FullyShardedDataParallel,
+    MixedPrecisionPolicy,
+    ShardingStrategy,
+    fully_shard,
+)
 
 from tracekit.capture.probe import probe
 
@@ -87,6 +93,19 @@ def shard_compiled(model: Network) -> nn.Module:
     return torch.compile(shard_twice_nested(model), backend="aot_eager")  # type: ignore[return-value]
 
 
+def shard_in_half_precision(model: Network) -> nn.Module:
+    """Parameters travel in 16 bits, gradients in 32."""
+    return shard_twice_nested(
+        model, mp_policy=MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
+    )
+
+
+def shard_oddly(model: Network) -> nn.Module:
+    """A layer of 3 rows, which two ranks cannot share evenly."""
+    model.blocks[2].mlp = nn.Sequential(nn.Linear(WIDTH, 3), nn.Linear(3, WIDTH))
+    return shard_twice_nested(model)
+
+
 def shard_together(model: Network) -> nn.Module:
     """Two blocks are one unit, and the last a unit of its own."""
     fully_shard([model.blocks[0], model.blocks[1]])
@@ -150,6 +169,8 @@ def two_ranks(out: Path) -> dict[str, Any]:
         "fsdp2_checkpointed": train(out / "fsdp2_checkpointed", shard_checkpointed),
         "fsdp2_compiled": train(out / "fsdp2_compiled", shard_compiled),
         "fsdp2_together": train(out / "fsdp2_together", shard_together),
+        "fsdp2_mixed": train(out / "fsdp2_mixed", shard_in_half_precision),
+        "fsdp2_padded": train(out / "fsdp2_padded", shard_oddly),
         "fsdp2_accumulate": train(out / "fsdp2_accumulate", shard_twice_nested, micro_batches=2),
         "fsdp2_one_step": train(out / "fsdp2_one_step", shard_twice_nested, steps=1),
         "fsdp1_plain": train(None, wrap_twice_nested),

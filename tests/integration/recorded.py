@@ -22,24 +22,24 @@ def read_traces(folder: Path) -> list[dict[str, Any]]:
     return sorted(found, key=lambda trace: trace["tracekit"]["rank"])
 
 
-def result_of(folder: Path) -> dict[str, Any]:
-    """What `tracekit analyze <folder> --json` prints, decoded."""
-    result: dict[str, Any] = json.loads(JsonResult().render(analyze(folder)))
-    return result
-
-
-def without_metadata(folder: Path, to: Path, *, spans: bool = True) -> Path:
-    """Copies of the traces below `folder` as another tool would have recorded them: without the `tracekit` key; and,
-    without `spans`, without those that the capture made.
+def without_metadata(folder: Path, out: Path, *, spans: bool = False) -> Path:
+    """The traces below `folder` as torch.profiler alone would have written them, in `out`; with `spans` those that the
+    capture made stay, and only the `tracekit` key goes.
     """
-    to.mkdir()
+    out.mkdir()
     for trace in read_traces(folder):
         rank = trace.pop("tracekit")["rank"]
         if not spans:
             events = trace["traceEvents"]
             trace["traceEvents"] = [event for event in events if not event["name"].startswith(LABEL_PREFIX)]
-        (to / f"rank-{rank:06d}.json.gz").write_bytes(gzip.compress(json.dumps(trace).encode()))
-    return to
+        (out / f"rank{rank}.json.gz").write_bytes(gzip.compress(json.dumps(trace).encode()))
+    return out
+
+
+def result_of(folder: Path) -> dict[str, Any]:
+    """What `tracekit analyze <folder> --json` prints, decoded."""
+    result: dict[str, Any] = json.loads(JsonResult().render(analyze(folder)))
+    return result
 
 
 def notes_of(result: dict[str, Any], *kinds: str) -> list[str]:

@@ -56,6 +56,10 @@ def experts(mesh: DeviceMesh) -> nn.Module:
     return MixtureOfExperts(mesh.get_group(), hot=1, functional=False, sleeps=True)
 
 
+def even_experts(mesh: DeviceMesh) -> nn.Module:
+    return MixtureOfExperts(mesh.get_group(), hot=-1, functional=False, sleeps=False)
+
+
 def functional_experts(mesh: DeviceMesh) -> nn.Module:
     return MixtureOfExperts(mesh.get_group(), hot=1, functional=True, sleeps=False)
 
@@ -94,6 +98,7 @@ SCENARIOS: dict[str, tuple[Build, tuple[int, ...], str | None]] = {
     "sequence": (sequence, (2, 4, WIDTH), "tp"),
     "by_hand_unnamed": (by_hand, (2, 8, WIDTH), None),
     "experts": (experts, (240, WIDTH), "ep"),
+    "even_experts": (even_experts, (240, WIDTH), "ep"),
     "functional_experts_unnamed": (functional_experts, (240, WIDTH), None),
     "ring": (ring, (8, 2, WIDTH), "cp"),
     "compiled": (compiled, (2, 8, WIDTH), "tp"),  # the last: what is compiled stays

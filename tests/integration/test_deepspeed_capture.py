@@ -108,6 +108,26 @@ def test_every_gradient_is_reduced_under_its_module_s_name(job: Job, stage: str)
     assert {name for row in reductions for name in row["module"].split(", ")} == MODULES
 
 
+def test_exposed_time_of_the_modules_adds_up_and_only_the_check_for_overflow_is_of_none(job: Job, stage: str) -> None:
+    result = result_of(job.out / stage)
+    exposed_ns: dict[str, Counter[tuple[int, str]]] = {"fsdp": Counter(), "communication": Counter()}
+    for section, total_ns in exposed_ns.items():
+        for row in result[section]:
+            total_ns[row["rank"], row["kind"]] += row["exposed_ns"]
+    assert exposed_ns["fsdp"] == exposed_ns["communication"]
+    of_none = [row for row in result["fsdp"] if row["module"] is None]
+    assert {(row["kind"], row["phase"]) for row in of_none} == {("all_reduce", "optimizer")}
+    assert max(row["size_bytes"] // row["count"] for row in of_none) <= 8
+
+
+@pytest.mark.parametrize("updated", ["zero1", "zero2"])
+def test_what_each_rank_has_updated_is_gathered_for_all_modules(job: Job, updated: str) -> None:
+    for spans in job.spans(updated):
+        assert {s.phase for s in spans if s.action == "unshard"} == {"optimizer"}
+        (names,) = {s.module for s in spans if s.action == "unshard"}
+        assert names == "layers.0, layers.1, layers.2 and 2 more"
+
+
 def test_zero_3_fetches_each_module_as_it_runs(job: Job) -> None:
     for spans in job.spans("zero3"):
         for phase in ("forward", "backward"):

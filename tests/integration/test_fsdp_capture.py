@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
+from collections import Counter, defaultdict
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.integration.recorded import Launch, read_traces, result_of
+from tests.integration.recorded import Launch, read_traces, result_of, without_metadata
 from tracekit.model.module_names import clean_module_name
 
 WORKER = Path(__file__).with_name("fsdp_worker.py")
@@ -32,6 +32,11 @@ class Job:
 
     def result(self, scenario: str) -> dict[str, Any]:
         return _result(self.out / scenario)
+
+    def plain_result(self, scenario: str) -> dict[str, Any]:
+        """Of the same traces without what tracekit adds."""
+        plain = self.out / f"{scenario}_plain"
+        return _result(plain if plain.exists() else without_metadata(self.out / scenario, plain))
 
 
 _result = cache(result_of)
@@ -107,12 +112,82 @@ def test_each_module_gathers_forward_and_backward_and_reduces_once_a_step(job: J
         assert all((row["prefetch_ns"] is not None) == (row["kind"] == "all_gather") for row in rows)
 
 
-@pytest.mark.parametrize("scenario", [*FSDP2, *FSDP1, "fsdp2_accumulate", "fsdp1_accumulate"])
+@pytest.mark.parametrize("scenario", [*FSDP2, *FSDP1, "fsdp2_accumulate", "fsdp1_accumulate", "fsdp2_mixed"])
 def test_exposed_time_of_the_modules_adds_up_to_that_of_the_rank(job: Job, scenario: str) -> None:
     result = job.result(scenario)
     of_modules, of_rank = (exposed_by_kind(result[section]) for section in ("fsdp", "communication"))
     assert of_modules == of_rank
     assert {kind for _, kind in of_rank} == {"all_gather", "reduce_scatter"}
+    assert None not in {row["module"] for row in result["fsdp"]}
+
+
+@pytest.mark.parametrize("scenario", HYBRID)
+def test_with_replicas_exposed_time_adds_up_as_well(hybrid: Job, scenario: str) -> None:
+    result = hybrid.result(scenario)
+    of_modules, of_rank = (exposed_by_kind(result[section]) for section in ("fsdp", "communication"))
+    assert of_modules == of_rank
+    assert {kind for _, kind in of_rank} == {"all_gather", "reduce_scatter", "all_reduce"}
+    assert None not in {row["module"] for row in result["fsdp"]}
+
+
+def shards(rows: list[dict[str, Any]], kind: str) -> dict[str, set[int]]:
+    found: dict[str, set[int]] = defaultdict(set)
+    for row in rows:
+        if row["kind"] == kind:
+            found[row["module"]].add(row["shard_bytes"])
+    return dict(found)
+
+
+@pytest.mark.parametrize("kind", ["all_gather", "reduce_scatter"])
+@pytest.mark.parametrize("scenario", [*FSDP2, *FSDP1, *HYBRID])
+def test_a_rank_s_part_is_that_of_the_parameters_over_the_ranks(
+    request: pytest.FixtureRequest, scenario: str, kind: str
+) -> None:
+    """Two ranks shard, with replicas too."""
+    job: Job = request.getfixturevalue("hybrid" if scenario in HYBRID else "job")
+    expected = {module: {size // 2} for module, size in units(job.facts[0][scenario]).items()}
+    assert shards(job.result(scenario)["fsdp"], kind) == expected
+
+
+def test_parameters_that_travel_in_16_bits_are_half_as_large(job: Job) -> None:
+    rows, expected = job.result("fsdp2_mixed")["fsdp"], units(job.facts[0]["fsdp2_mixed"])
+    assert {row["module"]: row["unit_bytes"] for row in rows} == expected
+    assert shards(rows, "all_gather") == {module: {size // 4} for module, size in expected.items()}
+    assert shards(rows, "reduce_scatter") == {module: {size // 2} for module, size in expected.items()}
+
+
+def test_what_ranks_cannot_share_evenly_travels_with_padding(job: Job) -> None:
+    """Weight [3, 32] and bias [3] of one layer become 4 rows."""
+    rows = job.result("fsdp2_padded")["fsdp"]
+    size_bytes = {row["module"]: row["unit_bytes"] for row in rows}
+    assert size_bytes["blocks.2"] == 4 * ((32 * 32 + 32) + (3 * 32 + 3) + (32 * 3 + 32))
+    whole = size_bytes | {"blocks.2": size_bytes["blocks.2"] + 4 * (32 + 1)}
+    for kind in ("all_gather", "reduce_scatter"):
+        assert shards(rows, kind) == {module: {size // 2} for module, size in whole.items()}
+
+
+def test_prefetching_is_not_promised_to_hide_what_blocks(job: Job) -> None:
+    for scenario in ("fsdp2", "fsdp1"):
+        result = job.result(scenario)
+        assert result["fsdp_prefetch"] == []
+        assert "prefetching would hide nothing" in result["fsdp_remark"]
+        assert not [finding for finding in result["findings"] if "modules_ahead" in finding["evidence"]]
+
+
+@pytest.mark.parametrize("scenario", ["fsdp2", "fsdp2_prefetch"])
+def test_without_metadata_fsdp2_has_the_same_rows_but_sizes_of_units(job: Job, scenario: str) -> None:
+    plain, recorded = job.plain_result(scenario), job.result(scenario)
+    assert plain["run"]["strategies"] == ["fsdp2"]
+    assert plain["fsdp"] == [row | {"unit_bytes": None} for row in recorded["fsdp"]]
+
+
+def test_without_metadata_fsdp1_has_rows_without_names_whose_time_adds_up(job: Job) -> None:
+    plain = job.plain_result("fsdp1")
+    assert {row["module"] for row in plain["fsdp"]} == {None}
+    assert "FSDP1 does not name its modules" in plain["fsdp_remark"]
+    assert exposed_by_kind(plain["fsdp"]) == exposed_by_kind(plain["communication"])
+    counts = Counter((row["kind"], row["phase"]) for row in plain["fsdp"] for _ in range(row["count"]))
+    assert counts["all_gather", "forward"] == 2 * STEPS * len(units(job.facts[0]["fsdp1"]))
 
 
 @pytest.mark.parametrize("scenario", [*FSDP2, *FSDP1, "fsdp1_accumulate", "fsdp2_accumulate"])

@@ -93,7 +93,7 @@ def test_bubbles_are_explained(job: Job, scenario: str) -> None:
 
 @pytest.mark.parametrize("scenario", [*ONE_STAGE, *TWO_STAGES])
 def test_without_metadata_the_pipeline_is_inferred(job: Job, scenario: str, tmp_path: Path) -> None:
-    known, found = job.result(scenario), result_of(without_metadata(job.out / scenario, tmp_path / "run"))
+    known, found = job.result(scenario), result_of(without_metadata(job.out / scenario, tmp_path / "run", spans=True))
     facts = ("schedule", "stages", "virtual_stages", "microbatches", "bubble_ratio", "ideal_bubble_ratio", "by_stage")
     assert {name: found["pipeline"][name] for name in facts} == {name: known["pipeline"][name] for name in facts}
     assert found["pipeline"]["schedule_inferred"]
@@ -103,7 +103,7 @@ def test_without_metadata_the_pipeline_is_inferred(job: Job, scenario: str, tmp_
 
 @pytest.mark.parametrize("scenario", TWO_STAGES)
 def test_without_the_captures_spans_those_of_torch_tell_the_schedule(job: Job, scenario: str, tmp_path: Path) -> None:
-    found = result_of(without_metadata(job.out / scenario, tmp_path / "run", spans=False))["pipeline"]
+    found = result_of(without_metadata(job.out / scenario, tmp_path / "run"))["pipeline"]
     if scenario == "dualpipev":  # one label for a forward and a backward together
         assert found is None
         return

@@ -116,6 +116,9 @@ def hot_expert(result: Result, out: Path) -> None:
     assert {row["rank"]: row["size_bytes"] for row in rows} == {
         rank: there_and_back * tokens for rank, tokens in sent_or_received.items()
     }
+    assert {row["rank"]: row["ratio"] for row in result["expert_load"]} == {0: pytest.approx(1 / 3), 1: 3.0}
+    (finding,) = [finding for finding in result["findings"] if "experts of" in finding["text"]]
+    assert (finding["rank"], finding["evidence"]["ratio"]) == (1, 3.0)
 
 
 def slow_stage(result: Result, out: Path) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.integration.recorded import Launch, notes_of, result_of
+from tests.integration.recorded import Launch, notes_of, result_of, without_metadata
 
 HERE = Path(__file__).parent
 STEPS = 2
@@ -107,6 +107,59 @@ def test_the_size_of_an_uneven_exchange_is_what_the_busier_side_of_a_rank_moves(
     ]
 
 
+def loads(result: dict[str, Any]) -> dict[int, tuple[int, float]]:
+    """What all-to-alls bring to each rank's expert in a step, bytes, and its ratio to the other rank's."""
+    return {row["rank"]: (round(row["received_bytes"]), row["ratio"]) for row in result["expert_load"]}
+
+
+@pytest.mark.parametrize("scenario", ["experts", "functional_experts_unnamed"])
+@pytest.mark.parametrize("recorded", [True, False], ids=["recorded", "without metadata"])
+def test_the_expert_that_gets_three_times_the_tokens_is_named(
+    job: Job, tmp_path: Path, scenario: str, recorded: bool
+) -> None:
+    """Of 480 tokens of 128 bytes 120 are for expert 0, 360 for expert 1; backward their gradients are brought."""
+    plain = None if recorded else result_of(without_metadata(job.out / scenario, tmp_path / "plain"))
+    result = job.result(scenario) if plain is None else plain
+
+    assert loads(result) == {0: (2 * 120 * 128, pytest.approx(1 / 3)), 1: (2 * 360 * 128, 3.0)}
+    (finding,) = [finding for finding in result["findings"] if "experts of" in finding["text"]]
+    assert finding["rank"] == 1
+    assert finding["text"].startswith("the experts of rank 1 receive 3.0x the mean of the others")
+    assert ("inferred" in finding["text"]) == (not recorded)
+
+
+def test_even_experts_name_nobody(job: Job) -> None:
+    result = job.result("even_experts")
+    assert {ratio for _, ratio in loads(result).values()} == {1.0}
+    assert [finding for finding in result["findings"] if "experts of" in finding["text"]] == []
+
+
+@pytest.mark.parametrize("scenario", ["dtensor", "sequence", "by_hand_unnamed", "experts"])
+def test_a_layer_s_share_is_of_its_own_time(job: Job, scenario: str) -> None:
+    rows = [row for row in job.result(scenario)["tensor"] if row["module"] is not None]
+    assert rows
+    for row in rows:
+        assert 0 < row["exposed_ns"] <= row["layer_ns"]
+        assert row["layer_share"] == row["exposed_ns"] / row["layer_ns"]
+    slept_ns = 2_000_000
+    for row in rows:
+        if row["module"] in {"blocks.0", "blocks.1"}:
+            assert row["layer_ns"] >= STEPS * slept_ns
+
+
+@pytest.mark.parametrize("scenario", ["dtensor", "sequence"])
+def test_without_metadata_collectives_of_dtensor_are_tensor_parallel(job: Job, tmp_path: Path, scenario: str) -> None:
+    plain = result_of(without_metadata(job.out / scenario, tmp_path / "plain"))
+    assert {(row["module"], row["parallelism"], row["inferred"]) for row in plain["tensor"]} == {(None, "tp", True)}
+    told = Counter((row["rank"], row["kind"], row["phase"]) for row in plain["tensor"] for _ in range(row["count"]))
+    recorded = Counter(
+        (row["rank"], row["kind"], row["phase"])
+        for row in job.result(scenario)["tensor"]
+        for _ in range(row["count"] if row["module"] is not None else 0)
+    )
+    assert told == recorded
+
+
 def test_a_ring_of_sends_and_receives_is_context_parallel(job: Job) -> None:
     result = job.result("ring")
 
@@ -128,6 +181,12 @@ def test_collectives_that_block_do_not_overlap(job: Job, scenario: str) -> None:
 
 
 def test_every_collective_of_the_flight_recorder_is_joined(job: Job) -> None:
-    for scenario, at_least in {"dtensor": 12, "sequence": 34, "by_hand_unnamed": 12, "experts": 8}.items():
+    for scenario, at_least in {
+        "dtensor": 12,
+        "sequence": 34,
+        "by_hand_unnamed": 12,
+        "experts": 8,
+        "even_experts": 8,
+    }.items():
         for join in job.result(scenario)["joins"]:
             assert (join["collectives"], join["joined"], join["unjoined"]) == (at_least, at_least, [])

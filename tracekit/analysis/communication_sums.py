@@ -12,8 +12,9 @@ from dataclasses import dataclass, replace
 from typing import Any, Protocol, TypeVar
 
 from tracekit.model.events import ABSENT, Int64
+from tracekit.model.module_names import name_of_layers_alike
 
-__all__ = ["StepShare", "means_over_ranks", "merge_sums", "step_share", "sum_of_sizes"]
+__all__ = ["StepShare", "layers_alike", "means_over_ranks", "merge_sums", "step_share", "sum_of_sizes"]
 
 
 class _Sum(Protocol):
@@ -82,3 +83,27 @@ def means_over_ranks(shares: Sequence[StepShare]) -> dict[str, Any]:
         "worst_rank": worst.rank,
         "worst_exposed_ns": worst.exposed_ns,
     }
+
+
+def layers_alike(
+    by_module: Sequence[dict[str, Any]], same: Sequence[str], amounts: Sequence[str]
+) -> list[dict[str, Any]]:
+    """Rows of modules, the most exposed first, to rows of layers alike, whose names differ only in numbers: the fields
+    `same` are equal, the sums of `amounts` over `modules` modules, and the worst of these."""
+    groups: dict[tuple[str | None, tuple[object, ...]], list[dict[str, Any]]] = {}
+    for row in by_module:
+        name = None if row["module"] is None else name_of_layers_alike(row["module"])
+        groups.setdefault((name, tuple(row[field] for field in same)), []).append(row)
+    rows: list[dict[str, Any]] = []
+    for (name, _), members in groups.items():
+        worst = members[0]
+        row = {field: worst[field] for field in same}
+        row |= {amount: _sum([member[amount] for member in members]) for amount in amounts}
+        row |= {"module": worst["module"] if len(members) == 1 else name, "modules": len(members)}
+        rows.append(row | {"worst_module": worst["module"], "worst_exposed_ns": worst["exposed_ns"]})
+    return sorted(rows, key=lambda row: -row["exposed_ns"])
+
+
+def _sum(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return sum(known) if len(known) == len(values) else None

@@ -24,7 +24,7 @@ from tracekit.model.communication import KINDS, CommunicationEvents
 from tracekit.model.events import ABSENT, Bool, DecodedTrace, EventTable, Int32, Int64
 from tracekit.model.intervals import Intervals
 
-__all__ = ["device_communication"]
+__all__ = ["argument_positions", "device_communication"]
 
 _UNKNOWN = KINDS.index("unknown")
 _SEND_RECV = KINDS.index("send_recv")
@@ -50,7 +50,7 @@ def device_communication(
 
     resolver = GroupResolver(trace.header)
     arguments = events.collective_arguments
-    position = _argument_positions(events, row)
+    position = argument_positions(events, row)
     group = np.full(len(row), ABSENT, dtype=np.int32)
     sequence = np.full(len(row), ABSENT, dtype=np.int64)
     size_bytes = np.full(len(row), ABSENT, dtype=np.int64)
@@ -108,7 +108,7 @@ def _kinds_of_names(events: EventTable, device: DeviceEvents, rules: Sequence[Co
     return result
 
 
-def _argument_positions(events: EventTable, row: Int64) -> Int64:
+def argument_positions(events: EventTable, row: Int64) -> Int64:
     """int64 [k]: where the collective's arguments stand: at the kernel itself, else at its `record_param_comms`."""
     arguments = events.collective_arguments
     with_collective = np.flatnonzero(arguments.collective != ABSENT)

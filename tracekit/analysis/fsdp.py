@@ -10,28 +10,33 @@ collectives of a kind share counts for the first of them: over the modules it ad
 
 from __future__ import annotations
 
-import re
-from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tracekit import schema
-from tracekit.analysis.communication_sums import StepShare, means_over_ranks, merge_sums, step_share, sum_of_sizes
-from tracekit.analysis.enclosing import innermost_span
+from tracekit.analysis.communication_sums import (
+    StepShare,
+    layers_alike,
+    means_over_ranks,
+    merge_sums,
+    step_share,
+    sum_of_sizes,
+)
+from tracekit.analysis.fsdp_labels import fsdp_labels
+from tracekit.analysis.fsdp_prefetch import prefetch_findings, prefetch_forecasts
+from tracekit.analysis.fsdp_wrapping import wrapping_findings
 from tracekit.analysis.groups import key_of_recorded_group
 from tracekit.analysis.lanes import Lanes, complete_steps
 from tracekit.analysis.phases import PHASES, PhaseTimeline
 from tracekit.model.communication import KINDS, CommunicationEvents
-from tracekit.model.events import ABSENT, Bool, DecodedTrace, EventTable, Int64
+from tracekit.model.events import ABSENT, Bool, DecodedTrace, Int64
 from tracekit.model.intervals import Intervals
 from tracekit.model.metadata import CaptureMetadata
-from tracekit.model.module_names import clean_module_name
-from tracekit.model.run import Run
-from tracekit.model.spans import parse_fsdp_span
+from tracekit.model.run import Finding, Run
 from tracekit.model.summary import FsdpSum, StepParts
 
 if TYPE_CHECKING:
@@ -39,48 +44,31 @@ if TYPE_CHECKING:
 
 __all__ = ["Fsdp", "fsdp", "fsdp_sums", "merge_fsdp_sums"]
 
-# `FSDP::all_gather (blocks.0) [pg=2]`; the outermost module has no name
-_FSDP2_LABEL = re.compile(r"FSDP::(\w+)(?: for .*)?(?: \((.*)\))?(?: \[pg=\d+\])?")
-_FSDP2_ACTIONS: dict[str, _Action] = {
-    "all_gather": "gather",
-    "all_gather_copy_out": "use",
-    "post_backward_reduce": "reduce",
-}
-_FSDP1_ACTIONS: dict[str, _Action] = {
-    "unshard": "gather_and_use",
-    "prefetch": "gather",
-    "use": "use",
-    "reduce": "reduce",
-}
-_FSDP1_OWN_LABEL = "FullyShardedDataParallel._"  # around its own work, as `FullyShardedDataParallel.forward` is not
+_BLOCKING = 0.02  # hidden, of what blocks: the ends of operators
 _NOT_COLLECTIVE = np.array([KINDS.index(kind) for kind in ("send", "recv", "send_recv")])
-
-_Action = Literal["gather", "gather_and_use", "use", "reduce", "other"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Fsdp:
     """`units`: columns of schema.FSDP, over the complete steps of each rank. `by_module`: columns of
-    schema.FSDP_BY_MODULE, most exposed first. Both empty when nothing is sharded.
+    schema.FSDP_BY_MODULE, and `by_layer`: of schema.FSDP_BY_LAYER, most exposed first. `prefetching`: columns of
+    schema.FSDP_PREFETCH, what it would hide. All empty when nothing is sharded; `remark`: why something of this is not
+    known, or empty.
     """
 
     units: pd.DataFrame
     by_module: pd.DataFrame
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Label:
-    action: _Action
-    module: str | None
+    by_layer: pd.DataFrame
+    prefetching: pd.DataFrame
+    findings: tuple[Finding, ...]
+    remark: str
 
 
 def fsdp_sums(trace: DecodedTrace, lanes: Lanes, phases: PhaseTimeline, steps: Sequence[StepParts]) -> list[FsdpSum]:
     """Rows by (module, kind, phase): times clipped to the complete steps among `steps`, counts by launch."""
     events, found = trace.events, lanes.communication_events
-    labels = _labels(events)
-    rows = events.each_once(np.isin(events.name, list(labels)) & ~events.in_category("gpu_user_annotation"))
-    action = np.array([labels[name].action for name in events.name[rows].tolist()], dtype=object)
-    enclosing = innermost_span(events, rows[action != "use"], found.launch_track.astype(np.int64), found.launch_ns)
+    labels = fsdp_labels(events)
+    enclosing = labels.around(events, found)
     groups = np.union1d(found.group[enclosing != ABSENT], _shard_groups(trace.header.metadata, found))
     in_scope: Bool = (enclosing != ABSENT) | (
         np.isin(found.group, groups[groups != ABSENT]) & ~np.isin(found.kind, _NOT_COLLECTIVE)
@@ -89,9 +77,10 @@ def fsdp_sums(trace: DecodedTrace, lanes: Lanes, phases: PhaseTimeline, steps: S
         return []
     complete = complete_steps(lanes, steps)
     start_ns, end_ns = _own_share(found, in_scope)
-    ahead_ns = _time_ahead(events, labels, rows, enclosing, found)
+    needed_ns = labels.needed_ns(events, enclosing, found)
+    ahead_ns = np.where(needed_ns == ABSENT, ABSENT, needed_ns - labels.issued_ns(enclosing, found))
     phase = phases.at(found.launch_ns)
-    module = [labels[int(events.name[row])].module if row != ABSENT else None for row in enclosing.tolist()]
+    module = [labels.at(events, row).module if row != ABSENT else None for row in enclosing.tolist()]
     unit_bytes = _unit_bytes(trace.header.metadata)
     members: dict[tuple[str | None, int, int], list[int]] = defaultdict(list)
     for i in np.flatnonzero(in_scope).tolist():
@@ -108,6 +97,7 @@ def fsdp_sums(trace: DecodedTrace, lanes: Lanes, phases: PhaseTimeline, steps: S
             FsdpSum(
                 module=name,
                 unit_bytes=None if name is None else unit_bytes.get(name),
+                shards=_members(found, own),
                 phase=PHASES[phase_index] if phase_index >= 0 else None,
                 kind=KINDS[kind],
                 count=len(here),
@@ -133,6 +123,7 @@ def fsdp(run: Run) -> Fsdp:
             "rank": summary.rank,
             "module": row.module,
             "unit_bytes": row.unit_bytes,
+            "shard_bytes": _shard_bytes(row),
             "phase": row.phase,
             "kind": row.kind,
             "count": row.count,
@@ -143,10 +134,37 @@ def fsdp(run: Run) -> Fsdp:
         for summary in run.ranks
         for row in summary.fsdp
     ]
-    return Fsdp(units=schema.FSDP.frame(rows), by_module=schema.FSDP_BY_MODULE.frame(_by_module(run)))
+    by_module, forecasts = _by_module(run), prefetch_forecasts(run)
+    return Fsdp(
+        units=schema.FSDP.frame(rows),
+        by_module=schema.FSDP_BY_MODULE.frame(by_module),
+        by_layer=schema.FSDP_BY_LAYER.frame(_by_layer(by_module)),
+        prefetching=schema.FSDP_PREFETCH.frame([vars(forecast) for forecast in forecasts]),
+        # In other units other modules would wait: what prefetching does then is not known.
+        findings=tuple(wrapping_findings(run, forecasts) or prefetch_findings(run, forecasts)),
+        remark=_remark(run),
+    )
 
 
-def _by_module(run: Run) -> list[dict[str, object]]:
+def _remark(run: Run) -> str:
+    """That modules have no names, or that all-gathers block their rank, so that nothing they do can be hidden."""
+    rows = [row for summary in run.ranks for row in summary.fsdp]
+    if rows and "fsdp1" in run.strategies and all(row.module is None for row in rows):
+        return "FSDP1 does not name its modules in a trace; recorded with tracekit they have names"
+    gathers = [row for summary in run.ranks for row in summary.communication if row.kind == "all_gather"]
+    total_ns = sum(row.total_ns for row in gathers)
+    hidden_ns = total_ns - sum(row.exposed_ns for row in gathers)
+    if run.device != "cpu" or not total_ns or hidden_ns > _BLOCKING * total_ns:
+        return ""
+    if not {"fsdp1", "fsdp2"} & set(run.strategies):
+        return ""
+    return (
+        f"all-gathers block their rank here, as FSDP's do on CPUs ({hidden_ns / total_ns:.0%} of their time hides): "
+        "prefetching would hide nothing"
+    )
+
+
+def _by_module(run: Run) -> list[dict[str, Any]]:
     shares: dict[tuple[str | None, str, str | None], list[StepShare]] = defaultdict(list)
     ahead: dict[tuple[str | None, str, str | None], list[FsdpSum]] = defaultdict(list)
     for summary in run.ranks:
@@ -154,7 +172,7 @@ def _by_module(run: Run) -> list[dict[str, object]]:
         for row in summary.fsdp:
             shares[row.module, row.kind, row.phase].append(step_share(summary.rank, steps, [row]))
             ahead[row.module, row.kind, row.phase].append(row)
-    rows = []
+    rows: list[dict[str, Any]] = []
     for (module, kind, phase), ranks in shares.items():
         known = sum(row.ahead_count for row in ahead[module, kind, phase])
         ahead_ns = sum(row.ahead_ns for row in ahead[module, kind, phase])
@@ -164,18 +182,25 @@ def _by_module(run: Run) -> list[dict[str, object]]:
     return sorted(rows, key=lambda row: -row["exposed_ns"])
 
 
-def _labels(events: EventTable) -> dict[int, _Label]:
-    """The labels of the trace by the index of their text."""
-    found: dict[int, _Label] = {}
-    for i, text in enumerate(events.strings):
-        if text.startswith("FSDP::") and (match := _FSDP2_LABEL.fullmatch(text)) is not None:
-            action = _FSDP2_ACTIONS.get(match[1], "other")
-            found[i] = _Label(action=action, module=None if action == "other" else clean_module_name(match[2] or ""))
-        elif text.startswith(_FSDP1_OWN_LABEL):
-            found[i] = _Label(action="other", module=None)
-        elif (span := parse_fsdp_span(text)) is not None:
-            found[i] = _Label(action=_FSDP1_ACTIONS[span.action], module=span.module)
-    return found
+def _by_layer(by_module: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Its prefetch time is the mean over the modules."""
+    rows = layers_alike(by_module, ("kind", "phase"), ("count", "size_bytes", "exposed_ns", "prefetch_ns"))
+    ahead_ns = [None if row["prefetch_ns"] is None else row["prefetch_ns"] / row["modules"] for row in rows]
+    return [row | {"prefetch_ns": mean_ns} for row, mean_ns in zip(rows, ahead_ns, strict=True)]
+
+
+def _members(found: CommunicationEvents, which: Int64) -> int | None:
+    """How many ranks these collectives are among; None where that is not known, or differs."""
+    groups = np.unique(found.group[which]).tolist()
+    members = {len(found.groups[group].ranks) if group != ABSENT else 0 for group in groups}
+    return (members.pop() or None) if len(members) == 1 else None
+
+
+def _shard_bytes(row: FsdpSum) -> int | None:
+    """What this rank contributes to each all-gather, or is left with after each reduce-scatter."""
+    if row.kind not in {"all_gather", "reduce_scatter"} or row.size_bytes is None or not row.shards or not row.count:
+        return None
+    return row.size_bytes // (row.count * row.shards)
 
 
 def _shard_groups(metadata: CaptureMetadata | None, found: CommunicationEvents) -> Int64:
@@ -204,32 +229,3 @@ def _own_share(found: CommunicationEvents, in_scope: Bool) -> tuple[Int64, Int64
         reach_ns = np.maximum.accumulate(end_ns[own])
         start_ns[own[1:]] = np.maximum(start_ns[own[1:]], reach_ns[:-1])
     return start_ns, np.maximum(end_ns, start_ns)
-
-
-def _time_ahead(
-    events: EventTable, labels: dict[int, _Label], rows: Int64, enclosing: Int64, found: CommunicationEvents
-) -> Int64:
-    """int64 [n]: of each all-gather the host time from its issue to the moment its module's parameters are needed, or
-    ABSENT: for other kinds, and where that moment is not in the trace or another all-gather of the module comes first.
-    """
-    ahead_ns = np.full(len(found), ABSENT, dtype=np.int64)
-    uses: dict[str | None, list[int]] = defaultdict(list)
-    for row in rows.tolist():
-        if labels[int(events.name[row])].action == "use":
-            uses[labels[int(events.name[row])].module].append(int(events.start_ns[row]))
-    gathers: dict[int, list[int]] = defaultdict(list)
-    for i in np.flatnonzero((enclosing != ABSENT) & (found.kind == KINDS.index("all_gather"))).tolist():
-        gathers[int(enclosing[i])].append(i)
-    next_issue_ns: dict[str | None, int] = {}
-    for row in sorted(gathers, key=lambda row: -int(events.start_ns[row])):
-        label = labels[int(events.name[row])]
-        issue_ns = int(found.launch_ns[gathers[row]].min())
-        if label.action == "gather_and_use":
-            ahead_ns[gathers[row]] = int(events.end_ns[row]) - issue_ns
-        elif label.action == "gather":
-            moments = uses[label.module]
-            place = bisect_left(moments, issue_ns)
-            if place < len(moments) and moments[place] <= next_issue_ns.get(label.module, moments[place]):
-                ahead_ns[gathers[row]] = moments[place] - issue_ns
-        next_issue_ns[label.module] = issue_ns
-    return ahead_ns

@@ -15,6 +15,7 @@ from tracekit.analysis.breakdown import Breakdown, breakdown, nothing_notable
 from tracekit.analysis.buckets import Buckets, buckets
 from tracekit.analysis.collectives import CollectiveTimes, collective_times
 from tracekit.analysis.critical_path import CriticalPath, critical_path
+from tracekit.analysis.expert_load import ExpertLoad, expert_load
 from tracekit.analysis.fsdp import Fsdp, fsdp
 from tracekit.analysis.link_comparison import read_links
 from tracekit.analysis.load import Paths, load
@@ -58,6 +59,7 @@ class Report:
     buckets: Buckets | None
     fsdp: Fsdp | None
     tensor: Tensor | None
+    expert_load: ExpertLoad | None
     pipeline: Pipeline | None
     dimensions: MeshDimensions | None
     roofline: Roofline | None
@@ -99,9 +101,11 @@ def analyze(
     pipeline_result = pipeline(run) if "pipeline" in wanted else None
     dimensions_result = mesh_dimensions(run) if "dimensions" in wanted else None
     roofline_result = roofline(run, work) if "roofline" in wanted else None
+    fsdp_result = fsdp(run) if "fsdp" in wanted else None
+    expert_result = expert_load(run) if "tensor" in wanted else None
     with_findings = (
         *(breakdown_result, stragglers_result, phases_result, overlap_result, collectives_result, pipeline_result),
-        *(rpc_result, dimensions_result, roofline_result),
+        *(rpc_result, dimensions_result, roofline_result, fsdp_result, expert_result),
     )
     findings = [f for section in with_findings if section is not None for f in section.findings]
     if overlap_result is not None:
@@ -122,8 +126,9 @@ def analyze(
         phases=phases_result,
         memory=memory(run) if "memory" in wanted else None,
         buckets=buckets(run) if "buckets" in wanted else None,
-        fsdp=fsdp(run) if "fsdp" in wanted else None,
+        fsdp=fsdp_result,
         tensor=tensor(run) if "tensor" in wanted else None,
+        expert_load=expert_result,
         pipeline=pipeline_result,
         dimensions=dimensions_result,
         roofline=roofline_result,

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 
 from tracekit.model.run import Run
 
-__all__ = ["saving_of_ns", "saving_without_ns"]
+__all__ = ["saving_of_ns", "saving_without_ns", "savings_ns"]
 
 
 def saving_without_ns(run: Run, part: str) -> int | None:
@@ -22,10 +22,14 @@ def saving_without_ns(run: Run, part: str) -> int | None:
 
 def saving_of_ns(run: Run, part_ns: Mapping[tuple[int, int], int]) -> int | None:
     """Mean over the steps that all ranks completed, None without any; `part_ns`: by rank and step, 0 where missing."""
+    savings = savings_ns(run, part_ns)
+    return sum(savings) // len(savings) if savings else None
+
+
+def savings_ns(run: Run, part_ns: Mapping[tuple[int, int], int]) -> list[int]:
+    """Of each step that all ranks completed, in order."""
     common = run.common_steps()
-    if not common:
-        return None
-    longest_ns = dict.fromkeys(common, 0)
+    longest_ns = dict.fromkeys(sorted(common), 0)
     longest_without_ns = dict.fromkeys(common, 0)
     for summary in run.ranks:
         for step in summary.steps:
@@ -33,4 +37,4 @@ def saving_of_ns(run: Run, part_ns: Mapping[tuple[int, int], int]) -> int | None
                 without_ns = step.step_ns - part_ns.get((summary.rank, step.step), 0)
                 longest_ns[step.step] = max(longest_ns[step.step], step.step_ns)
                 longest_without_ns[step.step] = max(longest_without_ns[step.step], without_ns)
-    return (sum(longest_ns.values()) - sum(longest_without_ns.values())) // len(common)
+    return [time_ns - longest_without_ns[step] for step, time_ns in longest_ns.items()]

@@ -16,9 +16,11 @@ from tracekit.analysis.actions import rank_actions, ranks_of_pipeline
 from tracekit.analysis.breakdown import step_parts
 from tracekit.analysis.bucket_runs import bucket_runs
 from tracekit.analysis.communication_rules import DEFAULT_RULES, CommunicationRule
+from tracekit.analysis.expert_exchanges import expert_exchanges
 from tracekit.analysis.flight_recorder import join_notes, merge_joins
 from tracekit.analysis.flops import flop_sums, merge_flop_sums
 from tracekit.analysis.fsdp import fsdp_sums, merge_fsdp_sums
+from tracekit.analysis.fsdp_gathers import fsdp_gathers
 from tracekit.analysis.lanes import Lanes, build_lanes
 from tracekit.analysis.manual_data_parallel import gradient_sums
 from tracekit.analysis.overlap import communication_sums, merge_communication_sums
@@ -36,6 +38,7 @@ from tracekit.model.actions import Actions
 from tracekit.model.bucket_runs import BucketRuns
 from tracekit.model.communication import KINDS
 from tracekit.model.events import DecodedTrace
+from tracekit.model.fsdp_gathers import FsdpGathers
 from tracekit.model.metadata import ClockMeasurement
 from tracekit.model.notes import Note
 from tracekit.model.ranks import format_ranges
@@ -108,8 +111,10 @@ def summarize(rank: int, paths: Sequence[Path], options: SummaryOptions) -> Rank
         steps=tuple(step for summary in summaries for step in summary.steps),
         communication=merge_communication_sums([row for summary in summaries for row in summary.communication]),
         fsdp=merge_fsdp_sums([row for summary in summaries for row in summary.fsdp]),
+        fsdp_gathers=FsdpGathers.concatenate([summary.fsdp_gathers for summary in summaries]),
         tensor=merge_tensor_sums([row for summary in summaries for row in summary.tensor]),
         traffic=merge_traffic_times([row for summary in summaries for row in summary.traffic]),
+        expert_exchanges=tuple(row for summary in summaries for row in summary.expert_exchanges),
         bucket_runs=BucketRuns.concatenate([summary.bucket_runs for summary in summaries]),
         gradients=tuple(row for summary in summaries for row in summary.gradients),
         joins=merge_joins([summary.joins for summary in summaries if summary.joins is not None]),
@@ -186,8 +191,10 @@ def summarize_trace(trace: DecodedTrace, rank: int, options: SummaryOptions) -> 
         steps=tuple(steps),
         communication=tuple(communication_sums(lanes, phases, steps)),
         fsdp=tuple(fsdp_sums(trace, lanes, phases, steps)),
+        fsdp_gathers=fsdp_gathers(trace, lanes, phases, steps),
         tensor=tuple(tensor_sums(trace, lanes, phases, steps)),
         traffic=tuple(traffic_times(lanes, steps)),
+        expert_exchanges=tuple(expert_exchanges(trace, lanes, phases, steps)),
         bucket_runs=bucket_runs(trace, lanes, phases),
         gradients=tuple(gradient_sums(trace, lanes, phases, steps)),
         joins=lanes.joins,

@@ -60,8 +60,8 @@ OPTIMIZER_ACTIONS: tuple[OptimizerAction, ...] = get_args(OptimizerAction)
 _OPTIMIZER_PREFIX = "tracekit.optimizer:"
 
 FsdpAction = Literal["unshard", "prefetch", "use", "reduce"]
-FsdpPhase = Literal["forward", "backward"]
-_FSDP_SPAN = re.compile(r"tracekit\.fsdp:(unshard|prefetch|use|reduce) (forward|backward) (.+)")
+FsdpPhase = Literal["forward", "backward", "optimizer"]
+_FSDP_SPAN = re.compile(r"tracekit\.fsdp:(unshard|prefetch|use|reduce) (forward|backward|optimizer) (.+)")
 _ROOT = "<root>"
 _MODULE_PREFIX = "tracekit.module:"
 
@@ -96,7 +96,7 @@ def parse_fsdp_span(name: str) -> FsdpSpan | None:
     )
 
 
-def engine_span(phase: FsdpPhase) -> str:
+def engine_span(phase: Literal["forward", "backward"]) -> str:
     """`tracekit.engine:backward`: around the phase that DeepSpeed's engine runs, with what it does around autograd."""
     return f"tracekit.engine:{phase}"
 

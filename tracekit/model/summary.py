@@ -10,6 +10,7 @@ from tracekit.model.bucket_runs import BucketRuns, no_bucket_runs
 from tracekit.model.collectives import Collectives, no_collectives
 from tracekit.model.communication import GroupKey, Joins
 from tracekit.model.flops import FlopSums
+from tracekit.model.fsdp_gathers import FsdpGathers, no_fsdp_gathers
 from tracekit.model.messages import Messages, no_messages
 from tracekit.model.metadata import ClockMeasurement, DdpModule, MemoryUse, Mesh, PipelineLayout, Precision, RpcUse
 from tracekit.model.notes import Note
@@ -18,6 +19,7 @@ from tracekit.model.waits import Waits, no_waits
 
 __all__ = [
     "CommunicationSum",
+    "ExpertExchangeSum",
     "FsdpSum",
     "GradientSum",
     "PhasePart",
@@ -82,12 +84,14 @@ class TrafficTime:
 @dataclass(frozen=True, kw_only=True)
 class FsdpSum:
     """Communication of one rank for one module under FSDP, by kind and phase, over its complete steps. `module` is ""
-    for the outermost, None for what no module is known of. Of `ahead_count` all-gathers it is known how long before
-    their parameters were needed they were issued: `ahead_ns` together.
+    for the outermost, None for what no module is known of; `shards`: how many ranks take part, None where not known. Of
+    `ahead_count` all-gathers it is known how long before their parameters were needed they were issued: `ahead_ns`
+    together.
     """
 
     module: str | None
     unit_bytes: int | None
+    shards: int | None
     phase: str | None
     kind: str
     count: int
@@ -128,7 +132,9 @@ class PhaseSums:
 @dataclass(frozen=True, kw_only=True)
 class TensorSum:
     """Communication of one rank in groups of one parallelism (tp, ep, cp) for one module, by kind and phase, over its
-    complete steps. `module` is "" for the outermost, None for what no module is known of.
+    complete steps. `module` is "" for the outermost, None for what no module is known of. `layer_ns`: how long the
+    module ran in that phase, this communication included; None where that is not known. `inferred`: that the group is
+    for this parallelism.
     """
 
     module: str | None
@@ -137,6 +143,21 @@ class TensorSum:
     kind: str
     count: int
     size_bytes: int | None
+    exposed_ns: int
+    layer_ns: int | None = None
+    inferred: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExpertExchangeSum:
+    """All-to-alls of one rank in one group and step for one module (None: not known, either of them): what those that
+    bring tokens to experts brought to this rank's, and how long all of them were exposed.
+    """
+
+    group: GroupKey | None
+    module: str | None
+    step: int
+    received_bytes: int
     exposed_ns: int
 
 
@@ -184,8 +205,10 @@ class RankSummary:
     gradients: tuple[GradientSum, ...] = ()  # reduced by hand
     joins: Joins | None = None  # of the flight recorder's entries; None: nothing to join
     fsdp: tuple[FsdpSum, ...] = ()
+    fsdp_gathers: FsdpGathers = field(default_factory=no_fsdp_gathers)
     tensor: tuple[TensorSum, ...] = ()
     traffic: tuple[TrafficTime, ...] = ()
+    expert_exchanges: tuple[ExpertExchangeSum, ...] = ()
     phases: PhaseSums = PhaseSums()
     flops: FlopSums = field(default_factory=FlopSums)
     memory: MemoryUse | None = None

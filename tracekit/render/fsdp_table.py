@@ -7,7 +7,7 @@ from typing import Any
 
 from tracekit.analysis.fsdp import Fsdp
 from tracekit.model.module_names import names_together
-from tracekit.render.console import file_size, milliseconds, table
+from tracekit.render.console import file_size, milliseconds, statement, table
 from tracekit.schema import records
 
 _SHOWN = 12
@@ -17,14 +17,14 @@ __all__ = ["fsdp_table"]
 
 
 def fsdp_table(fsdp: Fsdp, strategies: Sequence[str]) -> list[object]:
-    """`strategies` of the run: whose modules these are."""
-    rows: list[dict[str, Any]] = records(fsdp.by_module)
+    """`strategies` of the run: whose modules these are. A row for all layers alike."""
+    rows: list[dict[str, Any]] = records(fsdp.by_layer)
     title = f"{_owner(strategies)} modules, the most exposed first (ms a step, mean over ranks)"
     if len(rows) > _SHOWN:
         title += f"; {_SHOWN} of {len(rows)} rows, --json has all"
     cells = [
         (
-            "n/a" if row["module"] is None else _shortened(row["module"] or "<root>"),
+            "n/a" if row["module"] is None else _shortened(row["module"] or "<root>", row["modules"]),
             row["kind"],
             row["phase"] or "n/a",
             f"{row['count']:.3g}",
@@ -35,7 +35,8 @@ def fsdp_table(fsdp: Fsdp, strategies: Sequence[str]) -> list[object]:
         for row in rows[:_SHOWN]
     ]
     columns = ("module", "kind", "phase", "count", "size", "exposed", "issue\nto use")
-    return table(title, columns, cells, left=3)
+    remark = [statement("info", fsdp.remark)] if fsdp.remark else []
+    return [*table(title, columns, cells, left=3), *remark]
 
 
 def _owner(strategies: Sequence[str]) -> str:
@@ -44,9 +45,11 @@ def _owner(strategies: Sequence[str]) -> str:
     return " and ".join(["FSDP"] * of_fsdp + ["ZeRO"] * of_zero)
 
 
-def _shortened(names: str) -> str:
-    """The end of a long name, which tells modules apart; of several modules the first and how many more."""
+def _shortened(names: str, modules: int) -> str:
+    """The end of a long name, which tells modules apart; of several modules the first and how many more, of layers
+    alike how many they are."""
     (name, *others), left_out = names_together(names)
     more = f" +{len(others) + left_out}" if others else ""
+    more += f" x{modules}" if modules > 1 else ""
     room = _LONGEST_NAME - len(more)
     return (name if len(name) <= room else "…" + name[1 - room :]) + more

@@ -109,11 +109,15 @@ def result_dict(report: Report) -> dict[str, Any]:
         result["buckets_by_index"] = records(report.buckets.by_index)
     if report.fsdp is not None:
         result["fsdp"] = records(report.fsdp.units)
+        result["fsdp_remark"] = report.fsdp.remark or None
+        result["fsdp_prefetch"] = records(report.fsdp.prefetching)
     if report.tensor is not None:
         result["tensor"] = records(report.tensor.modules)
     if report.dimensions is not None:
         result["dimensions"] = records(report.dimensions.by_rank)
         result["dimensions_by_name"] = records(report.dimensions.by_name)
+    if report.expert_load is not None:
+        result["expert_load"] = records(report.expert_load.ranks)
     if report.rpc is not None:
         result["rpc"] = {"calls": records(report.rpc.calls), "unjoined": records(report.rpc.unjoined)}
     if report.stragglers is not None:

@@ -11,7 +11,6 @@ from typing import Any
 from tracekit.analysis.breakdown import Breakdown
 from tracekit.analysis.overlap import Overlap
 from tracekit.analysis.report import Report
-from tracekit.analysis.tensor import Tensor
 from tracekit.render.bucket_table import bucket_table
 from tracekit.render.collectives_table import collectives_table
 from tracekit.render.console import file_size, headline, milliseconds, next_command, note_lines, statement, table, write
@@ -24,6 +23,7 @@ from tracekit.render.pipeline_table import bubble_table, pipeline_table
 from tracekit.render.roofline_text import roofline_text
 from tracekit.render.rpc_table import rpc_table
 from tracekit.render.straggler_tables import critical_path_table, straggler_table
+from tracekit.render.tensor_table import expert_table, tensor_table
 from tracekit.render.whatif_table import fix_table
 from tracekit.schema import records
 
@@ -31,7 +31,6 @@ __all__ = ["TerminalReport"]
 
 _MOST_RANKS = 16
 _SHOWN_RANKS = 8  # of more than that
-_SHOWN_LAYERS = 12
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,7 +61,9 @@ class TerminalReport:
         if report.fsdp is not None and len(report.fsdp.by_module):
             parts += fsdp_table(report.fsdp, report.run.strategies)
         if report.tensor is not None and len(report.tensor.by_module):
-            parts += _tensor_table(report.tensor)
+            parts += tensor_table(report.tensor)
+        if report.expert_load is not None and len(report.expert_load.ranks):
+            parts += expert_table(report.expert_load)
         if report.pipeline is not None:
             parts += pipeline_table(report.pipeline)
             parts += bubble_table(report.pipeline)
@@ -130,24 +131,3 @@ def _communication_table(overlap: Overlap) -> list[object]:
     ]
     columns = ("kind", "phase", "group", "count", "size", "total", "exposed", "worst\nrank")
     return table("Communication (ms a step, mean over the ranks that take part)", columns, rows, left=3)
-
-
-def _tensor_table(tensor: Tensor) -> list[object]:
-    rows: list[dict[str, Any]] = records(tensor.by_module)
-    title = "Communication within layers, the most exposed first (ms a step, mean)"
-    if len(rows) > _SHOWN_LAYERS:
-        title += f"; {_SHOWN_LAYERS} of {len(rows)} rows, --json has all"
-    cells = [
-        (
-            "n/a" if row["module"] is None else row["module"] or "<root>",
-            row["parallelism"],
-            row["kind"],
-            row["phase"] or "n/a",
-            f"{row['count']:.3g}",
-            "n/a" if row["size_bytes"] is None else file_size(row["size_bytes"]),
-            milliseconds(row["exposed_ns"]),
-        )
-        for row in rows[:_SHOWN_LAYERS]
-    ]
-    columns = ("module", "group", "kind", "phase", "count", "size", "exposed")
-    return table(title, columns, cells, left=4)

@@ -7,13 +7,14 @@ from tracekit.schema.buckets import BUCKET_MAP, BUCKETS, BUCKETS_BY_INDEX
 from tracekit.schema.columns import Column, Table, records
 from tracekit.schema.communication import CLOCK, COLLECTIVES, COMMUNICATION, COMMUNICATION_BY_KIND, POINT_TO_POINT
 from tracekit.schema.dimensions import DIMENSIONS, DIMENSIONS_BY_NAME
-from tracekit.schema.fsdp import FSDP, FSDP_BY_MODULE
+from tracekit.schema.experts import EXPERT_LOAD
+from tracekit.schema.fsdp import FSDP, FSDP_BY_LAYER, FSDP_BY_MODULE, FSDP_PREFETCH
 from tracekit.schema.pipeline import PIPELINE_ACTIONS, PIPELINE_RANKS, PIPELINE_STAGES
 from tracekit.schema.roofline import ROOFLINE
 from tracekit.schema.rpc import RPC, RPC_BY_FUNCTION, RPC_UNJOINED
 from tracekit.schema.steps import MEMORY, PHASE_FACTS, PHASES, PHASES_BY_PHASE, RANKS, STEPS
 from tracekit.schema.stragglers import CRITICAL_PATH, STRAGGLERS
-from tracekit.schema.tensor import TENSOR, TENSOR_BY_MODULE
+from tracekit.schema.tensor import TENSOR, TENSOR_BY_LAYER, TENSOR_BY_MODULE
 
 __all__ = [
     "BUCKETS",
@@ -26,8 +27,11 @@ __all__ = [
     "CRITICAL_PATH",
     "DIMENSIONS",
     "DIMENSIONS_BY_NAME",
+    "EXPERT_LOAD",
     "FSDP",
+    "FSDP_BY_LAYER",
     "FSDP_BY_MODULE",
+    "FSDP_PREFETCH",
     "MEMORY",
     "PHASES",
     "PHASES_BY_PHASE",
@@ -45,6 +49,7 @@ __all__ = [
     "STRAGGLERS",
     "TABLES",
     "TENSOR",
+    "TENSOR_BY_LAYER",
     "TENSOR_BY_MODULE",
     "Column",
     "Table",

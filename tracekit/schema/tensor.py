@@ -2,11 +2,13 @@
 
 from tracekit.schema.columns import RANK, Column, Table
 
-__all__ = ["TENSOR", "TENSOR_BY_MODULE"]
+__all__ = ["TENSOR", "TENSOR_BY_LAYER", "TENSOR_BY_MODULE"]
 
 _TENSOR_MODULE = Column("module", "str?", "", 'Name below the outermost, which is ""; null: no module is known.')
 _TENSOR_PARALLELISM = Column("parallelism", "str", "", "Of the group: tp, ep or cp.")
 _TENSOR_PHASE = Column("phase", "str?", "", "forward, backward or optimizer, by its launch.")
+_LAYER_SHARE = Column("layer_share", "float?", "", "exposed_ns over layer_ns; null: the layer's time is not known.")
+_INFERRED = Column("inferred", "bool", "", "That the group is for this parallelism is inferred, not recorded.")
 TENSOR = Table(
     "tensor",
     (
@@ -18,6 +20,9 @@ TENSOR = Table(
         Column("count", "int", "", "Collectives launched in complete steps."),
         Column("size_bytes", "int?", "bytes", "Sum of the full arrays; null when one is unknown."),
         Column("exposed_ns", "int", "ns", "Time that no compute covers. Rows may overlap."),
+        Column("layer_ns", "int?", "ns", "The module's time in that phase, this communication included."),
+        _LAYER_SHARE,
+        _INFERRED,
     ),
 )
 TENSOR_BY_MODULE = Table(
@@ -33,5 +38,26 @@ TENSOR_BY_MODULE = Table(
         Column("exposed_ns", "float", "ns", "Mean time a step that no compute covers."),
         Column("worst_rank", "int", "", "The rank with the most exposed time."),
         Column("worst_exposed_ns", "float", "ns", "Its exposed time a step."),
+        Column("layer_ns", "float?", "ns", "Mean time a step of the module in that phase."),
+        _LAYER_SHARE,
+        _INFERRED,
+    ),
+)
+TENSOR_BY_LAYER = Table(
+    "tensor_by_layer",
+    (
+        Column("module", "str?", "", "Name, with * for a number in which several modules differ; null: not known."),
+        Column("modules", "int", "", "How many modules these are, over which the sums are."),
+        _TENSOR_PARALLELISM,
+        _TENSOR_PHASE,
+        Column("kind", "str", "", "all_reduce, all_gather, ..."),
+        Column("count", "float", "", "Mean number a step, mean over ranks."),
+        Column("size_bytes", "float?", "bytes", "Mean of the full arrays a step; null when one is unknown."),
+        Column("exposed_ns", "float", "ns", "Mean time a step that no compute covers."),
+        Column("layer_ns", "float?", "ns", "Mean time a step of the modules in that phase."),
+        _LAYER_SHARE,
+        Column("worst_module", "str?", "", "The module with the most exposed time."),
+        Column("worst_exposed_ns", "float", "ns", "Its exposed time a step."),
+        _INFERRED,
     ),
 )

@@ -8,10 +8,13 @@ from pathlib import Path
 import pytest
 
 from tests.builders import TraceBuilder
+from tests.simulated_fsdp import Unit, train
+from tracekit.analysis.report import analyze
 from tracekit.analysis.summarize import SummaryOptions, summarize_trace
 from tracekit.model.spans import fsdp_span
 from tracekit.model.summary import FsdpSum
 from tracekit.read.portable import decode
+from tracekit.schema import records
 
 Sums = Callable[[TraceBuilder], dict[tuple[str | None, str], FsdpSum]]
 
@@ -87,3 +90,23 @@ def test_what_else_runs_in_the_group_of_fsdp_has_a_row_without_a_module(sums: Su
 
 def test_without_fsdp_there_are_no_rows(sums: Sums) -> None:
     assert sums(TraceBuilder().step(0, 0, 100).gloo("all_reduce", 20, 30)) == {}
+
+
+@pytest.mark.parametrize("synced", [True, False])
+def test_on_gpus_exposed_time_of_the_modules_adds_up_to_that_of_the_kind(tmp_path: Path, synced: bool) -> None:
+    """GIVEN gathers and reductions partly under compute, on one stream."""
+    units = [Unit(name=f"blocks.{i}", size_bytes=8 << 20, gather_us=700, forward_us=400) for i in range(4)]
+    report = analyze(train(units, steps=3, ahead=1, synced=synced).write(tmp_path))
+    assert report.fsdp is not None
+    assert report.overlap is not None
+    for rank in range(2):
+        for kind in ("all_gather", "reduce_scatter"):
+            of_modules, of_kind = (
+                [row for row in records(table) if (row["rank"], row["kind"]) == (rank, kind)]
+                for table in (report.fsdp.units, report.overlap.communication)
+            )
+            assert {row["module"] for row in of_modules} == {unit.name for unit in units}
+            assert {row["shard_bytes"] for row in of_modules} == {4 << 20}
+            exposed_ns = sum(row["exposed_ns"] for row in of_kind)
+            assert sum(row["exposed_ns"] for row in of_modules) == exposed_ns
+            assert 0 < exposed_ns < sum(row["total_ns"] for row in of_kind)

@@ -18,6 +18,7 @@ def drawn(strategies: list[str], *modules: str | None) -> list[str]:
         FsdpSum(
             module=module,
             unit_bytes=1000,
+            shards=2,
             phase="optimizer",
             kind="reduce_scatter",
             count=1,
@@ -60,4 +61,11 @@ def test_the_title_names_what_shards(strategies: list[str], title: str) -> None:
 def test_a_row_is_a_line_however_long_its_names(module: str, shown: str) -> None:
     (row,) = [line for line in drawn(["zero3"], module) if "reduce_scatter" in line]
     assert shown in row.split("reduce_scatter")[0]
+    assert len(row) <= 80
+
+
+def test_layers_alike_are_one_row_with_the_sum_of_their_time() -> None:
+    (row,) = [line for line in drawn(["fsdp2"], *(f"blocks.{i}" for i in range(64))) if "reduce_scatter" in line]
+    assert "blocks.* x64" in row
+    assert "790.12" in row
     assert len(row) <= 80

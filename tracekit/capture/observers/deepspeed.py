@@ -8,6 +8,7 @@ modules whose parameters they move: the same spans as FSDP1's, as ZeRO 3 does th
 * `unshard`, in it, around the all-gather of those that are not there yet;
 * `prefetch`, in it, around the all-gather of what comes next, often several modules' in one. The first of these to run
   is where it is needed: the `use` there carries the names of all of them;
+* `unshard` in the optimizer's step of ZeRO 1 and 2 around the all-gather of what each rank has updated;
 * `reduce` around the reduction of a bucket of gradients, of all modules in it.
 """
 
@@ -56,6 +57,7 @@ class DeepSpeedObserver:
             *_patches(_ENGINE, "DeepSpeedEngine", "backward", self._engine_in(engine_span("backward"))),
             *_patches(_ENGINE, "DeepSpeedEngine", "step", self._engine_in(optimizer_span("step"))),
             *_patches(*_ZERO_1_2, "reduce_ipg_grads", self._reduce_1_2),
+            *_patches_of_function(_ZERO_1_2[0], "all_gather_dp_groups", self._gather_1_2),
             *_patches(*_ZERO_3, f"_{_ZERO_3[1]}__reduce_and_partition_ipg_grads", self._reduce_3),
         ]
         if any(_is_compiled(engine) for engine in engines):
@@ -156,6 +158,16 @@ class DeepSpeedObserver:
         parameters = [optimizer.bit16_groups[group][place] for group, place, _ in members]
         return self._in_reduction(parameters, reduce, optimizer, *args, **kwargs)
 
+    def _gather_1_2(self, gather: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        flat = args[0] if args else kwargs["groups_flat"]
+        optimizers = (engine.optimizer for engine in self._engines)
+        own = [optimizer for optimizer in optimizers if getattr(optimizer, "bit16_groups_flat", None) is flat]
+        names = self._names(parameter for optimizer in own for group in optimizer.bit16_groups for parameter in group)
+        if not names:
+            return gather(*args, **kwargs)
+        with span(fsdp_span("unshard", "optimizer", _together(names))):
+            return gather(*args, **kwargs)
+
     def _reduce_3(self, reduce: Callable[..., Any], optimizer: Any, dtype: Any, *args: Any, **kwargs: Any) -> Any:
         return self._in_reduction(optimizer.ipg_buckets[dtype].params, reduce, optimizer, dtype, *args, **kwargs)
 
@@ -176,6 +188,11 @@ def _patches(module: str, owner: str, name: str, around: Callable[..., Any]) -> 
     """None if training has not imported the module, or its version has no such method."""
     place = getattr(sys.modules.get(module), owner, None)
     return [Patch(place, name, around)] if place is not None and name in vars(place) else []
+
+
+def _patches_of_function(module: str, name: str, around: Callable[..., Any]) -> list[Patch]:
+    place = sys.modules.get(module)
+    return [Patch(place, name, around)] if hasattr(place, name) else []
 
 
 def find_engines(program: Program) -> list[Any]:

@@ -1,0 +1,190 @@
+"""Tokens that all-to-alls bring to each rank's experts, with splits by hand: who gets more than the others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+
+from tests.builders import TraceBuilder, write_run
+from tracekit.analysis.report import Report, analyze
+from tracekit.model.metadata import Group
+from tracekit.schema import records
+
+WIDTH = 32
+TOKEN_BYTES = 4 * WIDTH
+STEP_US = 2000
+HOT = [120, 120, 360, 120]  # tokens for the experts of each rank, of 180 that each of four ranks has
+EVEN = [180, 180, 180, 180]
+Exchange = Callable[[TraceBuilder, int, int, int, int], None]  # at, for, received, sent
+
+
+def on_gloo(trace: TraceBuilder, at: int, during: int, received: int, sent: int, dtype: str = "float") -> None:
+    tensors = [[received, WIDTH], [sent, WIDTH], [], [], [], [], []]
+    types = [dtype, dtype, "", "ScalarList", "ScalarList", "Scalar", "Scalar"]
+    trace.op("c10d::alltoall_base_", at, 1, **{"Input Dims": tensors, "Input type": types})
+    inputs = {"Concrete Inputs": [""], "Input type": [dtype], "Input Dims": [[sent, WIDTH]]}
+    trace.event("gloo:all_to_all", "user_annotation", at + 1, during, thread=trace.gloo_threads[0], args=inputs)
+
+
+def on_nccl(trace: TraceBuilder, at: int, during: int, received: int, sent: int) -> None:
+    elements = {"In msg nelems": sent * WIDTH, "Out msg nelems": received * WIDTH}
+    trace.nccl("all_to_all", at + 1, during, launched_at=at, **elements)
+
+
+def there_and_back(trace: TraceBuilder, exchange: Exchange, at: int, loads: Sequence[int], wait_us: int = 0) -> None:
+    """Tokens to the experts and back to the ranks that they came from, forward and backward: 180 a rank."""
+    load = loads[trace.rank]
+    for begin in (at, at + 400):
+        exchange(trace, begin, 10, load, 180)
+        exchange(trace, begin + 200, 10 + wait_us, 180, load)
+
+
+def run_of(
+    tmp_path: Path,
+    loads_of_steps: Sequence[Sequence[int]],
+    exchange: Exchange = on_gloo,
+    *,
+    ranks: Sequence[int] = range(4),
+    wait_us: int = 0,
+    parallelism: str | None = None,
+) -> Report:
+    """A step for each of `loads_of_steps`; ranks other than 2 are in the exchanges back `wait_us` longer."""
+    traces = []
+    for rank in ranks:
+        trace = TraceBuilder(rank, 4)
+        for step, loads in enumerate(loads_of_steps):
+            trace.step(step, step * STEP_US, STEP_US)
+            there_and_back(trace, exchange, step * STEP_US + 100, loads, wait_us=0 if rank == 2 else wait_us)
+        if parallelism:
+            trace.capture(
+                groups=[Group(id=0, name="0", desc="", backend="gloo", parallelism=parallelism, ranks="world")]
+            )
+        if exchange is on_nccl:
+            trace.kernel("gemm", 20, 30, launched_at=15)
+        traces.append(trace)
+    return analyze(write_run(tmp_path, traces))
+
+
+def findings(report: Report) -> list[str]:
+    assert report.expert_load is not None
+    return [finding.text for finding in report.expert_load.findings]
+
+
+@pytest.mark.parametrize("exchange", [on_gloo, on_nccl])
+def test_the_rank_whose_experts_get_three_times_the_tokens_is_named(tmp_path: Path, exchange: Exchange) -> None:
+    report = run_of(tmp_path, [HOT] * 3, exchange)
+    assert report.expert_load is not None
+    (finding,) = report.expert_load.findings
+    assert finding.rank == 2
+    assert finding.text.startswith("the experts of rank 2 receive 3.0x the mean of the others")
+    rows = {row["rank"]: row for row in records(report.expert_load.ranks)}
+    # Twice a step, forward and backward; what is taken back does not count.
+    assert {rank: row["received_bytes"] for rank, row in rows.items()} == {
+        rank: 2 * tokens * TOKEN_BYTES for rank, tokens in enumerate(HOT)
+    }
+    assert (rows[2]["ratio"], rows[2]["received_share"], rows[0]["ratio"]) == (3.0, 0.5, pytest.approx(0.6))
+
+
+def test_even_loads_name_nobody(tmp_path: Path) -> None:
+    report = run_of(tmp_path, [EVEN] * 3)
+    assert report.expert_load is not None
+    assert findings(report) == []
+    assert {row["ratio"] for row in records(report.expert_load.ranks)} == {1.0}
+
+
+def test_a_load_that_differs_as_much_from_step_to_step_names_nobody(tmp_path: Path) -> None:
+    assert findings(run_of(tmp_path, [HOT, EVEN, [300, 180, 60, 180], [60, 60, 540, 60]])) == []
+
+
+def test_one_step_names_nobody(tmp_path: Path) -> None:
+    assert findings(run_of(tmp_path, [HOT])) == []
+
+
+def test_what_the_others_wait_for_the_busiest_is_what_even_loads_would_shorten(tmp_path: Path) -> None:
+    """GIVEN two exchanges a step in which the others are 400 us longer THEN of that 3/4 are beyond a mean load."""
+    report = run_of(tmp_path, [HOT] * 3, wait_us=150)
+    assert report.expert_load is not None
+    (finding,) = report.expert_load.findings
+    assert finding.severity == "warning"
+    assert finding.evidence["waiting_ns"] == 2 * 150_000
+    assert finding.saving_ns == 2 * 150_000 * 3 // 4
+    assert "which wait 0.3 ms a step longer" in finding.text
+
+
+def test_without_waits_there_is_no_saving(tmp_path: Path) -> None:
+    (finding,) = run_of(tmp_path, [HOT] * 3).expert_load.findings  # type: ignore[union-attr]
+    assert (finding.severity, finding.saving_ns) == ("info", None)
+
+
+@pytest.mark.parametrize(("parallelism", "rows"), [("ep", 2), (None, 0)])
+def test_what_comes_back_as_gradients_only_is_not_for_experts_unless_that_is_known(
+    tmp_path: Path, parallelism: str | None, rows: int
+) -> None:
+    """As rows of embedding tables: to the ranks that look them up, and their gradients back."""
+    traces = []
+    for rank in range(2):
+        trace = TraceBuilder(rank, 2).step(0, 0, STEP_US)
+        on_gloo(trace, 100, 10, 300, 100 + 100 * rank)
+        trace.backward("MmBackward0", 500, 10)
+        on_gloo(trace, 520, 10, 100 + 100 * rank, 300)
+        group = Group(id=0, name="0", desc="", backend="gloo", parallelism=parallelism, ranks="world")
+        traces.append(trace.capture(groups=[group]))
+    report = analyze(write_run(tmp_path, traces))
+    assert report.expert_load is not None
+    assert len(report.expert_load.ranks) == rows
+
+
+@pytest.mark.parametrize(("parallelism", "named"), [("ep", 1), ("cp", 0), ("dp", 0)])
+def test_only_groups_that_may_be_for_experts_count(tmp_path: Path, parallelism: str, named: int) -> None:
+    assert len(findings(run_of(tmp_path, [HOT] * 3, parallelism=parallelism))) == named
+
+
+@pytest.mark.parametrize(("parallelism", "inferred"), [("ep", False), (None, True)])
+def test_what_nobody_said_the_group_is_for_is_inferred(tmp_path: Path, parallelism: str | None, inferred: bool) -> None:
+    (text,) = findings(run_of(tmp_path, [HOT] * 3, parallelism=parallelism))
+    assert ("(inferred: all-to-alls of uneven sizes)" in text) == inferred
+
+
+def test_ranks_that_are_missing_are_said(tmp_path: Path) -> None:
+    (text,) = findings(run_of(tmp_path, [HOT] * 3, ranks=[0, 2], parallelism="ep"))
+    assert "receive 3.0x the mean of the others (2 of the group's 4 ranks are there)" in text
+
+
+def test_how_many_tokens_will_come_is_not_a_load(tmp_path: Path) -> None:
+    """GIVEN counts of tokens, of which rank 2 gets more, ahead of even exchanges."""
+    traces = []
+    for rank in range(4):
+        trace = TraceBuilder(rank, 4)
+        for step in range(3):
+            trace.step(step, step * STEP_US, STEP_US)
+            on_gloo(trace, step * STEP_US + 20, 10, HOT[rank], 180, dtype="long int")
+            there_and_back(trace, on_gloo, step * STEP_US + 100, EVEN)
+        traces.append(trace)
+    report = analyze(write_run(tmp_path, traces))
+    assert report.expert_load is not None
+    assert findings(report) == []
+    assert {row["received_bytes"] for row in records(report.expert_load.ranks)} == {2 * 180 * TOKEN_BYTES}
+
+
+def test_one_uneven_layer_is_named(tmp_path: Path) -> None:
+    """GIVEN three layers, of which one brings rank 1 three times as much."""
+    group = Group(id=0, name="0", desc="", backend="gloo", parallelism="ep", ranks="world")
+    traces = []
+    for rank in range(4):
+        trace = TraceBuilder(rank, 4)
+        for step in range(3):
+            trace.step(step, step * STEP_US, STEP_US)
+            for layer in range(3):
+                at = step * STEP_US + 500 * layer + 10
+                trace.label(f"tracekit.module:blocks.{layer}.moe", at, 450)
+                loads = [120, 360, 120, 120] if layer == 1 else EVEN
+                on_gloo(trace, at + 20, 10, loads[rank], 180)
+                on_gloo(trace, at + 200, 10, 180, loads[rank])
+        traces.append(trace.capture(groups=[group]))
+    report = analyze(write_run(tmp_path, traces))
+    assert findings(report) == ["the experts of rank 1 receive 3.0x the mean of the others in blocks.1.moe"]
+    assert report.expert_load is not None
+    ratios = {(row["module"], row["rank"]): row["ratio"] for row in records(report.expert_load.ranks)}
+    assert (ratios["blocks.1.moe", 1], ratios["blocks.0.moe", 1]) == (3.0, 1.0)

@@ -1,0 +1,193 @@
+"""How evenly expert parallelism spreads its tokens: what all-to-alls bring to the experts of each rank.
+
+Comes in: a run with `ExpertExchangeSum` rows. Goes out: a table, and findings about ranks whose experts get far more
+than those of others. They abstain where the steps differ among themselves as much as the ranks do.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tracekit import schema
+from tracekit.model.communication import GroupKey
+from tracekit.model.run import Finding, Run
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["ExpertLoad", "expert_load"]
+
+_UNEVEN = 1.5  # times what the others' experts get; less is usual where a router learns
+_SIGNIFICANT = 4.0  # standard errors of the mean over steps, and never less than a standard deviation
+_PERSISTENT = 0.8  # of the steps
+_NOTABLE = 0.02  # of a step
+
+Load = dict[int, dict[int, int]]  # rank -> step -> what, bytes or ns
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExpertLoad:
+    """`ranks`: columns of schema.EXPERT_LOAD, by group and module; empty without all-to-alls for experts."""
+
+    ranks: pd.DataFrame
+    findings: tuple[Finding, ...]
+
+
+def expert_load(run: Run) -> ExpertLoad:
+    """The table over all ranks, and a finding for each group in which one rank's experts get far more than others'."""
+    loads: dict[GroupKey | None, dict[str | None, Load]] = {}
+    exposed_ns: dict[GroupKey | None, Load] = {}
+    for summary in run.ranks:
+        for row in summary.expert_exchanges:
+            load = loads.setdefault(row.group, {}).setdefault(row.module, {})
+            load.setdefault(summary.rank, {})[row.step] = row.received_bytes
+            waits = exposed_ns.setdefault(row.group, {}).setdefault(summary.rank, {})
+            waits[row.step] = waits.get(row.step, 0) + row.exposed_ns
+    index = {group: i for i, group in enumerate(run.groups)}
+    rows = [
+        row
+        for group, modules in loads.items()
+        for module, load in modules.items()
+        for row in _rows(None if group is None else index[group], module, load)
+    ]
+    findings = [_finding(run, group, modules, exposed_ns[group]) for group, modules in loads.items()]
+    return ExpertLoad(
+        ranks=schema.EXPERT_LOAD.frame(rows), findings=tuple(finding for finding in findings if finding is not None)
+    )
+
+
+def _rows(group: int | None, module: str | None, load: Load) -> list[dict[str, object]]:
+    mean_bytes = {rank: statistics.fmean(steps.values()) for rank, steps in load.items()}
+    total = sum(mean_bytes.values())
+    rows: list[dict[str, object]] = []
+    for rank, size in mean_bytes.items():
+        others = (total - size) / (len(mean_bytes) - 1) if len(mean_bytes) > 1 else 0
+        rows.append(
+            {
+                "group": group,
+                "module": module,
+                "rank": rank,
+                "steps": len(load[rank]),
+                "received_bytes": size,
+                "received_share": size / total if total else None,
+                "ratio": size / others if others else None,
+            }
+        )
+    return rows
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Uneven:
+    """The rank whose experts get the most: `ratio` times the mean of the others', give or take `noise` (a standard
+    deviation) from step to step."""
+
+    rank: int
+    ratio: float
+    noise: float
+    significant: bool
+
+
+def _finding(
+    run: Run, group: GroupKey | None, modules: Mapping[str | None, Load], exposed_ns: Mapping[int, Mapping[int, int]]
+) -> Finding | None:
+    by_module = {module: _most_loaded(load) for module, load in modules.items()}
+    uneven = {module: found for module, found in by_module.items() if found is not None and found.significant}
+    whole = _most_loaded(_added(list(modules.values())))
+    module = max(uneven, key=lambda module: uneven[module].ratio, default=None)
+    if whole is not None and whole.significant and (len(uneven) != 1 or len(modules) == 1):
+        found, where = whole, ""
+    elif uneven:
+        found, where = uneven[module], f" in {module or 'the outermost module'}"
+    else:
+        return None
+    text = f"the experts of rank {found.rank} receive {found.ratio:.1f}x the mean of the others{where}"
+    members = max(len(group.ranks) if group is not None else 0, len(exposed_ns))
+    parallelism = None if group is None else group.parallelism
+    if len(exposed_ns) < members:
+        text += f" ({len(exposed_ns)} of the group's {members} ranks are there)"
+    if parallelism is None:
+        text += " (inferred: all-to-alls of uneven sizes)"
+    waiting_ns = _waiting_ns(found.rank, exposed_ns)
+    # With even loads the busiest rank has the mean of all: it gets rid of (n - 1) / n of what it has beyond the others.
+    saving_ns = None if waiting_ns is None else round(waiting_ns * (members - 1) / members)
+    if saving_ns is not None and saving_ns < _NOTABLE * _step_ns(run):
+        saving_ns = None
+    if saving_ns is not None and waiting_ns is not None:
+        text += (
+            f", which wait {waiting_ns / 1e6:.1f} ms a step longer in its all-to-alls: with even loads a step would be "
+            f"up to {saving_ns / 1e6:.1f} ms shorter"
+        )
+    return Finding(
+        severity="info" if saving_ns is None else "warning",
+        rank=found.rank,
+        text=text,
+        saving_ns=saving_ns,
+        evidence={
+            "ratio": found.ratio,
+            "noise": found.noise,
+            "module": module if where else None,
+            "parallelism": parallelism,
+            "waiting_ns": None if waiting_ns is None else round(waiting_ns),
+        },
+    )
+
+
+def _added(loads: Sequence[Load]) -> Load:
+    """Over modules."""
+    total: Load = {}
+    for load in loads:
+        for rank, steps in load.items():
+            own = total.setdefault(rank, {})
+            for step, size in steps.items():
+                own[step] = own.get(step, 0) + size
+    return total
+
+
+def _most_loaded(load: Load) -> _Uneven | None:
+    """None where there is nobody to compare with, or nothing is received."""
+    common = sorted(frozenset.intersection(*(frozenset(steps) for steps in load.values())))
+    if len(load) < 2 or not common:
+        return None
+    total = {rank: sum(steps[step] for step in common) for rank, steps in load.items()}
+    rank = max(total, key=lambda rank: (total[rank], -rank))
+    others = {step: sum(load[r][step] for r in load if r != rank) / (len(load) - 1) for step in common}
+    ratios = [load[rank][step] / others[step] for step in common if others[step]]
+    if not ratios:
+        return None
+    ratio = statistics.fmean(ratios)
+    noise = statistics.stdev(ratios) if len(ratios) > 1 else 0.0
+    persistence = sum(value > 1 for value in ratios) / len(ratios)
+    significant = (
+        len(ratios) > 1
+        and ratio >= _UNEVEN
+        and persistence >= _PERSISTENT
+        and ratio - 1 > noise * max(1.0, _SIGNIFICANT / math.sqrt(len(ratios)))
+    )
+    return _Uneven(rank=rank, ratio=ratio, noise=noise, significant=significant)
+
+
+def _waiting_ns(rank: int, exposed_ns: Mapping[int, Mapping[int, int]]) -> float | None:
+    """By how much longer than this rank the others (their median) are exposed to the group's all-to-alls, mean over
+    steps; None where steps differ as much."""
+    own = exposed_ns[rank]
+    common = frozenset.intersection(*(frozenset(steps) for steps in exposed_ns.values()))
+    beyond = [
+        statistics.median(steps[step] for other, steps in exposed_ns.items() if other != rank) - own[step]
+        for step in sorted(common)
+    ]
+    if len(beyond) < 2:
+        return None
+    mean_ns = statistics.fmean(beyond)
+    noise_ns = statistics.stdev(beyond) * max(1.0, _SIGNIFICANT / math.sqrt(len(beyond)))
+    return mean_ns if mean_ns > noise_ns else None
+
+
+def _step_ns(run: Run) -> float:
+    """Of the slowest rank, mean over the common steps."""
+    common = run.common_steps()
+    means = [[s.step_ns for s in rank.steps if s.step in common] for rank in run.ranks]
+    return max((statistics.fmean(steps) for steps in means if steps), default=0.0)
