@@ -9,6 +9,7 @@ from tracekit.model.actions import Actions, no_actions
 from tracekit.model.bucket_runs import BucketRuns, no_bucket_runs
 from tracekit.model.collectives import Collectives, no_collectives
 from tracekit.model.communication import GroupKey, Joins
+from tracekit.model.gradients import GradientTimes, no_gradient_times
 from tracekit.model.messages import Messages, no_messages
 from tracekit.model.metadata import ClockMeasurement, DdpModule, MemoryUse, Mesh, PipelineLayout, Precision, RpcUse
 from tracekit.model.notes import Note
@@ -158,7 +159,9 @@ class RankSummary:
     event_count: int
     first_event_ns: int | None  # on the rank's wall clock
     notes: tuple[Note, ...]
+    ddp_inferred: bool = False  # from the order and sizes of all-reduces
     bucket_runs: BucketRuns = field(default_factory=no_bucket_runs)
+    gradient_times: GradientTimes = field(default_factory=no_gradient_times)
     gradients: tuple[GradientSum, ...] = ()  # reduced by hand
     joins: Joins | None = None  # of the flight recorder's entries; None: nothing to join
     fsdp: tuple[FsdpSum, ...] = ()
