@@ -52,9 +52,7 @@ def gradient_reductions(lanes: Lanes, phases: PhaseTimeline) -> Reductions:
     return Reductions(which=which, elements=found.size_bytes[which] // element_bytes[found.dtype[which]])
 
 
-def bucket_runs(
-    trace: DecodedTrace, lanes: Lanes, reductions: Reductions, modules: Sequence[DdpModule]
-) -> BucketRuns:
+def bucket_runs(trace: DecodedTrace, lanes: Lanes, reductions: Reductions, modules: Sequence[DdpModule]) -> BucketRuns:
     """Of all step windows; empty without a bucket map."""
     if not any(module.buckets for module in modules):
         return no_bucket_runs()

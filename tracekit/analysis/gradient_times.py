@@ -35,9 +35,7 @@ def copies_into_buckets(events: EventTable, lanes: Lanes) -> Bool:
     return events.named(lambda name: _COPIED.fullmatch(name) is not None) & np.isin(events.track, lanes.threads)
 
 
-def gradient_times(
-    trace: DecodedTrace, lanes: Lanes, runs: BucketRuns, modules: Sequence[DdpModule]
-) -> GradientTimes:
+def gradient_times(trace: DecodedTrace, lanes: Lanes, runs: BucketRuns, modules: Sequence[DdpModule]) -> GradientTimes:
     """Of the backward passes that reduced all buckets of a module; empty where copies or their shapes are not there."""
     events = trace.events
     rows = np.flatnonzero(copies_into_buckets(events, lanes))

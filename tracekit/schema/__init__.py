@@ -3,7 +3,7 @@
 The DataFrames of a result, the JSON contract, exports and the documentation all follow from here.
 """
 
-from tracekit.schema.buckets import BUCKET_MAP, BUCKETS, BUCKETS_BY_INDEX
+from tracekit.schema.buckets import BUCKET_MAP, BUCKET_WHATIF, BUCKETS, BUCKETS_BY_INDEX
 from tracekit.schema.columns import Column, Table, records
 from tracekit.schema.communication import CLOCK, COLLECTIVES, COMMUNICATION, COMMUNICATION_BY_KIND, POINT_TO_POINT
 from tracekit.schema.fsdp import FSDP, FSDP_BY_MODULE
@@ -17,6 +17,7 @@ __all__ = [
     "BUCKETS",
     "BUCKETS_BY_INDEX",
     "BUCKET_MAP",
+    "BUCKET_WHATIF",
     "CLOCK",
     "COLLECTIVES",
     "COMMUNICATION",
