@@ -1,13 +1,12 @@
 """How well other values of DDP's `bucket_cap_mb` are predicted: against training with them.
 
-    python -m benchmarks.bucket_whatif [--present 20] [--others 4 10 64] [--rounds 3] [--ranks 2] [--width 1024]
-                                       [--steps 20] [--out FOLDER]
+    python -m benchmarks.bucket_whatif [--present 10] [--others 4 20 64] [--rounds 3] [--ranks 2] [--width 1024]
+                                       [--out FOLDER]
 
-Comes in: nothing. `probes/ddp.py --sleep-compute` trains with the present limit and with three others, in turn, as
-often as there are rounds: what else a machine does then is not all in one of them. Goes out: for each limit what was
-predicted from the runs with the present one and what was measured with it (exposed time of the reductions: medians
-over steps and rounds of the mean over ranks), and whether the best was picked. The exit code is 1 if a prediction is
-off by more than 15 % or another limit was better.
+Comes in: nothing. `bucket_whatif_job.py` trains with compute as sleeps, under the present limit and three others in
+turns. Goes out: for each limit what was predicted from the recording with the present one and what was measured with it
+(exposed time of the reductions: the median over steps of the mean over ranks; of several rounds the median), and
+whether the best was picked. The exit code is 1 if a prediction is off by more than 15 % or another limit was better.
 """
 
 from __future__ import annotations
@@ -19,13 +18,17 @@ import subprocess
 import sys
 import tempfile
 from collections import defaultdict
+from collections.abc import Sequence
 from pathlib import Path
 
 import tracekit
+from tracekit.analysis.bucket_whatif import bucket_whatif
+from tracekit.analysis.buckets import buckets
 from tracekit.schema import records
 
 ROOT = Path(__file__).parents[1]
 TOLERANCE = 0.15
+STEPS, WINDOWS = 4, 5  # 20 steps of each limit
 
 
 def main() -> int:
@@ -35,10 +38,10 @@ def main() -> int:
     predicted: dict[float, list[float]] = defaultdict(list)
     measured: dict[float, list[float]] = defaultdict(list)
     for number in range(options.rounds):
+        out = folder / f"round-{number}"
+        _train(out, caps, options)
         for cap in caps:
-            out = folder / f"round-{number}" / f"cap-{cap:g}"
-            _train(out, cap, options)
-            run = tracekit.load(out)
+            run = tracekit.load(out / f"cap-{cap:g}")
             measured[cap].append(_exposed_ms(run))
             if cap == options.present:
                 for other in caps:
@@ -57,37 +60,27 @@ def main() -> int:
     return int(worst > TOLERANCE or picked != best)
 
 
-def _train(out: Path, cap: float, options: argparse.Namespace) -> None:
+def _train(out: Path, caps: Sequence[float], options: argparse.Namespace) -> None:
     if out.exists():
         return
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(options.ranks)]
-    command += [
-        str(ROOT / "probes" / "ddp.py"),
-        "--sleep-compute",
-        "--out",
-        str(out),
-        "--steps",
-        str(options.steps + 5),
-    ]
-    command += ["--bucket-cap-mb", str(cap), "--width", str(options.width)]
-    given = {"TRACEKIT_STEPS": str(options.steps), "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
+    command += [str(ROOT / "benchmarks" / "bucket_whatif_job.py"), str(out), "--caps", *map(str, caps)]
+    command += ["--width", str(options.width), "--steps", str(STEPS), "--windows", str(WINDOWS)]
     path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
-    done = subprocess.run(command, env=os.environ | given | {"PYTHONPATH": path}, capture_output=True, text=True)
+    given = {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo", "PYTHONPATH": path}
+    done = subprocess.run(command, env=os.environ | given, capture_output=True, text=True)
     if done.returncode:
         raise SystemExit(done.stderr)
 
 
 def _exposed_ms(run: tracekit.Run) -> float:
     by_step: dict[int, float] = defaultdict(float)
-    rows = records(tracekit.analyze(run, only="buckets").buckets.times)
-    for row in rows:
+    for row in records(buckets(run).times):
         by_step[row["step"]] += row["added_ns"] / 1e6 / len(run.ranks)
     return statistics.median(by_step.values())
 
 
 def _predicted_ms(run: tracekit.Run, cap: float) -> float:
-    from tracekit.analysis.bucket_whatif import bucket_whatif
-
     outcome = bucket_whatif(run, caps_mb=(cap,))
     assert outcome is not None, "no DDP buckets were recorded"
     (row,) = [row for row in outcome.caps if row.bucket_cap_mb == cap]
@@ -96,12 +89,11 @@ def _predicted_ms(run: tracekit.Run, cap: float) -> float:
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--present", type=float, default=20.0)
-    parser.add_argument("--others", type=float, nargs="+", default=[4.0, 10.0, 64.0])
+    parser.add_argument("--present", type=float, default=10.0)
+    parser.add_argument("--others", type=float, nargs="+", default=[4.0, 20.0, 64.0])
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--ranks", type=int, default=2)
     parser.add_argument("--width", type=int, default=1024)
-    parser.add_argument("--steps", type=int, default=20)
     parser.add_argument("--out")
     return parser.parse_args()
 

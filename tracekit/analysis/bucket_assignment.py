@@ -32,7 +32,10 @@ class Parameters:
 
 def parameters_of(module: DdpModule, elements: Sequence[int] = ()) -> Parameters | None:
     """None without sizes: `elements` are those of the gradients in order, where the map does not have them."""
-    names, sizes, dtypes, buckets = [], [], [], []
+    names: list[str] = []
+    sizes: list[int] = []
+    dtypes: list[str] = []
+    buckets: list[tuple[int, ...]] = []
     rest = list(elements)
     for bucket in module.buckets:
         width = bytes_per_element(bucket.dtype) or 1

@@ -5,8 +5,8 @@ out: the exposed time of each rank, and when the pass would be over.
 
 A bucket is launched when all of its gradients are there, and those of all buckets before it. It starts when a thread or
 stream is free. The transfer begins a latency after the last rank has started, or when the transfer before it has ended,
-whichever is later. After its last gradient a rank waits for one bucket after the other and copies each back to the gradients, which covers part of what is
-still on its way.
+whichever is later. After its last gradient a rank waits for one bucket after the other and copies each back to the
+gradients, which covers part of what is still on its way.
 """
 
 from __future__ import annotations
@@ -23,26 +23,26 @@ __all__ = ["BackwardPass", "Replayed", "Transfers", "replay"]
 class BackwardPass:
     """Of k ranks and p parameters. origin_ns: what times count from, on the run's clock. ready_ns: float64 [k, p]; -inf
     for a gradient that never comes. curve_ns, compute_ns: for each rank points of time float64 [g], ascending, and how
-    long it had computed by then."""
+    long it had computed by then. back_ns: float64 [k, p], how long each gradient is copied back."""
 
     origin_ns: float
     ready_ns: np.ndarray
     curve_ns: Sequence[np.ndarray]
     compute_ns: Sequence[np.ndarray]
+    back_ns: np.ndarray
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Transfers:
     """What transfers take: latency_ns and, by bucket, moved_ns float64 [b]. A transfer that begins before until_ns[i]
     (float64 [s], ascending, on the run's clock) takes late_ns[i] longer, as those of that time did. dispatch_ns: from
-    the last gradient to the start; back_ns: float64 [b], the copy back; in_flight: how many a rank runs at once."""
+    the last gradient to the start; in_flight: how many a rank runs at once."""
 
     latency_ns: float
     moved_ns: np.ndarray
     until_ns: np.ndarray
     late_ns: np.ndarray
     dispatch_ns: float
-    back_ns: np.ndarray
     in_flight: int
 
 
@@ -61,9 +61,10 @@ def replay(observed: BackwardPass, buckets: Sequence[Sequence[int]], transfers: 
     start_ns, end_ns = _run(launch_ns, transfers, transfers.until_ns - observed.origin_ns)
     begin_ns = start_ns.copy()
     begin_ns[:, 1:] = np.maximum(begin_ns[:, 1:], end_ns[:-1])
+    back_ns = np.stack([observed.back_ns[:, list(members)].sum(axis=1) for members in buckets], axis=1)
     exposed_ns, finish_ns = np.empty(len(launch_ns)), np.empty(len(launch_ns))
     for rank, (curve_ns, compute_ns) in enumerate(zip(observed.curve_ns, observed.compute_ns, strict=True)):
-        times_ns, sums_ns = _with_copies_back(curve_ns, compute_ns, end_ns, transfers.back_ns)
+        times_ns, sums_ns = _with_copies_back(curve_ns, compute_ns, end_ns, back_ns[rank])
         covered_ns = np.interp(end_ns, times_ns, sums_ns) - np.interp(begin_ns[rank], times_ns, sums_ns)
         exposed_ns[rank] = float((end_ns - begin_ns[rank] - covered_ns).sum())
         finish_ns[rank] = float(times_ns[-1])

@@ -4,7 +4,8 @@ Comes in: a decoded trace, its lanes and phases, and the DDP modules. Goes out: 
 
 DDP launches the buckets of a module in order of their index, whatever the order in which their gradients come, and once
 in a backward pass that reduces. So the next all-reduce of a step that has as many elements as the next bucket is its
-reduction; others, such as that of which parameters were used, fit no bucket. On a CPU rank DDP copies each gradient
+reduction; others, such as that of which parameters were used, fit no bucket. Before it has rebuilt its buckets, in the
+first iteration, it reduces all gradients at once. On a CPU rank DDP copies each gradient
 into its bucket when it is there (`reducer::mul_out`): the last copy before a launch is what it waited for. On a GPU
 rank that is the last kernel launched before.
 
@@ -24,7 +25,7 @@ from tracekit.analysis.gradient_times import copies_into_buckets
 from tracekit.analysis.lanes import Lanes
 from tracekit.analysis.phases import PHASES, PhaseTimeline
 from tracekit.analysis.steps import device_starts
-from tracekit.model.bucket_runs import BucketRuns, no_bucket_runs
+from tracekit.model.bucket_runs import WHOLE, BucketRuns, no_bucket_runs
 from tracekit.model.communication import DTYPES, KINDS
 from tracekit.model.events import ABSENT, DecodedTrace, Int64
 from tracekit.model.metadata import DdpModule
@@ -91,6 +92,10 @@ def _assigned(elements: Int64, window: Int64, modules: Sequence[DdpModule]) -> t
                 rows.append((position, module, upcoming[module], turns[module]))
                 upcoming[module] = (upcoming[module] + 1) % len(buckets)
                 turns[module] += not upcoming[module]
+                break
+            if len(buckets) > 1 and not upcoming[module] and count == sum(buckets):
+                rows.append((position, module, WHOLE, turns[module]))
+                turns[module] += 1
                 break
     columns = np.array(rows, dtype=np.int64).reshape(-1, 4).T
     return columns[0], columns[1], columns[2], columns[3]

@@ -16,9 +16,11 @@ import numpy as np
 
 from tracekit import schema
 from tracekit.analysis.bucket_findings import bucket_findings
+from tracekit.analysis.bucket_picture import BucketPicture, bucket_picture
 from tracekit.analysis.bucket_rows import rows_of_buckets
 from tracekit.analysis.bucket_whatif import bucket_whatif
 from tracekit.analysis.collectives import GroupTimes, group_times
+from tracekit.model.bucket_runs import WHOLE
 from tracekit.model.collectives import MatchedGroup
 from tracekit.model.events import ABSENT
 from tracekit.model.links import bus_factor
@@ -45,6 +47,7 @@ class Buckets:
     by_index: pd.DataFrame
     whatif: pd.DataFrame
     whatif_reason: str | None
+    picture: BucketPicture | None
     findings: tuple[Finding, ...]
 
 
@@ -74,7 +77,8 @@ def buckets(run: Run) -> Buckets:
         by_index=schema.BUCKETS_BY_INDEX.frame(_by_index(times)),
         whatif=schema.BUCKET_WHATIF.frame([asdict(cap) for cap in outcome.caps] if outcome is not None else []),
         whatif_reason=None if outcome is None else outcome.reason,
-        findings=bucket_findings(run, outcome),
+        picture=bucket_picture(times),
+        findings=bucket_findings(run, outcome, times),
     )
 
 
@@ -96,6 +100,7 @@ def _times(run: Run, summary: RankSummary, matched: Sequence[_Matched]) -> list[
                 "step": step,
                 "module": summary.ddp[runs.module[i]].module,
                 "index": int(runs.index[i]),
+                "turn": int(runs.turn[i]),
                 **offsets,
                 "exposed_ns": int(runs.exposed_ns[i]),
                 "added_ns": int(runs.added_ns[i]),
@@ -128,7 +133,8 @@ def _bus_bandwidths(run: Run, summary: RankSummary, matched: Sequence[_Matched])
 def _by_index(times: list[dict[str, Any]]) -> list[dict[str, object]]:
     each: dict[tuple[str, int], list[dict[str, Any]]] = defaultdict(list)
     for row in times:
-        each[row["module"], row["index"]].append(row)
+        if row["index"] != WHOLE:
+            each[row["module"], row["index"]].append(row)
     result: list[dict[str, object]] = []
     for (module, index), rows in sorted(each.items()):
         exposed_ns: dict[int, list[int]] = defaultdict(list)

@@ -26,8 +26,8 @@ from tracekit.model.metadata import DdpModule
 
 __all__ = ["copies_into_buckets", "gradient_times"]
 
-# Into the bucket; `copy_bucket_to_grad` is the way back.
 _COPIED = re.compile(r"torch(?:::|\.)distributed(?:::|\.)(?:ddp\.)?reducer::(?:mul_out|mul_|div_out|div_|copy_)")
+_COPIED_BACK = re.compile(r"torch(?:::|\.)distributed(?:::|\.)(?:ddp\.)?reducer::copy_bucket_to_grad")
 
 
 def copies_into_buckets(events: EventTable, lanes: Lanes) -> Bool:
@@ -48,12 +48,21 @@ def gradient_times(trace: DecodedTrace, lanes: Lanes, runs: BucketRuns, modules:
     passes = _passes(lanes, events.start_ns[rows], elements, runs, modules)
     if not passes:
         return no_gradient_times()
-    ready_ns, copy_ns = _device_times(events, lanes, rows) if lanes.device == "gpu" else _host_times(events, rows)
+    times = _device_times if lanes.device == "gpu" else _host_times
+    ready_ns, copy_ns = times(events, lanes, rows)
+    back = np.flatnonzero(events.named(lambda name: _COPIED_BACK.fullmatch(name) is not None))
+    back = back[np.argsort(events.start_ns[back], kind="stable")]
+    _, took_back_ns = times(events, lanes, back)
     columns = []
     for (module, step, turn), gradients in passes:
         place, copy = np.array(gradients, dtype=np.int64).T
+        # Bucket by bucket, in each one in order, once everything is launched.
+        first = int(np.searchsorted(events.start_ns[back], events.start_ns[rows[copy]].max()))
+        back_ns = copy_ns[copy].copy()
+        if len(own := took_back_ns[first : first + len(copy)]) == len(copy):
+            back_ns[np.argsort(place, kind="stable")] = own
         in_time = np.argsort(ready_ns[copy], kind="stable")
-        place, copy = place[in_time], copy[in_time]
+        place, copy, back_ns = place[in_time], copy[in_time], back_ns[in_time]
         first_ns = np.full(len(copy), ready_ns[copy[0]])
         columns.append(
             GradientTimes(
@@ -63,6 +72,7 @@ def gradient_times(trace: DecodedTrace, lanes: Lanes, runs: BucketRuns, modules:
                 place=place.astype(np.int32),
                 ready_ns=ready_ns[copy],
                 copy_ns=copy_ns[copy],
+                back_ns=back_ns,
                 elements=elements[copy],
                 compute_ns=lanes.compute.covered_ns(first_ns, ready_ns[copy]),
             )
@@ -88,14 +98,14 @@ def _passes(
     until = np.searchsorted(start_ns, runs.launch_ns[last], side="right")
     fill = _Fill(modules) if known else _InOrder(modules[0])
     result: list[_Pass] = []
-    copy, step = 0, ABSENT
+    first, step = 0, ABSENT
     for stop, row in zip(until.tolist(), last.tolist(), strict=True):
-        for copy in range(copy, stop):
+        for copy in range(first, stop):
             if window[copy] != step:  # what an earlier step left over belongs to no pass
                 step = int(window[copy])
                 fill.begin()
             fill.take(copy, int(elements[copy]))
-        copy = stop
+        first = stop
         if gradients := fill.finish(int(runs.module[row])):
             result.append(((int(runs.module[row]), int(runs.step[row]), int(runs.turn[row])), gradients))
     return result
@@ -160,14 +170,14 @@ class _InOrder:
         return came
 
 
-def _host_times(events: EventTable, rows: Int64) -> tuple[Int64, Int64]:
+def _host_times(events: EventTable, lanes: Lanes, rows: Int64) -> tuple[Int64, Int64]:
     return events.end_ns[rows], events.duration_ns[rows]
 
 
 def _device_times(events: EventTable, lanes: Lanes, rows: Int64) -> tuple[Int64, Int64]:
     """Of the last thing on the device that each operator launched; where that is not recorded, of the operator."""
     device = lanes.device_events
-    ready_ns, copy_ns = _host_times(events, rows)
+    ready_ns, copy_ns = _host_times(events, lanes, rows)
     linked = np.flatnonzero(device.linked)
     launch = device.launch_row[linked]
     ready_ns, copy_ns = ready_ns.copy(), copy_ns.copy()

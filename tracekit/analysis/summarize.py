@@ -16,6 +16,7 @@ from tracekit.analysis.actions import rank_actions, ranks_of_pipeline
 from tracekit.analysis.breakdown import step_parts
 from tracekit.analysis.bucket_runs import bucket_runs, gradient_reductions
 from tracekit.analysis.communication_rules import DEFAULT_RULES, CommunicationRule
+from tracekit.analysis.ddp_passes import ddp_passes
 from tracekit.analysis.flight_recorder import join_notes, merge_joins
 from tracekit.analysis.fsdp import fsdp_sums, merge_fsdp_sums
 from tracekit.analysis.gradient_times import gradient_times
@@ -41,7 +42,7 @@ from tracekit.model.metadata import ClockMeasurement
 from tracekit.model.notes import Note
 from tracekit.model.ranks import format_ranges
 from tracekit.model.step_tails import StepTails
-from tracekit.model.summary import RankSummary
+from tracekit.model.summary import DdpPasses, RankSummary
 from tracekit.model.waits import Waits
 from tracekit.read.kineto import decode
 from tracekit.read.peek import rank_in_name
@@ -103,6 +104,7 @@ def summarize(rank: int, paths: Sequence[Path], options: SummaryOptions) -> Rank
         groups=groups,
         clock=_all_samples([summary.clock for summary in summaries if summary.clock is not None]),
         ddp=next((summary.ddp for summary in reversed(summaries) if summary.ddp), ()),  # rebuilt after the first steps
+        ddp_passes=sum((summary.ddp_passes for summary in summaries), DdpPasses()),
         overhead_per_step_ns=_mean_overhead_ns(summaries),
         files=tuple(file for summary in summaries for file in summary.files),
         recorded_steps=tuple(step for summary in summaries for step in summary.recorded_steps),
@@ -183,6 +185,7 @@ def summarize_trace(trace: DecodedTrace, rank: int, options: SummaryOptions) -> 
         mesh=metadata.mesh if metadata is not None else None,
         clock=metadata.clock if metadata is not None else None,
         ddp=modules,
+        ddp_passes=ddp_passes(trace, lanes, steps) if modules else DdpPasses(),
         ddp_inferred=metadata is None and bool(modules),
         overhead_per_step_ns=metadata.overhead.per_step_ns if metadata is not None and metadata.overhead else None,
         overhead_options=tuple(metadata.overhead.options) if metadata is not None and metadata.overhead else (),

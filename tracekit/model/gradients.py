@@ -19,7 +19,7 @@ class GradientTimes(Columnar):
     module: int32 [n], among the rank's DDP modules. step: int64 [n]. turn: int32 [n], of the module's reductions in the
     step. place: int32 [n], of the parameter among those of the module's buckets, one bucket after the other. ready_ns:
     int64 [n], when the gradient was in its bucket, on the rank's wall clock. copy_ns: int64 [n], how long the copy into
-    the bucket took. elements: int64 [n]. compute_ns: int64 [n], how much of the time since the turn's first gradient
+    the bucket took, and back_ns, the one back out of it when it was reduced. elements: int64 [n]. compute_ns: int64 [n], how much of the time since the turn's first gradient
     the rank computed.
     """
 
@@ -29,6 +29,7 @@ class GradientTimes(Columnar):
     place: Int32
     ready_ns: Int64
     copy_ns: Int64
+    back_ns: Int64
     elements: Int64
     compute_ns: Int64
 
@@ -42,6 +43,7 @@ def no_gradient_times() -> GradientTimes:
         place=narrow,
         ready_ns=wide,
         copy_ns=wide,
+        back_ns=wide,
         elements=wide,
         compute_ns=wide,
     )

@@ -18,6 +18,7 @@ from tracekit.model.waits import Waits, no_waits
 
 __all__ = [
     "CommunicationSum",
+    "DdpPasses",
     "FsdpSum",
     "GradientSum",
     "PhasePart",
@@ -135,6 +136,17 @@ class GradientSum:
 
 
 @dataclass(frozen=True, kw_only=True)
+class DdpPasses:
+    """Forward passes of DDP modules, and calls of optimizers, in the complete steps."""
+
+    forwards: int = 0
+    updates: int = 0
+
+    def __add__(self, other: DdpPasses) -> DdpPasses:
+        return DdpPasses(forwards=self.forwards + other.forwards, updates=self.updates + other.updates)
+
+
+@dataclass(frozen=True, kw_only=True)
 class RankSummary:
     """One rank's recording, all its windows."""
 
@@ -159,6 +171,7 @@ class RankSummary:
     event_count: int
     first_event_ns: int | None  # on the rank's wall clock
     notes: tuple[Note, ...]
+    ddp_passes: DdpPasses = DdpPasses()
     ddp_inferred: bool = False  # from the order and sizes of all-reduces
     bucket_runs: BucketRuns = field(default_factory=no_bucket_runs)
     gradient_times: GradientTimes = field(default_factory=no_gradient_times)

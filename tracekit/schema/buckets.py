@@ -6,7 +6,9 @@ __all__ = ["BUCKETS", "BUCKETS_BY_INDEX", "BUCKET_MAP", "BUCKET_WHATIF"]
 
 _BUCKET = (
     Column("module", "str", "", "Name of the DDP module."),
-    Column("index", "int", "", "Index of the bucket, in order of launch."),
+    Column(
+        "index", "int", "", "Index of the bucket, in order of launch; -1: all gradients at once, before rebuilding."
+    ),
 )
 BUCKET_MAP = Table(
     "bucket_map",
@@ -24,6 +26,7 @@ BUCKETS = Table(
         RANK,
         Column("step", "int", "", "Number of the step, as recorded."),
         *_BUCKET,
+        Column("turn", "int", "", "How many times the module reduced before in the step."),
         Column("ready_ns", "int", "ns", "When its last gradient was there, from the step's start."),
         Column("launch_ns", "int", "ns", "When it was launched, from the step's start."),
         Column("start_ns", "int", "ns", "When its reduction began, from the step's start."),
