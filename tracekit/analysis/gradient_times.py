@@ -112,7 +112,8 @@ def _passes(
 
 
 class _Fill:
-    """Parameters of several modules whose gradients come: each copy is of the next one that has as many elements."""
+    """Parameters whose gradients come: when a module is through, the copies that fit its parameters were theirs, each
+    of the next one that has as many elements. What fits none is of a module that is not through yet."""
 
     def __init__(self, modules: Sequence[DdpModule]) -> None:
         self._sizes = [[count for bucket in module.buckets for count in bucket.elements] for module in modules]
@@ -120,31 +121,26 @@ class _Fill:
             module.gradient_order if sorted(module.gradient_order) == list(range(len(sizes))) else range(len(sizes))
             for module, sizes in zip(modules, self._sizes, strict=True)
         ]
-        self._latest = 0
         self.begin()
 
     def begin(self) -> None:
-        self._missing = [self._places(module) for module in range(len(self._sizes))]
-        self._came: list[list[tuple[int, int]]] = [[] for _ in self._sizes]
+        self._copies: list[tuple[int, int]] = []
 
     def take(self, copy: int, elements: int) -> None:
-        for module in (self._latest, *range(len(self._sizes))):
-            if self._missing[module][elements]:
-                self._came[module].append((self._missing[module][elements].popleft(), copy))
-                self._latest = module
-                return
+        self._copies.append((copy, elements))
 
     def finish(self, module: int) -> list[tuple[int, int]]:
-        came = self._came[module]
-        self._missing[module], self._came[module] = self._places(module), []
-        return came
-
-    def _places(self, module: int) -> defaultdict[int, deque[int]]:
-        """By number of elements, in the order in which their gradients come."""
-        result: defaultdict[int, deque[int]] = defaultdict(deque)
+        missing: defaultdict[int, deque[int]] = defaultdict(deque)
         for place in self._orders[module]:
-            result[self._sizes[module][place]].append(place)
-        return result
+            missing[self._sizes[module][place]].append(place)
+        came, rest = [], []
+        for copy, elements in self._copies:
+            if missing[elements]:
+                came.append((missing[elements].popleft(), copy))
+            else:
+                rest.append((copy, elements))
+        self._copies = rest
+        return came
 
 
 class _InOrder:

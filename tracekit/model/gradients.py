@@ -19,8 +19,8 @@ class GradientTimes(Columnar):
     module: int32 [n], among the rank's DDP modules. step: int64 [n]. turn: int32 [n], of the module's reductions in the
     step. place: int32 [n], of the parameter among those of the module's buckets, one bucket after the other. ready_ns:
     int64 [n], when the gradient was in its bucket, on the rank's wall clock. copy_ns: int64 [n], how long the copy into
-    the bucket took, and back_ns, the one back out of it when it was reduced. elements: int64 [n]. compute_ns: int64 [n], how much of the time since the turn's first gradient
-    the rank computed.
+    the bucket took, and back_ns: int64 [n], the one back out of it when it was reduced. elements: int64 [n].
+    compute_ns: int64 [n], how much of the time since the turn's first gradient the rank computed.
     """
 
     module: Int32
