@@ -78,6 +78,17 @@ def test_the_bucket_map_is_the_reducer_s(job: Job, scenario: str) -> None:
         assert module["rebuilt"] is (scenario not in {"find_unused", "one_step"})
 
 
+def test_sizes_of_parameters_and_the_order_of_their_gradients_are_recorded(job: Job) -> None:
+    for metadata in job.metadata("recorded"):
+        (module,) = metadata["ddp"]
+        for bucket in module["buckets"]:
+            assert bucket["elements"] == [64 if "bias" in name else 64 * 64 for name in bucket["parameters"]]
+        names = [name for bucket in module["buckets"] for name in bucket["parameters"]]
+        assert sorted(module["gradient_order"]) == list(range(len(names)))
+        came = [int(names[place].split(".")[1]) for place in module["gradient_order"]]
+        assert came == sorted(came, reverse=True)  # the last layer's first
+
+
 def test_each_bucket_of_each_step_has_a_flight_recorder_entry_with_equal_ids_on_both_ranks(job: Job) -> None:
     first, second = job.metadata("recorded")
     buckets = first["ddp"][0]["buckets"]

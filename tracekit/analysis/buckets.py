@@ -40,13 +40,15 @@ _Matched = tuple[MatchedGroup, GroupTimes]
 class Buckets:
     """`bucket_map`: columns of schema.BUCKET_MAP; empty when no DDP module was recorded. `times`: columns of
     schema.BUCKETS, a row a reduction. `by_index`: columns of schema.BUCKETS_BY_INDEX, a row a bucket. `whatif`: columns
-    of schema.BUCKET_WHATIF, a row a limit of the size; empty where `whatif_reason` says why (None without DDP)."""
+    of schema.BUCKET_WHATIF, a row a limit of the size; empty where `whatif_reason` says why (None without DDP).
+    `micro_batches`: forward passes for each that reduces; None where they are not labelled."""
 
     bucket_map: pd.DataFrame
     times: pd.DataFrame
     by_index: pd.DataFrame
     whatif: pd.DataFrame
     whatif_reason: str | None
+    micro_batches: int | None
     picture: BucketPicture | None
     findings: tuple[Finding, ...]
 
@@ -77,9 +79,16 @@ def buckets(run: Run) -> Buckets:
         by_index=schema.BUCKETS_BY_INDEX.frame(_by_index(times)),
         whatif=schema.BUCKET_WHATIF.frame([asdict(cap) for cap in outcome.caps] if outcome is not None else []),
         whatif_reason=None if outcome is None else outcome.reason,
+        micro_batches=_micro_batches(run, times),
         picture=bucket_picture(times),
         findings=bucket_findings(run, outcome, times),
     )
+
+
+def _micro_batches(run: Run, times: list[dict[str, Any]]) -> int | None:
+    forwards = sum(summary.ddp_passes.forwards for summary in run.ranks)
+    reducing = len({(row["rank"], row["step"], row["module"], row["turn"]) for row in times})
+    return forwards // reducing if reducing and forwards and forwards % reducing == 0 else None
 
 
 def _times(run: Run, summary: RankSummary, matched: Sequence[_Matched]) -> list[dict[str, Any]]:

@@ -26,6 +26,8 @@ def bucket_table(buckets: Buckets) -> list[object]:
     if times:
         title += " (ms; ready: from the step's start)"
         columns += ["ready", "queued", "took", "exposed", "bus\nGB/s"]
+    if (buckets.micro_batches or 1) > 1:
+        title += f"; in the last of {buckets.micro_batches} micro-batches"
     if rows[0]["inferred"]:
         title += "; inferred from the order and sizes of all-reduces"
     if len(rows) > _SHOWN_BUCKETS:

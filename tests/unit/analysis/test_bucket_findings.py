@@ -106,3 +106,14 @@ def test_the_first_iteration_reduces_everything_at_once(tmp_path: Path) -> None:
     assert (finding.step, finding.severity) == (0, "info")
     rows = [(row["step"], row["index"]) for row in records(buckets(found).times) if row["rank"] == 0]
     assert rows == [(0, -1), *((step, index) for step in (1, 2) for index in range(4))]
+
+
+def test_gradient_accumulation_reduces_once(tmp_path: Path) -> None:
+    """Two forward passes a step, the first under `no_sync`: as it should be, so nothing is said."""
+    traces = [training.rank(rank, EVEN, labels=True) for rank in (0, 1)]
+    for trace in traces:
+        for step in range(4):
+            trace.label("DistributedDataParallel.forward", step * training.STEP + 6, 3)
+    found = run(tmp_path, traces, training.module(EVEN, 1))
+    assert buckets(found).micro_batches == 2
+    assert not findings(found, "no_sync()")
