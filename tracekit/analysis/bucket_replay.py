@@ -11,13 +11,10 @@ gradients, which covers part of what is still on its way.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-
-_LONGEST = 4.0  # times as long: of longer ones nothing is known
 
 __all__ = ["BackwardPass", "Replayed", "Transfers", "replay"]
 
@@ -37,14 +34,13 @@ class BackwardPass:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Transfers:
-    """What transfers take: latency_ns and, by bucket, moved_ns float64 [b]. Those of the time before until_ns[i]
-    (float64 [s], ascending, on the run's clock) were to take usual_ns[i], and took late_ns[i] longer. dispatch_ns: from
+    """What transfers take: latency_ns and, by bucket, moved_ns float64 [b]. One that arrives before until_ns[i]
+    (float64 [s], ascending, on the run's clock) takes late_ns[i] longer, as those measured then did. dispatch_ns: from
     the last gradient to the start; in_flight: how many a rank runs at once."""
 
     latency_ns: float
     moved_ns: np.ndarray
     until_ns: np.ndarray
-    usual_ns: np.ndarray
     late_ns: np.ndarray
     dispatch_ns: float
     in_flight: int
@@ -84,10 +80,8 @@ def _run(launch_ns: np.ndarray, transfers: Transfers, until_ns: np.ndarray) -> t
             start_ns[:, b] = np.maximum(launch_ns[:, b], end_ns[b - transfers.in_flight])
         arrived_ns = float(start_ns[:, b].max())
         then = min(int(np.searchsorted(until_ns, arrived_ns, side="right")), len(until_ns) - 1)
-        moved_ns = float(transfers.moved_ns[b])
-        # What holds transfers up comes at random: in one n times as long it adds up to the root of n times as much.
-        length = (transfers.latency_ns + moved_ns) / max(float(transfers.usual_ns[then]), 1.0)
-        moved_ns = max(moved_ns + float(transfers.late_ns[then]) * math.sqrt(min(length, _LONGEST)), 0.0)
+        # What holds transfers up (a core that is busy elsewhere) does so by the transfer rather than by the byte.
+        moved_ns = max(float(transfers.moved_ns[b] + transfers.late_ns[then]), 0.0)
         end_ns[b] = done_ns = max(arrived_ns + transfers.latency_ns, done_ns) + moved_ns
     return start_ns, end_ns
 

@@ -129,7 +129,7 @@ def _replayed(group: GroupPasses, fit: TransferFit, cap_mb: float | None) -> lis
     buckets, modules = _buckets(group, cap_mb)
     bucket_bytes = np.array([group.size_bytes[list(bucket)].sum() for bucket in buckets]) * group.travels_ratio
     until_ns = group.stretches.end_ns.astype(float)
-    usual_ns, late_ns = fit.usual_ns(group.stretches), fit.late_ns(group.stretches)
+    late_ns = fit.late_ns(group.stretches)
     result = []
     for each in group.passes:
         taking_part = np.flatnonzero([module in each.modules for module in modules])
@@ -137,7 +137,6 @@ def _replayed(group: GroupPasses, fit: TransferFit, cap_mb: float | None) -> lis
             latency_ns=fit.latency_ns,
             moved_ns=fit.ns_per_byte * bucket_bytes[taking_part],
             until_ns=until_ns,
-            usual_ns=usual_ns,
             late_ns=late_ns,
             dispatch_ns=group.dispatch_ns,
             in_flight=group.in_flight,

@@ -50,14 +50,10 @@ class TransferFit:
     waves: float
     size_bytes: float
 
-    def usual_ns(self, stretches: Stretches) -> np.ndarray:
-        """float64 [n]: what a transfer of each stretch was to take, all of them alike."""
-        usual_ns = stretches.waves * self.latency_ns + stretches.size_bytes * self.ns_per_byte
-        return np.asarray(usual_ns / stretches.transfers)
-
     def late_ns(self, stretches: Stretches) -> np.ndarray:
-        """float64 [n]: how much longer they took."""
-        return np.asarray((stretches.end_ns - stretches.begin_ns) / stretches.transfers - self.usual_ns(stretches))
+        """float64 [n]: how much longer each stretch took than the fit says, by transfer."""
+        expected_ns = stretches.waves * self.latency_ns + stretches.size_bytes * self.ns_per_byte
+        return np.asarray((stretches.end_ns - stretches.begin_ns - expected_ns) / stretches.transfers)
 
     def with_latency(self, latency_ns: float) -> TransferFit:
         """Another latency, the bandwidth such that the usual stretch takes as long."""

@@ -24,7 +24,7 @@ def replayed(
     late: float = 0,
 ) -> Replayed:
     """`ready`: for each rank when each gradient comes; the rank computes until the last one. `late`: how much longer
-    transfers of 4 ms took than usual."""
+    the measured transfers took than they were to."""
     times = np.array(ready) * MS
     curves = [np.sort(own[np.isfinite(own)]) for own in times]
     observed = BackwardPass(
@@ -38,7 +38,6 @@ def replayed(
         latency_ns=latency * MS,
         moved_ns=np.array(moved) * MS,
         until_ns=np.array([np.inf]),
-        usual_ns=np.array([4 * MS]),
         late_ns=np.array([late * MS]),
         dispatch_ns=0.0,
         in_flight=in_flight,
@@ -93,7 +92,5 @@ def test_a_bucket_without_any_gradient_goes_at_once() -> None:
 
 
 def test_what_held_up_the_measured_transfers_holds_up_these() -> None:
-    """Of those of 4 ms it was 2 ms; of one of 1 ms, half of that; of one of 100 ms, twice that."""
     assert replayed([[30]], [4], buckets=((0,),), late=2).exposed_ns.tolist() == [6 * MS]
-    assert replayed([[30]], [1], buckets=((0,),), late=2).exposed_ns.tolist() == [2 * MS]
-    assert replayed([[30]], [100], buckets=((0,),), late=2).exposed_ns.tolist() == [104 * MS]
+    assert replayed([[30]], [4], buckets=((0,),), late=-9).exposed_ns.tolist() == [0]
