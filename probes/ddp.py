@@ -32,26 +32,26 @@ import tracekit
 from job import job, train, training_options
 from sleeping import SleepyLinear, sleep
 
-WIDTH, LAYERS, BATCH = 512, 6, 64
+LAYERS, BATCH = 6, 64
 SLEEP_S = 0.004
 
 
 class Block(nn.Module):
-    def __init__(self) -> None:
+    def __init__(self, width: int) -> None:
         super().__init__()
-        self.linear = nn.Linear(WIDTH, WIDTH)
+        self.linear = nn.Linear(width, width)
 
     def forward(self, x: Tensor) -> Tensor:
         return x + torch.relu(self.linear(x))
 
 
 class Network(nn.Module):
-    def __init__(self, delay_s: float, sleep_compute: bool, batch_norm: bool) -> None:
+    def __init__(self, width: int, delay_s: float, sleep_compute: bool, batch_norm: bool) -> None:
         super().__init__()
-        blocks = (SleepyLinear(WIDTH, SLEEP_S) if sleep_compute else Block() for _ in range(LAYERS * 2))
+        blocks = (SleepyLinear(width, SLEEP_S) if sleep_compute else Block(width) for _ in range(LAYERS * 2))
         self.blocks = nn.ModuleList(blocks)
-        self.norm = nn.BatchNorm1d(WIDTH) if batch_norm else nn.Identity()
-        self.head = nn.Linear(WIDTH, 10)
+        self.norm = nn.BatchNorm1d(width) if batch_norm else nn.Identity()
+        self.head = nn.Linear(width, 10)
         self.delay_s = delay_s
 
     def forward(self, x: Tensor) -> Tensor:
@@ -67,7 +67,7 @@ def main() -> None:
     with job(options.out) as this:
         torch.manual_seed(0)
         delay_s = options.delay_ms / 1000 if this.rank == options.slow_rank else 0.0
-        network = Network(delay_s, options.sleep_compute, options.batch_norm).to(this.device)
+        network = Network(options.width, delay_s, options.sleep_compute, options.batch_norm).to(this.device)
 
         # Before the communication hook is registered: then the hook has a span of its own in the trace.
         @tracekit.probe(path=options.out, steps=6)
@@ -75,7 +75,7 @@ def main() -> None:
             optimizer.zero_grad(set_to_none=True)
             loss = torch.zeros((), device=this.device)
             for micro_batch in range(options.accumulate):
-                x = torch.randn(BATCH, WIDTH, generator=batches).to(this.device)
+                x = torch.randn(BATCH, options.width, generator=batches).to(this.device)
                 target = torch.randint(10, (BATCH,), generator=batches).to(this.device)
                 last = micro_batch == options.accumulate - 1
                 with contextlib.nullcontext() if last else model.no_sync():
@@ -105,6 +105,9 @@ def parse_options() -> argparse.Namespace:
     parser.add_argument("--slow-rank", type=int, default=-1, help="rank whose backward pass is delayed")
     parser.add_argument("--delay-ms", type=float, default=20.0, help="by how much, a micro-batch")
     parser.add_argument("--bucket-cap-mb", type=float, default=4.0, help="DDP's bucket size limit, MiB")
+    parser.add_argument(
+        "--width", type=int, default=512, help="of the layers; twice as many have four times the gradients"
+    )
     parser.add_argument("--accumulate", type=int, default=1, help="micro-batches a step; all but the last in no_sync")
     parser.add_argument("--comm-hook", choices=["fp16"], help="compress gradients before they are reduced")
     parser.add_argument("--batch-norm", action="store_true", help="a layer with buffers, which DDP broadcasts")

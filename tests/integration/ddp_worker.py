@@ -28,12 +28,12 @@ STEPS = 4
 class Branches(nn.Module):
     """A stack of layers, and one that no step uses."""
 
-    def __init__(self, batch_norm: bool = False) -> None:
+    def __init__(self, batch_norm: bool = False, width: int = 64) -> None:
         super().__init__()
-        self.layers = nn.Sequential(*(nn.Linear(64, 64) for _ in range(6)))
+        self.layers = nn.Sequential(*(nn.Linear(width, width) for _ in range(6)))
         if batch_norm:
-            self.layers.append(nn.BatchNorm1d(64, affine=False))
-        self.unused = nn.Linear(64, 64)
+            self.layers.append(nn.BatchNorm1d(width, affine=False))
+        self.unused = nn.Linear(width, width)
         self.unused.requires_grad_(False)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -91,6 +91,24 @@ def train(
     return {"losses": losses, "buckets": buckets, "sizes": [int(size) for size in sizes.split(",")]}
 
 
+def times_logged_by_ddp(out: Path, width: int = 512) -> dict[int, dict[str, int]]:
+    """By step what DDP itself measured of its backward pass, which it tells after the next forward one."""
+    model = DistributedDataParallel(Branches(width=width), bucket_cap_mb=2)
+    model._set_ddp_runtime_logging_sample_rate(1)
+    times: dict[int, dict[str, int]] = {}
+
+    @probe(path=out, skip=1, warmup=1, steps=4)
+    def step(number: int) -> None:
+        loss = model(torch.randn(8, width)).square().mean()
+        logged = model._get_ddp_logging_data()
+        times[number - 1] = {"backward_comm_time": logged.get("backward_comm_time", 0)}
+        loss.backward()
+
+    for number in range(8):
+        step(number)
+    return times
+
+
 def wait_for_peers(out: Path) -> None:
     """One synchronous collective a step, one waited for later."""
 
@@ -120,6 +138,7 @@ def main() -> None:
         "two_parts": train(out / "two_parts", hook=in_two_parts),
         "batch_norm": train(out / "batch_norm", batch_norm=True),
         "uneven": train(out / "uneven", uneven=True),
+        "logged": times_logged_by_ddp(out / "logged"),
         "compiled": train(out / "compiled", compiled=True, cap_mb=25.0),
     }
     wait_for_peers(out / "waits")

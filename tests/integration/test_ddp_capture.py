@@ -78,6 +78,17 @@ def test_the_bucket_map_is_the_reducer_s(job: Job, scenario: str) -> None:
         assert module["rebuilt"] is (scenario not in {"find_unused", "one_step"})
 
 
+def test_sizes_of_parameters_and_the_order_of_their_gradients_are_recorded(job: Job) -> None:
+    for metadata in job.metadata("recorded"):
+        (module,) = metadata["ddp"]
+        for bucket in module["buckets"]:
+            assert bucket["elements"] == [64 if "bias" in name else 64 * 64 for name in bucket["parameters"]]
+        names = [name for bucket in module["buckets"] for name in bucket["parameters"]]
+        assert sorted(module["gradient_order"]) == list(range(len(names)))
+        came = [int(names[place].split(".")[1]) for place in module["gradient_order"]]
+        assert came == sorted(came, reverse=True)  # the last layer's first
+
+
 def test_each_bucket_of_each_step_has_a_flight_recorder_entry_with_equal_ids_on_both_ranks(job: Job) -> None:
     first, second = job.metadata("recorded")
     buckets = first["ddp"][0]["buckets"]
@@ -96,6 +107,27 @@ def test_a_flight_recorder_entry_is_created_within_its_event_of_the_trace(job: J
         for event, record in zip(events, records, strict=True):
             start_ns = trace["baseTimeNanoseconds"] + int(event["ts"] * 1000)
             assert start_ns <= record["created_ns"] <= start_ns + int(event["dur"] * 1000) + 1000
+
+
+def test_times_of_buckets_are_those_that_ddp_logs(job: Job) -> None:
+    """DDP's communication time is from the launch of its first bucket to when the last one is reduced and copied back,
+    pauses included. Single buckets it does not time."""
+    result = result_of(job.out / "logged")
+    for rank, (facts, trace) in enumerate(zip(job.facts, job.traces("logged"), strict=True)):
+        starts = {row["step"]: row["start_ns"] for row in result["steps"] if row["rank"] == rank}
+        copied_back_ns = [
+            trace["baseTimeNanoseconds"] + int((event["ts"] + event["dur"]) * 1000)
+            for event in events_named(trace, "torch.distributed.ddp.reducer::copy_bucket_to_grad")
+        ]
+        for step, start_ns in starts.items():
+            rows = [row for row in result["buckets"] if (row["rank"], row["step"]) == (rank, step)]
+            assert len(rows) == len(result["bucket_map"]) > 2
+            logged = facts["logged"][str(step)]
+            launch_ns = start_ns + min(row["launch_ns"] for row in rows)
+            last_gradient_ns = start_ns + max(row["ready_ns"] for row in rows)
+            later = [ns for ns in copied_back_ns if ns > last_gradient_ns]
+            back_ns = later[min(len(later), 12) - 1]  # weights and biases of six layers
+            assert back_ns - launch_ns == pytest.approx(logged["backward_comm_time"], rel=0.05, abs=300_000)
 
 
 def test_gradient_accumulation_reduces_in_the_last_micro_batch_only(job: Job) -> None:

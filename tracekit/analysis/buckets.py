@@ -9,16 +9,22 @@ from __future__ import annotations
 import statistics
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tracekit import schema
+from tracekit.analysis.bucket_findings import bucket_findings
+from tracekit.analysis.bucket_picture import BucketPicture, bucket_picture
+from tracekit.analysis.bucket_rows import rows_of_buckets
+from tracekit.analysis.bucket_whatif import bucket_whatif
 from tracekit.analysis.collectives import GroupTimes, group_times
+from tracekit.model.bucket_runs import WHOLE
 from tracekit.model.collectives import MatchedGroup
+from tracekit.model.events import ABSENT
 from tracekit.model.links import bus_factor
-from tracekit.model.run import Run
+from tracekit.model.run import Finding, Run
 from tracekit.model.summary import RankSummary
 
 if TYPE_CHECKING:
@@ -33,23 +39,32 @@ _Matched = tuple[MatchedGroup, GroupTimes]
 @dataclass(frozen=True, kw_only=True)
 class Buckets:
     """`bucket_map`: columns of schema.BUCKET_MAP; empty when no DDP module was recorded. `times`: columns of
-    schema.BUCKETS, a row a reduction. `by_index`: columns of schema.BUCKETS_BY_INDEX, a row a bucket."""
+    schema.BUCKETS, a row a reduction. `by_index`: columns of schema.BUCKETS_BY_INDEX, a row a bucket. `whatif`: columns
+    of schema.BUCKET_WHATIF, a row a limit of the size; empty where `whatif_reason` says why (None without DDP).
+    `micro_batches`: forward passes for each that reduces; None where they are not labelled."""
 
     bucket_map: pd.DataFrame
     times: pd.DataFrame
     by_index: pd.DataFrame
+    whatif: pd.DataFrame
+    whatif_reason: str | None
+    micro_batches: int | None
+    picture: BucketPicture | None
+    findings: tuple[Finding, ...]
 
 
 def buckets(run: Run) -> Buckets:
     """The bucket map of the run: equal on all ranks, so the lowest rank that has it speaks for all."""
-    modules = next((summary.ddp for summary in run.ranks if summary.ddp), ())
+    of_all = next((summary for summary in run.ranks if summary.ddp), None)
+    modules = of_all.ddp if of_all is not None else ()
     bucket_map: list[dict[str, object]] = [
         {
             "module": module.module,
             "index": bucket.index,
             "size_bytes": bucket.size_bytes,
             "dtype": bucket.dtype,
-            "parameters": list(bucket.parameters),
+            "parameters": list(bucket.parameters) if bucket.parameters else None,
+            "inferred": of_all is not None and of_all.ddp_inferred,
         }
         for module in modules
         for bucket in module.buckets
@@ -57,11 +72,23 @@ def buckets(run: Run) -> Buckets:
     reduces = any(len(summary.bucket_runs) for summary in run.ranks)
     matched = [(group, group_times(run, group)) for group in run.collectives] if reduces else []
     times = [row for summary in run.ranks for row in _times(run, summary, matched)]
+    outcome = bucket_whatif(run)
     return Buckets(
         bucket_map=schema.BUCKET_MAP.frame(bucket_map),
         times=schema.BUCKETS.frame(times),
         by_index=schema.BUCKETS_BY_INDEX.frame(_by_index(times)),
+        whatif=schema.BUCKET_WHATIF.frame([asdict(cap) for cap in outcome.caps] if outcome is not None else []),
+        whatif_reason=None if outcome is None else outcome.reason,
+        micro_batches=_micro_batches(run, times),
+        picture=bucket_picture(times),
+        findings=bucket_findings(run, outcome, times),
     )
+
+
+def _micro_batches(run: Run, times: list[dict[str, Any]]) -> int | None:
+    forwards = sum(summary.ddp_passes.forwards for summary in run.ranks)
+    reducing = len({(row["rank"], row["step"], row["module"], row["turn"]) for row in times})
+    return forwards // reducing if reducing and forwards and forwards % reducing == 0 else None
 
 
 def _times(run: Run, summary: RankSummary, matched: Sequence[_Matched]) -> list[dict[str, Any]]:
@@ -82,8 +109,10 @@ def _times(run: Run, summary: RankSummary, matched: Sequence[_Matched]) -> list[
                 "step": step,
                 "module": summary.ddp[runs.module[i]].module,
                 "index": int(runs.index[i]),
+                "turn": int(runs.turn[i]),
                 **offsets,
                 "exposed_ns": int(runs.exposed_ns[i]),
+                "added_ns": int(runs.added_ns[i]),
                 "busbw_bps": busbw_bps[i],
             }
         )
@@ -96,8 +125,7 @@ def _bus_bandwidths(run: Run, summary: RankSummary, matched: Sequence[_Matched])
     result: list[float | None] = [None] * len(runs)
     if not len(own) or not len(runs):
         return result
-    row = np.minimum(np.searchsorted(own.launch_ns, runs.launch_ns), len(own) - 1)
-    same = (own.launch_ns[row] == runs.launch_ns) & (own.end_ns[row] == runs.end_ns)
+    row = rows_of_buckets(summary)
     for group, times in matched:
         members = len(run.groups[group.group].ranks) or len(group.ranks)
         place = np.flatnonzero(group.ranks == summary.rank)
@@ -106,7 +134,7 @@ def _bus_bandwidths(run: Run, summary: RankSummary, matched: Sequence[_Matched])
         transfer_ns = np.zeros(len(own), dtype=np.int64)
         transfer_ns[group.row[place[0], times.place]] = times.transfer_ns
         factor = bus_factor("all_reduce", members)
-        for i in np.flatnonzero(same & (transfer_ns[row] > 0)).tolist():
+        for i in np.flatnonzero((row != ABSENT) & (transfer_ns[row] > 0)).tolist():
             result[i] = int(runs.size_bytes[i]) / int(transfer_ns[row[i]]) * 1e9 * factor
     return result
 
@@ -114,7 +142,8 @@ def _bus_bandwidths(run: Run, summary: RankSummary, matched: Sequence[_Matched])
 def _by_index(times: list[dict[str, Any]]) -> list[dict[str, object]]:
     each: dict[tuple[str, int], list[dict[str, Any]]] = defaultdict(list)
     for row in times:
-        each[row["module"], row["index"]].append(row)
+        if row["index"] != WHOLE:
+            each[row["module"], row["index"]].append(row)
     result: list[dict[str, object]] = []
     for (module, index), rows in sorted(each.items()):
         exposed_ns: dict[int, list[int]] = defaultdict(list)
@@ -131,6 +160,7 @@ def _by_index(times: list[dict[str, Any]]) -> list[dict[str, object]]:
                 "queued_ns": statistics.fmean(row["start_ns"] - row["launch_ns"] for row in rows),
                 "total_ns": statistics.fmean(row["end_ns"] - row["start_ns"] for row in rows),
                 "exposed_ns": statistics.fmean(row["exposed_ns"] for row in rows),
+                "added_ns": statistics.fmean(row["added_ns"] for row in rows),
                 "busbw_bps": statistics.median(bandwidths) if bandwidths else None,
                 "worst_rank": worst,
                 "worst_exposed_ns": of_rank_ns[worst],

@@ -95,6 +95,7 @@ def analyze(
     phases_result = step_phases(run) if "phases" in wanted else None
     overlap_result = overlap(run) if "overlap" in wanted else None
     collectives_result = collective_times(run, links) if "collectives" in wanted else None
+    buckets_result = buckets(run) if "buckets" in wanted else None
     rpc_result = rpc(run) if "rpc" in wanted else None
     arrivals = arrivals_of(run, frozenset(counted_steps(run))) if wanted & {"stragglers", "critical_path"} else None
     stragglers_result = stragglers(run, arrivals) if arrivals is not None and "stragglers" in wanted else None
@@ -105,7 +106,7 @@ def analyze(
     expert_result = expert_load(run) if "tensor" in wanted else None
     with_findings = (
         *(breakdown_result, stragglers_result, phases_result, overlap_result, collectives_result, pipeline_result),
-        *(rpc_result, dimensions_result, roofline_result, fsdp_result, expert_result),
+        *(buckets_result, rpc_result, dimensions_result, roofline_result, fsdp_result, expert_result),
     )
     findings = [f for section in with_findings if section is not None for f in section.findings]
     if overlap_result is not None:
@@ -125,7 +126,7 @@ def analyze(
         collectives=collectives_result,
         phases=phases_result,
         memory=memory(run) if "memory" in wanted else None,
-        buckets=buckets(run) if "buckets" in wanted else None,
+        buckets=buckets_result,
         fsdp=fsdp_result,
         tensor=tensor(run) if "tensor" in wanted else None,
         expert_load=expert_result,

@@ -14,13 +14,16 @@ import numpy as np
 
 from tracekit.analysis.actions import rank_actions, ranks_of_pipeline
 from tracekit.analysis.breakdown import step_parts
-from tracekit.analysis.bucket_runs import bucket_runs
+from tracekit.analysis.bucket_runs import bucket_runs, gradient_reductions
 from tracekit.analysis.communication_rules import DEFAULT_RULES, CommunicationRule
+from tracekit.analysis.ddp_passes import ddp_passes
 from tracekit.analysis.expert_exchanges import expert_exchanges
 from tracekit.analysis.flight_recorder import join_notes, merge_joins
 from tracekit.analysis.flops import flop_sums, merge_flop_sums
 from tracekit.analysis.fsdp import fsdp_sums, merge_fsdp_sums
 from tracekit.analysis.fsdp_gathers import fsdp_gathers
+from tracekit.analysis.gradient_times import gradient_times
+from tracekit.analysis.inferred_buckets import inferred_modules
 from tracekit.analysis.lanes import Lanes, build_lanes
 from tracekit.analysis.manual_data_parallel import gradient_sums
 from tracekit.analysis.overlap import communication_sums, merge_communication_sums
@@ -39,11 +42,12 @@ from tracekit.model.bucket_runs import BucketRuns
 from tracekit.model.communication import KINDS
 from tracekit.model.events import DecodedTrace
 from tracekit.model.fsdp_gathers import FsdpGathers
+from tracekit.model.gradients import GradientTimes
 from tracekit.model.metadata import ClockMeasurement
 from tracekit.model.notes import Note
 from tracekit.model.ranks import format_ranges
 from tracekit.model.step_tails import StepTails
-from tracekit.model.summary import RankSummary
+from tracekit.model.summary import DdpPasses, RankSummary
 from tracekit.model.waits import Waits
 from tracekit.read.kineto import decode
 from tracekit.read.peek import rank_in_name
@@ -105,6 +109,7 @@ def summarize(rank: int, paths: Sequence[Path], options: SummaryOptions) -> Rank
         groups=groups,
         clock=_all_samples([summary.clock for summary in summaries if summary.clock is not None]),
         ddp=next((summary.ddp for summary in reversed(summaries) if summary.ddp), ()),  # rebuilt after the first steps
+        ddp_passes=sum((summary.ddp_passes for summary in summaries), DdpPasses()),
         overhead_per_step_ns=_mean_overhead_ns(summaries),
         files=tuple(file for summary in summaries for file in summary.files),
         recorded_steps=tuple(step for summary in summaries for step in summary.recorded_steps),
@@ -116,6 +121,7 @@ def summarize(rank: int, paths: Sequence[Path], options: SummaryOptions) -> Rank
         traffic=merge_traffic_times([row for summary in summaries for row in summary.traffic]),
         expert_exchanges=tuple(row for summary in summaries for row in summary.expert_exchanges),
         bucket_runs=BucketRuns.concatenate([summary.bucket_runs for summary in summaries]),
+        gradient_times=GradientTimes.concatenate([summary.gradient_times for summary in summaries]),
         gradients=tuple(row for summary in summaries for row in summary.gradients),
         joins=merge_joins([summary.joins for summary in summaries if summary.joins is not None]),
         phases=merge_phase_sums([summary.phases for summary in summaries]),
@@ -169,6 +175,9 @@ def summarize_trace(trace: DecodedTrace, rank: int, options: SummaryOptions) -> 
     messages = rank_messages(trace, lanes.windows, lanes.communication_events)
     collectives, tails = rank_segments(trace, lanes, exchanges_messages=bool(len(messages)))
     layout = metadata.pipeline if metadata is not None else None
+    reductions = gradient_reductions(lanes, phases)
+    modules = tuple(metadata.ddp) if metadata is not None else inferred_modules(trace, lanes, reductions)
+    buckets = bucket_runs(trace, lanes, reductions, modules)
     return RankSummary(
         rank=rank,
         world_size=metadata.world_size if metadata is not None else header.world_size,
@@ -184,7 +193,9 @@ def summarize_trace(trace: DecodedTrace, rank: int, options: SummaryOptions) -> 
         groups=lanes.communication_events.groups,
         mesh=metadata.mesh if metadata is not None else None,
         clock=metadata.clock if metadata is not None else None,
-        ddp=tuple(metadata.ddp) if metadata is not None else (),
+        ddp=modules,
+        ddp_passes=ddp_passes(trace, lanes, steps) if modules else DdpPasses(),
+        ddp_inferred=metadata is None and bool(modules),
         overhead_per_step_ns=metadata.overhead.per_step_ns if metadata is not None and metadata.overhead else None,
         overhead_options=tuple(metadata.overhead.options) if metadata is not None and metadata.overhead else (),
         recorded_steps=() if serves else tuple(lanes.windows.step.tolist()),
@@ -195,7 +206,8 @@ def summarize_trace(trace: DecodedTrace, rank: int, options: SummaryOptions) -> 
         tensor=tuple(tensor_sums(trace, lanes, phases, steps)),
         traffic=tuple(traffic_times(lanes, steps)),
         expert_exchanges=tuple(expert_exchanges(trace, lanes, phases, steps)),
-        bucket_runs=bucket_runs(trace, lanes, phases),
+        bucket_runs=buckets,
+        gradient_times=gradient_times(trace, lanes, buckets, modules),
         gradients=tuple(gradient_sums(trace, lanes, phases, steps)),
         joins=lanes.joins,
         phases=phase_sums(trace, lanes, phases, steps),

@@ -166,6 +166,7 @@ class Bucket(Record, frozen=True):
     size_bytes: Integer
     dtype: str
     parameters: list[str]
+    elements: list[Integer] = []  # of each parameter; empty: not known
 
 
 class DdpModule(Record, frozen=True):
@@ -175,6 +176,9 @@ class DdpModule(Record, frozen=True):
     find_unused: bool
     rebuilt: bool
     buckets: list[Bucket]
+    # In which order the gradients of a backward pass came: places among the parameters of all buckets, one after the
+    # other. Empty: not known.
+    gradient_order: list[Integer] = []
 
 
 class FsdpUnit(Record, frozen=True):

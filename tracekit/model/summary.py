@@ -11,6 +11,7 @@ from tracekit.model.collectives import Collectives, no_collectives
 from tracekit.model.communication import GroupKey, Joins
 from tracekit.model.flops import FlopSums
 from tracekit.model.fsdp_gathers import FsdpGathers, no_fsdp_gathers
+from tracekit.model.gradients import GradientTimes, no_gradient_times
 from tracekit.model.messages import Messages, no_messages
 from tracekit.model.metadata import ClockMeasurement, DdpModule, MemoryUse, Mesh, PipelineLayout, Precision, RpcUse
 from tracekit.model.notes import Note
@@ -19,6 +20,7 @@ from tracekit.model.waits import Waits, no_waits
 
 __all__ = [
     "CommunicationSum",
+    "DdpPasses",
     "ExpertExchangeSum",
     "FsdpSum",
     "GradientSum",
@@ -177,6 +179,17 @@ class GradientSum:
 
 
 @dataclass(frozen=True, kw_only=True)
+class DdpPasses:
+    """Forward passes of DDP modules, and calls of optimizers, in the complete steps."""
+
+    forwards: int = 0
+    updates: int = 0
+
+    def __add__(self, other: DdpPasses) -> DdpPasses:
+        return DdpPasses(forwards=self.forwards + other.forwards, updates=self.updates + other.updates)
+
+
+@dataclass(frozen=True, kw_only=True)
 class RankSummary:
     """One rank's recording, all its windows."""
 
@@ -201,7 +214,10 @@ class RankSummary:
     event_count: int
     first_event_ns: int | None  # on the rank's wall clock
     notes: tuple[Note, ...]
+    ddp_passes: DdpPasses = DdpPasses()
+    ddp_inferred: bool = False  # from the order and sizes of all-reduces
     bucket_runs: BucketRuns = field(default_factory=no_bucket_runs)
+    gradient_times: GradientTimes = field(default_factory=no_gradient_times)
     gradients: tuple[GradientSum, ...] = ()  # reduced by hand
     joins: Joins | None = None  # of the flight recorder's entries; None: nothing to join
     fsdp: tuple[FsdpSum, ...] = ()

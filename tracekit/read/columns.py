@@ -38,6 +38,7 @@ COMMUNICATION_PREFIXES = (
     "mpi:",
     "ucc:",
     "xccl:",
+    "torch::distributed::reducer::",  # gradients on their way into a bucket of DDP
 )
 
 __all__ = [

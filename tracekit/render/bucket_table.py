@@ -26,6 +26,10 @@ def bucket_table(buckets: Buckets) -> list[object]:
     if times:
         title += " (ms; ready: from the step's start)"
         columns += ["ready", "queued", "took", "exposed", "bus\nGB/s"]
+    if (buckets.micro_batches or 1) > 1:
+        title += f"; in the last of {buckets.micro_batches} micro-batches"
+    if rows[0]["inferred"]:
+        title += "; inferred from the order and sizes of all-reduces"
     if len(rows) > _SHOWN_BUCKETS:
         title += f"; the first {_SHOWN_BUCKETS} of {len(rows)}, --json has all"
     cells = [
@@ -33,7 +37,7 @@ def bucket_table(buckets: Buckets) -> list[object]:
             *((row["module"],) if several else ()),
             row["parameters"][0] if row["parameters"] else "n/a",
             str(row["index"]),
-            str(len(row["parameters"])),
+            str(len(row["parameters"])) if row["parameters"] else "n/a",
             file_size(row["size_bytes"]),
             *(_timing(times.get((row["module"], row["index"]))) if times else ()),
         )

@@ -107,6 +107,9 @@ def result_dict(report: Report) -> dict[str, Any]:
         result["bucket_map"] = records(report.buckets.bucket_map)
         result["buckets"] = records(report.buckets.times)
         result["buckets_by_index"] = records(report.buckets.by_index)
+        result["bucket_micro_batches"] = report.buckets.micro_batches
+        result["bucket_whatif"] = records(report.buckets.whatif)
+        result["bucket_whatif_reason"] = report.buckets.whatif_reason
     if report.fsdp is not None:
         result["fsdp"] = records(report.fsdp.units)
         result["fsdp_remark"] = report.fsdp.remark or None

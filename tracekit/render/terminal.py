@@ -11,6 +11,7 @@ from typing import Any
 from tracekit.analysis.breakdown import Breakdown
 from tracekit.analysis.overlap import Overlap
 from tracekit.analysis.report import Report
+from tracekit.render.bucket_chart import bucket_chart
 from tracekit.render.bucket_table import bucket_table
 from tracekit.render.collectives_table import collectives_table
 from tracekit.render.console import file_size, headline, milliseconds, next_command, note_lines, statement, table, write
@@ -58,6 +59,7 @@ class TerminalReport:
             parts += collectives_table(report.collectives, run)
         if report.buckets is not None and len(report.buckets.bucket_map):
             parts += bucket_table(report.buckets)
+            parts += [] if report.buckets.picture is None else bucket_chart(report.buckets.picture)
         if report.fsdp is not None and len(report.fsdp.by_module):
             parts += fsdp_table(report.fsdp, report.run.strategies)
         if report.tensor is not None and len(report.tensor.by_module):

@@ -3,7 +3,7 @@
 The DataFrames of a result, the JSON contract, exports and the documentation all follow from here.
 """
 
-from tracekit.schema.buckets import BUCKET_MAP, BUCKETS, BUCKETS_BY_INDEX
+from tracekit.schema.buckets import BUCKET_MAP, BUCKET_WHATIF, BUCKETS, BUCKETS_BY_INDEX
 from tracekit.schema.columns import Column, Table, records
 from tracekit.schema.communication import CLOCK, COLLECTIVES, COMMUNICATION, COMMUNICATION_BY_KIND, POINT_TO_POINT
 from tracekit.schema.dimensions import DIMENSIONS, DIMENSIONS_BY_NAME
@@ -20,6 +20,7 @@ __all__ = [
     "BUCKETS",
     "BUCKETS_BY_INDEX",
     "BUCKET_MAP",
+    "BUCKET_WHATIF",
     "CLOCK",
     "COLLECTIVES",
     "COMMUNICATION",

@@ -69,9 +69,9 @@ class DdpObserver:
         logged = module._get_ddp_logging_data()
         rebuilt = bool(logged.get("has_rebuilt_buckets"))
         try:
-            buckets = _buckets(module, logged)
+            buckets, gradient_order = _buckets(module, logged)
         except Exception as error:
-            buckets = []
+            buckets, gradient_order = [], []
             self._trouble.append(f"the buckets of {name} could not be mapped: {error}")
         return DdpModule(
             module=name,
@@ -80,6 +80,7 @@ class DdpObserver:
             find_unused=bool(module.find_unused_parameters),
             rebuilt=rebuilt,
             buckets=buckets,
+            gradient_order=gradient_order,
         )
 
 
@@ -100,20 +101,25 @@ def _structure(module: Any) -> list[tuple[str, int]]:
     return [(name, parameter.numel()) for name, parameter in module.named_parameters()]
 
 
-def _buckets(module: Any, logged: dict[str, Any]) -> list[Bucket]:
+def _buckets(module: Any, logged: dict[str, Any]) -> tuple[list[Bucket], list[int]]:
+    """The buckets, and the order in which gradients came in the last backward pass that DDP logged."""
     parameters, names = _reduced_parameters(module)
     order = _index_lists(logged.get("rebuilt_per_bucket_param_indices", ""))
     if not logged.get("has_rebuilt_buckets") or sum(map(len, order)) != len(parameters):
         order = _initial_assignment(module, parameters)
-    return [
+    buckets = [
         Bucket(
             index=index,
             size_bytes=sum(parameters[i].numel() * parameters[i].element_size() for i in members),
             dtype=str(parameters[members[0]].dtype).removeprefix("torch."),
             parameters=[names[i] for i in members],
+            elements=[parameters[i].numel() for i in members],
         )
         for index, members in enumerate(order)
     ]
+    places = {i: place for place, i in enumerate(i for members in order for i in members)}
+    came = [int(i) for i in logged.get("prev_iteration_grad_ready_order_indices", "").split(",") if i.strip()]
+    return buckets, [places[i] for i in came if i in places]
 
 
 def _reduced_parameters(module: Any) -> tuple[list[Any], list[str]]:

@@ -1,0 +1,99 @@
+"""One backward pass of DDP with other buckets: when each reduction would run, and how much of that nothing hides.
+
+Comes in: when each gradient came on each rank of a group, and buckets with the time that each takes to reduce. Goes
+out: the exposed time of each rank, and when the pass would be over.
+
+A bucket is launched when all of its gradients are there, and those of all buckets before it. It starts when a thread or
+stream is free. The transfer begins a latency after the last rank has started, or when the transfer before it has ended,
+whichever is later. After its last gradient a rank waits for one bucket after the other and copies each back to the
+gradients, which covers part of what is still on its way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+__all__ = ["BackwardPass", "Replayed", "Transfers", "replay"]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class BackwardPass:
+    """Of k ranks and p parameters. origin_ns: what times count from, on the run's clock. ready_ns: float64 [k, p]; -inf
+    for a gradient that never comes. curve_ns, compute_ns: for each rank points of time float64 [g], ascending, and how
+    long it had computed by then. back_ns: float64 [k, p], how long each gradient is copied back."""
+
+    origin_ns: float
+    ready_ns: np.ndarray
+    curve_ns: Sequence[np.ndarray]
+    compute_ns: Sequence[np.ndarray]
+    back_ns: np.ndarray
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Transfers:
+    """What transfers take: latency_ns and, by bucket, moved_ns float64 [b]. One that arrives before until_ns[i]
+    (float64 [s], ascending, on the run's clock) takes late_ns[i] longer, as those measured then did. dispatch_ns: from
+    the last gradient to the start; in_flight: how many a rank runs at once."""
+
+    latency_ns: float
+    moved_ns: np.ndarray
+    until_ns: np.ndarray
+    late_ns: np.ndarray
+    dispatch_ns: float
+    in_flight: int
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Replayed:
+    """exposed_ns, end_ns: float64 [k]; end_ns: when the rank has all gradients back."""
+
+    exposed_ns: np.ndarray
+    end_ns: np.ndarray
+
+
+def replay(observed: BackwardPass, buckets: Sequence[Sequence[int]], transfers: Transfers) -> Replayed:
+    """buckets: places, in order of launch."""
+    launch_ns = np.stack([observed.ready_ns[:, list(members)].max(axis=1) for members in buckets], axis=1)
+    begun_ns = np.array([[curve_ns[0]] for curve_ns in observed.curve_ns])
+    launch_ns = np.maximum(np.maximum.accumulate(launch_ns, axis=1), begun_ns) + transfers.dispatch_ns
+    start_ns, end_ns = _run(launch_ns, transfers, transfers.until_ns - observed.origin_ns)
+    begin_ns = start_ns.copy()
+    begin_ns[:, 1:] = np.maximum(begin_ns[:, 1:], end_ns[:-1])
+    back_ns = np.stack([observed.back_ns[:, list(members)].sum(axis=1) for members in buckets], axis=1)
+    exposed_ns, finish_ns = np.empty(len(launch_ns)), np.empty(len(launch_ns))
+    for rank, (curve_ns, compute_ns) in enumerate(zip(observed.curve_ns, observed.compute_ns, strict=True)):
+        times_ns, sums_ns = _with_copies_back(curve_ns, compute_ns, end_ns, back_ns[rank])
+        covered_ns = np.interp(end_ns, times_ns, sums_ns) - np.interp(begin_ns[rank], times_ns, sums_ns)
+        exposed_ns[rank] = float((end_ns - begin_ns[rank] - covered_ns).sum())
+        finish_ns[rank] = float(times_ns[-1])
+    return Replayed(exposed_ns=exposed_ns, end_ns=finish_ns)
+
+
+def _run(launch_ns: np.ndarray, transfers: Transfers, until_ns: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Starts float64 [k, b] and ends float64 [b]."""
+    start_ns, end_ns, done_ns = launch_ns.copy(), np.empty(launch_ns.shape[1]), -np.inf
+    for b in range(launch_ns.shape[1]):
+        if b >= transfers.in_flight:
+            start_ns[:, b] = np.maximum(launch_ns[:, b], end_ns[b - transfers.in_flight])
+        arrived_ns = float(start_ns[:, b].max())
+        then = min(int(np.searchsorted(until_ns, arrived_ns, side="right")), len(until_ns) - 1)
+        # What holds transfers up (a core that is busy elsewhere) does so by the transfer rather than by the byte.
+        moved_ns = max(float(transfers.moved_ns[b] + transfers.late_ns[then]), 0.0)
+        end_ns[b] = done_ns = max(arrived_ns + transfers.latency_ns, done_ns) + moved_ns
+    return start_ns, end_ns
+
+
+def _with_copies_back(
+    curve_ns: np.ndarray, compute_ns: np.ndarray, end_ns: np.ndarray, back_ns: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """The curve of compute, with the copies of one bucket after the other as each has been waited for."""
+    begin_ns, last_ns = np.empty(len(end_ns)), float(curve_ns[-1])
+    for b in range(len(end_ns)):
+        begin_ns[b] = max(last_ns, float(end_ns[b]))
+        last_ns = begin_ns[b] + back_ns[b]
+    times_ns = np.stack((begin_ns, begin_ns + back_ns), axis=1).reshape(-1)
+    copied_ns = np.stack((np.cumsum(back_ns) - back_ns, np.cumsum(back_ns)), axis=1).reshape(-1)
+    return np.concatenate((curve_ns, times_ns)), np.concatenate((compute_ns, compute_ns[-1] + copied_ns))

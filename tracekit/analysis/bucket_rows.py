@@ -1,0 +1,23 @@
+"""Which of a rank's collectives its bucket reductions are.
+
+Comes in: a rank's summary. Goes out: positions in its `Collectives`, which the matching over ranks refers to.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tracekit.model.events import ABSENT, Int64
+from tracekit.model.summary import RankSummary
+
+__all__ = ["rows_of_buckets"]
+
+
+def rows_of_buckets(summary: RankSummary) -> Int64:
+    """int64 [n], one for each bucket reduction, or -1."""
+    own, runs = summary.collectives, summary.bucket_runs
+    if not len(own):
+        return np.full(len(runs), ABSENT, dtype=np.int64)
+    row = np.minimum(np.searchsorted(own.launch_ns, runs.launch_ns), len(own) - 1)
+    same = (own.launch_ns[row] == runs.launch_ns) & (own.end_ns[row] == runs.end_ns)
+    return np.where(same, row, ABSENT)
