@@ -8,13 +8,12 @@ Gloo on CPUs, NCCL where every process of the host has a GPU of its own. `--sche
 
 * The strategy is pp; `pipeline` shows the schedule, and in each step exactly microbatches forwards and backwards a
   stage: B, or where the schedule splits it I and W. Every send is joined to its receive (no note `unlinked`).
-* `--slow-stage 1`: "stage 1 (rank 1) takes 2.00 times as long as the other stages", 8 ms forward and 16 backward, and
-  the bubbles of all other ranks grow by uneven stages. A backward of stage 0 takes 4 ms in any case: its input has no
-  gradient, so it sleeps for the weights alone.
+* `--slow-stage 1`: "stage 1 (rank 1) takes 2.00 times as long as the other stages", 16 ms forward and 32 backward, and
+  the bubbles of all other ranks grow by uneven stages.
 * Without it bubbles take a little more than the ideal share: with 4 ranks and 8 microbatches 3/11 = 27 % for gpipe and
   1f1b, 3/19 = 16 % for interleaved1f1b (two stages a rank), of which all is warm-up and drain; transfers and, on a
   crowded machine, late peers are the rest.
-* What another schedule or other microbatches are said to save can be tried: `--schedule 1f1b --sleep-ms 8` against
+* What another schedule or other microbatches are said to save can be tried: `--schedule 1f1b` against
   `--schedule interleaved1f1b --sleep-ms 4` (two stages a rank, each half), or `--microbatches 16 --sleep-ms 4`.
 """
 
@@ -58,9 +57,11 @@ class Stage(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         if self.slept_s:
-            # The gradient of the weights and that of the input each sleep on their own, so that they can be split.
+            # The gradient of the weights and that of the input each sleep on their own, so that they can be split. The
+            # first stage's input has none: there the weights sleep for both, so that all stages take equally long.
+            halves = 1 if x.requires_grad else 2
             x = sleep(x, forward_s=self.slept_s, backward_s=self.slept_s)
-            return self.layers(x + sleep(self.bias, backward_s=self.slept_s))
+            return self.layers(x + sleep(self.bias, backward_s=halves * self.slept_s))
         return self.layers(x + self.bias)
 
 
@@ -164,7 +165,7 @@ def parse_options() -> argparse.Namespace:
     parser.add_argument("--microbatches", type=int, default=8, help="a step")
     parser.add_argument("--slow-stage", type=int, default=-1, help="stage that computes for twice as long")
     parser.add_argument("--sleep-compute", action="store_true", help="sleep instead of computing")
-    parser.add_argument("--sleep-ms", type=float, default=4.0, help="a stage's forward, and each half of its backward")
+    parser.add_argument("--sleep-ms", type=float, default=8.0, help="a stage's forward, and each half of its backward")
     return parser.parse_args()
 
 

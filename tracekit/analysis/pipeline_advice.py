@@ -4,8 +4,9 @@ Comes in: pipelines as their steps show them. Goes out: the stage that takes lon
 `Move`s, the most worthwhile first; and findings.
 
 All predictions start from the replay of the order that was run with typical times (R2 of `pipeline_replays`): a stage's
-mean for each kind of action, the median of each edge. What late peers and the host add is left as it is. Half a
-microbatch, and half a stage, take half the time; a transfer takes as long as before.
+mean for each kind of action, the median of each edge. What late peers and the host add to that is taken to grow with
+the number of actions, and counts as uncertain. Half a microbatch, and half a stage, take half the time; a transfer
+takes as long as before.
 """
 
 from __future__ import annotations
@@ -113,7 +114,7 @@ def pipeline_moves(measured: MeasuredPipeline, virtual_stages: int, microbatches
         return float(typical.of_stage[kind, stage])
 
     base_ns = _span_ns(orders, stage_ns, typical, at_once)
-    relative_error = abs(base_ns / measured_ns - 1) if measured_ns else 0.0
+    beyond_ns = measured_ns - base_ns
     spread_ns = float(spans_ns.std(ddof=1)) / len(spans_ns) ** 0.5 if len(spans_ns) > 1 else 0.0
     moves: list[Move] = []
 
@@ -121,7 +122,9 @@ def pipeline_moves(measured: MeasuredPipeline, virtual_stages: int, microbatches
         if changed is None:
             return
         saves_ns = base_ns - _span_ns(changed, duration_ns, typical, at_once)
-        error_ns = float(np.hypot(saves_ns * relative_error, spread_ns))
+        more_ns = beyond_ns * (len(changed[0]) / len(orders[0]) - 1)
+        error_ns = float(np.sqrt((saves_ns * beyond_ns / measured_ns) ** 2 + more_ns**2 + spread_ns**2))
+        saves_ns -= max(more_ns, 0.0)
         if saves_ns > max(_ERRORS * error_ns, _WORTH * measured_ns):
             share = saves_ns / measured_ns
             moves.append(Move(what=what, saves_ns_per_step=round(saves_ns), error_ns=round(error_ns), share=share))
