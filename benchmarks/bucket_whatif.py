@@ -1,6 +1,6 @@
 """How well other values of DDP's `bucket_cap_mb` are predicted: against training with them.
 
-    python -m benchmarks.bucket_whatif [--present 10] [--others 4 20 64] [--rounds 3] [--ranks 2] [--width 1024]
+    python -m benchmarks.bucket_whatif [--present 4] [--others 10 20 64] [--rounds 3] [--ranks 2] [--width 1024]
                                        [--out FOLDER]
 
 Comes in: nothing. `bucket_whatif_job.py` trains with compute as sleeps, under the present limit and three others in
@@ -89,8 +89,8 @@ def _predicted_ms(run: tracekit.Run, cap: float) -> float:
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--present", type=float, default=10.0)
-    parser.add_argument("--others", type=float, nargs="+", default=[4.0, 20.0, 64.0])
+    parser.add_argument("--present", type=float, default=4.0)
+    parser.add_argument("--others", type=float, nargs="+", default=[10.0, 20.0, 64.0])
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--ranks", type=int, default=2)
     parser.add_argument("--width", type=int, default=1024)

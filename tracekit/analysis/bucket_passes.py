@@ -7,7 +7,7 @@ the time its transfers took, and each pass with its gradients on the run's clock
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -15,7 +15,7 @@ import numpy as np
 
 from tracekit.analysis.align import on_run_clock
 from tracekit.analysis.bucket_assignment import Parameters, parameters_of
-from tracekit.analysis.bucket_replay import BackwardPass
+from tracekit.analysis.bucket_replay import BackwardPass, copies_back
 from tracekit.analysis.bucket_rows import rows_of_buckets
 from tracekit.analysis.collectives import group_times
 from tracekit.analysis.transfer_fit import Stretches, stretches_of
@@ -24,7 +24,8 @@ from tracekit.model.collectives import MatchedGroup
 from tracekit.model.communication import KINDS
 from tracekit.model.events import Int64
 from tracekit.model.gradients import GradientTimes
-from tracekit.model.run import Run
+from tracekit.model.intervals import Intervals
+from tracekit.model.run import ClockModel, Run
 from tracekit.model.summary import RankSummary
 
 __all__ = ["GroupPass", "GroupPasses", "passes_of_groups"]
@@ -105,9 +106,6 @@ def _group_passes(
     begin_ns = times.arrival_ns.max(axis=0)[reduces]
     in_flight = 1 if own[0].device == "gpu" else _GLOO_THREADS
     sizes = matched.size_bytes[times.place][reduces]
-    stretches = stretches_of(begin_ns, begin_ns + times.transfer_ns[reduces], sizes, in_flight)
-    if stretches is None:
-        return "no step has all reductions on all ranks"
     first = tuple(np.cumsum([0, *(len(each.size_bytes) for each in known)]).tolist())
     size_bytes = np.array([size for each in known for size in each.size_bytes], dtype=np.float64)
     offsets = dict(zip(modules, first, strict=False))
@@ -116,6 +114,15 @@ def _group_passes(
         return "no step has all gradients on all ranks"
     runs = [summary.bucket_runs.rows(found) for summary, found in zip(own, rows, strict=True)]
     runs = [each.rows(each.index != WHOLE) for each in runs]
+    layout = dict(zip(modules, known, strict=True))
+    clocks = {clock.rank: clock for clock in run.clocks}
+    copies = [
+        _copies_back(clocks[summary.rank], reduced, times, layout)
+        for summary, reduced, times in zip(own, runs, gradients, strict=True)
+    ]
+    stretches = stretches_of(begin_ns, begin_ns + times.transfer_ns[reduces], sizes, in_flight, copies)
+    if stretches is None:
+        return "no step has all reductions on all ranks"
     travelled = sum(int(each.size_bytes.sum()) for each in runs)
     sizes = sum(
         own[0].ddp[m].buckets[i].size_bytes for each in runs for m, i in zip(each.module, each.index, strict=True)
@@ -132,6 +139,30 @@ def _group_passes(
         in_flight=in_flight,
         stretches=stretches,
         passes=passes,
+    )
+
+
+def _copies_back(
+    clock: ClockModel, reduced: BucketRuns, gradients: GradientTimes, layout: Mapping[int, Parameters]
+) -> Intervals:
+    """When one rank copied its buckets back to the gradients, on the run's clock; layout: of its modules."""
+    began_ns, ended_ns = [], []
+    for step, turn in {*zip(reduced.step.tolist(), reduced.turn.tolist(), strict=True)}:
+        here = gradients.rows((gradients.step == step) & (gradients.turn == turn))
+        own = reduced.rows((reduced.step == step) & (reduced.turn == turn))
+        if not len(here):
+            continue
+        back_ns = [
+            int(here.back_ns[(here.module == module) & np.isin(here.place, layout[module].buckets[index])].sum())
+            for module, index in zip(own.module.tolist(), own.index.tolist(), strict=True)
+        ]
+        last_ns = on_run_clock(here.ready_ns.max(keepdims=True), clock)[0]
+        copied_ns = copies_back(float(last_ns), on_run_clock(own.end_ns, clock), np.array(back_ns))
+        began_ns.append(copied_ns[:, 0])
+        ended_ns.append(copied_ns[:, 1])
+    none = np.empty(0)
+    return Intervals.union_of(
+        np.concatenate([none, *began_ns]).astype(np.int64), np.concatenate([none, *ended_ns]).astype(np.int64)
     )
 
 

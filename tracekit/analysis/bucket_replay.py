@@ -6,7 +6,7 @@ out: the exposed time of each rank, and when the pass would be over.
 A bucket is launched when all of its gradients are there, and those of all buckets before it. It starts when a thread or
 stream is free. The transfer begins a latency after the last rank has started, or when the transfer before it has ended,
 whichever is later. After its last gradient a rank waits for one bucket after the other and copies each back to the
-gradients, which covers part of what is still on its way.
+gradients, which covers part of what is still on its way, and holds it up where both need the same processors.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-__all__ = ["BackwardPass", "Replayed", "Transfers", "replay"]
+__all__ = ["BackwardPass", "Replayed", "Transfers", "copies_back", "replay"]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -36,7 +36,8 @@ class BackwardPass:
 class Transfers:
     """What transfers take: latency_ns and, by bucket, moved_ns float64 [b]. One that arrives before until_ns[i]
     (float64 [s], ascending, on the run's clock) takes late_ns[i] longer, as those measured then did. dispatch_ns: from
-    the last gradient to the start; in_flight: how many a rank runs at once."""
+    the last gradient to the start; in_flight: how many a rank runs at once. held_ratio: the part of the time in which
+    all ranks copy back that a transfer does not progress."""
 
     latency_ns: float
     moved_ns: np.ndarray
@@ -44,6 +45,7 @@ class Transfers:
     late_ns: np.ndarray
     dispatch_ns: float
     in_flight: int
+    held_ratio: float
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -59,10 +61,11 @@ def replay(observed: BackwardPass, buckets: Sequence[Sequence[int]], transfers: 
     launch_ns = np.stack([observed.ready_ns[:, list(members)].max(axis=1) for members in buckets], axis=1)
     begun_ns = np.array([[curve_ns[0]] for curve_ns in observed.curve_ns])
     launch_ns = np.maximum(np.maximum.accumulate(launch_ns, axis=1), begun_ns) + transfers.dispatch_ns
-    start_ns, end_ns = _run(launch_ns, transfers, transfers.until_ns - observed.origin_ns)
+    back_ns = np.stack([observed.back_ns[:, list(members)].sum(axis=1) for members in buckets], axis=1)
+    last_ns = np.array([curve_ns[-1] for curve_ns in observed.curve_ns])
+    start_ns, end_ns = _run(launch_ns, last_ns, back_ns, transfers, transfers.until_ns - observed.origin_ns)
     begin_ns = start_ns.copy()
     begin_ns[:, 1:] = np.maximum(begin_ns[:, 1:], end_ns[:-1])
-    back_ns = np.stack([observed.back_ns[:, list(members)].sum(axis=1) for members in buckets], axis=1)
     exposed_ns, finish_ns = np.empty(len(launch_ns)), np.empty(len(launch_ns))
     for rank, (curve_ns, compute_ns) in enumerate(zip(observed.curve_ns, observed.compute_ns, strict=True)):
         times_ns, sums_ns = _with_copies_back(curve_ns, compute_ns, end_ns, back_ns[rank])
@@ -72,28 +75,52 @@ def replay(observed: BackwardPass, buckets: Sequence[Sequence[int]], transfers: 
     return Replayed(exposed_ns=exposed_ns, end_ns=finish_ns)
 
 
-def _run(launch_ns: np.ndarray, transfers: Transfers, until_ns: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Starts float64 [k, b] and ends float64 [b]."""
+def copies_back(last_ns: float, end_ns: np.ndarray, back_ns: np.ndarray) -> np.ndarray:
+    """float64 [b, 2]: when a rank whose last gradient came at `last_ns` copies back each bucket, one after the other as
+    it has ended, for back_ns: float64 [b]."""
+    result = np.empty((len(end_ns), 2))
+    for b in range(len(end_ns)):
+        begin_ns = max(last_ns, float(end_ns[b]))
+        last_ns = begin_ns + float(back_ns[b])
+        result[b] = begin_ns, last_ns
+    return result
+
+
+def _run(
+    launch_ns: np.ndarray, last_ns: np.ndarray, back_ns: np.ndarray, transfers: Transfers, until_ns: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Starts float64 [k, b] and ends float64 [b]. last_ns: float64 [k], each rank's last gradient."""
     start_ns, end_ns, done_ns = launch_ns.copy(), np.empty(launch_ns.shape[1]), -np.inf
+    free_ns, copies_ns = last_ns, np.empty((0, 2))
     for b in range(launch_ns.shape[1]):
         if b >= transfers.in_flight:
             start_ns[:, b] = np.maximum(launch_ns[:, b], end_ns[b - transfers.in_flight])
         arrived_ns = float(start_ns[:, b].max())
         then = min(int(np.searchsorted(until_ns, arrived_ns, side="right")), len(until_ns) - 1)
-        # What holds transfers up (a core that is busy elsewhere) does so by the transfer rather than by the byte.
+        # What else holds transfers up (a core that is busy elsewhere) does so by the transfer rather than by the byte.
         moved_ns = max(float(transfers.moved_ns[b] + transfers.late_ns[then]), 0.0)
-        end_ns[b] = done_ns = max(arrived_ns + transfers.latency_ns, done_ns) + moved_ns
+        begin_ns = max(arrived_ns + transfers.latency_ns, done_ns)
+        end_ns[b] = done_ns = _moved_by(begin_ns, moved_ns, copies_ns, transfers.held_ratio / len(launch_ns))
+        begins_ns = np.maximum(free_ns, done_ns)
+        free_ns = begins_ns + back_ns[:, b]
+        copies_ns = np.concatenate((copies_ns, np.stack((begins_ns, free_ns), axis=1)))
     return start_ns, end_ns
+
+
+def _moved_by(begin_ns: float, moved_ns: float, copies_ns: np.ndarray, held_ratio: float) -> float:
+    """When a transfer of `moved_ns` has ended that each of the copies, float64 [c, 2], slows by `held_ratio`."""
+    edges_ns = np.unique(np.append(copies_ns[copies_ns > begin_ns], begin_ns))
+    copying = (copies_ns[:, :1] <= edges_ns) & (edges_ns < copies_ns[:, 1:])
+    rate = 1 - held_ratio * copying.sum(axis=0)
+    reached_ns = np.concatenate(([0.0], np.cumsum(rate[:-1] * np.diff(edges_ns))))
+    place = int(np.searchsorted(reached_ns, moved_ns, side="right")) - 1
+    return float(edges_ns[place] + (moved_ns - reached_ns[place]) / rate[place])
 
 
 def _with_copies_back(
     curve_ns: np.ndarray, compute_ns: np.ndarray, end_ns: np.ndarray, back_ns: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
     """The curve of compute, with the copies of one bucket after the other as each has been waited for."""
-    begin_ns, last_ns = np.empty(len(end_ns)), float(curve_ns[-1])
-    for b in range(len(end_ns)):
-        begin_ns[b] = max(last_ns, float(end_ns[b]))
-        last_ns = begin_ns[b] + back_ns[b]
-    times_ns = np.stack((begin_ns, begin_ns + back_ns), axis=1).reshape(-1)
+    times_ns = copies_back(float(curve_ns[-1]), end_ns, back_ns).reshape(-1)
     copied_ns = np.stack((np.cumsum(back_ns) - back_ns, np.cumsum(back_ns)), axis=1).reshape(-1)
     return np.concatenate((curve_ns, times_ns)), np.concatenate((compute_ns, compute_ns[-1] + copied_ns))

@@ -63,8 +63,13 @@ def bucket_whatif(run: Run, caps_mb: Sequence[float] = CAPS_MB) -> BucketWhatIf 
     if not groups:
         return BucketWhatIf(reason=reason)
     fits = [fit_transfers(group.stretches) for group in groups]
-    cap_bytes = next((module.bucket_cap_bytes for s in run.ranks for module in s.ddp if module.bucket_cap_bytes), None)
-    return _outcomes(groups, fits, cap_bytes, caps_mb)
+    return _outcomes(groups, fits, _present_bytes(run), caps_mb)
+
+
+def _present_bytes(run: Run) -> int | None:
+    """The limit of the modules that reduced; None where they differ or it is not known."""
+    caps = {s.ddp[m].bucket_cap_bytes for s in run.ranks for m in set(s.bucket_runs.module.tolist())}
+    return caps.pop() if len(caps) == 1 else None
 
 
 # ---- outcomes -------------------------------------------------------------------------------------------------------
@@ -140,6 +145,7 @@ def _replayed(group: GroupPasses, fit: TransferFit, cap_mb: float | None) -> lis
             late_ns=late_ns,
             dispatch_ns=group.dispatch_ns,
             in_flight=group.in_flight,
+            held_ratio=fit.held_ratio,
         )
         done = replay(each.observed, [buckets[b] for b in taking_part], transfers)
         result.append((float(done.exposed_ns.mean()), float(done.end_ns.max())))

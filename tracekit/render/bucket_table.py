@@ -20,6 +20,8 @@ def bucket_table(buckets: Buckets) -> list[object]:
     """A row a bucket, with times where reductions were recorded."""
     rows: list[dict[str, Any]] = records(buckets.bucket_map)
     times = {(row["module"], row["index"]): row for row in records(buckets.by_index)}
+    if used := {module for module, _ in times}:
+        rows = [row for row in rows if row["module"] in used]  # others were idle: models that take turns
     several = len({row["module"] for row in rows}) > 1
     title = "DDP buckets, in order of launch"
     columns = ["first parameter", "bucket", "params", "size"]

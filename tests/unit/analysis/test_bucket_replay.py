@@ -22,6 +22,7 @@ def replayed(
     back: float = 0,
     in_flight: int = 1,
     late: float = 0,
+    held: float = 0,
 ) -> Replayed:
     """`ready`: for each rank when each gradient comes; the rank computes until the last one. `late`: how much longer
     the measured transfers took than they were to."""
@@ -41,6 +42,7 @@ def replayed(
         late_ns=np.array([late * MS]),
         dispatch_ns=0.0,
         in_flight=in_flight,
+        held_ratio=held,
     )
     return replay(observed, buckets, transfers)
 
@@ -94,3 +96,19 @@ def test_a_bucket_without_any_gradient_goes_at_once() -> None:
 def test_what_held_up_the_measured_transfers_holds_up_these() -> None:
     assert replayed([[30]], [4], buckets=((0,),), late=2).exposed_ns.tolist() == [6 * MS]
     assert replayed([[30]], [4], buckets=((0,),), late=-9).exposed_ns.tolist() == [0]
+
+
+def test_copies_back_hold_up_what_is_still_on_its_way() -> None:
+    """At half the rate: through at 33, at 37 (copies from 33 to 35) and at 41 (from 37 to 39)."""
+    done = replayed([[30, 30, 30]], [3, 3, 3], back=2, held=0.5)
+    assert done.exposed_ns.tolist() == [(11 - 4) * MS]
+    assert done.end_ns.tolist() == [43 * MS]
+
+
+def test_half_of_the_ranks_copying_hold_up_half_as_much() -> None:
+    """The last bucket goes from 100 on, while rank 1 copies the others back: at three quarters of the rate, until 104.
+    Rank 0 has done so long before."""
+    held = replayed([[30, 30, 30], [30, 30, 100]], [3, 3, 3], back=2, held=0.5)
+    usual = replayed([[30, 30, 30], [30, 30, 100]], [3, 3, 3], back=2)
+    assert held.end_ns[0] - usual.end_ns[0] == pytest.approx(1 * MS)
+    assert held.exposed_ns[0] - usual.exposed_ns[0] == pytest.approx(1 * MS)

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from tracekit.analysis.transfer_fit import TransferFit, fit_transfers, stretches_of
+from tracekit.model.intervals import Intervals
 
 LATENCY_NS, NS_PER_BYTE = 500_000, 2.0
 
@@ -38,7 +39,7 @@ def test_one_size_says_only_what_that_size_takes() -> None:
     fit = fitted([4_000_000] * 10)
     took_ns = LATENCY_NS + NS_PER_BYTE * 4_000_000
     assert fit.latency_ns + fit.ns_per_byte * 4_000_000 == pytest.approx(took_ns)
-    assert (fit.latency_ns - fit.latency_error_ns, fit.latency_ns + fit.latency_error_ns) == pytest.approx((0, took_ns))
+    assert (fit.latency_ns, fit.latency_ns + fit.latency_error_ns) == pytest.approx((0, took_ns))
 
 
 def test_another_latency_keeps_what_a_usual_stretch_takes() -> None:
@@ -63,3 +64,32 @@ def test_transfers_at_once_share_the_bandwidth_and_one_latency() -> None:
 def test_without_transfers_there_is_nothing_to_fit() -> None:
     nothing = np.array([5], dtype=np.int64)
     assert stretches_of(nothing, nothing, nothing, 1) is None
+
+
+def test_copies_back_that_hold_transfers_up_are_told_from_bandwidth() -> None:
+    """GIVEN every fourth transfer with 10 ms of copies on one of two ranks, which cost it 4 ms."""
+    sizes = np.array([1_000_000, 8_000_000, 1_000_000, 8_000_000] * 5, dtype=np.int64)
+    begin_ns = np.arange(len(sizes), dtype=np.int64) * 100_000_000
+    took_ns = (LATENCY_NS + NS_PER_BYTE * sizes).astype(np.int64)
+    took_ns[3::4] += 4_000_000
+    copies = Intervals.union_of(begin_ns[3::4], begin_ns[3::4] + 10_000_000)
+    nothing = Intervals.union_of(begin_ns[:0], begin_ns[:0])
+    stretches = stretches_of(begin_ns, begin_ns + took_ns, sizes, 1, [copies, nothing])
+    assert stretches is not None
+    fit = fit_transfers(stretches)
+    assert fit.latency_ns == pytest.approx(LATENCY_NS, rel=1e-6)
+    assert fit.ns_per_byte == pytest.approx(NS_PER_BYTE, rel=1e-6)
+    assert fit.held_ratio == pytest.approx(4 / 5)
+    assert fit.late_ns(stretches) == pytest.approx(np.zeros(len(sizes)), abs=1)
+
+
+def test_transfers_that_came_together_because_one_was_slow_do_not_count() -> None:
+    begin_ns = np.arange(12, dtype=np.int64) * 10_000_000
+    sizes = np.full(12, 4_000_000, dtype=np.int64)
+    end_ns = begin_ns + LATENCY_NS + int(NS_PER_BYTE * 4_000_000)
+    end_ns[5] += 5_000_000  # beyond the begin of the next
+    stretches = stretches_of(begin_ns, end_ns, sizes, 1)
+    assert stretches is not None
+    assert stretches.transfers.tolist() == [1] * 5 + [2] + [1] * 5
+    fit = fit_transfers(stretches)
+    assert fit.ns_per_byte * 4_000_000 == pytest.approx(LATENCY_NS + NS_PER_BYTE * 4_000_000)
