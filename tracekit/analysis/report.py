@@ -6,9 +6,11 @@ Comes in: a `Run`. Goes out: a `Report`, which renderers draw. Each section is o
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 from tracekit.analysis.arrivals import arrivals_of
 from tracekit.analysis.breakdown import Breakdown, breakdown, nothing_notable
@@ -37,6 +39,8 @@ from tracekit.model.links import LinkMeasurements
 from tracekit.model.run import Finding, Run
 
 __all__ = ["SECTIONS", "Report", "analyze"]
+
+T = TypeVar("T")
 
 SECTIONS = (
     *("breakdown", "phases", "memory", "overlap", "collectives", "buckets", "fsdp", "tensor", "pipeline", "rpc"),
@@ -91,52 +95,50 @@ def analyze(
         links = read_links(Path(links))
     if not isinstance(run, Run):
         run = load(run)
-    breakdown_result = breakdown(run) if "breakdown" in wanted else None
-    phases_result = step_phases(run) if "phases" in wanted else None
-    overlap_result = overlap(run) if "overlap" in wanted else None
-    collectives_result = collective_times(run, links) if "collectives" in wanted else None
-    buckets_result = buckets(run) if "buckets" in wanted else None
-    rpc_result = rpc(run) if "rpc" in wanted else None
-    arrivals = arrivals_of(run, frozenset(counted_steps(run))) if wanted & {"stragglers", "critical_path"} else None
-    stragglers_result = stragglers(run, arrivals) if arrivals is not None and "stragglers" in wanted else None
-    pipeline_result = pipeline(run) if "pipeline" in wanted else None
-    dimensions_result = mesh_dimensions(run) if "dimensions" in wanted else None
-    roofline_result = roofline(run, work) if "roofline" in wanted else None
-    fsdp_result = fsdp(run) if "fsdp" in wanted else None
-    expert_result = expert_load(run) if "tensor" in wanted else None
-    with_findings = (
-        *(breakdown_result, stragglers_result, phases_result, overlap_result, collectives_result, pipeline_result),
-        *(buckets_result, rpc_result, dimensions_result, roofline_result, fsdp_result, expert_result),
+    chosen, asked = run, frozenset(wanted)
+
+    def section(name: str, analysis: Callable[[Run], T]) -> T | None:
+        return analysis(chosen) if name in asked else None
+
+    arrivals = arrivals_of(run, frozenset(counted_steps(run))) if asked & {"stragglers", "critical_path"} else None
+    report = Report(
+        run=run,
+        breakdown=section("breakdown", breakdown),
+        overlap=section("overlap", overlap),
+        collectives=section("collectives", partial(collective_times, links=links)),
+        phases=section("phases", step_phases),
+        memory=section("memory", memory),
+        buckets=section("buckets", buckets),
+        fsdp=section("fsdp", fsdp),
+        tensor=section("tensor", tensor),
+        expert_load=section("tensor", expert_load),
+        pipeline=section("pipeline", pipeline),
+        dimensions=section("dimensions", mesh_dimensions),
+        roofline=section("roofline", partial(roofline, known=work)),
+        rpc=section("rpc", rpc),
+        stragglers=section("stragglers", partial(stragglers, arrivals=arrivals)),
+        critical_path=None if arrivals is None else section("critical_path", partial(critical_path, arrivals=arrivals)),
+        whatif=section("whatif", what_if_of_run),
+        sections=asked,
+        findings=(),
     )
-    findings = [f for section in with_findings if section is not None for f in section.findings]
-    if overlap_result is not None:
+    return replace(report, findings=tuple(_findings(report)))
+
+
+def _findings(report: Report) -> list[Finding]:
+    """Of all sections, the gravest first, and of these the one that would save most."""
+    run = report.run
+    sections = (
+        *(report.breakdown, report.stragglers, report.phases, report.overlap, report.collectives, report.pipeline),
+        *(report.buckets, report.rpc, report.dimensions, report.roofline, report.fsdp, report.expert_load),
+    )
+    findings = [finding for section in sections if section is not None for finding in section.findings]
+    if report.overlap is not None:
         findings += manual_data_parallel(run)
-    if not findings and breakdown_result is not None:
+    if not findings and report.breakdown is not None:
         findings.append(nothing_notable(run))
-    whatif_result = what_if_of_run(run) if "whatif" in wanted else None
-    uneven = None if pipeline_result is None else pipeline_result.uneven_stage
-    findings += [] if whatif_result is None else whatif_findings(run, whatif_result, uneven)
+    if report.whatif is not None:
+        findings += whatif_findings(run, report.whatif, report.pipeline.uneven_stage if report.pipeline else None)
     findings += overhead_findings(run)
     severity = ("error", "warning", "info")
-    findings.sort(key=lambda f: (severity.index(f.severity), -(f.saving_ns or 0)))
-    return Report(
-        run=run,
-        breakdown=breakdown_result,
-        overlap=overlap_result,
-        collectives=collectives_result,
-        phases=phases_result,
-        memory=memory(run) if "memory" in wanted else None,
-        buckets=buckets_result,
-        fsdp=fsdp_result,
-        tensor=tensor(run) if "tensor" in wanted else None,
-        expert_load=expert_result,
-        pipeline=pipeline_result,
-        dimensions=dimensions_result,
-        roofline=roofline_result,
-        rpc=rpc_result,
-        stragglers=stragglers_result,
-        critical_path=critical_path(run, arrivals) if arrivals is not None and "critical_path" in wanted else None,
-        whatif=whatif_result,
-        sections=frozenset(wanted),
-        findings=tuple(findings),
-    )
+    return sorted(findings, key=lambda f: (severity.index(f.severity), -(f.saving_ns or 0)))
