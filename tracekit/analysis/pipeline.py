@@ -94,7 +94,7 @@ def pipeline(run: Run) -> Pipeline | None:
     bubble_ratio = sum(bubbles) / sum(spans) if whole else None
     causes_ns = _summed(of_rank.values()) if len(of_rank) == len(members) else None
     complete = [own for own in measured if own is not None]
-    uneven = uneven_stage(complete) if complete else None
+    uneven = uneven_stage(complete, {s.rank: _compute_ns(s) for s in members}) if complete else None
     moves = _moves(complete, layout)
     return Pipeline(
         schedule=layout.schedule,
@@ -148,6 +148,12 @@ def _action(
 ) -> dict[str, object]:
     what = {"rank": rank, "step": step, "stage": stage, "microbatch": microbatch, "kind": ACTION_KINDS[kind]}
     return {**what, "start_ns": start_ns, "end_ns": end_ns, "wait_ns": wait_ns}
+
+
+def _compute_ns(summary: RankSummary) -> float:
+    """A step, mean over the complete ones."""
+    complete = [step.compute_ns for step in summary.steps if step.complete]
+    return sum(complete) / len(complete) if complete else 0.0
 
 
 def _busy_ns(actions: Actions) -> int:

@@ -11,7 +11,7 @@ takes as long as before.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -28,6 +28,7 @@ __all__ = ["Move", "UnevenStage", "order_that_was_run", "pipeline_findings", "pi
 
 _UNEVEN = 1.15  # times as long as the others
 _PERSISTENT = 0.75  # of the steps
+_MORE_COMPUTE = 1.05  # times that of other ranks, which may have several stages
 _WORTH = 0.02  # of the span of a step
 _ERRORS = 2  # a saving is told from none beyond this many of its errors
 _NOTABLE = 0.1
@@ -57,8 +58,11 @@ class Move:
     share: float
 
 
-def uneven_stage(pipelines: Sequence[MeasuredPipeline]) -> UnevenStage | None:
-    """The slowest stage, if it is slower than the others in most steps."""
+def uneven_stage(pipelines: Sequence[MeasuredPipeline], compute_ns: Mapping[int, float]) -> UnevenStage | None:
+    """The slowest stage, if it is slower than the others in most steps, and all of its ranks compute more than theirs:
+    where one slow rank has the others of its stage wait in collectives, the stage is not to blame. compute_ns: of each
+    rank, a step.
+    """
     stages = max(int(p.stage.max()) for own in pipelines for p in own.programs) + 1
     if stages < 2:
         return None
@@ -80,6 +84,9 @@ def uneven_stage(pipelines: Sequence[MeasuredPipeline]) -> UnevenStage | None:
     for own in pipelines:
         for program in own.programs:
             ranks |= {own.ranks[place] for place in np.unique(program.rank[program.stage == slowest]).tolist()}
+    others = [compute_ns[rank] for own in pipelines for rank in own.ranks if rank not in ranks]
+    if others and min(compute_ns[rank] for rank in ranks) < _MORE_COMPUTE * float(np.median(others)):
+        return None
     return UnevenStage(
         stage=slowest,
         ranks=tuple(sorted(ranks)),

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
+
 import pytest
 
 from tests.unit.analysis.exchanges import actions, rank, run_of
@@ -9,6 +12,7 @@ from tracekit.analysis.pipeline import Pipeline, pipeline
 from tracekit.analysis.pipeline_orders import Order, order_of_schedule
 from tracekit.model.actions import Actions
 from tracekit.model.metadata import PipelineLayout
+from tracekit.model.summary import RankSummary
 
 FORWARD, BACKWARD = 1000, 2000
 
@@ -135,3 +139,35 @@ def test_a_schedule_with_its_least_bubbles_has_an_explanation_and_a_remedy() -> 
     (finding,) = now.findings
     assert finding.evidence["warmup_ns"] + finding.evidence["drain_ns"] == sum(now.causes_ns.values())  # type: ignore[operator,union-attr]
     assert finding.saving_ns == max(moves(now).values())
+
+
+def test_a_stage_that_waits_for_one_of_its_ranks_is_not_uneven() -> None:
+    """GIVEN two replicas whose stage 1 takes twice as long, but of whose ranks only one computes longer."""
+    orders = order_of_schedule("1f1b", 2, 1, 4)
+    assert orders is not None
+    rows = times(orders, {"F": FORWARD, "B": BACKWARD}, {1: 2}, 0)
+
+    def replica(first: int) -> list[RankSummary]:
+        made = PipelineLayout(schedule="1f1b", stages=2, virtual_stages=1, microbatches=4, stage_ids=[0])
+        return [
+            rank(
+                first + stage,
+                actions=Actions.concatenate([actions((k, n, s, e), stage=own) for k, own, n, s, e in rows[stage]]),
+                pipeline=made,
+                pipeline_ranks=(first, first + 1),
+                steps=(5,),
+            )
+            for stage in range(2)
+        ]
+
+    def computing(summaries: list[RankSummary], compute_ns: Sequence[int]) -> list[RankSummary]:
+        return [
+            replace(s, steps=tuple(replace(step, compute_ns=own) for step in s.steps))
+            for s, own in zip(summaries, compute_ns, strict=True)
+        ]
+
+    members = [*replica(0), *replica(2)]
+    for compute_ns, named in (((50, 100, 50, 100), 1), ((50, 50, 50, 100), None)):
+        result = pipeline(run_of(computing(members, compute_ns)))
+        assert result is not None
+        assert (None if result.uneven_stage is None else result.uneven_stage.stage) == named
