@@ -49,8 +49,9 @@ class TerminalReport:
         parts += [statement(f.severity, f.text, leading=i == 0) for i, f in enumerate(report.findings)]
         if grave := [note for note in run.notes if note.severity != "info"]:
             parts += ["", *note_lines(grave)]
+        parts.append("")
         if report.breakdown is not None:
-            parts += ["", *_breakdown_table(report.breakdown)]
+            parts += _breakdown_table(report.breakdown)
         if report.phases is not None and len(report.phases.by_phase):
             parts += phase_tables(report.phases)
         if report.overlap is not None and len(report.overlap.by_kind):
