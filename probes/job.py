@@ -35,8 +35,11 @@ def job(out: str) -> Iterator[Job]:
     dist.init_process_group("nccl" if on_gpu else "gloo")
     this = Job(rank=dist.get_rank(), world_size=dist.get_world_size(), device=device)
     yield this
-    dist.barrier()  # a rank that leaves while its last collective still ends elsewhere can abort as it exits
+    # A rank that leaves while its last collective still ends elsewhere can abort as it exits. So can one that leaves
+    # after a barrier of Gloo, which holds on to earlier collectives and lets go of them on a thread of its own.
+    dist.all_reduce(last := torch.zeros(1, device=device))
     dist.destroy_process_group()
+    del last
     if this.rank == 0:
         print(f"\nNext: tracekit analyze {out}")
 
