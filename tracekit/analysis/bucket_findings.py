@@ -78,13 +78,17 @@ def _other_limit(outcome: BucketWhatIf, step_ns: float) -> list[Finding]:
 
 def _every_micro_batch(run: Run, times: _Rows, step_ns: float) -> Iterator[Finding]:
     """Several reductions of a module before one update of its parameters: the sums of all but the last are not used."""
-    turns = max((row["turn"] for row in times), default=0) + 1
+    last: dict[tuple[int, int, str], int] = defaultdict(int)
+    for row in times:
+        key = (row["rank"], row["step"], row["module"])
+        last[key] = max(last[key], row["turn"])
+    turns = max(last.values(), default=0) + 1
     steps = sum(step.complete for summary in run.ranks for step in summary.steps)
-    if turns < 2 or sum(summary.ddp_passes.updates for summary in run.ranks) > steps:
+    if turns < 2 or not 0 < sum(summary.ddp_passes.updates for summary in run.ranks) <= steps:
         return
     early_ns: dict[tuple[int, int], int] = defaultdict(int)
     for row in times:
-        if row["turn"] < turns - 1:
+        if row["turn"] < last[row["rank"], row["step"], row["module"]]:
             early_ns[row["rank"], row["step"]] += row["added_ns"]
     saving_ns = saving_of_ns(run, early_ns) or 0
     if saving_ns < _NOTABLE * step_ns:
@@ -101,7 +105,10 @@ def _one_bucket(run: Run, modules: Sequence[DdpModule], times: _Rows, step_ns: f
     for module in modules:
         if len(module.buckets) != 1 or module.buckets[0].size_bytes < 2 * _ONE_OF_MANY_BYTES:
             continue
-        added_ns = {(row["rank"], row["step"]): row["added_ns"] for row in times if row["module"] == module.module}
+        added_ns: dict[tuple[int, int], int] = defaultdict(int)
+        for row in times:
+            if row["module"] == module.module:
+                added_ns[row["rank"], row["step"]] += row["added_ns"]
         saving_ns = saving_of_ns(run, added_ns) or 0
         if saving_ns < _NOTABLE * step_ns:
             continue

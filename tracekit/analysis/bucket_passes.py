@@ -64,7 +64,8 @@ def passes_of_groups(run: Run) -> tuple[list[GroupPasses], str | None]:
     reasons: list[str] = []
     for matched in run.collectives:
         members = run.groups[matched.group].ranks
-        own = [summary for summary in run.ranks if summary.rank in set(matched.ranks.tolist())]
+        present = set(matched.ranks.tolist())
+        own = [summary for summary in run.ranks if summary.rank in present]
         rows = [_rows_in(matched, summary) for summary in own]
         if not any(len(found) for found in rows):
             continue

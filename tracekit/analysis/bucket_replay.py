@@ -109,9 +109,12 @@ def _run(
 
 def _moved_by(begin_ns: float, moved_ns: float, copies_ns: np.ndarray, held_ratio: float) -> float:
     """When a transfer of `moved_ns` has ended that each of the copies, float64 [c, 2], slows by `held_ratio`."""
-    edges_ns = np.unique(np.append(copies_ns[copies_ns > begin_ns], begin_ns))
-    copying = (copies_ns[:, :1] <= edges_ns) & (edges_ns < copies_ns[:, 1:])
-    rate = 1 - held_ratio * copying.sum(axis=0)
+    copies_ns = np.maximum(copies_ns[copies_ns[:, 1] > begin_ns], begin_ns)
+    if not held_ratio or not len(copies_ns):
+        return begin_ns + moved_ns
+    edges_ns = np.unique(np.append(copies_ns, begin_ns))
+    begun, ended = (np.searchsorted(np.sort(copies_ns[:, side]), edges_ns, side="right") for side in (0, 1))
+    rate = 1 - held_ratio * (begun - ended)
     reached_ns = np.concatenate(([0.0], np.cumsum(rate[:-1] * np.diff(edges_ns))))
     place = int(np.searchsorted(reached_ns, moved_ns, side="right")) - 1
     return float(edges_ns[place] + (moved_ns - reached_ns[place]) / rate[place])

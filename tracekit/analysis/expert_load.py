@@ -24,6 +24,7 @@ __all__ = ["ExpertLoad", "expert_load"]
 _UNEVEN = 1.5  # times what the others' experts get; less is usual where a router learns
 _SIGNIFICANT = 4.0  # standard errors of the mean over steps, and never less than a standard deviation
 _PERSISTENT = 0.8  # of the steps
+_ALL = 100.0  # times the others', or more: a router that has collapsed
 _NOTABLE = 0.02  # of a step
 
 Load = dict[int, dict[int, int]]  # rank -> step -> what, bytes or ns
@@ -104,7 +105,8 @@ def _finding(
         found, where = uneven[module], f" in {module or 'the outermost module'}"
     else:
         return None
-    text = f"the experts of rank {found.rank} receive {found.ratio:.1f}x the mean of the others{where}"
+    amount = f"{found.ratio:.1f}x the mean of the others" if found.ratio < _ALL else "nearly all tokens"
+    text = f"the experts of rank {found.rank} receive {amount}{where}"
     members = max(len(group.ranks) if group is not None else 0, len(exposed_ns))
     parallelism = None if group is None else group.parallelism
     if len(exposed_ns) < members:
@@ -155,7 +157,8 @@ def _most_loaded(load: Load) -> _Uneven | None:
     total = {rank: sum(steps[step] for step in common) for rank, steps in load.items()}
     rank = max(total, key=lambda rank: (total[rank], -rank))
     others = {step: sum(load[r][step] for r in load if r != rank) / (len(load) - 1) for step in common}
-    ratios = [load[rank][step] / others[step] for step in common if others[step]]
+    some = [step for step in common if load[rank][step] or others[step]]
+    ratios = [min(load[rank][step] / others[step], _ALL) if others[step] else _ALL for step in some]
     if not ratios:
         return None
     ratio = statistics.fmean(ratios)

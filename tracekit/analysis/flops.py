@@ -32,7 +32,7 @@ from tracekit.model.summary import StepParts
 
 Dims = list[list[int]]
 
-_MAX_FLOPS = 1 << 62
+_MAX_FLOPS = 1 << 52
 _MOST_DIMENSIONS = 8
 _KEEPS = ("aten::detach", "detach")  # what checkpointing itself does with what an operator keeps
 _ENGINE = "autograd::engine::evaluate_function"

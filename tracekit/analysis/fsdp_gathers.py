@@ -76,7 +76,8 @@ def _modules_ahead(lanes: Lanes, issued_ns: Int64, needed_ns: Int64) -> Int64:
     """int64 [n]: of how many modules compute was launched between issue and use; needed_ns: int64 [n], sorted."""
     device = lanes.device_events
     launch_ns = np.sort(device.launch_ns[np.isin(device.row, lanes.compute_rows)])
-    following = np.searchsorted(needed_ns, issued_ns, side="right")
+    # Asked for as it is needed: for itself.
+    following = np.minimum(np.searchsorted(needed_ns, issued_ns, side="right"), np.arange(len(needed_ns)))
     launched = np.searchsorted(launch_ns, issued_ns) < np.searchsorted(launch_ns, needed_ns[following])
     return np.arange(len(needed_ns)) - following + launched
 

@@ -30,15 +30,17 @@ def with_inferred_pipelines(ranks: Sequence[RankSummary], groups: Sequence[Group
     stages = {rank: tuple(np.unique(s.actions.stage).tolist()) for rank, s in unknown.items()}
     count = 1 + max(stage for own in stages.values() for stage in own)
     pipelines = _pipelines(stages, groups, count)
+    schedules = {ranks: _schedule([unknown[rank] for rank in ranks]) for ranks in set(pipelines.values())}
+    microbatches = 1 + max(int(s.actions.microbatch.max()) for s in unknown.values())
     result = []
     for summary in ranks:
         if summary.rank in unknown:
             together = pipelines.get(summary.rank, ())
             layout = PipelineLayout(
-                schedule=_schedule([unknown[rank] for rank in together]) if together else "unknown",
+                schedule=schedules.get(together, "unknown"),
                 stages=count,
                 virtual_stages=len(stages[summary.rank]),
-                microbatches=1 + max(int(s.actions.microbatch.max()) for s in unknown.values()),
+                microbatches=microbatches,
                 stage_ids=list(stages[summary.rank]),
             )
             summary = replace(summary, pipeline=layout, pipeline_inferred=True, pipeline_ranks=together)

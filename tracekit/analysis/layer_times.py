@@ -43,9 +43,12 @@ def _on_device(events: EventTable, lanes: Lanes, host: HostStretches) -> tuple[I
     for thread in np.unique(host.track):
         order = np.flatnonzero(track == thread)
         order = order[np.argsort(launch_ns[order], kind="stable")]
-        for i in np.flatnonzero(host.track == thread).tolist():
-            first, last = np.searchsorted(launch_ns[order], (host.start_ns[i], host.end_ns[i]))
-            if first < last:
-                launched = row[order[first:last]]
-                start_ns[i], end_ns[i] = events.start_ns[launched].min(), events.end_ns[launched].max()
+        own, launched = np.flatnonzero(host.track == thread), row[order]
+        first, last = (np.searchsorted(launch_ns[order], times[own]) for times in (host.start_ns, host.end_ns))
+        own, edges = own[first < last], np.stack((first, last), axis=1)[first < last].ravel()
+        if len(own):
+            # `reduceat` takes no edge behind the last element; every other result is of what lies between stretches
+            begun_ns = np.append(events.start_ns[launched], np.iinfo(np.int64).max)
+            start_ns[own] = np.minimum.reduceat(begun_ns, edges)[::2]
+            end_ns[own] = np.maximum.reduceat(np.append(events.end_ns[launched], np.iinfo(np.int64).min), edges)[::2]
     return start_ns, end_ns

@@ -32,6 +32,8 @@ _MORE_COMPUTE = 1.05  # times that of other ranks, which may have several stages
 _WORTH = 0.02  # of the span of a step
 _ERRORS = 2  # a saving is told from none beyond this many of its errors
 _NOTABLE = 0.1
+_SHOWN = 0.01  # of the pipeline's time
+_BEYOND = 0.05  # more bubbles than the least are worth a warning
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -205,7 +207,7 @@ def _about_bubbles(
     parts = [
         f"{name} {bubble_ratio * own_ns / total_ns:.0%}"
         for name, own_ns in shares.items()
-        if total_ns and abs(own_ns) >= _WORTH * total_ns
+        if total_ns and abs(bubble_ratio * own_ns / total_ns) >= _SHOWN
     ]
     text = f"bubbles take {bubble_ratio:.0%} of the pipeline's time: {', '.join(parts)}"
     if ideal_ratio is not None:
@@ -213,7 +215,7 @@ def _about_bubbles(
     if moves:
         text += f"; {moves[0].what} would shorten a step by {_saving(moves[0])}"
     return Finding(
-        severity="warning" if moves or len(parts) > 1 else "info",
+        severity="warning" if moves or bubble_ratio - (ideal_ratio or 0.0) >= _BEYOND else "info",
         text=text,
         saving_ns=moves[0].saves_ns_per_step if moves else None,
         evidence={"bubble_ratio": bubble_ratio, "ideal_bubble_ratio": ideal_ratio, **causes_ns},

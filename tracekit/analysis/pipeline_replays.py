@@ -122,8 +122,8 @@ def pipeline_replay(rank: Int64, edges: Edges, posted_after: Int64) -> PipelineR
 
 
 def measured_pipeline(run: Run, steps: PipelineSteps) -> MeasuredPipeline | None:
-    """None where ranks are missing, or actions would wait for each other."""
-    if not steps.programs:
+    """None where ranks are missing, in all steps or in some, or actions would wait for each other."""
+    if not steps.programs or any(len(np.unique(p.rank)) < len(steps.ranks) for p in steps.programs):
         return None
     edges = [edges_between_ranks(p.rank, p.kind, p.stage, p.microbatch) for p in steps.programs]
     transfers = [transfers_of(run, steps.ranks, p, own) for p, own in zip(steps.programs, edges, strict=True)]

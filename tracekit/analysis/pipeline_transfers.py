@@ -11,6 +11,7 @@ over when the consumer begins.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -56,15 +57,20 @@ class Transfers:
 
 def edges_between_ranks(rank: Int64, kind: Int32, stage: Int32, microbatch: Int32) -> Edges:
     """Of n actions, rank by rank in the order in which each runs them: int [n] each."""
-    place = {key: i for i, key in enumerate(zip(kind.tolist(), stage.tolist(), microbatch.tolist(), strict=True))}
+    # A schedule that runs several times a step has each action as often: the n-th waits for the n-th.
+    times: Counter[tuple[int, int, int]] = Counter()
+    place: dict[tuple[int, int, int, int], int] = {}
+    for i, key in enumerate(zip(kind.tolist(), stage.tolist(), microbatch.tolist(), strict=True)):
+        place[*key, times[key]] = i
+        times[key] += 1
     edges = []
-    for (what, where, number), i in place.items():
+    for (what, where, number, time), i in place.items():
         waits_for: tuple[tuple[int, int], ...] = ()
         if what == _F:
             waits_for = ((_F, where - 1),)
         elif what in (_B, _I):
             waits_for = ((_B, where + 1), (_I, where + 1))
-        found = (place.get((*source, number)) for source in waits_for)
+        found = (place.get((*source, number, time)) for source in waits_for)
         edges += [(source, i) for source in found if source is not None and rank[source] != rank[i]]
     producers, consumers = np.array(edges, dtype=np.int64).reshape(-1, 2).T
     first = np.diff(rank, prepend=ABSENT) != 0

@@ -28,6 +28,7 @@ _MEDIAN_ERROR = 1.2533  # the standard error of a median is that of a mean times
 _COPYING = 0.05  # of a stretch
 _ENOUGH = 3  # stretches
 _MOST_HELD = 0.95
+_INDEPENDENT = 1e-4  # with less, waves and bytes of stretches go together, and latency cannot be told
 _APART = 1.5  # times: sizes closer than that tell no latency
 _LEAST_ERROR = 0.02  # of the median of stretches alike: the model is not better than this
 
@@ -131,7 +132,7 @@ def _latency_and_bandwidth(stretches: Stretches) -> TransferFit:
     waves, sizes, medians_ns, errors = _medians(stretches)
     matrix = np.stack((waves / medians_ns, sizes / medians_ns), axis=1) / errors[:, None]
     scale = np.linalg.norm(matrix, axis=0)
-    solved, _, rank, _ = np.linalg.lstsq(matrix / scale, 1 / errors, rcond=1e-9)
+    solved, _, rank, _ = np.linalg.lstsq(matrix / scale, 1 / errors, rcond=_INDEPENDENT)
     latency_ns, ns_per_byte = (solved / scale).tolist()
     off = (matrix @ (solved / scale) - 1 / errors) ** 2
     inflation = max(1.0, float(off.sum()) / max(len(medians_ns) - 2, 1))

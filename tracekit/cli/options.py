@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from tracekit.analysis.workers import Progress
 
 _HIGHEST_RANK = 1 << 20
-_LARGEST_AMOUNT = 1e30
+_LARGEST_AMOUNT = 1e18
 
 F = TypeVar("F", bound=Callable[..., Any])
 

@@ -98,6 +98,11 @@ def test_a_load_that_differs_as_much_from_step_to_step_names_nobody(tmp_path: Pa
     assert findings(run_of(tmp_path, [HOT, EVEN, [300, 180, 60, 180], [60, 60, 540, 60]])) == []
 
 
+def test_a_router_that_sends_all_tokens_to_one_rank_is_named(tmp_path: Path) -> None:
+    (text,) = findings(run_of(tmp_path, [[0, 0, 720, 0]] * 3))
+    assert "experts of rank 2 receive nearly all tokens" in text
+
+
 def test_one_step_names_nobody(tmp_path: Path) -> None:
     assert findings(run_of(tmp_path, [HOT])) == []
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -225,3 +226,33 @@ def test_busy_time_and_bubbles_fill_the_span_of_the_pipeline(
     assert [row["busy_ns"] for row in rows] == list(map(len, covered))
     assert result.bubble_ratio == pytest.approx(sum(row["bubble_ns"] for row in rows) / (2 * span_ns))
     assert [sum(row[f"{cause}_ns"] for cause in CAUSES) for row in rows] == [row["bubble_ns"] for row in rows]
+
+
+@pytest.mark.parametrize("place", [0, 1])
+def test_a_step_that_lacks_a_ranks_actions_leaves_causes_unknown(place: int) -> None:
+    both = list(gpipe())
+    both[place] = Actions.concatenate([both[place], actions(("F", 0, 1000, 1010), stage=place, step=6)])
+    ranks = [
+        rank(i, actions=own, steps=(5, 6), pipeline=layout("gpipe", 2, 2, i), pipeline_ranks=(0, 1))
+        for i, own in enumerate(both)
+    ]
+    result = found(run_of(ranks))
+    assert (result.causes_ns, result.moves) == (None, ())
+    assert result.by_rank["bubble_ns"].notna().all()
+
+
+def test_a_schedule_may_run_several_times_a_step() -> None:
+    """The n-th forward of a microbatch goes with its n-th backward: twice `gpipe`, one right after the other."""
+    twice = [
+        Actions.concatenate([own, replace(own, start_ns=own.start_ns + 90, end_ns=own.end_ns + 90)]) for own in gpipe()
+    ]
+    result = found(two_stages(*twice))
+    assert result.causes_ns is not None
+    assert (result.causes_ns["other_ns"], result.replay_error) == (0, 0.0)
+    assert sum(result.causes_ns.values()) == 2 * 60
+
+
+def test_bubbles_near_the_least_are_no_warning() -> None:
+    first, second = gpipe()
+    (finding,) = found(two_stages(first, second)).findings
+    assert finding.severity == ("warning" if finding.saving_ns else "info")

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from tracekit.analysis.transfer_fit import TransferFit, fit_transfers, stretches_of
+from tracekit.analysis.transfer_fit import Stretches, TransferFit, fit_transfers, stretches_of
 from tracekit.model.intervals import Intervals
 
 LATENCY_NS, NS_PER_BYTE = 500_000, 2.0
@@ -93,3 +93,21 @@ def test_transfers_that_came_together_because_one_was_slow_do_not_count() -> Non
     assert stretches.transfers.tolist() == [1] * 5 + [2] + [1] * 5
     fit = fit_transfers(stretches)
     assert fit.ns_per_byte * 4_000_000 == pytest.approx(LATENCY_NS + NS_PER_BYTE * 4_000_000)
+
+
+def test_waves_that_go_with_bytes_tell_no_latency() -> None:
+    """GIVEN one bucket alone, or two back to back: twice the bytes in twice the waves."""
+    waves = np.array([1, 2] * 5, dtype=np.int64)
+    begin_ns = np.arange(10, dtype=np.int64) * 10**9
+    stretches = Stretches(
+        begin_ns=begin_ns,
+        end_ns=begin_ns + 100_000_000 * waves + 4 * (waves > 1),
+        transfers=waves,
+        waves=waves,
+        size_bytes=100_000_000 * waves + 4 * (waves > 1),
+        copying_ns=np.zeros(10),
+        quickest_ns=100_000_000.0,
+    )
+    fit = fit_transfers(stretches)
+    assert (fit.latency_ns, fit.ns_per_byte) == pytest.approx((0.0, 1.0), abs=1e-6)
+    assert np.isfinite([fit.latency_error_ns, fit.error_ratio]).all()
