@@ -26,6 +26,8 @@ import tracekit
 BATCH, CLASSES = 64, 10
 SKIP, WARMUP, BETWEEN = 3, 1, 2  # two more calls close a window and let the next one begin elsewhere
 
+_kept: list[torch.Tensor] = []
+
 
 def training(out: Path, cap_mb: float, width: int, steps: int, windows: int) -> Callable[[], None]:
     from ddp import Network
@@ -68,9 +70,9 @@ def main() -> None:
         for step in jobs:
             for _ in range(WARMUP + options.steps + BETWEEN):
                 step()
-    dist.all_reduce(last := torch.zeros(1))  # not a barrier: see `probes/job.py`
+    _kept.append(torch.zeros(1))  # no barrier: see `probes/job.py`
+    dist.all_reduce(_kept[-1])
     dist.destroy_process_group()
-    del last
 
 
 if __name__ == "__main__":

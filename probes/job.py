@@ -13,6 +13,8 @@ os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # or torch prints two lines a r
 import torch
 import torch.distributed as dist
 
+_kept: list[torch.Tensor] = []  # whoever lets go of a tensor last needs the interpreter, which at exit is gone
+
 
 @dataclass(frozen=True)
 class Job:
@@ -37,9 +39,9 @@ def job(out: str) -> Iterator[Job]:
     yield this
     # A rank that leaves while its last collective still ends elsewhere can abort as it exits. So can one that leaves
     # after a barrier of Gloo, which holds on to earlier collectives and lets go of them on a thread of its own.
-    dist.all_reduce(last := torch.zeros(1, device=device))
+    _kept.append(torch.zeros(1, device=device))
+    dist.all_reduce(_kept[-1])
     dist.destroy_process_group()
-    del last
     if this.rank == 0:
         print(f"\nNext: tracekit analyze {out}")
 
