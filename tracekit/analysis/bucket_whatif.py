@@ -5,7 +5,8 @@ out: for each limit the buckets that DDP would make and the exposed time a step,
 
 Each recorded backward pass is replayed (`bucket_replay`) with the gradients' own times and the buckets of each limit,
 whose transfers take what a latency and a bandwidth fitted to the measured ones say (`transfer_fit`). The present
-buckets are replayed too: how far that misses what was measured is part of every error.
+buckets are replayed too: by as much as that misses what was measured the others are corrected, and as much is part of
+every error.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ __all__ = ["CAPS_MB", "BucketWhatIf", "CapOutcome", "bucket_whatif"]
 _MIB = 1 << 20
 CAPS_MB = (0.5, 1, 2, 4, 8, 16, 25, 50, 100, 200, 400, 800)
 _MOST_BUCKETS = 512
+_CORRECTIONS = (0.5, 2.0)  # a replay that misses by more is not understood
 _MAD_TO_SIGMA = 1.4826
 _MEDIAN_ERROR = 1.2533
 
@@ -81,7 +83,9 @@ def _outcomes(
     present_mb = None if cap_bytes is None else cap_bytes / _MIB
     now = [_replayed(group, fit, None) for group, fit in zip(groups, fits, strict=True)]
     measured_ns = statistics.median(_of_steps(groups, [[p.measured_ns for p in group.passes] for group in groups]))
-    missed_ns = statistics.median(_exposed(groups, now)) - measured_ns
+    replayed_ns = statistics.median(_exposed(groups, now))
+    missed_ns = replayed_ns - measured_ns
+    correction = float(np.clip(measured_ns / replayed_ns, *_CORRECTIONS)) if replayed_ns else 1.0
     one_bucket_mb = max(float(group.size_bytes.sum()) for group in groups) / _MIB
     larger = sorted(cap for cap in caps_mb if cap >= one_bucket_mb)[1:]  # all alike: a bucket a data type
     result = []
@@ -91,12 +95,12 @@ def _outcomes(
         if count > _MOST_BUCKETS:
             continue
         outcome = [_replayed(group, fit, chosen) for group, fit in zip(groups, fits, strict=True)]
-        exposed = _exposed(groups, outcome)
+        exposed = [correction * of_step_ns for of_step_ns in _exposed(groups, outcome)]
         exposed_ns = statistics.median(exposed)
         errors_ns = (
             missed_ns,
             max(fit.error_ratio for fit in fits) * exposed_ns,
-            max(abs(other_ns - exposed_ns) for other_ns in _with_other_latencies(groups, fits, chosen)),
+            max(abs(correction * other - exposed_ns) for other in _with_other_latencies(groups, fits, chosen)),
             _median_error(exposed),
         )
         sooner = [
