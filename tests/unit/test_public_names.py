@@ -31,3 +31,11 @@ def test_importing_them_imports_nothing_heavy() -> None:
     script = f"import sys, tracekit; tracekit.integrations; print([name for name in {HEAVY} if name in sys.modules])"
     result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert result.stdout.strip() == "[]"
+
+
+def test_analysis_and_renderers_import_pandas_only_to_make_tables() -> None:
+    """It is 60 MB, which a process would hold while it decodes its traces."""
+    modules = "tracekit.analysis.report, tracekit.render.terminal, tracekit.render.json_result"
+    script = f"import sys, {modules}; print('pandas' in sys.modules)"
+    result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert result.stdout.strip() == "False"

@@ -21,6 +21,7 @@ import numpy as np
 
 from tracekit.analysis.groups import key_of_recorded_group
 from tracekit.analysis.lanes import Lanes
+from tracekit.analysis.launched import extent_on_device
 from tracekit.analysis.point_to_point import passes_of
 from tracekit.model.actions import ACTION_KINDS, Actions, no_actions
 from tracekit.model.communication import KINDS
@@ -160,7 +161,7 @@ def _parts(rows: Int64, action: list[int], kinds: list[int], stages: list[int], 
 
 def _times(events: EventTable, lanes: Lanes, rows: Int64) -> tuple[Int64, Int64]:
     """When the work of each span began and ended: int64 [p] each."""
-    start_ns, end_ns = events.start_ns[rows].copy(), events.end_ns[rows].copy()
+    start_ns, end_ns = events.start_ns[rows], events.end_ns[rows]
     if lanes.device == "cpu" and len(rows) and parse_torch_action(events.strings[events.name[rows[0]]]) is not None:
         start_ns = _after_receives(lanes, start_ns, end_ns)
     device = lanes.device_events
@@ -170,14 +171,7 @@ def _times(events: EventTable, lanes: Lanes, rows: Int64) -> tuple[Int64, Int64]
         return start_ns, end_ns
     launch_ns = np.sort(device.launch_ns[computes])
     first, stop = np.searchsorted(launch_ns, start_ns), np.searchsorted(launch_ns, end_ns)
-    some = np.flatnonzero(stop > first)
-    if len(some):
-        edges = np.stack((first[some], stop[some]), axis=1).ravel()
-        # `reduceat` takes no edge behind the last element; the odd results are what lies between spans
-        started = np.minimum.reduceat(np.append(events.start_ns[kernels], np.iinfo(np.int64).max), edges)[::2]
-        ended = np.maximum.reduceat(np.append(events.end_ns[kernels], np.iinfo(np.int64).min), edges)[::2]
-        start_ns[some], end_ns[some] = started, ended
-    return start_ns, end_ns
+    return extent_on_device(events, kernels, first, stop, start_ns, end_ns)
 
 
 def _after_receives(lanes: Lanes, start_ns: Int64, end_ns: Int64) -> Int64:

@@ -31,11 +31,9 @@ _Rows = Sequence[dict[str, Any]]
 
 def bucket_findings(run: Run, outcome: BucketWhatIf | None, times: _Rows) -> tuple[Finding, ...]:
     """`times`: rows of schema.BUCKETS."""
-    common = run.common_steps()
-    steps = [step.step_ns for summary in run.ranks for step in summary.steps if step.step in common]
-    if not steps or outcome is None:
+    step_ns = run.mean_step_ns()
+    if not step_ns or outcome is None:
         return ()
-    step_ns = statistics.median(steps)
     of_all = next((summary for summary in run.ranks if summary.ddp), None)
     modules = of_all.ddp if of_all is not None else ()
     limit = _other_limit(outcome, step_ns)

@@ -5,9 +5,9 @@ Comes in: a decoded trace, its lanes and phases, and the DDP modules. Goes out: 
 DDP launches the buckets of a module in order of their index, whatever the order in which their gradients come, and once
 in a backward pass that reduces. So the next all-reduce of a step that has as many elements as the next bucket is its
 reduction; others, such as that of which parameters were used, fit no bucket. Before it has rebuilt its buckets, in the
-first iteration, it reduces all gradients at once. On a CPU rank DDP copies each gradient
-into its bucket when it is there (`reducer::mul_out`): the last copy before a launch is what it waited for. On a GPU
-rank that is the last kernel launched before.
+first iteration, it reduces all gradients at once. On a CPU rank DDP copies each gradient into its bucket when it is
+there (`reducer::mul_out`): the last copy before a launch is what it waited for. On a GPU rank that is the last kernel
+launched before.
 
     gradients   |--g--|--g--|--g--|                       ready and launch: the last gradient is in
     bucket 0                      |queued|= all-reduce =|  queued: Gloo's threads were busy, or NCCL's stream
@@ -28,6 +28,7 @@ from tracekit.analysis.steps import device_starts
 from tracekit.model.bucket_runs import WHOLE, BucketRuns, no_bucket_runs
 from tracekit.model.communication import DTYPES, KINDS
 from tracekit.model.events import ABSENT, DecodedTrace, Int64
+from tracekit.model.intervals import beyond_earlier
 from tracekit.model.metadata import DdpModule
 
 __all__ = ["Reductions", "bucket_runs", "gradient_reductions"]
@@ -61,6 +62,7 @@ def bucket_runs(trace: DecodedTrace, lanes: Lanes, reductions: Reductions, modul
     taken, module, index, turn = _assigned(reductions.elements, lanes.window[which], modules)
     own = which[taken]
     launch_ns, start_ns, end_ns = found.launch_ns[own], found.start_ns[own], found.end_ns[own]
+    alone_ns, alone_end_ns = beyond_earlier(start_ns, end_ns)
     return BucketRuns(
         module=module.astype(np.int32),
         index=index.astype(np.int32),
@@ -71,14 +73,14 @@ def bucket_runs(trace: DecodedTrace, lanes: Lanes, reductions: Reductions, modul
         start_ns=start_ns,
         end_ns=end_ns,
         exposed_ns=end_ns - start_ns - lanes.compute.covered_ns(start_ns, end_ns),
-        added_ns=_added_ns(lanes, start_ns, end_ns),
+        added_ns=alone_end_ns - alone_ns - lanes.compute.covered_ns(alone_ns, alone_end_ns),
         size_bytes=found.size_bytes[own],
     )
 
 
 def _assigned(elements: Int64, window: Int64, modules: Sequence[DdpModule]) -> tuple[Int64, Int64, Int64, Int64]:
-    """Which of the reductions, by elements and step, are of a bucket; its module and index, and the how manieth turn
-    of the module in the step it is: int64 [k] each."""
+    """Which of the reductions, by elements and step, are of a bucket; its module, its index, and which of
+    the module's turns in the step it is, from 0: int64 [k] each."""
     expected = [
         [bucket.size_bytes // (bytes_per_element(bucket.dtype) or 1) for bucket in module.buckets] for module in modules
     ]
@@ -111,17 +113,3 @@ def _ready_ns(trace: DecodedTrace, lanes: Lanes, launch_ns: Int64) -> Int64:
     latest_ns = copied_ns[np.maximum(place, 0)] if len(copied_ns) else launch_ns
     before_ns = np.concatenate(([np.iinfo(np.int64).min], launch_ns[:-1]))
     return np.where((place >= 0) & (latest_ns > before_ns), latest_ns, launch_ns)
-
-
-def _added_ns(lanes: Lanes, start_ns: Int64, end_ns: Int64) -> Int64:
-    """int64 [n]: exposed time of each after the end of all before it."""
-    if not len(start_ns):
-        return start_ns
-    order = np.argsort(start_ns, kind="stable")
-    reach_ns = np.maximum.accumulate(end_ns[order])
-    begin_ns = start_ns[order].copy()
-    begin_ns[1:] = np.minimum(np.maximum(begin_ns[1:], reach_ns[:-1]), reach_ns[1:])
-    result = np.empty(len(order), dtype=np.int64)
-    finish_ns = np.maximum(end_ns[order], begin_ns)
-    result[order] = finish_ns - begin_ns - lanes.compute.covered_ns(begin_ns, finish_ns)
-    return result

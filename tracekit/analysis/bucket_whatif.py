@@ -21,6 +21,7 @@ import numpy as np
 from tracekit.analysis.bucket_assignment import assigned_buckets
 from tracekit.analysis.bucket_passes import GroupPasses, passes_of_groups
 from tracekit.analysis.bucket_replay import Transfers, replay
+from tracekit.analysis.medians import median_error
 from tracekit.analysis.transfer_fit import TransferFit, fit_transfers
 from tracekit.model.run import Run
 
@@ -30,8 +31,6 @@ _MIB = 1 << 20
 CAPS_MB = (0.5, 1, 2, 4, 8, 16, 25, 50, 100, 200, 400, 800)
 _MOST_BUCKETS = 512
 _CORRECTIONS = (0.5, 2.0)  # a replay that misses by more is not understood
-_MAD_TO_SIGMA = 1.4826
-_MEDIAN_ERROR = 1.2533
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,7 +100,7 @@ def _outcomes(
             missed_ns,
             max(fit.error_ratio for fit in fits) * exposed_ns,
             max(abs(correction * other - exposed_ns) for other in _with_other_latencies(groups, fits, chosen)),
-            _median_error(exposed),
+            median_error(exposed),
         )
         sooner = [
             [was - new for (_, was), (_, new) in zip(*pair, strict=True)] for pair in zip(now, outcome, strict=True)
@@ -176,8 +175,3 @@ def _of_steps(groups: Sequence[GroupPasses], values: Sequence[Sequence[float]]) 
         for step in {each.step for each in group.passes}:
             weights[step] = weights.get(step, 0.0) + group.ranks
     return [sums[step] / weights[step] for step in sorted(sums)]
-
-
-def _median_error(values: Sequence[float]) -> float:
-    deviation = float(np.median(np.abs(np.array(values) - np.median(values))))
-    return _MEDIAN_ERROR * _MAD_TO_SIGMA * deviation / math.sqrt(len(values))

@@ -12,6 +12,7 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 
+from tracekit.analysis.medians import MAD_TO_SIGMA
 from tracekit.model.events import Int64
 
 _FEWEST_FOR_DRIFT = 8
@@ -27,7 +28,6 @@ _STEP_TO_NOISE = 20.0
 _SPREAD_PERCENTILE = 90
 _ROUNDS = 10
 _TUKEY = 4.685
-_MAD_TO_SIGMA = 1.4826
 
 __all__ = ["ClockFit", "FittedPiece", "fit_clock"]
 
@@ -149,7 +149,7 @@ def _drift(x: Float64, y: Float64, parts: list[slice]) -> float | None:
     slope, error = float(np.median(every)), np.inf
     for _ in range(_ROUNDS):
         residuals = [own - np.median(own) for own in (y[part] - slope * x[part] for part in chosen)]
-        sigma = max(_MAD_TO_SIGMA * float(np.median(np.abs(np.concatenate(residuals)))), _RESOLUTION_NS)
+        sigma = max(MAD_TO_SIGMA * float(np.median(np.abs(np.concatenate(residuals)))), _RESOLUTION_NS)
         leverage, moved = 0.0, 0.0
         for part, residual in zip(chosen, residuals, strict=True):
             weight = np.square(np.maximum(1 - np.square(residual / (_TUKEY * sigma)), 0))

@@ -224,7 +224,7 @@ def _below_links(run: Run, rows: Sequence[_Row]) -> list[Finding]:
     if not lost:
         return []
     lost_ns, row = max(lost, key=lambda found: found[0])
-    if lost_ns < _NOTABLE * _step_ns(run) or row.algbw_bps is None or row.link_share is None:
+    if lost_ns < _NOTABLE * run.mean_step_ns() or row.algbw_bps is None or row.link_share is None:
         return []
     factor = bus_factor(row.kind, row.members)
     text = (
@@ -263,8 +263,3 @@ def _slow_groups(run: Run, rows: Sequence[_Row]) -> list[Finding]:
         for host, times in sorted(slow.items())
         if host and host not in quick
     ]
-
-
-def _step_ns(run: Run) -> float:
-    common = run.common_steps()
-    return statistics.fmean(step.step_ns for s in run.ranks for step in s.steps if step.step in common)

@@ -116,7 +116,7 @@ def _finding(
     waiting_ns = _waiting_ns(found.rank, exposed_ns)
     # With even loads the busiest rank has the mean of all: it gets rid of (n - 1) / n of what it has beyond the others.
     saving_ns = None if waiting_ns is None else round(waiting_ns * (members - 1) / members)
-    if saving_ns is not None and saving_ns < _NOTABLE * _step_ns(run):
+    if saving_ns is not None and saving_ns < _NOTABLE * run.mean_step_ns():
         saving_ns = None
     if saving_ns is not None and waiting_ns is not None:
         text += (
@@ -187,10 +187,3 @@ def _waiting_ns(rank: int, exposed_ns: Mapping[int, Mapping[int, int]]) -> float
     mean_ns = statistics.fmean(beyond)
     noise_ns = statistics.stdev(beyond) * max(1.0, _SIGNIFICANT / math.sqrt(len(beyond)))
     return mean_ns if mean_ns > noise_ns else None
-
-
-def _step_ns(run: Run) -> float:
-    """Of the slowest rank, mean over the common steps."""
-    common = run.common_steps()
-    means = [[s.step_ns for s in rank.steps if s.step in common] for rank in run.ranks]
-    return max((statistics.fmean(steps) for steps in means if steps), default=0.0)

@@ -43,7 +43,6 @@ _UNCOUNTED = re.compile(
 )
 # How CUDA libraries call kernels that multiply float32 on tensor cores.
 _TF32_KERNEL = re.compile(r"tf32|s1688(?:gemm|fprop|dgrad|wgrad)")
-
 # And without them.
 _SCALAR_KERNEL = re.compile(r"sgemm|_simt_|f32f32_f32f32_f32")
 

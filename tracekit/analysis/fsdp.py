@@ -34,7 +34,7 @@ from tracekit.analysis.lanes import Lanes, complete_steps
 from tracekit.analysis.phases import PHASES, PhaseTimeline
 from tracekit.model.communication import KINDS, CommunicationEvents
 from tracekit.model.events import ABSENT, Bool, DecodedTrace, Int64
-from tracekit.model.intervals import Intervals
+from tracekit.model.intervals import Intervals, beyond_earlier
 from tracekit.model.metadata import CaptureMetadata
 from tracekit.model.run import Finding, Run
 from tracekit.model.summary import FsdpSum, StepParts
@@ -225,7 +225,5 @@ def _own_share(found: CommunicationEvents, in_scope: Bool) -> tuple[Int64, Int64
     start_ns, end_ns = found.start_ns.copy(), found.end_ns.copy()
     for kind in np.unique(found.kind[in_scope]):
         own = np.flatnonzero(in_scope & (found.kind == kind))
-        own = own[np.argsort(start_ns[own], kind="stable")]
-        reach_ns = np.maximum.accumulate(end_ns[own])
-        start_ns[own[1:]] = np.maximum(start_ns[own[1:]], reach_ns[:-1])
-    return start_ns, np.maximum(end_ns, start_ns)
+        start_ns[own], end_ns[own] = beyond_earlier(start_ns[own], end_ns[own])
+    return start_ns, end_ns

@@ -31,8 +31,10 @@ __all__ = ["fsdp_gathers"]
 def fsdp_gathers(trace: DecodedTrace, lanes: Lanes, phases: PhaseTimeline, steps: Sequence[StepParts]) -> FsdpGathers:
     """Of the complete steps among `steps`; empty on a CPU rank, and where no label tells of a use."""
     events, found = trace.events, lanes.communication_events
+    if lanes.device != "gpu" or not len(lanes.compute_rows):
+        return no_fsdp_gathers()
     labels = fsdp_labels(events)
-    if lanes.device != "gpu" or not len(labels.rows) or not len(lanes.compute_rows):
+    if not len(labels.rows):
         return no_fsdp_gathers()
     enclosing = labels.around(events, found)
     needed_ns = labels.needed_ns(events, enclosing, found)

@@ -171,7 +171,7 @@ def _forecast(
 def prefetch_findings(run: Run, forecasts: Sequence[Forecast]) -> list[Finding]:
     """For each phase in which prefetching saves a significant part of the step."""
     findings = []
-    step_ns = statistics.fmean([s.step_ns for r in run.ranks for s in r.steps if s.complete] or [0])
+    step_ns = run.mean_step_ns()
     by_phase: dict[str, list[Forecast]] = defaultdict(list)
     for forecast in forecasts:
         by_phase[forecast.phase].append(forecast)

@@ -69,7 +69,7 @@ def _one_giant(run: Run, gathers: Mapping[int, FsdpGathers]) -> list[Finding]:
             waits_ns.append(int(own.wait_ns[here].sum()) + reduction_ns)
     savings = savings_ns(run, hideable_ns)
     saving_ns = statistics.fmean(savings)
-    if saving_ns < max(_error_ns(savings), _NOTABLE * _step_ns(run)):
+    if saving_ns < max(_error_ns(savings), _NOTABLE * run.mean_step_ns()):
         return []
     wait_ns = statistics.fmean(waits_ns)
     text = (
@@ -130,7 +130,7 @@ def _many_tiny(run: Run, gathers: Mapping[int, FsdpGathers], forecasts: Sequence
     for forecast in forecasts:
         best_ns[forecast.phase] = max(best_ns[forecast.phase], forecast.saving_ns)
     solved_ns = sum(best_ns.values())
-    if saving_ns < max(error_ns, _NOTABLE * _step_ns(run)) or solved_ns >= _SOLVED * waiting_ns:
+    if saving_ns < max(error_ns, _NOTABLE * run.mean_step_ns()) or solved_ns >= _SOLVED * waiting_ns:
         return []
     text = (
         f"{len(tiny)} FSDP units of {usual_bytes / 1e3:.0f} kB each are too small: {fit.latency_ns / 1e3:.0f} us of "
@@ -180,7 +180,3 @@ def _fit(gathers: Mapping[int, FsdpGathers], sizes: Mapping[str, int], shortest_
 
 def _error_ns(savings: Sequence[int]) -> float:
     return _SIGNIFICANT * statistics.stdev(savings) / math.sqrt(len(savings))
-
-
-def _step_ns(run: Run) -> float:
-    return statistics.fmean(step.step_ns for summary in run.ranks for step in summary.steps if step.complete)

@@ -12,6 +12,7 @@ from collections.abc import Iterable
 import numpy as np
 
 from tracekit.analysis.lanes import Lanes
+from tracekit.analysis.launched import extent_on_device
 from tracekit.analysis.modules import HostStretches, stretches_of_modules
 from tracekit.analysis.phases import PhaseTimeline
 from tracekit.model.events import ABSENT, EventTable, Int64
@@ -43,12 +44,7 @@ def _on_device(events: EventTable, lanes: Lanes, host: HostStretches) -> tuple[I
     for thread in np.unique(host.track):
         order = np.flatnonzero(track == thread)
         order = order[np.argsort(launch_ns[order], kind="stable")]
-        own, launched = np.flatnonzero(host.track == thread), row[order]
-        first, last = (np.searchsorted(launch_ns[order], times[own]) for times in (host.start_ns, host.end_ns))
-        own, edges = own[first < last], np.stack((first, last), axis=1)[first < last].ravel()
-        if len(own):
-            # `reduceat` takes no edge behind the last element; every other result is of what lies between stretches
-            begun_ns = np.append(events.start_ns[launched], np.iinfo(np.int64).max)
-            start_ns[own] = np.minimum.reduceat(begun_ns, edges)[::2]
-            end_ns[own] = np.maximum.reduceat(np.append(events.end_ns[launched], np.iinfo(np.int64).min), edges)[::2]
+        own = np.flatnonzero(host.track == thread)
+        first, stop = (np.searchsorted(launch_ns[order], times[own]) for times in (host.start_ns, host.end_ns))
+        start_ns[own], end_ns[own] = extent_on_device(events, row[order], first, stop, start_ns[own], end_ns[own])
     return start_ns, end_ns

@@ -22,10 +22,12 @@ from tracekit.analysis.pipeline_transfers import edges_between_ranks
 from tracekit.analysis.replay import Float64
 from tracekit.model.actions import ACTION_KINDS
 from tracekit.model.events import ABSENT
+from tracekit.model.ranks import format_ranges
 from tracekit.model.run import Finding
 
 __all__ = ["Move", "UnevenStage", "order_that_was_run", "pipeline_findings", "pipeline_moves", "uneven_stage"]
 
+_EVEN = "all stages take equally long"
 _UNEVEN = 1.15  # times as long as the others
 _PERSISTENT = 0.75  # of the steps
 _MORE_COMPUTE = 1.05  # times that of other ranks, which may have several stages
@@ -138,7 +140,7 @@ def pipeline_moves(measured: MeasuredPipeline, virtual_stages: int, microbatches
             share = saves_ns / measured_ns
             moves.append(Move(what=what, saves_ns_per_step=round(saves_ns), error_ns=round(error_ns), share=share))
 
-    consider("all stages take equally long", orders, lambda kind, stage: float(typical.of_kind[kind]))
+    consider(_EVEN, orders, lambda kind, stage: float(typical.of_kind[kind]))
     trains = any(kind == "B" for kind, _, _ in orders[0])
     schedule = schedule_of_order(orders) if trains else "unknown"
     if schedule in ORDERED_SCHEDULES:
@@ -165,7 +167,7 @@ def pipeline_findings(
 ) -> tuple[Finding, ...]:
     """The bubbles with their largest cause and the best remedy; and an uneven stage."""
     findings = []
-    even = next((move for move in moves if move.what.startswith("all stages")), None)
+    even = next((move for move in moves if move.what == _EVEN), None)
     if uneven is not None:
         findings.append(_about_stage(uneven, even))
     if bubble_ratio is not None and bubble_ratio >= _NOTABLE and causes_ns is not None:
@@ -174,8 +176,7 @@ def pipeline_findings(
 
 
 def _about_stage(uneven: UnevenStage, even: Move | None) -> Finding:
-    ranks = f"rank{'s' * (len(uneven.ranks) > 1)} {', '.join(map(str, uneven.ranks[:4]))}"
-    ranks += ", ..." * (len(uneven.ranks) > 4)
+    ranks = f"rank{'s' * (len(uneven.ranks) > 1)} {format_ranges(uneven.ranks)}"
     text = (
         f"stage {uneven.stage} ({ranks}) takes {uneven.factor:.2f} times as long as the other stages: "
         f"{uneven.work_ns / 1e6:.2f} against {uneven.others_ns / 1e6:.2f} ms a microbatch"

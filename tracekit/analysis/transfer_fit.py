@@ -18,13 +18,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from tracekit.analysis.medians import median_error
 from tracekit.model.events import Bool, Int64
 from tracekit.model.intervals import Intervals
 
 __all__ = ["Stretches", "TransferFit", "fit_transfers", "stretches_of"]
 
-_MAD_TO_SIGMA = 1.4826
-_MEDIAN_ERROR = 1.2533  # the standard error of a median is that of a mean times this
 _COPYING = 0.05  # of a stretch
 _ENOUGH = 3  # stretches
 _MOST_HELD = 0.95
@@ -163,8 +162,7 @@ def _medians(stretches: Stretches) -> tuple[np.ndarray, np.ndarray, np.ndarray, 
     for i in range(kinds.shape[1]):
         alike_ns = took_ns[which.reshape(-1) == i]
         medians_ns.append(float(np.median(alike_ns)))
-        deviation = float(np.median(np.abs(alike_ns / medians_ns[-1] - 1)))
         # One or two may be alike by chance.
-        error = _MEDIAN_ERROR * _MAD_TO_SIGMA * deviation / np.sqrt(len(alike_ns)) if len(alike_ns) > 2 else 1.0
+        error = median_error(alike_ns) / medians_ns[-1] if len(alike_ns) > 2 else 1.0
         errors.append(float(np.hypot(error, _LEAST_ERROR)))
     return kinds[0].astype(float), kinds[1].astype(float), np.array(medians_ns), np.array(errors)

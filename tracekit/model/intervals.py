@@ -19,7 +19,7 @@ import numpy as np
 
 from tracekit.model.events import Bool, EventTable, Int64
 
-__all__ = ["EMPTY", "Intervals"]
+__all__ = ["EMPTY", "Intervals", "beyond_earlier"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -142,6 +142,16 @@ class Intervals:
         starts, ends = times[begin], times[begin + 1]
         kept = ends > starts
         return Intervals.union_of(starts[kept], ends[kept])
+
+
+def beyond_earlier(start_ns: Int64, end_ns: Int64) -> tuple[Int64, Int64]:
+    """Begin and end, int64 [n] each, of the part of each interval behind the ends of all that begin before it; of no
+    length where there is none. Added up over the intervals that is their union."""
+    order = np.argsort(start_ns, kind="stable")
+    reach_ns = np.maximum.accumulate(end_ns[order])
+    begin_ns = start_ns.copy()
+    begin_ns[order[1:]] = np.maximum(start_ns[order[1:]], reach_ns[:-1])
+    return begin_ns, np.maximum(end_ns, begin_ns)
 
 
 EMPTY = Intervals(np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64))

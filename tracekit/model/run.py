@@ -98,6 +98,12 @@ class Run:
         """Slugs of the JSON contract that any rank shows, sorted."""
         return tuple(sorted({slug for summary in self.ranks for slug in summary.strategies}))
 
+    def mean_step_ns(self) -> float:
+        """Over the steps that all present ranks completed, and over these ranks; 0 without any."""
+        common = self.common_steps()
+        steps_ns = [step.step_ns for s in self.ranks for step in s.steps if step.step in common]
+        return sum(steps_ns) / len(steps_ns) if steps_ns else 0.0
+
     def common_steps(self) -> frozenset[int]:
         """Steps that all present ranks completed: what ranks may be compared on. A server has none."""
         trained = [summary for summary in self.ranks if not summary.is_server]

@@ -235,7 +235,7 @@ class RankSummary:
     messages: Messages = field(default_factory=no_messages)
     actions: Actions = field(default_factory=no_actions)
     pipeline: PipelineLayout | None = None
-    pipeline_inferred: bool = False  # from its actions or messages, not from the capture
+    pipeline_inferred: bool = False  # its layout, from the order of its actions
     overhead_options: tuple[str, ...] = ()  # torch.profiler's that were on
     pipeline_ranks: tuple[int, ...] = ()  # of the pipeline that this rank is in, ascending
     rpc: RpcUse | None = None

@@ -10,13 +10,15 @@ its time: a digit for its forward, a letter for its backward, a capital for its 
 from __future__ import annotations
 
 import string
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import pandas as pd
 from rich.text import Text
 
 from tracekit.render.console import milliseconds
 from tracekit.schema import records
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 __all__ = ["pipeline_grid"]
 

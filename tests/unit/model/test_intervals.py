@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tracekit.model.intervals import EMPTY, Intervals
+from tracekit.model.intervals import EMPTY, Intervals, beyond_earlier
 
 Pairs = list[tuple[int, int]]
 
@@ -111,3 +111,12 @@ def test_equality_and_repr() -> None:
     assert repr(of([(5, 7), (0, 2)])) == "Intervals([(0, 2), (5, 7)])"
     with pytest.raises(TypeError):
         hash(EMPTY)
+
+
+@given(st.lists(st.tuples(st.integers(0, 50), st.integers(0, 20)), min_size=1, max_size=12))
+def test_parts_beyond_earlier_intervals_add_up_to_the_union(spans: list[tuple[int, int]]) -> None:
+    start_ns = np.array([start for start, _ in spans], dtype=np.int64)
+    end_ns = start_ns + np.array([length for _, length in spans], dtype=np.int64)
+    begin_ns, finish_ns = beyond_earlier(start_ns, end_ns)
+    own = [set(range(begin, finish)) for begin, finish in zip(begin_ns.tolist(), finish_ns.tolist(), strict=True)]
+    assert sum(map(len, own)) == len(set().union(*own)) == Intervals.union_of(start_ns, end_ns).len_ns
