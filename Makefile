@@ -1,11 +1,11 @@
-# Needs python3.11 (with venv), a C compiler, git and make. Everything else is installed into .venv.
+# Needs python3.11 (with venv), git and make. Everything else is installed into .venv.
 
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV := .venv
 BIN := $(VENV)/bin
 
 # What was installed, and from which state of these files: a stamp older than one of them is made again.
-INPUTS := pyproject.toml constraints.txt
+INPUTS := pyproject.toml constraints.txt $(wildcard tracekit/read/native/*.?pp)
 DEMO_READY := $(VENV)/.ready-demo
 TEST_READY := $(VENV)/.ready-test
 INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt

@@ -24,6 +24,7 @@ from tracekit.model.ranks import format_ranges
 from tracekit.model.run import OtherRun, Run
 from tracekit.model.summary import RankSummary
 from tracekit.read.discover import Discovery, discover
+from tracekit.read.kineto import decoder
 
 __all__ = ["Paths", "load"]
 
@@ -50,8 +51,9 @@ def load(
     again, so a script that asks for them needs the guard `if __name__ == "__main__":`.
 
     Raises InputError when there is no usable trace, or `ranks` or the options' steps select none of what is there,
-    UsageError when there is no such `run` or `attempt`.
+    UsageError when there is no such `run` or `attempt`, or no decoder as $TRACEKIT_DECODER wants.
     """
+    decoder()  # what is wrong with the choice of one concerns no rank
     typed = [os.fspath(paths)] if isinstance(paths, str | os.PathLike) else [os.fspath(path) for path in paths]
     found = discover(typed, run=run, attempt=attempt)
     selected = None if ranks is None else frozenset(ranks)

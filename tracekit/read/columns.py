@@ -7,6 +7,7 @@ Comes in: lists of `RawEvent` as msgspec built them from the text. Goes out: an 
 from __future__ import annotations
 
 import hashlib
+import math
 from collections import Counter
 from collections.abc import Sequence
 from decimal import Decimal, InvalidOperation
@@ -15,17 +16,16 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from tracekit.model.events import ABSENT, CollectiveArguments, EventTable, Int64, OperatorArguments, Track
+from tracekit.model.events import ABSENT, EventTable, Int64, Track
 from tracekit.model.operators import MULTIPLYING
+from tracekit.read.table import COLLECTIVE_NUMBERS, COLLECTIVE_TEXT, DENSE, LIMIT_NS, SHAPES, build_table
 
 Scalar = int | float | str | None
 _NO_TEXT = msgspec.Raw(b"")
 
 # Above this, a float64 of microseconds no longer tells nanoseconds apart (its step is 2**-9 us).
 _EXACT_MICROSECONDS = float(1 << 43)
-_LIMIT_NS = 1 << 62
 _LIMIT_DIGITS = 18
-_FARTHEST_NS = 24 * 3600 * 10**9  # from the median start; a recording of a day does not exist
 
 # The operators whose shapes tell the size of a communication. Of these and of those that multiply the shapes are kept,
 # of other events a hash.
@@ -49,6 +49,7 @@ __all__ = [
     "RawStamps",
     "exact_nanoseconds",
     "is_inexact",
+    "shape_hash",
 ]
 
 
@@ -92,32 +93,25 @@ class RawStamps(msgspec.Struct, gc=False):
     ts: msgspec.Raw = msgspec.Raw(b"null")
     dur: msgspec.Raw = msgspec.Raw(b"null")
 
-    def as_text(self) -> tuple[str | None, str | None]:
-        return _stamp_text(self.ts), _stamp_text(self.dur)
+    def restore(self, event: RawEvent) -> None:
+        """Put the text in the place of those of the event's numbers that lost digits."""
+        if is_inexact(event.ts):
+            event.ts = bytes(self.ts).decode("ascii")
+        if is_inexact(event.dur):
+            event.dur = bytes(self.dur).decode("ascii")
 
 
-def _stamp_text(raw: msgspec.Raw) -> str | None:
-    text = bytes(raw).decode("ascii", "replace").strip('"')
-    return None if text == "null" else text
-
-
-def is_inexact(event: RawEvent) -> bool:
-    """Whether the start is a float too large to carry nanoseconds: the text must be parsed."""
-    return isinstance(event.ts, float) and abs(event.ts) >= _EXACT_MICROSECONDS
+def is_inexact(microseconds: Scalar) -> bool:
+    """Whether this is a float too large to carry nanoseconds: its text must be parsed."""
+    return isinstance(microseconds, float) and abs(microseconds) >= _EXACT_MICROSECONDS
 
 
 _NO_ARGUMENTS = RawArguments()
-_COLLECTIVE_TEXT = ("collective", "dtype", "group_name", "group_description", "group_ranks")
-_COLLECTIVE_NUMBERS = ("in_elements", "out_elements", "group_size", "sequence")
-_SHAPES = ("input_shapes", "input_types", "concrete_inputs")
 
 
 class _Hashes(dict[bytes, int]):
-    """Text to a number that is the same in every process; ABSENT for no text."""
-
     def __missing__(self, text: bytes) -> int:
-        digest = hashlib.blake2b(text.replace(b" ", b""), digest_size=7).digest()
-        self[text] = value = int.from_bytes(digest, "little") if text else ABSENT
+        self[text] = value = shape_hash(text)
         return value
 
 
@@ -127,10 +121,19 @@ class _Interner(dict[Any, int]):
         return index
 
 
+def shape_hash(text: bytes) -> int:
+    """JSON to a number that is the same in every process; ABSENT for no text."""
+    digest = hashlib.blake2b(text.replace(b" ", b""), digest_size=7).digest()
+    return int.from_bytes(digest, "little") if text else ABSENT
+
+
 def exact_nanoseconds(value: Scalar) -> int | None:
     """Microseconds, as a number or as text, to integer nanoseconds; None when it is no finite number in range."""
     if value is None or isinstance(value, bool):
         return None
+    if isinstance(value, float) and abs(value) < _EXACT_MICROSECONDS:
+        whole = math.floor(value)
+        return whole * 1000 + round((value - whole) * 1000)
     try:
         microseconds = Decimal(value)
     except InvalidOperation:
@@ -138,7 +141,7 @@ def exact_nanoseconds(value: Scalar) -> int | None:
     if not microseconds.is_finite() or microseconds.adjusted() > _LIMIT_DIGITS:
         return None
     nanoseconds = int((microseconds * 1000).to_integral_value())
-    return nanoseconds if -_LIMIT_NS < nanoseconds < _LIMIT_NS else None
+    return nanoseconds if -LIMIT_NS < nanoseconds < LIMIT_NS else None
 
 
 class ColumnBuilder:
@@ -155,23 +158,17 @@ class ColumnBuilder:
         self._open: dict[tuple[Scalar, Scalar], list[RawEvent]] = {}
         self._communication_names: dict[int, bool] = {}
         self._multiplying_names: dict[int, bool] = {}
-        self._columns: dict[str, list[np.ndarray]] = {name: [] for name in _DENSE}
+        self._columns: dict[str, list[np.ndarray]] = {name: [] for name in DENSE}
         self._sparse: dict[str, list[int]] = {
-            name: [] for name in ("row", *_COLLECTIVE_TEXT, *_COLLECTIVE_NUMBERS, *_SHAPES)
+            name: [] for name in ("row", *COLLECTIVE_TEXT, *COLLECTIVE_NUMBERS, *SHAPES)
         }
-        self._operators: dict[str, list[int]] = {name: [] for name in ("row", *_SHAPES)}
+        self._operators: dict[str, list[int]] = {name: [] for name in ("row", *SHAPES)}
         self._rows = 0
 
-    def add(self, events: Sequence[RawEvent], stamps: Sequence[tuple[Scalar, Scalar]] | None = None) -> None:
-        """Append one chunk. `stamps` are (ts, dur) as text, for files whose numbers a float64 cannot hold."""
+    def add(self, events: Sequence[RawEvent]) -> None:
+        """Append one chunk. Numbers that a float64 cannot hold must have been replaced by their text."""
         if any(event.ph != "X" for event in events):
-            if stamps is not None:
-                for event, (ts, dur) in zip(events, stamps, strict=True):
-                    event.ts, event.dur = ts, dur
             events = [slice_ for event in events if (slice_ := self._slice_of(event)) is not None]
-        elif stamps is not None:
-            for event, (ts, dur) in zip(events, stamps, strict=True):
-                event.ts, event.dur = ts, dur
         if not events:
             return
         start_ns, start_known = _to_nanoseconds([event.ts for event in events])
@@ -209,24 +206,17 @@ class ColumnBuilder:
     def table(self, base_time_ns: int) -> EventTable:
         """All rows with `start_ns` on the wall clock. Unclosed B events and rows out of range are dropped, counted."""
         self.dropped["malformed_event"] += sum(len(stack) for stack in self._open.values())
-        columns = {name: _concatenate(self._columns.pop(name), dtype) for name, dtype in _DENSE.items()}
-        columns["start_ns"] += base_time_ns
-        sparse, operators = _as_arrays(self._sparse), _as_arrays(self._operators)
-        outside = self._out_of_range(columns["start_ns"], columns["duration_ns"])
-        if len(outside):
-            self.dropped["out_of_range"] += len(outside)
-            kept = np.ones(self._rows, dtype=np.bool_)
-            kept[outside] = False
-            columns = {name: column[kept] for name, column in columns.items()}
-            sparse, operators = _rows_left(sparse, kept), _rows_left(operators, kept)
-        return EventTable(
+        events, outside = build_table(
+            base_time_ns=base_time_ns,
             strings=list(self._strings),
             tracks=[self._track(pid, tid) for pid, tid in self._tracks],
-            collective_arguments=CollectiveArguments(**sparse),
-            operator_arguments=OperatorArguments(**operators),
-            other_phases=dict(sorted(self._other_phases.items())),
-            **columns,
+            dense={name: _concatenate(self._columns.pop(name), dtype) for name, dtype in DENSE.items()},
+            collectives=_as_arrays(self._sparse),
+            operators=_as_arrays(self._operators),
+            other_phases=self._other_phases,
         )
+        self.dropped["out_of_range"] += outside
+        return events
 
     def _slice_of(self, event: RawEvent) -> RawEvent | None:
         """A complete event as it is, the end of a B/E pair as the slice it closes; everything else is counted."""
@@ -267,10 +257,10 @@ class ColumnBuilder:
             if a.collective is None and not known[name]:
                 continue
             sparse["row"].append(row)
-            for field in _COLLECTIVE_TEXT:
+            for field in COLLECTIVE_TEXT:
                 value = getattr(a, field)
                 sparse[field].append(ABSENT if value is None else strings[str(value)])
-            for field in _COLLECTIVE_NUMBERS:
+            for field in COLLECTIVE_NUMBERS:
                 sparse[field].append(_to_id(getattr(a, field)))
             self._add_shapes(sparse, a)
 
@@ -282,7 +272,7 @@ class ColumnBuilder:
                 self._add_shapes(operators, arguments[row])
 
     def _add_shapes(self, columns: dict[str, list[int]], a: RawArguments) -> None:
-        for field in _SHAPES:
+        for field in SHAPES:
             text = bytes(getattr(a, field))
             columns[field].append(self._strings[text.decode("utf-8", "replace")] if text else ABSENT)
 
@@ -294,40 +284,10 @@ class ColumnBuilder:
             thread_name=self._names_of_tracks.get((pid, tid), ""),
         )
 
-    @staticmethod
-    def _out_of_range(start_ns: Int64, duration_ns: Int64) -> Int64:
-        """Rows a day away from the bulk of the recording: lost clocks, wrapped counters, starts of zero."""
-        if not len(start_ns):
-            return np.empty(0, dtype=np.int64)
-        center = np.partition(start_ns, len(start_ns) // 2)[len(start_ns) // 2]
-        return np.flatnonzero((np.abs(start_ns - center) > _FARTHEST_NS) | (duration_ns > _FARTHEST_NS))
-
-
-_DENSE = {
-    "name": np.int32,
-    "category": np.int32,
-    "track": np.int32,
-    "start_ns": np.int64,
-    "duration_ns": np.int64,
-    "correlation": np.int64,
-    "external_id": np.int64,
-    "sequence_number": np.int64,
-    "forward_thread": np.int64,
-    "shape": np.int64,
-}
-
 
 def _as_arrays(columns: dict[str, list[int]]) -> dict[str, Any]:
-    wide = ("row", *_COLLECTIVE_NUMBERS)
+    wide = ("row", *COLLECTIVE_NUMBERS)
     return {name: np.array(values, dtype=np.int64 if name in wide else np.int32) for name, values in columns.items()}
-
-
-def _rows_left(columns: dict[str, Any], kept: np.ndarray) -> dict[str, Any]:
-    """The columns of some events when only those in the mask `kept` are left of all."""
-    left = kept[columns["row"]]
-    return {
-        name: ((np.cumsum(kept) - 1)[column] if name == "row" else column)[left] for name, column in columns.items()
-    }
 
 
 def _concatenate(pieces: list[np.ndarray], dtype: type) -> np.ndarray:
@@ -340,7 +300,7 @@ def _to_nanoseconds(microseconds: list[Scalar]) -> tuple[Int64, np.ndarray]:
         values = np.array(microseconds)
     except (ValueError, OverflowError):
         values = np.empty(0, dtype=object)
-    limit = _LIMIT_NS // 1000
+    limit = LIMIT_NS // 1000
     if values.dtype == np.int64 and -limit < values.min(initial=0) <= values.max(initial=0) < limit:
         return values * 1000, np.ones(len(values), dtype=np.bool_)
     if values.dtype == np.float64 and np.all(np.abs(values) < _EXACT_MICROSECONDS):
@@ -361,14 +321,16 @@ def _to_id(value: Scalar) -> int:
         number = int(value)
     except (ValueError, OverflowError):
         return ABSENT
-    return number if -_LIMIT_NS < number < _LIMIT_NS else ABSENT
+    return number if -LIMIT_NS < number < LIMIT_NS else ABSENT
 
 
 def _to_ids(values: list[Scalar]) -> Int64:
     try:
-        return np.array([ABSENT if value is None else value for value in values], dtype=np.int64)
+        ids = np.array([ABSENT if value is None else value for value in values], dtype=np.int64)
     except (TypeError, ValueError, OverflowError):
         return np.array([_to_id(value) for value in values], dtype=np.int64)
+    ids[(ids <= -LIMIT_NS) | (ids >= LIMIT_NS)] = ABSENT
+    return ids
 
 
 def _track_id(value: Scalar) -> int | str:

@@ -13,9 +13,14 @@ from dataclasses import dataclass
 import msgspec
 
 from tracekit.errors import NotATraceError
+from tracekit.model.events import TraceHeader
+from tracekit.model.notes import Note
+from tracekit.read.header import parse_header, parse_top_level
 from tracekit.read.inflate import TextChunks
 
-__all__ = ["Head", "no_events", "read_head", "tail_keys_text"]
+__all__ = ["LONGEST_HEADER_BYTES", "Head", "no_events", "read_head", "tail_keys_text", "trace_header"]
+
+LONGEST_HEADER_BYTES = 256 << 20
 
 _EVENTS_KEY = re.compile(rb'"traceEvents"\s*:\s*\[')
 # Behind the last event: an array of arguments may end alike, but then what follows is no whole object.
@@ -57,6 +62,14 @@ def read_head(chunks: Iterator[bytes], source: TextChunks, longest_bytes: int) -
         reason, hint = "not a trace (no traceEvents in it)", "give Chrome-trace JSON files of torch.profiler"
         kind = "ignored_file"
     raise NotATraceError(f"{name}: {reason}", hint=hint, reason=reason, kind=kind)
+
+
+def trace_header(head: Head, behind: bytes, file: str) -> tuple[TraceHeader, list[Note]]:
+    """The header from the keys before the events and those in `behind`, all text after the events' `]`."""
+    keys = parse_top_level(head.keys)
+    if behind.strip(b", \t\r\n}"):
+        keys |= parse_top_level(b"{" + behind.lstrip(b", \t\r\n"))
+    return parse_header(keys, file)
 
 
 def no_events(source: TextChunks) -> NotATraceError:

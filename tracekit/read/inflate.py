@@ -37,14 +37,15 @@ class CutOff:
 
 
 class TextChunks:
-    """Iterate over the text of `path` in chunks of about `CHUNK_BYTES`.
+    """Iterate over the text of `path` in chunks of about `chunk_bytes`.
 
     After the iteration `cut_off` says why the packing did not end as it should; `notes` are about what cost nothing.
     Raises InputError when the file cannot be opened, or needs a package that is not installed.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, chunk_bytes: int = CHUNK_BYTES) -> None:
         self.path = path
+        self.chunk_bytes = chunk_bytes
         self.cut_off: CutOff | None = None
         self.notes: list[Note] = []
 
@@ -58,7 +59,7 @@ class TextChunks:
                 elif magic == _ZSTD_MAGIC:
                     yield from self._inflate_zstd(stream)
                 else:
-                    while chunk := stream.read(CHUNK_BYTES):
+                    while chunk := stream.read(self.chunk_bytes):
                         yield chunk
         except PermissionError as error:
             reason, hint = "not readable", "give yourself read permission on it"
@@ -73,9 +74,9 @@ class TextChunks:
         text: list[bytes] = []
         size = total = member_start = member_size = 0
         while True:
-            packed = packed or stream.read(_READ_BYTES)
+            packed = packed or stream.read(self.chunk_bytes >> 4)
             try:
-                piece = inflater.decompress(packed, CHUNK_BYTES)
+                piece = inflater.decompress(packed, self.chunk_bytes)
             except Exception as error:  # zlib.error or isal's own type
                 self._damaged("truncated", f"the gzip stream is damaged ({error})", stream.tell())
                 rest = _readable_rest(stream, member_start, member_size)
@@ -96,7 +97,7 @@ class TextChunks:
                     "limit", f"it inflates to over {_MAX_RATIO} times its size: reading stopped", stream.tell()
                 )
                 break
-            if size >= CHUNK_BYTES:
+            if size >= self.chunk_bytes:
                 yield b"".join(text)
                 text, size = [], 0
             if inflater.eof:
@@ -121,7 +122,7 @@ class TextChunks:
             raise InputError(f"{self.path}: {reason}", hint="pip install zstandard", reason=reason) from None
         try:
             with zstandard.ZstdDecompressor().stream_reader(stream, read_across_frames=True) as reader:
-                while chunk := reader.read(CHUNK_BYTES):
+                while chunk := reader.read(self.chunk_bytes):
                     yield chunk
         except zstandard.ZstdError as error:
             self._damaged("truncated", f"the zstd stream is damaged ({error})", stream.tell())

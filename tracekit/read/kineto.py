@@ -2,16 +2,54 @@
 
 from __future__ import annotations
 
+import importlib
+import os
+from collections.abc import Callable
+from functools import cache
 from pathlib import Path
+from typing import Literal
 
+from tracekit.errors import UsageError
 from tracekit.model.events import DecodedTrace
 from tracekit.read import portable
 
-__all__ = ["DECODER", "decode"]
+__all__ = ["Decoder", "decode", "decoder", "has_native"]
 
-DECODER = "portable"
+Decoder = Literal["native", "portable"]
+
+_VARIABLE = "TRACEKIT_DECODER"
 
 
 def decode(path: Path) -> DecodedTrace:
     """Decode one trace file. Raises InputError when it cannot be used at all."""
-    return portable.decode(path)
+    native = _native_decode() if decoder() == "native" else None
+    decoded = None if native is None else native(path)
+    return portable.decode(path) if decoded is None else decoded
+
+
+def decoder() -> Decoder:
+    """The one in use: what $TRACEKIT_DECODER says, else the native one where it was built.
+
+    Raises UsageError when the variable names no decoder, or the native one and there is none.
+    """
+    wanted = os.environ.get(_VARIABLE, "")
+    if wanted not in ("", "native", "portable"):
+        raise UsageError(f"{_VARIABLE}={wanted}: no such decoder", hint="set it to native or portable, or not at all")
+    if wanted == "native" and not has_native():
+        hint = "install a C++ compiler and then tracekit again, or unset the variable"
+        raise UsageError(f"{_VARIABLE}=native: the native decoder was not built", hint=hint)
+    return "native" if wanted != "portable" and has_native() else "portable"
+
+
+def has_native() -> bool:
+    """Whether the native decoder was built: there was a C++ compiler when tracekit was installed."""
+    return _native_decode() is not None
+
+
+@cache
+def _native_decode() -> Callable[[Path], DecodedTrace | None] | None:
+    try:
+        found: Callable[[Path], DecodedTrace | None] = importlib.import_module("tracekit.read.native").decode
+    except ImportError:
+        return None
+    return found

@@ -7,7 +7,6 @@ means, and the decoder that salvages damaged files. Memory is bounded by the col
 from __future__ import annotations
 
 import gc
-from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,19 +14,17 @@ from pathlib import Path
 import msgspec
 
 from tracekit.model.events import DecodedTrace
-from tracekit.model.notes import Note, Severity
+from tracekit.model.notes import Note
 from tracekit.read.columns import ColumnBuilder, RawEvent, RawStamps, is_inexact
-from tracekit.read.head import no_events, read_head
-from tracekit.read.header import parse_header, parse_top_level
+from tracekit.read.head import LONGEST_HEADER_BYTES, no_events, read_head, trace_header
 from tracekit.read.inflate import TextChunks
+from tracekit.read.losses import Losses, count_of_events
 from tracekit.read.salvage import EVENT_BOUNDARY, salvage, trailing_byte
 
 __all__ = ["decode"]
 
 _BOUNDARY_SEARCH_BYTES = 16 << 10
 _LONGEST_EVENT_BYTES = 64 << 20
-_LONGEST_HEADER_BYTES = 256 << 20
-
 
 _EVENTS = msgspec.json.Decoder(list[RawEvent])
 _STAMPS = msgspec.json.Decoder(list[RawStamps])
@@ -49,28 +46,22 @@ class _Decoding:
         self.path = path
         self.chunks = TextChunks(path)
         self.columns = ColumnBuilder()
-        self.repaired: Counter[str] = Counter()
-        self.dropped: Counter[str] = Counter()
-        self.first_bad_byte: int | None = None
+        self.losses = Losses()
         self.position = 0  # of the buffer's first byte in the text
         self.events = 0
 
     def run(self) -> DecodedTrace:
         chunks = iter(self.chunks)
-        head = read_head(chunks, self.chunks, _LONGEST_HEADER_BYTES)
+        head = read_head(chunks, self.chunks, LONGEST_HEADER_BYTES)
         self.position = head.position
         tail = self._read_events(head.rest, chunks)
-        keys = parse_top_level(head.keys)
-        if tail is not None:
-            rest = tail + b"".join(chunks)
-            if rest.strip(b", \t\r\n}"):
-                keys |= parse_top_level(b"{" + rest.lstrip(b", \t\r\n"))
-        header, header_notes = parse_header(keys, self.path.name)
+        behind = b"" if tail is None else tail + b"".join(chunks)
+        header, header_notes = trace_header(head, behind, self.path.name)
         complete = tail is not None and self.chunks.cut_off is None
         events = self.columns.table(header.base_time_ns)
         if not len(events):
             raise no_events(self.chunks)
-        self.dropped += self.columns.dropped
+        self.losses.dropped += self.columns.dropped
         return DecodedTrace(
             file=str(self.path),
             header=header,
@@ -90,7 +81,7 @@ class _Decoding:
                 if closed is None:
                     self.position += len(buffer)
                 if closed is None and chunk is not None:
-                    self.repaired["limit"] += 1
+                    self.losses.repaired["limit"] += 1
                 return None if closed is None else buffer[closed + 1 :] + (chunk or b"")
             if cut is not None:
                 closed, used = self._add(buffer[: cut - 1], last=too_long)
@@ -117,19 +108,19 @@ class _Decoding:
 
     def _add_salvaged(self, text: bytes, *, last: bool) -> tuple[int | None, int]:
         result = salvage(text, last=last)
-        if result.first_bad_byte is not None and self.first_bad_byte is None:
-            self.first_bad_byte = self.position + result.first_bad_byte
-        self.repaired += result.repaired
-        self.dropped += result.dropped
+        losses = self.losses
+        if result.first_bad_byte is not None and losses.first_bad_byte is None:
+            losses.first_bad_byte = self.position + result.first_bad_byte
+        losses.repaired += result.repaired
+        losses.dropped += result.dropped
         self.columns.add(result.events)
         return result.closed_at, result.consumed
 
     def _append(self, events: list[RawEvent], text: bytes) -> None:
-        if not any(map(is_inexact, events)):
-            self.columns.add(events)
-            return
-        stamps = _STAMPS.decode(b"[" + text + b"]")
-        self.columns.add(events, [stamp.as_text() for stamp in stamps])
+        if any(is_inexact(event.ts) or is_inexact(event.dur) for event in events):
+            for event, stamps in zip(events, _STAMPS.decode(b"[" + text + b"]"), strict=True):
+                stamps.restore(event)
+        self.columns.add(events)
 
     def _notes(self, events: int, *, complete: bool) -> list[Note]:
         name = self.path.name
@@ -138,38 +129,13 @@ class _Decoding:
             damage = self.chunks.cut_off
             what = f"cut off at byte {self.position}" if damage is None else damage.what
             text = (
-                f"{name}: {what} after {_events(events)}: merge shows what was read, but a step that may lack events "
-                "does not count (all of them where threads and streams stand one after the other, as by Kineto)"
+                f"{name}: {what} after {count_of_events(events)}: merge shows what was read, but a step that may lack "
+                "events does not count (all of them where threads and streams stand one after the other, as by Kineto)"
             )
             kind = "truncated" if damage is None else damage.kind
-            half = self.dropped.pop("truncated", 0)
+            half = self.losses.dropped.pop("truncated", 0)
             notes.append(Note(kind=kind, severity="warning", file=name, text=text, events_dropped=half))
-        for kind, count in sorted(self.repaired.items()):
-            text = f"{name}: {_events(count)} with {_WHAT[kind]} repaired"
-            notes.append(Note(kind=kind, severity="info", file=name, text=text))
-        where = "" if self.first_bad_byte is None else f"; the first at byte {self.first_bad_byte} of the text"
-        for kind, count in sorted(self.dropped.items()):
-            if count:
-                severity: Severity = "warning"
-                text = f"{name}: {_events(count)} with {_WHAT[kind]} left out{where}"
-                notes.append(Note(kind=kind, severity=severity, file=name, text=text, events_dropped=count))
-        return notes
-
-
-_WHAT = {
-    "encoding": "invalid UTF-8",
-    "escape": "invalid escapes or control characters",
-    "limit": "deeper nesting or more text than the limits allow",
-    "malformed_event": "missing or unusable fields",
-    "negative_duration": "a negative duration",
-    "non_finite": "NaN, Infinity or numbers out of range",
-    "out_of_range": "times a day away from the rest of the recording",
-    "truncated": "no end",
-}
-
-
-def _events(count: int) -> str:
-    return "1 event" if count == 1 else f"{count:,} events"
+        return notes + self.losses.notes(name)
 
 
 def _last_boundary(buffer: bytes) -> int | None:

@@ -151,9 +151,8 @@ def _read(piece: bytes) -> tuple[RawEvent | None, str]:
 
 def _exact(event: RawEvent, piece: bytes) -> RawEvent:
     """The event with its stamps as text, when their numbers are too large for a float64."""
-    if is_inexact(event):
-        stamps = _STAMPS.decode(piece)
-        event.ts, event.dur = stamps.as_text()
+    if is_inexact(event.ts) or is_inexact(event.dur):
+        _STAMPS.decode(piece).restore(event)
     return event
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from tests.unit.read.decoders import decode
 from tracekit.model.events import DecodedTrace
-from tracekit.read.portable import decode
 
 
 def decode_text(folder: Path, text: bytes, name: str = "rank0.json") -> DecodedTrace:

@@ -9,8 +9,8 @@ import pytest
 
 from tests.builders import Layout, TraceBuilder
 from tests.unit.read.damage import decode_text, dropped, names, with_bad
+from tests.unit.read.decoders import decode
 from tracekit.errors import InputError
-from tracekit.read.portable import decode
 
 LAYOUTS: tuple[Layout, ...] = ("kineto", "compact")
 

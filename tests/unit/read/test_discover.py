@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 from tests.builders import TraceBuilder
+from tests.unit.read.decoders import decode
 from tracekit.errors import InputError, NotATraceError, UsageError
 from tracekit.read import grouping, inflate
 from tracekit.read.discover import Discovery, discover
 from tracekit.read.peek import rank_in_name
-from tracekit.read.portable import decode
 
 
 def trace(rank: int = 0, world_size: int = 2, *, at_us: float = 0, pid: int | None = None) -> TraceBuilder:

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from tests.builders import TraceBuilder
+from tests.unit.read.decoders import decode
 from tracekit.errors import InputError
 from tracekit.read import inflate
 from tracekit.read.inflate import TextChunks
-from tracekit.read.portable import decode
 
 
 @pytest.mark.parametrize("size", [1, 100, 4096])

@@ -14,10 +14,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.builders import BASE_NS, ORIGIN_US, Layout, Packing, TraceBuilder, pack
+from tests.unit.read.decoders import decode
 from tracekit.errors import NotATraceError
 from tracekit.model.events import DecodedTrace
 from tracekit.read import inflate
-from tracekit.read.portable import decode
 
 LAYOUTS: tuple[Layout, ...] = ("kineto", "compact", "pretty", "crlf")
 

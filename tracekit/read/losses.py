@@ -1,0 +1,47 @@
+"""What was repaired or left out while a trace was decoded, as notes."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+from tracekit.model.notes import Note
+
+__all__ = ["Losses", "count_of_events"]
+
+_WHAT = {
+    "encoding": "invalid UTF-8",
+    "escape": "invalid escapes or control characters",
+    "limit": "deeper nesting or more text than the limits allow",
+    "malformed_event": "missing or unusable fields",
+    "negative_duration": "a negative duration",
+    "non_finite": "NaN, Infinity or numbers out of range",
+    "out_of_range": "times a day away from the rest of the recording",
+    "truncated": "no end",
+}
+
+
+@dataclass(kw_only=True)
+class Losses:
+    """Events by kind of note; `first_bad_byte` of the text, where that is known."""
+
+    repaired: Counter[str] = field(default_factory=Counter)
+    dropped: Counter[str] = field(default_factory=Counter)
+    first_bad_byte: int | None = None
+
+    def notes(self, file: str) -> list[Note]:
+        """One for each kind."""
+        found = []
+        for kind, count in sorted(self.repaired.items()):
+            text = f"{file}: {count_of_events(count)} with {_WHAT[kind]} repaired"
+            found.append(Note(kind=kind, severity="info", file=file, text=text))
+        where = "" if self.first_bad_byte is None else f"; the first at byte {self.first_bad_byte} of the text"
+        for kind, count in sorted(self.dropped.items()):
+            if count:
+                text = f"{file}: {count_of_events(count)} with {_WHAT[kind]} left out{where}"
+                found.append(Note(kind=kind, severity="warning", file=file, text=text, events_dropped=count))
+        return found
+
+
+def count_of_events(count: int) -> str:
+    return "1 event" if count == 1 else f"{count:,} events"

@@ -1,0 +1,132 @@
+// Arrays that grow while a file is read, and the numbering of the texts in it.
+#pragma once
+
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <new>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace tracekit {
+
+// An array that grows by half. realloc moves a large block by remapping its pages: nothing is copied or held twice.
+template <typename T>
+class GrowingArray {
+ public:
+  GrowingArray() = default;
+  GrowingArray(const GrowingArray&) = delete;
+  GrowingArray& operator=(const GrowingArray&) = delete;
+  ~GrowingArray() { std::free(data_); }
+
+  void push(T value) {
+    if (size_ == capacity_) grow();
+    data_[size_++] = value;
+  }
+  std::size_t size() const { return size_; }
+
+  // The values, now the caller's to free.
+  T* release() {
+    size_ = capacity_ = 0;
+    return std::exchange(data_, nullptr);
+  }
+
+ private:
+  void grow() {
+    const std::size_t capacity = capacity_ == 0 ? 1024 : capacity_ + capacity_ / 2;
+    void* data = std::realloc(data_, capacity * sizeof(T));
+    if (data == nullptr) throw std::bad_alloc();
+    data_ = static_cast<T*>(data);
+    capacity_ = capacity;
+  }
+
+  T* data_ = nullptr;
+  std::size_t size_ = 0;
+  std::size_t capacity_ = 0;
+};
+
+// Numbers distinct texts 0, 1, 2 ... in the order in which they are met, and keeps a copy of each.
+class Interner {
+ public:
+  Interner() : slots_(1024, Slot{0, -1}) {}
+
+  // The number of `text`; it is new when that equals the size before the call.
+  std::int32_t intern(std::string_view text) {
+    const std::uint64_t hash = hash_of(text);
+    std::size_t place = hash & (slots_.size() - 1);
+    for (;; place = (place + 1) & (slots_.size() - 1)) {
+      const Slot& slot = slots_[place];
+      if (slot.index < 0) break;
+      if (slot.hash == hash && texts_[static_cast<std::size_t>(slot.index)] == text) return slot.index;
+    }
+    const auto index = static_cast<std::int32_t>(texts_.size());
+    texts_.push_back(kept(text));
+    slots_[place] = Slot{hash, index};
+    if (texts_.size() * 2 > slots_.size()) rehash();
+    return index;
+  }
+
+  std::size_t size() const { return texts_.size(); }
+  const std::vector<std::string_view>& texts() const { return texts_; }
+
+ private:
+  struct Slot {
+    std::uint64_t hash;
+    std::int32_t index;  // -1: empty
+  };
+  static constexpr std::size_t block_bytes = std::size_t{1} << 16;
+
+  static std::uint64_t hash_of(std::string_view text) {
+    constexpr std::uint64_t odd = 0x9E3779B97F4A7C15;  // 2^64 / the golden ratio
+    std::uint64_t hash = text.size() * odd;
+    const char* at = text.data();
+    std::size_t left = text.size();
+    for (; left >= 8; at += 8, left -= 8) {
+      std::uint64_t word;
+      std::memcpy(&word, at, 8);
+      hash = mixed((hash ^ word) * odd);
+    }
+    std::uint64_t word = 0;
+    std::memcpy(&word, at, left);
+    return mixed((hash ^ word) * odd);
+  }
+
+  static std::uint64_t mixed(std::uint64_t hash) { return hash ^ (hash >> 32); }
+
+  // A copy that stays where it is: short texts share blocks.
+  std::string_view kept(std::string_view text) {
+    if (text.empty()) return {};
+    if (text.size() > left_in_block_) {
+      const std::size_t size = text.size() > block_bytes ? text.size() : block_bytes;
+      blocks_.push_back(std::make_unique<char[]>(size));
+      next_ = blocks_.back().get();
+      left_in_block_ = size;
+    }
+    std::memcpy(next_, text.data(), text.size());
+    const std::string_view copy(next_, text.size());
+    next_ += text.size();
+    left_in_block_ -= text.size();
+    return copy;
+  }
+
+  void rehash() {
+    std::vector<Slot> slots(slots_.size() * 2, Slot{0, -1});
+    for (const Slot& slot : slots_) {
+      if (slot.index < 0) continue;
+      std::size_t place = slot.hash & (slots.size() - 1);
+      while (slots[place].index >= 0) place = (place + 1) & (slots.size() - 1);
+      slots[place] = slot;
+    }
+    slots_.swap(slots);
+  }
+
+  std::vector<Slot> slots_;
+  std::vector<std::string_view> texts_;
+  std::vector<std::unique_ptr<char[]>> blocks_;
+  char* next_ = nullptr;
+  std::size_t left_in_block_ = 0;
+};
+
+}  // namespace tracekit

@@ -1,0 +1,375 @@
+#include "scanner.hpp"
+
+#include <charconv>
+#include <cmath>
+#include <cstring>
+#include <utility>
+
+namespace tracekit {
+
+namespace {
+
+constexpr std::int64_t limit_ns = std::int64_t{1} << 62;
+constexpr std::uint64_t limit_us = static_cast<std::uint64_t>(limit_ns) / 1000;
+constexpr double exact_microseconds = 8796093022208.0;  // 2^43: above, a double does not tell nanoseconds apart
+constexpr std::size_t longest_event_bytes = std::size_t{64} << 20;
+constexpr std::ptrdiff_t most_digits = 100;
+
+constexpr std::uint8_t kind_known = 1, kind_communication = 2, kind_multiplying = 4;
+
+constexpr Field first_argument = Field::external_id;
+
+constexpr Field collective_text_fields[collective_texts] = {
+    Field::collective, Field::dtype, Field::group_name, Field::group_description, Field::group_ranks};
+constexpr Field collective_number_fields[collective_numbers] = {
+    Field::in_elements, Field::out_elements, Field::group_size, Field::sequence};
+constexpr Field shape_fields[shape_texts] = {Field::input_shapes, Field::input_types, Field::concrete_inputs};
+
+Field field_of_argument(std::string_view key) {
+  for (std::size_t index = 0; index < argument_keys.size(); ++index) {
+    if (argument_keys[index] == key) return static_cast<Field>(static_cast<std::size_t>(first_argument) + index);
+  }
+  return Field::ignored;
+}
+
+Field field_of_event(std::string_view key) {
+  if (key == "ph") return Field::phase;
+  if (key == "name") return Field::name;
+  if (key == "cat") return Field::category;
+  if (key == "ts") return Field::start;
+  if (key == "dur") return Field::duration;
+  if (key == "pid") return Field::process;
+  if (key == "tid") return Field::thread;
+  if (key == "args") return Field::arguments;
+  return Field::ignored;
+}
+
+}  // namespace
+
+const std::vector<std::string_view> argument_keys = {
+    "External id",        "correlation",          "Sequence number",
+    "Fwd thread id",      "Collective name",      "dtype",
+    "In msg nelems",      "Out msg nelems",       "Group size",
+    "Process Group Name", "Process Group Description", "Process Group Ranks",
+    "Seq",                "Input Dims",           "Input type",
+    "Concrete Inputs",    "grid",                 "name",
+};
+
+bool Scanner::feed(std::string_view piece) {
+  if (text_.size() < text_size_ + piece.size() + padding_bytes) text_.resize(text_size_ + piece.size() + padding_bytes);
+  std::memcpy(text_.data() + text_size_, piece.data(), piece.size());
+  text_size_ += piece.size();
+  std::memset(text_.data() + text_size_, 0, padding_bytes);
+  if (text_size_ < wanted_size_ && !piece.empty()) return false;
+  const char* const end = text_.data() + text_size_;
+  const char* at = text_.data();
+  const Json json(end);
+  try {
+    for (;;) {
+      const char* next = Json::skip_space(at);
+      if (*next == ']' && expected_ != Expected::event) {
+        behind_ = {next + 1, static_cast<std::size_t>(end - next) - 1};
+        return true;
+      }
+      if (expected_ == Expected::comma_or_end) {
+        if (*next != ',') json.fail(next);
+        at = next + 1;
+        expected_ = Expected::event;
+      } else {
+        if (*next != '{') json.fail(next);
+        at = scan_event(next, json);
+        expected_ = Expected::comma_or_end;
+      }
+    }
+  } catch (const Incomplete&) {
+  }
+  text_size_ = static_cast<std::size_t>(end - at);
+  if (text_size_ > longest_event_bytes) throw NotUnderstood();
+  std::memmove(text_.data(), at, text_size_);
+  wanted_size_ = 2 * text_size_;  // a long event that comes in many pieces is not read again for each of them
+  return false;
+}
+
+const char* Scanner::scan_event(const char* at, const Json& json) {
+  Draft& draft = draft_;
+  draft.clear();
+  std::int32_t node = Layout::root;
+  bool first = true, in_arguments = false;
+  for (;;) {
+    Field field;
+    const std::int32_t known = layout_.find(node, at);
+    if (known != Layout::unknown) {
+      field = layout_.field(known);
+      at += layout_.size(known);
+      node = known;
+    } else {
+      const char* end = scan_gap(at, json, first, in_arguments, field);
+      node = layout_.learn(node, {at, static_cast<std::size_t>(end - at)}, field);
+      at = end;
+    }
+    first = false;
+    if (field == Field::end_of_event) break;
+    if (field == Field::end_of_arguments) {
+      in_arguments = false;
+    } else if (field == Field::arguments) {
+      draft.unset_from(first_argument);  // of two the last counts
+      at = Json::skip_space(at);
+      if (*at == '{') {
+        first = in_arguments = true;
+      } else {
+        at = json.skip_literal(at, "null");
+      }
+    } else {
+      at = scan_value(field, at, json, draft);
+    }
+  }
+  commit(draft);
+  return at;
+}
+
+// From a `{` or the end of a value to the next value, or behind the `}`; says in `field` what comes.
+const char* Scanner::scan_gap(const char* at, const Json& json, bool first, bool in_arguments, Field& field) const {
+  at = Json::skip_space(first ? at + 1 : at);
+  if (*at == '}') {
+    field = in_arguments ? Field::end_of_arguments : Field::end_of_event;
+    return at + 1;
+  }
+  if (!first) {
+    if (*at != ',') json.fail(at);
+    at = Json::skip_space(at + 1);
+  }
+  if (*at != '"') json.fail(at);
+  const Json::String key = json.string(at + 1);
+  if (!key.plain) throw NotUnderstood();
+  field = in_arguments ? field_of_argument(key.text) : field_of_event(key.text);
+  at = Json::skip_space(key.end);
+  if (*at != ':') json.fail(at);
+  at = Json::skip_space(at + 1);
+  if (*at == '\0') json.fail(at);  // more space may follow
+  return at;
+}
+
+const char* Scanner::scan_value(Field field, const char* at, const Json& json, Draft& draft) {
+  at = Json::skip_space(at);
+  if (field == Field::ignored) return json.skip_value(at);
+  if (*at == 'n' && (field < Field::input_shapes || field == Field::label)) {
+    draft.unset(field);
+    if (field == Field::process) draft.track.process = PlaceId();
+    if (field == Field::thread) draft.track.thread = PlaceId();
+    return json.skip_literal(at, "null");
+  }
+  switch (field) {
+    case Field::phase:
+    case Field::name:
+    case Field::category: {
+      if (*at != '"') json.fail(at);
+      const Json::String string = json.string(at + 1);
+      // Whether it can be decoded is found out at the end, also where the event is not kept.
+      if (!string.plain) events_.texts.intern(string.text);
+      draft.set(field, string.text);
+      return string.end;
+    }
+    case Field::collective:
+    case Field::dtype:
+    case Field::group_name:
+    case Field::group_description:
+    case Field::group_ranks:
+    case Field::label: {
+      if (*at == '"') {
+        const Json::String string = json.string(at + 1);
+        if (!string.plain) events_.texts.intern(string.text);
+        draft.set(field, string.text);
+        return string.end;
+      }
+      const Json::Integer number = json.integer(at);
+      const std::string_view text(at, static_cast<std::size_t>(number.end - at));
+      if (text == "-0" || number.digits > most_digits || *number.end == '.' || (*number.end | 0x20) == 'e') {
+        throw NotUnderstood();
+      }
+      draft.set(field, text);
+      return number.end;
+    }
+    case Field::start:
+    case Field::duration: {
+      const Json::Integer whole = json.integer(at);
+      const char* end = whole.end;
+      std::uint64_t thousandths = 0;
+      if (*end == '.') {
+        const char* fraction = end + 1;
+        end = json.skip_digits(fraction);
+        const auto digits = end - fraction;
+        constexpr unsigned scale[] = {0, 100, 10, 1};
+        if (digits <= 3) {
+          for (const char* digit = fraction; digit != end; ++digit) {
+            thousandths = thousandths * 10 + static_cast<unsigned>(*digit - '0');
+          }
+          thousandths *= scale[digits];
+        } else {
+          // As the portable decoder rounds it: through a double, below where that is exact.
+          double value = 0;
+          const auto [last, error] = std::from_chars(at, end, value);
+          if (error != std::errc() || last != end || std::fabs(value) >= exact_microseconds) throw NotUnderstood();
+          const double floor = std::floor(value);
+          draft.set(field, static_cast<std::int64_t>(floor) * 1000 + std::llrint((value - floor) * 1000));
+          if ((*end | 0x20) == 'e') throw NotUnderstood();
+          return end;
+        }
+      }
+      if ((*end | 0x20) == 'e') throw NotUnderstood();
+      if (whole.digits > 18 || whole.magnitude > limit_us ||
+          whole.magnitude * 1000 + thousandths >= static_cast<std::uint64_t>(limit_ns)) {
+        if (whole.digits > most_digits) throw NotUnderstood();
+        draft.out_of_range = true;
+        draft.set(field, std::int64_t{0});
+        return end;
+      }
+      const auto nanoseconds = static_cast<std::int64_t>(whole.magnitude * 1000 + thousandths);
+      draft.set(field, whole.negative ? -nanoseconds : nanoseconds);
+      return end;
+    }
+    case Field::process:
+    case Field::thread: {
+      PlaceId& id = field == Field::process ? draft.track.process : draft.track.thread;
+      if (*at == '"') {
+        const Json::String string = json.string(at + 1);
+        if (!string.plain && string.text.find('\\') != std::string_view::npos) throw NotUnderstood();
+        id = PlaceId{PlaceId::text, events_.texts.intern(string.text)};
+        return string.end;
+      }
+      const Json::Integer number = json.integer(at);
+      if (number.digits > 18 || *number.end == '.' || (*number.end | 0x20) == 'e') throw NotUnderstood();
+      const auto value = static_cast<std::int64_t>(number.magnitude);
+      id = PlaceId{PlaceId::number, number.negative ? -value : value};
+      return number.end;
+    }
+    case Field::input_shapes:
+    case Field::input_types:
+    case Field::concrete_inputs:
+    case Field::grid: {
+      const char* end = json.skip_value(at);
+      draft.set(field, std::string_view(at, static_cast<std::size_t>(end - at)));
+      return end;
+    }
+    default: {
+      const Json::Integer number = json.integer(at);
+      if (*number.end == '.' || (*number.end | 0x20) == 'e' || number.digits > most_digits) throw NotUnderstood();
+      if (number.digits > 19 || number.magnitude >= static_cast<std::uint64_t>(limit_ns)) {
+        draft.set(field, absent);
+      } else {
+        const auto value = static_cast<std::int64_t>(number.magnitude);
+        draft.set(field, number.negative ? -value : value);
+      }
+      return number.end;
+    }
+  }
+}
+
+void Scanner::commit(const Draft& draft) {
+  if (!draft.has(Field::phase)) {
+    ++events_.malformed;
+    return;
+  }
+  const std::string_view phase = draft.text(Field::phase);
+  if (phase == "X") {
+    commit_slice(draft);
+  } else {
+    commit_other(draft);
+  }
+}
+
+void Scanner::commit_slice(const Draft& draft) {
+  if (!draft.has(Field::start) || !draft.has(Field::duration) || draft.out_of_range) {
+    ++events_.malformed;
+    return;
+  }
+  if (draft.number(Field::duration) < 0) {
+    ++events_.negative_durations;
+    return;
+  }
+  Events& events = events_;
+  const auto row = static_cast<std::int64_t>(events.name.size());
+  const std::int32_t name = events.texts.intern(draft.text(Field::name));
+  events.name.push(name);
+  events.category.push(events.texts.intern(draft.text(Field::category)));
+  events.track.push(track(draft));
+  events.start_ns.push(draft.number(Field::start));
+  events.duration_ns.push(draft.number(Field::duration));
+  events.correlation.push(draft.number(Field::correlation));
+  events.external_id.push(draft.number(Field::external_id));
+  events.sequence_number.push(draft.number(Field::sequence_number));
+  events.forward_thread.push(draft.number(Field::forward_thread));
+  events.shape.push(value_or_absent(draft, draft.has(Field::input_shapes) ? Field::input_shapes : Field::grid));
+  const std::uint8_t kind = kind_of_name(name);
+  if (draft.has(Field::collective) || (kind & kind_communication) != 0) {
+    Collectives& collectives = events.collectives;
+    collectives.row.push(row);
+    for (std::size_t k = 0; k < collective_texts; ++k) {
+      collectives.text[k].push(text_or_absent(draft, collective_text_fields[k]));
+    }
+    for (std::size_t k = 0; k < collective_numbers; ++k) {
+      collectives.number[k].push(draft.number(collective_number_fields[k]));
+    }
+    for (std::size_t k = 0; k < shape_texts; ++k) {
+      collectives.shape[k].push(value_or_absent(draft, shape_fields[k]));
+    }
+  }
+  if ((kind & kind_multiplying) != 0) {
+    events.operators.row.push(row);
+    for (std::size_t k = 0; k < shape_texts; ++k) {
+      events.operators.shape[k].push(value_or_absent(draft, shape_fields[k]));
+    }
+  }
+}
+
+void Scanner::commit_other(const Draft& draft) {
+  const std::string_view phase = draft.text(Field::phase);
+  // Pairs of B and E need a stack a thread: no profiler of PyTorch writes them.
+  if (phase == "B" || phase == "E" || phase.find('\\') != std::string_view::npos) throw NotUnderstood();
+  auto& counts = events_.other_phases;
+  std::size_t place = 0;
+  while (place < counts.size() && counts[place].first != phase) ++place;
+  if (place == counts.size()) counts.emplace_back(phase, 0);
+  ++counts[place].second;
+  if (phase != "M" || !draft.has(Field::label)) return;
+  const std::string_view name = draft.text(Field::name);
+  if (name.find('\\') != std::string_view::npos) throw NotUnderstood();
+  if (name == "process_name" || name == "thread_name") {
+    const std::int32_t text = events_.texts.intern(draft.text(Field::label));
+    events_.labels.push_back(Label{draft.track, name == "process_name", text});
+  }
+}
+
+std::int32_t Scanner::track(const Draft& draft) {
+  std::vector<Track>& tracks = events_.tracks;
+  if (last_track_ >= 0 && tracks[static_cast<std::size_t>(last_track_)] == draft.track) return last_track_;
+  const auto [place, fresh] = track_numbers_.try_emplace(draft.track, static_cast<std::int32_t>(tracks.size()));
+  if (fresh) tracks.push_back(draft.track);
+  return last_track_ = place->second;
+}
+
+std::int32_t Scanner::text_or_absent(const Draft& draft, Field field) {
+  return draft.has(field) ? events_.texts.intern(draft.text(field)) : -1;
+}
+
+std::int32_t Scanner::value_or_absent(const Draft& draft, Field field) {
+  return draft.has(field) ? events_.values.intern(draft.text(field)) : -1;
+}
+
+std::uint8_t Scanner::kind_of_name(std::int32_t name) {
+  const auto place = static_cast<std::size_t>(name);
+  if (place >= name_kinds_.size()) name_kinds_.resize(events_.texts.size() * 2 + 64, 0);
+  if (name_kinds_[place] != 0) return name_kinds_[place];
+  const std::string_view text = events_.texts.texts()[place];
+  // An escape may stand for a letter that the rules ask for.
+  for (std::size_t at = text.find("\\u00"); at != std::string_view::npos; at = text.find("\\u00", at + 1)) {
+    if (text[at + 4] < '8') throw NotUnderstood();
+  }
+  std::uint8_t kind = kind_known;
+  for (const std::string& prefix : rules_.communication_prefixes) {
+    if (text.substr(0, prefix.size()) == prefix) kind |= kind_communication;
+  }
+  if (rules_.multiplying.count(std::string(text)) != 0) kind |= kind_multiplying;
+  return name_kinds_[place] = kind;
+}
+
+}  // namespace tracekit

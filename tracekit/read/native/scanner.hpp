@@ -1,0 +1,108 @@
+// The events of a trace to columns, in one pass over text that comes in pieces.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <unordered_set>
+#include <utility>
+#include <vector>
+
+#include "events.hpp"
+#include "json.hpp"
+#include "layout.hpp"
+
+namespace tracekit {
+
+// Of which events arguments are kept (read/columns.py).
+struct Rules {
+  std::vector<std::string> communication_prefixes;
+  std::unordered_set<std::string> multiplying;
+};
+
+// The arguments of events that are kept, in the order of `Field`.
+extern const std::vector<std::string_view> argument_keys;
+
+class Scanner {
+ public:
+  explicit Scanner(Rules rules) : rules_(std::move(rules)) {}
+
+  // Take the next piece of the text behind the `[` of the events; an empty one at the end. True: the array has closed.
+  // A piece may be kept without being looked at until more has come. Throws NotUnderstood, after which only the portable
+  // decoder can help.
+  bool feed(std::string_view piece);
+
+  // What has been taken and is behind the `]`.
+  std::string_view behind() const { return behind_; }
+  const Events& events() const { return events_; }
+  Events& events() { return events_; }
+
+ private:
+  enum class Expected { event_or_end, event, comma_or_end };
+
+  // What one event says. A text is a piece of `text_`: what is between the quotes of a string, else the value as it is
+  // written. Times are in nanoseconds.
+  class Draft {
+   public:
+    bool out_of_range;  // start or duration
+    Track track;
+
+    void clear() {
+      present_ = 0;
+      out_of_range = false;
+      track = Track();
+    }
+    bool has(Field field) const { return (present_ & bit(field)) != 0; }
+    std::string_view text(Field field) const { return has(field) ? texts_[index(field)] : std::string_view(); }
+    std::int64_t number(Field field) const { return has(field) ? numbers_[index(field)] : absent; }
+    void set(Field field, std::string_view text) {
+      texts_[index(field)] = text;
+      present_ |= bit(field);
+    }
+    void set(Field field, std::int64_t number) {
+      numbers_[index(field)] = number;
+      present_ |= bit(field);
+    }
+    void unset(Field field) { present_ &= ~bit(field); }
+    void unset_from(Field field) { present_ &= bit(field) - 1; }
+
+   private:
+    static constexpr std::size_t most_fields = 32;
+    static_assert(static_cast<std::size_t>(Field::label) < most_fields);
+
+    static constexpr std::size_t index(Field field) { return static_cast<std::size_t>(field); }
+    static constexpr std::uint32_t bit(Field field) { return std::uint32_t{1} << index(field); }
+
+    std::uint32_t present_;  // fields that have a value
+    std::string_view texts_[most_fields];
+    std::int64_t numbers_[most_fields];
+  };
+
+  const char* scan_event(const char* at, const Json& json);
+  const char* scan_value(Field field, const char* at, const Json& json, Draft& draft);
+  const char* scan_gap(const char* at, const Json& json, bool first, bool in_arguments, Field& field) const;
+  void commit(const Draft& draft);
+  void commit_slice(const Draft& draft);
+  void commit_other(const Draft& draft);
+  std::int32_t track(const Draft& draft);
+  std::int32_t text_or_absent(const Draft& draft, Field field);
+  std::int32_t value_or_absent(const Draft& draft, Field field);
+  std::uint8_t kind_of_name(std::int32_t name);
+
+  Rules rules_;
+  Layout layout_;
+  Events events_;
+  std::vector<char> text_;       // an event that is not complete, then the piece, then zeros
+  std::size_t text_size_ = 0;
+  std::size_t wanted_size_ = 0;  // of `text_`, before it is worth while to try again
+  std::string_view behind_;
+  Expected expected_ = Expected::event_or_end;
+  std::vector<std::uint8_t> name_kinds_;  // by text: which arguments are kept, where that has been asked
+  std::int32_t last_track_ = -1;
+  std::unordered_map<Track, std::int32_t, TrackHash> track_numbers_;
+  Draft draft_;
+};
+
+}  // namespace tracekit

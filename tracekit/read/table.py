@@ -1,0 +1,111 @@
+"""The last step of every decoder: its columns to an `EventTable`.
+
+Comes in: columns in file order, with indexes into strings in whatever order a decoder met them. Goes out: a table whose
+strings are numbered by where they are first used, so that two decoders of one file give the same, bit for bit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from tracekit.model.events import CollectiveArguments, EventTable, Int32, Int64, OperatorArguments, Track
+
+__all__ = ["COLLECTIVE_NUMBERS", "COLLECTIVE_TEXT", "DENSE", "LIMIT_NS", "SHAPES", "build_table"]
+
+LIMIT_NS = 1 << 62
+"""Numbers as large as this are no time and no id."""
+
+DENSE = {
+    "name": np.int32,
+    "category": np.int32,
+    "track": np.int32,
+    "start_ns": np.int64,
+    "duration_ns": np.int64,
+    "correlation": np.int64,
+    "external_id": np.int64,
+    "sequence_number": np.int64,
+    "forward_thread": np.int64,
+    "shape": np.int64,
+}
+"""Columns with a value for every event."""
+
+COLLECTIVE_TEXT = ("collective", "dtype", "group_name", "group_description", "group_ranks")
+COLLECTIVE_NUMBERS = ("in_elements", "out_elements", "group_size", "sequence")
+SHAPES = ("input_shapes", "input_types", "concrete_inputs")
+
+_FARTHEST_NS = 24 * 3600 * 10**9  # from the median start; a recording of a day does not exist
+
+
+def build_table(
+    *,
+    base_time_ns: int,
+    strings: Sequence[str],
+    tracks: Sequence[Track],
+    dense: Mapping[str, np.ndarray],
+    collectives: Mapping[str, np.ndarray],
+    operators: Mapping[str, np.ndarray],
+    other_phases: Mapping[str, int],
+) -> tuple[EventTable, int]:
+    """The table, with `start_ns` on the wall clock, and how many events were dropped as out of range.
+
+    `dense` holds the columns of `DENSE`; `collectives` and `operators` are sparse: `row`, and the columns of
+    `COLLECTIVE_TEXT`, `COLLECTIVE_NUMBERS`, `SHAPES`. What is text indexes `strings`, which must not repeat.
+    """
+    columns = dict(dense)
+    columns["start_ns"] = columns["start_ns"] + base_time_ns
+    sparse, operands = dict(collectives), dict(operators)
+    outside = _out_of_range(columns["start_ns"], columns["duration_ns"])
+    if len(outside):
+        kept = np.ones(len(columns["start_ns"]), dtype=np.bool_)
+        kept[outside] = False
+        columns = {name: column[kept] for name, column in columns.items()}
+        sparse, operands = _rows_left(sparse, kept), _rows_left(operands, kept)
+    text = [(columns, ("name", "category")), (sparse, (*COLLECTIVE_TEXT, *SHAPES)), (operands, SHAPES)]
+    order = _first_uses([table[name] for table, names in text for name in names], len(strings))
+    place = np.full(len(strings) + 1, -1, dtype=np.int32)  # the last entry answers for ABSENT
+    place[order] = np.arange(len(order), dtype=np.int32)
+    for table, names in text:
+        for name in names:
+            table[name] = place[table[name]]
+    events = EventTable(
+        strings=[strings[index] for index in order.tolist()],
+        tracks=list(tracks),
+        collective_arguments=CollectiveArguments(**sparse),
+        operator_arguments=OperatorArguments(**operands),
+        other_phases=dict(sorted(other_phases.items())),
+        **columns,
+    )
+    return events, len(outside)
+
+
+def _first_uses(columns: Sequence[Int32], count: int) -> Int64:
+    """Those of `count` strings that are used, in the order of their first uses, column after column."""
+    unused = np.iinfo(np.int64).max
+    first = np.full(count + 1, unused, dtype=np.int64)
+    behind = sum(len(column) for column in columns)
+    for column in reversed(columns):
+        behind -= len(column)
+        # Of several assignments to one place the last one stays: from the end, that is the first use.
+        first[column[::-1]] = np.arange(behind + len(column) - 1, behind - 1, -1)
+    first = first[:count]
+    used = np.flatnonzero(first != unused)
+    return used[np.argsort(first[used], kind="stable")]
+
+
+def _rows_left(columns: dict[str, Any], kept: np.ndarray) -> dict[str, Any]:
+    """The columns of some events when only those in the mask `kept` are left of all."""
+    left = kept[columns["row"]]
+    return {
+        name: ((np.cumsum(kept) - 1)[column] if name == "row" else column)[left] for name, column in columns.items()
+    }
+
+
+def _out_of_range(start_ns: Int64, duration_ns: Int64) -> Int64:
+    """Rows a day away from the bulk of the recording: lost clocks, wrapped counters, starts of zero."""
+    if not len(start_ns):
+        return np.empty(0, dtype=np.int64)
+    center = np.partition(start_ns, len(start_ns) // 2)[len(start_ns) // 2]
+    return np.flatnonzero((np.abs(start_ns - center) > _FARTHEST_NS) | (duration_ns > _FARTHEST_NS))
