@@ -89,7 +89,7 @@ class Interner {
       hash = mixed((hash ^ word) * odd);
     }
     std::uint64_t word = 0;
-    std::memcpy(&word, at, left);
+    if (left != 0) std::memcpy(&word, at, left);
     return mixed((hash ^ word) * odd);
   }
 
