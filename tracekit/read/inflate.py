@@ -22,6 +22,7 @@ LARGEST_TAIL_SEARCH_BYTES = 32 << 20  # packed; to see the end of more than this
 _READ_BYTES = 128 << 10
 _GZIP_MAGIC = b"\x1f\x8b"
 _ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
+_USUAL_RATIO = 13
 _MAX_RATIO = 400  # Kineto text reaches 20; a gzip bomb 1000
 _RATIO_FREE_BYTES = 256 << 20
 
@@ -70,11 +71,12 @@ class TextChunks:
 
     def _inflate_gzip(self, stream: BinaryIO) -> Iterator[bytes]:
         inflater = _gzip_inflater()
+        read_bytes = max(self.chunk_bytes // _USUAL_RATIO, 512)
         packed = b""
         text: list[bytes] = []
         size = total = member_start = member_size = 0
         while True:
-            packed = packed or stream.read(self.chunk_bytes >> 4)
+            packed = packed or stream.read(read_bytes)
             try:
                 piece = inflater.decompress(packed, self.chunk_bytes)
             except Exception as error:  # zlib.error or isal's own type
@@ -97,8 +99,8 @@ class TextChunks:
                     "limit", f"it inflates to over {_MAX_RATIO} times its size: reading stopped", stream.tell()
                 )
                 break
-            if size >= self.chunk_bytes:
-                yield b"".join(text)
+            if 2 * size >= self.chunk_bytes:
+                yield b"".join(text)  # of one piece, this is that piece
                 text, size = [], 0
             if inflater.eof:
                 rest = (inflater.unused_data + stream.read(_READ_BYTES)).lstrip(b"\0")

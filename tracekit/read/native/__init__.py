@@ -26,7 +26,7 @@ from tracekit.read.table import COLLECTIVE_NUMBERS, COLLECTIVE_TEXT, DENSE, SHAP
 
 __all__ = ["decode"]
 
-_PIECE_BYTES = 256 << 10  # stays in the cache of a core between inflating and scanning
+_PIECE_BYTES = 192 << 10  # stays in the cache of a core between inflating and scanning
 
 
 def decode(path: Path) -> DecodedTrace | None:
