@@ -38,15 +38,15 @@ class CutOff:
 
 
 class TextChunks:
-    """Iterate over the text of `path` in chunks of about `chunk_bytes`.
+    """Iterate over the text of `path` in chunks of about `chunk_bytes` (`CHUNK_BYTES`).
 
     After the iteration `cut_off` says why the packing did not end as it should; `notes` are about what cost nothing.
     Raises InputError when the file cannot be opened, or needs a package that is not installed.
     """
 
-    def __init__(self, path: Path, chunk_bytes: int = CHUNK_BYTES) -> None:
+    def __init__(self, path: Path, chunk_bytes: int | None = None) -> None:
         self.path = path
-        self.chunk_bytes = chunk_bytes
+        self.chunk_bytes = CHUNK_BYTES if chunk_bytes is None else chunk_bytes
         self.cut_off: CutOff | None = None
         self.notes: list[Note] = []
 

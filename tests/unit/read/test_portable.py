@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.builders import BASE_NS, ORIGIN_US, Layout, Packing, TraceBuilder, pack
-from tests.unit.read.decoders import decode
+from tests.unit.read.decoders import decode, differences
 from tracekit.errors import NotATraceError
 from tracekit.model.events import DecodedTrace
 from tracekit.read import inflate
@@ -241,6 +241,32 @@ def test_chunks_may_end_anywhere(
         assert decoded.notes == ()
         assert decoded.complete
         assert decoded.header.rank == make().rank
+
+
+def test_columns_do_not_depend_on_where_the_text_was_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """GIVEN numbers of every size and many texts WHEN chunks end elsewhere THEN each column is the same to the bit."""
+    events = [
+        f'{{"ph": "X", "name": "op {k % 7}", "cat": "c{k % 3}", "pid": {k % 2}, "tid": "t", "ts": {ts}, "dur": {dur}, '
+        f'"args": {{"correlation": {number}, "Input Dims": [[{k % 5}]]}}}}'
+        for k, (ts, dur, number) in enumerate(
+            [
+                ("7.00050001", "0.0015", "1"),
+                ("1700000000000000.0005", "1.0015", "4611686018427387904"),
+                ("8", "2", '"12"'),
+                ("1700000000000000", "0.0005", "99999999999999999999"),
+                ("3.0025", "12345678901234.5675", "2.5"),
+                ('"9.0015"', "1", "4611686018427387903"),
+            ]
+            * 8
+        )
+    ]
+    path = tmp_path / "a.json"
+    path.write_text(f'{{"traceEvents": [{", ".join(events)}]}}')
+    whole = decode(path)
+    assert len(whole.events) == len(events) // 2  # the others are a day away
+    for size in (1, 100, 300, 1000):
+        monkeypatch.setattr(inflate, "CHUNK_BYTES", size)
+        assert differences(decode(path), whole) == []
 
 
 def test_a_single_huge_event(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
