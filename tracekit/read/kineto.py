@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from tracekit.model.events import DecodedTrace
 from tracekit.read import portable
+from tracekit.read.storage import TracePath
 
 __all__ = ["DECODER", "decode"]
 
 DECODER = "portable"
 
 
-def decode(path: Path) -> DecodedTrace:
+def decode(path: TracePath) -> DecodedTrace:
     """Decode one trace file. Raises InputError when it cannot be used at all."""
     return portable.decode(path)

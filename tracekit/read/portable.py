@@ -10,7 +10,6 @@ import gc
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 import msgspec
 
@@ -21,6 +20,7 @@ from tracekit.read.head import no_events, read_head
 from tracekit.read.header import parse_header, parse_top_level
 from tracekit.read.inflate import TextChunks
 from tracekit.read.salvage import EVENT_BOUNDARY, salvage, trailing_byte
+from tracekit.read.storage import TracePath
 
 __all__ = ["decode"]
 
@@ -33,7 +33,7 @@ _EVENTS = msgspec.json.Decoder(list[RawEvent])
 _STAMPS = msgspec.json.Decoder(list[RawStamps])
 
 
-def decode(path: Path) -> DecodedTrace:
+def decode(path: TracePath) -> DecodedTrace:
     """Decode one trace file.
 
     Raises NotATraceError when the file is empty or holds no usable event, InputError when it cannot be read at all.
@@ -45,7 +45,7 @@ def decode(path: Path) -> DecodedTrace:
 class _Decoding:
     """The state of decoding one file."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: TracePath) -> None:
         self.path = path
         self.chunks = TextChunks(path)
         self.columns = ColumnBuilder()
