@@ -13,7 +13,9 @@ import warnings
 from collections.abc import Iterator
 from concurrent.futures import Executor
 from contextlib import contextmanager
+from typing import Any
 
+from tracekit import __version__
 from tracekit.errors import InputError, UsageError
 
 __all__ = ["dask_cluster", "worker_deaths"]
@@ -28,8 +30,8 @@ _LOGGERS = ("distributed", "distributed.client", "tornado", "tornado.application
 def dask_cluster(address: str) -> Iterator[Executor]:
     """The cluster of the scheduler at `address`, such as tcp://host:8786.
 
-    Raises UsageError when `distributed` is not installed or `address` is none, InputError when nobody answers there
-    or has workers.
+    Raises UsageError when `distributed` is not installed or `address` is none, InputError when nobody answers there,
+    or there are no workers, or no tracekit.
     """
     try:
         from distributed import Client
@@ -51,8 +53,26 @@ def dask_cluster(address: str) -> Iterator[Executor]:
             except TimeoutError:
                 hint = f"start one with: dask worker {address}"
                 raise InputError(f"--scheduler {address}: the cluster has no worker", hint=hint) from None
+            if lacking := _without_tracekit(client):
+                hint = f"pip install torch-tracekit=={__version__} where it and its workers run"
+                raise InputError(f"--scheduler {address}: tracekit is not installed on {lacking}", hint=hint)
             # A call whose result the cluster remembers is made again: the file may be another one by now.
             yield client.get_executor(pure=False)
+
+
+def _without_tracekit(client: Any) -> str | None:
+    """The first process of the cluster that lacks it. Calls are unpacked by the scheduler too."""
+
+    def can_import() -> bool:  # goes over by value, as a function of this module could not
+        try:
+            import tracekit  # noqa: F401
+        except ImportError:
+            return False
+        return True
+
+    answers = {"its scheduler": client.run_on_scheduler(can_import)}
+    answers |= {f"its worker {worker}": answer for worker, answer in client.run(can_import).items()}
+    return next((name for name, answer in answers.items() if not answer), None)
 
 
 def worker_deaths() -> tuple[type[BaseException], ...]:
