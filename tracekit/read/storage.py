@@ -110,8 +110,8 @@ def located(typed: str) -> TracePath:
     if scheme in {"file", "local"}:
         return Path(rest)
     if scheme not in _PACKAGES:
-        there = ", ".join(f"{known}://" for known in _PACKAGES if known != "memory")
-        raise UsageError(f"{typed}: no traces are read from {scheme}://", hint=f"copy them to a disk, or to {there}")
+        hint = "copy them to a disk, or to s3://, gs://, az:// or hdfs://"
+        raise UsageError(f"{typed}: no traces are read from {scheme}://", hint=hint)
     return RemotePath(f"{scheme}://{rest}")
 
 
