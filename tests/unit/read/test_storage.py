@@ -1,4 +1,4 @@
-"""Traces behind URLs: the same run as from a disk, the ends of files alone where these do, one line when a store fails."""
+"""Traces behind URLs: the same run as from a disk, their ends alone where these do, a line when a store fails."""
 
 from __future__ import annotations
 
