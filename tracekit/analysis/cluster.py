@@ -30,8 +30,8 @@ _LOGGERS = ("distributed", "distributed.client", "tornado", "tornado.application
 def dask_cluster(address: str) -> Iterator[Executor]:
     """The cluster of the scheduler at `address`, such as tcp://host:8786.
 
-    Raises UsageError when `distributed` is not installed or `address` is none, InputError when nobody answers there,
-    or there are no workers, or no tracekit.
+    Raises UsageError when `distributed` is not installed or `address` is none, InputError when nobody answers there
+    (any more), or there are no workers, or no tracekit.
     """
     try:
         from distributed import Client
@@ -56,8 +56,14 @@ def dask_cluster(address: str) -> Iterator[Executor]:
             if lacking := _without_tracekit(client):
                 hint = f"pip install torch-tracekit=={__version__} where it and its workers run"
                 raise InputError(f"--scheduler {address}: tracekit is not installed on {lacking}", hint=hint)
-            # A call whose result the cluster remembers is made again: the file may be another one by now.
-            yield client.get_executor(pure=False)
+            try:
+                # A call whose result the cluster remembers is made again: the file may be another one by now.
+                yield client.get_executor(pure=False)
+            except Exception as error:
+                if client.status == "running" or isinstance(error, UsageError):
+                    raise
+                hint = "start it again, and this command"
+                raise InputError(f"--scheduler {address}: the connection broke", hint=hint) from error
 
 
 def _without_tracekit(client: Any) -> str | None:

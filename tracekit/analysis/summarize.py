@@ -97,6 +97,8 @@ def summarize(rank: int, paths: Sequence[TracePath], options: SummaryOptions) ->
             summaries.append(summarize_trace(decode(path), rank, options))
         except InputError as error:
             failures.append(_left_out(path, error.kind, error.reason))
+        except MemoryError:
+            failures.append(_left_out(path, "limit", "reading it takes more memory than there is; try --jobs 1"))
         except Exception as error:
             internal_error = True
             failures.append(_left_out(path, "ignored_file", f"a bug in tracekit ({type(error).__name__}: {error})"))

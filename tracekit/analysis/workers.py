@@ -126,12 +126,12 @@ def _of_one_version(version: str, work: Callable[..., T], *call: object) -> T:
 
 
 def _in_processes(
-    workers: int, work: Callable[..., T], calls: Sequence[tuple[object, ...]], positions: Iterable[int]
+    workers: int, work: Callable[..., T], calls: Sequence[tuple[object, ...]], positions: Sequence[int]
 ) -> Iterator[tuple[int, T]]:
     """Results as they come, none of a call whose process died twice. Raises UsageError when none can be started."""
     lost: list[int] = []
     with ExitStack() as pools:
-        idle = [_Lane(pools) for _ in range(workers)]
+        idle = [_Lane(pools) for _ in range(min(workers, len(positions)))]
         todo = iter(positions)
         running: dict[Future[T], tuple[int, _Lane]] = {}
         any_started = False

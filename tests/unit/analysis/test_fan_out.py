@@ -19,8 +19,11 @@ from tests import mortal
 from tests.builders import TraceBuilder, write_run
 from tests.components import require_module
 from tracekit.analysis import load as loading
+from tracekit.analysis import summarize as summarizing
 from tracekit.analysis.cluster import dask_cluster
 from tracekit.errors import InputError, OutputError, UsageError
+from tracekit.model.events import DecodedTrace
+from tracekit.read import kineto
 from tracekit.render.json_result import JsonResult
 from tracekit.render.perfetto import merge as merging
 
@@ -152,6 +155,19 @@ def test_a_run_of_which_no_rank_is_left_is_an_error(folder: Path) -> None:
     left = r"no trace in it can be used \(rank 1: .* died, twice"
     with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool, pytest.raises(InputError, match=left):
         tracekit.load(folder / "rank1.json.gz", executor=pool)
+
+
+def test_a_rank_that_memory_is_too_small_for_costs_itself(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def decode(path: Path) -> DecodedTrace:
+        if path.name == "rank1.json.gz":
+            raise MemoryError
+        return kineto.decode(path)
+
+    monkeypatch.setattr(summarizing, "decode", decode)
+    run = tracekit.load(folder, jobs=1)
+    assert run.missing_ranks == (1,)
+    assert run.notes[0].kind == "limit"
+    assert run.notes[0].text.startswith("rank 1: rank1.json.gz: reading it takes more memory than there is")
 
 
 def test_a_merge_without_one_rank_is_none(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
