@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 from tracekit.analysis import summarize as real
@@ -27,6 +28,15 @@ def summarize(
     if rank == KILLER:
         os.kill(os.getpid(), signal.SIGKILL)
     return real.summarize(rank, paths, options)
+
+
+def say_so_and_wait(fifo: str, *_: object) -> None:
+    Path(fifo).write_text("here")
+    signal.pause()
+
+
+def wait_for(fifo: str) -> partial[None]:
+    return partial(say_so_and_wait, fifo)
 
 
 def die(*_: object) -> None:

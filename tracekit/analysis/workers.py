@@ -9,6 +9,7 @@ from __future__ import annotations
 import enum
 import multiprocessing
 import os
+import signal
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import (
     FIRST_COMPLETED,
@@ -172,7 +173,9 @@ class _Lane:
     def _start(self) -> None:
         # Forking a process that has threads can hang its child; a fresh interpreter costs 0.2 s a worker, once.
         context = multiprocessing.get_context("spawn")
-        self._pool = self._pools.enter_context(ProcessPoolExecutor(1, mp_context=context))
+        # Ctrl-C reaches all processes of a terminal: the worker then ends at once, and says nothing.
+        pool = ProcessPoolExecutor(1, context, initializer=signal.signal, initargs=(signal.SIGINT, signal.SIG_DFL))
+        self._pool = self._pools.enter_context(pool)
         self._first = self._pool.submit(os.getpid)
 
     def submit(self, work: Callable[..., T], *call: object) -> Future[T]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import sys
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
@@ -176,6 +177,34 @@ def test_a_merge_without_one_rank_is_none(folder: Path, tmp_path: Path, monkeypa
     with pytest.raises(OutputError, match="rank 0: the worker that wrote it died, twice"):
         tracekit.merge(run, tmp_path / "run.pftrace", jobs=2)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_ctrl_c_is_one_word(folder: Path, tmp_path: Path) -> None:
+    """GIVEN a terminal's Ctrl-C, sent to all processes, WHEN workers are busy THEN none of them shows a traceback."""
+    fifo = tmp_path / "busy"
+    os.mkfifo(fifo)
+    code = f"""
+from pathlib import Path
+from tests import mortal
+from tracekit import cli
+from tracekit.analysis import load
+if __name__ == "__main__":
+    load.summarize = mortal.wait_for({str(fifo)!r})
+    cli.main()
+"""
+    script = tmp_path / "script.py"
+    script.write_text(code)
+    command = [sys.executable, str(script), "analyze", str(folder), "--jobs", "2"]
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    with (
+        fifo.open("r+b", buffering=0) as words,
+        Popen(command, env=environment, stdout=PIPE, stderr=PIPE, text=True, start_new_session=True) as group,
+    ):
+        for _ in "herehere":  # both workers are at their ranks
+            words.read(1)
+        os.killpg(group.pid, signal.SIGINT)
+        output, errors = group.communicate(timeout=60)
+    assert (output, errors, group.returncode) == ("", "Interrupted.\n", 130)
 
 
 # ---- no cluster --------------------------------------------------------------------------------------------------
