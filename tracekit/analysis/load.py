@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Sequence
+from concurrent.futures import Executor
 from pathlib import Path
 
 from tracekit.analysis.align import align
@@ -17,7 +18,7 @@ from tracekit.analysis.match import groups_of_run, match_collectives
 from tracekit.analysis.messages import match_messages
 from tracekit.analysis.rpc import rpc_notes
 from tracekit.analysis.summarize import RankFailure, SummaryOptions, summarize
-from tracekit.analysis.workers import Progress, map_ranks
+from tracekit.analysis.workers import LOST, Progress, map_ranks
 from tracekit.errors import InputError, TracekitError
 from tracekit.model.notes import Note
 from tracekit.model.ranks import format_ranges
@@ -25,14 +26,16 @@ from tracekit.model.run import OtherRun, Run
 from tracekit.model.summary import RankSummary
 from tracekit.read.discover import Discovery, discover
 from tracekit.read.kineto import decoder
+from tracekit.read.storage import TracePath, version_of
 
 __all__ = ["Paths", "load"]
 
 Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
-"""A folder, a glob, a file, or several of them."""
+"""A folder, a glob, a file, each on a disk or behind a URL such as s3://bucket/run, or several of them."""
 
 
 _SMALL_RUN_BYTES = 4 << 20  # packed; below this, starting workers costs more than they save
+_LISTED_REASONS = 8
 
 
 def load(
@@ -43,12 +46,15 @@ def load(
     ranks: Iterable[int] | None = None,
     options: SummaryOptions | None = None,
     jobs: int | None = 1,
+    executor: Executor | None = None,
     progress: Progress | None = None,
 ) -> Run:
     """Read the newest run below `paths` (or `run`, `attempt`), in this process or in `jobs` workers, a rank each.
 
     `jobs=None` takes as many workers as there are processors, and none for a small run. Workers import the main module
-    again, so a script that asks for them needs the guard `if __name__ == "__main__":`.
+    again, so a script that asks for them needs the guard `if __name__ == "__main__":`. An `executor`, such as
+    `dask.distributed.Client(...).get_executor(pure=False)`, is used instead of them. A worker that dies is tried again,
+    and costs no rank but its own.
 
     Raises InputError when there is no usable trace, or `ranks` or the options' steps select none of what is there,
     UsageError when there is no such `run` or `attempt`, or no decoder as $TRACEKIT_DECODER wants.
@@ -58,7 +64,7 @@ def load(
     found = discover(typed, run=run, attempt=attempt)
     selected = None if ranks is None else frozenset(ranks)
     files = {
-        rank: tuple(window.path for window in windows)
+        rank: tuple(window.path.absolute() for window in windows)  # a worker may stand in another folder
         for rank, windows in found.chosen.ranks.items()
         if selected is None or rank in selected
     }
@@ -67,10 +73,24 @@ def load(
         raise InputError(f"{' '.join(typed)}: none of the selected ranks is there", hint=f"there are ranks {there}")
     chosen = options or SummaryOptions()
     calls = [(rank, windows, chosen) for rank, windows in files.items()]
-    size = sum(path.stat().st_size for windows in files.values() for path in windows)
-    jobs = 1 if jobs is None and size < _SMALL_RUN_BYTES else jobs
-    outcomes = map_ranks(summarize, calls, jobs=jobs, progress=progress)
+    if jobs is None and executor is None and _size_bytes(files.values()) < _SMALL_RUN_BYTES:
+        jobs = 1
+    results = map_ranks(summarize, calls, jobs=jobs, executor=executor, progress=progress)
+    outcomes = [
+        _lost_rank(rank, windows) if result is LOST else result
+        for result, (rank, windows) in zip(results, files.items(), strict=True)
+    ]
     return assemble(typed, found, outcomes, selected)
+
+
+def _size_bytes(files: Iterable[Sequence[TracePath]]) -> int:
+    return sum(version_of(path).size_bytes for windows in files for path in windows)
+
+
+def _lost_rank(rank: int, windows: Sequence[TracePath]) -> RankFailure:
+    name = windows[0].name
+    text = f"rank {rank}: {name}: the worker that read it died, twice; left out (out of memory? try --jobs 1)"
+    return RankFailure(rank=rank, notes=(Note(kind="worker_died", severity="error", rank=rank, file=name, text=text),))
 
 
 def assemble(
@@ -93,7 +113,9 @@ def assemble(
             continue
         by_rank[outcome.rank] = outcome
     if not by_rank:
-        reasons = "; ".join(note.text for note in notes if note.severity == "error")
+        failed = [note.text for note in notes if note.severity == "error"]
+        more = f"; and {len(failed) - _LISTED_REASONS} more" * (len(failed) > _LISTED_REASONS)
+        reasons = "; ".join(failed[:_LISTED_REASONS]) + more
         message = f"{' '.join(paths)}: no trace in it can be used ({reasons})"
         if any(isinstance(outcome, RankFailure) and outcome.internal_error for outcome in outcomes):
             raise TracekitError(message, hint="please report it with a trace that shows it")

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable
+from concurrent.futures import Executor
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -81,10 +82,11 @@ def analyze(
     only: str | Iterable[str] | None = None,
     links: LinkMeasurements | str | os.PathLike[str] | None = None,
     work: KnownWork | None = None,
+    executor: Executor | None = None,
 ) -> Report:
     """Analyse a run, or the newest run below the given paths; `only` names sections (all of `SECTIONS` by default);
     `links` is a result of the bandwidth probe, or its file, to compare transfers with; `work`: what is known of the
-    model's operations and the device's peak.
+    model's operations and the device's peak; `executor` is `load`'s.
 
     Raises UsageError for a name that is no section, and whatever `load` raises.
     """
@@ -94,7 +96,7 @@ def analyze(
     if links is not None and not isinstance(links, LinkMeasurements):
         links = read_links(Path(links))
     if not isinstance(run, Run):
-        run = load(run)
+        run = load(run, executor=executor)
     chosen, asked = run, frozenset(wanted)
 
     def section(name: str, analysis: Callable[[Run], T]) -> T | None:

@@ -51,6 +51,7 @@ from tracekit.model.summary import DdpPasses, RankSummary
 from tracekit.model.waits import Waits
 from tracekit.read.kineto import decode
 from tracekit.read.peek import rank_in_name
+from tracekit.read.storage import TracePath
 
 __all__ = ["RankFailure", "StepSelection", "SummaryOptions", "summarize", "summarize_trace"]
 
@@ -82,7 +83,7 @@ class RankFailure:
     internal_error: bool = False
 
 
-def summarize(rank: int, paths: Sequence[Path], options: SummaryOptions) -> RankSummary | RankFailure:
+def summarize(rank: int, paths: Sequence[TracePath], options: SummaryOptions) -> RankSummary | RankFailure:
     """Summarise one rank from its windows. `rank` is what discovery made of the files; what a trace says itself wins.
 
     A file that cannot be used is a note; a rank without any usable file is a `RankFailure`. An error of our own in one
@@ -96,6 +97,8 @@ def summarize(rank: int, paths: Sequence[Path], options: SummaryOptions) -> Rank
             summaries.append(summarize_trace(decode(path), rank, options))
         except InputError as error:
             failures.append(_left_out(path, error.kind, error.reason))
+        except MemoryError:
+            failures.append(_left_out(path, "limit", "reading it takes more memory than there is; try --jobs 1"))
         except Exception as error:
             internal_error = True
             failures.append(_left_out(path, "ignored_file", f"a bug in tracekit ({type(error).__name__}: {error})"))
@@ -146,7 +149,7 @@ def _mean_overhead_ns(windows: Sequence[RankSummary]) -> int | None:
     return sum(cost_ns * count for cost_ns, count in measured) // steps if steps else None
 
 
-def _left_out(path: Path, kind: str, reason: str) -> Note:
+def _left_out(path: TracePath, kind: str, reason: str) -> Note:
     return Note(kind=kind, severity="error", file=path.name, text=f"{path.name}: {reason}; left out")
 
 

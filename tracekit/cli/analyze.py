@@ -11,7 +11,7 @@ from tracekit.cli.options import (
     AMOUNT,
     SECTIONS,
     STEPS,
-    progress_on_stderr,
+    fan_out,
     result_options,
     run_options,
     terminal_format,
@@ -37,6 +37,7 @@ def analyze(
     attempt: int | None,
     ranks: frozenset[int] | None,
     jobs: int | None,
+    scheduler: str | None,
     steps: StepSelection | None,
     only: tuple[str, ...] | None,
     links: Path | None,
@@ -68,8 +69,8 @@ def analyze(
     if actions and not in_json:
         raise UsageError("--actions: a terminal shows one step's", hint="add --json")
     options = SummaryOptions(steps=steps or StepSelection())
-    with progress_on_stderr("reading ranks") as progress:
-        found = load(paths, run=run, attempt=attempt, ranks=ranks, options=options, jobs=jobs, progress=progress)
+    with fan_out(jobs, scheduler) as workers:
+        found = load(paths, run=run, attempt=attempt, ranks=ranks, options=options, **workers)
     peak = None if peak_tflops is None else peak_tflops * 1e12
     work = KnownWork(flops_per_step=flops_per_step, peak_flops_per_s=peak)
     report = analyze_run(found, only=only, links=links, work=work)

@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import click
 
-from tracekit.cli.options import progress_on_stderr, run_options, terminal_format
+from tracekit.cli.options import fan_out, run_options, terminal_format
 
 
 @click.command()
 @run_options
 def info(
-    paths: tuple[str, ...], run: str | None, attempt: int | None, ranks: frozenset[int] | None, jobs: int | None
+    paths: tuple[str, ...],
+    run: str | None,
+    attempt: int | None,
+    ranks: frozenset[int] | None,
+    jobs: int | None,
+    scheduler: str | None,
 ) -> None:
     """Show what a run holds: ranks, steps, device, clocks, notes."""
     from tracekit.analysis.load import load
     from tracekit.render.run_info import RunInfo
 
-    with progress_on_stderr("reading ranks") as progress:
-        found = load(paths, run=run, attempt=attempt, ranks=ranks, jobs=jobs, progress=progress)
+    with fan_out(jobs, scheduler) as workers:
+        found = load(paths, run=run, attempt=attempt, ranks=ranks, **workers)
     click.echo(RunInfo(**terminal_format()).render(found), nl=False)

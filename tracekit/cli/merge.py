@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from tracekit.cli.options import progress_on_stderr, run_options
+from tracekit.cli.options import fan_out, progress_on_stderr, run_options
 
 _SUFFIXES = (".pftrace", ".perfetto-trace")
 _PHASES = {
@@ -31,6 +31,7 @@ def merge(
     attempt: int | None,
     ranks: frozenset[int] | None,
     jobs: int | None,
+    scheduler: str | None,
     output: Path,
     force: bool,
 ) -> None:
@@ -44,8 +45,8 @@ def merge(
     if not output.name.removesuffix(".gz").endswith(_SUFFIXES):
         hint = "the trace is in Perfetto's own format: name it run.pftrace or run.pftrace.gz"
         raise UsageError(f"-o {output}: not a name for a Perfetto trace", hint=hint)
-    with progress_on_stderr("reading ranks") as progress:
-        found = load(paths, run=run, attempt=attempt, ranks=ranks, jobs=jobs, progress=progress)
+    with fan_out(jobs, scheduler) as workers:
+        found = load(paths, run=run, attempt=attempt, ranks=ranks, **workers)
     with progress_on_stderr("writing ranks") as progress:
         merged = merge_run(found, output, force=force, jobs=jobs, progress=progress)
     for note in found.notes:

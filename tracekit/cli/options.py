@@ -23,7 +23,7 @@ _LARGEST_AMOUNT = 1e18
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-__all__ = ["AMOUNT", "RANKS", "SECTIONS", "STEPS", "progress_on_stderr", "result_options", "run_options"]
+__all__ = ["AMOUNT", "RANKS", "SECTIONS", "STEPS", "fan_out", "progress_on_stderr", "result_options", "run_options"]
 __all__ += ["terminal_format"]
 
 
@@ -95,7 +95,7 @@ AMOUNT, RANKS, STEPS, SECTIONS = Amount(), RankSet(), StepRange(), Sections()
 
 
 def run_options(command: F) -> F:
-    """PATHS and the options that choose a run, ranks and the number of workers."""
+    """PATHS and the options that choose a run, ranks and the workers."""
     return _decorated(
         command,
         click.argument("paths", nargs=-1, required=True, metavar="RUN..."),
@@ -103,6 +103,7 @@ def run_options(command: F) -> F:
         click.option("--attempt", type=click.IntRange(min=0), metavar="N", help="The attempt of an elastic job."),
         click.option("--ranks", type=RANKS, metavar="0-7", help="Only these ranks."),
         click.option("--jobs", type=click.IntRange(min=1), metavar="N", help="Worker processes at a time."),
+        click.option("--scheduler", metavar="tcp://HOST:PORT", help="Read the ranks on this Dask cluster."),
     )
 
 
@@ -136,6 +137,22 @@ def progress_on_stderr(what: str) -> Iterator[Progress | None]:
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task(what, total=None)
         yield lambda done, total: bar.update(task, completed=done, total=total)
+
+
+@contextmanager
+def fan_out(jobs: int | None, scheduler: str | None) -> Iterator[dict[str, Any]]:
+    """Who reads the ranks while the block runs, as keyword arguments of `load`."""
+    if scheduler is None:
+        with progress_on_stderr("reading ranks") as progress:
+            yield {"jobs": jobs, "progress": progress}
+        return
+    from tracekit.analysis.cluster import dask_cluster
+    from tracekit.errors import UsageError
+
+    if jobs is not None:
+        raise UsageError("--jobs is for this machine, --scheduler for a cluster", hint="give one of them")
+    with dask_cluster(scheduler) as executor, progress_on_stderr("reading ranks") as progress:
+        yield {"executor": executor, "progress": progress}
 
 
 def terminal_format() -> dict[str, Any]:

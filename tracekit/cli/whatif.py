@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tracekit.cli.options import STEPS, progress_on_stderr, result_options, run_options, terminal_format
+from tracekit.cli.options import STEPS, fan_out, result_options, run_options, terminal_format
 
 if TYPE_CHECKING:
     from tracekit.analysis.summarize import StepSelection
@@ -27,6 +27,7 @@ def whatif(
     attempt: int | None,
     ranks: frozenset[int] | None,
     jobs: int | None,
+    scheduler: str | None,
     steps: StepSelection | None,
     as_json: bool,
     output: Path | None,
@@ -57,9 +58,9 @@ def whatif(
             raise UsageError("a table of operations is analysed alone and whole", hint="give one table, or a run")
         job = _job_of_table(Path(tables[0]), steps)
     else:
-        with progress_on_stderr("reading ranks") as progress:
+        with fan_out(jobs, scheduler) as workers:
             options = SummaryOptions(steps=steps or StepSelection())
-            found = load(paths, run=run, attempt=attempt, ranks=ranks, options=options, jobs=jobs, progress=progress)
+            found = load(paths, run=run, attempt=attempt, ranks=ranks, options=options, **workers)
         job = job_of_run(found)
     result = what_if(job)
     if as_json or (output is not None and output.suffix == JsonResult.suffix):

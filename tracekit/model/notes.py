@@ -30,7 +30,7 @@ NOTE_KINDS = frozenset(
             "clock_drift",
         ),
         # the run
-        *("missing_rank", "other_run", "not_available", "inferred", "capture"),
+        *("missing_rank", "other_run", "not_available", "inferred", "capture", "worker_died"),
     }
 )
 

@@ -10,19 +10,25 @@ import glob
 import os
 import stat
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
-from pathlib import Path
+from pathlib import Path, PurePath
+from typing import TypeVar
 
 from tracekit.errors import InputError, UsageError
 from tracekit.model.notes import Note
 from tracekit.read.grouping import RunFiles, group_into_runs
 from tracekit.read.peek import MANIFEST_SUFFIX, TraceFile, from_manifest, peek
+from tracekit.read.storage import RemotePath, TracePath, find_remote, located
 
 __all__ = ["Discovery", "RunFiles", "discover"]
 
 _TRACE_SUFFIXES = (".json", ".json.gz", ".json.zst", ".json.tmp", ".gz.tmp")
 _LISTED_IGNORED = 8
+_REQUESTS_AT_A_TIME = 32
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,7 +42,7 @@ class Discovery:
 
 @dataclass(frozen=True, kw_only=True)
 class _Ignored:
-    path: Path
+    path: TracePath
     kind: str
     reason: str
     hint: str
@@ -50,6 +56,7 @@ class _Ignored:
 class _Found:
     files: list[TraceFile] = field(default_factory=list)
     ignored: list[_Ignored] = field(default_factory=list)
+    seen: set[object] = field(default_factory=set)  # what tells files apart, whatever their names
 
 
 def discover(paths: Sequence[str], *, run: str | None = None, attempt: int | None = None) -> Discovery:
@@ -76,7 +83,7 @@ def discover(paths: Sequence[str], *, run: str | None = None, attempt: int | Non
 
 def _with_ignored(runs: Sequence[RunFiles], ignored: Iterable[_Ignored]) -> tuple[list[RunFiles], list[Note]]:
     """The runs with the notes about unusable files that lie in their folders, and the notes that are left."""
-    runs_in: dict[Path, set[int]] = defaultdict(set)
+    runs_in: dict[PurePath, set[int]] = defaultdict(set)
     for place, run in enumerate(runs):
         for folder in {folder for windows in run.ranks.values() for file in windows for folder in file.path.parents}:
             runs_in[folder].add(place)
@@ -89,36 +96,70 @@ def _with_ignored(runs: Sequence[RunFiles], ignored: Iterable[_Ignored]) -> tupl
 
 
 def _collect(typed: str, found: _Found) -> None:
-    path = Path(typed)
-    if path.is_dir():
-        manifests: dict[Path, TraceFile] = {}
-        candidates = []
-        for file in _walk(path, found):
-            if file.name.endswith(MANIFEST_SUFFIX):
-                if trace := from_manifest(file):
-                    manifests[trace.path] = trace
-            else:
-                candidates.append(file)
-        known = {file: manifests.get(file) for file in candidates}
-    elif os.path.lexists(path):
-        known = {path: None}
+    place = located(typed)
+    if isinstance(place, RemotePath):
+        files = find_remote(place)
+        if not files:
+            raise _no_such(typed)
+        if files == [place]:
+            _add(files, (), found)
+        else:
+            _add_all([file for file in files if _may_be_trace(file.name)], found)
+    elif place.is_dir():
+        _add_all(list(_walk(place, found)), found)
+    elif os.path.lexists(place):
+        _add([place], (), found)
     else:
-        matches = sorted(glob.glob(typed, recursive=True))  # noqa: PTH207 - the pattern may be absolute
+        matches = sorted(glob.glob(str(place), recursive=True))  # noqa: PTH207 - the pattern may be absolute
         if not matches:
-            what = "no file matches" if glob.has_magic(typed) else "no such file or folder"
-            raise InputError(f"{typed}: {what}", hint="give a run folder, a trace file or a glob in quotes")
+            raise _no_such(typed)
         for match in matches:
             _collect(match, found)
-        return
-    seen = {_identity(file.path) for file in found.files}
-    for file, trace in known.items():
+
+
+def _no_such(typed: str) -> InputError:
+    what = "no file matches" if glob.has_magic(typed) else "no such file or folder"
+    return InputError(f"{typed}: {what}", hint="give a run folder, a trace file or a glob in quotes")
+
+
+def _add_all(files: Sequence[TracePath], found: _Found) -> None:
+    """Files of one place, manifests among them."""
+    manifests = [file for file in files if file.name.endswith(MANIFEST_SUFFIX)]
+    _add([file for file in files if not file.name.endswith(MANIFEST_SUFFIX)], manifests, found)
+
+
+def _add(files: Iterable[TracePath], manifests: Sequence[TracePath], found: _Found) -> None:
+    vouched_for = {trace.path: trace for trace in _read_each(from_manifest, manifests) if trace is not None}
+    new: list[TracePath] = []
+    for file in files:
         try:
-            _check_regular(file)
-            if _identity(file) not in seen:
-                seen.add(_identity(file))
-                found.files.append(trace or peek(file))
+            identity = _identity(file)
         except InputError as error:
             found.ignored.append(_Ignored(path=file, kind=error.kind, reason=error.reason, hint=error.hint))
+            continue
+        if identity not in found.seen:
+            found.seen.add(identity)
+            new.append(file)
+    for trace in _read_each(lambda file: vouched_for.get(file) or _peeked(file), new):
+        if isinstance(trace, TraceFile):
+            found.files.append(trace)
+        else:
+            found.ignored.append(trace)
+
+
+def _peeked(file: TracePath) -> TraceFile | _Ignored:
+    try:
+        return peek(file)
+    except InputError as error:
+        return _Ignored(path=file, kind=error.kind, reason=error.reason, hint=error.hint)
+
+
+def _read_each(read: Callable[[TracePath], T], files: Sequence[TracePath]) -> list[T]:
+    if not any(isinstance(file, RemotePath) for file in files):
+        return [read(file) for file in files]
+    # A store answers after some ten milliseconds, whatever is asked for.
+    with ThreadPoolExecutor(_REQUESTS_AT_A_TIME) as requests:
+        return list(requests.map(read, files))
 
 
 def _walk(folder: Path, found: _Found) -> Iterator[Path]:
@@ -133,16 +174,24 @@ def _walk(folder: Path, found: _Found) -> Iterator[Path]:
     for parent, folders, files in os.walk(folder, onerror=closed, followlinks=False):
         folders.sort()
         for name in sorted(files):
-            if name.endswith(_TRACE_SUFFIXES) or (name.startswith(".rank-") and name.endswith(".tmp")):
+            if _may_be_trace(name):
                 yield Path(parent) / name
 
 
-def _check_regular(path: Path) -> None:
+def _may_be_trace(name: str) -> bool:
+    return name.endswith(_TRACE_SUFFIXES) or (name.startswith(".rank-") and name.endswith(".tmp"))
+
+
+def _identity(path: TracePath) -> object:
+    """Equal for two names of one file. Raises InputError for what is no regular file."""
+    if isinstance(path, RemotePath):
+        return path
     hint = "give Chrome-trace JSON files of torch.profiler"
     kind = "ignored_file"
     try:
-        if stat.S_ISREG(path.stat().st_mode):
-            return
+        status = path.stat()
+        if stat.S_ISREG(status.st_mode):
+            return status.st_dev, status.st_ino
         reason = "not a regular file"
     except FileNotFoundError:
         reason = "a link to nothing"
@@ -151,11 +200,6 @@ def _check_regular(path: Path) -> None:
     except OSError as error:
         reason = error.strerror or str(error)
     raise InputError(f"{path}: {reason}", hint=hint, reason=reason, kind=kind)
-
-
-def _identity(path: Path) -> tuple[int, int]:
-    status = path.stat()
-    return status.st_dev, status.st_ino
 
 
 def _nothing_found(paths: Sequence[str], ignored: Sequence[_Ignored]) -> InputError:

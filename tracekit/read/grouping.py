@@ -23,11 +23,12 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from pathlib import Path
+from pathlib import PurePath
 
 from tracekit.errors import InputError
 from tracekit.model.notes import Note
 from tracekit.read.peek import EARLIEST_WALL_CLOCK_NS, TraceFile, peek
+from tracekit.read.storage import version_of
 
 __all__ = ["RunFiles", "group_into_runs"]
 
@@ -53,7 +54,7 @@ class RunFiles:
 class _Job:
     """Traces of another tool that belong together; `members` by rank, or by process where no rank is known."""
 
-    folder: Path
+    folder: PurePath
     members: dict[object, list[TraceFile]] = field(default_factory=lambda: defaultdict(list))
     starts: list[int] = field(default_factory=list)  # on the wall clock, sorted
     devices: set[str] = field(default_factory=set)
@@ -110,7 +111,7 @@ def _age(run: RunFiles) -> tuple[int, str, int, str]:
 
 
 def _jobs(files: Iterable[TraceFile]) -> list[list[TraceFile]]:
-    in_folder: dict[Path, list[_Job]] = defaultdict(list)
+    in_folder: dict[PurePath, list[_Job]] = defaultdict(list)
     # What tells its time and its world size comes first: the others find their places among it.
     for file in sorted(files, key=_order):
         folder = _folder(file)
@@ -136,8 +137,8 @@ def _order(file: TraceFile) -> tuple[bool, bool, int, str]:
     return file.wall_clock_ns is None, file.world_size is None, file.start_ns or 0, str(file.path)
 
 
-def _folder(file: TraceFile) -> Path:
-    return Path(*(part for part in file.path.absolute().parent.parts if not _NUMBERED_FOLDER.fullmatch(part)))
+def _folder(file: TraceFile) -> PurePath:
+    return PurePath(*(part for part in file.path.absolute().parent.parts if not _NUMBERED_FOLDER.fullmatch(part)))
 
 
 def _who(file: TraceFile) -> object:
@@ -166,7 +167,7 @@ def _are_copies(files: list[TraceFile], others: list[TraceFile]) -> bool:
     return all(file.start_ns is not None and (file.process, file.start_ns) in windows for file in others)
 
 
-def _shared_parts(folder: Path, other: Path) -> int:
+def _shared_parts(folder: PurePath, other: PurePath) -> int:
     return next((i for i, (a, b) in enumerate(zip(folder.parts, other.parts, strict=False)) if a != b), 1 << 20)
 
 
@@ -193,7 +194,7 @@ def _with_ranks(files: list[TraceFile]) -> list[TraceFile]:
 def _run(files: Sequence[TraceFile], run_id: str | None = None, attempt: int = 0) -> RunFiles:
     notes = []
     by_rank: dict[int, dict[object, TraceFile]] = defaultdict(dict)
-    for file in sorted(files, key=lambda f: (not f.unfinished, f.path.stat().st_mtime_ns, str(f.path))):
+    for file in sorted(files, key=lambda f: (not f.unfinished, version_of(f.path).changed_ns or 0, str(f.path))):
         assert file.rank is not None
         windows = by_rank[file.rank]
         replaced = windows.get(_window(file))

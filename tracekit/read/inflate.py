@@ -1,7 +1,8 @@
 """A trace file as chunks of text, whatever it was packed with.
 
-Comes in: the path of a regular file, plain, gzip (also of several members, cut off, or under a wrong suffix) or zstd.
-Goes out: chunks of bytes of bounded size; what was wrong with the packing is told afterwards, and costs no prefix.
+Comes in: the path of a regular file or one in a store: plain, gzip (also of several members, cut off, or under a wrong
+suffix) or zstd. Goes out: chunks of bytes of bounded size; what was wrong with the packing is told afterwards, and
+costs no prefix.
 """
 
 from __future__ import annotations
@@ -11,11 +12,11 @@ import os
 import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, BinaryIO
 
 from tracekit.errors import InputError
 from tracekit.model.notes import Note
+from tracekit.read.storage import TracePath
 
 CHUNK_BYTES = 2 << 20
 LARGEST_TAIL_SEARCH_BYTES = 32 << 20  # packed; to see the end of more than this costs over half a second
@@ -44,7 +45,7 @@ class TextChunks:
     Raises InputError when the file cannot be opened, or needs a package that is not installed.
     """
 
-    def __init__(self, path: Path, chunk_bytes: int | None = None) -> None:
+    def __init__(self, path: TracePath, chunk_bytes: int | None = None) -> None:
         self.path = path
         self.chunk_bytes = CHUNK_BYTES if chunk_bytes is None else chunk_bytes
         self.cut_off: CutOff | None = None
@@ -65,6 +66,9 @@ class TextChunks:
         except PermissionError as error:
             reason, hint = "not readable", "give yourself read permission on it"
             raise InputError(f"{self.path}: {reason}", hint=hint, reason=reason, kind="permission") from error
+        except FileNotFoundError as error:
+            reason, hint = "no such file on the machine that reads it", "workers see shared folders and URLs alone"
+            raise InputError(f"{self.path}: {reason}", hint=hint, reason=reason) from error
         except OSError as error:
             reason = error.strerror or str(error)
             raise InputError(f"{self.path}: {reason}", hint="check the path and the disk", reason=reason) from error
@@ -136,7 +140,7 @@ class TextChunks:
         self.notes.append(Note(kind=kind, severity=severity, file=self.path.name, text=f"{self.path.name}: {what}"))
 
 
-def last_bytes(path: Path, width: int) -> bytes:
+def last_bytes(path: TracePath, width: int) -> bytes:
     """The last `width` bytes of the text of `path`; nothing when it would cost too much to inflate up to there."""
     try:
         with path.open("rb") as stream:

@@ -6,12 +6,12 @@ import importlib
 import os
 from collections.abc import Callable
 from functools import cache
-from pathlib import Path
 from typing import Literal
 
 from tracekit.errors import UsageError
 from tracekit.model.events import DecodedTrace
 from tracekit.read import portable
+from tracekit.read.storage import TracePath
 
 __all__ = ["Decoder", "decode", "decoder", "has_native"]
 
@@ -20,7 +20,7 @@ Decoder = Literal["native", "portable"]
 _VARIABLE = "TRACEKIT_DECODER"
 
 
-def decode(path: Path) -> DecodedTrace:
+def decode(path: TracePath) -> DecodedTrace:
     """Decode one trace file. Raises InputError when it cannot be used at all."""
     native = _native_decode() if decoder() == "native" else None
     decoded = None if native is None else native(path)
@@ -47,9 +47,9 @@ def has_native() -> bool:
 
 
 @cache
-def _native_decode() -> Callable[[Path], DecodedTrace | None] | None:
+def _native_decode() -> Callable[[TracePath], DecodedTrace | None] | None:
     try:
-        found: Callable[[Path], DecodedTrace | None] = importlib.import_module("tracekit.read.native").decode
+        found: Callable[[TracePath], DecodedTrace | None] = importlib.import_module("tracekit.read.native").decode
     except ImportError:
         return None
     return found

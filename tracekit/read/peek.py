@@ -20,6 +20,7 @@ from tracekit.read.columns import exact_nanoseconds
 from tracekit.read.head import no_events, read_head, tail_keys_text
 from tracekit.read.header import parse_header, parse_top_level
 from tracekit.read.inflate import TextChunks, last_bytes
+from tracekit.read.storage import TracePath
 
 __all__ = ["EARLIEST_WALL_CLOCK_NS", "MANIFEST_SUFFIX", "TraceFile", "from_manifest", "peek", "rank_in_name"]
 
@@ -48,7 +49,7 @@ class TraceFile:
     `rank_from` "nothing": `rank` is None, or a number that discovery gave it, which what the file says may replace.
     """
 
-    path: Path
+    path: TracePath
     rank: int | None
     rank_from: Literal["metadata", "name", "nothing"]
     world_size: int | None = None
@@ -66,19 +67,17 @@ class TraceFile:
         return self.start_ns if self.start_ns is not None and self.start_ns >= EARLIEST_WALL_CLOCK_NS else None
 
 
-def rank_in_name(path: Path) -> int | None:
+def rank_in_name(path: TracePath) -> int | None:
     match = _RANK_IN_NAME.search(path.name)
     return int(match.group(1)) if match else None
 
 
-def from_manifest(manifest_path: Path) -> TraceFile | None:
-    """The trace that a manifest vouches for; None when the manifest cannot be read or its trace is missing."""
+def from_manifest(manifest_path: TracePath) -> TraceFile | None:
+    """The trace that a manifest vouches for, should it be there; None when the manifest cannot be read."""
     try:
         manifest = msgspec.json.decode(manifest_path.read_bytes(), type=Manifest)
-    except (OSError, msgspec.DecodeError):
-        return None
-    path = manifest_path.parent / Path(manifest.file).name
-    if not path.is_file():
+        path = manifest_path.with_name(Path(manifest.file).name)
+    except (OSError, ValueError):  # ValueError: not JSON, no manifest, or nothing that names a file
         return None
     return TraceFile(
         path=path,
@@ -92,7 +91,7 @@ def from_manifest(manifest_path: Path) -> TraceFile | None:
     )
 
 
-def peek(path: Path) -> TraceFile:
+def peek(path: TracePath) -> TraceFile:
     """Read the ends of `path`. Raises NotATraceError or InputError, as decoding would."""
     chunks = TextChunks(path)
     stream = iter(chunks)
@@ -138,7 +137,7 @@ def peek(path: Path) -> TraceFile:
     )
 
 
-def _left_in_run(path: Path) -> TraceFile | None:
+def _left_in_run(path: TracePath) -> TraceFile | None:
     """A temporary file that a killed capture left before it put its metadata in: only its place says whose it is."""
     match = _LEFT_BEHIND.search(path.absolute().as_posix())
     if match is None:

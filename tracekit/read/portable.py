@@ -9,7 +9,6 @@ from __future__ import annotations
 import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 import msgspec
 
@@ -20,6 +19,7 @@ from tracekit.read.head import LONGEST_HEADER_BYTES, no_events, read_head, trace
 from tracekit.read.inflate import TextChunks
 from tracekit.read.losses import Losses, count_of_events
 from tracekit.read.salvage import EVENT_BOUNDARY, salvage, trailing_byte
+from tracekit.read.storage import TracePath
 
 __all__ = ["decode"]
 
@@ -30,7 +30,7 @@ _EVENTS = msgspec.json.Decoder(list[RawEvent])
 _STAMPS = msgspec.json.Decoder(list[RawStamps])
 
 
-def decode(path: Path) -> DecodedTrace:
+def decode(path: TracePath) -> DecodedTrace:
     """Decode one trace file.
 
     Raises NotATraceError when the file is empty or holds no usable event, InputError when it cannot be read at all.
@@ -42,7 +42,7 @@ def decode(path: Path) -> DecodedTrace:
 class _Decoding:
     """The state of decoding one file."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: TracePath) -> None:
         self.path = path
         self.chunks = TextChunks(path)
         self.columns = ColumnBuilder()

@@ -9,7 +9,6 @@ from __future__ import annotations
 import itertools
 from collections import Counter
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -22,6 +21,7 @@ from tracekit.read.head import LONGEST_HEADER_BYTES, no_events, read_head, trace
 from tracekit.read.inflate import TextChunks
 from tracekit.read.losses import Losses
 from tracekit.read.native._scanner import NotUnderstoodError, Scanner
+from tracekit.read.storage import TracePath
 from tracekit.read.table import COLLECTIVE_NUMBERS, COLLECTIVE_TEXT, DENSE, SHAPES, build_table
 
 __all__ = ["decode"]
@@ -29,7 +29,7 @@ __all__ = ["decode"]
 _PIECE_BYTES = 192 << 10  # stays in the cache of a core between inflating and scanning
 
 
-def decode(path: Path) -> DecodedTrace | None:
+def decode(path: TracePath) -> DecodedTrace | None:
     """Decode one trace file; None when that takes the portable decoder.
 
     Raises NotATraceError when the file is empty or holds no usable event, InputError when it cannot be read at all.

@@ -30,13 +30,15 @@ from tracekit.analysis.align import on_run_clock
 from tracekit.analysis.device_links import DEVICE_CATEGORIES
 from tracekit.analysis.lanes import Lanes, build_lanes
 from tracekit.analysis.summarize import SummaryOptions
-from tracekit.analysis.workers import Progress, map_ranks
+from tracekit.analysis.workers import LOST, Progress, map_ranks
+from tracekit.errors import OutputError
 from tracekit.model.communication import KINDS
 from tracekit.model.events import ABSENT, EventTable, Int64, Track
 from tracekit.model.intervals import Intervals
 from tracekit.model.run import ClockModel, Run
 from tracekit.model.summary import RankSummary
 from tracekit.read.kineto import decode
+from tracekit.read.storage import located
 from tracekit.render.output import new_file
 from tracekit.render.perfetto.writer import PerfettoTrack, RankTraceWriter, write_header
 
@@ -75,7 +77,8 @@ def merge(
 ) -> Merged:
     """Write the merged trace of `run` to `output`, gzipped when its name ends in `.gz`; `jobs` is that of `load`.
 
-    Raises OutputError when it cannot be written, InputError when a file of the run has become unreadable.
+    Raises OutputError when it cannot be written, or a rank's worker dies, InputError when a file of the run has become
+    unreadable.
     """
     output = Path(output)
     clocks = _from_zero(run)
@@ -92,7 +95,12 @@ def merge(
             for position, (summary, clock) in enumerate(zip(run.ranks, clocks, strict=True))
         ]
         jobs = 1 if jobs is None and sum(s.event_count for s in run.ranks) < _FEW_EVENTS else jobs
-        written = map_ranks(_merge_rank, calls, jobs=jobs, progress=progress)
+        outcomes = map_ranks(_merge_rank, calls, jobs=jobs, progress=progress)
+        if LOST in outcomes:
+            rank = run.ranks[outcomes.index(LOST)].rank
+            message = f"{output}: rank {rank}: the worker that wrote it died, twice"
+            raise OutputError(message, hint="it may have run out of memory: try --jobs 1, or leave it out with --ranks")
+        written = [outcome for outcome in outcomes if outcome is not LOST]
         start_ns = min((step.start_ns for summary in run.ranks for step in summary.steps), default=0)
         write_header(packed, start_ns=start_ns)
         for call in calls:
@@ -128,7 +136,7 @@ def _merge_rank(
     with part.open("wb") as stream:
         page = _RankPage(RankTraceWriter(stream, rank=position), summary, clock, position)
         for path in summary.files:
-            trace = decode(Path(path))
+            trace = decode(located(path))
             lanes = build_lanes(trace, options.rules, whole=options.steps.whole)
             page.write_lanes(lanes, options)
             page.write_input(trace.events, lanes)
