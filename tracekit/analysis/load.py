@@ -11,18 +11,20 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from tracekit.analysis.align import align
+from tracekit.analysis.cached import look_up, summarize_and_keep
 from tracekit.analysis.inferred_pipelines import with_inferred_pipelines
 from tracekit.analysis.manual_pipeline import with_manual_pipelines
 from tracekit.analysis.match import groups_of_run, match_collectives
 from tracekit.analysis.messages import match_messages
 from tracekit.analysis.rpc import rpc_notes
-from tracekit.analysis.summarize import RankFailure, SummaryOptions, summarize
+from tracekit.analysis.summarize import RankFailure, SummaryOptions
 from tracekit.analysis.workers import Progress, map_ranks
 from tracekit.errors import InputError, TracekitError
 from tracekit.model.notes import Note
 from tracekit.model.ranks import format_ranges
 from tracekit.model.run import OtherRun, Run
 from tracekit.model.summary import RankSummary
+from tracekit.read.cache import CacheChoice, chosen_cache
 from tracekit.read.discover import Discovery, discover
 
 __all__ = ["Paths", "load"]
@@ -43,8 +45,12 @@ def load(
     options: SummaryOptions | None = None,
     jobs: int | None = 1,
     progress: Progress | None = None,
+    cache: CacheChoice = False,
 ) -> Run:
     """Read the newest run below `paths` (or `run`, `attempt`), in this process or in `jobs` workers, a rank each.
+
+    `cache=True` keeps what is worked out of each rank for the next time: where `TRACEKIT_CACHE` says, else in a folder
+    `.tracekit-cache` beside the rank's trace. A path keeps it in such a folder there.
 
     `jobs=None` takes as many workers as there are processors, and none for a small run. Workers import the main module
     again, so a script that asks for them needs the guard `if __name__ == "__main__":`.
@@ -65,10 +71,11 @@ def load(
         raise InputError(f"{' '.join(typed)}: none of the selected ranks is there", hint=f"there are ranks {there}")
     chosen = options or SummaryOptions()
     calls = [(rank, windows, chosen) for rank, windows in files.items()]
-    size = sum(path.stat().st_size for windows in files.values() for path in windows)
+    kept = look_up(calls, chosen_cache(cache))
+    size = sum(path.stat().st_size for (order,) in kept.missing for path in order.paths)
     jobs = 1 if jobs is None and size < _SMALL_RUN_BYTES else jobs
-    outcomes = map_ranks(summarize, calls, jobs=jobs, progress=progress)
-    return assemble(typed, found, outcomes, selected)
+    made = map_ranks(summarize_and_keep, kept.missing, jobs=jobs, progress=progress)
+    return assemble(typed, found, kept.completed_by(made), selected)
 
 
 def assemble(

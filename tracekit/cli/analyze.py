@@ -19,6 +19,7 @@ from tracekit.cli.options import (
 
 if TYPE_CHECKING:
     from tracekit.analysis.summarize import StepSelection
+    from tracekit.read.cache import CacheChoice
 
 
 @click.command()
@@ -37,6 +38,7 @@ def analyze(
     attempt: int | None,
     ranks: frozenset[int] | None,
     jobs: int | None,
+    cache: CacheChoice,
     steps: StepSelection | None,
     only: tuple[str, ...] | None,
     links: Path | None,
@@ -69,7 +71,9 @@ def analyze(
         raise UsageError("--actions: a terminal shows one step's", hint="add --json")
     options = SummaryOptions(steps=steps or StepSelection())
     with progress_on_stderr("reading ranks") as progress:
-        found = load(paths, run=run, attempt=attempt, ranks=ranks, options=options, jobs=jobs, progress=progress)
+        found = load(
+            paths, run=run, attempt=attempt, ranks=ranks, options=options, jobs=jobs, cache=cache, progress=progress
+        )
     peak = None if peak_tflops is None else peak_tflops * 1e12
     work = KnownWork(flops_per_step=flops_per_step, peak_flops_per_s=peak)
     report = analyze_run(found, only=only, links=links, work=work)

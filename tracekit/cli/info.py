@@ -2,20 +2,30 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import click
 
 from tracekit.cli.options import progress_on_stderr, run_options, terminal_format
+
+if TYPE_CHECKING:
+    from tracekit.read.cache import CacheChoice
 
 
 @click.command()
 @run_options
 def info(
-    paths: tuple[str, ...], run: str | None, attempt: int | None, ranks: frozenset[int] | None, jobs: int | None
+    paths: tuple[str, ...],
+    run: str | None,
+    attempt: int | None,
+    ranks: frozenset[int] | None,
+    jobs: int | None,
+    cache: CacheChoice,
 ) -> None:
     """Show what a run holds: ranks, steps, device, clocks, notes."""
     from tracekit.analysis.load import load
     from tracekit.render.run_info import RunInfo
 
     with progress_on_stderr("reading ranks") as progress:
-        found = load(paths, run=run, attempt=attempt, ranks=ranks, jobs=jobs, progress=progress)
+        found = load(paths, run=run, attempt=attempt, ranks=ranks, jobs=jobs, cache=cache, progress=progress)
     click.echo(RunInfo(**terminal_format()).render(found), nl=False)

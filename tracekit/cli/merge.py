@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from tracekit.cli.options import progress_on_stderr, run_options
+
+if TYPE_CHECKING:
+    from tracekit.read.cache import CacheChoice
 
 _SUFFIXES = (".pftrace", ".perfetto-trace")
 _PHASES = {
@@ -31,6 +35,7 @@ def merge(
     attempt: int | None,
     ranks: frozenset[int] | None,
     jobs: int | None,
+    cache: CacheChoice,
     output: Path,
     force: bool,
 ) -> None:
@@ -45,7 +50,7 @@ def merge(
         hint = "the trace is in Perfetto's own format: name it run.pftrace or run.pftrace.gz"
         raise UsageError(f"-o {output}: not a name for a Perfetto trace", hint=hint)
     with progress_on_stderr("reading ranks") as progress:
-        found = load(paths, run=run, attempt=attempt, ranks=ranks, jobs=jobs, progress=progress)
+        found = load(paths, run=run, attempt=attempt, ranks=ranks, jobs=jobs, cache=cache, progress=progress)
     with progress_on_stderr("writing ranks") as progress:
         merged = merge_run(found, output, force=force, jobs=jobs, progress=progress)
     for note in found.notes:

@@ -13,6 +13,7 @@ from tracekit.cli.options import STEPS, progress_on_stderr, result_options, run_
 if TYPE_CHECKING:
     from tracekit.analysis.summarize import StepSelection
     from tracekit.analysis.workload import Job
+    from tracekit.read.cache import CacheChoice
 
 _TABLES = (".parquet", ".csv")
 
@@ -27,6 +28,7 @@ def whatif(
     attempt: int | None,
     ranks: frozenset[int] | None,
     jobs: int | None,
+    cache: CacheChoice,
     steps: StepSelection | None,
     as_json: bool,
     output: Path | None,
@@ -59,7 +61,9 @@ def whatif(
     else:
         with progress_on_stderr("reading ranks") as progress:
             options = SummaryOptions(steps=steps or StepSelection())
-            found = load(paths, run=run, attempt=attempt, ranks=ranks, options=options, jobs=jobs, progress=progress)
+            found = load(
+                paths, run=run, attempt=attempt, ranks=ranks, options=options, jobs=jobs, cache=cache, progress=progress
+            )
         job = job_of_run(found)
     result = what_if(job)
     if as_json or (output is not None and output.suffix == JsonResult.suffix):

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from tracekit.errors import InputError, UsageError
 from tracekit.model.notes import Note
+from tracekit.read.cache import CACHE_FOLDER
 from tracekit.read.grouping import RunFiles, group_into_runs
 from tracekit.read.peek import MANIFEST_SUFFIX, TraceFile, from_manifest, peek
 
@@ -131,7 +132,7 @@ def _walk(folder: Path, found: _Found) -> Iterator[Path]:
         found.ignored.append(_Ignored(path=path, kind="permission", reason=reason, hint=hint))
 
     for parent, folders, files in os.walk(folder, onerror=closed, followlinks=False):
-        folders.sort()
+        folders[:] = sorted(name for name in folders if name != CACHE_FOLDER)
         for name in sorted(files):
             if name.endswith(_TRACE_SUFFIXES) or (name.startswith(".rank-") and name.endswith(".tmp")):
                 yield Path(parent) / name
