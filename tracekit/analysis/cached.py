@@ -8,16 +8,14 @@ the next time.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
-
-import msgspec
-import numpy as np
 
 from tracekit.analysis.summarize import RankFailure, SummaryOptions, summarize
 from tracekit.model.summary import RankSummary
-from tracekit.read.cache import Cache, Entry, clean, entry_for, fetch, keep, make_folder, may_be_believed
-from tracekit.read.code_version import IMPORTED_CODE, is_as_imported
+from tracekit.read.cache import Cache, Entry, keep
+from tracekit.read.code_version import IMPORTED_CODE
 from tracekit.read.codec import CodecError, Shared, pack, unpack
 from tracekit.read.kineto import DECODER
 
@@ -51,39 +49,29 @@ class KeptSummaries:
     their order.
     """
 
-    missing: list[tuple[Order]]
-    found: Mapping[int, RankSummary] = field(default_factory=dict)
+    found: Mapping[int, RankSummary]
+    missing: Sequence[tuple[Order]]
 
     def completed_by(self, made: Sequence[Outcome]) -> list[Outcome]:
         """One outcome a call, in their order; `made` are those of `missing`."""
-        for folder in {order.entry.path.parent for (order,) in self.missing if order.entry is not None}:
-            clean(folder)
         rest = iter(made)
         positions = range(len(self.found) + len(made))
         return [self.found[position] if position in self.found else next(rest) for position in positions]
 
 
 def look_up(calls: Sequence[tuple[int, tuple[Path, ...], SummaryOptions]], cache: Cache | None) -> KeptSummaries:
-    """Look for each call's summary in `cache`; where there is none, prepare its folder."""
-    if cache is None or not is_as_imported():
-        orders = [Order(rank=rank, paths=paths, options=options) for rank, paths, options in calls]
-        return KeptSummaries(missing=[(order,) for order in orders])
+    """Look for each call's summary in `cache`; where there is none, prepare to keep it."""
     found: dict[int, RankSummary] = {}
     missing: list[tuple[Order]] = []
-    usable: dict[Path, bool] = {}
     shared: Shared = {}
     for position, (rank, paths, options) in enumerate(calls):
-        entry = entry_for(cache, paths, (IMPORTED_CODE, DECODER, np.__version__, msgspec.__version__, rank, options))
-        if entry is not None:
-            folder = entry.path.parent
-            if folder not in usable:
-                usable[folder] = may_be_believed(folder)
-            summary = _kept_summary(entry, shared) if usable[folder] else None
+        entry = None if cache is None else cache.entry_for("summary", paths, (DECODER, rank, options))
+        if cache is not None and entry is not None:
+            summary = _kept_summary(cache.fetch(entry), paths, shared)
             if summary is not None:
                 found[position] = summary
                 continue
-            usable[folder] = usable[folder] or make_folder(entry, cache)
-            entry = entry if usable[folder] else None
+            entry = entry if cache.prepare(entry) else None
         missing.append((Order(rank=rank, paths=paths, options=options, entry=entry, code=IMPORTED_CODE),))
     return KeptSummaries(found=found, missing=missing)
 
@@ -96,21 +84,16 @@ def summarize_and_keep(order: Order) -> Outcome:
     places = {str(path): position for position, path in enumerate(order.paths)}
     positions = tuple(places[file] for file in outcome.files if file in places)
     if len(positions) == len(order.paths):
-        try:
+        with suppress(CodecError):
             keep(order.entry, pack(_Kept(positions=positions, summary=replace(outcome, files=()))))
-        except CodecError:
-            return outcome
     return outcome
 
 
-def _kept_summary(entry: Entry, shared: Shared) -> RankSummary | None:
-    data = fetch(entry)
-    if data is None:
-        return None
+def _kept_summary(data: bytes | None, paths: Sequence[Path], shared: Shared) -> RankSummary | None:
     try:
-        kept = unpack(data, _Kept, shared)
+        kept = None if data is None else unpack(data, _Kept, shared)
     except CodecError:
         return None
-    if sorted(kept.positions) != list(range(len(entry.files))):
+    if kept is None or sorted(kept.positions) != list(range(len(paths))):
         return None
-    return replace(kept.summary, files=tuple(str(entry.files[position]) for position in kept.positions))
+    return replace(kept.summary, files=tuple(str(paths[position]) for position in kept.positions))

@@ -59,7 +59,8 @@ def load(
     UsageError when there is no such `run` or `attempt`.
     """
     typed = [os.fspath(paths)] if isinstance(paths, str | os.PathLike) else [os.fspath(path) for path in paths]
-    found = discover(typed, run=run, attempt=attempt)
+    kept_in = chosen_cache(cache)
+    found = discover(typed, run=run, attempt=attempt, cache=kept_in)
     selected = None if ranks is None else frozenset(ranks)
     files = {
         rank: tuple(window.path for window in windows)
@@ -71,10 +72,12 @@ def load(
         raise InputError(f"{' '.join(typed)}: none of the selected ranks is there", hint=f"there are ranks {there}")
     chosen = options or SummaryOptions()
     calls = [(rank, windows, chosen) for rank, windows in files.items()]
-    kept = look_up(calls, chosen_cache(cache))
+    kept = look_up(calls, kept_in)
     size = sum(path.stat().st_size for (order,) in kept.missing for path in order.paths)
     jobs = 1 if jobs is None and size < _SMALL_RUN_BYTES else jobs
     made = map_ranks(summarize_and_keep, kept.missing, jobs=jobs, progress=progress)
+    if kept_in is not None:
+        kept_in.clean()
     return assemble(typed, found, kept.completed_by(made), selected)
 
 

@@ -6,10 +6,11 @@ cannot be read or written is no cache.
 
     run/rank0.json.gz
     run/.tracekit-cache/<files>-<key>.summary    one a rank and way of asking; written whole, replaced, never changed
+    run/.tracekit-cache/<files>-<key>.identity   one a file: whose trace it is
     run/.tracekit-cache/.<...>.tmp               while writing
 
-`<files>` stands for the rank and the names of its files, `<key>` for all that the bytes depend on. Of equal `<files>`
-the four used last stay; entries that nobody used for 90 days go, and the oldest of more than 1 GiB.
+`<files>` stands for the names of the files, `<key>` for all that the bytes depend on. Of equal `<files>` and kind the
+four used last stay; what nobody used for 90 days goes, and the oldest of more than 1 GiB.
 """
 
 from __future__ import annotations
@@ -27,15 +28,19 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 import msgspec
+import numpy as np
 
-__all__ = ["CACHE_FOLDER", "CACHE_VARIABLE", "Cache", "CacheChoice", "Entry", "chosen_cache", "clean", "entry_for"]
-__all__ += ["fetch", "keep", "make_folder"]
+from tracekit.read.code_version import IMPORTED_CODE, is_as_imported
+
+__all__ = ["CACHE_FOLDER", "CACHE_VARIABLE", "Cache", "CacheChoice", "Entry", "FileStamp", "chosen_cache", "keep"]
 
 CACHE_FOLDER = ".tracekit-cache"
 CACHE_VARIABLE = "TRACEKIT_CACHE"
 
+Kind = Literal["summary", "identity"]
 CacheChoice = bool | str | os.PathLike[str]
 """False: no cache. A folder: in there. True: where `TRACEKIT_CACHE` says ("0": nowhere), else beside the traces."""
 
@@ -45,23 +50,16 @@ _LARGEST_BYTES = 256 << 20  # unpacked; a rank's summary has some hundred KB
 # A file system may count time in steps of 2 s: what was changed less than that before it was read could be changed
 # again afterwards without looking any different.
 _RACY_NS = 2_000_000_000
-_KEPT_A_RANK = 4
+_KEPT_A_FILE = 4
 _KEPT_BYTES = 1 << 30
 _KEPT_S = 90 * 86_400
 _LEFT_BEHIND_S = 3600
 _USED_S = 3600  # how exactly the time of the last use is known
-_ENTRY = re.compile(r"([0-9a-f]{16})-[0-9a-f]{32}\.summary")
-_TEMPORARY = re.compile(r"\.[0-9a-f]{16}-[0-9a-f]{32}\.summary\.[0-9a-f]{16}\.tmp")
+_ENTRY = re.compile(r"([0-9a-f]{16})-[0-9a-f]{32}(\.summary|\.identity)")
+_TEMPORARY = re.compile(r"\.[0-9a-f]{16}-[0-9a-f]{32}\.(summary|identity)\.[0-9a-f]{16}\.tmp")
 _TAG = "Signature: 8a477f597d28d172789f06886806bc55\n# Made by tracekit: can be deleted; see https://bford.info/cachedir/\n"
 
 _log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Cache:
-    """`place`: the folder in which the cache's own folder is; None: beside the traces."""
-
-    place: Path | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,43 +84,103 @@ class Entry:
     seen_ns: int  # when the stamps were taken
 
 
+class Cache:
+    """What one process sees of it while it looks at a run. `place`: the folder in which the cache's own folder is;
+    None: beside the traces, in each of their folders.
+    """
+
+    def __init__(self, place: Path | None = None) -> None:
+        self._place = place
+        self._believed: dict[Path, bool] = {}
+        self._written: set[Path] = set()
+
+    def entry_for(self, kind: Kind, files: Sequence[Path], circumstances: Sequence[object] = ()) -> Entry | None:
+        """The entry for what was made of `files` by this code under `circumstances`: numbers, texts, dataclasses of
+        these. None when a file cannot be looked at, or a circumstance has no bytes.
+        """
+        parent = files[0].parent if self._place is None else self._place
+        seen_ns = _now_ns()
+        try:
+            names = [self._name_of(file) for file in files]
+            stamps = tuple(_stamp(file, name) for file, name in zip(files, names, strict=True))
+            encode = msgspec.msgpack.Encoder(order="deterministic").encode
+            versions = (_FORMAT, IMPORTED_CODE, np.__version__, msgspec.__version__, sys.byteorder)
+            key = encode((versions, kind, tuple(circumstances), stamps))
+        except (OSError, TypeError, OverflowError) as error:
+            _log.debug("no cache for %s: %s", files[0], error)
+            return None
+        digest = hashlib.blake2b(key, digest_size=_DIGEST_BYTES).digest()
+        slot = hashlib.blake2b(encode(names), digest_size=8).hexdigest()
+        return Entry(
+            path=parent / CACHE_FOLDER / f"{slot}-{digest[:16].hex()}.{kind}",
+            key=digest,
+            files=tuple(files),
+            stamps=stamps,
+            seen_ns=seen_ns,
+        )
+
+    def fetch(self, entry: Entry) -> bytes | None:
+        """What `keep` was given for this entry; None when there is nothing that can be trusted."""
+        folder = entry.path.parent
+        if folder not in self._believed:
+            self._believed[folder] = _may_be_believed(folder)
+        return _content_of(entry) if self._believed[folder] else None
+
+    def prepare(self, entry: Entry) -> bool:
+        """Make the folder of an entry where it is missing; whether `keep` may write there."""
+        folder = entry.path.parent
+        if not self._believed.get(folder):
+            self._believed[folder] = _make_folder(folder, with_parents=self._place is not None)
+        if self._believed[folder]:
+            self._written.add(folder)
+        return self._believed[folder]
+
+    def clean(self) -> None:
+        """Hold the folders that were written to within their limits."""
+        for folder in self._written:
+            _clean(folder)
+        self._written.clear()
+
+    def _name_of(self, file: Path) -> str:
+        """Beside the traces without folder, so that one which is moved keeps its cache; in a place for all, whole."""
+        return file.name if self._place is None else str(file.parent.resolve() / file.name)
+
+
 def chosen_cache(choice: CacheChoice) -> Cache | None:
     if choice is True:
         choice = os.environ.get(CACHE_VARIABLE) or True
         if choice == "0":
             return None
-    if choice is False:
+    if choice is False or not is_as_imported():
         return None
-    return Cache() if choice is True else Cache(place=Path(choice))
+    return Cache() if choice is True else Cache(Path(choice))
 
 
-def entry_for(cache: Cache, files: Sequence[Path], circumstances: Sequence[object]) -> Entry | None:
-    """The entry for what is made of `files` under `circumstances`: numbers, texts and dataclasses of these, which
-    belong to its key. None when a file cannot be looked at, or a circumstance has no bytes.
+def keep(entry: Entry, data: bytes) -> None:
+    """Keep `data`, made of the entry's files after the entry was asked for, in a folder that a `Cache` has prepared.
+
+    Not when a file changed in the meantime, or so shortly before that another change might not show.
     """
-    folder = (files[0].parent if cache.place is None else cache.place) / CACHE_FOLDER
-    seen_ns = _now_ns()
+    temporary = entry.path.with_name(f".{entry.path.name}.{secrets.token_hex(8)}.tmp")
     try:
-        names = [_name_of(file, cache) for file in files]
-        stamps = tuple(_stamp(file, name) for file, name in zip(files, names, strict=True))
-        encode = msgspec.msgpack.Encoder(order="deterministic").encode
-        key = encode([_FORMAT, sys.byteorder, list(circumstances), stamps])
-    except (OSError, TypeError, OverflowError) as error:
-        _log.debug("no cache for %s: %s", files[0], error)
-        return None
-    digest = hashlib.blake2b(key, digest_size=_DIGEST_BYTES).digest()
-    slot = hashlib.blake2b(encode(names), digest_size=8).hexdigest()
-    return Entry(
-        path=folder / f"{slot}-{digest[:16].hex()}.summary",
-        key=digest,
-        files=tuple(files),
-        stamps=stamps,
-        seen_ns=seen_ns,
-    )
+        now = tuple(_stamp(file, stamp.name) for file, stamp in zip(entry.files, entry.stamps, strict=True))
+        newest_ns = max(max(stamp.modified_ns, stamp.changed_ns) for stamp in now)
+        if now != entry.stamps or newest_ns > entry.seen_ns - _RACY_NS or len(data) > _LARGEST_BYTES:
+            _log.debug("%s is not kept: its files are changing", entry.path)
+            return
+        body = zlib.compress(data, 1)
+        try:
+            with temporary.open("xb") as stream:
+                stream.write(_head(body, entry) + body)
+            temporary.replace(entry.path)
+        except BaseException:
+            temporary.unlink(missing_ok=True)
+            raise
+    except OSError as error:
+        _log.debug("%s cannot be written: %s", entry.path, error)
 
 
-def fetch(entry: Entry) -> bytes | None:
-    """What `keep` was given for this entry; None when there is nothing that can be trusted."""
+def _content_of(entry: Entry) -> bytes | None:
     try:
         # Whatever lies there: a link is not followed, a FIFO not waited for.
         descriptor = os.open(entry.path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
@@ -150,40 +208,14 @@ def fetch(entry: Entry) -> bytes | None:
     return data
 
 
-def keep(entry: Entry, data: bytes) -> None:
-    """Keep `data`, which was made of the entry's files after it was asked for, in a folder that `make_folder` made.
-
-    Not when a file changed in the meantime, or so shortly before that another change might not show.
-    """
-    temporary = entry.path.with_name(f".{entry.path.name}.{secrets.token_hex(8)}.tmp")
+def _make_folder(folder: Path, *, with_parents: bool) -> bool:
     try:
-        now = tuple(_stamp(file, stamp.name) for file, stamp in zip(entry.files, entry.stamps, strict=True))
-        newest_ns = max(max(stamp.modified_ns, stamp.changed_ns) for stamp in now)
-        if now != entry.stamps or newest_ns > entry.seen_ns - _RACY_NS or len(data) > _LARGEST_BYTES:
-            _log.debug("%s is not kept: its files are changing", entry.path)
-            return
-        body = zlib.compress(data, 1)
-        try:
-            with temporary.open("xb") as stream:
-                stream.write(_head(body, entry) + body)
-            temporary.replace(entry.path)
-        except BaseException:
-            temporary.unlink(missing_ok=True)
-            raise
-    except OSError as error:
-        _log.debug("%s cannot be written: %s", entry.path, error)
-
-
-def make_folder(entry: Entry, cache: Cache) -> bool:
-    """Make the folder of an entry, so that `keep` can write there; whether it is there and may be believed."""
-    folder = entry.path.parent
-    try:
-        if cache.place is not None:
-            cache.place.mkdir(parents=True, exist_ok=True)
+        if with_parents:
+            folder.parent.mkdir(parents=True, exist_ok=True)
         try:
             folder.mkdir(mode=0o775)
         except FileExistsError:
-            return may_be_believed(folder)
+            return _may_be_believed(folder)
         (folder / ".gitignore").write_text("*\n")
         (folder / "CACHEDIR.TAG").write_text(_TAG)
     except OSError as error:
@@ -192,7 +224,7 @@ def make_folder(entry: Entry, cache: Cache) -> bool:
     return True
 
 
-def may_be_believed(folder: Path) -> bool:
+def _may_be_believed(folder: Path) -> bool:
     """Whether only those can write into the cache's folder who can also replace the traces beside it: in /tmp anybody
     can make a folder beside somebody else's traces.
     """
@@ -207,8 +239,8 @@ def may_be_believed(folder: Path) -> bool:
     return not around.st_mode & stat.S_ISVTX and not status.st_mode & stat.S_IWOTH
 
 
-def clean(folder: Path) -> None:
-    """Remove what killed processes left behind, and the entries that were not used for longest beyond the limits."""
+def _clean(folder: Path) -> None:
+    """Remove what killed processes left behind, and beyond the limits the entries that were not used for longest."""
     now = time.time()
     entries: list[tuple[float, int, str, Path]] = []
     try:
@@ -218,7 +250,7 @@ def clean(folder: Path) -> None:
                     continue
                 status = item.stat(follow_symlinks=False)
                 if match := _ENTRY.fullmatch(item.name):
-                    entries.append((status.st_mtime, status.st_size, match[1], Path(item.path)))
+                    entries.append((status.st_mtime, status.st_size, match[1] + match[2], Path(item.path)))
                 elif _TEMPORARY.fullmatch(item.name) and status.st_mtime < now - _LEFT_BEHIND_S:
                     Path(item.path).unlink(missing_ok=True)
         kept_of: Counter[str] = Counter()
@@ -226,7 +258,7 @@ def clean(folder: Path) -> None:
         for used, size, slot, path in sorted(entries, reverse=True):
             kept_of[slot] += 1
             kept_bytes += size
-            if kept_of[slot] > _KEPT_A_RANK or kept_bytes > _KEPT_BYTES or used < now - _KEPT_S:
+            if kept_of[slot] > _KEPT_A_FILE or kept_bytes > _KEPT_BYTES or used < now - _KEPT_S:
                 path.unlink(missing_ok=True)
     except OSError as error:
         _log.debug("%s cannot be cleaned: %s", folder, error)
@@ -235,13 +267,6 @@ def clean(folder: Path) -> None:
 def _head(body: bytes, entry: Entry) -> bytes:
     """Says that `body` is whole, and the answer to this very question."""
     return _FORMAT + hashlib.blake2b(body, key=entry.key, digest_size=_DIGEST_BYTES).digest()
-
-
-def _name_of(file: Path, cache: Cache) -> str:
-    """Beside the traces relative, so that a folder which is moved keeps its cache; in one place for all, absolute."""
-    if cache.place is None:
-        return file.name
-    return str(file.parent.resolve() / file.name)
 
 
 def _stamp(file: Path, name: str) -> FileStamp:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import fields, is_dataclass
 from functools import cache
+from pathlib import Path
 from typing import Any, TypeVar, get_args
 
 import msgspec
@@ -30,11 +31,11 @@ class CodecError(ValueError):
     """A value that cannot be packed so that it comes back equal, or bytes that hold no such value."""
 
 
-def pack(value: object) -> bytes:
+def pack(value: Any) -> bytes:
     """Raises CodecError for a value that would not come back as it is."""
     try:
         data = _ENCODER.encode(value)
-        again = _ENCODER.encode(_decoder(type(value)).decode(data))
+        again = _ENCODER.encode(_decoder(value.__class__).decode(data))
     except (TypeError, ValueError, OverflowError, RecursionError, msgspec.MsgspecError) as error:
         raise CodecError(str(error)) from error
     if again != data:  # an int where a float is declared, and the like
@@ -46,8 +47,9 @@ def unpack(data: bytes, kind: type[T], shared: Shared | None = None) -> T:
     """The inverse of `pack`. Long tuples that are equal, within the value or in `shared`, become one object: packing
     forgets which were. Raises CodecError.
     """
+    declared: Any = kind
     try:
-        value: T = _decoder(kind).decode(data)
+        value: T = _decoder(declared).decode(data)
     except (ValueError, OverflowError, MemoryError, RecursionError, msgspec.MsgspecError) as error:
         raise CodecError(str(error)) from error
     known: Shared = {} if shared is None else shared
@@ -55,7 +57,7 @@ def unpack(data: bytes, kind: type[T], shared: Shared | None = None) -> T:
         if isinstance(part, Columnar):
             _check_columns(part)
             continue
-        for name in _field_names(type(part)):
+        for name in _field_names(part):
             if isinstance(items := getattr(part, name), tuple) and len(items) >= _LONG_TUPLE:
                 # Nobody else has seen the value yet, so that setting it does not change it under anybody's hands.
                 object.__setattr__(part, name, _one_of(items, known))
@@ -77,23 +79,29 @@ def _dataclasses_in(value: Any) -> Iterator[Any]:
         yield value
     elif is_dataclass(value):
         yield value
-        for name in _field_names(type(value)):
+        for name in _field_names(value):
             yield from _dataclasses_in(getattr(value, name))
 
 
+def _field_names(value: Any) -> tuple[str, ...]:
+    return _fields_of(value.__class__)
+
+
 @cache
-def _field_names(kind: Any) -> tuple[str, ...]:
+def _fields_of(kind: Any) -> tuple[str, ...]:
     return tuple(field.name for field in fields(kind))
 
 
 def _check_columns(table: Columnar) -> None:
-    lengths = {len(getattr(table, name)) for name in _field_names(type(table))}
+    lengths = {len(getattr(table, name)) for name in _field_names(table)}
     if len(lengths) > 1:
         raise CodecError(f"{type(table).__name__}: columns of {len(lengths)} lengths")
 
 
-def _array_to_plain(array: Any) -> object:
-    """Its bytes; of an array of texts the list of them."""
+def _to_plain(array: Any) -> object:
+    """Its bytes; of an array of texts the list of them; of a path its text."""
+    if isinstance(array, Path):
+        return str(array)
     if not isinstance(array, np.ndarray) or array.ndim != 1:
         raise TypeError(f"cannot pack {type(array).__name__}")
     if array.dtype == object:
@@ -104,7 +112,9 @@ def _array_to_plain(array: Any) -> object:
     return [array.dtype.str, array.tobytes()]
 
 
-def _array_from_plain(declared: Any, plain: object) -> np.ndarray:
+def _from_plain(declared: Any, plain: object) -> np.ndarray | Path:
+    if declared is Path and isinstance(plain, str):
+        return Path(plain)
     dtype = _declared_dtype(declared)
     if not isinstance(plain, list):
         raise TypeError("no array")
@@ -131,9 +141,9 @@ def _declared_dtype(declared: Any) -> np.dtype | None:
     return np.dtype(scalar)
 
 
-_ENCODER = msgspec.msgpack.Encoder(enc_hook=_array_to_plain)
+_ENCODER = msgspec.msgpack.Encoder(enc_hook=_to_plain)
 
 
 @cache
 def _decoder(kind: Any) -> msgspec.msgpack.Decoder[Any]:
-    return msgspec.msgpack.Decoder(kind, dec_hook=_array_from_plain)
+    return msgspec.msgpack.Decoder(kind, dec_hook=_from_plain)

@@ -16,9 +16,10 @@ from pathlib import Path
 
 from tracekit.errors import InputError, UsageError
 from tracekit.model.notes import Note
-from tracekit.read.cache import CACHE_FOLDER
+from tracekit.read.cache import CACHE_FOLDER, Cache
 from tracekit.read.grouping import RunFiles, group_into_runs
-from tracekit.read.peek import MANIFEST_SUFFIX, TraceFile, from_manifest, peek
+from tracekit.read.identity import identify
+from tracekit.read.peek import MANIFEST_SUFFIX, TraceFile, from_manifest
 
 __all__ = ["Discovery", "RunFiles", "discover"]
 
@@ -53,14 +54,16 @@ class _Found:
     ignored: list[_Ignored] = field(default_factory=list)
 
 
-def discover(paths: Sequence[str], *, run: str | None = None, attempt: int | None = None) -> Discovery:
+def discover(
+    paths: Sequence[str], *, run: str | None = None, attempt: int | None = None, cache: Cache | None = None
+) -> Discovery:
     """Find the newest run below `paths` (or the one that `run` and `attempt` name).
 
     Raises InputError when a path does not exist or nothing below it is a trace, UsageError when no run has that name.
     """
     found = _Found()
     for typed in paths:
-        _collect(typed, found)
+        _collect(typed, found, cache)
     if not found.files:
         raise _nothing_found(paths, found.ignored)
     runs, notes = _with_ignored(group_into_runs(found.files), found.ignored)
@@ -89,7 +92,7 @@ def _with_ignored(runs: Sequence[RunFiles], ignored: Iterable[_Ignored]) -> tupl
     return [replace(run, notes=(*notes_of[place], *run.notes)) for place, run in enumerate(runs)], left
 
 
-def _collect(typed: str, found: _Found) -> None:
+def _collect(typed: str, found: _Found, cache: Cache | None) -> None:
     path = Path(typed)
     if path.is_dir():
         manifests: dict[Path, TraceFile] = {}
@@ -109,7 +112,7 @@ def _collect(typed: str, found: _Found) -> None:
             what = "no file matches" if glob.has_magic(typed) else "no such file or folder"
             raise InputError(f"{typed}: {what}", hint="give a run folder, a trace file or a glob in quotes")
         for match in matches:
-            _collect(match, found)
+            _collect(match, found, cache)
         return
     seen = {_identity(file.path) for file in found.files}
     for file, trace in known.items():
@@ -117,7 +120,7 @@ def _collect(typed: str, found: _Found) -> None:
             _check_regular(file)
             if _identity(file) not in seen:
                 seen.add(_identity(file))
-                found.files.append(trace or peek(file))
+                found.files.append(trace or identify(file, cache))
         except InputError as error:
             found.ignored.append(_Ignored(path=file, kind=error.kind, reason=error.reason, hint=error.hint))
 
