@@ -106,7 +106,7 @@ class Cache:
             encode = msgspec.msgpack.Encoder(order="deterministic").encode
             versions = (_FORMAT, IMPORTED_CODE, np.__version__, msgspec.__version__, sys.byteorder)
             key = encode((versions, kind, tuple(circumstances), stamps))
-        except (OSError, TypeError, OverflowError) as error:
+        except (OSError, TypeError, ValueError, OverflowError) as error:
             _log.debug("no cache for %s: %s", files[0], error)
             return None
         digest = hashlib.blake2b(key, digest_size=_DIGEST_BYTES).digest()

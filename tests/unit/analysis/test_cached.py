@@ -137,6 +137,16 @@ def test_a_run_that_was_moved_shows_its_new_files(tmp_path: Path, read: list[str
     assert [summary.files for summary in run.ranks] == [(str(path),) for path in sorted(moved.glob("*.json*"))]
 
 
+def test_names_that_are_no_text_have_no_cache_and_do_no_harm(tmp_path: Path, read: list[str]) -> None:
+    folder = cluster(tmp_path / "run")
+    trace = folder / "rank0.json.gz"
+    trace.rename(folder / os.fsdecode(b"rank0-\xff.json.gz"))
+    first = load(folder, cache=True).ranks
+    read.clear()
+    assert load(folder, cache=True).ranks == first
+    assert [os.fsencode(name) for name in read] == [b"rank0-\xff.json.gz"]
+
+
 # ---- what is made again ------------------------------------------------------------------------------------------
 
 
