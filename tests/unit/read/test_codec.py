@@ -138,6 +138,18 @@ def test_a_number_of_another_type_is_not_packed(value: Any) -> None:
         pack(replace(SUMMARY, event_count=value))
 
 
+@dataclass(frozen=True, kw_only=True)
+class Share:
+    ratio: float
+
+
+def test_a_whole_number_in_the_place_of_a_fraction_is_not_packed() -> None:
+    """It would come back as 3.0, and be printed so."""
+    assert unpack(pack(Share(ratio=3.0)), Share) == Share(ratio=3.0)
+    with pytest.raises(CodecError):
+        pack(Share(ratio=3))
+
+
 def test_columns_of_different_lengths_are_refused() -> None:
     uneven = table(np.ones(2, dtype=np.int64), _of_texts(["a"]))
     with pytest.raises(CodecError, match="lengths"):
