@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.components import require
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _nothing_kept_beside_traces() -> Iterator[None]:
+    """Commands keep summaries beside the traces that they read, which here are the tests' own."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TRACEKIT_CACHE", "0")
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -8,8 +8,9 @@ from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
-from tracekit.analysis import summarize as real
-from tracekit.read.storage import TracePath
+from tracekit.analysis import cached as real
+from tracekit.analysis.summarize import RankFailure
+from tracekit.model.summary import RankSummary
 
 KILLER = 1
 
@@ -22,12 +23,10 @@ def note_process(folder: Path, name: int, killers: Sequence[int]) -> int:
     return name
 
 
-def summarize(
-    rank: int, paths: Sequence[TracePath], options: real.SummaryOptions
-) -> real.RankSummary | real.RankFailure:
-    if rank == KILLER:
+def summarize_and_keep(order: real.Order) -> RankSummary | RankFailure:
+    if order.rank == KILLER:
         os.kill(os.getpid(), signal.SIGKILL)
-    return real.summarize(rank, paths, options)
+    return real.summarize_and_keep(order)
 
 
 def say_so_and_wait(fifo: str, *_: object) -> None:

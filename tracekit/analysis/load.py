@@ -12,18 +12,20 @@ from concurrent.futures import Executor
 from pathlib import Path
 
 from tracekit.analysis.align import align
+from tracekit.analysis.cached import look_up, summarize_and_keep
 from tracekit.analysis.inferred_pipelines import with_inferred_pipelines
 from tracekit.analysis.manual_pipeline import with_manual_pipelines
 from tracekit.analysis.match import groups_of_run, match_collectives
 from tracekit.analysis.messages import match_messages
 from tracekit.analysis.rpc import rpc_notes
-from tracekit.analysis.summarize import RankFailure, SummaryOptions, summarize
+from tracekit.analysis.summarize import RankFailure, SummaryOptions
 from tracekit.analysis.workers import LOST, Progress, map_ranks
 from tracekit.errors import InputError, TracekitError
 from tracekit.model.notes import Note
 from tracekit.model.ranks import format_ranges
 from tracekit.model.run import OtherRun, Run
 from tracekit.model.summary import RankSummary
+from tracekit.read.cache import CacheChoice, chosen_cache
 from tracekit.read.discover import Discovery, discover
 from tracekit.read.kineto import decoder
 from tracekit.read.storage import TracePath, version_of
@@ -48,8 +50,12 @@ def load(
     jobs: int | None = 1,
     executor: Executor | None = None,
     progress: Progress | None = None,
+    cache: CacheChoice = False,
 ) -> Run:
     """Read the newest run below `paths` (or `run`, `attempt`), in this process or in `jobs` workers, a rank each.
+
+    `cache=True` keeps what is worked out of each rank for the next time: where `TRACEKIT_CACHE` says, else in a folder
+    `.tracekit-cache` beside the rank's trace. A path keeps it in such a folder there.
 
     `jobs=None` takes as many workers as there are processors, and none for a small run. Workers import the main module
     again, so a script that asks for them needs the guard `if __name__ == "__main__":`. An `executor`, such as
@@ -61,6 +67,7 @@ def load(
     """
     decoder()  # what is wrong with the choice of one concerns no rank
     typed = [os.fspath(paths)] if isinstance(paths, str | os.PathLike) else [os.fspath(path) for path in paths]
+    kept_in = chosen_cache(cache)
     found = discover(typed, run=run, attempt=attempt)
     selected = None if ranks is None else frozenset(ranks)
     files = {
@@ -73,14 +80,18 @@ def load(
         raise InputError(f"{' '.join(typed)}: none of the selected ranks is there", hint=f"there are ranks {there}")
     chosen = options or SummaryOptions()
     calls = [(rank, windows, chosen) for rank, windows in files.items()]
-    if jobs is None and executor is None and _size_bytes(files.values()) < _SMALL_RUN_BYTES:
+    kept = look_up(calls, kept_in)
+    missing = [order.paths for (order,) in kept.missing]
+    if jobs is None and executor is None and _size_bytes(missing) < _SMALL_RUN_BYTES:
         jobs = 1
-    results = map_ranks(summarize, calls, jobs=jobs, executor=executor, progress=progress)
+    made = map_ranks(summarize_and_keep, kept.missing, jobs=jobs, executor=executor, progress=progress)
+    if kept_in is not None:
+        kept_in.clean()
     outcomes = [
-        _lost_rank(rank, windows) if result is LOST else result
-        for result, (rank, windows) in zip(results, files.items(), strict=True)
+        _lost_rank(order.rank, order.paths) if result is LOST else result
+        for result, (order,) in zip(made, kept.missing, strict=True)
     ]
-    return assemble(typed, found, outcomes, selected)
+    return assemble(typed, found, kept.completed_by(outcomes), selected)
 
 
 def _size_bytes(files: Iterable[Sequence[TracePath]]) -> int:

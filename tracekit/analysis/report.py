@@ -38,6 +38,7 @@ from tracekit.analysis.whatif_findings import whatif_findings
 from tracekit.errors import UsageError
 from tracekit.model.links import LinkMeasurements
 from tracekit.model.run import Finding, Run
+from tracekit.read.cache import CacheChoice
 
 __all__ = ["SECTIONS", "Report", "analyze"]
 
@@ -83,10 +84,11 @@ def analyze(
     links: LinkMeasurements | str | os.PathLike[str] | None = None,
     work: KnownWork | None = None,
     executor: Executor | None = None,
+    cache: CacheChoice = False,
 ) -> Report:
     """Analyse a run, or the newest run below the given paths; `only` names sections (all of `SECTIONS` by default);
     `links` is a result of the bandwidth probe, or its file, to compare transfers with; `work`: what is known of the
-    model's operations and the device's peak; `executor` is `load`'s.
+    model's operations and the device's peak; `executor` and `cache` are `load`'s.
 
     Raises UsageError for a name that is no section, and whatever `load` raises.
     """
@@ -96,7 +98,7 @@ def analyze(
     if links is not None and not isinstance(links, LinkMeasurements):
         links = read_links(Path(links))
     if not isinstance(run, Run):
-        run = load(run, executor=executor)
+        run = load(run, executor=executor, cache=cache)
     chosen, asked = run, frozenset(wanted)
 
     def section(name: str, analysis: Callable[[Run], T]) -> T | None:

@@ -19,6 +19,7 @@ from tracekit.cli.options import (
 
 if TYPE_CHECKING:
     from tracekit.analysis.summarize import StepSelection
+    from tracekit.read.cache import CacheChoice
 
 
 @click.command()
@@ -38,6 +39,7 @@ def analyze(
     ranks: frozenset[int] | None,
     jobs: int | None,
     scheduler: str | None,
+    cache: CacheChoice,
     steps: StepSelection | None,
     only: tuple[str, ...] | None,
     links: Path | None,
@@ -70,7 +72,7 @@ def analyze(
         raise UsageError("--actions: a terminal shows one step's", hint="add --json")
     options = SummaryOptions(steps=steps or StepSelection())
     with fan_out(jobs, scheduler) as workers:
-        found = load(paths, run=run, attempt=attempt, ranks=ranks, options=options, **workers)
+        found = load(paths, run=run, attempt=attempt, ranks=ranks, options=options, cache=cache, **workers)
     peak = None if peak_tflops is None else peak_tflops * 1e12
     work = KnownWork(flops_per_step=flops_per_step, peak_flops_per_s=peak)
     report = analyze_run(found, only=only, links=links, work=work)

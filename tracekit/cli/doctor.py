@@ -10,6 +10,7 @@ import platform
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
 
 import click
@@ -21,7 +22,9 @@ from rich.text import Text
 from tracekit import __version__
 from tracekit.capture.process import identify
 from tracekit.capture.selfcheck import Capability, try_job, try_torch
+from tracekit.read.cache import CACHE_FOLDER, CACHE_VARIABLE
 from tracekit.read.kineto import decoder, has_native
+from tracekit.render.console import file_size
 
 __all__ = ["Check", "advise", "doctor", "draw", "examine"]
 
@@ -104,6 +107,7 @@ def examine() -> list[Check]:
         _decoder(),
         *(_library(name) for name in _core_libraries()),
         *(_extra(extra, installed.get(extra.distribution)) for extra in EXTRAS),
+        Check(name="cache", state="ok", found=_cache()),
         *(_capabilities(try_torch()) if "torch" in installed else ()),
     ]
 
@@ -130,6 +134,21 @@ def advise(checks: Sequence[Check]) -> list[str]:
         lines += [f"  {check.name:{width}}  {check.remedy}" for check in remedies]
     has_torch = any(check.name == "torch" and check.state == "ok" for check in checks)
     return [*lines, "", "Next: tracekit demo" if has_torch else "Next: tracekit analyze FOLDER_OF_TRACES"]
+
+
+def _cache() -> str:
+    """Where commands keep what they work out, and how much that is where it is one place."""
+    place = os.environ.get(CACHE_VARIABLE)
+    if place == "0":
+        return f"none ({CACHE_VARIABLE}=0)"
+    if not place:
+        return f"in {CACHE_FOLDER} beside each trace ({CACHE_VARIABLE}, --cache-dir: in one place)"
+    folder = Path(place, CACHE_FOLDER)
+    try:
+        size = sum(path.stat().st_size for path in folder.iterdir())
+    except OSError as error:
+        return f"in {folder} ({error.strerror})"
+    return f"in {folder}, {file_size(size)}"
 
 
 def _versions(*distributions: str) -> dict[str, str]:

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from tracekit.cli.options import fan_out, progress_on_stderr, run_options
+
+if TYPE_CHECKING:
+    from tracekit.read.cache import CacheChoice
 
 _SUFFIXES = (".pftrace", ".perfetto-trace")
 _PHASES = {
@@ -32,6 +36,7 @@ def merge(
     ranks: frozenset[int] | None,
     jobs: int | None,
     scheduler: str | None,
+    cache: CacheChoice,
     output: Path,
     force: bool,
 ) -> None:
@@ -46,7 +51,7 @@ def merge(
         hint = "the trace is in Perfetto's own format: name it run.pftrace or run.pftrace.gz"
         raise UsageError(f"-o {output}: not a name for a Perfetto trace", hint=hint)
     with fan_out(jobs, scheduler) as workers:
-        found = load(paths, run=run, attempt=attempt, ranks=ranks, **workers)
+        found = load(paths, run=run, attempt=attempt, ranks=ranks, cache=cache, **workers)
     with progress_on_stderr("writing ranks") as progress:
         merged = merge_run(found, output, force=force, jobs=jobs, progress=progress)
     for note in found.notes:

@@ -9,8 +9,9 @@ import shutil
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import click
 
@@ -95,15 +96,27 @@ AMOUNT, RANKS, STEPS, SECTIONS = Amount(), RankSet(), StepRange(), Sections()
 
 
 def run_options(command: F) -> F:
-    """PATHS and the options that choose a run, ranks and the workers."""
+    """PATHS and the options that choose a run, ranks, the workers, and the cache, in one argument."""
+
+    @wraps(command)
+    def with_cache(*, cache_dir: Path | None, no_cache: bool, **options: Any) -> Any:
+        from tracekit.errors import UsageError
+
+        if no_cache and cache_dir is not None:
+            raise UsageError("--no-cache and --cache-dir: one says the opposite of the other", hint="leave one out")
+        return command(cache=False if no_cache else cache_dir or True, **options)
+
+    folder = click.Path(path_type=Path)
     return _decorated(
-        command,
+        cast(F, with_cache),
         click.argument("paths", nargs=-1, required=True, metavar="RUN..."),
         click.option("--run", metavar="ID", help="The run to take; the newest by default."),
         click.option("--attempt", type=click.IntRange(min=0), metavar="N", help="The attempt of an elastic job."),
         click.option("--ranks", type=RANKS, metavar="0-7", help="Only these ranks."),
         click.option("--jobs", type=click.IntRange(min=1), metavar="N", help="Worker processes at a time."),
         click.option("--scheduler", metavar="tcp://HOST:PORT", help="Read the ranks on this Dask cluster."),
+        click.option("--cache-dir", type=folder, metavar="DIR", help="Cache here (TRACEKIT_CACHE); else beside RUN."),
+        click.option("--no-cache", is_flag=True, help="Neither read nor write a cache."),
     )
 
 

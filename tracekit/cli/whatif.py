@@ -13,6 +13,7 @@ from tracekit.cli.options import STEPS, fan_out, result_options, run_options, te
 if TYPE_CHECKING:
     from tracekit.analysis.summarize import StepSelection
     from tracekit.analysis.workload import Job
+    from tracekit.read.cache import CacheChoice
 
 _TABLES = (".parquet", ".csv")
 
@@ -28,6 +29,7 @@ def whatif(
     ranks: frozenset[int] | None,
     jobs: int | None,
     scheduler: str | None,
+    cache: CacheChoice,
     steps: StepSelection | None,
     as_json: bool,
     output: Path | None,
@@ -60,7 +62,7 @@ def whatif(
     else:
         with fan_out(jobs, scheduler) as workers:
             options = SummaryOptions(steps=steps or StepSelection())
-            found = load(paths, run=run, attempt=attempt, ranks=ranks, options=options, **workers)
+            found = load(paths, run=run, attempt=attempt, ranks=ranks, options=options, cache=cache, **workers)
         job = job_of_run(found)
     result = what_if(job)
     if as_json or (output is not None and output.suffix == JsonResult.suffix):

@@ -18,6 +18,7 @@ from typing import TypeVar
 
 from tracekit.errors import InputError, UsageError
 from tracekit.model.notes import Note
+from tracekit.read.cache import CACHE_FOLDER
 from tracekit.read.grouping import RunFiles, group_into_runs
 from tracekit.read.peek import MANIFEST_SUFFIX, TraceFile, from_manifest, peek
 from tracekit.read.storage import RemotePath, TracePath, find_remote, located
@@ -172,7 +173,7 @@ def _walk(folder: Path, found: _Found) -> Iterator[Path]:
         found.ignored.append(_Ignored(path=path, kind="permission", reason=reason, hint=hint))
 
     for parent, folders, files in os.walk(folder, onerror=closed, followlinks=False):
-        folders.sort()
+        folders[:] = sorted(name for name in folders if name != CACHE_FOLDER)
         for name in sorted(files):
             if _may_be_trace(name):
                 yield Path(parent) / name

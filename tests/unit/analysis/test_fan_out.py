@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import select
 import signal
 import sys
 from collections.abc import Iterator
@@ -129,7 +130,7 @@ def test_other_commands_read_on_a_cluster(folder: Path, address: str, tmp_path: 
 @pytest.fixture
 def killed(monkeypatch: pytest.MonkeyPatch) -> None:
     """Who reads rank 1 is killed, as by the kernel when memory is out."""
-    monkeypatch.setattr(loading, "summarize", mortal.summarize)
+    monkeypatch.setattr(loading, "summarize_and_keep", mortal.summarize_and_keep)
 
 
 @pytest.mark.usefixtures("killed")
@@ -189,7 +190,7 @@ from tests import mortal
 from tracekit import cli
 from tracekit.analysis import load
 if __name__ == "__main__":
-    load.summarize = mortal.wait_for({str(fifo)!r})
+    load.summarize_and_keep = mortal.wait_for({str(fifo)!r})
     cli.main()
 """
     script = tmp_path / "script.py"
@@ -200,8 +201,10 @@ if __name__ == "__main__":
         fifo.open("r+b", buffering=0) as words,
         Popen(command, env=environment, stdout=PIPE, stderr=PIPE, text=True, start_new_session=True) as group,
     ):
-        for _ in "herehere":  # both workers are at their ranks
-            words.read(1)
+        said = ""
+        while len(said) < len("herehere"):  # both workers are at their ranks
+            assert select.select([words], [], [], 60)[0], f"no worker came to its rank in a minute: {said!r}"
+            said += words.read(1).decode()
         os.killpg(group.pid, signal.SIGINT)
         output, errors = group.communicate(timeout=60)
     assert (output, errors, group.returncode) == ("", "Interrupted.\n", 130)

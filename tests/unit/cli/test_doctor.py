@@ -50,6 +50,17 @@ def test_it_lists_exactly_the_extras_that_can_be_installed() -> None:
         assert requirement.startswith(f"{extra.distribution}>=")
 
 
+def test_it_says_where_the_cache_is(installed: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert by_name(examine())["cache"].found == "none (TRACEKIT_CACHE=0)"
+    monkeypatch.delenv("TRACEKIT_CACHE")
+    assert "beside each trace" in by_name(examine())["cache"].found
+    monkeypatch.setenv("TRACEKIT_CACHE", str(tmp_path))
+    assert by_name(examine())["cache"].found == f"in {tmp_path}/.tracekit-cache (No such file or directory)"
+    (tmp_path / ".tracekit-cache").mkdir()
+    (tmp_path / ".tracekit-cache" / "entry").write_bytes(bytes(1500))
+    assert by_name(examine())["cache"].found == f"in {tmp_path}/.tracekit-cache, 1.5 kB"
+
+
 def test_a_missing_extra_comes_with_the_command_that_gets_it(installed: dict[str, str]) -> None:
     checks = by_name(examine())
     assert checks["torch"] == Check(name="torch", state="ok", found="torch 2.13.0")

@@ -1,0 +1,149 @@
+"""Frozen dataclasses of numbers, texts and arrays to bytes and back, by their declared types.
+
+Comes in: a value such as a `RankSummary`. Goes out: MessagePack. Nothing in the bytes names a type or runs code, and
+what comes back has been checked against the declarations: bytes of strangers can be refused, never obeyed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import fields, is_dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any, TypeVar, get_args
+
+import msgspec
+import numpy as np
+
+from tracekit.model.columnar import Columnar
+
+T = TypeVar("T")
+
+Shared = dict[tuple[Any, ...], tuple[Any, ...]]
+"""Long tuples seen so far, each once."""
+
+__all__ = ["CodecError", "Shared", "pack", "unpack"]
+
+_LONG_TUPLE = 16  # the members of a large process group stand in many rows of every rank
+
+
+class CodecError(ValueError):
+    """A value that cannot be packed so that it comes back equal, or bytes that hold no such value."""
+
+
+def pack(value: Any) -> bytes:
+    """Raises CodecError for a value that would not come back as it is."""
+    try:
+        data = _ENCODER.encode(value)
+        again = _ENCODER.encode(_decoder(value.__class__).decode(data))
+    except (TypeError, ValueError, OverflowError, RecursionError, msgspec.MsgspecError) as error:
+        raise CodecError(str(error)) from error
+    if again != data:  # an int where a float is declared, and the like
+        raise CodecError("a value is not of the type that is declared for it")
+    return data
+
+
+def unpack(data: bytes, kind: type[T], shared: Shared | None = None) -> T:
+    """The inverse of `pack`. Long tuples that are equal, within the value or in `shared`, become one object: packing
+    forgets which were. Raises CodecError.
+    """
+    declared: Any = kind
+    try:
+        value: T = _decoder(declared).decode(data)
+    except (ValueError, OverflowError, MemoryError, RecursionError, msgspec.MsgspecError) as error:
+        raise CodecError(str(error)) from error
+    known: Shared = {} if shared is None else shared
+    for part in _dataclasses_in(value):
+        if isinstance(part, Columnar):
+            _check_columns(part)
+            continue
+        for name in _field_names(part):
+            if isinstance(items := getattr(part, name), tuple) and len(items) >= _LONG_TUPLE:
+                # Nobody else has seen the value yet, so that setting it does not change it under anybody's hands.
+                object.__setattr__(part, name, _one_of(items, known))
+    return value
+
+
+def _one_of(items: tuple[Any, ...], known: Shared) -> tuple[Any, ...]:
+    if not all(type(item) is int for item in items):  # 1.0 is equal to 1, and not the same
+        return items
+    return known.setdefault(items, items)
+
+
+def _dataclasses_in(value: Any) -> Iterator[Any]:
+    if isinstance(value, tuple):
+        if value and not isinstance(value[0], int | str):
+            for item in value:
+                yield from _dataclasses_in(item)
+    elif isinstance(value, Columnar):
+        yield value
+    elif is_dataclass(value):
+        yield value
+        for name in _field_names(value):
+            yield from _dataclasses_in(getattr(value, name))
+
+
+def _field_names(value: Any) -> tuple[str, ...]:
+    return _fields_of(value.__class__)
+
+
+@cache
+def _fields_of(kind: Any) -> tuple[str, ...]:
+    return tuple(field.name for field in fields(kind))
+
+
+def _check_columns(table: Columnar) -> None:
+    lengths = {len(getattr(table, name)) for name in _field_names(table)}
+    if len(lengths) > 1:
+        raise CodecError(f"{type(table).__name__}: columns of {len(lengths)} lengths")
+
+
+def _to_plain(array: Any) -> object:
+    """Its bytes; of an array of texts the list of them; of a path its text."""
+    if isinstance(array, Path):
+        return str(array)
+    if not isinstance(array, np.ndarray) or array.ndim != 1:
+        raise TypeError(f"cannot pack {type(array).__name__}")
+    if array.dtype == object:
+        texts = array.tolist()
+        if not all(isinstance(text, str) or text is None for text in texts):
+            raise TypeError("cannot pack an array of objects that are no texts")
+        return texts
+    return [array.dtype.str, array.tobytes()]
+
+
+def _from_plain(declared: Any, plain: object) -> np.ndarray | Path:
+    if declared is Path and isinstance(plain, str):
+        return Path(plain)
+    dtype = _declared_dtype(declared)
+    if not isinstance(plain, list):
+        raise TypeError("no array")
+    if dtype is None:
+        array = np.empty(len(plain), dtype=object)
+        array[:] = plain
+        if not all(isinstance(text, str) or text is None for text in plain):
+            raise TypeError("no array of texts")
+        return array
+    if len(plain) != 2 or plain[0] != dtype.str or not isinstance(plain[1], bytes):
+        raise TypeError(f"no array of {dtype}")
+    return np.frombuffer(plain[1], dtype=dtype).copy()  # a view of bytes cannot be written to
+
+
+@cache
+def _declared_dtype(declared: Any) -> np.dtype | None:
+    """`npt.NDArray[np.int64]` to int64, a bare `np.ndarray`, which holds texts, to None."""
+    if declared is np.ndarray:
+        return None
+    arguments = get_args(declared)
+    if len(arguments) != 2 or not get_args(arguments[1]):
+        raise TypeError(f"cannot unpack {declared}")
+    scalar: type[np.generic] = get_args(arguments[1])[0]
+    return np.dtype(scalar)
+
+
+_ENCODER = msgspec.msgpack.Encoder(enc_hook=_to_plain)
+
+
+@cache
+def _decoder(kind: Any) -> msgspec.msgpack.Decoder[Any]:
+    return msgspec.msgpack.Decoder(kind, dec_hook=_from_plain)
