@@ -58,7 +58,7 @@ def flop_sums(trace: DecodedTrace, lanes: Lanes, steps: Sequence[StepParts]) -> 
         window = lanes.windows.index_of(events.start_ns[rows])
         return rows[(window >= 0) & complete[np.maximum(window, 0)]]
 
-    multiplying = events.named(MULTIPLYING.__contains__) & np.isin(events.track, lanes.threads)
+    multiplying = events.named(MULTIPLYING.__contains__) & events.on_tracks(lanes.threads)
     rows = launched_in_steps(events.each_once(multiplying))
     of_device = events.in_category("cpu_op", "Operator", "kernel", "cuda_runtime", "cuda_driver")
     others = np.flatnonzero(events.named(lambda name: _UNCOUNTED.search(name) is not None) & of_device)
@@ -290,7 +290,7 @@ def _anything_in(events: EventTable, rows: Int64) -> Bool:
     """Mask over `rows`: whether anything begins on their thread after they have begun, and before they end."""
     result = np.zeros(len(rows), dtype=np.bool_)
     happens = ~events.named(_KEEPS.__contains__)
-    for track in np.unique(events.track[rows]):
+    for track in events.tracks_of(rows):
         own = np.flatnonzero(events.track[rows] == track)
         starts_ns = np.sort(events.start_ns[happens & (events.track == track)])
         first = np.searchsorted(starts_ns, events.start_ns[rows[own]], side="right")

@@ -32,7 +32,7 @@ _COPIED_BACK = re.compile(r"torch(?:::|\.)distributed(?:::|\.)(?:ddp\.)?reducer:
 
 def copies_into_buckets(events: EventTable, lanes: Lanes) -> Bool:
     """Mask [n]: operators by which DDP copies gradients into buckets."""
-    return events.named(lambda name: _COPIED.fullmatch(name) is not None) & np.isin(events.track, lanes.threads)
+    return events.named(lambda name: _COPIED.fullmatch(name) is not None) & events.on_tracks(lanes.threads)
 
 
 def gradient_times(trace: DecodedTrace, lanes: Lanes, runs: BucketRuns, modules: Sequence[DdpModule]) -> GradientTimes:
@@ -177,7 +177,7 @@ def _device_times(events: EventTable, lanes: Lanes, rows: Int64) -> tuple[Int64,
     linked = np.flatnonzero(device.linked)
     launch = device.launch_row[linked]
     ready_ns, copy_ns = ready_ns.copy(), copy_ns.copy()
-    for track in np.unique(events.track[rows]):
+    for track in events.tracks_of(rows):
         here = np.flatnonzero(events.track[rows] == track)
         launched = linked[events.track[launch] == track]
         launched = launched[np.argsort(device.launch_ns[launched], kind="stable")]

@@ -144,7 +144,7 @@ def _kernels_cut_off(trace: DecodedTrace) -> bool:
 
 def _threads(events: EventTable, windows: StepWindows) -> Int64:
     """The step's thread and the autograd engine's, less those on which gloo runs."""
-    gloo = np.unique(events.track[events.named(is_span) & ~point_to_point(events)])
+    gloo = events.tracks_of(events.named(is_span) & ~point_to_point(events))
     candidates = np.setdiff1d(autograd_threads(events), gloo)
     return np.union1d(candidates, [windows.thread] if windows.thread >= 0 else []).astype(np.int64)
 

@@ -75,7 +75,7 @@ def _joins_graph(events: EventTable) -> Bool:
 
 def autograd_threads(events: EventTable) -> Int64:
     """Tracks on which the autograd engine ran operators."""
-    return np.unique(events.track[_is_backward_operator(events)]).astype(np.int64)
+    return events.tracks_of(_is_backward_operator(events))
 
 
 def data_loading(events: EventTable, thread: int) -> Intervals:
@@ -88,7 +88,7 @@ def data_loading(events: EventTable, thread: int) -> Intervals:
 
 def phase_timeline(events: EventTable, threads: Int64, step_start_ns: Int64) -> PhaseTimeline:
     """The timeline over the tracks in `threads` (the step's and the autograd engine's); step_start_ns: int64 [s]."""
-    on_threads = np.isin(events.track, threads)
+    on_threads = events.on_tracks(threads)
     on_host = on_threads & ~events.in_category("gpu_user_annotation")
     backward = (_is_backward_operator(events) & on_threads) | (events.named(_BACKWARD_LABELS.__contains__) & on_host)
     optimizer = events.named(lambda name: name.startswith(_OPTIMIZER_LABELS)) & on_host

@@ -108,7 +108,7 @@ def _of_optimizer(events: EventTable, threads: Int64) -> Bool:
             name.startswith(("Optimizer.step#", "Optimizer.zero_grad#")) or parse_optimizer_span(name) is not None
         )
     )
-    return named & np.isin(events.track, threads) & ~events.in_category("gpu_user_annotation")
+    return named & events.on_tracks(threads) & ~events.in_category("gpu_user_annotation")
 
 
 def _on_device(events: EventTable, lanes: Lanes, host_ns: Int64) -> Int64:
