@@ -154,10 +154,16 @@ class EventTable:
     def each_once(self, mask: Bool) -> Int64:
         """Rows of `mask` in order of time; of events equal in name, place, time, correlation and shapes, the first."""
         rows = np.flatnonzero(mask)
+        rows = rows[np.argsort(self.start_ns[rows], kind="stable")]
+        together = self.start_ns[rows[1:]] == self.start_ns[rows[:-1]]
+        if not together.any():
+            return rows
+        # Only those that begin together can be equal: the other columns are compared of them alone.
+        tied = np.flatnonzero(np.append(together, False) | np.append(False, together))
         keys = (self.shape, self.correlation, self.duration_ns, self.name, self.track, self.start_ns)
-        rows = rows[np.lexsort([key[rows] for key in keys])]
+        rows[tied] = among = rows[tied][np.lexsort([key[rows[tied]] for key in keys])]
         new = np.ones(len(rows), dtype=np.bool_)
-        new[1:] = np.any([key[rows[1:]] != key[rows[:-1]] for key in keys], axis=0)
+        new[tied[1:]] = np.any([key[among[1:]] != key[among[:-1]] for key in keys], axis=0)
         return rows[new]
 
     @cached_property
