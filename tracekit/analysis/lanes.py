@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Literal
 
 import numpy as np
@@ -67,6 +68,19 @@ class Lanes:
     threads: Int64
     compute_rows: Int64
     joins: Joins | None = None
+
+    @cached_property
+    def exposed_communication(self) -> Intervals:
+        return self.communication - self.compute
+
+    @cached_property
+    def exposed_copy(self) -> Intervals:
+        return self.copy - self.compute - self.communication
+
+    @cached_property
+    def busy(self) -> Intervals:
+        """When the rank computes, communicates or copies; it is idle at any other time."""
+        return self.compute | self.communication | self.copy
 
 
 @dataclass(frozen=True, kw_only=True)
