@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from tracekit.analysis.align import align
@@ -68,7 +69,7 @@ def load(
     size = sum(path.stat().st_size for windows in files.values() for path in windows)
     jobs = 1 if jobs is None and size < _SMALL_RUN_BYTES else jobs
     outcomes = map_ranks(summarize, calls, jobs=jobs, progress=progress)
-    return assemble(typed, found, outcomes, selected)
+    return replace(assemble(typed, found, outcomes, selected), sections=chosen.sections)
 
 
 def assemble(

@@ -95,6 +95,9 @@ def analyze(
         links = read_links(Path(links))
     if not isinstance(run, Run):
         run = load(run)
+    if run.sections is not None and (lacking := wanted - run.sections):
+        hint = f"load it with these sections too; it has {', '.join(sorted(run.sections))}"
+        raise UsageError(f"the run was loaded without what {', '.join(sorted(lacking))} needs", hint=hint)
     chosen, asked = run, frozenset(wanted)
 
     def section(name: str, analysis: Callable[[Run], T]) -> T | None:

@@ -13,8 +13,8 @@ of it: what the graph does not know of (gaps between operations) is missing from
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
 from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -201,8 +201,8 @@ def _by_rank(replays: _Replays, by_stage: Mapping[int, float], notes: list[str])
     replayed, others = slowest_first[:count], slowest_first[count:]
     if others and replays.ideal_ns:
         notes.append(
-            f"S of the {count} of {len(most_ns)} ranks whose operations last longest beyond the ideal; that of no other "
-            f"is above {1 + most_ns[others[0]] / replays.ideal_ns:.3f}"
+            f"S of the {count} of {len(most_ns)} ranks whose operations last longest beyond the ideal; that of no "
+            f"other is above {1 + most_ns[others[0]] / replays.ideal_ns:.3f}"
         )
     return replays.slowdowns(lambda w: np.where(np.isin(w.rank, replayed), w.rank, -1))
 

@@ -67,7 +67,8 @@ def analyze(
     in_json = as_json or (output is not None and output.suffix == JsonResult.suffix)
     if actions and not in_json:
         raise UsageError("--actions: a terminal shows one step's", hint="add --json")
-    options = SummaryOptions(steps=steps or StepSelection())
+    sections = None if only is None else frozenset(only)
+    options = SummaryOptions(steps=steps or StepSelection(), sections=sections)
     with progress_on_stderr("reading ranks") as progress:
         found = load(paths, run=run, attempt=attempt, ranks=ranks, options=options, jobs=jobs, progress=progress)
     peak = None if peak_tflops is None else peak_tflops * 1e12
