@@ -60,3 +60,23 @@ def test_a_run_cannot_be_asked_for_sections_that_it_was_not_loaded_for() -> None
 def test_every_table_that_some_sections_read_is_one_of_a_summary() -> None:
     assert set(_READ_BY) <= {field.name for field in fields(RankSummary)}
     assert frozenset.union(*_READ_BY.values()) <= set(SECTIONS)
+
+
+@pytest.mark.parametrize("section", SECTIONS)
+@pytest.mark.parametrize("which", ["recorded", "simulated"])
+def test_a_section_reads_nothing_that_is_not_summarised_for_it(
+    runs: dict[str, Run], which: str, section: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: set[str] = set()
+
+    def noted(summary: RankSummary, name: str) -> object:
+        read.add(name)
+        return object.__getattribute__(summary, name)
+
+    monkeypatch.setattr(RankSummary, "__getattribute__", noted)
+    report = analyze(runs[which], only=section)
+    JsonResult().render(report)
+    TerminalReport().render(report)
+
+    assert "steps" in read
+    assert {field for field, sections in _READ_BY.items() if field in read and section not in sections} == set()
