@@ -40,9 +40,6 @@ def step_parts(lanes: Lanes) -> list[StepParts]:
 
     Raises AssertionError if the parts and the idle time, which is measured as gaps, do not add up to a window.
     """
-    exposed_comm = lanes.communication - lanes.compute
-    exposed_copy = lanes.copy - lanes.compute - lanes.communication
-    busy = lanes.compute | lanes.communication | lanes.copy
     windows = lanes.windows
     result = []
     for i in range(len(windows)):
@@ -56,9 +53,9 @@ def step_parts(lanes: Lanes) -> list[StepParts]:
             compute_ns=lanes.compute.clip(*window).len_ns,
             comm_ns=(comm := lanes.communication.clip(*window)).len_ns,
             overlapped_comm_ns=(comm & lanes.compute.clip(*window)).len_ns,
-            exposed_comm_ns=exposed_comm.clip(*window).len_ns,
-            exposed_copy_ns=exposed_copy.clip(*window).len_ns,
-            idle_ns=busy.gaps(*window).len_ns,
+            exposed_comm_ns=lanes.exposed_communication.clip(*window).len_ns,
+            exposed_copy_ns=lanes.exposed_copy.clip(*window).len_ns,
+            idle_ns=lanes.busy.gaps(*window).len_ns,
         )
         total = parts.compute_ns + parts.exposed_comm_ns + parts.exposed_copy_ns + parts.idle_ns
         assert total == parts.step_ns, f"step {parts.step}: the parts sum to {total} ns of {parts.step_ns} ns"

@@ -65,14 +65,19 @@ def look_up(calls: Sequence[tuple[int, tuple[TracePath, ...], SummaryOptions]], 
     missing: list[tuple[Order]] = []
     shared: Shared = {}
     for position, (rank, paths, options) in enumerate(calls):
-        entry = None if cache is None else cache.entry_for(paths, (decoder(), rank, options))
-        if cache is not None and entry is not None:
-            summary = _kept_summary(cache.fetch(entry), paths, shared)
+        order = Order(rank=rank, paths=paths, options=options, code=IMPORTED_CODE)
+        if cache is not None:
+            # What was made for all sections serves those that are wanted.
+            choices = dict.fromkeys((options, replace(options, sections=None)))
+            entries = [cache.entry_for(paths, (decoder(), rank, choice)) for choice in choices]
+            data = (cache.fetch(entry) for entry in entries if entry is not None)
+            summary = next((kept for each in data if (kept := _kept_summary(each, paths, shared)) is not None), None)
             if summary is not None:
                 found[position] = summary
                 continue
-            entry = entry if cache.prepare(entry) else None
-        missing.append((Order(rank=rank, paths=paths, options=options, entry=entry, code=IMPORTED_CODE),))
+            if entries[0] is not None and cache.prepare(entries[0]):
+                order = replace(order, entry=entries[0])
+        missing.append((order,))
     return KeptSummaries(found=found, missing=missing)
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from tracekit.model.communication import DTYPES
 from tracekit.model.events import ABSENT
@@ -91,6 +92,7 @@ _NAMES_OF_DTYPES = {
     "complex128": "complexdouble c10::complex<double> complex128",
 }
 _DTYPE_BY_NAME = {name: dtype for dtype, names in _NAMES_OF_DTYPES.items() for name in names.split()}
+_MOST_NAMES = 4096  # a trace repeats the same few; a broken one may hold any number
 _BYTES = {dtype: int(re.sub(r"\D", "", dtype) or 8) // 8 for dtype in DTYPES}
 
 
@@ -105,12 +107,14 @@ def kind_of_kernel(name: str, rules: Sequence[CommunicationRule] = DEFAULT_RULES
     return None
 
 
+@lru_cache(_MOST_NAMES)
 def kind_of_collective(name: str) -> str:
     """The kind of a collective by any of its names: `allreduce_coalesced`, `_allgather_base`, `alltoall_base_`."""
     bare = re.sub(r"[_:]", "", name.lower().removeprefix("_c10d_functional::").removeprefix("c10d::"))
     return next((kind for part, kind in _KINDS_IN_NAMES if part in bare), "unknown")
 
 
+@lru_cache(_MOST_NAMES)
 def dtype_index(dtype: str) -> int:
     """Index into `DTYPES` of a data type as torch or Kineto names it, or ABSENT."""
     bare = dtype.lower().replace(" ", "").removeprefix("torch.")

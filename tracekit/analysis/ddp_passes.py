@@ -22,7 +22,7 @@ _UPDATE = "Optimizer.step#"
 def ddp_passes(trace: DecodedTrace, lanes: Lanes, steps: Sequence[StepParts]) -> DdpPasses:
     """Of the complete steps."""
     events = trace.events
-    on_host = np.isin(events.track, lanes.threads)
+    on_host = events.on_tracks(lanes.threads)
     own = complete_steps(lanes, steps).windows
 
     def count(prefix: str) -> int:

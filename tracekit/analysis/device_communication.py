@@ -148,7 +148,7 @@ def _launched_within(events: EventTable, device: DeviceEvents, around: Bool) -> 
     """Mask [m]: launched on the thread of one of the events in `around` [n], while it ran."""
     result = np.zeros(len(device.row), dtype=np.bool_)
     thread = np.where(device.linked, events.track[device.launch_row], ABSENT)
-    for track in np.unique(events.track[around]):
+    for track in events.tracks_of(around):
         here = np.flatnonzero(thread == track)
         running = Intervals.of_events(events, around & (events.track == track))
         result[here] = running.covers(events.start_ns[device.launch_row[here]])
@@ -183,7 +183,7 @@ def _annotation_of_launch(events: EventTable, launch_row: Int64) -> Int64:
     result = np.full(len(launch_row), ABSENT, dtype=np.int64)
     annotations = np.flatnonzero(_annotations(events))
     annotations = annotations[np.argsort(events.start_ns[annotations], kind="stable")]
-    for track in np.unique(events.track[annotations]):
+    for track in events.tracks_of(annotations):
         here = annotations[events.track[annotations] == track]
         launched = np.flatnonzero((launch_row != ABSENT) & (events.track[launch_row] == track))
         start_ns = events.start_ns[launch_row[launched]]

@@ -63,7 +63,7 @@ def device_events(events: EventTable) -> DeviceEvents:
 def _launch_rows(events: EventTable, device_row: Int64) -> Int64:
     """int64 [m]: the row of the runtime call with the same correlation id, the latest that began before the event."""
     runtime = np.flatnonzero(events.in_category(*RUNTIME_CATEGORIES) & (events.correlation != ABSENT))
-    runtime = runtime[np.lexsort((events.start_ns[runtime], events.correlation[runtime]))]
+    runtime = runtime[np.argsort(events.correlation[runtime], kind="stable")]
     ids = events.correlation[runtime]
     wanted = events.correlation[device_row]
     first = np.searchsorted(ids, wanted, side="left")
@@ -73,6 +73,7 @@ def _launch_rows(events: EventTable, device_row: Int64) -> Int64:
     result[count > 0] = runtime[first[count > 0]]
     for i in np.flatnonzero(count > 1):  # an id used twice: rare, and the wrong one would be a launch after the event
         calls = runtime[first[i] : first[i] + count[i]]
+        calls = calls[np.argsort(events.start_ns[calls], kind="stable")]
         earlier = calls[events.start_ns[calls] <= events.start_ns[device_row[i]]]
         result[i] = earlier[-1] if len(earlier) else calls[0]
     return result

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import pairwise
 
 from tracekit.model.communication import GroupKey
@@ -22,6 +23,7 @@ from tracekit.model.summary import RankSummary, Traffic
 WITHIN_LAYERS = ("tp", "ep", "cp")
 _MESH_PREFIX = "mesh_"
 _NAMELESS = ("", "undefined", "default_pg")  # what torch describes groups as that nobody described
+_MOST_GROUPS = 4096  # the ranks of a run share most of theirs
 
 __all__ = ["WITHIN_LAYERS", "Dimension", "dimensions_of"]
 
@@ -81,7 +83,8 @@ def _dimension_of(
     return Dimension(name=shape or description or group.name or None, parallelism=None, inferred=shape is not None)
 
 
-def _shape(ranks: Sequence[int]) -> str | None:
+@lru_cache(_MOST_GROUPS)
+def _shape(ranks: tuple[int, ...]) -> str | None:
     """Groups along one dimension of a grid have as many ranks, equally far apart."""
     strides = {after - before for before, after in pairwise(ranks)}
     return f"{len(ranks)} ranks, stride {strides.pop()}" if len(strides) == 1 else None

@@ -38,6 +38,8 @@ def innermost_span(events: EventTable, spans: Int64, track: Int64, time_ns: Int6
 def _parents(end_ns: Int64, start_ns: Int64) -> Int64:
     """int64 [s]: for spans in order of their beginning, the position of the last earlier one that ends later; or -1."""
     parent = np.full(len(end_ns), -1, dtype=np.int64)
+    if not (np.maximum.accumulate(end_ns)[:-1] > start_ns[1:]).any():  # one after the other, as most are
+        return parent
     open_spans: list[int] = []
     ends, starts = end_ns.tolist(), start_ns.tolist()
     for i in range(len(ends)):

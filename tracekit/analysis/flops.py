@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 
 import msgspec
@@ -58,42 +58,38 @@ def flop_sums(trace: DecodedTrace, lanes: Lanes, steps: Sequence[StepParts]) -> 
         window = lanes.windows.index_of(events.start_ns[rows])
         return rows[(window >= 0) & complete[np.maximum(window, 0)]]
 
-    multiplying = events.named(MULTIPLYING.__contains__) & np.isin(events.track, lanes.threads)
+    multiplying = events.named(MULTIPLYING.__contains__) & events.on_tracks(lanes.threads)
     rows = launched_in_steps(events.each_once(multiplying))
     of_device = events.in_category("cpu_op", "Operator", "kernel", "cuda_runtime", "cuda_driver")
     others = np.flatnonzero(events.named(lambda name: _UNCOUNTED.search(name) is not None) & of_device)
     others = launched_in_steps(others)
     uncounted = {_short(events.strings[number]) for number in np.unique(events.name[others]).tolist()}
-    place = np.full(len(events), ABSENT, dtype=np.int64)
-    place[arguments.row] = np.arange(len(arguments.row))
     inner, numbered = _innermost(events, rows)
     recomputed, told_by = _recomputed(trace, inner, numbered)
-    done = ~recomputed | _anything_in(events, inner)
+    done = ~recomputed
+    done[recomputed] = _anything_in(events, inner[recomputed])
     inner, recomputed = inner[done], recomputed[done]
     kernel = events.in_category("kernel")
     tf32 = bool((kernel & events.named(lambda name: _TF32_KERNEL.search(name) is not None)).any())
     scalar = bool((kernel & events.named(lambda name: _SCALAR_KERNEL.search(name) is not None)).any())
-    known: dict[tuple[int, ...], tuple[str, int] | None] = {}  # a training loop repeats the same few
+    at = np.searchsorted(arguments.row, inner)
+    columns = (arguments.input_shapes, arguments.input_types, arguments.concrete_inputs)
+    keys = (events.name[inner], *(column[at] for column in columns))
+    # A training loop repeats the same few.
+    alike = Counter(zip(*(key.tolist() for key in keys), recomputed.tolist(), strict=True))
     count: dict[tuple[str, bool], int] = defaultdict(int)
     flops: dict[tuple[str, bool], int] = defaultdict(int)
     unreadable = 0
-    for row, again in zip(inner.tolist(), recomputed.tolist(), strict=True):
-        at = place[row]
-        key = tuple(
-            int(column[at]) for column in (arguments.input_shapes, arguments.input_types, arguments.concrete_inputs)
-        )
-        key = (int(events.name[row]), *key)
-        if key not in known:
-            known[key] = _operator(events.strings, key)
-        found = known[key]
+    for (*key, again), times in alike.items():
+        found = _operator(events.strings, key)
         if found is None:
-            unreadable += 1
+            unreadable += times
             uncounted.add(f"{events.strings[key[0]]} without shapes")
             continue
         dtype, own = found
         dtype = "tf32" if dtype == "float32" and tf32 else dtype
-        count[dtype, again] += 1
-        flops[dtype, again] += own
+        count[dtype, again] += times
+        flops[dtype, again] += times * own
     unknown = None
     if not len(inner):
         unknown = "no matrix product, convolution or attention is in the trace"
@@ -211,7 +207,7 @@ def _scores(query: Sequence[int], key: Sequence[int]) -> int:
     return 2 * batch * heads * queries * key[2]
 
 
-def _operator(strings: Sequence[str], key: tuple[int, ...]) -> tuple[str, int] | None:
+def _operator(strings: Sequence[str], key: Sequence[int]) -> tuple[str, int] | None:
     """Data type and operations; None where the trace does not tell."""
     name, *texts = (None if number == ABSENT else strings[number] for number in key)
     shapes, types, concrete = (None if text is None else _decoded(text) for text in texts)
@@ -290,7 +286,7 @@ def _anything_in(events: EventTable, rows: Int64) -> Bool:
     """Mask over `rows`: whether anything begins on their thread after they have begun, and before they end."""
     result = np.zeros(len(rows), dtype=np.bool_)
     happens = ~events.named(_KEEPS.__contains__)
-    for track in np.unique(events.track[rows]):
+    for track in events.tracks_of(rows):
         own = np.flatnonzero(events.track[rows] == track)
         starts_ns = np.sort(events.start_ns[happens & (events.track == track)])
         first = np.searchsorted(starts_ns, events.start_ns[rows[own]], side="right")

@@ -110,7 +110,7 @@ def _compute_that_waits(trace: DecodedTrace, lanes: Lanes, needed_ns: Int64) -> 
     row, launch_ns = device.row[compute][order], device.launch_ns[compute][order]
     # FSDP copies what it gathers together on a stream of its own: that is compute, too, but not what waits.
     ready_ns = launch_ns.copy()
-    for stream in np.unique(events.track[row]):
+    for stream in events.tracks_of(row):
         own = np.flatnonzero(events.track[row] == stream)
         reach_ns = np.maximum.accumulate(events.end_ns[row[own]])
         ready_ns[own[1:]] = np.maximum(launch_ns[own[1:]], reach_ns[:-1])

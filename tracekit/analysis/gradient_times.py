@@ -32,7 +32,7 @@ _COPIED_BACK = re.compile(r"torch(?:::|\.)distributed(?:::|\.)(?:ddp\.)?reducer:
 
 def copies_into_buckets(events: EventTable, lanes: Lanes) -> Bool:
     """Mask [n]: operators by which DDP copies gradients into buckets."""
-    return events.named(lambda name: _COPIED.fullmatch(name) is not None) & np.isin(events.track, lanes.threads)
+    return events.named(lambda name: _COPIED.fullmatch(name) is not None) & events.on_tracks(lanes.threads)
 
 
 def gradient_times(trace: DecodedTrace, lanes: Lanes, runs: BucketRuns, modules: Sequence[DdpModule]) -> GradientTimes:
@@ -53,17 +53,18 @@ def gradient_times(trace: DecodedTrace, lanes: Lanes, runs: BucketRuns, modules:
     back = np.flatnonzero(events.named(lambda name: _COPIED_BACK.fullmatch(name) is not None))
     back = back[np.argsort(events.start_ns[back], kind="stable")]
     _, took_back_ns = times(events, lanes, back)
+    launched_ns, back_launched_ns = events.start_ns[rows], events.start_ns[back]
+    computed_ns = lanes.compute.covered_ns(np.full(len(rows), ready_ns.min()), ready_ns)
     columns = []
     for (module, step, turn), gradients in passes:
         place, copy = np.array(gradients, dtype=np.int64).T
         # Bucket by bucket, in each one in order, once everything is launched.
-        first = int(np.searchsorted(events.start_ns[back], events.start_ns[rows[copy]].max()))
+        first = int(np.searchsorted(back_launched_ns, launched_ns[copy].max()))
         back_ns = copy_ns[copy].copy()
         if len(own := took_back_ns[first : first + len(copy)]) == len(copy):
             back_ns[np.argsort(place, kind="stable")] = own
         in_time = np.argsort(ready_ns[copy], kind="stable")
         place, copy, back_ns = place[in_time], copy[in_time], back_ns[in_time]
-        first_ns = np.full(len(copy), ready_ns[copy[0]])
         columns.append(
             GradientTimes(
                 module=np.full(len(copy), module, dtype=np.int32),
@@ -74,7 +75,7 @@ def gradient_times(trace: DecodedTrace, lanes: Lanes, runs: BucketRuns, modules:
                 copy_ns=copy_ns[copy],
                 back_ns=back_ns,
                 elements=elements[copy],
-                compute_ns=lanes.compute.covered_ns(first_ns, ready_ns[copy]),
+                compute_ns=computed_ns[copy] - computed_ns[copy[0]],
             )
         )
     return GradientTimes.concatenate(columns)
@@ -177,7 +178,7 @@ def _device_times(events: EventTable, lanes: Lanes, rows: Int64) -> tuple[Int64,
     linked = np.flatnonzero(device.linked)
     launch = device.launch_row[linked]
     ready_ns, copy_ns = ready_ns.copy(), copy_ns.copy()
-    for track in np.unique(events.track[rows]):
+    for track in events.tracks_of(rows):
         here = np.flatnonzero(events.track[rows] == track)
         launched = linked[events.track[launch] == track]
         launched = launched[np.argsort(device.launch_ns[launched], kind="stable")]

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Literal
 
 import numpy as np
@@ -67,6 +68,19 @@ class Lanes:
     threads: Int64
     compute_rows: Int64
     joins: Joins | None = None
+
+    @cached_property
+    def exposed_communication(self) -> Intervals:
+        return self.communication - self.compute
+
+    @cached_property
+    def exposed_copy(self) -> Intervals:
+        return self.copy - self.compute - self.communication
+
+    @cached_property
+    def busy(self) -> Intervals:
+        """When the rank computes, communicates or copies; it is idle at any other time."""
+        return self.compute | self.communication | self.copy
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -144,7 +158,7 @@ def _kernels_cut_off(trace: DecodedTrace) -> bool:
 
 def _threads(events: EventTable, windows: StepWindows) -> Int64:
     """The step's thread and the autograd engine's, less those on which gloo runs."""
-    gloo = np.unique(events.track[events.named(is_span) & ~point_to_point(events)])
+    gloo = events.tracks_of(events.named(is_span) & ~point_to_point(events))
     candidates = np.setdiff1d(autograd_threads(events), gloo)
     return np.union1d(candidates, [windows.thread] if windows.thread >= 0 else []).astype(np.int64)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Sequence
 from concurrent.futures import Executor
+from dataclasses import replace
 from pathlib import Path
 
 from tracekit.analysis.align import align
@@ -91,7 +92,8 @@ def load(
         _lost_rank(order.rank, order.paths) if result is LOST else result
         for result, (order,) in zip(made, kept.missing, strict=True)
     ]
-    return assemble(typed, found, kept.completed_by(outcomes), selected)
+    assembled = assemble(typed, found, kept.completed_by(outcomes), selected)
+    return replace(assembled, sections=chosen.sections)
 
 
 def _size_bytes(files: Iterable[Sequence[TracePath]]) -> int:

@@ -45,24 +45,29 @@ def gradient_sums(
         & (phases.at(found.launch_ns) != PHASES.index("forward"))
     )
     running = Intervals.of_events(trace.events, np.flatnonzero(trace.events.named(BACKWARD_SPAN.__eq__)))
-    in_backward = running.covers(found.launch_ns)
+    backward = running & lanes.compute
+    numbers = lanes.windows.step.tolist()
+    window_of_step = dict(zip(reversed(numbers), reversed(range(len(numbers))), strict=True))  # the first of several
+    reductions = np.flatnonzero(reduces)
+    reductions = reductions[np.argsort(lanes.window[reductions], kind="stable")]
     rows = []
     for step in steps:
-        window = int(np.flatnonzero(lanes.windows.step == step.step)[0])
-        mask = reduces & (lanes.window == window)
-        if not step.complete or not mask.any():
+        window = window_of_step[step.step]
+        first, stop = np.searchsorted(lanes.window[reductions], (window, window + 1))
+        own = reductions[first:stop]
+        if not step.complete or not len(own):
             continue
         start_ns, end_ns = step.start_ns, step.start_ns + step.step_ns
-        time = Intervals.union_of(found.start_ns[mask], found.end_ns[mask]).clip(start_ns, end_ns)
-        backward = (running & lanes.compute).clip(start_ns, end_ns)
+        time = Intervals.union_of(found.start_ns[own], found.end_ns[own]).clip(start_ns, end_ns)
+        counted = own[lanes.counted[own]]
         exposed_ns = (time - lanes.compute).len_ns
         rows.append(
             GradientSum(
                 step=step.step,
-                count=int((mask & lanes.counted).sum()),
-                in_backward=int((mask & lanes.counted & in_backward).sum()),
+                count=len(counted),
+                in_backward=int(running.covers(found.launch_ns[counted]).sum()),
                 exposed_ns=exposed_ns,
-                hideable_ns=min(exposed_ns, backward.len_ns),
+                hideable_ns=min(exposed_ns, backward.clip(start_ns, end_ns).len_ns),
                 parameters=next((use.parameters for use in uses if use.parameters), None),
             )
         )

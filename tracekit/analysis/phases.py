@@ -54,9 +54,10 @@ def _is_backward_operator(events: EventTable) -> Bool:
     return (engine | linked) & events.in_category("cpu_op", "Operator")
 
 
-def _joins_graph(events: EventTable) -> Bool:
+def _joins_graph(events: EventTable, ran_backward: Bool) -> Bool:
     """Operators that made a node of the autograd graph. All of them show the number that the next node of their thread
-    is to have; the last one to show it is the one whose node it became. The thread's last number nobody may have taken.
+    is to have; the last one to show it is the one whose node it became. The thread's last number nobody may have taken,
+    if nothing in `ran_backward` [n] has it.
     """
     rows = np.flatnonzero((events.sequence_number != ABSENT) & (events.forward_thread <= 0))
     rows = rows[events.in_category("cpu_op", "Operator")[rows]]
@@ -67,15 +68,16 @@ def _joins_graph(events: EventTable) -> Bool:
     is_last[:-1] = (number[1:] != number[:-1]) | (track[1:] != track[:-1])
     ends_track = np.ones(len(rows), dtype=np.bool_)
     ends_track[:-1] = track[1:] != track[:-1]
-    differentiated = np.isin(number, events.sequence_number[_is_backward_operator(events)])
+    made_node = is_last.copy()
+    made_node[ends_track] = np.isin(number[ends_track], events.sequence_number[ran_backward])
     result = np.zeros(len(events), dtype=np.bool_)
-    result[rows[is_last & (~ends_track | differentiated)]] = True
+    result[rows[made_node]] = True
     return result
 
 
 def autograd_threads(events: EventTable) -> Int64:
     """Tracks on which the autograd engine ran operators."""
-    return np.unique(events.track[_is_backward_operator(events)]).astype(np.int64)
+    return events.tracks_of(_is_backward_operator(events))
 
 
 def data_loading(events: EventTable, thread: int) -> Intervals:
@@ -88,12 +90,13 @@ def data_loading(events: EventTable, thread: int) -> Intervals:
 
 def phase_timeline(events: EventTable, threads: Int64, step_start_ns: Int64) -> PhaseTimeline:
     """The timeline over the tracks in `threads` (the step's and the autograd engine's); step_start_ns: int64 [s]."""
-    on_threads = np.isin(events.track, threads)
+    on_threads = events.on_tracks(threads)
     on_host = on_threads & ~events.in_category("gpu_user_annotation")
-    backward = (_is_backward_operator(events) & on_threads) | (events.named(_BACKWARD_LABELS.__contains__) & on_host)
+    ran_backward = _is_backward_operator(events)
+    backward = (ran_backward & on_threads) | (events.named(_BACKWARD_LABELS.__contains__) & on_host)
     optimizer = events.named(lambda name: name.startswith(_OPTIMIZER_LABELS)) & on_host
     forward_label = events.named(lambda name: name.startswith(_FORWARD_LABELS)) & on_host
-    forward = (_joins_graph(events) & on_threads & ~backward) | forward_label
+    forward = (_joins_graph(events, ran_backward) & on_threads & ~backward) | forward_label
     for track in threads:
         here = events.track == track
         rows = np.flatnonzero(forward & here)

@@ -158,7 +158,7 @@ def _events_of(events: EventTable, operators: Int64, found: CommunicationEvents)
     """int64 [o]: the event that each operator row launched, an index into `found` or ABSENT."""
     result = np.full(len(operators), ABSENT, dtype=np.int64)
     candidates = np.flatnonzero(np.isin(found.kind, _EVENT_KINDS))
-    for track in np.unique(events.track[operators]):
+    for track in events.tracks_of(operators):
         own = candidates[found.launch_track[candidates] == track]
         own = own[np.argsort(found.launch_ns[own], kind="stable")]
         here = np.flatnonzero(events.track[operators] == track)

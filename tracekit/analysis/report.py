@@ -32,6 +32,7 @@ from tracekit.analysis.roofline import KnownWork, Roofline, roofline
 from tracekit.analysis.rpc import Rpc, rpc
 from tracekit.analysis.step_phases import StepPhases, step_phases
 from tracekit.analysis.stragglers import Stragglers, counted_steps, stragglers
+from tracekit.analysis.summarize import SummaryOptions
 from tracekit.analysis.tensor import Tensor, tensor
 from tracekit.analysis.whatif import WhatIf, what_if_of_run
 from tracekit.analysis.whatif_findings import whatif_findings
@@ -40,7 +41,7 @@ from tracekit.model.links import LinkMeasurements
 from tracekit.model.run import Finding, Run
 from tracekit.read.cache import CacheChoice
 
-__all__ = ["SECTIONS", "Report", "analyze"]
+__all__ = ["SECTIONS", "Report", "analyze", "wanted_sections"]
 
 T = TypeVar("T")
 
@@ -77,6 +78,16 @@ class Report:
     findings: tuple[Finding, ...]
 
 
+def wanted_sections(only: str | Iterable[str] | None) -> frozenset[str] | None:
+    """The names in `only`; None: all. Raises UsageError for a name that is no section."""
+    if only is None:
+        return None
+    wanted = frozenset((only,) if isinstance(only, str) else only)
+    if unknown := wanted - set(SECTIONS):
+        raise UsageError(f"no section {', '.join(sorted(unknown))}", hint=f"there are {', '.join(SECTIONS)}")
+    return wanted
+
+
 def analyze(
     run: Run | Paths,
     *,
@@ -92,14 +103,16 @@ def analyze(
 
     Raises UsageError for a name that is no section, and whatever `load` raises.
     """
-    wanted = {only} if isinstance(only, str) else set(SECTIONS if only is None else only)
-    if unknown := wanted - set(SECTIONS):
-        raise UsageError(f"no section {', '.join(sorted(unknown))}", hint=f"there are {', '.join(SECTIONS)}")
+    wanted = wanted_sections(only)
+    asked = frozenset(SECTIONS) if wanted is None else wanted
     if links is not None and not isinstance(links, LinkMeasurements):
         links = read_links(Path(links))
     if not isinstance(run, Run):
-        run = load(run, executor=executor, cache=cache)
-    chosen, asked = run, frozenset(wanted)
+        run = load(run, options=SummaryOptions(sections=wanted), executor=executor, cache=cache)
+    if run.sections is not None and (lacking := asked - run.sections):
+        hint = f"load it with these sections too; it has {', '.join(sorted(run.sections))}"
+        raise UsageError(f"the run was loaded without what {', '.join(sorted(lacking))} needs", hint=hint)
+    chosen = run
 
     def section(name: str, analysis: Callable[[Run], T]) -> T | None:
         return analysis(chosen) if name in asked else None

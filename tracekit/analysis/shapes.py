@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import cached_property
 
 import msgspec
 import numpy as np
@@ -32,14 +33,14 @@ class RecordedShapes:
     def tensors(self) -> list[list[int]]:
         return [dims for argument in self.arguments for dims in argument]
 
-    @property
+    @cached_property
     def elements_of_arguments(self) -> list[int]:
         """Elements of each argument: an operator's outputs and inputs are different ones."""
         return [sum(math.prod(dims) for dims in argument) for argument in self.arguments]
 
-    @property
+    @cached_property
     def elements(self) -> int:
-        return sum(math.prod(dims) for dims in self.tensors)
+        return sum(self.elements_of_arguments)
 
     @property
     def size_bytes(self) -> int:

@@ -61,9 +61,6 @@ def phase_sums(trace: DecodedTrace, lanes: Lanes, launches: PhaseTimeline, steps
 
 
 def _parts(time: Sequence[Intervals], lanes: Lanes, inside: Intervals) -> tuple[PhasePart, ...]:
-    exposed_comm = lanes.communication - lanes.compute
-    exposed_copy = lanes.copy - lanes.compute - lanes.communication
-    busy = lanes.compute | lanes.communication | lanes.copy
     parts = []
     for name, everywhere in zip(STEP_PHASES, time, strict=True):
         own = everywhere & inside
@@ -71,9 +68,9 @@ def _parts(time: Sequence[Intervals], lanes: Lanes, inside: Intervals) -> tuple[
             phase=name,
             total_ns=own.len_ns,
             compute_ns=(own & lanes.compute).len_ns,
-            exposed_comm_ns=(own & exposed_comm).len_ns,
-            exposed_copy_ns=(own & exposed_copy).len_ns,
-            idle_ns=(own - busy).len_ns,
+            exposed_comm_ns=(own & lanes.exposed_communication).len_ns,
+            exposed_copy_ns=(own & lanes.exposed_copy).len_ns,
+            idle_ns=(own - lanes.busy).len_ns,
         )
         total = part.compute_ns + part.exposed_comm_ns + part.exposed_copy_ns + part.idle_ns
         assert total == part.total_ns, f"{name}: the parts sum to {total} ns of {part.total_ns} ns"
@@ -108,7 +105,7 @@ def _of_optimizer(events: EventTable, threads: Int64) -> Bool:
             name.startswith(("Optimizer.step#", "Optimizer.zero_grad#")) or parse_optimizer_span(name) is not None
         )
     )
-    return named & np.isin(events.track, threads) & ~events.in_category("gpu_user_annotation")
+    return named & events.on_tracks(threads) & ~events.in_category("gpu_user_annotation")
 
 
 def _on_device(events: EventTable, lanes: Lanes, host_ns: Int64) -> Int64:

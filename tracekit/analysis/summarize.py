@@ -5,9 +5,10 @@ Comes in: the paths of one rank's windows and the options. Goes out: sums and no
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -68,10 +69,32 @@ class StepSelection:
         return (self.first is None or step >= self.first) and (self.stop is None or step < self.stop)
 
 
+# Of the fields of a summary those that only some sections of a report read. The others belong to the run as a whole:
+# its notes, clocks, collectives and messages are the same whichever sections are asked for.
+_READ_BY: Mapping[str, frozenset[str]] = {
+    "expert_exchanges": frozenset({"tensor"}),
+    "flops": frozenset({"roofline"}),
+    "fsdp": frozenset({"fsdp"}),
+    "fsdp_gathers": frozenset({"fsdp"}),
+    "gradient_times": frozenset({"buckets"}),
+    "gradients": frozenset({"overlap"}),
+    "phases": frozenset({"phases", "breakdown"}),
+    "tensor": frozenset({"tensor"}),
+    "traffic": frozenset({"dimensions"}),
+}
+
+
 @dataclass(frozen=True, kw_only=True)
 class SummaryOptions:
+    """`sections`: those that reports will have; None: any."""
+
     steps: StepSelection = StepSelection()
     rules: tuple[CommunicationRule, ...] = DEFAULT_RULES
+    sections: frozenset[str] | None = None
+
+    def reads(self, field: str) -> bool:
+        """Whether a section that is wanted reads this field of a summary."""
+        return self.sections is None or bool(self.sections & _READ_BY[field])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -181,6 +204,18 @@ def summarize_trace(trace: DecodedTrace, rank: int, options: SummaryOptions) -> 
     reductions = gradient_reductions(lanes, phases)
     modules = tuple(metadata.ddp) if metadata is not None else inferred_modules(trace, lanes, reductions)
     buckets = bucket_runs(trace, lanes, reductions, modules)
+    for_sections: dict[str, Callable[[], object]] = {
+        "expert_exchanges": lambda: tuple(expert_exchanges(trace, lanes, phases, steps)),
+        "flops": lambda: flop_sums(trace, lanes, steps),
+        "fsdp": lambda: tuple(fsdp_sums(trace, lanes, phases, steps)),
+        "fsdp_gathers": lambda: fsdp_gathers(trace, lanes, phases, steps),
+        "gradient_times": lambda: gradient_times(trace, lanes, buckets, modules),
+        "gradients": lambda: tuple(gradient_sums(trace, lanes, phases, steps)),
+        "phases": lambda: phase_sums(trace, lanes, phases, steps),
+        "tensor": lambda: tuple(tensor_sums(trace, lanes, phases, steps)),
+        "traffic": lambda: tuple(traffic_times(lanes, steps)),
+    }
+    wanted: dict[str, Any] = {field: table() for field, table in for_sections.items() if options.reads(field)}
     return RankSummary(
         rank=rank,
         world_size=metadata.world_size if metadata is not None else header.world_size,
@@ -204,17 +239,8 @@ def summarize_trace(trace: DecodedTrace, rank: int, options: SummaryOptions) -> 
         recorded_steps=() if serves else tuple(lanes.windows.step.tolist()),
         steps=tuple(steps),
         communication=tuple(communication_sums(lanes, phases, steps)),
-        fsdp=tuple(fsdp_sums(trace, lanes, phases, steps)),
-        fsdp_gathers=fsdp_gathers(trace, lanes, phases, steps),
-        tensor=tuple(tensor_sums(trace, lanes, phases, steps)),
-        traffic=tuple(traffic_times(lanes, steps)),
-        expert_exchanges=tuple(expert_exchanges(trace, lanes, phases, steps)),
         bucket_runs=buckets,
-        gradient_times=gradient_times(trace, lanes, buckets, modules),
-        gradients=tuple(gradient_sums(trace, lanes, phases, steps)),
         joins=lanes.joins,
-        phases=phase_sums(trace, lanes, phases, steps),
-        flops=flop_sums(trace, lanes, steps),
         memory=metadata.memory if metadata is not None else None,
         messages=messages,
         waits=rank_waits(trace, lanes),
@@ -227,6 +253,7 @@ def summarize_trace(trace: DecodedTrace, rank: int, options: SummaryOptions) -> 
         event_count=len(trace.events),
         first_event_ns=int(trace.events.start_ns.min()) if len(trace.events) else None,
         notes=tuple(note.about_rank(rank) for note in notes),
+        **wanted,
     )
 
 

@@ -90,11 +90,12 @@ def _sorting(traffic: Traffic) -> tuple[object, ...]:
 
 def _pieces(lanes: Lanes, inside: Intervals) -> tuple[Int64, Int64]:
     """Start and duration of the pieces of communication time in which nothing begins or ends."""
-    found, compute = lanes.communication_events, lanes.compute
+    found, time = lanes.communication_events, lanes.communication & inside
+    compute = lanes.compute & time
     edges_ns = np.unique(
-        np.concatenate((found.start_ns, found.end_ns, compute.start_ns, compute.end_ns, inside.start_ns, inside.end_ns))
+        np.concatenate((found.start_ns, found.end_ns, compute.start_ns, compute.end_ns, time.start_ns, time.end_ns))
     )
-    kept = (lanes.communication & inside).covers(edges_ns[:-1])
+    kept = time.covers(edges_ns[:-1])
     return edges_ns[:-1][kept], np.diff(edges_ns)[kept]
 
 

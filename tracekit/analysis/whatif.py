@@ -13,8 +13,10 @@ of it: what the graph does not know of (gaps between operations) is missing from
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -36,6 +38,7 @@ BALANCED = "perfectly balanced stages"
 _ERRORS = 2  # a saving is told from none beyond this many of its errors
 _AT_ONCE = 16  # replays
 _MOST_WORK = 500_000_000  # operations replayed for one question
+_REPLAYED_RANKS = 64  # one by one, those first that can have slowed the job most
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,9 +93,26 @@ class _Replays:
         parts = zip(self.job.workloads, self.measured, self.ideal, strict=True)
         return float(self.step_ns([np.where(measured(w)[:, None], m, i) for w, m, i in parts]).mean())
 
+    @cached_property
+    def ideal_ns(self) -> float:
+        """T_ideal."""
+        return float(self.step_ns(self.ideal).mean())
+
+    def most_slowed_ns(self) -> dict[int, float]:
+        """By how much each rank alone can make the mean step longer at most: what its operations last beyond the ideal,
+        as no path through the graph holds more of it than all."""
+        beyond_ns: dict[int, float] = defaultdict(float)
+        for w, measured, ideal in zip(self.job.workloads, self.measured, self.ideal, strict=True):
+            of_operation = np.maximum(measured - ideal, 0).sum(axis=1)
+            known = w.rank >= 0
+            ranks, which = np.unique(w.rank[known], return_inverse=True)
+            for rank, own_ns in zip(ranks.tolist(), np.bincount(which, of_operation[known]).tolist(), strict=True):
+                beyond_ns[rank] += own_ns
+        steps = sum(len(w.measured_ns) for w in self.job.workloads)
+        return {rank: own_ns / steps for rank, own_ns in beyond_ns.items()}
+
     def slowdowns(self, label: Callable[[Workload], Int64]) -> dict[int, float]:
         """S of each label that operations, int64 [n], have; -1 is none."""
-        ideal_ns = float(self.step_ns(self.ideal).mean())
         found = np.unique(np.concatenate([label(w) for w in self.job.workloads]))
         result: dict[int, float] = {}
         labels = found[found >= 0].tolist()
@@ -103,7 +123,7 @@ class _Replays:
                 own = label(w)[:, None]
                 steps_ns.append(w.steps_of_each_ns([np.where(own == chosen, m, ideal) for chosen in some]))
             mean_ns = np.concatenate(steps_ns).mean(axis=0)
-            slowdowns = mean_ns / ideal_ns if ideal_ns else np.ones(len(some))
+            slowdowns = mean_ns / self.ideal_ns if self.ideal_ns else np.ones(len(some))
             result |= dict(zip(some, slowdowns.tolist(), strict=True))
         return result
 
@@ -122,7 +142,7 @@ def what_if(job: Job) -> WhatIf:
     notes = list(job.notes)
     measured_ns = float(np.concatenate([w.measured_ns for w in job.workloads]).mean())
     steps_ns = replays.step_ns(replays.measured)
-    actual_ns, ideal_ns = float(steps_ns.mean()), float(replays.step_ns(replays.ideal).mean())
+    actual_ns, ideal_ns = float(steps_ns.mean()), replays.ideal_ns
     error = actual_ns / measured_ns - 1 if measured_ns else 0.0
     by_stage = replays.slowdowns(lambda w: w.stage)
     by_rank = _by_rank(replays, by_stage, notes)
@@ -135,7 +155,7 @@ def what_if(job: Job) -> WhatIf:
             return None
         return (actual_ns - replays.mixed_ns(lambda w: ~cause(w))) / slowness_ns
 
-    worst = sorted(by_rank, key=lambda rank: (-by_rank[rank], rank))[: -(-_WORST_PERCENT * len(by_rank) // 100)]
+    worst = sorted(by_rank, key=lambda rank: (-by_rank[rank], rank))[: _worst_of(len(replays.most_slowed_ns()))]
     last = max(by_stage, default=0)
     return WhatIf(
         steps=len(steps_ns),
@@ -172,11 +192,24 @@ def _by_rank(replays: _Replays, by_stage: Mapping[int, float], notes: list[str])
     if (places >= 0).all():
         by_replica = replays.slowdowns(lambda w: w.replica)
         return {rank: min(by_replica[replica], by_stage[stage]) for rank, replica, stage in places.tolist()}
-    ranks = len(np.unique(places[:, 0]))
-    if ranks * sum(d.size for d in replays.measured) > _MOST_WORK:
-        notes.append(f"S of each of the {ranks} ranks would take too many replays; left out")
+    most_ns = replays.most_slowed_ns()
+    slowest_first = sorted(most_ns, key=lambda rank: (-most_ns[rank], rank))
+    count = min(len(most_ns), max(_REPLAYED_RANKS, _worst_of(len(most_ns))))
+    if count * sum(d.size for d in replays.measured) > _MOST_WORK:
+        notes.append(f"S of each of {count} ranks would take too many replays; left out")
         return {}
-    return replays.slowdowns(lambda w: w.rank)
+    replayed, others = slowest_first[:count], slowest_first[count:]
+    if others and replays.ideal_ns:
+        notes.append(
+            f"S of the {count} of {len(most_ns)} ranks whose operations last longest beyond the ideal; that of no "
+            f"other is above {1 + most_ns[others[0]] / replays.ideal_ns:.3f}"
+        )
+    return replays.slowdowns(lambda w: np.where(np.isin(w.rank, replayed), w.rank, -1))
+
+
+def _worst_of(ranks: int) -> int:
+    """How many the worst are, rounded up."""
+    return -(-_WORST_PERCENT * ranks // 100)
 
 
 def _fixes(

@@ -57,6 +57,7 @@ def analyze(
     """
     from tracekit.analysis.load import load
     from tracekit.analysis.report import analyze as analyze_run
+    from tracekit.analysis.report import wanted_sections
     from tracekit.analysis.roofline import KnownWork
     from tracekit.analysis.summarize import StepSelection, SummaryOptions
     from tracekit.errors import InputError, UsageError
@@ -70,7 +71,7 @@ def analyze(
     in_json = as_json or (output is not None and output.suffix == JsonResult.suffix)
     if actions and not in_json:
         raise UsageError("--actions: a terminal shows one step's", hint="add --json")
-    options = SummaryOptions(steps=steps or StepSelection())
+    options = SummaryOptions(steps=steps or StepSelection(), sections=wanted_sections(only))
     with fan_out(jobs, scheduler) as workers:
         found = load(paths, run=run, attempt=attempt, ranks=ranks, options=options, cache=cache, **workers)
     peak = None if peak_tflops is None else peak_tflops * 1e12

@@ -7,8 +7,9 @@ holds int32 indexes into `EventTable.strings`, or `ABSENT`. Times are int64 nano
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -122,35 +123,69 @@ class EventTable:
     def __len__(self) -> int:
         return len(self.start_ns)
 
-    @property
+    @cached_property
     def end_ns(self) -> Int64:
         return self.start_ns + self.duration_ns
 
-    def string_ids(self, predicate: Callable[[str], bool]) -> Int32:
-        """Indexes of the strings for which `predicate(text)` holds: classify each name once, not each event."""
-        return np.array([i for i, text in enumerate(self.strings) if predicate(text)], dtype=np.int32)
-
     def in_category(self, *categories: str) -> Bool:
-        """Mask [n]: events of any of these categories."""
-        return self._one_of(self.category, self.string_ids(frozenset(categories).__contains__))
+        """Mask [n], not to be written to: events of any of these categories."""
+        if categories not in self._in_category:
+            ids = [i for i, text in enumerate(self.strings) if text in categories]
+            self._in_category[categories] = mask = _one_of(self.category, ids, len(self.strings))
+            mask.setflags(write=False)
+        return self._in_category[categories]
 
     def named(self, predicate: Callable[[str], bool]) -> Bool:
-        """Mask [n]: events whose name satisfies `predicate(name)`."""
-        return self._one_of(self.name, self.string_ids(predicate))
+        """Mask [n]: events whose name satisfies `predicate(name)`, which is asked once a name and not once an event."""
+        mask = np.zeros(len(self), dtype=np.bool_)
+        for name, rows in self._rows_of_names.items():
+            if predicate(self.strings[name]):
+                mask[rows] = True
+        return mask
+
+    def on_tracks(self, tracks: Int64) -> Bool:
+        """Mask [n]: events on any of these tracks."""
+        return _one_of(self.track, tracks, len(self.tracks))
+
+    def tracks_of(self, rows: Int64 | Bool) -> Int64:
+        """The tracks of the events in `rows`: int64 [k], or a mask [n]; each once, ascending."""
+        return np.flatnonzero(np.bincount(self.track[rows], minlength=len(self.tracks))).astype(np.int64)
 
     def each_once(self, mask: Bool) -> Int64:
         """Rows of `mask` in order of time; of events equal in name, place, time, correlation and shapes, the first."""
         rows = np.flatnonzero(mask)
+        rows = rows[np.argsort(self.start_ns[rows], kind="stable")]
+        together = self.start_ns[rows[1:]] == self.start_ns[rows[:-1]]
+        if not together.any():
+            return rows
+        # Only those that begin together can be equal: the other columns are compared of them alone.
+        tied = np.flatnonzero(np.append(together, False) | np.append(False, together))
         keys = (self.shape, self.correlation, self.duration_ns, self.name, self.track, self.start_ns)
-        rows = rows[np.lexsort([key[rows] for key in keys])]
+        rows[tied] = among = rows[tied][np.lexsort([key[rows[tied]] for key in keys])]
         new = np.ones(len(rows), dtype=np.bool_)
-        new[1:] = np.any([key[rows[1:]] != key[rows[:-1]] for key in keys], axis=0)
+        new[tied[1:]] = np.any([key[among[1:]] != key[among[:-1]] for key in keys], axis=0)
         return rows[new]
 
-    def _one_of(self, column: Int32, ids: Int32) -> Bool:
-        lookup = np.zeros(len(self.strings) + 1, dtype=np.bool_)  # the last entry answers for ABSENT
-        lookup[ids] = True
-        return lookup[column]
+    @cached_property
+    def _rows_of_names(self) -> dict[int, Int64]:
+        """Of each name that an event has, its rows. Most questions are about a few names: they need not look at all
+        events."""
+        count = np.bincount(self.name + 1, minlength=len(self.strings) + 1)  # ABSENT first
+        narrow = len(self.strings) < np.iinfo(np.uint16).max  # numpy sorts integers of 16 bits by counting
+        rows = np.argsort((self.name + 1).astype(np.uint16) if narrow else self.name, kind="stable")
+        stop = np.cumsum(count).tolist()
+        return {name: rows[stop[name] : stop[name + 1]] for name in np.flatnonzero(count[1:]).tolist()}
+
+    @cached_property
+    def _in_category(self) -> dict[tuple[str, ...], Bool]:
+        return {}
+
+
+def _one_of(column: Int32, numbers: Sequence[int] | Int64, count: int) -> Bool:
+    """Mask [n]: values of a column, all ABSENT or below `count`, that are among `numbers`."""
+    among = np.zeros(count + 1, dtype=np.bool_)  # the last entry answers for ABSENT
+    among[np.asarray(numbers, dtype=np.int64)] = True
+    return among.take(column)
 
 
 @dataclass(frozen=True, kw_only=True)

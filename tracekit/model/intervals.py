@@ -83,7 +83,16 @@ class Intervals:
         return Intervals.union_of(start_ns, np.concatenate((self.end_ns, other.end_ns)))
 
     def __and__(self, other: Intervals) -> Intervals:
-        return self._where_depth_is(2, other)
+        few, many = sorted((self, other), key=len)
+        # Each of the few meets a stretch of the many: those that end after its start and start before its end.
+        first = np.searchsorted(many.end_ns, few.start_ns, side="right")
+        met = np.searchsorted(many.start_ns, few.end_ns, side="left") - first
+        of_few = np.repeat(np.arange(len(few)), met)
+        of_many = np.arange(len(of_few)) + np.repeat(first - np.cumsum(met) + met, met)
+        return Intervals(
+            np.maximum(few.start_ns[of_few], many.start_ns[of_many]),
+            np.minimum(few.end_ns[of_few], many.end_ns[of_many]),
+        )
 
     def __sub__(self, other: Intervals) -> Intervals:
         if not len(self):
@@ -128,20 +137,6 @@ class Intervals:
         place = np.searchsorted(self.start_ns, time_ns, side="right")
         beyond_ns = np.where(place > 0, np.maximum(self.end_ns[np.maximum(place - 1, 0)] - time_ns, 0), 0)
         return np.asarray(before_ns[place] - beyond_ns)
-
-    def _where_depth_is(self, depth: int, other: Intervals) -> Intervals:
-        if not len(self) or not len(other):
-            return EMPTY
-        times = np.concatenate((self.start_ns, other.start_ns, self.end_ns, other.end_ns))
-        opened = len(self) + len(other)
-        step = np.ones(2 * opened, dtype=np.int64)
-        step[opened:] = -1
-        order = np.argsort(times, kind="stable")
-        times, level = times[order], np.cumsum(step[order])
-        begin = np.flatnonzero(level[:-1] == depth)
-        starts, ends = times[begin], times[begin + 1]
-        kept = ends > starts
-        return Intervals.union_of(starts[kept], ends[kept])
 
 
 def beyond_earlier(start_ns: Int64, end_ns: Int64) -> tuple[Int64, Int64]:

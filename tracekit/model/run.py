@@ -61,7 +61,9 @@ class Finding:
 
 @dataclass(frozen=True, kw_only=True)
 class Run:
-    """All ranks that are there. `paths` are as typed; `groups` are listed once, a row refers to one by its place."""
+    """All ranks that are there. `paths` are as typed; `groups` are listed once, a row refers to one by its place;
+    `sections`: those of a report that its summaries were made for, None: any.
+    """
 
     paths: tuple[str, ...]
     run_id: str | None
@@ -76,6 +78,7 @@ class Run:
     notes: tuple[Note, ...]
     messages: MatchedMessages = field(default_factory=nothing_matched)
     collectives: tuple[MatchedGroup, ...] = ()
+    sections: frozenset[str] | None = None
 
     @property
     def reference_rank(self) -> int | None:

@@ -21,6 +21,7 @@ from tracekit.analysis.load import load
 from tracekit.analysis.report import analyze
 from tracekit.analysis.summarize import StepSelection, SummaryOptions
 from tracekit.errors import InputError
+from tracekit.model.run import Run
 from tracekit.read import cache as cache_module
 from tracekit.read.cache import CACHE_FOLDER
 from tracekit.render.json_result import JsonResult
@@ -63,6 +64,10 @@ def cluster(folder: Path, ranks: int = 2) -> Path:
 
 def json_of(folder: Path, **how: Any) -> str:
     return JsonResult().render(analyze(load(folder, **how)))
+
+
+def json_of_sections(run: Run) -> str:
+    return JsonResult().render(analyze(run, only=run.sections))
 
 
 def entries(folder: Path) -> list[Path]:
@@ -163,7 +168,7 @@ def test_only_the_rank_that_changed(tmp_path: Path, read: list[str]) -> None:
     assert done == [(1, 1)]
 
 
-@pytest.mark.parametrize("option", [field.name for field in fields(SummaryOptions)])
+@pytest.mark.parametrize("option", sorted({field.name for field in fields(SummaryOptions)} - {"sections"}))
 def test_every_option_counts(tmp_path: Path, read: list[str], option: str) -> None:
     folder = cluster(tmp_path)
     changed = replace(SummaryOptions(), **{option: OPTIONS[option]})
@@ -172,6 +177,25 @@ def test_every_option_counts(tmp_path: Path, read: list[str], option: str) -> No
     run = load(folder, cache=True, options=changed)
     assert len(read) == 2
     assert load(folder, options=changed).ranks == run.ranks
+
+
+def test_a_whole_summary_serves_every_choice_of_sections(tmp_path: Path, read: list[str]) -> None:
+    folder, few = cluster(tmp_path), SummaryOptions(sections=frozenset({"breakdown"}))
+    load(folder, cache=True)
+    read.clear()
+    served = json_of_sections(load(folder, cache=True, options=few))
+    assert read == []
+    assert served == json_of_sections(load(folder, options=few))
+
+
+def test_the_summary_for_a_few_sections_serves_no_others(tmp_path: Path, read: list[str]) -> None:
+    folder, few = cluster(tmp_path), SummaryOptions(sections=frozenset({"breakdown"}))
+    load(folder, cache=True, options=few)
+    read.clear()
+    load(folder, cache=True, options=few)
+    assert read == []
+    load(folder, cache=True)
+    assert len(read) == 2
 
 
 def test_the_rank_that_discovery_gives_a_file_counts(tmp_path: Path, read: list[str]) -> None:

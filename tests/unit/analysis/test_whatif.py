@@ -134,3 +134,26 @@ def test_parts_of_a_piece_change_in_proportion() -> None:
     )
     assert workload.piece_ns[:, 0].tolist() == [40, 0]
     assert workload.with_pieces(np.array([[20.0], [8.0]]))[:, 0].tolist() == [15, 5, 4, 4]
+
+
+def test_of_many_ranks_those_are_replayed_that_can_have_slowed_the_job_most() -> None:
+    """Of 70 ranks, rank r computes for 1000 - r: the 64 slowest have their S, that of no other exceeds the bound."""
+    ranks = 70
+    job = data_parallel([[1000 - rank] * 2 for rank in range(ranks)])
+    result = what_if(job)
+    mean_ns = sum(1000 - rank for rank in range(ranks)) / ranks
+
+    assert sorted(result.by_rank) == list(range(64))
+    # alone as measured, a rank slower than the mean makes all wait, a faster one nobody
+    expected = [max(1000 - rank, mean_ns) + 10 for rank in range(64)]
+    assert [result.by_rank[rank] * (mean_ns + 10) for rank in range(64)] == pytest.approx(expected)
+    assert result.m_w == pytest.approx((1010 - (997 + 10)) / (1010 - (mean_ns + 10)))  # 3 % of 70 ranks are 3
+    (note,) = [note for note in result.notes if note.startswith("S of the 64 of 70 ranks")]
+    assert note.endswith("is above 1.000")
+
+
+def test_all_ranks_are_replayed_where_they_are_few() -> None:
+    result = what_if(data_parallel([[100 + rank] * 2 for rank in range(64)]))
+
+    assert len(result.by_rank) == 64
+    assert not [note for note in result.notes if note.startswith("S of")]

@@ -1,0 +1,122 @@
+"""Questions to an event table, against the same questions asked event by event."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tracekit.model.events import ABSENT, CollectiveArguments, EventTable, Track
+
+NAMES = ("mm", "nccl:all_reduce", "nccl:broadcast", "kernel", "cpu_op")
+TRACKS = 3
+Row = tuple[int, int, int, int, int, int]
+
+# Few values, so that names, tracks and times repeat; -1 is an event that does not say.
+ROWS: st.SearchStrategy[list[Row]] = st.lists(
+    st.tuples(
+        st.integers(-1, len(NAMES) - 1),  # name
+        st.integers(-1, len(NAMES) - 1),  # category
+        st.integers(0, TRACKS - 1),
+        st.integers(0, 6),  # start
+        st.integers(0, 2),  # duration
+        st.integers(-1, 1),  # correlation and shape
+    ),
+    max_size=20,
+)
+quick = settings(max_examples=150, deadline=None)
+
+
+def table(rows: list[Row], strings: tuple[str, ...] = NAMES) -> EventTable:
+    columns = np.array(rows, dtype=np.int64).reshape(-1, 6).T
+    name, category, track = columns[:3].astype(np.int32)
+    no_numbers, no_text = np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int32)
+    return EventTable(
+        strings=list(strings),
+        tracks=[Track(pid=1, tid=tid) for tid in range(TRACKS)],
+        name=name,
+        category=category,
+        track=track,
+        start_ns=columns[3],
+        duration_ns=columns[4],
+        correlation=columns[5],
+        external_id=columns[5],
+        sequence_number=columns[5],
+        forward_thread=columns[5],
+        shape=columns[5],
+        collective_arguments=CollectiveArguments(
+            **dict.fromkeys(("row", "in_elements", "out_elements", "group_size", "sequence"), no_numbers),
+            **dict.fromkeys(("collective", "dtype", "group_name", "group_description", "group_ranks"), no_text),
+            **dict.fromkeys(("input_shapes", "input_types", "concrete_inputs"), no_text),
+        ),
+    )
+
+
+def text(number: int) -> str | None:
+    return None if number == ABSENT else NAMES[number]
+
+
+@quick
+@given(ROWS, st.sampled_from([str.isalpha, lambda name: name.startswith("nccl:"), "mm".__eq__, "other".__eq__]))
+def test_events_are_found_by_their_name(rows: list[Row], predicate: Callable[[str], bool]) -> None:
+    found = table(rows).named(predicate)
+
+    assert found.tolist() == [text(row[0]) is not None and predicate(NAMES[row[0]]) for row in rows]
+
+
+def test_names_are_told_apart_where_there_are_more_than_16_bits_can_number() -> None:
+    strings = tuple(str(i) for i in range(70_000))
+    events = table([(number, 0, 0, 0, 0, 0) for number in (69_999, 69_999 - 65_536, 69_999)], strings)
+
+    assert events.named("69999".__eq__).tolist() == [True, False, True]
+
+
+def test_a_name_is_asked_about_once_and_only_if_an_event_has_it() -> None:
+    asked: list[str] = []
+
+    table([(0, 4, 0, 0, 0, 0)] * 3 + [(3, 4, 0, 0, 0, 0)]).named(lambda name: bool(asked.append(name)))
+
+    assert sorted(asked) == ["kernel", "mm"]
+
+
+@quick
+@given(ROWS, st.sets(st.sampled_from([*NAMES, "other"])))
+def test_events_are_found_by_their_category(rows: list[Row], categories: set[str]) -> None:
+    found = table(rows).in_category(*categories)
+
+    assert found.tolist() == [text(row[1]) in categories for row in rows]
+
+
+def test_a_mask_of_a_category_cannot_be_changed_for_the_next_who_asks() -> None:
+    events = table([(0, 4, 0, 0, 0, 0)])
+
+    with pytest.raises(ValueError, match="read-only"):
+        events.in_category("cpu_op")[0] = False
+
+
+@quick
+@given(ROWS, st.sets(st.integers(0, TRACKS - 1)))
+def test_events_are_found_by_their_track_and_tracks_by_their_events(rows: list[Row], tracks: set[int]) -> None:
+    events = table(rows)
+    found = events.on_tracks(np.array(sorted(tracks), dtype=np.int64))
+
+    assert found.tolist() == [row[2] in tracks for row in rows]
+    assert events.tracks_of(found).tolist() == sorted({row[2] for row in rows} & tracks)
+    assert events.tracks_of(np.flatnonzero(found)).tolist() == events.tracks_of(found).tolist()
+
+
+@quick
+@given(ROWS, st.data())
+def test_of_equal_events_the_first_stays_and_all_are_in_order_of_time(rows: list[Row], data: st.DataObject) -> None:
+    mask = np.array(data.draw(st.lists(st.booleans(), min_size=len(rows), max_size=len(rows))), dtype=np.bool_)
+    events = table(rows)
+
+    def key(row: int) -> tuple[int, ...]:
+        name, _, track, start, duration, correlation = rows[row]
+        return (start, track, name, duration, correlation)
+
+    first = {key(row): row for row in reversed(np.flatnonzero(mask).tolist())}
+    assert events.each_once(mask).tolist() == [first[each] for each in sorted(first)]
