@@ -1,0 +1,37 @@
+"""What it costs to start the command: `tracekit --help`.
+
+Comes in: nothing. Goes out: its CPU and wall seconds, and those of the bare interpreter, which are in them.
+"""
+
+from __future__ import annotations
+
+import sys
+
+from benchmarks.measure import Command, alternate
+from benchmarks.results import Row
+from benchmarks.tools import Setup
+
+NAME = "start"
+LEAST_RUNS = 10  # it takes a tenth of a second, and varies as much as longer commands do
+
+
+def rows(setup: Setup) -> list[Row]:
+    commands = {
+        "tracekit --help": Command(arguments=(sys.executable, "-m", "tracekit", "--help")),
+        "python -c pass": Command(arguments=(sys.executable, "-c", "pass")),
+    }
+    costs = alternate(commands, max(setup.runs, LEAST_RUNS))
+    return [
+        row
+        for name, of_name in costs.items()
+        for row in (
+            Row(benchmark=NAME, what=name, unit="CPU s", values=tuple(cost.cpu_s for cost in of_name)),
+            Row(
+                benchmark=NAME,
+                what=f"{name}, wall",
+                unit="s",
+                values=tuple(cost.wall_s for cost in of_name),
+                target="<= 0.15" if "tracekit" in name else "",
+            ),
+        )
+    ]
