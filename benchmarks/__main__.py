@@ -39,7 +39,9 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=3, help="rounds of each comparison (default: 3)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write every value to this file")
     parser.add_argument("--inputs", type=Path, default=INPUTS, help="folder of the inputs, kept")
-    parser.add_argument("--growth-repeats", type=int, help="10 MB each in growth's ranks (default: 1; big: 27)")
+    parser.add_argument(
+        "--growth-repeats", type=int, default=1, help="10 MB each of growth's ranks (default: 1; big: 27)"
+    )
     parser.add_argument("--hta-python", default=sys.executable, help="an interpreter that has HTA (default: this one)")
     parser.add_argument("--tracelens", type=Path, metavar="DIR", help="a checkout of TraceLens")
     parser.add_argument("--tracelens-python", default=sys.executable, help="an interpreter that has what it imports")
@@ -49,13 +51,14 @@ def main() -> None:
     traces = os.environ.get("TRACEKIT_REAL_TRACES")
     if not traces:
         parser.error("set TRACEKIT_REAL_TRACES to the folder of real traces: the inputs are made from one of them")
+    facts = machine.facts(options.hta_python, options.tracelens)
     setup = Setup(
         runs=options.runs,
         quick=options.quick,
         seed=Path(traces) / SEED,
         inputs=options.inputs,
-        growth_repeats=options.growth_repeats or 1,
-        hta_python=options.hta_python,
+        growth_repeats=options.growth_repeats,
+        hta_python=options.hta_python if facts["hta"] else None,
         tracelens=options.tracelens,
         tracelens_python=options.tracelens_python,
     )
@@ -65,9 +68,9 @@ def main() -> None:
         print(f"{name}:", file=sys.stderr, flush=True)
         rows += BENCHMARKS[name](setup)
         if options.json is not None:  # what is done is kept when a later one fails
-            write_json(options.json, rows, machine.facts())
+            write_json(options.json, rows, facts)
     print(markdown(rows))
-    print(f"\n{machine.in_words(machine.facts())}; {(time.monotonic() - begun_s) / 60:.0f} minutes")
+    print(f"\n{machine.in_words(facts)}; {(time.monotonic() - begun_s) / 60:.0f} minutes")
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+from benchmarks.machine import native_is_built
 from benchmarks.measure import Command, measure, said, turns
 from benchmarks.results import Row
 from benchmarks.samples import ratios
@@ -86,14 +87,6 @@ def _commands(packed: Path, plain: Path) -> tuple[dict[str, Command], list[Row]]
             reason = "the native decoder is not built here"
             missing += [Row(benchmark=NAME, what=name, unit="MB/CPU s", reason=reason) for name in names]
     return commands, missing
-
-
-def native_is_built() -> bool:
-    """Whether the package brings a compiled decoder that can be imported."""
-    try:
-        return importlib.import_module("tracekit.read.native") is not None
-    except ImportError:
-        return False
 
 
 def _against_inflate(spent: dict[str, list[float]]) -> Iterator[Row]:

@@ -21,49 +21,51 @@ from benchmarks.tools import BIG, SMALL, Setup
 
 NAME = "one more rank"
 SECTIONS = ("--only", "breakdown,overlap", "--jobs", "1")
-OURS, PORTABLE, HTA, TRACELENS = "tracekit", "tracekit, portable decoder", "HTA 0.5.0", "TraceLens"
+OURS, PORTABLE, HTA, TRACELENS = "tracekit", "tracekit, portable decoder", "HTA", "TraceLens"
 # Ranks of the larger run: what takes tenths of seconds needs more of them to stand out.
 RANKS = {OURS: 8, PORTABLE: 4, HTA: 2, TRACELENS: 2}
+MISSING = {HTA: "HTA is not installed (--hta-python)", TRACELENS: "no checkout was given (--tracelens)"}
 TARGETS = {(HTA, OURS): ">= 50x", (HTA, PORTABLE): ">= 9x", (TRACELENS, OURS): ">= 10x"}
 
 
 def rows(setup: Setup) -> list[Row]:
     run = setup.run(max(RANKS.values()), SMALL if setup.quick else BIG)
-    tools: dict[str, Callable[[Path], Command]] = {
+    tools: dict[str, Callable[[Path], Command | None]] = {
         OURS: lambda folder: setup.analyze(folder, *SECTIONS),
         PORTABLE: lambda folder: setup.analyze(folder, *SECTIONS, decoder="portable"),
         HTA: setup.hta,
+        TRACELENS: setup.match_with_tracelens,
     }
-    checkout = setup.tracelens
-    if checkout is not None:
-        tools[TRACELENS] = lambda folder: setup.match_with_tracelens(folder, checkout)
+    commands: dict[str, Command] = {}
     with ExitStack() as folders:
-        commands = {
-            f"{tool}, {count} ranks": command(folders.enter_context(setup.first_ranks(run, count)))
-            for tool, command in tools.items()
-            for count in (1, RANKS[tool])
-        }
+        for tool, command in tools.items():
+            for count in (1, RANKS[tool]):
+                given = command(folders.enter_context(setup.first_ranks(run, count)))
+                if given is not None:
+                    commands[_name(tool, count)] = given
         costs = alternate(commands, setup.runs)
     spent = {name: [cost.cpu_s for cost in of_name] for name, of_name in costs.items()}
-    a_rank = {
-        tool: one_more(spent[f"{tool}, 1 ranks"], spent[f"{tool}, {RANKS[tool]} ranks"], RANKS[tool]) for tool in tools
-    }
-    found = [Row(benchmark=NAME, what=tool, unit="CPU s", values=tuple(values)) for tool, values in a_rank.items()]
-    found += [
-        Row(
-            benchmark=NAME,
-            what=f"peak memory, {tool}, 1 rank",
-            unit="MB",
-            values=tuple(cost.peak_bytes / 1e6 for cost in costs[f"{tool}, 1 ranks"]),
-        )
-        for tool in tools
-    ]
+    found, a_rank = [], {}
+    for tool, ranks in RANKS.items():
+        one, many = _name(tool, 1), _name(tool, ranks)
+        if one not in costs:
+            continue
+        a_rank[tool] = one_more(spent[one], spent[many], ranks)
+        peaks_mb = tuple(cost.peak_bytes / 1e6 for cost in costs[one])
+        found += [
+            Row(benchmark=NAME, what=tool, unit="CPU s", values=tuple(a_rank[tool])),
+            Row(benchmark=NAME, what=f"{tool}, peak memory of one rank", unit="MB", values=peaks_mb),
+        ]
     for (theirs, ours), target in TARGETS.items():
         what = f"{theirs} / {ours}"
-        if theirs in tools:
+        if theirs in a_rank:
             values = tuple(ratios(a_rank[theirs], a_rank[ours]))
             found.append(Row(benchmark=NAME, what=what, unit="x", values=values, target=target))
         else:
-            reason = "no checkout was given (--tracelens)"
+            reason = MISSING[theirs]
             found.append(Row(benchmark=NAME, what=what, unit="x", target=target, reason=reason))
     return found
+
+
+def _name(tool: str, ranks: int) -> str:
+    return f"{tool}, {ranks} {'rank' if ranks == 1 else 'ranks'}"

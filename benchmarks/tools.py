@@ -47,14 +47,17 @@ if __name__ == "__main__":
 
 @dataclass(frozen=True, kw_only=True)
 class Setup:
-    """`runs`: rounds of each comparison. `quick`: small inputs. `tracelens`: a checkout, where there is one."""
+    """`runs`: rounds of each comparison. `quick`: small inputs.
+
+    `hta_python`: an interpreter that has HTA, `tracelens`: a checkout of TraceLens; None where there is none.
+    """
 
     runs: int
     quick: bool
     seed: Path
     inputs: Path
     growth_repeats: int
-    hta_python: str
+    hta_python: str | None
     tracelens: Path | None
     tracelens_python: str
 
@@ -83,14 +86,17 @@ class Setup:
                 (Path(folder) / name).symlink_to((run / name).resolve())
             yield Path(folder)
 
-    def hta(self, run: Path) -> Command:
+    def hta(self, run: Path) -> Command | None:
+        if self.hta_python is None:
+            return None
         return Command(arguments=(self.hta_python, "-c", _HTA, str(run)))
 
-    def match_with_tracelens(self, run: Path, checkout: Path) -> Command:
+    def match_with_tracelens(self, run: Path) -> Command | None:
+        if self.tracelens is None:
+            return None
         paths = sorted(str(path) for path in run.iterdir())
-        return Command(
-            arguments=(self.tracelens_python, "-c", _TRACELENS, *paths), environment={"PYTHONPATH": str(checkout)}
-        )
+        arguments = (self.tracelens_python, "-c", _TRACELENS, *paths)
+        return Command(arguments=arguments, environment={"PYTHONPATH": str(self.tracelens)})
 
     def analyze(self, run: Path, *options: str, decoder: str | None = None, cache: Path | None = None) -> Command:
         """`tracekit analyze`, without a cache unless one is given."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -52,21 +53,33 @@ def test_ratios_of_one_more_rank_leave_out_what_starting_costs(setup, monkeypatc
     start_and_rank_s = {
         "tracekit": (0.7, 0.4),
         "tracekit, portable decoder": (0.7, 2.0),
-        "HTA 0.5.0": (5.0, 24.0),
+        "HTA": (5.0, 24.0),
         "TraceLens": (2.0, 5.0),
     }
 
     def cpu_s(name: str) -> float:
-        tool, _, ranks = name.removesuffix(" ranks").rpartition(", ")
+        tool, _, ranks = name.rpartition(", ")
         start_s, rank_s = start_and_rank_s[tool]
-        return start_s + int(ranks) * rank_s
+        return start_s + int(ranks.split()[0]) * rank_s
 
     monkeypatch.setattr(one_more_rank, "alternate", planted(cpu_s))
     found = figures(one_more_rank.rows(setup))
     assert found["tracekit"] == pytest.approx(0.4)
-    assert found["HTA 0.5.0 / tracekit"] == pytest.approx(60)
-    assert found["HTA 0.5.0 / tracekit, portable decoder"] == pytest.approx(12)
+    assert found["HTA / tracekit"] == pytest.approx(60)
+    assert found["HTA / tracekit, portable decoder"] == pytest.approx(12)
     assert found["TraceLens / tracekit"] == pytest.approx(12.5)
+
+
+def test_a_tool_that_is_not_there_is_named(setup, monkeypatch):
+    monkeypatch.setattr(one_more_rank, "alternate", planted(lambda name: float(name.split()[-2])))
+    rows = one_more_rank.rows(replace(setup, hta_python=None, tracelens=None))
+    lacking = {row.what: row.reason for row in rows if row.spread is None}
+    assert lacking == {
+        "HTA / tracekit": "HTA is not installed (--hta-python)",
+        "HTA / tracekit, portable decoder": "HTA is not installed (--hta-python)",
+        "TraceLens / tracekit": "no checkout was given (--tracelens)",
+    }
+    assert figures(rows)["tracekit"] == pytest.approx(1)
 
 
 def test_growth_that_is_not_linear_shows(setup, monkeypatch):
