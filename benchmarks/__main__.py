@@ -52,6 +52,7 @@ def main() -> None:
     if not traces:
         parser.error("set TRACEKIT_REAL_TRACES to the folder of real traces: the inputs are made from one of them")
     facts = machine.facts(options.hta_python, options.tracelens)
+    facts["inputs"] = f"{'small' if options.quick else 'big'}, growth of {10 * options.growth_repeats} MB"
     setup = Setup(
         runs=options.runs,
         quick=options.quick,

@@ -3,8 +3,8 @@
     python -m benchmarks.compare BEFORE.json AFTER.json
 
 Comes in: two files that `python -m benchmarks --json` wrote. Goes out: a table, a row each figure that both have: its
-medians and after / before. "within the ranges" stands where the ranges of the runs overlap: nothing can be said then.
-Figures that one of them lacks are listed below it.
+medians and after / before, with a remark where nothing can be said. Figures that one of them lacks are listed below
+it, and above it how the machines and the inputs differ.
 """
 
 from __future__ import annotations
@@ -20,10 +20,12 @@ from benchmarks.samples import Spread
 
 __all__ = ["Change", "changes", "table"]
 
+LEAST_RUNS = 3
+
 
 @dataclass(frozen=True, kw_only=True)
 class Change:
-    """One figure before and after; `certain` when no run before is within the range of those after."""
+    """One figure before and after."""
 
     benchmark: str
     what: str
@@ -36,8 +38,13 @@ class Change:
         return self.after.median / self.before.median if self.before.median else None
 
     @property
-    def certain(self) -> bool:
-        return self.after.low > self.before.high or self.after.high < self.before.low
+    def doubt(self) -> str:
+        """Why the ratio says nothing; empty when it does."""
+        if min(self.before.count, self.after.count) < LEAST_RUNS:
+            return "too few runs"
+        if self.after.low <= self.before.high and self.before.low <= self.after.high:
+            return "ranges overlap"
+        return ""
 
 
 def changes(before: Sequence[Row], after: Sequence[Row]) -> tuple[list[Change], list[str]]:
@@ -58,8 +65,7 @@ def table(found: Sequence[Change]) -> str:
     for change in found:
         medians = [f"{number(each.median)} {change.unit}" for each in (change.before, change.after)]
         ratio = "n/a" if change.ratio is None else f"{number(change.ratio)}x"
-        remark = "" if change.certain else "within the ranges"
-        lines.append(f"| {change.benchmark} | {change.what} | {medians[0]} | {medians[1]} | {ratio} | {remark} |")
+        lines.append(f"| {change.benchmark} | {change.what} | {medians[0]} | {medians[1]} | {ratio} | {change.doubt} |")
     return "\n".join(lines)
 
 

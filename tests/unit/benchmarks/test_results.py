@@ -52,14 +52,19 @@ def test_json_of_another_format_is_refused(tmp_path):
 def test_a_change_is_the_ratio_of_the_medians():
     ((change,), alone) = changes([cost(8.0, 8.2, 7.8)], [cost(4.0, 4.2, 3.9)])
     assert change.ratio == 0.5
-    assert change.certain
+    assert not change.doubt
     assert not alone
 
 
-def test_ranges_that_overlap_are_no_certain_change():
+def test_no_change_is_claimed_where_the_runs_overlap():
     ((change,), _) = changes([cost(8.0, 8.2, 7.0)], [cost(7.5, 7.2, 7.6)])
-    assert not change.certain
-    assert "within the ranges" in table([change])
+    assert change.doubt == "ranges overlap"
+    assert table([change]).endswith("| 8.00 CPU s | 7.50 CPU s | 0.938x | ranges overlap |")
+
+
+def test_no_change_is_claimed_of_too_few_runs():
+    ((change,), _) = changes([cost(8.0)], [cost(4.0, 4.1, 4.2)])
+    assert change.doubt == "too few runs"
 
 
 def test_what_only_one_commit_measured_is_listed():
