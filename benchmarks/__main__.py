@@ -18,7 +18,7 @@ from pathlib import Path
 
 from benchmarks import growth, limits, machine, many_ranks, one_more_rank, start, whole_run
 from benchmarks.results import Row, markdown, write_json
-from benchmarks.tools import Setup
+from benchmarks.tools import BIG, SMALL, Setup
 
 BENCHMARKS = {
     "start": start.rows,
@@ -39,9 +39,8 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=3, help="rounds of each comparison (default: 3)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write every value to this file")
     parser.add_argument("--inputs", type=Path, default=INPUTS, help="folder of the inputs, kept")
-    parser.add_argument(
-        "--growth-repeats", type=int, default=1, help="10 MB each of growth's ranks (default: 1; big: 27)"
-    )
+    growth_help = f"10 MB each of growth's ranks (default: {SMALL}; big: {BIG})"
+    parser.add_argument("--growth-repeats", type=int, help=growth_help)
     parser.add_argument("--hta-python", default=sys.executable, help="an interpreter that has HTA (default: this one)")
     parser.add_argument("--tracelens", type=Path, metavar="DIR", help="a checkout of TraceLens")
     parser.add_argument("--tracelens-python", default=sys.executable, help="an interpreter that has what it imports")
@@ -52,13 +51,14 @@ def main() -> None:
     if not traces:
         parser.error("set TRACEKIT_REAL_TRACES to the folder of real traces: the inputs are made from one of them")
     facts = machine.facts(options.hta_python, options.tracelens)
-    facts["inputs"] = f"{'small' if options.quick else 'big'}, growth of {10 * options.growth_repeats} MB"
+    repeats = options.growth_repeats or (1 if options.quick else SMALL)
+    facts["inputs"] = f"{'small' if options.quick else 'big'}, growth's ranks of {10 * repeats} MB"
     setup = Setup(
         runs=options.runs,
         quick=options.quick,
         seed=Path(traces) / SEED,
         inputs=options.inputs,
-        growth_repeats=options.growth_repeats,
+        growth_repeats=repeats,
         hta_python=options.hta_python if facts["hta"] else None,
         tracelens=options.tracelens,
         tracelens_python=options.tracelens_python,

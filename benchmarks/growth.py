@@ -13,7 +13,7 @@ from benchmarks.measure import alternate
 from benchmarks.nothing import nearly_empty_run
 from benchmarks.results import Row
 from benchmarks.samples import doublings
-from benchmarks.tools import Setup
+from benchmarks.tools import SMALL, Setup
 
 NAME = "growth"
 RANKS, FEW_RANKS = (1, 2, 4, 8, 16, 32, 64), (1, 2, 4, 8)
@@ -23,9 +23,9 @@ NOTHING = "a nearly empty trace"
 
 
 def rows(setup: Setup) -> list[Row]:
-    repeats = setup.growth_repeats
-    ranks = {count: setup.run(count, repeats) for count in (FEW_RANKS if setup.quick else RANKS)}
-    events = {times: setup.run(1, times * repeats) for times in (FEW_EVENTS if setup.quick else EVENTS)}
+    ranks = {count: setup.run(count, setup.growth_repeats) for count in (FEW_RANKS if setup.quick else RANKS)}
+    sizes, repeats = (FEW_EVENTS, 1) if setup.quick else (EVENTS, SMALL)
+    events = {times: setup.run(1, times * repeats) for times in sizes}
     grown = {"ranks": ranks, "times the events": events}
     commands = {
         f"{size} {of_what}": setup.analyze(run, "--jobs", "1")

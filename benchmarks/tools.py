@@ -47,7 +47,7 @@ if __name__ == "__main__":
 
 @dataclass(frozen=True, kw_only=True)
 class Setup:
-    """`runs`: rounds of each comparison. `quick`: small inputs.
+    """`runs`: rounds of each comparison. `quick`: small inputs. `growth_repeats`: 10 MB each of growth's ranks.
 
     `hta_python`: an interpreter that has HTA, `tracelens`: a checkout of TraceLens; None where there is none.
     """
