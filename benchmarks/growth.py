@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from benchmarks.measure import alternate
 from benchmarks.nothing import nearly_empty_run
-from benchmarks.results import Row
+from benchmarks.results import Row, row
 from benchmarks.samples import doublings
 from benchmarks.tools import SMALL, Setup
 
@@ -35,7 +35,7 @@ def rows(setup: Setup) -> list[Row]:
     with nearly_empty_run() as nothing:
         costs = alternate({NOTHING: setup.analyze(nothing, "--jobs", "1")} | commands, setup.runs)
     spent = {name: [cost.cpu_s for cost in of_name] for name, of_name in costs.items()}
-    found = [Row(benchmark=NAME, what=NOTHING, unit="CPU s", values=tuple(spent[NOTHING]))]
+    found = [row(NAME, NOTHING, "CPU s", spent[NOTHING])]
     for of_what, runs in grown.items():
         found += _growth(of_what, {size: spent[f"{size} {of_what}"] for size in runs}, spent[NOTHING])
     return found
@@ -44,6 +44,6 @@ def rows(setup: Setup) -> list[Row]:
 def _growth(of_what: str, of_size: Mapping[int, Sequence[float]], empty: Sequence[float]) -> Iterator[Row]:
     for size, values in doublings(of_size, empty).items():
         what = f"{size // 2} to {size} {of_what}"
-        yield Row(benchmark=NAME, what=what, unit="x", values=tuple(values), target=TARGET)
+        yield row(NAME, what, "x", values, TARGET)
     most = max(of_size)
-    yield Row(benchmark=NAME, what=f"{most} {of_what}", unit="CPU s", values=tuple(of_size[most]))
+    yield row(NAME, f"{most} {of_what}", "CPU s", of_size[most])

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from benchmarks.machine import native_is_built
 from benchmarks.measure import Command, measure, said, turns
-from benchmarks.results import Row
+from benchmarks.results import Row, row
 from benchmarks.samples import ratios
 from benchmarks.tools import BIG, SMALL, Setup
 from benchmarks.whole_run import unpacked_bytes
@@ -61,10 +61,7 @@ def rows(setup: Setup) -> list[Row]:
                 cost = said(f"run {number + 1}: {name}", measure(commands[name]))
                 spent[name].append(float(cost.output))
     size_mb = unpacked_bytes(packed) / 1e6
-    found = [
-        Row(benchmark=NAME, what=name, unit="MB/CPU s", values=tuple(size_mb / each for each in values))
-        for name, values in spent.items()
-    ]
+    found = [row(NAME, name, "MB/CPU s", [size_mb / each for each in values]) for name, values in spent.items()]
     return [*found, *_against_inflate(spent), *missing]
 
 
@@ -94,5 +91,4 @@ def _against_inflate(spent: dict[str, list[float]]) -> Iterator[Row]:
     for decoder in ("native", "portable"):
         name = WHOLE.format(decoder)
         if name in spent:
-            what = f"{name} / inflate alone"
-            yield Row(benchmark=NAME, what=what, unit="x", values=tuple(ratios(spent[name], inflate)))
+            yield row(NAME, f"{name} / inflate alone", "x", ratios(spent[name], inflate))

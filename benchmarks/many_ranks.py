@@ -12,7 +12,7 @@ from pathlib import Path
 
 from benchmarks.measure import Cost, alternate, measure, said, turns
 from benchmarks.nothing import nearly_empty_run
-from benchmarks.results import Row
+from benchmarks.results import Row, row
 from benchmarks.samples import doublings
 from benchmarks.tools import Setup
 
@@ -41,13 +41,14 @@ def rows(setup: Setup) -> list[Row]:
     parents = {ranks: [cost.main_peak_bytes for cost in cold[ranks] if cost.main_peak_bytes] for ranks in sizes}
     spent_s = {ranks: [cost.cpu_s for cost in cold[ranks]] for ranks in sizes}
     found = [
-        _row(f"{most} ranks, cold", "CPU s", spent_s[most]),
-        _row(f"{most} ranks, cold, wall", "s", [cost.wall_s for cost in cold[most]]),
-        _row(f"{most} ranks, cached", "CPU s", [cost.cpu_s for cost in costs[f"{most} ranks, cached"]]),
-        _row(f"JSON of {most} ranks", "MB", [sizes_bytes[most] / 1e6], "" if setup.quick else "<= 20"),
+        row(NAME, f"{most} ranks, cold", "CPU s", spent_s[most]),
+        row(NAME, f"{most} ranks, cold, wall", "s", [cost.wall_s for cost in cold[most]]),
+        row(NAME, f"{most} ranks, cached", "CPU s", [cost.cpu_s for cost in costs[f"{most} ranks, cached"]]),
+        row(NAME, f"JSON of {most} ranks", "MB", [sizes_bytes[most] / 1e6], "" if setup.quick else "<= 20"),
     ]
     found += [
-        _row(
+        row(
+            NAME,
             f"peak memory of the parent, {ranks} ranks",
             "MB",
             [peak / 1e6 for peak in parents[ranks]],
@@ -57,12 +58,7 @@ def rows(setup: Setup) -> list[Row]:
     ]
     empty_s = [cost.cpu_s for cost in empty]
     found += [
-        _row(f"CPU, {ranks // 2} to {ranks} ranks", "x", values, "1.9 - 2.1")
+        row(NAME, f"CPU, {ranks // 2} to {ranks} ranks", "x", values, "1.9 - 2.1")
         for ranks, values in doublings(spent_s, empty_s).items()
     ]
     return found
-
-
-def _row(what: str, unit: str, values: list[float], target: str = "") -> Row:
-    reason = "" if values else "not known on this system"
-    return Row(benchmark=NAME, what=what, unit=unit, values=tuple(values), target=target, reason=reason)

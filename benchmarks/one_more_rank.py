@@ -15,7 +15,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from benchmarks.measure import Command, alternate
-from benchmarks.results import Row
+from benchmarks.results import Row, row
 from benchmarks.samples import one_more, ratios
 from benchmarks.tools import BIG, SMALL, Setup
 
@@ -51,19 +51,17 @@ def rows(setup: Setup) -> list[Row]:
         if one not in costs:
             continue
         a_rank[tool] = one_more(spent[one], spent[many], ranks)
-        peaks_mb = tuple(cost.peak_bytes / 1e6 for cost in costs[one])
+        peaks_mb = [cost.peak_bytes / 1e6 for cost in costs[one]]
         found += [
-            Row(benchmark=NAME, what=tool, unit="CPU s", values=tuple(a_rank[tool])),
-            Row(benchmark=NAME, what=f"{tool}, peak memory of one rank", unit="MB", values=peaks_mb),
+            row(NAME, tool, "CPU s", a_rank[tool]),
+            row(NAME, f"{tool}, peak memory of one rank", "MB", peaks_mb),
         ]
     for (theirs, ours), target in TARGETS.items():
         what = f"{theirs} / {ours}"
         if theirs in a_rank:
-            values = tuple(ratios(a_rank[theirs], a_rank[ours]))
-            found.append(Row(benchmark=NAME, what=what, unit="x", values=values, target=target))
+            found.append(row(NAME, what, "x", ratios(a_rank[theirs], a_rank[ours]), target))
         else:
-            reason = MISSING[theirs]
-            found.append(Row(benchmark=NAME, what=what, unit="x", target=target, reason=reason))
+            found.append(Row(benchmark=NAME, what=what, unit="x", target=target, reason=MISSING[theirs]))
     return found
 
 

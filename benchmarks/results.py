@@ -13,14 +13,14 @@ from typing import Any
 
 from benchmarks.samples import Spread, spread
 
-__all__ = ["Row", "markdown", "number", "read_json", "write_json"]
+__all__ = ["Row", "markdown", "number", "read_json", "row", "write_json"]
 
 FORMAT = 1
 
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
-    """One figure: a value a round, or none, with the reason why where there is a better one than noise.
+    """One figure: a value a round, or none, with the reason why where it is known.
 
     `unit` "x" is a ratio of two costs of one round. `target` is what the project wants of it; nothing fails by it.
     """
@@ -37,17 +37,21 @@ class Row:
         return spread(self.values) if self.values else None
 
 
+def row(benchmark: str, what: str, unit: str, values: Sequence[float], target: str = "") -> Row:
+    return Row(benchmark=benchmark, what=what, unit=unit, values=tuple(values), target=target)
+
+
 def markdown(rows: Iterable[Row]) -> str:
     """A table that stands in a README as it is."""
     lines = ["| benchmark | what | median | range | runs | wanted |", "|---|---|--:|--:|--:|--:|"]
-    for row in rows:
-        found = row.spread
+    for each in rows:
+        found = each.spread
         if found is None:
-            cells = ["n/a", row.reason or "lost in the noise", "", row.target]
+            cells = ["n/a", each.reason or "not measurable here", "", each.target]
         else:
             between = f"{number(found.low)} - {number(found.high)}" if found.count > 1 else ""
-            cells = [f"{number(found.median)} {row.unit}".replace(" x", "x"), between, str(found.count), row.target]
-        lines.append(f"| {' | '.join([row.benchmark, row.what, *cells])} |")
+            cells = [f"{number(found.median)} {each.unit}".replace(" x", "x"), between, str(found.count), each.target]
+        lines.append(f"| {' | '.join([each.benchmark, each.what, *cells])} |")
     return "\n".join(lines)
 
 

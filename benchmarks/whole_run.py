@@ -10,7 +10,7 @@ import tempfile
 from pathlib import Path
 
 from benchmarks.measure import Cost, measure, said, turns
-from benchmarks.results import Row
+from benchmarks.results import Row, row
 from benchmarks.samples import ratios
 from benchmarks.tools import BIG, SMALL, Setup
 
@@ -20,43 +20,43 @@ TARGETS = {"cold, 1 job": "<= 8", "cached, 1 job": "<= 2"}
 
 
 def rows(setup: Setup) -> list[Row]:
-    repeats = SMALL if setup.quick else BIG
-    run = setup.run(RANKS, repeats)
-    costs: dict[str, list[Cost]] = {}
-    for number in range(setup.runs):
-        for jobs in turns(["1", "2"], number):
-            plural = "job" if jobs == "1" else "jobs"
-            with tempfile.TemporaryDirectory(prefix="tracekit-bench-") as folder:
-                command = setup.analyze(run, "--jobs", jobs, cache=Path(folder))
-                for state in ("cold", "cached"):
-                    name = f"{state}, {jobs} {plural}"
-                    cost = said(f"run {number + 1}: {name}", measure(command))
-                    costs.setdefault(name, []).append(cost)
-        few = setup.analyze(run, "--jobs", "2", "--ranks", f"0-{FEW - 1}")
-        costs.setdefault("few", []).append(said(f"run {number + 1}: {FEW} ranks", measure(few)))
-    few_ranks = costs.pop("few")
-    size_bytes = unpacked_bytes(run / "rank0.json.gz")
+    run = setup.run(RANKS, SMALL if setup.quick else BIG)
+    costs = _measured(setup, run)
     found = []
-    for name in sorted(costs):
-        for what, unit, values in (
-            ("", "CPU s", [cost.cpu_s for cost in costs[name]]),
-            (", wall", "s", [cost.wall_s for cost in costs[name]]),
-        ):
-            target = TARGETS.get(name, "") if unit == "CPU s" and not setup.quick else ""
-            found.append(Row(benchmark=NAME, what=name + what, unit=unit, values=tuple(values), target=target))
-    cold = costs["cold, 2 jobs"]
-    cached = ratios([cost.cpu_s for cost in costs["cold, 1 job"]], [cost.cpu_s for cost in costs["cached, 1 job"]])
-    found.append(Row(benchmark=NAME, what="cold / cached, 1 job", unit="x", values=tuple(cached)))
-    workers = [cost.worker_peak_bytes for cost in cold if cost.worker_peak_bytes is not None]
-    least = (0.6 * size_bytes + 150e6) / 1e6
+    for name in ("cold, 1 job", "cold, 2 jobs", "cached, 1 job", "cached, 2 jobs"):
+        target = "" if setup.quick else TARGETS.get(name, "")
+        found += [
+            row(NAME, name, "CPU s", [cost.cpu_s for cost in costs[name]], target),
+            row(NAME, f"{name}, wall", "s", [cost.wall_s for cost in costs[name]]),
+        ]
+    cold, cached = ([cost.cpu_s for cost in costs[name]] for name in ("cold, 1 job", "cached, 1 job"))
+    found.append(row(NAME, "cold / cached, 1 job", "x", ratios(cold, cached)))
+    size_bytes = unpacked_bytes(run / "rank0.json.gz")
+    with_workers = costs["cold, 2 jobs"]
+    workers = [cost.worker_peak_bytes for cost in with_workers if cost.worker_peak_bytes is not None]
+    wanted = f"<= {(0.6 * size_bytes + 150e6) / 1e6:.0f}"
     found += [
-        _memory("peak memory of a worker", workers, f"<= {least:.0f}"),
-        _memory(f"peak memory of the parent, {RANKS} ranks", [cost.main_peak_bytes for cost in cold]),
-        _memory(f"peak memory of the parent, {FEW} ranks", [cost.main_peak_bytes for cost in few_ranks]),
+        row(NAME, "peak memory of a worker", "MB", [peak / 1e6 for peak in workers], wanted),
+        row(NAME, "peak memory of a worker / JSON of its rank", "x", [peak / size_bytes for peak in workers]),
     ]
-    against_json = tuple(peak / size_bytes for peak in workers)
-    found.append(Row(benchmark=NAME, what="peak memory of a worker / JSON of its rank", unit="x", values=against_json))
+    for ranks, of_ranks in ((FEW, costs["few"]), (RANKS, with_workers)):
+        parents_mb = [cost.main_peak_bytes / 1e6 for cost in of_ranks if cost.main_peak_bytes is not None]
+        found.append(row(NAME, f"peak memory of the parent, {ranks} ranks", "MB", parents_mb))
     return found
+
+
+def _measured(setup: Setup, run: Path) -> dict[str, list[Cost]]:
+    """By state of the cache and number of jobs; "few": cold, with two jobs and few ranks."""
+    costs: dict[str, list[Cost]] = {}
+    with setup.first_ranks(run, FEW) as few:
+        for number in range(setup.runs):
+            for name in turns(["1 job", "2 jobs", "few"], number):
+                jobs = "1" if name == "1 job" else "2"
+                with tempfile.TemporaryDirectory(prefix="tracekit-bench-") as folder:
+                    command = setup.analyze(few if name == "few" else run, "--jobs", jobs, cache=Path(folder))
+                    for state in ("few",) if name == "few" else (f"cold, {name}", f"cached, {name}"):
+                        costs.setdefault(state, []).append(said(f"run {number + 1}: {state}", measure(command)))
+    return costs
 
 
 def unpacked_bytes(path: Path) -> int:
@@ -64,9 +64,3 @@ def unpacked_bytes(path: Path) -> int:
     with path.open("rb") as file:
         file.seek(-4, 2)
         return int.from_bytes(file.read(), "little")
-
-
-def _memory(what: str, peaks_bytes: list[int | None] | list[int], target: str = "") -> Row:
-    known = tuple(peak / 1e6 for peak in peaks_bytes if peak is not None)
-    reason = "" if known else "this system does not tell the memory of processes apart"
-    return Row(benchmark=NAME, what=what, unit="MB", values=known, target=target, reason=reason)
