@@ -15,6 +15,7 @@ from benchmarks.nothing import nearly_empty_run
 from benchmarks.results import Row, row
 from benchmarks.samples import doublings
 from benchmarks.tools import Setup
+from tracekit.analysis.workers import processors
 
 NAME = "many ranks"
 RANKS, FEW_RANKS = (256, 512, 1024), (16, 32, 64)
@@ -34,8 +35,9 @@ def rows(setup: Setup) -> list[Row]:
                     cost = said(f"run {number + 1}: {ranks} ranks, {state}", measure(command))
                     costs.setdefault(f"{ranks} ranks, {state}", []).append(cost)
                 sizes_bytes[int(ranks)] = result.stat().st_size
-    with nearly_empty_run() as run:
-        empty = alternate({"empty": setup.analyze(run, "--jobs", "1")}, setup.runs)["empty"]
+    # As many workers start for it as for the others.
+    with nearly_empty_run(processors()) as run:
+        empty = alternate({"empty": setup.analyze(run, "--jobs", str(processors()))}, setup.runs)["empty"]
     most = max(sizes)
     cold = {ranks: costs[f"{ranks} ranks, cold"] for ranks in sizes}
     parents = {ranks: [cost.main_peak_bytes for cost in cold[ranks] if cost.main_peak_bytes] for ranks in sizes}

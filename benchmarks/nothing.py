@@ -18,8 +18,15 @@ _STEPS = 3
 
 
 @contextmanager
-def nearly_empty_run() -> Iterator[Path]:
-    """A folder with one rank: three steps of one kernel each, launched by the host."""
+def nearly_empty_run(ranks: int = 1) -> Iterator[Path]:
+    """A folder of ranks with three steps of one kernel each, launched by the host."""
+    with tempfile.TemporaryDirectory(prefix="tracekit-bench-") as folder:
+        for rank in range(ranks):
+            (Path(folder) / f"rank{rank}.json").write_text(json.dumps(_trace(rank, ranks)))
+        yield Path(folder)
+
+
+def _trace(rank: int, ranks: int) -> dict[str, object]:
     events: list[dict[str, object]] = []
     for step in range(_STEPS):
         start = 1000.0 * step
@@ -30,11 +37,8 @@ def nearly_empty_run() -> Iterator[Path]:
             on_host | {"cat": "cuda_runtime", "name": "cudaLaunchKernel", "ts": start + 10, "dur": 5, "args": launch},
             on_device | {"cat": "kernel", "name": "gemm", "ts": start + 50, "dur": 500.0, "args": kernel},
         ]
-    trace = {
+    return {
         "schemaVersion": 1,
-        "distributedInfo": {"backend": "nccl", "rank": 0, "world_size": 1},
+        "distributedInfo": {"backend": "nccl", "rank": rank, "world_size": ranks},
         "traceEvents": events,
     }
-    with tempfile.TemporaryDirectory(prefix="tracekit-bench-") as folder:
-        (Path(folder) / "rank0.json").write_text(json.dumps(trace))
-        yield Path(folder)
