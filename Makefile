@@ -11,7 +11,7 @@ TEST_READY := $(VENV)/.ready-test
 INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check reports bench clean
+.PHONY: help demo test check reports bench studies clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -49,9 +49,12 @@ define report
 	COLUMNS=100 $(BIN)/tracekit analyze build/reports/$(1) > reports/$(1)/terminal.txt
 endef
 
-bench: $(TEST_READY) ## Measure against HTA (needs TRACEKIT_REAL_TRACES), what recording costs, verdicts on stragglers
-	$(BIN)/python benchmarks/against_hta.py --gz
-	$(BIN)/python benchmarks/capture_overhead.py
+# BENCH='growth --quick', for example, or BENCH='--tracelens DIR'
+bench: $(TEST_READY) ## Measure what analysing costs: against HTA, the limit, growth (needs TRACEKIT_REAL_TRACES)
+	$(BIN)/python -m benchmarks --json build/bench.json $(BENCH)
+
+studies: $(TEST_READY) ## Measure what recording and matching cost, and how often verdicts are right
+	$(BIN)/python -m benchmarks.capture_overhead
 	$(BIN)/python -m benchmarks.across_ranks
 	$(BIN)/python -m benchmarks.score_stragglers
 

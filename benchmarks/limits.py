@@ -1,0 +1,94 @@
+"""How far reading one rank is from what it cannot be faster than: inflating its text.
+
+Comes in: one big rank, packed and plain. Goes out: for each part alone MB of JSON a CPU second: inflating (zlib, isal),
+each decoder on plain text, and on packed text; and how many times as long as inflating the whole takes. Each is timed
+within a fresh process, after its imports.
+"""
+
+from __future__ import annotations
+
+import gzip
+import importlib.util
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from benchmarks.machine import native_is_built
+from benchmarks.measure import Command, measure, said, turns
+from benchmarks.results import Row, row
+from benchmarks.samples import ratios
+from benchmarks.tools import BIG, SMALL, Setup
+from benchmarks.whole_run import unpacked_bytes
+
+NAME = "limits"
+WHOLE = "packed text to columns, {} decoder"
+
+# Reads as tracekit does: pieces of the file, and of the text never more than these at a time.
+_INFLATE = """
+import importlib, sys, time
+inflater = importlib.import_module(sys.argv[2]).decompressobj(wbits=31)
+begin_s = time.process_time()
+with open(sys.argv[1], "rb") as file:
+    while packed := file.read(1 << 17):
+        while packed:
+            inflater.decompress(packed, 1 << 16)
+            packed = inflater.unconsumed_tail
+print(time.process_time() - begin_s)
+"""
+
+_DECODE = """
+import sys, time
+from pathlib import Path
+from tracekit.read.kineto import decode
+begin_s = time.process_time()
+decode(Path(sys.argv[1]))
+print(time.process_time() - begin_s)
+"""
+
+
+def rows(setup: Setup) -> list[Row]:
+    packed = setup.run(8, SMALL if setup.quick else BIG) / "rank0.json.gz"
+    with tempfile.TemporaryDirectory(prefix="tracekit-bench-") as folder:
+        plain = Path(folder) / "rank0.json"
+        with gzip.open(packed) as source, plain.open("wb") as target:
+            shutil.copyfileobj(source, target, 1 << 20)
+        commands, missing = _commands(packed, plain)
+        spent: dict[str, list[float]] = {name: [] for name in commands}
+        for number in range(setup.runs):
+            for name in turns(commands, number):
+                cost = said(f"run {number + 1}: {name}", measure(commands[name]))
+                spent[name].append(float(cost.output))
+    size_mb = unpacked_bytes(packed) / 1e6
+    found = [row(NAME, name, "MB/CPU s", [size_mb / each for each in values]) for name, values in spent.items()]
+    return [*found, *_against_inflate(spent), *missing]
+
+
+def _commands(packed: Path, plain: Path) -> tuple[dict[str, Command], list[Row]]:
+    """What can be measured here, and what cannot with the reason."""
+    commands, missing = {}, []
+    for module, package in (("zlib", "zlib"), ("isal.isal_zlib", "isal")):
+        name = f"inflate, {package}"
+        if importlib.util.find_spec(package) is not None:
+            commands[name] = Command(arguments=(sys.executable, "-c", _INFLATE, str(packed), module))
+        else:
+            missing.append(Row(benchmark=NAME, what=name, unit="MB/CPU s", reason=f"{package} is not installed"))
+    for decoder in ("native", "portable"):
+        names = {f"plain text to columns, {decoder} decoder": plain, WHOLE.format(decoder): packed}
+        if decoder == "portable" or native_is_built():
+            for name, path in names.items():
+                arguments = (sys.executable, "-c", _DECODE, str(path))
+                commands[name] = Command(arguments=arguments, environment={"TRACEKIT_DECODER": decoder})
+        else:
+            reason = "the native decoder is not built here"
+            missing += [Row(benchmark=NAME, what=name, unit="MB/CPU s", reason=reason) for name in names]
+    return commands, missing
+
+
+def _against_inflate(spent: dict[str, list[float]]) -> Iterator[Row]:
+    inflate = next(spent[name] for name in ("inflate, isal", "inflate, zlib") if name in spent)
+    for decoder in ("native", "portable"):
+        name = WHOLE.format(decoder)
+        if name in spent:
+            yield row(NAME, f"{name} / inflate alone", "x", ratios(spent[name], inflate))

@@ -1,0 +1,66 @@
+"""What a run of very many small ranks costs, end to end, and whether anything in it grows faster than they do.
+
+Comes in: runs of 256, 512 and 1024 ranks, 10 MB of JSON each. Goes out: CPU and wall seconds with a job a processor,
+the parent's peak memory, the size of the JSON result, and how many times as much twice the ranks cost. The cache is
+empty at first: what the second analysis costs stands beside it.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+from benchmarks.measure import Cost, alternate, measure, said, turns
+from benchmarks.nothing import nearly_empty_run
+from benchmarks.results import Row, row
+from benchmarks.samples import doublings
+from benchmarks.tools import Setup
+from tracekit.analysis.workers import processors
+
+NAME = "many ranks"
+RANKS, FEW_RANKS = (256, 512, 1024), (16, 32, 64)
+
+
+def rows(setup: Setup) -> list[Row]:
+    sizes = FEW_RANKS if setup.quick else RANKS
+    runs = {ranks: setup.run(ranks, 1) for ranks in sizes}
+    costs: dict[str, list[Cost]] = {}
+    sizes_bytes: dict[int, float] = {}
+    for number in range(setup.runs):
+        for ranks in turns(map(str, sizes), number):
+            with tempfile.TemporaryDirectory(prefix="tracekit-bench-") as folder:
+                result = Path(folder) / "result.json"
+                command = setup.analyze(runs[int(ranks)], "-o", str(result), "--force", cache=Path(folder) / "cache")
+                for state in ("cold", "cached"):
+                    cost = said(f"run {number + 1}: {ranks} ranks, {state}", measure(command))
+                    costs.setdefault(f"{ranks} ranks, {state}", []).append(cost)
+                sizes_bytes[int(ranks)] = result.stat().st_size
+    # As many workers start for it as for the others.
+    with nearly_empty_run(processors()) as run:
+        empty = alternate({"empty": setup.analyze(run, "--jobs", str(processors()))}, setup.runs)["empty"]
+    most = max(sizes)
+    cold = {ranks: costs[f"{ranks} ranks, cold"] for ranks in sizes}
+    parents = {ranks: [cost.main_peak_bytes for cost in cold[ranks] if cost.main_peak_bytes] for ranks in sizes}
+    spent_s = {ranks: [cost.cpu_s for cost in cold[ranks]] for ranks in sizes}
+    found = [
+        row(NAME, f"{most} ranks, cold", "CPU s", spent_s[most]),
+        row(NAME, f"{most} ranks, cold, wall", "s", [cost.wall_s for cost in cold[most]]),
+        row(NAME, f"{most} ranks, cached", "CPU s", [cost.cpu_s for cost in costs[f"{most} ranks, cached"]]),
+        row(NAME, f"JSON of {most} ranks", "MB", [sizes_bytes[most] / 1e6], "" if setup.quick else "<= 20"),
+    ]
+    found += [
+        row(
+            NAME,
+            f"peak memory of the parent, {ranks} ranks",
+            "MB",
+            [peak / 1e6 for peak in parents[ranks]],
+            "<= 1000" if ranks == max(RANKS) else "",
+        )
+        for ranks in sizes
+    ]
+    empty_s = [cost.cpu_s for cost in empty]
+    found += [
+        row(NAME, f"CPU, {ranks // 2} to {ranks} ranks", "x", values, "1.9 - 2.1")
+        for ranks, values in doublings(spent_s, empty_s).items()
+    ]
+    return found

@@ -1,0 +1,69 @@
+"""What one more rank costs, against Holistic Trace Analysis and TraceLens.
+
+Comes in: a run of big ranks, packed with gzip. Goes out: CPU seconds a rank of each tool, and how many times tracekit's
+the others' are.
+
+A rank's cost is the difference between a run with several and with one, over the ranks between them: the start of the
+interpreter and imports, which take HTA and TraceLens longer, are in none of the figures. HTA is asked for overlap and
+temporal breakdown, TraceLens for matched collectives; tracekit does both, and aligns clocks, in either comparison.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+
+from benchmarks.measure import Command, alternate
+from benchmarks.results import Row, row
+from benchmarks.samples import one_more, ratios
+from benchmarks.tools import BIG, SMALL, Setup
+
+NAME = "one more rank"
+SECTIONS = ("--only", "breakdown,overlap", "--jobs", "1")
+OURS, PORTABLE, HTA, TRACELENS = "tracekit", "tracekit, portable decoder", "HTA", "TraceLens"
+# Ranks of the larger run: what takes tenths of seconds needs more of them to stand out.
+RANKS = {OURS: 8, PORTABLE: 4, HTA: 2, TRACELENS: 2}
+MISSING = {HTA: "HTA is not installed (--hta-python)", TRACELENS: "no checkout was given (--tracelens)"}
+TARGETS = {(HTA, OURS): ">= 50x", (HTA, PORTABLE): ">= 9x", (TRACELENS, OURS): ">= 10x"}
+
+
+def rows(setup: Setup) -> list[Row]:
+    run = setup.run(max(RANKS.values()), SMALL if setup.quick else BIG)
+    tools: dict[str, Callable[[Path], Command | None]] = {
+        OURS: lambda folder: setup.analyze(folder, *SECTIONS),
+        PORTABLE: lambda folder: setup.analyze(folder, *SECTIONS, decoder="portable"),
+        HTA: setup.hta,
+        TRACELENS: setup.match_with_tracelens,
+    }
+    commands: dict[str, Command] = {}
+    with ExitStack() as folders:
+        for tool, command in tools.items():
+            for count in (1, RANKS[tool]):
+                given = command(folders.enter_context(setup.first_ranks(run, count)))
+                if given is not None:
+                    commands[_name(tool, count)] = given
+        costs = alternate(commands, setup.runs)
+    spent = {name: [cost.cpu_s for cost in of_name] for name, of_name in costs.items()}
+    found, a_rank = [], {}
+    for tool, ranks in RANKS.items():
+        one, many = _name(tool, 1), _name(tool, ranks)
+        if one not in costs:
+            continue
+        a_rank[tool] = one_more(spent[one], spent[many], ranks)
+        peaks_mb = [cost.peak_bytes / 1e6 for cost in costs[one]]
+        found += [
+            row(NAME, tool, "CPU s", a_rank[tool]),
+            row(NAME, f"{tool}, peak memory of one rank", "MB", peaks_mb),
+        ]
+    for (theirs, ours), target in TARGETS.items():
+        what = f"{theirs} / {ours}"
+        if theirs in a_rank:
+            found.append(row(NAME, what, "x", ratios(a_rank[theirs], a_rank[ours]), target))
+        else:
+            found.append(Row(benchmark=NAME, what=what, unit="x", target=target, reason=MISSING[theirs]))
+    return found
+
+
+def _name(tool: str, ranks: int) -> str:
+    return f"{tool}, {ranks} {'rank' if ranks == 1 else 'ranks'}"

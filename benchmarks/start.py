@@ -1,0 +1,31 @@
+"""What it costs to start the command: `tracekit --help`.
+
+Comes in: nothing. Goes out: its CPU and wall seconds, and those of the bare interpreter, which are in them.
+"""
+
+from __future__ import annotations
+
+import sys
+
+from benchmarks.measure import Command, alternate
+from benchmarks.results import Row, row
+from benchmarks.tools import Setup
+
+NAME = "start"
+LEAST_RUNS = 10  # it takes a tenth of a second, and varies as much as longer commands do
+TARGETS = {"tracekit --help": "<= 0.15"}
+
+
+def rows(setup: Setup) -> list[Row]:
+    commands = {
+        "tracekit --help": Command(arguments=(sys.executable, "-m", "tracekit", "--help")),
+        "python -c pass": Command(arguments=(sys.executable, "-c", "pass")),
+    }
+    costs = alternate(commands, max(setup.runs, LEAST_RUNS))
+    found = []
+    for name, of_name in costs.items():
+        found += [
+            row(NAME, name, "CPU s", [cost.cpu_s for cost in of_name]),
+            row(NAME, f"{name}, wall", "s", [cost.wall_s for cost in of_name], TARGETS.get(name, "")),
+        ]
+    return found

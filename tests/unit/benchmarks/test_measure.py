@@ -1,0 +1,69 @@
+"""The cost of a command, told by what it did."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from benchmarks.measure import Command, alternate, measure, peaks_below, turns
+
+ALLOCATED = 200 << 20
+HOLD = f"held = b'1' * {ALLOCATED}"
+on_linux = pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="needs /proc")
+
+
+def python(program: str, **environment: str) -> Command:
+    return Command(arguments=(sys.executable, "-c", program), environment=environment)
+
+
+def test_peak_memory_is_that_of_the_process():
+    cost = measure(python(HOLD))
+    assert ALLOCATED < cost.peak_bytes < 1.2 * ALLOCATED
+    assert cost.worker_peak_bytes is None
+
+
+def test_cpu_of_children_is_counted():
+    burn = "import time; [None for _ in iter(lambda: time.process_time() < 0.3, False)]"
+    parent = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {burn!r}])"
+    assert measure(python(parent)).cpu_s >= 0.3
+
+
+@on_linux
+def test_the_peaks_of_parent_and_worker_are_told_apart():
+    worker = f"{HOLD}; print('holds', flush=True); input()"
+    parent = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {worker!r}])"
+    with subprocess.Popen(
+        [sys.executable, "-c", parent], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdout.readline()
+        peaks = peaks_below(process.pid)
+        process.stdin.write("\n")
+    own = peaks.pop(process.pid)
+    (of_worker,) = peaks.values()
+    assert of_worker - own == pytest.approx(ALLOCATED, rel=0.1)
+
+
+def test_what_is_printed_and_set_reaches_the_command():
+    assert measure(python("import os; print(os.environ['DECODER'])", DECODER="native")).output == "native\n"
+
+
+def test_a_command_that_fails_ends_the_benchmark_and_says_what_it_said():
+    with pytest.raises(SystemExit, match="no such trace"):
+        measure(python("raise SystemExit('no such trace')"))
+
+
+def test_commands_take_turns(capfd):
+    commands = {name: python(f"print({name!r})") for name in ("a", "b")}
+    costs = alternate(commands, 3)
+    assert {name: [cost.output for cost in found] for name, found in costs.items()} == {
+        "a": ["a\n"] * 3,
+        "b": ["b\n"] * 3,
+    }
+    told = [line.split(":")[1].strip() for line in capfd.readouterr().err.splitlines()]
+    assert told == ["a", "b", "b", "a", "a", "b"]
+    assert turns(commands, 1) == ["b", "a"]
