@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import fields, is_dataclass
 from functools import cache
-from pathlib import Path
 from typing import Any, TypeVar, get_args
 
 import msgspec
@@ -99,9 +98,7 @@ def _check_columns(table: Columnar) -> None:
 
 
 def _to_plain(array: Any) -> object:
-    """Its bytes; of an array of texts the list of them; of a path its text."""
-    if isinstance(array, Path):
-        return str(array)
+    """Its bytes; of an array of texts the list of them."""
     if not isinstance(array, np.ndarray) or array.ndim != 1:
         raise TypeError(f"cannot pack {type(array).__name__}")
     if array.dtype == object:
@@ -112,9 +109,7 @@ def _to_plain(array: Any) -> object:
     return [array.dtype.str, array.tobytes()]
 
 
-def _from_plain(declared: Any, plain: object) -> np.ndarray | Path:
-    if declared is Path and isinstance(plain, str):
-        return Path(plain)
+def _from_plain(declared: Any, plain: object) -> np.ndarray:
     dtype = _declared_dtype(declared)
     if not isinstance(plain, list):
         raise TypeError("no array")

@@ -19,8 +19,8 @@ from typing import TypeVar
 from tracekit.errors import InputError, UsageError
 from tracekit.model.notes import Note
 from tracekit.read.cache import CACHE_FOLDER
-from tracekit.read.grouping import RunFiles, group_into_runs
-from tracekit.read.peek import MANIFEST_SUFFIX, TraceFile, from_manifest, peek
+from tracekit.read.grouping import RunFiles, group_into_runs, is_plainly_one_run
+from tracekit.read.peek import MANIFEST_SUFFIX, TraceFile, from_manifest, glance, peek
 from tracekit.read.storage import RemotePath, TracePath, find_remote, located
 
 __all__ = ["Discovery", "RunFiles", "discover"]
@@ -68,6 +68,8 @@ def discover(paths: Sequence[str], *, run: str | None = None, attempt: int | Non
     found = _Found()
     for typed in paths:
         _collect(typed, found)
+    if not is_plainly_one_run(found.files):
+        _look_at_ends(found)
     if not found.files:
         raise _nothing_found(paths, found.ignored)
     runs, notes = _with_ignored(group_into_runs(found.files), found.ignored)
@@ -141,16 +143,28 @@ def _add(files: Iterable[TracePath], manifests: Sequence[TracePath], found: _Fou
         if identity not in found.seen:
             found.seen.add(identity)
             new.append(file)
-    for trace in _read_each(lambda file: vouched_for.get(file) or _peeked(file), new):
+    _take(found, _read_each(lambda file: vouched_for.get(file) or _read(glance, file), new))
+
+
+def _look_at_ends(found: _Found) -> None:
+    """Of files whose beginning does not say when they were recorded."""
+    known = [file for file in found.files if file.ticks_ns is None]
+    others = [file.path for file in found.files if file.ticks_ns is not None]
+    found.files = known
+    _take(found, _read_each(lambda file: _read(peek, file), others))
+
+
+def _take(found: _Found, traces: Iterable[TraceFile | _Ignored]) -> None:
+    for trace in traces:
         if isinstance(trace, TraceFile):
             found.files.append(trace)
         else:
             found.ignored.append(trace)
 
 
-def _peeked(file: TracePath) -> TraceFile | _Ignored:
+def _read(look: Callable[[TracePath], TraceFile], file: TracePath) -> TraceFile | _Ignored:
     try:
-        return peek(file)
+        return look(file)
     except InputError as error:
         return _Ignored(path=file, kind=error.kind, reason=error.reason, hint=error.hint)
 

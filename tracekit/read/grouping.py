@@ -30,7 +30,7 @@ from tracekit.model.notes import Note
 from tracekit.read.peek import EARLIEST_WALL_CLOCK_NS, TraceFile, peek
 from tracekit.read.storage import version_of
 
-__all__ = ["RunFiles", "group_into_runs"]
+__all__ = ["RunFiles", "group_into_runs", "is_plainly_one_run"]
 
 _MINUTE_NS = 60 * 10**9
 _RANKS_APART_NS = 10 * _MINUTE_NS
@@ -80,6 +80,19 @@ class _Job:
             return False
         shared = self.members.keys() & other.members.keys()
         return all(_are_copies(self.members[who], other.members[who]) for who in shared)
+
+
+def is_plainly_one_run(files: Sequence[TraceFile]) -> bool:
+    """Whether glances are enough: different ranks of one world, in one folder, recorded at the same time if all count
+    from the same base time. Two jobs that look like this began a whole number of base times apart, to ten minutes.
+    """
+    ticks = [file.ticks_ns for file in files if file.ticks_ns is not None]
+    return (
+        len(ticks) == len(files) == len({file.rank for file in files})
+        and len({file.world_size for file in files}) == 1
+        and len({_folder(file) for file in files}) == 1
+        and max(ticks) - min(ticks) <= _RANKS_APART_NS
+    )
 
 
 def group_into_runs(files: Sequence[TraceFile]) -> list[RunFiles]:
@@ -232,12 +245,18 @@ def _start_ns(ranks: dict[int, tuple[TraceFile, ...]]) -> int | None:
     """When the first rank that tells it began: manifests do not."""
     for windows in ranks.values():
         try:
-            start_ns = windows[0].start_ns if windows[0].start_ns is not None else peek(windows[0].path).start_ns
+            start_ns = _known_start_ns(windows[0])
         except InputError:
             continue
         if start_ns is not None:
             return start_ns
     return None
+
+
+def _known_start_ns(file: TraceFile) -> int | None:
+    if file.start_ns is not None or file.ticks_ns is not None:
+        return file.start_ns
+    return peek(file.path).start_ns
 
 
 def _unfinished(file: TraceFile) -> Note:

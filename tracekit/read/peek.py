@@ -2,6 +2,7 @@
 
 Comes in: a path. Goes out: a `TraceFile`. What the file says wins; its name only answers where the file is silent. The
 end is only looked at when the beginning does not say rank or time: Kineto writes its base time there, some tools all.
+To see the end of a packed file all of it must be inflated: `glance` does without where only the time is missing.
 """
 
 from __future__ import annotations
@@ -22,7 +23,15 @@ from tracekit.read.header import parse_header, parse_top_level
 from tracekit.read.inflate import TextChunks, last_bytes
 from tracekit.read.storage import TracePath
 
-__all__ = ["EARLIEST_WALL_CLOCK_NS", "MANIFEST_SUFFIX", "TraceFile", "from_manifest", "peek", "rank_in_name"]
+__all__ = [
+    "EARLIEST_WALL_CLOCK_NS",
+    "MANIFEST_SUFFIX",
+    "TraceFile",
+    "from_manifest",
+    "glance",
+    "peek",
+    "rank_in_name",
+]
 
 EARLIEST_WALL_CLOCK_NS = 1_420_070_400 * 10**9
 """2015: before the first profiler that wrote these traces. An earlier start counts from a boot, not from 1970."""
@@ -47,6 +56,8 @@ class TraceFile:
     """One trace file and whose it is, as far as it tells without decoding; None where it does not.
 
     `rank_from` "nothing": `rank` is None, or a number that discovery gave it, which what the file says may replace.
+    `ticks_ns`: the start counted from a base time that stands at the end of the file, which was not looked at. Kineto's
+    base time is the same for months.
     """
 
     path: TracePath
@@ -58,6 +69,7 @@ class TraceFile:
     first_step: int | None = None
     process: str | None = None  # host and pid: the same process writes several windows
     start_ns: int | None = None
+    ticks_ns: int | None = None
     device_names: tuple[str, ...] = ()
     unfinished: bool = False
 
@@ -93,7 +105,33 @@ def from_manifest(manifest_path: TracePath) -> TraceFile | None:
 
 def peek(path: TracePath) -> TraceFile:
     """Read the ends of `path`. Raises NotATraceError or InputError, as decoding would."""
-    chunks = TextChunks(path)
+    beginning = _read_beginning(path)
+    keys = beginning.keys
+    if beginning.end_may_say_more:
+        keys = keys | parse_top_level(tail_keys_text(last_bytes(path, _TAIL_BYTES)))
+    return _trace_file(path, keys, beginning)
+
+
+def glance(path: TracePath) -> TraceFile:
+    """`peek`, without the end of `path` where the beginning says all but the time."""
+    beginning = _read_beginning(path)
+    if beginning.end_may_say_more and "distributedInfo" in beginning.keys:
+        file = _trace_file(path, beginning.keys, beginning)
+        if file.rank_from == "metadata" and file.world_size is not None:
+            return replace(file, start_ns=None, ticks_ns=beginning.ticks_ns)
+    return peek(path)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Beginning:
+    keys: dict[str, bytes]  # of the top-level object
+    pid: object
+    ticks_ns: int | None  # of the first event
+    end_may_say_more: bool
+
+
+def _read_beginning(path: TracePath) -> _Beginning:
+    chunks = TextChunks(path, _FIRST_EVENTS_BYTES)
     stream = iter(chunks)
     head = read_head(stream, chunks, _LONGEST_HEADER_BYTES)
     rest = head.rest
@@ -104,9 +142,13 @@ def peek(path: TracePath) -> TraceFile:
     if rest.lstrip()[:1] in (b"", b"]"):
         raise no_events(chunks)
     keys = parse_top_level(head.keys)
-    pid, start_ns = _first_event(rest)
-    if head.is_object and not _says_enough(keys, start_ns):
-        keys |= parse_top_level(tail_keys_text(last_bytes(path, _TAIL_BYTES)))
+    pid, ticks_ns = _first_event(rest)
+    end_may_say_more = head.is_object and not _says_enough(keys, ticks_ns)
+    return _Beginning(keys=keys, pid=pid, ticks_ns=ticks_ns, end_may_say_more=end_may_say_more)
+
+
+def _trace_file(path: TracePath, keys: Mapping[str, bytes], beginning: _Beginning) -> TraceFile:
+    pid, start_ns = beginning.pid, beginning.ticks_ns
     header, _ = parse_header(keys, path.name)
     metadata = header.metadata
     if metadata is not None:

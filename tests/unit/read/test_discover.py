@@ -13,7 +13,7 @@ import pytest
 from tests.builders import TraceBuilder
 from tests.unit.read.decoders import decode
 from tracekit.errors import InputError, NotATraceError, UsageError
-from tracekit.read import grouping, inflate
+from tracekit.read import grouping, peek
 from tracekit.read.discover import Discovery, discover
 from tracekit.read.peek import rank_in_name
 
@@ -368,7 +368,7 @@ def test_without_its_manifest_a_capture_is_found_by_its_metadata(tmp_path: Path)
 def test_metadata_larger_than_the_first_chunk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = capture(tmp_path, "run", rank=1)
     path.with_name("rank-000001.manifest.json").unlink()
-    monkeypatch.setattr(inflate, "CHUNK_BYTES", 100)
+    monkeypatch.setattr(peek, "_FIRST_EVENTS_BYTES", 100)
     found = discover([str(tmp_path)])
     assert (found.chosen.run_id, list(found.chosen.ranks)) == ("run", [1])
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.builders import TraceBuilder
-from tracekit.read import inflate
+from tests.builders import BASE_NS, TraceBuilder
+from tracekit.read import inflate, peek
 from tracekit.read.discover import Discovery, discover
 
 SECOND = 1e6
@@ -150,6 +150,59 @@ def test_ranks_behind_the_events(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert found.chosen.ranks[0][0].start_ns == trace().wall_ns(0)
     assert found.chosen.world_size == 2
     assert found.notes == ()
+
+
+def as_kineto_ends_it(builder: TraceBuilder) -> bytes:
+    """The rank in front of the events, the base time behind them."""
+    text = builder.text()
+    base = b'"baseTimeNanoseconds": %d' % builder.base_ns
+    assert text.count(base) == 1
+    without = text.replace(base + b",", b"")
+    assert base not in without
+    return without.rstrip().removesuffix(b"}") + b', "baseTimeNanoseconds": %d}' % builder.base_ns
+
+
+@pytest.fixture
+def ends_read(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Names of the files of which the end was read."""
+    names: list[str] = []
+
+    def last_bytes(path: Path, width: int) -> bytes:
+        names.append(path.name)
+        return inflate.last_bytes(path, width)
+
+    monkeypatch.setattr(peek, "last_bytes", last_bytes)
+    return names
+
+
+def test_the_base_time_of_one_plain_run_is_not_looked_for(tmp_path: Path, ends_read: list[str]) -> None:
+    """GIVEN ranks of one world, recorded together WHEN discovered THEN no file is inflated to its end."""
+    for rank in (0, 1):
+        (tmp_path / f"{rank}.json").write_bytes(as_kineto_ends_it(trace(rank, at_us=rank)))
+    found = discover([str(tmp_path)])
+    assert runs(found) == [{0: 1, 1: 1}]
+    assert found.notes == ()
+    assert ends_read == []
+
+
+@pytest.mark.parametrize(
+    "jobs",
+    [
+        [trace(0), trace(1, at_us=3 * DAY)],  # recorded on different days
+        [trace(0), trace(0, at_us=MINUTE, pid=9)],  # the same rank twice
+        [trace(0), trace(1, 4)],  # of different worlds
+    ],
+)
+def test_the_base_time_is_looked_for_where_it_matters(
+    tmp_path: Path, ends_read: list[str], jobs: list[TraceBuilder]
+) -> None:
+    for number, builder in enumerate(jobs):
+        (tmp_path / f"{number}.json").write_bytes(as_kineto_ends_it(builder))
+    found = discover([str(tmp_path)])
+    assert len(runs(found)) == 2
+    assert sorted(ends_read) == ["0.json", "1.json"]
+    assert found.chosen.start_ns is not None
+    assert found.chosen.start_ns >= BASE_NS
 
 
 def test_the_end_of_a_large_packed_file_is_not_looked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
