@@ -18,7 +18,16 @@ from tracekit.model.notes import Note
 from tracekit.read.header import parse_header, parse_top_level
 from tracekit.read.inflate import TextChunks
 
-__all__ = ["LONGEST_HEADER_BYTES", "Head", "no_events", "read_head", "tail_keys_text", "trace_header"]
+__all__ = [
+    "LONGEST_HEADER_BYTES",
+    "Head",
+    "find_events",
+    "may_begin_trace",
+    "no_events",
+    "read_head",
+    "tail_keys_text",
+    "trace_header",
+]
 
 LONGEST_HEADER_BYTES = 256 << 20
 
@@ -41,17 +50,10 @@ def read_head(chunks: Iterator[bytes], source: TextChunks, longest_bytes: int) -
     text = b""
     for chunk in chunks:
         text += chunk
-        if not text.strip():
-            continue
-        text = text.removeprefix(b"\xef\xbb\xbf")
-        if text.lstrip().startswith(b"["):
-            position = text.index(b"[") + 1
-            return Head(keys=b"{}", rest=text[position:], position=position, is_object=False)
-        for match in _EVENTS_KEY.finditer(text):
-            keys = text[: match.start()].rstrip().removesuffix(b",") + b"}"
-            if _is_top_level(keys):
-                return Head(keys=keys, rest=text[match.end() :], position=match.end(), is_object=True)
-        if not text.lstrip().startswith(b"{") or len(text) > longest_bytes:
+        head = find_events(text)
+        if head is not None:
+            return head
+        if (text.strip() and not may_begin_trace(text)) or len(text) > longest_bytes:
             break
     name, damage = source.path.name, source.cut_off
     if damage is not None:
@@ -62,6 +64,23 @@ def read_head(chunks: Iterator[bytes], source: TextChunks, longest_bytes: int) -
         reason, hint = "not a trace (no traceEvents in it)", "give Chrome-trace JSON files of torch.profiler"
         kind = "ignored_file"
     raise NotATraceError(f"{name}: {reason}", hint=hint, reason=reason, kind=kind)
+
+
+def find_events(text: bytes) -> Head | None:
+    """Where the events begin in the beginning of a file; None when they have not come yet."""
+    text = text.removeprefix(b"\xef\xbb\xbf")
+    if text.lstrip().startswith(b"["):
+        position = text.index(b"[") + 1
+        return Head(keys=b"{}", rest=text[position:], position=position, is_object=False)
+    for match in _EVENTS_KEY.finditer(text):
+        keys = text[: match.start()].rstrip().removesuffix(b",") + b"}"
+        if _is_top_level(keys):
+            return Head(keys=keys, rest=text[match.end() :], position=match.end(), is_object=True)
+    return None
+
+
+def may_begin_trace(text: bytes) -> bool:
+    return text.removeprefix(b"\xef\xbb\xbf").lstrip()[:1] in (b"{", b"[")
 
 
 def trace_header(head: Head, behind: bytes, file: str) -> tuple[TraceHeader, list[Note]]:

@@ -7,10 +7,12 @@ costs no prefix.
 
 from __future__ import annotations
 
+import gzip
 import importlib
 import os
 import zlib
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any, BinaryIO
 
@@ -27,7 +29,7 @@ _USUAL_RATIO = 13
 _MAX_RATIO = 400  # Kineto text reaches 20; a gzip bomb 1000
 _RATIO_FREE_BYTES = 256 << 20
 
-__all__ = ["CHUNK_BYTES", "CutOff", "TextChunks", "last_bytes"]
+__all__ = ["CHUNK_BYTES", "CutOff", "TextChunks", "TextStream", "UnreadableText", "last_bytes", "open_text"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -140,6 +142,56 @@ class TextChunks:
         self.notes.append(Note(kind=kind, severity=severity, file=self.path.name, text=f"{self.path.name}: {what}"))
 
 
+class UnreadableText(Exception):  # noqa: N818 - no error: what is wrong is for `TextChunks` to say
+    """A file is damaged, or cannot be read for another reason."""
+
+
+class TextStream:
+    """The text of an undamaged file, read into a buffer that is used again: less work than chunks are."""
+
+    def __init__(self, packed: BinaryIO, text: Any) -> None:
+        self._packed = packed
+        self._text = text
+        self._size = 0
+
+    def readinto(self, buffer: memoryview) -> int:
+        """How many bytes were read; 0 at the end. Raises UnreadableText."""
+        try:
+            count = int(self._text.readinto(buffer))
+        except MemoryError:
+            raise
+        except Exception as error:  # of zlib, isal, zstandard, the file system
+            raise UnreadableText from error
+        self._size += count
+        if self._size > _RATIO_FREE_BYTES and self._size > _MAX_RATIO * self._packed.tell():
+            raise UnreadableText
+        return count
+
+    def read(self, size: int) -> bytes:
+        """At most `size` bytes; none at the end. Raises UnreadableText."""
+        buffer = bytearray(size)
+        return bytes(buffer[: self.readinto(memoryview(buffer))])
+
+
+@contextmanager
+def open_text(path: TracePath) -> Iterator[TextStream]:
+    """The text of `path`, plain or packed. Raises UnreadableText when it cannot be opened."""
+    with ExitStack() as opened:
+        try:
+            packed = opened.enter_context(path.open("rb"))
+            magic = packed.read(4)
+            packed.seek(0)
+            text: Any = packed
+            if magic.startswith(_GZIP_MAGIC):
+                text = opened.enter_context(_gzip_file()(fileobj=packed))
+            elif magic == _ZSTD_MAGIC:
+                zstd = importlib.import_module("zstandard").ZstdDecompressor()
+                text = opened.enter_context(zstd.stream_reader(packed, read_across_frames=True))
+        except (OSError, ImportError) as error:
+            raise UnreadableText from error
+        yield TextStream(packed, text)
+
+
 def last_bytes(path: TracePath, width: int) -> bytes:
     """The last `width` bytes of the text of `path`; nothing when it would cost too much to inflate up to there."""
     try:
@@ -185,6 +237,13 @@ def _load_inflate() -> Callable[..., Any]:
         return importlib.import_module("isal.isal_zlib").decompressobj  # type: ignore[no-any-return]
     except ImportError:
         return zlib.decompressobj
+
+
+def _gzip_file() -> Callable[..., Any]:
+    try:
+        return importlib.import_module("isal.igzip").IGzipFile  # type: ignore[no-any-return]
+    except ImportError:
+        return gzip.GzipFile
 
 
 def _gzip_inflater() -> Any:

@@ -192,6 +192,11 @@ class _RemoteStream:
         with _as_os_errors():
             return bytes(self._stream.read(size))
 
+    def readinto(self, buffer: memoryview) -> int:
+        data = self.read(len(buffer))
+        buffer[: len(data)] = data
+        return len(data)
+
     def seek(self, offset: int, whence: int = 0) -> int:
         return int(self._stream.seek(offset, whence))
 

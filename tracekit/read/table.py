@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from tracekit.model.events import CollectiveArguments, EventTable, Int32, Int64, OperatorArguments, Track
+from tracekit.model.events import ABSENT, CollectiveArguments, EventTable, Int32, Int64, OperatorArguments, Track
 
 __all__ = ["COLLECTIVE_NUMBERS", "COLLECTIVE_TEXT", "DENSE", "LIMIT_NS", "SHAPES", "build_table"]
 
@@ -52,7 +52,7 @@ def build_table(
     """The table, with `start_ns` on the wall clock, and how many events were dropped as out of range.
 
     `dense` holds the columns of `DENSE`; `collectives` and `operators` are sparse: `row`, and the columns of
-    `COLLECTIVE_TEXT`, `COLLECTIVE_NUMBERS`, `SHAPES`. What is text indexes `strings`, which must not repeat.
+    `COLLECTIVE_TEXT`, `COLLECTIVE_NUMBERS`, `SHAPES`. What is text indexes `strings`.
     """
     columns = dict(dense)
     columns["start_ns"] = columns["start_ns"] + base_time_ns
@@ -64,14 +64,12 @@ def build_table(
         columns = {name: column[kept] for name, column in columns.items()}
         sparse, operands = _rows_left(sparse, kept), _rows_left(operands, kept)
     text = [(columns, ("name", "category")), (sparse, (*COLLECTIVE_TEXT, *SHAPES)), (operands, SHAPES)]
-    order = _first_uses([table[name] for table, names in text for name in names], len(strings))
-    place = np.full(len(strings) + 1, -1, dtype=np.int32)  # the last entry answers for ABSENT
-    place[order] = np.arange(len(order), dtype=np.int32)
+    used, place = _numbered([table[name] for table, names in text for name in names], strings)
     for table, names in text:
         for name in names:
-            table[name] = place[table[name]]
+            table[name] = np.take(place, table[name])
     events = EventTable(
-        strings=[strings[index] for index in order.tolist()],
+        strings=used,
         tracks=list(tracks),
         collective_arguments=CollectiveArguments(**sparse),
         operator_arguments=OperatorArguments(**operands),
@@ -81,18 +79,24 @@ def build_table(
     return events, len(outside)
 
 
-def _first_uses(columns: Sequence[Int32], count: int) -> Int64:
-    """Those of `count` strings that are used, in the order of their first uses, column after column."""
+def _numbered(columns: Sequence[Int32], strings: Sequence[str]) -> tuple[list[str], Int32]:
+    """The strings that are used, each once, in the order of their first uses, column after column; and where each of
+    `strings` stands among them, with a last entry that answers for ABSENT.
+    """
     unused = np.iinfo(np.int64).max
-    first = np.full(count + 1, unused, dtype=np.int64)
+    first = np.full(len(strings) + 1, unused, dtype=np.int64)
     behind = sum(len(column) for column in columns)
     for column in reversed(columns):
         behind -= len(column)
         # Of several assignments to one place the last one stays: from the end, that is the first use.
         first[column[::-1]] = np.arange(behind + len(column) - 1, behind - 1, -1)
-    first = first[:count]
-    used = np.flatnonzero(first != unused)
-    return used[np.argsort(first[used], kind="stable")]
+    used: dict[str, int] = {}
+    place = np.full(len(strings) + 1, ABSENT, dtype=np.int32)
+    for index in np.argsort(first[:-1], kind="stable").tolist():
+        if first[index] == unused:
+            break
+        place[index] = used.setdefault(strings[index], len(used))
+    return list(used), place
 
 
 def _rows_left(columns: dict[str, Any], kept: np.ndarray) -> dict[str, Any]:
@@ -106,6 +110,8 @@ def _rows_left(columns: dict[str, Any], kept: np.ndarray) -> dict[str, Any]:
 def _out_of_range(start_ns: Int64, duration_ns: Int64) -> Int64:
     """Rows a day away from the bulk of the recording: lost clocks, wrapped counters, starts of zero."""
     if not len(start_ns):
+        return np.empty(0, dtype=np.int64)
+    if start_ns.max() - start_ns.min() <= _FARTHEST_NS and duration_ns.max() <= _FARTHEST_NS:
         return np.empty(0, dtype=np.int64)
     center = np.partition(start_ns, len(start_ns) // 2)[len(start_ns) // 2]
     return np.flatnonzero((np.abs(start_ns - center) > _FARTHEST_NS) | (duration_ns > _FARTHEST_NS))

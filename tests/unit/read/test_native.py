@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import itertools
 import random
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -79,7 +79,6 @@ def test_the_kept_arguments_are_those_of_the_portable_decoder() -> None:
         trace(before='"baseTimeNanoseconds": 1000000, ', behind=', "distributedInfo": {"rank": 3, "world_size": 8}'),
         "[" + event("in array form") + "]",
         "[" + event(ts="1") + "," + event(ts="999999999999999") + "," + event(ts="2") + "]",
-        '{"traceEvents": []}',
     ],
 )
 def test_it_understands_what_a_profiler_may_write(tmp_path: Path, text: str) -> None:
@@ -89,6 +88,8 @@ def test_it_understands_what_a_profiler_may_write(tmp_path: Path, text: str) -> 
 @pytest.mark.parametrize(
     "text",
     [
+        "",
+        '{"traceEvents": []}',
         trace("null"),
         trace(event(ts="1e3")),
         trace(event(ts='"5.5"')),
@@ -122,21 +123,44 @@ def test_pieces_of_any_size_give_the_same(tmp_path: Path, monkeypatch: pytest.Mo
     path.write_text(trace(event("ä\\n", args='"Input Dims": [[1, 2], []], "x": "y"'), behind=', "host_name": "h"'))
     whole = decode(path)
     for size in range(1, 120):
-        monkeypatch.setattr(native, "_PIECE_BYTES", size)
+        monkeypatch.setattr(native, "_STEP_BYTES", size)
         assert differences(native.decode(path), whole) == [], size
 
 
-def test_a_long_event_in_many_pieces_is_read(tmp_path: Path) -> None:
-    """GIVEN an event in pieces cut anywhere WHEN they are fed THEN what stands behind the array is left."""
-    array = (event("n" * 2000, args='"x": [1, {"y": "z"}]') + ", " + event()).encode()
-    text = array + b"] , rest"
+class Steps:
+    """A stream that gives as much as it likes at a time."""
+
+    def __init__(self, text: bytes, sizes: Iterator[int]) -> None:
+        self.text, self.sizes = text, sizes
+
+    def readinto(self, buffer: memoryview) -> int:
+        piece = self.text[: min(next(self.sizes), len(buffer))]
+        self.text = self.text[len(piece) :]
+        buffer[: len(piece)] = piece
+        return len(piece)
+
+    def read(self, size: int) -> bytes:
+        piece, self.text = self.text[:size], self.text[size:]
+        return piece
+
+
+def test_a_long_event_in_many_pieces_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """GIVEN an event in pieces cut anywhere WHEN they are scanned THEN what stands behind the array is left."""
+    monkeypatch.setattr(native, "_STEP_BYTES", 100)
+    text = (event("n" * 2000, args='"x": [1, {"y": "z"}]') + ", " + event() + "] , rest").encode()
     dice = random.Random(3)
     for _ in range(50):
-        cuts = [0, *sorted(dice.sample(range(len(text)), 40)), len(text)]
-        pieces = [text[begin:end] for begin, end in itertools.pairwise(cuts)]
+        sizes = iter(lambda: dice.randrange(1, 90), None)
+        first = dice.randrange(len(text))
         scanner = native._scanner.Scanner([], [])
-        assert native._scan(scanner, pieces[0], iter(pieces[1:])) == b" , rest"
+        assert native._scan(scanner, text[:first], Steps(text[first:], sizes)) == b" , rest"
         assert len(memoryview(scanner.take()["dense"]["start_ns"])) == 2 * 8
+
+
+def test_an_event_that_is_too_long_is_left_to_the_portable_decoder(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(native, "_LONGEST_EVENT_BYTES", 1000)
+    text = event("n" * 2000).encode()
+    assert native._scan(native._scanner.Scanner([], []), text, Steps(b"", iter([0]))) is None
 
 
 def test_real_traces_are_understood(real_traces: Path) -> None:
@@ -149,10 +173,14 @@ def test_real_traces_are_understood(real_traces: Path) -> None:
 
 def test_a_scanner_is_used_once() -> None:
     scanner = native._scanner.Scanner([], [])
-    scanner.feed(event().encode() + b"]")
+    text = bytearray(event().encode() + b"] rest")
+    size = len(text)
+    with pytest.raises(ValueError, match="no room"):
+        scanner.scan(text, size)
+    assert scanner.scan(text + bytes(native.PADDING_BYTES), size) == (size - len(" rest"), True)
     assert len(memoryview(scanner.take()["dense"]["start_ns"])) == 8
     with pytest.raises(RuntimeError, match="taken"):
-        scanner.feed(b"]")
+        scanner.scan(bytearray(100), 1)
     with pytest.raises(TypeError):
         native._scanner.Scanner(["text"], [])
 

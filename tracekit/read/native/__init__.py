@@ -6,9 +6,7 @@ a damaged one, or one in a form that no profiler writes. Importing this fails wh
 
 from __future__ import annotations
 
-import itertools
 from collections import Counter
-from collections.abc import Iterator
 from typing import Any
 
 import msgspec
@@ -17,70 +15,88 @@ import numpy as np
 from tracekit.model.events import ABSENT, DecodedTrace, EventTable, Track
 from tracekit.model.operators import MULTIPLYING
 from tracekit.read.columns import COMMUNICATION_PREFIXES, shape_hash
-from tracekit.read.head import LONGEST_HEADER_BYTES, no_events, read_head, trace_header
-from tracekit.read.inflate import TextChunks
+from tracekit.read.head import LONGEST_HEADER_BYTES, Head, find_events, may_begin_trace, trace_header
+from tracekit.read.inflate import TextStream, UnreadableText, open_text
 from tracekit.read.losses import Losses
-from tracekit.read.native._scanner import NotUnderstoodError, Scanner
+from tracekit.read.native._scanner import PADDING_BYTES, NotUnderstoodError, Scanner
 from tracekit.read.storage import TracePath
-from tracekit.read.table import COLLECTIVE_NUMBERS, COLLECTIVE_TEXT, DENSE, SHAPES, build_table
+from tracekit.read.table import COLLECTIVE_NUMBERS, DENSE, SHAPES, build_table
 
 __all__ = ["decode"]
 
-_PIECE_BYTES = 192 << 10  # stays in the cache of a core between inflating and scanning
+_STEP_BYTES = 256 << 10  # stays in the cache of a core between inflating and scanning
+_LONGEST_EVENT_BYTES = 64 << 20
 
 
 def decode(path: TracePath) -> DecodedTrace | None:
-    """Decode one trace file; None when that takes the portable decoder.
-
-    Raises NotATraceError when the file is empty or holds no usable event, InputError when it cannot be read at all.
-    """
-    chunks = TextChunks(path, chunk_bytes=_PIECE_BYTES)
-    pieces = iter(chunks)
-    head = read_head(pieces, chunks, LONGEST_HEADER_BYTES)
+    """Decode one trace file; None when that takes the portable decoder, be it for the error that it raises."""
     scanner = Scanner(
         communication_prefixes=[prefix.encode() for prefix in COMMUNICATION_PREFIXES],
         multiplying=[name.encode() for name in MULTIPLYING],
     )
     try:
-        behind = _scan(scanner, head.rest, pieces)
-        if behind is None or chunks.cut_off is not None:
+        with open_text(path) as text:
+            head = _read_head(text)
+            behind = None if head is None else _scan(scanner, head.rest, text)
+        if head is None or behind is None:
             return None
         header, header_notes = trace_header(head, behind, path.name)
         events, dropped = _events(scanner.take(), header.base_time_ns)
-    except (NotUnderstoodError, UnicodeDecodeError, msgspec.DecodeError):
+    except (UnreadableText, NotUnderstoodError, UnicodeDecodeError, msgspec.DecodeError):
         return None
     if not len(events):
-        raise no_events(chunks)
-    notes = (*chunks.notes, *header_notes, *Losses(dropped=dropped).notes(path.name))
+        return None
+    notes = (*header_notes, *Losses(dropped=dropped).notes(path.name))
     return DecodedTrace(file=str(path), header=header, events=events, complete=True, notes=notes)
 
 
-def _scan(scanner: Scanner, first: bytes, pieces: Iterator[bytes]) -> bytes | None:
-    """Feed the scanner; return all text behind the events' closing `]`, or None when it never came."""
-    for piece in itertools.chain([first], pieces, [b""]):
-        behind = scanner.feed(piece)
-        if behind is not None:
-            return behind + b"".join(pieces)
+def _read_head(text: TextStream) -> Head | None:
+    """What stands before the events, or None when they do not come."""
+    read = b""
+    while len(read) < LONGEST_HEADER_BYTES and (piece := text.read(_STEP_BYTES)):
+        read += piece
+        head = find_events(read)
+        if head is not None or (read.strip() and not may_begin_trace(read)):
+            return head
     return None
+
+
+def _scan(scanner: Scanner, first: bytes, text: TextStream) -> bytes | None:
+    """Scan `first` and what follows it; return all text behind the events' closing `]`, or None when it never came."""
+    buffer = bytearray(first) + bytes(_STEP_BYTES + PADDING_BYTES)
+    held = len(first)
+    while True:
+        used, closed = scanner.scan(buffer, held)
+        if closed:
+            return bytes(buffer[used:held]) + b"".join(iter(lambda: text.read(_STEP_BYTES), b""))
+        held -= used
+        buffer[:held] = buffer[used : used + held]
+        if held > _LONGEST_EVENT_BYTES:
+            return None
+        # By as much as is held: a long event is not scanned again for every step.
+        end = held + max(_STEP_BYTES, held)
+        if len(buffer) < end + PADDING_BYTES:
+            buffer += bytes(end + PADDING_BYTES - len(buffer))
+        with memoryview(buffer) as whole, whole[held:end] as free:
+            count = text.readinto(free)
+        if count == 0:
+            return None
+        held += count
 
 
 def _events(found: dict[str, Any], base_time_ns: int) -> tuple[EventTable, Counter[str]]:
     """The table, and how many events were dropped, by kind of note."""
-    numbers: dict[str, int] = {}
-    texts = _numbered(numbers, [_text(text) for text in found["texts"]])
-    values = _numbered(numbers, [value.decode("utf-8", "replace") for value in found["values"]])
-    dense = {name: np.frombuffer(column, dtype=_DTYPES[name]) for name, column in found["dense"].items()}
-    dense["name"], dense["category"] = texts[dense["name"]], texts[dense["category"]]
+    texts = [_text(text) for text in found["texts"]]
+    values = [value.decode("utf-8", "replace") for value in found["values"]]
+    dense, collectives, operators = (_arrays(found[name]) for name in ("dense", "collectives", "operators"))
     hashes = np.array([*map(shape_hash, found["values"]), ABSENT], dtype=np.int64)
-    dense["shape"] = hashes[dense["shape"]]
-    collectives, operators = _sparse(found["collectives"]), _sparse(found["operators"])
-    for name in COLLECTIVE_TEXT:
-        collectives[name] = texts[collectives[name]]
-    for name in SHAPES:
-        collectives[name], operators[name] = values[collectives[name]], values[operators[name]]
+    dense["shape"] = np.take(hashes, dense["shape"])
+    for table in (collectives, operators):
+        for name in SHAPES:
+            table[name] = np.where(table[name] == ABSENT, ABSENT, table[name] + len(texts))
     events, outside = build_table(
         base_time_ns=base_time_ns,
-        strings=list(numbers),
+        strings=texts + values,
         tracks=_tracks(found["tracks"], found["labels"]),
         dense=dense,
         collectives=collectives,
@@ -98,13 +114,8 @@ def _events(found: dict[str, Any], base_time_ns: int) -> tuple[EventTable, Count
 _DTYPES = DENSE | {"shape": np.int32} | dict.fromkeys(("row", *COLLECTIVE_NUMBERS), np.int64)
 
 
-def _sparse(columns: dict[str, Any]) -> dict[str, np.ndarray]:
+def _arrays(columns: dict[str, Any]) -> dict[str, np.ndarray]:
     return {name: np.frombuffer(column, dtype=_DTYPES.get(name, np.int32)) for name, column in columns.items()}
-
-
-def _numbered(numbers: dict[str, int], texts: list[str]) -> np.ndarray:
-    """Where each of `texts` stands in `numbers`, to which new ones are added; the last entry answers for ABSENT."""
-    return np.array([*(numbers.setdefault(text, len(numbers)) for text in texts), ABSENT], dtype=np.int32)
 
 
 def _text(raw: bytes) -> str:

@@ -1,8 +1,9 @@
-// The Python side of the scanner: `Scanner(communication_prefixes, multiplying)`, `feed`, `take`.
+// The Python side of the scanner: `Scanner(communication_prefixes, multiplying)`, `scan`, `take`.
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 
 #include <cstdlib>
+#include <cstring>
 #include <memory>
 #include <new>
 
@@ -222,18 +223,27 @@ Scanner* claimed(PyObject* self) {
   return scanner;
 }
 
-PyObject* scanner_feed(PyObject* self, PyObject* piece) {
-  Py_buffer view;
-  if (PyObject_GetBuffer(piece, &view, PyBUF_SIMPLE) != 0) return nullptr;
-  Scanner* scanner = claimed(self);
-  if (scanner == nullptr) {
-    PyBuffer_Release(&view);
+PyObject* scanner_scan(PyObject* self, PyObject* arguments) {
+  Py_buffer buffer;
+  Py_ssize_t size = 0;
+  if (!PyArg_ParseTuple(arguments, "w*n", &buffer, &size)) return nullptr;
+  if (size < 0 || size + static_cast<Py_ssize_t>(padding_bytes) > buffer.len) {
+    PyBuffer_Release(&buffer);
+    PyErr_SetString(PyExc_ValueError, "the buffer has no room for the text and the padding behind it");
     return nullptr;
   }
-  bool closed = false, understood = true, out_of_memory = false;
+  Scanner* scanner = claimed(self);
+  if (scanner == nullptr) {
+    PyBuffer_Release(&buffer);
+    return nullptr;
+  }
+  std::size_t used = 0;
+  bool understood = true, out_of_memory = false;
   Py_BEGIN_ALLOW_THREADS;
   try {
-    closed = scanner->feed({static_cast<const char*>(view.buf), static_cast<std::size_t>(view.len)});
+    char* text = static_cast<char*>(buffer.buf);
+    std::memset(text + size, 0, padding_bytes);
+    used = scanner->scan(text, static_cast<std::size_t>(size));
   } catch (const NotUnderstood&) {
     understood = false;
   } catch (const std::bad_alloc&) {
@@ -241,14 +251,13 @@ PyObject* scanner_feed(PyObject* self, PyObject* piece) {
   }
   Py_END_ALLOW_THREADS;
   reinterpret_cast<ScannerObject*>(self)->scanner = scanner;
-  PyBuffer_Release(&view);
+  PyBuffer_Release(&buffer);
   if (out_of_memory) return PyErr_NoMemory();
   if (!understood) {
     PyErr_SetString(not_understood, "text that only the portable decoder can judge");
     return nullptr;
   }
-  if (!closed) Py_RETURN_NONE;
-  return bytes_of(scanner->behind());
+  return Py_BuildValue("(nN)", static_cast<Py_ssize_t>(used), PyBool_FromLong(scanner->closed()));
 }
 
 PyObject* scanner_take(PyObject* self, PyObject*) {
@@ -262,9 +271,10 @@ PyObject* scanner_take(PyObject* self, PyObject*) {
 }
 
 PyMethodDef scanner_methods[] = {
-    {"feed", scanner_feed, METH_O,
-     "Take the next piece of the text behind the `[` of the events; an empty one at the end.\n\n"
-     "Returns None while the array goes on, else what has been taken and is behind its `]`.\n"
+    {"scan", scanner_scan, METH_VARARGS,
+     "scan(buffer, size): scan the text behind the `[` of the events that is in the first `size` bytes of a buffer.\n\n"
+     "Returns how much of it was used up, to the last event that is whole, and whether the array has closed there. The\n"
+     "rest must come again in front of what follows. PADDING_BYTES bytes behind the text are overwritten.\n"
      "Raises NotUnderstoodError when only the portable decoder can judge the text. The GIL is released meanwhile."},
     {"take", scanner_take, METH_NOARGS, "The columns and texts; the scanner is of no more use."},
     {nullptr, nullptr, 0, nullptr},
@@ -299,7 +309,7 @@ int execute(PyObject* module) {
   });
   const int status = add(module, "ARGUMENT_KEYS", keys);
   Py_XDECREF(keys);
-  return status;
+  return status != 0 ? status : PyModule_AddIntConstant(module, "PADDING_BYTES", padding_bytes);
 }
 
 PyModuleDef_Slot module_slots[] = {{Py_mod_exec, reinterpret_cast<void*>(execute)}, {0, nullptr}};

@@ -12,7 +12,6 @@ namespace {
 constexpr std::int64_t limit_ns = std::int64_t{1} << 62;
 constexpr std::uint64_t limit_us = static_cast<std::uint64_t>(limit_ns) / 1000;
 constexpr double exact_microseconds = 8796093022208.0;  // 2^43: above, a double does not tell nanoseconds apart
-constexpr std::size_t longest_event_bytes = std::size_t{64} << 20;
 constexpr std::ptrdiff_t most_digits = 100;
 
 constexpr std::uint8_t kind_known = 1, kind_communication = 2, kind_multiplying = 4;
@@ -55,23 +54,16 @@ const std::vector<std::string_view> argument_keys = {
     "Concrete Inputs",    "grid",                 "name",
 };
 
-bool Scanner::feed(std::string_view piece) {
-  if (text_.size() < text_size_ + piece.size() + padding_bytes) text_.resize(text_size_ + piece.size() + padding_bytes);
-  std::memcpy(text_.data() + text_size_, piece.data(), piece.size());
-  text_size_ += piece.size();
-  std::memset(text_.data() + text_size_, 0, padding_bytes);
-  if (text_size_ < wanted_size_ && !piece.empty()) return false;
-  const char* const end = text_.data() + text_size_;
-  const char* at = text_.data();
-  const Json json(end);
+std::size_t Scanner::scan(const char* text, std::size_t size) {
+  const Json json(text + size);
+  const char* at = text;
   try {
-    for (;;) {
+    while (expected_ != Expected::nothing) {
       const char* next = Json::skip_space(at);
       if (*next == ']' && expected_ != Expected::event) {
-        behind_ = {next + 1, static_cast<std::size_t>(end - next) - 1};
-        return true;
-      }
-      if (expected_ == Expected::comma_or_end) {
+        at = next + 1;
+        expected_ = Expected::nothing;
+      } else if (expected_ == Expected::comma_or_end) {
         if (*next != ',') json.fail(next);
         at = next + 1;
         expected_ = Expected::event;
@@ -83,11 +75,7 @@ bool Scanner::feed(std::string_view piece) {
     }
   } catch (const Incomplete&) {
   }
-  text_size_ = static_cast<std::size_t>(end - at);
-  if (text_size_ > longest_event_bytes) throw NotUnderstood();
-  std::memmove(text_.data(), at, text_size_);
-  wanted_size_ = 2 * text_size_;  // a long event that comes in many pieces is not read again for each of them
-  return false;
+  return static_cast<std::size_t>(at - text);
 }
 
 const char* Scanner::scan_event(const char* at, const Json& json) {

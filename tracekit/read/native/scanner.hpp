@@ -29,20 +29,20 @@ class Scanner {
  public:
   explicit Scanner(Rules rules) : rules_(std::move(rules)) {}
 
-  // Take the next piece of the text behind the `[` of the events; an empty one at the end. True: the array has closed.
-  // A piece may be kept without being looked at until more has come. Throws NotUnderstood, after which only the portable
-  // decoder can help.
-  bool feed(std::string_view piece);
+  // Scan text behind the `[` of the events, up to the last event that is whole or behind the `]` that closes the array.
+  // Returns how much that is; the rest must come again in front of what follows. There must be `padding_bytes` zeros
+  // behind the text. Throws NotUnderstood, after which only the portable decoder can help.
+  std::size_t scan(const char* text, std::size_t size);
 
-  // What has been taken and is behind the `]`.
-  std::string_view behind() const { return behind_; }
+  // Whether the `]` was met: nothing more is to be scanned.
+  bool closed() const { return expected_ == Expected::nothing; }
   const Events& events() const { return events_; }
   Events& events() { return events_; }
 
  private:
-  enum class Expected { event_or_end, event, comma_or_end };
+  enum class Expected { event_or_end, event, comma_or_end, nothing };
 
-  // What one event says. A text is a piece of `text_`: what is between the quotes of a string, else the value as it is
+  // What one event says. A text is a piece of what is scanned: what is between the quotes of a string, else the value as it is
   // written. Times are in nanoseconds.
   class Draft {
    public:
@@ -94,10 +94,6 @@ class Scanner {
   Rules rules_;
   Layout layout_;
   Events events_;
-  std::vector<char> text_;       // an event that is not complete, then the piece, then zeros
-  std::size_t text_size_ = 0;
-  std::size_t wanted_size_ = 0;  // of `text_`, before it is worth while to try again
-  std::string_view behind_;
   Expected expected_ = Expected::event_or_end;
   std::vector<std::uint8_t> name_kinds_;  // by text: which arguments are kept, where that has been asked
   std::int32_t last_track_ = -1;
