@@ -183,7 +183,9 @@ def open_text(path: TracePath) -> Iterator[TextStream]:
             packed.seek(0)
             text: Any = packed
             if magic.startswith(_GZIP_MAGIC):
-                text = opened.enter_context(_gzip_file()(fileobj=packed))
+                unpacked = opened.enter_context(_gzip_file()(fileobj=packed))
+                # A GzipFile reads into an object of bytes and copies them; what it reads from does not.
+                text = getattr(unpacked, "_buffer", unpacked)
             elif magic == _ZSTD_MAGIC:
                 zstd = importlib.import_module("zstandard").ZstdDecompressor()
                 text = opened.enter_context(zstd.stream_reader(packed, read_across_frames=True))

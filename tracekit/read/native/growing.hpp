@@ -12,7 +12,7 @@
 
 namespace tracekit {
 
-// An array that grows by half. realloc moves a large block by remapping its pages: nothing is copied or held twice.
+// An array that doubles. What is not written yet takes no memory, and realloc moves a large block by remapping its pages.
 template <typename T>
 class GrowingArray {
  public:
@@ -35,7 +35,7 @@ class GrowingArray {
 
  private:
   void grow() {
-    const std::size_t capacity = capacity_ == 0 ? 1024 : capacity_ + capacity_ / 2;
+    const std::size_t capacity = capacity_ == 0 ? 1024 : 2 * capacity_;
     void* data = std::realloc(data_, capacity * sizeof(T));
     if (data == nullptr) throw std::bad_alloc();
     data_ = static_cast<T*>(data);
