@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.builders import TraceBuilder
+from tests.builders import Packing, TraceBuilder, pack
+from tests.components import require_module
 from tests.unit.read.decoders import decode, differences, native_decoder, outcome
 from tracekit.errors import UsageError
 from tracekit.read import kineto, portable
@@ -161,6 +163,33 @@ def test_an_event_that_is_too_long_is_left_to_the_portable_decoder(monkeypatch: 
     monkeypatch.setattr(native, "_LONGEST_EVENT_BYTES", 1000)
     text = event("n" * 2000).encode()
     assert native._scan(native._scanner.Scanner([], []), text, Steps(b"", iter([0]))) is None
+
+
+@pytest.mark.parametrize("inflater", ["isal", "zlib"])
+@pytest.mark.parametrize("packing", ["plain", "gz", "members", "zstd"])
+def test_packed_files_are_understood(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, packing: Packing, inflater: str
+) -> None:
+    if inflater == "isal":
+        require_module("isal")
+    else:
+        monkeypatch.setitem(sys.modules, "isal", None)
+        monkeypatch.setitem(sys.modules, "isal.igzip", None)
+    text = TraceBuilder(rank=3).op("aten::add", 1, 1).text(tail=True)
+    packed = require_module("zstandard").compress(text) if packing == "zstd" else pack(text, packing)
+    path = tmp_path / "rank3.json"
+    path.write_bytes(packed)
+    found = native.decode(path)
+    assert found is not None
+    assert found.header.rank == 3
+    assert differences(found, portable.decode(path)) == []
+
+
+@pytest.mark.parametrize("wound", [lambda p: p[:-9], lambda p: p + b"behind the end", lambda p: p[:60] + p[70:]])
+def test_damaged_packing_is_left_to_the_portable_decoder(tmp_path: Path, wound: Callable[[bytes], bytes]) -> None:
+    path = tmp_path / "rank0.json.gz"
+    path.write_bytes(wound(pack(TraceBuilder().op("aten::add", 1, 1).text(), "gz")))
+    assert native.decode(path) is None
 
 
 def test_real_traces_are_understood(real_traces: Path) -> None:
