@@ -59,6 +59,9 @@ def test_the_kept_arguments_are_those_of_the_portable_decoder() -> None:
         trace(event(args='"correlation": 18446744073709551615, "External id": -1, "Sequence number": null')),
         trace(event(args='"correlation": 99999999999999999999999999999999')),
         trace(event(args='"Seq": 1, "Seq": 2')),
+        trace(
+            event(ts='99999999999999999, "ts": 2'), event(ts='2, "ts": 99999999999999999'), event(ts='2, "ts": null')
+        ),
         trace(event(args='"x": {"a": [1, 2.5e+3, -0, true, false, null, "\\u00e9"]}, "Input Dims": [[ 1,2 ], []]')),
         trace(event(args='"Input Dims": null'), event(args='"grid": [1, 2, 3]'), event(args='"grid": ""')),
         trace(event("nccl:all_reduce", args='"Collective name": "allreduce", "Process Group Name": 7, "dtype": null')),

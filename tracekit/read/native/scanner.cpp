@@ -24,6 +24,55 @@ constexpr Field collective_number_fields[collective_numbers] = {
     Field::in_elements, Field::out_elements, Field::group_size, Field::sequence};
 constexpr Field shape_fields[shape_texts] = {Field::input_shapes, Field::input_types, Field::concrete_inputs};
 
+enum class Kind { ignored, text, text_or_number, time, place, id, value };
+
+Kind kind_of(Field field) {
+  switch (field) {
+    case Field::phase:
+    case Field::name:
+    case Field::category:
+      return Kind::text;
+    case Field::start:
+    case Field::duration:
+      return Kind::time;
+    case Field::process:
+    case Field::thread:
+      return Kind::place;
+    case Field::external_id:
+    case Field::correlation:
+    case Field::sequence_number:
+    case Field::forward_thread:
+    case Field::in_elements:
+    case Field::out_elements:
+    case Field::group_size:
+    case Field::sequence:
+      return Kind::id;
+    case Field::collective:
+    case Field::dtype:
+    case Field::group_name:
+    case Field::group_description:
+    case Field::group_ranks:
+    case Field::label:
+      return Kind::text_or_number;
+    case Field::input_shapes:
+    case Field::input_types:
+    case Field::concrete_inputs:
+    case Field::grid:
+      return Kind::value;
+    default:
+      return Kind::ignored;
+  }
+}
+
+bool is_exponent(char character) { return character == 'e' || character == 'E'; }
+
+// A number without a fraction or an exponent.
+Json::Integer whole_number(const char* at, const Json& json) {
+  const Json::Integer number = json.integer(at);
+  if (*number.end == '.' || is_exponent(*number.end)) throw NotUnderstood();
+  return number;
+}
+
 Field field_of_argument(std::string_view key) {
   for (std::size_t index = 0; index < argument_keys.size(); ++index) {
     if (argument_keys[index] == key) return static_cast<Field>(static_cast<std::size_t>(first_argument) + index);
@@ -108,7 +157,7 @@ const char* Scanner::scan_event(const char* at, const Json& json) {
         at = json.skip_literal(at, "null");
       }
     } else {
-      at = scan_value(field, at, json, draft);
+      at = scan_value(field, at, json);
     }
   }
   commit(draft);
@@ -137,119 +186,113 @@ const char* Scanner::scan_gap(const char* at, const Json& json, bool first, bool
   return at;
 }
 
-const char* Scanner::scan_value(Field field, const char* at, const Json& json, Draft& draft) {
+const char* Scanner::scan_value(Field field, const char* at, const Json& json) {
   at = Json::skip_space(at);
-  if (field == Field::ignored) return json.skip_value(at);
-  if (*at == 'n' && (field < Field::input_shapes || field == Field::label)) {
-    draft.unset(field);
-    if (field == Field::process) draft.track.process = PlaceId();
-    if (field == Field::thread) draft.track.thread = PlaceId();
+  switch (kind_of(field)) {
+    case Kind::ignored:
+      return json.skip_value(at);
+    case Kind::value: {
+      const char* end = json.skip_value(at);
+      draft_.set(field, std::string_view(at, static_cast<std::size_t>(end - at)));
+      return end;
+    }
+    default:
+      break;
+  }
+  if (*at == 'n') {
+    draft_.unset(field);
     return json.skip_literal(at, "null");
   }
-  switch (field) {
-    case Field::phase:
-    case Field::name:
-    case Field::category: {
-      if (*at != '"') json.fail(at);
-      const Json::String string = json.string(at + 1);
-      // Whether it can be decoded is found out at the end, also where the event is not kept.
-      if (!string.plain) events_.texts.intern(string.text);
-      draft.set(field, string.text);
-      return string.end;
-    }
-    case Field::collective:
-    case Field::dtype:
-    case Field::group_name:
-    case Field::group_description:
-    case Field::group_ranks:
-    case Field::label: {
-      if (*at == '"') {
-        const Json::String string = json.string(at + 1);
-        if (!string.plain) events_.texts.intern(string.text);
-        draft.set(field, string.text);
-        return string.end;
-      }
-      const Json::Integer number = json.integer(at);
-      const std::string_view text(at, static_cast<std::size_t>(number.end - at));
-      if (text == "-0" || number.digits > most_digits || *number.end == '.' || (*number.end | 0x20) == 'e') {
-        throw NotUnderstood();
-      }
-      draft.set(field, text);
-      return number.end;
-    }
-    case Field::start:
-    case Field::duration: {
-      const Json::Integer whole = json.integer(at);
-      const char* end = whole.end;
-      std::uint64_t thousandths = 0;
-      if (*end == '.') {
-        const char* fraction = end + 1;
-        end = json.skip_digits(fraction);
-        const auto digits = end - fraction;
-        constexpr unsigned scale[] = {0, 100, 10, 1};
-        if (digits <= 3) {
-          for (const char* digit = fraction; digit != end; ++digit) {
-            thousandths = thousandths * 10 + static_cast<unsigned>(*digit - '0');
-          }
-          thousandths *= scale[digits];
-        } else {
-          // As the portable decoder rounds it: through a double, below where that is exact.
-          double value = 0;
-          const auto [last, error] = std::from_chars(at, end, value);
-          if (error != std::errc() || last != end || std::fabs(value) >= exact_microseconds) throw NotUnderstood();
-          const double floor = std::floor(value);
-          draft.set(field, static_cast<std::int64_t>(floor) * 1000 + std::llrint((value - floor) * 1000));
-          if ((*end | 0x20) == 'e') throw NotUnderstood();
-          return end;
-        }
-      }
-      if ((*end | 0x20) == 'e') throw NotUnderstood();
-      if (whole.digits > 18 || whole.magnitude > limit_us ||
-          whole.magnitude * 1000 + thousandths >= static_cast<std::uint64_t>(limit_ns)) {
-        if (whole.digits > most_digits) throw NotUnderstood();
-        draft.out_of_range = true;
-        draft.set(field, std::int64_t{0});
-        return end;
-      }
-      const auto nanoseconds = static_cast<std::int64_t>(whole.magnitude * 1000 + thousandths);
-      draft.set(field, whole.negative ? -nanoseconds : nanoseconds);
-      return end;
-    }
-    case Field::process:
-    case Field::thread: {
-      PlaceId& id = field == Field::process ? draft.track.process : draft.track.thread;
-      if (*at == '"') {
-        const Json::String string = json.string(at + 1);
-        if (!string.plain && string.text.find('\\') != std::string_view::npos) throw NotUnderstood();
-        id = PlaceId{PlaceId::text, events_.texts.intern(string.text)};
-        return string.end;
-      }
-      const Json::Integer number = json.integer(at);
-      if (number.digits > 18 || *number.end == '.' || (*number.end | 0x20) == 'e') throw NotUnderstood();
-      const auto value = static_cast<std::int64_t>(number.magnitude);
-      id = PlaceId{PlaceId::number, number.negative ? -value : value};
-      return number.end;
-    }
-    case Field::input_shapes:
-    case Field::input_types:
-    case Field::concrete_inputs:
-    case Field::grid: {
-      const char* end = json.skip_value(at);
-      draft.set(field, std::string_view(at, static_cast<std::size_t>(end - at)));
-      return end;
-    }
-    default: {
-      const Json::Integer number = json.integer(at);
-      if (*number.end == '.' || (*number.end | 0x20) == 'e' || number.digits > most_digits) throw NotUnderstood();
-      if (number.digits > 19 || number.magnitude >= static_cast<std::uint64_t>(limit_ns)) {
-        draft.set(field, absent);
-      } else {
-        const auto value = static_cast<std::int64_t>(number.magnitude);
-        draft.set(field, number.negative ? -value : value);
-      }
-      return number.end;
+  switch (kind_of(field)) {
+    case Kind::text:
+      return scan_text(field, at, json);
+    case Kind::text_or_number:
+      return *at == '"' ? scan_text(field, at, json) : scan_number_as_text(field, at, json);
+    case Kind::time:
+      return scan_time(field, at, json);
+    case Kind::place:
+      return scan_place(field, at, json);
+    default:
+      return scan_id(field, at, json);
+  }
+}
+
+const char* Scanner::scan_text(Field field, const char* at, const Json& json) {
+  if (*at != '"') json.fail(at);
+  const Json::String string = json.string(at + 1);
+  // Whether it can be decoded is found out at the end, also where the event is not kept.
+  if (!string.plain) events_.texts.intern(string.text);
+  draft_.set(field, string.text);
+  return string.end;
+}
+
+const char* Scanner::scan_number_as_text(Field field, const char* at, const Json& json) {
+  const Json::Integer number = whole_number(at, json);
+  const std::string_view text(at, static_cast<std::size_t>(number.end - at));
+  if (text == "-0" || number.digits > most_digits) throw NotUnderstood();
+  draft_.set(field, text);
+  return number.end;
+}
+
+// Microseconds to nanoseconds.
+const char* Scanner::scan_time(Field field, const char* at, const Json& json) {
+  const Json::Integer whole = json.integer(at);
+  const char* end = whole.end;
+  std::uint64_t thousandths = 0;
+  if (*end == '.') {
+    const char* fraction = end + 1;
+    end = json.skip_digits(fraction);
+    if (end - fraction > 3) return scan_long_time(field, at, end);
+    for (const char* digit = fraction; digit != fraction + 3; ++digit) {
+      thousandths = thousandths * 10 + (digit < end ? static_cast<unsigned>(*digit - '0') : 0);
     }
   }
+  if (is_exponent(*end) || whole.digits > most_digits) throw NotUnderstood();
+  const bool in_range = whole.digits <= 18 && whole.magnitude <= limit_us &&
+                        whole.magnitude * 1000 + thousandths < static_cast<std::uint64_t>(limit_ns);
+  if (in_range) {
+    const auto nanoseconds = static_cast<std::int64_t>(whole.magnitude * 1000 + thousandths);
+    draft_.set(field, whole.negative ? -nanoseconds : nanoseconds);
+  } else {
+    draft_.unset(field);
+  }
+  return end;
+}
+
+// With more than three decimals: as the portable decoder rounds it, through a double where that is exact enough.
+const char* Scanner::scan_long_time(Field field, const char* at, const char* end) {
+  double microseconds = 0;
+  const auto [last, error] = std::from_chars(at, end, microseconds);
+  const bool good = error == std::errc() && last == end && std::fabs(microseconds) < exact_microseconds;
+  if (!good || is_exponent(*end)) throw NotUnderstood();
+  const double whole = std::floor(microseconds);
+  draft_.set(field, static_cast<std::int64_t>(whole) * 1000 + std::llrint((microseconds - whole) * 1000));
+  return end;
+}
+
+const char* Scanner::scan_place(Field field, const char* at, const Json& json) {
+  PlaceId& id = field == Field::process ? draft_.track.process : draft_.track.thread;
+  if (*at == '"') {
+    const Json::String string = json.string(at + 1);
+    // Two ways to write one text would be two places.
+    if (!string.plain && string.text.find('\\') != std::string_view::npos) throw NotUnderstood();
+    id = PlaceId{PlaceId::text, events_.texts.intern(string.text)};
+    return string.end;
+  }
+  const Json::Integer number = whole_number(at, json);
+  if (number.digits > 18) throw NotUnderstood();
+  const auto value = static_cast<std::int64_t>(number.magnitude);
+  id = PlaceId{PlaceId::number, number.negative ? -value : value};
+  return number.end;
+}
+
+const char* Scanner::scan_id(Field field, const char* at, const Json& json) {
+  const Json::Integer number = whole_number(at, json);
+  if (number.digits > most_digits) throw NotUnderstood();
+  const bool in_range = number.digits <= 19 && number.magnitude < static_cast<std::uint64_t>(limit_ns);
+  const auto value = static_cast<std::int64_t>(number.magnitude);
+  draft_.set(field, !in_range ? absent : number.negative ? -value : value);
+  return number.end;
 }
 
 void Scanner::commit(const Draft& draft) {
@@ -266,7 +309,7 @@ void Scanner::commit(const Draft& draft) {
 }
 
 void Scanner::commit_slice(const Draft& draft) {
-  if (!draft.has(Field::start) || !draft.has(Field::duration) || draft.out_of_range) {
+  if (!draft.has(Field::start) || !draft.has(Field::duration)) {
     ++events_.malformed;
     return;
   }

@@ -46,12 +46,10 @@ class Scanner {
   // written. Times are in nanoseconds.
   class Draft {
    public:
-    bool out_of_range;  // start or duration
     Track track;
 
     void clear() {
       present_ = 0;
-      out_of_range = false;
       track = Track();
     }
     bool has(Field field) const { return (present_ & bit(field)) != 0; }
@@ -65,7 +63,11 @@ class Scanner {
       numbers_[index(field)] = number;
       present_ |= bit(field);
     }
-    void unset(Field field) { present_ &= ~bit(field); }
+    void unset(Field field) {
+      present_ &= ~bit(field);
+      if (field == Field::process) track.process = PlaceId();
+      if (field == Field::thread) track.thread = PlaceId();
+    }
     void unset_from(Field field) { present_ &= bit(field) - 1; }
 
    private:
@@ -81,7 +83,13 @@ class Scanner {
   };
 
   const char* scan_event(const char* at, const Json& json);
-  const char* scan_value(Field field, const char* at, const Json& json, Draft& draft);
+  const char* scan_value(Field field, const char* at, const Json& json);
+  const char* scan_text(Field field, const char* at, const Json& json);
+  const char* scan_number_as_text(Field field, const char* at, const Json& json);
+  const char* scan_time(Field field, const char* at, const Json& json);
+  const char* scan_long_time(Field field, const char* at, const char* end);
+  const char* scan_place(Field field, const char* at, const Json& json);
+  const char* scan_id(Field field, const char* at, const Json& json);
   const char* scan_gap(const char* at, const Json& json, bool first, bool in_arguments, Field& field) const;
   void commit(const Draft& draft);
   void commit_slice(const Draft& draft);
