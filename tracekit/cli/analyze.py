@@ -11,15 +11,13 @@ from tracekit.cli.options import (
     AMOUNT,
     SECTIONS,
     STEPS,
-    fan_out,
     result_options,
-    run_options,
     terminal_format,
 )
+from tracekit.cli.run_choice import RunChoice, run_options
 
 if TYPE_CHECKING:
     from tracekit.analysis.summarize import StepSelection
-    from tracekit.read.cache import CacheChoice
 
 
 @click.command()
@@ -33,13 +31,7 @@ if TYPE_CHECKING:
 @result_options
 @click.option("--strict", is_flag=True, help="Exit with 3 when anything is missing or was repaired.")
 def analyze(
-    paths: tuple[str, ...],
-    run: str | None,
-    attempt: int | None,
-    ranks: frozenset[int] | None,
-    jobs: int | None,
-    scheduler: str | None,
-    cache: CacheChoice,
+    choice: RunChoice,
     steps: StepSelection | None,
     only: tuple[str, ...] | None,
     links: Path | None,
@@ -55,7 +47,6 @@ def analyze(
 
     RUN is a run folder (its newest run is taken), trace files, or a glob in quotes.
     """
-    from tracekit.analysis.load import load
     from tracekit.analysis.report import analyze as analyze_run
     from tracekit.analysis.report import wanted_sections
     from tracekit.analysis.roofline import KnownWork
@@ -72,8 +63,7 @@ def analyze(
     if actions and not in_json:
         raise UsageError("--actions: a terminal shows one step's", hint="add --json")
     options = SummaryOptions(steps=steps or StepSelection(), sections=wanted_sections(only))
-    with fan_out(jobs, scheduler) as workers:
-        found = load(paths, run=run, attempt=attempt, ranks=ranks, options=options, cache=cache, **workers)
+    found = choice.load(options)
     peak = None if peak_tflops is None else peak_tflops * 1e12
     work = KnownWork(flops_per_step=flops_per_step, peak_flops_per_s=peak)
     report = analyze_run(found, only=only, links=links, work=work)

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
-from tracekit.cli.options import fan_out, progress_on_stderr, run_options
-
-if TYPE_CHECKING:
-    from tracekit.read.cache import CacheChoice
+from tracekit.cli.options import progress_on_stderr
+from tracekit.cli.run_choice import RunChoice, run_options
 
 _SUFFIXES = (".pftrace", ".perfetto-trace")
 _PHASES = {
@@ -29,19 +26,8 @@ _PHASES = {
 @click.option("-o", "--output", type=click.Path(path_type=Path), default=Path("run.pftrace"), show_default=True,
               metavar="FILE", help="The trace to write; .gz packs it.")  # fmt: skip
 @click.option("--force", is_flag=True, help="Overwrite FILE.")
-def merge(
-    paths: tuple[str, ...],
-    run: str | None,
-    attempt: int | None,
-    ranks: frozenset[int] | None,
-    jobs: int | None,
-    scheduler: str | None,
-    cache: CacheChoice,
-    output: Path,
-    force: bool,
-) -> None:
+def merge(choice: RunChoice, output: Path, force: bool) -> None:
     """Write one Perfetto trace of all ranks, on one clock."""
-    from tracekit.analysis.load import load
     from tracekit.errors import UsageError
     from tracekit.render.console import file_size
     from tracekit.render.perfetto.merge import merge as merge_run
@@ -50,10 +36,9 @@ def merge(
     if not output.name.removesuffix(".gz").endswith(_SUFFIXES):
         hint = "the trace is in Perfetto's own format: name it run.pftrace or run.pftrace.gz"
         raise UsageError(f"-o {output}: not a name for a Perfetto trace", hint=hint)
-    with fan_out(jobs, scheduler) as workers:
-        found = load(paths, run=run, attempt=attempt, ranks=ranks, cache=cache, **workers)
+    found = choice.load()
     with progress_on_stderr("writing ranks") as progress:
-        merged = merge_run(found, output, force=force, jobs=jobs, progress=progress)
+        merged = merge_run(found, output, force=force, jobs=choice.jobs, progress=progress)
     for note in found.notes:
         if note.is_defect:
             click.echo(safe_text(note.text), err=True)

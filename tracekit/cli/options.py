@@ -9,9 +9,8 @@ import shutil
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
@@ -24,7 +23,7 @@ _LARGEST_AMOUNT = 1e18
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-__all__ = ["AMOUNT", "RANKS", "SECTIONS", "STEPS", "fan_out", "progress_on_stderr", "result_options", "run_options"]
+__all__ = ["AMOUNT", "RANKS", "SECTIONS", "STEPS", "decorated", "progress_on_stderr", "result_options"]
 __all__ += ["terminal_format"]
 
 
@@ -95,35 +94,10 @@ class Amount(click.ParamType[float]):
 AMOUNT, RANKS, STEPS, SECTIONS = Amount(), RankSet(), StepRange(), Sections()
 
 
-def run_options(command: F) -> F:
-    """PATHS and the options that choose a run, ranks, the workers, and the cache, in one argument."""
-
-    @wraps(command)
-    def with_cache(*, cache_dir: Path | None, no_cache: bool, **options: Any) -> Any:
-        from tracekit.errors import UsageError
-
-        if no_cache and cache_dir is not None:
-            raise UsageError("--no-cache and --cache-dir: one says the opposite of the other", hint="leave one out")
-        return command(cache=False if no_cache else cache_dir or True, **options)
-
-    folder = click.Path(path_type=Path)
-    return _decorated(
-        cast(F, with_cache),
-        click.argument("paths", nargs=-1, required=True, metavar="RUN..."),
-        click.option("--run", metavar="ID", help="The run to take; the newest by default."),
-        click.option("--attempt", type=click.IntRange(min=0), metavar="N", help="The attempt of an elastic job."),
-        click.option("--ranks", type=RANKS, metavar="0-7", help="Only these ranks."),
-        click.option("--jobs", type=click.IntRange(min=1), metavar="N", help="Worker processes at a time."),
-        click.option("--scheduler", metavar="tcp://HOST:PORT", help="Read the ranks on this Dask cluster."),
-        click.option("--cache-dir", type=folder, metavar="DIR", help="Cache here (TRACEKIT_CACHE); else beside RUN."),
-        click.option("--no-cache", is_flag=True, help="Neither read nor write a cache."),
-    )
-
-
 def result_options(command: F) -> F:
     """In which form a result goes where."""
     file = click.Path(path_type=Path)
-    return _decorated(
+    return decorated(
         command,
         click.option("--json", "as_json", is_flag=True, help="Print the result as JSON."),
         click.option("-o", "--output", type=file, metavar="FILE", help="Write to FILE (.json or .txt)."),
@@ -131,7 +105,7 @@ def result_options(command: F) -> F:
     )
 
 
-def _decorated(command: F, *decorators: Callable[[F], F]) -> F:
+def decorated(command: F, *decorators: Callable[[F], F]) -> F:
     for decorate in reversed(decorators):
         command = decorate(command)
     return command
@@ -150,22 +124,6 @@ def progress_on_stderr(what: str) -> Iterator[Progress | None]:
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task(what, total=None)
         yield lambda done, total: bar.update(task, completed=done, total=total)
-
-
-@contextmanager
-def fan_out(jobs: int | None, scheduler: str | None) -> Iterator[dict[str, Any]]:
-    """Who reads the ranks while the block runs, as keyword arguments of `load`."""
-    if scheduler is None:
-        with progress_on_stderr("reading ranks") as progress:
-            yield {"jobs": jobs, "progress": progress}
-        return
-    from tracekit.analysis.cluster import dask_cluster
-    from tracekit.errors import UsageError
-
-    if jobs is not None:
-        raise UsageError("--jobs is for this machine, --scheduler for a cluster", hint="give one of them")
-    with dask_cluster(scheduler) as executor, progress_on_stderr("reading ranks") as progress:
-        yield {"executor": executor, "progress": progress}
 
 
 def terminal_format() -> dict[str, Any]:

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tracekit.cli.options import STEPS, fan_out, result_options, run_options, terminal_format
+from tracekit.cli.options import STEPS, result_options, terminal_format
+from tracekit.cli.run_choice import RunChoice, run_options
 
 if TYPE_CHECKING:
     from tracekit.analysis.summarize import StepSelection
     from tracekit.analysis.workload import Job
-    from tracekit.read.cache import CacheChoice
 
 _TABLES = (".parquet", ".csv")
 
@@ -23,13 +23,7 @@ _TABLES = (".parquet", ".csv")
 @click.option("--steps", type=STEPS, metavar="10:20", help="Only these steps.")
 @result_options
 def whatif(
-    paths: tuple[str, ...],
-    run: str | None,
-    attempt: int | None,
-    ranks: frozenset[int] | None,
-    jobs: int | None,
-    scheduler: str | None,
-    cache: CacheChoice,
+    choice: RunChoice,
     steps: StepSelection | None,
     as_json: bool,
     output: Path | None,
@@ -40,7 +34,6 @@ def whatif(
     RUN is a run folder, trace files, or one table of operations (.parquet, .csv) from any tracer.
     """
     import tracekit
-    from tracekit.analysis.load import load
     from tracekit.analysis.run_workload import job_of_run
     from tracekit.analysis.summarize import StepSelection, SummaryOptions
     from tracekit.analysis.whatif import what_if
@@ -54,28 +47,25 @@ def whatif(
     formats = (JsonResult.suffix,) if as_json else (JsonResult.suffix, TerminalReport.suffix)
     if output is not None and output.suffix not in formats:
         raise UsageError(f"-o {output}: the name does not end in {' or '.join(formats)}", hint="it says the format")
-    tables = [path for path in paths if path.lower().endswith(_TABLES)]
+    tables = [path for path in choice.paths if path.lower().endswith(_TABLES)]
     if tables:
-        if len(paths) > 1 or run is not None or attempt is not None or ranks is not None:
+        if len(choice.paths) > 1 or (choice.run, choice.attempt, choice.ranks) != (None, None, None):
             raise UsageError("a table of operations is analysed alone and whole", hint="give one table, or a run")
         job = _job_of_table(Path(tables[0]), steps)
     else:
-        with fan_out(jobs, scheduler) as workers:
-            options = SummaryOptions(steps=steps or StepSelection())
-            found = load(paths, run=run, attempt=attempt, ranks=ranks, options=options, cache=cache, **workers)
-        job = job_of_run(found)
+        job = job_of_run(choice.load(SummaryOptions(steps=steps or StepSelection())))
     result = what_if(job)
     if as_json or (output is not None and output.suffix == JsonResult.suffix):
         document: dict[str, Any] = {
             "schema_version": SCHEMA_VERSION,
             "tracekit_version": tracekit.__version__,
-            "path": " ".join(paths),
+            "path": " ".join(choice.paths),
             "notes": list(result.notes),
             "whatif": whatif_dict(result),
         }
         text = json.dumps(document, sort_keys=True, indent=1, allow_nan=False) + "\n"
     else:
-        parts = [" ".join(paths) + f": {result.steps} steps", "", *whatif_table(result)]
+        parts = [" ".join(choice.paths) + f": {result.steps} steps", "", *whatif_table(result)]
         text = write(parts, **(terminal_format() if output is None else {"width": 80, "color": False}))
     if output is None:
         click.echo(text, nl=False)

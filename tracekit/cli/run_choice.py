@@ -1,0 +1,110 @@
+"""Which run a command is about, who reads it, and where what is worked out of it is kept: options of most commands."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import wraps
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+
+import click
+
+from tracekit.cli.options import RANKS, decorated, progress_on_stderr
+
+if TYPE_CHECKING:
+    from tracekit.analysis.summarize import SummaryOptions
+    from tracekit.model.run import Run
+    from tracekit.read.cache import CacheChoice
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+__all__ = ["RunChoice", "run_options"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunChoice:
+    """What was typed, None where nothing was."""
+
+    paths: tuple[str, ...]
+    run: str | None
+    attempt: int | None
+    ranks: frozenset[int] | None
+    jobs: int | None
+    scheduler: str | None
+    cache: CacheChoice
+
+    def load(self, options: SummaryOptions | None = None) -> Run:
+        """Read it, with a progress bar. Raises what `analysis.load` does."""
+        from tracekit.analysis.load import load
+
+        with self._workers() as workers:
+            return load(
+                self.paths,
+                run=self.run,
+                attempt=self.attempt,
+                ranks=self.ranks,
+                options=options,
+                cache=self.cache,
+                **workers,
+            )
+
+    @contextmanager
+    def _workers(self) -> Iterator[dict[str, Any]]:
+        """Who reads the ranks while the block runs, as keyword arguments of `load`."""
+        if self.scheduler is None:
+            with progress_on_stderr("reading ranks") as progress:
+                yield {"jobs": self.jobs, "progress": progress}
+            return
+        from tracekit.analysis.cluster import dask_cluster
+
+        with dask_cluster(self.scheduler) as executor, progress_on_stderr("reading ranks") as progress:
+            yield {"executor": executor, "progress": progress}
+
+
+def run_options(command: F) -> F:
+    """RUN and the options that choose what is read of it and how: the command's first argument, a `RunChoice`."""
+
+    @wraps(command)
+    def with_choice(
+        *,
+        paths: tuple[str, ...],
+        run: str | None,
+        attempt: int | None,
+        ranks: frozenset[int] | None,
+        jobs: int | None,
+        scheduler: str | None,
+        cache_dir: Path | None,
+        no_cache: bool,
+        **options: Any,
+    ) -> Any:
+        from tracekit.errors import UsageError
+
+        if no_cache and cache_dir is not None:
+            raise UsageError("--no-cache and --cache-dir: one says the opposite of the other", hint="leave one out")
+        if jobs is not None and scheduler is not None:
+            raise UsageError("--jobs is for this machine, --scheduler for a cluster", hint="give one of them")
+        choice = RunChoice(
+            paths=paths,
+            run=run,
+            attempt=attempt,
+            ranks=ranks,
+            jobs=jobs,
+            scheduler=scheduler,
+            cache=False if no_cache else cache_dir or True,
+        )
+        return command(choice, **options)
+
+    folder = click.Path(path_type=Path)
+    return decorated(
+        cast(F, with_choice),
+        click.argument("paths", nargs=-1, required=True, metavar="RUN..."),
+        click.option("--run", metavar="ID", help="The run to take; the newest by default."),
+        click.option("--attempt", type=click.IntRange(min=0), metavar="N", help="The attempt of an elastic job."),
+        click.option("--ranks", type=RANKS, metavar="0-7", help="Only these ranks."),
+        click.option("--jobs", type=click.IntRange(min=1), metavar="N", help="Worker processes at a time."),
+        click.option("--scheduler", metavar="tcp://HOST:PORT", help="Read the ranks on this Dask cluster."),
+        click.option("--cache-dir", type=folder, metavar="DIR", help="Cache here (TRACEKIT_CACHE); else beside RUN."),
+        click.option("--no-cache", is_flag=True, help="Neither read nor write a cache."),
+    )
