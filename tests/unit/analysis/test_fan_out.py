@@ -9,6 +9,7 @@ import signal
 import sys
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from contextlib import ExitStack, suppress
 from multiprocessing import get_context
 from pathlib import Path
 from subprocess import DEVNULL, PIPE, CompletedProcess, Popen, run
@@ -180,6 +181,11 @@ def test_a_merge_without_one_rank_is_none(folder: Path, tmp_path: Path, monkeypa
     assert list(tmp_path.iterdir()) == []
 
 
+def kill_group(group: Popen[str]) -> None:
+    with suppress(ProcessLookupError):
+        os.killpg(group.pid, signal.SIGKILL)
+
+
 def test_ctrl_c_is_one_word(folder: Path, tmp_path: Path) -> None:
     """GIVEN a terminal's Ctrl-C, sent to all processes, WHEN workers are busy THEN none of them shows a traceback."""
     fifo = tmp_path / "busy"
@@ -199,8 +205,19 @@ if __name__ == "__main__":
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
     with (
         fifo.open("r+b", buffering=0) as words,
-        Popen(command, env=environment, stdout=PIPE, stderr=PIPE, text=True, start_new_session=True) as group,
+        Popen(
+            command,
+            env=environment,
+            stdout=PIPE,
+            stderr=PIPE,
+            text=True,
+            start_new_session=True,
+            # Whoever was started in the background may have been told to ignore it, and hands that on.
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+        ) as group,
+        ExitStack() as at_the_end,
     ):
+        at_the_end.callback(kill_group, group)
         said = ""
         while len(said) < len("herehere"):  # both workers are at their ranks
             assert select.select([words], [], [], 60)[0], f"no worker came to its rank in a minute: {said!r}"
