@@ -1,4 +1,4 @@
-# Needs python3.11 (with venv), a C++ compiler, git and make. Everything else is installed into .venv.
+# Needs python3.11 (with venv), git and make; tests need a C++ compiler. Everything else is installed into .venv.
 
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV := .venv

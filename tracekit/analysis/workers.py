@@ -10,6 +10,7 @@ import enum
 import multiprocessing
 import os
 import signal
+import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import (
     FIRST_COMPLETED,
@@ -22,6 +23,7 @@ from concurrent.futures import (
     wait,
 )
 from contextlib import ExitStack, suppress
+from multiprocessing.process import BaseProcess
 from typing import Literal, TypeVar
 
 from tracekit import __version__
@@ -144,7 +146,8 @@ def _in_processes(
                 break
             for future in wait(running, return_when=FIRST_COMPLETED).done:
                 position, lane = running.pop(future)
-                any_started = any_started or lane.has_started()
+                lanes = [lane, *(busy for _, busy in running.values()), *idle]
+                any_started = any_started or any(lane.has_started() for lane in lanes)
                 if not any_started:
                     what, hint = "no worker process can start", "give --jobs 1; a script that asks for workers needs "
                     raise UsageError(what, hint=hint + 'the guard if __name__ == "__main__"')
@@ -160,6 +163,20 @@ def _in_processes(
             yield position, _Lane(pools).submit(work, *calls[position]).result()
 
 
+def _begin_work() -> None:
+    """Run by a worker first: it is to end with its parent, however that ends."""
+    # Ctrl-C reaches all processes of a terminal: the worker then ends at once, and says nothing.
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
+
+
+def _end_with(parent: BaseProcess) -> None:
+    parent.join()
+    os._exit(1)
+
+
 class _Lane:
     """A process that takes one call after the other, and another one once it has died.
 
@@ -173,8 +190,7 @@ class _Lane:
     def _start(self) -> None:
         # Forking a process that has threads can hang its child; a fresh interpreter costs 0.2 s a worker, once.
         context = multiprocessing.get_context("spawn")
-        # Ctrl-C reaches all processes of a terminal: the worker then ends at once, and says nothing.
-        pool = ProcessPoolExecutor(1, context, initializer=signal.signal, initargs=(signal.SIGINT, signal.SIG_DFL))
+        pool = ProcessPoolExecutor(1, context, initializer=_begin_work)
         self._pool = self._pools.enter_context(pool)
         self._first = self._pool.submit(os.getpid)
 

@@ -146,6 +146,8 @@ def _cache() -> str:
     folder = Path(place, CACHE_FOLDER)
     try:
         size = sum(path.stat().st_size for path in folder.iterdir())
+    except FileNotFoundError:
+        return f"in {folder}, nothing yet"
     except OSError as error:
         return f"in {folder} ({error.strerror})"
     return f"in {folder}, {file_size(size)}"

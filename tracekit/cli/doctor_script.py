@@ -64,6 +64,7 @@ def see_script(script: str, arguments: Sequence[str], *, module: bool, whole: bo
 
 
 def _report(folder: Path, script: str, *, ended_early: bool, late: int) -> None:
+    from tracekit.analysis.load import load
     from tracekit.analysis.report import analyze
     from tracekit.render.checkup import CheckupPage
 
@@ -72,7 +73,7 @@ def _report(folder: Path, script: str, *, ended_early: bool, late: int) -> None:
             f"{script} recorded no step",
             hint="decorate its training step with @tracekit.probe, and let it make a step or more",
         )
-    report = analyze(folder, only=("breakdown", "phases", "memory"))
+    report = analyze(load(folder), only=("breakdown", "phases", "memory"))  # the page reads more than these sections do
     if late:
         click.echo(f"{late} ranks of this host did not come to their end within {_PATIENCE_S:g} s", err=True)
     page = CheckupPage(**terminal_format())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -63,6 +64,23 @@ class RunChoice:
             yield {"executor": executor, "progress": progress}
 
 
+def _made(cache_dir: str) -> Path:
+    """The folder, which must be one that can be used: who asks for it wants to know otherwise."""
+    from tracekit.errors import UsageError
+
+    if not cache_dir:
+        raise UsageError("--cache-dir: the name of the folder is empty", hint="is a variable of the shell not set?")
+    folder = Path(cache_dir)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise UsageError(f"--cache-dir {cache_dir}: {reason}", hint="give a folder that can be written") from None
+    if not os.access(folder, os.W_OK):
+        raise UsageError(f"--cache-dir {cache_dir}: not writable", hint="give a folder that can be written")
+    return folder
+
+
 def run_options(command: F) -> F:
     """RUN and the options that choose what is read of it and how: the command's first argument, a `RunChoice`."""
 
@@ -75,7 +93,7 @@ def run_options(command: F) -> F:
         ranks: frozenset[int] | None,
         jobs: int | None,
         scheduler: str | None,
-        cache_dir: Path | None,
+        cache_dir: str | None,
         no_cache: bool,
         **options: Any,
     ) -> Any:
@@ -92,11 +110,10 @@ def run_options(command: F) -> F:
             ranks=ranks,
             jobs=jobs,
             scheduler=scheduler,
-            cache=False if no_cache else cache_dir or True,
+            cache=False if no_cache else True if cache_dir is None else _made(cache_dir),
         )
         return command(choice, **options)
 
-    folder = click.Path(path_type=Path)
     return decorated(
         cast(F, with_choice),
         click.argument("paths", nargs=-1, required=True, metavar="RUN..."),
@@ -105,6 +122,6 @@ def run_options(command: F) -> F:
         click.option("--ranks", type=RANKS, metavar="0-7", help="Only these ranks."),
         click.option("--jobs", type=click.IntRange(min=1), metavar="N", help="Worker processes at a time."),
         click.option("--scheduler", metavar="tcp://HOST:PORT", help="Read the ranks on this Dask cluster."),
-        click.option("--cache-dir", type=folder, metavar="DIR", help="Cache here (TRACEKIT_CACHE); else beside RUN."),
+        click.option("--cache-dir", metavar="DIR", help="Cache here (TRACEKIT_CACHE); else beside RUN."),
         click.option("--no-cache", is_flag=True, help="Neither read nor write a cache."),
     )

@@ -162,7 +162,7 @@ def chosen_cache(choice: CacheChoice) -> Cache | None:
             return None
     if choice is False or not is_as_imported():
         return None
-    return Cache() if choice is True else Cache(Path(choice))
+    return Cache() if choice is True else Cache(Path(choice).absolute())
 
 
 def keep(entry: Entry, data: bytes) -> None:

@@ -83,8 +83,8 @@ class _Job:
 
 
 def is_plainly_one_run(files: Sequence[TraceFile]) -> bool:
-    """Whether glances are enough: different ranks of one world, in one folder, recorded at the same time if all count
-    from the same base time. Two jobs that look like this began a whole number of base times apart, to ten minutes.
+    """Whether glances are enough: different ranks of one world, in one folder, recorded at the same time. That all
+    count from the same base time is looked up for the first and the last rank.
     """
     ticks = [file.ticks_ns for file in files if file.ticks_ns is not None]
     return (
@@ -92,7 +92,20 @@ def is_plainly_one_run(files: Sequence[TraceFile]) -> bool:
         and len({file.world_size for file in files}) == 1
         and len({_folder(file) for file in files}) == 1
         and max(ticks) - min(ticks) <= _RANKS_APART_NS
+        and (len(files) == 1 or len({_base_time_ns(end(files, key=_rank)) for end in (min, max)}) == 1)
     )
+
+
+def _rank(file: TraceFile) -> int:
+    return file.rank or 0
+
+
+def _base_time_ns(file: TraceFile) -> int | None:
+    try:
+        start_ns = peek(file.path).start_ns
+    except InputError:
+        return None
+    return None if start_ns is None or file.ticks_ns is None else start_ns - file.ticks_ns
 
 
 def group_into_runs(files: Sequence[TraceFile]) -> list[RunFiles]:

@@ -6,6 +6,7 @@ Only a top-level `traceEvents` counts; the same key inside another object does n
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -21,10 +22,9 @@ from tracekit.read.inflate import TextChunks
 __all__ = [
     "LONGEST_HEADER_BYTES",
     "Head",
-    "find_events",
-    "may_begin_trace",
     "no_events",
     "read_head",
+    "search_events",
     "tail_keys_text",
     "trace_header",
 ]
@@ -47,14 +47,9 @@ class Head:
 
 def read_head(chunks: Iterator[bytes], source: TextChunks, longest_bytes: int) -> Head:
     """Read `chunks` (of `source`) up to the events. Raises NotATraceError when there are none in `longest_bytes`."""
-    text = b""
-    for chunk in chunks:
-        text += chunk
-        head = find_events(text)
-        if head is not None:
-            return head
-        if (text.strip() and not may_begin_trace(text)) or len(text) > longest_bytes:
-            break
+    head, text = search_events(chunks, longest_bytes)
+    if head is not None:
+        return head
     name, damage = source.path.name, source.cut_off
     if damage is not None:
         reason, hint, kind = damage.what, "copy it again, or record again", "ignored_file"
@@ -66,7 +61,24 @@ def read_head(chunks: Iterator[bytes], source: TextChunks, longest_bytes: int) -
     raise NotATraceError(f"{name}: {reason}", hint=hint, reason=reason, kind=kind)
 
 
-def find_events(text: bytes) -> Head | None:
+def search_events(chunks: Iterator[bytes], longest_bytes: int) -> tuple[Head | None, bytes]:
+    """Read up to the events; None when they do not come. And the text that was read, as far as it was looked at."""
+    text = b""
+    pieces: list[bytes] = []
+    for chunk in itertools.chain(chunks, [b""]):
+        pieces.append(chunk)
+        # Looked through again when it has doubled, and at the end: never the same text for every chunk.
+        if chunk and sum(map(len, pieces)) < len(text):
+            continue
+        text = b"".join([text, *pieces])
+        pieces = []
+        head = _find_events(text)
+        if head is not None or (text.strip() and not _may_begin_trace(text)) or len(text) > longest_bytes:
+            return head, text
+    return None, text
+
+
+def _find_events(text: bytes) -> Head | None:
     """Where the events begin in the beginning of a file; None when they have not come yet."""
     text = text.removeprefix(b"\xef\xbb\xbf")
     if text.lstrip().startswith(b"["):
@@ -79,7 +91,7 @@ def find_events(text: bytes) -> Head | None:
     return None
 
 
-def may_begin_trace(text: bytes) -> bool:
+def _may_begin_trace(text: bytes) -> bool:
     return text.removeprefix(b"\xef\xbb\xbf").lstrip()[:1] in (b"{", b"[")
 
 

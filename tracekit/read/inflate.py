@@ -24,6 +24,7 @@ CHUNK_BYTES = 2 << 20
 LARGEST_TAIL_SEARCH_BYTES = 32 << 20  # packed; to see the end of more than this costs over half a second
 _READ_BYTES = 128 << 10
 _GZIP_MAGIC = b"\x1f\x8b"
+_ODD_GZIP_FLAGS = 0xE2  # reserved ones, and that of a checksum of the header
 _ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
 _USUAL_RATIO = 13
 _MAX_RATIO = 400  # Kineto text reaches 20; a gzip bomb 1000
@@ -50,6 +51,7 @@ class TextChunks:
     def __init__(self, path: TracePath, chunk_bytes: int | None = None) -> None:
         self.path = path
         self.chunk_bytes = CHUNK_BYTES if chunk_bytes is None else chunk_bytes
+        self.is_packed = False  # known once the iteration has begun
         self.cut_off: CutOff | None = None
         self.notes: list[Note] = []
 
@@ -58,6 +60,7 @@ class TextChunks:
             with self.path.open("rb") as stream:
                 magic = stream.read(4)
                 stream.seek(0)
+                self.is_packed = magic.startswith(_GZIP_MAGIC) or magic == _ZSTD_MAGIC
                 if magic.startswith(_GZIP_MAGIC):
                     yield from self._inflate_gzip(stream)
                 elif magic == _ZSTD_MAGIC:
@@ -110,6 +113,8 @@ class TextChunks:
                 text, size = [], 0
             if inflater.eof:
                 rest = (inflater.unused_data + stream.read(_READ_BYTES)).lstrip(b"\0")
+                while not rest and (more := stream.read(_READ_BYTES)):
+                    rest = more.lstrip(b"\0")
                 if not rest:
                     break
                 if not rest.startswith(_GZIP_MAGIC):
@@ -129,7 +134,7 @@ class TextChunks:
             reason = "packed with zstd, which needs the package zstandard"
             raise InputError(f"{self.path}: {reason}", hint="pip install zstandard", reason=reason) from None
         try:
-            with zstandard.ZstdDecompressor().stream_reader(stream, read_across_frames=True) as reader:
+            with zstandard.ZstdDecompressor().stream_reader(stream, read_across_frames=True, closefd=False) as reader:
                 while chunk := reader.read(self.chunk_bytes):
                     yield chunk
         except zstandard.ZstdError as error:
@@ -183,12 +188,14 @@ def open_text(path: TracePath) -> Iterator[TextStream]:
             packed.seek(0)
             text: Any = packed
             if magic.startswith(_GZIP_MAGIC):
+                if magic[3:] and magic[3] & _ODD_GZIP_FLAGS:  # readers of gzip disagree about them
+                    raise UnreadableText
                 unpacked = opened.enter_context(_gzip_file()(fileobj=packed))
                 # A GzipFile reads into an object of bytes and copies them; what it reads from does not.
                 text = getattr(unpacked, "_buffer", unpacked)
             elif magic == _ZSTD_MAGIC:
                 zstd = importlib.import_module("zstandard").ZstdDecompressor()
-                text = opened.enter_context(zstd.stream_reader(packed, read_across_frames=True))
+                text = opened.enter_context(zstd.stream_reader(packed, read_across_frames=True, closefd=False))
         except (OSError, ImportError) as error:
             raise UnreadableText from error
         yield TextStream(packed, text)

@@ -50,6 +50,8 @@ def has_native() -> bool:
 def _native_decode() -> Callable[[TracePath], DecodedTrace | None] | None:
     try:
         found: Callable[[TracePath], DecodedTrace | None] = importlib.import_module("tracekit.read.native").decode
-    except ImportError:
+    except ImportError as error:
+        if error.name != "tracekit.read.native._scanner":
+            raise
         return None
     return found

@@ -113,9 +113,9 @@ def peek(path: TracePath) -> TraceFile:
 
 
 def glance(path: TracePath) -> TraceFile:
-    """`peek`, without the end of `path` where the beginning says all but the time."""
+    """`peek`, without the end of a packed `path` where the beginning says all but the time."""
     beginning = _read_beginning(path)
-    if beginning.end_may_say_more and "distributedInfo" in beginning.keys:
+    if beginning.end_may_say_more and beginning.is_packed and "distributedInfo" in beginning.keys:
         file = _trace_file(path, beginning.keys, beginning)
         if file.rank_from == "metadata" and file.world_size is not None:
             return replace(file, start_ns=None, ticks_ns=beginning.ticks_ns)
@@ -128,6 +128,7 @@ class _Beginning:
     pid: object
     ticks_ns: int | None  # of the first event
     end_may_say_more: bool
+    is_packed: bool
 
 
 def _read_beginning(path: TracePath) -> _Beginning:
@@ -144,7 +145,9 @@ def _read_beginning(path: TracePath) -> _Beginning:
     keys = parse_top_level(head.keys)
     pid, ticks_ns = _first_event(rest)
     end_may_say_more = head.is_object and not _says_enough(keys, ticks_ns)
-    return _Beginning(keys=keys, pid=pid, ticks_ns=ticks_ns, end_may_say_more=end_may_say_more)
+    return _Beginning(
+        keys=keys, pid=pid, ticks_ns=ticks_ns, end_may_say_more=end_may_say_more, is_packed=chunks.is_packed
+    )
 
 
 def _trace_file(path: TracePath, keys: Mapping[str, bytes], beginning: _Beginning) -> TraceFile:

@@ -29,6 +29,7 @@ _PACKAGES = {
     "memory": "",
 }
 _URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://(.*)", re.DOTALL)
+_LONGEST_REASON = 200  # characters; some libraries say everything they tried
 _READ_AHEAD_BYTES = 1 << 20  # the ends of a file cost no more than this and what is read of them
 # What stores call the time of the last change, and the mark that changes with the content.
 _CHANGED = ("mtime", "LastModified", "last_modified", "updated", "modified", "created")
@@ -224,4 +225,5 @@ def _as_os_errors() -> Iterator[None]:
 
 def _one_line(error: Exception) -> str:
     text = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-    return " ".join(text.split()) or type(error).__name__
+    line = " ".join(text.split()) or type(error).__name__
+    return line if len(line) <= _LONGEST_REASON else line[:_LONGEST_REASON] + " ..."

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import os
+import select
+import signal
 import subprocess
 import sys
 import threading
+import time
 from collections import Counter
 from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
 from multiprocessing import get_context
@@ -50,6 +53,36 @@ def test_a_killed_worker_costs_its_call_alone(tmp_path: Path) -> None:
     calls = [(tmp_path, n, [2]) for n in range(8)]
     assert map_ranks(mortal.note_process, calls, jobs=3) == [0, 1, LOST, 3, 4, 5, 6, 7]
     assert attempts(tmp_path) == {n: 2 if n == 2 else 1 for n in range(8)}
+
+
+def test_workers_end_with_their_parent(tmp_path: Path) -> None:
+    """GIVEN two busy workers WHEN their parent alone is killed THEN they end, too."""
+    fifo = tmp_path / "busy"
+    os.mkfifo(fifo)
+    script = tmp_path / "script.py"
+    script.write_text(f"""
+from tests import mortal
+from tracekit.analysis.workers import map_ranks
+if __name__ == "__main__":
+    map_ranks(mortal.wait_for({str(fifo)!r}), [(), ()], jobs=2)
+""")
+    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[3])}
+    with fifo.open("r+b", buffering=0) as words:
+        with subprocess.Popen([sys.executable, str(script)], env=environment, start_new_session=True) as parent:
+            said = b""
+            while len(said) < len("herehere"):
+                assert select.select([words], [], [], 60)[0], said
+                said += words.read(1)
+            parent.kill()
+        deadline = time.monotonic() + 30
+        while time.monotonic() < deadline:
+            try:
+                os.killpg(parent.pid, 0)
+            except ProcessLookupError:
+                return
+            time.sleep(0.05)
+        os.killpg(parent.pid, signal.SIGKILL)
+        pytest.fail("workers are still there")
 
 
 def test_several_killers_and_the_last_one_standing(tmp_path: Path) -> None:

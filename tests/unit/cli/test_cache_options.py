@@ -71,6 +71,16 @@ def test_a_place_and_none(run: Path, tmp_path: Path) -> None:
     assert "leave one out" in outcome.stderr
 
 
+def test_a_place_that_cannot_be_used(run: Path, tmp_path: Path) -> None:
+    """Who names one wants to know."""
+    (tmp_path / "file").touch()
+    for name, reason in (("", "empty"), (str(tmp_path / "file"), "File exists"), ("/proc/none", "No such file")):
+        outcome = CliRunner().invoke(cli, ["analyze", str(run), "--cache-dir", name])
+        assert outcome.exit_code == 2
+        assert reason in outcome.stderr
+        assert outcome.stderr.count("\n") == 1
+
+
 def test_a_run_that_cannot_be_written_beside_is_analysed_all_the_same(run: Path) -> None:
     (run / CACHE_FOLDER).write_text("in the way")
     outcome = CliRunner().invoke(cli, ["analyze", str(run)])

@@ -55,7 +55,7 @@ def test_it_says_where_the_cache_is(installed: dict[str, str], tmp_path: Path, m
     monkeypatch.delenv("TRACEKIT_CACHE")
     assert "beside each trace" in by_name(examine())["cache"].found
     monkeypatch.setenv("TRACEKIT_CACHE", str(tmp_path))
-    assert by_name(examine())["cache"].found == f"in {tmp_path}/.tracekit-cache (No such file or directory)"
+    assert by_name(examine())["cache"].found == f"in {tmp_path}/.tracekit-cache, nothing yet"
     (tmp_path / ".tracekit-cache").mkdir()
     (tmp_path / ".tracekit-cache" / "entry").write_bytes(bytes(1500))
     assert by_name(examine())["cache"].found == f"in {tmp_path}/.tracekit-cache, 1.5 kB"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import os
 from pathlib import Path
 
@@ -152,6 +153,11 @@ def test_ranks_behind_the_events(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert found.notes == ()
 
 
+def based_a_day_later(builder: TraceBuilder) -> TraceBuilder:
+    builder.base_ns += int(DAY) * 1000
+    return builder
+
+
 def as_kineto_ends_it(builder: TraceBuilder) -> bytes:
     """The rank in front of the events, the base time behind them."""
     text = builder.text()
@@ -175,14 +181,14 @@ def ends_read(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return names
 
 
-def test_the_base_time_of_one_plain_run_is_not_looked_for(tmp_path: Path, ends_read: list[str]) -> None:
-    """GIVEN ranks of one world, recorded together WHEN discovered THEN no file is inflated to its end."""
-    for rank in (0, 1):
-        (tmp_path / f"{rank}.json").write_bytes(as_kineto_ends_it(trace(rank, at_us=rank)))
+def test_of_one_plain_run_the_base_time_is_looked_for_in_two_files(tmp_path: Path, ends_read: list[str]) -> None:
+    """GIVEN packed ranks of one world, recorded together WHEN discovered THEN two files are inflated to their end."""
+    for rank in range(4):
+        (tmp_path / f"{rank}.json.gz").write_bytes(gzip.compress(as_kineto_ends_it(trace(rank, 4, at_us=rank))))
     found = discover([str(tmp_path)])
-    assert runs(found) == [{0: 1, 1: 1}]
+    assert runs(found) == [dict.fromkeys(range(4), 1)]
     assert found.notes == ()
-    assert ends_read == []
+    assert ends_read == ["0.json.gz", "3.json.gz"]
 
 
 @pytest.mark.parametrize(
@@ -191,16 +197,17 @@ def test_the_base_time_of_one_plain_run_is_not_looked_for(tmp_path: Path, ends_r
         [trace(0), trace(1, at_us=3 * DAY)],  # recorded on different days
         [trace(0), trace(0, at_us=MINUTE, pid=9)],  # the same rank twice
         [trace(0), trace(1, 4)],  # of different worlds
+        [trace(0), based_a_day_later(trace(1))],  # by another base time, at the same count
     ],
 )
 def test_the_base_time_is_looked_for_where_it_matters(
     tmp_path: Path, ends_read: list[str], jobs: list[TraceBuilder]
 ) -> None:
     for number, builder in enumerate(jobs):
-        (tmp_path / f"{number}.json").write_bytes(as_kineto_ends_it(builder))
+        (tmp_path / f"{number}.json.gz").write_bytes(gzip.compress(as_kineto_ends_it(builder)))
     found = discover([str(tmp_path)])
     assert len(runs(found)) == 2
-    assert sorted(ends_read) == ["0.json", "1.json"]
+    assert {*ends_read} == {"0.json.gz", "1.json.gz"}
     assert found.chosen.start_ns is not None
     assert found.chosen.start_ns >= BASE_NS
 

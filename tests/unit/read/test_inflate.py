@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import gzip
 import sys
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 from tests.builders import TraceBuilder
+from tests.components import require_module
 from tests.unit.read.decoders import decode
 from tracekit.errors import InputError
 from tracekit.read import inflate
+from tracekit.read.discover import discover
 from tracekit.read.inflate import TextChunks
 
 
@@ -55,6 +59,26 @@ def test_zstd_without_its_package_says_what_to_install(tmp_path: Path, monkeypat
         decode(path)
     assert "a.json.zst" in caught.value.message
     assert caught.value.hint == "pip install zstandard"
+
+
+@pytest.mark.parametrize("wound", [lambda p: p + b"garbage", lambda p: p[:-20], lambda p: p[:90] + b"x" + p[91:]])
+def test_a_damaged_zstd_costs_no_other_rank(tmp_path: Path, wound: Callable[[bytes], bytes]) -> None:
+    zstandard = require_module("zstandard")
+    TraceBuilder().op("aten::add", 0, 1).write(tmp_path / "rank0.json")
+    text = TraceBuilder(1).op("aten::add", 0, 1).text()
+    (tmp_path / "rank1.json.zst").write_bytes(wound(zstandard.compress(text)))
+    assert 0 in discover([str(tmp_path)]).chosen.ranks
+    with suppress(InputError):
+        assert not decode(tmp_path / "rank1.json.zst").complete
+
+
+def test_zeros_between_members_are_skipped(tmp_path: Path) -> None:
+    text = TraceBuilder(2).op("aten::add", 0, 1).text()
+    path = tmp_path / "rank2.json.gz"
+    path.write_bytes(gzip.compress(text[:30]) + bytes(400_000) + gzip.compress(text[30:]) + bytes(400_000))
+    decoded = decode(path)
+    assert decoded.header.rank == 2
+    assert decoded.notes == ()
 
 
 @pytest.mark.parametrize("name", ["missing.json", "."])

@@ -108,6 +108,7 @@ def test_it_understands_what_a_profiler_may_write(tmp_path: Path, text: str) -> 
         trace(event("c10d\\u003a:allreduce_")),
         trace(event("\\ud83d\\ude00")),
         trace(event("\\q")),
+        trace(*(event().replace('"X"', f'"{number}"') for number in range(100))),
         trace(event("a\tb")),
         trace(event(args=f'"x": {"[" * 100}{"]" * 100}')),
         trace('{"ph": "B", "name": "a", "pid": 1, "tid": 1, "ts": 1}', '{"ph": "E", "pid": 1, "tid": 1, "ts": 2}'),

@@ -15,14 +15,17 @@ import numpy as np
 from tracekit.model.events import ABSENT, DecodedTrace, EventTable, Track
 from tracekit.model.operators import MULTIPLYING
 from tracekit.read.columns import COMMUNICATION_PREFIXES, shape_hash
-from tracekit.read.head import LONGEST_HEADER_BYTES, Head, find_events, may_begin_trace, trace_header
+from tracekit.read.head import LONGEST_HEADER_BYTES, search_events, trace_header
 from tracekit.read.inflate import TextStream, UnreadableText, open_text
 from tracekit.read.losses import Losses
-from tracekit.read.native._scanner import PADDING_BYTES, NotUnderstoodError, Scanner
+from tracekit.read.native._scanner import INTERFACE, PADDING_BYTES, NotUnderstoodError, Scanner
 from tracekit.read.storage import TracePath
 from tracekit.read.table import COLLECTIVE_NUMBERS, DENSE, SHAPES, build_table
 
 __all__ = ["decode"]
+
+if INTERFACE != 1:  # an installation whose extension was built from other sources
+    raise ImportError("the extension does not fit: install tracekit again", name="tracekit.read.native._scanner")
 
 _STEP_BYTES = 256 << 10  # stays in the cache of a core between inflating and scanning
 _LONGEST_EVENT_BYTES = 64 << 20
@@ -36,7 +39,7 @@ def decode(path: TracePath) -> DecodedTrace | None:
     )
     try:
         with open_text(path) as text:
-            head = _read_head(text)
+            head, _ = search_events(iter(lambda: text.read(_STEP_BYTES), b""), LONGEST_HEADER_BYTES)
             behind = None if head is None else _scan(scanner, head.rest, text)
         if head is None or behind is None:
             return None
@@ -48,17 +51,6 @@ def decode(path: TracePath) -> DecodedTrace | None:
         return None
     notes = (*header_notes, *Losses(dropped=dropped).notes(path.name))
     return DecodedTrace(file=str(path), header=header, events=events, complete=True, notes=notes)
-
-
-def _read_head(text: TextStream) -> Head | None:
-    """What stands before the events, or None when they do not come."""
-    read = b""
-    while len(read) < LONGEST_HEADER_BYTES and (piece := text.read(_STEP_BYTES)):
-        read += piece
-        head = find_events(read)
-        if head is not None or (read.strip() and not may_begin_trace(read)):
-            return head
-    return None
 
 
 def _scan(scanner: Scanner, first: bytes, text: TextStream) -> bytes | None:

@@ -2,6 +2,7 @@ from collections.abc import Iterable
 from typing import Any
 
 ARGUMENT_KEYS: list[str]
+INTERFACE: int
 PADDING_BYTES: int
 
 class NotUnderstoodError(ValueError): ...

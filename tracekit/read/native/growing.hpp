@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
+#include <limits>
 #include <memory>
 #include <new>
 #include <string_view>
@@ -61,6 +62,7 @@ class Interner {
       if (slot.index < 0) break;
       if (slot.hash == hash && texts_[static_cast<std::size_t>(slot.index)] == text) return slot.index;
     }
+    if (texts_.size() == std::numeric_limits<std::int32_t>::max()) throw std::bad_alloc();
     const auto index = static_cast<std::int32_t>(texts_.size());
     texts_.push_back(kept(text));
     slots_[place] = Slot{hash, index};

@@ -13,6 +13,9 @@ namespace {
 
 using namespace tracekit;
 
+// Of `scan`, `take` and what they give: raised when that changes, so that no other sources use this build.
+constexpr long interface_number = 1;
+
 PyObject* not_understood = nullptr;
 
 // ---- Column: memory of the scanner that numpy may take over, through the buffer protocol.
@@ -176,6 +179,7 @@ struct ScannerObject {
   Scanner* scanner;  // null while another thread uses it, and when its columns have been taken
 };
 
+// Throws bad_alloc; false: an error of Python is set.
 bool append_texts(PyObject* texts, std::vector<std::string>& out) {
   PyObject* sequence = PySequence_Fast(texts, "a sequence of bytes is wanted");
   if (sequence == nullptr) return false;
@@ -196,18 +200,21 @@ PyObject* scanner_new(PyTypeObject* type, PyObject* arguments, PyObject* keyword
   if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "OO", const_cast<char**>(names), &prefixes, &multiplying)) {
     return nullptr;
   }
-  Rules rules;
-  std::vector<std::string> operators;
-  if (!append_texts(prefixes, rules.communication_prefixes) || !append_texts(multiplying, operators)) return nullptr;
-  rules.multiplying.insert(operators.begin(), operators.end());
   auto* self = reinterpret_cast<ScannerObject*>(type->tp_alloc(type, 0));
   if (self == nullptr) return nullptr;
-  self->scanner = new (std::nothrow) Scanner(std::move(rules));
-  if (self->scanner == nullptr) {
-    Py_DECREF(self);
-    return PyErr_NoMemory();
+  try {
+    Rules rules;
+    std::vector<std::string> operators;
+    if (append_texts(prefixes, rules.communication_prefixes) && append_texts(multiplying, operators)) {
+      rules.multiplying.insert(operators.begin(), operators.end());
+      self->scanner = new Scanner(std::move(rules));
+      return reinterpret_cast<PyObject*>(self);
+    }
+  } catch (const std::bad_alloc&) {
+    PyErr_NoMemory();
   }
-  return reinterpret_cast<PyObject*>(self);
+  Py_DECREF(self);
+  return nullptr;
 }
 
 void scanner_dealloc(PyObject* self) {
@@ -227,7 +234,8 @@ PyObject* scanner_scan(PyObject* self, PyObject* arguments) {
   Py_buffer buffer;
   Py_ssize_t size = 0;
   if (!PyArg_ParseTuple(arguments, "w*n", &buffer, &size)) return nullptr;
-  if (size < 0 || size + static_cast<Py_ssize_t>(padding_bytes) > buffer.len) {
+  constexpr auto padding = static_cast<Py_ssize_t>(padding_bytes);
+  if (size < 0 || buffer.len < padding || size > buffer.len - padding) {
     PyBuffer_Release(&buffer);
     PyErr_SetString(PyExc_ValueError, "the buffer has no room for the text and the padding behind it");
     return nullptr;
@@ -246,7 +254,7 @@ PyObject* scanner_scan(PyObject* self, PyObject* arguments) {
     used = scanner->scan(text, static_cast<std::size_t>(size));
   } catch (const NotUnderstood&) {
     understood = false;
-  } catch (const std::bad_alloc&) {
+  } catch (...) {  // nothing else is thrown but for want of memory
     out_of_memory = true;
   }
   Py_END_ALLOW_THREADS;
@@ -309,7 +317,9 @@ int execute(PyObject* module) {
   });
   const int status = add(module, "ARGUMENT_KEYS", keys);
   Py_XDECREF(keys);
-  return status != 0 ? status : PyModule_AddIntConstant(module, "PADDING_BYTES", padding_bytes);
+  if (status != 0) return status;
+  if (PyModule_AddIntConstant(module, "INTERFACE", interface_number) != 0) return -1;
+  return PyModule_AddIntConstant(module, "PADDING_BYTES", padding_bytes);
 }
 
 PyModuleDef_Slot module_slots[] = {{Py_mod_exec, reinterpret_cast<void*>(execute)}, {0, nullptr}};

@@ -13,6 +13,7 @@ constexpr std::int64_t limit_ns = std::int64_t{1} << 62;
 constexpr std::uint64_t limit_us = static_cast<std::uint64_t>(limit_ns) / 1000;
 constexpr double exact_microseconds = 8796093022208.0;  // 2^43: above, a double does not tell nanoseconds apart
 constexpr std::ptrdiff_t most_digits = 100;
+constexpr std::size_t most_phases = 64;
 
 constexpr std::uint8_t kind_known = 1, kind_communication = 2, kind_multiplying = 4;
 
@@ -94,7 +95,7 @@ Field field_of_event(std::string_view key) {
 
 }  // namespace
 
-const std::vector<std::string_view> argument_keys = {
+const std::array<std::string_view, arguments> argument_keys = {
     "External id",        "correlation",          "Sequence number",
     "Fwd thread id",      "Collective name",      "dtype",
     "In msg nelems",      "Out msg nelems",       "Group size",
@@ -359,6 +360,7 @@ void Scanner::commit_other(const Draft& draft) {
   auto& counts = events_.other_phases;
   std::size_t place = 0;
   while (place < counts.size() && counts[place].first != phase) ++place;
+  if (place == most_phases) throw NotUnderstood();
   if (place == counts.size()) counts.emplace_back(phase, 0);
   ++counts[place].second;
   if (phase != "M" || !draft.has(Field::label)) return;
@@ -393,7 +395,7 @@ std::uint8_t Scanner::kind_of_name(std::int32_t name) {
   const std::string_view text = events_.texts.texts()[place];
   // An escape may stand for a letter that the rules ask for.
   for (std::size_t at = text.find("\\u00"); at != std::string_view::npos; at = text.find("\\u00", at + 1)) {
-    if (text[at + 4] < '8') throw NotUnderstood();
+    if (at + 4 < text.size() && text[at + 4] < '8') throw NotUnderstood();
   }
   std::uint8_t kind = kind_known;
   for (const std::string& prefix : rules_.communication_prefixes) {

@@ -1,6 +1,7 @@
 // The events of a trace to columns, in one pass over text that comes in pieces.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -23,7 +24,11 @@ struct Rules {
 };
 
 // The arguments of events that are kept, in the order of `Field`.
-extern const std::vector<std::string_view> argument_keys;
+constexpr std::size_t arguments =
+    static_cast<std::size_t>(Field::label) - static_cast<std::size_t>(Field::external_id) + 1;
+extern const std::array<std::string_view, arguments> argument_keys;
+
+static_assert(Layout::longest_bytes + 8 <= padding_bytes, "a comparison must not leave the text and its padding");
 
 class Scanner {
  public:
@@ -31,7 +36,7 @@ class Scanner {
 
   // Scan text behind the `[` of the events, up to the last event that is whole or behind the `]` that closes the array.
   // Returns how much that is; the rest must come again in front of what follows. There must be `padding_bytes` zeros
-  // behind the text. Throws NotUnderstood, after which only the portable decoder can help.
+  // behind the text. Throws NotUnderstood, after which this scanner is of no more use.
   std::size_t scan(const char* text, std::size_t size);
 
   // Whether the `]` was met: nothing more is to be scanned.
