@@ -28,7 +28,9 @@ from tracekit.model.run import OtherRun, Run
 from tracekit.model.summary import RankSummary
 from tracekit.read.cache import CacheChoice, chosen_cache
 from tracekit.read.discover import Discovery, discover
+from tracekit.read.grouping import began_apart
 from tracekit.read.kineto import decoder
+from tracekit.read.peek import peek
 from tracekit.read.storage import TracePath, version_of
 
 __all__ = ["Paths", "load"]
@@ -69,31 +71,42 @@ def load(
     decoder()  # what is wrong with the choice of one concerns no rank
     typed = [os.fspath(paths)] if isinstance(paths, str | os.PathLike) else [os.fspath(path) for path in paths]
     kept_in = chosen_cache(cache)
-    found = discover(typed, run=run, attempt=attempt)
     selected = None if ranks is None else frozenset(ranks)
-    files = {
-        rank: tuple(window.path.absolute() for window in windows)  # a worker may stand in another folder
-        for rank, windows in found.chosen.ranks.items()
-        if selected is None or rank in selected
-    }
-    if not files:
-        there = format_ranges(found.chosen.ranks)
-        raise InputError(f"{' '.join(typed)}: none of the selected ranks is there", hint=f"there are ranks {there}")
     chosen = options or SummaryOptions()
-    calls = [(rank, windows, chosen) for rank, windows in files.items()]
-    kept = look_up(calls, kept_in)
-    missing = [order.paths for (order,) in kept.missing]
-    if jobs is None and executor is None and _size_bytes(missing) < _SMALL_RUN_BYTES:
-        jobs = 1
-    made = map_ranks(summarize_and_keep, kept.missing, jobs=jobs, executor=executor, progress=progress)
+
+    def outcomes_of(found: Discovery) -> list[RankSummary | RankFailure]:
+        files = {
+            rank: tuple(window.path.absolute() for window in windows)  # a worker may stand in another folder
+            for rank, windows in found.chosen.ranks.items()
+            if selected is None or rank in selected
+        }
+        if not files:
+            there = format_ranges(found.chosen.ranks)
+            raise InputError(f"{' '.join(typed)}: none of the selected ranks is there", hint=f"there are ranks {there}")
+        kept = look_up([(rank, windows, chosen) for rank, windows in files.items()], kept_in)
+        size_bytes = _size_bytes(order.paths for (order,) in kept.missing)
+        workers = 1 if jobs is None and executor is None and size_bytes < _SMALL_RUN_BYTES else jobs
+        made = map_ranks(summarize_and_keep, kept.missing, jobs=workers, executor=executor, progress=progress)
+        return kept.completed_by(
+            [
+                _lost_rank(order.rank, order.paths) if result is LOST else result
+                for result, (order,) in zip(made, kept.missing, strict=True)
+            ]
+        )
+
+    found = discover(typed, run=run, attempt=attempt)
+    outcomes = outcomes_of(found)
+    if found.glanced and began_apart(_first_events_ns(outcomes)):
+        found = discover(typed, run=run, attempt=attempt, look=peek)
+        outcomes = outcomes_of(found)
     if kept_in is not None:
         kept_in.clean()
-    outcomes = [
-        _lost_rank(order.rank, order.paths) if result is LOST else result
-        for result, (order,) in zip(made, kept.missing, strict=True)
-    ]
-    assembled = assemble(typed, found, kept.completed_by(outcomes), selected)
-    return replace(assembled, sections=chosen.sections)
+    return replace(assemble(typed, found, outcomes, selected), sections=chosen.sections)
+
+
+def _first_events_ns(outcomes: Iterable[RankSummary | RankFailure]) -> list[int]:
+    ranks = [outcome for outcome in outcomes if isinstance(outcome, RankSummary)]
+    return [rank.first_event_ns for rank in ranks if rank.first_event_ns is not None]
 
 
 def _size_bytes(files: Iterable[Sequence[TracePath]]) -> int:

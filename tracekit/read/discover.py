@@ -34,11 +34,14 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, kw_only=True)
 class Discovery:
-    """`notes`: about the chosen run's files, and about files that belong to no run."""
+    """`notes`: about the chosen run's files, and about files of no run. `glanced`: that the files are of one
+    run rests on their beginnings.
+    """
 
     chosen: RunFiles
     others: tuple[RunFiles, ...] = ()
     notes: tuple[Note, ...] = ()
+    glanced: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,17 +58,25 @@ class _Ignored:
 
 @dataclass
 class _Found:
+    look: Callable[[TracePath], TraceFile]
     files: list[TraceFile] = field(default_factory=list)
     ignored: list[_Ignored] = field(default_factory=list)
     seen: set[object] = field(default_factory=set)  # what tells files apart, whatever their names
 
 
-def discover(paths: Sequence[str], *, run: str | None = None, attempt: int | None = None) -> Discovery:
-    """Find the newest run below `paths` (or the one that `run` and `attempt` name).
+def discover(
+    paths: Sequence[str],
+    *,
+    run: str | None = None,
+    attempt: int | None = None,
+    look: Callable[[TracePath], TraceFile] = glance,
+) -> Discovery:
+    """Find the newest run below `paths` (or the one that `run` and `attempt` name). `look`: `glance`, or `peek` to be
+    sure which files belong together.
 
     Raises InputError when a path does not exist or nothing below it is a trace, UsageError when no run has that name.
     """
-    found = _Found()
+    found = _Found(look=look)
     for typed in paths:
         _collect(typed, found)
     if not is_plainly_one_run(found.files):
@@ -81,7 +92,8 @@ def discover(paths: Sequence[str], *, run: str | None = None, attempt: int | Non
         )
     chosen = wanted[-1]
     others = tuple(r for r in runs if r is not chosen)
-    return Discovery(chosen=chosen, others=others, notes=(*notes, *chosen.notes))
+    glanced = any(file.ticks_ns is not None for file in found.files)
+    return Discovery(chosen=chosen, others=others, notes=(*notes, *chosen.notes), glanced=glanced)
 
 
 def _with_ignored(runs: Sequence[RunFiles], ignored: Iterable[_Ignored]) -> tuple[list[RunFiles], list[Note]]:
@@ -143,7 +155,7 @@ def _add(files: Iterable[TracePath], manifests: Sequence[TracePath], found: _Fou
         if identity not in found.seen:
             found.seen.add(identity)
             new.append(file)
-    _take(found, _read_each(lambda file: vouched_for.get(file) or _read(glance, file), new))
+    _take(found, _read_each(lambda file: vouched_for.get(file) or _read(found.look, file), new))
 
 
 def _look_at_ends(found: _Found) -> None:

@@ -30,7 +30,7 @@ from tracekit.model.notes import Note
 from tracekit.read.peek import EARLIEST_WALL_CLOCK_NS, TraceFile, peek
 from tracekit.read.storage import version_of
 
-__all__ = ["RunFiles", "group_into_runs", "is_plainly_one_run"]
+__all__ = ["RunFiles", "began_apart", "group_into_runs", "is_plainly_one_run"]
 
 _MINUTE_NS = 60 * 10**9
 _RANKS_APART_NS = 10 * _MINUTE_NS
@@ -83,8 +83,8 @@ class _Job:
 
 
 def is_plainly_one_run(files: Sequence[TraceFile]) -> bool:
-    """Whether glances are enough: different ranks of one world, in one folder, recorded at the same time. That all
-    count from the same base time is looked up for the first and the last rank.
+    """Whether glances are enough: different ranks of one world, in one folder, recorded at the same time if all count
+    from the same base time, which whoever decodes them can tell (`began_apart`).
     """
     ticks = [file.ticks_ns for file in files if file.ticks_ns is not None]
     return (
@@ -92,20 +92,12 @@ def is_plainly_one_run(files: Sequence[TraceFile]) -> bool:
         and len({file.world_size for file in files}) == 1
         and len({_folder(file) for file in files}) == 1
         and max(ticks) - min(ticks) <= _RANKS_APART_NS
-        and (len(files) == 1 or len({_base_time_ns(end(files, key=_rank)) for end in (min, max)}) == 1)
     )
 
 
-def _rank(file: TraceFile) -> int:
-    return file.rank or 0
-
-
-def _base_time_ns(file: TraceFile) -> int | None:
-    try:
-        start_ns = peek(file.path).start_ns
-    except InputError:
-        return None
-    return None if start_ns is None or file.ticks_ns is None else start_ns - file.ticks_ns
+def began_apart(starts_ns: Sequence[int]) -> bool:
+    """Whether ranks that began at these times are too far apart to be of one job."""
+    return bool(starts_ns) and max(starts_ns) - min(starts_ns) > _RANKS_APART_NS
 
 
 def group_into_runs(files: Sequence[TraceFile]) -> list[RunFiles]:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.builders import BASE_NS, TraceBuilder
+from tracekit.analysis.load import load
 from tracekit.read import inflate, peek
 from tracekit.read.discover import Discovery, discover
 
@@ -181,14 +182,15 @@ def ends_read(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return names
 
 
-def test_of_one_plain_run_the_base_time_is_looked_for_in_two_files(tmp_path: Path, ends_read: list[str]) -> None:
-    """GIVEN packed ranks of one world, recorded together WHEN discovered THEN two files are inflated to their end."""
+def test_the_base_time_of_one_plain_run_is_not_looked_for(tmp_path: Path, ends_read: list[str]) -> None:
+    """GIVEN packed ranks of one world, recorded together WHEN discovered THEN no file is inflated to its end."""
     for rank in range(4):
         (tmp_path / f"{rank}.json.gz").write_bytes(gzip.compress(as_kineto_ends_it(trace(rank, 4, at_us=rank))))
     found = discover([str(tmp_path)])
     assert runs(found) == [dict.fromkeys(range(4), 1)]
     assert found.notes == ()
-    assert ends_read == ["0.json.gz", "3.json.gz"]
+    assert found.glanced
+    assert ends_read == []
 
 
 @pytest.mark.parametrize(
@@ -197,7 +199,6 @@ def test_of_one_plain_run_the_base_time_is_looked_for_in_two_files(tmp_path: Pat
         [trace(0), trace(1, at_us=3 * DAY)],  # recorded on different days
         [trace(0), trace(0, at_us=MINUTE, pid=9)],  # the same rank twice
         [trace(0), trace(1, 4)],  # of different worlds
-        [trace(0), based_a_day_later(trace(1))],  # by another base time, at the same count
     ],
 )
 def test_the_base_time_is_looked_for_where_it_matters(
@@ -207,9 +208,22 @@ def test_the_base_time_is_looked_for_where_it_matters(
         (tmp_path / f"{number}.json.gz").write_bytes(gzip.compress(as_kineto_ends_it(builder)))
     found = discover([str(tmp_path)])
     assert len(runs(found)) == 2
-    assert {*ends_read} == {"0.json.gz", "1.json.gz"}
+    assert not found.glanced
+    assert sorted(ends_read) == ["0.json.gz", "1.json.gz"]
     assert found.chosen.start_ns is not None
     assert found.chosen.start_ns >= BASE_NS
+
+
+def test_files_that_count_alike_from_other_base_times_are_told_apart(tmp_path: Path) -> None:
+    """GIVEN ranks of two days at the same count WHEN loaded THEN what their ends say is believed: they are two runs."""
+    for builder in (trace(0), based_a_day_later(trace(1))):
+        (tmp_path / f"{builder.rank}.json.gz").write_bytes(gzip.compress(as_kineto_ends_it(builder)))
+    assert runs(discover([str(tmp_path)])) == [{0: 1, 1: 1}]
+    run = load(tmp_path)
+    assert [summary.rank for summary in run.ranks] == [1]
+    assert run.missing_ranks == (0,)
+    assert [other.ranks for other in run.other_runs] == [1]
+    assert load(tmp_path, cache=tmp_path / "cache").missing_ranks == (0,)
 
 
 def test_the_end_of_a_large_packed_file_is_not_looked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
