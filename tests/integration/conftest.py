@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
@@ -16,6 +16,10 @@ from tests.integration.recorded import Launch
 ROOT = Path(__file__).parents[2]
 TIMEOUT_S = 120
 ABORTED_AT_EXIT = "terminate called without an active exception"
+
+
+def files_below(folders: Iterable[Path]) -> list[Path]:
+    return [file for folder in folders for file in folder.rglob("*") if file.is_file()]
 
 
 @pytest.fixture(scope="session")
@@ -38,15 +42,18 @@ def torchrun(launch: Launch) -> Launch:
     """`torchrun(script, *arguments)`: run it in two ranks, or in `ranks`; fails the test if they do.
 
     A thread of Gloo that lets go of a tensor while the interpreter ends aborts the process, after all work is done and
-    rarely: such a job is run again, into an empty folder.
+    rarely: such a job is run again, without what it left in the folders it was given.
     """
 
     def run(*arguments: str | Path, ranks: int = 2) -> subprocess.CompletedProcess[str]:
         job = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks), *arguments)
+        folders = [argument for argument in arguments if isinstance(argument, Path)]
+        before = set(files_below(folders))
         result = launch(*job)
         if result.returncode != 0 and ABORTED_AT_EXIT in result.stderr:
-            if "--out" in arguments:
-                shutil.rmtree(arguments[arguments.index("--out") + 1], ignore_errors=True)
+            for file in files_below(folders):
+                if file not in before:
+                    file.unlink()
             result = launch(*job)
         assert result.returncode == 0, result.stderr
         return result
