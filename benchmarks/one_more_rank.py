@@ -23,7 +23,7 @@ NAME = "one more rank"
 SECTIONS = ("--only", "breakdown,overlap", "--jobs", "1")
 OURS, PORTABLE, HTA, TRACELENS = "tracekit", "tracekit, portable decoder", "HTA", "TraceLens"
 # Ranks of the larger run: what takes tenths of seconds needs more of them to stand out.
-RANKS = {OURS: 8, PORTABLE: 4, HTA: 2, TRACELENS: 2}
+RANKS = {OURS: 8, PORTABLE: 4, HTA: 2, TRACELENS: 4}
 MISSING = {HTA: "HTA is not installed (--hta-python)", TRACELENS: "no checkout was given (--tracelens)"}
 TARGETS = {(HTA, OURS): ">= 50x", (HTA, PORTABLE): ">= 9x", (TRACELENS, OURS): ">= 10x"}
 

@@ -70,8 +70,7 @@ def look_up(calls: Sequence[tuple[int, tuple[TracePath, ...], SummaryOptions]], 
             # What was made for all sections serves those that are wanted.
             choices = dict.fromkeys((options, replace(options, sections=None)))
             entries = [cache.entry_for(paths, (decoder(), rank, choice)) for choice in choices]
-            data = (cache.fetch(entry) for entry in entries if entry is not None)
-            summary = next((kept for each in data if (kept := _kept_summary(each, paths, shared)) is not None), None)
+            summary = _first_kept(cache, entries, paths, shared)
             if summary is not None:
                 found[position] = summary
                 continue
@@ -94,11 +93,22 @@ def summarize_and_keep(order: Order) -> Outcome:
     return outcome
 
 
-def _kept_summary(data: bytes | None, paths: Sequence[TracePath], shared: Shared) -> RankSummary | None:
+def _first_kept(
+    cache: Cache, entries: Sequence[Entry | None], paths: Sequence[TracePath], shared: Shared
+) -> RankSummary | None:
+    for entry in entries:
+        data = None if entry is None else cache.fetch(entry)
+        summary = None if data is None else _kept_summary(data, paths, shared)
+        if summary is not None:
+            return summary
+    return None
+
+
+def _kept_summary(data: bytes, paths: Sequence[TracePath], shared: Shared) -> RankSummary | None:
     try:
-        kept = None if data is None else unpack(data, _Kept, shared)
+        kept = unpack(data, _Kept, shared)
     except CodecError:
         return None
-    if kept is None or sorted(kept.positions) != list(range(len(paths))):
+    if sorted(kept.positions) != list(range(len(paths))):
         return None
     return replace(kept.summary, files=tuple(str(paths[position]) for position in kept.positions))

@@ -11,7 +11,7 @@ import gzip
 import importlib
 import os
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any, BinaryIO
@@ -190,7 +190,7 @@ def open_text(path: TracePath) -> Iterator[TextStream]:
             if magic.startswith(_GZIP_MAGIC):
                 if magic[3:] and magic[3] & _ODD_GZIP_FLAGS:  # readers of gzip disagree about them
                     raise UnreadableText
-                unpacked = opened.enter_context(_gzip_file()(fileobj=packed))
+                unpacked = opened.enter_context(_gzip_file(packed))
                 # A GzipFile reads into an object of bytes and copies them; what it reads from does not.
                 text = getattr(unpacked, "_buffer", unpacked)
             elif magic == _ZSTD_MAGIC:
@@ -241,19 +241,15 @@ def _readable_rest(stream: BinaryIO, member_start: int, known: int) -> bytes:
     return b"".join(pieces)
 
 
-def _load_inflate() -> Callable[..., Any]:
+def _gzip_file(packed: BinaryIO) -> Any:
     try:
-        return importlib.import_module("isal.isal_zlib").decompressobj  # type: ignore[no-any-return]
+        return importlib.import_module("isal.igzip").IGzipFile(fileobj=packed)
     except ImportError:
-        return zlib.decompressobj
-
-
-def _gzip_file() -> Callable[..., Any]:
-    try:
-        return importlib.import_module("isal.igzip").IGzipFile  # type: ignore[no-any-return]
-    except ImportError:
-        return gzip.GzipFile
+        return gzip.GzipFile(fileobj=packed)
 
 
 def _gzip_inflater() -> Any:
-    return _load_inflate()(wbits=31)
+    try:
+        return importlib.import_module("isal.isal_zlib").decompressobj(wbits=31)
+    except ImportError:
+        return zlib.decompressobj(wbits=31)

@@ -41,7 +41,6 @@ class Scanner {
 
   // Whether the `]` was met: nothing more is to be scanned.
   bool closed() const { return expected_ == Expected::nothing; }
-  const Events& events() const { return events_; }
   Events& events() { return events_; }
 
  private:

@@ -181,7 +181,7 @@ class _RankPage:
         """Every slice of the trace, on a track for each (pid, tid); the step's thread is the first."""
         start_ns = on_run_clock(events.start_ns, self._clock)
         duration_ns = on_run_clock(events.end_ns, self._clock) - start_ns
-        on_device = np.unique(events.track[events.in_category(*DEVICE_CATEGORIES, "gpu_user_annotation")])
+        on_device = events.tracks_of(events.in_category(*DEVICE_CATEGORIES, "gpu_user_annotation"))
         order = np.argsort(events.track, kind="stable")
         edges = np.searchsorted(events.track[order], np.arange(len(events.tracks) + 1))
         by_interest = sorted(
