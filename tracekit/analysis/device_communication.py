@@ -98,14 +98,19 @@ def device_communication(
 def _kinds_of_names(events: EventTable, device: DeviceEvents, rules: Sequence[CommunicationRule]) -> Int32:
     """int32 [strings]: the kind each kernel or copy name stands for, or ABSENT. Each name is matched once."""
     result = np.full(len(events.strings), ABSENT, dtype=np.int32)
-    for name in np.unique(events.name[device.row[device.is_kernel]]):
+    for name in _names(events, device.row[device.is_kernel]):
         kind = kind_of_kernel(events.strings[name], rules)
         if kind is not None:
             result[name] = KINDS.index(kind)
-    for name in np.unique(events.name[device.row[~device.is_kernel]]):
+    for name in _names(events, device.row[~device.is_kernel]):
         if _PEER_COPY.search(events.strings[name]):
             result[name] = KINDS.index("peer_copy")
     return result
+
+
+def _names(events: EventTable, rows: Int64) -> Int64:
+    """The names of some events, each once."""
+    return np.flatnonzero(np.bincount(events.name[rows] + 1)[1:])
 
 
 def argument_positions(events: EventTable, row: Int64) -> Int64:

@@ -20,6 +20,8 @@ from tracekit.model.notes import Note
 ABSENT = -1
 """In any integer column: the event does not say."""
 
+_FEW = 4
+
 Int64 = npt.NDArray[np.int64]
 Int32 = npt.NDArray[np.int32]
 Bool = npt.NDArray[np.bool_]
@@ -183,6 +185,11 @@ class EventTable:
 
 def _one_of(column: Int32, numbers: Sequence[int] | Int64, count: int) -> Bool:
     """Mask [n]: values of a column, all ABSENT or below `count`, that are among `numbers`."""
+    if len(numbers) <= _FEW:  # comparing is faster than looking up
+        mask = np.zeros(len(column), dtype=np.bool_)
+        for number in numbers:
+            mask |= column == np.int32(number)
+        return mask
     among = np.zeros(count + 1, dtype=np.bool_)  # the last entry answers for ABSENT
     among[np.asarray(numbers, dtype=np.int64)] = True
     return among.take(column)
