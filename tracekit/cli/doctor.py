@@ -181,8 +181,8 @@ def _decoder() -> Check:
     used = decoder()
     if has_native():
         return Check(name="decoder", state="ok", found=used)
-    found = f"{used}; the native one, which takes a fifth of its time, was not built"
-    remedy = f"install a C++ compiler, then pip install --force-reinstall --no-deps {DISTRIBUTION}"
+    found = f"{used}; the native one takes a fifth of its time, and a C++ compiler to install"
+    remedy = f"pip install --force-reinstall --no-deps {DISTRIBUTION}"
     return Check(name="decoder", state="absent", found=found, remedy=remedy)
 
 

@@ -132,7 +132,11 @@ def test_the_table_takes_nothing_for_markup() -> None:
     assert "8 x [red]H100[/red]" in captured.get()
 
 
-def test_the_command_prints_its_result_to_stdout(installed: dict[str, str]) -> None:
+@pytest.mark.parametrize("has_native", [True, False])
+def test_the_command_prints_its_result_to_stdout(
+    installed: dict[str, str], monkeypatch: pytest.MonkeyPatch, has_native: bool
+) -> None:
+    monkeypatch.setattr("tracekit.cli.doctor.has_native", lambda: has_native)
     result = CliRunner().invoke(cli, ["doctor"], prog_name="tracekit")
     assert result.exit_code == 0, result.stderr
     assert decoder() in result.stdout
