@@ -10,6 +10,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.perfetto.trace_processor import TraceProcessor
+from tracekit.model.events import ABSENT
+from tracekit.render.merged.slices import Slices
 from tracekit.render.perfetto import RankTraceWriter, assign_lanes, write_header
 
 START = 1_752_000_000_123_456_789
@@ -53,7 +55,8 @@ def write(threads: list[list[Slice]], ranks: int = 2) -> bytes:
             thread = writer.add_thread(process, f"thread {i}", tid=1000 + i)
             start_ns, duration_ns, name_ids = columns(threads[i])
             categories = np.full(len(name_ids), 4, dtype=np.int32)
-            writer.write_slices(thread, start_ns, duration_ns, name_ids, NAMES, category_ids=categories)
+            times = {"start_ns": start_ns, "duration_ns": duration_ns}
+            writer.write_slices(thread, Slices(**times, name=name_ids, category=categories, strings=NAMES))
     return stream.getvalue()
 
 
@@ -124,9 +127,14 @@ def test_a_slice_may_have_no_name_and_odd_text(trace_processor: TraceProcessor) 
     stream = io.BytesIO()
     writer = RankTraceWriter(stream, rank=0)
     start_ns = START + np.arange(2)
-    writer.write_slices(
-        writer.add_track("odd"), start_ns, np.zeros(2, np.int64), np.array([-1, 0], np.int32), ["lone \ud800"]
+    nameless = Slices(
+        start_ns=start_ns,
+        duration_ns=np.zeros(2, np.int64),
+        name=np.array([ABSENT, 0], np.int32),
+        category=np.full(2, ABSENT, np.int32),
+        strings=["lone \ud800"],
     )
+    writer.write_slices(writer.add_track("odd"), nameless)
     trace_processor.load(stream.getvalue())
     assert trace_processor.errors() == []
     assert trace_processor.query("select name, category from slice order by ts") == [
@@ -143,7 +151,8 @@ def test_tracks_are_shown_in_the_order_asked_for(trace_processor: TraceProcessor
     one = np.array([1], dtype=np.int64)
     for order in (3, 1, 2):
         track = writer.add_track("same", parent=group, order=order)
-        writer.write_slices(track, START - order * one, one, np.zeros(1, np.int32), ["s"])
+        start_ns = START - order * one
+        writer.write_slices(track, Slices.named(["s"], start_ns, start_ns + one, category="made"))
     trace_processor.load(stream.getvalue())
     trace_processor.query("include perfetto module viz.summary.track_event")
     shown = trace_processor.query(

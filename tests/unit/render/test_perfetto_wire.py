@@ -1,38 +1,49 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import Trace, TracePacket
+from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import Trace
 
-from tracekit.render.perfetto.wire import assemble, fixed_field, message_field, uint_field
+from tracekit.render.perfetto.wire import fixed, fixed64, message, records, varint, width_of, woven
 
 UINT64 = st.one_of(st.integers(0, 2**64 - 1), st.integers(0, 63).map(lambda bits: 1 << bits), st.integers(0, 300))
-ROWS = st.lists(st.tuples(UINT64, UINT64, st.booleans(), st.booleans()), min_size=1, max_size=30)
+ROWS = st.lists(st.tuples(UINT64, UINT64, UINT64), min_size=1, max_size=30)
 
 
 @given(ROWS)
-def test_bytes_are_those_of_protobuf(rows: list[tuple[int, int, bool, bool]]) -> None:
-    """GIVEN columns, some absent in some rows WHEN encoded at once THEN each row's bytes are protobuf's own."""
-    expected = b""
-    for time, iid, has_iid, has_flags in rows:
-        packet = TracePacket(timestamp=time)
-        if has_flags:
-            packet.sequence_flags = 300
-        packet.track_event.SetInParent()
-        if has_iid:
-            packet.track_event.name_iid = iid
-        expected += Trace(packet=[packet]).SerializeToString()
+def test_protobuf_reads_what_columns_say(rows: list[tuple[int, int, int]]) -> None:
+    """GIVEN columns of numbers of any size WHEN encoded at once THEN each message says its row's."""
+    times, iids, flows = (np.array([row[i] for row in rows], dtype=np.uint64) for i in range(3))
+    # Trace: 1 packet; TracePacket: 8 timestamp, 11 track_event, 13 sequence_flags; TrackEvent: 10 name_iid, 47 flow_ids.
+    event = message(11, varint(10, width_of(iids)) + fixed64(47))
+    packet = message(1, varint(8, width_of(times)) + event, fixed(13, 300))
+    trace = Trace.FromString(records(packet, [times, iids, flows], len(rows)).tobytes())
+    assert [(p.timestamp, p.track_event.name_iid, p.track_event.flow_ids[0]) for p in trace.packet] == rows
+    assert {p.sequence_flags for p in trace.packet} == {300}
 
-    times, iids = (np.array([row[i] for row in rows], dtype=np.uint64) for i in (0, 1))
-    has_iids, flags = (np.array([row[i] for row in rows]) for i in (2, 3))
-    # Protobuf writes fields by number: 8 timestamp, 11 track_event (10 name_iid), 13 sequence_flags.
-    event = message_field(11, uint_field(10, iids, has_iids))
-    packets = message_field(1, [*uint_field(8, times), *event, *fixed_field(13, 300, flags)])
-    assert assemble(packets, len(rows)).tobytes() == expected
+
+@pytest.mark.parametrize(
+    ("largest", "width"), [(0, 1), (127, 1), (128, 2), (1 << 14, 4), (1 << 28, 8), (1 << 56, 9), (1 << 63, 10)]
+)
+def test_a_column_takes_the_room_of_its_largest_number(largest: int, width: int) -> None:
+    assert width_of(np.array([0, largest], dtype=np.uint64)) == width
 
 
 def test_a_message_longer_than_127_bytes_has_a_longer_length() -> None:
-    fields = [column for _ in range(50) for column in uint_field(8, np.array([7, 1 << 40], dtype=np.uint64))]
-    trace = Trace.FromString(assemble(message_field(1, fields), 2).tobytes())
+    values = np.array([7, 1 << 40], dtype=np.uint64)
+    fields = [varint(8, width_of(values)) for _ in range(50)]
+    trace = Trace.FromString(records(message(1, *fields), [values] * 50, 2).tobytes())
     assert [packet.timestamp for packet in trace.packet] == [7, 1 << 40]
+
+
+@given(st.lists(st.integers(0, 3), max_size=40))
+def test_records_of_several_sizes_come_out_in_their_order(kinds: list[int]) -> None:
+    parts = []
+    for kind in set(kinds):
+        places = np.flatnonzero(np.array(kinds) == kind)
+        text = np.array([f"{kind}" * (kind + 1)] * len(places), dtype=f"S{kind + 1}")
+        parts.append((places, text.view(f"V{kind + 1}")))
+    expected = "".join(f"{kind}" * (kind + 1) for kind in kinds)
+    assert woven(parts, len(kinds)).tobytes().decode() == expected

@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import Trace, TracePacket, TrackEvent
 
+from tracekit.model.events import ABSENT
+from tracekit.render.merged.slices import Argument, Flows, Slices
 from tracekit.render.perfetto import RankTraceWriter
 
 START = 1_752_000_000_000_000_000
@@ -19,15 +21,34 @@ def int32(*values: int) -> np.ndarray:
     return np.array(values, dtype=np.int32)
 
 
+def slices(
+    start_ns: np.ndarray,
+    duration_ns: np.ndarray,
+    name: np.ndarray,
+    strings: list[str],
+    *,
+    category: np.ndarray | None = None,
+    arguments: tuple[Argument, ...] = (),
+    flows: tuple[Flows, ...] = (),
+) -> Slices:
+    if category is None:
+        category = np.full(len(name), ABSENT, dtype=np.int32)
+    times = {"start_ns": start_ns, "duration_ns": duration_ns}
+    return Slices(**times, name=name, category=category, strings=strings, arguments=arguments, flows=flows)
+
+
+def events_of(stream: io.BytesIO) -> list[TrackEvent]:
+    return [p.track_event for p in Trace.FromString(stream.getvalue()).packet if p.HasField("track_event")]
+
+
 def test_packets_of_a_small_trace() -> None:
     """GIVEN a parent with a child WHEN written THEN opens and closes are in order, names interned once."""
     stream = io.BytesIO()
     writer = RankTraceWriter(stream, rank=3)
     thread = writer.add_thread(writer.add_process("rank 3", pid=4, order=3), "main", tid=4001)
-    ids = int32(1, 0)
     for _ in range(2):
         writer.write_slices(
-            thread, int64(START, START + 1), int64(9, 2), ids, ["mm", "step"], category_ids=int32(0, -1)
+            thread, slices(int64(START, START + 1), int64(9, 2), int32(1, 0), ["mm", "step"], category=int32(0, -1))
         )
 
     packets = Trace.FromString(stream.getvalue()).packet
@@ -57,7 +78,7 @@ def test_no_slices_write_nothing() -> None:
     writer = RankTraceWriter(stream, rank=0)
     track = writer.add_track("empty")
     before = stream.getvalue()
-    assert writer.write_slices(track, int64(), int64(), int32(), []) == 0
+    assert writer.write_slices(track, slices(int64(), int64(), int32(), [])) == 0
     assert stream.getvalue() == before
 
 
@@ -71,9 +92,73 @@ def test_no_slices_write_nothing() -> None:
     ],
 )
 def test_impossible_slices_are_refused(start_ns: np.ndarray, duration_ns: np.ndarray, message: str) -> None:
-    writer = RankTraceWriter(io.BytesIO(), rank=0)
     with pytest.raises(ValueError, match=message):
-        writer.write_slices(writer.add_track("t"), start_ns, duration_ns, int32(0), ["a"])
+        slices(start_ns, duration_ns, int32(0), ["a"])
+
+
+def test_each_slice_says_its_own_arguments() -> None:
+    """GIVEN arguments that only some slices have THEN a slice carries its own, with names and texts interned once."""
+    stream = io.BytesIO()
+    writer = RankTraceWriter(stream, rank=0)
+    size = Argument(name="size_bytes", values=int64(-5, 7, 1 << 40), present=np.array([True, False, True]))
+    dtype = Argument(name="dtype", values=int32(1, ABSENT, 1), is_text=True)
+    writer.write_slices(
+        writer.add_track("t"),
+        slices(START + int64(0, 1, 2), int64(1, 1, 1), int32(0, 0, 0), ["a", "float32"], arguments=(size, dtype)),
+    )
+    packets = Trace.FromString(stream.getvalue()).packet
+    interned = [p.interned_data for p in packets if p.HasField("interned_data")]
+    names = {n.iid: n.name for data in interned for n in data.debug_annotation_names}
+    texts = {t.iid: t.str.decode() for data in interned for t in data.debug_annotation_string_values}
+    said = [
+        {
+            names[a.name_iid]: texts[a.string_value_iid] if a.HasField("string_value_iid") else a.int_value
+            for a in event.debug_annotations
+        }
+        for event in events_of(stream)
+        if event.type == TrackEvent.TYPE_SLICE_BEGIN
+    ]
+    assert said == [{"size_bytes": -5, "dtype": "float32"}, {}, {"size_bytes": 1 << 40, "dtype": "float32"}]
+
+
+@pytest.mark.parametrize("extra", [1, 20])
+def test_more_arguments_than_bits_of_a_small_number_change_nothing(extra: int) -> None:
+    """GIVEN slices of which each has one argument of its own THEN that is the one it says."""
+    stream = io.BytesIO()
+    writer = RankTraceWriter(stream, rank=0)
+    rows = np.arange(extra)
+    arguments = tuple(Argument(name=f"a{k}", values=rows.astype(np.int64), present=rows == k) for k in range(extra))
+    writer.write_slices(
+        writer.add_track("t"),
+        slices(START + rows, rows * 0, np.zeros(extra, dtype=np.int32), ["a"], arguments=arguments),
+    )
+    opened = [event for event in events_of(stream) if event.type == TrackEvent.TYPE_SLICE_BEGIN]
+    assert [[a.int_value for a in event.debug_annotations] for event in opened] == [[k] for k in range(extra)]
+
+
+def test_arrows_begin_at_the_begin_and_end_where_they_are_told_to() -> None:
+    stream = io.BytesIO()
+    writer = RankTraceWriter(stream, rank=0)
+    flows = (
+        Flows(ids=np.array([8, 0], dtype=np.uint64)),
+        Flows(ids=np.array([0, 8], dtype=np.uint64), role="ends", at_end=True),
+    )
+    writer.write_slices(
+        writer.add_track("t"), slices(START + int64(0, 5), int64(1, 2), int32(0, 0), ["a"], flows=flows)
+    )
+    said = [(list(event.flow_ids), list(event.terminating_flow_ids)) for event in events_of(stream)]
+    assert said == [([8], []), ([], []), ([], []), ([], [8])]
+
+
+def test_a_counter_says_its_values_and_its_unit() -> None:
+    stream = io.BytesIO()
+    writer = RankTraceWriter(stream, rank=0)
+    counter = writer.add_counter("busbw dp", unit="GB/s")
+    writer.write_counter(counter, START + int64(0, 9), np.array([1.5, 0.0]))
+    packets = Trace.FromString(stream.getvalue()).packet
+    assert [p.track_descriptor.counter.unit_name for p in packets if p.track_descriptor.HasField("counter")] == ["GB/s"]
+    said = [(p.timestamp - START, p.track_event.double_counter_value) for p in packets if p.HasField("track_event")]
+    assert said == [(0, 1.5), (9, 0.0)]
 
 
 def test_a_thread_needs_a_process_and_its_own_tid() -> None:

@@ -1,6 +1,6 @@
 """Perfetto's native trace format: what `tracekit merge` writes."""
 
 from tracekit.render.perfetto.nesting import assign_lanes
-from tracekit.render.perfetto.writer import PerfettoTrack, RankTraceWriter, write_header
+from tracekit.render.perfetto.writer import RankTraceWriter, write_header
 
-__all__ = ["PerfettoTrack", "RankTraceWriter", "assign_lanes", "write_header"]
+__all__ = ["RankTraceWriter", "assign_lanes", "write_header"]

@@ -1,76 +1,144 @@
-"""Protobuf bytes from columns: n messages of the same shape, encoded at once.
+"""Protobuf bytes from columns: many messages of one size, encoded at once.
 
-A message is a list of `Column`s, one a part (a tag, a value, a length). A column gives every row the same k bytes of
-room and says which of them the row really uses, so a field may be absent, or a number short, in some rows:
+A `Shape` is the bytes of a message in which some numbers are left open. A number takes the same room in every message,
+as many bytes as the largest needs (a varint may be longer than it must be), so that a column is stored with one strided
+assignment and lengths of nested messages are constants:
 
-    row 0   0a 1f | 08 ac 02 | 12 05 ...        data uint8 [n, k]
-    row 1   0a 1c | 08 07 .. | 12 05 ...        keep bool  [n, k], False where "..": dropped by `assemble`
+    0a 1f | 08 .. .. | 12 04 | 10 .. | 18 01       two holes: (3, 2) and (8, 1)
 
-`uint_field`, `fixed_field` and `message_field` nest like the messages they stand for. Cost: O(n x width), a few
-numpy passes; temporary memory is a multiple of the output, so callers encode in blocks of rows (n >= 1).
+`fixed`, `varint`, `fixed64` and `message` nest like the messages they stand for; `records` fills the holes; `woven`
+puts records of several sizes into one order. Cost: O(rows x holes), a few numpy passes; temporary memory is a multiple
+of the output, so callers encode in blocks of rows.
 Wire format: https://protobuf.dev/programming-guides/encoding/
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from tracekit.model.events import Bool
+from tracekit.model.events import Int64
 
 Bytes = npt.NDArray[np.uint8]
 Unsigned = npt.NDArray[np.uint64]
+Records = npt.NDArray[np.void]
 
-__all__ = ["Column", "Unsigned", "assemble", "fixed_field", "message_field", "uint_field"]
+__all__ = ["Bytes", "Shape", "Unsigned", "fixed", "fixed64", "message", "records", "varint", "width_of", "woven"]
 
-_VARINT, _LENGTH_DELIMITED = 0, 2
-
-
-class Column(NamedTuple):
-    """Part of n messages. data: uint8 [n or 1, k]; keep: bool [n, k] or None (all); size: bytes kept, int or [n]."""
-
-    data: Bytes
-    keep: Bool | None
-    size: int | npt.NDArray[np.int64]
+_VARINT, _FIXED64, _LENGTH_DELIMITED = 0, 1, 2
+_WIDTHS = (1, 2, 4, 8, 9)  # bytes of a varint that are quick to store; 10 holds all of 64 bits
+_WORDS: dict[int, Any] = {1: np.uint8, 2: np.dtype("<u2"), 4: np.dtype("<u4"), 8: np.dtype("<u8")}
 
 
-def uint_field(number: int, values: Unsigned, present: Bool | None = None) -> list[Column]:
-    """A varint field (uint, enum, bool; int64 as its two's complement): values uint64 [n], present bool [n]."""
-    columns = [_constant(_tag(number, _VARINT)), _varint(values)]
-    return columns if present is None else [_where(column, present) for column in columns]
+@dataclass(frozen=True, kw_only=True)
+class Hole:
+    """Where a number goes: `width` bytes from `offset` on, as a varint or as it is."""
+
+    offset: int
+    width: int
+    is_varint: bool = True
 
 
-def fixed_field(number: int, value: int, present: Bool | None = None) -> list[Column]:
-    """A varint field that has the same value in every row, or in the rows where `present`, bool [n], is True."""
-    column = _constant(_tag(number, _VARINT) + _varint_bytes(value))
-    return [column if present is None else _where(column, present)]
+@dataclass(frozen=True, kw_only=True)
+class Shape:
+    """Bytes of a part of a message, and its holes in the order in which `records` takes their columns."""
+
+    content: bytes
+    holes: tuple[Hole, ...] = ()
+
+    def __add__(self, other: Shape) -> Shape:
+        moved = (replace(hole, offset=hole.offset + len(self.content)) for hole in other.holes)
+        return Shape(content=self.content + other.content, holes=(*self.holes, *moved))
 
 
-def message_field(number: int, columns: Sequence[Column]) -> list[Column]:
-    """A nested message (or any length-delimited field) that holds `columns`; its length is written before it."""
-    size = sum((column.size for column in columns), start=np.int64(0))
-    return [_constant(_tag(number, _LENGTH_DELIMITED)), _varint(np.atleast_1d(size).astype(np.uint64)), *columns]
+def fixed(number: int, value: int) -> Shape:
+    """A varint field that has the same value in every message."""
+    return Shape(content=_tag(number, _VARINT) + _varint_bytes(value))
 
 
-def assemble(columns: Sequence[Column], rows: int) -> Bytes:
-    """The bytes of `rows` messages, one after the other: uint8 [total]."""
-    # One broadcast row holds all that is constant; numpy fills it in much faster than column by column.
-    data = np.tile(np.concatenate([column.data[0] for column in columns]), (rows, 1))
-    keep = np.ones(data.shape, dtype=np.bool_)
-    ragged = False
-    at = 0
-    for column in columns:
-        part = slice(at, at + column.data.shape[1])
-        at = part.stop
-        if len(column.data) > 1:
-            data[:, part] = column.data
-        if column.keep is not None:
-            keep[:, part] = column.keep
-            ragged = True
-    return data[keep] if ragged else data.reshape(-1)
+def varint(number: int, width: int) -> Shape:
+    """A varint field whose value fits into `width` bytes of seven bits (see `width_of`)."""
+    tag = _tag(number, _VARINT)
+    return Shape(content=tag + bytes(width), holes=(Hole(offset=len(tag), width=width),))
+
+
+def fixed64(number: int) -> Shape:
+    """A field of eight bytes: fixed64, or a double."""
+    tag = _tag(number, _FIXED64)
+    return Shape(content=tag + bytes(8), holes=(Hole(offset=len(tag), width=8, is_varint=False),))
+
+
+def message(number: int, *parts: Shape) -> Shape:
+    """A nested message that holds `parts`."""
+    inside = sum(parts, start=Shape(content=b""))
+    return Shape(content=_tag(number, _LENGTH_DELIMITED) + _varint_bytes(len(inside.content))) + inside
+
+
+def width_of(values: Unsigned) -> int:
+    """How many bytes a varint takes that holds any of `values`, uint64 [n] (int64 as its two's complement)."""
+    bits = int(values.max(initial=np.uint64(0))).bit_length()
+    return next((width for width in _WIDTHS if bits <= 7 * width), 10)
+
+
+def records(shape: Shape, columns: Sequence[Unsigned], rows: int) -> Records:
+    """Messages of one shape: void [rows]. `columns`: uint64 [rows] for each hole, which must have room for them."""
+    size = len(shape.content)
+    filled = np.empty(rows, dtype=f"V{size}")
+    filled[:] = np.void(shape.content)
+    for hole, values in zip(shape.holes, columns, strict=True):
+        _store(filled, hole, values)
+    return filled
+
+
+def woven(parts: Sequence[tuple[Int64, Records]], rows: int) -> Bytes:
+    """The bytes of all records, uint8 [total], in the order of their places: each part is (places, int64 [k], records
+    [k]), and each of 0 ... rows - 1 is the place of one record.
+    """
+    size = np.empty(rows, dtype=np.int64)
+    for places, of_part in parts:
+        size[places] = of_part.dtype.itemsize
+    end = np.cumsum(size)
+    out = np.empty(int(end[-1]) if rows else 0, dtype=np.uint8)
+    for places, of_part in parts:
+        width = of_part.dtype.itemsize
+        # A record may begin at any byte: the windows onto `out` overlap, the records do not.
+        windows = np.ndarray((len(out) - width + 1,), dtype=of_part.dtype, buffer=out, strides=(1,))
+        windows[end[places] - width] = of_part
+    return out
+
+
+def _store(filled: Records, hole: Hole, values: Unsigned) -> None:
+    width = min(hole.width, 8)
+    low = _as_varint(values, hole.width) if hole.is_varint else values
+    _part(filled, hole.offset, width)[:] = low.astype(_WORDS[width], copy=False)
+    if hole.width > 8:
+        rest = values >> np.uint64(56)
+        _part(filled, hole.offset + 8, hole.width - 8)[:] = _as_varint(rest, hole.width - 8).astype(
+            _WORDS[hole.width - 8], copy=False
+        )
+
+
+def _part(filled: Records, offset: int, width: int) -> npt.NDArray[Any]:
+    """The `width` bytes from `offset` on of every record, as numbers."""
+    return np.ndarray(
+        (len(filled),), dtype=_WORDS[width], buffer=filled.data, offset=offset, strides=(filled.dtype.itemsize,)
+    )
+
+
+def _as_varint(values: Unsigned, width: int) -> Unsigned:
+    """The first eight bytes of each varint as a little-endian number: groups of 28, 14, then 7 bits move apart."""
+    spread = values
+    for group, shift in ((28, 4), (14, 2), (7, 1)):
+        if width * 7 <= group:
+            continue
+        lower = sum(((1 << group) - 1) << (2 * (group + shift) * k) for k in range(64 // (2 * (group + shift))))
+        spread = spread & np.uint64(lower) | (spread & np.uint64(lower << group)) << np.uint64(shift)
+    more = sum(0x80 << 8 * byte for byte in range(min(width - 1, 8)))
+    return spread | np.uint64(more)
 
 
 def _tag(number: int, wire_type: int) -> bytes:
@@ -84,29 +152,3 @@ def _varint_bytes(value: int) -> bytes:
         value >>= 7
     out.append(value)
     return bytes(out)
-
-
-def _constant(content: bytes) -> Column:
-    return Column(np.frombuffer(content, dtype=np.uint8)[np.newaxis, :], None, len(content))
-
-
-def _varint(values: Unsigned) -> Column:
-    low, high = (len(_varint_bytes(int(bound))) for bound in (values.min(), values.max()))
-    data = np.empty((len(values), high), dtype=np.uint8)
-    rest = values
-    for byte in range(high):
-        following = rest >> np.uint64(7)
-        data[:, byte] = rest & np.uint64(0x7F)
-        data[:, byte] |= (following > 0).view(np.uint8) << 7
-        rest = following
-    if low == high:
-        return Column(data, None, high)
-    size = np.full(len(values), low, dtype=np.int64)
-    for byte in range(low, high):
-        size += values >= np.uint64(1 << 7 * byte)
-    return Column(data, np.arange(high) < size[:, np.newaxis], size)
-
-
-def _where(column: Column, present: Bool) -> Column:
-    keep = np.broadcast_to(present[:, np.newaxis], (len(present), column.data.shape[1]))
-    return Column(column.data, keep if column.keep is None else keep & column.keep, column.size * present)

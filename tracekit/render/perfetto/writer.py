@@ -4,6 +4,9 @@ A trace is `write_header`, then what one `RankTraceWriter` a rank has written, c
 written by different processes). Names, threads and tracks are described by the `perfetto` package's messages; slices
 are encoded by numpy.
 
+Size. A trace of a million slices has two million packets, so that a field more or less counts: names, categories,
+names of arguments and their texts are interned, and a slice's end says its time and track alone.
+
 Time. Timestamps are written as they are: nanoseconds since the Unix epoch on the run's clock. They stand in the
 trace's default clock (BOOTTIME), for which the trace processor converts nothing, so `slice.ts` in SQL is the number
 that was passed in. The header says that this clock equals REALTIME, with which the UI can show the date and time.
@@ -19,7 +22,7 @@ Display. Perfetto's UI shows
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from typing import BinaryIO
 
 import numpy as np
@@ -32,25 +35,28 @@ from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import (
     TrackEvent,
 )
 
-from tracekit.model.events import ABSENT, Bool, Int32, Int64
+from tracekit.model.events import Int32, Int64
+from tracekit.render.merged.slices import Float64, PageTrack, Slices
+from tracekit.render.perfetto.fields import EventFields, Interned, encodable, fields_of_begins, fields_of_ends
 from tracekit.render.perfetto.nesting import lane_boundaries
-from tracekit.render.perfetto.wire import Unsigned, assemble, fixed_field, message_field, uint_field
+from tracekit.render.perfetto.wire import (
+    Records,
+    Shape,
+    Unsigned,
+    fixed,
+    fixed64,
+    message,
+    records,
+    varint,
+    width_of,
+    woven,
+)
 
-__all__ = ["PerfettoTrack", "RankTraceWriter", "write_header"]
+__all__ = ["RankTraceWriter", "write_header"]
 
 _FIRST_SEQUENCE = 2  # 0 means "none", and 1 is the tracing service's own
 _TRACKS_PER_RANK = 1 << 20
-_TYPES = np.array([TrackEvent.TYPE_SLICE_END, TrackEvent.TYPE_SLICE_BEGIN], dtype=np.uint64)
 _BLOCK = 1 << 15  # packets encoded at once: what a block needs fits into a CPU's cache
-
-
-@dataclass(frozen=True, kw_only=True)
-class PerfettoTrack:
-    """A row of the trace to write on, or to put others under. `pid` is None unless it is a process."""
-
-    uuid: int
-    name: str
-    pid: int | None = None
 
 
 def write_header(stream: BinaryIO, *, start_ns: int) -> None:
@@ -76,30 +82,32 @@ class RankTraceWriter:
             writer = RankTraceWriter(stream, rank=3)
             host = writer.add_process("rank 3 · host", pid=4, order=3)
             main = writer.add_thread(host, "main", tid=4001)
-            writer.write_slices(main, start_ns, duration_ns, name_ids, strings)
+            writer.write_slices(main, slices)
     """
 
     def __init__(self, stream: BinaryIO, rank: int) -> None:
         self._stream = stream
         self._sequence = _FIRST_SEQUENCE + rank
         self._next_uuid = (rank + 1) * _TRACKS_PER_RANK
-        self._name_iids: dict[str, int] = {}
-        self._category_iids: dict[str, int] = {}
+        self._interned = Interned()
+        self._on_sequence = fixed(TracePacket.TRUSTED_PACKET_SEQUENCE_ID_FIELD_NUMBER, self._sequence) + fixed(
+            TracePacket.SEQUENCE_FLAGS_FIELD_NUMBER, TracePacket.SEQ_NEEDS_INCREMENTAL_STATE
+        )
         opening = self._packet()
         opening.first_packet_on_sequence = True
         opening.sequence_flags = TracePacket.SEQ_INCREMENTAL_STATE_CLEARED
         self._write(opening)
 
-    def add_process(self, name: str, *, pid: int, order: int = 0) -> PerfettoTrack:
+    def add_process(self, name: str, *, pid: int, order: int = 0) -> PageTrack:
         """A process: threads and tracks go under it. pid: unique in the trace, >= 1 (0 is Perfetto's idle process)."""
         if pid < 1:
             raise ValueError(f"pid must be at least 1, not {pid}")
         descriptor = TrackDescriptor(sibling_order_rank=order)
         descriptor.process.pid = pid
-        descriptor.process.process_name = _encodable(name)
+        descriptor.process.process_name = encodable(name)
         return self._describe(name, descriptor, pid=pid)
 
-    def add_thread(self, process: PerfettoTrack, name: str, *, tid: int) -> PerfettoTrack:
+    def add_thread(self, process: PageTrack, name: str, *, tid: int) -> PageTrack:
         """A thread (or stream) of a process, shown in the order of `tid`: unique in the trace, not the process's pid.
 
         ValueError: `process` is not a process, or `tid` is its pid, which would make this the main thread.
@@ -109,13 +117,13 @@ class RankTraceWriter:
         descriptor = TrackDescriptor(sibling_order_rank=tid)
         descriptor.thread.pid = process.pid
         descriptor.thread.tid = tid
-        descriptor.thread.thread_name = _encodable(name)
+        descriptor.thread.thread_name = encodable(name)
         return self._describe(name, descriptor)
 
-    def add_track(self, name: str, *, parent: PerfettoTrack | None = None, order: int = 0) -> PerfettoTrack:
+    def add_track(self, name: str, *, parent: PageTrack | None = None, order: int = 0) -> PageTrack:
         """A track of its own under a process, thread or track, or at the top. Equal names are not merged."""
         descriptor = TrackDescriptor(
-            name=_encodable(name),
+            name=encodable(name),
             sibling_order_rank=order,
             child_ordering=TrackDescriptor.EXPLICIT,
             sibling_merge_behavior=TrackDescriptor.SIBLING_MERGE_BEHAVIOR_NONE,
@@ -124,91 +132,76 @@ class RankTraceWriter:
             descriptor.parent_uuid = parent.uuid
         return self._describe(name, descriptor)
 
-    def write_slices(
-        self,
-        track: PerfettoTrack,
-        start_ns: Int64,
-        duration_ns: Int64,
-        name_ids: Int32,
-        strings: list[str],
-        *,
-        category_ids: Int32 | None = None,
-    ) -> int:
-        """Write all slices of a track, n rows in any order; returns the number of lanes that they needed.
+    def add_counter(self, name: str, *, unit: str = "", parent: PageTrack | None = None, order: int = 0) -> PageTrack:
+        """A track of numbers over time."""
+        descriptor = TrackDescriptor(name=encodable(name), sibling_order_rank=order)
+        descriptor.counter.unit_name = unit
+        if parent is not None:
+            descriptor.parent_uuid = parent.uuid
+        return self._describe(name, descriptor)
 
-        start_ns (Unix epoch), duration_ns: int64 [n], >= 0. name_ids, category_ids: int32 [n], indexes into `strings`
-        or `ABSENT`. Slices that cross others go to further tracks under this one, "<name> · overlap 2" and so on
+    def write_slices(self, track: PageTrack, slices: Slices) -> int:
+        """Write all slices of a track; returns the number of lanes that they needed.
+
+        Slices that cross others go to further tracks under this one, "<name> · overlap 2" and so on
         (`nesting.assign_lanes`). One call a track: slices of different calls are not nested into each other.
-        ValueError: columns of different lengths, a negative time, or an end beyond int64.
         """
-        _check(start_ns, duration_ns, name_ids, category_ids)
-        if len(start_ns) == 0:
+        if len(slices) == 0:
             return 0
-        if category_ids is None:
-            category_ids = np.full(len(name_ids), ABSENT, dtype=np.int32)
-        name_iids, category_iids = self._intern(strings, name_ids, category_ids)
-        lanes = lane_boundaries(start_ns, duration_ns)
+        begins, ends = fields_of_begins(slices, self._interned), fields_of_ends(slices)
+        self._write_interned()
+        end_ns = slices.start_ns + slices.duration_ns
+        lanes = lane_boundaries(slices.start_ns, slices.duration_ns)
         for lane, boundaries in enumerate(lanes):
             on = self.add_track(f"{track.name} · overlap {lane + 1}", parent=track, order=lane) if lane else track
+            begin, end = _event(TrackEvent.TYPE_SLICE_BEGIN, on), _event(TrackEvent.TYPE_SLICE_END, on)
             for block in np.split(boundaries, range(_BLOCK, len(boundaries), _BLOCK)):
-                is_open = block >= 0
-                row = np.where(is_open, block, ~block)
-                self._write_boundaries(
-                    on,
-                    is_open,
-                    start_ns[row] + np.where(is_open, 0, duration_ns[row]),
-                    name_iids[name_ids[row]],
-                    category_iids[category_ids[row]],
-                )
+                opened, closed = np.flatnonzero(block >= 0), np.flatnonzero(block < 0)
+                parts = [
+                    *self._encoded(begin, begins, opened, block[opened], slices.start_ns),
+                    *self._encoded(end, ends, closed, ~block[closed], end_ns),
+                ]
+                self._stream.write(woven(parts, len(block)).data)
         return len(lanes)
 
-    def _write_boundaries(
-        self, track: PerfettoTrack, is_open: Bool, time_ns: Int64, name_iid: Unsigned, category_iid: Unsigned
-    ) -> None:
-        event = [
-            *uint_field(TrackEvent.TYPE_FIELD_NUMBER, _TYPES[is_open.view(np.uint8)]),
-            *fixed_field(TrackEvent.TRACK_UUID_FIELD_NUMBER, track.uuid),
-            *uint_field(TrackEvent.NAME_IID_FIELD_NUMBER, name_iid, is_open & (name_iid > 0)),
-            *uint_field(TrackEvent.CATEGORY_IIDS_FIELD_NUMBER, category_iid, is_open & (category_iid > 0)),
-        ]
-        packet = [
-            *uint_field(TracePacket.TIMESTAMP_FIELD_NUMBER, time_ns.view(np.uint64)),
-            *fixed_field(TracePacket.TRUSTED_PACKET_SEQUENCE_ID_FIELD_NUMBER, self._sequence),
-            *fixed_field(TracePacket.SEQUENCE_FLAGS_FIELD_NUMBER, TracePacket.SEQ_NEEDS_INCREMENTAL_STATE),
-            *message_field(TracePacket.TRACK_EVENT_FIELD_NUMBER, event),
-        ]
-        self._stream.write(assemble(message_field(Trace.PACKET_FIELD_NUMBER, packet), len(is_open)).data)
+    def write_counter(self, track: PageTrack, time_ns: Int64, values: Float64) -> None:
+        """Write the values of a counter, [n], each from its time on."""
+        if len(time_ns):
+            event = _event(TrackEvent.TYPE_COUNTER, track) + fixed64(TrackEvent.DOUBLE_COUNTER_VALUE_FIELD_NUMBER)
+            columns = [time_ns.view(np.uint64), values.astype(np.float64).view(np.uint64)]
+            self._stream.write(self._packets(event, columns).tobytes())
 
-    def _intern(self, strings: list[str], name_ids: Int32, category_ids: Int32) -> tuple[Unsigned, Unsigned]:
-        """Write the names and categories that the sequence has not seen; tables from string id to interned id."""
-        packet = self._packet()
-        packet.sequence_flags = TracePacket.SEQ_NEEDS_INCREMENTAL_STATE
-        tables = []
-        for ids, known, entries in (
-            (name_ids, self._name_iids, packet.interned_data.event_names),
-            (category_ids, self._category_iids, packet.interned_data.event_categories),
-        ):
-            table = np.zeros(len(strings) + 1, dtype=np.uint64)  # 0 is "none"; the last entry answers for ABSENT
-            used = np.zeros(len(strings) + 1, dtype=np.bool_)
-            used[ids] = True
-            for string_id in np.flatnonzero(used[:-1]).tolist():
-                text = _encodable(strings[string_id])
-                if text not in known:
-                    known[text] = len(known) + 1
-                    entries.add(iid=known[text], name=text)
-                table[string_id] = known[text]
-            tables.append(table)
-        if packet.interned_data.ByteSize():
+    def _encoded(
+        self, event: Shape, fields: EventFields, places: Int64, rows: Int32, time_ns: Int64
+    ) -> Iterator[tuple[Int64, Records]]:
+        """Packets of the events in `rows`, int32 [k], with their `places`, int64 [k]; time_ns is of all events."""
+        for positions, present in fields.by_form(rows):
+            alike = rows[positions]
+            values = [field.values[alike] for field in present]
+            shape = sum((field.shape(width_of(column)) for field, column in zip(present, values, strict=True)), event)
+            yield places[positions], self._packets(shape, [time_ns[alike].view(np.uint64), *values])
+
+    def _packets(self, event: Shape, columns: Sequence[Unsigned]) -> Records:
+        """Packets of one track event each; the first of `columns` is their time."""
+        packet = varint(TracePacket.TIMESTAMP_FIELD_NUMBER, width_of(columns[0])) + self._on_sequence
+        packet += message(TracePacket.TRACK_EVENT_FIELD_NUMBER, event)
+        return records(message(Trace.PACKET_FIELD_NUMBER, packet), columns, len(columns[0]))
+
+    def _write_interned(self) -> None:
+        if self._interned.fresh.ByteSize():
+            packet = self._packet()
+            packet.sequence_flags = TracePacket.SEQ_NEEDS_INCREMENTAL_STATE
+            packet.interned_data.CopyFrom(self._interned.fresh)
+            self._interned.fresh.Clear()
             self._write(packet)
-        return tables[0], tables[1]
 
-    def _describe(self, name: str, descriptor: TrackDescriptor, pid: int | None = None) -> PerfettoTrack:
+    def _describe(self, name: str, descriptor: TrackDescriptor, pid: int | None = None) -> PageTrack:
         descriptor.uuid = self._next_uuid
         self._next_uuid += 1
         packet = self._packet()
         packet.track_descriptor.CopyFrom(descriptor)
         self._write(packet)
-        return PerfettoTrack(uuid=descriptor.uuid, name=name, pid=pid)
+        return PageTrack(uuid=descriptor.uuid, name=name, pid=pid)
 
     def _packet(self) -> TracePacket:
         return TracePacket(trusted_packet_sequence_id=self._sequence)
@@ -217,16 +210,5 @@ class RankTraceWriter:
         self._stream.write(Trace(packet=[packet]).SerializeToString())
 
 
-def _check(start_ns: Int64, duration_ns: Int64, *ids: Int32 | None) -> None:
-    lengths = {len(column) for column in (start_ns, duration_ns, *ids) if column is not None}
-    if len(lengths) != 1:
-        raise ValueError(f"columns of slices have different lengths: {sorted(lengths)}")
-    if min(start_ns.min(initial=0), duration_ns.min(initial=0)) < 0:
-        raise ValueError("a slice has a negative start or duration")
-    if np.any(duration_ns > np.iinfo(np.int64).max - start_ns):
-        raise ValueError("a slice ends beyond the range of int64 nanoseconds")
-
-
-def _encodable(text: str) -> str:
-    """Lone surrogates, which JSON can express and UTF-8 cannot, as question marks."""
-    return text.encode("utf-8", errors="replace").decode("utf-8")
+def _event(kind: int, track: PageTrack) -> Shape:
+    return fixed(TrackEvent.TYPE_FIELD_NUMBER, kind) + fixed(TrackEvent.TRACK_UUID_FIELD_NUMBER, track.uuid)

@@ -1,0 +1,1 @@
+"""All ranks on one page with one clock: what is on it, whatever the format."""

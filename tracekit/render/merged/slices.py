@@ -1,0 +1,123 @@
+"""What is on the page of a merged trace, in the terms that every format knows: tracks, slices with arguments, arrows.
+
+The pages (`rank_page`, `run_page`) make these, a format's writer (`TraceWriter`) puts them down.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from tracekit.model.events import Bool, Int32, Int64
+
+__all__ = ["Argument", "Float64", "Flows", "PageTrack", "Slices", "TraceWriter"]
+
+Float64 = npt.NDArray[np.float64]
+Unsigned = npt.NDArray[np.uint64]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Argument:
+    """One argument of n slices: `values` int64 [n], or int32 [n], indexes into the slices' `strings` when `is_text`.
+    `present`: bool [n], None: all have it.
+    """
+
+    name: str
+    values: Int64 | Int32
+    present: Bool | None = None
+    is_text: bool = False
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Flows:
+    """Arrows: slices that carry the same id (uint64 [n], 0: none; unique in the trace) are joined in order of time. In
+    these slices arrows begin, go through or come to their end: where the slices start, or `at_end`.
+    """
+
+    ids: Unsigned
+    role: Literal["begins", "passes", "ends"] = "begins"
+    at_end: bool = False
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Slices:
+    """n slices of one track, in any order. start_ns (Unix epoch), duration_ns: int64 [n], >= 0. name, category: int32
+    [n], indexes into `strings` or `ABSENT`.
+
+    Raises ValueError: columns of different lengths, a negative time, or an end beyond int64.
+    """
+
+    start_ns: Int64
+    duration_ns: Int64
+    name: Int32
+    category: Int32
+    strings: Sequence[str]
+    arguments: tuple[Argument, ...] = ()
+    flows: tuple[Flows, ...] = ()
+
+    def __post_init__(self) -> None:
+        columns: list[npt.NDArray[Any]] = [self.start_ns, self.duration_ns, self.name, self.category]
+        columns += [argument.values for argument in self.arguments]
+        columns += [argument.present for argument in self.arguments if argument.present is not None]
+        columns += [flows.ids for flows in self.flows]
+        lengths = {len(column) for column in columns}
+        if len(lengths) != 1:
+            raise ValueError(f"columns of slices have different lengths: {sorted(lengths)}")
+        if min(self.start_ns.min(initial=0), self.duration_ns.min(initial=0)) < 0:
+            raise ValueError("a slice has a negative start or duration")
+        if np.any(self.duration_ns > np.iinfo(np.int64).max - self.start_ns):
+            raise ValueError("a slice ends beyond the range of int64 nanoseconds")
+
+    def __len__(self) -> int:
+        return len(self.start_ns)
+
+    @staticmethod
+    def named(
+        names: Sequence[str], start_ns: Int64, end_ns: Int64, *, category: str, arguments: Sequence[Argument] = ()
+    ) -> Slices:
+        """Slices of one category from their names, n strings."""
+        strings = [category, *dict.fromkeys(names)]
+        place = {text: index for index, text in enumerate(strings[1:], 1)}
+        return Slices(
+            start_ns=start_ns,
+            duration_ns=end_ns - start_ns,
+            name=np.array([place[name] for name in names], dtype=np.int32),
+            category=np.zeros(len(names), dtype=np.int32),
+            strings=strings,
+            arguments=tuple(arguments),
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class PageTrack:
+    """A row of the page to write on, or to put others under. `pid` is None unless it is a process."""
+
+    uuid: int
+    name: str
+    pid: int | None = None
+
+
+class TraceWriter(Protocol):
+    """Writes one rank's part of a merged trace."""
+
+    def add_process(self, name: str, *, pid: int, order: int = 0) -> PageTrack:
+        """A process: threads and tracks go under it. pid: unique in the trace, >= 1."""
+
+    def add_thread(self, process: PageTrack, name: str, *, tid: int) -> PageTrack:
+        """A thread of a process, shown in the order of `tid`: unique in the trace, not the process's pid."""
+
+    def add_track(self, name: str, *, parent: PageTrack | None = None, order: int = 0) -> PageTrack:
+        """A track of its own under a process, thread or track. Equal names are not merged."""
+
+    def add_counter(self, name: str, *, unit: str = "", parent: PageTrack | None = None, order: int = 0) -> PageTrack:
+        """A track of numbers over time."""
+
+    def write_slices(self, track: PageTrack, slices: Slices) -> int:
+        """Write all slices of a track; those that cross others go to further lanes, whose number is returned."""
+
+    def write_counter(self, track: PageTrack, time_ns: Int64, values: Float64) -> None:
+        """Write the values of a counter, [n], each from its time on."""

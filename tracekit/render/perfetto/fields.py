@@ -1,0 +1,151 @@
+"""What the beginning and the end of a slice say besides time and track: names, arguments, arrows.
+
+Comes in: `Slices`, and what the packet sequence has interned so far. Goes out: the fields as columns of numbers, and
+which events have the same ones: these are encoded together, as messages of one size.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import DebugAnnotation, InternedData, TrackEvent
+
+from tracekit.model.events import ABSENT, Bool, Int32, Int64
+from tracekit.render.merged.slices import Slices
+from tracekit.render.perfetto.wire import Shape, Unsigned, fixed, fixed64, message, varint
+
+__all__ = ["EventFields", "Field", "Interned", "encodable", "fields_of_begins", "fields_of_ends"]
+
+_FEW_FIELDS = 16  # up to so many, which of them a slice has is a small number
+
+
+class Interned:
+    """Texts that a packet sequence has given numbers to. `fresh`: those that are not written yet."""
+
+    def __init__(self) -> None:
+        self.fresh = InternedData()
+        self._numbers: dict[str, dict[str, int]] = {}
+
+    def number(self, kind: str, text: str) -> int:
+        """`kind`: a field of InternedData."""
+        known = self._numbers.setdefault(kind, {})
+        text = encodable(text)
+        if text not in known:
+            known[text] = len(known) + 1
+            entry = getattr(self.fresh, kind).add(iid=known[text])
+            if kind == "debug_annotation_string_values":
+                entry.str = text.encode()
+            else:
+                entry.name = text
+        return known[text]
+
+    def column(self, kind: str, ids: Int32, strings: Sequence[str]) -> Unsigned:
+        """uint64 [n]: the numbers of `strings[ids]`, 0 for `ABSENT`."""
+        used = np.zeros(len(strings) + 1, dtype=np.bool_)
+        used[ids] = True
+        numbers = np.zeros(len(strings) + 1, dtype=np.uint64)  # the last entry answers for ABSENT
+        for index in np.flatnonzero(used[:-1]).tolist():
+            numbers[index] = self.number(kind, strings[index])
+        return numbers[ids]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Field:
+    """A field of n events: `values`, uint64 [n]; `shape(width)`: how a message holds it."""
+
+    values: Unsigned
+    shape: Callable[[int], Shape]
+    present: Bool | None = None
+
+
+class EventFields:
+    """The fields of n events, and which events have the same ones."""
+
+    def __init__(self, fields: Sequence[Field], rows: int) -> None:
+        self._fields = fields
+        self._forms, self._form = _forms(fields, rows)
+
+    def by_form(self, rows: Int32) -> Iterator[tuple[Int64, list[Field]]]:
+        """The slices in `rows`, int32 [k], that have the same fields: their positions in `rows`, and these fields."""
+        form = self._form[rows]
+        order = np.argsort(form, kind="stable")
+        edges = np.cumsum(np.bincount(form, minlength=len(self._forms)))
+        for positions, present in zip(np.split(order, edges[:-1]), self._forms, strict=True):
+            if len(positions):
+                yield positions, [self._fields[place] for place in present]
+
+
+def fields_of_begins(slices: Slices, interned: Interned) -> EventFields:
+    """Of the beginnings of n slices."""
+    return EventFields([*_texts_and_arguments(slices, interned), *_arrows(slices, at_end=False)], len(slices))
+
+
+def fields_of_ends(slices: Slices) -> EventFields:
+    """Of the ends of n slices."""
+    return EventFields(list(_arrows(slices, at_end=True)), len(slices))
+
+
+def _texts_and_arguments(slices: Slices, interned: Interned) -> Iterator[Field]:
+    for kind, number, ids in (
+        ("event_names", TrackEvent.NAME_IID_FIELD_NUMBER, slices.name),
+        ("event_categories", TrackEvent.CATEGORY_IIDS_FIELD_NUMBER, slices.category),
+    ):
+        yield Field(values=interned.column(kind, ids, slices.strings), shape=_number_of(number), present=ids != ABSENT)
+    for argument in slices.arguments:
+        name = fixed(DebugAnnotation.NAME_IID_FIELD_NUMBER, interned.number("debug_annotation_names", argument.name))
+        present, values = argument.present, argument.values
+        if argument.is_text:
+            known = values != ABSENT
+            present = known if present is None else present & known
+            texts = interned.column("debug_annotation_string_values", values.astype(np.int32), slices.strings)
+            shape = _annotation(name, DebugAnnotation.STRING_VALUE_IID_FIELD_NUMBER)
+            yield Field(values=texts, shape=shape, present=present)
+        else:
+            shape = _annotation(name, DebugAnnotation.INT_VALUE_FIELD_NUMBER)
+            yield Field(values=values.astype(np.int64).view(np.uint64), shape=shape, present=present)
+
+
+def _arrows(slices: Slices, *, at_end: bool) -> Iterator[Field]:
+    for flows in slices.flows:
+        if flows.at_end == at_end:
+            ends = flows.role == "ends"
+            number = TrackEvent.TERMINATING_FLOW_IDS_FIELD_NUMBER if ends else TrackEvent.FLOW_IDS_FIELD_NUMBER
+            yield Field(values=flows.ids, shape=_arrow(number), present=flows.ids != 0)
+
+
+def _number_of(number: int) -> Callable[[int], Shape]:
+    return lambda width: varint(number, width)
+
+
+def _annotation(name: Shape, value: int) -> Callable[[int], Shape]:
+    return lambda width: message(TrackEvent.DEBUG_ANNOTATIONS_FIELD_NUMBER, name, varint(value, width))
+
+
+def _arrow(number: int) -> Callable[[int], Shape]:
+    return lambda _width: fixed64(number)
+
+
+def _forms(fields: Sequence[Field], rows: int) -> tuple[list[list[int]], Int64]:
+    """The sets of fields that occur, as places in `fields`; and of each slice, uint16 [rows], which of them it has."""
+    code = np.zeros(rows, dtype=np.uint16 if len(fields) <= _FEW_FIELDS else np.uint64)
+    always = [place for place, each in enumerate(fields) if each.present is None or each.present.all()]
+    for place, each in enumerate(fields):
+        if place not in always and each.present is not None:
+            code = code | each.present.astype(code.dtype) << code.dtype.type(place)
+    if len(fields) <= _FEW_FIELDS:
+        codes = np.flatnonzero(np.bincount(code, minlength=1))
+        place_of = np.zeros(int(codes[-1]) + 1, dtype=np.uint16)
+        place_of[codes] = np.arange(len(codes))
+        form = place_of[code]
+    else:
+        codes, form = np.unique(code, return_inverse=True)
+        form = form.astype(np.min_scalar_type(len(codes)))
+    forms = [sorted([*always, *(k for k in range(len(fields)) if each >> k & 1)]) for each in codes.tolist()]
+    return forms, form
+
+
+def encodable(text: str) -> str:
+    """Lone surrogates, which JSON can express and UTF-8 cannot, as question marks."""
+    return text.encode("utf-8", errors="replace").decode("utf-8")
