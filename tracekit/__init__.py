@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from tracekit.capture.probe import probe
     from tracekit.errors import TracekitError
     from tracekit.model.run import Run
-    from tracekit.render.perfetto.merge import merge
+    from tracekit.render.merged.merge import merge
 
 __version__ = "0.1.0"
 
@@ -34,7 +34,7 @@ _HOME = {
     "analyze": "tracekit.analysis.report",
     "integrations": "tracekit.integrations",
     "load": "tracekit.analysis.load",
-    "merge": "tracekit.render.perfetto.merge",
+    "merge": "tracekit.render.merged.merge",
     "probe": "tracekit.capture.probe",
 }
 

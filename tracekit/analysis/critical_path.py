@@ -13,6 +13,7 @@ beginning. What a rank did before a send is known by its length only and taken f
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -30,35 +31,53 @@ from tracekit.model.run import Run
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["CriticalPath", "critical_path"]
+__all__ = ["CriticalPath", "Stretch", "critical_path"]
 
 _END = "end of step"
 Key = tuple[int, str, str]  # rank, kind, name
 
 
 @dataclass(frozen=True, kw_only=True)
+class Stretch:
+    """A part of the chain on one rank, on the run's clock. `parts_ns`: of which kinds its time is."""
+
+    rank: int
+    name: str
+    start_ns: int
+    end_ns: int
+    parts_ns: Mapping[str, int]
+
+
+@dataclass(frozen=True, kw_only=True)
 class CriticalPath:
-    """`parts`: columns of schema.CRITICAL_PATH, the longest first. `steps`: how many were walked."""
+    """`parts`: columns of schema.CRITICAL_PATH, the longest first. `steps`: how many were walked. `stretches`: what the
+    chain consists of, in order of time; they may overlap by the errors of clocks.
+    """
 
     parts: pd.DataFrame
     steps: int
+    stretches: tuple[Stretch, ...] = ()
 
 
 def critical_path(run: Run, arrivals: Arrivals) -> CriticalPath:
     """Over the steps that all ranks completed; empty where the clocks of different hosts were not measured."""
     steps = sorted(run.common_steps()) if comparable_clocks(run.ranks, run.clocks) else []
-    total_ns: Counter[Key] = Counter()
+    stretches: list[Stretch] = []
     if steps:
         walk = _Walk(run, arrivals)
         for step in steps:
-            walk.add_step(step, total_ns)
+            stretches += reversed(list(walk.back_from_end(step)))
+    total_ns: Counter[Key] = Counter()
+    for stretch in stretches:
+        for kind, length_ns in stretch.parts_ns.items():
+            total_ns[stretch.rank, kind, stretch.name] += length_ns
     whole_ns = sum(total_ns.values())
     rows: list[dict[str, object]] = [
         {"rank": rank, "kind": kind, "name": name, "total_ns": length_ns, "share": length_ns / whole_ns}
         for (rank, kind, name), length_ns in sorted(total_ns.items(), key=lambda item: (-item[1], item[0]))
         if length_ns > 0
     ]
-    return CriticalPath(parts=schema.CRITICAL_PATH.frame(rows), steps=len(steps))
+    return CriticalPath(parts=schema.CRITICAL_PATH.frame(rows), steps=len(steps), stretches=tuple(stretches))
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -98,8 +117,8 @@ class _Walk:
         trained = [(place, summary) for place, summary in enumerate(run.ranks) if not summary.is_server]
         self._steps = {place: {part.step: part for part in summary.steps} for place, summary in trained}
 
-    def add_step(self, number: int, total_ns: Counter[Key]) -> None:
-        """Add the chain that bounds one step."""
+    def back_from_end(self, number: int) -> Iterator[Stretch]:
+        """The chain that bounds one step, from its end on backwards."""
         parts = {place: steps[number] for place, steps in self._steps.items() if number in steps}
         ends_ns = {place: part.start_ns + part.step_ns for place, part in parts.items()}
         place = max(parts, key=lambda i: (self._run_ns(i, ends_ns[i]), parts[i].compute_ns, -i))
@@ -107,19 +126,29 @@ class _Walk:
         segment: _Segment | None = self._tail(place, end_ns) or self._since_last_release(place, end_ns, _END)
         while segment is not None and segment.place in parts:
             begin_ns = parts[segment.place].start_ns
-            self._add(segment, begin_ns, total_ns)
-            segment = self._before(segment, begin_ns, total_ns) if segment.since_ns > begin_ns else None
+            if segment.until_ns > max(segment.since_ns, begin_ns):
+                yield self._stretch(segment, begin_ns)
+            if segment.since_ns <= begin_ns:
+                return
+            segment, transfer = self._before(segment, begin_ns)
+            if transfer is not None:
+                yield transfer
 
-    def _add(self, segment: _Segment, begin_ns: int, total_ns: Counter[Key]) -> None:
+    def _stretch(self, segment: _Segment, begin_ns: int) -> Stretch:
         """Its part from `begin_ns`, where the step begins, on."""
-        rank = self.run.ranks[segment.place].rank
-        whole_ns = segment.until_ns - segment.since_ns
-        length_ns = segment.until_ns - max(segment.since_ns, begin_ns)
-        if length_ns <= 0:
-            return
+        since_ns = max(segment.since_ns, begin_ns)
+        return Stretch(
+            rank=self.run.ranks[segment.place].rank,
+            name=segment.leads_to,
+            start_ns=self._run_ns(segment.place, since_ns),
+            end_ns=self._run_ns(segment.place, segment.until_ns),
+            parts_ns=self._parts_ns(segment, begin_ns, segment.until_ns - since_ns),
+        )
+
+    def _parts_ns(self, segment: _Segment, begin_ns: int, length_ns: int) -> Mapping[str, int]:
         if segment.compute_ns is None:
-            total_ns[rank, "compute", segment.leads_to] += length_ns
-            return
+            return {"compute": length_ns}
+        whole_ns = segment.until_ns - segment.since_ns
         compute_ns, data_ns = segment.compute_ns, min(segment.data_ns, whole_ns)
         if length_ns < whole_ns:
             tail = self._tail(segment.place, begin_ns)
@@ -129,16 +158,14 @@ class _Walk:
                 compute_ns, data_ns = compute_ns * length_ns // whole_ns, data_ns * length_ns // whole_ns
         data_ns = min(data_ns, length_ns)
         compute_ns = min(compute_ns, length_ns - data_ns)
-        total_ns[rank, "data", segment.leads_to] += data_ns
-        total_ns[rank, "compute", segment.leads_to] += compute_ns
-        total_ns[rank, "host", segment.leads_to] += length_ns - data_ns - compute_ns
+        return {"data": data_ns, "compute": compute_ns, "host": length_ns - data_ns - compute_ns}
 
-    def _before(self, segment: _Segment, begin_ns: int, total_ns: Counter[Key]) -> _Segment | None:
-        """The segment of whoever came last to what released this one; that instance's transfer is added, from
-        `begin_ns` on, where the step begins on the rank that was released."""
+    def _before(self, segment: _Segment, begin_ns: int) -> tuple[_Segment | None, Stretch | None]:
+        """The segment of whoever came last to what released this one; and that instance's transfer, from `begin_ns`
+        on, where the step begins on the rank that was released."""
         which = segment.released_by
         if which == ABSENT:
-            return None
+            return None, None
         released_ns = self._run_ns(segment.place, segment.since_ns)
         name = self._name(which)
         place = int(self.instances.rank[which])
@@ -148,13 +175,15 @@ class _Walk:
         else:
             before = self._arrived(which)
         if before is None:
-            return None
+            return None, None
         arrived_ns = self._run_ns(place, before.until_ns)
         if arrived_ns >= self._run_ns(segment.place, segment.until_ns):
-            return None
+            return None, None
         begun_ns = max(arrived_ns, self._run_ns(segment.place, begin_ns))
-        total_ns[self.run.ranks[place].rank, "communication", name] += max(released_ns - begun_ns, 0)
-        return before
+        if released_ns <= begun_ns:
+            return before, None
+        rank, parts_ns = self.run.ranks[place].rank, {"communication": released_ns - begun_ns}
+        return before, Stretch(rank=rank, name=name, start_ns=begun_ns, end_ns=released_ns, parts_ns=parts_ns)
 
     def _arrived(self, which: int) -> _Segment | None:
         """The segment of the last rank before its arrival at an instance."""

@@ -33,7 +33,7 @@ def demo(output: Path) -> None:
     from tracekit.analysis.load import load
     from tracekit.analysis.report import analyze
     from tracekit.render.console import file_size
-    from tracekit.render.perfetto.merge import merge
+    from tracekit.render.merged.merge import merge
     from tracekit.render.terminal import TerminalReport
 
     run = load(output)

@@ -30,7 +30,7 @@ def merge(choice: RunChoice, output: Path, force: bool) -> None:
     """Write one Perfetto trace of all ranks, on one clock."""
     from tracekit.errors import UsageError
     from tracekit.render.console import file_size
-    from tracekit.render.perfetto.merge import merge as merge_run
+    from tracekit.render.merged.merge import merge as merge_run
     from tracekit.render.safe_text import safe_text
 
     if not output.name.removesuffix(".gz").endswith(_SUFFIXES):

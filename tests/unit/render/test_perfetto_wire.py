@@ -16,7 +16,7 @@ ROWS = st.lists(st.tuples(UINT64, UINT64, UINT64), min_size=1, max_size=30)
 def test_protobuf_reads_what_columns_say(rows: list[tuple[int, int, int]]) -> None:
     """GIVEN columns of numbers of any size WHEN encoded at once THEN each message says its row's."""
     times, iids, flows = (np.array([row[i] for row in rows], dtype=np.uint64) for i in range(3))
-    # Trace: 1 packet; TracePacket: 8 timestamp, 11 track_event, 13 sequence_flags; TrackEvent: 10 name_iid, 47 flow_ids.
+    # 1 packet; in it 8 timestamp, 11 track_event, 13 sequence_flags; in the event 10 name_iid, 47 flow_ids.
     event = message(11, varint(10, width_of(iids)) + fixed64(47))
     packet = message(1, varint(8, width_of(times)) + event, fixed(13, 300))
     trace = Trace.FromString(records(packet, [times, iids, flows], len(rows)).tobytes())

@@ -5,14 +5,15 @@ The pages (`rank_page`, `run_page`) make these, a format's writer (`TraceWriter`
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, Literal, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-from tracekit.model.events import Bool, Int32, Int64
+from tracekit.model.events import ABSENT, Bool, Int32, Int64
 
 __all__ = ["Argument", "Float64", "Flows", "PageTrack", "Slices", "TraceWriter"]
 
@@ -77,18 +78,31 @@ class Slices:
 
     @staticmethod
     def named(
-        names: Sequence[str], start_ns: Int64, end_ns: Int64, *, category: str, arguments: Sequence[Argument] = ()
+        names: Sequence[str],
+        start_ns: Int64,
+        end_ns: Int64,
+        *,
+        category: str,
+        arguments: Sequence[Argument] = (),
+        texts: Mapping[str, Sequence[str]] = MappingProxyType({}),
+        flows: Sequence[Flows] = (),
     ) -> Slices:
-        """Slices of one category from their names, n strings."""
-        strings = [category, *dict.fromkeys(names)]
-        place = {text: index for index, text in enumerate(strings[1:], 1)}
+        """Slices of one category from their names, n strings; `texts`: further arguments, n strings each, "" where a
+        slice has none."""
+        strings = list(dict.fromkeys([category, *names, *(text for column in texts.values() for text in column)]))
+        place = {text: index for index, text in enumerate(strings)} | {"": ABSENT}
+        of_texts = [
+            Argument(name=name, values=np.array([place[text] for text in column], dtype=np.int32), is_text=True)
+            for name, column in texts.items()
+        ]
         return Slices(
             start_ns=start_ns,
             duration_ns=end_ns - start_ns,
             name=np.array([place[name] for name in names], dtype=np.int32),
-            category=np.zeros(len(names), dtype=np.int32),
+            category=np.full(len(names), place[category], dtype=np.int32),
             strings=strings,
-            arguments=tuple(arguments),
+            arguments=(*arguments, *of_texts),
+            flows=tuple(flows),
         )
 
 

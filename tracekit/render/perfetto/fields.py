@@ -18,8 +18,6 @@ from tracekit.render.perfetto.wire import Shape, Unsigned, fixed, fixed64, messa
 
 __all__ = ["EventFields", "Field", "Interned", "encodable", "fields_of_begins", "fields_of_ends"]
 
-_FEW_FIELDS = 16  # up to so many, which of them a slice has is a small number
-
 
 class Interned:
     """Texts that a packet sequence has given numbers to. `fresh`: those that are not written yet."""
@@ -127,23 +125,22 @@ def _arrow(number: int) -> Callable[[int], Shape]:
     return lambda _width: fixed64(number)
 
 
-def _forms(fields: Sequence[Field], rows: int) -> tuple[list[list[int]], Int64]:
-    """The sets of fields that occur, as places in `fields`; and of each slice, uint16 [rows], which of them it has."""
-    code = np.zeros(rows, dtype=np.uint16 if len(fields) <= _FEW_FIELDS else np.uint64)
-    always = [place for place, each in enumerate(fields) if each.present is None or each.present.all()]
+def _forms(fields: Sequence[Field], rows: int) -> tuple[list[list[int]], Unsigned]:
+    """The sets of fields that occur, as places in `fields`; and of each event which of them it has: [rows], of a type
+    as narrow as can be, which numpy sorts by counting."""
+    forms: list[list[int]] = [[]]
+    form = np.zeros(rows, dtype=np.uint32)
     for place, each in enumerate(fields):
-        if place not in always and each.present is not None:
-            code = code | each.present.astype(code.dtype) << code.dtype.type(place)
-    if len(fields) <= _FEW_FIELDS:
-        codes = np.flatnonzero(np.bincount(code, minlength=1))
-        place_of = np.zeros(int(codes[-1]) + 1, dtype=np.uint16)
-        place_of[codes] = np.arange(len(codes))
-        form = place_of[code]
-    else:
-        codes, form = np.unique(code, return_inverse=True)
-        form = form.astype(np.min_scalar_type(len(codes)))
-    forms = [sorted([*always, *(k for k in range(len(fields)) if each >> k & 1)]) for each in codes.tolist()]
-    return forms, form
+        if each.present is None or each.present.all():
+            forms = [[*known, place] for known in forms]
+            continue
+        form = 2 * form + each.present.astype(np.uint32)  # the forms double; those that do not occur go at once
+        occurs = np.flatnonzero(np.bincount(form))
+        forms = [[*forms[code // 2], place] if code % 2 else forms[code // 2] for code in occurs.tolist()]
+        number = np.zeros(int(occurs[-1]) + 1, dtype=np.uint32)
+        number[occurs] = np.arange(len(occurs))
+        form = number[form]
+    return forms, form.astype(np.min_scalar_type(len(forms)))
 
 
 def encodable(text: str) -> str:

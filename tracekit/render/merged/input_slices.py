@@ -1,0 +1,159 @@
+"""The slices of one recording as they are shown: which of them, with what arguments and arrows.
+
+Comes in: a decoded trace, its lanes, the clock of its rank, and what the user wants to see. Goes out: `Slices`, a track
+at a time; all that is left out is counted with the reason.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from tracekit.analysis.align import on_run_clock
+from tracekit.analysis.lanes import Lanes
+from tracekit.analysis.summarize import StepSelection
+from tracekit.model.events import ABSENT, Bool, EventTable, Int32, Int64
+from tracekit.model.intervals import Intervals
+from tracekit.model.run import ClockModel
+from tracekit.render.merged.arrows import autograd_arrows, first_id, launch_arrows
+from tracekit.render.merged.slices import Argument, Slices
+
+__all__ = ["InputSlices", "SliceFilter", "slices_by_track"]
+
+EVERYTHING = StepSelection()
+
+# Kineto's names for what the table holds: those who know its traces find what they look for.
+_OF_EVERY_EVENT = {
+    "correlation": "correlation",
+    "External id": "external_id",
+    "Sequence number": "sequence_number",
+    "Fwd thread id": "forward_thread",
+}
+_NUMBERS_OF_COLLECTIVES = {
+    "In msg nelems": "in_elements",
+    "Out msg nelems": "out_elements",
+    "Group size": "group_size",
+    "Seq": "sequence",
+}
+_TEXTS_OF_COLLECTIVES = {
+    "Collective name": "collective",
+    "dtype": "dtype",
+    "Process Group Name": "group_name",
+    "Process Group Description": "group_description",
+    "Process Group Ranks": "group_ranks",
+}
+_TEXTS_OF_INPUTS = {"Input Dims": "input_shapes", "Input type": "input_types", "Concrete Inputs": "concrete_inputs"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class SliceFilter:
+    """Which slices of the input to show: those of `categories` (None: of all), of at least `min_duration_ns`, that have
+    a part in the chosen steps. What tracekit adds is not filtered.
+    """
+
+    categories: frozenset[str] | None = None
+    min_duration_ns: int = 0
+    steps: StepSelection = EVERYTHING
+
+    def of(self, events: EventTable, lanes: Lanes) -> tuple[Bool, Counter[str]]:
+        """Mask [n], and how many are left out by which option, the first that applies."""
+        kept = np.ones(len(events), dtype=np.bool_)
+        left_out: Counter[str] = Counter()
+        windows = lanes.windows
+        if self.steps != EVERYTHING and windows.source != "recording":
+            chosen = np.array([int(step) in self.steps for step in windows.step], dtype=np.bool_)
+            time = Intervals.union_of(windows.start_ns[chosen], windows.end_ns[chosen])
+            host = Intervals.union_of(*_on_host(windows.host_start_ns, windows.host_end_ns, chosen))
+            within = (time | host).covers(events.start_ns)
+            within |= (time | host).covered_ns(events.start_ns, events.end_ns) > 0
+            left_out["--steps"], kept = int((kept & ~within).sum()), kept & within
+        if self.categories is not None:
+            within = events.in_category(*sorted(self.categories))
+            left_out["--categories"], kept = int((kept & ~within).sum()), kept & within
+        if self.min_duration_ns:
+            within = events.duration_ns >= self.min_duration_ns
+            left_out["--min-dur"], kept = int((kept & ~within).sum()), kept & within
+        return kept, +left_out
+
+
+def _on_host(start_ns: Int64, last_end_ns: int, chosen: Bool) -> tuple[Int64, Int64]:
+    end_ns = np.append(start_ns[1:], last_end_ns)
+    return start_ns[chosen], end_ns[chosen]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class InputSlices:
+    """The slices of one track (index into the events' tracks)."""
+
+    track: int
+    slices: Slices
+
+
+def slices_by_track(
+    events: EventTable, lanes: Lanes, clock: ClockModel, kept: Bool, *, place: int
+) -> Iterator[InputSlices]:
+    """All slices in the mask `kept` [n], the step's thread first; `place`: of the rank in the run."""
+    start_ns, end_ns = on_run_clock(events.start_ns, clock), on_run_clock(events.end_ns, clock)
+    arrows = (
+        launch_arrows(events, lanes.device_events, kept, ids_from=first_id(place, 0)),
+        autograd_arrows(events, kept, ids_from=first_id(place, 1)),
+    )
+    order = np.flatnonzero(kept)
+    order = order[np.argsort(events.track[order].astype(np.min_scalar_type(len(events.tracks))), kind="stable")]
+    edges = np.searchsorted(events.track[order], np.arange(len(events.tracks) + 1))
+    arguments = _Arguments(events)
+    for track in _by_interest(len(events.tracks), lanes):
+        rows = order[edges[track] : edges[track + 1]]
+        if len(rows):
+            slices = Slices(
+                start_ns=start_ns[rows],
+                duration_ns=end_ns[rows] - start_ns[rows],
+                name=events.name[rows],
+                category=events.category[rows],
+                strings=events.strings,
+                arguments=tuple(arguments.of_rows(rows)),
+                flows=tuple(flows for each in arrows for flows in each.of_rows(rows)),
+            )
+            yield InputSlices(track=track, slices=slices)
+
+
+def _by_interest(tracks: int, lanes: Lanes) -> Sequence[int]:
+    return sorted(range(tracks), key=lambda track: (track != lanes.windows.thread, track not in lanes.threads, track))
+
+
+class _Arguments:
+    """Arguments of a table's events; each is made for the events that have it."""
+
+    def __init__(self, events: EventTable) -> None:
+        self._events = events
+        collectives, operators = events.collective_arguments, events.operator_arguments
+        self._sparse: list[tuple[str, bool, Int64, Int64 | Int32]] = []
+        for names, is_text in ((_NUMBERS_OF_COLLECTIVES, False), (_TEXTS_OF_COLLECTIVES, True)):
+            self._sparse += [
+                (name, is_text, collectives.row, getattr(collectives, column)) for name, column in names.items()
+            ]
+        # An operator may be both a collective's and a multiplying one: its inputs are told once.
+        fresh = ~np.isin(operators.row, collectives.row)
+        for name, column in _TEXTS_OF_INPUTS.items():
+            rows = np.concatenate((collectives.row, operators.row[fresh]))
+            values = np.concatenate((getattr(collectives, column), getattr(operators, column)[fresh]))
+            self._sparse.append((name, True, rows, values))
+        self._place = np.empty(len(events), dtype=np.int64)
+
+    def of_rows(self, rows: Int64) -> Iterator[Argument]:
+        for name, column in _OF_EVERY_EVENT.items():
+            values = getattr(self._events, column)[rows]
+            present = values != ABSENT
+            if present.any():
+                yield Argument(name=name, values=values, present=None if present.all() else present)
+        self._place.fill(ABSENT)
+        self._place[rows] = np.arange(len(rows))
+        for name, is_text, row, value in self._sparse:
+            known = (self._place[row] != ABSENT) & (value != ABSENT)
+            if known.any():
+                values = np.full(len(rows), ABSENT, dtype=value.dtype)
+                values[self._place[row[known]]] = value[known]
+                yield Argument(name=name, values=values, present=values != ABSENT, is_text=is_text)

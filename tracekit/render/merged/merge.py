@@ -1,0 +1,114 @@
+"""All ranks on one page with one clock: a run to a merged trace.
+
+Comes in: a `Run`, whose files are decoded once more. Goes out: one file. First on the page is the process "run", then a
+process a rank, "rank 3 · host · dp1 tp0", in the order of the mesh; under it:
+
+    tracekit     what tracekit adds (category "tracekit"): steps, phases, compute, communication, exposed communication
+                 and copies, idle, bubble, actions, buckets, collectives by group, point to point, waits, late, clock
+                 uncertainty. The parts of steps hold the complete steps, so that their sums are the report's numbers
+    device       a track a stream
+    threads      host threads, then whatever else the trace holds
+
+Every slice of the input is there once, on the track it was recorded on; times are on the run's clock.
+"""
+
+from __future__ import annotations
+
+import gzip
+import os
+import shutil
+import tempfile
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO, cast
+
+from tracekit.analysis.report import Report
+from tracekit.analysis.summarize import SummaryOptions
+from tracekit.analysis.workers import LOST, Progress, map_ranks
+from tracekit.errors import OutputError
+from tracekit.model.run import Run
+from tracekit.render.merged.input_slices import SliceFilter
+from tracekit.render.merged.plan import RankPlan, plan_of
+from tracekit.render.merged.rank_page import PageCounts, write_rank
+from tracekit.render.merged.run_page import write_run
+from tracekit.render.output import new_file
+from tracekit.render.perfetto.writer import RankTraceWriter, write_header
+
+__all__ = ["Merged", "merge"]
+
+_FEW_EVENTS = 200_000  # below this, starting workers costs more than they save
+
+
+@dataclass(frozen=True, kw_only=True)
+class Merged:
+    """What was written; `slices` counts those of the input, not those that tracekit adds. `filtered`: slices that an
+    option leaves out, by the option. `left_out`: events that are no slices, by their phase in the Chrome format (s and
+    f flows, which are drawn anew; C counters, i instants, M metadata, ...).
+    """
+
+    path: Path
+    ranks: int
+    slices: int
+    filtered: dict[str, int]
+    left_out: dict[str, int]
+    size_bytes: int
+
+
+def merge(
+    run: Run,
+    output: str | os.PathLike[str],
+    *,
+    report: Report | None = None,
+    options: SummaryOptions | None = None,
+    shown: SliceFilter | None = None,
+    force: bool = False,
+    jobs: int | None = 1,
+    progress: Progress | None = None,
+) -> Merged:
+    """Write the merged trace of `run` to `output`, gzipped when its name ends in `.gz`; `report`, of the same run, adds
+    its findings and the critical path; `jobs` is that of `load`.
+
+    Raises OutputError when it cannot be written, or a rank's worker dies, InputError when a file of the run has become
+    unreadable.
+    """
+    output = Path(output)
+    plan = plan_of(run)
+    with ExitStack() as stack:
+        stream = stack.enter_context(new_file(output, force=force))
+        packed: BinaryIO = stream
+        if output.suffix == ".gz":
+            packed = cast(
+                BinaryIO, stack.enter_context(gzip.GzipFile(fileobj=stream, mode="wb", compresslevel=3, mtime=0))
+            )
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(dir=output.parent, prefix=".tracekit-merge-")))
+        calls = [
+            (rank, folder / str(rank.place), options or SummaryOptions(), shown or SliceFilter()) for rank in plan.ranks
+        ]
+        jobs = 1 if jobs is None and sum(s.event_count for s in run.ranks) < _FEW_EVENTS else jobs
+        outcomes = map_ranks(_write_part, calls, jobs=jobs, progress=progress)
+        if LOST in outcomes:
+            lost = run.ranks[outcomes.index(LOST)].rank
+            message = f"{output}: rank {lost}: the worker that wrote it died, twice"
+            raise OutputError(message, hint="it may have run out of memory: try --jobs 1, or leave it out with --ranks")
+        written = [outcome for outcome in outcomes if outcome is not LOST]
+        write_header(packed, start_ns=plan.start_ns)
+        write_run(RankTraceWriter(packed, rank=len(plan.ranks)), plan, report)
+        for _, part, *_ in calls:
+            with part.open("rb") as finished:
+                shutil.copyfileobj(finished, packed, 1 << 20)
+    counts = sum(written, start=PageCounts())
+    return Merged(
+        path=output,
+        ranks=len(run.ranks),
+        slices=counts.slices,
+        filtered=dict(counts.filtered),
+        left_out=dict(sorted(counts.other_phases.items())),
+        size_bytes=output.stat().st_size,
+    )
+
+
+def _write_part(rank: RankPlan, part: Path, options: SummaryOptions, shown: SliceFilter) -> PageCounts:
+    """Write one rank's packets to the file `part`, in a worker."""
+    with part.open("wb") as stream:
+        return write_rank(RankTraceWriter(stream, rank=rank.place), rank, options, shown)

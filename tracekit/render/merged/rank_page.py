@@ -1,0 +1,105 @@
+"""One rank's page: the process, what tracekit adds, and every slice of its recordings.
+
+Comes in: the rank's `RankPlan`, whose files are decoded, and what the user wants to see. Goes out: packets, or whatever
+the writer makes of them; and counts of what is there and what is not.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+from tracekit.analysis.device_links import DEVICE_CATEGORIES
+from tracekit.analysis.lanes import Lanes, build_lanes
+from tracekit.analysis.phases import phase_timeline
+from tracekit.analysis.summarize import SummaryOptions
+from tracekit.model.events import Bool, EventTable, Track
+from tracekit.read.kineto import decode
+from tracekit.read.storage import located
+from tracekit.render.merged.input_slices import SliceFilter, slices_by_track
+from tracekit.render.merged.made_tracks import MadeTrack, tracks_of_rank, tracks_of_recording
+from tracekit.render.merged.plan import RankPlan
+from tracekit.render.merged.slices import PageTrack, TraceWriter
+
+__all__ = ["PageCounts", "write_rank"]
+
+# The UI sorts threads by id. Ids must be unique, differ from the processes' (1, 2, ...), and fit into 31 bits.
+_FIRST_THREAD_ID = 1 << 20
+_THREADS_A_RANK = 1 << 11
+
+
+@dataclass(frozen=True, kw_only=True)
+class PageCounts:
+    """`slices`: of the input, on the page. `filtered`: those that an option leaves out, by the option. `other_phases`:
+    events of the input that are no slices, by their phase in the Chrome format.
+    """
+
+    slices: int = 0
+    filtered: Counter[str] = field(default_factory=Counter)
+    other_phases: Counter[str] = field(default_factory=Counter)
+
+    def __add__(self, other: PageCounts) -> PageCounts:
+        return PageCounts(
+            slices=self.slices + other.slices,
+            filtered=self.filtered + other.filtered,
+            other_phases=self.other_phases + other.other_phases,
+        )
+
+
+def write_rank(writer: TraceWriter, plan: RankPlan, options: SummaryOptions, shown: SliceFilter) -> PageCounts:
+    """Decode the rank's files and write its page. Raises InputError when a file has become unreadable."""
+    page = _Page(writer, plan)
+    counts = PageCounts()
+    for path in plan.summary.files:
+        trace = decode(located(path))
+        events = trace.events
+        lanes = build_lanes(trace, options.rules, whole=options.steps.whole)
+        phases = phase_timeline(events, lanes.threads, lanes.windows.host_start_ns)
+        for track in tracks_of_recording(lanes, phases, plan.clock, options.steps):
+            page.add(track)
+        kept, filtered = shown.of(events, lanes)
+        page.add_input(events, lanes, kept)
+        counts += PageCounts(slices=int(kept.sum()), filtered=filtered, other_phases=Counter(events.other_phases))
+    for track in tracks_of_rank(plan, options.steps):
+        page.add(track)
+    return counts
+
+
+class _Page:
+    """The process of one rank and its tracks, each made once, whatever number of recordings is written on them."""
+
+    def __init__(self, writer: TraceWriter, plan: RankPlan) -> None:
+        self._writer = writer
+        self._plan = plan
+        self._process = writer.add_process(plan.process_name, pid=plan.place + 1, order=plan.order + 1)
+        self._made = writer.add_track("tracekit", parent=self._process, order=0)
+        on_gpu = plan.summary.device == "gpu"
+        self._device = writer.add_track("device", parent=self._process, order=1) if on_gpu else None
+        self._next_thread_id = _FIRST_THREAD_ID + _THREADS_A_RANK * plan.place
+        self._tracks: dict[Track | str, PageTrack] = {}
+
+    def add(self, made: MadeTrack) -> None:
+        if len(made.slices) == 0:
+            return
+        if made.name not in self._tracks:
+            self._tracks[made.name] = self._writer.add_track(made.name, parent=self._made, order=len(self._tracks))
+        self._writer.write_slices(self._tracks[made.name], made.slices)
+
+    def add_input(self, events: EventTable, lanes: Lanes, kept: Bool) -> None:
+        """Every slice in the mask `kept` [n], on a track for each (pid, tid)."""
+        on_device = set(events.tracks_of(events.in_category(*DEVICE_CATEGORIES, "gpu_user_annotation")).tolist())
+        for found in slices_by_track(events, lanes, self._plan.clock, kept, place=self._plan.place):
+            track = self._track(events.tracks[found.track], on_device=found.track in on_device)
+            self._writer.write_slices(track, found.slices)
+
+    def _track(self, source: Track, *, on_device: bool) -> PageTrack:
+        if source not in self._tracks:
+            if on_device and self._device is not None:
+                name = f"GPU {source.pid} stream {source.tid}"
+                track = self._writer.add_track(name, parent=self._device, order=len(self._tracks))
+            else:
+                name = source.thread_name or f"{source.pid} {source.tid}".strip()
+                track = self._writer.add_thread(self._process, name, tid=self._next_thread_id)
+                self._next_thread_id += 1
+            self._tracks[source] = track
+        return self._tracks[source]

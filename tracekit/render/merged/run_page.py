@@ -1,0 +1,138 @@
+"""The page of the run as a whole, the first: steps, findings, the critical path, and what goes on over all ranks.
+
+Comes in: a run, the plans of its ranks, and what an analysis found. Goes out: one process, "run".
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from tracekit.analysis.align import on_run_clock
+from tracekit.analysis.arrivals import Instances
+from tracekit.analysis.critical_path import CriticalPath
+from tracekit.analysis.report import Report
+from tracekit.model.communication import KINDS
+from tracekit.model.events import ABSENT, Int64
+from tracekit.model.links import bus_factor
+from tracekit.model.run import Finding
+from tracekit.render.merged.made_tracks import CATEGORY, MadeTrack, group_label
+from tracekit.render.merged.plan import RunPlan
+from tracekit.render.merged.slices import Argument, Float64, Slices, TraceWriter
+
+__all__ = ["write_run"]
+
+_SHOWN_CHARACTERS = 80
+
+
+def write_run(writer: TraceWriter, plan: RunPlan, report: Report | None) -> None:
+    """`report`: of the same run; without one there are neither findings nor a critical path."""
+    process = writer.add_process("run", pid=len(plan.ranks) + 1, order=0)
+    page = writer.add_track("tracekit", parent=process, order=0)
+    steps_ns = _steps_ns(plan)
+    tracks = [_steps(steps_ns)]
+    if report is not None:
+        tracks += _findings(report.findings, steps_ns)
+        tracks += _critical_path(report.critical_path)
+    order = 0
+    for track in tracks:
+        if len(track.slices):
+            writer.write_slices(writer.add_track(track.name, parent=page, order=order), track.slices)
+            order += 1
+    for name, unit, time_ns, values in (_ranks_waiting(plan), *_bus_bandwidths(plan)):
+        if len(time_ns):
+            writer.write_counter(writer.add_counter(name, unit=unit, parent=page, order=order), time_ns, values)
+            order += 1
+
+
+def _steps_ns(plan: RunPlan) -> dict[int, tuple[int, int]]:
+    """Of each step when the first rank began it and the last ended it."""
+    bounds: defaultdict[int, list[int]] = defaultdict(list)
+    for rank in plan.ranks:
+        for step in rank.summary.steps:
+            edges_ns = np.array([step.start_ns, step.start_ns + step.step_ns], dtype=np.int64)
+            bounds[step.step] += on_run_clock(edges_ns, rank.clock).tolist()
+    return {step: (min(edges_ns), max(edges_ns)) for step, edges_ns in sorted(bounds.items())}
+
+
+def _steps(steps_ns: dict[int, tuple[int, int]]) -> MadeTrack:
+    start_ns, end_ns = np.array(list(steps_ns.values()), dtype=np.int64).reshape(-1, 2).T
+    said = [Argument(name="step", values=np.array(list(steps_ns), dtype=np.int64))]
+    names = [f"step {step}" for step in steps_ns]
+    return MadeTrack(name="steps", slices=Slices.named(names, start_ns, end_ns, category=CATEGORY, arguments=said))
+
+
+def _findings(findings: Sequence[Finding], steps_ns: dict[int, tuple[int, int]]) -> Iterator[MadeTrack]:
+    """A track each: at one point of time only one of several instants could be seen."""
+    begin_ns = min((start_ns for start_ns, _ in steps_ns.values()), default=0)
+    for finding in findings:
+        start_ns, _ = steps_ns.get(ABSENT if finding.step is None else finding.step, (begin_ns, begin_ns))
+        at_ns = np.array([start_ns], dtype=np.int64)
+        numbers = {"rank": finding.rank, "step": finding.step, "saving_ns": finding.saving_ns}
+        said = [
+            Argument(name=name, values=np.array([value], dtype=np.int64))
+            for name, value in numbers.items()
+            if value is not None
+        ]
+        texts: dict[str, list[str]] = {"text": [finding.text], "severity": [finding.severity]}
+        slices = Slices.named([finding.text], at_ns, at_ns, category=CATEGORY, arguments=said, texts=texts)
+        short = (
+            finding.text if len(finding.text) <= _SHOWN_CHARACTERS else f"{finding.text[: _SHOWN_CHARACTERS - 3]}..."
+        )
+        yield MadeTrack(name=f"{finding.severity}: {short}", slices=slices)
+
+
+def _critical_path(path: CriticalPath | None) -> Iterator[MadeTrack]:
+    if path is None or not path.stretches:
+        return
+    stretches = path.stretches
+    names = [f"rank {s.rank}: {max(s.parts_ns, key=s.parts_ns.__getitem__)} to {s.name}" for s in stretches]
+    said = [Argument(name="rank", values=np.array([s.rank for s in stretches], dtype=np.int64))]
+    for kind in sorted({kind for s in stretches for kind in s.parts_ns}):
+        values = np.array([s.parts_ns.get(kind, ABSENT) for s in stretches], dtype=np.int64)
+        said.append(Argument(name=f"{kind}_ns", values=values, present=values != ABSENT))
+    start_ns, end_ns = np.array([(s.start_ns, s.end_ns) for s in stretches], dtype=np.int64).T
+    slices = Slices.named(
+        names, start_ns, end_ns, category=CATEGORY, arguments=said, texts={"before": [s.name for s in stretches]}
+    )
+    yield MadeTrack(name="critical path", slices=slices)
+
+
+Counter = tuple[str, str, Int64, Float64]  # name, unit, times on the run's clock, values
+
+
+def _ranks_waiting(plan: RunPlan) -> Counter:
+    """How many ranks compute nothing because communication that they need has not ended."""
+    edges = [np.empty(0, dtype=np.int64)]
+    change = [np.empty(0, dtype=np.int64)]
+    for rank in plan.ranks:
+        for times_ns, by in ((rank.summary.waits.since_ns, 1), (rank.summary.waits.until_ns, -1)):
+            edges.append(on_run_clock(times_ns, rank.clock))
+            change.append(np.full(len(times_ns), by, dtype=np.int64))
+    return ("ranks waiting", "ranks", *_levels(np.concatenate(edges), np.concatenate(change).astype(np.float64)))
+
+
+def _bus_bandwidths(plan: RunPlan) -> Iterator[Counter]:
+    """Of each group, while its collectives transfer: from the last rank's arrival to the end, by size and kind."""
+    instances: Instances = plan.instances
+    known = (instances.group != ABSENT) & (instances.size_bytes > 0) & (instances.end_ns > instances.arrival_ns)
+    for group in np.unique(instances.group[known]).tolist():
+        rows = np.flatnonzero(known & (instances.group == group))
+        members = len(plan.groups[group].ranks) or int(instances.members[rows].max())
+        factor = np.array([bus_factor(kind, members) for kind in KINDS])[instances.kind[rows]]
+        took_ns = instances.end_ns[rows] - instances.arrival_ns[rows]
+        gigabytes_per_s = instances.size_bytes[rows] / took_ns * factor
+        times = np.concatenate((instances.arrival_ns[rows], instances.end_ns[rows]))
+        levels = _levels(times, np.concatenate((gigabytes_per_s, -gigabytes_per_s)))
+        yield (f"busbw · {group_label(plan.groups, group)}", "GB/s", *levels)
+
+
+def _levels(times_ns: Int64, change: Float64) -> tuple[Int64, Float64]:
+    """A value at each time at which it changes."""
+    order = np.argsort(times_ns, kind="stable")
+    times_ns, level = times_ns[order], np.cumsum(change[order])
+    last = np.append(times_ns[1:] != times_ns[:-1], True)[: len(times_ns)]
+    level[np.abs(level) < 1e-9] = 0.0  # sums of floats that should have come to nothing
+    return times_ns[last], level[last]
