@@ -136,18 +136,15 @@ def test_more_arguments_than_bits_of_a_small_number_change_nothing(extra: int) -
     assert [[a.int_value for a in event.debug_annotations] for event in opened] == [[k] for k in range(extra)]
 
 
-def test_arrows_begin_at_the_begin_and_end_where_they_are_told_to() -> None:
+def test_slices_say_to_which_arrows_they_belong() -> None:
     stream = io.BytesIO()
     writer = RankTraceWriter(stream, rank=0)
-    flows = (
-        Flows(ids=np.array([8, 0], dtype=np.uint64)),
-        Flows(ids=np.array([0, 8], dtype=np.uint64), role="ends", at_end=True),
-    )
+    flows = Flows(ids=np.array([8, 0, 8], dtype=np.uint64), role=np.array([0, 0, 2], dtype=np.uint8))
     writer.write_slices(
-        writer.add_track("t"), slices(START + int64(0, 5), int64(1, 2), int32(0, 0), ["a"], flows=flows)
+        writer.add_track("t"), slices(START + int64(0, 2, 5), int64(1, 1, 2), int32(0, 0, 0), ["a"], flows=(flows,))
     )
-    said = [(list(event.flow_ids), list(event.terminating_flow_ids)) for event in events_of(stream)]
-    assert said == [([8], []), ([], []), ([], []), ([], [8])]
+    opened = [event for event in events_of(stream) if event.type == TrackEvent.TYPE_SLICE_BEGIN]
+    assert [list(event.flow_ids) for event in opened] == [[8], [], [8]]
 
 
 def test_a_counter_says_its_values_and_its_unit() -> None:

@@ -7,24 +7,22 @@ stand on one track. An arrow always leads forward in time: where clocks of host 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from tracekit.analysis.device_links import DeviceEvents
 from tracekit.model.events import ABSENT, Bool, EventTable, Int64
-from tracekit.render.merged.slices import Flows
+from tracekit.render.merged.slices import ROLES, Flows
 
 __all__ = ["Arrows", "autograd_arrows", "first_id", "launch_arrows"]
 
-_ROLES: tuple[Literal["begins", "passes", "ends"], ...] = ("begins", "passes", "ends")
 _OWN_BITS = 40  # of an id, for what is numbered within a rank
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Arrows:
-    """Of n events: ids, uint64 [n], 0: none, and role, uint8 [n], place in begins, passes, ends."""
+    """Of n events: ids, uint64 [n], 0: none, and role, uint8 [n], place in `ROLES`."""
 
     ids: npt.NDArray[np.uint64]
     role: npt.NDArray[np.uint8]
@@ -32,11 +30,7 @@ class Arrows:
     def of_rows(self, rows: Int64) -> tuple[Flows, ...]:
         """Of the events in `rows`, int64 [k], alone."""
         ids = self.ids[rows]
-        if not ids.any():
-            return ()
-        role = self.role[rows]
-        every = [Flows(ids=np.where(role == place, ids, 0), role=name) for place, name in enumerate(_ROLES)]
-        return tuple(flows for flows in every if flows.ids.any())
+        return (Flows(ids=ids, role=self.role[rows]),) if ids.any() else ()
 
 
 def first_id(place: int, kind: int) -> int:
@@ -80,5 +74,6 @@ def _arrows(events: EventTable, head: Int64, member: Int64, kept: Bool, *, ids_f
     head, member = head[order], member[order]
     ids[head] = (head + (ids_from + 1)).astype(np.uint64)
     ids[member] = ids[head]
-    role[member] = np.where(np.append(head[1:] == head[:-1], False)[: len(head)], 1, 2)
+    goes_on = np.append(head[1:] == head[:-1], False)[: len(head)]
+    role[member] = np.where(goes_on, ROLES.index("passes"), ROLES.index("ends"))
     return Arrows(ids=ids, role=role)

@@ -18,12 +18,13 @@ from tracekit.analysis.phases import PHASES, PhaseTimeline
 from tracekit.analysis.summarize import StepSelection
 from tracekit.model.actions import ACTION_KINDS
 from tracekit.model.bucket_runs import WHOLE
+from tracekit.model.columnar import Columnar
 from tracekit.model.communication import DTYPES, KINDS, GroupKey
 from tracekit.model.events import ABSENT, Bool, Int64
 from tracekit.model.intervals import Intervals
 from tracekit.model.run import ClockModel
 from tracekit.render.merged.plan import RankPlan
-from tracekit.render.merged.slices import Argument, Flows, Slices
+from tracekit.render.merged.slices import ROLES, Argument, Flows, Slices
 
 __all__ = ["CATEGORY", "MadeTrack", "group_label", "tracks_of_rank", "tracks_of_recording"]
 
@@ -139,12 +140,7 @@ def _collectives(plan: RankPlan, chosen: StepSelection) -> Iterator[MadeTrack]:
         instance = plan.instance[rows]
         said = {"size_bytes": own.size_bytes, "sequence": own.sequence, "step": own.step, "instance": instance}
         texts = {"kind": kinds, "group": [label] * len(rows), "dtype": dtypes}
-        ids = _ids(_COLLECTIVE_IDS, instance)
-        flows = [
-            Flows(ids=np.where(plan.role[rows] == 0, ids, 0)),
-            Flows(ids=np.where(plan.role[rows] == 1, ids, 0), role="passes"),
-            Flows(ids=np.where(plan.role[rows] == 2, ids, 0), role="ends"),
-        ]
+        flows = [Flows(ids=_ids(_COLLECTIVE_IDS, instance), role=plan.instance_role[rows])]
         arguments = [_number(name, values) for name, values in said.items()]
         yield _track(f"collectives · {label}", kinds, own.start_ns, own.end_ns, plan.clock, arguments, texts, flows)
 
@@ -157,19 +153,15 @@ def _messages(plan: RankPlan, chosen: StepSelection) -> Iterator[MadeTrack]:
     own, number = every.rows(rows), plan.message[rows]
     names = [f"{'send to' if sent else 'recv from'} {peer}" for sent, peer in zip(own.is_send, own.peer, strict=True)]
     said = {"peer": own.peer, "is_send": own.is_send, "tag": own.tag, "size_bytes": own.size_bytes, "step": own.step}
-    ids = _ids(_MESSAGE_IDS, number)
-    # A receive may well be waiting before its send begins: the arrow leads to its end.
-    flows = [
-        Flows(ids=np.where(own.is_send, ids, 0)),
-        Flows(ids=np.where(own.is_send, 0, ids), role="ends", at_end=True),
-    ]
+    flows = [Flows(ids=_ids(_MESSAGE_IDS, number), role=plan.message_role[rows])]
     groups = [group_label(plan.summary.groups, group) for group in own.group.tolist()]
     arguments = [_number(name, values.astype(np.int64)) for name, values in said.items()]
     yield _track("point to point", names, own.start_ns, own.end_ns, plan.clock, arguments, {"group": groups}, flows)
 
 
 def _waits(plan: RankPlan) -> Iterator[MadeTrack]:
-    """Times are on the run's clock already."""
+    """An arrow leads from the ranks that wait to the one that is late; and to there from its own wait before, if that
+    is what made it late. Times are on the run's clock already."""
     waits, late = plan.waits, plan.late
     if len(waits):
         slices = Slices.named(
@@ -179,8 +171,8 @@ def _waits(plan: RankPlan) -> Iterator[MadeTrack]:
             category=CATEGORY,
             arguments=[_number("blamed_rank", waits.blamed_rank), _number("instance", waits.instance)],
             flows=[
-                Flows(ids=_ids(_LATE_IDS, waits.instance), role="passes", at_end=True),
-                Flows(ids=_ids(_CHAIN_IDS, waits.leads_to), at_end=True),
+                Flows(ids=_ids(_LATE_IDS, waits.instance), role=waits.role),
+                Flows(ids=_ids(_CHAIN_IDS, waits.leads_to), role=_every("begins", waits)),
             ],
         )
         yield MadeTrack(name="waits", slices=slices)
@@ -194,10 +186,7 @@ def _waits(plan: RankPlan) -> Iterator[MadeTrack]:
             late.end_ns,
             category=CATEGORY,
             arguments=[Argument(name=name, values=values) for name, values in said.items()],
-            flows=[
-                Flows(ids=_ids(_LATE_IDS, late.instance)),
-                Flows(ids=_ids(_CHAIN_IDS, late.instance), role="ends"),
-            ],
+            flows=[Flows(ids=_ids(kind, late.instance), role=_every("ends", late)) for kind in (_LATE_IDS, _CHAIN_IDS)],
         )
         yield MadeTrack(name="late", slices=slices)
 
@@ -215,6 +204,10 @@ def _clock(plan: RankPlan) -> Iterator[MadeTrack]:
 
 def _ids(kind: int, number: Int64) -> npt.NDArray[np.uint64]:
     return np.where(number == ABSENT, 0, number + (kind + 1)).astype(np.uint64)
+
+
+def _every(role: str, rows: Columnar) -> npt.NDArray[np.uint8]:
+    return np.full(len(rows), ROLES.index(role), dtype=np.uint8)
 
 
 def _in_steps(step: Int64, chosen: StepSelection) -> Bool:

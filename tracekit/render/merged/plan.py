@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from tracekit.analysis.align import on_run_clock
 from tracekit.analysis.arrivals import Arrivals, Instances, arrivals_of
+from tracekit.analysis.message_segments import own_arrivals_ns
 from tracekit.analysis.pipeline_steps import pipeline_steps
 from tracekit.analysis.stragglers import counted_steps
 from tracekit.model.columnar import Columnar
@@ -21,6 +22,7 @@ from tracekit.model.communication import GroupKey
 from tracekit.model.events import ABSENT, Int64
 from tracekit.model.run import ClockModel, Run
 from tracekit.model.summary import RankSummary
+from tracekit.render.merged.slices import ROLES
 
 __all__ = ["Lateness", "PeerWaits", "PipelineSpans", "RankPlan", "RunPlan", "plan_of"]
 
@@ -30,6 +32,7 @@ class PeerWaits(Columnar):
     """n times when a rank was in a collective whose last rank had not come, on the run's clock; int64 [n] each.
     instance: its number in the run. blamed_rank: whom it waited for. leads_to: the instance to which the wait made this
     rank come late, or -1.
+    role: uint8 [n], of the rank in the instance.
     """
 
     start_ns: Int64
@@ -37,6 +40,7 @@ class PeerWaits(Columnar):
     instance: Int64
     blamed_rank: Int64
     leads_to: Int64
+    role: npt.NDArray[np.uint8]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -66,9 +70,9 @@ class PipelineSpans(Columnar):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class RankPlan:
-    """`place` in the run's ranks; `order` on the page. instance: int64, of each of its collectives, or -1, and role:
-    uint8, 0 for the rank that came first to it, 2 for the last, else 1. message: int64, the number in the run of each
-    of its messages, or -1.
+    """`place` in the run's ranks; `order` on the page. instance: int64, of each of its collectives, or -1; message:
+    int64, the number in the run of each of its messages, or -1; of either the role, uint8: which of its members begins
+    it, passes it on and ends it (`ROLES`), in the order in which they start.
     """
 
     place: int
@@ -76,8 +80,9 @@ class RankPlan:
     summary: RankSummary
     clock: ClockModel
     instance: Int64
-    role: npt.NDArray[np.uint8]
+    instance_role: npt.NDArray[np.uint8]
     message: Int64
+    message_role: npt.NDArray[np.uint8]
     waits: PeerWaits
     late: Lateness
     pipeline: PipelineSpans
@@ -113,8 +118,9 @@ def plan_of(run: Run) -> RunPlan:
     clocks = _from_zero(run)
     run = replace(run, clocks=tuple(clocks))
     arrivals = arrivals_of(run, frozenset(counted_steps(run)))
-    roles = _roles(run, arrivals)
+    instance_roles = _roles(arrivals.instance_of, run, [summary.collectives.start_ns for summary in run.ranks])
     messages = _message_numbers(run)
+    message_roles = _roles(messages, run, [own_arrivals_ns(summary) for summary in run.ranks])
     spans = _pipeline_spans(run)
     order = {place: position for position, place in enumerate(_page_order(run.ranks))}
     ranks = [
@@ -124,9 +130,10 @@ def plan_of(run: Run) -> RunPlan:
             summary=summary,
             clock=clock,
             instance=arrivals.instance_of[place],
-            role=roles[place],
+            instance_role=instance_roles[place],
             message=messages[place],
-            waits=_waits(run, arrivals, place),
+            message_role=message_roles[place],
+            waits=_waits(run, arrivals, place, instance_roles[place]),
             late=_lateness(arrivals, place),
             pipeline=spans.get(summary.rank, _NO_SPANS),
         )
@@ -157,18 +164,18 @@ def _page_order(ranks: Sequence[RankSummary]) -> list[int]:
     return sorted(range(len(ranks)), key=key)
 
 
-def _roles(run: Run, arrivals: Arrivals) -> list[npt.NDArray[np.uint8]]:
-    """Of each rank's collectives: who came first, in between and last to the instance, 0, 1 and 2."""
-    lengths = [len(own) for own in arrivals.instance_of]
-    instance = np.concatenate([np.empty(0, dtype=np.int64), *arrivals.instance_of])
-    starts = [on_run_clock(s.collectives.start_ns, clock) for s, clock in zip(run.ranks, run.clocks, strict=True)]
-    order = np.lexsort((np.concatenate([np.empty(0, dtype=np.int64), *starts]), instance))
-    ordered = instance[order]
-    role = np.ones(len(instance), dtype=np.uint8)
-    if len(ordered):
-        role[order[np.append(ordered[1:] != ordered[:-1], True)]] = 2
-        role[order[np.append(True, ordered[1:] != ordered[:-1])]] = 0
-    return np.split(role, np.cumsum(lengths)[:-1])
+def _roles(numbers: Sequence[Int64], run: Run, starts_ns: Sequence[Int64]) -> list[npt.NDArray[np.uint8]]:
+    """By rank, of what has a number over the run (or -1): which member starts first, last, and in between."""
+    empty = np.empty(0, dtype=np.int64)
+    on_run = [on_run_clock(own, clock) for own, clock in zip(starts_ns, run.clocks, strict=True)]
+    number, start_ns = np.concatenate([empty, *numbers]), np.concatenate([empty, *on_run])
+    order = np.lexsort((start_ns, number))
+    ordered = number[order]
+    differs = ordered[1:] != ordered[:-1]
+    role = np.full(len(number), ROLES.index("passes"), dtype=np.uint8)
+    role[order[np.append(differs, True)[: len(order)]]] = ROLES.index("ends")
+    role[order[np.append(True, differs)[: len(order)]]] = ROLES.index("begins")
+    return np.split(role, np.cumsum([len(own) for own in numbers])[:-1])
 
 
 def _message_numbers(run: Run) -> list[Int64]:
@@ -181,7 +188,7 @@ def _message_numbers(run: Run) -> list[Int64]:
     return [numbers[summary.rank] for summary in run.ranks]
 
 
-def _waits(run: Run, arrivals: Arrivals, place: int) -> PeerWaits:
+def _waits(run: Run, arrivals: Arrivals, place: int, role: npt.NDArray[np.uint8]) -> PeerWaits:
     instances, own = arrivals.instances, arrivals.instance_of[place]
     rows = np.flatnonzero(own != ABSENT)
     last = instances.rank[own[rows]]
@@ -199,6 +206,7 @@ def _waits(run: Run, arrivals: Arrivals, place: int) -> PeerWaits:
         instance=own[rows],
         blamed_rank=np.array([run.ranks[k].rank for k in instances.rank[own[rows]].tolist()], dtype=np.int64),
         leads_to=np.array([next_late.get(which, ABSENT) for which in own[rows].tolist()], dtype=np.int64),
+        role=role[rows],
     )
 
 

@@ -8,14 +8,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, Literal, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from tracekit.model.events import ABSENT, Bool, Int32, Int64
 
-__all__ = ["Argument", "Float64", "Flows", "PageTrack", "Slices", "TraceWriter"]
+__all__ = ["ROLES", "Argument", "Float64", "Flows", "PageTrack", "Slices", "TraceWriter"]
+
+ROLES = ("begins", "passes", "ends")
 
 Float64 = npt.NDArray[np.float64]
 Unsigned = npt.NDArray[np.uint64]
@@ -35,13 +37,12 @@ class Argument:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Flows:
-    """Arrows: slices that carry the same id (uint64 [n], 0: none; unique in the trace) are joined in order of time. In
-    these slices arrows begin, go through or come to their end: where the slices start, or `at_end`.
+    """Arrows: slices that carry the same id are joined in the order in which they start. ids: uint64 [n], unique in the
+    trace, 0: none. role: uint8 [n], whether the arrow begins in a slice, goes through it or ends, by place in `ROLES`.
     """
 
     ids: Unsigned
-    role: Literal["begins", "passes", "ends"] = "begins"
-    at_end: bool = False
+    role: npt.NDArray[np.uint8]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -64,7 +65,7 @@ class Slices:
         columns: list[npt.NDArray[Any]] = [self.start_ns, self.duration_ns, self.name, self.category]
         columns += [argument.values for argument in self.arguments]
         columns += [argument.present for argument in self.arguments if argument.present is not None]
-        columns += [flows.ids for flows in self.flows]
+        columns += [column for flows in self.flows for column in (flows.ids, flows.role)]
         lengths = {len(column) for column in columns}
         if len(lengths) != 1:
             raise ValueError(f"columns of slices have different lengths: {sorted(lengths)}")

@@ -1,7 +1,7 @@
-"""What the beginning and the end of a slice say besides time and track: names, arguments, arrows.
+"""What the beginning of a slice says besides its time and track: names, arguments, arrows.
 
 Comes in: `Slices`, and what the packet sequence has interned so far. Goes out: the fields as columns of numbers, and
-which events have the same ones: these are encoded together, as messages of one size.
+which slices have the same ones: these are encoded together, as messages of one size.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from tracekit.model.events import ABSENT, Bool, Int32, Int64
 from tracekit.render.merged.slices import Slices
 from tracekit.render.perfetto.wire import Shape, Unsigned, fixed, fixed64, message, varint
 
-__all__ = ["EventFields", "Field", "Interned", "encodable", "fields_of_begins", "fields_of_ends"]
+__all__ = ["Field", "Interned", "SliceFields", "encodable"]
 
 
 class Interned:
@@ -51,19 +51,19 @@ class Interned:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Field:
-    """A field of n events: `values`, uint64 [n]; `shape(width)`: how a message holds it."""
+    """A field of n slices: `values`, uint64 [n]; `shape(width)`: how a message holds it."""
 
     values: Unsigned
     shape: Callable[[int], Shape]
     present: Bool | None = None
 
 
-class EventFields:
-    """The fields of n events, and which events have the same ones."""
+class SliceFields:
+    """The fields of n slices, and which slices have the same ones."""
 
-    def __init__(self, fields: Sequence[Field], rows: int) -> None:
-        self._fields = fields
-        self._forms, self._form = _forms(fields, rows)
+    def __init__(self, slices: Slices, interned: Interned) -> None:
+        self._fields = list(_fields(slices, interned))
+        self._forms, self._form = _forms(self._fields, len(slices))
 
     def by_form(self, rows: Int32) -> Iterator[tuple[Int64, list[Field]]]:
         """The slices in `rows`, int32 [k], that have the same fields: their positions in `rows`, and these fields."""
@@ -75,17 +75,7 @@ class EventFields:
                 yield positions, [self._fields[place] for place in present]
 
 
-def fields_of_begins(slices: Slices, interned: Interned) -> EventFields:
-    """Of the beginnings of n slices."""
-    return EventFields([*_texts_and_arguments(slices, interned), *_arrows(slices, at_end=False)], len(slices))
-
-
-def fields_of_ends(slices: Slices) -> EventFields:
-    """Of the ends of n slices."""
-    return EventFields(list(_arrows(slices, at_end=True)), len(slices))
-
-
-def _texts_and_arguments(slices: Slices, interned: Interned) -> Iterator[Field]:
+def _fields(slices: Slices, interned: Interned) -> Iterator[Field]:
     for kind, number, ids in (
         ("event_names", TrackEvent.NAME_IID_FIELD_NUMBER, slices.name),
         ("event_categories", TrackEvent.CATEGORY_IIDS_FIELD_NUMBER, slices.category),
@@ -103,14 +93,9 @@ def _texts_and_arguments(slices: Slices, interned: Interned) -> Iterator[Field]:
         else:
             shape = _annotation(name, DebugAnnotation.INT_VALUE_FIELD_NUMBER)
             yield Field(values=values.astype(np.int64).view(np.uint64), shape=shape, present=present)
-
-
-def _arrows(slices: Slices, *, at_end: bool) -> Iterator[Field]:
     for flows in slices.flows:
-        if flows.at_end == at_end:
-            ends = flows.role == "ends"
-            number = TrackEvent.TERMINATING_FLOW_IDS_FIELD_NUMBER if ends else TrackEvent.FLOW_IDS_FIELD_NUMBER
-            yield Field(values=flows.ids, shape=_arrow(number), present=flows.ids != 0)
+        # The role is not said: an id is that of one arrow alone, which goes on where a further slice has it.
+        yield Field(values=flows.ids, shape=_arrow, present=flows.ids != 0)
 
 
 def _number_of(number: int) -> Callable[[int], Shape]:
@@ -121,12 +106,12 @@ def _annotation(name: Shape, value: int) -> Callable[[int], Shape]:
     return lambda width: message(TrackEvent.DEBUG_ANNOTATIONS_FIELD_NUMBER, name, varint(value, width))
 
 
-def _arrow(number: int) -> Callable[[int], Shape]:
-    return lambda _width: fixed64(number)
+def _arrow(_width: int) -> Shape:
+    return fixed64(TrackEvent.FLOW_IDS_FIELD_NUMBER)
 
 
 def _forms(fields: Sequence[Field], rows: int) -> tuple[list[list[int]], Unsigned]:
-    """The sets of fields that occur, as places in `fields`; and of each event which of them it has: [rows], of a type
+    """The sets of fields that occur, as places in `fields`; and of each slice which of them it has: [rows], of a type
     as narrow as can be, which numpy sorts by counting."""
     forms: list[list[int]] = [[]]
     form = np.zeros(rows, dtype=np.uint32)

@@ -22,7 +22,7 @@ Display. Perfetto's UI shows
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import BinaryIO
 
 import numpy as np
@@ -37,9 +37,10 @@ from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import (
 
 from tracekit.model.events import Int32, Int64
 from tracekit.render.merged.slices import Float64, PageTrack, Slices
-from tracekit.render.perfetto.fields import EventFields, Interned, encodable, fields_of_begins, fields_of_ends
+from tracekit.render.perfetto.fields import Interned, SliceFields, encodable
 from tracekit.render.perfetto.nesting import lane_boundaries
 from tracekit.render.perfetto.wire import (
+    Bytes,
     Records,
     Shape,
     Unsigned,
@@ -148,20 +149,13 @@ class RankTraceWriter:
         """
         if len(slices) == 0:
             return 0
-        begins, ends = fields_of_begins(slices, self._interned), fields_of_ends(slices)
+        fields = SliceFields(slices, self._interned)
         self._write_interned()
-        end_ns = slices.start_ns + slices.duration_ns
         lanes = lane_boundaries(slices.start_ns, slices.duration_ns)
         for lane, boundaries in enumerate(lanes):
             on = self.add_track(f"{track.name} · overlap {lane + 1}", parent=track, order=lane) if lane else track
-            begin, end = _event(TrackEvent.TYPE_SLICE_BEGIN, on), _event(TrackEvent.TYPE_SLICE_END, on)
             for block in np.split(boundaries, range(_BLOCK, len(boundaries), _BLOCK)):
-                opened, closed = np.flatnonzero(block >= 0), np.flatnonzero(block < 0)
-                parts = [
-                    *self._encoded(begin, begins, opened, block[opened], slices.start_ns),
-                    *self._encoded(end, ends, closed, ~block[closed], end_ns),
-                ]
-                self._stream.write(woven(parts, len(block)).data)
+                self._stream.write(self._encoded(on, slices, fields, block).data)
         return len(lanes)
 
     def write_counter(self, track: PageTrack, time_ns: Int64, values: Float64) -> None:
@@ -171,15 +165,20 @@ class RankTraceWriter:
             columns = [time_ns.view(np.uint64), values.astype(np.float64).view(np.uint64)]
             self._stream.write(self._packets(event, columns).tobytes())
 
-    def _encoded(
-        self, event: Shape, fields: EventFields, places: Int64, rows: Int32, time_ns: Int64
-    ) -> Iterator[tuple[Int64, Records]]:
-        """Packets of the events in `rows`, int32 [k], with their `places`, int64 [k]; time_ns is of all events."""
-        for positions, present in fields.by_form(rows):
-            alike = rows[positions]
-            values = [field.values[alike] for field in present]
-            shape = sum((field.shape(width_of(column)) for field, column in zip(present, values, strict=True)), event)
-            yield places[positions], self._packets(shape, [time_ns[alike].view(np.uint64), *values])
+    def _encoded(self, track: PageTrack, slices: Slices, fields: SliceFields, boundaries: Int32) -> Bytes:
+        """Opens and closes of slices, in the order of `boundaries`, int32 [b]: a row to open, ~row to close."""
+        opened, closed = np.flatnonzero(boundaries >= 0), np.flatnonzero(boundaries < 0)
+        rows = ~boundaries[closed]
+        end_ns = slices.start_ns[rows] + slices.duration_ns[rows]
+        parts = [(closed, self._packets(_event(TrackEvent.TYPE_SLICE_END, track), [end_ns.view(np.uint64)]))]
+        begin = _event(TrackEvent.TYPE_SLICE_BEGIN, track)
+        for positions, present in fields.by_form(boundaries[opened]):
+            rows = boundaries[opened[positions]]
+            values = [field.values[rows] for field in present]
+            shape = sum((field.shape(width_of(column)) for field, column in zip(present, values, strict=True)), begin)
+            packets = self._packets(shape, [slices.start_ns[rows].view(np.uint64), *values])
+            parts.append((opened[positions], packets))
+        return woven(parts, len(boundaries))
 
     def _packets(self, event: Shape, columns: Sequence[Unsigned]) -> Records:
         """Packets of one track event each; the first of `columns` is their time."""
