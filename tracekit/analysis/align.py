@@ -29,7 +29,7 @@ from tracekit.model.notes import Note
 from tracekit.model.run import ClockModel, ClockStep
 from tracekit.model.summary import RankSummary
 
-__all__ = ["SYNCHRONISING", "align", "on_run_clock"]
+__all__ = ["SYNCHRONISING", "align", "ends_on_run_clock", "on_run_clock"]
 
 SYNCHRONISING = tuple(
     KINDS.index(kind) for kind in ("all_reduce", "reduce_scatter", "all_gather", "all_to_all", "barrier")
@@ -51,6 +51,13 @@ def on_run_clock(time_ns: Int64, clock: ClockModel) -> Int64:
         after = time_ns >= step.from_ns
         offset_ns[after], at_ns[after] = step.offset_ns, step.at_ns
     return np.asarray(time_ns - offset_ns - _drifted(time_ns - at_ns, clock))
+
+
+def ends_on_run_clock(start_ns: Int64, end_ns: Int64, clock: ClockModel) -> tuple[Int64, Int64]:
+    """Both ends of n intervals on the run's clock, int64 [n] each. One that a clock was set back in by more than it
+    took ends where it starts."""
+    start_ns, end_ns = on_run_clock(start_ns, clock), on_run_clock(end_ns, clock)
+    return start_ns, np.maximum(start_ns, end_ns)
 
 
 def _drifted(elapsed_ns: Int64, clock: ClockModel) -> Int64:

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from tests.builders import TraceBuilder, write_run
-from tracekit.analysis.align import on_run_clock
+from tracekit.analysis.align import ends_on_run_clock, on_run_clock
 from tracekit.analysis.load import load
 from tracekit.analysis.report import analyze
-from tracekit.model.run import ClockModel
+from tracekit.model.run import ClockModel, ClockStep
 from tracekit.render.json_result import result_dict
 
 Samples = list[tuple[float, int, int]]  # at us, offset ns, error ns
@@ -213,3 +213,11 @@ def test_a_rank_is_aligned_through_the_groups_of_others(tmp_path: Path) -> None:
                     "all_reduce", 1000 * rank + at, 10, launched_at=1000 * rank + at - 1, group=pair, description="tp"
                 )
     assert [model.offset_ns for model in load(write_run(tmp_path, traces)).clocks] == [0, 10**6, 2 * 10**6, 3 * 10**6]
+
+
+def test_what_a_clock_was_set_back_in_does_not_end_before_it_starts() -> None:
+    """GIVEN a clock that jumps 50 ns at 100 THEN what spans the jump is shorter by it, or of no length."""
+    clock = ClockModel(rank=1, method="collectives", steps=(ClockStep(from_ns=100, offset_ns=50, at_ns=100),))
+    start_ns, end_ns = ends_on_run_clock(np.array([10, 90, 100]), np.array([120, 110, 120]), clock)
+    assert start_ns.tolist() == [10, 90, 50]
+    assert end_ns.tolist() == [70, 90, 70]

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tracekit.analysis.align import on_run_clock
+from tracekit.analysis.align import ends_on_run_clock
 from tracekit.analysis.lanes import Lanes
 from tracekit.analysis.summarize import StepSelection
 from tracekit.model.events import ABSENT, Bool, EventTable, Int32, Int64
@@ -96,7 +96,7 @@ def slices_by_track(
     events: EventTable, lanes: Lanes, clock: ClockModel, kept: Bool, *, place: int
 ) -> Iterator[InputSlices]:
     """All slices in the mask `kept` [n], the step's thread first; `place`: of the rank in the run."""
-    start_ns, end_ns = on_run_clock(events.start_ns, clock), on_run_clock(events.end_ns, clock)
+    start_ns, end_ns = ends_on_run_clock(events.start_ns, events.end_ns, clock)
     arrows = (
         launch_arrows(events, lanes.device_events, kept, ids_from=first_id(place, 0)),
         autograd_arrows(events, kept, ids_from=first_id(place, 1)),

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from tracekit.analysis.align import on_run_clock
+from tracekit.analysis.align import ends_on_run_clock, on_run_clock
 from tracekit.analysis.lanes import Lanes
 from tracekit.analysis.phases import PHASES, PhaseTimeline
 from tracekit.analysis.summarize import StepSelection
@@ -244,8 +244,7 @@ def _track(
     """Starts and ends are each put on the run's clock: what met still meets."""
     slices = Slices.named(
         names,
-        on_run_clock(start_ns, clock),
-        on_run_clock(end_ns, clock),
+        *ends_on_run_clock(start_ns, end_ns, clock),
         category=CATEGORY,
         arguments=arguments,
         texts=texts or {},

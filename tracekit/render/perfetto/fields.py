@@ -115,17 +115,27 @@ def _forms(fields: Sequence[Field], rows: int) -> tuple[list[list[int]], Unsigne
     as narrow as can be, which numpy sorts by counting."""
     forms: list[list[int]] = [[]]
     form = np.zeros(rows, dtype=np.uint32)
+    always, sometimes = [], []
     for place, each in enumerate(fields):
         if each.present is None or each.present.all():
-            forms = [[*known, place] for known in forms]
-            continue
-        form = 2 * form + each.present.astype(np.uint32)  # the forms double; those that do not occur go at once
-        occurs = np.flatnonzero(np.bincount(form))
-        forms = [[*forms[code // 2], place] if code % 2 else forms[code // 2] for code in occurs.tolist()]
-        number = np.zeros(int(occurs[-1]) + 1, dtype=np.uint32)
-        number[occurs] = np.arange(len(occurs))
-        form = number[form]
-    return forms, form.astype(np.min_scalar_type(len(forms)))
+            always.append(place)
+        else:
+            sometimes.append(place)
+    for first in range(0, len(sometimes), 8):
+        eight = sometimes[first : first + 8]
+        code = np.zeros(rows, dtype=np.uint8)
+        for bit, place in enumerate(eight):
+            code |= fields[place].present.view(np.uint8) << bit  # type: ignore[union-attr]
+        form = form << np.uint32(8) | code
+        occurs = np.flatnonzero(np.bincount(form))  # of all combinations few do
+        forms = [
+            [*forms[number >> 8], *(place for bit, place in enumerate(eight) if number >> bit & 1)]
+            for number in occurs.tolist()
+        ]
+        renumbered = np.zeros(int(occurs[-1]) + 1, dtype=np.min_scalar_type(len(occurs)))
+        renumbered[occurs] = np.arange(len(occurs))
+        form = renumbered[form]
+    return [sorted([*always, *places]) for places in forms], form.astype(np.min_scalar_type(len(forms)))
 
 
 def encodable(text: str) -> str:

@@ -15,8 +15,8 @@ Wire format: https://protobuf.dev/programming-guides/encoding/
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -34,8 +34,7 @@ _WIDTHS = (1, 2, 4, 8, 9)  # bytes of a varint that are quick to store; 10 holds
 _WORDS: dict[int, Any] = {1: np.uint8, 2: np.dtype("<u2"), 4: np.dtype("<u4"), 8: np.dtype("<u8")}
 
 
-@dataclass(frozen=True, kw_only=True)
-class Hole:
+class Hole(NamedTuple):
     """Where a number goes: `width` bytes from `offset` on, as a varint or as it is."""
 
     offset: int
@@ -51,7 +50,8 @@ class Shape:
     holes: tuple[Hole, ...] = ()
 
     def __add__(self, other: Shape) -> Shape:
-        moved = (replace(hole, offset=hole.offset + len(self.content)) for hole in other.holes)
+        before = len(self.content)
+        moved = [Hole(before + offset, width, is_varint) for offset, width, is_varint in other.holes]
         return Shape(content=self.content + other.content, holes=(*self.holes, *moved))
 
 
