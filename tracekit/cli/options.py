@@ -20,10 +20,11 @@ if TYPE_CHECKING:
 
 _HIGHEST_RANK = 1 << 20
 _LARGEST_AMOUNT = 1e18
+_NANOSECONDS = {"ns": 1, "us": 10**3, "ms": 10**6, "s": 10**9}
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-__all__ = ["AMOUNT", "RANKS", "SECTIONS", "STEPS", "decorated", "progress_on_stderr", "result_options"]
+__all__ = ["AMOUNT", "DURATION", "RANKS", "SECTIONS", "STEPS", "decorated", "progress_on_stderr", "result_options"]
 __all__ += ["terminal_format"]
 
 
@@ -91,7 +92,19 @@ class Amount(click.ParamType[float]):
         return amount
 
 
-AMOUNT, RANKS, STEPS, SECTIONS = Amount(), RankSet(), StepRange(), Sections()
+class Duration(click.ParamType[int]):
+    """`10us`: a length of time with its unit (ns, us, ms, s), in nanoseconds."""
+
+    name = "duration"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        match = re.fullmatch(r"(\d+(?:\.\d+)?)(ns|us|ms|s)", str(value))
+        if match is None:
+            self.fail(f"{value!r} is no length of time with its unit, such as 10us", param, ctx)
+        return round(float(match.group(1)) * _NANOSECONDS[match.group(2)])
+
+
+AMOUNT, DURATION, RANKS, STEPS, SECTIONS = Amount(), Duration(), RankSet(), StepRange(), Sections()
 
 
 def result_options(command: F) -> F:

@@ -63,7 +63,7 @@ class SliceFilter:
         kept = np.ones(len(events), dtype=np.bool_)
         left_out: Counter[str] = Counter()
         windows = lanes.windows
-        if self.steps != EVERYTHING and windows.source != "recording":
+        if self.steps != EVERYTHING and not self.steps.whole and windows.source != "recording":
             chosen = np.array([int(step) in self.steps for step in windows.step], dtype=np.bool_)
             time = Intervals.union_of(windows.start_ns[chosen], windows.end_ns[chosen])
             host = Intervals.union_of(*_on_host(windows.host_start_ns, windows.host_end_ns, chosen))
