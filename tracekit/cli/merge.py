@@ -29,9 +29,7 @@ _PHASES = {
 @run_options
 @click.option("--steps", type=STEPS, metavar="10:20", help="Only what has a part in these steps.")
 @click.option("--categories", type=SECTIONS, metavar="kernel,cpu_op", help="Only events of these categories.")
-@click.option(
-    "--min-dur", "min_duration_ns", type=DURATION, metavar="10us", help="Only events of at least this length."
-)
+@click.option("--min-dur", "min_duration_ns", type=DURATION, metavar="10us", help="Only events this long.")
 @click.option("-o", "--output", type=click.Path(path_type=Path), default=Path("run.pftrace"), show_default=True,
               metavar="FILE", help="The trace to write; .gz packs it.")  # fmt: skip
 @click.option("--force", is_flag=True, help="Overwrite FILE.")
@@ -82,10 +80,9 @@ def merge(
             click.echo(safe_text(note.text), err=True)
     click.echo(f"{output}: {merged.ranks} ranks, {merged.slices:,} slices, {file_size(merged.size_bytes)}")
     if merged.filtered:
-        click.echo(
-            f"left out by {', '.join(f'{option}: {count:,}' for option, count in merged.filtered.items())} slices"
-        )
+        counts = ", ".join(f"{count:,} by {option}" for option, count in merged.filtered.items())
+        click.echo(f"slices left out: {counts}")
     if merged.left_out:
         counts = ", ".join(f"{count:,} {_PHASES.get(phase, phase)}" for phase, count in merged.left_out.items())
-        click.echo(f"not slices, and left out: {counts}")
+        click.echo(f"not slices: {counts} (arrows are drawn anew)")
     click.echo("Next: open it at https://ui.perfetto.dev (it stays in your browser)")
