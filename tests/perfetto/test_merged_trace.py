@@ -10,58 +10,22 @@ from pathlib import Path
 import pytest
 
 from tests.builders import TraceBuilder, write_run
-from tests.perfetto.trace_processor import Row, TraceProcessor
+from tests.perfetto.merged import (
+    assert_arrows_are_whole,
+    assert_totals_are_the_reports,
+    complete_events,
+    input_slices,
+    merged,
+    shown_slices,
+)
+from tests.perfetto.trace_processor import TraceProcessor
 from tracekit.analysis.load import load
-from tracekit.analysis.report import analyze
 from tracekit.analysis.summarize import StepSelection, SummaryOptions
 from tracekit.errors import OutputError
-from tracekit.model.run import Run
+from tracekit.render.merged.input_slices import SliceFilter
 from tracekit.render.merged.merge import merge
 
 DDP = Path(__file__).parents[1] / "data" / "ddp_slow_rank"
-LANES = {"compute": "compute_ns", "communication": "comm_ns", "exposed communication": "exposed_comm_ns"}
-
-
-def merged(processor: TraceProcessor, run: Run, folder: Path, options: SummaryOptions | None = None) -> int:
-    """Merge `run` and load the result; the number of input slices that merge says it wrote."""
-    folder.mkdir(exist_ok=True)
-    written = merge(run, folder / "run.pftrace", options=options)
-    assert written.path.stat().st_size == written.size_bytes
-    assert list(folder.iterdir()) == [written.path]
-    processor.load(written.path.read_bytes())
-    assert processor.errors() == []
-    return written.slices
-
-
-def input_slices(folder: Path) -> Counter[tuple[str, str]]:
-    """(category, name) of every complete event below `folder`, by the standard library's reader."""
-    found: Counter[tuple[str, str]] = Counter()
-    for path in folder.rglob("*.json*"):
-        if "manifest" not in path.name:
-            packed = path.read_bytes()
-            document = json.loads(gzip.decompress(packed) if packed.startswith(b"\x1f\x8b") else packed)
-            found.update((e.get("cat", ""), e["name"]) for e in document["traceEvents"] if e["ph"] == "X")
-    return found
-
-
-def lane_rows(processor: TraceProcessor, columns: str = "sum(slice.dur) as total") -> list[Row]:
-    """Slices that tracekit added, by process and track."""
-    return processor.query(
-        f"select process.name as process, track.name as lane, {columns} from slice "
-        "join track on slice.track_id = track.id join process_track on process_track.id = track.id "
-        "join process using (upid) where category = 'tracekit' group by 1, 2"
-    )
-
-
-def assert_lanes_are_the_reports_numbers(processor: TraceProcessor, run: Run) -> None:
-    lanes = {(row["process"].split(" · ")[0], row["lane"]): row["total"] for row in lane_rows(processor)}
-    breakdown = analyze(run).breakdown
-    assert breakdown is not None
-    for row in breakdown.ranks.to_dict("records"):
-        for lane, part in LANES.items():
-            assert lanes.get((f"rank {row['rank']}", lane), 0) == row[part], (row["rank"], lane)
-        assert row["compute_ns"] > 0
-        assert row["comm_ns"] > 0
 
 
 @pytest.mark.parametrize("source", ["dlrm", "ddp"])
@@ -70,15 +34,12 @@ def test_every_slice_is_there_and_the_lanes_are_the_reports(
 ) -> None:
     folder = real_traces / "dlrm_8xV100" if source == "dlrm" else DDP
     run = load(folder)
-    slices = merged(trace_processor, run, tmp_path)
-    rows = trace_processor.query(
-        "select ifnull(category, '') as category, ifnull(name, '') as name, count() as n from slice "
-        "where category is null or category != 'tracekit' group by 1, 2"
-    )
+    written = merged(trace_processor, run, tmp_path)
     expected = input_slices(folder)
-    assert {(row["category"], row["name"]): row["n"] for row in rows} == expected
-    assert slices == expected.total()
-    assert_lanes_are_the_reports_numbers(trace_processor, run)
+    assert shown_slices(trace_processor) == expected
+    assert (written.slices, written.filtered) == (expected.total(), {})
+    assert_totals_are_the_reports(trace_processor, run)
+    assert_arrows_are_whole(trace_processor, run)
 
 
 def test_steps_have_their_windows(trace_processor: TraceProcessor, tmp_path: Path) -> None:
@@ -128,7 +89,7 @@ def test_skewed_clocks_come_out_aligned(trace_processor: TraceProcessor, tmp_pat
     )
     first = gpu_rank(0).wall_ns(40_000)
     assert [(row["ts"], row["n"]) for row in rows] == [(first + 100_000_000 * k, 2) for k in range(20)]
-    assert_lanes_are_the_reports_numbers(trace_processor, run)
+    assert_totals_are_the_reports(trace_processor, run)
 
 
 def test_a_drifting_clock_comes_out_aligned(trace_processor: TraceProcessor, tmp_path: Path) -> None:
@@ -152,29 +113,95 @@ def test_windows_of_a_rank_share_their_tracks(trace_processor: TraceProcessor, t
                 trace.nccl("all_reduce", 100 * k + 20, 30, launched_at=100 * k + 1)
             trace.capture().write_capture(tmp_path / "in")
     run = load(tmp_path / "in")
-    slices = merged(trace_processor, run, tmp_path / "out")
-    assert slices == input_slices(tmp_path / "in").total() == 2 * 2 * 2 * 5
+    written = merged(trace_processor, run, tmp_path / "out")
+    assert written.slices == input_slices(tmp_path / "in").total() == 2 * 2 * 2 * 5
     processes = trace_processor.query("select name, count() as n from process where name glob 'rank*' group by name")
     assert [(row["name"], row["n"]) for row in processes] == [("rank 0 · node0", 1), ("rank 1 · node0", 1)]
     tracks = trace_processor.query(
         "select process_track.name as name, count() as n from process_track join process using (upid) "
         "where process.name glob 'rank *' group by 1"
     )
-    assert {row["name"]: row["n"] for row in tracks if row["name"] in {*LANES, "steps", "GPU 0 stream 7"}} == {
-        **dict.fromkeys(LANES, 2), "steps": 2, "GPU 0 stream 7": 2,
-    }  # fmt: skip
-    assert_lanes_are_the_reports_numbers(trace_processor, run)
+    counts = {row["name"]: row["n"] for row in tracks}
+    for name in ("compute", "communication", "steps", "GPU 0 stream 7"):
+        assert counts[name] == 2, name
+    assert_totals_are_the_reports(trace_processor, run)
 
 
 def test_selected_steps_and_the_whole_recording(trace_processor: TraceProcessor, tmp_path: Path) -> None:
-    """The lanes hold what the report counts; the input's slices are all there whatever was selected."""
+    """The lanes hold what the report counts, whichever steps were chosen."""
     folder = write_run(tmp_path / "in", [gpu_rank(0), gpu_rank(1)])
     for number, selection in enumerate((StepSelection(first=3, stop=5), StepSelection(whole=True))):
         options = SummaryOptions(steps=selection)
         run = load(folder, options=options)
-        slices = merged(trace_processor, run, tmp_path / f"out{number}", options)
-        assert slices == input_slices(folder).total()
-        assert_lanes_are_the_reports_numbers(trace_processor, run)
+        written = merged(trace_processor, run, tmp_path / f"out{number}", options, SliceFilter(steps=selection))
+        assert written.slices + sum(written.filtered.values()) == input_slices(folder).total()
+        assert shown_slices(trace_processor).total() == written.slices
+        assert (written.slices < 100) == (number == 0)
+        assert_totals_are_the_reports(trace_processor, run)
+
+
+def test_what_filters_leave_out_is_counted_by_the_first_that_does(
+    trace_processor: TraceProcessor, real_traces: Path, tmp_path: Path
+) -> None:
+    folder = real_traces / "dlrm_8xV100"
+    events = list(complete_events(folder))
+    kernels = [event for event in events if event.get("cat") == "kernel"]
+    long = [event for event in kernels if event["dur"] >= 50]
+    shown = SliceFilter(categories=frozenset({"kernel"}), min_duration_ns=50_000)
+    written = merged(trace_processor, load(folder), tmp_path, shown=shown)
+    assert written.filtered == {
+        "--categories": len(events) - len(kernels),
+        "--min-dur": len(kernels) - len(long),
+    }
+    assert shown_slices(trace_processor) == Counter((event["cat"], event["name"]) for event in long)
+    assert written.slices == len(long) > 0
+
+
+def test_arguments_and_launches_are_the_input_s(
+    trace_processor: TraceProcessor, real_traces: Path, tmp_path: Path
+) -> None:
+    """Every kernel and copy has an arrow from the call that launched it, which shows the same correlation."""
+    folder = real_traces / "dlrm_8xV100"
+    merged(trace_processor, load(folder), tmp_path)
+    rows = trace_processor.query(
+        "select category, extract_arg(arg_set_id, 'debug.correlation') as correlation, "
+        "extract_arg(arg_set_id, 'debug.External id') as external_id, count() as n from slice "
+        "where category != 'tracekit' group by 1, 2, 3"
+    )
+    events = list(complete_events(folder))
+    said = Counter(
+        (event["cat"], event["args"].get("correlation"), event["args"].get("External id")) for event in events
+    )
+    assert {(row["category"], row["correlation"], row["external_id"]): row["n"] for row in rows} == said
+    arrows = trace_processor.query(
+        "select b.category as category, extract_arg(a.arg_set_id, 'debug.correlation') as call, "
+        "extract_arg(b.arg_set_id, 'debug.correlation') as launched from flow join slice a on slice_out = a.id "
+        "join slice b on slice_in = b.id where a.category = 'cuda_runtime'"
+    )
+    assert all(row["call"] == row["launched"] for row in arrows)
+    launched = 0
+    for path in folder.iterdir():  # correlation ids are a rank's own
+        own = list(complete_events(path))
+        calls = {event["args"]["correlation"] for event in own if event["cat"] == "cuda_runtime"}
+        on_device = [event for event in own if event["cat"] in {"kernel", "gpu_memcpy", "gpu_memset"}]
+        launched += sum(event["args"]["correlation"] in calls for event in on_device)
+    assert len(arrows) == launched == 2116
+
+
+def test_a_backward_operator_has_an_arrow_from_its_forward(trace_processor: TraceProcessor, tmp_path: Path) -> None:
+    """As many as Kineto itself draws, and between the same numbers of operators."""
+    merged(trace_processor, load(DDP), tmp_path)
+    rows = trace_processor.query(
+        "select extract_arg(a.arg_set_id, 'debug.Sequence number') as forward, "
+        "extract_arg(b.arg_set_id, 'debug.Sequence number') as backward, count() as n from flow "
+        "join slice a on slice_out = a.id join slice b on slice_in = b.id where a.category = 'cpu_op' group by 1, 2"
+    )
+    assert all(row["forward"] == row["backward"] for row in rows)
+    kineto = 0
+    for path in DDP.rglob("rank-*.json.gz"):
+        document = json.loads(gzip.decompress(path.read_bytes()))
+        kineto += sum(event["ph"] == "s" and event["cat"] == "fwdbwd" for event in document["traceEvents"])
+    assert sum(row["n"] for row in rows) == kineto > 0
 
 
 def test_overlapping_slices_of_a_thread_are_all_kept(trace_processor: TraceProcessor, tmp_path: Path) -> None:
