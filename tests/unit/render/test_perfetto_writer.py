@@ -63,7 +63,8 @@ def test_packets_of_a_small_trace() -> None:
         (3, end, 0, []),
         (9, end, 0, []),
     ]
-    assert {event.track_uuid for _, event in events} == {thread.uuid}
+    said = [p.trace_packet_defaults.track_event_defaults for p in packets if p.HasField("trace_packet_defaults")]
+    assert {defaults.track_uuid for defaults in said} == {thread.uuid}
 
 
 def test_ranks_share_no_track_and_no_sequence() -> None:

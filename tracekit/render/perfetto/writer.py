@@ -5,7 +5,8 @@ written by different processes). Names, threads and tracks are described by the 
 are encoded by numpy.
 
 Size. A trace of a million slices has two million packets, so that a field more or less counts: names, categories,
-names of arguments and their texts are interned, and a slice's end says its time and track alone.
+names of arguments and their texts are interned, a track is named once for all that follows on it, and a slice's end
+says its time alone.
 
 Time. Timestamps are written as they are: nanoseconds since the Unix epoch on the run's clock. They stand in the
 trace's default clock (BOOTTIME), for which the trace processor converts nothing, so `slice.ts` in SQL is the number
@@ -154,24 +155,32 @@ class RankTraceWriter:
         lanes = lane_boundaries(slices.start_ns, slices.duration_ns)
         for lane, boundaries in enumerate(lanes):
             on = self.add_track(f"{track.name} · overlap {lane + 1}", parent=track, order=lane) if lane else track
+            self._go_to(on)
             for block in np.split(boundaries, range(_BLOCK, len(boundaries), _BLOCK)):
-                self._stream.write(self._encoded(on, slices, fields, block).data)
+                self._stream.write(self._encoded(slices, fields, block).data)
         return len(lanes)
 
     def write_counter(self, track: PageTrack, time_ns: Int64, values: Float64) -> None:
         """Write the values of a counter, [n], each from its time on."""
         if len(time_ns):
-            event = _event(TrackEvent.TYPE_COUNTER, track) + fixed64(TrackEvent.DOUBLE_COUNTER_VALUE_FIELD_NUMBER)
+            self._go_to(track)
+            event = _event(TrackEvent.TYPE_COUNTER) + fixed64(TrackEvent.DOUBLE_COUNTER_VALUE_FIELD_NUMBER)
             columns = [time_ns.view(np.uint64), values.astype(np.float64).view(np.uint64)]
             self._stream.write(self._packets(event, columns).tobytes())
 
-    def _encoded(self, track: PageTrack, slices: Slices, fields: SliceFields, boundaries: Int32) -> Bytes:
+    def _go_to(self, track: PageTrack) -> None:
+        """What follows is on this track: said once, and not in every packet."""
+        packet = self._packet()
+        packet.trace_packet_defaults.track_event_defaults.track_uuid = track.uuid
+        self._write(packet)
+
+    def _encoded(self, slices: Slices, fields: SliceFields, boundaries: Int32) -> Bytes:
         """Opens and closes of slices, in the order of `boundaries`, int32 [b]: a row to open, ~row to close."""
         opened, closed = np.flatnonzero(boundaries >= 0), np.flatnonzero(boundaries < 0)
         rows = ~boundaries[closed]
         end_ns = slices.start_ns[rows] + slices.duration_ns[rows]
-        parts = [(closed, self._packets(_event(TrackEvent.TYPE_SLICE_END, track), [end_ns.view(np.uint64)]))]
-        begin = _event(TrackEvent.TYPE_SLICE_BEGIN, track)
+        parts = [(closed, self._packets(_event(TrackEvent.TYPE_SLICE_END), [end_ns.view(np.uint64)]))]
+        begin = _event(TrackEvent.TYPE_SLICE_BEGIN)
         for positions, present in fields.by_form(boundaries[opened]):
             rows = boundaries[opened[positions]]
             values = [field.values[rows] for field in present]
@@ -209,5 +218,5 @@ class RankTraceWriter:
         self._stream.write(Trace(packet=[packet]).SerializeToString())
 
 
-def _event(kind: int, track: PageTrack) -> Shape:
-    return fixed(TrackEvent.TYPE_FIELD_NUMBER, kind) + fixed(TrackEvent.TRACK_UUID_FIELD_NUMBER, track.uuid)
+def _event(kind: int) -> Shape:
+    return fixed(TrackEvent.TYPE_FIELD_NUMBER, kind)
