@@ -17,6 +17,7 @@ from tracekit.read.cache import Cache, Entry, keep
 from tracekit.read.code_version import IMPORTED_CODE
 from tracekit.read.codec import CodecError, Shared, pack, unpack
 from tracekit.read.kineto import decoder
+from tracekit.read.shelf import Shelf
 from tracekit.read.storage import TracePath
 
 __all__ = ["KeptSummaries", "Order", "look_up", "summarize_and_keep"]
@@ -26,13 +27,15 @@ Outcome = RankSummary | RankFailure
 
 @dataclass(frozen=True, kw_only=True)
 class Order:
-    """What a worker does: `summarize(rank, paths, options)`, and keep the result in `entry` if it runs that `code`."""
+    """What a worker does: `summarize(rank, paths, options, shelf)`, and keep the result in `entry` if it runs that
+    `code`."""
 
     rank: int
     paths: tuple[TracePath, ...]
     options: SummaryOptions
     entry: Entry | None = None
     code: str | None = None
+    shelf: Shelf | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,13 +62,16 @@ class KeptSummaries:
         return [self.found[position] if position in self.found else next(rest) for position in positions]
 
 
-def look_up(calls: Sequence[tuple[int, tuple[TracePath, ...], SummaryOptions]], cache: Cache | None) -> KeptSummaries:
-    """Look for each call's summary in `cache`; where there is none, prepare to keep it."""
+def look_up(
+    calls: Sequence[tuple[int, tuple[TracePath, ...], SummaryOptions]], cache: Cache | None, shelf: Shelf | None = None
+) -> KeptSummaries:
+    """Look for each call's summary in `cache`; where there is none, prepare to keep it, and the decoded trace on the
+    `shelf`."""
     found: dict[int, RankSummary] = {}
     missing: list[tuple[Order]] = []
     shared: Shared = {}
     for position, (rank, paths, options) in enumerate(calls):
-        order = Order(rank=rank, paths=paths, options=options, code=IMPORTED_CODE)
+        order = Order(rank=rank, paths=paths, options=options, code=IMPORTED_CODE, shelf=shelf)
         if cache is not None:
             # What was made for all sections serves those that are wanted.
             choices = dict.fromkeys((options, replace(options, sections=None)))
@@ -82,7 +88,7 @@ def look_up(calls: Sequence[tuple[int, tuple[TracePath, ...], SummaryOptions]], 
 
 def summarize_and_keep(order: Order) -> Outcome:
     """`summarize`, in a worker."""
-    outcome = summarize(order.rank, order.paths, order.options)
+    outcome = summarize(order.rank, order.paths, order.options, order.shelf)
     if order.entry is None or order.code != IMPORTED_CODE or not isinstance(outcome, RankSummary):
         return outcome
     places = {str(path): position for position, path in enumerate(order.paths)}

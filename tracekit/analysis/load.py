@@ -31,6 +31,7 @@ from tracekit.read.discover import Discovery, discover
 from tracekit.read.grouping import began_apart
 from tracekit.read.kineto import decoder
 from tracekit.read.peek import peek
+from tracekit.read.shelf import Shelf
 from tracekit.read.storage import TracePath, version_of
 
 __all__ = ["Paths", "load"]
@@ -54,6 +55,7 @@ def load(
     executor: Executor | None = None,
     progress: Progress | None = None,
     cache: CacheChoice = False,
+    shelf: Shelf | None = None,
 ) -> Run:
     """Read the newest run below `paths` (or `run`, `attempt`), in this process or in `jobs` workers, a rank each.
 
@@ -63,7 +65,7 @@ def load(
     `jobs=None` takes as many workers as there are processors, and none for a small run. Workers import the main module
     again, so a script that asks for them needs the guard `if __name__ == "__main__":`. An `executor`, such as
     `dask.distributed.Client(...).get_executor(pure=False)`, is used instead of them. A worker that dies is tried again,
-    and costs no rank but its own.
+    and costs no rank but its own. What workers of this machine decode, they lay on the `shelf`.
 
     Raises InputError when there is no usable trace, or `ranks` or the options' steps select none of what is there,
     UsageError when there is no such `run` or `attempt`, or no decoder as $TRACEKIT_DECODER wants.
@@ -83,7 +85,7 @@ def load(
         if not files:
             there = format_ranges(found.chosen.ranks)
             raise InputError(f"{' '.join(typed)}: none of the selected ranks is there", hint=f"there are ranks {there}")
-        kept = look_up([(rank, windows, chosen) for rank, windows in files.items()], kept_in)
+        kept = look_up([(rank, windows, chosen) for rank, windows in files.items()], kept_in, shelf)
         size_bytes = _size_bytes(order.paths for (order,) in kept.missing)
         workers = 1 if jobs is None and executor is None and size_bytes < _SMALL_RUN_BYTES else jobs
         made = map_ranks(summarize_and_keep, kept.missing, jobs=workers, executor=executor, progress=progress)

@@ -52,6 +52,7 @@ from tracekit.model.summary import DdpPasses, RankSummary
 from tracekit.model.waits import Waits
 from tracekit.read.kineto import decode
 from tracekit.read.peek import rank_in_name
+from tracekit.read.shelf import Shelf
 from tracekit.read.storage import TracePath
 
 __all__ = ["RankFailure", "StepSelection", "SummaryOptions", "summarize", "summarize_trace"]
@@ -106,8 +107,11 @@ class RankFailure:
     internal_error: bool = False
 
 
-def summarize(rank: int, paths: Sequence[TracePath], options: SummaryOptions) -> RankSummary | RankFailure:
+def summarize(
+    rank: int, paths: Sequence[TracePath], options: SummaryOptions, shelf: Shelf | None = None
+) -> RankSummary | RankFailure:
     """Summarise one rank from its windows. `rank` is what discovery made of the files; what a trace says itself wins.
+    What was decoded is laid on the `shelf`.
 
     A file that cannot be used is a note; a rank without any usable file is a `RankFailure`. An error of our own in one
     file must not lose the others either.
@@ -117,7 +121,11 @@ def summarize(rank: int, paths: Sequence[TracePath], options: SummaryOptions) ->
     internal_error = False
     for path in paths:
         try:
-            summaries.append(summarize_trace(decode(path), rank, options))
+            trace = decode(path)
+            if shelf is not None:
+                shelf.keep(path, trace)
+            summaries.append(summarize_trace(trace, rank, options))
+            del trace  # of several windows one is in memory at a time
         except InputError as error:
             failures.append(_left_out(path, error.kind, error.reason))
         except MemoryError:

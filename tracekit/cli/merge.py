@@ -48,9 +48,11 @@ def merge(
     from tracekit.analysis.report import analyze
     from tracekit.analysis.summarize import StepSelection, SummaryOptions
     from tracekit.errors import UsageError
+    from tracekit.read.shelf import Shelf
     from tracekit.render.console import file_size
     from tracekit.render.merged.input_slices import SliceFilter
     from tracekit.render.merged.merge import merge as merge_run
+    from tracekit.render.output import scratch_folder
     from tracekit.render.safe_text import safe_text
 
     if not output.name.removesuffix(".gz").endswith(_SUFFIXES):
@@ -63,18 +65,21 @@ def merge(
         min_duration_ns=min_duration_ns or 0,
         steps=chosen,
     )
-    found = choice.load(options)
-    with progress_on_stderr("writing ranks") as progress:
-        merged = merge_run(
-            found,
-            output,
-            report=analyze(found),
-            options=options,
-            shown=shown,
-            force=force,
-            jobs=choice.jobs,
-            progress=progress,
-        )
+    with scratch_folder(output, force=force) as folder:
+        shelf = Shelf(folder=folder)
+        found = choice.load(options, shelf)
+        with progress_on_stderr("writing ranks") as progress:
+            merged = merge_run(
+                found,
+                output,
+                report=analyze(found),
+                options=options,
+                shown=shown,
+                force=force,
+                jobs=choice.jobs,
+                shelf=shelf,
+                progress=progress,
+            )
     for note in found.notes:
         if note.is_defect:
             click.echo(safe_text(note.text), err=True)

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from tracekit.analysis.summarize import SummaryOptions
     from tracekit.model.run import Run
     from tracekit.read.cache import CacheChoice
+    from tracekit.read.shelf import Shelf
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -36,8 +37,8 @@ class RunChoice:
     scheduler: str | None
     cache: CacheChoice
 
-    def load(self, options: SummaryOptions | None = None) -> Run:
-        """Read it, with a progress bar. Raises what `analysis.load` does."""
+    def load(self, options: SummaryOptions | None = None, shelf: Shelf | None = None) -> Run:
+        """Read it, with a progress bar; on this machine workers use the `shelf`. Raises what `analysis.load` does."""
         from tracekit.analysis.load import load
 
         with self._workers() as workers:
@@ -48,6 +49,7 @@ class RunChoice:
                 ranks=self.ranks,
                 options=options,
                 cache=self.cache,
+                shelf=shelf if self.scheduler is None else None,
                 **workers,
             )
 

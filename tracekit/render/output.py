@@ -11,7 +11,7 @@ from typing import BinaryIO
 
 from tracekit.errors import OutputError
 
-__all__ = ["new_file"]
+__all__ = ["new_file", "scratch_folder"]
 
 
 @contextmanager
@@ -20,15 +20,9 @@ def new_file(path: Path, *, force: bool = False) -> Iterator[BinaryIO]:
 
     Raises OutputError when `path` exists and `force` is False, is a link or no file, or cannot be written.
     """
-    if path.is_symlink() or (path.exists() and not path.is_file()):
-        raise OutputError(f"{path}: a link or not a regular file", hint="choose another name")
-    if path.exists() and not force:
-        raise OutputError(f"{path}: exists already", hint="choose another name, or overwrite it with --force")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+    _check(path, force=force)
+    with _telling_of(path):
         descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
-    except OSError as error:
-        raise OutputError(f"{path}: {error.strerror or error}", hint="check the folder and its permissions") from error
     try:
         with os.fdopen(descriptor, "wb") as stream:
             yield stream
@@ -41,6 +35,33 @@ def new_file(path: Path, *, force: bool = False) -> Iterator[BinaryIO]:
         if isinstance(error, OSError):
             raise OutputError(f"{path}: {error.strerror or error}", hint="check the space on the disk") from error
         raise
+
+
+@contextmanager
+def scratch_folder(path: Path, *, force: bool = False) -> Iterator[Path]:
+    """A folder beside `path`, while the block runs, for what is needed to make it. Raises what `new_file` does."""
+    _check(path, force=force)
+    with _telling_of(path):
+        folder = tempfile.TemporaryDirectory(dir=path.parent, prefix=f".{path.name}.")
+    with folder as name:
+        yield Path(name)
+
+
+def _check(path: Path, *, force: bool) -> None:
+    if path.is_symlink() or (path.exists() and not path.is_file()):
+        raise OutputError(f"{path}: a link or not a regular file", hint="choose another name")
+    if path.exists() and not force:
+        raise OutputError(f"{path}: exists already", hint="choose another name, or overwrite it with --force")
+    with _telling_of(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+
+
+@contextmanager
+def _telling_of(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise OutputError(f"{path}: {error.strerror or error}", hint="check the folder and its permissions") from error
 
 
 def _umask() -> int:

@@ -17,7 +17,6 @@ from __future__ import annotations
 import gzip
 import os
 import shutil
-import tempfile
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,11 +27,12 @@ from tracekit.analysis.summarize import SummaryOptions
 from tracekit.analysis.workers import LOST, Progress, map_ranks
 from tracekit.errors import OutputError
 from tracekit.model.run import Run
+from tracekit.read.shelf import Shelf
 from tracekit.render.merged.input_slices import SliceFilter
 from tracekit.render.merged.plan import RankPlan, plan_of
 from tracekit.render.merged.rank_page import PageCounts, write_rank
 from tracekit.render.merged.run_page import write_run
-from tracekit.render.output import new_file
+from tracekit.render.output import new_file, scratch_folder
 from tracekit.render.perfetto.writer import RankTraceWriter, write_header
 
 __all__ = ["Merged", "merge"]
@@ -64,10 +64,11 @@ def merge(
     shown: SliceFilter | None = None,
     force: bool = False,
     jobs: int | None = 1,
+    shelf: Shelf | None = None,
     progress: Progress | None = None,
 ) -> Merged:
     """Write the merged trace of `run` to `output`, gzipped when its name ends in `.gz`; `report`, of the same run, adds
-    its findings and the critical path; `jobs` is that of `load`.
+    its findings and the critical path; `jobs` is that of `load`, and so is `shelf`, which decoded traces are taken off.
 
     Raises OutputError when it cannot be written, or a rank's worker dies, InputError when a file of the run has become
     unreadable.
@@ -81,9 +82,10 @@ def merge(
             packed = cast(
                 BinaryIO, stack.enter_context(gzip.GzipFile(fileobj=stream, mode="wb", compresslevel=3, mtime=0))
             )
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(dir=output.parent, prefix=".tracekit-merge-")))
+        folder = stack.enter_context(scratch_folder(output, force=force))
         calls = [
-            (rank, folder / str(rank.place), options or SummaryOptions(), shown or SliceFilter()) for rank in plan.ranks
+            (rank, folder / str(rank.place), options or SummaryOptions(), shown or SliceFilter(), shelf)
+            for rank in plan.ranks
         ]
         jobs = 1 if jobs is None and sum(s.event_count for s in run.ranks) < _FEW_EVENTS else jobs
         outcomes = map_ranks(_write_part, calls, jobs=jobs, progress=progress)
@@ -97,6 +99,7 @@ def merge(
         for _, part, *_ in calls:
             with part.open("rb") as finished:
                 shutil.copyfileobj(finished, packed, 1 << 20)
+            part.unlink()
     counts = sum(written, start=PageCounts())
     return Merged(
         path=output,
@@ -108,7 +111,9 @@ def merge(
     )
 
 
-def _write_part(rank: RankPlan, part: Path, options: SummaryOptions, shown: SliceFilter) -> PageCounts:
+def _write_part(
+    rank: RankPlan, part: Path, options: SummaryOptions, shown: SliceFilter, shelf: Shelf | None
+) -> PageCounts:
     """Write one rank's packets to the file `part`, in a worker."""
     with part.open("wb") as stream:
-        return write_rank(RankTraceWriter(stream, rank=rank.place), rank, options, shown)
+        return write_rank(RankTraceWriter(stream, rank=rank.place), rank, options, shown, shelf)

@@ -15,6 +15,7 @@ from tracekit.analysis.phases import phase_timeline
 from tracekit.analysis.summarize import SummaryOptions
 from tracekit.model.events import Bool, EventTable, Track
 from tracekit.read.kineto import decode
+from tracekit.read.shelf import Shelf
 from tracekit.read.storage import located
 from tracekit.render.merged.input_slices import SliceFilter, slices_by_track
 from tracekit.render.merged.made_tracks import MadeTrack, tracks_of_rank, tracks_of_recording
@@ -46,12 +47,16 @@ class PageCounts:
         )
 
 
-def write_rank(writer: TraceWriter, plan: RankPlan, options: SummaryOptions, shown: SliceFilter) -> PageCounts:
-    """Decode the rank's files and write its page. Raises InputError when a file has become unreadable."""
+def write_rank(
+    writer: TraceWriter, plan: RankPlan, options: SummaryOptions, shown: SliceFilter, shelf: Shelf | None = None
+) -> PageCounts:
+    """Decode the rank's files, or take them off the `shelf`, and write its page. Raises InputError when a file has
+    become unreadable."""
     page = _Page(writer, plan)
     counts = PageCounts()
     for path in plan.summary.files:
-        trace = decode(located(path))
+        laid_aside = None if shelf is None else shelf.take(located(path))
+        trace = decode(located(path)) if laid_aside is None else laid_aside
         events = trace.events
         lanes = build_lanes(trace, options.rules, whole=options.steps.whole)
         phases = phase_timeline(events, lanes.threads, lanes.windows.host_start_ns)

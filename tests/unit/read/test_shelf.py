@@ -1,0 +1,65 @@
+"""Decoded traces laid aside: what comes back is what was decoded, once."""
+
+from __future__ import annotations
+
+from dataclasses import fields, is_dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tracekit.read.kineto import decode
+from tracekit.read.shelf import Shelf
+
+DDP = Path(__file__).parents[2] / "data" / "ddp_slow_rank"
+
+
+def assert_same(one: Any, other: Any) -> None:
+    if isinstance(one, np.ndarray):
+        assert one.dtype == other.dtype
+        assert np.array_equal(one, other)
+    elif is_dataclass(one):
+        for field in fields(one):
+            assert_same(getattr(one, field.name), getattr(other, field.name))
+    else:
+        assert one == other
+
+
+def traces(real_traces: Path) -> list[Path]:
+    return [*sorted(DDP.rglob("rank-*.json.gz")), *sorted((real_traces / "dlrm_8xV100").glob("*.json*"))[:2]]
+
+
+def test_a_trace_comes_back_as_it_was_decoded(real_traces: Path, tmp_path: Path) -> None:
+    shelf = Shelf(folder=tmp_path)
+    decoded = {path: decode(path) for path in traces(real_traces)}
+    for path, trace in decoded.items():
+        shelf.keep(path, trace)
+    for path, trace in decoded.items():
+        taken = shelf.take(path)
+        assert taken is not None
+        assert_same(trace, taken)
+
+
+def test_what_was_taken_is_gone_and_leaves_no_file(tmp_path: Path) -> None:
+    shelf = Shelf(folder=tmp_path)
+    (path, *_) = sorted(DDP.rglob("rank-*.json.gz"))
+    shelf.keep(path, decode(path))
+    assert shelf.take(path) is not None
+    assert shelf.take(path) is None
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_no_room_costs_nothing_but_the_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """GIVEN a disk that is full THEN nothing is laid aside, and no half of it either."""
+    shelf = Shelf(folder=tmp_path)
+    (path, *_) = sorted(DDP.rglob("rank-*.json.gz"))
+
+    def full(*_: object) -> None:
+        (tmp_path / "half").touch()
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("tracekit.read.shelf._write", full)
+    shelf.keep(path, decode(path))
+    assert shelf.take(path) is None
+    assert [file.name for file in tmp_path.iterdir()] == ["half"]
