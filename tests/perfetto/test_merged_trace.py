@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 
 from tests.builders import TraceBuilder, write_run
-from tests.perfetto.trace_processor import Row, TraceProcessor
 from tracekit.analysis.load import load
 from tracekit.analysis.report import analyze
 from tracekit.analysis.summarize import StepSelection, SummaryOptions
 from tracekit.errors import OutputError
 from tracekit.model.run import Run
 from tracekit.render.perfetto.merge import merge
+from tracekit.trace_processor import Row, TraceProcessor
 
 DDP = Path(__file__).parents[1] / "data" / "ddp_slow_rank"
 LANES = {"compute": "compute_ns", "communication": "comm_ns", "exposed communication": "exposed_comm_ns"}
