@@ -104,6 +104,8 @@ class TraceServer(socketserver.ThreadingTCPServer):
         self._clock = clock
         self._last_used = clock()
         self._fetched = threading.Event()
+        self._reading = threading.Lock()
+        self._is_closed = False
         try:
             super().__init__((HOST, port), _Handler)
         except OSError as error:
@@ -154,7 +156,16 @@ class TraceServer(socketserver.ThreadingTCPServer):
         self._fetched.set()
 
     def trace_bytes(self, at: int) -> bytes:
-        return os.pread(self._trace.fileno(), min(_CHUNK, self.trace_size_bytes - at), at)
+        with self._reading:
+            if self._is_closed:
+                raise ConnectionAbortedError("the server was closed")
+            return os.pread(self._trace.fileno(), min(_CHUNK, self.trace_size_bytes - at), at)
+
+    def server_close(self) -> None:
+        # From here on the descriptor may become another file's; a thread that still answers must not read it.
+        with self._reading:
+            self._is_closed = True
+        super().server_close()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         # Browsers open connections that they never use, and close others early.
@@ -175,7 +186,7 @@ class _Handler(BaseHTTPRequestHandler):
             return
         if self._is_for_trace():
             self._send_trace()
-        elif (file := self.server.ui_files.get("index.html" if self.path == "/" else self.path[1:])) is not None:
+        elif (file := self.server.ui_files.get(self.path)) is not None:
             self._send_file(file)
         else:
             self.send_error(HTTPStatus.NOT_FOUND)
@@ -270,10 +281,10 @@ def _plain_name(name: str) -> str:
 
 def _files_below(folder: Path) -> dict[str, Path]:
     """The regular files below a folder by their path in an address; links are left out."""
-    found = {}
+    found = {"/": folder / "index.html"}
     for parent, _, names in os.walk(folder):
         for name in names:
             path = Path(parent, name)
             if path.is_file() and not path.is_symlink():
-                found[path.relative_to(folder).as_posix()] = path
+                found[f"/{path.relative_to(folder).as_posix()}"] = path
     return found

@@ -266,7 +266,7 @@ CREATE PERFETTO VIEW tracekit_buckets(
 SELECT
   rank,
   extract_arg(arg_set_id, 'debug.step') AS step,
-  extract_arg(arg_set_id, 'debug.module') AS module,
+  cast(extract_arg(arg_set_id, 'debug.module') AS TEXT) AS module,
   extract_arg(arg_set_id, 'debug.bucket') AS bucket,
   extract_arg(arg_set_id, 'debug.size_bytes') AS size_bytes,
   extract_arg(arg_set_id, 'debug.ready_ns') AS ready_ns,
