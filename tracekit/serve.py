@@ -84,6 +84,7 @@ class TraceServer(socketserver.ThreadingTCPServer):
     allow_reuse_address = True  # a port that was just closed can be had again
     allow_reuse_port = False  # no other process may listen beside this one
     timeout = _POLL_S
+    request_queue_size = 32  # a page asks for several files at once
 
     def __init__(
         self,

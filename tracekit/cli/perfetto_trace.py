@@ -54,7 +54,7 @@ def perfetto_trace(choice: RunChoice) -> Iterator[PerfettoTrace]:
         stream = merged.path.open("rb")
     # The name has gone, so that nothing is left behind however this ends; the stream still has the bytes.
     with stream:
-        yield PerfettoTrace(stream=stream, name=f"{found.run_id or 'run'}.pftrace", is_merged=True)
+        yield PerfettoTrace(stream=stream, name=f"{Path(choice.paths[0]).name or 'run'}.pftrace", is_merged=True)
 
 
 def _is_ready(path: Path) -> bool:

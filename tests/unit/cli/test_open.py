@@ -89,6 +89,7 @@ def test_a_run_is_merged_and_handed_to_the_page(browser: Browser) -> None:
     assert result.exit_code == 0, result.output
     (url,) = browser.opened
     assert url.startswith("https://ui.perfetto.dev/#!/?url=http://127.0.0.1:")
+    assert url.endswith("/ddp_slow_rank.pftrace")
     assert url in result.stdout.splitlines()
     assert len(browser.got) > 100_000
     assert b"compute" in browser.got
