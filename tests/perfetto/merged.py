@@ -9,12 +9,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from tests.perfetto.trace_processor import Row, TraceProcessor
 from tracekit.analysis.report import analyze
 from tracekit.analysis.summarize import SummaryOptions
 from tracekit.model.run import Run
 from tracekit.render.merged.input_slices import SliceFilter
 from tracekit.render.merged.merge import Merged, merge
+from tracekit.trace_processor import Row, TraceProcessor
 
 LANES = {
     "compute": "compute_ns",

@@ -18,12 +18,12 @@ from tests.perfetto.merged import (
     merged,
     shown_slices,
 )
-from tests.perfetto.trace_processor import TraceProcessor
 from tracekit.analysis.load import load
 from tracekit.analysis.summarize import StepSelection, SummaryOptions
 from tracekit.errors import OutputError
 from tracekit.render.merged.input_slices import SliceFilter
 from tracekit.render.merged.merge import merge
+from tracekit.trace_processor import TraceProcessor
 
 DDP = Path(__file__).parents[1] / "data" / "ddp_slow_rank"
 

@@ -9,10 +9,10 @@ import numpy as np
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.perfetto.trace_processor import TraceProcessor
 from tracekit.model.events import ABSENT
 from tracekit.render.merged.slices import Slices
 from tracekit.render.perfetto import RankTraceWriter, assign_lanes, write_header
+from tracekit.trace_processor import TraceProcessor
 
 START = 1_752_000_000_123_456_789
 NAMES = ["aten::mm", "", 'quote " and 中文', "x" * 1000, "cpu_op", "user_annotation"]

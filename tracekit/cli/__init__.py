@@ -31,6 +31,8 @@ COMMANDS = {
     "whatif": "Say what each fix would save a step.",
     "info": "Show what a run holds: ranks, steps, device, clocks.",
     "merge": "Write one Perfetto trace of all ranks.",
+    "open": "Show a run or a trace in Perfetto's UI.",
+    "query": "Ask the merged trace in SQL.",
     "demo": "Train a small model on two processes and analyse it.",
     "doctor": "Check this installation and name what is missing.",
 }

@@ -1,0 +1,261 @@
+"""SQL over merged traces, as the real trace processor answers: tracekit's views, and `tracekit query` itself."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import shlex
+import sys
+from contextlib import nullcontext
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner, Result
+
+import tracekit.trace_processor
+from tests.perfetto.handmade_trace import START_NS, HandmadeTrace
+from tracekit.analysis.load import load
+from tracekit.analysis.report import analyze
+from tracekit.cli import cli
+from tracekit.errors import InputError, UsageError
+from tracekit.model.run import Run
+from tracekit.render.merged.merge import merge
+from tracekit.render.perfetto import RankTraceWriter, write_header
+from tracekit.trace_processor import VARIABLE, Row, TraceProcessor, open_trace_processor, views_sql
+
+DDP = Path(__file__).parents[1] / "data" / "ddp_slow_rank"
+LANES = {"compute": "compute_ns", "communication": "comm_ns", "exposed communication": "exposed_comm_ns"}
+
+
+def ask(processor: TraceProcessor, trace: bytes, sql: str) -> list[Row]:
+    processor.load(trace)
+    processor.ask(views_sql())
+    return processor.query(sql)
+
+
+def view(processor: TraceProcessor, trace: bytes, name: str) -> list[Row]:
+    """Its rows in order of rank and time, without what only leads to other tables; times from the trace's start."""
+    rows = ask(processor, trace, f"select * from tracekit_{name} order by rank, ts")
+    for row in rows:
+        assert row.pop("slice_id") is not None
+        row["ts"] -= START_NS
+    return rows
+
+
+@pytest.fixture(scope="module")
+def page() -> bytes:
+    """Rank 10 and rank 2, with a slice or two on every track that tracekit adds."""
+    trace = HandmadeTrace()
+    run = trace.process("run", 1 << 20)
+    trace.slice(trace.track("steps", run), "step 1", 0, 50)
+    for pid, rank in ((1, 10), (2, 2)):
+        process = trace.process(f"rank {rank} · node0 · dp1 tp0", pid)
+        steps = trace.track("steps", process)
+        trace.slice(steps, "step 1", 0, 100, step=1, complete=1)
+        trace.slice(steps, "step 2 (incomplete)", 100, 50, step=2, complete=0)
+    # What the input calls by the same names is not tracekit's.
+    trace.slice(trace.track("compute", process), "compute", 0, 1000, category="cpu_op")
+    trace.slice(trace.track("phases", process), "forward", 0, 40)
+    for lane, duration_ns in (("compute", 60), ("communication", 30), ("idle", 10), ("exposed copies", 5)):
+        trace.slice(trace.track(lane, process), lane, 0, duration_ns)
+    trace.slice(trace.track("bubble", process), "warmup", 5, 7)
+    group = trace.track("collectives · dp", process)
+    sizes = {"size_bytes": 1 << 40, "dtype": "bf16", "group": "dp", "step": 1}
+    trace.slice(group, "all_reduce", 10, 20, kind="all_reduce", sequence=7, instance=3, **sizes)
+    crossing = trace.track("collectives · dp · overlap 2", group)
+    trace.slice(crossing, "all_gather", 20, 20, kind="all_gather", **sizes)
+    messages = trace.track("point to point", process)
+    trace.slice(messages, "send to 10", 30, 5, peer=10, is_send=1, tag=0, size_bytes=64, step=1)
+    trace.slice(
+        trace.track("actions · stage 3", process), "B4", 50, 9, kind="B", stage=3, microbatch=4, step=1, wait_ns=2
+    )
+    buckets = trace.track("buckets", process)
+    trace.slice(
+        buckets, "bucket 2", 60, 8, module="model", bucket=2, step=1, size_bytes=25 << 20, ready_ns=START_NS + 55,
+        launch_ns=START_NS + 58, exposed_ns=3,
+    )  # fmt: skip
+    trace.slice(buckets, "bucket 3", 70, 8, module=1, bucket=3, step=1, size_bytes=1)
+    trace.slice(trace.track("waits", process), "wait", 80, 6, blamed_rank=10, cause="compute")
+    return trace.to_bytes()
+
+
+def test_ranks_are_numbers(trace_processor: TraceProcessor, page: bytes) -> None:
+    rows = ask(trace_processor, page, "select rank, name from tracekit_ranks order by rank")
+    assert rows == [{"rank": 2, "name": "rank 2 · node0 · dp1 tp0"}, {"rank": 10, "name": "rank 10 · node0 · dp1 tp0"}]
+
+
+def test_steps_say_whether_they_are_whole(trace_processor: TraceProcessor, page: bytes) -> None:
+    assert [tuple(row.values()) for row in view(trace_processor, page, "steps")] == [
+        (2, 1, 1, 0, 100), (2, 2, 0, 100, 50), (10, 1, 1, 0, 100), (10, 2, 0, 100, 50),
+    ]  # fmt: skip
+
+
+def test_lanes_phases_bubbles_and_waits(trace_processor: TraceProcessor, page: bytes) -> None:
+    lanes = ask(trace_processor, page, "select lane, sum(dur) as dur from tracekit_lanes group by lane order by lane")
+    assert {row["lane"]: row["dur"] for row in lanes} == {
+        "compute": 60, "communication": 30, "idle": 10, "exposed copies": 5,
+    }  # fmt: skip
+    assert view(trace_processor, page, "phases") == [{"rank": 2, "phase": "forward", "ts": 0, "dur": 40}]
+    assert view(trace_processor, page, "bubbles") == [{"rank": 2, "cause": "warmup", "ts": 5, "dur": 7}]
+    assert view(trace_processor, page, "waits") == [
+        {"rank": 2, "blamed_rank": 10, "cause": "compute", "ts": 80, "dur": 6}
+    ]
+
+
+def test_collectives_that_cross_others_are_of_their_group(trace_processor: TraceProcessor, page: bytes) -> None:
+    same = {"rank": 2, "step": 1, "process_group": "dp", "size_bytes": 1 << 40, "dtype": "bf16", "dur": 20}
+    assert view(trace_processor, page, "collectives") == [
+        same | {"kind": "all_reduce", "sequence": 7, "instance": 3, "ts": 10},
+        same | {"kind": "all_gather", "sequence": None, "instance": None, "ts": 20},
+    ]
+
+
+def test_messages_actions_and_buckets(trace_processor: TraceProcessor, page: bytes) -> None:
+    assert view(trace_processor, page, "point_to_point") == [
+        {"rank": 2, "step": 1, "peer": 10, "is_send": 1, "tag": 0, "size_bytes": 64, "ts": 30, "dur": 5}
+    ]
+    assert view(trace_processor, page, "actions") == [
+        {"rank": 2, "step": 1, "stage": 3, "kind": "B", "microbatch": 4, "wait_ns": 2, "ts": 50, "dur": 9}
+    ]
+    first, second = view(trace_processor, page, "buckets")
+    assert first == {
+        "rank": 2, "step": 1, "module": "model", "bucket": 2, "size_bytes": 25 << 20, "ready_ns": START_NS + 55,
+        "launch_ns": START_NS + 58, "exposed_ns": 3, "ts": 60, "dur": 8,
+    }  # fmt: skip
+    assert (second["module"], second["bucket"], second["ready_ns"]) == ("1", 3, None)
+
+
+def test_slices_that_the_writer_puts_on_extra_tracks_keep_their_lane(trace_processor: TraceProcessor) -> None:
+    """As `RankTraceWriter` does it: a track below the track, whose process must still be found."""
+    stream = io.BytesIO()
+    write_header(stream, start_ns=START_NS)
+    writer = RankTraceWriter(stream, rank=0)
+    group = writer.add_track("tracekit", parent=writer.add_process("rank 0 · node0", pid=1))
+    track = writer.add_track("collectives · pp", parent=group)
+    starts = START_NS + np.array([0, 5, 7])
+    names = np.zeros(3, np.int32)
+    lanes = writer.write_slices(track, starts, np.full(3, 10), names, ["broadcast", "tracekit"], category_ids=names + 1)
+    assert lanes == 3
+    rows = view(trace_processor, stream.getvalue(), "collectives")
+    assert [(row["rank"], row["process_group"], row["ts"]) for row in rows] == [
+        (0, "pp", 0),
+        (0, "pp", 5),
+        (0, "pp", 7),
+    ]
+
+
+def assert_lanes_are_the_reports_numbers(processor: TraceProcessor, run: Run) -> None:
+    found = processor.query("select rank, lane, sum(dur) as dur from tracekit_lanes group by rank, lane")
+    lanes = {(row["rank"], row["lane"]): row["dur"] for row in found}
+    breakdown = analyze(run).breakdown
+    assert breakdown is not None
+    for row in breakdown.ranks.to_dict("records"):
+        assert {lane: lanes.get((row["rank"], lane), 0) for lane in LANES} == {
+            lane: row[part] for lane, part in LANES.items()
+        }
+
+
+def test_lanes_of_a_merged_run_are_the_reports_numbers(trace_processor: TraceProcessor, tmp_path: Path) -> None:
+    run = load(DDP)
+    merged = merge(run, tmp_path / "run.pftrace")
+    rows = ask(trace_processor, merged.path.read_bytes(), "select rank, step, dur from tracekit_steps where complete")
+    assert {(row["rank"], row["step"]): row["dur"] for row in rows} == {
+        (summary.rank, step.step): step.step_ns for summary in run.ranks for step in summary.steps if step.complete
+    }
+    assert_lanes_are_the_reports_numbers(trace_processor, run)
+
+
+@pytest.fixture
+def running(trace_processor: TraceProcessor, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The command takes the one that is running: another needs a second to start."""
+    monkeypatch.setattr(tracekit.trace_processor, "open_trace_processor", lambda: nullcontext(trace_processor))
+
+
+def query(*arguments: str | Path) -> Result:
+    return CliRunner().invoke(cli, ["query", *map(str, arguments)], prog_name="tracekit")
+
+
+def test_the_command_over_a_run(trace_processor: TraceProcessor) -> None:
+    """The last statement's rows; earlier ones may prepare it."""
+    first = "create perfetto table slow as select rank, max(dur) as dur from tracekit_steps group by rank"
+    result = query(DDP, f"{first}; select * from slow", "--json")
+    assert result.exit_code == 0, result.stderr
+    longest = {s.rank: max(step.step_ns for step in s.steps) for s in load(DDP).ranks}
+    assert json.loads(result.stdout)["rows"] == [{"rank": rank, "dur": dur} for rank, dur in longest.items()]
+    assert result.stderr == ""
+
+
+@pytest.mark.usefixtures("running")
+def test_the_command_over_a_merged_trace(page: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "run.pftrace"
+    path.write_bytes(page)
+    rows = list(csv.DictReader(io.StringIO(query(path, "select * from tracekit_actions", "--csv").stdout)))
+    assert [(row["stage"], row["kind"]) for row in rows] == [("3", "B")]
+    shown = query(path, "select rank, step from tracekit_steps where complete order by 1").stdout
+    assert shown.split()[3:8] == ["2", "1", "10", "1", "2"]
+    assert max(map(len, query(path, "select * from tracekit_buckets").stdout.splitlines()[:-1])) <= 80
+
+
+@pytest.mark.usefixtures("running")
+@pytest.mark.parametrize(
+    ("sql", "message"),
+    [
+        ("selec 1", "in line 1, column 1: syntax error"),
+        ("select\n  nope from slice", "in line 2, column 3: no such column: nope"),
+        ("select * from tracekit_step", "no such table: tracekit_step"),
+        ("select 1; select nope", "in line 1, column 18: no such column: nope"),
+        ("", "No valid SQL to run"),
+        ("include perfetto module no.such", "'no.such' not found"),
+    ],
+)
+def test_wrong_sql_is_one_line_that_says_where(page: bytes, tmp_path: Path, sql: str, message: str) -> None:
+    path = tmp_path / "run.pftrace"
+    path.write_bytes(page)
+    result = query(path, sql)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert message in result.stderr
+    assert result.stderr.count("\n") == 1
+
+
+@pytest.mark.usefixtures("running")
+def test_what_perfetto_cannot_read_is_one_line(tmp_path: Path) -> None:
+    path = tmp_path / "README"
+    path.write_text("not a trace")
+    result = query(path, "select 1")
+    assert (result.exit_code, result.stdout) == (3, "")
+    assert "Perfetto cannot read the trace: Unknown trace type" in result.stderr
+    assert result.stderr.count("\n") == 1
+
+
+def test_cells_of_every_kind(trace_processor: TraceProcessor, page: bytes) -> None:
+    trace_processor.load(page)
+    answer = trace_processor.ask("select null as a, -1 as a, 0.5 as b, 'x' as c, x'00ff' as d, '' as e")
+    assert answer.columns == ("a", "a", "b", "c", "d", "e")
+    assert answer.rows == [(None, -1, 0.5, "x", b"\x00\xff", "")]
+    assert trace_processor.ask("select 1 as a where 0").columns == ("a",)
+    assert trace_processor.ask("select 1 as a where 0").rows == []
+
+
+@pytest.mark.usefixtures("trace_processor")
+def test_a_named_binary_answers_as_the_bundled_one(
+    page: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """GIVEN a program that speaks as trace_processor_shell does WHEN it is named THEN it is used over HTTP."""
+    stand_in = Path(__file__).with_name("shell_stand_in.py")
+    binary = tmp_path / "trace_processor_shell"
+    root = shlex.quote(str(stand_in.parents[2]))
+    binary.write_text(f'#!/bin/sh\nPYTHONPATH={root} exec {shlex.join([sys.executable, str(stand_in)])} "$@"\n')
+    binary.chmod(0o755)
+    monkeypatch.setenv(VARIABLE, str(binary))
+    with open_trace_processor() as processor:
+        processor.load(page)
+        processor.ask(views_sql())
+        assert processor.ask("select rank, step, null, 0.5, 'x' from tracekit_actions").rows == [(2, 1, None, 0.5, "x")]
+        assert processor.ask("select 1 as a where 0").rows == []
+        assert processor.errors() == []
+        with pytest.raises(UsageError, match=r"line 1, column 8: .*no such column"):
+            processor.ask("select nope")
+        with pytest.raises(InputError, match=r"Perfetto cannot read the trace: .*no trace"):
+            processor.load(b"no trace")

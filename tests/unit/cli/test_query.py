@@ -1,0 +1,129 @@
+"""`tracekit query`: its forms and its errors. The trace processor is the test; tests/perfetto asks the real one."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import BinaryIO
+
+import pytest
+from click.testing import CliRunner, Result
+
+import tracekit.trace_processor
+from tracekit.cli import cli
+from tracekit.trace_processor import Answer, TraceProcessor, views_sql
+from tracekit.trace_processor.processor import sql_error
+
+DDP = Path(__file__).parents[2] / "data" / "ddp_slow_rank"
+
+
+class Canned(TraceProcessor):
+    """Remembers what it is asked, and always answers the same."""
+
+    def __init__(self) -> None:
+        self.loaded = b""
+        self.asked: list[str] = []
+        self.is_closed = False
+
+    def ask(self, sql: str) -> Answer:
+        if "from stats" in sql:
+            return Answer(columns=("name", "idx", "value"), rows=[])
+        self.asked.append(sql)
+        if sql == "wrong":
+            raise sql_error('Traceback\n  File "stdin" line 2 col 7\n    wrong\n    ^\nno such column: \x1b[2J')
+        return Answer(columns=("rank", "name"), rows=[(0, "=a"), (1, None)])
+
+    def _load(self, trace: BinaryIO) -> None:
+        self.loaded = trace.read()
+
+    def close(self) -> None:
+        self.is_closed = True
+
+
+@pytest.fixture
+def processor(monkeypatch: pytest.MonkeyPatch) -> Canned:
+    canned = Canned()
+    monkeypatch.setattr(tracekit.trace_processor, "open_trace_processor", lambda: canned)
+    return canned
+
+
+@pytest.fixture
+def ready(tmp_path: Path) -> Path:
+    path = tmp_path / "run.pftrace"
+    path.write_bytes(b"\x0a\x02\x08\x01")
+    return path
+
+
+def query(*arguments: str | Path, stdin: str | None = None) -> Result:
+    return CliRunner().invoke(cli, ["query", *map(str, arguments)], prog_name="tracekit", input=stdin)
+
+
+def test_rows_of_a_ready_trace_as_a_table(processor: Canned, ready: Path) -> None:
+    result = query(ready, "select 1")
+    assert result.exit_code == 0, result.stderr
+    assert result.stdout.split() == ["rank", "name", "─" * 10, "0", "=a", "1", "NULL", "2", "rows", "Next:", "tracekit",
+                                     "open", str(ready)]  # fmt: skip
+    assert (processor.loaded, processor.asked) == (ready.read_bytes(), [views_sql(), "select 1"])
+    assert processor.is_closed
+
+
+def test_a_run_is_merged_for_it(processor: Canned) -> None:
+    result = query(DDP, "select 1")
+    assert result.exit_code == 0, result.stderr
+    assert b"compute" in processor.loaded
+    assert result.stdout.splitlines()[-1] == f"Next: tracekit merge {DDP} -o run.pftrace"
+
+
+def test_json_and_csv(processor: Canned, ready: Path, tmp_path: Path) -> None:
+    found = json.loads(query(ready, "select 1", "--json").stdout)
+    assert found["rows"] == [{"rank": 0, "name": "=a"}, {"rank": 1, "name": None}]
+    assert (found["schema_version"], found["columns"], found["path"]) == (1, ["rank", "name"], str(ready))
+    assert query(ready, "select 1", "--csv").stdout == "rank,name\n0,'=a\n1,\n"
+    for name in ("a.json", "a.csv", "a.txt"):
+        assert query(ready, "select 1", "-o", tmp_path / name).stdout == ""
+    assert json.loads((tmp_path / "a.json").read_text()) == found
+    assert (tmp_path / "a.csv").read_text() == "rank,name\n0,'=a\n1,\n"
+    assert "2 rows" in (tmp_path / "a.txt").read_text()
+    assert query(ready, "select 1", "-o", tmp_path / "a.csv").exit_code == 3
+    assert query(ready, "select 1", "-o", tmp_path / "a.csv", "--force").exit_code == 0
+
+
+def test_sql_from_a_file_or_stdin(processor: Canned, ready: Path, tmp_path: Path) -> None:
+    file = tmp_path / "two.sql"
+    file.write_text("select 1;\nselect 2")
+    assert query(ready, file).exit_code == 0
+    assert query(ready, "-", stdin="select 3").exit_code == 0
+    assert [sql for sql in processor.asked if sql != views_sql()] == ["select 1;\nselect 2", "select 3"]
+    missing = query(ready, tmp_path / "no.sql")
+    assert (missing.exit_code, missing.stderr.count("\n")) == (3, 1)
+    assert "no.sql: No such file or directory" in missing.stderr
+
+
+def test_wrong_sql_is_one_line(processor: Canned, ready: Path) -> None:
+    result = query(ready, "wrong")
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert result.stderr == (
+        "Error: the SQL is wrong in line 2, column 7: no such column: \\x1b[2J. "
+        "Hint: tracekit query --views lists tracekit's views.\n"
+    )
+    assert processor.is_closed
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--json", "--csv"], "--json and --csv"),
+        (["--json", "-o", "a.csv"], "does not end in .json"),
+        (["-o", "a.parquet"], "does not end in .json, .csv or .txt"),
+        (["--ranks", "0"], "nothing of it can be selected"),
+    ],
+)
+def test_options_that_contradict_each_other(processor: Canned, ready: Path, options: list[str], message: str) -> None:
+    result = query(ready, "select 1", *options)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert message in result.stderr
+
+
+def test_views_are_printed_without_a_run() -> None:
+    result = query("--views")
+    assert (result.exit_code, result.stdout) == (0, views_sql())

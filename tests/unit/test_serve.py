@@ -1,0 +1,344 @@
+"""The hand-off of a trace to Perfetto's UI: who gets it, who is refused, and when it ends. Over real sockets."""
+
+from __future__ import annotations
+
+import http.client
+import os
+import socket
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tracekit.errors import OutputError
+from tracekit.serve import UI_ORIGIN, TraceServer
+
+TRACE = bytes(range(256)) * 40_000  # more than the buffers of a socket hold
+PATIENCE_S = 100.0
+
+
+class Clock:
+    """Time that passes when the test says so."""
+
+    def __init__(self) -> None:
+        self.now_s = 0.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+@dataclass(frozen=True)
+class Served:
+    server: TraceServer
+    clock: Clock
+    ended: Future[bool]
+
+    @property
+    def host(self) -> str:
+        return f"127.0.0.1:{self.server.port}"
+
+    def ask(
+        self, method: str, path: str | None = None, headers: list[tuple[str, str]] | None = None
+    ) -> tuple[http.client.HTTPResponse, bytes]:
+        """The answer and its body; without `headers`, those that the UI's page sends."""
+        given = [("Host", self.host), ("Origin", UI_ORIGIN)] if headers is None else headers
+        connection = http.client.HTTPConnection("127.0.0.1", self.server.port, timeout=20)
+        try:
+            connection.putrequest(
+                method, self.server.trace_path if path is None else path, skip_host=True, skip_accept_encoding=True
+            )
+            for name, value in given:
+                connection.putheader(name, value)
+            connection.endheaders()
+            answer = connection.getresponse()
+            return answer, answer.read()
+        finally:
+            connection.close()
+
+
+@contextmanager
+def serving(trace: Path, ui: Path | None = None) -> Iterator[Served]:
+    clock = Clock()
+    with (
+        trace.open("rb") as stream,
+        TraceServer(stream, "run.pftrace", ui=ui, port=0, patience_s=PATIENCE_S, clock=clock) as server,
+        ThreadPoolExecutor(1) as pool,
+    ):
+        server.timeout = 0.01  # the tests wait for the end of each
+        ended = pool.submit(server.serve_until_fetched)
+        yield Served(server, clock, ended)
+        clock.now_s += 1e9
+
+
+@pytest.fixture
+def trace(tmp_path: Path) -> Path:
+    path = tmp_path / "run.pftrace"
+    path.write_bytes(TRACE)
+    return path
+
+
+@pytest.fixture
+def served(trace: Path) -> Iterator[Served]:
+    with serving(trace) as served:
+        yield served
+
+
+@pytest.fixture
+def ui(tmp_path: Path) -> Path:
+    """A folder such as the UI's, with links in it that lead out."""
+    secret = tmp_path / "secrets"
+    secret.mkdir()
+    (secret / "key.txt").write_text("secret")
+    folder = tmp_path / "web_dist"
+    (folder / "v1" / "assets").mkdir(parents=True)
+    (folder / "index.html").write_text("<html>")
+    (folder / "v1" / "engine.wasm").write_bytes(b"\0asm")
+    (folder / "v1" / "engine_bundle.js").write_text("let x")
+    (folder / "v1" / "assets" / "font.woff2").write_bytes(b"wOF2")
+    (folder / "link.txt").symlink_to(secret / "key.txt")
+    (folder / "folder").symlink_to(secret)
+    os.mkfifo(folder / "pipe")
+    return folder
+
+
+@pytest.fixture
+def offline(trace: Path, ui: Path) -> Iterator[Served]:
+    with serving(trace, ui) as served:
+        yield served
+
+
+def test_the_ui_gets_the_trace_and_the_server_ends(served: Served) -> None:
+    assert served.server.url == f"https://ui.perfetto.dev/#!/?url=http://{served.host}{served.server.trace_path}"
+    answer, body = served.ask("GET")
+    assert (answer.status, body) == (200, TRACE)
+    assert answer.headers.get_all("Access-Control-Allow-Origin") == ["https://ui.perfetto.dev"]
+    assert answer.headers["Vary"] == "Origin"
+    assert answer.headers["Cross-Origin-Resource-Policy"] == "same-origin"
+    assert served.ended.result(timeout=20) is True
+    served.server.server_close()
+    with pytest.raises(ConnectionRefusedError):
+        served.ask("GET")
+
+
+HOST, UI = ("Host", "127.0.0.1:{port}"), ("Origin", UI_ORIGIN)
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ([UI], 421),
+        ([("Host", "evil.example"), UI], 421),
+        ([("Host", "evil.example:{port}"), UI], 421),
+        ([("Host", "127.0.0.1"), UI], 421),
+        ([("Host", "127.0.0.1:1"), UI], 421),
+        ([("Host", "127.0.0.1:{port}.evil.example"), UI], 421),
+        ([HOST, ("Host", "evil.example"), UI], 421),
+        ([HOST], 403),
+        ([HOST, ("Origin", "null")], 403),
+        ([HOST, ("Origin", "http://ui.perfetto.dev")], 403),
+        ([HOST, ("Origin", "https://ui.perfetto.dev.evil.example")], 403),
+        ([HOST, ("Origin", "https://evil.example")], 403),
+        ([HOST, ("Origin", "http://127.0.0.1:{port}")], 403),
+        ([HOST, UI, ("Origin", "https://evil.example")], 403),
+    ],
+)
+@pytest.mark.parametrize("method", ["GET", "OPTIONS"])
+def test_a_wrong_host_or_origin_is_refused(
+    served: Served, method: str, headers: list[tuple[str, str]], status: int
+) -> None:
+    filled = [(name, value.format(port=served.server.port)) for name, value in headers]
+    answer, body = served.ask(method, headers=[*filled, ("Access-Control-Request-Method", "GET")])
+    assert (answer.status, body) == (status, b"")
+    assert not any(name.lower().startswith("access-control") for name, _ in answer.getheaders())
+    assert not served.server.was_fetched
+
+
+@pytest.mark.parametrize("method", ["HEAD", "POST", "PUT", "DELETE", "CONNECT", "TRACE", "get"])
+def test_any_other_method_is_refused(served: Served, method: str) -> None:
+    answer, body = served.ask(method)
+    assert (answer.status, body) == (501, b"")
+    assert not served.server.was_fetched
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["/", "/run.pftrace", "/index.html", "{trace}/", "{trace}?x", "{trace}x", "{trace}/{trace}", "{folder}/",
+     "{folder}", "{folder}/../{trace}", "http://127.0.0.1:{port}{trace}", "/../../etc/passwd", "/é", "*"],
+)  # fmt: skip
+def test_any_other_path_is_refused(served: Served, path: str) -> None:
+    name = served.server.trace_path
+    filled = path.format(trace=name, folder=name.rpartition("/")[0], port=served.server.port)
+    # http.client refuses what is no ASCII; a hostile page would not.
+    with socket.create_connection(("127.0.0.1", served.server.port), timeout=20) as connection:
+        connection.sendall(f"GET {filled} HTTP/1.1\r\nHost: {served.host}\r\nOrigin: {UI_ORIGIN}\r\n\r\n".encode())
+        with connection.makefile("rb") as answer:
+            said = answer.read()
+    assert said.split()[1] == b"404"
+    assert said.endswith(b"\r\n\r\n")
+    assert not served.server.was_fetched
+
+
+def test_what_is_no_request_is_refused_without_a_word(served: Served, capsys: pytest.CaptureFixture[str]) -> None:
+    for line in (b"<script>\r\n\r\n", b"GET / HTTP/9.9\r\n\r\n", b"\x16\x03\x01\x02\r\n\r\n", b"GET / x y\r\n\r\n"):
+        with socket.create_connection(("127.0.0.1", served.server.port), timeout=20) as connection:
+            connection.sendall(line)
+            with connection.makefile("rb") as answer:
+                assert b"<" not in answer.read()
+    assert capsys.readouterr() == ("", "")
+    assert served.ask("GET")[1] == TRACE
+
+
+def test_a_preflight_for_this_machine_is_granted_to_the_ui(served: Served) -> None:
+    page = [("Host", served.host), ("Origin", UI_ORIGIN), ("Access-Control-Request-Private-Network", "true")]
+    answer, _ = served.ask("OPTIONS", headers=[*page, ("Access-Control-Request-Method", "GET")])
+    assert answer.status == 204
+    assert answer.headers["Access-Control-Allow-Origin"] == UI_ORIGIN
+    assert answer.headers["Access-Control-Allow-Methods"] == "GET"
+    assert answer.headers["Access-Control-Allow-Private-Network"] == "true"
+    assert served.ask("OPTIONS", headers=[*page, ("Access-Control-Request-Method", "PUT")])[0].status == 404
+    assert served.ask("OPTIONS", "/other", headers=[*page, ("Access-Control-Request-Method", "GET")])[0].status == 404
+
+
+def test_paths_cannot_be_guessed_and_names_are_plain(trace: Path) -> None:
+    with trace.open("rb") as stream:
+        paths = []
+        for name in ("run.pftrace", "../a b\n<é>?#.pftrace"):
+            with TraceServer(stream, name, port=0) as server:
+                assert server.server_address[0] == "127.0.0.1"
+                paths.append(server.trace_path.split("/"))
+    assert [path[2] for path in paths] == ["run.pftrace", ".._a_b______.pftrace"]
+    assert len({path[1] for path in paths}) == 2
+    assert all(len(path[1]) >= 43 for path in paths)  # 256 bits
+
+
+def test_what_is_put_in_the_place_of_the_file_is_not_served(served: Served, trace: Path) -> None:
+    other = trace.with_name("other")
+    other.write_bytes(b"secret" * 10_000_000)
+    other.replace(trace)
+    assert served.ask("GET")[1] == TRACE
+
+
+def test_a_file_that_was_cut_short_counts_as_not_fetched(served: Served, trace: Path) -> None:
+    os.truncate(trace, 1000)
+    with pytest.raises(http.client.IncompleteRead) as error:
+        served.ask("GET")
+    assert error.value.partial == TRACE[:1000]
+    assert not served.server.was_fetched
+
+
+def test_a_fetch_that_broke_off_can_be_tried_again(served: Served, capsys: pytest.CaptureFixture[str]) -> None:
+    request = f"GET {served.server.trace_path} HTTP/1.1\r\nHost: {served.host}\r\nOrigin: {UI_ORIGIN}\r\n\r\n"
+    with socket.create_connection(("127.0.0.1", served.server.port), timeout=20) as connection:
+        connection.sendall(request.encode())
+        assert connection.recv(1000).startswith(b"HTTP/1.0 200")
+    assert served.ask("GET")[1] == TRACE
+    assert served.ended.result(timeout=20) is True
+    assert capsys.readouterr().err == ""
+
+
+def test_a_fetch_under_way_ends_with_the_server(trace: Path) -> None:
+    """Its descriptor may be another file's by then."""
+    with trace.open("rb") as stream:
+        with TraceServer(stream, "run.pftrace", port=0) as server:
+            assert server.trace_bytes(256) == TRACE[: 1 << 20]
+        with pytest.raises(ConnectionAbortedError):
+            server.trace_bytes(0)
+
+
+def test_a_connection_that_says_nothing_is_in_nobodys_way(served: Served) -> None:
+    with socket.create_connection(("127.0.0.1", served.server.port)):
+        assert served.ask("GET")[1] == TRACE
+        assert served.ended.result(timeout=20) is True
+
+
+def test_it_ends_when_nobody_comes(served: Served) -> None:
+    served.clock.now_s = PATIENCE_S + 1
+    assert served.ended.result(timeout=20) is False
+
+
+def test_refused_requests_keep_nothing_alive_and_the_uis_do(served: Served) -> None:
+    preflight = [("Host", served.host), ("Origin", UI_ORIGIN), ("Access-Control-Request-Method", "GET")]
+    served.clock.now_s = PATIENCE_S
+    assert served.ask("OPTIONS", headers=preflight)[0].status == 204
+    served.clock.now_s = 2 * PATIENCE_S
+    assert served.ask("GET", "/guess")[0].status == 404
+    assert not served.ended.done()
+    served.clock.now_s += 1
+    assert served.ended.result(timeout=20) is False
+
+
+def test_a_port_that_is_taken_is_said_with_the_remedy(served: Served, trace: Path) -> None:
+    with trace.open("rb") as stream, pytest.raises(OutputError, match="is taken") as error:
+        TraceServer(stream, "run.pftrace", port=served.server.port)
+    assert f"ss -ltnp 'sport = :{served.server.port}'" in error.value.hint
+
+
+def test_offline_page_and_trace_have_one_origin(offline: Served) -> None:
+    own = f"http://{offline.host}"
+    assert offline.server.url == f"{own}/#!/?url={own}{offline.server.trace_path}"
+    for path, kind, content in (
+        ("/", "text/html; charset=utf-8", b"<html>"),
+        ("/index.html", "text/html; charset=utf-8", b"<html>"),
+        ("/v1/engine.wasm", "application/wasm", b"\0asm"),
+        ("/v1/engine_bundle.js", "text/javascript; charset=utf-8", b"let x"),
+        ("/v1/assets/font.woff2", "font/woff2", b"wOF2"),
+    ):
+        answer, body = offline.ask("GET", path, headers=[("Host", offline.host)])
+        assert (answer.status, answer.headers["Content-Type"], body) == (200, kind, content)
+        assert answer.headers["X-Content-Type-Options"] == "nosniff"
+        assert "default-src 'self'" in answer.headers["Content-Security-Policy"]
+        assert "Access-Control-Allow-Origin" not in answer.headers
+    with_origin = [("Host", offline.host), ("Origin", own)]
+    assert offline.ask("GET", headers=with_origin)[1] == TRACE
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["/secrets/key.txt", "/../secrets/key.txt", "/v1/../../secrets/key.txt", "/%2e%2e/secrets/key.txt",
+     "/..%2fsecrets/key.txt", "//secrets/key.txt", "/v1//engine.wasm", "/v1/", "/v1", "/link.txt", "/folder/key.txt",
+     "/pipe", "/./index.html", "/index.html?x", "/index.html%00", "\\index.html", "index.html", "/run.pftrace",
+     "{root}/index.html"],
+)  # fmt: skip
+def test_offline_nothing_else_is_served(offline: Served, ui: Path, path: str) -> None:
+    answer, body = offline.ask("GET", path.format(root=ui), headers=[("Host", offline.host)])
+    assert (answer.status, body) == (404, b"")
+
+
+def test_offline_a_link_in_the_place_of_a_file_is_not_followed(offline: Served, ui: Path) -> None:
+    (ui / "index.html").unlink()
+    (ui / "index.html").symlink_to(ui.parent / "secrets" / "key.txt")
+    (ui / "v1" / "engine.wasm").unlink()
+    for path in ("/", "/v1/engine.wasm"):
+        assert offline.ask("GET", path, headers=[("Host", offline.host)])[0].status == 404
+
+
+@pytest.mark.parametrize("path", ["/", None])
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ([("Host", "evil.example:{port}")], 421),
+        ([HOST, ("Origin", "https://evil.example")], 403),
+        ([HOST, UI], 403),
+        ([HOST, ("Origin", "null")], 403),
+    ],
+)
+def test_offline_a_wrong_host_or_origin_is_refused(
+    offline: Served, path: str | None, headers: list[tuple[str, str]], status: int
+) -> None:
+    filled = [(name, value.format(port=offline.server.port)) for name, value in headers]
+    assert offline.ask("GET", path, headers=filled)[0].status == status
+
+
+def test_offline_it_ends_when_the_page_has_gone_quiet(offline: Served) -> None:
+    page = [("Host", offline.host)]
+    assert offline.ask("GET", headers=page)[1] == TRACE
+    offline.clock.now_s = 59
+    assert offline.ask("GET", "/v1/engine.wasm", headers=page)[0].status == 200
+    offline.clock.now_s = 118
+    assert offline.ask("GET", headers=page)[1] == TRACE  # the page was loaded again
+    assert not offline.ended.done()
+    offline.clock.now_s = 118 + 61
+    assert offline.ended.result(timeout=20) is True

