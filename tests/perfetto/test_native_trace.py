@@ -10,7 +10,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.perfetto.trace_processor import TraceProcessor
-from tracekit.render.perfetto import RankTraceWriter, assign_lanes, write_header
+from tracekit.render.merged.nesting import assign_lanes
+from tracekit.render.perfetto import RankTraceWriter, write_header
 
 START = 1_752_000_000_123_456_789
 NAMES = ["aten::mm", "", 'quote " and 中文', "x" * 1000, "cpu_op", "user_annotation"]

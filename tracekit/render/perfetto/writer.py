@@ -33,7 +33,7 @@ from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import (
 )
 
 from tracekit.model.events import ABSENT, Bool, Int32, Int64
-from tracekit.render.perfetto.nesting import lane_boundaries
+from tracekit.render.merged.nesting import lane_boundaries
 from tracekit.render.perfetto.wire import Unsigned, assemble, fixed_field, message_field, uint_field
 
 __all__ = ["PerfettoTrack", "RankTraceWriter", "write_header"]

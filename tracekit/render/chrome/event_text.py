@@ -1,0 +1,79 @@
+"""Columns -> lines of JSON, one an event.
+
+Comes in: the columns of a block of events. Goes out: their lines, without a line break inside, one character a byte of
+UTF-8, so that the length of a line is that in the file. Times are turned to text as integers: a float of microseconds
+since 1970 is only good to 250 ns.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from itertools import chain
+
+import numpy as np
+
+from tracekit.model.events import Int64
+from tracekit.render.merged.slices import Argument, Float64
+
+__all__ = ["MICROSECONDS", "JsonStrings", "argument_texts", "format_lines", "json_text", "microseconds"]
+
+MICROSECONDS = "%d.%03d"
+"""Two places of a template, for the two columns of `microseconds`."""
+
+
+def format_lines(template: str, columns: Sequence[Iterable[object]], count: int) -> list[str]:
+    """`count` lines: `template`, which has a `%` place a column, once a row. All rows are formatted in one call."""
+    cells = tuple(chain.from_iterable(zip(*columns, strict=True)))
+    return ((template + "\n") * count % cells).split("\n")[:count]
+
+
+def microseconds(time_ns: Int64) -> list[list[int]]:
+    """Columns of whole microseconds and of the nanoseconds beyond; times are not negative."""
+    whole, rest = np.divmod(time_ns, 1000)
+    return [whole.tolist(), rest.tolist()]
+
+
+def json_text(text: str) -> str:
+    """`text` as JSON, in quotes, a character a byte. Lone surrogates, which UTF-8 cannot express, as question marks.
+
+    Only what must be escaped is: Perfetto's trace processor refuses a trace with an escaped surrogate pair.
+    """
+    return json.dumps(text, ensure_ascii=False).encode("utf-8", errors="replace").decode("latin-1")
+
+
+class JsonStrings:
+    """Strings as JSON, each encoded once, however often and from whichever table it is named."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, str] = {}
+
+    def of(self, strings: list[str], ids: np.typing.NDArray[np.int32]) -> list[str]:
+        """The JSON of each of the `ids`, int32 [n]: indexes into `strings`; of `ABSENT` that of an empty text."""
+        table = np.empty(len(strings) + 1, dtype=object)
+        table[-1] = '""'
+        for string_id in np.unique(ids[ids >= 0]).tolist():
+            table[string_id] = self._encoded(strings[string_id])
+        texts: list[str] = table[ids].tolist()
+        return texts
+
+    def _encoded(self, text: str) -> str:
+        if text not in self._known:
+            self._known[text] = json_text(text)
+        return self._known[text]
+
+
+def argument_texts(argument: Argument, rows: Int64, strings: list[str], encoded: JsonStrings) -> list[object]:
+    """What stands in a `%s` place for the values of `rows`. JSON has no number for NaN and infinity: they are text."""
+    values = argument.values[rows]
+    if argument.is_text:
+        return list(encoded.of(strings, values.astype(np.int32, copy=False)))
+    cells: list[object] = values.tolist()
+    if values.dtype.kind == "f":
+        for row in np.flatnonzero(~np.isfinite(values)).tolist():
+            cells[row] = json_text(_not_finite(values[row]))
+    return cells
+
+
+def _not_finite(value: Float64) -> str:
+    return "NaN" if np.isnan(value) else "Infinity" if value > 0 else "-Infinity"

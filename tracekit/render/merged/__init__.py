@@ -1,0 +1,1 @@
+"""What is on the page of a merged trace, whichever format it is written in."""
