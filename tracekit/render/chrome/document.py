@@ -34,7 +34,8 @@ def write_chrome(stream: BinaryIO, parts: Sequence[ChromePart], *, base_ns: int)
     `ts` counts microseconds from `baseTimeNanoseconds` (Unix epoch), as in Kineto's own files: numbers since 1970 would
     not keep their nanoseconds in viewers, which read them as doubles. Letters of arrows are set right in the parts.
     """
-    settle_flows(parts)
+    if parts:
+        settle_flows(parts)
     head = {"schemaVersion": 1, "baseTimeNanoseconds": base_ns, "producer": f"tracekit {__version__}"}
     stream.write((json.dumps(head, indent=0)[:-2] + ',\n"traceEvents": [\n').encode())
     separator = b""

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
-from itertools import chain
 
 import numpy as np
 
@@ -22,10 +21,9 @@ MICROSECONDS = "%d.%03d"
 """Two places of a template, for the two columns of `microseconds`."""
 
 
-def format_lines(template: str, columns: Sequence[Iterable[object]], count: int) -> list[str]:
-    """`count` lines: `template`, which has a `%` place a column, once a row. All rows are formatted in one call."""
-    cells = tuple(chain.from_iterable(zip(*columns, strict=True)))
-    return ((template + "\n") * count % cells).split("\n")[:count]
+def format_lines(template: str, columns: Sequence[Iterable[object]]) -> list[str]:
+    """A line a row: `template`, which has a `%` place for each of the columns."""
+    return [template % cells for cells in zip(*columns, strict=True)]
 
 
 def microseconds(time_ns: Int64) -> list[list[int]]:
@@ -37,9 +35,13 @@ def microseconds(time_ns: Int64) -> list[list[int]]:
 def json_text(text: str) -> str:
     """`text` as JSON, in quotes, a character a byte. Lone surrogates, which UTF-8 cannot express, as question marks.
 
-    Only what must be escaped is: Perfetto's trace processor refuses a trace with an escaped surrogate pair.
+    Perfetto's trace processor (v52) refuses a whole trace for an escaped surrogate pair, and for a text that ends with
+    an escaped backslash: it takes the quote behind it for a part of the text.
     """
-    return json.dumps(text, ensure_ascii=False).encode("utf-8", errors="replace").decode("latin-1")
+    encoded = json.dumps(text, ensure_ascii=False)
+    if text.endswith("\\"):
+        encoded = encoded[:-3] + '\\u005c"'
+    return encoded.encode("utf-8", errors="replace").decode("latin-1")
 
 
 class JsonStrings:

@@ -11,8 +11,8 @@ is not shown. Counters belong to their process, and viewers put them where they 
 Overlap. Viewers drop one of two slices of a thread that cross, and say nothing. Slices that cross others go to further
 threads, "<name> · overlap 2" and so on; a slice stands behind those that contain it, from which viewers take its depth.
 
-Arrows. The event of an arrow stands right behind its slice, at its start: it is bound to the slice that was last begun
-on the thread.
+Arrows. The event of an arrow stands right behind its slice, at its start. The format binds it by thread and time: of
+slices that start together and have a duration, viewers draw it to the innermost.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from tracekit.render.chrome.event_text import (
     microseconds,
 )
 from tracekit.render.chrome.flows import FlowEvents, join_flow_events, unsettled
-from tracekit.render.merged.nesting import lane_boundaries
+from tracekit.render.merged.nesting import MAX_DEPTH, lane_boundaries
 from tracekit.render.merged.slices import Argument, Float64, Slices, Unsigned
 
 __all__ = ["ChromeTrack", "ChromeWriter"]
@@ -49,6 +49,7 @@ _PLACES = {_TOP: _FIRST_THREAD // _TOP, _UNDER: _TOP // _UNDER, _LANE: _UNDER}
 _ROOM_BELOW = {_TOP: _UNDER, _UNDER: _LANE, _LANE: _LANE}
 _LETTER = '{"ph":"'
 _MASKS_AT_ONCE = 31
+_DEPTH = MAX_DEPTH // 2
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,13 +91,7 @@ class ChromeWriter:
         """ValueError: a pid below 1, which is Perfetto's idle process, or among the ids of threads."""
         if not 1 <= pid < _FIRST_ID:
             raise ValueError(f"pid must be at least 1 and less than {_FIRST_ID}, not {pid}")
-        about = f'"pid":{pid},"args"'
-        self._write(
-            [
-                f'{{"ph":"M","name":"process_name",{about}:{{"name":{json_text(name)}}}}}',
-                f'{{"ph":"M","name":"process_sort_index",{about}:{{"sort_index":{order}}}}}',
-            ]
-        )
+        self._describe("process", f'"pid":{pid}', name, order)
         return ChromeTrack(pid=pid, name=name, room=_TOP)
 
     def add_thread(self, process: ChromeTrack, name: str, *, tid: int) -> ChromeTrack:
@@ -121,11 +116,10 @@ class ChromeWriter:
         if len(slices.start_ns) == 0:
             return 0
         signatures = _signatures(slices)
-        lanes = lane_boundaries(slices.start_ns, slices.duration_ns)
-        for lane, boundaries in enumerate(lanes):
+        lanes = _lanes(slices.start_ns, slices.duration_ns)
+        for lane, rows in enumerate(lanes):
             on = track if lane == 0 else self._lane(track, lane)
             self._name(on)
-            rows = boundaries[boundaries >= 0].astype(np.int64)  # parents before what they contain
             for first in range(0, len(rows), _BLOCK):
                 self._write_block(on, slices, rows[first : first + _BLOCK], signatures)
         return len(lanes)
@@ -145,7 +139,7 @@ class ChromeWriter:
         template = f'{{"ph":"C",{about}{MICROSECONDS},"args":{{{unit}:%r}}}}'
         for rows in np.split(known, range(_BLOCK, len(known), _BLOCK)):
             columns = [*microseconds(time_ns[rows] - self._base_ns), values[rows].tolist()]
-            self._write(format_lines(template, columns, len(rows)))
+            self._write(format_lines(template, columns))
 
     def flows(self) -> FlowEvents:
         """The arrows between this part and others, once all has been written."""
@@ -169,7 +163,7 @@ class ChromeWriter:
                 f'{_LETTER}{letter}","bp":"e","cat":"flow","name":"flow","id":"0x%x","pid":{on.pid},"tid":{on.tid},'
                 f'"ts":{MICROSECONDS}}}'
             )
-            lines += format_lines(template, [flows.ids[rows[at]].tolist(), *microseconds(start_ns[at])], len(at))
+            lines += format_lines(template, [flows.ids[rows[at]].tolist(), *microseconds(start_ns[at])])
             places.append(at * behind + number + 1)
             arrows.append((flows.ids[rows[at]], start_ns[at], flows.ends))
         order = np.argsort(np.concatenate(places), kind="stable")
@@ -193,7 +187,7 @@ class ChromeWriter:
             *microseconds(slices.duration_ns[rows]),
             *(argument_texts(argument, rows, slices.strings, self._strings) for argument in having),
         ]
-        return format_lines(template, columns, len(rows))
+        return format_lines(template, columns)
 
     def _remember(self, arrows: list[tuple[Unsigned, Int64, bool]], order: Int64, arranged: list[str]) -> None:
         """Where the letters of a block's arrows will stand; their lines came in `arrows`' order, behind all slices."""
@@ -224,19 +218,45 @@ class ChromeWriter:
         if track.tid in self._named:
             return
         self._named.add(track.tid)
-        about = f'"pid":{track.pid},"tid":{track.tid},"args"'
-        self._write(
-            [
-                f'{{"ph":"M","name":"thread_name",{about}:{{"name":{json_text(track.name)}}}}}',
-                f'{{"ph":"M","name":"thread_sort_index",{about}:{{"sort_index":{track.tid}}}}}',
-            ]
-        )
+        self._describe("thread", f'"pid":{track.pid},"tid":{track.tid}', track.name, track.tid)
+
+    def _describe(self, what: str, which: str, name: str, order: int) -> None:
+        lines = [f'{{"ph":"M","name":"{what}_sort_index",{which},"args":{{"sort_index":{order}}}}}']
+        if name:  # Perfetto counts an empty one as an error
+            lines.append(f'{{"ph":"M","name":"{what}_name",{which},"args":{{"name":{json_text(name)}}}}}')
+        self._write(lines)
 
     def _write(self, lines: list[str]) -> None:
         if lines:
             text = (_SEPARATOR if self._size else "") + _SEPARATOR.join(lines)
             self._stream.write(text.encode("latin-1"))
             self._size += len(text)
+
+
+def _lanes(start_ns: Int64, duration_ns: Int64) -> list[Int64]:
+    """Rows of each lane, those of parents before those of what they contain.
+
+    Viewers put slices without duration that share their time into each other, so that half of the depth is theirs.
+    """
+    lanes, crowded = [], []
+    for boundaries in lane_boundaries(start_ns, duration_ns, _DEPTH):
+        rows = boundaries[boundaries >= 0].astype(np.int64)
+        fits = _place_among_instants(start_ns[rows], duration_ns[rows]) < _DEPTH
+        lanes.append(rows[fits])
+        crowded.append(rows[~fits])
+    rows = np.concatenate(crowded)
+    rows = rows[np.argsort(start_ns[rows], kind="stable")]
+    lane = _place_among_instants(start_ns[rows], duration_ns[rows]) // _DEPTH
+    return lanes + [rows[lane == number] for number in range(lane.max(initial=-1) + 1)]
+
+
+def _place_among_instants(start_ns: Int64, duration_ns: Int64) -> Int64:
+    """int64 [n]: the how-manieth of the slices without duration at its time each is, 0 for all others."""
+    place = np.arange(len(start_ns))
+    follows = (duration_ns[1:] == 0) & (duration_ns[:-1] == 0) & (start_ns[1:] == start_ns[:-1])
+    first = place.copy()
+    first[1:][follows] = 0
+    return np.asarray(place - np.maximum.accumulate(first))
 
 
 def _signatures(slices: Slices) -> Int64:

@@ -35,7 +35,7 @@ class Argument:
 @dataclass(frozen=True, kw_only=True)
 class Flows:
     """Arrows between slices. ids: uint64 [n], 0: none; slices of the trace with the same id are joined in order of
-    time. ends: the arrow ends here, else it begins here, or goes on.
+    time. ends: the arrow ends here, else it begins here, or goes on. One that begins and ends on a rank is on no other.
     """
 
     ids: Unsigned
