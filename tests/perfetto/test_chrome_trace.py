@@ -78,13 +78,6 @@ def test_stacks_deeper_than_the_limit_are_kept(trace_processor: TraceProcessor) 
     assert sorted(slice_[:3] for slice_ in seen) == [(start, dur, NAMES[name]) for start, dur, name in slices]
 
 
-def test_many_slices_at_one_time_are_kept(trace_processor: TraceProcessor) -> None:
-    """GIVEN 1200 slices without duration at one time, in a stack of 400 THEN all are there: viewers nest them."""
-    slices = [(0, 5000, 0)] * 400 + [(7, 0, 1)] * 1200 + [(9, 0, 2)] * 300
-    (seen,) = read(trace_processor, write([slices], ranks=1)).values()
-    assert Counter(slice_[:3] for slice_ in seen) == Counter((start, dur, NAMES[name]) for start, dur, name in slices)
-
-
 def test_nanoseconds_survive_far_from_the_base(trace_processor: TraceProcessor) -> None:
     far = 10**15 + 1  # eleven days
     assert read(trace_processor, write([[(far, far + 998, 0)]], ranks=1)) == {0: [(far, far + 998, NAMES[0], 0)]}

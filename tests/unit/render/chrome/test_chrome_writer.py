@@ -176,6 +176,16 @@ def test_more_lanes_and_tracks_than_there_are_places() -> None:
     assert len({event["tid"] for event in events}) == len(events) == 20_000
 
 
+def test_no_thread_is_deeper_than_viewers_keep() -> None:
+    """GIVEN a stack of 400 and in it 1200 slices of one time, which viewers nest, THEN threads hold 512 at most."""
+    rows = [(0, 5000, 0)] * 400 + [(7, 0, 1)] * 1200 + [(9, 0, 1)] * 300
+    events = one_track(slices_of(rows, ["a", "b"]))
+    assert Counter((e["ts"], e["dur"]) for e in events) == Counter((start, duration) for start, duration, _ in rows)
+    on_thread = Counter((e["tid"], e["ts"]) for e in events)
+    threads = {tid for tid, _ in on_thread}
+    assert max(on_thread[tid, 0] + on_thread[tid, at] for tid in threads for at in (7, 9)) <= 512
+
+
 def test_ranks_share_no_thread() -> None:
     ids = set()
     for rank in (0, 1, 8000):
