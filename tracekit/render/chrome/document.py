@@ -15,6 +15,7 @@ from typing import BinaryIO
 import numpy as np
 
 from tracekit import __version__
+from tracekit.model.metadata import MERGED_KEY
 from tracekit.render.chrome.flows import FlowEvents, join_flow_events, letters
 
 __all__ = ["ChromePart", "write_chrome"]
@@ -36,7 +37,7 @@ def write_chrome(stream: BinaryIO, parts: Sequence[ChromePart], *, base_ns: int)
     """
     if parts:
         settle_flows(parts)
-    head = {"schemaVersion": 1, "baseTimeNanoseconds": base_ns, "producer": f"tracekit {__version__}"}
+    head = {"schemaVersion": 1, "baseTimeNanoseconds": base_ns, MERGED_KEY: {"version": __version__}}
     stream.write((json.dumps(head, indent=0)[:-2] + ',\n"traceEvents": [\n').encode())
     separator = b""
     for part in parts:

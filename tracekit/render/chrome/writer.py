@@ -129,7 +129,7 @@ class ChromeWriter:
 
         ValueError: `track` is no counter, columns of different lengths, or a time before `base_ns`.
         """
-        if not track.unit or len(time_ns) != len(values) or min(time_ns, default=self._base_ns) < self._base_ns:
+        if not track.unit or len(time_ns) != len(values) or time_ns.min(initial=self._base_ns) < self._base_ns:
             raise ValueError(
                 f"no counter {track}, {len(time_ns)} times for {len(values)} values, or one before the base"
             )

@@ -7,7 +7,7 @@ from collections import Counter
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.chrome_documents import BASE_NS, chrome_document, read_events, slices_of
@@ -42,6 +42,7 @@ def one_track(slices: Slices, name: str = "track") -> list[dict]:
     return read_events(chrome_document(write))
 
 
+@settings(deadline=None)  # each example is a file
 @given(SOUP)
 def test_every_slice_is_there_to_the_nanosecond_and_none_cross_on_a_thread(rows: list[tuple[int, int, int]]) -> None:
     events = one_track(slices_of(rows, ["a", "b"], category=1))
