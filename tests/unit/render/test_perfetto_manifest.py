@@ -6,6 +6,7 @@ import gzip
 import io
 import json
 import zipfile
+from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -106,6 +107,20 @@ def test_times_since_1970_and_since_a_base_meet(tmp_path: Path) -> None:
         traces.append(trace)
     here, there = collectives_ns(*read(write_manifest(load(write_run(tmp_path / "in", traces)), tmp_path / "run.zip")))
     assert here == there == [traces[0].wall_ns(100 * k + 20) for k in range(3)]
+
+
+def test_nothing_is_put_before_zero(tmp_path: Path) -> None:
+    """GIVEN clocks that count from a boot, 5 s ago, and one that is 10 s ahead THEN all files move, and still meet."""
+    traces = [gpu_rank(0), gpu_rank(1)]
+    for trace in traces:
+        trace.base_ns = 0
+    run = load(write_run(tmp_path / "in", traces))
+    run = replace(run, clocks=tuple(replace(clock, offset_ns=10**10) for clock in run.clocks))
+    archive = write_manifest(run, tmp_path / "run.zip")
+    here, there = collectives_ns(*read(archive))
+    assert here == there
+    assert min(here) > 0
+    assert [file.first_ns for file in archive.files] == [0, 0]
 
 
 def test_a_file_that_is_cut_off_is_left_out(tmp_path: Path) -> None:

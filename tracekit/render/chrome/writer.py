@@ -84,6 +84,7 @@ class ChromeWriter:
         self._size = 0
         self._taken: set[int] = set()
         self._named: set[int] = set()
+        self._lanes: dict[tuple[int, int], ChromeTrack] = {}
         self._strings = JsonStrings()
         self._flows: list[FlowEvents] = []
 
@@ -111,7 +112,10 @@ class ChromeWriter:
         return ChromeTrack(pid=parent.pid, name=name, unit=unit or "value")
 
     def write_slices(self, track: ChromeTrack, slices: Slices) -> int:
-        """ValueError: columns of different lengths, a start before `base_ns`, a negative duration, too late an end."""
+        """Slices of different calls are not nested into each other: those of one track must not cross.
+
+        ValueError: columns of different lengths, a start before `base_ns`, a negative duration, too late an end.
+        """
         _check(slices, self._base_ns)
         if len(slices.start_ns) == 0:
             return 0
@@ -205,8 +209,10 @@ class ChromeWriter:
         )
 
     def _lane(self, track: ChromeTrack, lane: int) -> ChromeTrack:
-        name = f"{track.name} · overlap {lane + 1}"
-        return ChromeTrack(pid=track.pid, name=name, tid=self._free(track.tid + lane))
+        if (track.tid, lane) not in self._lanes:
+            name = f"{track.name} · overlap {lane + 1}"
+            self._lanes[track.tid, lane] = ChromeTrack(pid=track.pid, name=name, tid=self._free(track.tid + lane))
+        return self._lanes[track.tid, lane]
 
     def _free(self, place: int) -> int:
         while place in self._taken:

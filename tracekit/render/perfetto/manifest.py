@@ -15,7 +15,7 @@ from __future__ import annotations
 import json
 import os
 import zipfile
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -39,8 +39,9 @@ _LONG_AGO = (1980, 1, 1, 0, 0, 0)  # so that equal runs make equal archives
 
 @dataclass(frozen=True, kw_only=True)
 class ClockedFile:
-    """One file of a rank. `offset_ns`: to be added to its own reading. `left_ns`: how far an event is then at most from
-    where the rank's clock model puts it. `complete` is False for a file that ended before its events did.
+    """One file of a rank. `offset_ns`: to be added to its own reading; `first_ns`: where its first event is then.
+    `left_ns`: how far an event is then at most from where the rank's clock model puts it. `complete` is False for a
+    file that ended before its events did.
     """
 
     source: str
@@ -49,6 +50,7 @@ class ClockedFile:
     host: str | None
     clock: ClockModel
     offset_ns: int
+    first_ns: int
     left_ns: int
     complete: bool
 
@@ -87,7 +89,7 @@ def write_manifest(
         message = f"{output}: the worker that read {calls[outcomes.index(LOST)][0]} died, twice"
         raise OutputError(message, hint="it may have run out of memory: try --jobs 1, or leave it out with --ranks")
     found = [outcome for outcome in outcomes if outcome is not LOST]
-    files = [file for file in found if file.complete]
+    files = _from_zero([file for file in found if file.complete])
     if not files:
         raise OutputError(
             f"{output}: no file of the run is whole", hint="use another --format, which takes cut off ones"
@@ -134,6 +136,14 @@ def manifest_of(files: list[ClockedFile], run_id: str | None) -> dict[str, Any]:
     return {"perfetto_manifest": manifest}
 
 
+def _from_zero(files: list[ClockedFile]) -> list[ClockedFile]:
+    """Moved together when one begins before zero: Perfetto drops what lies there."""
+    below_ns = min((file.first_ns for file in files), default=0)
+    if below_ns >= 0:
+        return files
+    return [replace(file, offset_ns=file.offset_ns - below_ns, first_ns=file.first_ns - below_ns) for file in files]
+
+
 def _clocked(path: str, member: str, rank: int, host: str | None, clock: ClockModel) -> ClockedFile:
     """In a worker."""
     trace = decode(located(path))
@@ -148,6 +158,7 @@ def _clocked(path: str, member: str, rank: int, host: str | None, clock: ClockMo
         host=host,
         clock=clock,
         offset_ns=trace.header.base_time_ns + middle_ns,
+        first_ns=int(time_ns.min(initial=np.iinfo(np.int64).max >> 1)) + middle_ns,
         left_ns=high_ns - middle_ns,
         complete=trace.complete,
     )

@@ -187,6 +187,21 @@ def test_no_thread_is_deeper_than_viewers_keep() -> None:
     assert max(on_thread[tid, 0] + on_thread[tid, at] for tid in threads for at in (7, 9)) <= 512
 
 
+def test_windows_share_their_threads() -> None:
+    """GIVEN two windows on one track THEN what overlaps in each of them is on the same further thread."""
+
+    def write(writer: ChromeWriter) -> None:
+        track = writer.add_track("t", parent=writer.add_process("rank 0", pid=1))
+        for at in (0, 100):
+            assert writer.write_slices(track, slices_of([(at, 10, 0), (at + 5, 10, 0)], ["a"])) == 2
+
+    document = chrome_document(write)
+    threads = Counter(event["tid"] for event in read_events(document))
+    assert sorted(threads.values()) == [2, 2]
+    names = [e["args"]["name"] for e in read_events(document, "M") if e["name"] == "thread_name"]
+    assert names == ["t", "t · overlap 2"]
+
+
 def test_ranks_share_no_thread() -> None:
     ids = set()
     for rank in (0, 1, 8000):
