@@ -10,8 +10,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tracekit.model.events import ABSENT
+from tracekit.render.merged.nesting import assign_lanes
 from tracekit.render.merged.slices import Slices
-from tracekit.render.perfetto import RankTraceWriter, assign_lanes, write_header
+from tracekit.render.perfetto import RankTraceWriter, write_header
 from tracekit.trace_processor import TraceProcessor
 
 START = 1_752_000_000_123_456_789

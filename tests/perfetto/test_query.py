@@ -22,6 +22,7 @@ from tracekit.cli import cli
 from tracekit.errors import InputError, UsageError
 from tracekit.model.run import Run
 from tracekit.render.merged.merge import merge
+from tracekit.render.merged.slices import Slices
 from tracekit.render.perfetto import RankTraceWriter, write_header
 from tracekit.trace_processor import VARIABLE, Row, TraceProcessor, open_trace_processor, views_sql
 
@@ -135,8 +136,7 @@ def test_slices_that_the_writer_puts_on_extra_tracks_keep_their_lane(trace_proce
     group = writer.add_track("tracekit", parent=writer.add_process("rank 0 · node0", pid=1))
     track = writer.add_track("collectives · pp", parent=group)
     starts = START_NS + np.array([0, 5, 7])
-    names = np.zeros(3, np.int32)
-    lanes = writer.write_slices(track, starts, np.full(3, 10), names, ["broadcast", "tracekit"], category_ids=names + 1)
+    lanes = writer.write_slices(track, Slices.named(["broadcast"] * 3, starts, starts + 10, category="tracekit"))
     assert lanes == 3
     rows = view(trace_processor, stream.getvalue(), "collectives")
     assert [(row["rank"], row["process_group"], row["ts"]) for row in rows] == [

@@ -47,9 +47,9 @@ def demo(output: Path) -> None:
         click.echo(f"rank {row['rank']}: {' + '.join(f'{part:,}' for part in parts)} {sign} {row['step_ns']:,}")
     click.echo()
     trace = output / f"{run.run_id}.pftrace"
-    merged = merge(run, trace, force=True)
+    merged = merge(run, trace, report=report, force=True)
     click.echo(f"{trace}: {merged.ranks} ranks, {merged.slices:,} slices, {file_size(merged.size_bytes)}")
-    click.echo("Next: open it at https://ui.perfetto.dev (it stays in your browser)")
+    click.echo(f"Next: tracekit open {trace}")
 
 
 def _train(output: Path) -> None:

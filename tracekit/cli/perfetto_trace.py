@@ -10,9 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
-import click
-
-from tracekit.cli.options import progress_on_stderr
+from tracekit.cli.merging import merged_run
 from tracekit.cli.run_choice import RunChoice
 
 __all__ = ["PerfettoTrace", "perfetto_trace"]
@@ -42,16 +40,8 @@ def perfetto_trace(choice: RunChoice) -> Iterator[PerfettoTrace]:
         with path.open("rb") as stream:
             yield PerfettoTrace(stream=stream, name=path.name, is_merged=False)
         return
-    from tracekit.render.merged.merge import merge
-    from tracekit.render.safe_text import safe_text
-
-    found = choice.load()
-    for note in found.notes:
-        if note.is_defect:
-            click.echo(safe_text(note.text), err=True)
-    with tempfile.TemporaryDirectory(prefix="tracekit-") as folder, progress_on_stderr("writing ranks") as progress:
-        merged = merge(found, Path(folder, "run.pftrace"), jobs=choice.jobs, progress=progress)
-        stream = merged.path.open("rb")
+    with tempfile.TemporaryDirectory(prefix="tracekit-") as folder:
+        stream = merged_run(choice, Path(folder, "run.pftrace")).path.open("rb")
     # The name has gone, so that nothing is left behind however this ends; the stream still has the bytes.
     with stream:
         yield PerfettoTrace(stream=stream, name=f"{Path(choice.paths[0]).name or 'run'}.pftrace", is_merged=True)

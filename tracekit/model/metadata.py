@@ -13,6 +13,8 @@ import msgspec
 
 METADATA_VERSION = 1
 METADATA_KEY = "tracekit"
+MERGED_KEY = "tracekit_merged"
+"""In a trace that was put together from those of a run: it is no recording of its own."""
 
 MAX_NS = 1 << 62
 MAX_RANKS = 1 << 20
@@ -25,6 +27,7 @@ WorldSize = Annotated[int, msgspec.Meta(ge=1, le=MAX_RANKS)]
 __all__ = [
     "MAX_NS",
     "MAX_RANKS",
+    "MERGED_KEY",
     "METADATA_KEY",
     "METADATA_VERSION",
     "Bucket",

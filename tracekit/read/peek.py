@@ -16,7 +16,8 @@ from typing import Literal
 
 import msgspec
 
-from tracekit.model.metadata import METADATA_KEY, Manifest
+from tracekit.errors import NotATraceError
+from tracekit.model.metadata import MERGED_KEY, METADATA_KEY, Manifest
 from tracekit.read.columns import exact_nanoseconds
 from tracekit.read.head import no_events, read_head, tail_keys_text
 from tracekit.read.header import parse_header, parse_top_level
@@ -143,6 +144,9 @@ def _read_beginning(path: TracePath) -> _Beginning:
     if rest.lstrip()[:1] in (b"", b"]"):
         raise no_events(chunks)
     keys = parse_top_level(head.keys)
+    if MERGED_KEY in keys:
+        reason, hint = "a merged trace, which tracekit wrote", "give the files that it was merged from"
+        raise NotATraceError(f"{path.name}: {reason}", hint=hint, reason=reason, kind="ignored_file")
     pid, ticks_ns = _first_event(rest)
     end_may_say_more = head.is_object and not _says_enough(keys, ticks_ns)
     return _Beginning(

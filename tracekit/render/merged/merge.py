@@ -16,11 +16,10 @@ from __future__ import annotations
 
 import gzip
 import os
-import shutil
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO, cast
+from typing import BinaryIO, Literal, cast
 
 from tracekit.analysis.report import Report
 from tracekit.analysis.summarize import SummaryOptions
@@ -28,15 +27,20 @@ from tracekit.analysis.workers import LOST, Progress, map_ranks
 from tracekit.errors import OutputError
 from tracekit.model.run import Run
 from tracekit.read.shelf import Shelf
+from tracekit.render.chrome import ChromeFormat
 from tracekit.render.merged.input_slices import SliceFilter
 from tracekit.render.merged.plan import RankPlan, plan_of
 from tracekit.render.merged.rank_page import PageCounts, write_rank
 from tracekit.render.merged.run_page import write_run
+from tracekit.render.merged.slices import TraceFormat
 from tracekit.render.output import new_file, scratch_folder
-from tracekit.render.perfetto.writer import RankTraceWriter, write_header
+from tracekit.render.perfetto import PerfettoFormat
 
-__all__ = ["Merged", "merge"]
+__all__ = ["Form", "Merged", "merge"]
 
+Form = Literal["perfetto", "chrome"]
+
+_BEFORE_ALL_NS = 10**9  # what tracekit adds may begin a little before the first event
 _FEW_EVENTS = 200_000  # below this, starting workers costs more than they save
 
 
@@ -66,9 +70,11 @@ def merge(
     jobs: int | None = 1,
     shelf: Shelf | None = None,
     progress: Progress | None = None,
+    form: Form = "perfetto",
 ) -> Merged:
     """Write the merged trace of `run` to `output`, gzipped when its name ends in `.gz`; `report`, of the same run, adds
-    its findings and the critical path; `jobs` is that of `load`, and so is `shelf`, which decoded traces are taken off.
+    its findings and the critical path; `form`: Perfetto's own, or Chrome's JSON for other viewers. `jobs` is that of
+    `load`, and so is `shelf`, which decoded traces are taken off.
 
     Raises OutputError when it cannot be written, or a rank's worker dies, InputError when a file of the run has become
     unreadable.
@@ -83,8 +89,16 @@ def merge(
                 BinaryIO, stack.enter_context(gzip.GzipFile(fileobj=stream, mode="wb", compresslevel=3, mtime=0))
             )
         folder = stack.enter_context(scratch_folder(output, force=force))
+        written_in: TraceFormat = (
+            PerfettoFormat(start_ns=plan.first_ns)
+            if form == "perfetto"
+            else ChromeFormat(base_ns=plan.first_ns - _BEFORE_ALL_NS)
+        )
+        run_part = folder / "run"
+        with run_part.open("wb") as part:
+            write_run(written_in.writer(part, len(plan.ranks)), plan, report)
         calls = [
-            (rank, folder / str(rank.place), options or SummaryOptions(), shown or SliceFilter(), shelf)
+            (rank, folder / str(rank.place), written_in, options or SummaryOptions(), shown or SliceFilter(), shelf)
             for rank in plan.ranks
         ]
         jobs = 1 if jobs is None and sum(s.event_count for s in run.ranks) < _FEW_EVENTS else jobs
@@ -94,12 +108,7 @@ def merge(
             message = f"{output}: rank {lost}: the worker that wrote it died, twice"
             raise OutputError(message, hint="it may have run out of memory: try --jobs 1, or leave it out with --ranks")
         written = [outcome for outcome in outcomes if outcome is not LOST]
-        write_header(packed, start_ns=plan.start_ns)
-        write_run(RankTraceWriter(packed, rank=len(plan.ranks)), plan, report)
-        for _, part, *_ in calls:
-            with part.open("rb") as finished:
-                shutil.copyfileobj(finished, packed, 1 << 20)
-            part.unlink()
+        written_in.join(packed, [run_part, *(part for _, part, *_ in calls)])
     counts = sum(written, start=PageCounts())
     return Merged(
         path=output,
@@ -112,8 +121,13 @@ def merge(
 
 
 def _write_part(
-    rank: RankPlan, part: Path, options: SummaryOptions, shown: SliceFilter, shelf: Shelf | None
+    rank: RankPlan,
+    part: Path,
+    written_in: TraceFormat,
+    options: SummaryOptions,
+    shown: SliceFilter,
+    shelf: Shelf | None,
 ) -> PageCounts:
-    """Write one rank's packets to the file `part`, in a worker."""
+    """Write one rank's page to the file `part`, in a worker."""
     with part.open("wb") as stream:
-        return write_rank(RankTraceWriter(stream, rank=rank.place), rank, options, shown, shelf)
+        return write_rank(written_in.writer(stream, rank.place), rank, options, shown, shelf)

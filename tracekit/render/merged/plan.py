@@ -103,13 +103,14 @@ class RunPlan:
     instances: Instances
 
     @property
-    def start_ns(self) -> int:
-        """When the first rank began its first step, on the run's clock; 0 without steps."""
-        starts_ns = (
-            int(on_run_clock(np.array([rank.summary.steps[0].start_ns]), rank.clock)[0])
-            for rank in self.ranks
-            if rank.summary.steps
-        )
+    def first_ns(self) -> int:
+        """When the first event of any rank began, on the run's clock, or a step if that was earlier."""
+        starts_ns = []
+        for rank in self.ranks:
+            own_ns = [step.start_ns for step in rank.summary.steps]
+            if rank.summary.first_event_ns is not None:
+                own_ns.append(rank.summary.first_event_ns)
+            starts_ns += on_run_clock(np.array(own_ns, dtype=np.int64), rank.clock).tolist()
         return min(starts_ns, default=0)
 
 

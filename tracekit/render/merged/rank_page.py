@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
+from typing import Any
 
 from tracekit.analysis.device_links import DEVICE_CATEGORIES
 from tracekit.analysis.lanes import Lanes, build_lanes
@@ -20,7 +21,7 @@ from tracekit.read.storage import located
 from tracekit.render.merged.input_slices import SliceFilter, slices_by_track
 from tracekit.render.merged.made_tracks import MadeTrack, tracks_of_rank, tracks_of_recording
 from tracekit.render.merged.plan import RankPlan
-from tracekit.render.merged.slices import PageTrack, TraceWriter
+from tracekit.render.merged.slices import TraceWriter
 
 __all__ = ["PageCounts", "write_rank"]
 
@@ -48,7 +49,7 @@ class PageCounts:
 
 
 def write_rank(
-    writer: TraceWriter, plan: RankPlan, options: SummaryOptions, shown: SliceFilter, shelf: Shelf | None = None
+    writer: TraceWriter[Any], plan: RankPlan, options: SummaryOptions, shown: SliceFilter, shelf: Shelf | None = None
 ) -> PageCounts:
     """Decode the rank's files, or take them off the `shelf`, and write its page. Raises InputError when a file has
     become unreadable."""
@@ -73,7 +74,7 @@ def write_rank(
 class _Page:
     """The process of one rank and its tracks, each made once, whatever number of recordings is written on them."""
 
-    def __init__(self, writer: TraceWriter, plan: RankPlan) -> None:
+    def __init__(self, writer: TraceWriter[Any], plan: RankPlan) -> None:
         self._writer = writer
         self._plan = plan
         self._process = writer.add_process(plan.process_name, pid=plan.place + 1, order=plan.order + 1)
@@ -81,7 +82,7 @@ class _Page:
         on_gpu = plan.summary.device == "gpu"
         self._device = writer.add_track("device", parent=self._process, order=1) if on_gpu else None
         self._next_thread_id = _FIRST_THREAD_ID + _THREADS_A_RANK * plan.place
-        self._tracks: dict[Track | str, PageTrack] = {}
+        self._tracks: dict[Track | str, Any] = {}
 
     def add(self, made: MadeTrack) -> None:
         if len(made.slices) == 0:
@@ -97,7 +98,7 @@ class _Page:
             track = self._track(events.tracks[found.track], on_device=found.track in on_device)
             self._writer.write_slices(track, found.slices)
 
-    def _track(self, source: Track, *, on_device: bool) -> PageTrack:
+    def _track(self, source: Track, *, on_device: bool) -> Any:
         if source not in self._tracks:
             if on_device and self._device is not None:
                 name = f"GPU {source.pid} stream {source.tid}"

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -27,7 +28,7 @@ __all__ = ["write_run"]
 _SHOWN_CHARACTERS = 80
 
 
-def write_run(writer: TraceWriter, plan: RunPlan, report: Report | None) -> None:
+def write_run(writer: TraceWriter[Any], plan: RunPlan, report: Report | None) -> None:
     """`report`: of the same run; without one there are neither findings nor a critical path."""
     process = writer.add_process("run", pid=len(plan.ranks) + 1, order=0)
     page = writer.add_track("tracekit", parent=process, order=0)

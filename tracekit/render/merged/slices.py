@@ -7,17 +7,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Protocol
+from typing import Any, BinaryIO, Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from tracekit.model.events import ABSENT, Bool, Int32, Int64
 
-__all__ = ["ROLES", "Argument", "Float64", "Flows", "PageTrack", "Slices", "TraceWriter"]
+__all__ = ["ROLES", "Argument", "Float64", "Flows", "Slices", "TraceFormat", "TraceWriter", "Unsigned"]
 
 ROLES = ("begins", "passes", "ends")
+
+Track = TypeVar("Track")
 
 Float64 = npt.NDArray[np.float64]
 Unsigned = npt.NDArray[np.uint64]
@@ -107,32 +110,33 @@ class Slices:
         )
 
 
-@dataclass(frozen=True, kw_only=True)
-class PageTrack:
-    """A row of the page to write on, or to put others under. `pid` is None unless it is a process."""
+class TraceWriter(Protocol[Track]):
+    """Writes one rank's part of a merged trace. A `Track` is a row of the page, to write on or to put others under."""
 
-    uuid: int
-    name: str
-    pid: int | None = None
-
-
-class TraceWriter(Protocol):
-    """Writes one rank's part of a merged trace."""
-
-    def add_process(self, name: str, *, pid: int, order: int = 0) -> PageTrack:
+    def add_process(self, name: str, *, pid: int, order: int = 0) -> Track:
         """A process: threads and tracks go under it. pid: unique in the trace, >= 1."""
 
-    def add_thread(self, process: PageTrack, name: str, *, tid: int) -> PageTrack:
+    def add_thread(self, process: Track, name: str, *, tid: int) -> Track:
         """A thread of a process, shown in the order of `tid`: unique in the trace, not the process's pid."""
 
-    def add_track(self, name: str, *, parent: PageTrack | None = None, order: int = 0) -> PageTrack:
+    def add_track(self, name: str, *, parent: Track, order: int = 0) -> Track:
         """A track of its own under a process, thread or track. Equal names are not merged."""
 
-    def add_counter(self, name: str, *, unit: str = "", parent: PageTrack | None = None, order: int = 0) -> PageTrack:
+    def add_counter(self, name: str, *, unit: str = "", parent: Track, order: int = 0) -> Track:
         """A track of numbers over time."""
 
-    def write_slices(self, track: PageTrack, slices: Slices) -> int:
+    def write_slices(self, track: Track, slices: Slices) -> int:
         """Write all slices of a track; those that cross others go to further lanes, whose number is returned."""
 
-    def write_counter(self, track: PageTrack, time_ns: Int64, values: Float64) -> None:
+    def write_counter(self, track: Track, time_ns: Int64, values: Float64) -> None:
         """Write the values of a counter, [n], each from its time on."""
+
+
+class TraceFormat(Protocol):
+    """A format that parts are written in, in whichever process, and joined to a file. Picklable."""
+
+    def writer(self, stream: BinaryIO, place: int) -> TraceWriter[Any]:
+        """Of the part of the rank at this place."""
+
+    def join(self, stream: BinaryIO, parts: Sequence[Path]) -> None:
+        """Write the parts, in the order given, as one trace; each is removed when it has been."""

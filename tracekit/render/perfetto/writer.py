@@ -23,7 +23,10 @@ Display. Perfetto's UI shows
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import BinaryIO
 
 import numpy as np
@@ -37,9 +40,9 @@ from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import (
 )
 
 from tracekit.model.events import Int32, Int64
-from tracekit.render.merged.slices import Float64, PageTrack, Slices
+from tracekit.render.merged.nesting import lane_boundaries
+from tracekit.render.merged.slices import Float64, Slices
 from tracekit.render.perfetto.fields import Interned, SliceFields, encodable
-from tracekit.render.perfetto.nesting import lane_boundaries
 from tracekit.render.perfetto.wire import (
     Bytes,
     Records,
@@ -54,7 +57,7 @@ from tracekit.render.perfetto.wire import (
     woven,
 )
 
-__all__ = ["RankTraceWriter", "write_header"]
+__all__ = ["PerfettoFormat", "PerfettoTrack", "RankTraceWriter", "write_header"]
 
 _FIRST_SEQUENCE = 2  # 0 means "none", and 1 is the tracing service's own
 _TRACKS_PER_RANK = 1 << 20
@@ -71,6 +74,33 @@ def write_header(stream: BinaryIO, *, start_ns: int) -> None:
     root.track_descriptor.process_ordering = TrackDescriptor.PROCESS_ORDERING_EXPLICIT
     root.track_descriptor.thread_ordering = TrackDescriptor.THREAD_ORDERING_EXPLICIT
     stream.write(Trace(packet=[clock, root]).SerializeToString())
+
+
+@dataclass(frozen=True, kw_only=True)
+class PerfettoFormat:
+    """`start_ns`: a time in the trace, Unix epoch."""
+
+    start_ns: int
+
+    def writer(self, stream: BinaryIO, place: int) -> RankTraceWriter:
+        return RankTraceWriter(stream, place)
+
+    def join(self, stream: BinaryIO, parts: Sequence[Path]) -> None:
+        """Write the header and the parts; each part is removed when it has been written."""
+        write_header(stream, start_ns=self.start_ns)
+        for part in parts:
+            with part.open("rb") as packets:
+                shutil.copyfileobj(packets, stream, 1 << 20)
+            part.unlink()
+
+
+@dataclass(frozen=True, kw_only=True)
+class PerfettoTrack:
+    """A row of the trace to write on, or to put others under. `pid` is None unless it is a process."""
+
+    uuid: int
+    name: str
+    pid: int | None = None
 
 
 class RankTraceWriter:
@@ -100,7 +130,7 @@ class RankTraceWriter:
         opening.sequence_flags = TracePacket.SEQ_INCREMENTAL_STATE_CLEARED
         self._write(opening)
 
-    def add_process(self, name: str, *, pid: int, order: int = 0) -> PageTrack:
+    def add_process(self, name: str, *, pid: int, order: int = 0) -> PerfettoTrack:
         """A process: threads and tracks go under it. pid: unique in the trace, >= 1 (0 is Perfetto's idle process)."""
         if pid < 1:
             raise ValueError(f"pid must be at least 1, not {pid}")
@@ -109,7 +139,7 @@ class RankTraceWriter:
         descriptor.process.process_name = encodable(name)
         return self._describe(name, descriptor, pid=pid)
 
-    def add_thread(self, process: PageTrack, name: str, *, tid: int) -> PageTrack:
+    def add_thread(self, process: PerfettoTrack, name: str, *, tid: int) -> PerfettoTrack:
         """A thread (or stream) of a process, shown in the order of `tid`: unique in the trace, not the process's pid.
 
         ValueError: `process` is not a process, or `tid` is its pid, which would make this the main thread.
@@ -122,7 +152,7 @@ class RankTraceWriter:
         descriptor.thread.thread_name = encodable(name)
         return self._describe(name, descriptor)
 
-    def add_track(self, name: str, *, parent: PageTrack | None = None, order: int = 0) -> PageTrack:
+    def add_track(self, name: str, *, parent: PerfettoTrack | None = None, order: int = 0) -> PerfettoTrack:
         """A track of its own under a process, thread or track, or at the top. Equal names are not merged."""
         descriptor = TrackDescriptor(
             name=encodable(name),
@@ -134,7 +164,9 @@ class RankTraceWriter:
             descriptor.parent_uuid = parent.uuid
         return self._describe(name, descriptor)
 
-    def add_counter(self, name: str, *, unit: str = "", parent: PageTrack | None = None, order: int = 0) -> PageTrack:
+    def add_counter(
+        self, name: str, *, unit: str = "", parent: PerfettoTrack | None = None, order: int = 0
+    ) -> PerfettoTrack:
         """A track of numbers over time."""
         descriptor = TrackDescriptor(name=encodable(name), sibling_order_rank=order)
         descriptor.counter.unit_name = unit
@@ -142,7 +174,7 @@ class RankTraceWriter:
             descriptor.parent_uuid = parent.uuid
         return self._describe(name, descriptor)
 
-    def write_slices(self, track: PageTrack, slices: Slices) -> int:
+    def write_slices(self, track: PerfettoTrack, slices: Slices) -> int:
         """Write all slices of a track; returns the number of lanes that they needed.
 
         Slices that cross others go to further tracks under this one, "<name> · overlap 2" and so on
@@ -160,7 +192,7 @@ class RankTraceWriter:
                 self._stream.write(self._encoded(slices, fields, block).data)
         return len(lanes)
 
-    def write_counter(self, track: PageTrack, time_ns: Int64, values: Float64) -> None:
+    def write_counter(self, track: PerfettoTrack, time_ns: Int64, values: Float64) -> None:
         """Write the values of a counter, [n], each from its time on."""
         if len(time_ns):
             self._go_to(track)
@@ -168,7 +200,7 @@ class RankTraceWriter:
             columns = [time_ns.view(np.uint64), values.astype(np.float64).view(np.uint64)]
             self._stream.write(self._packets(event, columns).tobytes())
 
-    def _go_to(self, track: PageTrack) -> None:
+    def _go_to(self, track: PerfettoTrack) -> None:
         """What follows is on this track: said once, and not in every packet."""
         packet = self._packet()
         packet.trace_packet_defaults.track_event_defaults.track_uuid = track.uuid
@@ -203,13 +235,13 @@ class RankTraceWriter:
             self._interned.fresh.Clear()
             self._write(packet)
 
-    def _describe(self, name: str, descriptor: TrackDescriptor, pid: int | None = None) -> PageTrack:
+    def _describe(self, name: str, descriptor: TrackDescriptor, pid: int | None = None) -> PerfettoTrack:
         descriptor.uuid = self._next_uuid
         self._next_uuid += 1
         packet = self._packet()
         packet.track_descriptor.CopyFrom(descriptor)
         self._write(packet)
-        return PageTrack(uuid=descriptor.uuid, name=name, pid=pid)
+        return PerfettoTrack(uuid=descriptor.uuid, name=name, pid=pid)
 
     def _packet(self) -> TracePacket:
         return TracePacket(trusted_packet_sequence_id=self._sequence)

@@ -55,10 +55,10 @@ def assign_lanes(start_ns: Int64, duration_ns: Int64, max_depth: int = MAX_DEPTH
     return _assign(start_ns, duration_ns, boundary_order(start_ns, duration_ns), max_depth)
 
 
-def lane_boundaries(start_ns: Int64, duration_ns: Int64) -> list[Int32]:
+def lane_boundaries(start_ns: Int64, duration_ns: Int64, max_depth: int = MAX_DEPTH) -> list[Int32]:
     """For each lane of `assign_lanes` its opens and closes, as `boundary_order` gives them for the lane's slices."""
     order = boundary_order(start_ns, duration_ns)
-    lane = _assign(start_ns, duration_ns, order, MAX_DEPTH)
+    lane = _assign(start_ns, duration_ns, order, max_depth)
     last = int(lane.max(initial=0))
     if last == 0:
         return [order]

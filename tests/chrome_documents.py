@@ -1,0 +1,67 @@
+"""Documents in Chrome's format, made by several writers as `tracekit merge` does, and read by the standard library."""
+
+from __future__ import annotations
+
+import io
+import json
+import tempfile
+from collections.abc import Callable, Sequence
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tracekit.render.chrome import ChromeFormat, ChromeWriter
+from tracekit.render.merged.slices import Argument, Flows, Slices
+
+__all__ = ["BASE_NS", "chrome_document", "read_events", "slices_of"]
+
+BASE_NS = 1_752_000_000_123_456_789
+
+
+def slices_of(
+    rows: Sequence[tuple[int, int, int]],
+    strings: list[str],
+    *,
+    category: int = -1,
+    arguments: tuple[Argument, ...] = (),
+    flows: tuple[Flows, ...] = (),
+) -> Slices:
+    """Slices (start after `BASE_NS`, duration, name) of one category."""
+    columns = np.array(rows, dtype=np.int64).reshape(-1, 3)
+    return Slices(
+        start_ns=columns[:, 0] + BASE_NS,
+        duration_ns=columns[:, 1],
+        name=columns[:, 2].astype(np.int32),
+        category=np.full(len(columns), category, dtype=np.int32),
+        strings=strings,
+        arguments=arguments,
+        flows=flows,
+    )
+
+
+def chrome_document(*ranks: Callable[[ChromeWriter], None]) -> bytes:
+    """Each of `ranks` writes its part; the document that they make."""
+    stream = io.BytesIO()
+    chrome = ChromeFormat(base_ns=BASE_NS)
+    with tempfile.TemporaryDirectory() as folder:
+        parts = [Path(folder, str(rank)) for rank in range(len(ranks))]
+        for rank, (part, write) in enumerate(zip(parts, ranks, strict=True)):
+            with part.open("wb") as file:
+                write(chrome.writer(file, rank))
+        chrome.join(stream, parts)
+    return stream.getvalue()
+
+
+def read_events(document: bytes, phases: str = "X") -> list[dict[str, Any]]:
+    """Events of those phases, `ts` and `dur` as exact integer nanoseconds after `BASE_NS`."""
+    content = json.loads(document, parse_float=Decimal)
+    assert content["baseTimeNanoseconds"] == BASE_NS
+    events = [event for event in content["traceEvents"] if event["ph"] in phases]
+    for event in events:
+        for key in {"ts", "dur"} & event.keys():
+            exact = Decimal(event[key]) * 1000
+            assert exact == int(exact)
+            event[key] = int(exact)
+    return events

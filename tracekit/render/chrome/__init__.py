@@ -1,0 +1,6 @@
+"""Chrome's trace event format, for viewers that read no other: chrome://tracing, Perfetto, TensorBoard, scripts."""
+
+from tracekit.render.chrome.document import ChromeFormat
+from tracekit.render.chrome.writer import ChromeTrack, ChromeWriter
+
+__all__ = ["ChromeFormat", "ChromeTrack", "ChromeWriter"]

@@ -1,0 +1,73 @@
+"""Columns -> lines of JSON, one an event.
+
+Comes in: the columns of a block of events. Goes out: their lines, without a line break inside, one character a byte of
+UTF-8, so that the length of a line is that in the file. Times are turned to text as integers: a float of microseconds
+since 1970 is only good to 250 ns.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from tracekit.model.events import Int64
+from tracekit.render.merged.slices import Argument
+
+__all__ = ["MICROSECONDS", "JsonStrings", "argument_texts", "format_lines", "json_text", "microseconds"]
+
+MICROSECONDS = "%d.%03d"
+"""Two places of a template, for the two columns of `microseconds`."""
+
+
+def format_lines(template: str, columns: Sequence[Iterable[object]]) -> list[str]:
+    """A line a row: `template`, which has a `%` place for each of the columns."""
+    return [template % cells for cells in zip(*columns, strict=True)]
+
+
+def microseconds(time_ns: Int64) -> list[list[int]]:
+    """Columns of whole microseconds and of the nanoseconds beyond; times are not negative."""
+    whole, rest = np.divmod(time_ns, 1000)
+    return [whole.tolist(), rest.tolist()]
+
+
+def json_text(text: str) -> str:
+    """`text` as JSON, in quotes, a character a byte. Lone surrogates, which UTF-8 cannot express, as question marks.
+
+    Perfetto's trace processor (v52) refuses a whole trace for an escaped surrogate pair, and for a text that ends with
+    an escaped backslash: it takes the quote behind it for a part of the text.
+    """
+    encoded = json.dumps(text, ensure_ascii=False)
+    if text.endswith("\\"):
+        encoded = encoded[:-3] + '\\u005c"'
+    return encoded.encode("utf-8", errors="replace").decode("latin-1")
+
+
+class JsonStrings:
+    """Strings as JSON, each encoded once, however often and from whichever table it is named."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, str] = {}
+
+    def of(self, strings: Sequence[str], ids: np.typing.NDArray[np.int32]) -> list[str]:
+        """The JSON of each of the `ids`, int32 [n]: indexes into `strings`; of `ABSENT` that of an empty text."""
+        table = np.empty(len(strings) + 1, dtype=object)
+        table[-1] = '""'
+        for string_id in np.unique(ids[ids >= 0]).tolist():
+            table[string_id] = self._encoded(strings[string_id])
+        texts: list[str] = table[ids].tolist()
+        return texts
+
+    def _encoded(self, text: str) -> str:
+        if text not in self._known:
+            self._known[text] = json_text(text)
+        return self._known[text]
+
+
+def argument_texts(argument: Argument, rows: Int64, strings: Sequence[str], encoded: JsonStrings) -> list[object]:
+    """What stands in a `%s` place for the values of `rows`."""
+    values = argument.values[rows]
+    if argument.is_text:
+        return list(encoded.of(strings, values.astype(np.int32, copy=False)))
+    return list(values.tolist())

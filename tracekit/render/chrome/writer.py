@@ -1,0 +1,263 @@
+"""Columns of slices -> Chrome's trace event format, a part a rank.
+
+A part is a file of events separated by commas, with nothing before and nothing behind: `document.write_chrome` joins
+parts, which can have been written by different processes.
+
+Tracks. The format knows processes and threads, no tracks in tracks: every track is a thread of its process, whatever
+it was put under, and stands where its parents and its order put it. Viewers sort the threads of a process by
+`thread_sort_index` (chrome://tracing) or by tid (Perfetto), so both are the place on the page. A track without slices
+is not shown. Counters belong to their process, and viewers put them where they like.
+
+Overlap. Viewers drop one of two slices of a thread that cross, and say nothing. Slices that cross others go to further
+threads, "<name> · overlap 2" and so on; a slice stands behind those that contain it, from which viewers take its depth.
+
+Arrows. The event of an arrow stands right behind its slice, at its start. The format binds it by thread and time: of
+slices that start together and have a duration, viewers draw it to the innermost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import BinaryIO
+
+import numpy as np
+
+from tracekit.model.events import Int64
+from tracekit.render.chrome.event_text import (
+    MICROSECONDS,
+    JsonStrings,
+    argument_texts,
+    format_lines,
+    json_text,
+    microseconds,
+)
+from tracekit.render.merged.nesting import MAX_DEPTH, lane_boundaries
+from tracekit.render.merged.slices import Argument, Float64, Slices
+
+__all__ = ["ChromeTrack", "ChromeWriter"]
+
+_BLOCK = 1 << 14  # slices turned to text at once
+_SEPARATOR = ",\n"
+# A thread's id is its place on the page: 13 bits for the rank, 1 for tracks or host threads, 6 for the place in the
+# process, 7 for that under another track, 4 for the lane. Where there are more of them than that, the next free id is
+# taken. Ids are beyond those of processes and fit into 31 bits.
+_FIRST_ID, _RANK_IDS, _RANKS = 1 << 20, 1 << 18, (1 << 13) - 8
+_FIRST_THREAD, _TOP, _UNDER, _LANE = 1 << 17, 1 << 11, 1 << 4, 1
+_PLACES = {_TOP: _FIRST_THREAD // _TOP, _UNDER: _TOP // _UNDER, _LANE: _UNDER}
+_ROOM_BELOW = {_TOP: _UNDER, _UNDER: _LANE, _LANE: _LANE}
+_LETTERS = dict(enumerate("stf"))  # of an arrow that begins in a slice, goes through it, ends: as `ROLES`
+_MASKS_AT_ONCE = 31
+_DEPTH = MAX_DEPTH // 2
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChromeTrack:
+    """A process (no `tid`), a thread, or a counter (a `unit`). `room`: ids from one track under it to the next."""
+
+    pid: int
+    name: str
+    tid: int = 0
+    room: int = 0
+    unit: str = ""
+
+
+class ChromeWriter:
+    """Writes one rank's events to a binary stream; `TraceWriter` says what the methods do.
+
+    `rank`, an integer >= 0, gives the part its thread ids. Times count from `base_ns` (Unix epoch), before which there
+    must be none. Memory grows with the distinct strings alone.
+
+        with path.open("wb") as stream:
+            writer = ChromeWriter(stream, rank=3, base_ns=base_ns)
+            host = writer.add_process("rank 3 · host", pid=4, order=3)
+            writer.write_slices(writer.add_thread(host, "main", tid=4001), slices)
+    """
+
+    def __init__(self, stream: BinaryIO, rank: int, *, base_ns: int) -> None:
+        self._stream = stream
+        self._base_ns = base_ns
+        self._first_id = _FIRST_ID + rank % _RANKS * _RANK_IDS
+        self._threads = 0
+        self._size = 0
+        self._taken: set[int] = set()
+        self._named: set[int] = set()
+        self._lanes: dict[tuple[int, int], ChromeTrack] = {}
+        self._strings = JsonStrings()
+
+    def add_process(self, name: str, *, pid: int, order: int = 0) -> ChromeTrack:
+        """ValueError: a pid below 1, which is Perfetto's idle process, or among the ids of threads."""
+        if not 1 <= pid < _FIRST_ID:
+            raise ValueError(f"pid must be at least 1 and less than {_FIRST_ID}, not {pid}")
+        self._describe("process", f'"pid":{pid}', name, order)
+        return ChromeTrack(pid=pid, name=name, room=_TOP)
+
+    def add_thread(self, process: ChromeTrack, name: str, *, tid: int) -> ChromeTrack:
+        """Threads stand behind the tracks of their process, in the order in which they are added: `tid` is not kept."""
+        del tid
+        place = self._first_id + _FIRST_THREAD + self._threads * _UNDER
+        self._threads += 1
+        return ChromeTrack(pid=process.pid, name=name, tid=self._free(place), room=_LANE)
+
+    def add_track(self, name: str, *, parent: ChromeTrack, order: int = 0) -> ChromeTrack:
+        place = (parent.tid or self._first_id) + parent.room * min(order + 1, _PLACES[parent.room] - 1)
+        return ChromeTrack(pid=parent.pid, name=name, tid=self._free(place), room=_ROOM_BELOW[parent.room])
+
+    def add_counter(self, name: str, *, unit: str = "", parent: ChromeTrack, order: int = 0) -> ChromeTrack:
+        """`order` is not kept: the format has no place for it."""
+        del order
+        return ChromeTrack(pid=parent.pid, name=name, unit=unit or "value")
+
+    def write_slices(self, track: ChromeTrack, slices: Slices) -> int:
+        """Slices of different calls are not nested into each other: those of one track must not cross.
+
+        ValueError: a start before `base_ns`.
+        """
+        if slices.start_ns.min(initial=self._base_ns) < self._base_ns:
+            raise ValueError("a slice starts before the base time")
+        if len(slices) == 0:
+            return 0
+        signatures = _signatures(slices)
+        lanes = _lanes(slices.start_ns, slices.duration_ns)
+        for lane, rows in enumerate(lanes):
+            on = track if lane == 0 else self._lane(track, lane)
+            self._name(on)
+            for first in range(0, len(rows), _BLOCK):
+                self._write_block(on, slices, rows[first : first + _BLOCK], signatures)
+        return len(lanes)
+
+    def write_counter(self, track: ChromeTrack, time_ns: Int64, values: Float64) -> None:
+        """JSON has no NaN and no infinity: these are left out, so that a viewer shows the value before them for longer.
+
+        ValueError: `track` is no counter, columns of different lengths, or a time before `base_ns`.
+        """
+        if not track.unit or len(time_ns) != len(values) or time_ns.min(initial=self._base_ns) < self._base_ns:
+            raise ValueError(
+                f"no counter {track}, {len(time_ns)} times for {len(values)} values, or one before the base"
+            )
+        known = np.flatnonzero(np.isfinite(values))
+        about = f'"name":{json_text(track.name)},"pid":{track.pid},"ts":'.replace("%", "%%")
+        unit = json_text(track.unit).replace("%", "%%")
+        template = f'{{"ph":"C",{about}{MICROSECONDS},"args":{{{unit}:%r}}}}'
+        for rows in np.split(known, range(_BLOCK, len(known), _BLOCK)):
+            columns = [*microseconds(time_ns[rows] - self._base_ns), values[rows].tolist()]
+            self._write(format_lines(template, columns))
+
+    def _write_block(self, on: ChromeTrack, slices: Slices, rows: Int64, signatures: Int64) -> None:
+        """Events of `rows`, in their order, each with the events of its arrows behind it."""
+        places: list[Int64] = []
+        lines: list[str] = []
+        behind = 1 + len(slices.flows)
+        start_ns = slices.start_ns[rows] - self._base_ns
+        for at, having in _by_signature(slices, rows, signatures):
+            lines += self._slice_lines(on, slices, rows[at], start_ns[at], having)
+            places.append(at * behind)
+        for number, flows in enumerate(slices.flows):
+            at = np.flatnonzero(flows.ids[rows])
+            template = (
+                f'{{"ph":"%s","bp":"e","cat":"flow","name":"flow","id":"0x%x","pid":{on.pid},"tid":{on.tid},'
+                f'"ts":{MICROSECONDS}}}'
+            )
+            letters = [_LETTERS[role] for role in flows.role[rows[at]].tolist()]
+            lines += format_lines(template, [letters, flows.ids[rows[at]].tolist(), *microseconds(start_ns[at])])
+            places.append(at * behind + number + 1)
+        order = np.argsort(np.concatenate(places), kind="stable")
+        self._write([lines[line] for line in order.tolist()])
+
+    def _slice_lines(
+        self, on: ChromeTrack, slices: Slices, rows: Int64, start_ns: Int64, having: list[Argument]
+    ) -> list[str]:
+        arguments = ",".join(f"{json_text(argument.name)}:".replace("%", "%%") + "%s" for argument in having)
+        template = (
+            f'{{"ph":"X","cat":%s,"name":%s,"pid":{on.pid},"tid":{on.tid},"ts":{MICROSECONDS},"dur":{MICROSECONDS}'
+            + (f',"args":{{{arguments}}}}}' if having else "}")
+        )
+        columns: list[Sequence[object]] = [
+            self._strings.of(slices.strings, slices.category[rows]),
+            self._strings.of(slices.strings, slices.name[rows]),
+            *microseconds(start_ns),
+            *microseconds(slices.duration_ns[rows]),
+            *(argument_texts(argument, rows, slices.strings, self._strings) for argument in having),
+        ]
+        return format_lines(template, columns)
+
+    def _lane(self, track: ChromeTrack, lane: int) -> ChromeTrack:
+        if (track.tid, lane) not in self._lanes:
+            name = f"{track.name} · overlap {lane + 1}"
+            self._lanes[track.tid, lane] = ChromeTrack(pid=track.pid, name=name, tid=self._free(track.tid + lane))
+        return self._lanes[track.tid, lane]
+
+    def _free(self, place: int) -> int:
+        while place in self._taken:
+            place += 1
+        self._taken.add(place)
+        return place
+
+    def _name(self, track: ChromeTrack) -> None:
+        if track.tid in self._named:
+            return
+        self._named.add(track.tid)
+        self._describe("thread", f'"pid":{track.pid},"tid":{track.tid}', track.name, track.tid)
+
+    def _describe(self, what: str, which: str, name: str, order: int) -> None:
+        lines = [f'{{"ph":"M","name":"{what}_sort_index",{which},"args":{{"sort_index":{order}}}}}']
+        if name:  # Perfetto counts an empty one as an error
+            lines.append(f'{{"ph":"M","name":"{what}_name",{which},"args":{{"name":{json_text(name)}}}}}')
+        self._write(lines)
+
+    def _write(self, lines: list[str]) -> None:
+        if lines:
+            text = (_SEPARATOR if self._size else "") + _SEPARATOR.join(lines)
+            self._stream.write(text.encode("latin-1"))
+            self._size += len(text)
+
+
+def _lanes(start_ns: Int64, duration_ns: Int64) -> list[Int64]:
+    """Rows of each lane, those of parents before those of what they contain.
+
+    Viewers put slices without duration that share their time into each other, so that half of the depth is theirs.
+    """
+    lanes, crowded = [], []
+    for boundaries in lane_boundaries(start_ns, duration_ns, _DEPTH):
+        rows = boundaries[boundaries >= 0].astype(np.int64)
+        fits = _place_among_instants(start_ns[rows], duration_ns[rows]) < _DEPTH
+        lanes.append(rows[fits])
+        crowded.append(rows[~fits])
+    rows = np.concatenate(crowded)
+    rows = rows[np.argsort(start_ns[rows], kind="stable")]
+    lane = _place_among_instants(start_ns[rows], duration_ns[rows]) // _DEPTH
+    return lanes + [rows[lane == number] for number in range(lane.max(initial=-1) + 1)]
+
+
+def _place_among_instants(start_ns: Int64, duration_ns: Int64) -> Int64:
+    """int64 [n]: the how-manieth of the slices without duration at its time each is, 0 for all others."""
+    place = np.arange(len(start_ns))
+    follows = (duration_ns[1:] == 0) & (duration_ns[:-1] == 0) & (start_ns[1:] == start_ns[:-1])
+    first = place.copy()
+    first[1:][follows] = 0
+    return np.asarray(place - np.maximum.accumulate(first))
+
+
+def _signatures(slices: Slices) -> Int64:
+    """int64 [n]: equal for slices that have the same arguments."""
+    signature = np.zeros(len(slices.start_ns), dtype=np.int64)
+    for number, argument in enumerate(slices.arguments, start=1):
+        if argument.present is not None or argument.is_text:
+            signature = signature << 1 | _present(argument, slice(None))
+        if number % _MASKS_AT_ONCE == 0:
+            signature = np.unique(signature, return_inverse=True)[1].astype(np.int64)
+    return signature
+
+
+def _by_signature(slices: Slices, rows: Int64, signatures: Int64) -> Iterator[tuple[Int64, list[Argument]]]:
+    """Places in `rows` that have the same arguments, and these."""
+    of_rows = signatures[rows]
+    for signature in np.unique(of_rows).tolist():
+        at = np.flatnonzero(of_rows == signature)
+        yield at, [argument for argument in slices.arguments if _present(argument, rows[at[:1]])[0]]
+
+
+def _present(argument: Argument, rows: Int64 | slice) -> np.typing.NDArray[np.bool_]:
+    values = argument.values[rows]
+    present = np.ones(len(values), dtype=np.bool_) if argument.present is None else argument.present[rows]
+    return np.asarray(present & (values >= 0)) if argument.is_text else present
