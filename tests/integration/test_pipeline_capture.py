@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,15 @@ from typing import Any
 import pytest
 
 from tests.integration.recorded import Launch, notes_of, result_of, without_metadata
+from tests.perfetto.merged import (
+    assert_arrows_are_whole,
+    assert_totals_are_the_reports,
+    input_slices,
+    merged,
+    shown_slices,
+)
+from tracekit.analysis.load import load
+from tracekit.trace_processor import TraceProcessor
 
 HERE = Path(__file__).parent
 RECORDED_STEPS, MICROBATCHES = 2, 4
@@ -42,6 +52,21 @@ def counts(result: dict[str, Any]) -> dict[int, dict[str, int]]:
     for row in result["pipeline"]["by_stage"]:
         found.setdefault(row["stage"], {})[row["kind"]] = row["count"]
     return found
+
+
+@pytest.mark.parametrize("scenario", ["1f1b", "interleavedzerobubble"])
+def test_the_merged_trace_shows_the_report_s_totals(
+    job: Job, trace_processor: TraceProcessor, tmp_path: Path, scenario: str
+) -> None:
+    run = load(job.out / scenario)
+    merged(trace_processor, run, tmp_path)
+    assert shown_slices(trace_processor) == input_slices(job.out / scenario)
+    assert_totals_are_the_reports(trace_processor, run)
+    assert_arrows_are_whole(trace_processor, run)
+    shown = Counter((row["stage"], row["kind"]) for row in trace_processor.query("select * from tracekit_actions"))
+    assert shown == {
+        (stage, kind): n for stage, kinds in counts(job.result(scenario)).items() for kind, n in kinds.items()
+    }
 
 
 def test_losses_are_bit_equal_with_and_without_the_probe(job: Job) -> None:

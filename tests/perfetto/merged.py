@@ -14,7 +14,7 @@ from tracekit.analysis.summarize import SummaryOptions
 from tracekit.model.run import Run
 from tracekit.render.merged.input_slices import SliceFilter
 from tracekit.render.merged.merge import Merged, merge
-from tracekit.trace_processor import Row, TraceProcessor
+from tracekit.trace_processor import TraceProcessor, views_sql
 
 LANES = {
     "compute": "compute_ns",
@@ -23,12 +23,6 @@ LANES = {
     "exposed copies": "exposed_copy_ns",
     "idle": "idle_ns",
 }
-
-ON_PROCESS = (
-    "from slice join process_track on process_track.id = slice.track_id join process using (upid) "
-    "where category = 'tracekit'"
-)
-RANK = "cast(substr(process.name, 6) as int)"
 
 
 def merged(
@@ -45,6 +39,7 @@ def merged(
     assert list(folder.iterdir()) == [written.path]
     processor.load(written.path.read_bytes())
     assert processor.errors() == []
+    processor.ask(views_sql())
     return written
 
 
@@ -71,18 +66,12 @@ def shown_slices(processor: TraceProcessor) -> Counter[tuple[str, str]]:
     return Counter({(row["category"], row["name"]): row["n"] for row in rows})
 
 
-def made(processor: TraceProcessor, columns: str) -> list[Row]:
-    """Slices that tracekit added to the pages of ranks: `columns` of each, with rank and track."""
-    return processor.query(
-        f"select {RANK} as rank, replace(process_track.name, ' · overlap 2', '') as track, {columns} {ON_PROCESS} "
-        "and process.name glob 'rank *'"
-    )
-
-
 def assert_totals_are_the_reports(processor: TraceProcessor, run: Run) -> None:
     """Sums over tracks are the report's numbers: the parts of steps, and bubbles."""
     totals: Counter[tuple[int, str]] = Counter()
-    for row in made(processor, "slice.dur, ifnull(extract_arg(slice.arg_set_id, 'debug.wait_ns'), 0) as wait_ns"):
+    for row in processor.query(
+        "select rank, track, dur, ifnull(extract_arg(arg_set_id, 'debug.wait_ns'), 0) as wait_ns from tracekit_slices"
+    ):
         totals[row["rank"], row["track"]] += row["dur"]
         totals[row["rank"], "waits inside actions"] += row["wait_ns"]
     report = analyze(run)

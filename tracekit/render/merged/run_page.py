@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from textwrap import shorten
 from typing import Any
 
 import numpy as np
@@ -79,10 +80,8 @@ def _findings(findings: Sequence[Finding], steps_ns: dict[int, tuple[int, int]])
         ]
         texts: dict[str, list[str]] = {"text": [finding.text], "severity": [finding.severity]}
         slices = Slices.named([finding.text], at_ns, at_ns, category=CATEGORY, arguments=said, texts=texts)
-        short = (
-            finding.text if len(finding.text) <= _SHOWN_CHARACTERS else f"{finding.text[: _SHOWN_CHARACTERS - 3]}..."
-        )
-        yield MadeTrack(name=f"{finding.severity}: {short}", slices=slices)
+        name = shorten(f"{finding.severity}: {finding.text}", _SHOWN_CHARACTERS, placeholder="...")
+        yield MadeTrack(name=name, slices=slices)
 
 
 def _critical_path(path: CriticalPath | None) -> Iterator[MadeTrack]:
