@@ -26,7 +26,7 @@ def write(threads: list[list[Slice]], ranks: int = 2) -> bytes:
     def part(rank: int, writer: ChromeWriter) -> None:
         process = writer.add_process(f"rank {rank}", pid=rank + 1, order=rank)
         for i in range(rank, len(threads), ranks):
-            thread = writer.add_thread(process, f"thread {i}", tid=1000 + i)
+            thread = writer.add_track(f"thread {i}", parent=process, order=i)
             writer.write_slices(thread, slices_of(threads[i], NAMES, category=4))
 
     return chrome_document(*(lambda writer, rank=rank: part(rank, writer) for rank in range(ranks)))
@@ -109,7 +109,7 @@ def test_processes_threads_and_counters(trace_processor: TraceProcessor) -> None
 
     def part(writer: ChromeWriter) -> None:
         process = writer.add_process("rank 0 · host", pid=1)
-        main = writer.add_thread(process, "main", tid=4001)
+        main = writer.add_track("main", parent=writer.add_track("host", parent=process, order=3))
         communication = writer.add_track("communication", parent=process, order=2)
         steps = writer.add_track("steps", parent=process, order=0)
         for track in (main, communication, steps):

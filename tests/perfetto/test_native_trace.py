@@ -53,7 +53,7 @@ def write(threads: list[list[Slice]], ranks: int = 2) -> bytes:
         writer = RankTraceWriter(stream, rank)
         process = writer.add_process(f"rank {rank}", pid=rank + 1, order=rank)
         for i in range(rank, len(threads), ranks):
-            thread = writer.add_thread(process, f"thread {i}", tid=1000 + i)
+            thread = writer.add_track(f"thread {i}", parent=process, order=i)
             start_ns, duration_ns, name_ids = columns(threads[i])
             categories = np.full(len(name_ids), 4, dtype=np.int32)
             times = {"start_ns": start_ns, "duration_ns": duration_ns}
@@ -66,8 +66,8 @@ def read(processor: TraceProcessor, trace: bytes) -> dict[int, list[tuple[int, i
     processor.load(trace)
     assert processor.errors() == []
     rows = processor.query(
-        "select tid - 1000 as thread, ts, dur, slice.name as name, depth, category "
-        "from slice join thread_track on track_id = thread_track.id join thread using (utid)"
+        "select cast(substr(process_track.name, 8) as int) as thread, ts, dur, slice.name as name, depth, category "
+        "from slice join process_track on track_id = process_track.id"
     )
     assert processor.query("select count() as n from slice") == [{"n": len(rows)}]
     assert {row["category"] for row in rows} <= {"cpu_op"}
@@ -163,14 +163,14 @@ def test_tracks_are_shown_in_the_order_asked_for(trace_processor: TraceProcessor
     assert [START - row["ts"] for row in shown] == [1, 2, 3]
 
 
-def test_processes_threads_and_clock(trace_processor: TraceProcessor) -> None:
+def test_processes_tracks_and_clock(trace_processor: TraceProcessor) -> None:
     trace_processor.load(write([[(0, 1, 0)], [(0, 1, 0)]]))
     assert trace_processor.query(
-        "select process.name as process, pid, thread.name as thread, tid from thread join process using (upid) "
-        "where tid >= 1000 order by pid"
+        "select process.name as process, pid, process_track.name as track from process_track "
+        "join process using (upid) where track glob 'thread*' order by pid"
     ) == [
-        {"process": "rank 0", "pid": 1, "thread": "thread 0", "tid": 1000},
-        {"process": "rank 1", "pid": 2, "thread": "thread 1", "tid": 1001},
+        {"process": "rank 0", "pid": 1, "track": "thread 0"},
+        {"process": "rank 1", "pid": 2, "track": "thread 1"},
     ]
     clocks = trace_processor.query("select clock_name, clock_value - ts as ahead from clock_snapshot order by 1")
     assert clocks == [{"clock_name": "BOOTTIME", "ahead": 0}, {"clock_name": "REALTIME", "ahead": 0}]

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
 import pytest
+from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import Trace
 
 from tests.builders import TraceBuilder, write_run
 from tests.perfetto.merged import merged
 from tracekit.analysis.load import load
 from tracekit.analysis.report import analyze
 from tracekit.analysis.summarize import StepSelection, SummaryOptions
+from tracekit.model.metadata import Mesh
+from tracekit.render.merged.merge import merge
 from tracekit.trace_processor import Row, TraceProcessor
 
 RANKS, STEPS, LATE_US, ELEMENTS = 3, 6, 700, 1_000_000
@@ -117,13 +121,24 @@ def test_the_page_of_the_run_tells_the_findings_and_the_critical_path(page: Trac
     assert sum(row["compute_ns"] or 0 for row in path if row["rank"] == 2) == of_rank_2 > 0
 
 
-def test_the_run_comes_first_then_ranks_in_order(page: TraceProcessor) -> None:
-    page.query("include perfetto module viz.summary.track_event")
-    rows = page.query(
-        "select name, extract_arg(arg_set_id, 'process_sort_index_hint') as hint, pid from process where pid > 0 "
-        "order by pid"
-    )
-    assert [row["name"].split(" ·")[0] for row in rows] == ["rank 0", "rank 1", "rank 2", "run"]
+def test_the_run_comes_first_then_ranks_in_the_order_of_the_mesh(tmp_path: Path) -> None:
+    """GIVEN ranks whose mesh counts its first dimension fastest THEN pages are in the order of coordinates."""
+    ranks = []
+    for rank, place in enumerate([[0, 0], [1, 0], [0, 1], [1, 1]]):
+        trace = TraceBuilder(rank, 4).step(0, 0, 100).kernel("gemm", 10, 20, launched_at=0).capture()
+        assert trace.metadata is not None
+        mesh = Mesh(names=["dp", "tp"], shape=[2, 2], coordinate=place)
+        trace.metadata = msgspec.structs.replace(trace.metadata, mesh=mesh)
+        ranks.append(trace)
+    written = merge(load(write_run(tmp_path / "in", ranks)), tmp_path / "run.pftrace")
+    packets = Trace.FromString(written.path.read_bytes()).packet
+    tracks = {p.track_descriptor.uuid: p.track_descriptor for p in packets if p.HasField("track_descriptor")}
+    pages = sorted((t.sibling_order_rank, t.process.process_name) for t in tracks.values() if t.HasField("process"))
+    assert [name.split(" · ")[-1] for _, name in pages] == ["run", "dp0 tp0", "dp0 tp1", "dp1 tp0", "dp1 tp1"]
+    made = [t for t in tracks.values() if t.parent_uuid and tracks[t.parent_uuid].name == "analysis"]
+    of_rank_0 = [t for t in made if tracks[tracks[t.parent_uuid].parent_uuid].process.pid == 1]
+    in_order = sorted(of_rank_0, key=lambda track: track.sibling_order_rank)
+    assert [track.name for track in in_order] == ["steps", "phases", "compute", "idle"]
 
 
 def test_a_clock_s_uncertainty_is_on_its_page(page: TraceProcessor, folder: Path) -> None:

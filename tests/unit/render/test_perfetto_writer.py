@@ -45,7 +45,7 @@ def test_packets_of_a_small_trace() -> None:
     """GIVEN a parent with a child WHEN written THEN opens and closes are in order, names interned once."""
     stream = io.BytesIO()
     writer = RankTraceWriter(stream, rank=3)
-    thread = writer.add_thread(writer.add_process("rank 3", pid=4, order=3), "main", tid=4001)
+    thread = writer.add_track("main", parent=writer.add_process("rank 3", pid=4, order=3))
     for _ in range(2):
         writer.write_slices(
             thread, slices(int64(START, START + 1), int64(9, 2), int32(1, 0), ["mm", "step"], category=int32(0, -1))
@@ -159,12 +159,6 @@ def test_a_counter_says_its_values_and_its_unit() -> None:
     assert said == [(0, 1.5), (9, 0.0)]
 
 
-def test_a_thread_needs_a_process_and_its_own_tid() -> None:
-    writer = RankTraceWriter(io.BytesIO(), rank=0)
-    process = writer.add_process("rank 0", pid=1)
-    with pytest.raises(ValueError, match="cannot belong"):
-        writer.add_thread(process, "main", tid=1)
-    with pytest.raises(ValueError, match="cannot belong"):
-        writer.add_thread(writer.add_track("t"), "main", tid=2)
+def test_the_idle_process_s_pid_is_no_rank_s() -> None:
     with pytest.raises(ValueError, match="at least 1"):
-        writer.add_process("rank 0", pid=0)
+        RankTraceWriter(io.BytesIO(), rank=0).add_process("rank 0", pid=0)

@@ -39,12 +39,12 @@ __all__ = ["ChromeTrack", "ChromeWriter"]
 
 _BLOCK = 1 << 14  # slices turned to text at once
 _SEPARATOR = ",\n"
-# A thread's id is its place on the page: 13 bits for the rank, 1 for tracks or host threads, 6 for the place in the
-# process, 7 for that under another track, 4 for the lane. Where there are more of them than that, the next free id is
-# taken. Ids are beyond those of processes and fit into 31 bits.
+# A thread's id is its place on the page: 13 bits for the rank, 4 for the place in the process, 10 for that under
+# another track, 4 for the lane. Where there are more of them than that, the next free id is taken. Ids are beyond those
+# of processes and fit into 31 bits.
 _FIRST_ID, _RANK_IDS, _RANKS = 1 << 20, 1 << 18, (1 << 13) - 8
-_FIRST_THREAD, _TOP, _UNDER, _LANE = 1 << 17, 1 << 11, 1 << 4, 1
-_PLACES = {_TOP: _FIRST_THREAD // _TOP, _UNDER: _TOP // _UNDER, _LANE: _UNDER}
+_TOP, _UNDER, _LANE = 1 << 14, 1 << 4, 1
+_PLACES = {_TOP: _RANK_IDS // _TOP, _UNDER: _TOP // _UNDER, _LANE: _UNDER}
 _ROOM_BELOW = {_TOP: _UNDER, _UNDER: _LANE, _LANE: _LANE}
 _LETTERS = dict(enumerate("stf"))  # of an arrow that begins in a slice, goes through it, ends: as `ROLES`
 _MASKS_AT_ONCE = 31
@@ -71,14 +71,13 @@ class ChromeWriter:
         with path.open("wb") as stream:
             writer = ChromeWriter(stream, rank=3, base_ns=base_ns)
             host = writer.add_process("rank 3 · host", pid=4, order=3)
-            writer.write_slices(writer.add_thread(host, "main", tid=4001), slices)
+            writer.write_slices(writer.add_track("main", parent=host), slices)
     """
 
     def __init__(self, stream: BinaryIO, rank: int, *, base_ns: int) -> None:
         self._stream = stream
         self._base_ns = base_ns
         self._first_id = _FIRST_ID + rank % _RANKS * _RANK_IDS
-        self._threads = 0
         self._size = 0
         self._taken: set[int] = set()
         self._named: set[int] = set()
@@ -91,13 +90,6 @@ class ChromeWriter:
             raise ValueError(f"pid must be at least 1 and less than {_FIRST_ID}, not {pid}")
         self._describe("process", f'"pid":{pid}', name, order)
         return ChromeTrack(pid=pid, name=name, room=_TOP)
-
-    def add_thread(self, process: ChromeTrack, name: str, *, tid: int) -> ChromeTrack:
-        """Threads stand behind the tracks of their process, in the order in which they are added: `tid` is not kept."""
-        del tid
-        place = self._first_id + _FIRST_THREAD + self._threads * _UNDER
-        self._threads += 1
-        return ChromeTrack(pid=process.pid, name=name, tid=self._free(place), room=_LANE)
 
     def add_track(self, name: str, *, parent: ChromeTrack, order: int = 0) -> ChromeTrack:
         place = (parent.tid or self._first_id) + parent.room * min(order + 1, _PLACES[parent.room] - 1)

@@ -26,10 +26,13 @@ from tracekit.model.run import ClockModel
 from tracekit.render.merged.plan import RankPlan
 from tracekit.render.merged.slices import ROLES, Argument, Flows, Slices
 
-__all__ = ["CATEGORY", "MadeTrack", "group_label", "tracks_of_rank", "tracks_of_recording"]
+__all__ = ["CATEGORY", "MADE_GROUP", "MadeTrack", "group_label", "tracks_of_rank", "tracks_of_recording"]
 
 CATEGORY = "tracekit"
 """Category of the slices that tracekit adds; all others are the input's."""
+
+MADE_GROUP = "analysis"
+"""What these tracks are under, on each page."""
 
 _COLLECTIVE_IDS, _MESSAGE_IDS, _LATE_IDS, _CHAIN_IDS = (kind << 60 for kind in (1, 2, 3, 4))
 

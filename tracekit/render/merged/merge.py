@@ -3,11 +3,11 @@
 Comes in: a `Run`, whose files are decoded once more. Goes out: one file. First on the page is the process "run", then a
 process a rank, "rank 3 · host · dp1 tp0", in the order of the mesh; under it:
 
-    tracekit     what tracekit adds (category "tracekit"): steps, phases, compute, communication, exposed communication
+    analysis     what tracekit adds (category "tracekit"): steps, phases, compute, communication, exposed communication
                  and copies, idle, bubble, actions, buckets, collectives by group, point to point, waits, late, clock
                  uncertainty. The parts of steps hold the complete steps, so that their sums are the report's numbers
     device       a track a stream
-    threads      host threads, then whatever else the trace holds
+    host         a track a thread, then whatever else the trace holds
 
 Every slice of the input is there once, on the track it was recorded on; times are on the run's clock.
 """

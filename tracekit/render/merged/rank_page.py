@@ -19,15 +19,11 @@ from tracekit.read.kineto import decode
 from tracekit.read.shelf import Shelf
 from tracekit.read.storage import located
 from tracekit.render.merged.input_slices import SliceFilter, slices_by_track
-from tracekit.render.merged.made_tracks import MadeTrack, tracks_of_rank, tracks_of_recording
+from tracekit.render.merged.made_tracks import MADE_GROUP, MadeTrack, tracks_of_rank, tracks_of_recording
 from tracekit.render.merged.plan import RankPlan
 from tracekit.render.merged.slices import TraceWriter
 
 __all__ = ["PageCounts", "write_rank"]
-
-# The UI sorts threads by id. Ids must be unique, differ from the processes' (1, 2, ...), and fit into 31 bits.
-_FIRST_THREAD_ID = 1 << 20
-_THREADS_A_RANK = 1 << 11
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,11 +73,12 @@ class _Page:
     def __init__(self, writer: TraceWriter[Any], plan: RankPlan) -> None:
         self._writer = writer
         self._plan = plan
-        self._process = writer.add_process(plan.process_name, pid=plan.place + 1, order=plan.order + 1)
-        self._made = writer.add_track("tracekit", parent=self._process, order=0)
+        process = writer.add_process(plan.process_name, pid=plan.place + 1, order=plan.order + 1)
+        # In this order by name, too: UIs before v57 know no other for what is right under a process.
+        self._made = writer.add_track(MADE_GROUP, parent=process, order=0)
         on_gpu = plan.summary.device == "gpu"
-        self._device = writer.add_track("device", parent=self._process, order=1) if on_gpu else None
-        self._next_thread_id = _FIRST_THREAD_ID + _THREADS_A_RANK * plan.place
+        self._device = writer.add_track("device", parent=process, order=1) if on_gpu else None
+        self._host = writer.add_track("host", parent=process, order=2)
         self._tracks: dict[Track | str, Any] = {}
 
     def add(self, made: MadeTrack) -> None:
@@ -105,7 +102,6 @@ class _Page:
                 track = self._writer.add_track(name, parent=self._device, order=len(self._tracks))
             else:
                 name = source.thread_name or f"{source.pid} {source.tid}".strip()
-                track = self._writer.add_thread(self._process, name, tid=self._next_thread_id)
-                self._next_thread_id += 1
+                track = self._writer.add_track(name, parent=self._host, order=len(self._tracks))
             self._tracks[source] = track
         return self._tracks[source]

@@ -20,7 +20,7 @@ from tracekit.model.communication import KINDS
 from tracekit.model.events import ABSENT, Int64
 from tracekit.model.links import bus_factor
 from tracekit.model.run import Finding
-from tracekit.render.merged.made_tracks import CATEGORY, MadeTrack, group_label
+from tracekit.render.merged.made_tracks import CATEGORY, MADE_GROUP, MadeTrack, group_label
 from tracekit.render.merged.plan import RunPlan
 from tracekit.render.merged.slices import Argument, Float64, Slices, TraceWriter
 
@@ -32,7 +32,7 @@ _SHOWN_CHARACTERS = 80
 def write_run(writer: TraceWriter[Any], plan: RunPlan, report: Report | None) -> None:
     """`report`: of the same run; without one there are neither findings nor a critical path."""
     process = writer.add_process("run", pid=len(plan.ranks) + 1, order=0)
-    page = writer.add_track("tracekit", parent=process, order=0)
+    page = writer.add_track(MADE_GROUP, parent=process, order=0)
     steps_ns = _steps_ns(plan)
     tracks = [_steps(steps_ns)]
     if report is not None:

@@ -114,13 +114,10 @@ class TraceWriter(Protocol[Track]):
     """Writes one rank's part of a merged trace. A `Track` is a row of the page, to write on or to put others under."""
 
     def add_process(self, name: str, *, pid: int, order: int = 0) -> Track:
-        """A process: threads and tracks go under it. pid: unique in the trace, >= 1."""
-
-    def add_thread(self, process: Track, name: str, *, tid: int) -> Track:
-        """A thread of a process, shown in the order of `tid`: unique in the trace, not the process's pid."""
+        """A process: tracks go under it. pid: unique in the trace, >= 1."""
 
     def add_track(self, name: str, *, parent: Track, order: int = 0) -> Track:
-        """A track of its own under a process, thread or track. Equal names are not merged."""
+        """A track of its own under a process or a track. Equal names are not merged."""
 
     def add_counter(self, name: str, *, unit: str = "", parent: Track, order: int = 0) -> Track:
         """A track of numbers over time."""

@@ -1,7 +1,7 @@
 """Columns of slices -> Perfetto's native trace format, a byte stream a rank.
 
 A trace is `write_header`, then what one `RankTraceWriter` a rank has written, concatenated in any order (ranks can be
-written by different processes). Names, threads and tracks are described by the `perfetto` package's messages; slices
+written by different processes). Names and tracks are described by the `perfetto` package's messages; slices
 are encoded by numpy.
 
 Size. A trace of a million slices has two million packets, so that a field more or less counts: names, categories,
@@ -16,9 +16,9 @@ Order. The trace processor sorts packets by time, keeping file order at equal ti
 stack. So opens and closes are written in the order of `nesting.boundary_order`; order between tracks does not matter.
 
 Display. Perfetto's UI shows
-* processes by `order` since v57 (the header asks for it); older versions by the number of slices;
-* the threads of a process by `tid`, after which come the other tracks of the process, by name;
-* tracks under another track by `order`; tracks without a parent by name, whatever their `order`.
+* processes by `order` since v57 (the header asks for it); older versions by the number of slices in their threads;
+* tracks under another track by `order`; those right under a process, and those without a parent, by name in older
+  versions. Threads would come before all tracks of their process, so that host threads are tracks here.
 """
 
 from __future__ import annotations
@@ -72,7 +72,6 @@ def write_header(stream: BinaryIO, *, start_ns: int) -> None:
     root = TracePacket(trusted_packet_sequence_id=_FIRST_SEQUENCE - 1)
     root.track_descriptor.uuid = 0  # stands for the trace
     root.track_descriptor.process_ordering = TrackDescriptor.PROCESS_ORDERING_EXPLICIT
-    root.track_descriptor.thread_ordering = TrackDescriptor.THREAD_ORDERING_EXPLICIT
     stream.write(Trace(packet=[clock, root]).SerializeToString())
 
 
@@ -113,7 +112,7 @@ class RankTraceWriter:
             write_header(stream, start_ns=int(events.start_ns.min()))
             writer = RankTraceWriter(stream, rank=3)
             host = writer.add_process("rank 3 · host", pid=4, order=3)
-            main = writer.add_thread(host, "main", tid=4001)
+            main = writer.add_track("main", parent=host)
             writer.write_slices(main, slices)
     """
 
@@ -131,7 +130,7 @@ class RankTraceWriter:
         self._write(opening)
 
     def add_process(self, name: str, *, pid: int, order: int = 0) -> PerfettoTrack:
-        """A process: threads and tracks go under it. pid: unique in the trace, >= 1 (0 is Perfetto's idle process)."""
+        """A process: tracks go under it. pid: unique in the trace, >= 1 (0 is Perfetto's idle process)."""
         if pid < 1:
             raise ValueError(f"pid must be at least 1, not {pid}")
         descriptor = TrackDescriptor(sibling_order_rank=order)
@@ -139,21 +138,8 @@ class RankTraceWriter:
         descriptor.process.process_name = encodable(name)
         return self._describe(name, descriptor, pid=pid)
 
-    def add_thread(self, process: PerfettoTrack, name: str, *, tid: int) -> PerfettoTrack:
-        """A thread (or stream) of a process, shown in the order of `tid`: unique in the trace, not the process's pid.
-
-        ValueError: `process` is not a process, or `tid` is its pid, which would make this the main thread.
-        """
-        if process.pid is None or tid == process.pid:
-            raise ValueError(f"thread {name!r} (tid {tid}) cannot belong to {process}")
-        descriptor = TrackDescriptor(sibling_order_rank=tid)
-        descriptor.thread.pid = process.pid
-        descriptor.thread.tid = tid
-        descriptor.thread.thread_name = encodable(name)
-        return self._describe(name, descriptor)
-
     def add_track(self, name: str, *, parent: PerfettoTrack | None = None, order: int = 0) -> PerfettoTrack:
-        """A track of its own under a process, thread or track, or at the top. Equal names are not merged."""
+        """A track of its own under a process or a track, or at the top. Equal names are not merged."""
         descriptor = TrackDescriptor(
             name=encodable(name),
             sibling_order_rank=order,

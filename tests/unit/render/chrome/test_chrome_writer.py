@@ -132,7 +132,8 @@ def page(writer: ChromeWriter, pid: int) -> None:
     """Tracks that are made in another order than that of the page; two overlapping slices on each."""
     process = writer.add_process(f"rank {pid - 1}", pid=pid, order=pid)
     crossing = slices_of([(0, 10, 0), (5, 10, 0)], ["a"])
-    threads = [writer.add_thread(process, name, tid=7) for name in ("main", "autograd")]
+    host = writer.add_track("host", parent=process, order=201)
+    threads = [writer.add_track(name, parent=host, order=k) for k, name in enumerate(("main", "autograd"))]
     device = writer.add_track("device", parent=process, order=9)
     late = writer.add_track("late", parent=process, order=200)
     streams = [writer.add_track(f"stream {k}", parent=device, order=k) for k in (300, 1, 2)]
@@ -206,7 +207,7 @@ def test_ranks_share_no_thread() -> None:
     for rank in (0, 1, 8000):
         writer = ChromeWriter(io.BytesIO(), rank, base_ns=0)
         process = writer.add_process("rank", pid=rank + 1)
-        ids |= {writer.add_thread(process, "main", tid=1).tid, writer.add_track("steps", parent=process).tid}
+        ids |= {writer.add_track(name, parent=process, order=k).tid for k, name in enumerate(("steps", "main"))}
     assert len(ids) == 6
     assert min(ids) > 2**20 > 8001
     assert max(ids) < 2**31
