@@ -5,6 +5,7 @@ Comes in: a run, the plans of its ranks, and what an analysis found. Goes out: o
 
 from __future__ import annotations
 
+from collections import Counter as Counts
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from textwrap import shorten
@@ -19,6 +20,7 @@ from tracekit.analysis.report import Report
 from tracekit.model.communication import KINDS
 from tracekit.model.events import ABSENT, Int64
 from tracekit.model.links import bus_factor
+from tracekit.model.ranks import format_ranges
 from tracekit.model.run import Finding
 from tracekit.render.merged.made_tracks import CATEGORY, MADE_GROUP, MadeTrack, group_label
 from tracekit.render.merged.plan import RunPlan
@@ -50,13 +52,20 @@ def write_run(writer: TraceWriter[Any], plan: RunPlan, report: Report | None) ->
 
 
 def _steps_ns(plan: RunPlan) -> dict[int, tuple[int, int]]:
-    """Of each step when the first rank began it and the last ended it."""
+    """Of each step when the first rank began it and the next one, or when the last rank ended it: ranks are in several
+    steps at a time where they need not wait for each other."""
     bounds: defaultdict[int, list[int]] = defaultdict(list)
     for rank in plan.ranks:
         for step in rank.summary.steps:
             edges_ns = np.array([step.start_ns, step.start_ns + step.step_ns], dtype=np.int64)
             bounds[step.step] += on_run_clock(edges_ns, rank.clock).tolist()
-    return {step: (min(edges_ns), max(edges_ns)) for step, edges_ns in sorted(bounds.items())}
+    steps = sorted(bounds)
+    starts_ns = [min(bounds[step]) for step in steps]
+    followed_by = dict(zip(steps, starts_ns[1:], strict=False))
+    return {
+        step: (start_ns, max(start_ns, min(max(bounds[step]), followed_by.get(step, max(bounds[step])))))
+        for step, start_ns in zip(steps, starts_ns, strict=True)
+    }
 
 
 def _steps(steps_ns: dict[int, tuple[int, int]]) -> MadeTrack:
@@ -117,6 +126,7 @@ def _ranks_waiting(plan: RunPlan) -> Counter:
 def _bus_bandwidths(plan: RunPlan) -> Iterator[Counter]:
     """Of each group, while its collectives transfer: from the last rank's arrival to the end, by size and kind."""
     instances: Instances = plan.instances
+    labels = Counts(group_label(plan.groups, group) for group in range(len(plan.groups)))
     known = (instances.group != ABSENT) & (instances.size_bytes > 0) & (instances.end_ns > instances.arrival_ns)
     for group in np.unique(instances.group[known]).tolist():
         rows = np.flatnonzero(known & (instances.group == group))
@@ -126,7 +136,10 @@ def _bus_bandwidths(plan: RunPlan) -> Iterator[Counter]:
         gigabytes_per_s = instances.size_bytes[rows] / took_ns * factor
         times = np.concatenate((instances.arrival_ns[rows], instances.end_ns[rows]))
         levels = _levels(times, np.concatenate((gigabytes_per_s, -gigabytes_per_s)))
-        yield (f"busbw · {group_label(plan.groups, group)}", "GB/s", *levels)
+        label = group_label(plan.groups, group)
+        if labels[label] > 1:
+            label += f" ({format_ranges(plan.groups[group].ranks)})"
+        yield (f"busbw · {label}", "GB/s", *levels)
 
 
 def _levels(times_ns: Int64, change: Float64) -> tuple[Int64, Float64]:
