@@ -16,7 +16,7 @@ import sys
 import time
 from pathlib import Path
 
-from benchmarks import growth, limits, machine, many_ranks, one_more_rank, start, whole_run
+from benchmarks import growth, limits, machine, many_ranks, merging, one_more_rank, start, whole_run
 from benchmarks.results import Row, markdown, write_json
 from benchmarks.tools import BIG, SMALL, Setup
 
@@ -27,6 +27,7 @@ BENCHMARKS = {
     "limits": limits.rows,
     "growth": growth.rows,
     "many_ranks": many_ranks.rows,
+    "merging": merging.rows,
 }
 SEED = "single_rank/a100_ddp_rank0_of_2.json.gz"
 INPUTS = machine.ROOT / "build" / "benchmarks"

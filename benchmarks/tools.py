@@ -45,6 +45,15 @@ if __name__ == "__main__":
 """
 
 
+_FUSION = """
+import sys
+from TraceLens import TraceFuse
+
+if __name__ == "__main__":
+    TraceFuse(sys.argv[2:]).merge_and_save(sys.argv[1])
+"""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Setup:
     """`runs`: rounds of each comparison. `quick`: small inputs. `growth_repeats`: 10 MB each of growth's ranks.
@@ -97,6 +106,18 @@ class Setup:
         paths = sorted(str(path) for path in run.iterdir())
         arguments = (self.tracelens_python, "-c", _TRACELENS, *paths)
         return Command(arguments=arguments, environment={"PYTHONPATH": str(self.tracelens)})
+
+    def fuse_with_tracelens(self, run: Path, output: Path) -> Command | None:
+        if self.tracelens is None:
+            return None
+        paths = sorted(str(path) for path in run.iterdir())
+        arguments = (self.tracelens_python, "-c", _FUSION, str(output), *paths)
+        return Command(arguments=arguments, environment={"PYTHONPATH": str(self.tracelens)})
+
+    def merge(self, run: Path, output: Path, *options: str) -> Command:
+        """`tracekit merge`, without a cache."""
+        arguments = (sys.executable, "-m", "tracekit", "merge", str(run), "-o", str(output), "--force", "--no-cache")
+        return Command(arguments=(*arguments, *options))
 
     def analyze(self, run: Path, *options: str, decoder: str | None = None, cache: Path | None = None) -> Command:
         """`tracekit analyze`, without a cache unless one is given."""

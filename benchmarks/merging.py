@@ -1,0 +1,101 @@
+"""What merging ranks into one Perfetto trace costs, against TraceLens' fusion, and whether memory grows with ranks.
+
+Comes in: a run of big ranks, packed with gzip. Goes out: CPU seconds of both tools for two ranks, from the command to
+the file, and for one rank more; how many slices a second the pages are written at, decoding apart; and peak memory of 2
+and of 16 ranks. Both tools read the same files and write slices, their arguments and arrows; tracekit aligns clocks and
+adds what an analysis finds, and writes no cache.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from contextlib import ExitStack
+from pathlib import Path
+
+from benchmarks.measure import Command, alternate, measure, said
+from benchmarks.results import Row, row
+from benchmarks.samples import one_more, ratios
+from benchmarks.tools import BIG, SMALL, Setup
+
+NAME = "merging"
+RANKS = (1, 2)
+FEW, MANY = 2, 16
+OURS, TRACELENS = "tracekit merge", "TraceLens fusion"
+
+_WRITE = """
+import sys, tempfile, time
+from pathlib import Path
+from tracekit.analysis.load import load
+from tracekit.analysis.summarize import SummaryOptions
+from tracekit.read.shelf import Shelf
+from tracekit.render.merged.input_slices import SliceFilter
+from tracekit.render.merged.plan import plan_of
+from tracekit.render.merged.rank_page import write_rank
+from tracekit.render.perfetto import PerfettoFormat
+
+with tempfile.TemporaryDirectory() as folder:
+    shelf = Shelf(folder=Path(folder))
+    (plan,) = plan_of(load(sys.argv[1], shelf=shelf)).ranks
+    with (Path(folder) / "part").open("wb") as stream:
+        begin_s = time.process_time()
+        counts = write_rank(PerfettoFormat(start_ns=0).writer(stream, 0), plan, SummaryOptions(), SliceFilter(), shelf)
+        print(counts.slices / (time.process_time() - begin_s))
+"""
+
+
+def rows(setup: Setup) -> list[Row]:
+    run = setup.run(8, SMALL if setup.quick else BIG)
+    found = []
+    with ExitStack() as folders:
+        ranks = {count: folders.enter_context(setup.first_ranks(run, count)) for count in RANKS}
+        output = Path(folders.enter_context(tempfile.TemporaryDirectory(prefix="tracekit-bench-")))
+        found += _against_tracelens(setup, ranks, output)
+        writing = Command(arguments=(sys.executable, "-c", _WRITE, str(ranks[1])))
+        speeds = [
+            float(said(f"run {number + 1}: writing", measure(writing)).output) / 1e6 for number in range(setup.runs)
+        ]
+        found.append(row(NAME, "slices written, decoding apart", "M/CPU s", speeds, ">= 2"))
+        found += _memory(setup, output)
+    return found
+
+
+def _against_tracelens(setup: Setup, ranks: dict[int, Path], output: Path) -> list[Row]:
+    commands: dict[str, Command] = {}
+    for count, folder in ranks.items():
+        commands[f"{OURS}, {count}"] = setup.merge(folder, output / "run.pftrace", "--jobs", "1")
+        fusion = setup.fuse_with_tracelens(folder, output / "fused.json")
+        if fusion is not None:
+            commands[f"{TRACELENS}, {count}"] = fusion
+    costs = alternate(commands, setup.runs)
+    spent = {name: [cost.cpu_s for cost in of_name] for name, of_name in costs.items()}
+    few, more = RANKS
+    found = []
+    a_rank = {}
+    for tool in (OURS, TRACELENS):
+        if f"{tool}, {more}" in spent:
+            a_rank[tool] = one_more(spent[f"{tool}, {few}"], spent[f"{tool}, {more}"], more)
+            found.append(row(NAME, f"{tool}, {more} ranks", "CPU s", spent[f"{tool}, {more}"]))
+            found.append(row(NAME, f"{tool}, one rank more", "CPU s", a_rank[tool]))
+    if TRACELENS in a_rank:
+        whole = ratios(spent[f"{TRACELENS}, {more}"], spent[f"{OURS}, {more}"])
+        found.append(row(NAME, f"TraceLens / tracekit, {more} ranks", "x", whole, ">= 50x"))
+        found.append(row(NAME, "TraceLens / tracekit, one rank more", "x", ratios(a_rank[TRACELENS], a_rank[OURS])))
+    else:
+        what, reason = f"TraceLens / tracekit, {more} ranks", "no checkout was given (--tracelens)"
+        found.append(Row(benchmark=NAME, what=what, unit="x", target=">= 50x", reason=reason))
+    return found
+
+
+def _memory(setup: Setup, output: Path) -> list[Row]:
+    run = setup.run(MANY, SMALL)
+    peaks: dict[int, list[float]] = {}
+    with setup.first_ranks(run, FEW) as few:
+        for number in range(setup.runs):
+            for count, folder in ((FEW, few), (MANY, run)):
+                command = setup.merge(folder, output / "run.pftrace", "--jobs", "2")
+                cost = said(f"run {number + 1}: merging {count} ranks", measure(command))
+                peaks.setdefault(count, []).append(cost.peak_bytes / 1e6)
+    found = [row(NAME, f"peak memory, {count} ranks", "MB", of_count) for count, of_count in peaks.items()]
+    growth = ratios(peaks[MANY], peaks[FEW])
+    return [*found, row(NAME, f"peak memory, {MANY} ranks / {FEW}", "x", growth, "<= 1.2")]
