@@ -28,7 +28,7 @@ from tracekit.errors import InputError, OutputError, UsageError
 from tracekit.model.events import DecodedTrace
 from tracekit.read import kineto
 from tracekit.render.json_result import JsonResult
-from tracekit.render.perfetto import merge as merging
+from tracekit.render.merged import merge as merging
 
 RANKS = 6
 LOST = (
@@ -175,7 +175,7 @@ def test_a_rank_that_memory_is_too_small_for_costs_itself(folder: Path, monkeypa
 
 def test_a_merge_without_one_rank_is_none(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = tracekit.load(folder, ranks=range(2))
-    monkeypatch.setattr(merging, "_merge_rank", mortal.die)
+    monkeypatch.setattr(merging, "_write_part", mortal.die)
     with pytest.raises(OutputError, match="rank 0: the worker that wrote it died, twice"):
         tracekit.merge(run, tmp_path / "run.pftrace", jobs=2)
     assert list(tmp_path.iterdir()) == []
