@@ -10,6 +10,7 @@ from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import Trace
 
 from tests.builders import TraceBuilder, write_run
 from tests.perfetto.merged import merged
+from tracekit.analysis.arrivals import arrivals_of
 from tracekit.analysis.load import load
 from tracekit.analysis.report import analyze
 from tracekit.analysis.summarize import StepSelection, SummaryOptions
@@ -20,13 +21,12 @@ from tracekit.trace_processor import Row, TraceProcessor
 RANKS, STEPS, LATE_US, ELEMENTS = 3, 6, 700, 1_000_000
 
 
-def rank_of_run(rank: int) -> TraceBuilder:
-    """Steps of 10 ms; the last rank computes 700 us longer before each all-reduce of 4 MB, which then takes 1 ms."""
+def rank_of_run(rank: int, *, late: int = RANKS - 1) -> TraceBuilder:
+    """Steps of 10 ms; one rank computes 700 us longer before each all-reduce of 4 MB, which then takes 1 ms."""
     trace = TraceBuilder(rank, RANKS)
-    late = rank == RANKS - 1
     for k in range(STEPS):
         at = 10_000 * k
-        arrival = at + 5_000 + (LATE_US if late else rank)
+        arrival = at + 5_000 + (LATE_US if rank == late else rank)
         trace.step(k, at, 10_000)
         trace.kernel("gemm", at + 10, arrival - at - 10, launched_at=at)
         trace.nccl("all_reduce", arrival, at + 6_700 - arrival, launched_at=at + 1, elements=ELEMENTS)
@@ -59,7 +59,7 @@ def test_whoever_waits_names_whom_it_waits_for(page: TraceProcessor) -> None:
         (rank, "waits for rank 2", 2) for _ in range(STEPS) for rank in (0, 1)
     ]
     assert {(row["rank"], row["dur"]) for row in waits} == {(0, LATE_US * 1000), (1, (LATE_US - 1) * 1000)}
-    late = on_track(page, "late", "instance", "late_ns", "excess_compute_ns")
+    late = [row for row in on_track(page, "late", "instance", "late_ns", "excess_compute_ns") if row["dur"]]
     assert [(row["rank"], row["dur"], row["late_ns"]) for row in late] == [
         (2, (LATE_US - 1) * 1000, (LATE_US - 1) * 1000)
     ] * STEPS
@@ -67,17 +67,102 @@ def test_whoever_waits_names_whom_it_waits_for(page: TraceProcessor) -> None:
     assert min(row["excess_compute_ns"] for row in late[1:]) > 0
 
 
-def test_an_arrow_leads_from_each_wait_to_the_rank_that_is_late(page: TraceProcessor) -> None:
-    rows = page.query(
-        "select a.rank as from_rank, b.rank as to_rank, b.track as track, count() as n from flow "
-        "join tracekit_slices a on slice_out = a.slice_id join tracekit_slices b on slice_in = b.slice_id "
-        "where a.track = 'waits' group by 1, 2, 3"
-    )
-    # The members of an instance are one chain, in the order of their arrival.
-    assert rows == [
-        {"from_rank": 0, "to_rank": 1, "track": "waits", "n": STEPS},
-        {"from_rank": 1, "to_rank": 2, "track": "late", "n": STEPS},
+ARROWS = (
+    "select a.rank as from_rank, a.track as of, b.rank as to_rank, b.track as on_track, b.name as name, count() as n "
+    "from flow join tracekit_slices a on slice_out = a.slice_id join tracekit_slices b on slice_in = b.slice_id "
+    "where a.track in ('waits', 'late') group by 1, 2, 3, 4, 5 order by 1, 2, 3"
+)
+
+
+@pytest.mark.parametrize("late", [0, 1, 2])
+def test_an_arrow_leads_from_each_wait_to_the_rank_that_is_late(
+    trace_processor: TraceProcessor, tmp_path: Path, late: int
+) -> None:
+    """The members of an instance are one chain, in the order of their arrival, whoever is late."""
+    ranks = [rank_of_run(rank, late=late) for rank in range(RANKS)]
+    merged(trace_processor, load(write_run(tmp_path / "in", ranks)), tmp_path / "out")
+    first, second = (rank for rank in range(RANKS) if rank != late)
+    assert trace_processor.query(ARROWS) == [
+        {
+            "from_rank": first,
+            "of": "waits",
+            "to_rank": second,
+            "on_track": "waits",
+            "name": f"waits for rank {late}",
+            "n": STEPS,
+        },
+        {"from_rank": second, "of": "waits", "to_rank": late, "on_track": "late", "name": "arrives", "n": STEPS},
     ]
+
+
+def test_a_rank_that_is_late_because_it_waited_leads_on_to_whom_it_waited_for(
+    trace_processor: TraceProcessor, tmp_path: Path
+) -> None:
+    """GIVEN rank 2 late to rank 1, which is late to rank 0 for that WHEN merged THEN arrows lead from 0 over 1 to 2."""
+    starts = {0: [(10, 60, [0, 1])], 1: [(20, 30, [1, 2]), (55, 15, [0, 1])], 2: [(50, 1, [1, 2])]}
+    ranks = []
+    for rank, calls in starts.items():
+        trace = TraceBuilder(rank, 3).step(0, 0, 1000).step(1, 1000, 1000)
+        for at, took, group in calls:
+            name = f"group {group}"
+            trace.kernel("gemm", at * 10 - 50, 40, launched_at=at * 10 - 60)
+            trace.nccl("all_reduce", at * 10, took * 10, launched_at=at * 10 - 59, group=group, description=name)
+        ranks.append(trace.capture(clock=[(at, 0, 1) for at in (0, 1, 1999, 2000)]))
+    merged(trace_processor, load(write_run(tmp_path / "in", ranks)), tmp_path / "out")
+    arrows = [(row["from_rank"], row["to_rank"], row["name"]) for row in trace_processor.query(ARROWS)]
+    assert arrows == [(0, 1, "arrives"), (1, 1, "arrives"), (1, 2, "arrives")]
+
+
+def test_who_sends_and_leaves_has_not_waited(trace_processor: TraceProcessor, tmp_path: Path) -> None:
+    """GIVEN the root of a broadcast, which is done before the last rank comes THEN it has no wait, as in the report."""
+    ranks = []
+    for rank, (arrival, end) in enumerate([(1_000, 1_200), (5_000, 7_100), (7_000, 7_100)]):
+        trace = TraceBuilder(rank, 3)
+        for k in range(3):
+            at = 10_000 * k
+            trace.step(k, at, 10_000).kernel("gemm", at + 10, arrival - 20, launched_at=at)
+            trace.nccl("broadcast", at + arrival, end - arrival, launched_at=at + 1)
+        ranks.append(trace.capture(clock=[(at, 0, 10) for at in (0, 1, 29_999, 30_000)]))
+    run = load(write_run(tmp_path / "in", ranks))
+    merged(trace_processor, run, tmp_path / "out")
+    rows = trace_processor.query("select rank, sum(dur) as total from tracekit_slices where track = 'waits' group by 1")
+    waited_ns = arrivals_of(run, run.common_steps()).wait_ns
+    assert (
+        {row["rank"]: row["total"] for row in rows}
+        == {rank: waited for rank, waited in enumerate(waited_ns.tolist()) if waited}
+        == {1: 3 * 2_000_000}
+    )
+
+
+def test_where_clocks_cannot_be_compared_nobody_is_blamed(trace_processor: TraceProcessor, tmp_path: Path) -> None:
+    ranks = []
+    for rank in (0, 1):
+        trace = TraceBuilder(rank, 2, host=f"node{rank}").step(0, 0, 10_000)
+        trace.kernel("gemm", 10, 4_000 + 500 * rank, launched_at=0)
+        trace.nccl("broadcast", 5_000 + 500 * rank, 2_000 - 500 * rank, launched_at=1)
+        trace.capture()
+        assert trace.metadata is not None
+        trace.metadata = msgspec.structs.replace(trace.metadata, host_id=f"{rank}" * 16)
+        ranks.append(trace)
+    merged(trace_processor, load(write_run(tmp_path / "in", ranks)), tmp_path / "out")
+    tracks = {row["track"] for row in trace_processor.query("select distinct track from tracekit_slices")}
+    assert "compute" in tracks
+    assert tracks.isdisjoint({"waits", "late"})
+    assert trace_processor.query("select count() as n from counter") == [{"n": 0}]
+
+
+def test_arrows_stay_within_their_window(trace_processor: TraceProcessor, tmp_path: Path) -> None:
+    """GIVEN two windows of a rank with the same correlation ids THEN no arrow leads from one to the other."""
+    for first in (0, 50):
+        trace = TraceBuilder(0, 1)
+        for k in range(first, first + 2):
+            trace.step(k, 100 * k, 100).kernel("gemm", 100 * k + 10, 20, launched_at=100 * k)
+        trace.capture().write_capture(tmp_path / "in")
+    merged(trace_processor, load(tmp_path / "in"), tmp_path / "out")
+    rows = trace_processor.query(
+        "select b.ts - a.ts as after from flow join slice a on slice_out = a.id join slice b on slice_in = b.id"
+    )
+    assert [row["after"] for row in rows] == [10_000] * 4
 
 
 def test_a_collective_says_what_it_is(page: TraceProcessor) -> None:

@@ -75,7 +75,7 @@ class Instances(Columnar):
 class Arrivals:
     """`instances`, of which the first `collectives` are no messages. Of each of the run's r ranks: arrivals, in how
     many collectives of the counted steps it took part, and wait_ns, how long it waited in them for the last: int64 [r];
-    and instance_of: int64, the instance of each of its collectives, or -1.
+    and of each of its collectives: instance_of, int64, the instance, or -1; waited_ns, int64, how long it waited in it.
     """
 
     instances: Instances
@@ -83,6 +83,7 @@ class Arrivals:
     arrivals: Int64
     wait_ns: Int64
     instance_of: tuple[Int64, ...]
+    waited_ns: tuple[Int64, ...]
 
 
 def arrivals_of(run: Run, steps: frozenset[int]) -> Arrivals:
@@ -91,6 +92,7 @@ def arrivals_of(run: Run, steps: frozenset[int]) -> Arrivals:
     counted = np.array(sorted(steps), dtype=np.int64)
     arrivals, wait_ns = np.zeros(len(run.ranks), dtype=np.int64), np.zeros(len(run.ranks), dtype=np.int64)
     instance_of = [np.full(len(s.collectives), ABSENT, dtype=np.int64) for s in run.ranks]
+    own_waits_ns = [np.zeros(len(s.collectives), dtype=np.int64) for s in run.ranks]
     parts, total = [], 0
     for matched in run.collectives:
         members = np.array([place[rank] for rank in matched.ranks.tolist()], dtype=np.int64)
@@ -102,6 +104,7 @@ def arrivals_of(run: Run, steps: frozenset[int]) -> Arrivals:
         for column, member in enumerate(members.tolist()):
             known = np.flatnonzero(matched.row[column] >= 0)
             instance_of[member][matched.row[column][known]] = total + known
+            own_waits_ns[member][matched.row[column][known]] = waited_ns[known, column]
         total += matched.row.shape[1]
     parts.append(_of_messages(run, place))
     instances = Instances.concatenate(parts)
@@ -112,6 +115,7 @@ def arrivals_of(run: Run, steps: frozenset[int]) -> Arrivals:
         arrivals=arrivals,
         wait_ns=wait_ns,
         instance_of=tuple(instance_of),
+        waited_ns=tuple(own_waits_ns),
     )
 
 

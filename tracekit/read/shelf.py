@@ -54,12 +54,13 @@ class Shelf:
     folder: Path
 
     def keep(self, path: TracePath, trace: DecodedTrace) -> None:
-        """Lay aside what was decoded from `path`. Where there is no room for it, it is decoded again."""
+        """Lay aside what was decoded from `path`. What there is no room for, or has numbers too large for the file, is
+        decoded again."""
         place = self._place(path)
         try:
             with place.open("wb") as stream:
                 _write(stream, trace)
-        except OSError:
+        except (OSError, ValueError, TypeError, OverflowError):
             place.unlink(missing_ok=True)
 
     def take(self, path: TracePath) -> DecodedTrace | None:

@@ -46,9 +46,9 @@ def test_packets_of_a_small_trace() -> None:
     stream = io.BytesIO()
     writer = RankTraceWriter(stream, rank=3)
     thread = writer.add_track("main", parent=writer.add_process("rank 3", pid=4, order=3))
-    for _ in range(2):
+    for begin in (START, START + 9):
         writer.write_slices(
-            thread, slices(int64(START, START + 1), int64(9, 2), int32(1, 0), ["mm", "step"], category=int32(0, -1))
+            thread, slices(begin + int64(0, 1), int64(9, 2), int32(1, 0), ["mm", "step"], category=int32(0, -1))
         )
 
     packets = Trace.FromString(stream.getvalue()).packet
@@ -57,14 +57,26 @@ def test_packets_of_a_small_trace() -> None:
     assert [(name.iid, name.name) for p in packets for name in p.interned_data.event_names] == [(1, "mm"), (2, "step")]
     events = [(p.timestamp - START, p.track_event) for p in packets if p.HasField("track_event")]
     begin, end = TrackEvent.TYPE_SLICE_BEGIN, TrackEvent.TYPE_SLICE_END
-    assert [(time, event.type, event.name_iid, list(event.category_iids)) for time, event in events] == 2 * [
-        (0, begin, 2, [1]),
-        (1, begin, 1, []),
-        (3, end, 0, []),
-        (9, end, 0, []),
+    assert [(time, event.type, event.name_iid, list(event.category_iids)) for time, event in events] == [
+        (after + time, *what)
+        for after in (0, 9)
+        for time, *what in ((0, begin, 2, [1]), (1, begin, 1, []), (3, end, 0, []), (9, end, 0, []))
     ]
     said = [p.trace_packet_defaults.track_event_defaults for p in packets if p.HasField("trace_packet_defaults")]
     assert {defaults.track_uuid for defaults in said} == {thread.uuid}
+
+
+def test_calls_that_overlap_in_time_write_on_different_lanes() -> None:
+    """GIVEN slices of one track in several calls THEN none ends another, and lanes that are free again are used."""
+    stream = io.BytesIO()
+    writer = RankTraceWriter(stream, rank=0)
+    track = writer.add_track("t")
+    for start_ns, duration_ns in ((0, 10), (5, 10), (10, 5), (20, 1)):
+        writer.write_slices(track, slices(START + int64(start_ns), int64(duration_ns), int32(0), ["a"]))
+    packets = Trace.FromString(stream.getvalue()).packet
+    said = [p.trace_packet_defaults.track_event_defaults for p in packets if p.HasField("trace_packet_defaults")]
+    other = next(p.track_descriptor.uuid for p in packets if p.track_descriptor.name == "t · overlap 2")
+    assert [defaults.track_uuid for defaults in said] == [track.uuid, other, track.uuid, track.uuid]
 
 
 def test_ranks_share_no_track_and_no_sequence() -> None:

@@ -47,21 +47,52 @@ def launch_arrows(events: EventTable, device: DeviceEvents, kept: Bool, *, ids_f
 def autograd_arrows(events: EventTable, kept: Bool, *, ids_from: int) -> Arrows:
     """From each forward operator to its backward, of the events in the mask `kept` [n].
 
-    They share a sequence number. Of the operators that have it the backward is the outermost, the forward the last
-    that began before. Source: `generate_forward_backward_link`, torch/csrc/profiler/kineto_shim and collection.
+    They share a sequence number, which counts the operators of a forward thread. Of the operators that have it the
+    backward is the outermost, the forward the last that began before. Where several threads ran forwards, that of a
+    backward is the one whose operators have most of its numbers; none where two fit as well.
+    Source: `generateForwardBackwardLinks`, torch/csrc/autograd/profiler_kineto.cpp.
     """
-    rows = np.flatnonzero((events.sequence_number != ABSENT) & kept)
+    numbered = (events.sequence_number != ABSENT) & kept
+    is_backward = numbered & (events.forward_thread > 0)
+    forward_rows, backward_rows = np.flatnonzero(numbered & ~is_backward), np.flatnonzero(is_backward)
+    head, member = [_NO_ROWS], [_NO_ROWS]
+    for thread in np.unique(events.forward_thread[backward_rows]).tolist():
+        backward = backward_rows[events.forward_thread[backward_rows] == thread]
+        forward = _forward_of_thread(events, forward_rows, events.sequence_number[backward])
+        found = _last_forward(events, forward, backward)
+        head.append(found[found != ABSENT])
+        member.append(backward[found != ABSENT])
+    return _arrows(events, np.concatenate(head), np.concatenate(member), kept, ids_from=ids_from)
+
+
+_NO_ROWS = np.empty(0, dtype=np.int64)
+
+
+def _forward_of_thread(events: EventTable, forward: Int64, numbers: Int64) -> Int64:
+    """Of the forward operators those of the one track whose numbers fit best; none where two do."""
+    tracks = events.tracks_of(forward)
+    if len(tracks) <= 1:
+        return forward
+    fits = forward[np.isin(events.sequence_number[forward], numbers)]
+    count = np.bincount(events.track[fits], minlength=len(events.tracks))
+    best = np.flatnonzero(count == count.max())
+    return forward[events.track[forward] == best[0]] if len(best) == 1 else _NO_ROWS
+
+
+def _last_forward(events: EventTable, forward: Int64, backward: Int64) -> Int64:
+    """int64 [k]: of each backward operator, int64 [k], the forward one, or -1; also for one inside of another of its
+    number, which is a part of the same backward."""
+    rows = np.concatenate((forward, backward))
     rows = rows[np.lexsort((-events.duration_ns[rows], events.start_ns[rows], events.sequence_number[rows]))]
-    number, backward = events.sequence_number[rows], events.forward_thread[rows] > 0
-    place = np.arange(len(rows))
-    last_forward = np.maximum.accumulate(np.where(backward, -1, place))
-    forward = np.where(last_forward >= 0, rows[last_forward], ABSENT)
-    same = (last_forward >= 0) & (number[last_forward] == number)
-    # An operator inside the one before it, of the same number, is a part of the same backward.
+    number, is_backward = events.sequence_number[rows], events.forward_thread[rows] > 0
+    last = np.maximum.accumulate(np.where(is_backward, ABSENT, np.arange(len(rows))))
+    found = np.where((last != ABSENT) & (number[last] == number), rows[last], ABSENT)
     inside = np.zeros(len(rows), dtype=np.bool_)
-    inside[1:] = backward[:-1] & (number[1:] == number[:-1]) & (events.start_ns[rows[1:]] < events.end_ns[rows[:-1]])
-    found = backward & same & ~inside
-    return _arrows(events, forward[found], rows[found], kept, ids_from=ids_from)
+    inside[1:] = is_backward[:-1] & (number[1:] == number[:-1]) & (events.start_ns[rows[1:]] < events.end_ns[rows[:-1]])
+    found[inside] = ABSENT
+    of_row = np.full(len(events), ABSENT, dtype=np.int64)
+    of_row[rows] = found
+    return np.asarray(of_row[backward])
 
 
 def _arrows(events: EventTable, head: Int64, member: Int64, kept: Bool, *, ids_from: int) -> Arrows:

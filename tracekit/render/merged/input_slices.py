@@ -93,13 +93,15 @@ class InputSlices:
 
 
 def slices_by_track(
-    events: EventTable, lanes: Lanes, clock: ClockModel, kept: Bool, *, place: int
+    events: EventTable, lanes: Lanes, clock: ClockModel, kept: Bool, *, place: int, first_row: int = 0
 ) -> Iterator[InputSlices]:
-    """All slices in the mask `kept` [n], the step's thread first; `place`: of the rank in the run."""
+    """All slices in the mask `kept` [n], the step's thread first; `place`: of the rank in the run; `first_row`: how
+    many events its recordings before had, so that arrows of different ones are different.
+    """
     start_ns, end_ns = ends_on_run_clock(events.start_ns, events.end_ns, clock)
     arrows = (
-        launch_arrows(events, lanes.device_events, kept, ids_from=first_id(place, 0)),
-        autograd_arrows(events, kept, ids_from=first_id(place, 1)),
+        launch_arrows(events, lanes.device_events, kept, ids_from=first_id(place, 0) + first_row),
+        autograd_arrows(events, kept, ids_from=first_id(place, 1) + first_row),
     )
     order = np.flatnonzero(kept)
     order = order[np.argsort(events.track[order].astype(np.min_scalar_type(len(events.tracks))), kind="stable")]

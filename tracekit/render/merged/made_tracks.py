@@ -6,6 +6,7 @@ Their slices are on the run's clock, in the category `CATEGORY`.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -15,18 +16,21 @@ import numpy.typing as npt
 from tracekit.analysis.align import ends_on_run_clock, on_run_clock
 from tracekit.analysis.lanes import Lanes
 from tracekit.analysis.phases import PHASES, PhaseTimeline
+from tracekit.analysis.steps import StepWindows
 from tracekit.analysis.summarize import StepSelection
 from tracekit.model.actions import ACTION_KINDS
 from tracekit.model.bucket_runs import WHOLE
 from tracekit.model.columnar import Columnar
 from tracekit.model.communication import DTYPES, KINDS, GroupKey
 from tracekit.model.events import ABSENT, Bool, Int64
-from tracekit.model.intervals import Intervals
+from tracekit.model.intervals import EMPTY, Intervals
+from tracekit.model.ranks import format_ranges
 from tracekit.model.run import ClockModel
+from tracekit.render.merged.lateness import Lateness, PeerWaits
 from tracekit.render.merged.plan import RankPlan
 from tracekit.render.merged.slices import ROLES, Argument, Flows, Slices
 
-__all__ = ["CATEGORY", "MADE_GROUP", "MadeTrack", "group_label", "tracks_of_rank", "tracks_of_recording"]
+__all__ = ["CATEGORY", "MADE_GROUP", "MadeTrack", "group_labels", "tracks_of_rank", "tracks_of_recording"]
 
 CATEGORY = "tracekit"
 """Category of the slices that tracekit adds; all others are the input's."""
@@ -47,27 +51,44 @@ def tracks_of_recording(
     lanes: Lanes, phases: PhaseTimeline, clock: ClockModel, chosen: StepSelection
 ) -> Iterator[MadeTrack]:
     """Steps, phases and the parts of the steps that count: complete, and chosen. The sums of `compute`,
-    `communication`, `exposed communication`, `exposed copies` and `idle` are the report's numbers.
+    `communication`, `exposed communication`, `exposed copies` and `idle` are the report's numbers, but for what the
+    drift of the rank's clock makes of them.
     """
     windows = lanes.windows
-    counted = windows.complete & np.array([chosen.whole or int(step) in chosen for step in windows.step])
-    done = zip(windows.step.tolist(), windows.complete.tolist(), strict=True)
-    names = [f"step {step}{'' if complete else ' (incomplete)'}" for step, complete in done]
-    said = (_number("step", windows.step), _number("complete", windows.complete.astype(np.int64)))
-    yield _track("steps", names, windows.start_ns, windows.end_ns, clock, said)
-    change_ns = phases.change_ns[phases.change_ns < windows.host_end_ns]
-    ends_ns = np.append(change_ns[1:], windows.host_end_ns)[: len(change_ns)]
-    yield _track("phases", [PHASES[phase] for phase in phases.phase[: len(change_ns)]], change_ns, ends_ns, clock)
+    shown = np.array([chosen.whole or int(step) in chosen for step in windows.step], dtype=np.bool_)
+    counted = windows.complete & shown
+    step, complete = windows.step[shown], windows.complete[shown]
+    names = [
+        f"step {number}{'' if whole else ' (incomplete)'}"
+        for number, whole in zip(step.tolist(), complete.tolist(), strict=True)
+    ]
+    said = (_number("step", step), _number("complete", complete.astype(np.int64)))
+    yield _track("steps", names, windows.start_ns[shown], windows.end_ns[shown], clock, said)
+    yield _phases(phases, windows, shown, clock)
     inside = Intervals.union_of(windows.start_ns[counted], windows.end_ns[counted])
-    busy = lanes.compute | lanes.communication | lanes.copy
     for name, intervals in (
         ("compute", lanes.compute & inside),
         ("communication", lanes.communication & inside),
         ("exposed communication", lanes.exposed_communication & inside),
         ("exposed copies", lanes.exposed_copy & inside),
-        ("idle", inside - busy),
+        ("idle", inside - lanes.busy),
     ):
         yield _track(name, [name] * len(intervals), intervals.start_ns, intervals.end_ns, clock)
+
+
+def _phases(phases: PhaseTimeline, windows: StepWindows, shown: Bool, clock: ClockModel) -> MadeTrack:
+    """In the steps in the mask `shown` [s], as the host was in them."""
+    host_ends_ns = np.append(windows.host_start_ns[1:], windows.host_end_ns)
+    on_host = Intervals.union_of(windows.host_start_ns[shown], host_ends_ns[shown])
+    ends_ns = np.append(phases.change_ns[1:], windows.host_end_ns)[: len(phases.change_ns)]
+    names: list[str] = []
+    found = [EMPTY]
+    for index, phase in enumerate(PHASES):
+        own = phases.phase == index
+        found.append(Intervals.union_of(phases.change_ns[own], ends_ns[own]) & on_host)
+        names += [phase] * len(found[-1])
+    columns = (np.concatenate([each.start_ns for each in found]), np.concatenate([each.end_ns for each in found]))
+    return _track("phases", names, *columns, clock)
 
 
 def tracks_of_rank(plan: RankPlan, chosen: StepSelection) -> Iterator[MadeTrack]:
@@ -77,7 +98,7 @@ def tracks_of_rank(plan: RankPlan, chosen: StepSelection) -> Iterator[MadeTrack]
     yield from _buckets(plan, chosen)
     yield from _collectives(plan, chosen)
     yield from _messages(plan, chosen)
-    yield from _waits(plan)
+    yield from _waits(plan, chosen)
     yield from _clock(plan)
 
 
@@ -93,7 +114,7 @@ def _bubbles(plan: RankPlan, chosen: StepSelection) -> Iterator[MadeTrack]:
             continue
         rows = actions.step == step
         gaps = Intervals.union_of(start_ns[rows], end_ns[rows]).gaps(from_ns, until_ns)
-        first_ns, last_ns = start_ns[rows].min(), end_ns[rows].max()
+        first_ns, last_ns = start_ns[rows].min(initial=until_ns), end_ns[rows].max(initial=from_ns)
         for begin_ns, finish_ns in zip(gaps.start_ns.tolist(), gaps.end_ns.tolist(), strict=True):
             names.append("warmup" if finish_ns <= first_ns else "drain" if begin_ns >= last_ns else "wait")
             steps.append(step)
@@ -132,13 +153,13 @@ def _buckets(plan: RankPlan, chosen: StepSelection) -> Iterator[MadeTrack]:
 
 
 def _collectives(plan: RankPlan, chosen: StepSelection) -> Iterator[MadeTrack]:
-    every, groups = plan.summary.collectives, plan.summary.groups
+    every, labels = plan.summary.collectives, group_labels(plan.summary.groups)
     within = _in_steps(every.step, chosen)
     for group in np.unique(every.group[within]).tolist():
         rows = np.flatnonzero(within & (every.group == group))
         own = every.rows(rows)
         kinds = [KINDS[kind] for kind in own.kind.tolist()]
-        label = group_label(groups, group)
+        label = "unknown group" if group == ABSENT else labels[group]
         dtypes = ["" if dtype == ABSENT else DTYPES[dtype] for dtype in own.dtype.tolist()]
         instance = plan.instance[rows]
         said = {"size_bytes": own.size_bytes, "sequence": own.sequence, "step": own.step, "instance": instance}
@@ -157,22 +178,26 @@ def _messages(plan: RankPlan, chosen: StepSelection) -> Iterator[MadeTrack]:
     names = [f"{'send to' if sent else 'recv from'} {peer}" for sent, peer in zip(own.is_send, own.peer, strict=True)]
     said = {"peer": own.peer, "is_send": own.is_send, "tag": own.tag, "size_bytes": own.size_bytes, "step": own.step}
     flows = [Flows(ids=_ids(_MESSAGE_IDS, number), role=plan.message_role[rows])]
-    groups = [group_label(plan.summary.groups, group) for group in own.group.tolist()]
+    labels = group_labels(plan.summary.groups)
+    groups = ["" if group == ABSENT else labels[group] for group in own.group.tolist()]
     arguments = [_number(name, values.astype(np.int64)) for name, values in said.items()]
     yield _track("point to point", names, own.start_ns, own.end_ns, plan.clock, arguments, {"group": groups}, flows)
 
 
-def _waits(plan: RankPlan) -> Iterator[MadeTrack]:
-    """An arrow leads from the ranks that wait to the one that is late; and to there from its own wait before, if that
-    is what made it late. Times are on the run's clock already."""
-    waits, late = plan.waits, plan.late
+def _waits(plan: RankPlan, chosen: StepSelection) -> Iterator[MadeTrack]:
+    """An arrow leads from the ranks that wait to the arrival of the one that is late; and to there from its own wait
+    before, if that is what made it late. Times are on the run's clock already."""
+    if plan.waits is None or plan.late is None:
+        return
+    waits = plan.waits.rows(_in_steps(plan.waits.step, chosen))
+    late = plan.late.rows(_in_steps(plan.late.step, chosen))
     if len(waits):
         slices = Slices.named(
             [f"waits for rank {rank}" for rank in waits.blamed_rank.tolist()],
             waits.start_ns,
             waits.end_ns,
             category=CATEGORY,
-            arguments=[_number("blamed_rank", waits.blamed_rank), _number("instance", waits.instance)],
+            arguments=[_number(name, getattr(waits, name)) for name in ("blamed_rank", "instance", "step")],
             flows=[
                 Flows(ids=_ids(_LATE_IDS, waits.instance), role=waits.role),
                 Flows(ids=_ids(_CHAIN_IDS, waits.leads_to), role=_every("begins", waits)),
@@ -180,18 +205,31 @@ def _waits(plan: RankPlan) -> Iterator[MadeTrack]:
         )
         yield MadeTrack(name="waits", slices=slices)
     if len(late):
-        host_ns = late.excess_ns - late.compute_ns - late.data_ns
-        said = {"instance": late.instance, "late_ns": late.end_ns - late.start_ns, "excess_ns": late.excess_ns}
-        said |= {"excess_compute_ns": late.compute_ns, "excess_data_ns": late.data_ns, "excess_host_ns": host_ns}
-        slices = Slices.named(
-            ["others wait for this rank"] * len(late),
-            late.start_ns,
-            late.end_ns,
-            category=CATEGORY,
-            arguments=[Argument(name=name, values=values) for name, values in said.items()],
-            flows=[Flows(ids=_ids(kind, late.instance), role=_every("ends", late)) for kind in (_LATE_IDS, _CHAIN_IDS)],
-        )
-        yield MadeTrack(name="late", slices=slices)
+        yield MadeTrack(name="late", slices=_late_slices(late, waits))
+
+
+def _late_slices(late: Lateness, waits: PeerWaits) -> Slices:
+    """Each lateness, and at its end the arrival, which has no duration: whoever waits has begun before that."""
+    host_ns = late.excess_ns - late.compute_ns - late.data_ns
+    said = {"instance": late.instance, "late_ns": late.end_ns - late.start_ns, "excess_ns": late.excess_ns}
+    said |= {"excess_compute_ns": late.compute_ns, "excess_data_ns": late.data_ns, "excess_host_ns": host_ns}
+    is_lateness = np.repeat([True, False], len(late))
+    chained = np.where(np.isin(late.instance, waits.leads_to), late.instance, ABSENT)
+    none = np.zeros(len(late), dtype=np.uint64)
+    return Slices.named(
+        ["others wait for this rank"] * len(late) + ["arrives"] * len(late),
+        np.concatenate((late.start_ns, late.end_ns)),
+        np.concatenate((late.end_ns, late.end_ns)),
+        category=CATEGORY,
+        arguments=[
+            Argument(name=name, values=np.tile(values, 2), present=None if name == "instance" else is_lateness)
+            for name, values in said.items()
+        ],
+        flows=[
+            Flows(ids=np.concatenate((none, _ids(kind, instance))), role=np.tile(_every("ends", late), 2))
+            for kind, instance in ((_LATE_IDS, late.instance), (_CHAIN_IDS, chained))
+        ],
+    )
 
 
 def _clock(plan: RankPlan) -> Iterator[MadeTrack]:
@@ -214,17 +252,20 @@ def _every(role: str, rows: Columnar) -> npt.NDArray[np.uint8]:
 
 
 def _in_steps(step: Int64, chosen: StepSelection) -> Bool:
-    """Mask [n]: in chosen steps, or in none where all are."""
+    """Mask [n]: in chosen steps; where all are chosen, what is in no step too."""
     if chosen.whole or chosen == StepSelection():
         return np.ones(len(step), dtype=np.bool_)
     return np.array([number in chosen for number in step.tolist()], dtype=np.bool_)
 
 
-def group_label(groups: Sequence[GroupKey], group: int) -> str:
-    """What to call a group: what it is for, else as the job describes it."""
-    if group == ABSENT:
-        return "unknown group"
-    return groups[group].parallelism or groups[group].description or groups[group].name or "unknown group"
+def group_labels(groups: Sequence[GroupKey]) -> list[str]:
+    """What to call each group: what it is for, else as the job describes it; where that is shared, its ranks too."""
+    labels = [group.parallelism or group.description or group.name or "unknown group" for group in groups]
+    count = Counter(labels)
+    return [
+        f"{label} ({format_ranges(group.ranks)})" if count[label] > 1 and group.ranks else label
+        for label, group in zip(labels, groups, strict=True)
+    ]
 
 
 def _number(name: str, values: npt.NDArray[np.integer]) -> Argument:

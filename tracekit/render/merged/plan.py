@@ -13,8 +13,9 @@ import numpy as np
 import numpy.typing as npt
 
 from tracekit.analysis.align import on_run_clock
-from tracekit.analysis.arrivals import Arrivals, Instances, arrivals_of
+from tracekit.analysis.arrivals import Instances, arrivals_of
 from tracekit.analysis.message_segments import own_arrivals_ns
+from tracekit.analysis.messages import comparable_clocks
 from tracekit.analysis.pipeline_steps import pipeline_steps
 from tracekit.analysis.stragglers import counted_steps
 from tracekit.model.columnar import Columnar
@@ -22,40 +23,10 @@ from tracekit.model.communication import GroupKey
 from tracekit.model.events import ABSENT, Int64
 from tracekit.model.run import ClockModel, Run
 from tracekit.model.summary import RankSummary
+from tracekit.render.merged.lateness import Lateness, PeerWaits, lateness_of, waits_of
 from tracekit.render.merged.slices import ROLES
 
-__all__ = ["Lateness", "PeerWaits", "PipelineSpans", "RankPlan", "RunPlan", "plan_of"]
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class PeerWaits(Columnar):
-    """n times when a rank was in a collective whose last rank had not come, on the run's clock; int64 [n] each.
-    instance: its number in the run. blamed_rank: whom it waited for. leads_to: the instance to which the wait made this
-    rank come late, or -1.
-    role: uint8 [n], of the rank in the instance.
-    """
-
-    start_ns: Int64
-    end_ns: Int64
-    instance: Int64
-    blamed_rank: Int64
-    leads_to: Int64
-    role: npt.NDArray[np.uint8]
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Lateness(Columnar):
-    """n times when a rank was late, from the arrival of the last but one to its own, on the run's clock; int64 [n]
-    each. instance: what it came late to. excess_ns, compute_ns, data_ns: how much more than its peers it took since its
-    last release, computed, and loaded data.
-    """
-
-    start_ns: Int64
-    end_ns: Int64
-    instance: Int64
-    excess_ns: Int64
-    compute_ns: Int64
-    data_ns: Int64
+__all__ = ["PipelineSpans", "RankPlan", "RunPlan", "plan_of"]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -72,7 +43,8 @@ class PipelineSpans(Columnar):
 class RankPlan:
     """`place` in the run's ranks; `order` on the page. instance: int64, of each of its collectives, or -1; message:
     int64, the number in the run of each of its messages, or -1; of either the role, uint8: which of its members begins
-    it, passes it on and ends it (`ROLES`), in the order in which they start.
+    it, passes it on and ends it (`ROLES`), in the order in which they start. `waits`, `late`: None where times of ranks
+    cannot be compared.
     """
 
     place: int
@@ -83,8 +55,8 @@ class RankPlan:
     instance_role: npt.NDArray[np.uint8]
     message: Int64
     message_role: npt.NDArray[np.uint8]
-    waits: PeerWaits
-    late: Lateness
+    waits: PeerWaits | None
+    late: Lateness | None
     pipeline: PipelineSpans
 
     @property
@@ -96,28 +68,24 @@ class RankPlan:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class RunPlan:
-    """`ranks` in the run's order; `groups` are the run's, and so are the numbers of `instances`."""
+    """`ranks` in the run's order; `groups` are the run's, and so are the numbers of `instances`. `comparable`: whether
+    times of different ranks are. `shift_ns`: by how much all times are later than the run's clock has them. `first_ns`:
+    when the first event of any rank began, or a step if that was earlier, then.
+    """
 
     ranks: tuple[RankPlan, ...]
     groups: tuple[GroupKey, ...]
     instances: Instances
-
-    @property
-    def first_ns(self) -> int:
-        """When the first event of any rank began, on the run's clock, or a step if that was earlier."""
-        starts_ns = []
-        for rank in self.ranks:
-            own_ns = [step.start_ns for step in rank.summary.steps]
-            if rank.summary.first_event_ns is not None:
-                own_ns.append(rank.summary.first_event_ns)
-            starts_ns += on_run_clock(np.array(own_ns, dtype=np.int64), rank.clock).tolist()
-        return min(starts_ns, default=0)
+    comparable: bool
+    shift_ns: int
+    first_ns: int
 
 
 def plan_of(run: Run) -> RunPlan:
     """What the pages of a run's merged trace show over its ranks."""
-    clocks = _from_zero(run)
+    shift_ns, clocks = _from_zero(run)
     run = replace(run, clocks=tuple(clocks))
+    comparable = comparable_clocks(run.ranks, run.clocks)
     arrivals = arrivals_of(run, frozenset(counted_steps(run)))
     instance_roles = _roles(arrivals.instance_of, run, [summary.collectives.start_ns for summary in run.ranks])
     messages = _message_numbers(run)
@@ -134,24 +102,46 @@ def plan_of(run: Run) -> RunPlan:
             instance_role=instance_roles[place],
             message=messages[place],
             message_role=message_roles[place],
-            waits=_waits(run, arrivals, place, instance_roles[place]),
-            late=_lateness(arrivals, place),
+            waits=waits_of(run, arrivals, place, instance_roles[place]) if comparable else None,
+            late=lateness_of(arrivals, place) if comparable else None,
             pipeline=spans.get(summary.rank, _NO_SPANS),
         )
         for place, (summary, clock) in enumerate(zip(run.ranks, clocks, strict=True))
     ]
-    return RunPlan(ranks=tuple(ranks), groups=run.groups, instances=arrivals.instances)
+    return RunPlan(
+        ranks=tuple(ranks),
+        groups=run.groups,
+        instances=arrivals.instances,
+        comparable=comparable,
+        shift_ns=shift_ns,
+        first_ns=_first_ns(run.ranks, clocks),
+    )
 
 
-def _from_zero(run: Run) -> list[ClockModel]:
-    """The run's clocks, moved together when a trace begins before zero, where Perfetto knows no time."""
-    starts_ns = [
-        int(on_run_clock(np.array([summary.first_event_ns]), clock)[0])
-        for summary, clock in zip(run.ranks, run.clocks, strict=True)
-        if summary.first_event_ns is not None
+def _from_zero(run: Run) -> tuple[int, list[ClockModel]]:
+    """By how much the run's clocks move together when a trace begins before zero, where Perfetto knows no time; and
+    these clocks."""
+    below_ns = min(0, _first_ns(run.ranks, run.clocks))
+    moved = [
+        replace(
+            clock,
+            offset_ns=clock.offset_ns + below_ns,
+            steps=tuple(replace(step, offset_ns=step.offset_ns + below_ns) for step in clock.steps),
+        )
+        for clock in run.clocks
     ]
-    below_ns = min(0, *starts_ns) if starts_ns else 0
-    return [replace(clock, offset_ns=clock.offset_ns + below_ns) for clock in run.clocks]
+    return -below_ns, moved
+
+
+def _first_ns(ranks: Sequence[RankSummary], clocks: Sequence[ClockModel]) -> int:
+    """When the first event of any rank began, on the run's clock, or a step if that was earlier."""
+    starts_ns: list[int] = []
+    for summary, clock in zip(ranks, clocks, strict=True):
+        own_ns = [step.start_ns for step in summary.steps]
+        if summary.first_event_ns is not None:
+            own_ns.append(summary.first_event_ns)
+        starts_ns += on_run_clock(np.array(own_ns, dtype=np.int64), clock).tolist()
+    return min(starts_ns, default=0)
 
 
 def _page_order(ranks: Sequence[RankSummary]) -> list[int]:
@@ -187,41 +177,6 @@ def _message_numbers(run: Run) -> list[Int64]:
             here = np.flatnonzero(rank == of_rank)
             own[row[here]] = here
     return [numbers[summary.rank] for summary in run.ranks]
-
-
-def _waits(run: Run, arrivals: Arrivals, place: int, role: npt.NDArray[np.uint8]) -> PeerWaits:
-    instances, own = arrivals.instances, arrivals.instance_of[place]
-    rows = np.flatnonzero(own != ABSENT)
-    last = instances.rank[own[rows]]
-    rows = rows[(last != ABSENT) & (last != place)]
-    start_ns = on_run_clock(run.ranks[place].collectives.start_ns[rows], run.clocks[place])
-    end_ns = instances.arrival_ns[own[rows]]
-    waited = end_ns > start_ns
-    rows, start_ns, end_ns = rows[waited], start_ns[waited], end_ns[waited]
-    # The instances to which this rank came last, by what had released it before.
-    late = np.flatnonzero((instances.rank == place) & (instances.late_ns > 0))
-    next_late = dict(zip(instances.before[late].tolist(), late.tolist(), strict=True))
-    return PeerWaits(
-        start_ns=start_ns,
-        end_ns=end_ns,
-        instance=own[rows],
-        blamed_rank=np.array([run.ranks[k].rank for k in instances.rank[own[rows]].tolist()], dtype=np.int64),
-        leads_to=np.array([next_late.get(which, ABSENT) for which in own[rows].tolist()], dtype=np.int64),
-        role=role[rows],
-    )
-
-
-def _lateness(arrivals: Arrivals, place: int) -> Lateness:
-    instances = arrivals.instances
-    late = np.flatnonzero((instances.rank == place) & (instances.late_ns > 0))
-    return Lateness(
-        start_ns=instances.arrival_ns[late] - instances.late_ns[late],
-        end_ns=instances.arrival_ns[late],
-        instance=late,
-        excess_ns=instances.excess_ns[late],
-        compute_ns=instances.compute_ns[late],
-        data_ns=instances.data_ns[late],
-    )
 
 
 _NO_SPANS = PipelineSpans(**{name: np.empty(0, dtype=np.int64) for name in ("step", "start_ns", "end_ns")})

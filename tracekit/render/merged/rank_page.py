@@ -56,9 +56,10 @@ def write_rank(
         trace = decode(located(path)) if laid_aside is None else laid_aside
         events = trace.events
         lanes = build_lanes(trace, options.rules, whole=options.steps.whole)
-        phases = phase_timeline(events, lanes.threads, lanes.windows.host_start_ns)
-        for track in tracks_of_recording(lanes, phases, plan.clock, options.steps):
-            page.add(track)
+        if not plan.summary.is_server:  # what it serves is no step
+            phases = phase_timeline(events, lanes.threads, lanes.windows.host_start_ns)
+            for track in tracks_of_recording(lanes, phases, plan.clock, options.steps):
+                page.add(track)
         kept, filtered = shown.of(events, lanes)
         page.add_input(events, lanes, kept)
         counts += PageCounts(slices=int(kept.sum()), filtered=filtered, other_phases=Counter(events.other_phases))
@@ -80,6 +81,7 @@ class _Page:
         self._device = writer.add_track("device", parent=process, order=1) if on_gpu else None
         self._host = writer.add_track("host", parent=process, order=2)
         self._tracks: dict[Track | str, Any] = {}
+        self._rows = 0  # of the recordings so far
 
     def add(self, made: MadeTrack) -> None:
         if len(made.slices) == 0:
@@ -91,7 +93,11 @@ class _Page:
     def add_input(self, events: EventTable, lanes: Lanes, kept: Bool) -> None:
         """Every slice in the mask `kept` [n], on a track for each (pid, tid)."""
         on_device = set(events.tracks_of(events.in_category(*DEVICE_CATEGORIES, "gpu_user_annotation")).tolist())
-        for found in slices_by_track(events, lanes, self._plan.clock, kept, place=self._plan.place):
+        first_row = self._rows
+        self._rows += len(events)
+        for found in slices_by_track(
+            events, lanes, self._plan.clock, kept, place=self._plan.place, first_row=first_row
+        ):
             track = self._track(events.tracks[found.track], on_device=found.track in on_device)
             self._writer.write_slices(track, found.slices)
 

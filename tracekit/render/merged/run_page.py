@@ -5,7 +5,6 @@ Comes in: a run, the plans of its ranks, and what an analysis found. Goes out: o
 
 from __future__ import annotations
 
-from collections import Counter as Counts
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from textwrap import shorten
@@ -20,9 +19,8 @@ from tracekit.analysis.report import Report
 from tracekit.model.communication import KINDS
 from tracekit.model.events import ABSENT, Int64
 from tracekit.model.links import bus_factor
-from tracekit.model.ranks import format_ranges
 from tracekit.model.run import Finding
-from tracekit.render.merged.made_tracks import CATEGORY, MADE_GROUP, MadeTrack, group_label
+from tracekit.render.merged.made_tracks import CATEGORY, MADE_GROUP, MadeTrack, group_labels
 from tracekit.render.merged.plan import RunPlan
 from tracekit.render.merged.slices import Argument, Float64, Slices, TraceWriter
 
@@ -39,13 +37,14 @@ def write_run(writer: TraceWriter[Any], plan: RunPlan, report: Report | None) ->
     tracks = [_steps(steps_ns)]
     if report is not None:
         tracks += _findings(report.findings, steps_ns)
-        tracks += _critical_path(report.critical_path)
+        tracks += _critical_path(report.critical_path, plan.shift_ns)
     order = 0
     for track in tracks:
         if len(track.slices):
             writer.write_slices(writer.add_track(track.name, parent=page, order=order), track.slices)
             order += 1
-    for name, unit, time_ns, values in (_ranks_waiting(plan), *_bus_bandwidths(plan)):
+    # Where times of different ranks cannot be compared these would say nothing.
+    for name, unit, time_ns, values in (_ranks_waiting(plan), *_bus_bandwidths(plan)) if plan.comparable else ():
         if len(time_ns):
             writer.write_counter(writer.add_counter(name, unit=unit, parent=page, order=order), time_ns, values)
             order += 1
@@ -93,7 +92,7 @@ def _findings(findings: Sequence[Finding], steps_ns: dict[int, tuple[int, int]])
         yield MadeTrack(name=name, slices=slices)
 
 
-def _critical_path(path: CriticalPath | None) -> Iterator[MadeTrack]:
+def _critical_path(path: CriticalPath | None, shift_ns: int) -> Iterator[MadeTrack]:
     if path is None or not path.stretches:
         return
     stretches = path.stretches
@@ -102,17 +101,17 @@ def _critical_path(path: CriticalPath | None) -> Iterator[MadeTrack]:
     for kind in sorted({kind for s in stretches for kind in s.parts_ns}):
         values = np.array([s.parts_ns.get(kind, ABSENT) for s in stretches], dtype=np.int64)
         said.append(Argument(name=f"{kind}_ns", values=values, present=values != ABSENT))
-    start_ns, end_ns = np.array([(s.start_ns, s.end_ns) for s in stretches], dtype=np.int64).T
+    start_ns, end_ns = np.array([(s.start_ns, s.end_ns) for s in stretches], dtype=np.int64).T + shift_ns
     slices = Slices.named(
         names, start_ns, end_ns, category=CATEGORY, arguments=said, texts={"before": [s.name for s in stretches]}
     )
     yield MadeTrack(name="critical path", slices=slices)
 
 
-Counter = tuple[str, str, Int64, Float64]  # name, unit, times on the run's clock, values
+_Counter = tuple[str, str, Int64, Float64]  # name, unit, times on the run's clock, values
 
 
-def _ranks_waiting(plan: RunPlan) -> Counter:
+def _ranks_waiting(plan: RunPlan) -> _Counter:
     """How many ranks compute nothing because communication that they need has not ended."""
     edges = [np.empty(0, dtype=np.int64)]
     change = [np.empty(0, dtype=np.int64)]
@@ -123,10 +122,10 @@ def _ranks_waiting(plan: RunPlan) -> Counter:
     return ("ranks waiting", "ranks", *_levels(np.concatenate(edges), np.concatenate(change).astype(np.float64)))
 
 
-def _bus_bandwidths(plan: RunPlan) -> Iterator[Counter]:
+def _bus_bandwidths(plan: RunPlan) -> Iterator[_Counter]:
     """Of each group, while its collectives transfer: from the last rank's arrival to the end, by size and kind."""
     instances: Instances = plan.instances
-    labels = Counts(group_label(plan.groups, group) for group in range(len(plan.groups)))
+    labels = group_labels(plan.groups)
     known = (instances.group != ABSENT) & (instances.size_bytes > 0) & (instances.end_ns > instances.arrival_ns)
     for group in np.unique(instances.group[known]).tolist():
         rows = np.flatnonzero(known & (instances.group == group))
@@ -136,10 +135,7 @@ def _bus_bandwidths(plan: RunPlan) -> Iterator[Counter]:
         gigabytes_per_s = instances.size_bytes[rows] / took_ns * factor
         times = np.concatenate((instances.arrival_ns[rows], instances.end_ns[rows]))
         levels = _levels(times, np.concatenate((gigabytes_per_s, -gigabytes_per_s)))
-        label = group_label(plan.groups, group)
-        if labels[label] > 1:
-            label += f" ({format_ranges(plan.groups[group].ranks)})"
-        yield (f"busbw · {label}", "GB/s", *levels)
+        yield (f"busbw · {labels[group]}", "GB/s", *levels)
 
 
 def _levels(times_ns: Int64, change: Float64) -> tuple[Int64, Float64]:

@@ -95,11 +95,10 @@ class PerfettoFormat:
 
 @dataclass(frozen=True, kw_only=True)
 class PerfettoTrack:
-    """A row of the trace to write on, or to put others under. `pid` is None unless it is a process."""
+    """A row of the trace to write on, or to put others under."""
 
     uuid: int
     name: str
-    pid: int | None = None
 
 
 class RankTraceWriter:
@@ -121,9 +120,8 @@ class RankTraceWriter:
         self._sequence = _FIRST_SEQUENCE + rank
         self._next_uuid = (rank + 1) * _TRACKS_PER_RANK
         self._interned = Interned()
-        self._on_sequence = fixed(TracePacket.TRUSTED_PACKET_SEQUENCE_ID_FIELD_NUMBER, self._sequence) + fixed(
-            TracePacket.SEQUENCE_FLAGS_FIELD_NUMBER, TracePacket.SEQ_NEEDS_INCREMENTAL_STATE
-        )
+        self._lanes: dict[int, list[tuple[PerfettoTrack, int]]] = {}  # by track, each with its last end
+        self._on_sequence = fixed(TracePacket.TRUSTED_PACKET_SEQUENCE_ID_FIELD_NUMBER, self._sequence)
         opening = self._packet()
         opening.first_packet_on_sequence = True
         opening.sequence_flags = TracePacket.SEQ_INCREMENTAL_STATE_CLEARED
@@ -136,7 +134,7 @@ class RankTraceWriter:
         descriptor = TrackDescriptor(sibling_order_rank=order)
         descriptor.process.pid = pid
         descriptor.process.process_name = encodable(name)
-        return self._describe(name, descriptor, pid=pid)
+        return self._describe(name, descriptor)
 
     def add_track(self, name: str, *, parent: PerfettoTrack | None = None, order: int = 0) -> PerfettoTrack:
         """A track of its own under a process or a track, or at the top. Equal names are not merged."""
@@ -164,16 +162,17 @@ class RankTraceWriter:
         """Write all slices of a track; returns the number of lanes that they needed.
 
         Slices that cross others go to further tracks under this one, "<name> · overlap 2" and so on
-        (`nesting.assign_lanes`). One call a track: slices of different calls are not nested into each other.
+        (`nesting.assign_lanes`), and so do those that begin before what another call has written ends.
         """
         if len(slices) == 0:
             return 0
         fields = SliceFields(slices, self._interned)
         self._write_interned()
+        end_ns = slices.start_ns + slices.duration_ns
         lanes = lane_boundaries(slices.start_ns, slices.duration_ns)
-        for lane, boundaries in enumerate(lanes):
-            on = self.add_track(f"{track.name} · overlap {lane + 1}", parent=track, order=lane) if lane else track
-            self._go_to(on)
+        for boundaries in lanes:
+            rows = boundaries[boundaries >= 0]
+            self._go_to(self._lane(track, int(slices.start_ns[rows].min()), int(end_ns[rows].max())))
             for block in np.split(boundaries, range(_BLOCK, len(boundaries), _BLOCK)):
                 self._stream.write(self._encoded(slices, fields, block).data)
         return len(lanes)
@@ -185,6 +184,18 @@ class RankTraceWriter:
             event = _event(TrackEvent.TYPE_COUNTER) + fixed64(TrackEvent.DOUBLE_COUNTER_VALUE_FIELD_NUMBER)
             columns = [time_ns.view(np.uint64), values.astype(np.float64).view(np.uint64)]
             self._stream.write(self._packets(event, columns).tobytes())
+
+    def _lane(self, track: PerfettoTrack, start_ns: int, end_ns: int) -> PerfettoTrack:
+        """The first lane of a track on which nothing ends after `start_ns`, taken until `end_ns`."""
+        lanes = self._lanes.setdefault(track.uuid, [])
+        for number, (lane, taken_until_ns) in enumerate(lanes):
+            if taken_until_ns <= start_ns:
+                lanes[number] = (lane, end_ns)
+                return lane
+        count = len(lanes)
+        lane = self.add_track(f"{track.name} · overlap {count + 1}", parent=track, order=count) if count else track
+        lanes.append((lane, end_ns))
+        return lane
 
     def _go_to(self, track: PerfettoTrack) -> None:
         """What follows is on this track: said once, and not in every packet."""
@@ -221,13 +232,13 @@ class RankTraceWriter:
             self._interned.fresh.Clear()
             self._write(packet)
 
-    def _describe(self, name: str, descriptor: TrackDescriptor, pid: int | None = None) -> PerfettoTrack:
+    def _describe(self, name: str, descriptor: TrackDescriptor) -> PerfettoTrack:
         descriptor.uuid = self._next_uuid
         self._next_uuid += 1
         packet = self._packet()
         packet.track_descriptor.CopyFrom(descriptor)
         self._write(packet)
-        return PerfettoTrack(uuid=descriptor.uuid, name=name, pid=pid)
+        return PerfettoTrack(uuid=descriptor.uuid, name=name)
 
     def _packet(self) -> TracePacket:
         return TracePacket(trusted_packet_sequence_id=self._sequence)

@@ -1,0 +1,89 @@
+"""Who waited for whom, and who came late, as stretches of time on a rank's page.
+
+Comes in: a run and its arrivals. Goes out: `PeerWaits` and `Lateness` of one rank. What the report does not count as
+waiting is no wait here either: that a rank left before the last one came, or what is within the errors of clocks.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from tracekit.analysis.align import on_run_clock
+from tracekit.analysis.arrivals import Arrivals
+from tracekit.model.columnar import Columnar
+from tracekit.model.events import ABSENT, Int64
+from tracekit.model.run import Run
+
+__all__ = ["Lateness", "PeerWaits", "lateness_of", "waits_of"]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class PeerWaits(Columnar):
+    """n times when a rank was in a collective whose last rank had not come, on the run's clock; int64 [n] each.
+    instance: its number in the run; step: as recorded, or -1. blamed_rank: whom it waited for. leads_to: the instance
+    to which the wait made this rank come late, or -1. role: uint8 [n], of the rank in the instance.
+    """
+
+    start_ns: Int64
+    end_ns: Int64
+    instance: Int64
+    step: Int64
+    blamed_rank: Int64
+    leads_to: Int64
+    role: npt.NDArray[np.uint8]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Lateness(Columnar):
+    """n times when a rank was late, from the arrival of the last but one to its own, on the run's clock; int64 [n]
+    each. instance: what it came late to; step: as recorded, or -1. excess_ns, compute_ns, data_ns: how much more than
+    its peers it took since its last release, computed, and loaded data.
+    """
+
+    start_ns: Int64
+    end_ns: Int64
+    instance: Int64
+    step: Int64
+    excess_ns: Int64
+    compute_ns: Int64
+    data_ns: Int64
+
+
+def waits_of(run: Run, arrivals: Arrivals, place: int, role: npt.NDArray[np.uint8]) -> PeerWaits:
+    """`role`: of the rank in each of its collectives."""
+    instances, own = arrivals.instances, arrivals.instance_of[place]
+    rows = np.flatnonzero(arrivals.waited_ns[place] > 0)
+    rows = rows[instances.rank[own[rows]] != ABSENT]
+    end_ns = instances.arrival_ns[own[rows]]
+    next_late = {int(instances.before[which]): int(which) for which in _late(arrivals, place)}
+    return PeerWaits(
+        start_ns=on_run_clock(run.ranks[place].collectives.start_ns[rows], run.clocks[place]),
+        end_ns=end_ns,
+        instance=own[rows],
+        step=instances.step[own[rows]],
+        blamed_rank=np.array([run.ranks[k].rank for k in instances.rank[own[rows]].tolist()], dtype=np.int64),
+        leads_to=np.array([next_late.get(which, ABSENT) for which in own[rows].tolist()], dtype=np.int64),
+        role=role[rows],
+    )
+
+
+def lateness_of(arrivals: Arrivals, place: int) -> Lateness:
+    instances = arrivals.instances
+    late = _late(arrivals, place)
+    return Lateness(
+        start_ns=instances.arrival_ns[late] - instances.late_ns[late],
+        end_ns=instances.arrival_ns[late],
+        instance=late,
+        step=instances.step[late],
+        excess_ns=instances.excess_ns[late],
+        compute_ns=instances.compute_ns[late],
+        data_ns=instances.data_ns[late],
+    )
+
+
+def _late(arrivals: Arrivals, place: int) -> Int64:
+    """The instances to which the rank came last."""
+    return np.flatnonzero((arrivals.instances.rank == place) & (arrivals.instances.late_ns > 0))
