@@ -239,5 +239,11 @@ def test_only_chosen_steps_are_on_the_tracks_that_tracekit_adds(
 ) -> None:
     options = SummaryOptions(steps=StepSelection(first=2, stop=4))
     merged(trace_processor, load(folder, options=options), tmp_path, options)
-    rows = trace_processor.query("select distinct step from tracekit_collectives order by step")
-    assert [row["step"] for row in rows] == [2, 3]
+    for track in ("steps", "collectives · dp", "waits"):
+        rows = on_track(trace_processor, track, "step")
+        assert {row["step"] for row in rows} == {2, 3}, track
+    (bounds,) = trace_processor.query("select min(ts) as begin, max(ts + dur) as end from tracekit_steps")
+    for track in ("phases", "compute", "idle", "late"):
+        rows = on_track(trace_processor, track)
+        assert rows
+        assert all(bounds["begin"] <= row["ts"] <= bounds["end"] for row in rows), track

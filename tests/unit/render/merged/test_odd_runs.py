@@ -1,0 +1,134 @@
+"""Pages of runs that analysis reads and that lack something."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import Trace
+
+from tests.builders import TraceBuilder, write_run
+from tests.unit.analysis.exchanges import actions, rank, run_of
+from tests.unit.analysis.test_pipeline import gpipe, layout
+from tests.unit.analysis.test_rpc import worker
+from tracekit.analysis.align import on_run_clock
+from tracekit.analysis.load import load
+from tracekit.analysis.pipeline import pipeline
+from tracekit.analysis.report import analyze
+from tracekit.analysis.summarize import StepSelection
+from tracekit.model.actions import Actions
+from tracekit.model.run import ClockStep
+from tracekit.read.shelf import Shelf
+from tracekit.render.merged.made_tracks import tracks_of_rank
+from tracekit.render.merged.merge import merge
+from tracekit.render.merged.plan import plan_of
+
+
+def test_a_step_without_any_action_of_a_rank_is_one_bubble() -> None:
+    """GIVEN a step of 10 in which only the first stage ran THEN all of it is the other's bubble, as in the report."""
+    both = list(gpipe())
+    both[0] = Actions.concatenate([both[0], actions(("F", 0, 1000, 1010), stage=0, step=6)])
+    run = run_of(
+        [
+            rank(i, actions=own, steps=(5, 6), pipeline=layout("gpipe", 2, 2, i), pipeline_ranks=(0, 1))
+            for i, own in enumerate(both)
+        ]
+    )
+    report = pipeline(run)
+    assert report is not None
+    totals = []
+    for plan in plan_of(run).ranks:
+        (bubble,) = [track.slices for track in tracks_of_rank(plan, StepSelection()) if track.name == "bubble"]
+        totals.append(int(bubble.duration_ns.sum()))
+    assert totals == report.by_rank["bubble_ns"].tolist()
+    assert bubble.duration_ns[-1] == 10
+
+
+def test_a_run_that_begins_before_zero_is_moved_as_a_whole(tmp_path: Path) -> None:
+    """GIVEN clocks near zero, of which one is set back WHEN planned THEN its steps, and what follows the jump, move by
+    as much as all others, and so does the critical path.
+    """
+    ranks = []
+    for number in range(2):
+        trace = TraceBuilder(number, 2)
+        trace.base_ns, trace.origin_ns = 0, 1000
+        for k in range(4):
+            at = 10_000 * k
+            trace.step(k, at, 10_000).kernel("gemm", at + 10, 4_000, launched_at=at)
+            trace.nccl("all_reduce", at + 5_000, 1_000, launched_at=at + 1)
+        ranks.append(trace)
+    run = load(write_run(tmp_path / "in", ranks))
+    jump = ClockStep(from_ns=20_000_000, offset_ns=3_000_000, at_ns=20_000_000)
+    ahead = replace(run.clocks[1], offset_ns=3_000_000, drift_ppm=None, steps=(jump,))
+    run = replace(run, clocks=(replace(run.clocks[0], drift_ppm=None), ahead))
+    plan = plan_of(run)
+    assert plan.first_ns == 0
+    for before, page in zip(run.clocks, plan.ranks, strict=True):
+        starts_ns = np.array([step.start_ns for step in page.summary.steps])
+        moved_ns = on_run_clock(starts_ns, page.clock) - on_run_clock(starts_ns, before)
+        assert set(moved_ns.tolist()) == {plan.shift_ns}
+    assert plan.shift_ns > 0
+    merged = merge(run, tmp_path / "run.pftrace", report=analyze(run))
+    times = [p.timestamp for p in Trace.FromString(merged.path.read_bytes()).packet if p.HasField("track_event")]
+    assert min(times) >= 0
+
+
+def test_a_server_has_no_steps_on_its_page(tmp_path: Path) -> None:
+    run = load(write_run(tmp_path / "in", [worker("trainer", 0, steps=(0, 100)), worker("ps", 1)]))
+    merged = merge(run, tmp_path / "run.pftrace")
+    packets = Trace.FromString(merged.path.read_bytes()).packet
+    tracks = {p.track_descriptor.uuid: p.track_descriptor for p in packets if p.HasField("track_descriptor")}
+    pages = {t.uuid: t.process.process_name for t in tracks.values() if t.HasField("process")}
+    of_page: dict[str, set[str]] = {name: set() for name in pages.values()}
+    for track in tracks.values():
+        if track.parent_uuid in tracks and tracks[track.parent_uuid].name == "analysis":
+            of_page[pages[tracks[track.parent_uuid].parent_uuid]].add(track.name)
+    assert {"steps", "idle"} <= next(names for page, names in of_page.items() if page.startswith("rank 0"))
+    assert next(names for page, names in of_page.items() if page.startswith("rank 1")).isdisjoint({"steps", "idle"})
+
+
+def test_numbers_too_large_for_the_shelf_cost_no_rank(tmp_path: Path) -> None:
+    """GIVEN a thread's id beyond 64 bits WHEN read with a shelf THEN the rank is there, and is decoded again."""
+    trace = TraceBuilder(0, 1).step(0, 0, 100).op("aten::mm", 10, 20)
+    folder = write_run(tmp_path / "in", [trace])
+    (path,) = folder.rglob("*.json*")
+    packed = path.read_bytes()
+    document = json.loads(gzip.decompress(packed) if packed.startswith(b"\x1f\x8b") else packed)
+    for event in document["traceEvents"]:
+        if event.get("name") == "aten::mm":
+            event["tid"] = 2**70
+    path.write_bytes(gzip.compress(json.dumps(document).encode()))
+    (tmp_path / "shelf").mkdir()
+    shelf = Shelf(folder=tmp_path / "shelf")
+    run = load(folder, shelf=shelf)
+    assert [summary.rank for summary in run.ranks] == [0]
+    assert merge(run, tmp_path / "run.pftrace", shelf=shelf).slices == 2
+    assert list(shelf.folder.iterdir()) == []
+
+
+@pytest.mark.parametrize("same_numbers", [True, False])
+def test_a_backward_operator_s_forward_is_of_its_own_thread(tmp_path: Path, same_numbers: bool) -> None:
+    """GIVEN two forward threads that count alike WHEN nothing tells them apart THEN there is no arrow; else the right
+    ones."""
+    trace = TraceBuilder(0, 1).step(0, 0, 1000)
+    for i, thread in enumerate((50, 51)):
+        for number in (5, 6) if same_numbers else (5, 6 + i):
+            forward = {"Sequence number": number, "Fwd thread id": 0}
+            trace.op(f"forward {i} {number}", 10 * number + i, 5, thread=thread, **forward)
+            backward = {"Sequence number": number, "Fwd thread id": i + 1}
+            trace.op(f"backward {i} {number}", 500 + 40 * number + 20 * i, 10, thread=60 + i, **backward)
+    merged = merge(load(write_run(tmp_path / "in", [trace])), tmp_path / "run.pftrace")
+    packets = Trace.FromString(merged.path.read_bytes()).packet
+    names = {n.iid: n.name for p in packets for n in p.interned_data.event_names}
+    arrows: dict[int, list[str]] = {}
+    for event in (p.track_event for p in packets if p.HasField("track_event")):
+        for number in event.flow_ids:
+            arrows.setdefault(number, []).append(names[event.name_iid])
+    joined = {
+        tuple(name.removeprefix("forward ").removeprefix("backward ") for name in ends) for ends in arrows.values()
+    }
+    assert joined == (set() if same_numbers else {("0 5",) * 2, ("0 6",) * 2, ("1 5",) * 2, ("1 7",) * 2})
