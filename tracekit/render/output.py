@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import io
 import os
+import shutil
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
 from tracekit.errors import OutputError
 
-__all__ = ["new_file", "scratch_folder"]
+__all__ = ["move_to_end", "new_file", "scratch_folder"]
+
+_AT_ONCE = 1 << 30
 
 
 @contextmanager
@@ -35,6 +39,19 @@ def new_file(path: Path, *, force: bool = False) -> Iterator[BinaryIO]:
         if isinstance(error, OSError):
             raise OutputError(f"{path}: {error.strerror or error}", hint="check the space on the disk") from error
         raise
+
+
+def move_to_end(part: Path, stream: BinaryIO) -> None:
+    """Append what a file holds to a stream, and remove the file. Within a file system the kernel copies, or shares, the
+    blocks by itself. Raises OSError."""
+    with part.open("rb", buffering=0) as source:
+        if isinstance(stream, io.BufferedWriter) and hasattr(os, "copy_file_range"):
+            stream.flush()
+            with suppress(OSError):  # other file systems, or none that can: the rest is copied here
+                while os.copy_file_range(source.fileno(), stream.fileno(), _AT_ONCE):
+                    pass
+        shutil.copyfileobj(source, stream, 1 << 20)
+    part.unlink()
 
 
 @contextmanager

@@ -6,7 +6,6 @@ Comes in: files that a `ChromeWriter` each has written, in whichever process. Go
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +14,7 @@ from typing import BinaryIO
 from tracekit import __version__
 from tracekit.model.metadata import MERGED_KEY
 from tracekit.render.chrome.writer import ChromeWriter
+from tracekit.render.output import move_to_end
 
 __all__ = ["ChromeFormat"]
 
@@ -39,8 +39,6 @@ class ChromeFormat:
         for part in parts:
             if part.stat().st_size:
                 stream.write(separator)
-                with part.open("rb") as events:
-                    shutil.copyfileobj(events, stream, 1 << 20)
                 separator = b",\n"
-            part.unlink()
+            move_to_end(part, stream)
         stream.write(b"\n]}\n")

@@ -1,7 +1,7 @@
 """All ranks on one page with one clock: a run to a merged trace.
 
-Comes in: a `Run`, whose files are decoded once more. Goes out: one file. First on the page is the process "run", then a
-process a rank, "rank 3 · host · dp1 tp0", in the order of the mesh; under it:
+Comes in: a `Run`, whose files are decoded once more where they are on no shelf. Goes out: one file. First on the page
+is the process "run", then a process a rank, "rank 3 · host · dp1 tp0", in the order of the mesh; under it:
 
     analysis     what tracekit adds (category "tracekit"): steps, phases, compute, communication, exposed communication
                  and copies, idle, bubble, actions, buckets, collectives by group, point to point, waits, late, clock
@@ -73,8 +73,9 @@ def merge(
     form: Form = "perfetto",
 ) -> Merged:
     """Write the merged trace of `run` to `output`, gzipped when its name ends in `.gz`; `report`, of the same run, adds
-    its findings and the critical path; `form`: Perfetto's own, or Chrome's JSON for other viewers. `jobs` is that of
-    `load`, and so is `shelf`, which decoded traces are taken off.
+    its findings and the critical path; `form`: Perfetto's own, or Chrome's JSON for other viewers. `options`: those that
+    the run was loaded with; `shown`: which slices of the input to write. `jobs` is that of `load`, and so is `shelf`,
+    which decoded traces are taken off.
 
     Raises OutputError when it cannot be written, or a rank's worker dies, InputError when a file of the run has become
     unreadable.

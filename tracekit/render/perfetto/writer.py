@@ -23,7 +23,6 @@ Display. Perfetto's UI shows
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -42,6 +41,7 @@ from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import (
 from tracekit.model.events import Int32, Int64
 from tracekit.render.merged.nesting import lane_boundaries
 from tracekit.render.merged.slices import Float64, Slices
+from tracekit.render.output import move_to_end
 from tracekit.render.perfetto.fields import Interned, SliceFields, encodable
 from tracekit.render.perfetto.wire import (
     Bytes,
@@ -88,9 +88,7 @@ class PerfettoFormat:
         """Write the header and the parts; each part is removed when it has been written."""
         write_header(stream, start_ns=self.start_ns)
         for part in parts:
-            with part.open("rb") as packets:
-                shutil.copyfileobj(packets, stream, 1 << 20)
-            part.unlink()
+            move_to_end(part, stream)
 
 
 @dataclass(frozen=True, kw_only=True)
