@@ -73,9 +73,9 @@ def merge(
     form: Form = "perfetto",
 ) -> Merged:
     """Write the merged trace of `run` to `output`, gzipped when its name ends in `.gz`; `report`, of the same run, adds
-    its findings and the critical path; `form`: Perfetto's own, or Chrome's JSON for other viewers. `options`: those that
-    the run was loaded with; `shown`: which slices of the input to write. `jobs` is that of `load`, and so is `shelf`,
-    which decoded traces are taken off.
+    its findings and the critical path; `form`: Perfetto's own, or Chrome's JSON for other viewers. `options`: those
+    that the run was loaded with; `shown`: which slices of the input to write. `jobs` is that of `load`, and so is
+    `shelf`, which decoded traces are taken off.
 
     Raises OutputError when it cannot be written, or a rank's worker dies, InputError when a file of the run has become
     unreadable.
