@@ -81,6 +81,7 @@ def _write_pages(
     from tracekit.analysis.summarize import StepSelection, SummaryOptions
     from tracekit.render.console import file_size
     from tracekit.render.merged.input_slices import SliceFilter
+    from tracekit.render.safe_text import safe_text
 
     chosen = steps or StepSelection()
     shown = SliceFilter(
@@ -89,6 +90,9 @@ def _write_pages(
         steps=chosen,
     )
     merged = merged_run(choice, output, options=SummaryOptions(steps=chosen), shown=shown, form=form, force=force)
+    if unknown := sorted(set(categories or ()) - merged.categories):
+        there = ", ".join(sorted(merged.categories - {""}))
+        click.echo(safe_text(f"no event is of category {', '.join(unknown)}; there are {there}"), err=True)
     click.echo(f"{output}: {merged.ranks} ranks, {merged.slices:,} slices, {file_size(merged.size_bytes)}")
     if merged.filtered:
         counts = ", ".join(f"{count:,} by {option}" for option, count in merged.filtered.items())

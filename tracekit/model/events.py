@@ -129,6 +129,12 @@ class EventTable:
     def end_ns(self) -> Int64:
         return self.start_ns + self.duration_ns
 
+    @property
+    def categories(self) -> frozenset[str]:
+        """All that events have."""
+        count = np.bincount(self.category + 1, minlength=len(self.strings) + 1)  # ABSENT first
+        return frozenset(self.strings[index] for index in np.flatnonzero(count[1:]).tolist())
+
     def in_category(self, *categories: str) -> Bool:
         """Mask [n], not to be written to: events of any of these categories."""
         if categories not in self._in_category:

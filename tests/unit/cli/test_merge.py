@@ -60,6 +60,12 @@ def test_what_an_option_leaves_out_is_told(
     assert told in result.stdout
 
 
+def test_a_category_that_no_event_has_is_told_with_those_there_are(run: Path, tmp_path: Path) -> None:
+    result = merge(run, "-o", tmp_path / "run.pftrace", "--categories", "kernle")
+    assert slices_on_page(result) == 0
+    assert result.stderr == "no event is of category kernle; there are cuda_runtime, kernel, user_annotation\n"
+
+
 @pytest.mark.parametrize("wrong", ["5", "5 parsecs", "-1us", "us"])
 def test_a_length_of_time_has_a_unit(run: Path, wrong: str) -> None:
     result = merge(run, "--min-dur", wrong)

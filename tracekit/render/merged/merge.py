@@ -48,7 +48,7 @@ _FEW_EVENTS = 200_000  # below this, starting workers costs more than they save
 class Merged:
     """What was written; `slices` counts those of the input, not those that tracekit adds. `filtered`: slices that an
     option leaves out, by the option. `left_out`: events that are no slices, by their phase in the Chrome format (s and
-    f flows, which are drawn anew; C counters, i instants, M metadata, ...).
+    f flows, which are drawn anew; C counters, i instants, M metadata, ...). `categories`: that slices of the input have.
     """
 
     path: Path
@@ -56,6 +56,7 @@ class Merged:
     slices: int
     filtered: dict[str, int]
     left_out: dict[str, int]
+    categories: frozenset[str]
     size_bytes: int
 
 
@@ -117,6 +118,7 @@ def merge(
         slices=counts.slices,
         filtered=dict(counts.filtered),
         left_out=dict(sorted(counts.other_phases.items())),
+        categories=counts.categories,
         size_bytes=output.stat().st_size,
     )
 

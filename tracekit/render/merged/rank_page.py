@@ -29,18 +29,20 @@ __all__ = ["PageCounts", "write_rank"]
 @dataclass(frozen=True, kw_only=True)
 class PageCounts:
     """`slices`: of the input, on the page. `filtered`: those that an option leaves out, by the option. `other_phases`:
-    events of the input that are no slices, by their phase in the Chrome format.
+    events of the input that are no slices, by their phase in the Chrome format. `categories`: that its slices have.
     """
 
     slices: int = 0
     filtered: Counter[str] = field(default_factory=Counter)
     other_phases: Counter[str] = field(default_factory=Counter)
+    categories: frozenset[str] = frozenset()
 
     def __add__(self, other: PageCounts) -> PageCounts:
         return PageCounts(
             slices=self.slices + other.slices,
             filtered=self.filtered + other.filtered,
             other_phases=self.other_phases + other.other_phases,
+            categories=self.categories | other.categories,
         )
 
 
@@ -62,7 +64,12 @@ def write_rank(
                 page.add(track)
         kept, filtered = shown.of(events, lanes)
         page.add_input(events, lanes, kept)
-        counts += PageCounts(slices=int(kept.sum()), filtered=filtered, other_phases=Counter(events.other_phases))
+        counts += PageCounts(
+            slices=int(kept.sum()),
+            filtered=filtered,
+            other_phases=Counter(events.other_phases),
+            categories=events.categories,
+        )
     for track in tracks_of_rank(plan, options.steps):
         page.add(track)
     return counts
