@@ -48,7 +48,7 @@ _FEW_EVENTS = 200_000  # below this, starting workers costs more than they save
 class Merged:
     """What was written; `slices` counts those of the input, not those that tracekit adds. `filtered`: slices that an
     option leaves out, by the option. `left_out`: events that are no slices, by their phase in the Chrome format (s and
-    f flows, which are drawn anew; C counters, i instants, M metadata, ...). `categories`: that slices of the input have.
+    f flows, which are drawn anew; C counters, i instants, M metadata, ...). `categories`: of the input's slices.
     """
 
     path: Path
