@@ -45,6 +45,15 @@ def view(processor: TraceProcessor, trace: bytes, name: str) -> list[Row]:
     return rows
 
 
+def test_answers_that_come_in_pieces_are_whole(trace_processor: TraceProcessor, page: bytes) -> None:
+    """The trace processor sends a batch of long cells in several pieces."""
+    numbers = "with recursive n(i) as (select 1 union all select i + 1 from n where i < 100000) "
+    rows = ask(trace_processor, page, numbers + "select i * 10000000000007 as i from n")
+    assert [row["i"] for row in rows] == [i * 10000000000007 for i in range(1, 100001)]
+    (row,) = trace_processor.query("select replace(hex(zeroblob(1500000)), '0', 'x') as text")
+    assert row["text"] == "x" * 3_000_000
+
+
 @pytest.fixture(scope="module")
 def page() -> bytes:
     """Rank 10 and rank 2, with a slice or two on every track that tracekit adds."""
@@ -78,7 +87,7 @@ def page() -> bytes:
         launch_ns=START_NS + 58, exposed_ns=3,
     )  # fmt: skip
     trace.slice(buckets, "bucket 3", 70, 8, module=1, bucket=3, step=1, size_bytes=1)
-    trace.slice(trace.track("waits", process), "wait", 80, 6, blamed_rank=10, cause="compute")
+    trace.slice(trace.track("waits", process), "wait", 80, 6, blamed_rank=10, instance=3, step=1)
     return trace.to_bytes()
 
 
@@ -99,9 +108,9 @@ def test_lanes_phases_bubbles_and_waits(trace_processor: TraceProcessor, page: b
         "compute": 60, "communication": 30, "idle": 10, "exposed copies": 5,
     }  # fmt: skip
     assert view(trace_processor, page, "phases") == [{"rank": 2, "phase": "forward", "ts": 0, "dur": 40}]
-    assert view(trace_processor, page, "bubbles") == [{"rank": 2, "cause": "warmup", "ts": 5, "dur": 7}]
+    assert view(trace_processor, page, "bubbles") == [{"rank": 2, "place": "warmup", "ts": 5, "dur": 7}]
     assert view(trace_processor, page, "waits") == [
-        {"rank": 2, "blamed_rank": 10, "cause": "compute", "ts": 80, "dur": 6}
+        {"rank": 2, "blamed_rank": 10, "instance": 3, "step": 1, "ts": 80, "dur": 6}
     ]
 
 

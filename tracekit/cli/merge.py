@@ -51,8 +51,9 @@ def merge(
 ) -> None:
     """Write one trace of all ranks, on one clock.
 
-    What tracekit adds to it (steps, lanes, collectives, waits, findings, ...) is there whatever is chosen. The format
-    `manifest` is an archive of the untouched files with a perfetto_manifest that aligns them (Perfetto 58 or newer).
+    What tracekit adds to it (lanes, collectives, waits, findings, ...) is there whatever is filtered. The format
+    `manifest` is an archive of the untouched files alone, with a perfetto_manifest that aligns them (Perfetto 58 or
+    newer).
     """
     from tracekit.errors import UsageError
 

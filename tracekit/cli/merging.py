@@ -38,6 +38,11 @@ def merged_run(
     with scratch_folder(output, force=force) as folder:
         shelf = Shelf(folder=folder)
         found = choice.load(options, shelf)
+        for other in found.other_runs:
+            told = (
+                f"left out: run {other.run_id or 'without an id'}, attempt {other.attempt}, {other.ranks} of its ranks"
+            )
+            click.echo(safe_text(f"{told}; --run and --attempt choose"), err=True)
         for note in found.notes:
             if note.is_defect:
                 click.echo(safe_text(note.text), err=True)

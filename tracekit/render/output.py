@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import BinaryIO
 
 from tracekit.errors import OutputError
+from tracekit.model.run import Run
 
-__all__ = ["move_to_end", "new_file", "scratch_folder"]
+__all__ = ["move_to_end", "new_file", "refuse_input", "scratch_folder"]
 
 _AT_ONCE = 1 << 30
 
@@ -39,6 +40,12 @@ def new_file(path: Path, *, force: bool = False) -> Iterator[BinaryIO]:
         if isinstance(error, OSError):
             raise OutputError(f"{path}: {error.strerror or error}", hint="check the space on the disk") from error
         raise
+
+
+def refuse_input(path: Path, run: Run) -> None:
+    """Raises OutputError when `path` is a file of the run, which must not be lost, whatever is forced."""
+    if path.exists() and any(Path(file).exists() and path.samefile(file) for s in run.ranks for file in s.files):
+        raise OutputError(f"{path}: a file of the run itself", hint="choose another name")
 
 
 def move_to_end(part: Path, stream: BinaryIO) -> None:

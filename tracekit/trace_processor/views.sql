@@ -78,11 +78,12 @@ SELECT
 FROM tracekit_slices
 WHERE track = 'steps';
 
--- The phases of each step.
+-- The phases of each step as the host was in them, until the next one begins; the device of a GPU rank runs behind. The
+-- report gives a phase its device time, and time between phases to none.
 CREATE PERFETTO VIEW tracekit_phases(
   -- The rank.
   rank LONG,
-  -- The phase: forward, backward, optimizer, other and so on.
+  -- The phase: forward, backward or optimizer.
   phase STRING,
   -- When it begins, ns since the Unix epoch on the run's clock.
   ts TIMESTAMP,
@@ -113,12 +114,13 @@ SELECT rank, track AS lane, ts, dur, slice_id
 FROM tracekit_slices
 WHERE track IN ('compute', 'communication', 'exposed communication', 'exposed copies', 'idle');
 
--- The bubbles of pipelines.
+-- The bubbles of pipelines: time of a step of the pipeline in which the rank ran no action. With `wait_ns` of its actions
+-- these add up to the report's bubbles; by which causes the report knows for a rank as a whole, not for each.
 CREATE PERFETTO VIEW tracekit_bubbles(
   -- The rank.
   rank LONG,
-  -- Why it idled: warmup, drain, imbalance and so on.
-  cause STRING,
+  -- Where it lies: warmup (before the rank's first action of the step), wait (between two), drain (behind its last).
+  place STRING,
   -- When it begins, ns since the Unix epoch on the run's clock.
   ts TIMESTAMP,
   -- How long it takes, ns.
@@ -126,7 +128,7 @@ CREATE PERFETTO VIEW tracekit_bubbles(
   -- The slice in Perfetto's tables.
   slice_id JOINID(slice.id)
 ) AS
-SELECT rank, name AS cause, ts, dur, slice_id
+SELECT rank, name AS place, ts, dur, slice_id
 FROM tracekit_slices
 WHERE track = 'bubble';
 
@@ -278,14 +280,16 @@ SELECT
 FROM tracekit_slices
 WHERE track = 'buckets';
 
--- What ranks waited for.
+-- Waits in collectives whose last rank had not come. Waits for messages are not among them.
 CREATE PERFETTO VIEW tracekit_waits(
   -- The rank that waited.
   rank LONG,
   -- The rank that it waited for.
   blamed_rank LONG,
-  -- Why that one was late: compute, more_work, host, data or link.
-  cause STRING,
+  -- The collective, with the same number in tracekit_collectives.
+  instance LONG,
+  -- Number of the step, NULL outside of any.
+  step LONG,
   -- When the wait begins, ns since the Unix epoch on the run's clock.
   ts TIMESTAMP,
   -- How long it takes, ns.
@@ -296,7 +300,8 @@ CREATE PERFETTO VIEW tracekit_waits(
 SELECT
   rank,
   extract_arg(arg_set_id, 'debug.blamed_rank') AS blamed_rank,
-  extract_arg(arg_set_id, 'debug.cause') AS cause,
+  extract_arg(arg_set_id, 'debug.instance') AS instance,
+  extract_arg(arg_set_id, 'debug.step') AS step,
   ts,
   dur,
   slice_id

@@ -23,6 +23,7 @@ __all__ = ["WasmTraceProcessor"]
 
 _BRIDGE = Path(__file__).with_name("bridge.cjs")
 _CHUNK = 16 << 20
+_LONGEST_VARINT = 10
 _READABLE = "give a merged trace, another trace that Perfetto reads, or a run"
 _NO_MEMORY = ("Cannot enlarge memory", "Failed to grow the heap", "Aborted(OOM)", "out of memory", "bad_alloc")
 
@@ -34,6 +35,7 @@ class WasmTraceProcessor(TraceProcessor):
         self._protos = ProtoFactory(PlatformDelegate())
         self._rpc = self._protos.TraceProcessorRpc
         self._sent = 0
+        self._held = bytearray()  # of what was received
         self._log = tempfile.TemporaryFile()  # noqa: SIM115  # lives as long as the process that writes it
         self._node = subprocess.Popen(
             [node, str(_BRIDGE), str(engine)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._log
@@ -93,14 +95,16 @@ class WasmTraceProcessor(TraceProcessor):
         return self._receive()
 
     def _receive(self) -> Any:
+        """The next message; a long one comes in several pieces."""
         assert self._node.stdout is not None
-        head = self._node.stdout.read(4)
-        body = self._node.stdout.read(*struct.unpack("<I", head)) if len(head) == 4 else b""
-        if not body:
-            raise self._ended()
-        stream = self._protos.TraceProcessorRpcStream()
-        stream.ParseFromString(body)
-        (answer,) = stream.msg
+        while (message := _first_message(self._held)) is None:
+            head = self._node.stdout.read(4)
+            piece = self._node.stdout.read(*struct.unpack("<I", head)) if len(head) == 4 else b""
+            if not piece:
+                raise self._ended()
+            self._held += piece
+        answer = self._rpc()
+        answer.ParseFromString(message)
         if answer.fatal_error:
             raise InputError(f"the trace processor gave up: {answer.fatal_error}", hint="report it to tracekit")
         return answer
@@ -119,6 +123,24 @@ class WasmTraceProcessor(TraceProcessor):
         reason = next((line for line in lines if "Error" in line), lines[-1] if lines else "it said nothing")
         message = f"the trace processor under node ended with status {self._node.poll()}: {reason}"
         return InputError(message, hint="node 18 or newer is needed; or set TRACEKIT_TRACE_PROCESSOR to a native one")
+
+
+def _first_message(held: bytearray) -> bytes | None:
+    """Taken off `held`, which is a TraceProcessorRpcStream: field 1, a varint of the length, the message. None while
+    some of it is missing."""
+    length, at = 0, 1
+    for at in range(1, min(len(held), _LONGEST_VARINT + 1)):
+        length |= (held[at] & 0x7F) << 7 * (at - 1)
+        if held[at] < 0x80:
+            break
+    else:
+        return None
+    end = at + 1 + length
+    if len(held) < end:
+        return None
+    message = bytes(held[at + 1 : end])
+    del held[:end]
+    return message
 
 
 def _check_loaded(error: str) -> None:

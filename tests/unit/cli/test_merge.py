@@ -105,6 +105,29 @@ def test_what_does_not_go_together_is_refused_in_one_line(run: Path, options: li
     assert len(result.stderr.splitlines()) == 1
 
 
+@pytest.mark.parametrize("form", ["chrome", "manifest"])
+def test_a_file_of_the_run_itself_is_never_overwritten(run: Path, form: str) -> None:
+    (first, *_) = sorted(path for path in run.rglob("*.json*"))
+    if form == "manifest":
+        first = first.rename(first.with_name("rank0.zip"))
+        (run / "rank0.json.gz").symlink_to(first)
+    before = first.read_bytes()
+    result = merge(run, "--format", form, "-o", first, "--force")
+    assert result.exit_code != 0
+    assert "a file of the run itself" in result.stderr
+    assert first.read_bytes() == before
+
+
+def test_runs_that_are_left_out_are_told(tmp_path: Path) -> None:
+    for number in (1, 2):
+        trace = TraceBuilder(0, 1).step(0, 1000 * number, 100).kernel("gemm", 1000 * number, 50)
+        trace.capture(run_id=f"run-{number}").write_capture(tmp_path / "runs")
+    result = merge(tmp_path / "runs", "-o", tmp_path / "run.pftrace")
+    assert result.exit_code == 0, result.stderr
+    assert "left out: run run-" in result.stderr
+    assert "--run and --attempt choose" in result.stderr
+
+
 def test_a_file_that_is_there_is_refused_before_anything_is_read(run: Path, tmp_path: Path) -> None:
     output = tmp_path / "run.pftrace"
     output.write_text("mine")

@@ -33,7 +33,7 @@ from tracekit.render.merged.plan import RankPlan, plan_of
 from tracekit.render.merged.rank_page import PageCounts, write_rank
 from tracekit.render.merged.run_page import write_run
 from tracekit.render.merged.slices import TraceFormat
-from tracekit.render.output import new_file, scratch_folder
+from tracekit.render.output import new_file, refuse_input, scratch_folder
 from tracekit.render.perfetto import PerfettoFormat
 
 __all__ = ["Form", "Merged", "merge"]
@@ -82,6 +82,7 @@ def merge(
     unreadable.
     """
     output = Path(output)
+    refuse_input(output, run)
     plan = plan_of(run)
     with ExitStack() as stack:
         stream = stack.enter_context(new_file(output, force=force))

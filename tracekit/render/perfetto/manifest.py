@@ -29,7 +29,7 @@ from tracekit.model.run import ClockModel, Run
 from tracekit.read.inflate import TextChunks
 from tracekit.read.kineto import decode
 from tracekit.read.storage import located
-from tracekit.render.output import new_file
+from tracekit.render.output import new_file, refuse_input
 
 __all__ = ["MANIFEST_NAME", "ClockedFile", "ManifestArchive", "manifest_of", "write_manifest"]
 
@@ -79,6 +79,7 @@ def write_manifest(
     InputError when a file of the run has become unreadable.
     """
     output = Path(output)
+    refuse_input(output, run)
     calls = [
         (path, f"rank-{summary.rank:06d}{f'.{number}' if number else ''}.json", summary.rank, summary.host, clock)
         for summary, clock in zip(run.ranks, run.clocks, strict=True)
