@@ -133,7 +133,7 @@ def test_selected_steps_and_the_whole_recording(trace_processor: TraceProcessor,
     for number, selection in enumerate((StepSelection(first=3, stop=5), StepSelection(whole=True))):
         options = SummaryOptions(steps=selection)
         run = load(folder, options=options)
-        written = merged(trace_processor, run, tmp_path / f"out{number}", options, SliceFilter(steps=selection))
+        written = merged(trace_processor, run, tmp_path / f"out{number}", options)
         assert written.slices + sum(written.filtered.values()) == input_slices(folder).total()
         assert shown_slices(trace_processor).total() == written.slices
         assert (written.slices < 100) == (number == 0)

@@ -16,6 +16,7 @@ from click.testing import CliRunner, Result
 
 import tracekit.trace_processor
 from tests.perfetto.handmade_trace import START_NS, HandmadeTrace
+from tests.perfetto.merged import LANES
 from tracekit.analysis.load import load
 from tracekit.analysis.report import analyze
 from tracekit.cli import cli
@@ -27,7 +28,6 @@ from tracekit.render.perfetto import RankTraceWriter, write_header
 from tracekit.trace_processor import VARIABLE, Row, TraceProcessor, open_trace_processor, views_sql
 
 DDP = Path(__file__).parents[1] / "data" / "ddp_slow_rank"
-LANES = {"compute": "compute_ns", "communication": "comm_ns", "exposed communication": "exposed_comm_ns"}
 
 
 def ask(processor: TraceProcessor, trace: bytes, sql: str) -> list[Row]:

@@ -15,6 +15,7 @@ import numpy as np
 from tracekit.analysis.device_links import RUNTIME_CATEGORIES, DeviceEvents
 from tracekit.analysis.phases import data_loading
 from tracekit.model.events import ABSENT, Bool, DecodedTrace, EventTable, Int64
+from tracekit.model.intervals import Intervals
 
 __all__ = ["StepWindows", "device_starts", "step_windows"]
 
@@ -44,6 +45,11 @@ class StepWindows:
 
     def __len__(self) -> int:
         return len(self.step)
+
+    def host_time(self, windows: Bool) -> Intervals:
+        """When the host was in the windows of a mask, bool [s]."""
+        ends_ns = np.append(self.host_start_ns[1:], self.host_end_ns)
+        return Intervals.union_of(self.host_start_ns[windows], ends_ns[windows])
 
     def index_of(self, time_ns: Int64) -> Int64:
         """int64 [n]: the step in which the host was at each point of time; -1 before the first and after the last.

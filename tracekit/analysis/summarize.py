@@ -41,7 +41,7 @@ from tracekit.errors import InputError
 from tracekit.model.actions import Actions
 from tracekit.model.bucket_runs import BucketRuns
 from tracekit.model.communication import KINDS
-from tracekit.model.events import DecodedTrace
+from tracekit.model.events import ABSENT, Bool, DecodedTrace, Int64
 from tracekit.model.fsdp_gathers import FsdpGathers
 from tracekit.model.gradients import GradientTimes
 from tracekit.model.metadata import ClockMeasurement
@@ -68,6 +68,21 @@ class StepSelection:
 
     def __contains__(self, step: int) -> bool:
         return (self.first is None or step >= self.first) and (self.stop is None or step < self.stop)
+
+    @property
+    def is_everything(self) -> bool:
+        return self.whole or (self.first is None and self.stop is None)
+
+    def mask(self, step: Int64) -> Bool:
+        """Which of `step`, int64 [n], are chosen: bool [n]. What is in no step (-1) is when everything is."""
+        if self.is_everything:
+            return np.ones(len(step), dtype=np.bool_)
+        chosen: Bool = step != ABSENT
+        if self.first is not None:
+            chosen &= step >= self.first
+        if self.stop is not None:
+            chosen &= step < self.stop
+        return chosen
 
 
 # Of the fields of a summary those that only some sections of a report read. The others belong to the run as a whole:

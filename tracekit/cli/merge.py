@@ -84,13 +84,13 @@ def _write_pages(
     from tracekit.render.merged.input_slices import SliceFilter
     from tracekit.render.safe_text import safe_text
 
-    chosen = steps or StepSelection()
     shown = SliceFilter(
         categories=None if categories is None else frozenset(categories),
         min_duration_ns=min_duration_ns or 0,
-        steps=chosen,
     )
-    merged = merged_run(choice, output, options=SummaryOptions(steps=chosen), shown=shown, form=form, force=force)
+    merged = merged_run(
+        choice, output, options=SummaryOptions(steps=steps or StepSelection()), shown=shown, form=form, force=force
+    )
     if unknown := sorted(set(categories or ()) - merged.categories):
         there = ", ".join(sorted(merged.categories - {""}))
         click.echo(safe_text(f"no event is of category {', '.join(unknown)}; there are {there}"), err=True)

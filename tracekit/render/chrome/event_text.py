@@ -1,8 +1,7 @@
 """Columns -> lines of JSON, one an event.
 
-Comes in: the columns of a block of events. Goes out: their lines, without a line break inside, one character a byte of
-UTF-8, so that the length of a line is that in the file. Times are turned to text as integers: a float of microseconds
-since 1970 is only good to 250 ns.
+Comes in: the columns of a block of events. Goes out: their lines, without a line break inside. Times are turned to text
+as integers: a float of microseconds since 1970 is only good to 250 ns.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ def microseconds(time_ns: Int64) -> list[list[int]]:
 
 
 def json_text(text: str) -> str:
-    """`text` as JSON, in quotes, a character a byte. Lone surrogates, which UTF-8 cannot express, as question marks.
+    """`text` as JSON, in quotes. Lone surrogates, which UTF-8 cannot express, as question marks.
 
     Perfetto's trace processor (v52) refuses a whole trace for an escaped surrogate pair, and for a text that ends with
     an escaped backslash: it takes the quote behind it for a part of the text.
@@ -41,7 +40,7 @@ def json_text(text: str) -> str:
     encoded = json.dumps(text, ensure_ascii=False)
     if text.endswith("\\"):
         encoded = encoded[:-3] + '\\u005c"'
-    return encoded.encode("utf-8", errors="replace").decode("latin-1")
+    return encoded.encode("utf-8", errors="replace").decode()
 
 
 class JsonStrings:

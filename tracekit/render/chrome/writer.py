@@ -17,7 +17,7 @@ slices that start together and have a duration, viewers draw it to the innermost
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import BinaryIO
 
@@ -32,7 +32,8 @@ from tracekit.render.chrome.event_text import (
     json_text,
     microseconds,
 )
-from tracekit.render.merged.nesting import MAX_DEPTH, lane_boundaries
+from tracekit.render.merged.forms import Forms
+from tracekit.render.merged.nesting import MAX_DEPTH, FreeLanes, lane_boundaries
 from tracekit.render.merged.slices import Argument, Float64, Slices
 
 __all__ = ["ChromeTrack", "ChromeWriter"]
@@ -47,7 +48,6 @@ _TOP, _UNDER, _LANE = 1 << 14, 1 << 4, 1
 _PLACES = {_TOP: _RANK_IDS // _TOP, _UNDER: _TOP // _UNDER, _LANE: _UNDER}
 _ROOM_BELOW = {_TOP: _UNDER, _UNDER: _LANE, _LANE: _LANE}
 _LETTERS = dict(enumerate("stf"))  # of an arrow that begins in a slice, goes through it, ends: as `ROLES`
-_MASKS_AT_ONCE = 31
 _DEPTH = MAX_DEPTH // 2
 
 
@@ -78,9 +78,10 @@ class ChromeWriter:
         self._stream = stream
         self._base_ns = base_ns
         self._first_id = _FIRST_ID + rank % _RANKS * _RANK_IDS
-        self._size = 0
+        self._is_empty = True
         self._taken: set[int] = set()
         self._named: set[int] = set()
+        self._free_lanes: dict[int, FreeLanes] = {}
         self._lanes: dict[tuple[int, int], ChromeTrack] = {}
         self._strings = JsonStrings()
 
@@ -101,21 +102,21 @@ class ChromeWriter:
         return ChromeTrack(pid=parent.pid, name=name, unit=unit or "value")
 
     def write_slices(self, track: ChromeTrack, slices: Slices) -> int:
-        """Slices of different calls are not nested into each other: those of one track must not cross.
-
-        ValueError: a start before `base_ns`.
-        """
+        """ValueError: a start before `base_ns`."""
         if slices.start_ns.min(initial=self._base_ns) < self._base_ns:
             raise ValueError("a slice starts before the base time")
         if len(slices) == 0:
             return 0
-        signatures = _signatures(slices)
+        forms = Forms([argument.known for argument in slices.arguments], len(slices))
+        free = self._free_lanes.setdefault(track.tid, FreeLanes())
         lanes = _lanes(slices.start_ns, slices.duration_ns)
-        for lane, rows in enumerate(lanes):
-            on = track if lane == 0 else self._lane(track, lane)
+        end_ns = slices.start_ns + slices.duration_ns
+        numbers = free.take((int(slices.start_ns[rows].min()), int(end_ns[rows].max())) for rows in lanes)
+        for number, rows in zip(numbers, lanes, strict=True):
+            on = self._lane(track, number) if number else track
             self._name(on)
             for first in range(0, len(rows), _BLOCK):
-                self._write_block(on, slices, rows[first : first + _BLOCK], signatures)
+                self._write_block(on, slices, rows[first : first + _BLOCK], forms)
         return len(lanes)
 
     def write_counter(self, track: ChromeTrack, time_ns: Int64, values: Float64) -> None:
@@ -135,14 +136,15 @@ class ChromeWriter:
             columns = [*microseconds(time_ns[rows] - self._base_ns), values[rows].tolist()]
             self._write(format_lines(template, columns))
 
-    def _write_block(self, on: ChromeTrack, slices: Slices, rows: Int64, signatures: Int64) -> None:
+    def _write_block(self, on: ChromeTrack, slices: Slices, rows: Int64, forms: Forms) -> None:
         """Events of `rows`, in their order, each with the events of its arrows behind it."""
         places: list[Int64] = []
         lines: list[str] = []
         behind = 1 + len(slices.flows)
         start_ns = slices.start_ns[rows] - self._base_ns
-        for at, having in _by_signature(slices, rows, signatures):
-            lines += self._slice_lines(on, slices, rows[at], start_ns[at], having)
+        for at, having in forms.of(rows):
+            said = [slices.arguments[place] for place in having]
+            lines += self._slice_lines(on, slices, rows[at], start_ns[at], said)
             places.append(at * behind)
         for number, flows in enumerate(slices.flows):
             at = np.flatnonzero(flows.ids[rows])
@@ -157,19 +159,19 @@ class ChromeWriter:
         self._write([lines[line] for line in order.tolist()])
 
     def _slice_lines(
-        self, on: ChromeTrack, slices: Slices, rows: Int64, start_ns: Int64, having: list[Argument]
+        self, on: ChromeTrack, slices: Slices, rows: Int64, start_ns: Int64, said: list[Argument]
     ) -> list[str]:
-        arguments = ",".join(f"{json_text(argument.name)}:".replace("%", "%%") + "%s" for argument in having)
+        arguments = ",".join(f"{json_text(argument.name)}:".replace("%", "%%") + "%s" for argument in said)
         template = (
             f'{{"ph":"X","cat":%s,"name":%s,"pid":{on.pid},"tid":{on.tid},"ts":{MICROSECONDS},"dur":{MICROSECONDS}'
-            + (f',"args":{{{arguments}}}}}' if having else "}")
+            + (f',"args":{{{arguments}}}}}' if said else "}")
         )
         columns: list[Sequence[object]] = [
             self._strings.of(slices.strings, slices.category[rows]),
             self._strings.of(slices.strings, slices.name[rows]),
             *microseconds(start_ns),
             *microseconds(slices.duration_ns[rows]),
-            *(argument_texts(argument, rows, slices.strings, self._strings) for argument in having),
+            *(argument_texts(argument, rows, slices.strings, self._strings) for argument in said),
         ]
         return format_lines(template, columns)
 
@@ -199,9 +201,9 @@ class ChromeWriter:
 
     def _write(self, lines: list[str]) -> None:
         if lines:
-            text = (_SEPARATOR if self._size else "") + _SEPARATOR.join(lines)
-            self._stream.write(text.encode("latin-1"))
-            self._size += len(text)
+            text = ("" if self._is_empty else _SEPARATOR) + _SEPARATOR.join(lines)
+            self._stream.write(text.encode())
+            self._is_empty = False
 
 
 def _lanes(start_ns: Int64, duration_ns: Int64) -> list[Int64]:
@@ -222,34 +224,9 @@ def _lanes(start_ns: Int64, duration_ns: Int64) -> list[Int64]:
 
 
 def _place_among_instants(start_ns: Int64, duration_ns: Int64) -> Int64:
-    """int64 [n]: the how-manieth of the slices without duration at its time each is, 0 for all others."""
+    """int64 [n]: how many slices without duration come before each of them at its time; 0 for all others."""
     place = np.arange(len(start_ns))
     follows = (duration_ns[1:] == 0) & (duration_ns[:-1] == 0) & (start_ns[1:] == start_ns[:-1])
     first = place.copy()
     first[1:][follows] = 0
     return np.asarray(place - np.maximum.accumulate(first))
-
-
-def _signatures(slices: Slices) -> Int64:
-    """int64 [n]: equal for slices that have the same arguments."""
-    signature = np.zeros(len(slices.start_ns), dtype=np.int64)
-    for number, argument in enumerate(slices.arguments, start=1):
-        if argument.present is not None or argument.is_text:
-            signature = signature << 1 | _present(argument, slice(None))
-        if number % _MASKS_AT_ONCE == 0:
-            signature = np.unique(signature, return_inverse=True)[1].astype(np.int64)
-    return signature
-
-
-def _by_signature(slices: Slices, rows: Int64, signatures: Int64) -> Iterator[tuple[Int64, list[Argument]]]:
-    """Places in `rows` that have the same arguments, and these."""
-    of_rows = signatures[rows]
-    for signature in np.unique(of_rows).tolist():
-        at = np.flatnonzero(of_rows == signature)
-        yield at, [argument for argument in slices.arguments if _present(argument, rows[at[:1]])[0]]
-
-
-def _present(argument: Argument, rows: Int64 | slice) -> np.typing.NDArray[np.bool_]:
-    values = argument.values[rows]
-    present = np.ones(len(values), dtype=np.bool_) if argument.present is None else argument.present[rows]
-    return np.asarray(present & (values >= 0)) if argument.is_text else present

@@ -1,7 +1,8 @@
-"""Arrows between the slices of one rank: a launch and what it launched, a forward operator and its backward.
+"""Arrows: their ids, unique in the trace, and those between the slices of one rank's recording.
 
-Comes in: the rank's events and lanes. Goes out: `Arrows`, columns over all events; `of_rows` makes flows of those that
-stand on one track. An arrow always leads forward in time: where clocks of host and device disagree there is none.
+Comes in: the rank's events and lanes. Goes out: `Arrows`, from a launch to what it launched and from a forward operator
+to its backward, columns over all events; `of_rows` makes flows of those that stand on one track. An arrow always leads
+forward in time: where clocks of host and device disagree there is none.
 """
 
 from __future__ import annotations
@@ -13,18 +14,23 @@ import numpy.typing as npt
 
 from tracekit.analysis.device_links import DeviceEvents
 from tracekit.model.events import ABSENT, Bool, EventTable, Int64
-from tracekit.render.merged.slices import ROLES, Flows
+from tracekit.render.merged.slices import ROLES, Flows, Unsigned
 
-__all__ = ["Arrows", "autograd_arrows", "first_id", "launch_arrows"]
+__all__ = ["CHAIN_ARROWS", "COLLECTIVE_ARROWS", "LATE_ARROWS", "MESSAGE_ARROWS"]
+__all__ += ["Arrows", "autograd_arrows", "ids_of", "launch_arrows"]
 
-_OWN_BITS = 40  # of an id, for what is numbered within a rank
+# Ids are 64 bits: arrows that are numbered over the run have their kind in the upper four; below 2^60 those of a rank's
+# events, 2^40 for each kind and rank.
+COLLECTIVE_ARROWS, MESSAGE_ARROWS, LATE_ARROWS, CHAIN_ARROWS = (kind << 60 for kind in (1, 2, 3, 4))
+_LAUNCH, _AUTOGRAD = range(2)
+_OWN_BITS = 40
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Arrows:
     """Of n events: ids, uint64 [n], 0: none, and role, uint8 [n], place in `ROLES`."""
 
-    ids: npt.NDArray[np.uint64]
+    ids: Unsigned
     role: npt.NDArray[np.uint8]
 
     def of_rows(self, rows: Int64) -> tuple[Flows, ...]:
@@ -33,19 +39,24 @@ class Arrows:
         return (Flows(ids=ids, role=self.role[rows]),) if ids.any() else ()
 
 
-def first_id(place: int, kind: int) -> int:
-    """The first of the ids of one kind (0 ... 3) that belong to the rank at this place."""
-    return (4 * place + kind + 1) << _OWN_BITS
+def ids_of(kind: int, number: Int64) -> Unsigned:
+    """uint64 [n]: of arrows numbered over the run, int64 [n], 0 for -1; `kind`: such as `COLLECTIVE_ARROWS`."""
+    return np.where(number == ABSENT, 0, number + (kind + 1)).astype(np.uint64)
 
 
-def launch_arrows(events: EventTable, device: DeviceEvents, kept: Bool, *, ids_from: int) -> Arrows:
-    """From each launch to all that it launched, in order of time, of the events in the mask `kept` [n]."""
-    linked = device.linked
+def _first_id(place: int, kind: int, first_row: int) -> int:
+    return ((2 * place + kind + 1) << _OWN_BITS) + first_row
+
+
+def launch_arrows(events: EventTable, device: DeviceEvents, kept: Bool, *, place: int, first_row: int) -> Arrows:
+    """From each launch to all that it launched, in order of time, of the events in the mask `kept` [n]; `place`: of the
+    rank in the run; `first_row`: how many events its recordings before had."""
+    linked, ids_from = device.linked, _first_id(place, _LAUNCH, first_row)
     return _arrows(events, device.launch_row[linked], device.row[linked], kept, ids_from=ids_from)
 
 
-def autograd_arrows(events: EventTable, kept: Bool, *, ids_from: int) -> Arrows:
-    """From each forward operator to its backward, of the events in the mask `kept` [n].
+def autograd_arrows(events: EventTable, kept: Bool, *, place: int, first_row: int) -> Arrows:
+    """From each forward operator to its backward, of the events in the mask `kept` [n]; the rest as above.
 
     They share a sequence number, which counts the operators of a forward thread. Of the operators that have it the
     backward is the outermost, the forward the last that began before. Where several threads ran forwards, that of a
@@ -62,6 +73,7 @@ def autograd_arrows(events: EventTable, kept: Bool, *, ids_from: int) -> Arrows:
         found = _last_forward(events, forward, backward)
         head.append(found[found != ABSENT])
         member.append(backward[found != ABSENT])
+    ids_from = _first_id(place, _AUTOGRAD, first_row)
     return _arrows(events, np.concatenate(head), np.concatenate(member), kept, ids_from=ids_from)
 
 

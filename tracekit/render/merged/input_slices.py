@@ -18,12 +18,10 @@ from tracekit.analysis.summarize import StepSelection
 from tracekit.model.events import ABSENT, Bool, EventTable, Int32, Int64
 from tracekit.model.intervals import Intervals
 from tracekit.model.run import ClockModel
-from tracekit.render.merged.arrows import autograd_arrows, first_id, launch_arrows
+from tracekit.render.merged.arrows import autograd_arrows, launch_arrows
 from tracekit.render.merged.slices import Argument, Slices
 
 __all__ = ["InputSlices", "SliceFilter", "slices_by_track"]
-
-EVERYTHING = StepSelection()
 
 # Kineto's names for what the table holds: those who know its traces find what they look for.
 _OF_EVERY_EVENT = {
@@ -50,25 +48,23 @@ _TEXTS_OF_INPUTS = {"Input Dims": "input_shapes", "Input type": "input_types", "
 
 @dataclass(frozen=True, kw_only=True)
 class SliceFilter:
-    """Which slices of the input to show: those of `categories` (None: of all), of at least `min_duration_ns`, that have
-    a part in the chosen steps. What tracekit adds is not filtered.
+    """Which slices of the input to show: those of `categories` (None: of all), of at least `min_duration_ns`. What
+    tracekit adds is not filtered.
     """
 
     categories: frozenset[str] | None = None
     min_duration_ns: int = 0
-    steps: StepSelection = EVERYTHING
 
-    def of(self, events: EventTable, lanes: Lanes) -> tuple[Bool, Counter[str]]:
-        """Mask [n], and how many are left out by which option, the first that applies."""
+    def of(self, events: EventTable, lanes: Lanes, steps: StepSelection) -> tuple[Bool, Counter[str]]:
+        """Mask [n] of the slices to show, those with a part in the chosen steps; and how many are left out by which
+        option, the first that applies."""
         kept = np.ones(len(events), dtype=np.bool_)
         left_out: Counter[str] = Counter()
         windows = lanes.windows
-        if self.steps != EVERYTHING and not self.steps.whole and windows.source != "recording":
-            chosen = np.array([int(step) in self.steps for step in windows.step], dtype=np.bool_)
-            time = Intervals.union_of(windows.start_ns[chosen], windows.end_ns[chosen])
-            host = Intervals.union_of(*_on_host(windows.host_start_ns, windows.host_end_ns, chosen))
-            within = (time | host).covers(events.start_ns)
-            within |= (time | host).covered_ns(events.start_ns, events.end_ns) > 0
+        if not steps.is_everything and windows.source != "recording":
+            chosen = steps.mask(windows.step)
+            time = Intervals.union_of(windows.start_ns[chosen], windows.end_ns[chosen]) | windows.host_time(chosen)
+            within = time.covers(events.start_ns) | (time.covered_ns(events.start_ns, events.end_ns) > 0)
             left_out["--steps"], kept = int((kept & ~within).sum()), kept & within
         if self.categories is not None:
             within = events.in_category(*sorted(self.categories))
@@ -77,11 +73,6 @@ class SliceFilter:
             within = events.duration_ns >= self.min_duration_ns
             left_out["--min-dur"], kept = int((kept & ~within).sum()), kept & within
         return kept, +left_out
-
-
-def _on_host(start_ns: Int64, last_end_ns: int, chosen: Bool) -> tuple[Int64, Int64]:
-    end_ns = np.append(start_ns[1:], last_end_ns)
-    return start_ns[chosen], end_ns[chosen]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -100,8 +91,8 @@ def slices_by_track(
     """
     start_ns, end_ns = ends_on_run_clock(events.start_ns, events.end_ns, clock)
     arrows = (
-        launch_arrows(events, lanes.device_events, kept, ids_from=first_id(place, 0) + first_row),
-        autograd_arrows(events, kept, ids_from=first_id(place, 1) + first_row),
+        launch_arrows(events, lanes.device_events, kept, place=place, first_row=first_row),
+        autograd_arrows(events, kept, place=place, first_row=first_row),
     )
     order = np.flatnonzero(kept)
     order = order[np.argsort(events.track[order].astype(np.min_scalar_type(len(events.tracks))), kind="stable")]

@@ -17,7 +17,7 @@ from tracekit.model.columnar import Columnar
 from tracekit.model.events import ABSENT, Int64
 from tracekit.model.run import Run
 
-__all__ = ["Lateness", "PeerWaits", "lateness_of", "waits_of"]
+__all__ = ["Lateness", "PeerWaits", "grouped", "late_instances", "lateness_of", "waits_of"]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -52,13 +52,13 @@ class Lateness(Columnar):
     data_ns: Int64
 
 
-def waits_of(run: Run, arrivals: Arrivals, place: int, role: npt.NDArray[np.uint8]) -> PeerWaits:
-    """`role`: of the rank in each of its collectives."""
+def waits_of(run: Run, arrivals: Arrivals, place: int, role: npt.NDArray[np.uint8], late: Int64) -> PeerWaits:
+    """Of the rank at this place. `role`: of it in each of its collectives; `late`: the instances it came last to."""
     instances, own = arrivals.instances, arrivals.instance_of[place]
     rows = np.flatnonzero(arrivals.waited_ns[place] > 0)
     rows = rows[instances.rank[own[rows]] != ABSENT]
     end_ns = instances.arrival_ns[own[rows]]
-    next_late = {int(instances.before[which]): int(which) for which in _late(arrivals, place)}
+    next_late = {int(instances.before[which]): int(which) for which in late}
     return PeerWaits(
         start_ns=on_run_clock(run.ranks[place].collectives.start_ns[rows], run.clocks[place]),
         end_ns=end_ns,
@@ -70,9 +70,9 @@ def waits_of(run: Run, arrivals: Arrivals, place: int, role: npt.NDArray[np.uint
     )
 
 
-def lateness_of(arrivals: Arrivals, place: int) -> Lateness:
+def lateness_of(arrivals: Arrivals, late: Int64) -> Lateness:
+    """Of a rank. `late`: the instances that it came last to."""
     instances = arrivals.instances
-    late = _late(arrivals, place)
     return Lateness(
         start_ns=instances.arrival_ns[late] - instances.late_ns[late],
         end_ns=instances.arrival_ns[late],
@@ -84,6 +84,13 @@ def lateness_of(arrivals: Arrivals, place: int) -> Lateness:
     )
 
 
-def _late(arrivals: Arrivals, place: int) -> Int64:
-    """The instances to which the rank came last."""
-    return np.flatnonzero((arrivals.instances.rank == place) & (arrivals.instances.late_ns > 0))
+def late_instances(arrivals: Arrivals) -> list[Int64]:
+    """By place in the run, the instances to which the rank came last."""
+    late = np.flatnonzero((arrivals.instances.rank != ABSENT) & (arrivals.instances.late_ns > 0))
+    return grouped(late, arrivals.instances.rank[late], len(arrivals.waited_ns))
+
+
+def grouped(values: Int64, group: Int64, count: int) -> list[Int64]:
+    """`values`, int64 [n], of each of `count` groups, in their order; group: int64 [n]."""
+    order = np.argsort(group, kind="stable")
+    return np.split(values[order], np.searchsorted(group[order], np.arange(1, count)))

@@ -26,6 +26,7 @@ from tracekit.model.events import ABSENT, Bool, Int64
 from tracekit.model.intervals import EMPTY, Intervals
 from tracekit.model.ranks import format_ranges
 from tracekit.model.run import ClockModel
+from tracekit.render.merged.arrows import CHAIN_ARROWS, COLLECTIVE_ARROWS, LATE_ARROWS, MESSAGE_ARROWS, ids_of
 from tracekit.render.merged.lateness import Lateness, PeerWaits
 from tracekit.render.merged.plan import RankPlan
 from tracekit.render.merged.slices import ROLES, Argument, Flows, Slices
@@ -38,11 +39,11 @@ CATEGORY = "tracekit"
 MADE_GROUP = "analysis"
 """What these tracks are under, on each page."""
 
-_COLLECTIVE_IDS, _MESSAGE_IDS, _LATE_IDS, _CHAIN_IDS = (kind << 60 for kind in (1, 2, 3, 4))
-
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class MadeTrack:
+    """Slices for the track of this name, under `MADE_GROUP`."""
+
     name: str
     slices: Slices
 
@@ -55,7 +56,7 @@ def tracks_of_recording(
     drift of the rank's clock makes of them.
     """
     windows = lanes.windows
-    shown = np.array([chosen.whole or int(step) in chosen for step in windows.step], dtype=np.bool_)
+    shown = chosen.mask(windows.step)
     counted = windows.complete & shown
     step, complete = windows.step[shown], windows.complete[shown]
     names = [
@@ -78,8 +79,7 @@ def tracks_of_recording(
 
 def _phases(phases: PhaseTimeline, windows: StepWindows, shown: Bool, clock: ClockModel) -> MadeTrack:
     """In the steps in the mask `shown` [s], as the host was in them."""
-    host_ends_ns = np.append(windows.host_start_ns[1:], windows.host_end_ns)
-    on_host = Intervals.union_of(windows.host_start_ns[shown], host_ends_ns[shown])
+    on_host = windows.host_time(shown)
     ends_ns = np.append(phases.change_ns[1:], windows.host_end_ns)[: len(phases.change_ns)]
     names: list[str] = []
     found = [EMPTY]
@@ -104,14 +104,13 @@ def tracks_of_rank(plan: RankPlan, chosen: StepSelection) -> Iterator[MadeTrack]
 
 def _bubbles(plan: RankPlan, chosen: StepSelection) -> Iterator[MadeTrack]:
     """Between the actions of a step of the pipeline; waiting inside actions is their `wait_ns`."""
-    spans, actions = plan.pipeline, plan.summary.actions
+    actions = plan.summary.actions
+    spans = plan.pipeline.rows(chosen.mask(plan.pipeline.step))
     names: list[str] = []
     steps: list[int] = []
     found: list[Intervals] = []
     start_ns, end_ns = on_run_clock(actions.start_ns, plan.clock), on_run_clock(actions.end_ns, plan.clock)
     for step, from_ns, until_ns in zip(*(c.tolist() for c in (spans.step, spans.start_ns, spans.end_ns)), strict=True):
-        if not (chosen.whole or step in chosen):
-            continue
         rows = actions.step == step
         gaps = Intervals.union_of(start_ns[rows], end_ns[rows]).gaps(from_ns, until_ns)
         first_ns, last_ns = start_ns[rows].min(initial=until_ns), end_ns[rows].max(initial=from_ns)
@@ -127,7 +126,7 @@ def _bubbles(plan: RankPlan, chosen: StepSelection) -> Iterator[MadeTrack]:
 
 def _actions(plan: RankPlan, chosen: StepSelection) -> Iterator[MadeTrack]:
     actions = plan.summary.actions
-    actions = actions.rows(_in_steps(actions.step, chosen))
+    actions = actions.rows(chosen.mask(actions.step))
     for stage in np.unique(actions.stage).tolist():
         own = actions.rows(actions.stage == stage)
         kinds = [ACTION_KINDS[kind] for kind in own.kind.tolist()]
@@ -139,7 +138,7 @@ def _actions(plan: RankPlan, chosen: StepSelection) -> Iterator[MadeTrack]:
 
 def _buckets(plan: RankPlan, chosen: StepSelection) -> Iterator[MadeTrack]:
     runs = plan.summary.bucket_runs
-    runs = runs.rows(_in_steps(runs.step, chosen))
+    runs = runs.rows(chosen.mask(runs.step))
     if not len(runs):
         return
     modules = [plan.summary.ddp[place].module for place in runs.module.tolist()]
@@ -154,7 +153,7 @@ def _buckets(plan: RankPlan, chosen: StepSelection) -> Iterator[MadeTrack]:
 
 def _collectives(plan: RankPlan, chosen: StepSelection) -> Iterator[MadeTrack]:
     every, labels = plan.summary.collectives, group_labels(plan.summary.groups)
-    within = _in_steps(every.step, chosen)
+    within = chosen.mask(every.step)
     for group in np.unique(every.group[within]).tolist():
         rows = np.flatnonzero(within & (every.group == group))
         own = every.rows(rows)
@@ -164,20 +163,20 @@ def _collectives(plan: RankPlan, chosen: StepSelection) -> Iterator[MadeTrack]:
         instance = plan.instance[rows]
         said = {"size_bytes": own.size_bytes, "sequence": own.sequence, "step": own.step, "instance": instance}
         texts = {"kind": kinds, "group": [label] * len(rows), "dtype": dtypes}
-        flows = [Flows(ids=_ids(_COLLECTIVE_IDS, instance), role=plan.instance_role[rows])]
+        flows = [Flows(ids=ids_of(COLLECTIVE_ARROWS, instance), role=plan.instance_role[rows])]
         arguments = [_number(name, values) for name, values in said.items()]
         yield _track(f"collectives · {label}", kinds, own.start_ns, own.end_ns, plan.clock, arguments, texts, flows)
 
 
 def _messages(plan: RankPlan, chosen: StepSelection) -> Iterator[MadeTrack]:
     every = plan.summary.messages
-    rows = np.flatnonzero(_in_steps(every.step, chosen) & (every.start_ns != ABSENT) & (every.end_ns != ABSENT))
+    rows = np.flatnonzero(chosen.mask(every.step) & (every.start_ns != ABSENT) & (every.end_ns != ABSENT))
     if not len(rows):
         return
     own, number = every.rows(rows), plan.message[rows]
     names = [f"{'send to' if sent else 'recv from'} {peer}" for sent, peer in zip(own.is_send, own.peer, strict=True)]
     said = {"peer": own.peer, "is_send": own.is_send, "tag": own.tag, "size_bytes": own.size_bytes, "step": own.step}
-    flows = [Flows(ids=_ids(_MESSAGE_IDS, number), role=plan.message_role[rows])]
+    flows = [Flows(ids=ids_of(MESSAGE_ARROWS, number), role=plan.message_role[rows])]
     labels = group_labels(plan.summary.groups)
     groups = ["" if group == ABSENT else labels[group] for group in own.group.tolist()]
     arguments = [_number(name, values.astype(np.int64)) for name, values in said.items()]
@@ -189,8 +188,8 @@ def _waits(plan: RankPlan, chosen: StepSelection) -> Iterator[MadeTrack]:
     before, if that is what made it late. Times are on the run's clock already."""
     if plan.waits is None or plan.late is None:
         return
-    waits = plan.waits.rows(_in_steps(plan.waits.step, chosen))
-    late = plan.late.rows(_in_steps(plan.late.step, chosen))
+    waits = plan.waits.rows(chosen.mask(plan.waits.step))
+    late = plan.late.rows(chosen.mask(plan.late.step))
     if len(waits):
         slices = Slices.named(
             [f"waits for rank {rank}" for rank in waits.blamed_rank.tolist()],
@@ -199,8 +198,8 @@ def _waits(plan: RankPlan, chosen: StepSelection) -> Iterator[MadeTrack]:
             category=CATEGORY,
             arguments=[_number(name, getattr(waits, name)) for name in ("blamed_rank", "instance", "step")],
             flows=[
-                Flows(ids=_ids(_LATE_IDS, waits.instance), role=waits.role),
-                Flows(ids=_ids(_CHAIN_IDS, waits.leads_to), role=_every("begins", waits)),
+                Flows(ids=ids_of(LATE_ARROWS, waits.instance), role=waits.role),
+                Flows(ids=ids_of(CHAIN_ARROWS, waits.leads_to), role=_every("begins", waits)),
             ],
         )
         yield MadeTrack(name="waits", slices=slices)
@@ -226,8 +225,8 @@ def _late_slices(late: Lateness, waits: PeerWaits) -> Slices:
             for name, values in said.items()
         ],
         flows=[
-            Flows(ids=np.concatenate((none, _ids(kind, instance))), role=np.tile(_every("ends", late), 2))
-            for kind, instance in ((_LATE_IDS, late.instance), (_CHAIN_IDS, chained))
+            Flows(ids=np.concatenate((none, ids_of(kind, instance))), role=np.tile(_every("ends", late), 2))
+            for kind, instance in ((LATE_ARROWS, late.instance), (CHAIN_ARROWS, chained))
         ],
     )
 
@@ -243,19 +242,8 @@ def _clock(plan: RankPlan) -> Iterator[MadeTrack]:
     yield _track("clock uncertainty", [name], bounds[0], bounds[1], clock, arguments, {"method": [clock.method]})
 
 
-def _ids(kind: int, number: Int64) -> npt.NDArray[np.uint64]:
-    return np.where(number == ABSENT, 0, number + (kind + 1)).astype(np.uint64)
-
-
 def _every(role: str, rows: Columnar) -> npt.NDArray[np.uint8]:
     return np.full(len(rows), ROLES.index(role), dtype=np.uint8)
-
-
-def _in_steps(step: Int64, chosen: StepSelection) -> Bool:
-    """Mask [n]: in chosen steps; where all are chosen, what is in no step too."""
-    if chosen.whole or chosen == StepSelection():
-        return np.ones(len(step), dtype=np.bool_)
-    return np.array([number in chosen for number in step.tolist()], dtype=np.bool_)
 
 
 def group_labels(groups: Sequence[GroupKey]) -> list[str]:

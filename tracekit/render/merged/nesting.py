@@ -11,14 +11,36 @@ its time, and contains nothing.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import numpy as np
 
 from tracekit.model.events import Bool, Int32, Int64
 
-__all__ = ["MAX_DEPTH", "assign_lanes", "boundary_order", "lane_boundaries"]
+__all__ = ["MAX_DEPTH", "FreeLanes", "assign_lanes", "boundary_order", "lane_boundaries"]
 
 MAX_DEPTH = 512
 """Open slices that the trace processor keeps on one track; deeper ones it drops (kMaxDepth in slice_tracker.cc)."""
+
+
+class FreeLanes:
+    """The lanes of one track over several calls that write on it."""
+
+    def __init__(self) -> None:
+        self._taken_until_ns: list[int] = []
+
+    def take(self, spans_ns: Iterable[tuple[int, int]]) -> list[int]:
+        """A lane for each of the starts and ends of one call, none twice: the first on which nothing of earlier calls
+        ends after the start, a new one if need be."""
+        free = dict(enumerate(self._taken_until_ns))
+        lanes = []
+        for start_ns, end_ns in spans_ns:
+            new = len(self._taken_until_ns)
+            lane = next((lane for lane, taken_until_ns in free.items() if taken_until_ns <= start_ns), new)
+            free.pop(lane, None)
+            self._taken_until_ns[lane : lane + 1] = [end_ns]
+            lanes.append(lane)
+        return lanes
 
 
 def boundary_order(start_ns: Int64, duration_ns: Int64) -> Int32:

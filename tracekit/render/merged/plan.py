@@ -23,7 +23,7 @@ from tracekit.model.communication import GroupKey
 from tracekit.model.events import ABSENT, Int64
 from tracekit.model.run import ClockModel, Run
 from tracekit.model.summary import RankSummary
-from tracekit.render.merged.lateness import Lateness, PeerWaits, lateness_of, waits_of
+from tracekit.render.merged.lateness import Lateness, PeerWaits, grouped, late_instances, lateness_of, waits_of
 from tracekit.render.merged.slices import ROLES
 
 __all__ = ["PipelineSpans", "RankPlan", "RunPlan", "plan_of"]
@@ -91,6 +91,7 @@ def plan_of(run: Run) -> RunPlan:
     messages = _message_numbers(run)
     message_roles = _roles(messages, run, [own_arrivals_ns(summary) for summary in run.ranks])
     spans = _pipeline_spans(run)
+    late = late_instances(arrivals)
     order = {place: position for position, place in enumerate(_page_order(run.ranks))}
     ranks = [
         RankPlan(
@@ -102,8 +103,8 @@ def plan_of(run: Run) -> RunPlan:
             instance_role=instance_roles[place],
             message=messages[place],
             message_role=message_roles[place],
-            waits=waits_of(run, arrivals, place, instance_roles[place]) if comparable else None,
-            late=lateness_of(arrivals, place) if comparable else None,
+            waits=waits_of(run, arrivals, place, instance_roles[place], late[place]) if comparable else None,
+            late=lateness_of(arrivals, late[place]) if comparable else None,
             pipeline=spans.get(summary.rank, _NO_SPANS),
         )
         for place, (summary, clock) in enumerate(zip(run.ranks, clocks, strict=True))
@@ -170,13 +171,16 @@ def _roles(numbers: Sequence[Int64], run: Run, starts_ns: Sequence[Int64]) -> li
 
 
 def _message_numbers(run: Run) -> list[Int64]:
-    numbers = {summary.rank: np.full(len(summary.messages), ABSENT, dtype=np.int64) for summary in run.ranks}
+    """By rank, of each of its messages the number in the run, or -1."""
+    numbers = [np.full(len(summary.messages), ABSENT, dtype=np.int64) for summary in run.ranks]
     matched = run.messages
+    ranks = np.array([summary.rank for summary in run.ranks], dtype=np.int64)
+    by_rank = np.argsort(ranks, kind="stable")
     for rank, row in ((matched.source, matched.send), (matched.destination, matched.recv)):
-        for of_rank, own in numbers.items():
-            here = np.flatnonzero(rank == of_rank)
+        place = by_rank[np.searchsorted(ranks[by_rank], rank)]
+        for own, here in zip(numbers, grouped(np.arange(len(matched)), place, len(numbers)), strict=True):
             own[row[here]] = here
-    return [numbers[summary.rank] for summary in run.ranks]
+    return numbers
 
 
 _NO_SPANS = PipelineSpans(**{name: np.empty(0, dtype=np.int64) for name in ("step", "start_ns", "end_ns")})

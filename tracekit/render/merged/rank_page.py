@@ -62,7 +62,7 @@ def write_rank(
             phases = phase_timeline(events, lanes.threads, lanes.windows.host_start_ns)
             for track in tracks_of_recording(lanes, phases, plan.clock, options.steps):
                 page.add(track)
-        kept, filtered = shown.of(events, lanes)
+        kept, filtered = shown.of(events, lanes, options.steps)
         page.add_input(events, lanes, kept)
         counts += PageCounts(
             slices=int(kept.sum()),

@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 
 from tracekit.analysis.align import on_run_clock
-from tracekit.analysis.arrivals import Instances
 from tracekit.analysis.critical_path import CriticalPath
 from tracekit.analysis.report import Report
 from tracekit.model.communication import KINDS
@@ -55,9 +54,10 @@ def _steps_ns(plan: RunPlan) -> dict[int, tuple[int, int]]:
     steps at a time where they need not wait for each other."""
     bounds: defaultdict[int, list[int]] = defaultdict(list)
     for rank in plan.ranks:
-        for step in rank.summary.steps:
-            edges_ns = np.array([step.start_ns, step.start_ns + step.step_ns], dtype=np.int64)
-            bounds[step.step] += on_run_clock(edges_ns, rank.clock).tolist()
+        edges_ns = [(step.start_ns, step.start_ns + step.step_ns) for step in rank.summary.steps]
+        on_run = on_run_clock(np.array(edges_ns, dtype=np.int64).reshape(-1), rank.clock).reshape(-1, 2)
+        for step, own_ns in zip(rank.summary.steps, on_run.tolist(), strict=True):
+            bounds[step.step] += own_ns
     steps = sorted(bounds)
     starts_ns = [min(bounds[step]) for step in steps]
     followed_by = dict(zip(steps, starts_ns[1:], strict=False))
@@ -124,7 +124,7 @@ def _ranks_waiting(plan: RunPlan) -> _Counter:
 
 def _bus_bandwidths(plan: RunPlan) -> Iterator[_Counter]:
     """Of each group, while its collectives transfer: from the last rank's arrival to the end, by size and kind."""
-    instances: Instances = plan.instances
+    instances = plan.instances
     labels = group_labels(plan.groups)
     known = (instances.group != ABSENT) & (instances.size_bytes > 0) & (instances.end_ns > instances.arrival_ns)
     for group in np.unique(instances.group[known]).tolist():

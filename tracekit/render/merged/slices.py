@@ -37,6 +37,14 @@ class Argument:
     present: Bool | None = None
     is_text: bool = False
 
+    @property
+    def known(self) -> Bool | None:
+        """bool [n], which slices have it; None: all. A text that is `ABSENT` is none."""
+        if not self.is_text:
+            return self.present
+        has_text: Bool = self.values != ABSENT
+        return has_text if self.present is None else self.present & has_text
+
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Flows:

@@ -13,8 +13,9 @@ import numpy as np
 from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import DebugAnnotation, InternedData, TrackEvent
 
 from tracekit.model.events import ABSENT, Bool, Int32, Int64
-from tracekit.render.merged.slices import Slices
-from tracekit.render.perfetto.wire import Shape, Unsigned, fixed, fixed64, message, varint
+from tracekit.render.merged.forms import Forms
+from tracekit.render.merged.slices import Slices, Unsigned
+from tracekit.render.perfetto.wire import Shape, fixed, fixed64, message, varint
 
 __all__ = ["Field", "Interned", "SliceFields", "encodable"]
 
@@ -63,16 +64,12 @@ class SliceFields:
 
     def __init__(self, slices: Slices, interned: Interned) -> None:
         self._fields = list(_fields(slices, interned))
-        self._forms, self._form = _forms(self._fields, len(slices))
+        self._forms = Forms([field.present for field in self._fields], len(slices))
 
     def by_form(self, rows: Int32) -> Iterator[tuple[Int64, list[Field]]]:
         """The slices in `rows`, int32 [k], that have the same fields: their positions in `rows`, and these fields."""
-        form = self._form[rows]
-        order = np.argsort(form, kind="stable")
-        edges = np.cumsum(np.bincount(form, minlength=len(self._forms)))
-        for positions, present in zip(np.split(order, edges[:-1]), self._forms, strict=True):
-            if len(positions):
-                yield positions, [self._fields[place] for place in present]
+        for positions, places in self._forms.of(rows):
+            yield positions, [self._fields[place] for place in places]
 
 
 def _fields(slices: Slices, interned: Interned) -> Iterator[Field]:
@@ -83,16 +80,14 @@ def _fields(slices: Slices, interned: Interned) -> Iterator[Field]:
         yield Field(values=interned.column(kind, ids, slices.strings), shape=_number_of(number), present=ids != ABSENT)
     for argument in slices.arguments:
         name = fixed(DebugAnnotation.NAME_IID_FIELD_NUMBER, interned.number("debug_annotation_names", argument.name))
-        present, values = argument.present, argument.values
         if argument.is_text:
-            known = values != ABSENT
-            present = known if present is None else present & known
-            texts = interned.column("debug_annotation_string_values", values.astype(np.int32), slices.strings)
+            ids = argument.values.astype(np.int32, copy=False)
+            values = interned.column("debug_annotation_string_values", ids, slices.strings)
             shape = _annotation(name, DebugAnnotation.STRING_VALUE_IID_FIELD_NUMBER)
-            yield Field(values=texts, shape=shape, present=present)
         else:
+            values = argument.values.astype(np.int64, copy=False).view(np.uint64)
             shape = _annotation(name, DebugAnnotation.INT_VALUE_FIELD_NUMBER)
-            yield Field(values=values.astype(np.int64).view(np.uint64), shape=shape, present=present)
+        yield Field(values=values, shape=shape, present=argument.known)
     for flows in slices.flows:
         # The role is not said: an id is that of one arrow alone, which goes on where a further slice has it.
         yield Field(values=flows.ids, shape=_arrow, present=flows.ids != 0)
@@ -108,34 +103,6 @@ def _annotation(name: Shape, value: int) -> Callable[[int], Shape]:
 
 def _arrow(_width: int) -> Shape:
     return fixed64(TrackEvent.FLOW_IDS_FIELD_NUMBER)
-
-
-def _forms(fields: Sequence[Field], rows: int) -> tuple[list[list[int]], Unsigned]:
-    """The sets of fields that occur, as places in `fields`; and of each slice which of them it has: [rows], of a type
-    as narrow as can be, which numpy sorts by counting."""
-    forms: list[list[int]] = [[]]
-    form = np.zeros(rows, dtype=np.uint32)
-    always, sometimes = [], []
-    for place, each in enumerate(fields):
-        if each.present is None or each.present.all():
-            always.append(place)
-        else:
-            sometimes.append(place)
-    for first in range(0, len(sometimes), 8):
-        eight = sometimes[first : first + 8]
-        code = np.zeros(rows, dtype=np.uint8)
-        for bit, place in enumerate(eight):
-            code |= fields[place].present.view(np.uint8) << bit  # type: ignore[union-attr]
-        form = form << np.uint32(8) | code
-        occurs = np.flatnonzero(np.bincount(form))  # of all combinations few do
-        forms = [
-            [*forms[number >> 8], *(place for bit, place in enumerate(eight) if number >> bit & 1)]
-            for number in occurs.tolist()
-        ]
-        renumbered = np.zeros(int(occurs[-1]) + 1, dtype=np.min_scalar_type(len(occurs)))
-        renumbered[occurs] = np.arange(len(occurs))
-        form = renumbered[form]
-    return [sorted([*always, *places]) for places in forms], form.astype(np.min_scalar_type(len(forms)))
 
 
 def encodable(text: str) -> str:

@@ -22,12 +22,12 @@ import numpy as np
 import numpy.typing as npt
 
 from tracekit.model.events import Int64
+from tracekit.render.merged.slices import Unsigned
 
 Bytes = npt.NDArray[np.uint8]
-Unsigned = npt.NDArray[np.uint64]
 Records = npt.NDArray[np.void]
 
-__all__ = ["Bytes", "Shape", "Unsigned", "fixed", "fixed64", "message", "records", "varint", "width_of", "woven"]
+__all__ = ["Bytes", "Shape", "fixed", "fixed64", "message", "records", "varint", "width_of", "woven"]
 
 _VARINT, _FIXED64, _LENGTH_DELIMITED = 0, 1, 2
 _WIDTHS = (1, 2, 4, 8, 9)  # bytes of a varint that are quick to store; 10 holds all of 64 bits

@@ -39,15 +39,14 @@ from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import (
 )
 
 from tracekit.model.events import Int32, Int64
-from tracekit.render.merged.nesting import lane_boundaries
-from tracekit.render.merged.slices import Float64, Slices
+from tracekit.render.merged.nesting import FreeLanes, lane_boundaries
+from tracekit.render.merged.slices import Float64, Slices, Unsigned
 from tracekit.render.output import move_to_end
 from tracekit.render.perfetto.fields import Interned, SliceFields, encodable
 from tracekit.render.perfetto.wire import (
     Bytes,
     Records,
     Shape,
-    Unsigned,
     fixed,
     fixed64,
     message,
@@ -118,7 +117,8 @@ class RankTraceWriter:
         self._sequence = _FIRST_SEQUENCE + rank
         self._next_uuid = (rank + 1) * _TRACKS_PER_RANK
         self._interned = Interned()
-        self._lanes: dict[int, list[tuple[PerfettoTrack, int]]] = {}  # by track, each with its last end
+        self._free_lanes: dict[int, FreeLanes] = {}
+        self._lanes: dict[int, list[PerfettoTrack]] = {}
         self._on_sequence = fixed(TracePacket.TRUSTED_PACKET_SEQUENCE_ID_FIELD_NUMBER, self._sequence)
         opening = self._packet()
         opening.first_packet_on_sequence = True
@@ -167,10 +167,12 @@ class RankTraceWriter:
         fields = SliceFields(slices, self._interned)
         self._write_interned()
         end_ns = slices.start_ns + slices.duration_ns
+        free = self._free_lanes.setdefault(track.uuid, FreeLanes())
         lanes = lane_boundaries(slices.start_ns, slices.duration_ns)
-        for boundaries in lanes:
-            rows = boundaries[boundaries >= 0]
-            self._go_to(self._lane(track, int(slices.start_ns[rows].min()), int(end_ns[rows].max())))
+        rows_of = (boundaries[boundaries >= 0] for boundaries in lanes)
+        numbers = free.take((int(slices.start_ns[rows].min()), int(end_ns[rows].max())) for rows in rows_of)
+        for number, boundaries in zip(numbers, lanes, strict=True):
+            self._go_to(self._lane(track, number))
             for block in np.split(boundaries, range(_BLOCK, len(boundaries), _BLOCK)):
                 self._stream.write(self._encoded(slices, fields, block).data)
         return len(lanes)
@@ -183,17 +185,12 @@ class RankTraceWriter:
             columns = [time_ns.view(np.uint64), values.astype(np.float64).view(np.uint64)]
             self._stream.write(self._packets(event, columns).tobytes())
 
-    def _lane(self, track: PerfettoTrack, start_ns: int, end_ns: int) -> PerfettoTrack:
-        """The first lane of a track on which nothing ends after `start_ns`, taken until `end_ns`."""
-        lanes = self._lanes.setdefault(track.uuid, [])
-        for number, (lane, taken_until_ns) in enumerate(lanes):
-            if taken_until_ns <= start_ns:
-                lanes[number] = (lane, end_ns)
-                return lane
-        count = len(lanes)
-        lane = self.add_track(f"{track.name} · overlap {count + 1}", parent=track, order=count) if count else track
-        lanes.append((lane, end_ns))
-        return lane
+    def _lane(self, track: PerfettoTrack, number: int) -> PerfettoTrack:
+        """The track itself, and those under it in the order in which they are asked for."""
+        lanes = self._lanes.setdefault(track.uuid, [track])
+        if number == len(lanes):
+            lanes.append(self.add_track(f"{track.name} · overlap {number + 1}", parent=track, order=number))
+        return lanes[number]
 
     def _go_to(self, track: PerfettoTrack) -> None:
         """What follows is on this track: said once, and not in every packet."""
