@@ -34,6 +34,7 @@ __all__ = [
     "EventTable",
     "Int32",
     "Int64",
+    "MemoryRecords",
     "OperatorArguments",
     "ProcessGroup",
     "TraceHeader",
@@ -96,6 +97,28 @@ class OperatorArguments:
 
 
 @dataclass(frozen=True, kw_only=True)
+class MemoryRecords:
+    """What allocators told the profiler (`[memory]`, with `profile_memory`): a row an allocation or a free, n in the
+    order of the file; int64 [n] each.
+
+    time_ns: as starts of events. device_type: a number of c10::DeviceType (0: CPU). device_id: `ABSENT` for the CPU.
+    change_bytes: what was allocated, or freed where it is negative; always known. allocated_bytes, reserved_bytes: what
+    the allocator says that it holds of the device from then on, in tensors and in all. All others: `ABSENT` where
+    the event does not say.
+    """
+
+    time_ns: Int64 = field(default_factory=_no_rows)
+    device_type: Int64 = field(default_factory=_no_rows)
+    device_id: Int64 = field(default_factory=_no_rows)
+    change_bytes: Int64 = field(default_factory=_no_rows)
+    allocated_bytes: Int64 = field(default_factory=_no_rows)
+    reserved_bytes: Int64 = field(default_factory=_no_rows)
+
+    def __len__(self) -> int:
+        return len(self.time_ns)
+
+
+@dataclass(frozen=True, kw_only=True)
 class EventTable:
     """All slices of one trace file, n rows.
 
@@ -119,8 +142,10 @@ class EventTable:
     shape: Int64
     collective_arguments: CollectiveArguments
     operator_arguments: OperatorArguments = field(default_factory=OperatorArguments)
+    memory: MemoryRecords = field(default_factory=MemoryRecords)
     other_phases: dict[str, int] = field(default_factory=dict)
-    """How many events of each other phase (flows, counters, instants, metadata) the file holds."""
+    """How many events of each other phase (flows, counters, instants, metadata) the file holds; not those in `memory`.
+    """
 
     def __len__(self) -> int:
         return len(self.start_ns)

@@ -18,7 +18,7 @@ import numpy as np
 
 from tracekit.model.events import ABSENT, EventTable, Int64, Track
 from tracekit.model.operators import MULTIPLYING
-from tracekit.read.table import COLLECTIVE_NUMBERS, COLLECTIVE_TEXT, DENSE, LIMIT_NS, SHAPES, build_table
+from tracekit.read.table import COLLECTIVE_NUMBERS, COLLECTIVE_TEXT, DENSE, LIMIT_NS, MEMORY, SHAPES, build_table
 
 Scalar = int | float | str | None
 _NO_TEXT = msgspec.Raw(b"")
@@ -40,6 +40,7 @@ COMMUNICATION_PREFIXES = (
     "xccl:",
     "torch::distributed::reducer::",  # gradients on their way into a bucket of DDP
 )
+_MEMORY_NAME = "[memory]"
 
 __all__ = [
     "COMMUNICATION_PREFIXES",
@@ -73,6 +74,11 @@ class RawArguments(msgspec.Struct, gc=False):
     input_types: msgspec.Raw = msgspec.field(name="Input type", default=_NO_TEXT)
     concrete_inputs: msgspec.Raw = msgspec.field(name="Concrete Inputs", default=_NO_TEXT)
     grid: msgspec.Raw = _NO_TEXT
+    device_type: msgspec.Raw = msgspec.field(name="Device Type", default=_NO_TEXT)
+    device_id: msgspec.Raw = msgspec.field(name="Device Id", default=_NO_TEXT)
+    change_bytes: msgspec.Raw = msgspec.field(name="Bytes", default=_NO_TEXT)
+    allocated_bytes: msgspec.Raw = msgspec.field(name="Total Allocated", default=_NO_TEXT)
+    reserved_bytes: msgspec.Raw = msgspec.field(name="Total Reserved", default=_NO_TEXT)
     label: Scalar = msgspec.field(name="name", default=None)
 
 
@@ -163,6 +169,7 @@ class ColumnBuilder:
             name: [] for name in ("row", *COLLECTIVE_TEXT, *COLLECTIVE_NUMBERS, *SHAPES)
         }
         self._operators: dict[str, list[int]] = {name: [] for name in ("row", *SHAPES)}
+        self._memory: dict[str, list[int]] = {name: [] for name in MEMORY}
         self._rows = 0
 
     def add(self, events: Sequence[RawEvent]) -> None:
@@ -213,6 +220,7 @@ class ColumnBuilder:
             dense={name: _concatenate(self._columns.pop(name), dtype) for name, dtype in DENSE.items()},
             collectives=_as_arrays(self._sparse),
             operators=_as_arrays(self._operators),
+            memory=_as_arrays(self._memory),
             other_phases=self._other_phases,
         )
         self.dropped["out_of_range"] += outside
@@ -238,6 +246,8 @@ class ColumnBuilder:
         if phase is None:
             self.dropped["malformed_event"] += 1
             return None
+        if phase == "i" and event.name == _MEMORY_NAME and self._add_memory(event):
+            return None
         self._other_phases[phase] += 1
         if phase == "M" and event.args is not None and event.args.label is not None:
             if event.name == "process_name":
@@ -245,6 +255,18 @@ class ColumnBuilder:
             elif event.name == "thread_name":
                 self._names_of_tracks[event.pid, event.tid] = str(event.args.label)
         return None
+
+    def _add_memory(self, event: RawEvent) -> bool:
+        """Whether this record of memory could be used."""
+        said = event.args or _NO_ARGUMENTS
+        time_ns, change_bytes = exact_nanoseconds(event.ts), _whole_number(said.change_bytes)
+        if time_ns is None or change_bytes is None:
+            return False
+        known: dict[str, int | None] = {"time_ns": time_ns, "change_bytes": change_bytes}
+        for name, values in self._memory.items():
+            value = known[name] if name in known else _whole_number(getattr(said, name))
+            values.append(ABSENT if value is None else value)
+        return True
 
     def _add_collectives(self, names: list[int], arguments: list[RawArguments]) -> None:
         known, strings = self._communication_names, self._strings
@@ -286,7 +308,7 @@ class ColumnBuilder:
 
 
 def _as_arrays(columns: dict[str, list[int]]) -> dict[str, Any]:
-    wide = ("row", *COLLECTIVE_NUMBERS)
+    wide = ("row", *COLLECTIVE_NUMBERS, *MEMORY)
     return {name: np.array(values, dtype=np.int64 if name in wide else np.int32) for name, values in columns.items()}
 
 
@@ -322,6 +344,15 @@ def _to_id(value: Scalar) -> int:
     except (ValueError, OverflowError):
         return ABSENT
     return number if -LIMIT_NS < number < LIMIT_NS else ABSENT
+
+
+def _whole_number(text: msgspec.Raw) -> int | None:
+    """What is written as an integer; None for any other value, and for none."""
+    try:
+        number = int(bytes(text))
+    except ValueError:
+        return None
+    return number if -LIMIT_NS < number < LIMIT_NS else None
 
 
 def _to_ids(values: list[Scalar]) -> Int64:

@@ -19,6 +19,7 @@ from tracekit.model.events import (
     CollectiveArguments,
     DecodedTrace,
     EventTable,
+    MemoryRecords,
     OperatorArguments,
     TraceHeader,
     Track,
@@ -99,13 +100,14 @@ def _write(stream: BinaryIO, trace: DecodedTrace) -> None:
 def _read(stream: BinaryIO) -> DecodedTrace:
     rest = _REST.decode(stream.read(int.from_bytes(stream.read(_LENGTH_BYTES), "little")))
     columns = iter([np.fromfile(stream, dtype=dtype, count=count) for dtype, count in rest.columns])
-    dense, collectives, operators = ({name: next(columns) for name in names} for names in _COLUMNS)
+    dense, collectives, operators, memory = ({name: next(columns) for name in names} for names in _COLUMNS)
     events = EventTable(
         strings=rest.strings,
         tracks=rest.tracks,
         other_phases=rest.other_phases,
         collective_arguments=CollectiveArguments(**collectives),
         operator_arguments=OperatorArguments(**operators),
+        memory=MemoryRecords(**memory),
         **dense,
     )
     return DecodedTrace(file=rest.file, header=rest.header, events=events, complete=rest.complete, notes=rest.notes)
@@ -116,11 +118,13 @@ def _names(table: type[Any], *others: str) -> tuple[str, ...]:
 
 
 _COLUMNS = (
-    _names(EventTable, "strings", "tracks", "other_phases", "collective_arguments", "operator_arguments"),
+    _names(EventTable, "strings", "tracks", "other_phases", "collective_arguments", "operator_arguments", "memory"),
     _names(CollectiveArguments),
     _names(OperatorArguments),
+    _names(MemoryRecords),
 )
 
 
 def _tables(events: EventTable) -> list[tuple[Any, tuple[str, ...]]]:
-    return list(zip((events, events.collective_arguments, events.operator_arguments), _COLUMNS, strict=True))
+    tables = (events, events.collective_arguments, events.operator_arguments, events.memory)
+    return list(zip(tables, _COLUMNS, strict=True))

@@ -7,13 +7,24 @@ strings are numbered by where they are first used, so that two decoders of one f
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import fields
 from typing import Any
 
 import numpy as np
 
-from tracekit.model.events import ABSENT, CollectiveArguments, EventTable, Int32, Int64, OperatorArguments, Track
+from tracekit.model.events import (
+    ABSENT,
+    Bool,
+    CollectiveArguments,
+    EventTable,
+    Int32,
+    Int64,
+    MemoryRecords,
+    OperatorArguments,
+    Track,
+)
 
-__all__ = ["COLLECTIVE_NUMBERS", "COLLECTIVE_TEXT", "DENSE", "LIMIT_NS", "SHAPES", "build_table"]
+__all__ = ["COLLECTIVE_NUMBERS", "COLLECTIVE_TEXT", "DENSE", "LIMIT_NS", "MEMORY", "SHAPES", "build_table"]
 
 LIMIT_NS = 1 << 62
 """Numbers as large as this are no time and no id."""
@@ -35,6 +46,7 @@ DENSE = {
 COLLECTIVE_TEXT = ("collective", "dtype", "group_name", "group_description", "group_ranks")
 COLLECTIVE_NUMBERS = ("in_elements", "out_elements", "group_size", "sequence")
 SHAPES = ("input_shapes", "input_types", "concrete_inputs")
+MEMORY = tuple(field.name for field in fields(MemoryRecords))
 
 _FARTHEST_NS = 24 * 3600 * 10**9  # from the median start; a recording of a day does not exist
 
@@ -47,12 +59,13 @@ def build_table(
     dense: Mapping[str, np.ndarray],
     collectives: Mapping[str, np.ndarray],
     operators: Mapping[str, np.ndarray],
+    memory: Mapping[str, np.ndarray],
     other_phases: Mapping[str, int],
 ) -> tuple[EventTable, int]:
     """The table, with `start_ns` on the wall clock, and how many events were dropped as out of range.
 
     `dense` holds the columns of `DENSE`; `collectives` and `operators` are sparse: `row`, and the columns of
-    `COLLECTIVE_TEXT`, `COLLECTIVE_NUMBERS`, `SHAPES`. What is text indexes `strings`.
+    `COLLECTIVE_TEXT`, `COLLECTIVE_NUMBERS`, `SHAPES`; `memory` holds those of `MEMORY`. What is text indexes `strings`.
     """
     columns = dict(dense)
     columns["start_ns"] = columns["start_ns"] + base_time_ns
@@ -63,6 +76,9 @@ def build_table(
         kept[outside] = False
         columns = {name: column[kept] for name, column in columns.items()}
         sparse, operands = _rows_left(sparse, kept), _rows_left(operands, kept)
+    records = dict(memory)
+    records["time_ns"] = records["time_ns"] + base_time_ns
+    near = _near(records["time_ns"], columns["start_ns"])
     text = [(columns, ("name", "category")), (sparse, (*COLLECTIVE_TEXT, *SHAPES)), (operands, SHAPES)]
     used, place = _numbered([table[name] for table, names in text for name in names], strings)
     for table, names in text:
@@ -73,10 +89,11 @@ def build_table(
         tracks=list(tracks),
         collective_arguments=CollectiveArguments(**sparse),
         operator_arguments=OperatorArguments(**operands),
+        memory=MemoryRecords(**{name: column[near] for name, column in records.items()}),
         other_phases=dict(sorted(other_phases.items())),
         **columns,
     )
-    return events, len(outside)
+    return events, len(outside) + int((~near).sum())
 
 
 def _numbered(columns: Sequence[Int32], strings: Sequence[str]) -> tuple[list[str], Int32]:
@@ -113,5 +130,13 @@ def _out_of_range(start_ns: Int64, duration_ns: Int64) -> Int64:
         return np.empty(0, dtype=np.int64)
     if start_ns.max() - start_ns.min() <= _FARTHEST_NS and duration_ns.max() <= _FARTHEST_NS:
         return np.empty(0, dtype=np.int64)
+    return np.flatnonzero(~_near(start_ns, start_ns) | (duration_ns > _FARTHEST_NS))
+
+
+def _near(time_ns: Int64, start_ns: Int64) -> Bool:
+    """Mask [n] of the times that are less than a day from the bulk of `start_ns`, int64 [m]."""
+    if not len(time_ns) or not len(start_ns):
+        return np.ones(len(time_ns), dtype=np.bool_)
     center = np.partition(start_ns, len(start_ns) // 2)[len(start_ns) // 2]
-    return np.flatnonzero((np.abs(start_ns - center) > _FARTHEST_NS) | (duration_ns > _FARTHEST_NS))
+    near: Bool = np.abs(time_ns - center) <= _FARTHEST_NS
+    return near

@@ -20,11 +20,11 @@ from tracekit.read.inflate import TextStream, UnreadableText, open_text
 from tracekit.read.losses import Losses
 from tracekit.read.native._scanner import INTERFACE, PADDING_BYTES, NotUnderstoodError, Scanner
 from tracekit.read.storage import TracePath
-from tracekit.read.table import COLLECTIVE_NUMBERS, DENSE, SHAPES, build_table
+from tracekit.read.table import COLLECTIVE_NUMBERS, DENSE, MEMORY, SHAPES, build_table
 
 __all__ = ["decode"]
 
-if INTERFACE != 1:  # an installation whose extension was built from other sources
+if INTERFACE != 2:  # an installation whose extension was built from other sources
     raise ImportError("the extension does not fit: install tracekit again", name="tracekit.read.native._scanner")
 
 _STEP_BYTES = 256 << 10  # stays in the cache of a core between inflating and scanning
@@ -93,6 +93,7 @@ def _events(found: dict[str, Any], base_time_ns: int) -> tuple[EventTable, Count
         dense=dense,
         collectives=collectives,
         operators=operators,
+        memory=_arrays(found["memory"]),
         other_phases={phase.decode(): count for phase, count in found["other_phases"]},
     )
     dropped = {
@@ -103,7 +104,7 @@ def _events(found: dict[str, Any], base_time_ns: int) -> tuple[EventTable, Count
     return events, Counter(dropped)
 
 
-_DTYPES = DENSE | {"shape": np.int32} | dict.fromkeys(("row", *COLLECTIVE_NUMBERS), np.int64)
+_DTYPES = DENSE | {"shape": np.int32} | dict.fromkeys(("row", *COLLECTIVE_NUMBERS, *MEMORY), np.int64)
 
 
 def _arrays(columns: dict[str, Any]) -> dict[str, np.ndarray]:

@@ -61,6 +61,14 @@ struct Operators {
   std::array<GrowingArray<std::int32_t>, shape_texts> shape;
 };
 
+// In the order of `memory_fields`.
+constexpr std::size_t memory_numbers = 5;  // type and id of the device, change, allocated, reserved
+
+struct Memory {
+  GrowingArray<std::int64_t> time_ns;
+  std::array<GrowingArray<std::int64_t>, memory_numbers> number;
+};
+
 struct Events {
   GrowingArray<std::int32_t> name, category, track;
   GrowingArray<std::int32_t> shape;  // an index into `values`
@@ -68,6 +76,7 @@ struct Events {
   GrowingArray<std::int64_t> correlation, external_id, sequence_number, forward_thread;
   Collectives collectives;
   Operators operators;
+  Memory memory;
   Interner texts;   // what stands between the quotes of a JSON string, escapes and all
   Interner values;  // JSON values as they are written
   std::vector<Track> tracks;

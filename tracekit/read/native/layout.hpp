@@ -42,6 +42,11 @@ enum class Field : std::uint8_t {
   input_types,
   concrete_inputs,
   grid,
+  device_type,
+  device_id,
+  change_bytes,
+  allocated_bytes,
+  reserved_bytes,
   label,
 };
 

@@ -14,7 +14,7 @@ namespace {
 using namespace tracekit;
 
 // Of `scan`, `take` and what they give: raised when that changes, so that no other sources use this build.
-constexpr long interface_number = 1;
+constexpr long interface_number = 2;
 
 PyObject* not_understood = nullptr;
 
@@ -126,6 +126,8 @@ constexpr const char* collective_text_names[collective_texts] = {"collective", "
 constexpr const char* collective_number_names[collective_numbers] = {"in_elements", "out_elements", "group_size",
                                                                      "sequence"};
 constexpr const char* shape_names[shape_texts] = {"input_shapes", "input_types", "concrete_inputs"};
+constexpr const char* memory_number_names[memory_numbers] = {"device_type", "device_id", "change_bytes",
+                                                             "allocated_bytes", "reserved_bytes"};
 
 PyObject* answer(Events& events) {
   Dict dense;
@@ -151,10 +153,14 @@ PyObject* answer(Events& events) {
   Dict operators;
   operators.set("row", taken(events.operators.row));
   for (std::size_t k = 0; k < shape_texts; ++k) operators.set(shape_names[k], taken(events.operators.shape[k]));
+  Dict memory;
+  memory.set("time_ns", taken(events.memory.time_ns));
+  for (std::size_t k = 0; k < memory_numbers; ++k) memory.set(memory_number_names[k], taken(events.memory.number[k]));
   Dict result;
   result.set("dense", dense.release());
   result.set("collectives", collectives.release());
   result.set("operators", operators.release());
+  result.set("memory", memory.release());
   result.set("texts", list_of(events.texts));
   result.set("values", list_of(events.values));
   result.set("tracks", list_of(events.tracks.size(), [&](std::size_t k) { return track_of(events.tracks[k], events); }));

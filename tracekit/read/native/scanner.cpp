@@ -24,6 +24,8 @@ constexpr Field collective_text_fields[collective_texts] = {
 constexpr Field collective_number_fields[collective_numbers] = {
     Field::in_elements, Field::out_elements, Field::group_size, Field::sequence};
 constexpr Field shape_fields[shape_texts] = {Field::input_shapes, Field::input_types, Field::concrete_inputs};
+constexpr Field memory_fields[memory_numbers] = {Field::device_type, Field::device_id, Field::change_bytes,
+                                                 Field::allocated_bytes, Field::reserved_bytes};
 
 enum class Kind { ignored, text, text_or_number, time, place, id, value };
 
@@ -59,6 +61,11 @@ Kind kind_of(Field field) {
     case Field::input_types:
     case Field::concrete_inputs:
     case Field::grid:
+    case Field::device_type:
+    case Field::device_id:
+    case Field::change_bytes:
+    case Field::allocated_bytes:
+    case Field::reserved_bytes:
       return Kind::value;
     default:
       return Kind::ignored;
@@ -72,6 +79,13 @@ Json::Integer whole_number(const char* at, const Json& json) {
   const Json::Integer number = json.integer(at);
   if (*number.end == '.' || is_exponent(*number.end)) throw NotUnderstood();
   return number;
+}
+
+// Whether `text`, a JSON value, is written as an integer, which goes to `number`.
+bool is_integer(std::string_view text, std::int64_t& number) {
+  const char* const end = text.data() + text.size();
+  const auto [last, error] = std::from_chars(text.data(), end, number);
+  return error == std::errc() && last == end && -limit_ns < number && number < limit_ns;
 }
 
 Field field_of_argument(std::string_view key) {
@@ -101,7 +115,9 @@ const std::array<std::string_view, arguments> argument_keys = {
     "In msg nelems",      "Out msg nelems",       "Group size",
     "Process Group Name", "Process Group Description", "Process Group Ranks",
     "Seq",                "Input Dims",           "Input type",
-    "Concrete Inputs",    "grid",                 "name",
+    "Concrete Inputs",    "grid",                 "Device Type",
+    "Device Id",          "Bytes",                "Total Allocated",
+    "Total Reserved",     "name",
 };
 
 std::size_t Scanner::scan(const char* text, std::size_t size) {
@@ -357,6 +373,7 @@ void Scanner::commit_other(const Draft& draft) {
   const std::string_view phase = draft.text(Field::phase);
   // Pairs of B and E need a stack a thread: no profiler of PyTorch writes them.
   if (phase == "B" || phase == "E" || phase.find('\\') != std::string_view::npos) throw NotUnderstood();
+  if (phase == "i" && commit_memory(draft)) return;
   auto& counts = events_.other_phases;
   std::size_t place = 0;
   while (place < counts.size() && counts[place].first != phase) ++place;
@@ -370,6 +387,21 @@ void Scanner::commit_other(const Draft& draft) {
     const std::int32_t text = events_.texts.intern(draft.text(Field::label));
     events_.labels.push_back(Label{draft.track, name == "process_name", text});
   }
+}
+
+// Whether it is a record of memory that can be used.
+bool Scanner::commit_memory(const Draft& draft) {
+  std::int64_t number;
+  if (!draft.has(Field::start) || !is_integer(draft.text(Field::change_bytes), number)) return false;
+  const std::string_view name = draft.text(Field::name);
+  if (name.find('\\') != std::string_view::npos) throw NotUnderstood();
+  if (name != "[memory]") return false;
+  Memory& memory = events_.memory;
+  memory.time_ns.push(draft.number(Field::start));
+  for (std::size_t k = 0; k < memory_numbers; ++k) {
+    memory.number[k].push(is_integer(draft.text(memory_fields[k]), number) ? number : absent);
+  }
+  return true;
 }
 
 std::int32_t Scanner::track(const Draft& draft) {

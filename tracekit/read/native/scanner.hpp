@@ -75,13 +75,13 @@ class Scanner {
     void unset_from(Field field) { present_ &= bit(field) - 1; }
 
    private:
-    static constexpr std::size_t most_fields = 32;
+    static constexpr std::size_t most_fields = 64;
     static_assert(static_cast<std::size_t>(Field::label) < most_fields);
 
     static constexpr std::size_t index(Field field) { return static_cast<std::size_t>(field); }
-    static constexpr std::uint32_t bit(Field field) { return std::uint32_t{1} << index(field); }
+    static constexpr std::uint64_t bit(Field field) { return std::uint64_t{1} << index(field); }
 
-    std::uint32_t present_;  // fields that have a value
+    std::uint64_t present_;  // fields that have a value
     std::string_view texts_[most_fields];
     std::int64_t numbers_[most_fields];
   };
@@ -98,6 +98,7 @@ class Scanner {
   void commit(const Draft& draft);
   void commit_slice(const Draft& draft);
   void commit_other(const Draft& draft);
+  bool commit_memory(const Draft& draft);
   std::int32_t track(const Draft& draft);
   std::int32_t text_or_absent(const Draft& draft, Field field);
   std::int32_t value_or_absent(const Draft& draft, Field field);

@@ -21,7 +21,7 @@ from tracekit.model.run import ClockModel
 from tracekit.render.merged.arrows import autograd_arrows, launch_arrows
 from tracekit.render.merged.slices import Argument, Slices
 
-__all__ = ["InputSlices", "SliceFilter", "slices_by_track"]
+__all__ = ["InputSlices", "SliceFilter", "chosen_time", "slices_by_track"]
 
 # Kineto's names for what the table holds: those who know its traces find what they look for.
 _OF_EVERY_EVENT = {
@@ -60,10 +60,7 @@ class SliceFilter:
         option, the first that applies."""
         kept = np.ones(len(events), dtype=np.bool_)
         left_out: Counter[str] = Counter()
-        windows = lanes.windows
-        if not steps.is_everything and windows.source != "recording":
-            chosen = steps.mask(windows.step)
-            time = Intervals.union_of(windows.start_ns[chosen], windows.end_ns[chosen]) | windows.host_time(chosen)
+        if (time := chosen_time(lanes, steps)) is not None:
             within = time.covers(events.start_ns) | (time.covered_ns(events.start_ns, events.end_ns) > 0)
             left_out["--steps"], kept = int((kept & ~within).sum()), kept & within
         if self.categories is not None:
@@ -73,6 +70,15 @@ class SliceFilter:
             within = events.duration_ns >= self.min_duration_ns
             left_out["--min-dur"], kept = int((kept & ~within).sum()), kept & within
         return kept, +left_out
+
+
+def chosen_time(lanes: Lanes, steps: StepSelection) -> Intervals | None:
+    """When the chosen steps were, on host and device; None: all of the recording is wanted, or no step is known."""
+    windows = lanes.windows
+    if steps.is_everything or windows.source == "recording":
+        return None
+    chosen = steps.mask(windows.step)
+    return Intervals.union_of(windows.start_ns[chosen], windows.end_ns[chosen]) | windows.host_time(chosen)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

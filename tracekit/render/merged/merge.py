@@ -5,7 +5,8 @@ is the process "run", then a process a rank, "rank 3 · host · dp1 tp0", in the
 
     analysis     what tracekit adds (category "tracekit"): steps, phases, compute, communication, exposed communication
                  and copies, idle, bubble, actions, buckets, collectives by group, point to point, waits, late, clock
-                 uncertainty. The parts of steps hold the complete steps, so that their sums are the report's numbers
+                 uncertainty, memory by device where it was recorded. The parts of steps hold the complete steps, so
+                 that their sums are the report's numbers
     device       a track a stream
     host         a track a thread, then whatever else the trace holds
 
@@ -47,8 +48,9 @@ _FEW_EVENTS = 200_000  # below this, starting workers costs more than they save
 @dataclass(frozen=True, kw_only=True)
 class Merged:
     """What was written; `slices` counts those of the input, not those that tracekit adds. `filtered`: slices that an
-    option leaves out, by the option. `left_out`: events that are no slices, by their phase in the Chrome format (s and
-    f flows, which are drawn anew; C counters, i instants, M metadata, ...). `categories`: of the input's slices.
+    option leaves out, by the option. `left_out`: events that are neither slices nor on the counters of memory, by their
+    phase in the Chrome format (s and f flows, which are drawn anew; C counters, i instants, M metadata, ...).
+    `categories`: of the input's slices.
     """
 
     path: Path

@@ -18,8 +18,9 @@ from tracekit.model.events import Bool, EventTable, Track
 from tracekit.read.kineto import decode
 from tracekit.read.shelf import Shelf
 from tracekit.read.storage import located
-from tracekit.render.merged.input_slices import SliceFilter, slices_by_track
+from tracekit.render.merged.input_slices import SliceFilter, chosen_time, slices_by_track
 from tracekit.render.merged.made_tracks import MADE_GROUP, MadeTrack, tracks_of_rank, tracks_of_recording
+from tracekit.render.merged.memory_counters import MemoryCounter, joined, memory_counters
 from tracekit.render.merged.plan import RankPlan
 from tracekit.render.merged.slices import TraceWriter
 
@@ -29,7 +30,8 @@ __all__ = ["PageCounts", "write_rank"]
 @dataclass(frozen=True, kw_only=True)
 class PageCounts:
     """`slices`: of the input, on the page. `filtered`: those that an option leaves out, by the option. `other_phases`:
-    events of the input that are no slices, by their phase in the Chrome format. `categories`: that its slices have.
+    events of the input that are neither slices nor records of memory, by their phase in the Chrome format.
+    `categories`: that its slices have.
     """
 
     slices: int = 0
@@ -53,6 +55,7 @@ def write_rank(
     become unreadable."""
     page = _Page(writer, plan)
     counts = PageCounts()
+    memory: list[MemoryCounter] = []
     for path in plan.summary.files:
         laid_aside = None if shelf is None else shelf.take(located(path))
         trace = decode(located(path)) if laid_aside is None else laid_aside
@@ -64,6 +67,7 @@ def write_rank(
                 page.add(track)
         kept, filtered = shown.of(events, lanes, options.steps)
         page.add_input(events, lanes, kept)
+        memory += memory_counters(events, plan.clock, chosen_time(lanes, options.steps))
         counts += PageCounts(
             slices=int(kept.sum()),
             filtered=filtered,
@@ -72,6 +76,8 @@ def write_rank(
         )
     for track in tracks_of_rank(plan, options.steps):
         page.add(track)
+    for counter in joined(memory):
+        page.add_counter(counter)
     return counts
 
 
@@ -96,6 +102,12 @@ class _Page:
         if made.name not in self._tracks:
             self._tracks[made.name] = self._writer.add_track(made.name, parent=self._made, order=len(self._tracks))
         self._writer.write_slices(self._tracks[made.name], made.slices)
+
+    def add_counter(self, counter: MemoryCounter) -> None:
+        if len(counter.time_ns):
+            track = self._writer.add_counter(counter.name, unit="bytes", parent=self._made, order=len(self._tracks))
+            self._tracks[counter.name] = track
+            self._writer.write_counter(track, counter.time_ns, counter.values)
 
     def add_input(self, events: EventTable, lanes: Lanes, kept: Bool) -> None:
         """Every slice in the mask `kept` [n], on a track for each (pid, tid)."""
