@@ -201,6 +201,25 @@ class TraceBuilder:
         name = f"ncclDevKernel_{operation}(ncclDevKernelArgsStorage<4096ul>)"
         return self.kernel(name, at_us, for_us, stream=stream, launched_at=launched_at, **(described | args))
 
+    def memory(
+        self,
+        at_us: Microseconds,
+        change_bytes: int,
+        *,
+        allocated: int,
+        reserved: int = 0,
+        device: tuple[int, int] = (0, -1),
+        **args: Any,
+    ) -> Self:
+        """An allocation, or a free if `change_bytes` is negative, and what the allocator then says that it holds.
+
+        `device`: type and number, the CPU if no other is named; (1, 0) is the first GPU.
+        """
+        told = {"Total Reserved": reserved, "Total Allocated": allocated, "Bytes": change_bytes}
+        told |= {"Device Id": device[1], "Device Type": device[0], "Addr": 94622226468672}
+        place = {"cat": "cpu_instant_event", "s": "t", "name": "[memory]", "pid": self.pid, "tid": self.main}
+        return self.raw(ph="i", **place, ts=self.ts(at_us), args=told | args)
+
     # ---- anything else ------------------------------------------------------------------------------------------
 
     def event(

@@ -21,6 +21,7 @@ _TOKENS = [
     *(b"\\u0041", b"\\u00e9", b"\\ud83d\\ude00", b"\\ud800", b"\\x", b"\\/", b'\\"', b"\x7f", b"\xe6\x97\xa5"),
     *(b'"ph": "B"', b'"ph": "M"', b'"ts": 1', b'"dur": -1', b'"args": null', b'"name": "nccl:x"', b'"Seq": 7, '),
     *(b'"Input Dims": [[1, 2]], ', b'"Collective name": "allreduce", ', b'"pid": "x", ', b'"cat": null, ', b"], "),
+    *(b'"ph": "i", "name": "[memory]"', b'"Bytes": -1, ', b'"Bytes": 7, ', b'"Total Allocated": 1e5, ', b'"Device Id"'),
 ]
 
 

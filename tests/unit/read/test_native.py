@@ -18,6 +18,7 @@ from tracekit.read.columns import RawArguments
 
 native = native_decoder()
 
+INSTANT = '{"ph": "i", "name": "[memory]", "pid": 1, "tid": 1, "ts": 5.5, "args": {"Bytes": %s}}'
 EVENT = '{"ph": "X", "name": "%s", "cat": "cpu_op", "pid": 1, "tid": 1, "ts": %s, "dur": %s, "args": {%s}}'
 
 
@@ -78,6 +79,14 @@ def test_the_kept_arguments_are_those_of_the_portable_decoder() -> None:
         trace('{"ph": "M", "name": "process_name", "pid": 1, "tid": 0, "args": {"name": "python"}}'),
         trace('{"ph": "M", "name": "thread_name", "pid": 1, "tid": 1, "args": {"name": 12}}'),
         trace('{"ph": "s", "id": 3, "pid": 1, "tid": 1, "ts": 4, "cat": "fwdbwd", "name": "flow"}', '{"ph": "i"}'),
+        trace(INSTANT % "-1", INSTANT % "-0", INSTANT % '4, "Total Allocated": 4e5, "Device Id": -1'),
+        trace(
+            INSTANT % "0.5", INSTANT % '"1"', INSTANT % "[1]", INSTANT % '{"a": 1}', INSTANT % "true", INSTANT % "null"
+        ),
+        trace(*(INSTANT % number for number in (2**62 - 1, 2**62, 1 - 2**62, -(2**62), 2**63, 2**64, 10**40))),
+        trace(INSTANT % '1, "Bytes": null', INSTANT % 'null, "Bytes": 1', INSTANT.replace('"ts"', '"t"') % 1),
+        trace(INSTANT.replace('"i"', '"I"') % 1, (INSTANT % 1).replace("}}", '}, "args": null}')),
+        trace(event(args='"Bytes": [1], "Device Id": "x", "Total Allocated": 1.5')),
         trace(event().replace(" ", "\n\t  "), event().replace(" ", "")),
         trace(*(event(f"op{i}", ts=str(i)) for i in range(5000))),
         trace(event("x" * 300_000), event("y" * 3_000_000)),
@@ -106,6 +115,7 @@ def test_it_understands_what_a_profiler_may_write(tmp_path: Path, text: str) -> 
         trace(event(args='"x": +1')),
         trace(event(args='"\\u0053eq": 1')),
         trace(event("c10d\\u003a:allreduce_")),
+        trace(INSTANT.replace("[memory", "\\u005bmemory") % 1),
         trace(event("\\ud83d\\ude00")),
         trace(event("\\q")),
         trace(*(event().replace('"X"', f'"{number}"') for number in range(100))),

@@ -12,7 +12,8 @@ import pytest
 from tracekit.read.kineto import decode
 from tracekit.read.shelf import Shelf
 
-DDP = Path(__file__).parents[2] / "data" / "ddp_slow_rank"
+DATA = Path(__file__).parents[2] / "data"
+DDP = DATA / "ddp_slow_rank"
 
 
 def assert_same(one: Any, other: Any) -> None:
@@ -27,7 +28,7 @@ def assert_same(one: Any, other: Any) -> None:
 
 
 def traces(real_traces: Path) -> list[Path]:
-    return [*sorted(DDP.rglob("rank-*.json.gz")), *sorted((real_traces / "dlrm_8xV100").glob("*.json*"))[:2]]
+    return [*sorted(DATA.rglob("rank-*.json.gz")), *sorted((real_traces / "dlrm_8xV100").glob("*.json*"))[:2]]
 
 
 def test_a_trace_comes_back_as_it_was_decoded(real_traces: Path, tmp_path: Path) -> None:

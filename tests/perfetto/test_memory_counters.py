@@ -1,0 +1,170 @@
+"""Memory over time on the pages of ranks, as the real trace processor sees it: the numbers that were recorded, to the
+nanosecond, and none that nobody told."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.builders import TraceBuilder, write_run
+from tests.perfetto.merged import merged
+from tracekit.analysis.load import load
+from tracekit.analysis.summarize import StepSelection, SummaryOptions
+from tracekit.render.merged.merge import merge
+from tracekit.trace_processor import TraceProcessor
+
+RECORDED = Path(__file__).parents[1] / "data" / "cpu_memory"
+GPU = (1, 0)
+MIB = 1 << 20
+STEP_US, STEPS = 1_000, 4
+
+Curve = list[tuple[int, float]]
+
+
+def counters(processor: TraceProcessor, rank: int = 0) -> dict[str, Curve]:
+    """Time and value of each point of the counters on a rank's page, by their names."""
+    rows = processor.query(
+        "select t.name as name, c.ts as ts, c.value as value from counter c join process_counter_track t "
+        f"on c.track_id = t.id join process p using (upid) where p.name glob 'rank {rank}*' order by c.id"
+    )
+    found: dict[str, Curve] = {}
+    for row in rows:
+        found.setdefault(row["name"], []).append((row["ts"], row["value"]))
+    return found
+
+
+def gpu_rank(rank: int, skew_us: int = 0) -> TraceBuilder:
+    """A step allocates 8 MiB at 100.001 us and frees them at 900.5 us; 32 MiB are held beside. 64 MiB are reserved,
+    from the third step on 128. The clock is ahead by `skew_us`."""
+    trace = TraceBuilder(rank, 2)
+    for k in range(STEPS):
+        at = STEP_US * k + skew_us
+        trace.step(k, at, STEP_US).kernel("gemm", at + 10, 500, launched_at=at)
+        trace.nccl("all_reduce", at + 600, 100, launched_at=at + 1)
+        reserved = (64 if k < 2 else 128) * MIB
+        trace.memory(at + 100.001, 8 * MIB, allocated=40 * MIB, reserved=reserved, device=GPU)
+        trace.memory(at + 900.5, -8 * MIB, allocated=32 * MIB, reserved=reserved, device=GPU)
+    return trace.capture(clock=[(at + skew_us, skew_us * 1000 * rank, 10) for at in (0, 1, 3_999, 4_000)])
+
+
+def planted(*steps: int) -> Curve:
+    """Of each of the steps what it allocates and frees."""
+    wall_ns = TraceBuilder().wall_ns
+    return [(wall_ns(STEP_US * k + at), value * MIB) for k in steps for at, value in ((100.001, 40.0), (900.5, 32.0))]
+
+
+@pytest.mark.parametrize("skew_us", [0, 12_345, -1_500_000])
+def test_what_a_gpu_holds_is_told_on_the_run_s_clock(
+    trace_processor: TraceProcessor, tmp_path: Path, skew_us: int
+) -> None:
+    """GIVEN a rank whose clock is off WHEN merged THEN both ranks show what was recorded, when it truly was."""
+    run = load(write_run(tmp_path / "in", [gpu_rank(0), gpu_rank(1, skew_us)]))
+    assert run.clocks[1].offset_ns == skew_us * 1000
+    written = merged(trace_processor, run, tmp_path / "out")
+    wall_ns = TraceBuilder().wall_ns
+    for rank in (0, 1):
+        assert counters(trace_processor, rank) == {
+            "GPU 0 · allocated": planted(*range(STEPS)),
+            "GPU 0 · reserved": [
+                (wall_ns(100.001), 64.0 * MIB),
+                (wall_ns(2 * STEP_US + 100.001), 128.0 * MIB),
+            ],
+        }
+    assert written.left_out == {}
+    units = trace_processor.query("select distinct unit from counter_track where name glob 'GPU*'")
+    assert units == [{"unit": "bytes"}]
+
+
+def test_memory_stands_behind_what_else_tracekit_adds(trace_processor: TraceProcessor, tmp_path: Path) -> None:
+    merged(trace_processor, load(write_run(tmp_path / "in", [gpu_rank(0), gpu_rank(1)])), tmp_path / "out")
+    rows = trace_processor.query(
+        "select t.name as name, extract_arg(t.source_arg_set_id, 'sibling_order_rank') as place from track t "
+        "join track parent on t.parent_id = parent.id join process_track p on p.id = parent.id "
+        "join process using (upid) where parent.name = 'analysis' and process.name glob 'rank 0*'"
+    )
+    names = [row["name"] for row in sorted(rows, key=lambda row: row["place"])]
+    assert names[-2:] == ["GPU 0 · allocated", "GPU 0 · reserved"]
+    assert names[0] == "steps"
+
+
+def test_of_chosen_steps_memory_is_told_as_they_begin(trace_processor: TraceProcessor, tmp_path: Path) -> None:
+    """GIVEN 32 MiB held since the step before WHEN only steps 2 and 3 are wanted THEN the counter begins with these."""
+    folder = write_run(tmp_path / "in", [gpu_rank(0), gpu_rank(1)])
+    for steps, before in (((2, 3), [(TraceBuilder().wall_ns(2 * STEP_US), 32.0 * MIB)]), ((0,), [])):
+        options = SummaryOptions(steps=StepSelection(first=steps[0], stop=steps[-1] + 1))
+        merged(trace_processor, load(folder, options=options), tmp_path / f"from {steps[0]}", options)
+        assert counters(trace_processor)["GPU 0 · allocated"] == before + planted(*steps)
+
+
+def test_chrome_s_format_has_the_same_numbers(trace_processor: TraceProcessor, tmp_path: Path) -> None:
+    run = load(write_run(tmp_path / "in", [gpu_rank(0), gpu_rank(1, 12_345)]))
+    trace_processor.load(merge(run, tmp_path / "run.json", form="chrome").path.read_bytes())
+    assert trace_processor.errors() == []
+    base_ns = TraceBuilder().wall_ns(0) - 10**9  # a second before the first event
+    expected = [(ts - base_ns, value) for ts, value in planted(*range(STEPS))]
+    for rank in (0, 1):
+        assert counters(trace_processor, rank)["GPU 0 · allocated bytes"] == expected
+
+
+@pytest.mark.parametrize("device", [(0, -1), GPU])
+def test_without_totals_changes_are_counted_from_the_beginning(
+    trace_processor: TraceProcessor, tmp_path: Path, device: tuple[int, int]
+) -> None:
+    """GIVEN a CPU, whose totals are none, or an allocator that tells only changes THEN they are summed up from 0."""
+    trace = TraceBuilder(0, 1).step(0, 0, 100).op("aten::empty", 10, 50)
+    total = 12_345 if device == (0, -1) else 0
+    for at, change in ((20, 1000), (30.25, 24), (30.25, -1), (40, -2000)):
+        trace.memory(at, change, allocated=total, device=device)
+    merged(trace_processor, load(write_run(tmp_path / "in", [trace])), tmp_path / "out")
+    label = "CPU" if device == (0, -1) else "GPU 0"
+    curve = [(trace.wall_ns(at), value) for at, value in ((0, 0), (20, 1000), (30.25, 1023), (40, -977))]
+    assert counters(trace_processor) == {f"{label} · allocated less freed": curve}
+
+
+def test_devices_are_told_apart(trace_processor: TraceProcessor, tmp_path: Path) -> None:
+    trace = TraceBuilder(0, 1).step(0, 0, 100)
+    for at, device in enumerate([(1, 1), (0, -1), (6, 0), (1, 1), (20, 4), (12, 0)]):
+        trace.memory(at, 8, allocated=100 + at, reserved=0, device=device)
+    merged(trace_processor, load(write_run(tmp_path / "in", [trace])), tmp_path / "out")
+    assert {name: [value for _, value in curve] for name, curve in counters(trace_processor).items()} == {
+        "CPU · allocated less freed": [0, 8],
+        "GPU 1 · allocated": [100, 103],
+        "GPU 0 · allocated": [102],
+        "XPU 0 · allocated": [105],
+        "device of type 20 4 · allocated": [104],
+    }
+
+
+def test_records_outside_of_all_events_break_nothing(trace_processor: TraceProcessor, tmp_path: Path) -> None:
+    """GIVEN a record hours before the first event of a trace that begins at zero THEN it holds as that begins."""
+    trace = TraceBuilder(0, 1)
+    trace.base_ns, trace.origin_ns = 0, 0
+    trace.step(0, 0, 100).memory(-3.6e9, 8, allocated=7, device=GPU).memory(50, 8, allocated=15, device=GPU)
+    run = load(write_run(tmp_path / "in", [trace]))
+    merged(trace_processor, run, tmp_path / "out")
+    assert counters(trace_processor) == {"GPU 0 · allocated": [(0, 7), (50_000, 15)]}
+    merge(run, tmp_path / "run.json", form="chrome")
+
+
+def test_windows_of_a_real_recording_share_a_counter(trace_processor: TraceProcessor, tmp_path: Path) -> None:
+    """Its steps allocate 4 MB and free them, then 1 MB that stays. PyTorch's own totals would start the second window
+    with 2 MB that were freed long before.
+    """
+    run = load(RECORDED)
+    written = merged(trace_processor, run, tmp_path)
+    ((name, curve),) = counters(trace_processor).items()
+    assert name == "CPU · allocated less freed"
+    assert [ts for ts, _ in curve] == sorted(ts for ts, _ in curve)
+    (second,) = trace_processor.query("select min(ts) as begin from tracekit_steps where step = 9")
+    before = [value for ts, value in curve if ts < second["begin"]]
+    after = [value for ts, value in curve if ts >= second["begin"]]
+    assert (before[0], max(before)) == (0, 4_000_000)
+    assert [*before[-1:], *after] == [0, 4_000_000, 0, 1_000_000, 5_000_000, 1_000_000, 2_000_000]
+    assert written.left_out == {"M": 16, "i": 4}
+
+
+def test_a_run_without_records_of_memory_has_no_counter(trace_processor: TraceProcessor, tmp_path: Path) -> None:
+    trace = TraceBuilder(0, 1).step(0, 0, 100)
+    merged(trace_processor, load(write_run(tmp_path / "in", [trace])), tmp_path / "out")
+    assert counters(trace_processor) == {}
