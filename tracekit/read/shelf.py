@@ -14,6 +14,7 @@ from typing import Any, BinaryIO
 
 import msgspec
 import numpy as np
+import numpy.typing as npt
 
 from tracekit.model.events import (
     CollectiveArguments,
@@ -30,9 +31,18 @@ from tracekit.read.storage import TracePath
 __all__ = ["Shelf"]
 
 
+class _Column(msgspec.Struct, array_like=True, frozen=True):
+    """Of `count` integers of type `dtype`. The file has what they are above `least`, in the type `kept_as`."""
+
+    dtype: str
+    count: int
+    least: int
+    kept_as: str
+
+
 @dataclass(frozen=True, kw_only=True)
 class _Rest:
-    """All of a decoded trace but its columns, whose types and lengths are in `columns`, in the order of the file."""
+    """All of a decoded trace but its columns, which are told of in `columns`, in the order of the file."""
 
     file: str
     header: TraceHeader
@@ -41,7 +51,7 @@ class _Rest:
     strings: list[str]
     tracks: list[Track]
     other_phases: dict[str, int]
-    columns: list[tuple[str, int]]
+    columns: list[_Column]
 
 
 _REST = msgspec.msgpack.Decoder(_Rest)
@@ -81,7 +91,7 @@ class Shelf:
 
 def _write(stream: BinaryIO, trace: DecodedTrace) -> None:
     events = trace.events
-    columns = [getattr(table, name) for table, names in _tables(events) for name in names]
+    columns = [_narrowed(getattr(table, name)) for table, names in _tables(events) for name in names]
     rest = _Rest(
         file=trace.file,
         header=trace.header,
@@ -90,16 +100,32 @@ def _write(stream: BinaryIO, trace: DecodedTrace) -> None:
         strings=events.strings,
         tracks=events.tracks,
         other_phases=events.other_phases,
-        columns=[(column.dtype.str, len(column)) for column in columns],
+        columns=[column for column, _ in columns],
     )
     told = msgspec.msgpack.encode(rest)
     stream.write(len(told).to_bytes(_LENGTH_BYTES, "little") + told)
-    stream.writelines(np.ascontiguousarray(column).data for column in columns)
+    stream.writelines(kept.data for _, kept in columns)
+
+
+def _narrowed(column: npt.NDArray[Any]) -> tuple[_Column, npt.NDArray[Any]]:
+    """How to keep it in few bytes: to write and read them costs more than to make them so."""
+    least, most = (int(column.min()), int(column.max())) if len(column) else (0, 0)
+    kept_as = np.min_scalar_type(most - least)
+    if kept_as.itemsize >= column.dtype.itemsize:
+        least, kept_as = 0, column.dtype
+    kept = (column - least if least else column).astype(kept_as)
+    return _Column(dtype=column.dtype.str, count=len(column), least=least, kept_as=kept_as.str), kept
+
+
+def _widened(stream: BinaryIO, told: _Column) -> npt.NDArray[Any]:
+    column = np.fromfile(stream, dtype=told.kept_as, count=told.count).astype(told.dtype, copy=False)
+    column += told.least
+    return column
 
 
 def _read(stream: BinaryIO) -> DecodedTrace:
     rest = _REST.decode(stream.read(int.from_bytes(stream.read(_LENGTH_BYTES), "little")))
-    columns = iter([np.fromfile(stream, dtype=dtype, count=count) for dtype, count in rest.columns])
+    columns = iter([_widened(stream, told) for told in rest.columns])
     dense, collectives, operators, memory = ({name: next(columns) for name in names} for names in _COLUMNS)
     events = EventTable(
         strings=rest.strings,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import fields, is_dataclass
+from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -64,3 +64,27 @@ def test_no_room_costs_nothing_but_the_time(tmp_path: Path, monkeypatch: pytest.
     shelf.keep(path, decode(path))
     assert shelf.take(path) is None
     assert [file.name for file in tmp_path.iterdir()] == ["half"]
+
+
+@pytest.mark.parametrize(
+    "start_ns",
+    [
+        [],
+        [0],
+        [-(2**63), 2**63 - 1],
+        [2**63 - 1, 2**63 - 256],
+        [-5, 250],
+        [-5, 251],
+        [7, 7 + 2**32 - 1],
+        [7, 7 + 2**32],
+    ],
+)
+def test_numbers_of_any_range_come_back(start_ns: list[int], tmp_path: Path) -> None:
+    shelf = Shelf(folder=tmp_path)
+    (path, *_) = sorted(DDP.rglob("rank-*.json.gz"))
+    trace = decode(path)
+    kept = replace(trace, events=replace(trace.events, start_ns=np.array(start_ns, dtype=np.int64)))
+    shelf.keep(path, kept)
+    taken = shelf.take(path)
+    assert taken is not None
+    assert_same(kept, taken)
