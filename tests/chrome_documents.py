@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import io
 import json
-import tempfile
 from collections.abc import Callable, Sequence
 from decimal import Decimal
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from tracekit.render.chrome import ChromeFormat, ChromeWriter
+from tracekit.render.merged.document import Document
 from tracekit.render.merged.slices import Argument, Flows, Slices
 
 __all__ = ["BASE_NS", "chrome_document", "read_events", "slices_of"]
@@ -45,12 +44,11 @@ def chrome_document(*ranks: Callable[[ChromeWriter], None]) -> bytes:
     """Each of `ranks` writes its part; the document that they make."""
     stream = io.BytesIO()
     chrome = ChromeFormat(base_ns=BASE_NS)
-    with tempfile.TemporaryDirectory() as folder:
-        parts = [Path(folder, str(rank)) for rank in range(len(ranks))]
-        for rank, (part, write) in enumerate(zip(parts, ranks, strict=True)):
-            with part.open("wb") as file:
-                write(chrome.writer(file, rank))
-        chrome.join(stream, parts)
+    document = Document(stream, chrome)
+    for rank, write in enumerate(ranks):
+        document.begin_page()
+        write(chrome.writer(document, rank))
+    document.end()
     return stream.getvalue()
 
 

@@ -4,16 +4,30 @@ from __future__ import annotations
 
 import io
 from collections import Counter
+from collections.abc import Iterator
 
 import numpy as np
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests.components import require_module
 from tracekit.model.events import ABSENT
 from tracekit.render.merged.nesting import assign_lanes
 from tracekit.render.merged.slices import Slices
-from tracekit.render.perfetto import RankTraceWriter, write_header
+from tracekit.render.perfetto import PerfettoFormat, RankTraceWriter
 from tracekit.trace_processor import TraceProcessor
+
+
+@pytest.fixture(scope="module", params=["native", "portable"], autouse=True)
+def encoder(request: pytest.FixtureRequest) -> Iterator[None]:
+    """All of this holds of compiled and of portable code."""
+    if request.param == "native":
+        require_module("tracekit.render.perfetto._encoder")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TRACEKIT_DECODER", request.param)
+        yield
+
 
 START = 1_752_000_000_123_456_789
 NAMES = ["aten::mm", "", 'quote " and 中文', "x" * 1000, "cpu_op", "user_annotation"]
@@ -48,7 +62,7 @@ def columns(slices: list[Slice]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 def write(threads: list[list[Slice]], ranks: int = 2) -> bytes:
     """Thread i is written by rank i % ranks, ranks in descending order."""
     stream = io.BytesIO()
-    write_header(stream, start_ns=START)
+    stream.write(PerfettoFormat(start_ns=START).head)
     for rank in reversed(range(ranks)):
         writer = RankTraceWriter(stream, rank)
         process = writer.add_process(f"rank {rank}", pid=rank + 1, order=rank)

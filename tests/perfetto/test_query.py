@@ -24,7 +24,7 @@ from tracekit.errors import InputError, UsageError
 from tracekit.model.run import Run
 from tracekit.render.merged.merge import merge
 from tracekit.render.merged.slices import Slices
-from tracekit.render.perfetto import RankTraceWriter, write_header
+from tracekit.render.perfetto import PerfettoFormat, RankTraceWriter
 from tracekit.trace_processor import VARIABLE, Row, TraceProcessor, open_trace_processor, views_sql
 
 DDP = Path(__file__).parents[1] / "data" / "ddp_slow_rank"
@@ -140,7 +140,7 @@ def test_messages_actions_and_buckets(trace_processor: TraceProcessor, page: byt
 def test_slices_that_the_writer_puts_on_extra_tracks_keep_their_lane(trace_processor: TraceProcessor) -> None:
     """As `RankTraceWriter` does it: a track below the track, whose process must still be found."""
     stream = io.BytesIO()
-    write_header(stream, start_ns=START_NS)
+    stream.write(PerfettoFormat(start_ns=START_NS).head)
     writer = RankTraceWriter(stream, rank=0)
     group = writer.add_track("tracekit", parent=writer.add_process("rank 0 · node0", pid=1))
     track = writer.add_track("collectives · pp", parent=group)

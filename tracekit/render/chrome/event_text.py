@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from tracekit.model.events import Int64
-from tracekit.render.merged.slices import Argument
+from tracekit.render.merged.slices import Argument, Rows
 
 __all__ = ["MICROSECONDS", "JsonStrings", "argument_texts", "format_lines", "json_text", "microseconds"]
 
@@ -64,9 +64,9 @@ class JsonStrings:
         return self._known[text]
 
 
-def argument_texts(argument: Argument, rows: Int64, strings: Sequence[str], encoded: JsonStrings) -> list[object]:
+def argument_texts(argument: Argument, rows: Rows, strings: Sequence[str], encoded: JsonStrings) -> list[object]:
     """What stands in a `%s` place for the values of `rows`."""
-    values = argument.values[rows]
+    values = argument.of_rows(rows)
     if argument.is_text:
         return list(encoded.of(strings, values.astype(np.int32, copy=False)))
     return list(values.tolist())

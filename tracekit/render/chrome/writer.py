@@ -19,7 +19,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import BinaryIO
 
 import numpy as np
 
@@ -34,7 +33,7 @@ from tracekit.render.chrome.event_text import (
 )
 from tracekit.render.merged.forms import Forms
 from tracekit.render.merged.nesting import MAX_DEPTH, FreeLanes, lane_boundaries
-from tracekit.render.merged.slices import Argument, Float64, Slices
+from tracekit.render.merged.slices import Argument, Float64, Rows, Sink, Slices
 
 __all__ = ["ChromeTrack", "ChromeWriter"]
 
@@ -74,7 +73,7 @@ class ChromeWriter:
             writer.write_slices(writer.add_track("main", parent=host), slices)
     """
 
-    def __init__(self, stream: BinaryIO, rank: int, *, base_ns: int) -> None:
+    def __init__(self, stream: Sink, rank: int, *, base_ns: int) -> None:
         self._stream = stream
         self._base_ns = base_ns
         self._first_id = _FIRST_ID + rank % _RANKS * _RANK_IDS
@@ -107,16 +106,17 @@ class ChromeWriter:
             raise ValueError("a slice starts before the base time")
         if len(slices) == 0:
             return 0
-        forms = Forms([argument.known for argument in slices.arguments], len(slices))
+        rows = slices.rows_of(np.arange(len(slices)))
+        forms = Forms([argument.known(rows) for argument in slices.arguments], len(slices))
         free = self._free_lanes.setdefault(track.tid, FreeLanes())
         lanes = _lanes(slices.start_ns, slices.duration_ns)
         end_ns = slices.start_ns + slices.duration_ns
-        numbers = free.take((int(slices.start_ns[rows].min()), int(end_ns[rows].max())) for rows in lanes)
-        for number, rows in zip(numbers, lanes, strict=True):
+        numbers = free.take((int(slices.start_ns[lane].min()), int(end_ns[lane].max())) for lane in lanes)
+        for number, lane in zip(numbers, lanes, strict=True):
             on = self._lane(track, number) if number else track
             self._name(on)
-            for first in range(0, len(rows), _BLOCK):
-                self._write_block(on, slices, rows[first : first + _BLOCK], forms)
+            for first in range(0, len(lane), _BLOCK):
+                self._write_block(on, slices, lane[first : first + _BLOCK], forms)
         return len(lanes)
 
     def write_counter(self, track: ChromeTrack, time_ns: Int64, values: Float64) -> None:
@@ -136,15 +136,16 @@ class ChromeWriter:
             columns = [*microseconds(time_ns[rows] - self._base_ns), values[rows].tolist()]
             self._write(format_lines(template, columns))
 
-    def _write_block(self, on: ChromeTrack, slices: Slices, rows: Int64, forms: Forms) -> None:
-        """Events of `rows`, in their order, each with the events of its arrows behind it."""
+    def _write_block(self, on: ChromeTrack, slices: Slices, block: Int64, forms: Forms) -> None:
+        """Events of the slices in `block`, in their order, each with the events of its arrows behind it."""
         places: list[Int64] = []
         lines: list[str] = []
         behind = 1 + len(slices.flows)
-        start_ns = slices.start_ns[rows] - self._base_ns
-        for at, having in forms.of(rows):
+        start_ns, rows = slices.start_ns[block] - self._base_ns, slices.rows_of(block)
+        duration_ns = slices.duration_ns[block]
+        for at, having in forms.of(block):
             said = [slices.arguments[place] for place in having]
-            lines += self._slice_lines(on, slices, rows[at], start_ns[at], said)
+            lines += self._slice_lines(on, slices, rows[at], start_ns[at], duration_ns[at], said)
             places.append(at * behind)
         for number, flows in enumerate(slices.flows):
             at = np.flatnonzero(flows.ids[rows])
@@ -159,7 +160,13 @@ class ChromeWriter:
         self._write([lines[line] for line in order.tolist()])
 
     def _slice_lines(
-        self, on: ChromeTrack, slices: Slices, rows: Int64, start_ns: Int64, said: list[Argument]
+        self,
+        on: ChromeTrack,
+        slices: Slices,
+        rows: Rows,
+        start_ns: Int64,
+        duration_ns: Int64,
+        said: list[Argument],
     ) -> list[str]:
         arguments = ",".join(f"{json_text(argument.name)}:".replace("%", "%%") + "%s" for argument in said)
         template = (
@@ -170,7 +177,7 @@ class ChromeWriter:
             self._strings.of(slices.strings, slices.category[rows]),
             self._strings.of(slices.strings, slices.name[rows]),
             *microseconds(start_ns),
-            *microseconds(slices.duration_ns[rows]),
+            *microseconds(duration_ns),
             *(argument_texts(argument, rows, slices.strings, self._strings) for argument in said),
         ]
         return format_lines(template, columns)

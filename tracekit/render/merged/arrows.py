@@ -1,42 +1,26 @@
 """Arrows: their ids, unique in the trace, and those between the slices of one rank's recording.
 
-Comes in: the rank's events and lanes. Goes out: `Arrows`, from a launch to what it launched and from a forward operator
-to its backward, columns over all events; `of_rows` makes flows of those that stand on one track. An arrow always leads
-forward in time: where clocks of host and device disagree there is none.
+Comes in: the rank's events and lanes. Goes out: `Flows` of all events, from a launch to what it launched and from a
+forward operator to its backward. An arrow always leads forward in time: where clocks of host and device disagree there
+is none.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
-import numpy.typing as npt
 
 from tracekit.analysis.device_links import DeviceEvents
 from tracekit.model.events import ABSENT, Bool, EventTable, Int64
 from tracekit.render.merged.slices import ROLES, Flows, Unsigned
 
 __all__ = ["CHAIN_ARROWS", "COLLECTIVE_ARROWS", "LATE_ARROWS", "MESSAGE_ARROWS"]
-__all__ += ["Arrows", "autograd_arrows", "ids_of", "launch_arrows"]
+__all__ += ["autograd_arrows", "ids_of", "launch_arrows"]
 
 # Ids are 64 bits: arrows that are numbered over the run have their kind in the upper four; below 2^60 those of a rank's
 # events, 2^40 for each kind and rank.
 COLLECTIVE_ARROWS, MESSAGE_ARROWS, LATE_ARROWS, CHAIN_ARROWS = (kind << 60 for kind in (1, 2, 3, 4))
 _LAUNCH, _AUTOGRAD = range(2)
 _OWN_BITS = 40
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Arrows:
-    """Of n events: ids, uint64 [n], 0: none, and role, uint8 [n], place in `ROLES`."""
-
-    ids: Unsigned
-    role: npt.NDArray[np.uint8]
-
-    def of_rows(self, rows: Int64) -> tuple[Flows, ...]:
-        """Of the events in `rows`, int64 [k], alone."""
-        ids = self.ids[rows]
-        return (Flows(ids=ids, role=self.role[rows]),) if ids.any() else ()
 
 
 def ids_of(kind: int, number: Int64) -> Unsigned:
@@ -48,14 +32,14 @@ def _first_id(place: int, kind: int, first_row: int) -> int:
     return ((2 * place + kind + 1) << _OWN_BITS) + first_row
 
 
-def launch_arrows(events: EventTable, device: DeviceEvents, kept: Bool, *, place: int, first_row: int) -> Arrows:
+def launch_arrows(events: EventTable, device: DeviceEvents, kept: Bool, *, place: int, first_row: int) -> Flows:
     """From each launch to all that it launched, in order of time, of the events in the mask `kept` [n]; `place`: of the
     rank in the run; `first_row`: how many events its recordings before had."""
     linked, ids_from = device.linked, _first_id(place, _LAUNCH, first_row)
     return _arrows(events, device.launch_row[linked], device.row[linked], kept, ids_from=ids_from)
 
 
-def autograd_arrows(events: EventTable, kept: Bool, *, place: int, first_row: int) -> Arrows:
+def autograd_arrows(events: EventTable, kept: Bool, *, place: int, first_row: int) -> Flows:
     """From each forward operator to its backward, of the events in the mask `kept` [n]; the rest as above.
 
     They share a sequence number, which counts the operators of a forward thread. Of the operators that have it the
@@ -107,7 +91,7 @@ def _last_forward(events: EventTable, forward: Int64, backward: Int64) -> Int64:
     return np.asarray(of_row[backward])
 
 
-def _arrows(events: EventTable, head: Int64, member: Int64, kept: Bool, *, ids_from: int) -> Arrows:
+def _arrows(events: EventTable, head: Int64, member: Int64, kept: Bool, *, ids_from: int) -> Flows:
     """From each row in `head`, int64 [k], to the row in `member`, int64 [k]; of several members through the earlier."""
     ids = np.zeros(len(events), dtype=np.uint64)
     role = np.zeros(len(events), dtype=np.uint8)
@@ -119,4 +103,4 @@ def _arrows(events: EventTable, head: Int64, member: Int64, kept: Bool, *, ids_f
     ids[member] = ids[head]
     goes_on = np.append(head[1:] == head[:-1], False)[: len(head)]
     role[member] = np.where(goes_on, ROLES.index("passes"), ROLES.index("ends"))
-    return Arrows(ids=ids, role=role)
+    return Flows(ids=ids, role=role)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
@@ -100,22 +101,22 @@ def slices_by_track(
         launch_arrows(events, lanes.device_events, kept, place=place, first_row=first_row),
         autograd_arrows(events, kept, place=place, first_row=first_row),
     )
-    order = np.flatnonzero(kept)
+    slices_of = partial(
+        Slices,
+        name=events.name,
+        category=events.category,
+        strings=events.strings,
+        arguments=tuple(_arguments(events)),
+        flows=tuple(flows for flows in arrows if flows.ids.any()),
+    )
+    order = np.flatnonzero(kept).astype(np.int32)
     order = order[np.argsort(events.track[order].astype(np.min_scalar_type(len(events.tracks))), kind="stable")]
     edges = np.searchsorted(events.track[order], np.arange(len(events.tracks) + 1))
-    arguments = _Arguments(events)
     for track in _by_interest(len(events.tracks), lanes):
         rows = order[edges[track] : edges[track + 1]]
         if len(rows):
-            slices = Slices(
-                start_ns=start_ns[rows],
-                duration_ns=end_ns[rows] - start_ns[rows],
-                name=events.name[rows],
-                category=events.category[rows],
-                strings=events.strings,
-                arguments=tuple(arguments.of_rows(rows)),
-                flows=tuple(flows for each in arrows for flows in each.of_rows(rows)),
-            )
+            starts_ns = start_ns[rows]
+            slices = slices_of(start_ns=starts_ns, duration_ns=end_ns[rows] - starts_ns, rows=rows)
             yield InputSlices(track=track, slices=slices)
 
 
@@ -123,36 +124,31 @@ def _by_interest(tracks: int, lanes: Lanes) -> Sequence[int]:
     return sorted(range(tracks), key=lambda track: (track != lanes.windows.thread, track not in lanes.threads, track))
 
 
-class _Arguments:
-    """Arguments of a table's events; each is made for the events that have it."""
+def _arguments(events: EventTable) -> Iterator[Argument]:
+    """Of all events; those that only some have are said of these alone."""
+    for name, column in _OF_EVERY_EVENT.items():
+        values = getattr(events, column)
+        present = values != ABSENT
+        if present.any():
+            yield Argument(name=name, values=values, present=None if present.all() else present)
+    collectives, operators = events.collective_arguments, events.operator_arguments
+    place = _places(collectives.row, len(events))
+    for names, is_text in ((_NUMBERS_OF_COLLECTIVES, False), (_TEXTS_OF_COLLECTIVES, True)):
+        for name, column in names.items():
+            values = getattr(collectives, column)
+            if (present := values != ABSENT).any():
+                yield Argument(name=name, values=values, present=present, place=place, is_text=is_text)
+    # An operator may be both a collective's and a multiplying one: its inputs are told once.
+    fresh = ~np.isin(operators.row, collectives.row)
+    place = _places(np.concatenate((collectives.row, operators.row[fresh])), len(events))
+    for name, column in _TEXTS_OF_INPUTS.items():
+        values = np.concatenate((getattr(collectives, column), getattr(operators, column)[fresh]))
+        if (values != ABSENT).any():
+            yield Argument(name=name, values=values, place=place, is_text=True)
 
-    def __init__(self, events: EventTable) -> None:
-        self._events = events
-        collectives, operators = events.collective_arguments, events.operator_arguments
-        self._sparse: list[tuple[str, bool, Int64, Int64 | Int32]] = []
-        for names, is_text in ((_NUMBERS_OF_COLLECTIVES, False), (_TEXTS_OF_COLLECTIVES, True)):
-            self._sparse += [
-                (name, is_text, collectives.row, getattr(collectives, column)) for name, column in names.items()
-            ]
-        # An operator may be both a collective's and a multiplying one: its inputs are told once.
-        fresh = ~np.isin(operators.row, collectives.row)
-        for name, column in _TEXTS_OF_INPUTS.items():
-            rows = np.concatenate((collectives.row, operators.row[fresh]))
-            values = np.concatenate((getattr(collectives, column), getattr(operators, column)[fresh]))
-            self._sparse.append((name, True, rows, values))
-        self._place = np.empty(len(events), dtype=np.int64)
 
-    def of_rows(self, rows: Int64) -> Iterator[Argument]:
-        for name, column in _OF_EVERY_EVENT.items():
-            values = getattr(self._events, column)[rows]
-            present = values != ABSENT
-            if present.any():
-                yield Argument(name=name, values=values, present=None if present.all() else present)
-        self._place.fill(ABSENT)
-        self._place[rows] = np.arange(len(rows))
-        for name, is_text, row, value in self._sparse:
-            known = (self._place[row] != ABSENT) & (value != ABSENT)
-            if known.any():
-                values = np.full(len(rows), ABSENT, dtype=value.dtype)
-                values[self._place[row[known]]] = value[known]
-                yield Argument(name=name, values=values, present=values != ABSENT, is_text=is_text)
+def _places(rows: Int64, count: int) -> Int32:
+    """int32 [count]: of each row its place in `rows`, or `ABSENT`."""
+    place = np.full(count, ABSENT, dtype=np.int32)
+    place[rows] = np.arange(len(rows), dtype=np.int32)
+    return place

@@ -19,6 +19,7 @@ import gzip
 import os
 from contextlib import ExitStack
 from dataclasses import dataclass
+from itertools import repeat
 from pathlib import Path
 from typing import BinaryIO, Literal, cast
 
@@ -29,11 +30,12 @@ from tracekit.errors import OutputError
 from tracekit.model.run import Run
 from tracekit.read.shelf import Shelf
 from tracekit.render.chrome import ChromeFormat
+from tracekit.render.merged.document import Document
 from tracekit.render.merged.input_slices import SliceFilter
 from tracekit.render.merged.plan import RankPlan, plan_of
 from tracekit.render.merged.rank_page import PageCounts, write_rank
 from tracekit.render.merged.run_page import write_run
-from tracekit.render.merged.slices import TraceFormat
+from tracekit.render.merged.slices import Sink, TraceFormat
 from tracekit.render.output import new_file, refuse_input, scratch_folder
 from tracekit.render.perfetto import PerfettoFormat
 
@@ -93,28 +95,31 @@ def merge(
             packed = cast(
                 BinaryIO, stack.enter_context(gzip.GzipFile(fileobj=stream, mode="wb", compresslevel=3, mtime=0))
             )
-        folder = stack.enter_context(scratch_folder(output, force=force))
-        written_in: TraceFormat = (
+        form_of: TraceFormat = (
             PerfettoFormat(start_ns=plan.first_ns)
             if form == "perfetto"
             else ChromeFormat(base_ns=plan.first_ns - _BEFORE_ALL_NS)
         )
-        run_part = folder / "run"
-        with run_part.open("wb") as part:
-            write_run(written_in.writer(part, len(plan.ranks)), plan, report)
-        calls = [
-            (rank, folder / str(rank.place), written_in, options or SummaryOptions(), shown or SliceFilter(), shelf)
-            for rank in plan.ranks
-        ]
+        pages = _Pages(form=form_of, options=options or SummaryOptions(), shown=shown or SliceFilter(), shelf=shelf)
+        document = Document(packed, form_of)
+        document.begin_page()
+        write_run(form_of.writer(document, len(plan.ranks)), plan, report)
         jobs = 1 if jobs is None and sum(s.event_count for s in run.ranks) < _FEW_EVENTS else jobs
-        outcomes = map_ranks(_write_part, calls, jobs=jobs, progress=progress)
-        if LOST in outcomes:
-            lost = run.ranks[outcomes.index(LOST)].rank
-            message = f"{output}: rank {lost}: the worker that wrote it died, twice"
-            raise OutputError(message, hint="it may have run out of memory: try --jobs 1, or leave it out with --ranks")
-        written = [outcome for outcome in outcomes if outcome is not LOST]
-        written_in.join(packed, [run_part, *(part for _, part, *_ in calls)])
-    counts = sum(written, start=PageCounts())
+        if 1 in (jobs, len(plan.ranks)):
+            calls = [(pages, rank, document) for rank in plan.ranks]
+            written = map_ranks(_write_here, calls, jobs=1, progress=progress)
+        else:
+            folder = stack.enter_context(scratch_folder(output, force=force))
+            parts = [folder / str(rank.place) for rank in plan.ranks]
+            written = map_ranks(_write_part, list(zip(repeat(pages), plan.ranks, parts)), jobs=jobs, progress=progress)
+            if LOST in written:
+                message = f"{output}: rank {run.ranks[written.index(LOST)].rank}: the worker that wrote it died, twice"
+                hint = "it may have run out of memory: try --jobs 1, or leave it out with --ranks"
+                raise OutputError(message, hint=hint)
+            for part in parts:
+                document.add_page(part)
+        document.end()
+    counts = sum((page for page in written if page is not LOST), start=PageCounts())
     return Merged(
         path=output,
         ranks=len(run.ranks),
@@ -126,14 +131,25 @@ def merge(
     )
 
 
-def _write_part(
-    rank: RankPlan,
-    part: Path,
-    written_in: TraceFormat,
-    options: SummaryOptions,
-    shown: SliceFilter,
-    shelf: Shelf | None,
-) -> PageCounts:
-    """Write one rank's page to the file `part`, in a worker."""
+@dataclass(frozen=True, kw_only=True)
+class _Pages:
+    """How each rank's page is written, in whichever process."""
+
+    form: TraceFormat
+    options: SummaryOptions
+    shown: SliceFilter
+    shelf: Shelf | None
+
+    def write(self, rank: RankPlan, stream: Sink) -> PageCounts:
+        return write_rank(self.form.writer(stream, rank.place), rank, self.options, self.shown, self.shelf)
+
+
+def _write_here(pages: _Pages, rank: RankPlan, document: Document) -> PageCounts:
+    document.begin_page()
+    return pages.write(rank, document)
+
+
+def _write_part(pages: _Pages, rank: RankPlan, part: Path) -> PageCounts:
+    """To a file of its own, in a worker."""
     with part.open("wb") as stream:
-        return write_rank(written_in.writer(stream, rank.place), rank, options, shown, shelf)
+        return pages.write(rank, stream)

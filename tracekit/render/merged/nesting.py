@@ -17,7 +17,7 @@ import numpy as np
 
 from tracekit.model.events import Bool, Int32, Int64
 
-__all__ = ["MAX_DEPTH", "FreeLanes", "assign_lanes", "boundary_order", "lane_boundaries"]
+__all__ = ["MAX_DEPTH", "FreeLanes", "assign_lanes", "boundary_order", "lane_boundaries", "opening_order"]
 
 MAX_DEPTH = 512
 """Open slices that the trace processor keeps on one track; deeper ones it drops (kMaxDepth in slice_tracker.cc)."""
@@ -43,13 +43,24 @@ class FreeLanes:
         return lanes
 
 
+def opening_order(start_ns: Int64, duration_ns: Int64) -> Int32:
+    """Rows of n slices in the order in which they open, int32 [n]: by time, at one time the longest first."""
+    by_start = np.argsort(start_ns, kind="stable")
+    same = np.diff(start_ns[by_start]) == 0
+    # Only rows that share a start need the second key; sorting all of them by two keys takes several times as long.
+    tied = np.flatnonzero(np.concatenate([same, [False]]) | np.concatenate([[False], same]))
+    rows = by_start[tied]
+    by_start[tied] = rows[np.lexsort((-duration_ns[rows], start_ns[rows]))]
+    return by_start.astype(np.int32)
+
+
 def boundary_order(start_ns: Int64, duration_ns: Int64) -> Int32:
     """Opens and closes of n slices in the order in which they must be written: int32 [2n], row to open, ~row to close.
 
     By time; at one time first what closes (innermost first), then what opens (longest first), then the slices of
     duration 0, each closed at once. O(n log n), and close to O(n) for rows that are nearly in time order.
     """
-    outer_first = _outer_first(start_ns, duration_ns)
+    outer_first = opening_order(start_ns, duration_ns)
     start, duration = start_ns[outer_first], duration_ns[outer_first]
     instant = duration == 0
     closing = np.flatnonzero(~instant)[::-1]  # equal ends: what opened last closes first
@@ -87,16 +98,6 @@ def lane_boundaries(start_ns: Int64, duration_ns: Int64, max_depth: int = MAX_DE
     lane_of_boundary = lane[_row(order)]
     by_lane = np.argsort(lane_of_boundary, kind="stable")
     return np.split(order[by_lane], np.searchsorted(lane_of_boundary[by_lane], np.arange(1, last + 1)))
-
-
-def _outer_first(start: Int64, duration: Int64) -> Int32:
-    by_start = np.argsort(start, kind="stable")
-    same = np.diff(start[by_start]) == 0
-    # Only rows that share a start need the second key; sorting all of them by two keys takes several times as long.
-    tied = np.flatnonzero(np.concatenate([same, [False]]) | np.concatenate([[False], same]))
-    rows = by_start[tied]
-    by_start[tied] = rows[np.lexsort((-duration[rows], start[rows]))]
-    return by_start.astype(np.int32)
 
 
 def _row(boundaries: Int32) -> Int32:

@@ -7,16 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from types import MappingProxyType
-from typing import Any, BinaryIO, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from tracekit.model.events import ABSENT, Bool, Int32, Int64
 
-__all__ = ["ROLES", "Argument", "Float64", "Flows", "Slices", "TraceFormat", "TraceWriter", "Unsigned"]
+__all__ = ["ROLES", "Argument", "Float64", "Flows", "Rows", "Sink", "Slices", "TraceFormat", "TraceWriter", "Unsigned"]
 
 ROLES = ("begins", "passes", "ends")
 
@@ -24,32 +23,46 @@ Track = TypeVar("Track")
 
 Float64 = npt.NDArray[np.float64]
 Unsigned = npt.NDArray[np.uint64]
+Rows = Int32 | Int64
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Argument:
-    """One argument of n slices: `values` int64 [n], or int32 [n], indexes into the slices' `strings` when `is_text`.
-    `present`: bool [n], None: all have it.
+    """One argument of m rows: `values`, int64 [m], or int32 [m], indexes into the slices' `strings`, when `is_text`, of
+    which `ABSENT` is none. `present`: bool [m], None: all have it. What few rows have is said of these alone, [k], and
+    `place`, int32 [m], tells where, or `ABSENT`.
     """
 
     name: str
     values: Int64 | Int32
     present: Bool | None = None
+    place: Int32 | None = None
     is_text: bool = False
 
-    @property
-    def known(self) -> Bool | None:
-        """bool [n], which slices have it; None: all. A text that is `ABSENT` is none."""
-        if not self.is_text:
-            return self.present
-        has_text: Bool = self.values != ABSENT
-        return has_text if self.present is None else self.present & has_text
+    def of_rows(self, rows: Rows) -> Int64 | Int32:
+        """Of the rows in `rows`, integers [n], which all have it."""
+        return self.values[self._at(rows)]
+
+    def known(self, rows: Rows) -> Bool | None:
+        """bool [n], which of the rows in `rows` have it; None: all."""
+        if self.place is None and self.present is None and not self.is_text:
+            return None
+        at = self._at(rows)
+        has: Bool = at != ABSENT
+        if self.present is not None:
+            has &= self.present[at]
+        if self.is_text:
+            has &= self.values[at] != ABSENT
+        return has
+
+    def _at(self, rows: Rows) -> Rows:
+        return rows if self.place is None else self.place[rows]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Flows:
-    """Arrows: slices that carry the same id are joined in the order in which they start. ids: uint64 [n], unique in the
-    trace, 0: none. role: uint8 [n], whether the arrow begins in a slice, goes through it or ends, by place in `ROLES`.
+    """Arrows: slices that carry the same id are joined in the order in which they start. ids: uint64 [m], unique in the
+    trace, 0: none. role: uint8 [m], whether the arrow begins in a slice, goes through it or ends, by place in `ROLES`.
     """
 
     ids: Unsigned
@@ -58,8 +71,9 @@ class Flows:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Slices:
-    """n slices of one track, in any order. start_ns (Unix epoch), duration_ns: int64 [n], >= 0. name, category: int32
-    [n], indexes into `strings` or `ABSENT`.
+    """n slices of one track, in any order. start_ns (Unix epoch), duration_ns: int64 [n], >= 0. What they say may stand
+    in a table of more rows: name, category: int32 [m], indexes into `strings` or `ABSENT`, `arguments` and `flows` of m
+    rows; `rows`: int32 [n], the row of each slice; None: m is n.
 
     Raises ValueError: columns of different lengths, a negative time, or an end beyond int64.
     """
@@ -71,19 +85,27 @@ class Slices:
     strings: Sequence[str]
     arguments: tuple[Argument, ...] = ()
     flows: tuple[Flows, ...] = ()
+    rows: Int32 | None = None
 
     def __post_init__(self) -> None:
-        columns: list[npt.NDArray[Any]] = [self.start_ns, self.duration_ns, self.name, self.category]
-        columns += [argument.values for argument in self.arguments]
-        columns += [argument.present for argument in self.arguments if argument.present is not None]
-        columns += [column for flows in self.flows for column in (flows.ids, flows.role)]
-        lengths = {len(column) for column in columns}
-        if len(lengths) != 1:
-            raise ValueError(f"columns of slices have different lengths: {sorted(lengths)}")
+        times: list[npt.NDArray[Any]] = [self.start_ns, self.duration_ns, *([] if self.rows is None else [self.rows])]
+        said: list[npt.NDArray[Any]] = [self.name, self.category]
+        said += [argument.values if argument.place is None else argument.place for argument in self.arguments]
+        said += [column for flows in self.flows for column in (flows.ids, flows.role)]
+        groups = [times, said] if self.rows is not None else [times + said]
+        groups += [[each.present, each.values] for each in self.arguments if each.present is not None]
+        for columns in groups:
+            lengths = {len(column) for column in columns}
+            if len(lengths) != 1:
+                raise ValueError(f"columns of slices have different lengths: {sorted(lengths)}")
         if min(self.start_ns.min(initial=0), self.duration_ns.min(initial=0)) < 0:
             raise ValueError("a slice has a negative start or duration")
         if np.any(self.duration_ns > np.iinfo(np.int64).max - self.start_ns):
             raise ValueError("a slice ends beyond the range of int64 nanoseconds")
+
+    def rows_of(self, slices: Rows) -> Rows:
+        """The rows in which it stands what some slices say, by their places among the n."""
+        return slices if self.rows is None else self.rows[slices]
 
     def __len__(self) -> int:
         return len(self.start_ns)
@@ -137,11 +159,24 @@ class TraceWriter(Protocol[Track]):
         """Write the values of a counter, [n], each from its time on."""
 
 
+class Sink(Protocol):
+    """What a page is written to."""
+
+    def write(self, content: bytes | memoryview, /) -> object: ...
+
+
 class TraceFormat(Protocol):
-    """A format that parts are written in, in whichever process, and joined to a file. Picklable."""
+    """A format that pages are written in, in whichever process; `head` comes before them, `tail` behind them, and
+    `separator` between those that are not empty. Picklable."""
 
-    def writer(self, stream: BinaryIO, place: int) -> TraceWriter[Any]:
-        """Of the part of the rank at this place."""
+    @property
+    def head(self) -> bytes: ...
 
-    def join(self, stream: BinaryIO, parts: Sequence[Path]) -> None:
-        """Write the parts, in the order given, as one trace; each is removed when it has been."""
+    @property
+    def separator(self) -> bytes: ...
+
+    @property
+    def tail(self) -> bytes: ...
+
+    def writer(self, stream: Sink, place: int) -> TraceWriter[Any]:
+        """Of the page of the rank at this place."""

@@ -1,5 +1,5 @@
 """Perfetto's native trace format: what `tracekit merge` writes."""
 
-from tracekit.render.perfetto.writer import PerfettoFormat, RankTraceWriter, write_header
+from tracekit.render.perfetto.writer import PerfettoFormat, RankTraceWriter
 
-__all__ = ["PerfettoFormat", "RankTraceWriter", "write_header"]
+__all__ = ["PerfettoFormat", "RankTraceWriter"]

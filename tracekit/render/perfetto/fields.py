@@ -1,23 +1,21 @@
 """What the beginning of a slice says besides its time and track: names, arguments, arrows.
 
-Comes in: `Slices`, and what the packet sequence has interned so far. Goes out: the fields as columns of numbers, and
-which slices have the same ones: these are encoded together, as messages of one size.
+Comes in: `Slices`, and what the packet sequence has interned so far. Goes out: the fields as columns of numbers.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import DebugAnnotation, InternedData, TrackEvent
 
-from tracekit.model.events import ABSENT, Bool, Int32, Int64
-from tracekit.render.merged.forms import Forms
+from tracekit.model.events import Bool, Int32
 from tracekit.render.merged.slices import Slices, Unsigned
-from tracekit.render.perfetto.wire import Shape, fixed, fixed64, message, varint
+from tracekit.render.perfetto.wire import fixed
 
-__all__ = ["Field", "Interned", "SliceFields", "encodable"]
+__all__ = ["Field", "Interned", "encodable", "fields_of"]
 
 
 class Interned:
@@ -40,69 +38,68 @@ class Interned:
                 entry.name = text
         return known[text]
 
-    def column(self, kind: str, ids: Int32, strings: Sequence[str]) -> Unsigned:
-        """uint64 [n]: the numbers of `strings[ids]`, 0 for `ABSENT`."""
+    def numbers(self, kind: str, ids: Int32, strings: Sequence[str]) -> Unsigned:
+        """uint64 [strings + 1]: the numbers of those of `strings` that `ids`, int32 [n], name; the last, 0, is for
+        `ABSENT`."""
         used = np.zeros(len(strings) + 1, dtype=np.bool_)
         used[ids] = True
-        numbers = np.zeros(len(strings) + 1, dtype=np.uint64)  # the last entry answers for ABSENT
+        numbers = np.zeros(len(strings) + 1, dtype=np.uint64)
         for index in np.flatnonzero(used[:-1]).tolist():
             numbers[index] = self.number(kind, strings[index])
-        return numbers[ids]
+        return numbers
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Field:
-    """A field of n slices: `values`, uint64 [n]; `shape(width)`: how a message holds it."""
+    """A field that the beginnings of slices have: `number` is its own in the event, or in a DebugAnnotation, of which
+    `annotation` is what stands before it. The rest is an `Argument`'s. `values`: uint64 (int64 as its two's
+    complement), or int32, ids that stand for `numbers`, uint64, whose last one, 0, is for `ABSENT`. `is_fixed64`: 0 is
+    none.
+    """
 
-    values: Unsigned
-    shape: Callable[[int], Shape]
+    number: int
+    values: Unsigned | Int32
+    numbers: Unsigned | None = None
     present: Bool | None = None
+    place: Int32 | None = None
+    annotation: bytes = b""
+    is_fixed64: bool = False
 
 
-class SliceFields:
-    """The fields of n slices, and which slices have the same ones."""
-
-    def __init__(self, slices: Slices, interned: Interned) -> None:
-        self._fields = list(_fields(slices, interned))
-        self._forms = Forms([field.present for field in self._fields], len(slices))
-
-    def by_form(self, rows: Int32) -> Iterator[tuple[Int64, list[Field]]]:
-        """The slices in `rows`, int32 [k], that have the same fields: their positions in `rows`, and these fields."""
-        for positions, places in self._forms.of(rows):
-            yield positions, [self._fields[place] for place in places]
-
-
-def _fields(slices: Slices, interned: Interned) -> Iterator[Field]:
-    for kind, number, ids in (
-        ("event_names", TrackEvent.NAME_IID_FIELD_NUMBER, slices.name),
-        ("event_categories", TrackEvent.CATEGORY_IIDS_FIELD_NUMBER, slices.category),
-    ):
-        yield Field(values=interned.column(kind, ids, slices.strings), shape=_number_of(number), present=ids != ABSENT)
+def fields_of(slices: Slices, interned: Interned) -> list[Field]:
+    """What the beginnings of slices say; their texts are interned."""
+    every = slice(None) if slices.rows is None else slices.rows
+    fields = [
+        Field(number=number, values=ids, numbers=interned.numbers(kind, ids[every], slices.strings))
+        for kind, number, ids in (
+            ("event_names", TrackEvent.NAME_IID_FIELD_NUMBER, slices.name),
+            ("event_categories", TrackEvent.CATEGORY_IIDS_FIELD_NUMBER, slices.category),
+        )
+    ]
     for argument in slices.arguments:
-        name = fixed(DebugAnnotation.NAME_IID_FIELD_NUMBER, interned.number("debug_annotation_names", argument.name))
+        name = interned.number("debug_annotation_names", argument.name)
+        annotation = fixed(DebugAnnotation.NAME_IID_FIELD_NUMBER, name).content
         if argument.is_text:
-            ids = argument.values.astype(np.int32, copy=False)
-            values = interned.column("debug_annotation_string_values", ids, slices.strings)
-            shape = _annotation(name, DebugAnnotation.STRING_VALUE_IID_FIELD_NUMBER)
+            number = DebugAnnotation.STRING_VALUE_IID_FIELD_NUMBER
+            values = argument.values.astype(np.int32, copy=False)
+            numbers = interned.numbers("debug_annotation_string_values", values, slices.strings)
         else:
-            values = argument.values.astype(np.int64, copy=False).view(np.uint64)
-            shape = _annotation(name, DebugAnnotation.INT_VALUE_FIELD_NUMBER)
-        yield Field(values=values, shape=shape, present=argument.known)
-    for flows in slices.flows:
-        # The role is not said: an id is that of one arrow alone, which goes on where a further slice has it.
-        yield Field(values=flows.ids, shape=_arrow, present=flows.ids != 0)
-
-
-def _number_of(number: int) -> Callable[[int], Shape]:
-    return lambda width: varint(number, width)
-
-
-def _annotation(name: Shape, value: int) -> Callable[[int], Shape]:
-    return lambda width: message(TrackEvent.DEBUG_ANNOTATIONS_FIELD_NUMBER, name, varint(value, width))
-
-
-def _arrow(_width: int) -> Shape:
-    return fixed64(TrackEvent.FLOW_IDS_FIELD_NUMBER)
+            number = DebugAnnotation.INT_VALUE_FIELD_NUMBER
+            values, numbers = argument.values.astype(np.int64, copy=False).view(np.uint64), None
+        fields.append(
+            Field(
+                number=number,
+                values=values,
+                numbers=numbers,
+                present=argument.present,
+                place=argument.place,
+                annotation=annotation,
+            )
+        )
+    # The role is not said: an id is that of one arrow alone, which goes on where a further slice has it.
+    number = TrackEvent.FLOW_IDS_FIELD_NUMBER
+    fields += [Field(number=number, values=flows.ids, is_fixed64=True) for flows in slices.flows]
+    return fields
 
 
 def encodable(text: str) -> str:

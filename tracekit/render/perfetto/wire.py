@@ -27,9 +27,11 @@ from tracekit.render.merged.slices import Unsigned
 Bytes = npt.NDArray[np.uint8]
 Records = npt.NDArray[np.void]
 
-__all__ = ["Bytes", "Shape", "fixed", "fixed64", "message", "records", "varint", "width_of", "woven"]
+__all__ = ["FIXED64", "LENGTH_DELIMITED", "VARINT", "Bytes", "Records", "Shape", "fixed", "fixed64", "message"]
+__all__ += ["records", "tag", "varint", "width_of", "woven"]
 
-_VARINT, _FIXED64, _LENGTH_DELIMITED = 0, 1, 2
+VARINT, FIXED64, LENGTH_DELIMITED = 0, 1, 2
+"""How what follows a tag is written."""
 _WIDTHS = (1, 2, 4, 8, 9)  # bytes of a varint that are quick to store; 10 holds all of 64 bits
 _WORDS: dict[int, Any] = {1: np.uint8, 2: np.dtype("<u2"), 4: np.dtype("<u4"), 8: np.dtype("<u8")}
 
@@ -55,27 +57,32 @@ class Shape:
         return Shape(content=self.content + other.content, holes=(*self.holes, *moved))
 
 
+def tag(number: int, wire_type: int) -> bytes:
+    """What stands in front of the value of a field."""
+    return _varint_bytes(number << 3 | wire_type)
+
+
 def fixed(number: int, value: int) -> Shape:
     """A varint field that has the same value in every message."""
-    return Shape(content=_tag(number, _VARINT) + _varint_bytes(value))
+    return Shape(content=tag(number, VARINT) + _varint_bytes(value))
 
 
 def varint(number: int, width: int) -> Shape:
     """A varint field whose value fits into `width` bytes of seven bits (see `width_of`)."""
-    tag = _tag(number, _VARINT)
-    return Shape(content=tag + bytes(width), holes=(Hole(offset=len(tag), width=width),))
+    before = tag(number, VARINT)
+    return Shape(content=before + bytes(width), holes=(Hole(offset=len(before), width=width),))
 
 
 def fixed64(number: int) -> Shape:
     """A field of eight bytes: fixed64, or a double."""
-    tag = _tag(number, _FIXED64)
-    return Shape(content=tag + bytes(8), holes=(Hole(offset=len(tag), width=8, is_varint=False),))
+    before = tag(number, FIXED64)
+    return Shape(content=before + bytes(8), holes=(Hole(offset=len(before), width=8, is_varint=False),))
 
 
 def message(number: int, *parts: Shape) -> Shape:
     """A nested message that holds `parts`."""
     inside = sum(parts, start=Shape(content=b""))
-    return Shape(content=_tag(number, _LENGTH_DELIMITED) + _varint_bytes(len(inside.content))) + inside
+    return Shape(content=tag(number, LENGTH_DELIMITED) + _varint_bytes(len(inside.content))) + inside
 
 
 def width_of(values: Unsigned) -> int:
@@ -139,10 +146,6 @@ def _as_varint(values: Unsigned, width: int) -> Unsigned:
         spread = spread & np.uint64(lower) | (spread & np.uint64(lower << group)) << np.uint64(shift)
     more = sum(0x80 << 8 * byte for byte in range(min(width - 1, 8)))
     return spread | np.uint64(more)
-
-
-def _tag(number: int, wire_type: int) -> bytes:
-    return _varint_bytes(number << 3 | wire_type)
 
 
 def _varint_bytes(value: int) -> bytes:

@@ -1,8 +1,8 @@
 """Columns of slices -> Perfetto's native trace format, a byte stream a rank.
 
-A trace is `write_header`, then what one `RankTraceWriter` a rank has written, concatenated in any order (ranks can be
-written by different processes). Names and tracks are described by the `perfetto` package's messages; slices
-are encoded by numpy.
+A trace is the format's `head`, then what one `RankTraceWriter` a rank has written, concatenated in any order (ranks can
+be written by different processes). Names and tracks are described by the `perfetto` package's messages; slices are
+encoded by `packets`.
 
 Size. A trace of a million slices has two million packets, so that a field more or less counts: names, categories,
 names of arguments and their texts are interned, a track is named once for all that follows on it, and a slice's end
@@ -23,10 +23,7 @@ Display. Perfetto's UI shows
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import BinaryIO
 
 import numpy as np
 from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import (
@@ -38,40 +35,18 @@ from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import (
     TrackEvent,
 )
 
-from tracekit.model.events import Int32, Int64
-from tracekit.render.merged.nesting import FreeLanes, lane_boundaries
-from tracekit.render.merged.slices import Float64, Slices, Unsigned
-from tracekit.render.output import move_to_end
-from tracekit.render.perfetto.fields import Interned, SliceFields, encodable
-from tracekit.render.perfetto.wire import (
-    Bytes,
-    Records,
-    Shape,
-    fixed,
-    fixed64,
-    message,
-    records,
-    varint,
-    width_of,
-    woven,
-)
+from tracekit.model.events import Int64
+from tracekit.render.merged.nesting import FreeLanes
+from tracekit.render.merged.slices import Float64, Sink, Slices
+from tracekit.render.perfetto.fields import Interned, encodable, fields_of
+from tracekit.render.perfetto.packets import lanes_of
+from tracekit.render.perfetto.portable_packets import event, event_packets
+from tracekit.render.perfetto.wire import fixed64
 
-__all__ = ["PerfettoFormat", "PerfettoTrack", "RankTraceWriter", "write_header"]
+__all__ = ["PerfettoFormat", "PerfettoTrack", "RankTraceWriter"]
 
 _FIRST_SEQUENCE = 2  # 0 means "none", and 1 is the tracing service's own
 _TRACKS_PER_RANK = 1 << 20
-_BLOCK = 1 << 15  # packets encoded at once: what a block needs fits into a CPU's cache
-
-
-def write_header(stream: BinaryIO, *, start_ns: int) -> None:
-    """Write what concerns the whole trace, once, before the ranks. start_ns: a time in the trace, Unix epoch."""
-    clock = TracePacket(trusted_packet_sequence_id=_FIRST_SEQUENCE - 1)
-    for clock_id in (BUILTIN_CLOCK_BOOTTIME, BUILTIN_CLOCK_REALTIME):
-        clock.clock_snapshot.clocks.add(clock_id=clock_id, timestamp=start_ns)
-    root = TracePacket(trusted_packet_sequence_id=_FIRST_SEQUENCE - 1)
-    root.track_descriptor.uuid = 0  # stands for the trace
-    root.track_descriptor.process_ordering = TrackDescriptor.PROCESS_ORDERING_EXPLICIT
-    stream.write(Trace(packet=[clock, root]).SerializeToString())
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,15 +54,23 @@ class PerfettoFormat:
     """`start_ns`: a time in the trace, Unix epoch."""
 
     start_ns: int
+    separator = b""
+    tail = b""
 
-    def writer(self, stream: BinaryIO, place: int) -> RankTraceWriter:
+    @property
+    def head(self) -> bytes:
+        """What concerns the whole trace, once, before the ranks."""
+        clock = TracePacket(trusted_packet_sequence_id=_FIRST_SEQUENCE - 1)
+        for clock_id in (BUILTIN_CLOCK_BOOTTIME, BUILTIN_CLOCK_REALTIME):
+            clock.clock_snapshot.clocks.add(clock_id=clock_id, timestamp=self.start_ns)
+        root = TracePacket(trusted_packet_sequence_id=_FIRST_SEQUENCE - 1)
+        root.track_descriptor.uuid = 0  # stands for the trace
+        root.track_descriptor.process_ordering = TrackDescriptor.PROCESS_ORDERING_EXPLICIT
+        head: bytes = Trace(packet=[clock, root]).SerializeToString()
+        return head
+
+    def writer(self, stream: Sink, place: int) -> RankTraceWriter:
         return RankTraceWriter(stream, place)
-
-    def join(self, stream: BinaryIO, parts: Sequence[Path]) -> None:
-        """Write the header and the parts; each part is removed when it has been written."""
-        write_header(stream, start_ns=self.start_ns)
-        for part in parts:
-            move_to_end(part, stream)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,21 +88,21 @@ class RankTraceWriter:
     `rank`, an integer >= 0. Memory does not grow with what is written, but for the distinct names.
 
         with open("rank3.pftrace", "wb") as stream:
-            write_header(stream, start_ns=int(events.start_ns.min()))
-            writer = RankTraceWriter(stream, rank=3)
+            trace = PerfettoFormat(start_ns=int(events.start_ns.min()))
+            stream.write(trace.head)
+            writer = trace.writer(stream, 3)
             host = writer.add_process("rank 3 · host", pid=4, order=3)
             main = writer.add_track("main", parent=host)
             writer.write_slices(main, slices)
     """
 
-    def __init__(self, stream: BinaryIO, rank: int) -> None:
+    def __init__(self, stream: Sink, rank: int) -> None:
         self._stream = stream
         self._sequence = _FIRST_SEQUENCE + rank
         self._next_uuid = (rank + 1) * _TRACKS_PER_RANK
         self._interned = Interned()
         self._free_lanes: dict[int, FreeLanes] = {}
         self._lanes: dict[int, list[PerfettoTrack]] = {}
-        self._on_sequence = fixed(TracePacket.TRUSTED_PACKET_SEQUENCE_ID_FIELD_NUMBER, self._sequence)
         opening = self._packet()
         opening.first_packet_on_sequence = True
         opening.sequence_flags = TracePacket.SEQ_INCREMENTAL_STATE_CLEARED
@@ -164,26 +147,24 @@ class RankTraceWriter:
         """
         if len(slices) == 0:
             return 0
-        fields = SliceFields(slices, self._interned)
+        fields = fields_of(slices, self._interned)
         self._write_interned()
-        end_ns = slices.start_ns + slices.duration_ns
         free = self._free_lanes.setdefault(track.uuid, FreeLanes())
-        lanes = lane_boundaries(slices.start_ns, slices.duration_ns)
-        rows_of = (boundaries[boundaries >= 0] for boundaries in lanes)
-        numbers = free.take((int(slices.start_ns[rows].min()), int(end_ns[rows].max())) for rows in rows_of)
-        for number, boundaries in zip(numbers, lanes, strict=True):
+        lanes = lanes_of(slices, fields, self._sequence)
+        numbers = free.take((lane.start_ns, lane.end_ns) for lane in lanes)
+        for number, lane in zip(numbers, lanes, strict=True):
             self._go_to(self._lane(track, number))
-            for block in np.split(boundaries, range(_BLOCK, len(boundaries), _BLOCK)):
-                self._stream.write(self._encoded(slices, fields, block).data)
+            for piece in lane.packets:
+                self._stream.write(piece)
         return len(lanes)
 
     def write_counter(self, track: PerfettoTrack, time_ns: Int64, values: Float64) -> None:
         """Write the values of a counter, [n], each from its time on."""
         if len(time_ns):
             self._go_to(track)
-            event = _event(TrackEvent.TYPE_COUNTER) + fixed64(TrackEvent.DOUBLE_COUNTER_VALUE_FIELD_NUMBER)
+            said = event(TrackEvent.TYPE_COUNTER) + fixed64(TrackEvent.DOUBLE_COUNTER_VALUE_FIELD_NUMBER)
             columns = [time_ns.view(np.uint64), values.astype(np.float64).view(np.uint64)]
-            self._stream.write(self._packets(event, columns).tobytes())
+            self._stream.write(event_packets(self._sequence, said, columns).tobytes())
 
     def _lane(self, track: PerfettoTrack, number: int) -> PerfettoTrack:
         """The track itself, and those under it in the order in which they are asked for."""
@@ -197,27 +178,6 @@ class RankTraceWriter:
         packet = self._packet()
         packet.trace_packet_defaults.track_event_defaults.track_uuid = track.uuid
         self._write(packet)
-
-    def _encoded(self, slices: Slices, fields: SliceFields, boundaries: Int32) -> Bytes:
-        """Opens and closes of slices, in the order of `boundaries`, int32 [b]: a row to open, ~row to close."""
-        opened, closed = np.flatnonzero(boundaries >= 0), np.flatnonzero(boundaries < 0)
-        rows = ~boundaries[closed]
-        end_ns = slices.start_ns[rows] + slices.duration_ns[rows]
-        parts = [(closed, self._packets(_event(TrackEvent.TYPE_SLICE_END), [end_ns.view(np.uint64)]))]
-        begin = _event(TrackEvent.TYPE_SLICE_BEGIN)
-        for positions, present in fields.by_form(boundaries[opened]):
-            rows = boundaries[opened[positions]]
-            values = [field.values[rows] for field in present]
-            shape = sum((field.shape(width_of(column)) for field, column in zip(present, values, strict=True)), begin)
-            packets = self._packets(shape, [slices.start_ns[rows].view(np.uint64), *values])
-            parts.append((opened[positions], packets))
-        return woven(parts, len(boundaries))
-
-    def _packets(self, event: Shape, columns: Sequence[Unsigned]) -> Records:
-        """Packets of one track event each; the first of `columns` is their time."""
-        packet = varint(TracePacket.TIMESTAMP_FIELD_NUMBER, width_of(columns[0])) + self._on_sequence
-        packet += message(TracePacket.TRACK_EVENT_FIELD_NUMBER, event)
-        return records(message(Trace.PACKET_FIELD_NUMBER, packet), columns, len(columns[0]))
 
     def _write_interned(self) -> None:
         if self._interned.fresh.ByteSize():
@@ -240,7 +200,3 @@ class RankTraceWriter:
 
     def _write(self, packet: TracePacket) -> None:
         self._stream.write(Trace(packet=[packet]).SerializeToString())
-
-
-def _event(kind: int) -> Shape:
-    return fixed(TrackEvent.TYPE_FIELD_NUMBER, kind)

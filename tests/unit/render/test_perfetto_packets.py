@@ -1,0 +1,184 @@
+"""Packets of slices, by compiled code and by numpy: the same lanes, and messages that say the same."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import Trace, TracePacket, TrackEvent
+
+from tests.components import require_module
+from tracekit.model.events import ABSENT
+from tracekit.render.merged.slices import Argument, Flows, Slices
+from tracekit.render.perfetto import packets, portable_packets
+from tracekit.render.perfetto.fields import Field, Interned, fields_of
+from tracekit.render.perfetto.portable_packets import Lane
+
+TEXTS = [f"text {k}" for k in range(300)]  # numbers of one byte and of two
+SEQUENCE = 5000
+START_NS = 1_752_000_000_123_456_789
+
+
+@pytest.fixture
+def compiled() -> Any:
+    """Skips, with the reason, where there was no compiler."""
+    require_module("tracekit.render.perfetto._encoder")
+    return require_module("tracekit.render.perfetto.compiled_packets")
+
+
+def said(lanes: list[Lane]) -> list[tuple[int, int, list[TracePacket]]]:
+    return [
+        (lane.start_ns, lane.end_ns, list(Trace.FromString(b"".join(bytes(piece) for piece in lane.packets)).packet))
+        for lane in lanes
+    ]
+
+
+def number_of_bytes(lanes: list[Lane]) -> int:
+    return sum(len(piece) for lane in lanes for piece in lane.packets)
+
+
+@st.composite
+def tables(draw: st.DrawFn) -> Slices:
+    """Slices whose names, arguments and arrows stand in a table of more rows, in another order."""
+    rows = draw(st.integers(1, 12))
+
+    def column(values: st.SearchStrategy[int], dtype: type, length: int = rows) -> np.ndarray:
+        return np.array(draw(st.lists(values, min_size=length, max_size=length)), dtype=dtype)
+
+    text, number = st.integers(ABSENT, len(TEXTS) - 1), st.integers(-(2**63), 2**63 - 1) | st.integers(-300, 300)
+    arguments = []
+    for k in range(draw(st.integers(0, 10))):
+        is_text, few, mask = draw(st.booleans()), draw(st.booleans()), draw(st.booleans())
+        length = draw(st.integers(1, 4)) if few else rows
+        arguments.append(
+            Argument(
+                name=f"argument {k}",
+                values=column(text, np.int32, length) if is_text else column(number, np.int64, length),
+                present=column(st.integers(0, 1), np.bool_, length) if mask else None,
+                place=column(st.integers(ABSENT, length - 1), np.int32) if few else None,
+                is_text=is_text,
+            )
+        )
+    flows = [
+        Flows(ids=column(st.integers(0, 2**64 - 1) | st.just(0), np.uint64), role=np.zeros(rows, dtype=np.uint8))
+        for _ in range(draw(st.integers(0, 2)))
+    ]
+    of_slices = draw(st.none() | st.lists(st.integers(0, rows - 1), min_size=1, max_size=12))
+    slices = rows if of_slices is None else len(of_slices)
+    return Slices(
+        start_ns=START_NS * draw(st.integers(0, 1)) + column(st.integers(0, 9), np.int64, slices),
+        duration_ns=column(st.integers(0, 9), np.int64, slices),
+        name=column(text, np.int32),
+        category=column(text, np.int32),
+        strings=TEXTS,
+        arguments=tuple(arguments),
+        flows=tuple(flows),
+        rows=None if of_slices is None else np.array(of_slices, dtype=np.int32),
+    )
+
+
+def one_slice(arguments: int) -> Slices:
+    """Its packet is a few kilobytes long."""
+    none = np.full(1, ABSENT, dtype=np.int32)
+    return Slices(
+        start_ns=np.array([START_NS]), duration_ns=np.array([5]), name=none, category=none, strings=[],
+        arguments=tuple(Argument(name=f"a{k}", values=np.array([-k])) for k in range(arguments)),
+    )  # fmt: skip
+
+
+@settings(deadline=None)
+@given(slices=tables())
+@example(slices=one_slice(arguments=8))
+@example(slices=one_slice(arguments=100))
+@example(slices=one_slice(arguments=1500))
+def test_compiled_and_portable_packets_say_the_same(slices: Slices) -> None:
+    encoder = require_module("tracekit.render.perfetto.compiled_packets")
+    fields = fields_of(slices, Interned())
+    by_numpy, by_compiled = (way(slices, fields, SEQUENCE) for way in (portable_packets.lanes_of, encoder.lanes_of))
+    assert number_of_bytes(by_compiled) <= number_of_bytes(portable_packets.lanes_of(slices, fields, SEQUENCE))
+    assert said(by_compiled) == said(by_numpy)
+
+
+def test_a_stack_deeper_than_the_limit_goes_on_in_the_next_lane(compiled: Any) -> None:
+    """GIVEN 1200 slices inside each other THEN there are 512, 512 and 176 on three lanes."""
+    depth = np.arange(1200)
+    column = np.zeros(1200, dtype=np.int32)
+    slices = Slices(start_ns=depth, duration_ns=5000 - 2 * depth, name=column, category=column, strings=["a"])
+    lanes = said(compiled.lanes_of(slices, fields_of(slices, Interned()), SEQUENCE))
+    opened = [[p.timestamp for p in each if p.track_event.type == TrackEvent.TYPE_SLICE_BEGIN] for *_, each in lanes]
+    assert opened == [list(range(512)), list(range(512, 1024)), list(range(1024, 1200))]
+    assert [(start_ns, end_ns) for start_ns, end_ns, _ in lanes] == [(0, 5000), (512, 4488), (1024, 3976)]
+
+
+@pytest.mark.parametrize("wanted", ["portable", "native"])
+def test_the_decoder_that_is_asked_for_is_the_encoder_too(
+    wanted: str, compiled: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """GIVEN $TRACEKIT_DECODER THEN nothing compiled is used where it says portable: its packets are the longer ones."""
+    monkeypatch.setenv("TRACEKIT_DECODER", wanted)
+    slices = one_slice(arguments=1)
+    fields = fields_of(slices, Interned())
+    way = {"portable": portable_packets.lanes_of, "native": compiled.lanes_of}[wanted]
+    of_each = [
+        [bytes(p) for lane in lanes(slices, fields, SEQUENCE) for p in lane.packets]
+        for lanes in (packets.lanes_of, way)
+    ]
+    assert of_each[0] == of_each[1]
+
+
+INT32, INT64 = np.zeros(2, dtype=np.int32), np.zeros(2, dtype=np.int64)
+FRAME = (b"\x0a", b"\x08", b"\x50\x02\x5a", b"\x48\x01", b"\x48\x02")
+FITTING = {
+    "order": np.arange(2, dtype=np.int32), "start_ns": INT64, "duration_ns": INT64, "rows": None, "fields": [],
+    "frame": FRAME, "max_depth": 512,
+}  # fmt: skip
+
+
+def field(**other: object) -> list[tuple[object, ...]]:
+    """(around, tag, values, numbers, present, place, is_fixed64)"""
+    columns = {"values": INT64.view(np.uint64), "numbers": None, "present": None, "place": None} | other
+    return [(b"", b"\x50", *columns.values(), False)]
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"order": np.array([0, 2], dtype=np.int32)},
+        {"order": np.array([-1], dtype=np.int32)},
+        {"order": INT64},
+        {"duration_ns": INT64[:1]},
+        {"rows": INT32[:1]},
+        {"rows": INT32 + np.int32(7), "fields": field()},
+        {"rows": INT32 - np.int32(1), "fields": field()},
+        {"fields": field(values=INT64[:1].view(np.uint64))},
+        {"fields": field(values=INT32)},
+        {"fields": field(values=INT32 + np.int32(3), numbers=np.zeros(3, dtype=np.uint64))},
+        {"fields": field(place=INT32 + np.int32(2))},
+        {"fields": field(present=np.ones(0, dtype=np.bool_))},
+        {"frame": (b"x" * 17, *FRAME[1:])},
+        {"max_depth": 0},
+    ],
+)
+def test_columns_that_do_not_fit_are_refused(other: dict[str, Any], compiled: Any) -> None:
+    """GIVEN what would be read beyond a column's end THEN ValueError: the memory of others is not looked at."""
+    assert len(compiled.encode(**FITTING)) == 1
+    assert len(compiled.encode(**FITTING | {"fields": field()})) == 1
+    with pytest.raises(ValueError, match=r"a (column|row|tag|lane)"):
+        compiled.encode(**FITTING | other)
+
+
+def test_a_field_says_which_message_it_is_in() -> None:
+    """What the two ways are given: names and texts are numbered as they come, 0 stands for none."""
+    slices = Slices(
+        start_ns=INT64, duration_ns=INT64, name=INT32, category=np.array([1, ABSENT], dtype=np.int32),
+        strings=["op", "kind", "text"],
+        arguments=(Argument(name="said", values=np.array([2], dtype=np.int32), place=INT32 - 1, is_text=True),),
+    )  # fmt: skip
+    name, category, argument = fields_of(slices, Interned())
+    assert [name.numbers[name.values].tolist(), category.numbers[category.values].tolist()] == [[1, 1], [1, 0]]
+    assert isinstance(argument, Field)
+    assert argument.annotation
+    assert not name.annotation

@@ -1,0 +1,45 @@
+"""Pages -> one file, one behind the other: each is written right here, or comes from a file that a worker wrote.
+
+Comes in: a stream, the format, and the pages. Goes out: the trace, whole once `end` was called.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import BinaryIO
+
+from tracekit.render.merged.slices import TraceFormat
+from tracekit.render.output import move_to_end
+
+__all__ = ["Document"]
+
+
+class Document:
+    """Takes what is written to it for the page that was begun last. A page may be empty."""
+
+    def __init__(self, stream: BinaryIO, form: TraceFormat) -> None:
+        self._stream = stream
+        self._form = form
+        self._is_empty = True
+        self._between = b""
+        stream.write(form.head)
+
+    def begin_page(self) -> None:
+        self._between = b"" if self._is_empty else self._form.separator
+
+    def write(self, content: bytes | memoryview, /) -> None:
+        if content:
+            self._stream.write(self._between)
+            self._stream.write(content)
+            self._is_empty, self._between = False, b""
+
+    def add_page(self, part: Path) -> None:
+        """The page in a file, which is removed."""
+        self.begin_page()
+        if part.stat().st_size:
+            self._stream.write(self._between)
+            self._is_empty = False
+        move_to_end(part, self._stream)
+
+    def end(self) -> None:
+        self._stream.write(self._form.tail)

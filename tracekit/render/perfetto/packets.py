@@ -1,0 +1,35 @@
+"""Slices of one track -> packets: the place where an encoder is chosen."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Sequence
+from functools import cache
+
+from tracekit.read.kineto import decoder
+from tracekit.render.merged.slices import Slices
+from tracekit.render.perfetto import portable_packets
+from tracekit.render.perfetto.fields import Field
+from tracekit.render.perfetto.portable_packets import Lane
+
+__all__ = ["Encoder", "lanes_of"]
+
+Encoder = Callable[[Slices, Sequence[Field], int], list[Lane]]
+
+
+def lanes_of(slices: Slices, fields: Sequence[Field], sequence: int) -> list[Lane]:
+    """The packets of n > 0 slices, a lane at a time: compiled code writes them where there was a compiler and
+    $TRACEKIT_DECODER does not say portable. `sequence`: the id of the packet sequence."""
+    compiled = _compiled() if decoder() == "native" else None
+    return (compiled or portable_packets.lanes_of)(slices, fields, sequence)
+
+
+@cache
+def _compiled() -> Encoder | None:
+    try:
+        found: Encoder = importlib.import_module("tracekit.render.perfetto.compiled_packets").lanes_of
+    except ImportError as error:
+        if error.name != "tracekit.render.perfetto._encoder":
+            raise
+        return None
+    return found

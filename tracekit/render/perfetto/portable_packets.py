@@ -1,0 +1,118 @@
+"""Slices of one track -> packets of each lane that they need, by numpy.
+
+Comes in: `Slices` and their fields. Goes out: `Lane`s; opens and closes of a lane are in the order in which
+`nesting.boundary_order` has them. Slices that say the same fields are encoded together, as messages of one size.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import Trace, TracePacket, TrackEvent
+
+from tracekit.model.events import ABSENT, Bool, Int32
+from tracekit.render.merged.forms import Forms
+from tracekit.render.merged.nesting import lane_boundaries
+from tracekit.render.merged.slices import Rows, Slices, Unsigned
+from tracekit.render.perfetto.fields import Field
+from tracekit.render.perfetto.wire import (
+    Bytes,
+    Records,
+    Shape,
+    fixed,
+    fixed64,
+    message,
+    records,
+    varint,
+    width_of,
+    woven,
+)
+
+__all__ = ["Lane", "event", "event_packets", "lanes_of"]
+
+_BLOCK = 1 << 15  # packets encoded at once: what a block needs fits into a CPU's cache
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Lane:
+    """`start_ns`, `end_ns`: of all that is on it. `packets`: bytes, one piece behind the other."""
+
+    start_ns: int
+    end_ns: int
+    packets: Iterable[memoryview]
+
+
+def lanes_of(slices: Slices, fields: Sequence[Field], sequence: int) -> list[Lane]:
+    """Of n > 0 slices; `sequence`: the id of the packet sequence."""
+    rows = slices.rows_of(np.arange(len(slices), dtype=np.int32))
+    forms = Forms([_known(field, rows) for field in fields], len(slices))
+
+    def packets(boundaries: Int32) -> Iterator[memoryview]:
+        for block in np.split(boundaries, range(_BLOCK, len(boundaries), _BLOCK)):
+            yield _encoded(slices, fields, forms, block, sequence).data
+
+    end_ns = slices.start_ns + slices.duration_ns
+    found = []
+    for boundaries in lane_boundaries(slices.start_ns, slices.duration_ns):
+        opened = boundaries[boundaries >= 0]
+        times = {"start_ns": int(slices.start_ns[opened].min()), "end_ns": int(end_ns[opened].max())}
+        found.append(Lane(**times, packets=packets(boundaries)))
+    return found
+
+
+def event(kind: int) -> Shape:
+    """The type of a track event, which may say more behind it."""
+    return fixed(TrackEvent.TYPE_FIELD_NUMBER, kind)
+
+
+def event_packets(sequence: int, said: Shape, columns: Sequence[Unsigned]) -> Records:
+    """Packets of one track event each, which is `said`; the first of `columns`, uint64 [n] each, is their time."""
+    packet = varint(TracePacket.TIMESTAMP_FIELD_NUMBER, width_of(columns[0]))
+    packet += fixed(TracePacket.TRUSTED_PACKET_SEQUENCE_ID_FIELD_NUMBER, sequence)
+    packet += message(TracePacket.TRACK_EVENT_FIELD_NUMBER, said)
+    return records(message(Trace.PACKET_FIELD_NUMBER, packet), columns, len(columns[0]))
+
+
+def _encoded(slices: Slices, fields: Sequence[Field], forms: Forms, boundaries: Int32, sequence: int) -> Bytes:
+    """Opens and closes of slices, in the order of `boundaries`, int32 [b]: a slice to open, ~slice to close."""
+    opened, closed = np.flatnonzero(boundaries >= 0), np.flatnonzero(boundaries < 0)
+    ending = ~boundaries[closed]
+    ends_ns = (slices.start_ns[ending] + slices.duration_ns[ending]).view(np.uint64)
+    parts = [(closed, event_packets(sequence, event(TrackEvent.TYPE_SLICE_END), [ends_ns]))]
+    for positions, places in forms.of(boundaries[opened]):
+        begun = boundaries[opened[positions]]
+        rows = slices.rows_of(begun)
+        values = [_numbers(fields[place], rows) for place in places]
+        shapes = [_shape(fields[place], width_of(column)) for place, column in zip(places, values, strict=True)]
+        said = sum(shapes, event(TrackEvent.TYPE_SLICE_BEGIN))
+        columns = [slices.start_ns[begun].view(np.uint64), *values]
+        parts.append((opened[positions], event_packets(sequence, said, columns)))
+    return woven(parts, len(boundaries))
+
+
+def _known(field: Field, rows: Rows) -> Bool:
+    """bool [n]: which of the rows have it."""
+    at = rows if field.place is None else field.place[rows]
+    has: Bool = at != ABSENT
+    if field.present is not None:
+        has &= field.present[at]
+    if field.numbers is not None:
+        has &= field.values[at] != ABSENT
+    if field.is_fixed64:
+        has &= field.values[at] != 0
+    return has
+
+
+def _numbers(field: Field, rows: Rows) -> Unsigned:
+    """uint64 [n]: what the rows, which all have it, say."""
+    values = field.values[rows if field.place is None else field.place[rows]]
+    return values.view(np.uint64) if field.numbers is None else field.numbers[values]
+
+
+def _shape(field: Field, width: int) -> Shape:
+    number = fixed64(field.number) if field.is_fixed64 else varint(field.number, width)
+    if not field.annotation:
+        return number
+    return message(TrackEvent.DEBUG_ANNOTATIONS_FIELD_NUMBER, Shape(content=field.annotation), number)
