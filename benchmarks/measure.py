@@ -55,7 +55,7 @@ def measure(command: Command) -> Cost:
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=errors,
-            env=os.environ | command.environment,
+            env=_environment() | command.environment,
         )
         peaks = _Peaks(process.pid)
         _, status, usage = os.wait4(process.pid, 0)
@@ -75,6 +75,12 @@ def measure(command: Command) -> Cost:
         worker_peak_bytes=worker_bytes,
         output=written,
     )
+
+
+def _environment() -> dict[str, str]:
+    """What commands have from this process. Installed packages are compiled; from a checkout Python may keep what it
+    compiles as well, or every run would pay for it."""
+    return {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
 
 
 def alternate(commands: Mapping[str, Command], runs: int) -> dict[str, list[Cost]]:

@@ -57,6 +57,11 @@ def test_the_peaks_of_parent_and_worker_are_told_apart():
     assert of_worker - own == pytest.approx(ALLOCATED, rel=0.1)
 
 
+def test_commands_keep_what_python_compiled(monkeypatch):
+    monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
+    assert measure(python("import sys; print(sys.dont_write_bytecode)")).output == "False\n"
+
+
 def test_what_is_printed_and_set_reaches_the_command():
     assert measure(python("import os; print(os.environ['DECODER'])", DECODER="native")).output == "native\n"
 
