@@ -28,7 +28,8 @@ def decode(path: TracePath) -> DecodedTrace:
 
 
 def decoder() -> Decoder:
-    """The one in use: what $TRACEKIT_DECODER says, else the native one where it was built.
+    """The one in use: what $TRACEKIT_DECODER says, else the native one where it was built. Whatever else is compiled
+    follows it.
 
     Raises UsageError when the variable names no decoder, or the native one and there is none.
     """
