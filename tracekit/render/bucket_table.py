@@ -8,7 +8,8 @@ from __future__ import annotations
 from typing import Any
 
 from tracekit.analysis.buckets import Buckets
-from tracekit.render.console import file_size, milliseconds, table
+from tracekit.render.console import table
+from tracekit.render.quantities import file_size, milliseconds
 from tracekit.schema import rows_of
 
 __all__ = ["bucket_table"]

@@ -7,7 +7,8 @@ from typing import Any
 
 from tracekit.analysis.collectives import CollectiveTimes
 from tracekit.model.run import Run
-from tracekit.render.console import file_size, milliseconds, table
+from tracekit.render.console import table
+from tracekit.render.quantities import file_size, milliseconds
 from tracekit.schema import rows_of
 
 _SHOWN = 12

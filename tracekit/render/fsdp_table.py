@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 from tracekit.analysis.fsdp import Fsdp
 from tracekit.model.module_names import names_together
-from tracekit.render.console import file_size, milliseconds, statement, table
+from tracekit.render.console import statement, table
+from tracekit.render.quantities import file_size, milliseconds
 from tracekit.schema import rows_of
 
 _SHOWN = 12

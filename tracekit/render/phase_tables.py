@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from tracekit.analysis.memory import Memory
 from tracekit.analysis.step_phases import StepPhases
-from tracekit.render.console import file_size, milliseconds, statement, table
+from tracekit.render.console import statement, table
+from tracekit.render.quantities import file_size, milliseconds
 from tracekit.schema import rows_of
 
 __all__ = ["memory_text", "phase_facts", "phase_tables"]

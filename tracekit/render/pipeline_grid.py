@@ -14,7 +14,7 @@ from typing import Any
 
 from rich.text import Text
 
-from tracekit.render.console import milliseconds
+from tracekit.render.quantities import milliseconds
 
 __all__ = ["pipeline_grid"]
 

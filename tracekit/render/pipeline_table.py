@@ -10,7 +10,8 @@ from typing import Any
 
 from tracekit.analysis.pipeline import Pipeline
 from tracekit.analysis.pipeline_replays import CAUSES
-from tracekit.render.console import milliseconds, table
+from tracekit.render.console import table
+from tracekit.render.quantities import milliseconds
 from tracekit.schema import rows_of
 
 _KINDS = {"F": "forward", "B": "backward", "I": "input gradient", "W": "weight gradient"}

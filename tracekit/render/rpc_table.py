@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from tracekit.analysis.rpc import Rpc
-from tracekit.render.console import milliseconds, table
+from tracekit.render.console import table
+from tracekit.render.quantities import milliseconds
 from tracekit.schema import rows_of
 
 _SHOWN = 12

@@ -9,7 +9,8 @@ from typing import Any
 
 from tracekit.analysis.critical_path import CriticalPath
 from tracekit.analysis.stragglers import Stragglers
-from tracekit.render.console import milliseconds, statement, table
+from tracekit.render.console import statement, table
+from tracekit.render.quantities import milliseconds
 from tracekit.schema import rows_of
 
 __all__ = ["critical_path_table", "straggler_table", "stragglers_dict"]

@@ -10,7 +10,8 @@ from typing import Any
 
 from tracekit.analysis.expert_load import ExpertLoad
 from tracekit.analysis.tensor import Tensor
-from tracekit.render.console import file_size, milliseconds, statement, table
+from tracekit.render.console import statement, table
+from tracekit.render.quantities import file_size, milliseconds
 from tracekit.schema import rows_of
 
 __all__ = ["expert_table", "tensor_table"]

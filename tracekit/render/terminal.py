@@ -14,13 +14,14 @@ from tracekit.analysis.report import Report
 from tracekit.render.bucket_chart import bucket_chart
 from tracekit.render.bucket_table import bucket_table
 from tracekit.render.collectives_table import collectives_table
-from tracekit.render.console import file_size, headline, milliseconds, next_command, note_lines, statement, table, write
+from tracekit.render.console import headline, next_command, note_lines, statement, table, write
 from tracekit.render.dimension_table import dimension_table
 from tracekit.render.fsdp_table import fsdp_table
 from tracekit.render.overhead_line import overhead_text
 from tracekit.render.phase_tables import memory_text, phase_tables
 from tracekit.render.pipeline_grid import pipeline_grid
 from tracekit.render.pipeline_table import bubble_table, pipeline_table
+from tracekit.render.quantities import file_size, milliseconds
 from tracekit.render.roofline_text import roofline_text
 from tracekit.render.rpc_table import rpc_table
 from tracekit.render.straggler_tables import critical_path_table, straggler_table
