@@ -6,7 +6,6 @@ Per rank (in a worker): lanes and windows to `StepParts`. Over ranks: `breakdown
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from tracekit import schema
 from tracekit.analysis.lanes import Lanes
@@ -15,9 +14,6 @@ from tracekit.analysis.savings import saving_without_ns
 from tracekit.model.events import ABSENT
 from tracekit.model.run import Finding, Run
 from tracekit.model.summary import RankSummary, StepParts
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 __all__ = ["Breakdown", "breakdown", "nothing_notable", "step_parts"]
 
@@ -30,8 +26,8 @@ _NOTABLE = 0.05  # of a step: below this a difference between ranks is not worth
 class Breakdown:
     """`ranks`: columns of schema.RANKS, sums over complete steps. `steps`: columns of schema.STEPS."""
 
-    ranks: pd.DataFrame
-    steps: pd.DataFrame
+    ranks: schema.Frame = schema.Frame(schema.RANKS)
+    steps: schema.Frame = schema.Frame(schema.STEPS)
     findings: tuple[Finding, ...]
 
 
@@ -75,8 +71,8 @@ def breakdown(run: Run) -> Breakdown:
         for step in summary.steps
     ]
     return Breakdown(
-        ranks=schema.RANKS.frame(ranks),
-        steps=schema.STEPS.frame(steps),
+        ranks=ranks,
+        steps=steps,
         findings=tuple(_idle(run)),
     )
 

@@ -10,7 +10,7 @@ import statistics
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -27,9 +27,6 @@ from tracekit.model.links import bus_factor
 from tracekit.model.run import Finding, Run
 from tracekit.model.summary import RankSummary
 
-if TYPE_CHECKING:
-    import pandas as pd
-
 __all__ = ["Buckets", "buckets"]
 
 
@@ -43,10 +40,10 @@ class Buckets:
     of schema.BUCKET_WHATIF, a row a limit of the size; empty where `whatif_reason` says why (None without DDP).
     `micro_batches`: forward passes for each that reduces; None where they are not labelled."""
 
-    bucket_map: pd.DataFrame
-    times: pd.DataFrame
-    by_index: pd.DataFrame
-    whatif: pd.DataFrame
+    bucket_map: schema.Frame = schema.Frame(schema.BUCKET_MAP)
+    times: schema.Frame = schema.Frame(schema.BUCKETS)
+    by_index: schema.Frame = schema.Frame(schema.BUCKETS_BY_INDEX)
+    whatif: schema.Frame = schema.Frame(schema.BUCKET_WHATIF)
     whatif_reason: str | None
     micro_batches: int | None
     picture: BucketPicture | None
@@ -74,10 +71,10 @@ def buckets(run: Run) -> Buckets:
     times = [row for summary in run.ranks for row in _times(run, summary, matched)]
     outcome = bucket_whatif(run)
     return Buckets(
-        bucket_map=schema.BUCKET_MAP.frame(bucket_map),
-        times=schema.BUCKETS.frame(times),
-        by_index=schema.BUCKETS_BY_INDEX.frame(_by_index(times)),
-        whatif=schema.BUCKET_WHATIF.frame([asdict(cap) for cap in outcome.caps] if outcome is not None else []),
+        bucket_map=bucket_map,
+        times=times,
+        by_index=_by_index(times),
+        whatif=[asdict(cap) for cap in outcome.caps] if outcome is not None else [],
         whatif_reason=None if outcome is None else outcome.reason,
         micro_batches=_micro_batches(run, times),
         picture=bucket_picture(times),

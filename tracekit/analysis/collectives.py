@@ -15,7 +15,6 @@ import math
 import statistics
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -31,9 +30,6 @@ from tracekit.model.links import LinkMeasurements, bus_factor
 from tracekit.model.ranks import format_ranges
 from tracekit.model.run import Finding, Run
 
-if TYPE_CHECKING:
-    import pandas as pd
-
 __all__ = ["CollectiveTimes", "GroupTimes", "collective_times", "group_times"]
 
 _SLOW = 1.5  # times what is usual in groups alike
@@ -45,7 +41,7 @@ _NOTABLE = 0.02  # of a step
 class CollectiveTimes:
     """`table`: columns of schema.COLLECTIVES, the most time in transfers and waiting first."""
 
-    table: pd.DataFrame
+    table: schema.Frame = schema.Frame(schema.COLLECTIVES)
     findings: tuple[Finding, ...]
 
 
@@ -110,7 +106,7 @@ def collective_times(run: Run, links: LinkMeasurements | None = None) -> Collect
     rows = [row for matched in groups if len(matched.ranks) > 1 for row in _rows(run, matched, links)]
     rows.sort(key=lambda row: (-row.weight_ns, row.group, row.kind, row.size_bytes or 0))
     return CollectiveTimes(
-        table=schema.COLLECTIVES.frame([row.as_dict() for row in rows]),
+        table=[row.as_dict() for row in rows],
         findings=(*_below_links(run, rows), *_slow_groups(run, rows)),
     )
 

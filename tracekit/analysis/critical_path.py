@@ -15,7 +15,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -27,9 +26,6 @@ from tracekit.analysis.messages import comparable_clocks
 from tracekit.model.communication import KINDS
 from tracekit.model.events import ABSENT, Int64
 from tracekit.model.run import Run
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 __all__ = ["CriticalPath", "Stretch", "critical_path"]
 
@@ -54,7 +50,7 @@ class CriticalPath:
     chain consists of, in order of time; they may overlap by the errors of clocks.
     """
 
-    parts: pd.DataFrame
+    parts: schema.Frame = schema.Frame(schema.CRITICAL_PATH)
     steps: int
     stretches: tuple[Stretch, ...] = ()
 
@@ -77,7 +73,7 @@ def critical_path(run: Run, arrivals: Arrivals) -> CriticalPath:
         for (rank, kind, name), length_ns in sorted(total_ns.items(), key=lambda item: (-item[1], item[0]))
         if length_ns > 0
     ]
-    return CriticalPath(parts=schema.CRITICAL_PATH.frame(rows), steps=len(steps), stretches=tuple(stretches))
+    return CriticalPath(parts=rows, steps=len(steps), stretches=tuple(stretches))
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -10,14 +10,10 @@ import math
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from tracekit import schema
 from tracekit.model.communication import GroupKey
 from tracekit.model.run import Finding, Run
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 __all__ = ["ExpertLoad", "expert_load"]
 
@@ -34,7 +30,7 @@ Load = dict[int, dict[int, int]]  # rank -> step -> what, bytes or ns
 class ExpertLoad:
     """`ranks`: columns of schema.EXPERT_LOAD, by group and module; empty without all-to-alls for experts."""
 
-    ranks: pd.DataFrame
+    ranks: schema.Frame = schema.Frame(schema.EXPERT_LOAD)
     findings: tuple[Finding, ...]
 
 
@@ -56,9 +52,7 @@ def expert_load(run: Run) -> ExpertLoad:
         for row in _rows(None if group is None else index[group], module, load)
     ]
     findings = [_finding(run, group, modules, exposed_ns[group]) for group, modules in loads.items()]
-    return ExpertLoad(
-        ranks=schema.EXPERT_LOAD.frame(rows), findings=tuple(finding for finding in findings if finding is not None)
-    )
+    return ExpertLoad(ranks=rows, findings=tuple(finding for finding in findings if finding is not None))
 
 
 def _rows(group: int | None, module: str | None, load: Load) -> list[dict[str, object]]:

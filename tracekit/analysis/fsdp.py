@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -39,9 +39,6 @@ from tracekit.model.metadata import CaptureMetadata
 from tracekit.model.run import Finding, Run
 from tracekit.model.summary import FsdpSum, StepParts
 
-if TYPE_CHECKING:
-    import pandas as pd
-
 __all__ = ["Fsdp", "fsdp", "fsdp_sums", "merge_fsdp_sums"]
 
 _BLOCKING = 0.02  # hidden, of what blocks: the ends of operators
@@ -56,10 +53,10 @@ class Fsdp:
     known, or empty.
     """
 
-    units: pd.DataFrame
-    by_module: pd.DataFrame
-    by_layer: pd.DataFrame
-    prefetching: pd.DataFrame
+    units: schema.Frame = schema.Frame(schema.FSDP)
+    by_module: schema.Frame = schema.Frame(schema.FSDP_BY_MODULE)
+    by_layer: schema.Frame = schema.Frame(schema.FSDP_BY_LAYER)
+    prefetching: schema.Frame = schema.Frame(schema.FSDP_PREFETCH)
     findings: tuple[Finding, ...]
     remark: str
 
@@ -136,10 +133,10 @@ def fsdp(run: Run) -> Fsdp:
     ]
     by_module, forecasts = _by_module(run), prefetch_forecasts(run)
     return Fsdp(
-        units=schema.FSDP.frame(rows),
-        by_module=schema.FSDP_BY_MODULE.frame(by_module),
-        by_layer=schema.FSDP_BY_LAYER.frame(_by_layer(by_module)),
-        prefetching=schema.FSDP_PREFETCH.frame([vars(forecast) for forecast in forecasts]),
+        units=rows,
+        by_module=by_module,
+        by_layer=_by_layer(by_module),
+        prefetching=[vars(forecast) for forecast in forecasts],
         # In other units other modules would wait: what prefetching does then is not known.
         findings=tuple(wrapping_findings(run, forecasts) or prefetch_findings(run, forecasts)),
         remark=_remark(run),

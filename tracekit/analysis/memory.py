@@ -6,13 +6,9 @@ Comes in: a run. Goes out: what the capture of each rank counted as its last win
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from tracekit import schema
 from tracekit.model.run import Run
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 __all__ = ["Memory", "memory"]
 
@@ -21,7 +17,7 @@ __all__ = ["Memory", "memory"]
 class Memory:
     """`ranks`: columns of schema.MEMORY; a rank of which nothing is known has no row."""
 
-    ranks: pd.DataFrame
+    ranks: schema.Frame = schema.Frame(schema.MEMORY)
 
 
 def memory(run: Run) -> Memory:
@@ -36,4 +32,4 @@ def memory(run: Run) -> Memory:
         for summary in run.ranks
         if summary.memory is not None
     ]
-    return Memory(ranks=schema.MEMORY.frame(rows))
+    return Memory(ranks=rows)

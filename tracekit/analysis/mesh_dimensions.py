@@ -10,7 +10,6 @@ import statistics
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from tracekit import schema
 from tracekit.analysis.collectives import group_times
@@ -18,9 +17,6 @@ from tracekit.analysis.dimension_names import WITHIN_LAYERS, Dimension, dimensio
 from tracekit.model.communication import GroupKey
 from tracekit.model.notes import Severity
 from tracekit.model.run import Finding, Run
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 __all__ = ["MeshDimensions", "mesh_dimensions"]
 
@@ -34,8 +30,8 @@ _EXACT = 0.1  # of transfers: clocks with smaller errors than that tell whether 
 class MeshDimensions:
     """`by_rank`: columns of schema.DIMENSIONS. `by_name`: columns of schema.DIMENSIONS_BY_NAME, most charged first."""
 
-    by_rank: pd.DataFrame
-    by_name: pd.DataFrame
+    by_rank: schema.Frame = schema.Frame(schema.DIMENSIONS)
+    by_name: schema.Frame = schema.Frame(schema.DIMENSIONS_BY_NAME)
     findings: tuple[Finding, ...]
 
 
@@ -92,8 +88,8 @@ def mesh_dimensions(run: Run) -> MeshDimensions:
         for use in one.uses
     ]
     return MeshDimensions(
-        by_rank=schema.DIMENSIONS.frame(sorted(rows, key=lambda row: int(str(row["rank"])))),
-        by_name=schema.DIMENSIONS_BY_NAME.frame([_row(one) for one in summed]),
+        by_rank=sorted(rows, key=lambda row: int(str(row["rank"]))),
+        by_name=[_row(one) for one in summed],
         findings=tuple(_bounding(run, summed)),
     )
 

@@ -36,7 +36,7 @@ _EDGES = "its counterpart lies before or after the recording"
 _DISAGREE = "the two sides of its edge do not agree in order and size"
 _NO_RECORDS = "the other rank recorded no messages"
 
-__all__ = ["comparable_clocks", "match_messages", "message_edges"]
+__all__ = ["comparable_clocks", "match_messages", "message_edges", "message_table"]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -118,6 +118,11 @@ def _table(ranks: Sequence[RankSummary], clocks: Sequence[ClockModel]) -> tuple[
 
 def message_edges(run: Run) -> pd.DataFrame:
     """Who sends to whom: columns of schema.POINT_TO_POINT, over all recorded steps."""
+    return message_table(run).frame
+
+
+def message_table(run: Run) -> schema.Filled:
+    """What `message_edges` gives."""
     number = {group: i for i, group in enumerate(run.groups)}
     counts: dict[tuple[int, int, int], list[int]] = {}  # sends, receives, bytes (-1: one is not known) of an edge
     joined: Counter[tuple[int, int, int]] = Counter()
@@ -151,7 +156,7 @@ def message_edges(run: Run) -> pd.DataFrame:
         }
         for edge, (sends, receives, size_bytes) in sorted(counts.items())
     ]
-    return schema.POINT_TO_POINT.frame(rows)
+    return schema.POINT_TO_POINT.filled(rows)
 
 
 def comparable_clocks(ranks: Sequence[RankSummary], clocks: Sequence[ClockModel]) -> bool:

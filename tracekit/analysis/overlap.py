@@ -8,7 +8,6 @@ from __future__ import annotations
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from tracekit import schema
 from tracekit.analysis.communication_sums import StepShare, means_over_ranks, merge_sums, step_share, sum_of_sizes
@@ -20,9 +19,6 @@ from tracekit.model.events import ABSENT
 from tracekit.model.intervals import Intervals
 from tracekit.model.run import Finding, Run
 from tracekit.model.summary import CommunicationSum, StepParts
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 __all__ = ["Overlap", "communication_sums", "merge_communication_sums", "overlap"]
 
@@ -36,8 +32,8 @@ class Overlap:
     schema.COMMUNICATION_BY_KIND, most exposed first.
     """
 
-    communication: pd.DataFrame
-    by_kind: pd.DataFrame
+    communication: schema.Frame = schema.Frame(schema.COMMUNICATION)
+    by_kind: schema.Frame = schema.Frame(schema.COMMUNICATION_BY_KIND)
     findings: tuple[Finding, ...]
 
 
@@ -96,8 +92,8 @@ def overlap(run: Run) -> Overlap:
         for row in summary.communication
     ]
     return Overlap(
-        communication=schema.COMMUNICATION.frame(rows),
-        by_kind=schema.COMMUNICATION_BY_KIND.frame(_by_kind(run)),
+        communication=rows,
+        by_kind=_by_kind(run),
         findings=tuple(_exposed(run)),
     )
 

@@ -27,7 +27,7 @@ from tracekit.model.summary import RankSummary
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["Pipeline", "closed_form_of_bubbles", "pipeline", "pipeline_actions"]
+__all__ = ["Pipeline", "action_table", "closed_form_of_bubbles", "pipeline", "pipeline_actions"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,9 +57,9 @@ class Pipeline:
     uneven_stage: UnevenStage | None
     moves: tuple[Move, ...]
     findings: tuple[Finding, ...]
-    by_stage: pd.DataFrame
-    by_rank: pd.DataFrame
-    typical_step: pd.DataFrame
+    by_stage: schema.Frame = schema.Frame(schema.PIPELINE_STAGES)
+    by_rank: schema.Frame = schema.Frame(schema.PIPELINE_RANKS)
+    typical_step: schema.Frame = schema.Frame(schema.PIPELINE_ACTIONS)
 
 
 def pipeline(run: Run) -> Pipeline | None:
@@ -113,11 +113,9 @@ def pipeline(run: Run) -> Pipeline | None:
         uneven_stage=uneven,
         moves=moves,
         findings=pipeline_findings(bubble_ratio, ideal, causes_ns, uneven, moves),
-        by_stage=schema.PIPELINE_STAGES.frame(_by_stage(list(actions.values()))),
-        by_rank=schema.PIPELINE_RANKS.frame(
-            [_of_rank(s, busy_ns[s.rank], span_ns[s.rank], of_rank.get(s.rank)) for s in members]
-        ),
-        typical_step=schema.PIPELINE_ACTIONS.frame(_typical_step(side_by_side)),
+        by_stage=_by_stage(list(actions.values())),
+        by_rank=[_of_rank(s, busy_ns[s.rank], span_ns[s.rank], of_rank.get(s.rank)) for s in members],
+        typical_step=_typical_step(side_by_side),
     )
 
 
@@ -130,6 +128,11 @@ def closed_form_of_bubbles(layout: PipelineLayout, ranks: int) -> float | None:
 
 def pipeline_actions(run: Run) -> pd.DataFrame:
     """Every action of the steps that all ranks completed: columns of schema.PIPELINE_ACTIONS."""
+    return action_table(run).frame
+
+
+def action_table(run: Run) -> schema.Filled:
+    """What `pipeline_actions` gives."""
     common = sorted(run.common_steps())
     clocks = {clock.rank: clock for clock in run.clocks}
     rows: list[dict[str, object]] = []
@@ -140,7 +143,7 @@ def pipeline_actions(run: Run) -> pd.DataFrame:
             *(on_run_clock(own.start_ns, clock), on_run_clock(own.end_ns, clock), own.wait_ns),
         )
         rows += [_action(summary.rank, *row) for row in zip(*(column.tolist() for column in columns), strict=True)]
-    return schema.PIPELINE_ACTIONS.frame(rows)
+    return schema.PIPELINE_ACTIONS.filled(rows)
 
 
 def _action(

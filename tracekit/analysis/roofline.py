@@ -15,15 +15,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from tracekit import schema
 from tracekit.analysis.peaks import peak_tflops
 from tracekit.model.run import Finding, Run
 from tracekit.model.summary import RankSummary
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 __all__ = ["KnownWork", "Roofline", "roofline"]
 
@@ -45,7 +42,7 @@ class Roofline:
     could not be counted.
     """
 
-    by_rank: pd.DataFrame
+    by_rank: schema.Frame = schema.Frame(schema.ROOFLINE)
     source: Literal["shapes", "given"]
     peak_source: Literal["data sheet", "given"] | None
     unknown: Mapping[str, str]
@@ -78,7 +75,7 @@ def roofline(run: Run, known: KnownWork | None = None) -> Roofline | None:
     works = [_work(summary, known) for summary in ranks]
     given = known.flops_per_step is not None
     return Roofline(
-        by_rank=schema.ROOFLINE.frame([_row(work, given=given) for work in works]),
+        by_rank=[_row(work, given=given) for work in works],
         source="given" if given else "shapes",
         peak_source=_peak_source(works, known),
         unknown=_unknown(works, known),

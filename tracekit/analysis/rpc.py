@@ -10,7 +10,6 @@ import statistics
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 import msgspec
 import numpy as np
@@ -21,9 +20,6 @@ from tracekit.model.metadata import RpcCall, RpcService, RpcUse
 from tracekit.model.notes import Note
 from tracekit.model.run import Finding, Run
 from tracekit.model.summary import RankSummary
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 _NOTABLE = 0.2  # of a step
 _WITHOUT_ID = {
@@ -47,9 +43,9 @@ class Rpc:
     schema.RPC_BY_FUNCTION, most waited for first. `unjoined`: columns of schema.RPC_UNJOINED. All empty without RPC.
     """
 
-    calls: pd.DataFrame
-    by_function: pd.DataFrame
-    unjoined: pd.DataFrame
+    calls: schema.Frame = schema.Frame(schema.RPC)
+    by_function: schema.Frame = schema.Frame(schema.RPC_BY_FUNCTION)
+    unjoined: schema.Frame = schema.Frame(schema.RPC_UNJOINED)
     findings: tuple[Finding, ...]
 
 
@@ -102,14 +98,12 @@ def rpc(run: Run) -> Rpc:
         for (callee, function), own in sums[summary.rank].items()
     ]
     return Rpc(
-        calls=schema.RPC.frame(rows),
-        by_function=schema.RPC_BY_FUNCTION.frame(_by_function(run, sums)),
-        unjoined=schema.RPC_UNJOINED.frame(
-            [
-                {"rank": rank, "callee": callee, "reason": reason, "count": count}
-                for rank, callee, reason, count in _unjoined(sums)
-            ]
-        ),
+        calls=rows,
+        by_function=_by_function(run, sums),
+        unjoined=[
+            {"rank": rank, "callee": callee, "reason": reason, "count": count}
+            for rank, callee, reason, count in _unjoined(sums)
+        ],
         findings=tuple(_finding(run, sums)),
     )
 

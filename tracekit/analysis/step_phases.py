@@ -13,7 +13,6 @@ import statistics
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -26,9 +25,6 @@ from tracekit.model.intervals import Intervals
 from tracekit.model.run import Finding, Run
 from tracekit.model.spans import BACKWARD_SPAN, RECOMPUTE_SPAN, optimizer_span, parse_optimizer_span
 from tracekit.model.summary import PhasePart, PhaseSums, RankSummary, StepParts
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 STEP_PHASES = ("data", "forward", "backward", "optimizer", "other")
 _DATA, _FORWARD, _BACKWARD, _OPTIMIZER, _OTHER = range(5)
@@ -45,9 +41,9 @@ class StepPhases:
     schema.PHASES_BY_PHASE, means over ranks. `ranks`: columns of schema.PHASE_FACTS.
     """
 
-    parts: pd.DataFrame
-    by_phase: pd.DataFrame
-    ranks: pd.DataFrame
+    parts: schema.Frame = schema.Frame(schema.PHASES)
+    by_phase: schema.Frame = schema.Frame(schema.PHASES_BY_PHASE)
+    ranks: schema.Frame = schema.Frame(schema.PHASE_FACTS)
     findings: tuple[Finding, ...]
 
 
@@ -208,9 +204,9 @@ def step_phases(run: Run) -> StepPhases:
         for part in summary.phases.parts
     ]
     return StepPhases(
-        parts=schema.PHASES.frame(parts),
-        by_phase=schema.PHASES_BY_PHASE.frame(_by_phase(run)),
-        ranks=schema.PHASE_FACTS.frame([_facts(summary) for summary in run.ranks]),
+        parts=parts,
+        by_phase=_by_phase(run),
+        ranks=[_facts(summary) for summary in run.ranks],
         findings=tuple(_data_loading(run)),
     )
 

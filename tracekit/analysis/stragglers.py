@@ -15,7 +15,7 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import compress
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -29,9 +29,6 @@ from tracekit.model.events import ABSENT
 from tracekit.model.ranks import format_ranges
 from tracekit.model.run import Finding, Run
 from tracekit.model.summary import RankSummary
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 __all__ = ["Stragglers", "Verdict", "counted_steps", "stragglers"]
 
@@ -63,7 +60,7 @@ class Stragglers:
 
     verdict: Verdict
     links: tuple[Link, ...]
-    by_rank: pd.DataFrame
+    by_rank: schema.Frame = schema.Frame(schema.STRAGGLERS)
     findings: tuple[Finding, ...]
 
 
@@ -120,9 +117,7 @@ def stragglers(run: Run, arrivals: Arrivals | None = None) -> Stragglers:
         if not summary.is_server
     ]
     verdict, findings = _verdict(run, charges, transfers.links, steps, told_apart=told_apart)
-    return Stragglers(
-        verdict=verdict, links=transfers.links, by_rank=schema.STRAGGLERS.frame(rows), findings=tuple(findings)
-    )
+    return Stragglers(verdict=verdict, links=transfers.links, by_rank=rows, findings=tuple(findings))
 
 
 def _clocks_are_comparable(run: Run) -> bool:

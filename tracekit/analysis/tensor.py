@@ -12,7 +12,7 @@ import statistics
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -36,9 +36,6 @@ from tracekit.model.intervals import Intervals
 from tracekit.model.run import Run
 from tracekit.model.summary import StepParts, TensorSum
 
-if TYPE_CHECKING:
-    import pandas as pd
-
 __all__ = ["Tensor", "merge_tensor_sums", "tensor", "tensor_sums"]
 
 _WITHIN_LAYERS = ("tp", "ep", "cp")
@@ -53,9 +50,9 @@ class Tensor:
     groups.
     """
 
-    modules: pd.DataFrame
-    by_module: pd.DataFrame
-    by_layer: pd.DataFrame
+    modules: schema.Frame = schema.Frame(schema.TENSOR)
+    by_module: schema.Frame = schema.Frame(schema.TENSOR_BY_MODULE)
+    by_layer: schema.Frame = schema.Frame(schema.TENSOR_BY_LAYER)
 
 
 def tensor_sums(
@@ -142,9 +139,9 @@ def tensor(run: Run) -> Tensor:
     ]
     by_module = _by_module(run)
     return Tensor(
-        modules=schema.TENSOR.frame(rows),
-        by_module=schema.TENSOR_BY_MODULE.frame(by_module),
-        by_layer=schema.TENSOR_BY_LAYER.frame(_by_layer(by_module)),
+        modules=rows,
+        by_module=by_module,
+        by_layer=_by_layer(by_module),
     )
 
 

@@ -32,16 +32,17 @@ def demo(output: Path) -> None:
 
     from tracekit.analysis.load import load
     from tracekit.analysis.report import analyze
-    from tracekit.render.console import file_size
     from tracekit.render.merged.merge import merge
+    from tracekit.render.quantities import file_size
     from tracekit.render.terminal import TerminalReport
+    from tracekit.schema import rows_of
 
     run = load(output)
     report = analyze(run)
     click.echo(TerminalReport(**terminal_format()).render(report))
     assert report.breakdown is not None
     click.echo("compute + exposed communication + exposed copy + idle = step, in ns over all steps:")
-    for row in report.breakdown.ranks.to_dict("records"):
+    for row in rows_of(report.breakdown, "ranks"):
         parts = [int(row[part]) for part in ("compute_ns", "exposed_comm_ns", "exposed_copy_ns", "idle_ns")]
         sign = "=" if sum(parts) == row["step_ns"] else "!="
         click.echo(f"rank {row['rank']}: {' + '.join(f'{part:,}' for part in parts)} {sign} {row['step_ns']:,}")

@@ -24,7 +24,7 @@ from tracekit.capture.process import identify
 from tracekit.capture.selfcheck import Capability, try_job, try_torch
 from tracekit.read.cache import CACHE_FOLDER, CACHE_VARIABLE
 from tracekit.read.kineto import decoder, has_native
-from tracekit.render.console import file_size
+from tracekit.render.quantities import file_size
 
 __all__ = ["Check", "advise", "doctor", "draw", "examine"]
 

@@ -80,8 +80,8 @@ def _write_pages(
     force: bool,
 ) -> None:
     from tracekit.analysis.summarize import StepSelection, SummaryOptions
-    from tracekit.render.console import file_size
     from tracekit.render.merged.input_slices import SliceFilter
+    from tracekit.render.quantities import file_size
     from tracekit.render.safe_text import safe_text
 
     shown = SliceFilter(
@@ -105,8 +105,8 @@ def _write_pages(
 
 
 def _write_manifest(choice: RunChoice, output: Path, *, force: bool) -> None:
-    from tracekit.render.console import file_size
     from tracekit.render.perfetto.manifest import write_manifest
+    from tracekit.render.quantities import file_size
     from tracekit.render.safe_text import safe_text
 
     found = choice.load()

@@ -25,7 +25,7 @@ def open(choice: RunChoice, offline: bool, print_url: bool) -> None:  # noqa: A0
     given to that page alone, and keeps it in your browser.
     """
     from tracekit.errors import OutputError
-    from tracekit.render.console import file_size
+    from tracekit.render.quantities import file_size
     from tracekit.render.safe_text import safe_text
     from tracekit.serve import PATIENCE_S, PORT, TraceServer
 

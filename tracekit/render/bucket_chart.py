@@ -12,7 +12,7 @@ from __future__ import annotations
 from rich.text import Text
 
 from tracekit.analysis.bucket_picture import BucketPicture
-from tracekit.render.console import milliseconds
+from tracekit.render.quantities import milliseconds
 from tracekit.render.safe_text import safe_text
 
 __all__ = ["bucket_chart"]

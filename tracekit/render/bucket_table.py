@@ -8,8 +8,9 @@ from __future__ import annotations
 from typing import Any
 
 from tracekit.analysis.buckets import Buckets
-from tracekit.render.console import file_size, milliseconds, table
-from tracekit.schema import records
+from tracekit.render.console import table
+from tracekit.render.quantities import file_size, milliseconds
+from tracekit.schema import rows_of
 
 __all__ = ["bucket_table"]
 
@@ -18,8 +19,8 @@ _SHOWN_BUCKETS = 16
 
 def bucket_table(buckets: Buckets) -> list[object]:
     """A row a bucket, with times where reductions were recorded."""
-    rows: list[dict[str, Any]] = records(buckets.bucket_map)
-    times = {(row["module"], row["index"]): row for row in records(buckets.by_index)}
+    rows = rows_of(buckets, "bucket_map")
+    times = {(row["module"], row["index"]): row for row in rows_of(buckets, "by_index")}
     if used := {module for module, _ in times}:
         rows = [row for row in rows if row["module"] in used]  # others were idle: models that take turns
     several = len({row["module"] for row in rows}) > 1

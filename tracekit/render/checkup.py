@@ -15,9 +15,10 @@ from tracekit.model.communication import GroupKey
 from tracekit.model.module_names import names_together
 from tracekit.model.ranks import format_ranges
 from tracekit.model.run import Run
-from tracekit.render.console import milliseconds, note_lines, write
+from tracekit.render.console import note_lines, write
 from tracekit.render.overhead_line import overhead_text
 from tracekit.render.phase_tables import memory_text, phase_facts
+from tracekit.render.quantities import milliseconds
 from tracekit.render.safe_text import safe_text
 
 _SHOWN_GROUPS = 12

@@ -7,8 +7,9 @@ from typing import Any
 
 from tracekit.analysis.collectives import CollectiveTimes
 from tracekit.model.run import Run
-from tracekit.render.console import file_size, milliseconds, table
-from tracekit.schema import records
+from tracekit.render.console import table
+from tracekit.render.quantities import file_size, milliseconds
+from tracekit.schema import rows_of
 
 _SHOWN = 12
 
@@ -18,7 +19,7 @@ __all__ = ["collectives_table"]
 def collectives_table(collectives: CollectiveTimes, run: Run) -> list[object]:
     """Of groups of one name (those of a dimension of the mesh) the one with the longest transfers stands for all."""
     slowest: dict[tuple[object, ...], dict[str, Any]] = {}
-    for row in records(collectives.table):
+    for row in rows_of(collectives, "table"):
         key = (_name(row, run), row["kind"], row["size_bytes"])
         if key not in slowest or row["transfer_p50_ns"] > slowest[key]["transfer_p50_ns"]:
             slowest[key] = row

@@ -18,7 +18,7 @@ from tracekit.model.notes import Note
 from tracekit.model.run import Run
 from tracekit.render.safe_text import safe_text
 
-__all__ = ["file_size", "headline", "milliseconds", "next_command", "note_lines", "statement", "table", "write"]
+__all__ = ["headline", "next_command", "note_lines", "statement", "table", "write"]
 
 _SHOWN_OF_A_KIND = 3
 _STYLE = {"error": "bold red", "warning": "yellow", "info": "dim"}
@@ -99,15 +99,3 @@ def next_command(command: str, run: Run, *arguments: str) -> Text:
         words += ["--ranks", ",".join(map(str, run.selected_ranks))]
     line = safe_text(shlex.join([*words, *arguments]))
     return Text.assemble("Next: ", (line, "bold"), no_wrap=True)
-
-
-def milliseconds(nanoseconds: float) -> str:
-    return f"{nanoseconds / 1e6:,.2f}"
-
-
-def file_size(size_bytes: float) -> str:
-    """Three digits and a decimal unit, 1 kB = 1000 bytes."""
-    size, units = float(size_bytes), ["B", "kB", "MB", "GB", "TB"]
-    while size >= 1000 and len(units) > 1:
-        size, units = size / 1000, units[1:]
-    return f"{size:.3g} {units[0]}"

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from tracekit.analysis.mesh_dimensions import MeshDimensions
-from tracekit.render.console import milliseconds, table
-from tracekit.schema import records
+from tracekit.render.console import table
+from tracekit.render.quantities import milliseconds
+from tracekit.schema import rows_of
 
 __all__ = ["dimension_table"]
 
 
 def dimension_table(dimensions: MeshDimensions) -> list[object]:
-    rows: list[dict[str, Any]] = records(dimensions.by_name)
+    rows = rows_of(dimensions, "by_name")
     title = "Dimensions of the mesh (ms a step, mean over ranks)"
     if any(row["inferred"] for row in rows):
         title += "; *: inferred"

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from tracekit.analysis.fsdp import Fsdp
 from tracekit.model.module_names import names_together
-from tracekit.render.console import file_size, milliseconds, statement, table
-from tracekit.schema import records
+from tracekit.render.console import statement, table
+from tracekit.render.quantities import file_size, milliseconds
+from tracekit.schema import rows_of
 
 _SHOWN = 12
 _LONGEST_NAME = 18  # with it the table is 80 columns wide
@@ -18,7 +18,7 @@ __all__ = ["fsdp_table"]
 
 def fsdp_table(fsdp: Fsdp, strategies: Sequence[str]) -> list[object]:
     """`strategies` of the run: whose modules these are. A row for all layers alike."""
-    rows: list[dict[str, Any]] = records(fsdp.by_layer)
+    rows = rows_of(fsdp, "by_layer")
     title = f"{_owner(strategies)} modules, the most exposed first (ms a step, mean over ranks)"
     if len(rows) > _SHOWN:
         title += f"; {_SHOWN} of {len(rows)} rows, --json has all"

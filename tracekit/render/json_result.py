@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import tracekit
-from tracekit.analysis.messages import message_edges
+from tracekit.analysis.messages import message_table
 from tracekit.analysis.overhead import capture_overhead
-from tracekit.analysis.pipeline import pipeline_actions
+from tracekit.analysis.pipeline import action_table
 from tracekit.analysis.report import Report
 from tracekit.model.communication import GroupKey
 from tracekit.model.run import ClockModel, Run
@@ -21,7 +21,7 @@ from tracekit.render.pipeline_table import pipeline_dict
 from tracekit.render.roofline_text import roofline_dict
 from tracekit.render.straggler_tables import stragglers_dict
 from tracekit.render.whatif_table import whatif_dict
-from tracekit.schema import records
+from tracekit.schema import rows_of
 
 __all__ = ["SCHEMA_VERSION", "JsonResult", "result_dict"]
 
@@ -39,7 +39,7 @@ class JsonResult:
     def render(self, report: Report) -> str:
         result = result_dict(report)
         if self.actions and result.get("pipeline") is not None:
-            result["pipeline"]["actions"] = records(pipeline_actions(report.run))
+            result["pipeline"]["actions"] = action_table(report.run).rows
         return json.dumps(result, sort_keys=True, indent=1, allow_nan=False) + "\n"
 
 
@@ -79,7 +79,7 @@ def result_dict(report: Report) -> dict[str, Any]:
             for summary in run.ranks
             if summary.joins is not None
         ],
-        "point_to_point": records(message_edges(run)),
+        "point_to_point": message_table(run).rows,
         "findings": [
             {
                 "severity": finding.severity,
@@ -93,40 +93,40 @@ def result_dict(report: Report) -> dict[str, Any]:
         ],
     }
     if report.breakdown is not None:
-        result["ranks"] = records(report.breakdown.ranks)
-        result["steps"] = records(report.breakdown.steps)
+        result["ranks"] = rows_of(report.breakdown, "ranks")
+        result["steps"] = rows_of(report.breakdown, "steps")
     if report.phases is not None:
-        result["phases"] = {"parts": records(report.phases.parts), "ranks": records(report.phases.ranks)}
+        result["phases"] = {"parts": rows_of(report.phases, "parts"), "ranks": rows_of(report.phases, "ranks")}
     if report.memory is not None:
-        result["memory"] = records(report.memory.ranks)
+        result["memory"] = rows_of(report.memory, "ranks")
     if report.overlap is not None:
-        result["communication"] = records(report.overlap.communication)
+        result["communication"] = rows_of(report.overlap, "communication")
     if report.collectives is not None:
-        result["collectives"] = records(report.collectives.table)
+        result["collectives"] = rows_of(report.collectives, "table")
     if report.buckets is not None:
-        result["bucket_map"] = records(report.buckets.bucket_map)
-        result["buckets"] = records(report.buckets.times)
-        result["buckets_by_index"] = records(report.buckets.by_index)
+        result["bucket_map"] = rows_of(report.buckets, "bucket_map")
+        result["buckets"] = rows_of(report.buckets, "times")
+        result["buckets_by_index"] = rows_of(report.buckets, "by_index")
         result["bucket_micro_batches"] = report.buckets.micro_batches
-        result["bucket_whatif"] = records(report.buckets.whatif)
+        result["bucket_whatif"] = rows_of(report.buckets, "whatif")
         result["bucket_whatif_reason"] = report.buckets.whatif_reason
     if report.fsdp is not None:
-        result["fsdp"] = records(report.fsdp.units)
+        result["fsdp"] = rows_of(report.fsdp, "units")
         result["fsdp_remark"] = report.fsdp.remark or None
-        result["fsdp_prefetch"] = records(report.fsdp.prefetching)
+        result["fsdp_prefetch"] = rows_of(report.fsdp, "prefetching")
     if report.tensor is not None:
-        result["tensor"] = records(report.tensor.modules)
+        result["tensor"] = rows_of(report.tensor, "modules")
     if report.dimensions is not None:
-        result["dimensions"] = records(report.dimensions.by_rank)
-        result["dimensions_by_name"] = records(report.dimensions.by_name)
+        result["dimensions"] = rows_of(report.dimensions, "by_rank")
+        result["dimensions_by_name"] = rows_of(report.dimensions, "by_name")
     if report.expert_load is not None:
-        result["expert_load"] = records(report.expert_load.ranks)
+        result["expert_load"] = rows_of(report.expert_load, "ranks")
     if report.rpc is not None:
-        result["rpc"] = {"calls": records(report.rpc.calls), "unjoined": records(report.rpc.unjoined)}
+        result["rpc"] = {"calls": rows_of(report.rpc, "calls"), "unjoined": rows_of(report.rpc, "unjoined")}
     if report.stragglers is not None:
         result["stragglers"] = stragglers_dict(report.stragglers)
     if report.critical_path is not None:
-        result["critical_path"] = records(report.critical_path.parts)
+        result["critical_path"] = rows_of(report.critical_path, "parts")
     if "roofline" in report.sections:
         result["roofline"] = None if report.roofline is None else roofline_dict(report.roofline)
     if "whatif" in report.sections:

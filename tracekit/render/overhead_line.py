@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tracekit.analysis.overhead import capture_overhead
 from tracekit.model.run import Run
-from tracekit.render.console import milliseconds
+from tracekit.render.quantities import milliseconds
 
 __all__ = ["overhead_text"]
 

@@ -5,19 +5,18 @@ Comes in: results of analyses. Goes out: renderables for `console.write`. Times 
 
 from __future__ import annotations
 
-from typing import Any
-
 from tracekit.analysis.memory import Memory
 from tracekit.analysis.step_phases import StepPhases
-from tracekit.render.console import file_size, milliseconds, statement, table
-from tracekit.schema import records
+from tracekit.render.console import statement, table
+from tracekit.render.quantities import file_size, milliseconds
+from tracekit.schema import rows_of
 
 __all__ = ["memory_text", "phase_facts", "phase_tables"]
 
 
 def phase_tables(phases: StepPhases) -> list[object]:
     """A row a phase, if there are several, and a line about what happened in the steps."""
-    rows = records(phases.by_phase)
+    rows = rows_of(phases, "by_phase")
     cells = [
         (
             row["phase"],
@@ -38,7 +37,7 @@ def phase_tables(phases: StepPhases) -> list[object]:
 
 def phase_facts(phases: StepPhases) -> str:
     """What happened in the steps, of the first rank that shows it, as ranks rarely differ in these; may be empty."""
-    ranks: list[dict[str, Any]] = records(phases.ranks)
+    ranks = rows_of(phases, "ranks")
     parts = []
     row = next((row for row in ranks if row["micro_steps"] and row["micro_steps"] != 1), None)
     if row is not None:
@@ -61,7 +60,7 @@ def phase_facts(phases: StepPhases) -> str:
 
 def memory_text(memory: Memory) -> str:
     """The rank with the highest peak; empty without any."""
-    rows = records(memory.ranks)
+    rows = rows_of(memory, "ranks")
     if not rows:
         return ""
     worst = max(rows, key=lambda row: (row["peak_bytes"] or 0, -row["rank"]))

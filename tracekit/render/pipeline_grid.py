@@ -10,15 +10,11 @@ its time: a digit for its forward, a letter for its backward, a capital for its 
 from __future__ import annotations
 
 import string
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rich.text import Text
 
-from tracekit.render.console import milliseconds
-from tracekit.schema import records
-
-if TYPE_CHECKING:
-    import pandas as pd
+from tracekit.render.quantities import milliseconds
 
 __all__ = ["pipeline_grid"]
 
@@ -28,9 +24,8 @@ _SIGNS = {"F": string.digits, "B": string.ascii_lowercase, "I": string.ascii_low
 _STYLES = {"F": "blue", "B": "green", "I": "green", "W": "cyan"}
 
 
-def pipeline_grid(step: pd.DataFrame, width: int) -> list[object]:
-    """`step`: columns of schema.PIPELINE_ACTIONS. Nothing without actions. `width` in characters."""
-    actions: list[dict[str, Any]] = records(step)
+def pipeline_grid(actions: list[dict[str, Any]], width: int) -> list[object]:
+    """`actions` of one step: rows of schema.PIPELINE_ACTIONS. Nothing without any. `width` in characters."""
     if not actions:
         return []
     ranks = list(dict.fromkeys(row["rank"] for row in actions))

@@ -10,8 +10,9 @@ from typing import Any
 
 from tracekit.analysis.pipeline import Pipeline
 from tracekit.analysis.pipeline_replays import CAUSES
-from tracekit.render.console import milliseconds, table
-from tracekit.schema import records
+from tracekit.render.console import table
+from tracekit.render.quantities import milliseconds
+from tracekit.schema import rows_of
 
 _KINDS = {"F": "forward", "B": "backward", "I": "input gradient", "W": "weight gradient"}
 _SHOWN_STAGES = 16
@@ -39,8 +40,8 @@ def pipeline_dict(pipeline: Pipeline) -> dict[str, Any]:
         "replay_error": pipeline.replay_error,
         "uneven_stage": None if uneven is None else dataclasses.asdict(uneven),
         "moves": [dataclasses.asdict(move) for move in pipeline.moves],
-        "by_stage": records(pipeline.by_stage),
-        "by_rank": [_rank_dict(row) for row in records(pipeline.by_rank)],
+        "by_stage": rows_of(pipeline, "by_stage"),
+        "by_rank": [_rank_dict(row) for row in rows_of(pipeline, "by_rank")],
     }
 
 
@@ -52,12 +53,12 @@ def _rank_dict(row: dict[str, Any]) -> dict[str, Any]:
 
 def pipeline_table(pipeline: Pipeline) -> list[object]:
     """Stage by kind of action: how many a step and how long one takes."""
-    stages: list[dict[str, Any]] = records(pipeline.by_stage)
+    stages = rows_of(pipeline, "by_stage")
     kinds = [kind for kind in _KINDS if any(row["kind"] == kind for row in stages)]
     cells = {(row["stage"], row["kind"]): row for row in stages}
     numbers = sorted({row["stage"] for row in stages})
     ranks: dict[int, list[str]] = {}
-    for rank in records(pipeline.by_rank):
+    for rank in rows_of(pipeline, "by_rank"):
         for stage in rank["stages"]:
             ranks.setdefault(stage, []).append(str(rank["rank"]))
     runs = max(pipeline.steps * pipeline.pipelines, 1)
@@ -83,7 +84,7 @@ def bubble_table(pipeline: Pipeline) -> list[object]:
     """Rank by cause; nothing where bubbles are not known."""
     if pipeline.bubble_ratio is None or pipeline.causes_ns is None:
         return []
-    rows: list[dict[str, Any]] = records(pipeline.by_rank)
+    rows = rows_of(pipeline, "by_rank")
     shown = sorted(sorted(rows, key=lambda row: -row["bubble_ns"])[:_SHOWN_RANKS], key=lambda row: row["rank"])
     title = f"Bubbles, {pipeline.bubble_ratio:.0%} of the pipeline's time, by cause (ms a step)"
     if pipeline.ideal_bubble_ratio is not None:

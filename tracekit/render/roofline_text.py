@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tracekit.analysis.roofline import Roofline
-from tracekit.schema import records
+from tracekit.schema import rows_of
 
 __all__ = ["roofline_dict", "roofline_text"]
 
@@ -16,7 +16,7 @@ _WHAT = {"flops": "model FLOP/s", "peak": "MFU", "mfu": "MFU"}
 
 def roofline_dict(result: Roofline) -> dict[str, Any]:
     return {
-        "by_rank": records(result.by_rank),
+        "by_rank": rows_of(result, "by_rank"),
         "source": result.source,
         "peak_source": result.peak_source,
         "unknown": dict(result.unknown),
@@ -26,7 +26,7 @@ def roofline_dict(result: Roofline) -> dict[str, Any]:
 
 def roofline_text(result: Roofline) -> str:
     """Means over ranks; may be empty, for a run in which nobody would look for it."""
-    rows = [row for row in records(result.by_rank) if row["flops"]]
+    rows = [row for row in rows_of(result, "by_rank") if row["flops"]]
     reasons = "; ".join(f"{_WHAT[name]} n/a: {why}" for name, why in result.unknown.items() if name in _WHAT)
     if not rows:
         return reasons if "flops" in result.unknown else ""

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from tracekit.analysis.rpc import Rpc
-from tracekit.render.console import milliseconds, table
-from tracekit.schema import records
+from tracekit.render.console import table
+from tracekit.render.quantities import milliseconds
+from tracekit.schema import rows_of
 
 _SHOWN = 12
 _LONGEST_NAME = 20
@@ -15,7 +14,7 @@ __all__ = ["rpc_table"]
 
 
 def rpc_table(rpc: Rpc) -> list[object]:
-    rows: list[dict[str, Any]] = records(rpc.by_function)
+    rows = rows_of(rpc, "by_function")
     title = "Remote calls, the most waited for first (ms: the wait a step, the rest a call)"
     if len(rows) > _SHOWN:
         title += f"; {_SHOWN} of {len(rows)} rows, --json has all"

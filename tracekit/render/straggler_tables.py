@@ -9,8 +9,9 @@ from typing import Any
 
 from tracekit.analysis.critical_path import CriticalPath
 from tracekit.analysis.stragglers import Stragglers
-from tracekit.render.console import milliseconds, statement, table
-from tracekit.schema import records
+from tracekit.render.console import statement, table
+from tracekit.render.quantities import milliseconds
+from tracekit.schema import rows_of
 
 __all__ = ["critical_path_table", "straggler_table", "stragglers_dict"]
 
@@ -39,13 +40,15 @@ def stragglers_dict(stragglers: Stragglers) -> dict[str, Any]:
             }
             for link in stragglers.links
         ],
-        "by_rank": records(stragglers.by_rank),
+        "by_rank": rows_of(stragglers, "by_rank"),
     }
 
 
 def straggler_table(stragglers: Stragglers) -> list[object]:
-    """Who held up the others and who waited, the worst first; and why nobody is named."""
-    rows: list[dict[str, Any]] = records(stragglers.by_rank)
+    """Who held up the others and who waited, the worst first; and why nobody is named. Nothing without collectives."""
+    rows = rows_of(stragglers, "by_rank")
+    if not any(row["arrivals"] for row in rows):
+        return []
     worst = sorted(rows, key=lambda row: (-row["caused_delay_ns"], -row["last_arrivals"], row["rank"]))[:_SHOWN_RANKS]
     title = "Who holds up the others in collectives (ms a step)"
     if len(worst) < len(rows):
@@ -68,7 +71,7 @@ def straggler_table(stragglers: Stragglers) -> list[object]:
 
 def critical_path_table(path: CriticalPath) -> list[object]:
     """What bounds the steps, the longest first."""
-    rows: list[dict[str, Any]] = records(path.parts)
+    rows = rows_of(path, "parts")
     shown = [row for row in rows if row["share"] >= _NOTABLE][:_SHOWN_PARTS]
     title = "What bounds the step: the longest chain over all ranks (ms a step)"
     if len(shown) < len(rows):

@@ -10,8 +10,9 @@ from typing import Any
 
 from tracekit.analysis.expert_load import ExpertLoad
 from tracekit.analysis.tensor import Tensor
-from tracekit.render.console import file_size, milliseconds, statement, table
-from tracekit.schema import records
+from tracekit.render.console import statement, table
+from tracekit.render.quantities import file_size, milliseconds
+from tracekit.schema import rows_of
 
 __all__ = ["expert_table", "tensor_table"]
 
@@ -23,7 +24,7 @@ _NEARLY_THE_SAME = 1.1
 
 def tensor_table(tensor: Tensor) -> list[object]:
     """A row for all layers alike; `of layer`: the share of the time that these take in that phase."""
-    rows: list[dict[str, Any]] = records(tensor.by_layer)
+    rows = rows_of(tensor, "by_layer")
     title = "Communication within layers, the most exposed first (ms a step, mean)"
     if any(row["inferred"] for row in rows):
         title = title.replace("layers,", "layers (inferred from DTensor's events),")
@@ -56,7 +57,7 @@ def _name(row: dict[str, Any]) -> str:
 
 def expert_table(load: ExpertLoad) -> list[object]:
     """The ranks whose experts receive the most, over all layers; a line where they receive nearly the same."""
-    rows: list[dict[str, Any]] = records(load.ranks)
+    rows = rows_of(load, "ranks")
     most = max((row["ratio"] for row in rows if row["ratio"] is not None), default=None)
     if most is None:
         return []

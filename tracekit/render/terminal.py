@@ -14,19 +14,20 @@ from tracekit.analysis.report import Report
 from tracekit.render.bucket_chart import bucket_chart
 from tracekit.render.bucket_table import bucket_table
 from tracekit.render.collectives_table import collectives_table
-from tracekit.render.console import file_size, headline, milliseconds, next_command, note_lines, statement, table, write
+from tracekit.render.console import headline, next_command, note_lines, statement, table, write
 from tracekit.render.dimension_table import dimension_table
 from tracekit.render.fsdp_table import fsdp_table
 from tracekit.render.overhead_line import overhead_text
 from tracekit.render.phase_tables import memory_text, phase_tables
 from tracekit.render.pipeline_grid import pipeline_grid
 from tracekit.render.pipeline_table import bubble_table, pipeline_table
+from tracekit.render.quantities import file_size, milliseconds
 from tracekit.render.roofline_text import roofline_text
 from tracekit.render.rpc_table import rpc_table
 from tracekit.render.straggler_tables import critical_path_table, straggler_table
 from tracekit.render.tensor_table import expert_table, tensor_table
 from tracekit.render.whatif_table import fix_table
-from tracekit.schema import records
+from tracekit.schema import rows_of
 
 __all__ = ["TerminalReport"]
 
@@ -52,32 +53,32 @@ class TerminalReport:
         parts.append("")
         if report.breakdown is not None:
             parts += _breakdown_table(report.breakdown)
-        if report.phases is not None and len(report.phases.by_phase):
+        if report.phases is not None and rows_of(report.phases, "by_phase"):
             parts += phase_tables(report.phases)
-        if report.overlap is not None and len(report.overlap.by_kind):
+        if report.overlap is not None and rows_of(report.overlap, "by_kind"):
             parts += _communication_table(report.overlap)
-        if report.collectives is not None and len(report.collectives.table):
+        if report.collectives is not None and rows_of(report.collectives, "table"):
             parts += collectives_table(report.collectives, run)
-        if report.buckets is not None and len(report.buckets.bucket_map):
+        if report.buckets is not None and rows_of(report.buckets, "bucket_map"):
             parts += bucket_table(report.buckets)
             parts += [] if report.buckets.picture is None else bucket_chart(report.buckets.picture)
-        if report.fsdp is not None and len(report.fsdp.by_module):
+        if report.fsdp is not None and rows_of(report.fsdp, "by_module"):
             parts += fsdp_table(report.fsdp, report.run.strategies)
-        if report.tensor is not None and len(report.tensor.by_module):
+        if report.tensor is not None and rows_of(report.tensor, "by_module"):
             parts += tensor_table(report.tensor)
-        if report.expert_load is not None and len(report.expert_load.ranks):
+        if report.expert_load is not None and rows_of(report.expert_load, "ranks"):
             parts += expert_table(report.expert_load)
         if report.pipeline is not None:
             parts += pipeline_table(report.pipeline)
             parts += bubble_table(report.pipeline)
-            parts += pipeline_grid(report.pipeline.typical_step, self.width)
-        if report.dimensions is not None and len(report.dimensions.by_name):
+            parts += pipeline_grid(rows_of(report.pipeline, "typical_step"), self.width)
+        if report.dimensions is not None and rows_of(report.dimensions, "by_name"):
             parts += dimension_table(report.dimensions)
-        if report.rpc is not None and len(report.rpc.by_function):
+        if report.rpc is not None and rows_of(report.rpc, "by_function"):
             parts += rpc_table(report.rpc)
-        if report.stragglers is not None and len(run.ranks) > 1 and report.stragglers.by_rank.arrivals.any():
+        if report.stragglers is not None and len(run.ranks) > 1:
             parts += straggler_table(report.stragglers)
-        if report.critical_path is not None and len(report.critical_path.parts):
+        if report.critical_path is not None and rows_of(report.critical_path, "parts"):
             parts += critical_path_table(report.critical_path)
         if report.whatif is not None and report.whatif.fixes:
             parts += fix_table(report.whatif)
@@ -93,7 +94,7 @@ class TerminalReport:
 
 
 def _breakdown_table(breakdown: Breakdown) -> list[object]:
-    ranks = records(breakdown.ranks)
+    ranks = rows_of(breakdown, "ranks")
     slowest_first = sorted(ranks, key=lambda row: -_mean(row, "step_ns"))
     shown = sorted(slowest_first[: _SHOWN_RANKS if len(ranks) > _MOST_RANKS else None], key=lambda row: row["rank"])
     title = "Where each rank's time goes (ms a step, mean of its complete steps)"
@@ -130,7 +131,7 @@ def _communication_table(overlap: Overlap) -> list[object]:
             milliseconds(row["exposed_ns"]),
             f"{row['worst_rank']}: {milliseconds(row['worst_exposed_ns'])}",
         )
-        for row in records(overlap.by_kind)
+        for row in rows_of(overlap, "by_kind")
     ]
     columns = ("kind", "phase", "group", "count", "size", "total", "exposed", "worst\nrank")
     return table("Communication (ms a step, mean over the ranks that take part)", columns, rows, left=3)

@@ -8,7 +8,8 @@ from __future__ import annotations
 from typing import Any
 
 from tracekit.analysis.whatif import WhatIf
-from tracekit.render.console import milliseconds, statement, table
+from tracekit.render.console import statement, table
+from tracekit.render.quantities import milliseconds
 
 _SHOWN = 8
 

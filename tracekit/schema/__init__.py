@@ -4,7 +4,7 @@ The DataFrames of a result, the JSON contract, exports and the documentation all
 """
 
 from tracekit.schema.buckets import BUCKET_MAP, BUCKET_WHATIF, BUCKETS, BUCKETS_BY_INDEX
-from tracekit.schema.columns import Column, Table, records
+from tracekit.schema.columns import Column, Filled, Frame, Table, records, rows_of
 from tracekit.schema.communication import CLOCK, COLLECTIVES, COMMUNICATION, COMMUNICATION_BY_KIND, POINT_TO_POINT
 from tracekit.schema.dimensions import DIMENSIONS, DIMENSIONS_BY_NAME
 from tracekit.schema.experts import EXPERT_LOAD
@@ -53,8 +53,11 @@ __all__ = [
     "TENSOR_BY_LAYER",
     "TENSOR_BY_MODULE",
     "Column",
+    "Filled",
+    "Frame",
     "Table",
     "records",
+    "rows_of",
 ]
 
 TABLES: tuple[Table, ...] = tuple(value for value in globals().values() if isinstance(value, Table))

@@ -2,26 +2,24 @@
 
 from __future__ import annotations
 
-import pandas as pd
+from typing import Any
+
 from rich.text import Text
 
-from tracekit import schema
 from tracekit.render.pipeline_grid import pipeline_grid
 
 
-def step(*rows: tuple[int, str, int, int, int]) -> pd.DataFrame:
+def step(*rows: tuple[int, str, int, int, int]) -> list[dict[str, Any]]:
     """Rows of (rank, kind, microbatch, start, end)."""
-    return schema.PIPELINE_ACTIONS.frame(
-        [
-            {"rank": rank, "step": 3, "stage": rank, "microbatch": number, "kind": kind}
-            | {"start_ns": 1000 + start, "end_ns": 1000 + end, "wait_ns": 0}
-            for rank, kind, number, start, end in rows
-        ]
-    )
+    return [
+        {"rank": rank, "step": 3, "stage": rank, "microbatch": number, "kind": kind}
+        | {"start_ns": 1000 + start, "end_ns": 1000 + end, "wait_ns": 0}
+        for rank, kind, number, start, end in rows
+    ]
 
 
-def rows_of(frame: pd.DataFrame, width: int) -> list[str]:
-    title, *lines, _blank = pipeline_grid(frame, width)
+def rows_of(actions: list[dict[str, Any]], width: int) -> list[str]:
+    title, *lines, _blank = pipeline_grid(actions, width)
     assert isinstance(title, Text)
     return [str(line) for line in lines]
 

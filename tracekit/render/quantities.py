@@ -1,0 +1,17 @@
+"""Quantities as they are told: in milliseconds, in bytes. Imports nothing, unlike what draws tables."""
+
+from __future__ import annotations
+
+__all__ = ["file_size", "milliseconds"]
+
+
+def milliseconds(nanoseconds: float) -> str:
+    return f"{nanoseconds / 1e6:,.2f}"
+
+
+def file_size(size_bytes: float) -> str:
+    """Three digits and a decimal unit, 1 kB = 1000 bytes."""
+    size, units = float(size_bytes), ["B", "kB", "MB", "GB", "TB"]
+    while size >= 1000 and len(units) > 1:
+        size, units = size / 1000, units[1:]
+    return f"{size:.3g} {units[0]}"
