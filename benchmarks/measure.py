@@ -55,7 +55,7 @@ def measure(command: Command) -> Cost:
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=errors,
-            env=_environment() | command.environment,
+            env={**_environment(), **command.environment},
         )
         peaks = _Peaks(process.pid)
         _, status, usage = os.wait4(process.pid, 0)

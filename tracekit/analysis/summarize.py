@@ -25,11 +25,11 @@ from tracekit.analysis.fsdp import fsdp_sums, merge_fsdp_sums
 from tracekit.analysis.fsdp_gathers import fsdp_gathers
 from tracekit.analysis.gradient_times import gradient_times
 from tracekit.analysis.inferred_buckets import inferred_modules
-from tracekit.analysis.lanes import Lanes, build_lanes
+from tracekit.analysis.lanes import Lanes
 from tracekit.analysis.manual_data_parallel import gradient_sums
 from tracekit.analysis.overlap import communication_sums, merge_communication_sums
-from tracekit.analysis.phases import phase_timeline
 from tracekit.analysis.point_to_point import merge_messages, rank_messages
+from tracekit.analysis.recording import Recording, recording_of
 from tracekit.analysis.rpc import merge_rpc_uses
 from tracekit.analysis.segments import merge_collectives, rank_segments
 from tracekit.analysis.step_phases import merge_phase_sums, phase_sums
@@ -126,7 +126,7 @@ def summarize(
     rank: int, paths: Sequence[TracePath], options: SummaryOptions, shelf: Shelf | None = None
 ) -> RankSummary | RankFailure:
     """Summarise one rank from its windows. `rank` is what discovery made of the files; what a trace says itself wins.
-    What was decoded is laid on the `shelf`.
+    What was made of the files is laid on the `shelf`, too.
 
     A file that cannot be used is a note; a rank without any usable file is a `RankFailure`. An error of our own in one
     file must not lose the others either.
@@ -136,11 +136,11 @@ def summarize(
     internal_error = False
     for path in paths:
         try:
-            trace = decode(path)
+            recording = recording_of(decode(path), options.rules, whole=options.steps.whole)
             if shelf is not None:
-                shelf.keep(path, trace)
-            summaries.append(summarize_trace(trace, rank, options))
-            del trace  # of several windows one is in memory at a time
+                recording.lay_aside(shelf, path)
+            summaries.append(_summary_of(recording, rank, options))
+            del recording  # of several windows one is in memory at a time
         except InputError as error:
             failures.append(_left_out(path, error.kind, error.reason))
         except MemoryError:
@@ -210,13 +210,16 @@ def _all_samples(clocks: Sequence[ClockMeasurement]) -> ClockMeasurement | None:
 
 def summarize_trace(trace: DecodedTrace, rank: int, options: SummaryOptions) -> RankSummary:
     """Summarise one recording."""
+    return _summary_of(recording_of(trace, options.rules, whole=options.steps.whole), rank, options)
+
+
+def _summary_of(recording: Recording, rank: int, options: SummaryOptions) -> RankSummary:
+    trace, lanes, phases = recording.trace, recording.lanes, recording.phases
     header, metadata = trace.header, trace.header.metadata
-    lanes = build_lanes(trace, options.rules, whole=options.steps.whole)
     serves = metadata is not None and metadata.rpc is not None and not metadata.steps  # and has no steps of its own
     steps = [
         parts for parts in step_parts(lanes) if not serves and (options.steps.whole or parts.step in options.steps)
     ]
-    phases = phase_timeline(trace.events, lanes.threads, lanes.windows.host_start_ns)
     own_rank = metadata.rank if metadata is not None else header.rank
     notes = (*trace.notes, *_recording_notes(trace, lanes, own_rank))
     rank = rank if own_rank is None else own_rank

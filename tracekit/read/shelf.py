@@ -8,6 +8,7 @@ its workers, and what is on it is trusted.
 from __future__ import annotations
 
 import hashlib
+import pickle
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -64,22 +65,24 @@ class Shelf:
 
     folder: Path
 
-    def keep(self, path: TracePath, trace: DecodedTrace) -> None:
-        """Lay aside what was decoded from `path`. What there is no room for, or has numbers too large for the file, is
-        decoded again."""
+    def keep(self, path: TracePath, trace: DecodedTrace, beside: object = None) -> None:
+        """Lay aside what was decoded from `path`, and what was made of it, which can be pickled. What there is no room
+        for, or has numbers too large for the file, is decoded again."""
         place = self._place(path)
         try:
             with place.open("wb") as stream:
                 _write(stream, trace)
+                pickle.dump(beside, stream, protocol=5)
         except (OSError, ValueError, TypeError, OverflowError):
             place.unlink(missing_ok=True)
 
-    def take(self, path: TracePath) -> DecodedTrace | None:
-        """What was decoded from `path`, which leaves the shelf; None where nothing was laid aside."""
+    def take(self, path: TracePath) -> tuple[DecodedTrace, Any] | None:
+        """What was decoded from `path` and what lies beside it, which leave the shelf; None where nothing was laid
+        aside."""
         place = self._place(path)
         try:
             with place.open("rb") as stream:
-                return _read(stream)
+                return _read(stream), pickle.load(stream)  # noqa: S301 (only this process and its workers write there)
         except FileNotFoundError:
             return None
         finally:

@@ -35,11 +35,12 @@ def test_a_trace_comes_back_as_it_was_decoded(real_traces: Path, tmp_path: Path)
     shelf = Shelf(folder=tmp_path)
     decoded = {path: decode(path) for path in traces(real_traces)}
     for path, trace in decoded.items():
-        shelf.keep(path, trace)
+        shelf.keep(path, trace, ("made of it", path.name))
     for path, trace in decoded.items():
         taken = shelf.take(path)
         assert taken is not None
-        assert_same(trace, taken)
+        assert_same(trace, taken[0])
+        assert taken[1] == ("made of it", path.name)
 
 
 def test_what_was_taken_is_gone_and_leaves_no_file(tmp_path: Path) -> None:
@@ -87,4 +88,4 @@ def test_numbers_of_any_range_come_back(start_ns: list[int], tmp_path: Path) -> 
     shelf.keep(path, kept)
     taken = shelf.take(path)
     assert taken is not None
-    assert_same(kept, taken)
+    assert_same(kept, taken[0])

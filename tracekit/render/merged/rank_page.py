@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tracekit.analysis.device_links import DEVICE_CATEGORIES
-from tracekit.analysis.lanes import Lanes, build_lanes
-from tracekit.analysis.phases import phase_timeline
+from tracekit.analysis.lanes import Lanes
+from tracekit.analysis.recording import Recording, recording_of
 from tracekit.analysis.summarize import SummaryOptions
 from tracekit.model.events import Bool, EventTable, Track
 from tracekit.read.kineto import decode
@@ -57,13 +57,12 @@ def write_rank(
     counts = PageCounts()
     memory: list[MemoryCounter] = []
     for path in plan.summary.files:
-        laid_aside = None if shelf is None else shelf.take(located(path))
-        trace = decode(located(path)) if laid_aside is None else laid_aside
-        events = trace.events
-        lanes = build_lanes(trace, options.rules, whole=options.steps.whole)
+        recording = None if shelf is None else Recording.taken_from(shelf, located(path))
+        if recording is None:
+            recording = recording_of(decode(located(path)), options.rules, whole=options.steps.whole)
+        events, lanes = recording.trace.events, recording.lanes
         if not plan.summary.is_server:  # what it serves is no step
-            phases = phase_timeline(events, lanes.threads, lanes.windows.host_start_ns)
-            for track in tracks_of_recording(lanes, phases, plan.clock, options.steps):
+            for track in tracks_of_recording(lanes, recording.phases, plan.clock, options.steps):
                 page.add(track)
         kept, filtered = shown.of(events, lanes, options.steps)
         page.add_input(events, lanes, kept)
