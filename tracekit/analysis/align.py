@@ -50,7 +50,8 @@ def on_run_clock(time_ns: Int64, clock: ClockModel) -> Int64:
     for step in clock.steps:
         after = time_ns >= step.from_ns
         offset_ns[after], at_ns[after] = step.offset_ns, step.at_ns
-    return np.asarray(time_ns - offset_ns - _drifted(time_ns - at_ns, clock))
+    shifted = time_ns - offset_ns
+    return np.asarray(shifted - _drifted(time_ns - at_ns, clock) if clock.drift_ppm else shifted)
 
 
 def ends_on_run_clock(start_ns: Int64, end_ns: Int64, clock: ClockModel) -> tuple[Int64, Int64]:

@@ -27,6 +27,7 @@ from multiprocessing.process import BaseProcess
 from typing import Literal, TypeVar
 
 from tracekit import __version__
+from tracekit.allocator import keep_freed_memory
 from tracekit.analysis.cluster import worker_deaths
 from tracekit.errors import InputError, UsageError
 
@@ -165,6 +166,7 @@ def _in_processes(
 
 def _begin_work() -> None:
     """Run by a worker first: it is to end with its parent, however that ends."""
+    keep_freed_memory()
     # Ctrl-C reaches all processes of a terminal: the worker then ends at once, and says nothing.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     parent = multiprocessing.parent_process()

@@ -39,8 +39,10 @@ class RunChoice:
 
     def load(self, options: SummaryOptions | None = None, shelf: Shelf | None = None) -> Run:
         """Read it, with a progress bar; on this machine workers use the `shelf`. Raises what `analysis.load` does."""
+        from tracekit.allocator import keep_freed_memory
         from tracekit.analysis.load import load
 
+        keep_freed_memory()
         with self._workers() as workers:
             return load(
                 self.paths,
