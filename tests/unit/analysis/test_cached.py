@@ -225,7 +225,7 @@ def test_a_worker_of_other_code_keeps_nothing(tmp_path: Path, monkeypatch: pytes
 def test_a_bug_is_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = cluster(tmp_path)
     with monkeypatch.context() as patch:
-        patch.setattr(summarize, "build_lanes", None)
+        patch.setattr(summarize, "recording_of", None)
         with pytest.raises(Exception, match="a bug in tracekit"):
             load(folder, cache=True)
     assert entries(folder) == []
