@@ -81,7 +81,7 @@ def merge(
     Raises OutputError when it cannot be written, or a rank's worker dies, InputError when a file of the run has become
     unreadable.
     """
-    output = Path(output)
+    output, options = Path(output), options or SummaryOptions()
     refuse_input(output, run)
     plan = plan_of(run)
     with ExitStack() as stack:
@@ -99,10 +99,9 @@ def merge(
         )
         run_part = folder / "run"
         with run_part.open("wb") as part:
-            write_run(written_in.writer(part, len(plan.ranks)), plan, report)
+            write_run(written_in.writer(part, len(plan.ranks)), plan, report, options.steps)
         calls = [
-            (rank, folder / str(rank.place), written_in, options or SummaryOptions(), shown or SliceFilter(), shelf)
-            for rank in plan.ranks
+            (rank, folder / str(rank.place), written_in, options, shown or SliceFilter(), shelf) for rank in plan.ranks
         ]
         jobs = 1 if jobs is None and sum(s.event_count for s in run.ranks) < _FEW_EVENTS else jobs
         outcomes = map_ranks(_write_part, calls, jobs=jobs, progress=progress)
