@@ -58,15 +58,19 @@ def test_answers_that_come_in_pieces_are_whole(trace_processor: TraceProcessor, 
 def page() -> bytes:
     """Rank 10 and rank 2, with a slice or two on every track that tracekit adds."""
     trace = HandmadeTrace()
-    run = trace.process("run", 1 << 20)
+    run = trace.track("analysis", trace.process("run", 1 << 20))
     trace.slice(trace.track("steps", run), "step 1", 0, 50)
     for pid, rank in ((1, 10), (2, 2)):
-        process = trace.process(f"rank {rank} · node0 · dp1 tp0", pid)
+        page = trace.process(f"rank {rank} · node0 · dp1 tp0", pid)
+        process = trace.track("analysis", page)
         steps = trace.track("steps", process)
         trace.slice(steps, "step 1", 0, 100, step=1, complete=1)
         trace.slice(steps, "step 2 (incomplete)", 100, 50, step=2, complete=0)
     # What the input calls by the same names is not tracekit's.
-    trace.slice(trace.track("compute", process), "compute", 0, 1000, category="cpu_op")
+    host = trace.track("host", page)
+    thread = trace.track("compute", trace.track("analysis", host))
+    for category in ("cpu_op", "tracekit"):
+        trace.slice(thread, "compute", 0, 1000, category=category)
     trace.slice(trace.track("phases", process), "forward", 0, 40)
     for lane, duration_ns in (("compute", 60), ("communication", 30), ("idle", 10), ("exposed copies", 5)):
         trace.slice(trace.track(lane, process), lane, 0, duration_ns)
@@ -87,7 +91,7 @@ def page() -> bytes:
         launch_ns=START_NS + 58, exposed_ns=3,
     )  # fmt: skip
     trace.slice(buckets, "bucket 3", 70, 8, module=1, bucket=3, step=1, size_bytes=1)
-    trace.slice(trace.track("waits", process), "wait", 80, 6, blamed_rank=10, instance=3, step=1)
+    trace.slice(trace.track("waits", process), "wait", 80, 6, blamed_rank=10, is_message=0, instance=3, step=1)
     return trace.to_bytes()
 
 
@@ -110,7 +114,7 @@ def test_lanes_phases_bubbles_and_waits(trace_processor: TraceProcessor, page: b
     assert view(trace_processor, page, "phases") == [{"rank": 2, "phase": "forward", "ts": 0, "dur": 40}]
     assert view(trace_processor, page, "bubbles") == [{"rank": 2, "place": "warmup", "ts": 5, "dur": 7}]
     assert view(trace_processor, page, "waits") == [
-        {"rank": 2, "blamed_rank": 10, "instance": 3, "step": 1, "ts": 80, "dur": 6}
+        {"rank": 2, "blamed_rank": 10, "is_message": 0, "instance": 3, "step": 1, "ts": 80, "dur": 6}
     ]
 
 
@@ -142,7 +146,7 @@ def test_slices_that_the_writer_puts_on_extra_tracks_keep_their_lane(trace_proce
     stream = io.BytesIO()
     write_header(stream, start_ns=START_NS)
     writer = RankTraceWriter(stream, rank=0)
-    group = writer.add_track("tracekit", parent=writer.add_process("rank 0 · node0", pid=1))
+    group = writer.add_track("analysis", parent=writer.add_process("rank 0 · node0", pid=1))
     track = writer.add_track("collectives · pp", parent=group)
     starts = START_NS + np.array([0, 5, 7])
     lanes = writer.write_slices(track, Slices.named(["broadcast"] * 3, starts, starts + 10, category="tracekit"))
