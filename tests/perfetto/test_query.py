@@ -234,11 +234,11 @@ def test_wrong_sql_is_one_line_that_says_where(page: bytes, tmp_path: Path, sql:
 
 @pytest.mark.usefixtures("running")
 def test_what_perfetto_cannot_read_is_one_line(tmp_path: Path) -> None:
-    path = tmp_path / "README"
-    path.write_text("not a trace")
+    path = tmp_path / "run.pftrace"
+    path.write_bytes(b"\x0a\x02\xff\xff" * 20)  # packets, of nothing that could be one
     result = query(path, "select 1")
     assert (result.exit_code, result.stdout) == (3, "")
-    assert "Perfetto cannot read the trace: Unknown trace type" in result.stderr
+    assert "Perfetto cannot read the trace: " in result.stderr
     assert result.stderr.count("\n") == 1
 
 
