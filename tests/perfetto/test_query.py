@@ -92,6 +92,8 @@ def page() -> bytes:
     )  # fmt: skip
     trace.slice(buckets, "bucket 3", 70, 8, module=1, bucket=3, step=1, size_bytes=1)
     trace.slice(trace.track("waits", process), "wait", 80, 6, blamed_rank=10, is_message=0, instance=3, step=1)
+    trace.counter("GPU 0 · allocated", process, {0: 0.0, 20: 5e9})
+    trace.counter("GPU 0 · reserved", process, {10: 6e9})
     return trace.to_bytes()
 
 
@@ -116,6 +118,16 @@ def test_lanes_phases_bubbles_and_waits(trace_processor: TraceProcessor, page: b
     assert view(trace_processor, page, "waits") == [
         {"rank": 2, "blamed_rank": 10, "is_message": 0, "instance": 3, "step": 1, "ts": 80, "dur": 6}
     ]
+
+
+def test_memory_is_by_device(trace_processor: TraceProcessor, page: bytes) -> None:
+    rows = ask(trace_processor, page, "select * from tracekit_memory order by what, ts")
+    assert [(row["rank"], row["device"], row["what"], row["size_bytes"], row["ts"] - START_NS) for row in rows] == [
+        (2, "GPU 0", "allocated", 0, 0),
+        (2, "GPU 0", "allocated", 5_000_000_000, 20),
+        (2, "GPU 0", "reserved", 6_000_000_000, 10),
+    ]
+    assert rows[0]["dur"] == 20
 
 
 def test_collectives_that_cross_others_are_of_their_group(trace_processor: TraceProcessor, page: bytes) -> None:

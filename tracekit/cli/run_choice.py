@@ -39,6 +39,13 @@ class RunChoice:
     scheduler: str | None
     cache: CacheChoice
 
+    @property
+    def words(self) -> list[str]:
+        """What to type for the same run and ranks."""
+        ranks = None if self.ranks is None else ",".join(map(str, sorted(self.ranks)))
+        chosen = {"--run": self.run, "--attempt": self.attempt, "--ranks": ranks}
+        return [*self.paths, *(f"{option}={value}" for option, value in chosen.items() if value is not None)]
+
     def load(self, options: SummaryOptions | None = None, shelf: Shelf | None = None) -> Run:
         """Read it, with a progress bar; on this machine workers use the `shelf`. Raises what `analysis.load` does."""
         from tracekit.analysis.load import load

@@ -127,6 +127,31 @@ SELECT substr(counter, length('busbw · ') + 1) AS process_group, value AS busbw
 FROM tracekit_counters
 WHERE counter GLOB 'busbw · *' AND rank IS NULL;
 
+-- Memory of each rank, where it was recorded.
+CREATE PERFETTO VIEW tracekit_memory(
+  -- The rank.
+  rank LONG,
+  -- The device: "GPU 0", CPU.
+  device STRING,
+  -- What is counted: allocated, reserved, or on a CPU "allocated less freed" since the recording began.
+  what STRING,
+  -- How much from then on, bytes.
+  size_bytes LONG,
+  -- From when on, ns since the Unix epoch on the run's clock.
+  ts TIMESTAMP,
+  -- For how long, ns.
+  dur DURATION
+) AS
+SELECT
+  rank,
+  substr(counter, 1, instr(counter, ' · ') - 1) AS device,
+  substr(counter, instr(counter, ' · ') + length(' · ')) AS what,
+  cast(value AS INT) AS size_bytes,
+  ts,
+  dur
+FROM tracekit_counters
+WHERE rank IS NOT NULL AND (counter GLOB '* · allocated*' OR counter GLOB '* · reserved');
+
 -- How many ranks wait for another: have a row in tracekit_waits that has begun and not ended.
 CREATE PERFETTO VIEW tracekit_ranks_waiting(
   -- How many from then on.

@@ -24,7 +24,7 @@ from typing import BinaryIO, Literal, cast
 from tracekit.analysis.report import Report
 from tracekit.analysis.summarize import SummaryOptions
 from tracekit.analysis.workers import LOST, Progress, map_ranks
-from tracekit.errors import OutputError
+from tracekit.errors import OutputError, UsageError
 from tracekit.model.run import Run
 from tracekit.read.shelf import Shelf
 from tracekit.render.chrome import ChromeFormat
@@ -79,9 +79,9 @@ def merge(
     `shelf`, which decoded traces are taken off.
 
     Raises OutputError when it cannot be written, or a rank's worker dies, InputError when a file of the run has become
-    unreadable.
+    unreadable, UsageError when there is none of the categories that were asked for.
     """
-    output, options = Path(output), options or SummaryOptions()
+    output, options, shown = Path(output), options or SummaryOptions(), shown or SliceFilter()
     refuse_input(output, run)
     plan = plan_of(run)
     with ExitStack() as stack:
@@ -100,9 +100,7 @@ def merge(
         run_part = folder / "run"
         with run_part.open("wb") as part:
             write_run(written_in.writer(part, len(plan.ranks)), plan, report, options.steps)
-        calls = [
-            (rank, folder / str(rank.place), written_in, options, shown or SliceFilter(), shelf) for rank in plan.ranks
-        ]
+        calls = [(rank, folder / str(rank.place), written_in, options, shown, shelf) for rank in plan.ranks]
         jobs = 1 if jobs is None and sum(s.event_count for s in run.ranks) < _FEW_EVENTS else jobs
         outcomes = map_ranks(_write_part, calls, jobs=jobs, progress=progress)
         if LOST in outcomes:
@@ -110,8 +108,9 @@ def merge(
             message = f"{output}: rank {lost}: the worker that wrote it died, twice"
             raise OutputError(message, hint="it may have run out of memory: try --jobs 1, or leave it out with --ranks")
         written = [outcome for outcome in outcomes if outcome is not LOST]
+        counts = sum(written, start=PageCounts())
+        _check_categories(shown, counts)
         written_in.join(packed, [run_part, *(part for _, part, *_ in calls)])
-    counts = sum(written, start=PageCounts())
     return Merged(
         path=output,
         ranks=len(run.ranks),
@@ -121,6 +120,13 @@ def merge(
         categories=counts.categories,
         size_bytes=output.stat().st_size,
     )
+
+
+def _check_categories(shown: SliceFilter, counts: PageCounts) -> None:
+    if shown.categories is not None and not shown.categories & counts.categories:
+        there = ", ".join(sorted(counts.categories - {""})) or "none"
+        asked = ",".join(sorted(shown.categories))
+        raise UsageError(f"--categories {asked}: no event is of that category", hint=f"there are {there}")
 
 
 def _write_part(
