@@ -216,6 +216,23 @@ def test_kernels_are_the_input_s_with_the_calls_that_launched_them(
     assert sum(count for key, count in shown.items() if key[-1] is not None) == 2116
 
 
+def test_all_kernels_of_a_graph_lead_to_its_launch(trace_processor: TraceProcessor, tmp_path: Path) -> None:
+    """Unless a filter left that out."""
+    trace = TraceBuilder(0, 1).step(0, 0, 100)
+    ids = {"correlation": 900, "External id": 900}
+    trace.event("cudaGraphLaunch", "cuda_runtime", 10, 1, args=ids)
+    for number in range(3):
+        where = {"device": 0, "stream": 7}
+        trace.event(f"kernel {number}", "kernel", 20 + 10 * number, 5, pid=0, thread=7, args=ids | where)
+    run = load(write_run(tmp_path / "in", [trace]))
+    for folder, categories, launch in (("all", None, "cudaGraphLaunch"), ("kernels", frozenset({"kernel"}), None)):
+        merged(trace_processor, run, tmp_path / folder, shown=SliceFilter(categories=categories))
+        rows = trace_processor.query("select * from tracekit_kernels order by ts")
+        assert [(row["name"], row["stream"], row["launch_name"], row["launch_slice_id"] is None) for row in rows] == [
+            (f"kernel {number}", 7, launch, launch is None) for number in range(3)
+        ]
+
+
 def test_an_input_that_calls_its_own_as_tracekit_does_is_told_from_it(
     trace_processor: TraceProcessor, tmp_path: Path
 ) -> None:

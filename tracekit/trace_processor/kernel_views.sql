@@ -40,17 +40,18 @@ WITH
     FROM process_track AS lane
     JOIN streams ON lane.parent_id = streams.track_id
   ),
-  -- An arrow leads from a call through all that it launched.
-  launches AS (
+  -- An arrow leads from a call through all that it launched. Left to choose, the planner looks for the arrows of each
+  -- slice, and reads all for each.
+  launches AS MATERIALIZED (
     SELECT flow.trace_id, call.id, call.name, call.ts
     FROM flow
-    JOIN slice AS call ON flow.slice_out = call.id
+    CROSS JOIN slice AS call ON flow.slice_out = call.id
     WHERE call.track_id NOT IN (SELECT track_id FROM own)
   ),
-  launched AS (
+  launched AS MATERIALIZED (
     SELECT flow.slice_in AS id, launches.name, launches.ts, launches.id AS call_id
     FROM flow
-    JOIN launches USING (trace_id)
+    CROSS JOIN launches USING (trace_id)
   )
 SELECT
   rank,
@@ -65,8 +66,8 @@ SELECT
   slice.ts,
   slice.dur,
   slice.id AS slice_id
-FROM slice
-JOIN own USING (track_id)
+FROM own
+CROSS JOIN slice USING (track_id)
 JOIN tracekit_ranks USING (upid)
 LEFT JOIN launched ON launched.id = slice.id
 WHERE slice.category IN ('kernel', 'Kernel', 'gpu_memcpy', 'gpu_memset', 'Memcpy', 'Memset');

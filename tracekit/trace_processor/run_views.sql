@@ -22,7 +22,7 @@ WHERE process.name = 'run';
 
 -- What the report found, as it says it.
 CREATE PERFETTO VIEW tracekit_findings(
-  -- critical, warning or info.
+  -- error, warning or info.
   severity STRING,
   -- The rank that it is about, NULL: the run.
   rank LONG,
