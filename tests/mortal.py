@@ -23,6 +23,12 @@ def note_process(folder: Path, name: int, killers: Sequence[int]) -> int:
     return name
 
 
+def begin_and_hang(name: int) -> None:
+    """Say so on stdout, and work until somebody ends this process."""
+    print("began", flush=True)
+    signal.pause()
+
+
 def summarize_and_keep(order: real.Order) -> RankSummary | RankFailure:
     if order.rank == KILLER:
         os.kill(os.getpid(), signal.SIGKILL)

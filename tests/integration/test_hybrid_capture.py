@@ -12,6 +12,7 @@ from tests.integration.recorded import Launch, result_of
 from tests.perfetto.merged import (
     assert_arrows_are_whole,
     assert_totals_are_the_reports,
+    assert_views_are_the_reports,
     input_slices,
     merged,
     shown_slices,
@@ -92,6 +93,7 @@ def test_data_pipeline_and_tensor_parallel(
     merged(trace_processor, run, tmp_path_factory.mktemp("merged"))
     assert shown_slices(trace_processor) == input_slices(tmp_path)
     assert_totals_are_the_reports(trace_processor, run)
+    assert_views_are_the_reports(trace_processor, run)
     assert_arrows_are_whole(trace_processor, run)
     pages = trace_processor.query("select name from tracekit_ranks order by rank")
     coordinates = result["run"]["mesh"]["coordinates"]

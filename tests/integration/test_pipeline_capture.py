@@ -14,6 +14,7 @@ from tests.integration.recorded import Launch, notes_of, result_of, without_meta
 from tests.perfetto.merged import (
     assert_arrows_are_whole,
     assert_totals_are_the_reports,
+    assert_views_are_the_reports,
     input_slices,
     merged,
     shown_slices,
@@ -62,6 +63,7 @@ def test_the_merged_trace_shows_the_report_s_totals(
     merged(trace_processor, run, tmp_path)
     assert shown_slices(trace_processor) == input_slices(job.out / scenario)
     assert_totals_are_the_reports(trace_processor, run)
+    assert_views_are_the_reports(trace_processor, run)
     assert_arrows_are_whole(trace_processor, run)
     shown = Counter((row["stage"], row["kind"]) for row in trace_processor.query("select * from tracekit_actions"))
     assert shown == {

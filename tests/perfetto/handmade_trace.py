@@ -39,6 +39,15 @@ class HandmadeTrace:
                 event.debug_annotations.add(name=key, int_value=value)
         self._event(track, TrackEvent.TYPE_SLICE_END, start_ns + duration_ns)
 
+    def counter(self, name: str, parent: int, values: dict[int, float]) -> None:
+        """values: by time."""
+        descriptor = self._describe()
+        descriptor.name, descriptor.parent_uuid = name, parent
+        descriptor.counter.unit_name = "bytes"
+        track = self._uuids
+        for after_ns, value in values.items():
+            self._event(track, TrackEvent.TYPE_COUNTER, after_ns).double_counter_value = value
+
     def to_bytes(self) -> bytes:
         return bytes(self._trace.SerializeToString())
 

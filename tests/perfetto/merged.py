@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import gzip
 import json
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from tracekit.analysis.arrivals import arrivals_of
+from tracekit.analysis.messages import comparable_clocks
 from tracekit.analysis.report import analyze
+from tracekit.analysis.stragglers import counted_steps
 from tracekit.analysis.summarize import SummaryOptions
 from tracekit.model.run import Run
 from tracekit.render.merged.input_slices import SliceFilter
@@ -61,7 +67,8 @@ def shown_slices(processor: TraceProcessor) -> Counter[tuple[str, str]]:
     """Of the input, as the trace processor has them."""
     rows = processor.query(
         "select ifnull(category, '') as category, ifnull(name, '') as name, count() as n from slice "
-        "where category is null or category != 'tracekit' group by 1, 2"
+        "where id not in (select slice_id from tracekit_slices union all select slice_id from tracekit_run_slices) "
+        "group by 1, 2"
     )
     return Counter({(row["category"], row["name"]): row["n"] for row in rows})
 
@@ -85,6 +92,50 @@ def assert_totals_are_the_reports(processor: TraceProcessor, run: Run) -> None:
         for row in report.pipeline.by_rank.to_dict("records"):
             rank = row["rank"]
             assert totals[rank, "bubble"] + totals[rank, "waits inside actions"] == row["bubble_ns"], rank
+
+
+def assert_views_are_the_reports(processor: TraceProcessor, run: Run) -> None:
+    """Findings, the critical path, who waited and who was late; and the ranks that wait at any time."""
+    report, counted = analyze(run), counted_steps(run)
+    found = processor.query("select severity, rank, step, text, saving_ns from tracekit_findings")
+    assert Counter(tuple(row.values()) for row in found) == Counter(
+        (finding.severity, finding.rank, finding.step, finding.text, finding.saving_ns) for finding in report.findings
+    )
+    path = processor.query("select * from tracekit_critical_path")
+    by_kind: Counter[tuple[int, str]] = Counter()
+    if report.critical_path is not None:
+        for part in report.critical_path.parts.to_dict("records"):
+            by_kind[part["rank"], part["kind"]] += part["total_ns"]
+    assert sum(row["dur"] for row in path) == by_kind.total()
+    for kind in ("compute", "data", "host", "communication"):
+        for rank in {row["rank"] for row in path}:
+            assert sum(row[f"{kind}_ns"] or 0 for row in path if row["rank"] == rank) == by_kind[rank, kind]
+    assert report.stragglers is not None
+    waits = processor.query("select * from tracekit_waits")
+    late = [row for row in processor.query("select * from tracekit_lateness") if row["step"] in counted]
+    instances = arrivals_of(run, frozenset(counted)).instances
+    if comparable_clocks(run.ranks, run.clocks):
+        for row in report.stragglers.by_rank.to_dict("records"):
+            own = [wait for wait in waits if wait["rank"] == row["rank"] and wait["step"] in counted]
+            waited_ns = sum(wait["dur"] for wait in own if not wait["is_message"])
+            assert waited_ns // max(len(counted), 1) == row["wait_ns"], row["rank"]
+            assert sum(each["rank"] == row["rank"] for each in late) == row["last_arrivals"]
+        assert sum(row["dur"] for row in late) == instances.late_ns[np.isin(instances.step, counted)].sum()
+    for row in late:
+        parts_ns = row["excess_compute_ns"], row["excess_data_ns"], row["excess_host_ns"]
+        assert sum(parts_ns) == row["excess_ns"]
+    assert_the_counter_counts_open_waits(processor)
+
+
+def assert_the_counter_counts_open_waits(processor: TraceProcessor) -> None:
+    """At each time at which the counter changes, or a wait begins or ends."""
+    levels = processor.query("select ranks, ts, dur from tracekit_ranks_waiting order by ts")
+    waits = processor.query("select rank, ts, ts + dur as until_ns from tracekit_waits")
+    assert bool(levels) == bool(waits)
+    starts_ns = [row["ts"] for row in levels]
+    for time_ns in {*starts_ns, *(row[edge] for row in waits for edge in ("ts", "until_ns"))}:
+        waiting = {row["rank"] for row in waits if row["ts"] <= time_ns < row["until_ns"]}
+        assert levels[bisect_right(starts_ns, time_ns) - 1]["ranks"] == len(waiting)
 
 
 def assert_arrows_are_whole(processor: TraceProcessor, run: Run) -> None:

@@ -13,6 +13,7 @@ from tests.builders import TraceBuilder, write_run
 from tests.perfetto.merged import (
     assert_arrows_are_whole,
     assert_totals_are_the_reports,
+    assert_views_are_the_reports,
     complete_events,
     input_slices,
     merged,
@@ -39,6 +40,7 @@ def test_every_slice_is_there_and_the_lanes_are_the_reports(
     assert shown_slices(trace_processor) == expected
     assert (written.slices, written.filtered) == (expected.total(), {})
     assert_totals_are_the_reports(trace_processor, run)
+    assert_views_are_the_reports(trace_processor, run)
     assert_arrows_are_whole(trace_processor, run)
 
 
@@ -186,6 +188,65 @@ def test_arguments_and_launches_are_the_input_s(
         on_device = [event for event in own if event["cat"] in {"kernel", "gpu_memcpy", "gpu_memset"}]
         launched += sum(event["args"]["correlation"] in calls for event in on_device)
     assert len(arrows) == launched == 2116
+
+
+def test_kernels_are_the_input_s_with_the_calls_that_launched_them(
+    trace_processor: TraceProcessor, real_traces: Path, tmp_path: Path
+) -> None:
+    folder = real_traces / "dlrm_8xV100"
+    merged(trace_processor, load(folder), tmp_path)
+    shown = Counter(
+        (row["rank"], row["category"], row["name"], row["device"], row["stream"], row["correlation"], row["launch"])
+        for row in trace_processor.query(
+            "select k.*, extract_arg(call.arg_set_id, 'debug.correlation') as launch from tracekit_kernels k "
+            "left join slice call on call.id = launch_slice_id and call.name = launch_name and call.ts = launch_ts"
+        )
+    )
+    expected: Counter[tuple[object, ...]] = Counter()
+    for path in folder.glob("*.json*"):
+        document = json.loads(gzip.decompress(path.read_bytes()))
+        own = [event for event in document["traceEvents"] if event["ph"] == "X"]
+        calls = {event["args"]["correlation"] for event in own if event["cat"] == "cuda_runtime"}
+        for event in own:
+            if event["cat"] in {"kernel", "gpu_memcpy", "gpu_memset"}:
+                number = event["args"]["correlation"]
+                where = (document["distributedInfo"]["rank"], event["cat"], event["name"], event["pid"], event["tid"])
+                expected[*where, number, number if number in calls else None] += 1
+    assert shown == expected
+    assert sum(count for key, count in shown.items() if key[-1] is not None) == 2116
+
+
+def test_all_kernels_of_a_graph_lead_to_its_launch(trace_processor: TraceProcessor, tmp_path: Path) -> None:
+    """Unless a filter left that out."""
+    trace = TraceBuilder(0, 1).step(0, 0, 100)
+    ids = {"correlation": 900, "External id": 900}
+    trace.event("cudaGraphLaunch", "cuda_runtime", 10, 1, args=ids)
+    for number in range(3):
+        where = {"device": 0, "stream": 7}
+        trace.event(f"kernel {number}", "kernel", 20 + 10 * number, 5, pid=0, thread=7, args=ids | where)
+    run = load(write_run(tmp_path / "in", [trace]))
+    for folder, categories, launch in (("all", None, "cudaGraphLaunch"), ("kernels", frozenset({"kernel"}), None)):
+        merged(trace_processor, run, tmp_path / folder, shown=SliceFilter(categories=categories))
+        rows = trace_processor.query("select * from tracekit_kernels order by ts")
+        assert [(row["name"], row["stream"], row["launch_name"], row["launch_slice_id"] is None) for row in rows] == [
+            (f"kernel {number}", 7, launch, launch is None) for number in range(3)
+        ]
+
+
+def test_an_input_that_calls_its_own_as_tracekit_does_is_told_from_it(
+    trace_processor: TraceProcessor, tmp_path: Path
+) -> None:
+    """GIVEN events of the category, the names and the threads of what tracekit adds THEN they are the input's."""
+    trace = TraceBuilder(0, 1).step(0, 0, 100).op("aten::mm", 20, 30)
+    names = ("analysis", "steps", "waits", "device", "findings")
+    for thread, name in enumerate(names, 50):
+        trace.event(name, "tracekit", 10, 5, thread=thread)
+        trace.raw(ph="M", name="thread_name", pid=trace.pid, tid=thread, args={"name": name})
+    folder = write_run(tmp_path / "in", [trace])
+    merged(trace_processor, load(folder), tmp_path / "out")
+    assert shown_slices(trace_processor) == input_slices(folder)
+    assert shown_slices(trace_processor)["tracekit", "steps"] == 1
+    assert [row["step"] for row in trace_processor.query("select step from tracekit_steps")] == [0]
 
 
 def test_a_backward_operator_has_an_arrow_from_its_forward(trace_processor: TraceProcessor, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import msgspec
@@ -9,14 +10,15 @@ import pytest
 from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import Trace
 
 from tests.builders import TraceBuilder, write_run
-from tests.perfetto.merged import merged
+from tests.perfetto.merged import assert_the_counter_counts_open_waits, assert_views_are_the_reports, merged
 from tracekit.analysis.arrivals import arrivals_of
 from tracekit.analysis.load import load
 from tracekit.analysis.report import analyze
 from tracekit.analysis.summarize import StepSelection, SummaryOptions
 from tracekit.model.metadata import Mesh
+from tracekit.model.run import Finding
 from tracekit.render.merged.merge import merge
-from tracekit.trace_processor import Row, TraceProcessor
+from tracekit.trace_processor import Row, TraceProcessor, views_sql
 
 RANKS, STEPS, LATE_US, ELEMENTS = 3, 6, 700, 1_000_000
 
@@ -176,15 +178,16 @@ def test_a_collective_says_what_it_is(page: TraceProcessor) -> None:
 
 
 def test_counters_over_all_ranks(page: TraceProcessor) -> None:
-    rows = page.query(
-        "select t.name as name, ts, value from counter join process_counter_track t on track_id = t.id order by ts"
-    )
-    waiting = [row["value"] for row in rows if row["name"] == "ranks waiting"]
-    assert max(waiting) == RANKS
-    assert (min(waiting), waiting[-1]) == (0, 0)
-    busbw = [row["value"] for row in rows if row["name"].startswith("busbw")]
+    waiting = [row["ranks"] for row in page.query("select ranks from tracekit_ranks_waiting order by ts")]
+    assert waiting == [1, 2, 0] * STEPS  # ranks 0 and 1 for rank 2
+    busbw = page.query("select * from tracekit_busbw order by ts")
+    assert {row["process_group"] for row in busbw} == {"dp"}
     # 4 MB in 1 ms, times 2 (n - 1) / n.
-    assert busbw == pytest.approx([4 * 4 / 3, 0] * STEPS)
+    assert [row["busbw_gb_per_s"] for row in busbw] == pytest.approx([4 * 4 / 3, 0] * STEPS)
+    assert [row["dur"] for row in busbw if row["busbw_gb_per_s"]] == [1_000_000] * STEPS
+    units = page.query("select distinct rank, counter, unit from tracekit_counters order by counter")
+    assert [tuple(row.values()) for row in units] == [(None, "busbw · dp", "GB/s"), (None, "ranks waiting", "ranks")]
+    assert_the_counter_counts_open_waits(page)
 
 
 def test_the_page_of_the_run_tells_the_findings_and_the_critical_path(page: TraceProcessor, folder: Path) -> None:
@@ -196,7 +199,6 @@ def test_the_page_of_the_run_tells_the_findings_and_the_critical_path(page: Trac
         "join process_track on slice.track_id = process_track.id join process using (upid) where process.name = 'run'"
     )
     assert sorted(row["text"] for row in rows if row["text"]) == sorted(finding.text for finding in report.findings)
-    assert {row["dur"] for row in rows if row["text"]} == {0}
     assert [row["name"] for row in rows if row["track"] == "steps"] == [f"step {k}" for k in range(STEPS)]
     path = [row for row in rows if row["track"] == "critical path"]
     assert report.critical_path is not None
@@ -204,6 +206,42 @@ def test_the_page_of_the_run_tells_the_findings_and_the_critical_path(page: Trac
     assert sum(row["dur"] for row in path) == parts["total_ns"].sum()
     of_rank_2 = parts[(parts["rank"] == 2) & (parts["kind"] == "compute")]["total_ns"].sum()
     assert sum(row["compute_ns"] or 0 for row in path if row["rank"] == 2) == of_rank_2 > 0
+
+
+def test_findings_hide_neither_each_other_nor_their_text(
+    trace_processor: TraceProcessor, folder: Path, tmp_path: Path
+) -> None:
+    """GIVEN findings of the run, of which two are about one step THEN they lie below each other on one track, each as
+    long as what it is about."""
+    run = load(folder)
+    report = analyze(run)
+    texts = [(None, "of all steps"), (None, "of all, too"), (2, "of one step"), (2, "of the same"), (4, "later")]
+    findings = tuple(
+        Finding(severity="warning", rank=None, step=step, text=text, saving_ns=None, evidence={})
+        for step, text in texts
+    )
+    written = merge(run, tmp_path / "run.pftrace", report=replace(report, findings=findings))
+    trace_processor.load(written.path.read_bytes())
+    trace_processor.ask(views_sql())
+    rows = trace_processor.query(
+        "select text, step, depth, track_id, slice.ts as ts, slice.dur as dur, slice.name as name "
+        "from tracekit_findings join slice using (slice_id) order by slice_id"
+    )
+    assert [(row["text"], row["depth"]) for row in rows] == [
+        (text, depth) for (_, text), depth in zip(texts, (0, 1, 2, 3, 2), strict=True)
+    ]
+    assert len({row["track_id"] for row in rows}) == 1
+    assert [row["name"] for row in rows] == [f"warning: {text}" for _, text in texts]
+    steps = trace_processor.query("select name, ts, dur from tracekit_run_slices where track = 'steps' order by ts")
+    spans = {row["name"]: (row["ts"], row["dur"]) for row in steps}
+    whole = (steps[0]["ts"], steps[-1]["ts"] + steps[-1]["dur"] - steps[0]["ts"])
+    assert [(row["ts"], row["dur"]) for row in rows] == [spans.get(f"step {row['step']}", whole) for row in rows]
+
+
+def test_views_of_who_was_late_are_the_reports(page: TraceProcessor, folder: Path) -> None:
+    assert_views_are_the_reports(page, load(folder))
+    late = page.query("select rank, cause, dur from tracekit_lateness order by ts")
+    assert [tuple(row.values()) for row in late] == [(RANKS - 1, "compute", (LATE_US - 1) * 1000)] * STEPS
 
 
 def test_the_run_comes_first_then_ranks_in_the_order_of_the_mesh(tmp_path: Path) -> None:

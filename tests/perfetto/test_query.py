@@ -58,15 +58,19 @@ def test_answers_that_come_in_pieces_are_whole(trace_processor: TraceProcessor, 
 def page() -> bytes:
     """Rank 10 and rank 2, with a slice or two on every track that tracekit adds."""
     trace = HandmadeTrace()
-    run = trace.process("run", 1 << 20)
+    run = trace.track("analysis", trace.process("run", 1 << 20))
     trace.slice(trace.track("steps", run), "step 1", 0, 50)
     for pid, rank in ((1, 10), (2, 2)):
-        process = trace.process(f"rank {rank} · node0 · dp1 tp0", pid)
+        page = trace.process(f"rank {rank} · node0 · dp1 tp0", pid)
+        process = trace.track("analysis", page)
         steps = trace.track("steps", process)
         trace.slice(steps, "step 1", 0, 100, step=1, complete=1)
         trace.slice(steps, "step 2 (incomplete)", 100, 50, step=2, complete=0)
     # What the input calls by the same names is not tracekit's.
-    trace.slice(trace.track("compute", process), "compute", 0, 1000, category="cpu_op")
+    host = trace.track("host", page)
+    thread = trace.track("compute", trace.track("analysis", host))
+    for category in ("cpu_op", "tracekit"):
+        trace.slice(thread, "compute", 0, 1000, category=category)
     trace.slice(trace.track("phases", process), "forward", 0, 40)
     for lane, duration_ns in (("compute", 60), ("communication", 30), ("idle", 10), ("exposed copies", 5)):
         trace.slice(trace.track(lane, process), lane, 0, duration_ns)
@@ -87,7 +91,9 @@ def page() -> bytes:
         launch_ns=START_NS + 58, exposed_ns=3,
     )  # fmt: skip
     trace.slice(buckets, "bucket 3", 70, 8, module=1, bucket=3, step=1, size_bytes=1)
-    trace.slice(trace.track("waits", process), "wait", 80, 6, blamed_rank=10, instance=3, step=1)
+    trace.slice(trace.track("waits", process), "wait", 80, 6, blamed_rank=10, is_message=0, instance=3, step=1)
+    trace.counter("GPU 0 · allocated", process, {0: 0.0, 20: 5e9})
+    trace.counter("GPU 0 · reserved", process, {10: 6e9})
     return trace.to_bytes()
 
 
@@ -110,8 +116,18 @@ def test_lanes_phases_bubbles_and_waits(trace_processor: TraceProcessor, page: b
     assert view(trace_processor, page, "phases") == [{"rank": 2, "phase": "forward", "ts": 0, "dur": 40}]
     assert view(trace_processor, page, "bubbles") == [{"rank": 2, "place": "warmup", "ts": 5, "dur": 7}]
     assert view(trace_processor, page, "waits") == [
-        {"rank": 2, "blamed_rank": 10, "instance": 3, "step": 1, "ts": 80, "dur": 6}
+        {"rank": 2, "blamed_rank": 10, "is_message": 0, "instance": 3, "step": 1, "ts": 80, "dur": 6}
     ]
+
+
+def test_memory_is_by_device(trace_processor: TraceProcessor, page: bytes) -> None:
+    rows = ask(trace_processor, page, "select * from tracekit_memory order by what, ts")
+    assert [(row["rank"], row["device"], row["what"], row["size_bytes"], row["ts"] - START_NS) for row in rows] == [
+        (2, "GPU 0", "allocated", 0, 0),
+        (2, "GPU 0", "allocated", 5_000_000_000, 20),
+        (2, "GPU 0", "reserved", 6_000_000_000, 10),
+    ]
+    assert rows[0]["dur"] == 20
 
 
 def test_collectives_that_cross_others_are_of_their_group(trace_processor: TraceProcessor, page: bytes) -> None:
@@ -142,7 +158,7 @@ def test_slices_that_the_writer_puts_on_extra_tracks_keep_their_lane(trace_proce
     stream = io.BytesIO()
     stream.write(PerfettoFormat(start_ns=START_NS).head)
     writer = RankTraceWriter(stream, rank=0)
-    group = writer.add_track("tracekit", parent=writer.add_process("rank 0 · node0", pid=1))
+    group = writer.add_track("analysis", parent=writer.add_process("rank 0 · node0", pid=1))
     track = writer.add_track("collectives · pp", parent=group)
     starts = START_NS + np.array([0, 5, 7])
     lanes = writer.write_slices(track, Slices.named(["broadcast"] * 3, starts, starts + 10, category="tracekit"))
@@ -230,11 +246,11 @@ def test_wrong_sql_is_one_line_that_says_where(page: bytes, tmp_path: Path, sql:
 
 @pytest.mark.usefixtures("running")
 def test_what_perfetto_cannot_read_is_one_line(tmp_path: Path) -> None:
-    path = tmp_path / "README"
-    path.write_text("not a trace")
+    path = tmp_path / "run.pftrace"
+    path.write_bytes(b"\x0a\x02\xff\xff" * 20)  # packets, of nothing that could be one
     result = query(path, "select 1")
     assert (result.exit_code, result.stdout) == (3, "")
-    assert "Perfetto cannot read the trace: Unknown trace type" in result.stderr
+    assert "Perfetto cannot read the trace: " in result.stderr
     assert result.stderr.count("\n") == 1
 
 

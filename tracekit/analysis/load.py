@@ -211,7 +211,9 @@ def _step_notes(ranks: Sequence[RankSummary]) -> list[Note]:
         return []
     common, known = frozenset.intersection(*complete.values()), frozenset.union(*complete.values())
     lacking = [rank for rank, steps in complete.items() if steps != known]
-    text = f"{len(common)} of {len(known)} steps are complete on all ranks; ranks {format_ranges(lacking)} lack some"
+    one = len(lacking) == 1
+    lack = f"rank{'s' * (not one)} {format_ranges(lacking)} lack{'s' * one} some"
+    text = f"{len(common)} of {len(known)} steps are complete on all ranks; {lack}"
     return [Note(kind="step_mismatch", severity="warning", text=text)]
 
 

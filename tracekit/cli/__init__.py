@@ -10,10 +10,12 @@ import contextlib
 import difflib
 import importlib
 import os
+import signal
 import sys
 import traceback
 from collections.abc import Iterator
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import click
@@ -42,6 +44,15 @@ _EXIT_INPUT = 3
 _EXIT_BUG = 4
 _EXIT_INTERRUPTED = 130
 _EXIT_BROKEN_PIPE = 141  # 128 + SIGPIPE, what other tools leave when `head` has read enough
+_EXIT_SIGNALLED = 128  # and the number of the signal, as shells have it
+
+
+class _Signalled(BaseException):
+    """A signal that asks to end: like KeyboardInterrupt it leaves every block on its way, which then cleans up."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.number = number
 
 
 class LazyGroup(click.Group):
@@ -118,6 +129,8 @@ def explain(error: BaseException) -> tuple[str, int]:
             return _line(error.message, error.hint), error.exit_code
         case KeyboardInterrupt() | click.Abort():
             return "Interrupted.", _EXIT_INTERRUPTED
+        case _Signalled():
+            return f"Ended by {signal.Signals(error.number).name}.", _EXIT_SIGNALLED + error.number
         case click.UsageError():
             command = error.ctx.command_path if error.ctx else "tracekit"
             return _line(error.format_message(), f"{command} --help lists what it takes"), _EXIT_USAGE
@@ -160,4 +173,18 @@ def cli() -> None:
 
 def main() -> None:
     """Entry point of the command `tracekit`."""
+    for name in ("SIGTERM", "SIGHUP"):
+        number = getattr(signal, name, None)
+        if number is not None and signal.getsignal(number) == signal.SIG_DFL:  # nohup ignores one on purpose
+            signal.signal(number, _end)
     cli(prog_name="tracekit")
+
+
+def _end(number: int, frame: FrameType | None) -> None:
+    """A second signal then kills, as it would have."""
+    signal.signal(number, signal.SIG_DFL)
+    # Unlike Ctrl-C it reaches this process alone, which would wait for what its workers have begun.
+    if (multiprocessing := sys.modules.get("multiprocessing")) is not None:
+        for worker in multiprocessing.active_children():
+            worker.terminate()
+    raise _Signalled(number)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -15,19 +16,13 @@ if TYPE_CHECKING:
     from tracekit.analysis.summarize import StepSelection
 
 _SUFFIXES = {
-    "perfetto": (".pftrace", ".perfetto-trace", ".pftrace.gz", ".perfetto-trace.gz"),
+    "perfetto": (".pftrace", ".pftrace.gz", ".perfetto-trace", ".perfetto-trace.gz"),
     "chrome": (".json", ".json.gz"),
     "manifest": (".zip",),
 }
-_PHASES = {
-    "s": "flow starts",
-    "t": "flow steps",
-    "f": "flow ends",
-    "C": "counter values",
-    "i": "instants",
-    "I": "instants",
-    "M": "names of processes and threads",
-}
+# Phases in the Chrome format of events that are no slices: metadata and arrows, and what has no place on the page.
+_WRITTEN_ANEW = "Mstf"
+_NOT_SHOWN = {"C": "counter values", "i": "instants", "I": "instants"}
 
 
 @click.command()
@@ -57,10 +52,16 @@ def merge(
     """
     from tracekit.errors import UsageError
 
-    output = output or Path({"perfetto": "run.pftrace", "chrome": "run.json.gz", "manifest": "run.zip"}[form])
+    name = {"perfetto": "run.pftrace", "chrome": "run.json.gz", "manifest": "run.zip"}[form]
+    output = output or Path(name)
+    if output.is_dir():
+        raise UsageError(f"-o {output}: a folder", hint=f"name the file, too: -o {output / name}")
     if not output.name.endswith(_SUFFIXES[form]):
-        hint = f"end it in {' or '.join(_SUFFIXES[form])}, or choose another --format"
-        raise UsageError(f"-o {output}: not a name for this format ({form})", hint=hint)
+        others = [other for other, suffixes in _SUFFIXES.items() if output.name.endswith(suffixes)]
+        hint = f"end it in {' or '.join(_SUFFIXES[form][:2])}" + "".join(
+            f", or give --format {each}" for each in others
+        )
+        raise UsageError(f"-o {output}: not a name for --format {form}", hint=hint)
     if form == "manifest":
         if (steps, categories, min_duration_ns) != (None, None, None):
             raise UsageError("--format manifest leaves the files as they are", hint="choose another format to filter")
@@ -81,7 +82,7 @@ def _write_pages(
 ) -> None:
     from tracekit.analysis.summarize import StepSelection, SummaryOptions
     from tracekit.render.merged.input_slices import SliceFilter
-    from tracekit.render.quantities import file_size
+    from tracekit.render.quantities import counted, file_size
     from tracekit.render.safe_text import safe_text
 
     shown = SliceFilter(
@@ -93,20 +94,23 @@ def _write_pages(
     )
     if unknown := sorted(set(categories or ()) - merged.categories):
         there = ", ".join(sorted(merged.categories - {""}))
-        click.echo(safe_text(f"no event is of category {', '.join(unknown)}; there are {there}"), err=True)
-    click.echo(f"{output}: {merged.ranks} ranks, {merged.slices:,} slices, {file_size(merged.size_bytes)}")
-    if merged.filtered:
-        counts = ", ".join(f"{count:,} by {option}" for option, count in merged.filtered.items())
-        click.echo(f"slices left out: {counts}")
-    if merged.left_out:
-        counts = ", ".join(f"{count:,} {_PHASES.get(phase, phase)}" for phase, count in merged.left_out.items())
-        click.echo(f"not slices: {counts} (arrows are drawn anew)")
+        click.echo(safe_text(f"--categories: no event is of {', '.join(unknown)}; there are {there}"), err=True)
+    what = f"{counted(merged.ranks, 'rank')}, {counted(merged.slices, 'slice')}"
+    click.echo(f"{output}: {what}, {file_size(merged.size_bytes)}")
+    left_out = ", ".join(f"{count:,} by {option}" for option, count in merged.filtered.items())
+    click.echo(f"slices left out: {left_out or 'none; names and arrows are written anew'}")
+    others = Counter[str]()
+    for phase, count in merged.left_out.items():
+        if phase not in _WRITTEN_ANEW:
+            others[_NOT_SHOWN.get(phase, f"events of phase {phase}")] += count
+    if others:
+        click.echo(safe_text("not shown: " + ", ".join(f"{count:,} {name}" for name, count in others.items())))
     click.echo(f"Next: tracekit open {output}" if form == "perfetto" else "Next: open it in chrome://tracing")
 
 
 def _write_manifest(choice: RunChoice, output: Path, *, force: bool) -> None:
     from tracekit.render.perfetto.manifest import write_manifest
-    from tracekit.render.quantities import file_size
+    from tracekit.render.quantities import counted, file_size
     from tracekit.render.safe_text import safe_text
 
     found = choice.load()
@@ -115,7 +119,7 @@ def _write_manifest(choice: RunChoice, output: Path, *, force: bool) -> None:
     for file in archive.left_out:
         click.echo(safe_text(f"{Path(file.source).name}: cut off, which Perfetto refuses; left out"), err=True)
     left_ns = max(file.left_ns for file in archive.files)
-    click.echo(f"{output}: {len(archive.files)} files with their offsets, {file_size(archive.size_bytes)}")
+    click.echo(f"{output}: {counted(len(archive.files), 'file')} with offsets, {file_size(archive.size_bytes)}")
     if left_ns:
         click.echo(f"up to {left_ns / 1000:,.1f} us are left where clocks drift: an offset a file cannot say more")
     click.echo("Next: open it at https://ui.perfetto.dev (it stays in your browser)")

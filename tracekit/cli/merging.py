@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from tracekit.cli.options import progress_on_stderr
+from tracekit.cli.options import progress_on_stderr, terminal_format
 from tracekit.cli.run_choice import RunChoice
 
 if TYPE_CHECKING:
     from tracekit.analysis.summarize import SummaryOptions
+    from tracekit.model.notes import Note
+    from tracekit.model.run import OtherRun
     from tracekit.render.merged.input_slices import SliceFilter
     from tracekit.render.merged.merge import Form, Merged
 
@@ -33,19 +37,13 @@ def merged_run(
     from tracekit.read.shelf import Shelf
     from tracekit.render.merged.merge import merge
     from tracekit.render.output import scratch_folder
-    from tracekit.render.safe_text import safe_text
 
     with scratch_folder(output, force=force) as folder:
         shelf = Shelf(folder=folder)
         found = choice.load(options, shelf)
-        for other in found.other_runs:
-            told = (
-                f"left out: run {other.run_id or 'without an id'}, attempt {other.attempt}, {other.ranks} of its ranks"
-            )
-            click.echo(safe_text(f"{told}; --run and --attempt choose"), err=True)
-        for note in found.notes:
-            if note.is_defect:
-                click.echo(safe_text(note.text), err=True)
+        defects = [note for note in found.notes if note.is_defect]
+        if found.other_runs or defects:
+            click.echo(_told(found.other_runs, defects), err=True, nl=False)
         with progress_on_stderr("writing ranks") as progress:
             return merge(
                 found,
@@ -59,3 +57,17 @@ def merged_run(
                 shelf=shelf,
                 progress=progress,
             )
+
+
+def _told(other_runs: Sequence[OtherRun], defects: Sequence[Note]) -> str:
+    """Which other runs are left out, and what is wrong with this one."""
+    from tracekit.render.console import note_lines, statement, write
+    from tracekit.render.quantities import counted
+
+    lines: list[object] = []
+    for other in other_runs:
+        name = f"run {other.run_id or 'without an id'}, attempt {other.attempt}"
+        text = f"left out: {name}, of {counted(other.ranks, 'rank')}; --run and --attempt choose"
+        lines.append(statement("info", text))
+    lines += note_lines(defects, all_told_by="tracekit analyze --json")
+    return write(lines, **terminal_format(sys.stderr))

@@ -38,7 +38,9 @@ def open(choice: RunChoice, offline: bool, print_url: bool) -> None:  # noqa: A0
             click.echo("If the browser is on another machine, type there first:")
             click.echo(f"  ssh -N -L {PORT}:127.0.0.1:{PORT} {socket.gethostname()}")
         if not offline:
-            click.echo("If the browser asks whether the page may reach your local network: yes, this trace is there.")
+            click.echo("If the browser asks to reach your local network, allow it: the trace is there.")
+        if not is_opened and not offline:
+            click.echo(f"It waits for {PATIENCE_S / 60:.0f} minutes; Ctrl-C ends it.")
         click.echo("Next: look at the page" if is_opened else "Next: open the address in a browser")
         if offline:
             click.echo("This ends with Ctrl-C, or a minute after the page has asked for its last file.", err=True)
@@ -51,7 +53,7 @@ def open(choice: RunChoice, offline: bool, print_url: bool) -> None:  # noqa: A0
             hint = "type it again; --print-url is for a browser elsewhere, --offline for no network"
             raise OutputError(f"nobody fetched the trace in {PATIENCE_S / 60:.0f} minutes", hint=hint)
     click.echo("The page has the trace.")
-    example = shlex.join(["tracekit", "query", *choice.paths, "select * from tracekit_steps"])
+    example = shlex.join(["tracekit", "query", *choice.words, "select * from tracekit_steps"])
     click.echo(f"Next: {safe_text(example)}")
 
 

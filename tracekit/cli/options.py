@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TextIO, TypeVar
 
 import click
 
@@ -139,7 +139,7 @@ def progress_on_stderr(what: str) -> Iterator[Progress | None]:
         yield lambda done, total: bar.update(task, completed=done, total=total)
 
 
-def terminal_format() -> dict[str, Any]:
-    """Width and color of stdout, as keyword arguments of the terminal renderers."""
-    color = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
+def terminal_format(stream: TextIO | None = None) -> dict[str, Any]:
+    """Width and color of stdout, or another stream, as keyword arguments of the terminal renderers."""
+    color = (stream or sys.stdout).isatty() and not os.environ.get("NO_COLOR")
     return {"width": max(shutil.get_terminal_size((80, 24)).columns, 60), "color": color}

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import tempfile
-import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
+from tracekit.cli.file_kind import kind_of
 from tracekit.cli.merging import merged_run
 from tracekit.cli.run_choice import RunChoice
 
 __all__ = ["PerfettoTrace", "perfetto_trace"]
-
-_LOOKED_AT = 1 << 16
-_GZIP, _ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,15 +45,13 @@ def perfetto_trace(choice: RunChoice) -> Iterator[PerfettoTrace]:
 
 
 def _is_ready(path: Path) -> bool:
-    """A file that does not hold JSON: Perfetto's own format or another that it reads. JSON is read as a run."""
+    """A file that Perfetto reads as it is; not JSON, which is read as a run. InputError: it is neither."""
     if not path.is_file():
         return False
-    try:
-        with path.open("rb") as stream:
-            beginning = stream.read(_LOOKED_AT)
-        if beginning.startswith(_GZIP):
-            beginning = zlib.decompressobj(wbits=31).decompress(beginning, _LOOKED_AT)
-    except (OSError, zlib.error):
-        return False  # `load` says what is wrong with it
-    text = beginning.removeprefix(b"\xef\xbb\xbf").lstrip()
-    return bool(text) and not text.startswith((b"{", b"[", _ZSTD))
+    kind = kind_of(path)
+    if not (kind.is_ready or kind.is_run):
+        from tracekit.errors import InputError
+
+        hint = "give a run, a trace of torch.profiler, or what tracekit merge wrote"
+        raise InputError(f"{path}: {kind.name}, not a trace", hint=hint)
+    return kind.is_ready

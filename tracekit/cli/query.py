@@ -22,7 +22,19 @@ def _print_views(ctx: click.Context, param: click.Parameter, value: bool) -> Non
     ctx.exit()
 
 
-@click.command()
+class _TwoArguments(click.Command):
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """click fills the last argument first, and would miss RUN where SQL was forgotten."""
+        try:
+            return super().parse_args(ctx, args)
+        except click.MissingParameter:
+            from tracekit.errors import UsageError
+
+            hint = 'tracekit query RUN "select * from tracekit_steps"; tracekit query --views lists what can be asked'
+            raise UsageError("a query takes a run, or a merged trace, and the SQL to ask it", hint=hint) from None
+
+
+@click.command(cls=_TwoArguments)
 @run_options
 @click.argument("sql", metavar="SQL")
 @click.option("--views", is_flag=True, is_eager=True, expose_value=False, callback=_print_views,
@@ -37,8 +49,18 @@ def query(choice: RunChoice, sql: str, as_json: bool, as_csv: bool, output: Path
     """Ask the merged trace in PerfettoSQL.
 
     RUN is what merge takes, or one merged trace. SQL is text, a file that ends in .sql, or - for stdin; of several
-    statements the last one's rows are shown.
+    statements the last one's rows are shown. Beside Perfetto's tables there are tracekit's views, tracekit_...
 
+    \b
+        ranks, steps, phases, lanes                 where each rank's time goes
+        collectives, point_to_point, kernels        what it runs
+        buckets, actions, bubbles                   of DDP and of pipelines
+        waits, lateness, ranks_waiting              who waits for whom
+        findings, critical_path                     what the report says
+        counters, busbw, memory                     values over time
+        tracks, slices, run_slices                  all that tracekit added
+
+    \b
         tracekit query run.pftrace "select rank, step, dur from tracekit_steps"
     """
     from tracekit.errors import UsageError
@@ -50,6 +72,8 @@ def query(choice: RunChoice, sql: str, as_json: bool, as_csv: bool, output: Path
     if as_json and as_csv:
         raise UsageError("--json and --csv: a result has one form", hint="leave one out")
     suffix = ".json" if as_json else ".csv" if as_csv else ".txt" if output is None else output.suffix
+    if output is not None and output.is_dir():
+        raise UsageError(f"-o {output}: a folder", hint=f"name the file, too: -o {output / 'rows.csv'}")
     if output is not None and (output.suffix != suffix or suffix not in {".json", ".csv", ".txt"}):
         wanted = suffix if as_json or as_csv else ".json, .csv or .txt"
         raise UsageError(f"-o {output}: the name does not end in {wanted}", hint="it says the format")
@@ -76,9 +100,9 @@ def query(choice: RunChoice, sql: str, as_json: bool, as_csv: bool, output: Path
     if suffix == ".txt":
         if trace.is_merged:
             click.echo("\nThe run was merged for this query alone; a file that is kept answers at once.")
-            following = ["merge", *choice.paths, "-o", "run.pftrace"]
+            following = ["merge", *choice.words, "-o", "run.pftrace"]
         else:
-            following = ["open", *choice.paths]
+            following = ["open", *choice.words]
         click.echo(f"Next: {safe_text(shlex.join(['tracekit', *following]))}")
 
 

@@ -12,10 +12,12 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import click
 
+from tracekit.cli.file_kind import kind_of
 from tracekit.cli.options import RANKS, decorated, progress_on_stderr
 
 if TYPE_CHECKING:
     from tracekit.analysis.summarize import SummaryOptions
+    from tracekit.errors import InputError
     from tracekit.model.run import Run
     from tracekit.read.cache import CacheChoice
     from tracekit.read.shelf import Shelf
@@ -37,23 +39,48 @@ class RunChoice:
     scheduler: str | None
     cache: CacheChoice
 
+    @property
+    def words(self) -> list[str]:
+        """What to type for the same run and ranks."""
+        ranks = None if self.ranks is None else ",".join(map(str, sorted(self.ranks)))
+        chosen = {"--run": self.run, "--attempt": self.attempt, "--ranks": ranks}
+        return [*self.paths, *(f"{option}={value}" for option, value in chosen.items() if value is not None)]
+
     def load(self, options: SummaryOptions | None = None, shelf: Shelf | None = None) -> Run:
         """Read it, with a progress bar; on this machine workers use the `shelf`. Raises what `analysis.load` does."""
         from tracekit.allocator import keep_freed_memory
         from tracekit.analysis.load import load
+        from tracekit.errors import InputError
 
         keep_freed_memory()
-        with self._workers() as workers:
-            return load(
-                self.paths,
-                run=self.run,
-                attempt=self.attempt,
-                ranks=self.ranks,
-                options=options,
-                cache=self.cache,
-                shelf=shelf if self.scheduler is None else None,
-                **workers,
-            )
+        try:
+            with self._workers() as workers:
+                return load(
+                    self.paths,
+                    run=self.run,
+                    attempt=self.attempt,
+                    ranks=self.ranks,
+                    options=options,
+                    cache=self.cache,
+                    shelf=shelf if self.scheduler is None else None,
+                    **workers,
+                )
+        except InputError as error:
+            raise self._told_better(error) from None
+
+    def _told_better(self, error: InputError) -> InputError:
+        """The error for one file that is something else than a recording of torch.profiler."""
+        from tracekit.errors import InputError
+
+        path = Path(self.paths[0])
+        if len(self.paths) > 1 or not path.is_file():
+            return error
+        kind = kind_of(path)
+        if kind.is_ready:
+            hint = f"give the run that it was made of; tracekit open {path} shows it"
+            return InputError(f"{path}: {kind.name}, not a recording of torch.profiler", hint=hint)
+        hint = "give a run, or Chrome-trace JSON files of torch.profiler"
+        return error if kind.is_run else InputError(f"{path}: {kind.name}, not a trace", hint=hint)
 
     @contextmanager
     def _workers(self) -> Iterator[dict[str, Any]]:

@@ -87,9 +87,8 @@ def discover(
     wanted = [r for r in runs if (run is None or r.run_id == run) and (attempt is None or r.attempt == attempt)]
     if not wanted:
         names = ", ".join(sorted({f"{r.run_id} (attempt {r.attempt})" for r in runs}))
-        raise UsageError(
-            f"no run {run or ''} attempt {attempt if attempt is not None else 'any'}", hint=f"there is {names}"
-        )
+        asked = " and ".join([f"--run {run}"] * (run is not None) + [f"--attempt {attempt}"] * (attempt is not None))
+        raise UsageError(f"{asked}: no such run in {' '.join(paths)}", hint=f"there is {names}")
     chosen = wanted[-1]
     others = tuple(r for r in runs if r is not chosen)
     glanced = any(file.ticks_ns is not None for file in found.files)

@@ -65,8 +65,8 @@ def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]], *, 
     return [Text(title, style="bold"), result]
 
 
-def note_lines(notes: Sequence[Note]) -> list[object]:
-    """The gravest kinds of notes first; of a kind that many ranks share, the first few."""
+def note_lines(notes: Sequence[Note], *, all_told_by: str = "--json") -> list[object]:
+    """The gravest kinds of notes first; of a kind that many ranks share, the first few, and what to type for all."""
     by_kind: dict[str, list[Note]] = {}
     for note in sorted(notes, key=lambda note: ("error", "warning", "info").index(note.severity)):
         by_kind.setdefault(note.kind, []).append(note)
@@ -75,7 +75,7 @@ def note_lines(notes: Sequence[Note]) -> list[object]:
         shown = same if len(same) <= _SHOWN_OF_A_KIND else same[: _SHOWN_OF_A_KIND - 1]
         lines += [statement(note.severity, note.text) for note in shown]
         if len(shown) < len(same):
-            text = f"{len(same) - len(shown)} more notes of this kind ({same[0].kind}); --json has all"
+            text = f"{len(same) - len(shown)} more notes of this kind ({same[0].kind}); {all_told_by} has all"
             lines.append(statement(same[0].severity, text))
     return lines
 

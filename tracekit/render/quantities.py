@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["file_size", "milliseconds"]
+__all__ = ["counted", "file_size", "milliseconds"]
 
 
 def milliseconds(nanoseconds: float) -> str:
@@ -15,3 +15,7 @@ def file_size(size_bytes: float) -> str:
     while size >= 1000 and len(units) > 1:
         size, units = size / 1000, units[1:]
     return f"{size:.3g} {units[0]}"
+
+
+def counted(number: int, noun: str) -> str:
+    return f"{number:,} {noun}{'s' * (number != 1)}"

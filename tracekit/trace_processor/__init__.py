@@ -1,6 +1,7 @@
 """Perfetto's trace processor, whichever is at hand: a trace in, rows of PerfettoSQL out.
 
-`views.sql` holds the views that tracekit adds to its merged traces.
+The views that tracekit adds to its merged traces: `views.sql` of ranks, `run_views.sql` of the run as a whole,
+`kernel_views.sql` of what ran on devices.
 """
 
 from tracekit.trace_processor.choice import VARIABLE, open_trace_processor

@@ -7,6 +7,10 @@ from importlib.resources import files
 __all__ = ["views_sql"]
 
 
+_FILES = ("views.sql", "run_views.sql", "kernel_views.sql")  # each may use the ones before
+
+
 def views_sql() -> str:
     """Statements to run once after a merged trace was loaded; every column has a comment: its meaning and unit."""
-    return files("tracekit.trace_processor").joinpath("views.sql").read_text(encoding="utf-8")
+    folder = files("tracekit.trace_processor")
+    return "".join(folder.joinpath(name).read_text(encoding="utf-8") for name in _FILES)

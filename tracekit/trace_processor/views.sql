@@ -18,8 +18,26 @@ SELECT cast(substr(name, 6) AS INT) AS rank, upid, name
 FROM process
 WHERE name GLOB 'rank [0-9]*';
 
--- Every slice that tracekit added, with its rank. Slices that cross others lie on tracks of their own below their
--- track; here they carry their track's name like all others.
+-- The tracks that tracekit added, of ranks and of the run: those below the track "analysis" that is right under a process,
+-- where nothing of the input can be.
+CREATE PERFETTO VIEW tracekit_tracks(
+  -- The track in Perfetto's tables; slices that cross others lie on tracks of their own below their track.
+  track_id JOINID(process_track.id),
+  -- Its process: that of a rank (tracekit_ranks), or of the run.
+  upid JOINID(process.upid),
+  -- Name of the track, as the page shows it: steps, compute and so on; for what crosses others that of the one above.
+  name STRING
+) AS
+WITH
+  pages AS (SELECT id FROM process_track WHERE name = 'analysis' AND parent_id IS NULL),
+  made AS (SELECT id, upid, name FROM process_track WHERE parent_id IN (SELECT id FROM pages))
+SELECT id AS track_id, upid, name FROM made
+UNION ALL
+SELECT lane.id AS track_id, made.upid, made.name
+FROM process_track AS lane
+JOIN made ON lane.parent_id = made.id;
+
+-- Every slice that tracekit added to a rank.
 CREATE PERFETTO VIEW tracekit_slices(
   -- The rank.
   rank LONG,
@@ -36,22 +54,10 @@ CREATE PERFETTO VIEW tracekit_slices(
   -- Its arguments, for extract_arg(arg_set_id, 'debug.NAME').
   arg_set_id ARGSETID
 ) AS
-SELECT
-  rank,
-  iif(
-    process_track.name GLOB '* · overlap [0-9]*',
-    substr(process_track.name, 1, instr(process_track.name, ' · overlap ') - 1),
-    process_track.name
-  ) AS track,
-  slice.name,
-  slice.ts,
-  slice.dur,
-  slice.id AS slice_id,
-  slice.arg_set_id
+SELECT rank, made.name AS track, slice.name, slice.ts, slice.dur, slice.id AS slice_id, slice.arg_set_id
 FROM slice
-JOIN process_track ON slice.track_id = process_track.id
-JOIN tracekit_ranks USING (upid)
-WHERE slice.category = 'tracekit';
+JOIN tracekit_tracks AS made USING (track_id)
+JOIN tracekit_ranks USING (upid);
 
 -- The steps of each rank.
 CREATE PERFETTO VIEW tracekit_steps(
@@ -280,13 +286,16 @@ SELECT
 FROM tracekit_slices
 WHERE track = 'buckets';
 
--- Waits in collectives whose last rank had not come. Waits for messages are not among them.
+-- Waits of a rank for another: in a collective until the last rank came, or for a message. They may overlap; compute that
+-- runs meanwhile is not taken off.
 CREATE PERFETTO VIEW tracekit_waits(
   -- The rank that waited.
   rank LONG,
   -- The rank that it waited for.
   blamed_rank LONG,
-  -- The collective, with the same number in tracekit_collectives.
+  -- 1: for a message to or from that rank; 0: in a collective.
+  is_message LONG,
+  -- The collective, with the same number in tracekit_collectives; NULL of a message.
   instance LONG,
   -- Number of the step, NULL outside of any.
   step LONG,
@@ -300,6 +309,7 @@ CREATE PERFETTO VIEW tracekit_waits(
 SELECT
   rank,
   extract_arg(arg_set_id, 'debug.blamed_rank') AS blamed_rank,
+  extract_arg(arg_set_id, 'debug.is_message') AS is_message,
   extract_arg(arg_set_id, 'debug.instance') AS instance,
   extract_arg(arg_set_id, 'debug.step') AS step,
   ts,
@@ -307,3 +317,63 @@ SELECT
   slice_id
 FROM tracekit_slices
 WHERE track = 'waits';
+
+-- When a rank was late to a collective: from the arrival of the last but one to its own. What it did since it was last
+-- released, more than the median of its peers, is the excess; what of the lateness is beyond that it owes to others.
+CREATE PERFETTO VIEW tracekit_lateness(
+  -- The rank that came last.
+  rank LONG,
+  -- The collective, with the same number in tracekit_collectives and in tracekit_waits.
+  instance LONG,
+  -- The step, NULL outside of any.
+  step LONG,
+  -- What most of the excess is: compute, data (loading it) or host; NULL: it took no longer than its peers.
+  cause STRING,
+  -- How much longer than its peers it took since it was last released, ns; may be negative.
+  excess_ns DURATION,
+  -- How much more of that it computed, ns; this and the next two add up to excess_ns.
+  excess_compute_ns DURATION,
+  -- How much more of that it loaded data, ns.
+  excess_data_ns DURATION,
+  -- How much more of that the host took, ns.
+  excess_host_ns DURATION,
+  -- When the last but one arrived, ns since the Unix epoch on the run's clock.
+  ts TIMESTAMP,
+  -- By how much it was late, ns.
+  dur DURATION,
+  -- The slice in Perfetto's tables.
+  slice_id JOINID(slice.id)
+) AS
+WITH late AS (
+  SELECT
+    rank,
+    extract_arg(arg_set_id, 'debug.instance') AS instance,
+    extract_arg(arg_set_id, 'debug.step') AS step,
+    extract_arg(arg_set_id, 'debug.excess_ns') AS excess_ns,
+    extract_arg(arg_set_id, 'debug.excess_compute_ns') AS compute_ns,
+    extract_arg(arg_set_id, 'debug.excess_data_ns') AS data_ns,
+    extract_arg(arg_set_id, 'debug.excess_host_ns') AS host_ns,
+    ts,
+    dur,
+    slice_id
+  FROM tracekit_slices
+  WHERE track = 'late' AND name != 'arrives'
+)
+SELECT
+  rank,
+  instance,
+  step,
+  CASE
+    WHEN excess_ns <= 0 THEN NULL
+    WHEN compute_ns >= max(data_ns, host_ns) THEN 'compute'
+    WHEN data_ns >= host_ns THEN 'data'
+    ELSE 'host'
+  END AS cause,
+  excess_ns,
+  compute_ns AS excess_compute_ns,
+  data_ns AS excess_data_ns,
+  host_ns AS excess_host_ns,
+  ts,
+  dur,
+  slice_id
+FROM late;

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from pathlib import Path
 
 import click
 import pytest
@@ -12,6 +14,9 @@ from click.testing import CliRunner, Result
 
 from tracekit import __version__, cli
 from tracekit.errors import InputError, NotATraceError, OutputError, TracekitError, UsageError
+
+ROOT = Path(__file__).parents[3]
+DDP = ROOT / "tests" / "data" / "ddp_slow_rank"
 
 
 def raiser(error: BaseException) -> Callable[[], None]:
@@ -173,3 +178,49 @@ def test_a_reader_that_has_read_enough_is_no_error(write: str) -> None:
         process.stdout.close()
         errors = process.stderr.read()
     assert (process.returncode, errors) == (141, b"")
+
+
+def ended_by(number: int, code: str, *arguments: str | Path) -> tuple[int, str]:
+    """Exit code and stderr of `tracekit` with these arguments, started after `code`, which makes it write a line where
+    it is to be ended. All its processes are over then: none holds its stdout any more."""
+    code += f"\nimport sys\nsys.argv = ['tracekit', *{[str(argument) for argument in arguments]}]\n"
+    code += "if __name__ == '__main__':\n    from tracekit.cli import main\n    main()\n"
+    with subprocess.Popen(
+        [sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT
+    ) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        assert process.stdout.readline() == "began\n", process.stderr.read()
+        process.send_signal(number)
+        process.stdout.read()
+        return process.wait(), process.stderr.read()
+
+
+@pytest.mark.parametrize(
+    ("number", "command"),
+    [(signal.SIGHUP, "merge"), (signal.SIGTERM, "merge"), (signal.SIGTERM, "open"), (signal.SIGTERM, "query")],
+)
+def test_whoever_ends_it_finds_nothing_left_behind(tmp_path: Path, number: signal.Signals, command: str) -> None:
+    """GIVEN a run that is being merged WHEN the process is ended THEN its scratch folder has gone, as with Ctrl-C."""
+    code = (
+        f"import tempfile\ntempfile.tempdir = {str(tmp_path)!r}\n"
+        "import os, tracekit.analysis.report\nfrom tests.mortal import begin_and_hang\n"
+        f"def analyze(run):\n    assert os.listdir({str(tmp_path)!r})\n    begin_and_hang(0)\n"
+        "tracekit.analysis.report.analyze = analyze\n"
+    )
+    more = {"merge": ["-o", tmp_path / "run.pftrace"], "open": ["--print-url"], "query": ["select 1"]}
+    ended = ended_by(number, code, command, DDP, *more[command], "--jobs", "1")
+    assert ended == (128 + number, f"Ended by {number.name}.\n")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_workers_end_with_it() -> None:
+    """GIVEN ranks that are read by workers WHEN the process alone is ended THEN it waits for none of them."""
+    code = (
+        "import click\nfrom tests.mortal import begin_and_hang\nfrom tracekit import cli\n"
+        "from tracekit.analysis.workers import map_ranks\n"
+        "command = click.Command('hang', callback=lambda: map_ranks(begin_and_hang, [(0,), (1,)], jobs=2))\n"
+        "cli.COMMANDS['hang'] = ''\n"
+        "cli.LazyGroup.get_command = lambda self, ctx, name: command\n"
+    )
+    assert ended_by(signal.SIGTERM, code, "hang") == (143, "Ended by SIGTERM.\n")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
 import zipfile
 from pathlib import Path
 
@@ -30,7 +31,7 @@ def merge(*arguments: str | Path) -> Result:
 
 
 def slices_on_page(result: Result) -> int:
-    return int(result.stdout.split(" ranks, ")[1].split(" slices")[0].replace(",", ""))
+    return int(result.stdout.split(", ")[1].split(" slices")[0].replace(",", ""))
 
 
 def test_all_slices_by_default(run: Path, tmp_path: Path) -> None:
@@ -47,8 +48,8 @@ def test_all_slices_by_default(run: Path, tmp_path: Path) -> None:
         (["--min-dur", "60us"], 6, "12 by --min-dur"),
         (["--min-dur", "0.06ms"], 6, "12 by --min-dur"),
         (["--steps", "1"], 6, "12 by --steps"),
-        (["--steps", "recording"], 18, ""),
-        (["--ranks", "1"], 9, ""),
+        (["--steps", "recording"], 18, "slices left out: none"),
+        (["--ranks", "1"], 9, "run.pftrace: 1 rank, 9 slices"),
     ],
 )
 def test_what_an_option_leaves_out_is_told(
@@ -61,9 +62,59 @@ def test_what_an_option_leaves_out_is_told(
 
 
 def test_a_category_that_no_event_has_is_told_with_those_there_are(run: Path, tmp_path: Path) -> None:
-    result = merge(run, "-o", tmp_path / "run.pftrace", "--categories", "kernle")
-    assert slices_on_page(result) == 0
-    assert result.stderr == "no event is of category kernle; there are cuda_runtime, kernel, user_annotation\n"
+    result = merge(run, "-o", tmp_path / "run.pftrace", "--categories", "kernle,kernel")
+    assert (result.exit_code, slices_on_page(result)) == (0, 6)
+    there = "there are cuda_runtime, kernel, user_annotation"
+    assert result.stderr == f"--categories: no event is of kernle; {there}\n"
+
+
+@pytest.mark.parametrize("name", ["run.pftrace", "run.pftrace.gz"])
+def test_categories_of_which_there_is_none_are_an_error(run: Path, tmp_path: Path, name: str) -> None:
+    """THEN nothing is written, and what was there stays."""
+    (tmp_path / name).write_text("mine")
+    result = merge(run, "-o", tmp_path / name, "--force", "--categories", "kernle,krenel")
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert result.stderr == (
+        "Error: --categories kernle,krenel: no event is of that category. "
+        "Hint: there are cuda_runtime, kernel, user_annotation.\n"
+    )
+    assert (tmp_path / name).read_text() == "mine"
+    assert {path.name for path in tmp_path.iterdir()} == {"run", name}
+
+
+def test_what_has_no_place_on_the_page_is_told(tmp_path: Path) -> None:
+    trace = TraceBuilder(0, 1).step(0, 0, 100).op("aten::mm", 20, 30)
+    for phase, count in (("i", 2), ("C", 1), ("s", 1), ("f", 1)):
+        for number in range(count):
+            trace.raw(ph=phase, name="x", cat="x", pid=1, tid=1, ts=trace.ts(number), id=1, args={"x": 1})
+    result = merge(write_run(tmp_path / "in", [trace]), "-o", tmp_path / "run.pftrace")
+    assert result.stdout.splitlines()[1:3] == [
+        "slices left out: none; names and arrows are written anew",
+        "not shown: 1 counter values, 2 instants",
+    ]
+
+
+def test_a_run_that_is_not_there_is_named(run: Path, tmp_path: Path) -> None:
+    trace = TraceBuilder(0, 1).step(0, 0, 100).op("aten::mm", 20, 30).capture(run_id="first")
+    trace.write_capture(tmp_path / "runs")
+    for options, said in ((["--run", "nosuch"], "--run nosuch"), (["--attempt", "3"], "--attempt 3")):
+        result = merge(tmp_path / "runs", "-o", tmp_path / "run.pftrace", *options)
+        assert (result.exit_code, result.stdout) == (2, "")
+        assert result.stderr == (
+            f"Error: {said}: no such run in {tmp_path / 'runs'}. Hint: there is first (attempt 0).\n"
+        )
+
+
+def test_what_is_wrong_with_the_run_fits_the_terminal(run: Path, tmp_path: Path) -> None:
+    """GIVEN a rank whose file is cut off THEN the long story is told in lines of 80 columns, behind its mark."""
+    whole = next(iter(sorted(run.rglob("*.json*"))))
+    whole.write_bytes(whole.read_bytes()[:-200])
+    result = merge(run, "-o", tmp_path / "run.pftrace")
+    assert result.exit_code == 0
+    first, second, *_ = result.stderr.splitlines()
+    assert first.startswith("x rank 0: rank0.json.gz: no events in it")
+    assert second.startswith("  ")
+    assert max(map(len, result.stderr.splitlines())) <= 80
 
 
 @pytest.mark.parametrize("wrong", ["5", "5 parsecs", "-1us", "us"])
@@ -87,14 +138,16 @@ def test_the_untouched_files_with_a_manifest(run: Path, tmp_path: Path) -> None:
     assert result.exit_code == 0, result.stderr
     with zipfile.ZipFile(tmp_path / "run.zip") as archive:
         assert sorted(archive.namelist()) == ["perfetto_manifest.json", "rank-000000.json", "rank-000001.json"]
-    assert "2 files with their offsets" in result.stdout
+    assert "run.zip: 2 files with offsets" in result.stdout
 
 
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (["--format", "chrome", "-o", "run.pftrace"], "not a name for this format"),
-        (["-o", "run.json"], "not a name for this format"),
+        (["--format", "chrome", "-o", "run.pftrace"], "not a name for --format chrome"),
+        (["-o", "run.json"], "end it in .pftrace or .pftrace.gz, or give --format chrome."),
+        (["-o", "run"], "end it in .pftrace or .pftrace.gz."),
+        (["-o", "."], "-o .: a folder. Hint: name the file, too: -o run.pftrace."),
         (["--format", "manifest", "--min-dur", "1us"], "leaves the files as they are"),
     ],
 )
@@ -124,8 +177,8 @@ def test_runs_that_are_left_out_are_told(tmp_path: Path) -> None:
         trace.capture(run_id=f"run-{number}").write_capture(tmp_path / "runs")
     result = merge(tmp_path / "runs", "-o", tmp_path / "run.pftrace")
     assert result.exit_code == 0, result.stderr
-    assert "left out: run run-" in result.stderr
-    assert "--run and --attempt choose" in result.stderr
+    told = " ".join(result.stderr.split())
+    assert re.fullmatch(r"· left out: run run-., attempt 0, of 1 rank; --run and --attempt choose", told)
 
 
 def test_a_file_that_is_there_is_refused_before_anything_is_read(run: Path, tmp_path: Path) -> None:

@@ -116,7 +116,10 @@ def test_print_url_is_for_a_browser_elsewhere(browser: Browser, ready: Path) -> 
     result = open_(ready, "--print-url")
     assert (result.exit_code, browser.opened, browser.got) == (0, [], READY)
     assert "  ssh -N -L 9001:127.0.0.1:9001 " in result.stdout
-    assert result.stdout.splitlines()[1].startswith("https://ui.perfetto.dev/#!/?url=http://127.0.0.1:")
+    lines = result.stdout.splitlines()
+    assert lines[1].startswith("https://ui.perfetto.dev/#!/?url=http://127.0.0.1:")
+    assert max(map(len, lines[2:5])) <= 80
+    assert "It waits for 10 minutes; Ctrl-C ends it." in lines
 
 
 @pytest.mark.parametrize("reason", ["no display", "it does not start"])

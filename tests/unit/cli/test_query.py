@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import BinaryIO
 
@@ -114,6 +115,7 @@ def test_wrong_sql_is_one_line(processor: Canned, ready: Path) -> None:
     [
         (["--json", "--csv"], "--json and --csv"),
         (["--json", "-o", "a.csv"], "does not end in .json"),
+        (["-o", "."], "-o .: a folder"),
         (["-o", "a.parquet"], "does not end in .json, .csv or .txt"),
         (["--ranks", "0"], "nothing of it can be selected"),
     ],
@@ -122,6 +124,27 @@ def test_options_that_contradict_each_other(processor: Canned, ready: Path, opti
     result = query(ready, "select 1", *options)
     assert (result.exit_code, result.stdout) == (2, "")
     assert message in result.stderr
+
+
+@pytest.mark.parametrize("given", [[], ["run.pftrace"]])
+def test_without_sql_it_says_what_to_type(processor: Canned, given: list[str]) -> None:
+    result = query(*given)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert result.stderr.startswith("Error: a query takes a run, or a merged trace, and the SQL to ask it.")
+    assert 'tracekit query RUN "select * from tracekit_steps"' in result.stderr
+    assert result.stderr.count("\n") == 1
+
+
+def test_help_names_every_view() -> None:
+    shown = query("--help").stdout
+    views = re.findall(r"CREATE PERFETTO VIEW tracekit_(\w+)", views_sql())
+    assert [view for view in views if not re.search(rf"\b{view}\b", shown)] == []
+    assert max(map(len, shown.splitlines())) <= 80
+
+
+def test_what_comes_next_is_about_the_same_ranks(processor: Canned) -> None:
+    result = query(DDP, "select 1", "--ranks", "0", "--attempt", "0")
+    assert result.stdout.splitlines()[-1] == f"Next: tracekit merge {DDP} --attempt=0 --ranks=0 -o run.pftrace"
 
 
 def test_views_are_printed_without_a_run() -> None:

@@ -12,19 +12,20 @@ import numpy as np
 import numpy.typing as npt
 
 from tracekit.analysis.align import on_run_clock
-from tracekit.analysis.arrivals import Arrivals
+from tracekit.analysis.arrivals import Arrivals, Instances
 from tracekit.model.columnar import Columnar
 from tracekit.model.events import ABSENT, Int64
 from tracekit.model.run import Run
 
-__all__ = ["Lateness", "PeerWaits", "grouped", "late_instances", "lateness_of", "waits_of"]
+__all__ = ["Lateness", "PeerWaits", "grouped", "late_instances", "lateness_of", "message_waits_of", "waits_of"]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class PeerWaits(Columnar):
-    """n times when a rank was in a collective whose last rank had not come, on the run's clock; int64 [n] each.
-    instance: its number in the run; step: as recorded, or -1. blamed_rank: whom it waited for. leads_to: the instance
-    to which the wait made this rank come late, or -1. role: uint8 [n], of the rank in the instance.
+    """n times when a rank was in a collective whose last rank had not come, or had nothing to do before a message was
+    over, on the run's clock; int64 [n] each. instance: the collective's number in the run, -1 of messages; step: as
+    recorded, or -1. blamed_rank: whom it waited for. leads_to: the instance to which the wait made this rank come late,
+    or -1. is_message: 0 or 1. role: uint8 [n], of the rank in the instance.
     """
 
     start_ns: Int64
@@ -33,6 +34,7 @@ class PeerWaits(Columnar):
     step: Int64
     blamed_rank: Int64
     leads_to: Int64
+    is_message: Int64
     role: npt.NDArray[np.uint8]
 
 
@@ -58,16 +60,49 @@ def waits_of(run: Run, arrivals: Arrivals, place: int, role: npt.NDArray[np.uint
     rows = np.flatnonzero(arrivals.waited_ns[place] > 0)
     rows = rows[instances.rank[own[rows]] != ABSENT]
     end_ns = instances.arrival_ns[own[rows]]
-    next_late = {int(instances.before[which]): int(which) for which in late}
     return PeerWaits(
         start_ns=on_run_clock(run.ranks[place].collectives.start_ns[rows], run.clocks[place]),
         end_ns=end_ns,
         instance=own[rows],
         step=instances.step[own[rows]],
         blamed_rank=np.array([run.ranks[k].rank for k in instances.rank[own[rows]].tolist()], dtype=np.int64),
-        leads_to=np.array([next_late.get(which, ABSENT) for which in own[rows].tolist()], dtype=np.int64),
+        leads_to=_led_to(instances, own[rows], late),
+        is_message=np.zeros(len(rows), dtype=np.int64),
         role=role[rows],
     )
+
+
+def message_waits_of(run: Run, arrivals: Arrivals, place: int, number: Int64, late: Int64) -> PeerWaits:
+    """Of the rank at this place, each from where what it waited for before was over. `number`: of each of its messages
+    in the run, or -1; `late`: as above."""
+    summary, clock = run.ranks[place], run.clocks[place]
+    messages, waits = summary.messages, summary.waits
+    ends_ns = np.unique(np.concatenate((summary.collectives.end_ns, messages.end_ns)))
+    rows = np.flatnonzero((messages.end_ns != ABSENT) & (messages.peer != ABSENT))
+    wait = np.searchsorted(waits.since_ns, messages.end_ns[rows], side="left") - 1
+    awaited = wait >= 0
+    awaited[awaited] = messages.end_ns[rows[awaited]] <= waits.until_ns[wait[awaited]]
+    rows, wait = rows[awaited], wait[awaited]
+    before = np.searchsorted(ends_ns, messages.end_ns[rows], side="left") - 1
+    since_ns = waits.since_ns[wait]
+    since_ns = np.where(before >= 0, np.maximum(since_ns, ends_ns[np.maximum(before, 0)]), since_ns)
+    instance = np.where(number[rows] == ABSENT, ABSENT, arrivals.collectives + number[rows])
+    return PeerWaits(
+        start_ns=on_run_clock(since_ns, clock),
+        end_ns=on_run_clock(messages.end_ns[rows], clock),
+        instance=np.full(len(rows), ABSENT, dtype=np.int64),
+        step=messages.step[rows],
+        blamed_rank=messages.peer[rows].astype(np.int64),
+        leads_to=_led_to(arrivals.instances, instance, late),
+        is_message=np.ones(len(rows), dtype=np.int64),
+        role=np.zeros(len(rows), dtype=np.uint8),
+    )
+
+
+def _led_to(instances: Instances, over: Int64, late: Int64) -> Int64:
+    """int64 [n]: to which of the instances `late` a rank came late for having waited for `over`, int64 [n], or -1."""
+    next_late = {int(instances.before[which]): int(which) for which in late if instances.before[which] != ABSENT}
+    return np.array([next_late.get(which, ABSENT) for which in over.tolist()], dtype=np.int64)
 
 
 def lateness_of(arrivals: Arrivals, late: Int64) -> Lateness:

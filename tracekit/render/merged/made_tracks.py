@@ -184,8 +184,9 @@ def _messages(plan: RankPlan, chosen: StepSelection) -> Iterator[MadeTrack]:
 
 
 def _waits(plan: RankPlan, chosen: StepSelection) -> Iterator[MadeTrack]:
-    """An arrow leads from the ranks that wait to the arrival of the one that is late; and to there from its own wait
-    before, if that is what made it late. Times are on the run's clock already."""
+    """For whoever is late to a collective, and for messages. An arrow leads from the ranks that wait to the arrival of
+    the one that is late; and to there from its own wait before, if that is what made it late. Times are on the run's
+    clock already."""
     if plan.waits is None or plan.late is None:
         return
     waits = plan.waits.rows(chosen.mask(plan.waits.step))
@@ -196,7 +197,9 @@ def _waits(plan: RankPlan, chosen: StepSelection) -> Iterator[MadeTrack]:
             waits.start_ns,
             waits.end_ns,
             category=CATEGORY,
-            arguments=[_number(name, getattr(waits, name)) for name in ("blamed_rank", "instance", "step")],
+            arguments=[
+                _number(name, getattr(waits, name)) for name in ("blamed_rank", "is_message", "instance", "step")
+            ],
             flows=[
                 Flows(ids=ids_of(LATE_ARROWS, waits.instance), role=waits.role),
                 Flows(ids=ids_of(CHAIN_ARROWS, waits.leads_to), role=_every("begins", waits)),
@@ -211,7 +214,12 @@ def _late_slices(late: Lateness, waits: PeerWaits) -> Slices:
     """Each lateness, and at its end the arrival, which has no duration: whoever waits has begun before that."""
     host_ns = late.excess_ns - late.compute_ns - late.data_ns
     said = {"instance": late.instance, "late_ns": late.end_ns - late.start_ns, "excess_ns": late.excess_ns}
-    said |= {"excess_compute_ns": late.compute_ns, "excess_data_ns": late.data_ns, "excess_host_ns": host_ns}
+    said |= {
+        "step": late.step,
+        "excess_compute_ns": late.compute_ns,
+        "excess_data_ns": late.data_ns,
+        "excess_host_ns": host_ns,
+    }
     is_lateness = np.repeat([True, False], len(late))
     chained = np.where(np.isin(late.instance, waits.leads_to), late.instance, ABSENT)
     none = np.zeros(len(late), dtype=np.uint64)

@@ -26,7 +26,7 @@ from typing import BinaryIO, Literal, cast
 from tracekit.analysis.report import Report
 from tracekit.analysis.summarize import SummaryOptions
 from tracekit.analysis.workers import LOST, Progress, map_ranks
-from tracekit.errors import OutputError
+from tracekit.errors import OutputError, UsageError
 from tracekit.model.run import Run
 from tracekit.read.shelf import Shelf
 from tracekit.render.chrome import ChromeFormat
@@ -83,9 +83,9 @@ def merge(
     `shelf`, which decoded traces are taken off.
 
     Raises OutputError when it cannot be written, or a rank's worker dies, InputError when a file of the run has become
-    unreadable.
+    unreadable, UsageError when there is none of the categories that were asked for.
     """
-    output = Path(output)
+    output, options, shown = Path(output), options or SummaryOptions(), shown or SliceFilter()
     refuse_input(output, run)
     plan = plan_of(run)
     with ExitStack() as stack:
@@ -100,10 +100,10 @@ def merge(
             if form == "perfetto"
             else ChromeFormat(base_ns=plan.first_ns - _BEFORE_ALL_NS)
         )
-        pages = _Pages(form=form_of, options=options or SummaryOptions(), shown=shown or SliceFilter(), shelf=shelf)
+        pages = _Pages(form=form_of, options=options, shown=shown, shelf=shelf)
         document = Document(packed, form_of)
         document.begin_page()
-        write_run(form_of.writer(document, len(plan.ranks)), plan, report)
+        write_run(form_of.writer(document, len(plan.ranks)), plan, report, options.steps)
         jobs = 1 if jobs is None and sum(s.event_count for s in run.ranks) < _FEW_EVENTS else jobs
         if 1 in (jobs, len(plan.ranks)):
             calls = [(pages, rank, document) for rank in plan.ranks]
@@ -119,7 +119,8 @@ def merge(
             for part in parts:
                 document.add_page(part)
         document.end()
-    counts = sum((page for page in written if page is not LOST), start=PageCounts())
+        counts = sum((page for page in written if page is not LOST), start=PageCounts())
+        _check_categories(shown, counts)
     return Merged(
         path=output,
         ranks=len(run.ranks),
@@ -129,6 +130,13 @@ def merge(
         categories=counts.categories,
         size_bytes=output.stat().st_size,
     )
+
+
+def _check_categories(shown: SliceFilter, counts: PageCounts) -> None:
+    if shown.categories is not None and not shown.categories & counts.categories:
+        there = ", ".join(sorted(counts.categories - {""})) or "none"
+        asked = ",".join(sorted(shown.categories))
+        raise UsageError(f"--categories {asked}: no event is of that category", hint=f"there are {there}")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -23,7 +23,15 @@ from tracekit.model.communication import GroupKey
 from tracekit.model.events import ABSENT, Int64
 from tracekit.model.run import ClockModel, Run
 from tracekit.model.summary import RankSummary
-from tracekit.render.merged.lateness import Lateness, PeerWaits, grouped, late_instances, lateness_of, waits_of
+from tracekit.render.merged.lateness import (
+    Lateness,
+    PeerWaits,
+    grouped,
+    late_instances,
+    lateness_of,
+    message_waits_of,
+    waits_of,
+)
 from tracekit.render.merged.slices import ROLES
 
 __all__ = ["PipelineSpans", "RankPlan", "RunPlan", "plan_of"]
@@ -103,7 +111,14 @@ def plan_of(run: Run) -> RunPlan:
             instance_role=instance_roles[place],
             message=messages[place],
             message_role=message_roles[place],
-            waits=waits_of(run, arrivals, place, instance_roles[place], late[place]) if comparable else None,
+            waits=PeerWaits.concatenate(
+                [
+                    waits_of(run, arrivals, place, instance_roles[place], late[place]),
+                    message_waits_of(run, arrivals, place, messages[place], late[place]),
+                ]
+            )
+            if comparable
+            else None,
             late=lateness_of(arrivals, late[place]) if comparable else None,
             pipeline=spans.get(summary.rank, _NO_SPANS),
         )

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from textwrap import shorten
 from typing import Any
 
 import numpy as np
@@ -15,8 +14,10 @@ import numpy as np
 from tracekit.analysis.align import on_run_clock
 from tracekit.analysis.critical_path import CriticalPath
 from tracekit.analysis.report import Report
+from tracekit.analysis.summarize import StepSelection
 from tracekit.model.communication import KINDS
 from tracekit.model.events import ABSENT, Int64
+from tracekit.model.intervals import Intervals
 from tracekit.model.links import bus_factor
 from tracekit.model.run import Finding
 from tracekit.render.merged.made_tracks import CATEGORY, MADE_GROUP, MadeTrack, group_labels
@@ -25,17 +26,16 @@ from tracekit.render.merged.slices import Argument, Float64, Slices, TraceWriter
 
 __all__ = ["write_run"]
 
-_SHOWN_CHARACTERS = 80
 
-
-def write_run(writer: TraceWriter[Any], plan: RunPlan, report: Report | None) -> None:
-    """`report`: of the same run; without one there are neither findings nor a critical path."""
+def write_run(writer: TraceWriter[Any], plan: RunPlan, report: Report | None, chosen: StepSelection) -> None:
+    """`report`: of the same run; without one there are neither findings nor a critical path. `chosen`: the steps that
+    the pages of ranks show."""
     process = writer.add_process("run", pid=len(plan.ranks) + 1, order=0)
     page = writer.add_track(MADE_GROUP, parent=process, order=0)
     steps_ns = _steps_ns(plan)
     tracks = [_steps(steps_ns)]
     if report is not None:
-        tracks += _findings(report.findings, steps_ns)
+        tracks.append(_findings(report.findings, steps_ns, plan.first_ns))
         tracks += _critical_path(report.critical_path, plan.shift_ns)
     order = 0
     for track in tracks:
@@ -43,7 +43,8 @@ def write_run(writer: TraceWriter[Any], plan: RunPlan, report: Report | None) ->
             writer.write_slices(writer.add_track(track.name, parent=page, order=order), track.slices)
             order += 1
     # Where times of different ranks cannot be compared these would say nothing.
-    for name, unit, time_ns, values in (_ranks_waiting(plan), *_bus_bandwidths(plan)) if plan.comparable else ():
+    counters = (_ranks_waiting(plan, chosen), *_bus_bandwidths(plan)) if plan.comparable else ()
+    for name, unit, time_ns, values in counters:
         if len(time_ns):
             writer.write_counter(writer.add_counter(name, unit=unit, parent=page, order=order), time_ns, values)
             order += 1
@@ -74,22 +75,27 @@ def _steps(steps_ns: dict[int, tuple[int, int]]) -> MadeTrack:
     return MadeTrack(name="steps", slices=Slices.named(names, start_ns, end_ns, category=CATEGORY, arguments=said))
 
 
-def _findings(findings: Sequence[Finding], steps_ns: dict[int, tuple[int, int]]) -> Iterator[MadeTrack]:
-    """A track each: at one point of time only one of several instants could be seen."""
-    begin_ns = min((start_ns for start_ns, _ in steps_ns.values()), default=0)
-    for finding in findings:
-        start_ns, _ = steps_ns.get(ABSENT if finding.step is None else finding.step, (begin_ns, begin_ns))
-        at_ns = np.array([start_ns], dtype=np.int64)
-        numbers = {"rank": finding.rank, "step": finding.step, "saving_ns": finding.saving_ns}
-        said = [
-            Argument(name=name, values=np.array([value], dtype=np.int64))
-            for name, value in numbers.items()
-            if value is not None
-        ]
-        texts: dict[str, list[str]] = {"text": [finding.text], "severity": [finding.severity]}
-        slices = Slices.named([finding.text], at_ns, at_ns, category=CATEGORY, arguments=said, texts=texts)
-        name = shorten(f"{finding.severity}: {finding.text}", _SHOWN_CHARACTERS, placeholder="...")
-        yield MadeTrack(name=name, slices=slices)
+def _findings(findings: Sequence[Finding], steps_ns: dict[int, tuple[int, int]], first_ns: int) -> MadeTrack:
+    """Each as long as what it is about, its step or all, so that it can be read and none hides another: those of all
+    steps lie below each other, above those of one step."""
+    bounds_ns = [bound_ns for step_ns in steps_ns.values() for bound_ns in step_ns] or [first_ns]
+    whole_ns = (min(bounds_ns), max(bounds_ns))
+    spans_ns = [whole_ns if finding.step is None else steps_ns.get(finding.step, whole_ns) for finding in findings]
+    start_ns, end_ns = np.array(spans_ns, dtype=np.int64).reshape(-1, 2).T
+    said = []
+    for name in ("rank", "step", "saving_ns"):
+        values = [getattr(finding, name) for finding in findings]
+        present = np.array([value is not None for value in values], dtype=np.bool_)
+        said.append(
+            Argument(name=name, values=np.array([value or 0 for value in values], dtype=np.int64), present=present)
+        )
+    texts: dict[str, list[str]] = {
+        "text": [finding.text for finding in findings],
+        "severity": [finding.severity for finding in findings],
+    }
+    names = [f"{finding.severity}: {finding.text}" for finding in findings]
+    slices = Slices.named(names, start_ns, end_ns, category=CATEGORY, arguments=said, texts=texts)
+    return MadeTrack(name="findings", slices=slices)
 
 
 def _critical_path(path: CriticalPath | None, shift_ns: int) -> Iterator[MadeTrack]:
@@ -111,13 +117,17 @@ def _critical_path(path: CriticalPath | None, shift_ns: int) -> Iterator[MadeTra
 _Counter = tuple[str, str, Int64, Float64]  # name, unit, times on the run's clock, values
 
 
-def _ranks_waiting(plan: RunPlan) -> _Counter:
-    """How many ranks compute nothing because communication that they need has not ended."""
+def _ranks_waiting(plan: RunPlan, chosen: StepSelection) -> _Counter:
+    """How many ranks have a wait on their page that has begun and not ended."""
     edges = [np.empty(0, dtype=np.int64)]
     change = [np.empty(0, dtype=np.int64)]
     for rank in plan.ranks:
-        for times_ns, by in ((rank.summary.waits.since_ns, 1), (rank.summary.waits.until_ns, -1)):
-            edges.append(on_run_clock(times_ns, rank.clock))
+        if rank.waits is None:
+            continue
+        waits = rank.waits.rows(chosen.mask(rank.waits.step))
+        waiting = Intervals.union_of(waits.start_ns, waits.end_ns)
+        for times_ns, by in ((waiting.start_ns, 1), (waiting.end_ns, -1)):
+            edges.append(times_ns)
             change.append(np.full(len(times_ns), by, dtype=np.int64))
     return ("ranks waiting", "ranks", *_levels(np.concatenate(edges), np.concatenate(change).astype(np.float64)))
 

@@ -1,0 +1,166 @@
+
+-- Every slice that tracekit added for the run as a whole.
+CREATE PERFETTO VIEW tracekit_run_slices(
+  -- Name of the track: steps, findings, critical path.
+  track STRING,
+  -- Name of the slice.
+  name STRING,
+  -- When it begins, ns since the Unix epoch on the run's clock.
+  ts TIMESTAMP,
+  -- How long it takes, ns.
+  dur DURATION,
+  -- The slice in Perfetto's tables.
+  slice_id JOINID(slice.id),
+  -- Its arguments, for extract_arg(arg_set_id, 'debug.NAME').
+  arg_set_id ARGSETID
+) AS
+SELECT made.name AS track, slice.name, slice.ts, slice.dur, slice.id AS slice_id, slice.arg_set_id
+FROM slice
+JOIN tracekit_tracks AS made USING (track_id)
+JOIN process USING (upid)
+WHERE process.name = 'run';
+
+-- What the report found, as it says it.
+CREATE PERFETTO VIEW tracekit_findings(
+  -- error, warning or info.
+  severity STRING,
+  -- The rank that it is about, NULL: the run.
+  rank LONG,
+  -- The step that it is about, NULL: all.
+  step LONG,
+  -- What was found.
+  text STRING,
+  -- What mending it would save a step, ns; NULL: not known.
+  saving_ns DURATION,
+  -- When what it is about begins, ns since the Unix epoch on the run's clock: its step, or the first.
+  ts TIMESTAMP,
+  -- How long that takes, ns: its step, or all.
+  dur DURATION,
+  -- The slice in Perfetto's tables.
+  slice_id JOINID(slice.id)
+) AS
+SELECT
+  extract_arg(arg_set_id, 'debug.severity') AS severity,
+  extract_arg(arg_set_id, 'debug.rank') AS rank,
+  extract_arg(arg_set_id, 'debug.step') AS step,
+  extract_arg(arg_set_id, 'debug.text') AS text,
+  extract_arg(arg_set_id, 'debug.saving_ns') AS saving_ns,
+  ts,
+  dur,
+  slice_id
+FROM tracekit_run_slices
+WHERE track = 'findings';
+
+-- The chain of work and transfers over all ranks that bounds the steps, a row for each stretch of it on one rank. The sum
+-- of `dur` is the report's total.
+CREATE PERFETTO VIEW tracekit_critical_path(
+  -- The rank that the chain is on.
+  rank LONG,
+  -- What the stretch leads to, or transfers: a collective, a send, the end of the step.
+  leads_to STRING,
+  -- Its time in compute, ns; this and the next three add up to `dur`, NULL counting nothing.
+  compute_ns DURATION,
+  -- In loading data, ns.
+  data_ns DURATION,
+  -- On the host alone, ns.
+  host_ns DURATION,
+  -- In the transfer, after the last rank had come, ns.
+  communication_ns DURATION,
+  -- When it begins, ns since the Unix epoch on the run's clock.
+  ts TIMESTAMP,
+  -- How long it takes, ns.
+  dur DURATION,
+  -- The slice in Perfetto's tables.
+  slice_id JOINID(slice.id)
+) AS
+SELECT
+  extract_arg(arg_set_id, 'debug.rank') AS rank,
+  extract_arg(arg_set_id, 'debug.before') AS leads_to,
+  extract_arg(arg_set_id, 'debug.compute_ns') AS compute_ns,
+  extract_arg(arg_set_id, 'debug.data_ns') AS data_ns,
+  extract_arg(arg_set_id, 'debug.host_ns') AS host_ns,
+  extract_arg(arg_set_id, 'debug.communication_ns') AS communication_ns,
+  ts,
+  dur,
+  slice_id
+FROM tracekit_run_slices
+WHERE track = 'critical path';
+
+-- Every counter, a row for each time at which it changes.
+CREATE PERFETTO VIEW tracekit_counters(
+  -- The rank; NULL: of the run as a whole.
+  rank LONG,
+  -- Name of the counter, as the page shows it: ranks waiting, "busbw · dp" and so on.
+  counter STRING,
+  -- Unit of the values.
+  unit STRING,
+  -- The value from then on, in that unit.
+  value DOUBLE,
+  -- From when on, ns since the Unix epoch on the run's clock.
+  ts TIMESTAMP,
+  -- For how long, ns: until the next value, or the end of the trace.
+  dur DURATION
+) AS
+SELECT
+  rank,
+  track.name AS counter,
+  track.unit,
+  counter.value,
+  counter.ts,
+  lead(counter.ts, 1, trace_end()) OVER (PARTITION BY counter.track_id ORDER BY counter.ts) - counter.ts AS dur
+FROM counter
+JOIN process_counter_track AS track ON counter.track_id = track.id
+LEFT JOIN tracekit_ranks USING (upid);
+
+-- The bus bandwidth of each group, of all its collectives in flight, while they transfer: from the last rank's arrival on.
+CREATE PERFETTO VIEW tracekit_busbw(
+  -- The process group: dp, tp and so on, or its description.
+  process_group STRING,
+  -- Bus bandwidth from then on, GB/s, as nccl-tests counts it; 0 between collectives.
+  busbw_gb_per_s DOUBLE,
+  -- From when on, ns since the Unix epoch on the run's clock.
+  ts TIMESTAMP,
+  -- For how long, ns.
+  dur DURATION
+) AS
+SELECT substr(counter, length('busbw · ') + 1) AS process_group, value AS busbw_gb_per_s, ts, dur
+FROM tracekit_counters
+WHERE counter GLOB 'busbw · *' AND rank IS NULL;
+
+-- Memory of each rank, where it was recorded.
+CREATE PERFETTO VIEW tracekit_memory(
+  -- The rank.
+  rank LONG,
+  -- The device: "GPU 0", CPU.
+  device STRING,
+  -- What is counted: allocated, reserved, or on a CPU "allocated less freed" since the recording began.
+  what STRING,
+  -- How much from then on, bytes.
+  size_bytes LONG,
+  -- From when on, ns since the Unix epoch on the run's clock.
+  ts TIMESTAMP,
+  -- For how long, ns.
+  dur DURATION
+) AS
+SELECT
+  rank,
+  substr(counter, 1, instr(counter, ' · ') - 1) AS device,
+  substr(counter, instr(counter, ' · ') + length(' · ')) AS what,
+  cast(value AS INT) AS size_bytes,
+  ts,
+  dur
+FROM tracekit_counters
+WHERE rank IS NOT NULL AND (counter GLOB '* · allocated*' OR counter GLOB '* · reserved');
+
+-- How many ranks wait for another: have a row in tracekit_waits that has begun and not ended.
+CREATE PERFETTO VIEW tracekit_ranks_waiting(
+  -- How many from then on.
+  ranks LONG,
+  -- From when on, ns since the Unix epoch on the run's clock.
+  ts TIMESTAMP,
+  -- For how long, ns.
+  dur DURATION
+) AS
+SELECT cast(value AS INT) AS ranks, ts, dur
+FROM tracekit_counters
+WHERE counter = 'ranks waiting' AND rank IS NULL;
