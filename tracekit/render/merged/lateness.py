@@ -1,7 +1,8 @@
 """Who waited for whom, and who came late, as stretches of time on a rank's page.
 
-Comes in: a run and its arrivals. Goes out: `PeerWaits` and `Lateness` of one rank. What the report does not count as
-waiting is no wait here either: that a rank left before the last one came, or what is within the errors of clocks.
+Comes in: a run and its arrivals. Goes out: `PeerWaits` and `Lateness` of one rank. Of collectives, what the report does
+not count as waiting is no wait here either: that a rank left before the last one came, or what is within the errors of
+clocks. Messages are waited for until they are there, their transfer included.
 """
 
 from __future__ import annotations
