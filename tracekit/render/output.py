@@ -21,7 +21,8 @@ _AT_ONCE = 1 << 30
 
 @contextmanager
 def new_file(path: Path, *, force: bool = False) -> Iterator[BinaryIO]:
-    """A stream whose content becomes `path` when the block ends without an exception.
+    """A stream whose content becomes `path` when the block ends without an exception. It can be made again from the
+    run, so that nobody waits for the disk: after a failure of power, unlike one of the program, it may lack its content.
 
     Raises OutputError when `path` exists and `force` is False, is a link or no file, or cannot be written.
     """
@@ -31,8 +32,6 @@ def new_file(path: Path, *, force: bool = False) -> Iterator[BinaryIO]:
     try:
         with os.fdopen(descriptor, "wb") as stream:
             yield stream
-            stream.flush()
-            os.fsync(stream.fileno())
         Path(temporary).chmod(0o666 & ~_umask())
         Path(temporary).replace(path)
     except BaseException as error:
