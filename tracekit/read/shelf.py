@@ -43,7 +43,7 @@ class _Column(msgspec.Struct, array_like=True, frozen=True):
 
 @dataclass(frozen=True, kw_only=True)
 class _Rest:
-    """All of a decoded trace but its columns, which are told of in `columns`, in the order of the file."""
+    """All of a decoded trace but its columns, which come before it in the file and are told of in `columns`."""
 
     file: str
     header: TraceHeader
@@ -56,7 +56,7 @@ class _Rest:
 
 
 _REST = msgspec.msgpack.Decoder(_Rest)
-_LENGTH_BYTES = 8
+_PLACE_BYTES = 8
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,8 +93,15 @@ class Shelf:
 
 
 def _write(stream: BinaryIO, trace: DecodedTrace) -> None:
+    """First where the rest stands, then the columns, the length of the rest, and the rest."""
     events = trace.events
-    columns = [_narrowed(getattr(table, name)) for table, names in _tables(events) for name in names]
+    stream.write(bytes(_PLACE_BYTES))
+    columns = []
+    for table, names in _tables(events):
+        for name in names:
+            column, kept = _narrowed(getattr(table, name))
+            stream.write(kept.data)  # at once, while it is in the CPU's cache
+            columns.append(column)
     rest = _Rest(
         file=trace.file,
         header=trace.header,
@@ -103,11 +110,15 @@ def _write(stream: BinaryIO, trace: DecodedTrace) -> None:
         strings=events.strings,
         tracks=events.tracks,
         other_phases=events.other_phases,
-        columns=[column for column, _ in columns],
+        columns=columns,
     )
     told = msgspec.msgpack.encode(rest)
-    stream.write(len(told).to_bytes(_LENGTH_BYTES, "little") + told)
-    stream.writelines(kept.data for _, kept in columns)
+    place = stream.tell()
+    stream.write(len(told).to_bytes(_PLACE_BYTES, "little") + told)
+    end = stream.tell()
+    stream.seek(0)
+    stream.write(place.to_bytes(_PLACE_BYTES, "little"))
+    stream.seek(end)
 
 
 def _narrowed(column: npt.NDArray[Any]) -> tuple[_Column, npt.NDArray[Any]]:
@@ -127,8 +138,12 @@ def _widened(stream: BinaryIO, told: _Column) -> npt.NDArray[Any]:
 
 
 def _read(stream: BinaryIO) -> DecodedTrace:
-    rest = _REST.decode(stream.read(int.from_bytes(stream.read(_LENGTH_BYTES), "little")))
+    stream.seek(_number(stream))
+    rest = _REST.decode(stream.read(_number(stream)))
+    end = stream.tell()
+    stream.seek(_PLACE_BYTES)
     columns = iter([_widened(stream, told) for told in rest.columns])
+    stream.seek(end)
     dense, collectives, operators, memory = ({name: next(columns) for name in names} for names in _COLUMNS)
     events = EventTable(
         strings=rest.strings,
@@ -140,6 +155,10 @@ def _read(stream: BinaryIO) -> DecodedTrace:
         **dense,
     )
     return DecodedTrace(file=rest.file, header=rest.header, events=events, complete=rest.complete, notes=rest.notes)
+
+
+def _number(stream: BinaryIO) -> int:
+    return int.from_bytes(stream.read(_PLACE_BYTES), "little")
 
 
 def _names(table: type[Any], *others: str) -> tuple[str, ...]:

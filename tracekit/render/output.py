@@ -22,7 +22,7 @@ _AT_ONCE = 1 << 30
 @contextmanager
 def new_file(path: Path, *, force: bool = False) -> Iterator[BinaryIO]:
     """A stream whose content becomes `path` when the block ends without an exception. It can be made again from the
-    run, so that nobody waits for the disk: after a failure of power, unlike one of the program, it may lack its content.
+    run, so that nobody waits for the disk: after a failure of power, unlike one of the program, it may be empty.
 
     Raises OutputError when `path` exists and `force` is False, is a link or no file, or cannot be written.
     """

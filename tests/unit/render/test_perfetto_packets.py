@@ -29,15 +29,12 @@ def compiled() -> Any:
     return require_module("tracekit.render.perfetto.compiled_packets")
 
 
-def said(lanes: list[Lane]) -> list[tuple[int, int, list[TracePacket]]]:
-    return [
-        (lane.start_ns, lane.end_ns, list(Trace.FromString(b"".join(bytes(piece) for piece in lane.packets)).packet))
-        for lane in lanes
-    ]
+def written(lanes: list[Lane]) -> list[tuple[int, int, bytes]]:
+    return [(lane.start_ns, lane.end_ns, b"".join(bytes(piece) for piece in lane.packets)) for lane in lanes]
 
 
-def number_of_bytes(lanes: list[Lane]) -> int:
-    return sum(len(piece) for lane in lanes for piece in lane.packets)
+def said(lanes: list[tuple[int, int, bytes]]) -> list[tuple[int, int, list[TracePacket]]]:
+    return [(start_ns, end_ns, list(Trace.FromString(packets).packet)) for start_ns, end_ns, packets in lanes]
 
 
 @st.composite
@@ -97,8 +94,10 @@ def one_slice(arguments: int) -> Slices:
 def test_compiled_and_portable_packets_say_the_same(slices: Slices) -> None:
     encoder = require_module("tracekit.render.perfetto.compiled_packets")
     fields = fields_of(slices, Interned())
-    by_numpy, by_compiled = (way(slices, fields, SEQUENCE) for way in (portable_packets.lanes_of, encoder.lanes_of))
-    assert number_of_bytes(by_compiled) <= number_of_bytes(portable_packets.lanes_of(slices, fields, SEQUENCE))
+    by_numpy, by_compiled = (
+        written(way(slices, fields, SEQUENCE)) for way in (portable_packets.lanes_of, encoder.lanes_of)
+    )
+    assert sum(len(packets) for *_, packets in by_compiled) <= sum(len(packets) for *_, packets in by_numpy)
     assert said(by_compiled) == said(by_numpy)
 
 
@@ -107,7 +106,7 @@ def test_a_stack_deeper_than_the_limit_goes_on_in_the_next_lane(compiled: Any) -
     depth = np.arange(1200)
     column = np.zeros(1200, dtype=np.int32)
     slices = Slices(start_ns=depth, duration_ns=5000 - 2 * depth, name=column, category=column, strings=["a"])
-    lanes = said(compiled.lanes_of(slices, fields_of(slices, Interned()), SEQUENCE))
+    lanes = said(written(compiled.lanes_of(slices, fields_of(slices, Interned()), SEQUENCE)))
     opened = [[p.timestamp for p in each if p.track_event.type == TrackEvent.TYPE_SLICE_BEGIN] for *_, each in lanes]
     assert opened == [list(range(512)), list(range(512, 1024)), list(range(1024, 1200))]
     assert [(start_ns, end_ns) for start_ns, end_ns, _ in lanes] == [(0, 5000), (512, 4488), (1024, 3976)]
@@ -131,10 +130,8 @@ def test_the_decoder_that_is_asked_for_is_the_encoder_too(
 
 INT32, INT64 = np.zeros(2, dtype=np.int32), np.zeros(2, dtype=np.int64)
 FRAME = (b"\x0a", b"\x08", b"\x50\x02\x5a", b"\x48\x01", b"\x48\x02")
-FITTING = {
-    "order": np.arange(2, dtype=np.int32), "start_ns": INT64, "duration_ns": INT64, "rows": None, "fields": [],
-    "frame": FRAME, "max_depth": 512,
-}  # fmt: skip
+TIMES = {"order": np.arange(2, dtype=np.int32), "start_ns": INT64, "duration_ns": INT64}
+FITTING = TIMES | {"rows": None, "fields": [], "frame": FRAME}
 
 
 def field(**other: object) -> list[tuple[object, ...]]:
@@ -159,15 +156,37 @@ def field(**other: object) -> list[tuple[object, ...]]:
         {"fields": field(place=INT32 + np.int32(2))},
         {"fields": field(present=np.ones(0, dtype=np.bool_))},
         {"frame": (b"x" * 17, *FRAME[1:])},
-        {"max_depth": 0},
     ],
 )
 def test_columns_that_do_not_fit_are_refused(other: dict[str, Any], compiled: Any) -> None:
     """GIVEN what would be read beyond a column's end THEN ValueError: the memory of others is not looked at."""
-    assert len(compiled.encode(**FITTING)) == 1
-    assert len(compiled.encode(**FITTING | {"fields": field()})) == 1
-    with pytest.raises(ValueError, match=r"a (column|row|tag|lane)"):
-        compiled.encode(**FITTING | other)
+    assert sum(map(len, compiled.Packets(**FITTING))) > 0
+    assert sum(map(len, compiled.Packets(**FITTING | {"fields": field()}))) > 0
+    with pytest.raises(ValueError, match=r"a (column|row|tag)"):
+        list(compiled.Packets(**FITTING | other))
+
+
+@pytest.mark.parametrize(
+    "other", [{"order": INT32 + np.int32(2)}, {"order": INT64}, {"duration_ns": INT64[:1]}, {"max_depth": 0}]
+)
+def test_lanes_of_columns_that_do_not_fit_are_refused(other: dict[str, Any], compiled: Any) -> None:
+    assert compiled.lanes(**TIMES, max_depth=1) == np.array([0, 0], dtype=np.int32).tobytes()
+    with pytest.raises(ValueError, match=r"a (column|row|lane)"):
+        compiled.lanes(**TIMES | {"max_depth": 1} | other)
+
+
+def test_packets_come_in_blocks_and_keep_what_they_are_made_of(compiled: Any) -> None:
+    """GIVEN 40,000 slices, whose columns nobody else holds THEN there are several blocks, and each slice is there once."""
+    count = 40_000
+    start_ns = np.arange(count) * 10
+    column = np.zeros(count, dtype=np.int32)
+    slices = Slices(start_ns=start_ns, duration_ns=start_ns * 0 + 5, name=column, category=column, strings=["a"])
+    (lane,) = compiled.lanes_of(slices, fields_of(slices, Interned()), SEQUENCE)
+    del slices, column
+    blocks = list(lane.packets)
+    assert len(blocks) > 2
+    packets_ = Trace.FromString(b"".join(blocks)).packet
+    assert [p.timestamp for p in packets_] == [at for begin in start_ns.tolist() for at in (begin, begin + 5)]
 
 
 def test_a_field_says_which_message_it_is_in() -> None:

@@ -9,9 +9,10 @@ from collections.abc import Sequence
 import numpy as np
 from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import Trace, TracePacket, TrackEvent
 
+from tracekit.model.events import Int32, Int64
 from tracekit.render.merged.nesting import MAX_DEPTH, opening_order
 from tracekit.render.merged.slices import Slices
-from tracekit.render.perfetto._encoder import INTERFACE, encode
+from tracekit.render.perfetto._encoder import INTERFACE, Packets, lanes
 from tracekit.render.perfetto.fields import Field
 from tracekit.render.perfetto.portable_packets import Lane, event
 from tracekit.render.perfetto.wire import FIXED64, LENGTH_DELIMITED, VARINT, fixed, tag
@@ -45,15 +46,23 @@ def lanes_of(slices: Slices, fields: Sequence[Field], sequence: int) -> list[Lan
         )
         for field in fields
     ]
-    found = encode(
-        order=opening_order(slices.start_ns, slices.duration_ns),
-        start_ns=np.require(slices.start_ns, requirements="C"),
-        duration_ns=np.require(slices.duration_ns, requirements="C"),
-        rows=slices.rows,
-        fields=told,
-        frame=frame,
-        max_depth=MAX_DEPTH,
-    )
-    return [
-        Lane(start_ns=start_ns, end_ns=end_ns, packets=(memoryview(packets),)) for start_ns, end_ns, packets in found
-    ]
+    start_ns, duration_ns = (np.require(times, requirements="C") for times in (slices.start_ns, slices.duration_ns))
+    found = []
+    for order in _orders(start_ns, duration_ns):
+        packets = Packets(
+            order=order, start_ns=start_ns, duration_ns=duration_ns, rows=slices.rows, fields=told, frame=frame
+        )
+        end_ns = int((start_ns[order] + duration_ns[order]).max())
+        found.append(Lane(start_ns=int(start_ns[order[0]]), end_ns=end_ns, packets=packets))
+    return found
+
+
+def _orders(start_ns: Int64, duration_ns: Int64) -> list[Int32]:
+    """Of each lane the slices, in the order in which they open."""
+    order = opening_order(start_ns, duration_ns)
+    lane = np.frombuffer(lanes(order, start_ns, duration_ns, max_depth=MAX_DEPTH), dtype=np.int32)
+    last = int(lane.max())
+    if last == 0:
+        return [order]
+    by_lane = np.argsort(lane, kind="stable")
+    return np.split(order[by_lane], np.searchsorted(lane[by_lane], np.arange(1, last + 1)))

@@ -41,7 +41,7 @@ class Lane:
 
     start_ns: int
     end_ns: int
-    packets: Iterable[memoryview]
+    packets: Iterable[bytes | memoryview]
 
 
 def lanes_of(slices: Slices, fields: Sequence[Field], sequence: int) -> list[Lane]:
