@@ -176,7 +176,7 @@ def test_lanes_of_columns_that_do_not_fit_are_refused(other: dict[str, Any], com
 
 
 def test_packets_come_in_blocks_and_keep_what_they_are_made_of(compiled: Any) -> None:
-    """GIVEN 40,000 slices, whose columns nobody else holds THEN there are several blocks, and each slice is there once."""
+    """GIVEN 40,000 slices, whose columns nobody else holds THEN several blocks have each slice once."""
     count = 40_000
     start_ns = np.arange(count) * 10
     column = np.zeros(count, dtype=np.int32)
