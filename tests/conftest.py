@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import shutil
 from collections.abc import Iterator
@@ -12,6 +13,14 @@ import pytest
 
 from tests.components import require
 from tracekit.trace_processor import TraceProcessor, open_trace_processor
+
+
+@pytest.fixture(autouse=True)
+def _garbage_is_collected_as_ever() -> Iterator[None]:
+    """A command that a test calls in this process believes that the process is its own."""
+    before = gc.get_threshold()
+    yield
+    gc.set_threshold(*before)
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -164,6 +164,21 @@ def test_windows_of_a_real_recording_share_a_counter(trace_processor: TraceProce
     assert written.left_out == {"M": 16, "i": 4}
 
 
+def test_the_view_of_memory_has_every_value(trace_processor: TraceProcessor, tmp_path: Path) -> None:
+    """GIVEN a GPU whose memory was recorded, and a CPU THEN `tracekit_memory` says what each counter does."""
+    for number, folder in enumerate((write_run(tmp_path / "in", [gpu_rank(0), gpu_rank(1)]), RECORDED)):
+        run = load(folder)
+        merged(trace_processor, run, tmp_path / f"out{number}")
+        rows = trace_processor.query("select rank, device, what, size_bytes, ts from tracekit_memory order by rank, ts")
+        for summary in run.ranks:
+            by_name: dict[str, Curve] = {}
+            for row in rows:
+                if row["rank"] == summary.rank:
+                    by_name.setdefault(f"{row['device']} · {row['what']}", []).append((row["ts"], row["size_bytes"]))
+            assert by_name
+            assert by_name == counters(trace_processor, summary.rank)
+
+
 def test_a_run_without_records_of_memory_has_no_counter(trace_processor: TraceProcessor, tmp_path: Path) -> None:
     trace = TraceBuilder(0, 1).step(0, 0, 100)
     merged(trace_processor, load(write_run(tmp_path / "in", [trace])), tmp_path / "out")

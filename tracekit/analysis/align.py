@@ -29,7 +29,7 @@ from tracekit.model.notes import Note
 from tracekit.model.run import ClockModel, ClockStep
 from tracekit.model.summary import RankSummary
 
-__all__ = ["SYNCHRONISING", "align", "ends_on_run_clock", "on_run_clock"]
+__all__ = ["SYNCHRONISING", "align", "ends_on_run_clock", "moment_on_run_clock", "on_run_clock"]
 
 SYNCHRONISING = tuple(
     KINDS.index(kind) for kind in ("all_reduce", "reduce_scatter", "all_gather", "all_to_all", "barrier")
@@ -52,6 +52,15 @@ def on_run_clock(time_ns: Int64, clock: ClockModel) -> Int64:
         offset_ns[after], at_ns[after] = step.offset_ns, step.at_ns
     shifted = time_ns - offset_ns
     return np.asarray(shifted - _drifted(time_ns - at_ns, clock) if clock.drift_ppm else shifted)
+
+
+def moment_on_run_clock(time_ns: int, clock: ClockModel) -> int:
+    """`on_run_clock` of one point of time, without arrays."""
+    offset_ns, at_ns = clock.offset_ns, clock.at_ns
+    for step in clock.steps:
+        if time_ns >= step.from_ns:
+            offset_ns, at_ns = step.offset_ns, step.at_ns
+    return time_ns - offset_ns - round((time_ns - at_ns) * ((clock.drift_ppm or 0.0) * 1e-6))
 
 
 def ends_on_run_clock(start_ns: Int64, end_ns: Int64, clock: ClockModel) -> tuple[Int64, Int64]:

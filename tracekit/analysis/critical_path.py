@@ -19,7 +19,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tracekit import schema
-from tracekit.analysis.align import on_run_clock
+from tracekit.analysis.align import moment_on_run_clock
 from tracekit.analysis.arrivals import Arrivals
 from tracekit.analysis.message_segments import own_arrivals_ns
 from tracekit.analysis.messages import comparable_clocks
@@ -269,4 +269,4 @@ class _Walk:
         return f"{kind} ({belongs})" if belongs else kind
 
     def _run_ns(self, place: int, time_ns: int) -> int:
-        return int(on_run_clock(np.array([time_ns], dtype=np.int64), self.run.clocks[place])[0])
+        return moment_on_run_clock(time_ns, self.run.clocks[place])

@@ -27,9 +27,9 @@ from multiprocessing.process import BaseProcess
 from typing import Literal, TypeVar
 
 from tracekit import __version__
-from tracekit.allocator import keep_freed_memory
 from tracekit.analysis.cluster import worker_deaths
 from tracekit.errors import InputError, UsageError
+from tracekit.own_process import make_quick
 
 T = TypeVar("T")
 
@@ -166,7 +166,7 @@ def _in_processes(
 
 def _begin_work() -> None:
     """Run by a worker first: it is to end with its parent, however that ends."""
-    keep_freed_memory()
+    make_quick()
     # Ctrl-C reaches all processes of a terminal: the worker then ends at once, and says nothing.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     parent = multiprocessing.parent_process()

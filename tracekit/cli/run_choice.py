@@ -48,11 +48,9 @@ class RunChoice:
 
     def load(self, options: SummaryOptions | None = None, shelf: Shelf | None = None) -> Run:
         """Read it, with a progress bar; on this machine workers use the `shelf`. Raises what `analysis.load` does."""
-        from tracekit.allocator import keep_freed_memory
         from tracekit.analysis.load import load
         from tracekit.errors import InputError
 
-        keep_freed_memory()
         try:
             with self._workers() as workers:
                 return load(
@@ -129,7 +127,9 @@ def run_options(command: F) -> F:
         **options: Any,
     ) -> Any:
         from tracekit.errors import UsageError
+        from tracekit.own_process import make_quick
 
+        make_quick()
         if no_cache and cache_dir is not None:
             raise UsageError("--no-cache and --cache-dir: one says the opposite of the other", hint="leave one out")
         if jobs is not None and scheduler is not None:

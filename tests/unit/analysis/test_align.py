@@ -7,9 +7,11 @@ from typing import Any, cast
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tests.builders import TraceBuilder, write_run
-from tracekit.analysis.align import ends_on_run_clock, on_run_clock
+from tracekit.analysis.align import ends_on_run_clock, moment_on_run_clock, on_run_clock
 from tracekit.analysis.load import load
 from tracekit.analysis.report import analyze
 from tracekit.model.run import ClockModel, ClockStep
@@ -221,3 +223,20 @@ def test_what_a_clock_was_set_back_in_does_not_end_before_it_starts() -> None:
     start_ns, end_ns = ends_on_run_clock(np.array([10, 90, 100]), np.array([120, 110, 120]), clock)
     assert start_ns.tolist() == [10, 90, 50]
     assert end_ns.tolist() == [70, 90, 70]
+
+
+@given(
+    times_ns=st.lists(st.integers(-(2**53), 2**61), min_size=1, max_size=5),
+    offset_ns=st.integers(-(10**12), 10**12),
+    drift_ppm=st.none() | st.floats(-500, 500),
+    steps=st.lists(st.tuples(st.integers(0, 2**61), st.integers(-(10**9), 10**9)), max_size=3),
+)
+def test_one_point_of_time_is_where_an_array_has_it(
+    times_ns: list[int], offset_ns: int, drift_ppm: float | None, steps: list[tuple[int, int]]
+) -> None:
+    clock = ClockModel(
+        rank=1, offset_ns=offset_ns, drift_ppm=drift_ppm, method="probe", at_ns=1_752_000_000_000_000_000,
+        steps=tuple(ClockStep(from_ns=at, offset_ns=to, at_ns=at) for at, to in sorted(steps)),
+    )  # fmt: skip
+    expected = on_run_clock(np.array(times_ns, dtype=np.int64), clock).tolist()
+    assert [moment_on_run_clock(time_ns, clock) for time_ns in times_ns] == expected
