@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import gzip
 import os
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import repeat
@@ -32,7 +33,7 @@ from tracekit.read.shelf import Shelf
 from tracekit.render.chrome import ChromeFormat
 from tracekit.render.merged.document import Document
 from tracekit.render.merged.input_slices import SliceFilter
-from tracekit.render.merged.plan import RankPlan, plan_of
+from tracekit.render.merged.plan import RankPlan, RunPlan, plan_of
 from tracekit.render.merged.rank_page import PageCounts, write_rank
 from tracekit.render.merged.run_page import write_run
 from tracekit.render.merged.slices import Sink, TraceFormat
@@ -95,15 +96,15 @@ def merge(
             packed = cast(
                 BinaryIO, stack.enter_context(gzip.GzipFile(fileobj=stream, mode="wb", compresslevel=3, mtime=0))
             )
-        form_of: TraceFormat = (
+        trace_format: TraceFormat = (
             PerfettoFormat(start_ns=plan.first_ns)
             if form == "perfetto"
             else ChromeFormat(base_ns=plan.first_ns - _BEFORE_ALL_NS)
         )
-        pages = _Pages(form=form_of, options=options, shown=shown, shelf=shelf)
-        document = Document(packed, form_of)
+        document = Document(packed, trace_format)
         document.begin_page()
-        write_run(form_of.writer(document, len(plan.ranks)), plan, report, options.steps)
+        write_run(trace_format.writer(document, len(plan.ranks)), plan, report, options.steps)
+        pages = _Pages(form=trace_format, options=options, shown=shown, shelf=shelf)
         jobs = 1 if jobs is None and sum(s.event_count for s in run.ranks) < _FEW_EVENTS else jobs
         if 1 in (jobs, len(plan.ranks)):
             calls = [(pages, rank, document) for rank in plan.ranks]
@@ -112,10 +113,7 @@ def merge(
             folder = stack.enter_context(scratch_folder(output, force=force))
             parts = [folder / str(rank.place) for rank in plan.ranks]
             written = map_ranks(_write_part, list(zip(repeat(pages), plan.ranks, parts)), jobs=jobs, progress=progress)
-            if LOST in written:
-                message = f"{output}: rank {run.ranks[written.index(LOST)].rank}: the worker that wrote it died, twice"
-                hint = "it may have run out of memory: try --jobs 1, or leave it out with --ranks"
-                raise OutputError(message, hint=hint)
+            _check_none_is_lost(written, plan, output)
             for part in parts:
                 document.add_page(part)
         document.end()
@@ -130,6 +128,13 @@ def merge(
         categories=counts.categories,
         size_bytes=output.stat().st_size,
     )
+
+
+def _check_none_is_lost(written: Sequence[object], plan: RunPlan, output: Path) -> None:
+    if LOST in written:
+        rank = plan.ranks[written.index(LOST)].summary.rank
+        hint = "it may have run out of memory: try --jobs 1, or leave it out with --ranks"
+        raise OutputError(f"{output}: rank {rank}: the worker that wrote it died, twice", hint=hint)
 
 
 def _check_categories(shown: SliceFilter, counts: PageCounts) -> None:
