@@ -183,6 +183,8 @@ def test_a_reader_that_has_read_enough_is_no_error(write: str) -> None:
 def ended_by(number: int, code: str, *arguments: str | Path) -> tuple[int, str]:
     """Exit code and stderr of `tracekit` with these arguments, started after `code`, which makes it write a line where
     it is to be ended. All its processes are over then: none holds its stdout any more."""
+    # Whoever started the tests may ignore the signal (nohup does), and what is ignored stays so.
+    code = f"import signal\nsignal.signal({int(number)}, signal.SIG_DFL)\n" + code
     code += f"\nimport sys\nsys.argv = ['tracekit', *{[str(argument) for argument in arguments]}]\n"
     code += "if __name__ == '__main__':\n    from tracekit.cli import main\n    main()\n"
     with subprocess.Popen(
@@ -192,8 +194,11 @@ def ended_by(number: int, code: str, *arguments: str | Path) -> tuple[int, str]:
         assert process.stderr is not None
         assert process.stdout.readline() == "began\n", process.stderr.read()
         process.send_signal(number)
-        process.stdout.read()
-        return process.wait(), process.stderr.read()
+        try:
+            _, complaints = process.communicate(timeout=60)
+        finally:
+            process.kill()
+        return process.returncode, complaints
 
 
 @pytest.mark.parametrize(
