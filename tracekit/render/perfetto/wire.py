@@ -6,9 +6,9 @@ assignment and lengths of nested messages are constants:
 
     0a 1f | 08 .. .. | 12 04 | 10 .. | 18 01       two holes: (3, 2) and (8, 1)
 
-`fixed`, `varint`, `fixed64` and `message` nest like the messages they stand for; `records` fills the holes; `woven`
-puts records of several sizes into one order. Cost: O(rows x holes), a few numpy passes; temporary memory is a multiple
-of the output, so callers encode in blocks of rows.
+`fixed`, `varint`, `fixed64` and `message` nest like the messages they stand for (`begun_message` is one that goes on in
+further records); `records` fills the holes; `woven` puts records of several sizes into one order. Cost: O(rows x
+holes), a few numpy passes; temporary memory is a multiple of the output, so callers encode in blocks of rows.
 Wire format: https://protobuf.dev/programming-guides/encoding/
 """
 
@@ -27,8 +27,8 @@ from tracekit.render.merged.slices import Unsigned
 Bytes = npt.NDArray[np.uint8]
 Records = npt.NDArray[np.void]
 
-__all__ = ["FIXED64", "LENGTH_DELIMITED", "VARINT", "Bytes", "Records", "Shape", "fixed", "fixed64", "message"]
-__all__ += ["records", "tag", "varint", "width_of", "woven"]
+__all__ = ["FIXED64", "LENGTH_DELIMITED", "VARINT", "Bytes", "Records", "Shape", "begun_message", "fixed", "fixed64"]
+__all__ += ["message", "records", "tag", "varint", "width_of", "windows", "woven"]
 
 VARINT, FIXED64, LENGTH_DELIMITED = 0, 1, 2
 """How what follows a tag is written."""
@@ -69,8 +69,7 @@ def fixed(number: int, value: int) -> Shape:
 
 def varint(number: int, width: int) -> Shape:
     """A varint field whose value fits into `width` bytes of seven bits (see `width_of`)."""
-    before = tag(number, VARINT)
-    return Shape(content=before + bytes(width), holes=(Hole(offset=len(before), width=width),))
+    return _open_varint(number, VARINT, width)
 
 
 def fixed64(number: int) -> Shape:
@@ -83,6 +82,13 @@ def message(number: int, *parts: Shape) -> Shape:
     """A nested message that holds `parts`."""
     inside = sum(parts, start=Shape(content=b""))
     return Shape(content=tag(number, LENGTH_DELIMITED) + _varint_bytes(len(inside.content))) + inside
+
+
+def begun_message(number: int, inside: Shape, more: Unsigned) -> tuple[Shape, Unsigned]:
+    """A nested message that begins with `inside` and has `more` bytes, uint64 [n], behind the record; and its length,
+    uint64 [n], which goes into the first of its holes."""
+    length = more + np.uint64(len(inside.content))
+    return _open_varint(number, LENGTH_DELIMITED, width_of(length)) + inside, length
 
 
 def width_of(values: Unsigned) -> int:
@@ -103,19 +109,27 @@ def records(shape: Shape, columns: Sequence[Unsigned], rows: int) -> Records:
 
 def woven(parts: Sequence[tuple[Int64, Records]], rows: int) -> Bytes:
     """The bytes of all records, uint8 [total], in the order of their places: each part is (places, int64 [k], records
-    [k]), and each of 0 ... rows - 1 is the place of one record.
+    [k]), and each of 0 ... rows - 1 is the place of one record or of none.
     """
-    size = np.empty(rows, dtype=np.int64)
+    size = np.zeros(rows, dtype=np.int64)
     for places, of_part in parts:
         size[places] = of_part.dtype.itemsize
     end = np.cumsum(size)
     out = np.empty(int(end[-1]) if rows else 0, dtype=np.uint8)
     for places, of_part in parts:
         width = of_part.dtype.itemsize
-        # A record may begin at any byte: the windows onto `out` overlap, the records do not.
-        windows = np.ndarray((len(out) - width + 1,), dtype=of_part.dtype, buffer=out, strides=(1,))
-        windows[end[places] - width] = of_part
+        windows(out, width)[end[places] - width] = of_part
     return out
+
+
+def windows(content: Bytes | bytes, size: int) -> Records:
+    """All records of so many of its bytes, from whichever they begin: they overlap, and are no copies."""
+    return np.ndarray((len(content) - size + 1,), dtype=f"V{size}", buffer=content, strides=(1,))
+
+
+def _open_varint(number: int, wire_type: int, width: int) -> Shape:
+    before = tag(number, wire_type)
+    return Shape(content=before + bytes(width), holes=(Hole(offset=len(before), width=width),))
 
 
 def _store(filled: Records, hole: Hole, values: Unsigned) -> None:
