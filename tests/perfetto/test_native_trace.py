@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tests.components import require_module
 from tracekit.model.events import ABSENT
 from tracekit.render.merged.nesting import assign_lanes
-from tracekit.render.merged.slices import Slices
+from tracekit.render.merged.slices import Argument, Slices
 from tracekit.render.perfetto import PerfettoFormat, RankTraceWriter
 from tracekit.trace_processor import TraceProcessor
 
@@ -156,6 +156,44 @@ def test_a_slice_may_have_no_name_and_odd_text(trace_processor: TraceProcessor) 
         {"name": None, "category": None},
         {"name": "lone ?", "category": None},
     ]
+
+
+def test_details_are_found_with_their_values_and_types(trace_processor: TraceProcessor) -> None:
+    """GIVEN details beside an argument WHEN loaded THEN each is one; where a name has . [ or ] Perfetto shows _."""
+    kernel = (
+        '{"grid": [4, 1, 1],"registers per thread": 32,"est. achieved occupancy %": 50,"warps per SM": 0.25,"on": true,'
+        '"Input type": ["float", ""],"kernel": "sm90 \\u4e2d\\ud83d\\ude00","handle": 18446744073709551615,'
+        '"none": null}'
+    )
+    expected = {
+        "size": (7, "int"),
+        "grid": ("[4, 1, 1]", "string"),
+        "registers per thread": (32, "int"),
+        "est_ achieved occupancy %": (50, "int"),
+        "warps per SM": (0.25, "real"),
+        "on": (1, "bool"),
+        "Input type": ('["float", ""]', "string"),
+        "kernel": ("sm90 中😀", "string"),
+        "handle": ("18446744073709551615", "string"),
+        "none": ("null", "string"),
+    }
+    stream = io.BytesIO()
+    writer = RankTraceWriter(stream, rank=0)
+    column = np.zeros(3, np.int32)
+    slices = Slices(
+        start_ns=START + np.arange(3), duration_ns=column.astype(np.int64), name=column, category=column,
+        strings=["op", kernel], arguments=(Argument(name="size", values=np.array([7, 8, 9])),),
+        details=np.array([1, ABSENT, 1], np.int32),
+    )  # fmt: skip
+    writer.write_slices(writer.add_track("t"), slices)
+    trace_processor.load(stream.getvalue())
+    assert trace_processor.errors() == []
+    for name, (value, kind) in expected.items():
+        found = trace_processor.query(
+            f"select extract_arg(arg_set_id, 'debug.{name}') as value, value_type from slice "
+            f"left join args using (arg_set_id) where key = 'debug.{name}' order by ts"
+        )
+        assert [found[0], len(found)] == [{"value": value, "value_type": kind}, 3 if name == "size" else 2]
 
 
 def test_tracks_are_shown_in_the_order_asked_for(trace_processor: TraceProcessor) -> None:

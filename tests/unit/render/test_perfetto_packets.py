@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from tests.components import require_module
 from tracekit.model.events import ABSENT
 from tracekit.render.merged.slices import Argument, Flows, Slices
 from tracekit.render.perfetto import packets, portable_packets
-from tracekit.render.perfetto.fields import Field, Interned, fields_of
+from tracekit.render.perfetto.fields import Field, Interned, details_of, fields_of
 from tracekit.render.perfetto.portable_packets import Lane
 
 TEXTS = [f"text {k}" for k in range(300)]  # numbers of one byte and of two
@@ -29,6 +30,21 @@ def compiled() -> Any:
     return require_module("tracekit.render.perfetto.compiled_packets")
 
 
+# What arguments in JSON can be.
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.just("long " * 1000),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=6,
+)
+OBJECTS = st.dictionaries(st.text(), VALUES, max_size=6)
+
+
+def lanes_by(way: Any, slices: Slices) -> list[Lane]:
+    interned = Interned()
+    found: list[Lane] = way.lanes_of(slices, fields_of(slices, interned), details_of(slices, interned), SEQUENCE)
+    return found
+
+
 def written(lanes: list[Lane]) -> list[tuple[int, int, bytes]]:
     return [(lane.start_ns, lane.end_ns, b"".join(bytes(piece) for piece in lane.packets)) for lane in lanes]
 
@@ -39,7 +55,7 @@ def said(lanes: list[tuple[int, int, bytes]]) -> list[tuple[int, int, list[Trace
 
 @st.composite
 def tables(draw: st.DrawFn) -> Slices:
-    """Slices whose names, arguments and arrows stand in a table of more rows, in another order."""
+    """Slices whose names, arguments, arrows and details stand in a table of more rows, in another order."""
     rows = draw(st.integers(1, 12))
 
     def column(values: st.SearchStrategy[int], dtype: type, length: int = rows) -> np.ndarray:
@@ -63,6 +79,8 @@ def tables(draw: st.DrawFn) -> Slices:
         Flows(ids=column(st.integers(0, 2**64 - 1) | st.just(0), np.uint64), role=np.zeros(rows, dtype=np.uint8))
         for _ in range(draw(st.integers(0, 2)))
     ]
+    details = [json.dumps(each, ensure_ascii=draw(st.booleans())) for each in draw(st.lists(OBJECTS, max_size=4))]
+    detail = st.sampled_from([ABSENT, *range(len(TEXTS), len(TEXTS) + len(details))])
     of_slices = draw(st.none() | st.lists(st.integers(0, rows - 1), min_size=1, max_size=12))
     slices = rows if of_slices is None else len(of_slices)
     return Slices(
@@ -70,9 +88,10 @@ def tables(draw: st.DrawFn) -> Slices:
         duration_ns=column(st.integers(0, 9), np.int64, slices),
         name=column(text, np.int32),
         category=column(text, np.int32),
-        strings=TEXTS,
+        strings=[*TEXTS, *details],
         arguments=tuple(arguments),
         flows=tuple(flows),
+        details=column(detail, np.int32) if draw(st.booleans()) else None,
         rows=None if of_slices is None else np.array(of_slices, dtype=np.int32),
     )
 
@@ -93,12 +112,28 @@ def one_slice(arguments: int) -> Slices:
 @example(slices=one_slice(arguments=1500))
 def test_compiled_and_portable_packets_say_the_same(slices: Slices) -> None:
     encoder = require_module("tracekit.render.perfetto.compiled_packets")
-    fields = fields_of(slices, Interned())
-    by_numpy, by_compiled = (
-        written(way(slices, fields, SEQUENCE)) for way in (portable_packets.lanes_of, encoder.lanes_of)
-    )
+    by_numpy, by_compiled = (written(lanes_by(way, slices)) for way in (portable_packets, encoder))
     assert sum(len(packets) for *_, packets in by_compiled) <= sum(len(packets) for *_, packets in by_numpy)
     assert said(by_compiled) == said(by_numpy)
+
+
+@pytest.mark.parametrize("distinct", [1, 3000])
+def test_details_of_many_lengths_in_several_blocks(distinct: int, compiled: Any) -> None:
+    """GIVEN 40,000 slices, two of three with details of 8 to 3007 bytes THEN each says its own."""
+    count = 40_000
+    column = np.zeros(count, dtype=np.int32)
+    detail = np.where(np.arange(count) % 3, 1 + np.arange(count) * 7 % distinct, ABSENT).astype(np.int32)
+    slices = Slices(
+        start_ns=np.arange(count), duration_ns=column.astype(np.int64), name=column, category=column,
+        strings=["op", *(json.dumps({str(k % 7): k} | dict.fromkeys(range(k % 100), True)) for k in range(distinct))],
+        details=detail,
+    )  # fmt: skip
+    by_numpy, by_compiled = (said(written(lanes_by(way, slices))) for way in (portable_packets, compiled))
+    assert by_compiled == by_numpy
+    ((_, _, packets_),) = by_compiled
+    opened = [p.track_event for p in packets_ if p.track_event.type == TrackEvent.TYPE_SLICE_BEGIN]
+    first = [event.debug_annotations[0].int_value + 1 if event.debug_annotations else ABSENT for event in opened]
+    assert first == detail.tolist()
 
 
 def test_a_stack_deeper_than_the_limit_goes_on_in_the_next_lane(compiled: Any) -> None:
@@ -106,7 +141,7 @@ def test_a_stack_deeper_than_the_limit_goes_on_in_the_next_lane(compiled: Any) -
     depth = np.arange(1200)
     column = np.zeros(1200, dtype=np.int32)
     slices = Slices(start_ns=depth, duration_ns=5000 - 2 * depth, name=column, category=column, strings=["a"])
-    lanes = said(written(compiled.lanes_of(slices, fields_of(slices, Interned()), SEQUENCE)))
+    lanes = said(written(lanes_by(compiled, slices)))
     opened = [[p.timestamp for p in each if p.track_event.type == TrackEvent.TYPE_SLICE_BEGIN] for *_, each in lanes]
     assert opened == [list(range(512)), list(range(512, 1024)), list(range(1024, 1200))]
     assert [(start_ns, end_ns) for start_ns, end_ns, _ in lanes] == [(0, 5000), (512, 4488), (1024, 3976)]
@@ -119,25 +154,25 @@ def test_the_decoder_that_is_asked_for_is_the_encoder_too(
     """GIVEN $TRACEKIT_DECODER THEN nothing compiled is used where it says portable: its packets are the longer ones."""
     monkeypatch.setenv("TRACEKIT_DECODER", wanted)
     slices = one_slice(arguments=1)
-    fields = fields_of(slices, Interned())
-    way = {"portable": portable_packets.lanes_of, "native": compiled.lanes_of}[wanted]
-    of_each = [
-        [bytes(p) for lane in lanes(slices, fields, SEQUENCE) for p in lane.packets]
-        for lanes in (packets.lanes_of, way)
-    ]
-    assert of_each[0] == of_each[1]
+    way = {"portable": portable_packets, "native": compiled}[wanted]
+    assert written(lanes_by(packets, slices)) == written(lanes_by(way, slices))
 
 
 INT32, INT64 = np.zeros(2, dtype=np.int32), np.zeros(2, dtype=np.int64)
 FRAME = (b"\x0a", b"\x08", b"\x50\x02\x5a", b"\x48\x01", b"\x48\x02")
 TIMES = {"order": np.arange(2, dtype=np.int32), "start_ns": INT64, "duration_ns": INT64}
-FITTING = TIMES | {"rows": None, "fields": [], "frame": FRAME}
+FITTING = TIMES | {"rows": None, "fields": [], "details": None, "frame": FRAME}
 
 
 def field(**other: object) -> list[tuple[object, ...]]:
     """(around, tag, values, numbers, present, place, is_fixed64)"""
     columns = {"values": INT64.view(np.uint64), "numbers": None, "present": None, "place": None} | other
     return [(b"", b"\x50", *columns.values(), False)]
+
+
+def details(**other: object) -> tuple[object, ...]:
+    """(ids, starts, sizes, content)"""
+    return tuple(({"ids": INT32, "starts": INT64, "sizes": INT64 + 3, "content": b"abc"} | other).values())
 
 
 @pytest.mark.parametrize(
@@ -155,6 +190,17 @@ def field(**other: object) -> list[tuple[object, ...]]:
         {"fields": field(values=INT32 + np.int32(3), numbers=np.zeros(3, dtype=np.uint64))},
         {"fields": field(place=INT32 + np.int32(2))},
         {"fields": field(present=np.ones(0, dtype=np.bool_))},
+        {"details": details(ids=INT32[:1])},
+        {"details": details(ids=INT64)},
+        {"details": details(ids=INT32 + np.int32(2))},
+        {"details": details(starts=INT64[:0])},
+        {"details": details(starts=INT64 + 1)},
+        {"details": details(starts=INT64 - 1)},
+        {"details": details(sizes=INT64[:0])},
+        {"details": details(sizes=INT64 + 4)},
+        {"details": details(sizes=INT64 - 1)},
+        {"details": details(content=b"")},
+        {"details": details(content=INT64)},
         {"frame": (b"x" * 17, *FRAME[1:])},
     ],
 )
@@ -162,6 +208,7 @@ def test_columns_that_do_not_fit_are_refused(other: dict[str, Any], compiled: An
     """GIVEN what would be read beyond a column's end THEN ValueError: the memory of others is not looked at."""
     assert sum(map(len, compiled.Packets(**FITTING))) > 0
     assert sum(map(len, compiled.Packets(**FITTING | {"fields": field()}))) > 0
+    assert b"".join(compiled.Packets(**FITTING | {"details": details()})).count(b"abc") == 2
     with pytest.raises(ValueError, match=r"a (column|row|tag)"):
         list(compiled.Packets(**FITTING | other))
 
@@ -180,8 +227,11 @@ def test_packets_come_in_blocks_and_keep_what_they_are_made_of(compiled: Any) ->
     count = 40_000
     start_ns = np.arange(count) * 10
     column = np.zeros(count, dtype=np.int32)
-    slices = Slices(start_ns=start_ns, duration_ns=start_ns * 0 + 5, name=column, category=column, strings=["a"])
-    (lane,) = compiled.lanes_of(slices, fields_of(slices, Interned()), SEQUENCE)
+    slices = Slices(
+        start_ns=start_ns, duration_ns=start_ns * 0 + 5, name=column, category=column, strings=["a", '{"b": 1}'],
+        details=column + np.int32(1),
+    )  # fmt: skip
+    (lane,) = lanes_by(compiled, slices)
     del slices, column
     blocks = list(lane.packets)
     assert len(blocks) > 2

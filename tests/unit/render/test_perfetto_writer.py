@@ -1,14 +1,16 @@
 from __future__ import annotations
 
 import io
+from typing import Any
 
 import numpy as np
 import pytest
-from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import Trace, TracePacket, TrackEvent
+from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import DebugAnnotation, Trace, TracePacket, TrackEvent
 
+from tests.components import require_module
 from tracekit.model.events import ABSENT
 from tracekit.render.merged.slices import Argument, Flows, Slices
-from tracekit.render.perfetto import RankTraceWriter
+from tracekit.render.perfetto import RankTraceWriter, fields
 
 START = 1_752_000_000_000_000_000
 
@@ -28,17 +30,34 @@ def slices(
     strings: list[str],
     *,
     category: np.ndarray | None = None,
-    arguments: tuple[Argument, ...] = (),
-    flows: tuple[Flows, ...] = (),
+    **other: Any,
 ) -> Slices:
     if category is None:
         category = np.full(len(name), ABSENT, dtype=np.int32)
     times = {"start_ns": start_ns, "duration_ns": duration_ns}
-    return Slices(**times, name=name, category=category, strings=strings, arguments=arguments, flows=flows)
+    return Slices(**times, name=name, category=category, strings=strings, **other)
 
 
 def events_of(stream: io.BytesIO) -> list[TrackEvent]:
     return [p.track_event for p in Trace.FromString(stream.getvalue()).packet if p.HasField("track_event")]
+
+
+def arguments_of(stream: io.BytesIO) -> list[dict[str, object]]:
+    """Of each slice, as they come."""
+    packets = Trace.FromString(stream.getvalue()).packet
+    interned = [p.interned_data for p in packets if p.HasField("interned_data")]
+    names = {n.iid: n.name for data in interned for n in data.debug_annotation_names}
+    texts = {t.iid: t.str.decode() for data in interned for t in data.debug_annotation_string_values}
+
+    def value(annotation: DebugAnnotation) -> object:
+        kind = annotation.WhichOneof("value")
+        return texts[annotation.string_value_iid] if kind == "string_value_iid" else getattr(annotation, kind)
+
+    return [
+        {names[annotation.name_iid]: value(annotation) for annotation in event.debug_annotations}
+        for event in events_of(stream)
+        if event.type == TrackEvent.TYPE_SLICE_BEGIN
+    ]
 
 
 def test_packets_of_a_small_trace() -> None:
@@ -95,6 +114,11 @@ def test_no_slices_write_nothing() -> None:
     assert stream.getvalue() == before
 
 
+def test_details_are_of_all_rows() -> None:
+    with pytest.raises(ValueError, match="different lengths"):
+        slices(int64(1), int64(1), int32(0), ["a"], details=int32(0, 0))
+
+
 @pytest.mark.parametrize(
     ("start_ns", "duration_ns", "message"),
     [
@@ -119,19 +143,82 @@ def test_each_slice_says_its_own_arguments() -> None:
         writer.add_track("t"),
         slices(START + int64(0, 1, 2), int64(1, 1, 1), int32(0, 0, 0), ["a", "float32"], arguments=(size, dtype)),
     )
-    packets = Trace.FromString(stream.getvalue()).packet
-    interned = [p.interned_data for p in packets if p.HasField("interned_data")]
-    names = {n.iid: n.name for data in interned for n in data.debug_annotation_names}
-    texts = {t.iid: t.str.decode() for data in interned for t in data.debug_annotation_string_values}
-    said = [
-        {
-            names[a.name_iid]: texts[a.string_value_iid] if a.HasField("string_value_iid") else a.int_value
-            for a in event.debug_annotations
-        }
-        for event in events_of(stream)
-        if event.type == TrackEvent.TYPE_SLICE_BEGIN
+    assert arguments_of(stream) == [
+        {"size_bytes": -5, "dtype": "float32"},
+        {},
+        {"size_bytes": 1 << 40, "dtype": "float32"},
     ]
-    assert said == [{"size_bytes": -5, "dtype": "float32"}, {}, {"size_bytes": 1 << 40, "dtype": "float32"}]
+
+
+@pytest.mark.parametrize("decoder", ["native", "portable"])
+def test_details_are_arguments_behind_the_others(decoder: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """GIVEN details WHEN written THEN numbers and truth values are such, texts are texts, all else is its JSON."""
+    if decoder == "native":
+        require_module("tracekit.render.perfetto._encoder")
+    monkeypatch.setenv("TRACEKIT_DECODER", decoder)
+    stream = io.BytesIO()
+    writer = RankTraceWriter(stream, rank=0)
+    kernel = '{"grid": [4, 1,1],"registers per thread": 32,"est. achieved occupancy %" : 0.5,"queued":-0 , "x":1e2}'
+    odd = '{ "": "", "\\u4e2d\\"": "\\ud83d\\ude00\\n", "o": {"a": [], "b": {}}, "t": true, "f": false, "n": null }'
+    large = (
+        f'{{"in": {2**63 - 1}, "least": {-(2**63)}, "beyond": {2**63}, "below": {-(2**63) - 1}, "long": {"9" * 5000}}}'
+    )
+    size = Argument(name="size_bytes", values=int64(1, 2, 3, 4, 5))
+    writer.write_slices(
+        writer.add_track("t"),
+        slices(
+            START + np.arange(5), int64(0, 0, 0, 0, 0), int32(0, 0, 0, 0, 0), ["a", kernel, odd, large, "{}"],
+            arguments=(size,), details=int32(1, ABSENT, 2, 3, 4),
+        ),
+    )  # fmt: skip
+    expected = [
+        {"size_bytes": 1, "grid": "[4, 1,1]", "registers per thread": 32, "est. achieved occupancy %": 0.5, "queued": 0}
+        | {"x": 100.0},
+        {"size_bytes": 2},
+        {"size_bytes": 3, "": "", '中"': "😀\n", "o": '{"a": [], "b": {}}', "t": True, "f": False, "n": "null"},
+        {"size_bytes": 4, "in": 2**63 - 1, "least": -(2**63), "beyond": str(2**63), "below": str(-(2**63) - 1)}
+        | {"long": "9" * 5000},
+        {"size_bytes": 5},
+    ]
+    told = arguments_of(stream)
+    assert told == expected
+    assert [[*map(type, each.values())] for each in told] == [[*map(type, each.values())] for each in expected]
+
+
+def test_details_are_encoded_once_for_all_tracks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """GIVEN two texts of details, on three tracks in tables of their own THEN each is read once, and named once."""
+    read: list[str] = []
+    monkeypatch.setattr(fields, "_members", lambda text, of=fields._members: read.append(text) or of(text))
+    stream = io.BytesIO()
+    writer = RankTraceWriter(stream, rank=0)
+    texts = ['{"a": "x"}', '{"a": 1}']
+    for strings in (texts, texts[::-1], ["", *texts]):
+        ids = np.arange(len(strings), dtype=np.int32) if strings[0] else int32(ABSENT, 1, 2)
+        writer.write_slices(
+            writer.add_track("t"),
+            slices(START + 0 * ids.astype(np.int64), 0 * ids.astype(np.int64), ids, strings, details=ids),
+        )
+    assert read == texts
+    assert arguments_of(stream) == [{"a": "x"}, {"a": 1}, {"a": 1}, {"a": "x"}, {}, {"a": "x"}, {"a": 1}]
+    interned = [p.interned_data for p in Trace.FromString(stream.getvalue()).packet if p.HasField("interned_data")]
+    assert [name.name for data in interned for name in data.debug_annotation_names] == ["a"]
+
+
+def test_details_that_no_slice_of_the_track_has_are_not_written() -> None:
+    """GIVEN a table of two rows, of which a track shows one THEN the other's details are none of the trace's."""
+    stream = io.BytesIO()
+    writer = RankTraceWriter(stream, rank=0)
+    shown = slices(
+        START + int64(0),
+        int64(1),
+        int32(0, 0),
+        ["a", '{"shown": 1}', '{"hidden": 2}'],
+        details=int32(2, 1),
+        rows=int32(1),
+    )
+    writer.write_slices(writer.add_track("t"), shown)
+    assert arguments_of(stream) == [{"shown": 1}]
+    assert b"hidden" not in stream.getvalue()
 
 
 @pytest.mark.parametrize("extra", [1, 20])

@@ -73,7 +73,8 @@ class Flows:
 class Slices:
     """n slices of one track, in any order. start_ns (Unix epoch), duration_ns: int64 [n], >= 0. What they say may stand
     in a table of more rows: name, category: int32 [m], indexes into `strings` or `ABSENT`, `arguments` and `flows` of m
-    rows; `rows`: int32 [n], the row of each slice; None: m is n.
+    rows; `details`: int32 [m], the same, further arguments as the text of a JSON object, of which few are distinct;
+    None: no slice has any. `rows`: int32 [n], the row of each slice; None: m is n.
 
     Raises ValueError: columns of different lengths, a negative time, or an end beyond int64.
     """
@@ -85,11 +86,12 @@ class Slices:
     strings: Sequence[str]
     arguments: tuple[Argument, ...] = ()
     flows: tuple[Flows, ...] = ()
+    details: Int32 | None = None
     rows: Int32 | None = None
 
     def __post_init__(self) -> None:
         times: list[npt.NDArray[Any]] = [self.start_ns, self.duration_ns, *([] if self.rows is None else [self.rows])]
-        said: list[npt.NDArray[Any]] = [self.name, self.category]
+        said: list[npt.NDArray[Any]] = [self.name, self.category, *([] if self.details is None else [self.details])]
         said += [argument.values if argument.place is None else argument.place for argument in self.arguments]
         said += [column for flows in self.flows for column in (flows.ids, flows.role)]
         groups = [times, said] if self.rows is not None else [times + said]

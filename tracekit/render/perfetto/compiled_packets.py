@@ -13,17 +13,17 @@ from tracekit.model.events import Int32, Int64
 from tracekit.render.merged.nesting import MAX_DEPTH, opening_order
 from tracekit.render.merged.slices import Slices
 from tracekit.render.perfetto._encoder import INTERFACE, Packets, lanes
-from tracekit.render.perfetto.fields import Field
+from tracekit.render.perfetto.fields import Details, Field
 from tracekit.render.perfetto.portable_packets import Lane, event
 from tracekit.render.perfetto.wire import FIXED64, LENGTH_DELIMITED, VARINT, fixed, tag
 
 __all__ = ["lanes_of"]
 
-if INTERFACE != 1:  # an installation whose extension was built from other sources
+if INTERFACE != 2:  # an installation whose extension was built from other sources
     raise ImportError("the extension does not fit: install tracekit again", name="tracekit.render.perfetto._encoder")
 
 
-def lanes_of(slices: Slices, fields: Sequence[Field], sequence: int) -> list[Lane]:
+def lanes_of(slices: Slices, fields: Sequence[Field], details: Details | None, sequence: int) -> list[Lane]:
     """Of n > 0 slices; `sequence`: the id of the packet sequence."""
     frame = (
         tag(Trace.PACKET_FIELD_NUMBER, LENGTH_DELIMITED),
@@ -46,11 +46,20 @@ def lanes_of(slices: Slices, fields: Sequence[Field], sequence: int) -> list[Lan
         )
         for field in fields
     ]
+    further = None
+    if details is not None:
+        further = (np.require(details.ids, requirements="C"), details.starts, details.sizes, details.content)
     start_ns, duration_ns = (np.require(times, requirements="C") for times in (slices.start_ns, slices.duration_ns))
     found = []
     for order in _orders(start_ns, duration_ns):
         packets = Packets(
-            order=order, start_ns=start_ns, duration_ns=duration_ns, rows=slices.rows, fields=told, frame=frame
+            order=order,
+            start_ns=start_ns,
+            duration_ns=duration_ns,
+            rows=slices.rows,
+            fields=told,
+            details=further,
+            frame=frame,
         )
         end_ns = int((start_ns[order] + duration_ns[order]).max())
         found.append(Lane(start_ns=int(start_ns[order[0]]), end_ns=end_ns, packets=packets))

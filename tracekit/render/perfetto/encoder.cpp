@@ -19,7 +19,7 @@
 namespace {
 
 // Of what is in the module: raised when that changes, so that no other sources use this build.
-constexpr long interface_number = 1;
+constexpr long interface_number = 2;
 
 constexpr std::size_t longest_varint = 10;
 constexpr std::size_t block_bytes = 256 << 10;
@@ -79,6 +79,10 @@ class Buffer {
   T at(std::size_t place) const {
     if (place >= size_) throw std::invalid_argument("a row that a column does not have");
     return static_cast<const T*>(view_.buf)[place];
+  }
+  std::string_view bytes(std::uint64_t start, std::uint64_t size) const {
+    if (start > size_ || size > size_ - start) throw std::invalid_argument("a row of bytes that are not there");
+    return {static_cast<const char*>(view_.buf) + start, static_cast<std::size_t>(size)};
   }
 
  private:
@@ -154,6 +158,26 @@ Field field_of(PyObject* item) {
           is_fixed64 != 0};
 }
 
+// What stands behind the fields of a slice, encoded before: each row has the id of some bytes of `content`, or -1.
+struct Details {
+  Buffer ids, starts, sizes, content;
+
+  std::string_view of_row(std::size_t row) const {
+    const auto id = ids.given() ? ids.at<std::int32_t>(row) : -1;
+    if (id < 0) return {};
+    const auto at = static_cast<std::size_t>(id);
+    return content.bytes(starts.at<std::uint64_t>(at), sizes.at<std::uint64_t>(at));
+  }
+};
+
+Details details_of(PyObject* item) {
+  if (item == Py_None) return {};
+  PyObject *ids, *starts, *sizes, *content;
+  if (!PyArg_ParseTuple(item, "OOOO", &ids, &starts, &sizes, &content)) throw PythonError();
+  return {Buffer(ids, sizeof(std::int32_t)), Buffer(starts, sizeof(std::int64_t)),
+          Buffer(sizes, sizeof(std::int64_t)), Buffer(content, 1)};
+}
+
 // ---- What goes out.
 
 // What all packets have. An event's own length is written behind `event`.
@@ -162,13 +186,15 @@ struct Frame {
 
   static constexpr std::size_t longest = 3 * Phrase::longest + 3 * longest_varint;
 
-  // `content`: of `size` bytes, in a place with room for whole words; so is what `out` points to, for `longest` more.
-  char* put(char* out, std::int64_t time_ns, const char* content, std::size_t size) const {
+  // `content`: of `size` bytes, in a place with room for whole words; so is what `out` points to, for `longest` and
+  // `details` more, which is the rest of the event.
+  char* put(char* out, std::int64_t time_ns, const char* content, std::size_t size,
+            std::string_view details = {}) const {
     // The time stands where it will be if the packet's length takes one byte, as is usual.
     char* const body = packet.put(out) + 1;
     char* next = put_varint(time.put(body), static_cast<std::uint64_t>(time_ns));
-    next = put_varint(event.put(next), size);
-    const std::size_t length = static_cast<std::size_t>(next - body) + size;
+    next = put_varint(event.put(next), size + details.size());
+    const std::size_t length = static_cast<std::size_t>(next - body) + size + details.size();
     if (length < 0x80) {
       body[-1] = static_cast<char>(length);
     } else {
@@ -179,7 +205,8 @@ struct Frame {
       next += more;
     }
     for (std::size_t done = 0; done < size; done += word) std::memcpy(next + done, content + done, word);
-    return next + size;
+    if (!details.empty()) std::memcpy(next + size, details.data(), details.size());
+    return next + size + details.size();
   }
 
   static constexpr std::size_t word = 16;
@@ -189,17 +216,22 @@ struct Frame {
 
 class Lane {
  public:
-  Lane(Buffer order, Buffer start, Buffer duration, Buffer rows, std::vector<Field> fields, Frame frame)
+  Lane(Buffer order, Buffer start, Buffer duration, Buffer rows, std::vector<Field> fields, Details details,
+       Frame frame)
       : order_(std::move(order)),
         start_(std::move(start)),
         duration_(std::move(duration)),
         rows_(std::move(rows)),
         fields_(std::move(fields)),
+        details_(std::move(details)),
         frame_(frame),
         content_(Phrase::longest + fields_.size() * longest_field + Frame::word) {}
 
   bool done() const { return next_ == order_.size() && open_ends_.empty(); }
-  std::size_t longest_packet() const { return Frame::longest + content_.size() + Frame::word; }
+  // None has more details than all that there are.
+  std::size_t longest_packet() const {
+    return Frame::longest + content_.size() + Frame::word + details_.content.size();
+  }
 
   // The next packet: of a slice that ends before another opens, or of that one.
   char* put(char* out) {
@@ -220,12 +252,14 @@ class Lane {
       std::uint64_t value;
       if (field.value_of(row, value)) end = field.put(end, value);
     }
-    return frame_.put(out, start_ns, content_.data(), static_cast<std::size_t>(end - content_.data()));
+    return frame_.put(out, start_ns, content_.data(), static_cast<std::size_t>(end - content_.data()),
+                      details_.of_row(row));
   }
 
  private:
   Buffer order_, start_, duration_, rows_;
   std::vector<Field> fields_;
+  Details details_;
   Frame frame_;
   std::vector<char> content_;  // of one event
   std::size_t next_ = 0;
@@ -253,10 +287,11 @@ PyObject* guarded(Make make) {
 }
 
 PyObject* packets_new(PyTypeObject* type, PyObject* arguments, PyObject* keywords) {
-  static const char* names[] = {"order", "start_ns", "duration_ns", "rows", "fields", "frame", nullptr};
-  PyObject *order, *start, *duration, *rows, *items, *parts, *packet, *time, *event, *begin, *end;
-  if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "OOOOO!O!", const_cast<char**>(names), &order, &start,
-                                   &duration, &rows, &PyList_Type, &items, &PyTuple_Type, &parts) ||
+  static const char* names[] = {"order", "start_ns", "duration_ns", "rows", "fields", "details", "frame", nullptr};
+  PyObject *order, *start, *duration, *rows, *items, *details, *parts;
+  PyObject *packet, *time, *event, *begin, *end;
+  if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "OOOOO!OO!", const_cast<char**>(names), &order, &start,
+                                   &duration, &rows, &PyList_Type, &items, &details, &PyTuple_Type, &parts) ||
       !PyArg_ParseTuple(parts, "SSSSS", &packet, &time, &event, &begin, &end)) {
     return nullptr;
   }
@@ -267,7 +302,7 @@ PyObject* packets_new(PyTypeObject* type, PyObject* arguments, PyObject* keyword
     for (Py_ssize_t k = 0; k < PyList_GET_SIZE(items); ++k) fields.push_back(field_of(PyList_GET_ITEM(items, k)));
     auto lane = std::make_unique<Lane>(Buffer(order, sizeof(std::int32_t)), Buffer(start, sizeof(std::int64_t)),
                                        Buffer(duration, sizeof(std::int64_t)), optional(rows, sizeof(std::int32_t)),
-                                       std::move(fields), frame);
+                                       std::move(fields), details_of(details), frame);
     auto* self = reinterpret_cast<PacketsObject*>(type->tp_alloc(type, 0));
     if (self != nullptr) self->lane = lane.release();
     return reinterpret_cast<PyObject*>(self);
@@ -307,10 +342,11 @@ PyType_Slot packets_slots[] = {
     {Py_tp_iternext, reinterpret_cast<void*>(packets_next)},
     {Py_tp_doc,
      const_cast<char*>(
-         "Packets(order, start_ns, duration_ns, rows, fields, frame): those of one lane, as blocks of bytes.\n\n"
+         "Packets(order, start_ns, duration_ns, rows, fields, details, frame): those of one lane, as blocks of bytes.\n\n"
          "order: int32, its slices in the order in which they open, the outer first; rows: int32 or None, where the\n"
          "columns of fields have what each slice says; fields: a list of (around, tag, values, numbers, present, place,\n"
-         "is_fixed64); frame: the tags of a packet and of its time, what follows that up to the tag of its event, and\n"
+         "is_fixed64); details: None, or (ids, starts, sizes, content), where an id's bytes are that stand behind the\n"
+         "fields; frame: the tags of a packet and of its time, what follows that up to the tag of its event, and\n"
          "what an event says that begins and that ends a slice. Raises ValueError, also while it is iterated: columns\n"
          "that do not fit together.")},
     {0, nullptr},

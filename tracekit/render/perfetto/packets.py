@@ -9,19 +9,19 @@ from functools import cache
 from tracekit.read.kineto import decoder
 from tracekit.render.merged.slices import Slices
 from tracekit.render.perfetto import portable_packets
-from tracekit.render.perfetto.fields import Field
+from tracekit.render.perfetto.fields import Details, Field
 from tracekit.render.perfetto.portable_packets import Lane
 
 __all__ = ["Encoder", "lanes_of"]
 
-Encoder = Callable[[Slices, Sequence[Field], int], list[Lane]]
+Encoder = Callable[[Slices, Sequence[Field], Details | None, int], list[Lane]]
 
 
-def lanes_of(slices: Slices, fields: Sequence[Field], sequence: int) -> list[Lane]:
+def lanes_of(slices: Slices, fields: Sequence[Field], details: Details | None, sequence: int) -> list[Lane]:
     """The packets of n > 0 slices, a lane at a time: compiled code writes them where there was a compiler and
     $TRACEKIT_DECODER does not say portable. `sequence`: the id of the packet sequence."""
     compiled = _compiled() if decoder() == "native" else None
-    return (compiled or portable_packets.lanes_of)(slices, fields, sequence)
+    return (compiled or portable_packets.lanes_of)(slices, fields, details, sequence)
 
 
 @cache

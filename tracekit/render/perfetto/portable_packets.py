@@ -1,7 +1,8 @@
 """Slices of one track -> packets of each lane that they need, by numpy.
 
 Comes in: `Slices` and their fields. Goes out: `Lane`s; opens and closes of a lane are in the order in which
-`nesting.boundary_order` has them. Slices that say the same fields are encoded together, as messages of one size.
+`nesting.boundary_order` has them. Slices that say the same fields are encoded together, as messages of one size, and
+their details as further records behind these.
 """
 
 from __future__ import annotations
@@ -12,21 +13,23 @@ from dataclasses import dataclass
 import numpy as np
 from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import Trace, TracePacket, TrackEvent
 
-from tracekit.model.events import ABSENT, Bool, Int32
+from tracekit.model.events import ABSENT, Bool, Int32, Int64
 from tracekit.render.merged.forms import Forms
 from tracekit.render.merged.nesting import lane_boundaries
 from tracekit.render.merged.slices import Rows, Slices, Unsigned
-from tracekit.render.perfetto.fields import Field
+from tracekit.render.perfetto.fields import Details, Field
 from tracekit.render.perfetto.wire import (
     Bytes,
     Records,
     Shape,
+    begun_message,
     fixed,
     fixed64,
     message,
     records,
     varint,
     width_of,
+    windows,
     woven,
 )
 
@@ -44,14 +47,14 @@ class Lane:
     packets: Iterable[bytes | memoryview]
 
 
-def lanes_of(slices: Slices, fields: Sequence[Field], sequence: int) -> list[Lane]:
+def lanes_of(slices: Slices, fields: Sequence[Field], details: Details | None, sequence: int) -> list[Lane]:
     """Of n > 0 slices; `sequence`: the id of the packet sequence."""
     rows = slices.rows_of(np.arange(len(slices), dtype=np.int32))
     forms = Forms([_known(field, rows) for field in fields], len(slices))
 
     def packets(boundaries: Int32) -> Iterator[memoryview]:
         for block in np.split(boundaries, range(_BLOCK, len(boundaries), _BLOCK)):
-            yield _encoded(slices, fields, forms, block, sequence).data
+            yield _encoded(slices, fields, details, forms, block, sequence).data
 
     end_ns = slices.start_ns + slices.duration_ns
     found = []
@@ -69,18 +72,32 @@ def event(kind: int) -> Shape:
 
 def event_packets(sequence: int, said: Shape, columns: Sequence[Unsigned]) -> Records:
     """Packets of one track event each, which is `said`; the first of `columns`, uint64 [n] each, is their time."""
-    packet = varint(TracePacket.TIMESTAMP_FIELD_NUMBER, width_of(columns[0]))
-    packet += fixed(TracePacket.TRUSTED_PACKET_SEQUENCE_ID_FIELD_NUMBER, sequence)
-    packet += message(TracePacket.TRACK_EVENT_FIELD_NUMBER, said)
+    packet = _about(sequence, columns[0]) + message(TracePacket.TRACK_EVENT_FIELD_NUMBER, said)
     return records(message(Trace.PACKET_FIELD_NUMBER, packet), columns, len(columns[0]))
 
 
-def _encoded(slices: Slices, fields: Sequence[Field], forms: Forms, boundaries: Int32, sequence: int) -> Bytes:
-    """Opens and closes of slices, in the order of `boundaries`, int32 [b]: a slice to open, ~slice to close."""
+def _begun_packets(sequence: int, said: Shape, columns: Sequence[Unsigned], more: Unsigned) -> Records:
+    """`event_packets` whose events have `more` bytes, uint64 [n], behind the record."""
+    inner, inner_length = begun_message(TracePacket.TRACK_EVENT_FIELD_NUMBER, said, more)
+    packet, length = begun_message(Trace.PACKET_FIELD_NUMBER, _about(sequence, columns[0]) + inner, more)
+    return records(packet, [length, columns[0], inner_length, *columns[1:]], len(columns[0]))
+
+
+def _about(sequence: int, time_ns: Unsigned) -> Shape:
+    """What a packet says besides its event; the hole is for its time."""
+    time = varint(TracePacket.TIMESTAMP_FIELD_NUMBER, width_of(time_ns))
+    return time + fixed(TracePacket.TRUSTED_PACKET_SEQUENCE_ID_FIELD_NUMBER, sequence)
+
+
+def _encoded(
+    slices: Slices, fields: Sequence[Field], details: Details | None, forms: Forms, boundaries: Int32, sequence: int
+) -> Bytes:
+    """Opens and closes of slices, in the order of `boundaries`, int32 [b]: a slice to open, ~slice to close. Of each
+    there is a place for its packet, and one for its details."""
     opened, closed = np.flatnonzero(boundaries >= 0), np.flatnonzero(boundaries < 0)
     ending = ~boundaries[closed]
     ends_ns = (slices.start_ns[ending] + slices.duration_ns[ending]).view(np.uint64)
-    parts = [(closed, event_packets(sequence, event(TrackEvent.TYPE_SLICE_END), [ends_ns]))]
+    parts = [(2 * closed, event_packets(sequence, event(TrackEvent.TYPE_SLICE_END), [ends_ns]))]
     for positions, places in forms.of(boundaries[opened]):
         begun = boundaries[opened[positions]]
         rows = slices.rows_of(begun)
@@ -88,8 +105,23 @@ def _encoded(slices: Slices, fields: Sequence[Field], forms: Forms, boundaries: 
         shapes = [_shape(fields[place], width_of(column)) for place, column in zip(places, values, strict=True)]
         said = sum(shapes, event(TrackEvent.TYPE_SLICE_BEGIN))
         columns = [slices.start_ns[begun].view(np.uint64), *values]
-        parts.append((opened[positions], event_packets(sequence, said, columns)))
-    return woven(parts, len(boundaries))
+        at = 2 * opened[positions]
+        if details is None:
+            parts.append((at, event_packets(sequence, said, columns)))
+        else:
+            more = details.sizes_of(rows)
+            parts.append((at, _begun_packets(sequence, said, columns, more.view(np.uint64))))
+            parts += [(at[some] + 1, of_some) for some, of_some in _further(details, rows)]
+    return woven(parts, 2 * len(boundaries))
+
+
+def _further(details: Details, rows: Rows) -> Iterator[tuple[Int64, Records]]:
+    """Of rows, integers [n], those whose details are of one size at a time: their positions, and the details."""
+    sizes, starts = details.sizes_of(rows), details.starts_of(rows)
+    order = np.argsort(sizes, kind="stable")
+    for positions in np.split(order, np.flatnonzero(np.diff(sizes[order])) + 1):
+        if size := int(sizes[positions[0]]):
+            yield positions, windows(details.content, size)[starts[positions]]
 
 
 def _known(field: Field, rows: Rows) -> Bool:

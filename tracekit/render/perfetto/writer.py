@@ -6,7 +6,7 @@ encoded by `packets`.
 
 Size. A trace of a million slices has two million packets, so that a field more or less counts: names, categories,
 names of arguments and their texts are interned, a track is named once for all that follows on it, and a slice's end
-says its time alone.
+says its time alone. Details, of which many slices have the same, are encoded once and copied.
 
 Time. Timestamps are written as they are: nanoseconds since the Unix epoch on the run's clock. They stand in the
 trace's default clock (BOOTTIME), for which the trace processor converts nothing, so `slice.ts` in SQL is the number
@@ -38,7 +38,7 @@ from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import (
 from tracekit.model.events import Int64
 from tracekit.render.merged.nesting import FreeLanes
 from tracekit.render.merged.slices import Float64, Sink, Slices
-from tracekit.render.perfetto.fields import Interned, encodable, fields_of
+from tracekit.render.perfetto.fields import Interned, details_of, encodable, fields_of
 from tracekit.render.perfetto.packets import lanes_of
 from tracekit.render.perfetto.portable_packets import event, event_packets
 from tracekit.render.perfetto.wire import fixed64
@@ -147,10 +147,10 @@ class RankTraceWriter:
         """
         if len(slices) == 0:
             return 0
-        fields = fields_of(slices, self._interned)
+        fields, details = fields_of(slices, self._interned), details_of(slices, self._interned)
         self._write_interned()
         free = self._free_lanes.setdefault(track.uuid, FreeLanes())
-        lanes = lanes_of(slices, fields, self._sequence)
+        lanes = lanes_of(slices, fields, details, self._sequence)
         numbers = free.take((lane.start_ns, lane.end_ns) for lane in lanes)
         for number, lane in zip(numbers, lanes, strict=True):
             self._go_to(self._lane(track, number))
