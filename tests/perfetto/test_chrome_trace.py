@@ -104,6 +104,43 @@ def test_arguments(trace_processor: TraceProcessor) -> None:
     ]
 
 
+def test_details_are_found_with_their_values_and_types(trace_processor: TraceProcessor) -> None:
+    """GIVEN details beside an argument, with texts that would end the reading of a trace THEN each is an argument."""
+    kernel = (
+        '{"grid": [4, 1, 1],"est. achieved occupancy %": 50,"warps per SM": 0.25,"on": true,"path": ["C:\\\\"],'
+        '"end": "\\\\","Input type": ["float", ""],"kernel": "\\u4e2d\\ud83d\\ude00","o": {"\\ud83d\\ude00": 1e-3}}'
+    )
+    expected = {
+        "size": (7, "int"),
+        "grid[0]": (4, "int"),
+        "grid[2]": (1, "int"),
+        "est. achieved occupancy %": (50, "int"),
+        "warps per SM": (0.25, "real"),
+        "on": (1, "bool"),
+        "path[0]": ("C:\\u005c", "string"),
+        "end": ("\\u005c", "string"),
+        "Input type[0]": ("float", "string"),
+        "Input type[1]": ("", "string"),
+        "kernel": ("中😀", "string"),
+        "o.😀": (0.001, "real"),
+    }
+
+    def part(writer: ChromeWriter) -> None:
+        track = writer.add_track("t", parent=writer.add_process("rank 0", pid=1))
+        size = Argument(name="size", values=np.array([7, 8, 9]))
+        rows = [(i, 1, 0) for i in range(3)]
+        writer.write_slices(track, slices_of(rows, ["op", kernel], arguments=(size,), details=[1, -1, 1]))
+
+    trace_processor.load(chrome_document(part))
+    assert trace_processor.errors() == []
+    for name, (value, kind) in expected.items():
+        found = trace_processor.query(
+            f"select extract_arg(arg_set_id, 'args.{name}') as value, value_type from slice "
+            f"left join args using (arg_set_id) where key = 'args.{name}' order by ts"
+        )
+        assert [found[0], len(found)] == [{"value": value, "value_type": kind}, 3 if name == "size" else 2]
+
+
 def test_processes_threads_and_counters(trace_processor: TraceProcessor) -> None:
     """Perfetto's UI shows the threads of a process by tid."""
 

@@ -7,17 +7,19 @@ as integers: a float of microseconds since 1970 is only good to 250 ns.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+import re
+from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 
 from tracekit.model.events import Int64
 from tracekit.render.merged.slices import Argument, Rows
 
-__all__ = ["MICROSECONDS", "JsonStrings", "argument_texts", "format_lines", "json_text", "microseconds"]
+__all__ = ["MICROSECONDS", "JsonStrings", "argument_texts", "format_lines", "json_members", "json_text", "microseconds"]
 
 MICROSECONDS = "%d.%03d"
 """Two places of a template, for the two columns of `microseconds`."""
+_STRING_OR_SPACE = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"|\s+')
 
 
 def format_lines(template: str, columns: Sequence[Iterable[object]]) -> list[str]:
@@ -43,16 +45,23 @@ def json_text(text: str) -> str:
     return encoded.encode("utf-8", errors="replace").decode()
 
 
-class JsonStrings:
-    """Strings as JSON, each encoded once, however often and from whichever table it is named."""
+def json_members(text: str) -> str:
+    """Of a JSON object what stands between its braces: strings and keys as `json_text` has them, without space between,
+    all else, so digits of numbers, as it is."""
+    return _STRING_OR_SPACE.sub(lambda m: json_text(json.loads(m[0])) if m[0][0] == '"' else "", text)[1:-1]
 
-    def __init__(self) -> None:
+
+class JsonStrings:
+    """Strings as JSON by `encode`, each once, however often and from whichever table it is named."""
+
+    def __init__(self, encode: Callable[[str], str] = json_text) -> None:
+        self._encode = encode
         self._known: dict[str, str] = {}
 
     def of(self, strings: Sequence[str], ids: np.typing.NDArray[np.int32]) -> list[str]:
         """The JSON of each of the `ids`, int32 [n]: indexes into `strings`; of `ABSENT` that of an empty text."""
         table = np.empty(len(strings) + 1, dtype=object)
-        table[-1] = '""'
+        table[-1] = self._encoded("")
         for string_id in np.unique(ids[ids >= 0]).tolist():
             table[string_id] = self._encoded(strings[string_id])
         texts: list[str] = table[ids].tolist()
@@ -60,7 +69,7 @@ class JsonStrings:
 
     def _encoded(self, text: str) -> str:
         if text not in self._known:
-            self._known[text] = json_text(text)
+            self._known[text] = self._encode(text)
         return self._known[text]
 
 

@@ -28,6 +28,7 @@ from tracekit.render.chrome.event_text import (
     JsonStrings,
     argument_texts,
     format_lines,
+    json_members,
     json_text,
     microseconds,
 )
@@ -83,6 +84,7 @@ class ChromeWriter:
         self._free_lanes: dict[int, FreeLanes] = {}
         self._lanes: dict[tuple[int, int], ChromeTrack] = {}
         self._strings = JsonStrings()
+        self._details = JsonStrings(json_members)
 
     def add_process(self, name: str, *, pid: int, order: int = 0) -> ChromeTrack:
         """ValueError: a pid below 1, which is Perfetto's idle process, or among the ids of threads."""
@@ -169,9 +171,10 @@ class ChromeWriter:
         said: list[Argument],
     ) -> list[str]:
         arguments = ",".join(f"{json_text(argument.name)}:".replace("%", "%%") + "%s" for argument in said)
+        further = "" if slices.details is None else "%s"
         template = (
             f'{{"ph":"X","cat":%s,"name":%s,"pid":{on.pid},"tid":{on.tid},"ts":{MICROSECONDS},"dur":{MICROSECONDS}'
-            + (f',"args":{{{arguments}}}}}' if said else "}")
+            + (f',"args":{{{arguments}{further}}}}}' if said else further + "}")
         )
         columns: list[Sequence[object]] = [
             self._strings.of(slices.strings, slices.category[rows]),
@@ -180,6 +183,10 @@ class ChromeWriter:
             *microseconds(duration_ns),
             *(argument_texts(argument, rows, slices.strings, self._strings) for argument in said),
         ]
+        if slices.details is not None:
+            before, behind = (",", "") if said else (',"args":{', "}")
+            details = self._details.of(slices.strings, slices.details[rows])
+            columns.append([before + members + behind if members else "" for members in details])
         return format_lines(template, columns)
 
     def _lane(self, track: ChromeTrack, lane: int) -> ChromeTrack:

@@ -1,0 +1,63 @@
+"""Details of slices, which are texts of JSON objects, among the arguments of a document."""
+
+from __future__ import annotations
+
+import io
+import json
+
+import numpy as np
+import pytest
+
+from tests.chrome_documents import BASE_NS, chrome_document, read_events, slices_of
+from tests.unit.render.chrome.test_chrome_writer import HOSTILE, one_track
+from tracekit.model.events import ABSENT
+from tracekit.render.chrome import ChromeWriter
+from tracekit.render.chrome.event_text import JsonStrings
+from tracekit.render.merged.slices import Argument
+
+
+@pytest.mark.parametrize("beside", [True, False])
+def test_details_are_arguments_behind_the_others(beside: bool) -> None:
+    """GIVEN details, of slices with and without other arguments THEN their members are arguments as well."""
+    kernel = '{"grid": [4, 1, 1], "est. %s %": 50, "flag" : true,\n\t"none": null, "o": {"a": {}, "b": [ ]}}'
+    size = Argument(name="size", values=np.arange(4), present=np.array([beside, beside, False, False]))
+    rows = [(i, 1, 0) for i in range(4)]
+    events = one_track(slices_of(rows, ["a", kernel, "{}"], arguments=(size,), details=[1, 2, 1, -1]))
+    said = {"grid": [4, 1, 1], "est. %s %": 50, "flag": True, "none": None, "o": {"a": {}, "b": []}}
+    first, second = ({"size": 0}, {"size": 1}) if beside else ({}, None)
+    assert [event.get("args") for event in events] == [first | said, second, said, None]
+    assert list(events[0]["args"]) == [*first, *said]
+
+
+def test_numbers_of_details_keep_their_digits() -> None:
+    numbers = "[0.10,1E+5,-0,1.5e-07,123456789012345678901234567890,0.1000000000000000055511151231257827]"
+    document = io.BytesIO()
+    writer = ChromeWriter(document, 0, base_ns=BASE_NS)
+    track = writer.add_track("t", parent=writer.add_process("rank 0", pid=1))
+    writer.write_slices(track, slices_of([(0, 1, 0)], ["a", f'{{"n": {numbers}, "m": 1e3}}'], details=[1]))
+    assert f'"args":{{"n":{numbers},"m":1e3}}}}'.encode() in document.getvalue()
+
+
+@pytest.mark.parametrize("ascii_alone", [True, False])
+def test_text_in_details_comes_back_as_it_was(ascii_alone: bool) -> None:
+    """GIVEN odd texts as keys and values, in lists and objects too THEN they are written as names are."""
+    said = [{text: text, f"{text}.": [text, {text: [text]}]} for text in HOSTILE]
+    texts = [json.dumps(each, ensure_ascii=ascii_alone) for each in said]
+    rows = [(i, 1, 0) for i in range(len(said))]
+
+    def write(writer: ChromeWriter) -> None:
+        track = writer.add_track("t", parent=writer.add_process("rank 0", pid=1))
+        writer.write_slices(track, slices_of(rows, ["a", *texts], details=[i + 1 for i in range(len(said))]))
+
+    document = chrome_document(write)
+    assert [event["args"] for event in read_events(document)] == said
+    assert b"\\ud83d" not in document.lower()
+
+
+def test_a_text_is_encoded_once_from_whichever_table() -> None:
+    asked: list[str] = []
+    encoded = JsonStrings(lambda text: asked.append(text) or text.upper())
+    ids = np.array([0, 1, 0, ABSENT], dtype=np.int32)
+    assert encoded.of(["a", "b"], ids) == ["A", "B", "A", ""]
+    assert encoded.of(["b", "a", "c"], ids) == ["B", "A", "B", ""]
+    assert sorted(asked) == ["", "a", "b"]
