@@ -44,11 +44,11 @@ def main() -> int:
             for number, mutant in enumerate(wounded):
                 path.write_bytes(mutant)
                 total += 1
-                found = outcome(native.decode, path)
+                found = outcome(native.decode, path, details=True)
                 if found is None:
                     continue
                 understood += 1
-                if different := differences(found, outcome(portable.decode, path)):
+                if different := differences(found, outcome(portable.decode, path, details=True)):
                     kept = Path(tempfile.gettempdir()) / f"decoders-differ-{trace.name}-{number}.json"
                     kept.write_bytes(mutant)
                     failures.append(f"{kept}: {', '.join(different)}")

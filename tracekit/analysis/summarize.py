@@ -136,11 +136,12 @@ def summarize(
     internal_error = False
     for path in paths:
         try:
-            recording = recording_of(decode(path), options.rules, whole=options.steps.whole)
+            trace = decode(path, details=shelf is not None)  # who takes it off the shelf shows them
+            recording = recording_of(trace, options.rules, whole=options.steps.whole)
             if shelf is not None:
                 recording.lay_aside(shelf, path)
             summaries.append(_summary_of(recording, rank, options))
-            del recording  # of several windows one is in memory at a time
+            del trace, recording  # of several windows one is in memory at a time
         except InputError as error:
             failures.append(_left_out(path, error.kind, error.reason))
         except MemoryError:

@@ -18,6 +18,7 @@ import numpy as np
 
 from tracekit.model.events import ABSENT, EventTable, Int64, Track
 from tracekit.model.operators import MULTIPLYING
+from tracekit.read.details import details_of
 from tracekit.read.table import COLLECTIVE_NUMBERS, COLLECTIVE_TEXT, DENSE, LIMIT_NS, MEMORY, SHAPES, build_table
 
 Scalar = int | float | str | None
@@ -47,7 +48,7 @@ __all__ = [
     "ColumnBuilder",
     "RawArguments",
     "RawEvent",
-    "RawStamps",
+    "RawText",
     "exact_nanoseconds",
     "is_inexact",
     "shape_hash",
@@ -91,16 +92,22 @@ class RawEvent(msgspec.Struct, gc=False):
     pid: Scalar = None
     tid: Scalar = None
     args: RawArguments | None = None
+    written_args: Any = None
+    """What `RawText` puts here, whatever a file has under that name."""
 
 
-class RawStamps(msgspec.Struct, gc=False):
-    """Start and duration as they are written, for numbers that a float64 cannot hold."""
+class RawText(msgspec.Struct, gc=False):
+    """Start, duration and arguments as they are written: a float64 cannot hold all numbers, nor `RawArguments` all
+    arguments."""
 
     ts: msgspec.Raw = msgspec.Raw(b"null")
     dur: msgspec.Raw = msgspec.Raw(b"null")
+    args: msgspec.Raw = msgspec.Raw(b"null")
 
     def restore(self, event: RawEvent) -> None:
-        """Put the text in the place of those of the event's numbers that lost digits."""
+        """Put the text in the place of those of the event's numbers that lost digits, and that of its arguments
+        beside them."""
+        event.written_args = bytes(self.args)
         if is_inexact(event.ts):
             event.ts = bytes(self.ts).decode("ascii")
         if is_inexact(event.dur):
@@ -153,7 +160,7 @@ def exact_nanoseconds(value: Scalar) -> int | None:
 class ColumnBuilder:
     """Collects events chunk by chunk; `table(base_time_ns)` ends the collection."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, details: bool = False) -> None:
         self.dropped: Counter[str] = Counter()  # by kind of note
         self._strings: dict[str, int] = _Interner()
         self._tracks: dict[tuple[Scalar, Scalar], int] = _Interner()
@@ -164,7 +171,8 @@ class ColumnBuilder:
         self._open: dict[tuple[Scalar, Scalar], list[RawEvent]] = {}
         self._communication_names: dict[int, bool] = {}
         self._multiplying_names: dict[int, bool] = {}
-        self._columns: dict[str, list[np.ndarray]] = {name: [] for name in DENSE}
+        self._dense = DENSE | {"details": np.int32} if details else DENSE
+        self._columns: dict[str, list[np.ndarray]] = {name: [] for name in self._dense}
         self._sparse: dict[str, list[int]] = {
             name: [] for name in ("row", *COLLECTIVE_TEXT, *COLLECTIVE_NUMBERS, *SHAPES)
         }
@@ -173,7 +181,8 @@ class ColumnBuilder:
         self._rows = 0
 
     def add(self, events: Sequence[RawEvent]) -> None:
-        """Append one chunk. Numbers that a float64 cannot hold must have been replaced by their text."""
+        """Append one chunk. Numbers that a float64 cannot hold must have been replaced by their text, and for details
+        events must have their arguments as they are written."""
         if any(event.ph != "X" for event in events):
             events = [slice_ for event in events if (slice_ := self._slice_of(event)) is not None]
         if not events:
@@ -206,6 +215,9 @@ class ColumnBuilder:
         shapes = self._shapes
         shape = [shapes[bytes(a.input_shapes) or bytes(a.grid)] for a in arguments]
         columns["shape"].append(np.array(shape, dtype=np.int64))
+        if "details" in columns:
+            told = [details_of(event.written_args) for event in events]
+            columns["details"].append(np.array([strings[text] if text else ABSENT for text in told], dtype=np.int32))
         self._add_collectives(names, arguments)
         self._add_operators(names, arguments)
         self._rows += len(events)
@@ -217,7 +229,7 @@ class ColumnBuilder:
             base_time_ns=base_time_ns,
             strings=list(self._strings),
             tracks=[self._track(pid, tid) for pid, tid in self._tracks],
-            dense={name: _concatenate(self._columns.pop(name), dtype) for name, dtype in DENSE.items()},
+            dense={name: _concatenate(self._columns.pop(name), dtype) for name, dtype in self._dense.items()},
             collectives=_as_arrays(self._sparse),
             operators=_as_arrays(self._operators),
             memory=_as_arrays(self._memory),

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import importlib
 import os
-from collections.abc import Callable
 from functools import cache
-from typing import Literal
+from typing import Literal, Protocol
 
 from tracekit.errors import UsageError
 from tracekit.model.events import DecodedTrace
@@ -20,11 +19,12 @@ Decoder = Literal["native", "portable"]
 _VARIABLE = "TRACEKIT_DECODER"
 
 
-def decode(path: TracePath) -> DecodedTrace:
-    """Decode one trace file. Raises InputError when it cannot be used at all."""
+def decode(path: TracePath, *, details: bool = False) -> DecodedTrace:
+    """Decode one trace file; `details`: keep all arguments of its events. Raises InputError when it cannot be used at
+    all."""
     native = _native_decode() if decoder() == "native" else None
-    decoded = None if native is None else native(path)
-    return portable.decode(path) if decoded is None else decoded
+    decoded = None if native is None else native(path, details=details)
+    return portable.decode(path, details=details) if decoded is None else decoded
 
 
 def decoder() -> Decoder:
@@ -47,10 +47,14 @@ def has_native() -> bool:
     return _native_decode() is not None
 
 
+class _NativeDecode(Protocol):
+    def __call__(self, path: TracePath, *, details: bool = False) -> DecodedTrace | None: ...
+
+
 @cache
-def _native_decode() -> Callable[[TracePath], DecodedTrace | None] | None:
+def _native_decode() -> _NativeDecode | None:
     try:
-        found: Callable[[TracePath], DecodedTrace | None] = importlib.import_module("tracekit.read.native").decode
+        found: _NativeDecode = importlib.import_module("tracekit.read.native").decode
     except ImportError as error:
         if error.name != "tracekit.read.native._scanner":
             raise

@@ -14,7 +14,7 @@ import msgspec
 
 from tracekit.model.events import DecodedTrace
 from tracekit.model.notes import Note
-from tracekit.read.columns import ColumnBuilder, RawEvent, RawStamps, is_inexact
+from tracekit.read.columns import ColumnBuilder, RawEvent, RawText, is_inexact
 from tracekit.read.head import LONGEST_HEADER_BYTES, no_events, read_head, trace_header
 from tracekit.read.inflate import TextChunks
 from tracekit.read.losses import Losses, count_of_events
@@ -27,25 +27,26 @@ _BOUNDARY_SEARCH_BYTES = 16 << 10
 _LONGEST_EVENT_BYTES = 64 << 20
 
 _EVENTS = msgspec.json.Decoder(list[RawEvent])
-_STAMPS = msgspec.json.Decoder(list[RawStamps])
+_AS_WRITTEN = msgspec.json.Decoder(list[RawText])
 
 
-def decode(path: TracePath) -> DecodedTrace:
-    """Decode one trace file.
+def decode(path: TracePath, *, details: bool = False) -> DecodedTrace:
+    """Decode one trace file; `details`: keep all arguments of its events.
 
     Raises NotATraceError when the file is empty or holds no usable event, InputError when it cannot be read at all.
     """
     with _no_garbage_collection():
-        return _Decoding(path).run()
+        return _Decoding(path, details=details).run()
 
 
 class _Decoding:
     """The state of decoding one file."""
 
-    def __init__(self, path: TracePath) -> None:
+    def __init__(self, path: TracePath, *, details: bool) -> None:
         self.path = path
         self.chunks = TextChunks(path)
-        self.columns = ColumnBuilder()
+        self.columns = ColumnBuilder(details=details)
+        self.details = details
         self.losses = Losses()
         self.position = 0  # of the buffer's first byte in the text
         self.events = 0
@@ -117,9 +118,9 @@ class _Decoding:
         return result.closed_at, result.consumed
 
     def _append(self, events: list[RawEvent], text: bytes) -> None:
-        if any(is_inexact(event.ts) or is_inexact(event.dur) for event in events):
-            for event, stamps in zip(events, _STAMPS.decode(b"[" + text + b"]"), strict=True):
-                stamps.restore(event)
+        if self.details or any(is_inexact(event.ts) or is_inexact(event.dur) for event in events):
+            for event, written in zip(events, _AS_WRITTEN.decode(b"[" + text + b"]"), strict=True):
+                written.restore(event)
         self.columns.add(events)
 
     def _notes(self, events: int, *, complete: bool) -> list[Note]:

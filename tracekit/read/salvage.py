@@ -14,12 +14,12 @@ from typing import Any
 
 import msgspec
 
-from tracekit.read.columns import RawArguments, RawEvent, RawStamps, Scalar, is_inexact
+from tracekit.read.columns import RawArguments, RawEvent, RawText, Scalar
 
 EVENT_BOUNDARY = re.compile(rb'\}\s*(,)\s*(?=\{\s*"(?:ph|name|cat|pid|tid|ts|dur|args|id|bp|s)"\s*:)')
 
 _EVENT = msgspec.json.Decoder(RawEvent)
-_STAMPS = msgspec.json.Decoder(RawStamps)
+_AS_WRITTEN = msgspec.json.Decoder(RawText)
 _ANYTHING = msgspec.json.Decoder()
 _EXTENT = msgspec.json.Decoder(msgspec.Raw)
 _TRAILING = re.compile(r"trailing characters \(byte (\d+)\)")
@@ -150,9 +150,8 @@ def _read(piece: bytes) -> tuple[RawEvent | None, str]:
 
 
 def _exact(event: RawEvent, piece: bytes) -> RawEvent:
-    """The event with its stamps as text, when their numbers are too large for a float64."""
-    if is_inexact(event.ts) or is_inexact(event.dur):
-        _STAMPS.decode(piece).restore(event)
+    """The event with what it loses as text."""
+    _AS_WRITTEN.decode(piece).restore(event)
     return event
 
 
@@ -187,6 +186,7 @@ def _coerced(piece: bytes) -> tuple[RawEvent | None, str]:
         pid=_scalar(value.get("pid")),
         tid=_scalar(value.get("tid")),
         args=_coerced_arguments(arguments) if isinstance(arguments, dict) else None,
+        written_args=msgspec.json.encode(arguments) if isinstance(arguments, dict) else b"null",
     )
     return event, "malformed_event"
 

@@ -26,22 +26,22 @@ def native_decoder() -> Any:
         raise
 
 
-def decode(path: Path) -> DecodedTrace:
+def decode(path: Path, *, details: bool = False) -> DecodedTrace:
     """What the portable decoder makes of `path`, after a look at whether the native one makes the same of it."""
     try:
         native = importlib.import_module("tracekit.read.native")
     except ImportError:
-        return portable.decode(path)
-    found = outcome(native.decode, path)
+        return portable.decode(path, details=details)
+    found = outcome(native.decode, path, details=details)
     if found is not None:
-        assert differences(found, outcome(portable.decode, path)) == []
-    return portable.decode(path)
+        assert differences(found, outcome(portable.decode, path, details=details)) == []
+    return portable.decode(path, details=details)
 
 
-def outcome(decoder: Any, path: Path) -> Any:
+def outcome(decoder: Any, path: Path, **options: bool) -> Any:
     """What a decoder returns, or the text of its error."""
     try:
-        return decoder(path)
+        return decoder(path, **options)
     except TracekitError as error:
         return f"{type(error).__name__}: {error}"
 

@@ -33,7 +33,8 @@ def traces(real_traces: Path) -> list[Path]:
 
 def test_a_trace_comes_back_as_it_was_decoded(real_traces: Path, tmp_path: Path) -> None:
     shelf = Shelf(folder=tmp_path)
-    decoded = {path: decode(path) for path in traces(real_traces)}
+    decoded = {path: decode(path, details=path.stat().st_size % 2 == 0) for path in traces(real_traces)}
+    assert {len(trace.events.details) > 0 for trace in decoded.values()} == {True, False}
     for path, trace in decoded.items():
         shelf.keep(path, trace, ("made of it", path.name))
     for path, trace in decoded.items():

@@ -12,9 +12,10 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from tracekit.model.events import ABSENT, DecodedTrace, EventTable, Track
+from tracekit.model.events import ABSENT, DecodedTrace, EventTable, Int32, Track
 from tracekit.model.operators import MULTIPLYING
 from tracekit.read.columns import COMMUNICATION_PREFIXES, shape_hash
+from tracekit.read.details import NO_DETAILS, details_of
 from tracekit.read.head import LONGEST_HEADER_BYTES, search_events, trace_header
 from tracekit.read.inflate import TextStream, UnreadableText, open_text
 from tracekit.read.losses import Losses
@@ -24,18 +25,19 @@ from tracekit.read.table import COLLECTIVE_NUMBERS, DENSE, MEMORY, SHAPES, build
 
 __all__ = ["decode"]
 
-if INTERFACE != 2:  # an installation whose extension was built from other sources
+if INTERFACE != 3:  # an installation whose extension was built from other sources
     raise ImportError("the extension does not fit: install tracekit again", name="tracekit.read.native._scanner")
 
 _STEP_BYTES = 256 << 10  # stays in the cache of a core between inflating and scanning
 _LONGEST_EVENT_BYTES = 64 << 20
 
 
-def decode(path: TracePath) -> DecodedTrace | None:
+def decode(path: TracePath, *, details: bool = False) -> DecodedTrace | None:
     """Decode one trace file; None when that takes the portable decoder, be it for the error that it raises."""
     scanner = Scanner(
         communication_prefixes=[prefix.encode() for prefix in COMMUNICATION_PREFIXES],
         multiplying=[name.encode() for name in MULTIPLYING],
+        no_details=[name.encode() for name in NO_DETAILS] if details else None,
     )
     try:
         with open_text(path) as text:
@@ -80,15 +82,20 @@ def _events(found: dict[str, Any], base_time_ns: int) -> tuple[EventTable, Count
     """The table, and how many events were dropped, by kind of note."""
     texts = [_text(text) for text in found["texts"]]
     values = [value.decode("utf-8", "replace") for value in found["values"]]
+    detail_texts = [details_of(b"{" + members[:-1] + b"}") for members in found["detail_texts"]]
     dense, collectives, operators = (_arrays(found[name]) for name in ("dense", "collectives", "operators"))
     hashes = np.array([*map(shape_hash, found["values"]), ABSENT], dtype=np.int64)
     dense["shape"] = np.take(hashes, dense["shape"])
     for table in (collectives, operators):
         for name in SHAPES:
-            table[name] = np.where(table[name] == ABSENT, ABSENT, table[name] + len(texts))
+            table[name] = _moved(table[name], by=len(texts))
+    # Empty where they are not kept.
+    details = _moved(dense.pop("details"), by=len(texts) + len(values))
+    if len(details):
+        dense["details"] = details
     events, outside = build_table(
         base_time_ns=base_time_ns,
-        strings=texts + values,
+        strings=texts + values + detail_texts,
         tracks=_tracks(found["tracks"], found["labels"]),
         dense=dense,
         collectives=collectives,
@@ -109,6 +116,10 @@ _DTYPES = DENSE | {"shape": np.int32} | dict.fromkeys(("row", *COLLECTIVE_NUMBER
 
 def _arrays(columns: dict[str, Any]) -> dict[str, np.ndarray]:
     return {name: np.frombuffer(column, dtype=_DTYPES.get(name, np.int32)) for name, column in columns.items()}
+
+
+def _moved(ids: Int32, *, by: int) -> Int32:
+    return np.where(ids == ABSENT, ABSENT, ids + by).astype(np.int32)
 
 
 def _text(raw: bytes) -> str:

@@ -72,6 +72,7 @@ struct Memory {
 struct Events {
   GrowingArray<std::int32_t> name, category, track;
   GrowingArray<std::int32_t> shape;  // an index into `values`
+  GrowingArray<std::int32_t> details;  // an index into `detail_texts`; empty unless they are kept
   GrowingArray<std::int64_t> start_ns, duration_ns;
   GrowingArray<std::int64_t> correlation, external_id, sequence_number, forward_thread;
   Collectives collectives;
@@ -79,6 +80,7 @@ struct Events {
   Memory memory;
   Interner texts;   // what stands between the quotes of a JSON string, escapes and all
   Interner values;  // JSON values as they are written
+  Interner detail_texts;  // members of JSON objects, a comma behind each
   std::vector<Track> tracks;
   std::vector<Label> labels;
   std::vector<std::pair<std::string, std::int64_t>> other_phases;

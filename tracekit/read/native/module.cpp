@@ -1,4 +1,4 @@
-// The Python side of the scanner: `Scanner(communication_prefixes, multiplying)`, `scan`, `take`.
+// The Python side of the scanner: `Scanner(communication_prefixes, multiplying, no_details)`, `scan`, `take`.
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 
@@ -14,7 +14,7 @@ namespace {
 using namespace tracekit;
 
 // Of `scan`, `take` and what they give: raised when that changes, so that no other sources use this build.
-constexpr long interface_number = 2;
+constexpr long interface_number = 3;
 
 PyObject* not_understood = nullptr;
 
@@ -141,6 +141,7 @@ PyObject* answer(Events& events) {
   dense.set("sequence_number", taken(events.sequence_number));
   dense.set("forward_thread", taken(events.forward_thread));
   dense.set("shape", taken(events.shape));
+  dense.set("details", taken(events.details));
   Dict collectives;
   collectives.set("row", taken(events.collectives.row));
   for (std::size_t k = 0; k < collective_texts; ++k) {
@@ -163,6 +164,7 @@ PyObject* answer(Events& events) {
   result.set("memory", memory.release());
   result.set("texts", list_of(events.texts));
   result.set("values", list_of(events.values));
+  result.set("detail_texts", list_of(events.detail_texts));
   result.set("tracks", list_of(events.tracks.size(), [&](std::size_t k) { return track_of(events.tracks[k], events); }));
   result.set("labels", list_of(events.labels.size(), [&](std::size_t k) {
                const Label& label = events.labels[k];
@@ -201,18 +203,22 @@ bool append_texts(PyObject* texts, std::vector<std::string>& out) {
 }
 
 PyObject* scanner_new(PyTypeObject* type, PyObject* arguments, PyObject* keywords) {
-  static const char* names[] = {"communication_prefixes", "multiplying", nullptr};
-  PyObject *prefixes = nullptr, *multiplying = nullptr;
-  if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "OO", const_cast<char**>(names), &prefixes, &multiplying)) {
+  static const char* names[] = {"communication_prefixes", "multiplying", "no_details", nullptr};
+  PyObject *prefixes = nullptr, *multiplying = nullptr, *no_details = Py_None;
+  if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "OO|O", const_cast<char**>(names), &prefixes, &multiplying,
+                                   &no_details)) {
     return nullptr;
   }
   auto* self = reinterpret_cast<ScannerObject*>(type->tp_alloc(type, 0));
   if (self == nullptr) return nullptr;
   try {
     Rules rules;
-    std::vector<std::string> operators;
-    if (append_texts(prefixes, rules.communication_prefixes) && append_texts(multiplying, operators)) {
+    std::vector<std::string> operators, others;
+    rules.keeps_details = no_details != Py_None;
+    if (append_texts(prefixes, rules.communication_prefixes) && append_texts(multiplying, operators) &&
+        (!rules.keeps_details || append_texts(no_details, others))) {
       rules.multiplying.insert(operators.begin(), operators.end());
+      rules.no_details.insert(others.begin(), others.end());
       self->scanner = new Scanner(std::move(rules));
       return reinterpret_cast<PyObject*>(self);
     }
@@ -298,7 +304,8 @@ PyType_Slot scanner_slots[] = {
     {Py_tp_new, reinterpret_cast<void*>(scanner_new)},
     {Py_tp_dealloc, reinterpret_cast<void*>(scanner_dealloc)},
     {Py_tp_methods, scanner_methods},
-    {Py_tp_doc, const_cast<char*>("Scanner(communication_prefixes, multiplying): events of a trace to columns.")},
+    {Py_tp_doc, const_cast<char*>("Scanner(communication_prefixes, multiplying, no_details=None): events of a trace to columns.\n\n"
+                                   "no_details: arguments that are no details; None: details are not kept.")},
     {0, nullptr},
 };
 PyType_Spec scanner_spec = {"tracekit.read.native._scanner.Scanner", sizeof(ScannerObject), 0, Py_TPFLAGS_DEFAULT,

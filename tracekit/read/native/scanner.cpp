@@ -150,23 +150,24 @@ const char* Scanner::scan_event(const char* at, const Json& json) {
   std::int32_t node = Layout::root;
   bool first = true, in_arguments = false;
   for (;;) {
-    Field field;
+    Gap gap;
     const std::int32_t known = layout_.find(node, at);
     if (known != Layout::unknown) {
-      field = layout_.field(known);
+      gap = {layout_.field(known), layout_.key(known)};
       at += layout_.size(known);
       node = known;
     } else {
-      const char* end = scan_gap(at, json, first, in_arguments, field);
-      node = layout_.learn(node, {at, static_cast<std::size_t>(end - at)}, field);
+      const char* end = scan_gap(at, json, first, in_arguments, gap);
+      node = layout_.learn(node, {at, static_cast<std::size_t>(end - at)}, gap.field, gap.detail);
       at = end;
     }
     first = false;
-    if (field == Field::end_of_event) break;
-    if (field == Field::end_of_arguments) {
+    if (gap.field == Field::end_of_event) break;
+    if (gap.field == Field::end_of_arguments) {
       in_arguments = false;
-    } else if (field == Field::arguments) {
+    } else if (gap.field == Field::arguments) {
       draft.unset_from(first_argument);  // of two the last counts
+      draft.details.clear();
       at = Json::skip_space(at);
       if (*at == '{') {
         first = in_arguments = true;
@@ -174,18 +175,22 @@ const char* Scanner::scan_event(const char* at, const Json& json) {
         at = json.skip_literal(at, "null");
       }
     } else {
-      at = scan_value(field, at, json);
+      const char* const value = Json::skip_space(at);
+      at = scan_value(gap.field, value, json);
+      if (!gap.detail.empty()) {
+        draft.details.append(gap.detail).append(1, ':').append(value, at).append(1, ',');
+      }
     }
   }
   commit(draft);
   return at;
 }
 
-// From a `{` or the end of a value to the next value, or behind the `}`; says in `field` what comes.
-const char* Scanner::scan_gap(const char* at, const Json& json, bool first, bool in_arguments, Field& field) const {
+// From a `{` or the end of a value to the next value, or behind the `}`; says in `gap` what comes.
+const char* Scanner::scan_gap(const char* at, const Json& json, bool first, bool in_arguments, Gap& gap) const {
   at = Json::skip_space(first ? at + 1 : at);
   if (*at == '}') {
-    field = in_arguments ? Field::end_of_arguments : Field::end_of_event;
+    gap.field = in_arguments ? Field::end_of_arguments : Field::end_of_event;
     return at + 1;
   }
   if (!first) {
@@ -195,7 +200,10 @@ const char* Scanner::scan_gap(const char* at, const Json& json, bool first, bool
   if (*at != '"') json.fail(at);
   const Json::String key = json.string(at + 1);
   if (!key.plain) throw NotUnderstood();
-  field = in_arguments ? field_of_argument(key.text) : field_of_event(key.text);
+  gap.field = in_arguments ? field_of_argument(key.text) : field_of_event(key.text);
+  if (in_arguments && rules_.keeps_details && rules_.no_details.count(std::string(key.text)) == 0) {
+    gap.detail = {at, static_cast<std::size_t>(key.end - at)};
+  }
   at = Json::skip_space(key.end);
   if (*at != ':') json.fail(at);
   at = Json::skip_space(at + 1);
@@ -204,7 +212,6 @@ const char* Scanner::scan_gap(const char* at, const Json& json, bool first, bool
 }
 
 const char* Scanner::scan_value(Field field, const char* at, const Json& json) {
-  at = Json::skip_space(at);
   switch (kind_of(field)) {
     case Kind::ignored:
       return json.skip_value(at);
@@ -347,6 +354,9 @@ void Scanner::commit_slice(const Draft& draft) {
   events.sequence_number.push(draft.number(Field::sequence_number));
   events.forward_thread.push(draft.number(Field::forward_thread));
   events.shape.push(value_or_absent(draft, draft.has(Field::input_shapes) ? Field::input_shapes : Field::grid));
+  if (rules_.keeps_details) {
+    events.details.push(draft.details.empty() ? -1 : events.detail_texts.intern(draft.details));
+  }
   const std::uint8_t kind = kind_of_name(name);
   if (draft.has(Field::collective) || (kind & kind_communication) != 0) {
     Collectives& collectives = events.collectives;

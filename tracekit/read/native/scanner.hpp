@@ -21,6 +21,8 @@ namespace tracekit {
 struct Rules {
   std::vector<std::string> communication_prefixes;
   std::unordered_set<std::string> multiplying;
+  bool keeps_details = false;
+  std::unordered_set<std::string> no_details;  // arguments that are none (read/details.py)
 };
 
 // The arguments of events that are kept, in the order of `Field`.
@@ -46,15 +48,23 @@ class Scanner {
  private:
   enum class Expected { event_or_end, event, comma_or_end, nothing };
 
+  // What the value behind a gap is for. `detail`: its key, in quotes, if it is one that is kept.
+  struct Gap {
+    Field field;
+    std::string_view detail;
+  };
+
   // What one event says. A text is a piece of what is scanned: what is between the quotes of a string, else the value as it is
   // written. Times are in nanoseconds.
   class Draft {
    public:
     Track track;
+    std::string details;  // as in `Events::detail_texts`
 
     void clear() {
       present_ = 0;
       track = Track();
+      details.clear();
     }
     bool has(Field field) const { return (present_ & bit(field)) != 0; }
     std::string_view text(Field field) const { return has(field) ? texts_[index(field)] : std::string_view(); }
@@ -94,7 +104,7 @@ class Scanner {
   const char* scan_long_time(Field field, const char* at, const char* end);
   const char* scan_place(Field field, const char* at, const Json& json);
   const char* scan_id(Field field, const char* at, const Json& json);
-  const char* scan_gap(const char* at, const Json& json, bool first, bool in_arguments, Field& field) const;
+  const char* scan_gap(const char* at, const Json& json, bool first, bool in_arguments, Gap& gap) const;
   void commit(const Draft& draft);
   void commit_slice(const Draft& draft);
   void commit_other(const Draft& draft);

@@ -59,7 +59,7 @@ def write_rank(
     for path in plan.summary.files:
         recording = None if shelf is None else Recording.taken_from(shelf, located(path))
         if recording is None:
-            recording = recording_of(decode(located(path)), options.rules, whole=options.steps.whole)
+            recording = recording_of(decode(located(path), details=True), options.rules, whole=options.steps.whole)
         events, lanes = recording.trace.events, recording.lanes
         if not plan.summary.is_server:  # what it serves is no step
             for track in tracks_of_recording(lanes, recording.phases, plan.clock, options.steps):

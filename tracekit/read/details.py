@@ -1,0 +1,34 @@
+"""Arguments of an event that have no column of their own -> one text, the same for all events that say the same.
+
+Comes in: the event's arguments as they are written. Goes out: a JSON object. Of the many events of a trace few say
+different things once the numbers are left out that are an event's own.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+__all__ = ["NO_DETAILS", "details_of"]
+
+NO_DETAILS = (
+    # Columns of all events.
+    "External id",
+    "correlation",
+    "Sequence number",
+    "Fwd thread id",
+    # By which the profiler counts its records: they tell nothing else.
+    "Ev Idx",
+    "Record function id",
+    "Python id",
+    "Python parent id",
+)
+
+_ARGUMENTS = msgspec.json.Decoder(dict[str, msgspec.Raw] | None)
+
+
+def details_of(arguments: bytes) -> str:
+    """Of the JSON object of an event's arguments, or null, all that are none of `NO_DETAILS`, as they are written; ""
+    for none."""
+    members = _ARGUMENTS.decode(arguments) or {}
+    told = [msgspec.json.encode(key) + b": " + bytes(value) for key, value in members.items() if key not in NO_DETAILS]
+    return (b"{" + b", ".join(told) + b"}").decode("utf-8", "replace") if told else ""
