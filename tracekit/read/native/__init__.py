@@ -82,7 +82,7 @@ def _events(found: dict[str, Any], base_time_ns: int) -> tuple[EventTable, Count
     """The table, and how many events were dropped, by kind of note."""
     texts = [_text(text) for text in found["texts"]]
     values = [value.decode("utf-8", "replace") for value in found["values"]]
-    detail_texts = [details_of(b"{" + members[:-1] + b"}") for members in found["detail_texts"]]
+    detail_texts = [details_of(b"{" + members + b"}") for members in found["detail_texts"]]
     dense, collectives, operators = (_arrays(found[name]) for name in ("dense", "collectives", "operators"))
     hashes = np.array([*map(shape_hash, found["values"]), ABSENT], dtype=np.int64)
     dense["shape"] = np.take(hashes, dense["shape"])

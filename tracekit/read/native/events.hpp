@@ -80,7 +80,7 @@ struct Events {
   Memory memory;
   Interner texts;   // what stands between the quotes of a JSON string, escapes and all
   Interner values;  // JSON values as they are written
-  Interner detail_texts;  // members of JSON objects, a comma behind each
+  Interner detail_texts;  // members of JSON objects
   std::vector<Track> tracks;
   std::vector<Label> labels;
   std::vector<std::pair<std::string, std::int64_t>> other_phases;

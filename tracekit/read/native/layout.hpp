@@ -68,8 +68,8 @@ class Layout {
     return unknown;
   }
 
-  // A new node behind `node`, or `unknown` when the text is too long or the tree is full. `key`: a piece of the text.
-  std::int32_t learn(std::int32_t node, std::string_view text, Field field, std::string_view key) {
+  // A new node behind `node`, or `unknown` when the text is too long or the tree is full. `detail`: see below.
+  std::int32_t learn(std::int32_t node, std::string_view text, Field field, std::size_t detail) {
     if (node == unknown || text.size() > longest_bytes || nodes_.size() == most_nodes) return unknown;
     if (nodes_[node].children == most_children) return unknown;
     const auto child = static_cast<std::int32_t>(nodes_.size());
@@ -78,8 +78,7 @@ class Layout {
     fresh.size = static_cast<std::uint8_t>(text.size());
     std::memset(&fresh.last_mask, 0xFF, (text.size() - 1) % 8 + 1);
     fresh.field = field;
-    fresh.key_size = static_cast<std::uint8_t>(key.size());
-    if (!key.empty()) fresh.key_begin = static_cast<std::uint8_t>(key.data() - text.data());
+    fresh.detail = static_cast<std::uint8_t>(detail);
     fresh.next_sibling = nodes_[node].first_child;
     nodes_.push_back(fresh);
     nodes_[node].first_child = child;
@@ -89,10 +88,8 @@ class Layout {
 
   Field field(std::int32_t node) const { return nodes_[node].field; }
   std::size_t size(std::int32_t node) const { return nodes_[node].size; }
-  // Good until something is learned.
-  std::string_view key(std::int32_t node) const {
-    return {nodes_[node].text + nodes_[node].key_begin, nodes_[node].key_size};
-  }
+  // Where in the text the key begins, of an argument that is a detail; else 0.
+  std::size_t detail(std::int32_t node) const { return nodes_[node].detail; }
 
  private:
   static constexpr std::size_t most_nodes = 4096;
@@ -102,7 +99,7 @@ class Layout {
     char text[longest_bytes] = {};  // zeros behind its end
     std::uint64_t last_mask = 0;  // which bytes of the last eight are text
     std::uint8_t size = 0;
-    std::uint8_t key_begin = 0, key_size = 0;
+    std::uint8_t detail = 0;
     Field field = Field::ignored;
     std::uint8_t children = 0;
     std::int32_t first_child = unknown;

@@ -151,9 +151,10 @@ const char* Scanner::scan_event(const char* at, const Json& json) {
   bool first = true, in_arguments = false;
   for (;;) {
     Gap gap;
+    const char* const begin = at;
     const std::int32_t known = layout_.find(node, at);
     if (known != Layout::unknown) {
-      gap = {layout_.field(known), layout_.key(known)};
+      gap = {layout_.field(known), layout_.detail(known)};
       at += layout_.size(known);
       node = known;
     } else {
@@ -175,10 +176,11 @@ const char* Scanner::scan_event(const char* at, const Json& json) {
         at = json.skip_literal(at, "null");
       }
     } else {
-      const char* const value = Json::skip_space(at);
-      at = scan_value(gap.field, value, json);
-      if (!gap.detail.empty()) {
-        draft.details.append(gap.detail).append(1, ':').append(value, at).append(1, ',');
+      at = scan_value(gap.field, at, json);
+      if (gap.detail != 0) {
+        draft.details.add(begin + gap.detail, at);
+      } else {
+        draft.details.end_run();
       }
     }
   }
@@ -188,6 +190,8 @@ const char* Scanner::scan_event(const char* at, const Json& json) {
 
 // From a `{` or the end of a value to the next value, or behind the `}`; says in `gap` what comes.
 const char* Scanner::scan_gap(const char* at, const Json& json, bool first, bool in_arguments, Gap& gap) const {
+  const char* const begin = at;
+  gap.detail = 0;
   at = Json::skip_space(first ? at + 1 : at);
   if (*at == '}') {
     gap.field = in_arguments ? Field::end_of_arguments : Field::end_of_event;
@@ -202,7 +206,7 @@ const char* Scanner::scan_gap(const char* at, const Json& json, bool first, bool
   if (!key.plain) throw NotUnderstood();
   gap.field = in_arguments ? field_of_argument(key.text) : field_of_event(key.text);
   if (in_arguments && rules_.keeps_details && rules_.no_details.count(std::string(key.text)) == 0) {
-    gap.detail = {at, static_cast<std::size_t>(key.end - at)};
+    gap.detail = static_cast<std::size_t>(at - begin);
   }
   at = Json::skip_space(key.end);
   if (*at != ':') json.fail(at);
@@ -212,6 +216,7 @@ const char* Scanner::scan_gap(const char* at, const Json& json, bool first, bool
 }
 
 const char* Scanner::scan_value(Field field, const char* at, const Json& json) {
+  at = Json::skip_space(at);
   switch (kind_of(field)) {
     case Kind::ignored:
       return json.skip_value(at);
@@ -319,7 +324,7 @@ const char* Scanner::scan_id(Field field, const char* at, const Json& json) {
   return number.end;
 }
 
-void Scanner::commit(const Draft& draft) {
+void Scanner::commit(Draft& draft) {
   if (!draft.has(Field::phase)) {
     ++events_.malformed;
     return;
@@ -332,7 +337,7 @@ void Scanner::commit(const Draft& draft) {
   }
 }
 
-void Scanner::commit_slice(const Draft& draft) {
+void Scanner::commit_slice(Draft& draft) {
   if (!draft.has(Field::start) || !draft.has(Field::duration)) {
     ++events_.malformed;
     return;
@@ -355,7 +360,8 @@ void Scanner::commit_slice(const Draft& draft) {
   events.forward_thread.push(draft.number(Field::forward_thread));
   events.shape.push(value_or_absent(draft, draft.has(Field::input_shapes) ? Field::input_shapes : Field::grid));
   if (rules_.keeps_details) {
-    events.details.push(draft.details.empty() ? -1 : events.detail_texts.intern(draft.details));
+    const std::string_view said = draft.details.text();
+    events.details.push(said.empty() ? -1 : events.detail_texts.intern(said));
   }
   const std::uint8_t kind = kind_of_name(name);
   if (draft.has(Field::collective) || (kind & kind_communication) != 0) {

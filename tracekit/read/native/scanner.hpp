@@ -48,10 +48,37 @@ class Scanner {
  private:
   enum class Expected { event_or_end, event, comma_or_end, nothing };
 
-  // What the value behind a gap is for. `detail`: its key, in quotes, if it is one that is kept.
+  // What the value behind a gap is for. `detail`: as in `Layout`.
   struct Gap {
     Field field;
-    std::string_view detail;
+    std::size_t detail;
+  };
+
+  // The arguments of one event that are details: pieces of what is scanned, as far as they stand side by side.
+  class Details {
+   public:
+    void clear() {
+      run_ = {};
+      before_.clear();
+    }
+    void add(const char* begin, const char* end) {
+      if (run_.empty()) run_ = {begin, 0};
+      run_ = {run_.data(), static_cast<std::size_t>(end - run_.data())};
+    }
+    void end_run() {
+      if (!run_.empty()) before_.append(run_).append(1, ',');
+      run_ = {};
+    }
+    // Members of a JSON object.
+    std::string_view text() {
+      if (before_.empty()) return run_;
+      end_run();
+      return std::string_view(before_).substr(0, before_.size() - 1);
+    }
+
+   private:
+    std::string_view run_;
+    std::string before_;
   };
 
   // What one event says. A text is a piece of what is scanned: what is between the quotes of a string, else the value as it is
@@ -59,7 +86,7 @@ class Scanner {
   class Draft {
    public:
     Track track;
-    std::string details;  // as in `Events::detail_texts`
+    Details details;
 
     void clear() {
       present_ = 0;
@@ -105,8 +132,8 @@ class Scanner {
   const char* scan_place(Field field, const char* at, const Json& json);
   const char* scan_id(Field field, const char* at, const Json& json);
   const char* scan_gap(const char* at, const Json& json, bool first, bool in_arguments, Gap& gap) const;
-  void commit(const Draft& draft);
-  void commit_slice(const Draft& draft);
+  void commit(Draft& draft);
+  void commit_slice(Draft& draft);
   void commit_other(const Draft& draft);
   bool commit_memory(const Draft& draft);
   std::int32_t track(const Draft& draft);
