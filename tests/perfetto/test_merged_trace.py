@@ -195,8 +195,9 @@ def test_kernels_are_the_input_s_with_the_calls_that_launched_them(
 ) -> None:
     folder = real_traces / "dlrm_8xV100"
     merged(trace_processor, load(folder), tmp_path)
+    columns = "rank", "category", "name", "device", "stream", "grid", "block", "size_bytes", "correlation", "launch"
     shown = Counter(
-        (row["rank"], row["category"], row["name"], row["device"], row["stream"], row["correlation"], row["launch"])
+        tuple(row[column] for column in columns)
         for row in trace_processor.query(
             "select k.*, extract_arg(call.arg_set_id, 'debug.correlation') as launch from tracekit_kernels k "
             "left join slice call on call.id = launch_slice_id and call.name = launch_name and call.ts = launch_ts"
@@ -209,9 +210,10 @@ def test_kernels_are_the_input_s_with_the_calls_that_launched_them(
         calls = {event["args"]["correlation"] for event in own if event["cat"] == "cuda_runtime"}
         for event in own:
             if event["cat"] in {"kernel", "gpu_memcpy", "gpu_memset"}:
-                number = event["args"]["correlation"]
+                said, number = event["args"], event["args"]["correlation"]
                 where = (document["distributedInfo"]["rank"], event["cat"], event["name"], event["pid"], event["tid"])
-                expected[*where, number, number if number in calls else None] += 1
+                shape = [json.dumps(said[name]) if name in said else None for name in ("grid", "block")]
+                expected[*where, *shape, said.get("bytes"), number, number if number in calls else None] += 1
     assert shown == expected
     assert sum(count for key, count in shown.items() if key[-1] is not None) == 2116
 

@@ -11,6 +11,11 @@ CREATE PERFETTO VIEW tracekit_kernels(
   device LONG,
   -- The stream.
   stream LONG,
+  -- Its grid and block, "[x, y, z]"; NULL where it is no kernel, or nothing is recorded.
+  grid STRING,
+  block STRING,
+  -- How much is copied or filled; NULL of a kernel.
+  size_bytes LONG,
   -- Its correlation id, unique within a recording of a rank.
   correlation LONG,
   -- Name of the call on the host that launched it; NULL in this and the next two: not recorded, or filtered out.
@@ -24,7 +29,9 @@ CREATE PERFETTO VIEW tracekit_kernels(
   -- How long it takes, ns.
   dur DURATION,
   -- The slice in Perfetto's tables.
-  slice_id JOINID(slice.id)
+  slice_id JOINID(slice.id),
+  -- All that is recorded of it, for extract_arg(arg_set_id, 'debug.NAME'), where a dot in a name is a _.
+  arg_set_id ARGSETID
 ) AS
 WITH
   streams AS (
@@ -59,13 +66,17 @@ SELECT
   slice.category,
   cast(substr(own.name, 5) AS INT) AS device,
   cast(substr(own.name, instr(own.name, ' stream ') + 8) AS INT) AS stream,
+  extract_arg(slice.arg_set_id, 'debug.grid') AS grid,
+  extract_arg(slice.arg_set_id, 'debug.block') AS block,
+  extract_arg(slice.arg_set_id, 'debug.bytes') AS size_bytes,
   extract_arg(slice.arg_set_id, 'debug.correlation') AS correlation,
   launched.name AS launch_name,
   launched.ts AS launch_ts,
   launched.call_id AS launch_slice_id,
   slice.ts,
   slice.dur,
-  slice.id AS slice_id
+  slice.id AS slice_id,
+  slice.arg_set_id
 FROM own
 CROSS JOIN slice USING (track_id)
 JOIN tracekit_ranks USING (upid)
