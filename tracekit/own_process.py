@@ -20,7 +20,7 @@ __all__ = ["make_quick"]
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
 _KEPT_BYTES = 512 << 20
 _LARGEST_IN_HEAP_BYTES = 32 << 20  # the most that glibc takes
-_NEW_OBJECTS = 100_000
+_NEW_OBJECTS = 1_000_000
 
 
 def make_quick() -> None:
