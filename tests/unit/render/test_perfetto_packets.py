@@ -15,7 +15,8 @@ from tests.components import require_module
 from tracekit.model.events import ABSENT
 from tracekit.render.merged.slices import Argument, Flows, Slices
 from tracekit.render.perfetto import packets, portable_packets
-from tracekit.render.perfetto.fields import Field, Interned, details_of, fields_of
+from tracekit.render.perfetto.details import DetailEncoder
+from tracekit.render.perfetto.fields import Field, Interned, fields_of
 from tracekit.render.perfetto.portable_packets import Lane
 
 TEXTS = [f"text {k}" for k in range(300)]  # numbers of one byte and of two
@@ -32,7 +33,12 @@ def compiled() -> Any:
 
 # What arguments in JSON can be.
 VALUES = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.just("long " * 1000),
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text()
+    | st.just("long " * 1000),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
     max_leaves=6,
 )
@@ -41,7 +47,8 @@ OBJECTS = st.dictionaries(st.text(), VALUES, max_size=6)
 
 def lanes_by(way: Any, slices: Slices) -> list[Lane]:
     interned = Interned()
-    found: list[Lane] = way.lanes_of(slices, fields_of(slices, interned), details_of(slices, interned), SEQUENCE)
+    fields, details = fields_of(slices, interned), DetailEncoder(interned).of(slices)
+    found: list[Lane] = way.lanes_of(slices, fields, details, SEQUENCE)
     return found
 
 
@@ -64,14 +71,12 @@ def tables(draw: st.DrawFn) -> Slices:
     text, number = st.integers(ABSENT, len(TEXTS) - 1), st.integers(-(2**63), 2**63 - 1) | st.integers(-300, 300)
     arguments = []
     for k in range(draw(st.integers(0, 10))):
-        is_text, few, mask = draw(st.booleans()), draw(st.booleans()), draw(st.booleans())
-        length = draw(st.integers(1, 4)) if few else rows
+        is_text, mask = draw(st.booleans()), draw(st.booleans())
         arguments.append(
             Argument(
                 name=f"argument {k}",
-                values=column(text, np.int32, length) if is_text else column(number, np.int64, length),
-                present=column(st.integers(0, 1), np.bool_, length) if mask else None,
-                place=column(st.integers(ABSENT, length - 1), np.int32) if few else None,
+                values=column(text, np.int32) if is_text else column(number, np.int64),
+                present=column(st.integers(0, 1), np.bool_) if mask else None,
                 is_text=is_text,
             )
         )
@@ -125,7 +130,7 @@ def test_details_of_many_lengths_in_several_blocks(distinct: int, compiled: Any)
     detail = np.where(np.arange(count) % 3, 1 + np.arange(count) * 7 % distinct, ABSENT).astype(np.int32)
     slices = Slices(
         start_ns=np.arange(count), duration_ns=column.astype(np.int64), name=column, category=column,
-        strings=["op", *(json.dumps({str(k % 7): k} | dict.fromkeys(range(k % 100), True)) for k in range(distinct))],
+        strings=["op", *(json.dumps({f"k{k % 7}": k} | dict.fromkeys(range(k % 100), True)) for k in range(distinct))],
         details=detail,
     )  # fmt: skip
     by_numpy, by_compiled = (said(written(lanes_by(way, slices))) for way in (portable_packets, compiled))
@@ -165,8 +170,8 @@ FITTING = TIMES | {"rows": None, "fields": [], "details": None, "frame": FRAME}
 
 
 def field(**other: object) -> list[tuple[object, ...]]:
-    """(around, tag, values, numbers, present, place, is_fixed64)"""
-    columns = {"values": INT64.view(np.uint64), "numbers": None, "present": None, "place": None} | other
+    """(around, tag, values, numbers, present, is_fixed64)"""
+    columns = {"values": INT64.view(np.uint64), "numbers": None, "present": None} | other
     return [(b"", b"\x50", *columns.values(), False)]
 
 
@@ -188,7 +193,6 @@ def details(**other: object) -> tuple[object, ...]:
         {"fields": field(values=INT64[:1].view(np.uint64))},
         {"fields": field(values=INT32)},
         {"fields": field(values=INT32 + np.int32(3), numbers=np.zeros(3, dtype=np.uint64))},
-        {"fields": field(place=INT32 + np.int32(2))},
         {"fields": field(present=np.ones(0, dtype=np.bool_))},
         {"details": details(ids=INT32[:1])},
         {"details": details(ids=INT64)},
@@ -244,7 +248,7 @@ def test_a_field_says_which_message_it_is_in() -> None:
     slices = Slices(
         start_ns=INT64, duration_ns=INT64, name=INT32, category=np.array([1, ABSENT], dtype=np.int32),
         strings=["op", "kind", "text"],
-        arguments=(Argument(name="said", values=np.array([2], dtype=np.int32), place=INT32 - 1, is_text=True),),
+        arguments=(Argument(name="said", values=np.array([ABSENT, 2], dtype=np.int32), is_text=True),),
     )  # fmt: skip
     name, category, argument = fields_of(slices, Interned())
     assert [name.numbers[name.values].tolist(), category.numbers[category.values].tolist()] == [[1, 1], [1, 0]]

@@ -75,7 +75,7 @@ class JsonStrings:
 
 def argument_texts(argument: Argument, rows: Rows, strings: Sequence[str], encoded: JsonStrings) -> list[object]:
     """What stands in a `%s` place for the values of `rows`."""
-    values = argument.of_rows(rows)
+    values = argument.values[rows]
     if argument.is_text:
         return list(encoded.of(strings, values.astype(np.int32, copy=False)))
     return list(values.tolist())

@@ -1,4 +1,4 @@
-"""The slices of one recording as they are shown: which of them, with what arguments and arrows.
+"""The slices of one recording as they are shown: which of them, with all their arguments, and with arrows.
 
 Comes in: a decoded trace, its lanes, the clock of its rank, and what the user wants to see. Goes out: `Slices`, a track
 at a time; all that is left out is counted with the reason.
@@ -16,7 +16,7 @@ import numpy as np
 from tracekit.analysis.align import ends_on_run_clock
 from tracekit.analysis.lanes import Lanes
 from tracekit.analysis.summarize import StepSelection
-from tracekit.model.events import ABSENT, Bool, EventTable, Int32, Int64
+from tracekit.model.events import ABSENT, Bool, EventTable
 from tracekit.model.intervals import Intervals
 from tracekit.model.run import ClockModel
 from tracekit.render.merged.arrows import autograd_arrows, launch_arrows
@@ -24,27 +24,13 @@ from tracekit.render.merged.slices import Argument, Slices
 
 __all__ = ["InputSlices", "SliceFilter", "chosen_time", "slices_by_track"]
 
-# Kineto's names for what the table holds: those who know its traces find what they look for.
-_OF_EVERY_EVENT = {
+# Kineto's names of those arguments that are columns: details have all others.
+_IDS = {
     "correlation": "correlation",
     "External id": "external_id",
     "Sequence number": "sequence_number",
     "Fwd thread id": "forward_thread",
 }
-_NUMBERS_OF_COLLECTIVES = {
-    "In msg nelems": "in_elements",
-    "Out msg nelems": "out_elements",
-    "Group size": "group_size",
-    "Seq": "sequence",
-}
-_TEXTS_OF_COLLECTIVES = {
-    "Collective name": "collective",
-    "dtype": "dtype",
-    "Process Group Name": "group_name",
-    "Process Group Description": "group_description",
-    "Process Group Ranks": "group_ranks",
-}
-_TEXTS_OF_INPUTS = {"Input Dims": "input_shapes", "Input type": "input_types", "Concrete Inputs": "concrete_inputs"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,7 +92,8 @@ def slices_by_track(
         name=events.name,
         category=events.category,
         strings=events.strings,
-        arguments=tuple(_arguments(events)),
+        arguments=tuple(_ids(events)),
+        details=events.details,
         flows=tuple(flows for flows in arrows if flows.ids.any()),
     )
     order = np.flatnonzero(kept).astype(np.int32)
@@ -124,31 +111,10 @@ def _by_interest(tracks: int, lanes: Lanes) -> Sequence[int]:
     return sorted(range(tracks), key=lambda track: (track != lanes.windows.thread, track not in lanes.threads, track))
 
 
-def _arguments(events: EventTable) -> Iterator[Argument]:
+def _ids(events: EventTable) -> Iterator[Argument]:
     """Of all events; those that only some have are said of these alone."""
-    for name, column in _OF_EVERY_EVENT.items():
+    for name, column in _IDS.items():
         values = getattr(events, column)
         present = values != ABSENT
         if present.any():
             yield Argument(name=name, values=values, present=None if present.all() else present)
-    collectives, operators = events.collective_arguments, events.operator_arguments
-    place = _places(collectives.row, len(events))
-    for names, is_text in ((_NUMBERS_OF_COLLECTIVES, False), (_TEXTS_OF_COLLECTIVES, True)):
-        for name, column in names.items():
-            values = getattr(collectives, column)
-            if (present := values != ABSENT).any():
-                yield Argument(name=name, values=values, present=present, place=place, is_text=is_text)
-    # An operator may be both a collective's and a multiplying one: its inputs are told once.
-    fresh = ~np.isin(operators.row, collectives.row)
-    place = _places(np.concatenate((collectives.row, operators.row[fresh])), len(events))
-    for name, column in _TEXTS_OF_INPUTS.items():
-        values = np.concatenate((getattr(collectives, column), getattr(operators, column)[fresh]))
-        if (values != ABSENT).any():
-            yield Argument(name=name, values=values, place=place, is_text=True)
-
-
-def _places(rows: Int64, count: int) -> Int32:
-    """int32 [count]: of each row its place in `rows`, or `ABSENT`."""
-    place = np.full(count, ABSENT, dtype=np.int32)
-    place[rows] = np.arange(len(rows), dtype=np.int32)
-    return place

@@ -10,7 +10,8 @@ is the process "run", then a process a rank, "rank 3 · host · dp1 tp0", in the
     device       a track a stream
     host         a track a thread, then whatever else the trace holds
 
-Every slice of the input is there once, on the track it was recorded on; times are on the run's clock.
+Every slice of the input is there once, on the track it was recorded on, with all its arguments but the numbers by which
+the profiler counts its records; times are on the run's clock.
 """
 
 from __future__ import annotations

@@ -29,34 +29,21 @@ Rows = Int32 | Int64
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Argument:
     """One argument of m rows: `values`, int64 [m], or int32 [m], indexes into the slices' `strings`, when `is_text`, of
-    which `ABSENT` is none. `present`: bool [m], None: all have it. What few rows have is said of these alone, [k], and
-    `place`, int32 [m], tells where, or `ABSENT`.
+    which `ABSENT` is none. `present`: bool [m], None: all have it.
     """
 
     name: str
     values: Int64 | Int32
     present: Bool | None = None
-    place: Int32 | None = None
     is_text: bool = False
-
-    def of_rows(self, rows: Rows) -> Int64 | Int32:
-        """Of the rows in `rows`, integers [n], which all have it."""
-        return self.values[self._at(rows)]
 
     def known(self, rows: Rows) -> Bool | None:
         """bool [n], which of the rows in `rows` have it; None: all."""
-        if self.place is None and self.present is None and not self.is_text:
-            return None
-        at = self._at(rows)
-        has: Bool = at != ABSENT
-        if self.present is not None:
-            has &= self.present[at]
+        has = None if self.present is None else self.present[rows]
         if self.is_text:
-            has &= self.values[at] != ABSENT
+            said: Bool = self.values[rows] != ABSENT
+            has = said if has is None else has & said
         return has
-
-    def _at(self, rows: Rows) -> Rows:
-        return rows if self.place is None else self.place[rows]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -92,7 +79,7 @@ class Slices:
     def __post_init__(self) -> None:
         times: list[npt.NDArray[Any]] = [self.start_ns, self.duration_ns, *([] if self.rows is None else [self.rows])]
         said: list[npt.NDArray[Any]] = [self.name, self.category, *([] if self.details is None else [self.details])]
-        said += [argument.values if argument.place is None else argument.place for argument in self.arguments]
+        said += [argument.values for argument in self.arguments]
         said += [column for flows in self.flows for column in (flows.ids, flows.role)]
         groups = [times, said] if self.rows is not None else [times + said]
         groups += [[each.present, each.values] for each in self.arguments if each.present is not None]

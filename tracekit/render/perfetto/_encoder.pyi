@@ -14,7 +14,7 @@ class Packets:
         start_ns: Int64,
         duration_ns: Int64,
         rows: Int32 | None,
-        fields: list[tuple[bytes, bytes, Unsigned | Int32, Unsigned | None, Bool | None, Int32 | None, bool]],
+        fields: list[tuple[bytes, bytes, Unsigned | Int32, Unsigned | None, Bool | None, bool]],
         details: tuple[Int32, Int64, Int64, bytes] | None,
         frame: tuple[bytes, bytes, bytes, bytes, bytes],
     ) -> None: ...

@@ -13,7 +13,8 @@ from tracekit.model.events import Int32, Int64
 from tracekit.render.merged.nesting import MAX_DEPTH, opening_order
 from tracekit.render.merged.slices import Slices
 from tracekit.render.perfetto._encoder import INTERFACE, Packets, lanes
-from tracekit.render.perfetto.fields import Details, Field
+from tracekit.render.perfetto.details import Details
+from tracekit.render.perfetto.fields import Field
 from tracekit.render.perfetto.portable_packets import Lane, event
 from tracekit.render.perfetto.wire import FIXED64, LENGTH_DELIMITED, VARINT, fixed, tag
 
@@ -41,7 +42,6 @@ def lanes_of(slices: Slices, fields: Sequence[Field], details: Details | None, s
             np.require(field.values, requirements="C"),
             field.numbers,
             None if field.present is None else np.require(field.present, requirements="C"),
-            field.place,
             field.is_fixed64,
         )
         for field in fields

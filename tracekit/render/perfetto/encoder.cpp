@@ -7,6 +7,7 @@
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <cstring>
 #include <memory>
@@ -103,26 +104,19 @@ std::string_view bytes_of(PyObject* object) {
 
 // A field of the beginnings of slices: a number behind `tag`; all of it inside of a message behind `around`, if that is
 // given. A column of ids stands for `numbers`, of which 0 is none, as is a 0 that is written as it is (fixed64).
-// `place`: where in the column the value of each row is, or -1.
 struct Field {
   Phrase around, tag;
-  Buffer values, numbers, present, place;
+  Buffer values, numbers, present;
   bool is_fixed64;
 
   bool value_of(std::size_t row, std::uint64_t& value) const {
-    std::size_t at = row;
-    if (place.given()) {
-      const auto told = place.at<std::int32_t>(row);
-      if (told < 0) return false;
-      at = static_cast<std::size_t>(told);
-    }
-    if (present.given() && !present.at<bool>(at)) return false;
+    if (present.given() && !present.at<bool>(row)) return false;
     if (numbers.given()) {
-      const auto id = values.at<std::int32_t>(at);
+      const auto id = values.at<std::int32_t>(row);
       value = id < 0 ? 0 : numbers.at<std::uint64_t>(static_cast<std::size_t>(id));
       return value != 0;
     }
-    value = values.at<std::uint64_t>(at);
+    value = values.at<std::uint64_t>(row);
     return !is_fixed64 || value != 0;
   }
 
@@ -143,9 +137,9 @@ struct Field {
 constexpr std::size_t longest_field = 2 * Phrase::longest + 1 + longest_varint;
 
 Field field_of(PyObject* item) {
-  PyObject *around, *tag, *values, *numbers, *present, *place;
+  PyObject *around, *tag, *values, *numbers, *present;
   int is_fixed64;
-  if (!PyArg_ParseTuple(item, "SSOOOOp", &around, &tag, &values, &numbers, &present, &place, &is_fixed64)) {
+  if (!PyArg_ParseTuple(item, "SSOOOp", &around, &tag, &values, &numbers, &present, &is_fixed64)) {
     throw PythonError();
   }
   const Py_ssize_t item_bytes = numbers == Py_None ? sizeof(std::uint64_t) : sizeof(std::int32_t);
@@ -154,13 +148,13 @@ Field field_of(PyObject* item) {
           Buffer(values, item_bytes),
           optional(numbers, sizeof(std::uint64_t)),
           optional(present, sizeof(bool)),
-          optional(place, sizeof(std::int32_t)),
           is_fixed64 != 0};
 }
 
 // What stands behind the fields of a slice, encoded before: each row has the id of some bytes of `content`, or -1.
 struct Details {
   Buffer ids, starts, sizes, content;
+  std::size_t longest = 0;
 
   std::string_view of_row(std::size_t row) const {
     const auto id = ids.given() ? ids.at<std::int32_t>(row) : -1;
@@ -174,8 +168,13 @@ Details details_of(PyObject* item) {
   if (item == Py_None) return {};
   PyObject *ids, *starts, *sizes, *content;
   if (!PyArg_ParseTuple(item, "OOOO", &ids, &starts, &sizes, &content)) throw PythonError();
-  return {Buffer(ids, sizeof(std::int32_t)), Buffer(starts, sizeof(std::int64_t)),
-          Buffer(sizes, sizeof(std::int64_t)), Buffer(content, 1)};
+  Details details{Buffer(ids, sizeof(std::int32_t)), Buffer(starts, sizeof(std::int64_t)),
+                  Buffer(sizes, sizeof(std::int64_t)), Buffer(content, 1)};
+  for (std::size_t id = 0; id < details.sizes.size(); ++id) {
+    const auto size = static_cast<std::size_t>(details.sizes.at<std::uint64_t>(id));
+    details.longest = std::max(details.longest, std::min(size, details.content.size()));
+  }
+  return details;
 }
 
 // ---- What goes out.
@@ -228,10 +227,7 @@ class Lane {
         content_(Phrase::longest + fields_.size() * longest_field + Frame::word) {}
 
   bool done() const { return next_ == order_.size() && open_ends_.empty(); }
-  // None has more details than all that there are.
-  std::size_t longest_packet() const {
-    return Frame::longest + content_.size() + Frame::word + details_.content.size();
-  }
+  std::size_t longest_packet() const { return Frame::longest + content_.size() + Frame::word + details_.longest; }
 
   // The next packet: of a slice that ends before another opens, or of that one.
   char* put(char* out) {
@@ -344,7 +340,7 @@ PyType_Slot packets_slots[] = {
      const_cast<char*>(
          "Packets(order, start_ns, duration_ns, rows, fields, details, frame): those of one lane, as blocks of bytes.\n\n"
          "order: int32, its slices in the order in which they open, the outer first; rows: int32 or None, where the\n"
-         "columns of fields have what each slice says; fields: a list of (around, tag, values, numbers, present, place,\n"
+         "columns of fields have what each slice says; fields: a list of (around, tag, values, numbers, present,\n"
          "is_fixed64); details: None, or (ids, starts, sizes, content), where an id's bytes are that stand behind the\n"
          "fields; frame: the tags of a packet and of its time, what follows that up to the tag of its event, and\n"
          "what an event says that begins and that ends a slice. Raises ValueError, also while it is iterated: columns\n"

@@ -1,33 +1,21 @@
-"""What the beginning of a slice says besides its time and track: names, arguments, arrows, details.
+"""What the beginning of a slice says besides its time and track: names, arguments, arrows.
 
-Comes in: `Slices`, and what the packet sequence has interned so far. Goes out: the fields as columns of numbers, and
-the details as bytes, which are the same for many slices.
+Comes in: `Slices`, and what the packet sequence has interned so far. Goes out: the fields as columns of numbers.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import DebugAnnotation, InternedData, TrackEvent
 
-from tracekit.model.events import Bool, Int32, Int64
-from tracekit.render.merged.slices import Rows, Slices, Unsigned
+from tracekit.model.events import Bool, Int32
+from tracekit.render.merged.slices import Slices, Unsigned
 from tracekit.render.perfetto.wire import fixed
 
-__all__ = ["Details", "Field", "Interned", "details_of", "encodable", "fields_of"]
-
-_INT64 = range(-(1 << 63), 1 << 63)
-
-
-def _integer(digits: str) -> int | str:
-    """Beyond int64, which is all that an annotation holds, the digits: a long text of them Python does not read."""
-    return int(digits) if len(digits) <= len(str(_INT64.start)) and int(digits) in _INT64 else digits
-
-
-_JSON = json.JSONDecoder(parse_int=_integer)
+__all__ = ["Field", "Interned", "encodable", "fields_of", "used"]
 
 
 class Interned:
@@ -36,7 +24,6 @@ class Interned:
     def __init__(self) -> None:
         self.fresh = InternedData()
         self._numbers: dict[str, dict[str, int]] = {}
-        self._details: dict[str, bytes] = {}
 
     def number(self, kind: str, text: str) -> int:
         """`kind`: a field of InternedData."""
@@ -55,29 +42,9 @@ class Interned:
         """uint64 [strings + 1]: the numbers of those of `strings` that `ids`, int32 [n], name; the last, 0, is for
         `ABSENT`."""
         numbers = np.zeros(len(strings) + 1, dtype=np.uint64)
-        for index in _used(ids, len(strings)):
+        for index in used(ids, len(strings)):
             numbers[index] = self.number(kind, strings[index])
         return numbers
-
-    def details(self, text: str) -> bytes:
-        """The members of a JSON object as annotations of a TrackEvent: numbers and truth values as such, of strings the
-        text, of all else the JSON. The trace processor shows a dot and brackets in names as underscores."""
-        if text not in self._details:
-            event = TrackEvent()
-            for key, value, written in _members(text):
-                annotation = event.debug_annotations.add(name_iid=self.number("debug_annotation_names", key))
-                match value:
-                    case bool():
-                        annotation.bool_value = value
-                    case int():
-                        annotation.int_value = value
-                    case float():
-                        annotation.double_value = value
-                    case _:
-                        said = value if isinstance(value, str) else written
-                        annotation.string_value_iid = self.number("debug_annotation_string_values", said)
-            self._details[text] = event.SerializeToString()
-        return self._details[text]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -92,29 +59,8 @@ class Field:
     values: Unsigned | Int32
     numbers: Unsigned | None = None
     present: Bool | None = None
-    place: Int32 | None = None
     annotation: bytes = b""
     is_fixed64: bool = False
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Details:
-    """Annotations that stand behind the fields of a slice. `ids`: int32 [m], indexes into strings, or `ABSENT`.
-    `content`: those of all strings, encoded. `starts`, `sizes`: int64 [strings + 1], from which byte on each has
-    its own, and how many; the last, without any, is for `ABSENT`.
-    """
-
-    ids: Int32
-    content: bytes
-    starts: Int64
-    sizes: Int64
-
-    def sizes_of(self, rows: Rows) -> Int64:
-        """Of the rows in `rows`, integers [n]; 0: none."""
-        return self.sizes[self.ids[rows]]
-
-    def starts_of(self, rows: Rows) -> Int64:
-        return self.starts[self.ids[rows]]
 
 
 def fields_of(slices: Slices, interned: Interned) -> list[Field]:
@@ -143,7 +89,6 @@ def fields_of(slices: Slices, interned: Interned) -> list[Field]:
                 values=values,
                 numbers=numbers,
                 present=argument.present,
-                place=argument.place,
                 annotation=annotation,
             )
         )
@@ -153,41 +98,12 @@ def fields_of(slices: Slices, interned: Interned) -> list[Field]:
     return fields
 
 
-def details_of(slices: Slices, interned: Interned) -> Details | None:
-    """None: no slice has any. Each distinct text is encoded once in a packet sequence."""
-    if slices.details is None:
-        return None
-    used = _used(slices.details if slices.rows is None else slices.details[slices.rows], len(slices.strings))
-    encoded = [interned.details(slices.strings[index]) for index in used]
-    sizes = np.zeros(len(slices.strings) + 1, dtype=np.int64)
-    sizes[used] = [len(each) for each in encoded]
-    return Details(ids=slices.details, content=b"".join(encoded), starts=np.cumsum(sizes) - sizes, sizes=sizes)
-
-
-def _used(ids: Int32, strings: int) -> list[int]:
+def used(ids: Int32, strings: int) -> list[int]:
     """The `ids`, int32 [n], each once and in order, without `ABSENT`."""
     used = np.zeros(strings + 1, dtype=np.bool_)
     used[ids] = True
     found: list[int] = np.flatnonzero(used[:-1]).tolist()
     return found
-
-
-def _members(text: str) -> Iterator[tuple[str, object, str]]:
-    """Of a JSON object the keys, their values, and the JSON of these as it is written."""
-    inside, at = text.strip()[1:-1].strip(), 0
-    while at < len(inside):
-        key, end = _JSON.raw_decode(inside, at)
-        begin = _next_token(inside, end)
-        value, end = _JSON.raw_decode(inside, begin)
-        yield key, value, inside[begin:end]
-        at = _next_token(inside, end)
-
-
-def _next_token(text: str, at: int) -> int:
-    """The place of the next key or value, or the end."""
-    while at < len(text) and text[at] in " \t\r\n:,":
-        at += 1
-    return at
 
 
 def encodable(text: str) -> str:

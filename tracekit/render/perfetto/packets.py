@@ -9,7 +9,8 @@ from functools import cache
 from tracekit.read.kineto import decoder
 from tracekit.render.merged.slices import Slices
 from tracekit.render.perfetto import portable_packets
-from tracekit.render.perfetto.fields import Details, Field
+from tracekit.render.perfetto.details import Details
+from tracekit.render.perfetto.fields import Field
 from tracekit.render.perfetto.portable_packets import Lane
 
 __all__ = ["Encoder", "lanes_of"]

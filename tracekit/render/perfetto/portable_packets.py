@@ -17,7 +17,8 @@ from tracekit.model.events import ABSENT, Bool, Int32, Int64
 from tracekit.render.merged.forms import Forms
 from tracekit.render.merged.nesting import lane_boundaries
 from tracekit.render.merged.slices import Rows, Slices, Unsigned
-from tracekit.render.perfetto.fields import Details, Field
+from tracekit.render.perfetto.details import Details
+from tracekit.render.perfetto.fields import Field
 from tracekit.render.perfetto.wire import (
     Bytes,
     Records,
@@ -126,20 +127,17 @@ def _further(details: Details, rows: Rows) -> Iterator[tuple[Int64, Records]]:
 
 def _known(field: Field, rows: Rows) -> Bool:
     """bool [n]: which of the rows have it."""
-    at = rows if field.place is None else field.place[rows]
-    has: Bool = at != ABSENT
-    if field.present is not None:
-        has &= field.present[at]
+    has = np.ones(len(rows), dtype=np.bool_) if field.present is None else field.present[rows]
     if field.numbers is not None:
-        has &= field.values[at] != ABSENT
+        has &= field.values[rows] != ABSENT
     if field.is_fixed64:
-        has &= field.values[at] != 0
+        has &= field.values[rows] != 0
     return has
 
 
 def _numbers(field: Field, rows: Rows) -> Unsigned:
     """uint64 [n]: what the rows, which all have it, say."""
-    values = field.values[rows if field.place is None else field.place[rows]]
+    values = field.values[rows]
     return values.view(np.uint64) if field.numbers is None else field.numbers[values]
 
 

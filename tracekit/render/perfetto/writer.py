@@ -38,7 +38,8 @@ from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import (
 from tracekit.model.events import Int64
 from tracekit.render.merged.nesting import FreeLanes
 from tracekit.render.merged.slices import Float64, Sink, Slices
-from tracekit.render.perfetto.fields import Interned, details_of, encodable, fields_of
+from tracekit.render.perfetto.details import DetailEncoder
+from tracekit.render.perfetto.fields import Interned, encodable, fields_of
 from tracekit.render.perfetto.packets import lanes_of
 from tracekit.render.perfetto.portable_packets import event, event_packets
 from tracekit.render.perfetto.wire import fixed64
@@ -101,6 +102,7 @@ class RankTraceWriter:
         self._sequence = _FIRST_SEQUENCE + rank
         self._next_uuid = (rank + 1) * _TRACKS_PER_RANK
         self._interned = Interned()
+        self._details = DetailEncoder(self._interned)
         self._free_lanes: dict[int, FreeLanes] = {}
         self._lanes: dict[int, list[PerfettoTrack]] = {}
         opening = self._packet()
@@ -147,7 +149,7 @@ class RankTraceWriter:
         """
         if len(slices) == 0:
             return 0
-        fields, details = fields_of(slices, self._interned), details_of(slices, self._interned)
+        fields, details = fields_of(slices, self._interned), self._details.of(slices)
         self._write_interned()
         free = self._free_lanes.setdefault(track.uuid, FreeLanes())
         lanes = lanes_of(slices, fields, details, self._sequence)
