@@ -8,20 +8,20 @@ from __future__ import annotations
 
 import msgspec
 
-__all__ = ["NO_DETAILS", "details_of"]
+__all__ = ["IDS", "NO_DETAILS", "details_of"]
 
-NO_DETAILS = (
-    # Columns of all events.
-    "External id",
-    "correlation",
-    "Sequence number",
-    "Fwd thread id",
-    # By which the profiler counts its records: they tell nothing else.
-    "Ev Idx",
-    "Record function id",
-    "Python id",
-    "Python parent id",
-)
+IDS = {
+    "External id": "external_id",
+    "correlation": "correlation",
+    "Sequence number": "sequence_number",
+    "Fwd thread id": "forward_thread",
+}
+"""Arguments that have a column of all events, by Kineto's names."""
+
+# By which the profiler counts its records: they tell nothing else.
+_COUNTERS = ("Ev Idx", "Record function id", "Python id", "Python parent id")
+
+NO_DETAILS = (*IDS, *_COUNTERS)
 
 _ARGUMENTS = msgspec.json.Decoder(dict[str, msgspec.Raw] | None)
 

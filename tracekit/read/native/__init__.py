@@ -119,7 +119,8 @@ def _arrays(columns: dict[str, Any]) -> dict[str, np.ndarray]:
 
 
 def _moved(ids: Int32, *, by: int) -> Int32:
-    return np.where(ids == ABSENT, ABSENT, ids + by).astype(np.int32)
+    moved: Int32 = np.where(ids == ABSENT, ABSENT, ids + by)
+    return moved
 
 
 def _text(raw: bytes) -> str:

@@ -19,18 +19,11 @@ from tracekit.analysis.summarize import StepSelection
 from tracekit.model.events import ABSENT, Bool, EventTable
 from tracekit.model.intervals import Intervals
 from tracekit.model.run import ClockModel
+from tracekit.read.details import IDS
 from tracekit.render.merged.arrows import autograd_arrows, launch_arrows
 from tracekit.render.merged.slices import Argument, Slices
 
 __all__ = ["InputSlices", "SliceFilter", "chosen_time", "slices_by_track"]
-
-# Kineto's names of those arguments that are columns: details have all others.
-_IDS = {
-    "correlation": "correlation",
-    "External id": "external_id",
-    "Sequence number": "sequence_number",
-    "Fwd thread id": "forward_thread",
-}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,7 +106,7 @@ def _by_interest(tracks: int, lanes: Lanes) -> Sequence[int]:
 
 def _ids(events: EventTable) -> Iterator[Argument]:
     """Of all events; those that only some have are said of these alone."""
-    for name, column in _IDS.items():
+    for name, column in IDS.items():
         values = getattr(events, column)
         present = values != ABSENT
         if present.any():
