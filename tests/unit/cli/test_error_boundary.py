@@ -192,9 +192,9 @@ def ended_by(number: int, code: str, *arguments: str | Path) -> tuple[int, str]:
     ) as process:
         assert process.stdout is not None
         assert process.stderr is not None
-        assert process.stdout.readline() == "began\n", process.stderr.read()
-        process.send_signal(number)
         try:
+            assert process.stdout.readline() == "began\n"
+            process.send_signal(number)
             _, complaints = process.communicate(timeout=60)
         finally:
             process.kill()
