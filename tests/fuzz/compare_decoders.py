@@ -45,10 +45,11 @@ def main() -> int:
                 path.write_bytes(mutant)
                 total += 1
                 found = outcome(native.decode, path, details=True)
+                reference = outcome(portable.decode, path, details=True)  # which must judge what the other leaves to it
                 if found is None:
                     continue
                 understood += 1
-                if different := differences(found, outcome(portable.decode, path, details=True)):
+                if different := differences(found, reference):
                     kept = Path(tempfile.gettempdir()) / f"decoders-differ-{trace.name}-{number}.json"
                     kept.write_bytes(mutant)
                     failures.append(f"{kept}: {', '.join(different)}")

@@ -92,8 +92,7 @@ class RawEvent(msgspec.Struct, gc=False):
     pid: Scalar = None
     tid: Scalar = None
     args: RawArguments | None = None
-    written_args: Any = None
-    """What `RawText` puts here, whatever a file has under that name."""
+    written_args: msgspec.Raw = msgspec.Raw(b"null")  # what `RawText` puts here, whatever a file has under that name
 
 
 class RawText(msgspec.Struct, gc=False):
@@ -107,7 +106,7 @@ class RawText(msgspec.Struct, gc=False):
     def restore(self, event: RawEvent) -> None:
         """Put the text in the place of those of the event's numbers that lost digits, and that of its arguments
         beside them."""
-        event.written_args = bytes(self.args)
+        event.written_args = msgspec.Raw(bytes(self.args))  # a copy: it is a view of the whole text
         if is_inexact(event.ts):
             event.ts = bytes(self.ts).decode("ascii")
         if is_inexact(event.dur):
@@ -216,7 +215,7 @@ class ColumnBuilder:
         shape = [shapes[bytes(a.input_shapes) or bytes(a.grid)] for a in arguments]
         columns["shape"].append(np.array(shape, dtype=np.int64))
         if "details" in columns:
-            told = [details_of(event.written_args) for event in events]
+            told = [details_of(bytes(event.written_args)) for event in events]
             columns["details"].append(np.array([strings[text] if text else ABSENT for text in told], dtype=np.int32))
         self._add_collectives(names, arguments)
         self._add_operators(names, arguments)

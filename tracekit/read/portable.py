@@ -96,7 +96,7 @@ class _Decoding:
     def _add(self, text: bytes, *, last: bool) -> tuple[int | None, int]:
         """Decode a stretch of events; return where the array closes in it, if it does, and how much was used up."""
         try:
-            events = _EVENTS.decode(b"[" + text + b"]")
+            events = self._events(b"[" + text + b"]")
         except (ValueError, RecursionError) as error:
             end = trailing_byte(error) if isinstance(error, msgspec.DecodeError) else None
             if end is None:
@@ -104,7 +104,7 @@ class _Decoding:
             closed = text.rindex(b"]", 0, end - 1)  # -1: the "[" that was put before the text
             self._add(text[:closed], last=True)
             return closed, closed + 1
-        self._append(events, text)
+        self.columns.add(events)
         return None, len(text)
 
     def _add_salvaged(self, text: bytes, *, last: bool) -> tuple[int | None, int]:
@@ -117,11 +117,12 @@ class _Decoding:
         self.columns.add(result.events)
         return result.closed_at, result.consumed
 
-    def _append(self, events: list[RawEvent], text: bytes) -> None:
+    def _events(self, text: bytes) -> list[RawEvent]:
+        events = _EVENTS.decode(text)
         if self.details or any(is_inexact(event.ts) or is_inexact(event.dur) for event in events):
-            for event, written in zip(events, _AS_WRITTEN.decode(b"[" + text + b"]"), strict=True):
+            for event, written in zip(events, _AS_WRITTEN.decode(text), strict=True):
                 written.restore(event)
-        self.columns.add(events)
+        return events
 
     def _notes(self, events: int, *, complete: bool) -> list[Note]:
         name = self.path.name

@@ -186,7 +186,7 @@ def _coerced(piece: bytes) -> tuple[RawEvent | None, str]:
         pid=_scalar(value.get("pid")),
         tid=_scalar(value.get("tid")),
         args=_coerced_arguments(arguments) if isinstance(arguments, dict) else None,
-        written_args=msgspec.json.encode(arguments) if isinstance(arguments, dict) else b"null",
+        written_args=_AS_WRITTEN.decode(piece).args if isinstance(arguments, dict) else msgspec.Raw(b"null"),
     )
     return event, "malformed_event"
 

@@ -11,10 +11,11 @@ CREATE PERFETTO VIEW tracekit_kernels(
   device LONG,
   -- The stream.
   stream LONG,
-  -- Its grid and block, "[x, y, z]"; NULL where it is no kernel, or nothing is recorded.
+  -- Its blocks, "[x, y, z]"; NULL where it is no kernel, or nothing is recorded.
   grid STRING,
+  -- The threads of a block, likewise.
   block STRING,
-  -- How much is copied or filled; NULL of a kernel.
+  -- How many bytes are copied or filled; NULL of a kernel.
   size_bytes LONG,
   -- Its correlation id, unique within a recording of a rank.
   correlation LONG,
@@ -30,7 +31,7 @@ CREATE PERFETTO VIEW tracekit_kernels(
   dur DURATION,
   -- The slice in Perfetto's tables.
   slice_id JOINID(slice.id),
-  -- All that is recorded of it, for extract_arg(arg_set_id, 'debug.NAME'), where a dot in a name is a _.
+  -- All that is recorded of it, for extract_arg(arg_set_id, 'debug.NAME'), where dots and brackets in a name are _.
   arg_set_id ARGSETID
 ) AS
 WITH

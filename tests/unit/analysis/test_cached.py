@@ -45,9 +45,9 @@ def read(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     names: list[str] = []
     decode = summarize.decode
 
-    def noted(path: Path) -> Any:
+    def noted(path: Path, *, details: bool = False) -> Any:
         names.append(path.name)
-        return decode(path)
+        return decode(path, details=details)
 
     monkeypatch.setattr(summarize, "decode", noted)
     return names
@@ -239,10 +239,10 @@ def test_a_rank_of_which_a_window_was_left_out_is_not_kept(tmp_path: Path, monke
         trace.write(tmp_path / f"node0_0.{first}.pt.trace.json")
     decode = summarize.decode
 
-    def without_zstd(path: Path) -> Any:
+    def without_zstd(path: Path, *, details: bool = False) -> Any:
         if ".10." in path.name:
             raise InputError(f"{path}: packed with zstd", hint="pip install zstandard")
-        return decode(path)
+        return decode(path, details=details)
 
     with monkeypatch.context() as patch:
         patch.setattr(summarize, "decode", without_zstd)

@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
-from tests.unit.read.decoders import decode
+from tests.unit.read.decoders import decode, native_decoder
 from tracekit.model.events import ABSENT, EventTable
+from tracekit.read import portable
 from tracekit.read.details import NO_DETAILS
 
 EVENT = '{"ph": "X", "name": "kernel", "cat": "kernel", "pid": 0, "tid": 7, "ts": %d, "dur": 1%s}'
@@ -97,6 +98,7 @@ def test_events_that_differ_in_their_ids_share_a_text(tmp_path: Path) -> None:
         ('{"x": "a\tb", "y": 1}', {"x": "a b", "y": 1}),
         ('{"x": "a\\qb", "y": 1}', {"x": "a\\qb", "y": 1}),
         ('{"x": "\\ud800", "y": 1}', {"x": "�", "y": 1}),
+        ('{"correlation": [1], "x": 0.10, "y": [ 1,2 ]}', {"x": 0.1, "y": [1, 2]}),
     ],
 )
 def test_a_damaged_event_keeps_what_can_be_read(tmp_path: Path, wounded: str, expected: Any) -> None:
@@ -104,6 +106,50 @@ def test_a_damaged_event_keeps_what_can_be_read(tmp_path: Path, wounded: str, ex
     whole = ', "args": {"grid": [1]}'
     found = told(decoded(tmp_path, whole, f', "args": {wounded}', whole))
     assert found == [{"grid": [1]}, expected, {"grid": [1]}]
+
+
+def test_a_damaged_event_keeps_its_digits(tmp_path: Path) -> None:
+    said = '"x": 0.10000000000000000001, "y": [ 1,2 ], "z": 1e5'
+    assert (
+        texts(decoded(tmp_path, f', "args": {{"correlation": [1], {said}}}', f', "args": {{{said}}}'))
+        == [f"{{{said}}}"] * 2
+    )
+
+
+@pytest.mark.parametrize("key", [b"\xff", b"a\xff", b"correlation\xff"])
+def test_a_key_that_is_no_utf8_costs_nothing_but_itself(tmp_path: Path, key: bytes) -> None:
+    path = tmp_path / "rank0.json"
+    said = b'{"traceEvents": [' + (EVENT % (1, ', "args": {"KEY": 1, "x": 2}')).encode().replace(b"KEY", key) + b"]}"
+    path.write_bytes(said)
+    assert told(decode(path, details=True).events) == [{key.decode("utf-8", "replace"): 1, "x": 2}]
+
+
+@pytest.mark.parametrize("odd", ["1e999", "9" * 6000, '"\xff"', "{}"])
+def test_no_field_of_an_event_is_taken_for_its_arguments(tmp_path: Path, odd: str) -> None:
+    path = tmp_path / "rank0.json"
+    text = EVENT % (1, f', "args": {{"x": 1}}, "written_args": {odd}'), EVENT % (2, f', "written_args": {odd}')
+    path.write_bytes(('{"traceEvents": [' + ", ".join(text) + "]}").encode("latin-1"))
+    decoded_trace = decode(path, details=True)
+    assert told(decoded_trace.events) == [{"x": 1}, None]
+    assert decoded_trace.notes == decode(path).notes
+
+
+def test_no_depth_costs_more_than_the_event(tmp_path: Path) -> None:
+    """GIVEN arguments that are nested about as deep as Python can go THEN all other events are there."""
+    path = tmp_path / "rank0.json"
+    for depth in range(880, 1030):
+        nested = EVENT % (1, f', "args": {{"a": {"[" * depth}{"]" * depth}}}')
+        path.write_text(f'{{"traceEvents": [{EVENT % (0, "")}, {nested}, {EVENT % (2, "")}]}}')
+        assert len(portable.decode(path, details=True).events) in {2, 3}, depth
+
+
+def test_ids_between_details_do_not_make_texts_of_their_own(tmp_path: Path) -> None:
+    """As the scanner has them, which takes details that stand side by side as one piece."""
+    scanner = native_decoder().Scanner([], [], [b"correlation"])
+    events = [EVENT % (n, f', "args": {{"x": 1, "correlation": {n}, "y": 2}}') for n in range(9)]
+    text = bytearray((", ".join(events) + "]").encode() + bytes(64))
+    scanner.scan(text, len(text) - 64)
+    assert scanner.take()["detail_texts"] == [b'"x": 1,"y": 2']
 
 
 def test_a_pair_has_those_of_its_beginning(tmp_path: Path) -> None:

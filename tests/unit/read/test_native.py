@@ -61,6 +61,7 @@ def test_the_kept_arguments_are_those_of_the_portable_decoder() -> None:
         trace(event(args='"correlation": 18446744073709551615, "External id": -1, "Sequence number": null')),
         trace(event(args='"correlation": 99999999999999999999999999999999')),
         trace(event(args='"Seq": 1, "Seq": 2')),
+        trace(*[event(args='"correlation": 1 , "x" : 2 , "y":3')] * 2),
         trace(
             event(ts='99999999999999999, "ts": 2'), event(ts='2, "ts": 99999999999999999'), event(ts='2, "ts": null')
         ),

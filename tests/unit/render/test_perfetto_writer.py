@@ -161,7 +161,8 @@ def test_details_are_arguments_behind_the_others(decoder: str, monkeypatch: pyte
     kernel = '{"grid": [4, 1,1],"registers per thread": 32,"est. achieved occupancy %" : 0.5,"queued":-0 , "x":1e2}'
     odd = '{ "": "", "\\u4e2d\\"": "\\ud83d\\ude00\\n", "o": {"a": [], "b": {}}, "t": true, "f": false, "n": null }'
     large = (
-        f'{{"in": {2**63 - 1}, "least": {-(2**63)}, "beyond": {2**63}, "below": {-(2**63) - 1}, "long": {"9" * 5000}}}'
+        f'{{"in": {2**63 - 1}, "least": {-(2**63)}, "beyond": {2**63}, "below": {-(2**63) - 1}, "long": {"9" * 5000}, '
+        '"huge": -1e999, "x\\u0000y": "a\\u0000"}'
     )
     size = Argument(name="size_bytes", values=int64(1, 2, 3, 4, 5))
     writer.write_slices(
@@ -177,7 +178,7 @@ def test_details_are_arguments_behind_the_others(decoder: str, monkeypatch: pyte
         {"size_bytes": 2},
         {"size_bytes": 3, "": "", '中"': "😀\n", "o": '{"a": [], "b": {}}', "t": True, "f": False, "n": "null"},
         {"size_bytes": 4, "in": 2**63 - 1, "least": -(2**63), "beyond": str(2**63), "below": str(-(2**63) - 1)}
-        | {"long": "9" * 5000},
+        | {"long": "9" * 5000, "huge": "-1e999", "x?y": "a?"},
         {"size_bytes": 5},
     ]
     told = arguments_of(stream)

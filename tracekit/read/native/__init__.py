@@ -46,7 +46,7 @@ def decode(path: TracePath, *, details: bool = False) -> DecodedTrace | None:
         if head is None or behind is None:
             return None
         header, header_notes = trace_header(head, behind, path.name)
-        events, dropped = _events(scanner.take(), header.base_time_ns)
+        events, dropped = _events(scanner.take(), header.base_time_ns, details=details)
     except (UnreadableText, NotUnderstoodError, UnicodeDecodeError, msgspec.DecodeError):
         return None
     if not len(events):
@@ -78,7 +78,7 @@ def _scan(scanner: Scanner, first: bytes, text: TextStream) -> bytes | None:
         held += count
 
 
-def _events(found: dict[str, Any], base_time_ns: int) -> tuple[EventTable, Counter[str]]:
+def _events(found: dict[str, Any], base_time_ns: int, *, details: bool) -> tuple[EventTable, Counter[str]]:
     """The table, and how many events were dropped, by kind of note."""
     texts = [_text(text) for text in found["texts"]]
     values = [value.decode("utf-8", "replace") for value in found["values"]]
@@ -89,10 +89,9 @@ def _events(found: dict[str, Any], base_time_ns: int) -> tuple[EventTable, Count
     for table in (collectives, operators):
         for name in SHAPES:
             table[name] = _moved(table[name], by=len(texts))
-    # Empty where they are not kept.
-    details = _moved(dense.pop("details"), by=len(texts) + len(values))
-    if len(details):
-        dense["details"] = details
+    told = _moved(dense.pop("details"), by=len(texts) + len(values))
+    if details:
+        dense["details"] = told
     events, outside = build_table(
         base_time_ns=base_time_ns,
         strings=texts + values + detail_texts,

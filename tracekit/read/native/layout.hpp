@@ -68,8 +68,9 @@ class Layout {
     return unknown;
   }
 
-  // A new node behind `node`, or `unknown` when the text is too long or the tree is full. `detail`: see below.
-  std::int32_t learn(std::int32_t node, std::string_view text, Field field, std::size_t detail) {
+  // A new node behind `node`, or `unknown` when the text is too long or the tree is full. `key_at`: of an argument
+  // that is a detail, where in the text its key begins; else 0.
+  std::int32_t learn(std::int32_t node, std::string_view text, Field field, std::size_t key_at) {
     if (node == unknown || text.size() > longest_bytes || nodes_.size() == most_nodes) return unknown;
     if (nodes_[node].children == most_children) return unknown;
     const auto child = static_cast<std::int32_t>(nodes_.size());
@@ -78,7 +79,7 @@ class Layout {
     fresh.size = static_cast<std::uint8_t>(text.size());
     std::memset(&fresh.last_mask, 0xFF, (text.size() - 1) % 8 + 1);
     fresh.field = field;
-    fresh.detail = static_cast<std::uint8_t>(detail);
+    fresh.key_at = static_cast<std::uint8_t>(key_at);
     fresh.next_sibling = nodes_[node].first_child;
     nodes_.push_back(fresh);
     nodes_[node].first_child = child;
@@ -88,8 +89,7 @@ class Layout {
 
   Field field(std::int32_t node) const { return nodes_[node].field; }
   std::size_t size(std::int32_t node) const { return nodes_[node].size; }
-  // Where in the text the key begins, of an argument that is a detail; else 0.
-  std::size_t detail(std::int32_t node) const { return nodes_[node].detail; }
+  std::size_t key_at(std::int32_t node) const { return nodes_[node].key_at; }
 
  private:
   static constexpr std::size_t most_nodes = 4096;
@@ -99,7 +99,7 @@ class Layout {
     char text[longest_bytes] = {};  // zeros behind its end
     std::uint64_t last_mask = 0;  // which bytes of the last eight are text
     std::uint8_t size = 0;
-    std::uint8_t detail = 0;
+    std::uint8_t key_at = 0;
     Field field = Field::ignored;
     std::uint8_t children = 0;
     std::int32_t first_child = unknown;

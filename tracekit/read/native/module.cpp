@@ -213,12 +213,12 @@ PyObject* scanner_new(PyTypeObject* type, PyObject* arguments, PyObject* keyword
   if (self == nullptr) return nullptr;
   try {
     Rules rules;
-    std::vector<std::string> operators, others;
+    std::vector<std::string> operators, no_detail;
     rules.keeps_details = no_details != Py_None;
     if (append_texts(prefixes, rules.communication_prefixes) && append_texts(multiplying, operators) &&
-        (!rules.keeps_details || append_texts(no_details, others))) {
+        (!rules.keeps_details || append_texts(no_details, no_detail))) {
       rules.multiplying.insert(operators.begin(), operators.end());
-      rules.no_details.insert(others.begin(), others.end());
+      rules.no_details.insert(no_detail.begin(), no_detail.end());
       self->scanner = new Scanner(std::move(rules));
       return reinterpret_cast<PyObject*>(self);
     }

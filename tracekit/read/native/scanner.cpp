@@ -154,12 +154,12 @@ const char* Scanner::scan_event(const char* at, const Json& json) {
     const char* const begin = at;
     const std::int32_t known = layout_.find(node, at);
     if (known != Layout::unknown) {
-      gap = {layout_.field(known), layout_.detail(known)};
+      gap = {layout_.field(known), layout_.key_at(known)};
       at += layout_.size(known);
       node = known;
     } else {
       const char* end = scan_gap(at, json, first, in_arguments, gap);
-      node = layout_.learn(node, {at, static_cast<std::size_t>(end - at)}, gap.field, gap.detail);
+      node = layout_.learn(node, {at, static_cast<std::size_t>(end - at)}, gap.field, gap.key_at);
       at = end;
     }
     first = false;
@@ -177,8 +177,8 @@ const char* Scanner::scan_event(const char* at, const Json& json) {
       }
     } else {
       at = scan_value(gap.field, at, json);
-      if (gap.detail != 0) {
-        draft.details.add(begin + gap.detail, at);
+      if (gap.key_at != 0) {
+        draft.details.add(begin + gap.key_at, at);
       } else {
         draft.details.end_run();
       }
@@ -191,7 +191,7 @@ const char* Scanner::scan_event(const char* at, const Json& json) {
 // From a `{` or the end of a value to the next value, or behind the `}`; says in `gap` what comes.
 const char* Scanner::scan_gap(const char* at, const Json& json, bool first, bool in_arguments, Gap& gap) const {
   const char* const begin = at;
-  gap.detail = 0;
+  gap.key_at = 0;
   at = Json::skip_space(first ? at + 1 : at);
   if (*at == '}') {
     gap.field = in_arguments ? Field::end_of_arguments : Field::end_of_event;
@@ -206,7 +206,7 @@ const char* Scanner::scan_gap(const char* at, const Json& json, bool first, bool
   if (!key.plain) throw NotUnderstood();
   gap.field = in_arguments ? field_of_argument(key.text) : field_of_event(key.text);
   if (in_arguments && rules_.keeps_details && rules_.no_details.count(std::string(key.text)) == 0) {
-    gap.detail = static_cast<std::size_t>(at - begin);
+    gap.key_at = static_cast<std::size_t>(at - begin);
   }
   at = Json::skip_space(key.end);
   if (*at != ':') json.fail(at);

@@ -48,10 +48,10 @@ class Scanner {
  private:
   enum class Expected { event_or_end, event, comma_or_end, nothing };
 
-  // What the value behind a gap is for. `detail`: as in `Layout`.
+  // What the value behind a gap is for. `key_at`: as in `Layout`.
   struct Gap {
     Field field;
-    std::size_t detail;
+    std::size_t key_at;
   };
 
   // The arguments of one event that are details: pieces of what is scanned, as far as they stand side by side.

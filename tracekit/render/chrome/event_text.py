@@ -7,6 +7,7 @@ as integers: a float of microseconds since 1970 is only good to 250 ns.
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Callable, Iterable, Sequence
 
@@ -19,7 +20,8 @@ __all__ = ["MICROSECONDS", "JsonStrings", "argument_texts", "format_lines", "jso
 
 MICROSECONDS = "%d.%03d"
 """Two places of a template, for the two columns of `microseconds`."""
-_STRING_OR_SPACE = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"|\s+')
+_TOKEN = re.compile(r'("[^"\\]*(?:\\.[^"\\]*)*")|(-?[0-9][0-9.eE+-]*)|\s+')
+_MOST_DIGITS = len(str(-(1 << 63)))
 
 
 def format_lines(template: str, columns: Sequence[Iterable[object]]) -> list[str]:
@@ -47,8 +49,22 @@ def json_text(text: str) -> str:
 
 def json_members(text: str) -> str:
     """Of a JSON object what stands between its braces: strings and keys as `json_text` has them, without space between,
-    all else, so digits of numbers, as it is."""
-    return _STRING_OR_SPACE.sub(lambda m: json_text(json.loads(m[0])) if m[0][0] == '"' else "", text)[1:-1]
+    numbers as they are written, but as text where readers of JSON would make others of them."""
+    return _TOKEN.sub(_written, text)[1:-1]
+
+
+def _written(token: re.Match[str]) -> str:
+    string, number = token.groups(default="")
+    if string:
+        return json_text(json.loads(string))
+    return number if not number or _is_readable(number) else json_text(number)
+
+
+def _is_readable(number: str) -> bool:
+    """Whether it fits into int64, or float64 if it has a fraction or an exponent."""
+    if number.lstrip("-").isdigit():
+        return len(number) <= _MOST_DIGITS and -(1 << 63) <= int(number) < 1 << 63
+    return math.isfinite(float(number))
 
 
 class JsonStrings:

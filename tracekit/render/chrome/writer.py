@@ -38,7 +38,9 @@ from tracekit.render.merged.slices import Argument, Float64, Rows, Sink, Slices
 
 __all__ = ["ChromeTrack", "ChromeWriter"]
 
-_BLOCK = 1 << 14  # slices turned to text at once
+_BLOCK = 1 << 14  # values of a counter turned to text at once
+_BLOCK_BYTES = 4 << 20  # of slices, about
+_SLICE_BYTES = 256  # of one without details, about
 _SEPARATOR = ",\n"
 # A thread's id is its place on the page: 13 bits for the rank, 4 for the place in the process, 10 for that under
 # another track, 4 for the lane. Where there are more of them than that, the next free id is taken. Ids are beyond those
@@ -117,8 +119,8 @@ class ChromeWriter:
         for number, lane in zip(numbers, lanes, strict=True):
             on = self._lane(track, number) if number else track
             self._name(on)
-            for first in range(0, len(lane), _BLOCK):
-                self._write_block(on, slices, lane[first : first + _BLOCK], forms)
+            for block in _blocks(slices, lane):
+                self._write_block(on, slices, block, forms)
         return len(lanes)
 
     def write_counter(self, track: ChromeTrack, time_ns: Int64, values: Float64) -> None:
@@ -218,6 +220,18 @@ class ChromeWriter:
             text = ("" if self._is_empty else _SEPARATOR) + _SEPARATOR.join(lines)
             self._stream.write(text.encode())
             self._is_empty = False
+
+
+def _blocks(slices: Slices, lane: Int64) -> Sequence[Int64]:
+    """Slices of a lane, as many at a time as make some megabytes of text."""
+    size_bytes = np.full(len(lane), _SLICE_BYTES, dtype=np.int64)
+    if slices.details is not None:
+        ids = slices.details[slices.rows_of(lane)]
+        lengths = np.zeros(len(slices.strings) + 1, dtype=np.int64)  # the last answers for ABSENT
+        for text in np.unique(ids[ids >= 0]).tolist():
+            lengths[text] = len(slices.strings[text])
+        size_bytes += lengths[ids]
+    return np.split(lane, np.flatnonzero(np.diff(np.cumsum(size_bytes) // _BLOCK_BYTES)) + 1)
 
 
 def _lanes(start_ns: Int64, duration_ns: Int64) -> list[Int64]:

@@ -1,7 +1,7 @@
 """Details of slices, texts of JSON objects -> annotations of their events.
 
-Comes in: `Slices`. Goes out: `Details`, bytes that stand behind the fields of the beginnings of slices. Of a million
-slices a few hundred texts are distinct, and fewer members: each is encoded once in a packet sequence.
+Comes in: `Slices`. Goes out: `Details`, bytes that stand behind the fields of the beginnings of slices. Usually a few
+hundred texts are distinct of a million slices, and fewer members: what was encoded is kept for the next that is equal.
 """
 
 from __future__ import annotations
@@ -16,10 +16,11 @@ from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import TrackEvent
 
 from tracekit.model.events import Int32, Int64
 from tracekit.render.merged.slices import Rows, Slices
-from tracekit.render.perfetto.fields import Interned, used
+from tracekit.render.perfetto.fields import Interned, ids_used
 
 __all__ = ["DetailEncoder", "Details"]
 
+_KEPT = 10_000  # texts, and members, at a time: a writer may give each slice one of its own
 _INT64 = range(-(1 << 63), 1 << 63)
 _OBJECT = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
@@ -69,21 +70,24 @@ class DetailEncoder:
         """None: no slice has any."""
         if slices.details is None:
             return None
-        texts = used(slices.details if slices.rows is None else slices.details[slices.rows], len(slices.strings))
+        texts = ids_used(slices.details if slices.rows is None else slices.details[slices.rows], len(slices.strings))
         encoded = [self._object(slices.strings[index]) for index in texts]
         sizes = np.zeros(len(slices.strings) + 1, dtype=np.int64)
         sizes[texts] = [len(each) for each in encoded]
         return Details(ids=slices.details, content=b"".join(encoded), starts=np.cumsum(sizes) - sizes, sizes=sizes)
 
     def _object(self, text: str) -> bytes:
-        if text not in self._texts:
-            members = _OBJECT.decode(text).items()
-            self._texts[text] = b"".join([self._member(key, bytes(value)) for key, value in members])
-        return self._texts[text]
+        if (known := self._texts.get(text)) is not None:
+            return known
+        encoded = b"".join([self._member(key, bytes(value)) for key, value in _OBJECT.decode(text).items()])
+        if len(self._texts) == _KEPT:
+            self._texts.clear()
+        self._texts[text] = encoded
+        return encoded
 
     def _member(self, key: str, written: bytes) -> bytes:
         """An annotation: numbers and truth values as such, of strings the text, of all else the JSON as it is written.
-        The trace processor shows a dot and brackets in names as underscores."""
+        The trace processor shows dots and brackets in names as underscores, and of names that are equal then one."""
         if (known := self._members.get((key, written))) is not None:
             return known
         event = TrackEvent()
@@ -99,5 +103,7 @@ class DetailEncoder:
                 said = value if isinstance(value, str) else text
                 annotation.string_value_iid = self._interned.number("debug_annotation_string_values", said)
         encoded: bytes = event.SerializeToString()
+        if len(self._members) == _KEPT:
+            self._members.clear()
         self._members[key, written] = encoded
         return encoded

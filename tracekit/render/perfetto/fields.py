@@ -15,7 +15,7 @@ from tracekit.model.events import Bool, Int32
 from tracekit.render.merged.slices import Slices, Unsigned
 from tracekit.render.perfetto.wire import fixed
 
-__all__ = ["Field", "Interned", "encodable", "fields_of", "used"]
+__all__ = ["Field", "Interned", "encodable", "fields_of", "ids_used"]
 
 
 class Interned:
@@ -42,7 +42,7 @@ class Interned:
         """uint64 [strings + 1]: the numbers of those of `strings` that `ids`, int32 [n], name; the last, 0, is for
         `ABSENT`."""
         numbers = np.zeros(len(strings) + 1, dtype=np.uint64)
-        for index in used(ids, len(strings)):
+        for index in ids_used(ids, len(strings)):
             numbers[index] = self.number(kind, strings[index])
         return numbers
 
@@ -98,7 +98,7 @@ def fields_of(slices: Slices, interned: Interned) -> list[Field]:
     return fields
 
 
-def used(ids: Int32, strings: int) -> list[int]:
+def ids_used(ids: Int32, strings: int) -> list[int]:
     """The `ids`, int32 [n], each once and in order, without `ABSENT`."""
     used = np.zeros(strings + 1, dtype=np.bool_)
     used[ids] = True
@@ -107,5 +107,6 @@ def used(ids: Int32, strings: int) -> list[int]:
 
 
 def encodable(text: str) -> str:
-    """Lone surrogates, which JSON can express and UTF-8 cannot, as question marks."""
-    return text.encode("utf-8", errors="replace").decode("utf-8")
+    """Lone surrogates, which JSON can express and UTF-8 cannot, as question marks; and so zeros, at which the trace
+    processor takes a text to end."""
+    return text.replace("\0", "?").encode("utf-8", errors="replace").decode("utf-8")

@@ -112,12 +112,12 @@ def _encoded(
         else:
             more = details.sizes_of(rows)
             parts.append((at, _begun_packets(sequence, said, columns, more.view(np.uint64))))
-            parts += [(at[some] + 1, of_some) for some, of_some in _further(details, rows)]
+            parts += [(at[some] + 1, of_some) for some, of_some in _by_size(details, rows)]
     return woven(parts, 2 * len(boundaries))
 
 
-def _further(details: Details, rows: Rows) -> Iterator[tuple[Int64, Records]]:
-    """Of rows, integers [n], those whose details are of one size at a time: their positions, and the details."""
+def _by_size(details: Details, rows: Rows) -> Iterator[tuple[Int64, Records]]:
+    """The details of rows, integers [n], as records of one size each, with the positions of those that have them."""
     sizes, starts = details.sizes_of(rows), details.starts_of(rows)
     order = np.argsort(sizes, kind="stable")
     for positions in np.split(order, np.flatnonzero(np.diff(sizes[order])) + 1):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+from typing import Any
 
 import numpy as np
 import pytest
@@ -30,12 +31,42 @@ def test_details_are_arguments_behind_the_others(beside: bool) -> None:
 
 
 def test_numbers_of_details_keep_their_digits() -> None:
-    numbers = "[0.10,1E+5,-0,1.5e-07,123456789012345678901234567890,0.1000000000000000055511151231257827]"
+    numbers = f"[0.10,1E+5,-0,1.5e-07,{2**63 - 1},{-(2**63)},0.1000000000000000055511151231257827]"
     document = io.BytesIO()
     writer = ChromeWriter(document, 0, base_ns=BASE_NS)
     track = writer.add_track("t", parent=writer.add_process("rank 0", pid=1))
     writer.write_slices(track, slices_of([(0, 1, 0)], ["a", f'{{"n": {numbers}, "m": 1e3}}'], details=[1]))
     assert f'"args":{{"n":{numbers},"m":1e3}}}}'.encode() in document.getvalue()
+
+
+@pytest.mark.parametrize("number", [str(2**63), str(-(2**63) - 1), "9" * 5000, "1e999", "-1e999"])
+def test_numbers_that_readers_would_change_are_text(number: str) -> None:
+    def write(writer: ChromeWriter) -> None:
+        track = writer.add_track("t", parent=writer.add_process("rank 0", pid=1))
+        writer.write_slices(
+            track, slices_of([(0, 1, 0)], ["a", f'{{"n": {number}, "m": [-1, {number}]}}'], details=[1])
+        )
+
+    (event,) = read_events(chrome_document(write))
+    assert event["args"] == {"n": number, "m": [-1, number]}
+
+
+def test_long_details_are_written_few_at_a_time() -> None:
+    """GIVEN 2000 slices with 20 kB of details each WHEN written THEN they come in pieces of about 4 MB."""
+    sizes: list[int] = []
+
+    class Pieces(io.BytesIO):
+        def write(self, piece: Any, /) -> int:
+            sizes.append(len(memoryview(piece)))
+            return super().write(piece)
+
+    document = Pieces()
+    writer = ChromeWriter(document, 0, base_ns=BASE_NS)
+    track = writer.add_track("t", parent=writer.add_process("rank 0", pid=1))
+    rows = [(i, 1, 0) for i in range(2000)]
+    writer.write_slices(track, slices_of(rows, ["a", json.dumps({"s": "x" * 20_000})], details=[1] * 2000))
+    assert document.getvalue().count(b'"s":') == 2000
+    assert 3e6 < max(sizes) < 5e6
 
 
 @pytest.mark.parametrize("ascii_alone", [True, False])
