@@ -1,14 +1,16 @@
 """Arguments of an event that have no column of their own -> one text, the same for all events that say the same.
 
-Comes in: the event's arguments as they are written. Goes out: a JSON object. Of the many events that profilers of
-PyTorch write few say different things once the numbers are left out that are an event's own.
+Comes in: the event's arguments as they are written. Goes out: a JSON object, a member a line. Of the many events that
+profilers of PyTorch write few say different things once the numbers are left out that are an event's own.
 """
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import msgspec
 
-__all__ = ["IDS", "NO_DETAILS", "details_of"]
+__all__ = ["IDS", "NO_DETAILS", "details_of", "members_of"]
 
 IDS = {
     "External id": "external_id",
@@ -21,9 +23,12 @@ IDS = {
 # By which the profiler counts its records: they tell nothing else.
 _COUNTERS = ("Ev Idx", "Record function id", "Python id", "Python parent id")
 
-NO_DETAILS = (*IDS, *_COUNTERS)
+NO_DETAILS = frozenset((*IDS, *_COUNTERS))
 
 _ARGUMENTS = msgspec.json.Decoder(dict[str, msgspec.Raw] | None)
+# No JSON has a zero in it, and none of the others within a string: the zeros become the ends of lines.
+_BETWEEN = b",\0"
+_ONE_LINE_EACH = bytes.maketrans(b"\0\n\r\t", b"\n   ")
 
 
 def details_of(arguments: bytes) -> str:
@@ -35,5 +40,17 @@ def details_of(arguments: bytes) -> str:
         members = _ARGUMENTS.decode(arguments.decode("utf-8", "replace")) or {}
     except RecursionError:
         return ""
-    told = [msgspec.json.encode(key) + b": " + bytes(value) for key, value in members.items() if key not in NO_DETAILS]
-    return (b"{" + b", ".join(told) + b"}").decode("utf-8", "replace") if told else ""
+    told = [_begun(key) + bytes(value) for key, value in members.items() if key not in NO_DETAILS]
+    text = b"{" + _BETWEEN.join(told).translate(_ONE_LINE_EACH) + b"}"
+    return text.decode("utf-8", "replace") if told else ""
+
+
+@lru_cache
+def _begun(key: str) -> bytes:
+    """What stands before the value of a member."""
+    return msgspec.json.encode(key) + b": "
+
+
+def members_of(details: str) -> list[str]:
+    """The members of what `details_of` has given, each with its key."""
+    return details[1:-1].split(",\n")

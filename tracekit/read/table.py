@@ -48,6 +48,7 @@ COLLECTIVE_NUMBERS = ("in_elements", "out_elements", "group_size", "sequence")
 SHAPES = ("input_shapes", "input_types", "concrete_inputs")
 MEMORY = tuple(field.name for field in fields(MemoryRecords))
 
+_FIRST_PIECE = 1024  # rows
 _FARTHEST_NS = 24 * 3600 * 10**9  # from the median start; a recording of a day does not exist
 
 
@@ -102,19 +103,19 @@ def _numbered(columns: Sequence[Int32], strings: Sequence[str]) -> tuple[list[st
     """The strings that are used, each once, in the order of their first uses, column after column; and where each of
     `strings` stands among them, with a last entry that answers for ABSENT.
     """
-    unused = np.iinfo(np.int64).max
-    first = np.full(len(strings) + 1, unused, dtype=np.int64)
-    behind = sum(len(column) for column in columns)
-    for column in reversed(columns):
-        behind -= len(column)
-        # Of several assignments to one place the last one stays: from the end, that is the first use.
-        first[column[::-1]] = np.arange(behind + len(column) - 1, behind - 1, -1)
     used: dict[str, int] = {}
     place = np.full(len(strings) + 1, ABSENT, dtype=np.int32)
-    for index in np.argsort(first[:-1], kind="stable").tolist():
-        if first[index] == unused:
-            break
-        place[index] = used.setdefault(strings[index], len(used))
+    met = np.zeros(len(strings) + 1, dtype=np.bool_)
+    met[ABSENT] = True
+    for column in columns:
+        # What is in a column is mostly met near its beginning: the rest is looked over once, in ever longer pieces.
+        begin, length = 0, _FIRST_PIECE
+        while begin < len(column):
+            piece = column[begin : begin + length]
+            for index in dict.fromkeys(piece[~met[piece]].tolist()):
+                place[index] = used.setdefault(strings[index], len(used))
+                met[index] = True
+            begin, length = begin + length, 2 * length
     return list(used), place
 
 

@@ -12,7 +12,7 @@ import pytest
 from tests.unit.read.decoders import decode, native_decoder
 from tracekit.model.events import ABSENT, EventTable
 from tracekit.read import portable
-from tracekit.read.details import NO_DETAILS
+from tracekit.read.details import NO_DETAILS, members_of
 
 EVENT = '{"ph": "X", "name": "kernel", "cat": "kernel", "pid": 0, "tid": 7, "ts": %d, "dur": 1%s}'
 
@@ -55,13 +55,18 @@ def test_nothing_is_kept_unasked(real_traces: Path) -> None:
 
 
 def test_values_are_as_they_are_written(tmp_path: Path) -> None:
-    """GIVEN numbers that no float64 holds, nested values, escapes THEN their text is in the details."""
-    said = (
-        '{"a": 18446744073709551616, "b" : 0.10000000000000000001,"c":[ 1,{"d": null}], "e": "\\u00e9\\"}", "f": true}'
-    )
-    assert texts(decoded(tmp_path, f', "args": {said}')) == [
-        '{"a": 18446744073709551616, "b": 0.10000000000000000001, "c": [ 1,{"d": null}], "e": "\\u00e9\\"}", "f": true}'
+    """GIVEN numbers that no float64 holds, nested values, escapes THEN the details have them so, a member a line."""
+    said = '{"a": 18446744073709551616, "b" : 0.10000000000000000001,'
+    said += '"c":[ 1,\n{"d": null}], "e": "\\u00e9\\"}","f":\ttrue}'
+    members = [
+        '"a": 18446744073709551616',
+        '"b": 0.10000000000000000001',
+        '"c": [ 1, {"d": null}]',
+        '"e": "\\u00e9\\"}"',
     ]
+    (text,) = texts(decoded(tmp_path, f', "args": {said}'))
+    assert members_of(text) == [*members, '"f": true']
+    assert json.loads(text) == json.loads(said)
 
 
 @pytest.mark.parametrize(
@@ -109,11 +114,11 @@ def test_a_damaged_event_keeps_what_can_be_read(tmp_path: Path, wounded: str, ex
 
 
 def test_a_damaged_event_keeps_its_digits(tmp_path: Path) -> None:
-    said = '"x": 0.10000000000000000001, "y": [ 1,2 ], "z": 1e5'
-    assert (
-        texts(decoded(tmp_path, f', "args": {{"correlation": [1], {said}}}', f', "args": {{{said}}}'))
-        == [f"{{{said}}}"] * 2
+    said = ('"x": 0.10000000000000000001', '"y": [ 1,2 ]', '"z": 1e5')
+    events = decoded(
+        tmp_path, *(f', "args": {{{", ".join((one, *said))}}}' for one in ('"correlation": [1]', '"Ev Idx": 1'))
     )
+    assert texts(events) == ["{" + ",\n".join(said) + "}"] * 2
 
 
 @pytest.mark.parametrize("key", [b"\xff", b"a\xff", b"correlation\xff"])

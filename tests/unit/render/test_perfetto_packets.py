@@ -13,6 +13,7 @@ from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import Trace, TracePacket
 
 from tests.components import require_module
 from tracekit.model.events import ABSENT
+from tracekit.read.details import details_of
 from tracekit.render.merged.slices import Argument, Flows, Slices
 from tracekit.render.perfetto import packets, portable_packets
 from tracekit.render.perfetto.details import DetailEncoder
@@ -84,7 +85,8 @@ def tables(draw: st.DrawFn) -> Slices:
         Flows(ids=column(st.integers(0, 2**64 - 1) | st.just(0), np.uint64), role=np.zeros(rows, dtype=np.uint8))
         for _ in range(draw(st.integers(0, 2)))
     ]
-    details = [json.dumps(each, ensure_ascii=draw(st.booleans())) for each in draw(st.lists(OBJECTS, max_size=4))]
+    said = [json.dumps(each, ensure_ascii=draw(st.booleans())) for each in draw(st.lists(OBJECTS, max_size=4))]
+    details = [each for each in (details_of(members.encode()) for members in said) if each]
     detail = st.sampled_from([ABSENT, *range(len(TEXTS), len(TEXTS) + len(details))])
     of_slices = draw(st.none() | st.lists(st.integers(0, rows - 1), min_size=1, max_size=12))
     slices = rows if of_slices is None else len(of_slices)
@@ -127,10 +129,14 @@ def test_details_of_many_lengths_in_several_blocks(distinct: int, compiled: Any)
     """GIVEN 40,000 slices, two of three with details of 8 to 3007 bytes THEN each says its own."""
     count = 40_000
     column = np.zeros(count, dtype=np.int32)
+
+    def of(number: int) -> dict[Any, int]:
+        return {f"k{number % 7}": number} | dict.fromkeys(range(number % 100), True)
+
     detail = np.where(np.arange(count) % 3, 1 + np.arange(count) * 7 % distinct, ABSENT).astype(np.int32)
     slices = Slices(
         start_ns=np.arange(count), duration_ns=column.astype(np.int64), name=column, category=column,
-        strings=["op", *(json.dumps({f"k{k % 7}": k} | dict.fromkeys(range(k % 100), True)) for k in range(distinct))],
+        strings=["op", *(details_of(json.dumps(of(k)).encode()) for k in range(distinct))],
         details=detail,
     )  # fmt: skip
     by_numpy, by_compiled = (said(written(lanes_by(way, slices))) for way in (portable_packets, compiled))

@@ -9,6 +9,7 @@ from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import DebugAnnotation, T
 
 from tests.components import require_module
 from tracekit.model.events import ABSENT
+from tracekit.read.details import details_of
 from tracekit.render.merged.slices import Argument, Flows, Slices
 from tracekit.render.perfetto import RankTraceWriter
 
@@ -164,12 +165,13 @@ def test_details_are_arguments_behind_the_others(decoder: str, monkeypatch: pyte
         f'{{"in": {2**63 - 1}, "least": {-(2**63)}, "beyond": {2**63}, "below": {-(2**63) - 1}, "long": {"9" * 5000}, '
         '"huge": -1e999, "x\\u0000y": "a\\u0000"}'
     )
+    said = [details_of(text.encode()) for text in (kernel, odd, large)]
     size = Argument(name="size_bytes", values=int64(1, 2, 3, 4, 5))
     writer.write_slices(
         writer.add_track("t"),
         slices(
-            START + np.arange(5), int64(0, 0, 0, 0, 0), int32(0, 0, 0, 0, 0), ["a", kernel, odd, large, "{}"],
-            arguments=(size,), details=int32(1, ABSENT, 2, 3, 4),
+            START + np.arange(5), int64(0, 0, 0, 0, 0), int32(0, 0, 0, 0, 0), ["a", *said],
+            arguments=(size,), details=int32(1, ABSENT, 2, 3, ABSENT),
         ),
     )  # fmt: skip
     expected = [
@@ -190,7 +192,7 @@ def test_texts_of_details_are_interned_once_for_all_tracks() -> None:
     """GIVEN two texts of details, on three tracks in tables of their own THEN each slice says its own, named once."""
     stream = io.BytesIO()
     writer = RankTraceWriter(stream, rank=0)
-    texts = ['{"a": "x"}', '{"b": 1, "a": "x"}']
+    texts = ['{"a": "x"}', '{"b": 1,\n"a": "x"}']
     for strings in (texts, texts[::-1], ["", *texts]):
         ids = np.arange(len(strings), dtype=np.int32) if strings[0] else int32(ABSENT, 1, 2)
         writer.write_slices(

@@ -66,7 +66,8 @@ class Scanner {
       run_ = {run_.data(), static_cast<std::size_t>(end - run_.data())};
     }
     void end_run() {
-      if (!run_.empty()) before_.append(run_).append(1, ',');
+      if (run_.empty()) return;
+      before_.append(run_).append(1, ',');
       run_ = {};
     }
     // Members of a JSON object.

@@ -8,21 +8,22 @@ from __future__ import annotations
 
 import json
 import math
+import struct
 from dataclasses import dataclass
 
-import msgspec
 import numpy as np
-from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import TrackEvent
+from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import DebugAnnotation, TrackEvent
 
 from tracekit.model.events import Int32, Int64
+from tracekit.read.details import members_of
 from tracekit.render.merged.slices import Rows, Slices
 from tracekit.render.perfetto.fields import Interned, ids_used
+from tracekit.render.perfetto.wire import FIXED64, LENGTH_DELIMITED, VARINT, tag, varint_bytes
 
 __all__ = ["DetailEncoder", "Details"]
 
 _KEPT = 10_000  # texts, and members, at a time: a writer may give each slice one of its own
 _INT64 = range(-(1 << 63), 1 << 63)
-_OBJECT = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
 def _integer(digits: str) -> int | str:
@@ -35,7 +36,7 @@ def _float(digits: str) -> float | str:
     return value if math.isfinite(value := float(digits)) else digits
 
 
-_VALUE = json.JSONDecoder(parse_int=_integer, parse_float=_float)
+_JSON = json.JSONDecoder(parse_int=_integer, parse_float=_float)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -62,9 +63,8 @@ class DetailEncoder:
     """Of one packet sequence."""
 
     def __init__(self, interned: Interned) -> None:
-        self._interned = interned
         self._texts: dict[str, bytes] = {}
-        self._members: dict[tuple[str, bytes], bytes] = {}
+        self._annotations = _Annotations(interned)
 
     def of(self, slices: Slices) -> Details | None:
         """None: no slice has any."""
@@ -79,31 +79,48 @@ class DetailEncoder:
     def _object(self, text: str) -> bytes:
         if (known := self._texts.get(text)) is not None:
             return known
-        encoded = b"".join([self._member(key, bytes(value)) for key, value in _OBJECT.decode(text).items()])
+        encoded = b"".join(map(self._annotations.__getitem__, members_of(text)))
         if len(self._texts) == _KEPT:
             self._texts.clear()
         self._texts[text] = encoded
         return encoded
 
-    def _member(self, key: str, written: bytes) -> bytes:
-        """An annotation: numbers and truth values as such, of strings the text, of all else the JSON as it is written.
-        The trace processor shows dots and brackets in names as underscores, and of names that are equal then one."""
-        if (known := self._members.get((key, written))) is not None:
-            return known
-        event = TrackEvent()
-        annotation = event.debug_annotations.add(name_iid=self._interned.number("debug_annotation_names", key))
-        match _VALUE.decode(text := written.decode()):
-            case bool() as value:
-                annotation.bool_value = value
-            case int() as value:
-                annotation.int_value = value
-            case float() as value:
-                annotation.double_value = value
-            case value:
-                said = value if isinstance(value, str) else text
-                annotation.string_value_iid = self._interned.number("debug_annotation_string_values", said)
-        encoded: bytes = event.SerializeToString()
-        if len(self._members) == _KEPT:
-            self._members.clear()
-        self._members[key, written] = encoded
+
+_ANNOTATION = tag(TrackEvent.DEBUG_ANNOTATIONS_FIELD_NUMBER, LENGTH_DELIMITED)
+_NAME = tag(DebugAnnotation.NAME_IID_FIELD_NUMBER, VARINT)
+_BOOL = tag(DebugAnnotation.BOOL_VALUE_FIELD_NUMBER, VARINT)
+_INT = tag(DebugAnnotation.INT_VALUE_FIELD_NUMBER, VARINT)
+_DOUBLE = tag(DebugAnnotation.DOUBLE_VALUE_FIELD_NUMBER, FIXED64)
+_TEXT = tag(DebugAnnotation.STRING_VALUE_IID_FIELD_NUMBER, VARINT)
+
+
+class _Annotations(dict[str, bytes]):
+    """Of members of JSON objects, with their keys. The trace processor shows dots and brackets in names as underscores,
+    and of names that are equal then one."""
+
+    def __init__(self, interned: Interned) -> None:
+        super().__init__()
+        self._interned = interned
+
+    def __missing__(self, member: str) -> bytes:
+        key, end = _JSON.raw_decode(member)
+        name = self._interned.number("debug_annotation_names", key)
+        annotation = _NAME + varint_bytes(name) + self._value(member[end + 1 :].strip())
+        encoded = _ANNOTATION + varint_bytes(len(annotation)) + annotation
+        if len(self) == _KEPT:
+            self.clear()
+        self[member] = encoded
         return encoded
+
+    def _value(self, written: str) -> bytes:
+        """Numbers and truth values as such, of strings the text, of all else the JSON as it is written."""
+        match _JSON.decode(written):
+            case bool() as value:
+                return _BOOL + varint_bytes(value)
+            case int() as value:
+                return _INT + varint_bytes(value % (1 << 64))
+            case float() as value:
+                return _DOUBLE + struct.pack("<d", value)
+            case value:
+                said = value if isinstance(value, str) else written
+                return _TEXT + varint_bytes(self._interned.number("debug_annotation_string_values", said))

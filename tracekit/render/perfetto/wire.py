@@ -28,7 +28,7 @@ Bytes = npt.NDArray[np.uint8]
 Records = npt.NDArray[np.void]
 
 __all__ = ["FIXED64", "LENGTH_DELIMITED", "VARINT", "Bytes", "Records", "Shape", "begun_message", "fixed", "fixed64"]
-__all__ += ["message", "records", "tag", "varint", "width_of", "windows", "woven"]
+__all__ += ["message", "records", "tag", "varint", "varint_bytes", "width_of", "windows", "woven"]
 
 VARINT, FIXED64, LENGTH_DELIMITED = 0, 1, 2
 """How what follows a tag is written."""
@@ -59,12 +59,12 @@ class Shape:
 
 def tag(number: int, wire_type: int) -> bytes:
     """What stands in front of the value of a field."""
-    return _varint_bytes(number << 3 | wire_type)
+    return varint_bytes(number << 3 | wire_type)
 
 
 def fixed(number: int, value: int) -> Shape:
     """A varint field that has the same value in every message."""
-    return Shape(content=tag(number, VARINT) + _varint_bytes(value))
+    return Shape(content=tag(number, VARINT) + varint_bytes(value))
 
 
 def varint(number: int, width: int) -> Shape:
@@ -81,7 +81,7 @@ def fixed64(number: int) -> Shape:
 def message(number: int, *parts: Shape) -> Shape:
     """A nested message that holds `parts`."""
     inside = sum(parts, start=Shape(content=b""))
-    return Shape(content=tag(number, LENGTH_DELIMITED) + _varint_bytes(len(inside.content))) + inside
+    return Shape(content=tag(number, LENGTH_DELIMITED) + varint_bytes(len(inside.content))) + inside
 
 
 def begun_message(number: int, inside: Shape, more: Unsigned) -> tuple[Shape, Unsigned]:
@@ -162,7 +162,8 @@ def _as_varint(values: Unsigned, width: int) -> Unsigned:
     return spread | np.uint64(more)
 
 
-def _varint_bytes(value: int) -> bytes:
+def varint_bytes(value: int) -> bytes:
+    """A number >= 0."""
     out = bytearray()
     while value > 0x7F:
         out.append(value & 0x7F | 0x80)
