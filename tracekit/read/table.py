@@ -112,7 +112,7 @@ def _numbered(columns: Sequence[Int32], strings: Sequence[str]) -> tuple[list[st
         begin, length = 0, _FIRST_PIECE
         while begin < len(column):
             piece = column[begin : begin + length]
-            for index in dict.fromkeys(piece[~met[piece]].tolist()):
+            for index in dict.fromkeys(piece[~met.take(piece)].tolist()):
                 place[index] = used.setdefault(strings[index], len(used))
                 met[index] = True
             begin, length = begin + length, 2 * length

@@ -149,6 +149,7 @@ const char* Scanner::scan_event(const char* at, const Json& json) {
   draft.clear();
   std::int32_t node = Layout::root;
   bool first = true, in_arguments = false;
+  const char *run_begin = nullptr, *run_end = nullptr;  // of details
   for (;;) {
     Gap gap;
     const char* const begin = at;
@@ -163,6 +164,15 @@ const char* Scanner::scan_event(const char* at, const Json& json) {
       at = end;
     }
     first = false;
+    if (gap.key_at != 0) {
+      if (run_begin == nullptr) run_begin = begin + gap.key_at;
+      run_end = at = scan_value(gap.field, at, json);
+      continue;
+    }
+    if (run_begin != nullptr) {
+      draft.details.add({run_begin, static_cast<std::size_t>(run_end - run_begin)});
+      run_begin = nullptr;
+    }
     if (gap.field == Field::end_of_event) break;
     if (gap.field == Field::end_of_arguments) {
       in_arguments = false;
@@ -177,11 +187,6 @@ const char* Scanner::scan_event(const char* at, const Json& json) {
       }
     } else {
       at = scan_value(gap.field, at, json);
-      if (gap.key_at != 0) {
-        draft.details.add(begin + gap.key_at, at);
-      } else {
-        draft.details.end_run();
-      }
     }
   }
   commit(draft);
@@ -324,7 +329,7 @@ const char* Scanner::scan_id(Field field, const char* at, const Json& json) {
   return number.end;
 }
 
-void Scanner::commit(Draft& draft) {
+void Scanner::commit(const Draft& draft) {
   if (!draft.has(Field::phase)) {
     ++events_.malformed;
     return;
@@ -337,7 +342,7 @@ void Scanner::commit(Draft& draft) {
   }
 }
 
-void Scanner::commit_slice(Draft& draft) {
+void Scanner::commit_slice(const Draft& draft) {
   if (!draft.has(Field::start) || !draft.has(Field::duration)) {
     ++events_.malformed;
     return;

@@ -54,32 +54,27 @@ class Scanner {
     std::size_t key_at;
   };
 
-  // The arguments of one event that are details: pieces of what is scanned, as far as they stand side by side.
+  // The arguments of one event that are details, as members of a JSON object: runs of them that stand side by side in
+  // what is scanned, which are copied only where there are several.
   class Details {
    public:
     void clear() {
-      run_ = {};
-      before_.clear();
+      only_ = {};
+      several_.clear();
     }
-    void add(const char* begin, const char* end) {
-      if (run_.empty()) run_ = {begin, 0};
-      run_ = {run_.data(), static_cast<std::size_t>(end - run_.data())};
+    void add(std::string_view run) {
+      if (only_.empty()) {
+        only_ = run;
+      } else {
+        if (several_.empty()) several_ = only_;
+        several_.append(1, ',').append(run);
+      }
     }
-    void end_run() {
-      if (run_.empty()) return;
-      before_.append(run_).append(1, ',');
-      run_ = {};
-    }
-    // Members of a JSON object.
-    std::string_view text() {
-      if (before_.empty()) return run_;
-      end_run();
-      return std::string_view(before_).substr(0, before_.size() - 1);
-    }
+    std::string_view text() const { return several_.empty() ? only_ : std::string_view(several_); }
 
    private:
-    std::string_view run_;
-    std::string before_;
+    std::string_view only_;
+    std::string several_;
   };
 
   // What one event says. A text is a piece of what is scanned: what is between the quotes of a string, else the value as it is
@@ -133,8 +128,8 @@ class Scanner {
   const char* scan_place(Field field, const char* at, const Json& json);
   const char* scan_id(Field field, const char* at, const Json& json);
   const char* scan_gap(const char* at, const Json& json, bool first, bool in_arguments, Gap& gap) const;
-  void commit(Draft& draft);
-  void commit_slice(Draft& draft);
+  void commit(const Draft& draft);
+  void commit_slice(const Draft& draft);
   void commit_other(const Draft& draft);
   bool commit_memory(const Draft& draft);
   std::int32_t track(const Draft& draft);
