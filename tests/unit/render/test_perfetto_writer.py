@@ -206,6 +206,17 @@ def test_texts_of_details_are_interned_once_for_all_tracks() -> None:
     assert [text.str for data in interned for text in data.debug_annotation_string_values] == [b"x"]
 
 
+def test_details_may_be_nested_deeper_than_python_goes() -> None:
+    stream = io.BytesIO()
+    writer = RankTraceWriter(stream, rank=0)
+    nested = "[" * 5000 + "]" * 5000
+    text = f'{{"deep": {nested},\n"flat": 1}}'
+    writer.write_slices(
+        writer.add_track("t"), slices(START + int64(0), int64(1), int32(0), ["a", text], details=int32(1))
+    )
+    assert arguments_of(stream) == [{"deep": nested, "flat": 1}]
+
+
 def test_details_that_no_slice_of_the_track_has_are_not_written() -> None:
     """GIVEN a table of two rows, of which a track shows one THEN the other's details are none of the trace's."""
     stream = io.BytesIO()

@@ -114,7 +114,7 @@ class _Annotations(dict[str, bytes]):
 
     def _value(self, written: str) -> bytes:
         """Numbers and truth values as such, of strings the text, of all else the JSON as it is written."""
-        match _JSON.decode(written):
+        match written if written[0] in "[{" else _JSON.decode(written):  # which may be nested deeper than Python goes
             case bool() as value:
                 return _BOOL + varint_bytes(value)
             case int() as value:
