@@ -126,8 +126,8 @@ class EventTable:
     correlation (device event to its launch), external_id (device event to its operator), sequence_number and
     forward_thread (backward operator to its forward): int64 [n] or `ABSENT`. shape: int64 [n], a hash of the shapes of
     an operator's inputs or of a kernel's grid, the same for the same shapes in every process, or `ABSENT`. details:
-    interned, the JSON object of all arguments that are no ids (`read.details`): int32 [n] or `ABSENT`; [0] where they
-    were not asked for.
+    interned, the JSON object of all arguments but ids and counters (`read.details`): int32 [n] or `ABSENT`; [0] where
+    they were not asked for.
     """
 
     strings: list[str]

@@ -6,11 +6,12 @@ profilers of PyTorch write few say different things once the numbers are left ou
 
 from __future__ import annotations
 
+import math
 from functools import lru_cache
 
 import msgspec
 
-__all__ = ["IDS", "NO_DETAILS", "details_of", "members_of"]
+__all__ = ["IDS", "NO_DETAILS", "details_of", "is_in_range", "members_of"]
 
 IDS = {
     "External id": "external_id",
@@ -25,6 +26,7 @@ _COUNTERS = ("Ev Idx", "Record function id", "Python id", "Python parent id")
 
 NO_DETAILS = frozenset((*IDS, *_COUNTERS))
 
+_INT64 = range(-(1 << 63), 1 << 63)
 _ARGUMENTS = msgspec.json.Decoder(dict[str, msgspec.Raw] | None)
 # No JSON has a zero in it, and none of the others within a string: the zeros become the ends of lines.
 _BETWEEN = b",\0"
@@ -40,17 +42,25 @@ def details_of(arguments: bytes) -> str:
         members = _ARGUMENTS.decode(arguments.decode("utf-8", "replace")) or {}
     except RecursionError:
         return ""
-    told = [_begun(key) + bytes(value) for key, value in members.items() if key not in NO_DETAILS]
+    told = [_before_value(key) + bytes(value) for key, value in members.items() if key not in NO_DETAILS]
     text = b"{" + _BETWEEN.join(told).translate(_ONE_LINE_EACH) + b"}"
     return text.decode("utf-8", "replace") if told else ""
 
 
 @lru_cache
-def _begun(key: str) -> bytes:
-    """What stands before the value of a member."""
+def _before_value(key: str) -> bytes:
     return msgspec.json.encode(key) + b": "
 
 
 def members_of(details: str) -> list[str]:
     """The members of what `details_of` has given, each with its key."""
     return details[1:-1].split(",\n")
+
+
+def is_in_range(written: str) -> bool:
+    """Whether a number of JSON is in the range of int64, or of float64 if it has a fraction or an exponent: of others
+    readers make something else, so that they are shown as text."""
+    if written.lstrip("-").isdigit():
+        # A long text of digits Python does not read.
+        return len(written) <= len(str(_INT64.start)) and int(written) in _INT64
+    return math.isfinite(float(written))

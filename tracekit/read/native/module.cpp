@@ -304,8 +304,8 @@ PyType_Slot scanner_slots[] = {
     {Py_tp_new, reinterpret_cast<void*>(scanner_new)},
     {Py_tp_dealloc, reinterpret_cast<void*>(scanner_dealloc)},
     {Py_tp_methods, scanner_methods},
-    {Py_tp_doc, const_cast<char*>("Scanner(communication_prefixes, multiplying, no_details=None): events of a trace to columns.\n\n"
-                                   "no_details: arguments that are no details; None: details are not kept.")},
+    {Py_tp_doc, const_cast<char*>("Scanner(communication_prefixes, multiplying, no_details=None): events to columns.\n\n"
+                                  "no_details: arguments that are no details; None: details are not kept.")},
     {0, nullptr},
 };
 PyType_Spec scanner_spec = {"tracekit.read.native._scanner.Scanner", sizeof(ScannerObject), 0, Py_TPFLAGS_DEFAULT,

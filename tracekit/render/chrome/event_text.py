@@ -7,13 +7,13 @@ as integers: a float of microseconds since 1970 is only good to 250 ns.
 from __future__ import annotations
 
 import json
-import math
 import re
 from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 
 from tracekit.model.events import Int64
+from tracekit.read.details import is_in_range
 from tracekit.render.merged.slices import Argument, Rows
 
 __all__ = ["MICROSECONDS", "JsonStrings", "argument_texts", "format_lines", "json_members", "json_text", "microseconds"]
@@ -21,7 +21,6 @@ __all__ = ["MICROSECONDS", "JsonStrings", "argument_texts", "format_lines", "jso
 MICROSECONDS = "%d.%03d"
 """Two places of a template, for the two columns of `microseconds`."""
 _TOKEN = re.compile(r'("[^"\\]*(?:\\.[^"\\]*)*")|(-?[0-9][0-9.eE+-]*)|\s+')
-_MOST_DIGITS = len(str(-(1 << 63)))
 
 
 def format_lines(template: str, columns: Sequence[Iterable[object]]) -> list[str]:
@@ -57,25 +56,18 @@ def _written(token: re.Match[str]) -> str:
     string, number = token.groups(default="")
     if string:
         return json_text(json.loads(string))
-    return number if not number or _is_readable(number) else json_text(number)
-
-
-def _is_readable(number: str) -> bool:
-    """Whether it fits into int64, or float64 if it has a fraction or an exponent."""
-    if number.lstrip("-").isdigit():
-        return len(number) <= _MOST_DIGITS and -(1 << 63) <= int(number) < 1 << 63
-    return math.isfinite(float(number))
+    return number if not number or is_in_range(number) else json_text(number)
 
 
 class JsonStrings:
-    """Strings as JSON by `encode`, each once, however often and from whichever table it is named."""
+    """Strings as what `encode` makes of them, each once, however often and from whichever table it is named."""
 
     def __init__(self, encode: Callable[[str], str] = json_text) -> None:
         self._encode = encode
         self._known: dict[str, str] = {}
 
     def of(self, strings: Sequence[str], ids: np.typing.NDArray[np.int32]) -> list[str]:
-        """The JSON of each of the `ids`, int32 [n]: indexes into `strings`; of `ABSENT` that of an empty text."""
+        """Of each of the `ids`, int32 [n]: indexes into `strings`; `ABSENT` is as an empty text."""
         table = np.empty(len(strings) + 1, dtype=object)
         table[-1] = self._encoded("")
         for string_id in np.unique(ids[ids >= 0]).tolist():

@@ -7,7 +7,6 @@ hundred texts are distinct of a million slices, and fewer members: what was enco
 from __future__ import annotations
 
 import json
-import math
 import struct
 from dataclasses import dataclass
 
@@ -15,7 +14,7 @@ import numpy as np
 from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import DebugAnnotation, TrackEvent
 
 from tracekit.model.events import Int32, Int64
-from tracekit.read.details import members_of
+from tracekit.read.details import is_in_range, members_of
 from tracekit.render.merged.slices import Rows, Slices
 from tracekit.render.perfetto.fields import Interned, ids_used
 from tracekit.render.perfetto.wire import FIXED64, LENGTH_DELIMITED, VARINT, tag, varint_bytes
@@ -23,20 +22,10 @@ from tracekit.render.perfetto.wire import FIXED64, LENGTH_DELIMITED, VARINT, tag
 __all__ = ["DetailEncoder", "Details"]
 
 _KEPT = 10_000  # texts, and members, at a time: a writer may give each slice one of its own
-_INT64 = range(-(1 << 63), 1 << 63)
-
-
-def _integer(digits: str) -> int | str:
-    """Beyond int64, which is all that an annotation holds, the digits: a long text of them Python does not read."""
-    return int(digits) if len(digits) <= len(str(_INT64.start)) and int(digits) in _INT64 else digits
-
-
-def _float(digits: str) -> float | str:
-    """Beyond float64 the digits."""
-    return value if math.isfinite(value := float(digits)) else digits
-
-
-_JSON = json.JSONDecoder(parse_int=_integer, parse_float=_float)
+_JSON = json.JSONDecoder(
+    parse_int=lambda digits: int(digits) if is_in_range(digits) else digits,
+    parse_float=lambda digits: float(digits) if is_in_range(digits) else digits,
+)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

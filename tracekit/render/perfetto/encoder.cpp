@@ -338,7 +338,7 @@ PyType_Slot packets_slots[] = {
     {Py_tp_iternext, reinterpret_cast<void*>(packets_next)},
     {Py_tp_doc,
      const_cast<char*>(
-         "Packets(order, start_ns, duration_ns, rows, fields, details, frame): those of one lane, as blocks of bytes.\n\n"
+         "Packets(order, start_ns, duration_ns, rows, fields, details, frame): of one lane, as blocks of bytes.\n\n"
          "order: int32, its slices in the order in which they open, the outer first; rows: int32 or None, where the\n"
          "columns of fields have what each slice says; fields: a list of (around, tag, values, numbers, present,\n"
          "is_fixed64); details: None, or (ids, starts, sizes, content), where an id's bytes are that stand behind the\n"
