@@ -5,11 +5,13 @@ from __future__ import annotations
 import http.client
 import os
 import socket
+import threading
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -30,9 +32,29 @@ class Clock:
         return self.now_s
 
 
+class WatchedServer(TraceServer):
+    """Tells when it has done all that it does for a request, which is after its last byte has left."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        self._over: set[Any] = set()
+        self._changed = threading.Condition()
+        super().__init__(*arguments, **options)
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        super().process_request_thread(request, client_address)
+        with self._changed:
+            self._over.add(client_address)
+            self._changed.notify_all()
+
+    def wait_until_over(self, client_address: Any) -> None:
+        with self._changed:
+            assert self._changed.wait_for(lambda: client_address in self._over, timeout=20)
+            self._over.discard(client_address)  # the next connection may have the same port
+
+
 @dataclass(frozen=True)
 class Served:
-    server: TraceServer
+    server: WatchedServer
     clock: Clock
     ended: Future[bool]
 
@@ -43,7 +65,7 @@ class Served:
     def ask(
         self, method: str, path: str | None = None, headers: list[tuple[str, str]] | None = None
     ) -> tuple[http.client.HTTPResponse, bytes]:
-        """The answer and its body; without `headers`, those that the UI's page sends."""
+        """The answer and its body, when the server too is done; without `headers`, those that the UI's page sends."""
         given = [("Host", self.host), ("Origin", UI_ORIGIN)] if headers is None else headers
         connection = http.client.HTTPConnection("127.0.0.1", self.server.port, timeout=20)
         try:
@@ -53,8 +75,11 @@ class Served:
             for name, value in given:
                 connection.putheader(name, value)
             connection.endheaders()
+            address = connection.sock.getsockname()
             answer = connection.getresponse()
-            return answer, answer.read()
+            body = answer.read()
+            self.server.wait_until_over(address)
+            return answer, body
         finally:
             connection.close()
 
@@ -64,7 +89,7 @@ def serving(trace: Path, ui: Path | None = None) -> Iterator[Served]:
     clock = Clock()
     with (
         trace.open("rb") as stream,
-        TraceServer(stream, "run.pftrace", ui=ui, port=0, patience_s=PATIENCE_S, clock=clock) as server,
+        WatchedServer(stream, "run.pftrace", ui=ui, port=0, patience_s=PATIENCE_S, clock=clock) as server,
         ThreadPoolExecutor(1) as pool,
     ):
         server.timeout = 0.01  # the tests wait for the end of each
