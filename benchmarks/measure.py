@@ -27,10 +27,12 @@ _LOOK_EVERY_S = 0.05  # a high-water mark: only what grows within this time befo
 
 @dataclass(frozen=True, kw_only=True)
 class Command:
-    """A command line, and what is set in its environment besides what this process has."""
+    """A command line, and what is set in its environment besides what this process has. `writes`: a file that it makes
+    anew; one of an earlier run is removed before, since to replace it takes time as well."""
 
     arguments: Sequence[str]
     environment: Mapping[str, str] = field(default_factory=dict)
+    writes: Path | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,6 +49,8 @@ class Cost:
 
 def measure(command: Command) -> Cost:
     """Run a command in a fresh process. Ends the benchmark when it fails: its cost would say nothing."""
+    if command.writes is not None:
+        command.writes.unlink(missing_ok=True)
     # In files, so that nobody has to read while the command runs.
     with tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as errors:
         begun_s = time.perf_counter()

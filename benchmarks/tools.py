@@ -112,12 +112,12 @@ class Setup:
             return None
         paths = sorted(str(path) for path in run.iterdir())
         arguments = (self.tracelens_python, "-c", _FUSION, str(output), *paths)
-        return Command(arguments=arguments, environment={"PYTHONPATH": str(self.tracelens)})
+        return Command(arguments=arguments, environment={"PYTHONPATH": str(self.tracelens)}, writes=output)
 
     def merge(self, run: Path, output: Path, *options: str) -> Command:
         """`tracekit merge`, without a cache."""
-        arguments = (sys.executable, "-m", "tracekit", "merge", str(run), "-o", str(output), "--force", "--no-cache")
-        return Command(arguments=(*arguments, *options))
+        arguments = (sys.executable, "-m", "tracekit", "merge", str(run), "-o", str(output), "--no-cache")
+        return Command(arguments=(*arguments, *options), writes=output)
 
     def analyze(self, run: Path, *options: str, decoder: str | None = None, cache: Path | None = None) -> Command:
         """`tracekit analyze`, without a cache unless one is given."""

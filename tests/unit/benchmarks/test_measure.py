@@ -40,6 +40,14 @@ def test_cpu_of_children_is_counted():
     assert measure(python(parent)).cpu_s >= 0.3
 
 
+def test_what_an_earlier_run_wrote_is_gone_before_a_command_begins(tmp_path: Path):
+    written = tmp_path / "out"
+    command = Command(arguments=(sys.executable, "-c", f"open({str(written)!r}, 'x').write('once')"), writes=written)
+    for _ in range(2):
+        measure(command)
+    assert written.read_text() == "once"
+
+
 @on_linux
 def test_the_peaks_of_parent_and_worker_are_told_apart():
     worker = f"{HOLD}; print('holds', flush=True); input()"
