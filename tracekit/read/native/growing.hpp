@@ -85,14 +85,26 @@ class Interner {
     std::uint64_t hash = text.size() * odd;
     const char* at = text.data();
     std::size_t left = text.size();
-    for (; left >= 8; at += 8, left -= 8) {
-      std::uint64_t word;
-      std::memcpy(&word, at, 8);
-      hash = mixed((hash ^ word) * odd);
+    for (; left > 8; at += 8, left -= 8) hash = mixed((hash ^ word_at<std::uint64_t>(at)) * odd);
+    return mixed((hash ^ last_word(text, at, left)) * odd);
+  }
+
+  // The rest of a text, `left` bytes from `at` on, and where that is less than a word what stands in front of it again.
+  static std::uint64_t last_word(std::string_view text, const char* at, std::size_t left) {
+    if (text.size() >= 8) return word_at<std::uint64_t>(at + left - 8);
+    if (left >= 4) {
+      return word_at<std::uint32_t>(at) | std::uint64_t{word_at<std::uint32_t>(at + left - 4)} << 32;
     }
-    std::uint64_t word = 0;
-    if (left != 0) std::memcpy(&word, at, left);
-    return mixed((hash ^ word) * odd);
+    if (left == 0) return 0;
+    const auto byte = [at](std::size_t place) { return std::uint64_t{static_cast<unsigned char>(at[place])}; };
+    return byte(0) | byte(left / 2) << 8 | byte(left - 1) << 16;
+  }
+
+  template <typename Word>
+  static Word word_at(const char* at) {
+    Word word;
+    std::memcpy(&word, at, sizeof word);
+    return word;
   }
 
   static std::uint64_t mixed(std::uint64_t hash) { return hash ^ (hash >> 32); }

@@ -80,9 +80,10 @@ class Layout {
     std::memset(&fresh.last_mask, 0xFF, (text.size() - 1) % 8 + 1);
     fresh.field = field;
     fresh.key_at = static_cast<std::uint8_t>(key_at);
-    fresh.next_sibling = nodes_[node].first_child;
+    std::int32_t* place = &nodes_[node].first_child;
+    while (*place != unknown) place = &nodes_[*place].next_sibling;
+    *place = child;
     nodes_.push_back(fresh);
-    nodes_[node].first_child = child;
     ++nodes_[node].children;
     return child;
   }
