@@ -250,26 +250,24 @@ def _innermost(events: EventTable, rows: Int64) -> tuple[Int64, Bool]:
     """Of operators in order of time those that contain none of the others: a tensor subclass dispatches to an operator
     on its own part of the data. And whether such a one or what it is in has an autograd number.
     """
-    kept, numbered = [], []
-    open_rows: dict[int, list[int]] = defaultdict(list)
-    holds: set[int] = set()
     order = rows[np.lexsort((-events.duration_ns[rows], events.start_ns[rows]))]
-    ends_ns = events.end_ns
-    with_number: dict[int, bool] = {}
-    for row in order.tolist():
-        stack = open_rows[int(events.track[row])]
-        while stack and ends_ns[stack[-1]] < ends_ns[row]:
+    start_ns = events.start_ns[order]
+    end_ns = start_ns + events.duration_ns[order]
+    columns = (events.track[order], start_ns, end_ns, events.sequence_number[order] != ABSENT)
+    holds, numbered = [False] * len(order), [False] * len(order)
+    open_operators: dict[int, list[tuple[int, int]]] = defaultdict(list)  # on each thread, with their ends
+    for place, (track, begin_ns, finish_ns, has_number) in enumerate(zip(*(c.tolist() for c in columns), strict=True)):
+        stack = open_operators[track]
+        while stack and stack[-1][1] < finish_ns:
             stack.pop()
-        around = bool(stack) and events.start_ns[row] < ends_ns[stack[-1]]
-        with_number[row] = bool(events.sequence_number[row] != ABSENT) or (around and with_number[stack[-1]])
-        if around:
-            holds.add(stack[-1])
-        stack.append(row)
-    for row in order.tolist():
-        if row not in holds:
-            kept.append(row)
-            numbered.append(with_number[row])
-    return np.array(kept, dtype=np.int64), np.array(numbered, dtype=np.bool_)
+        numbered[place] = has_number
+        if stack and begin_ns < stack[-1][1]:
+            around = stack[-1][0]
+            holds[around] = True
+            numbered[place] = has_number or numbered[around]
+        stack.append((place, finish_ns))
+    innermost = ~np.array(holds, dtype=np.bool_)
+    return order[innermost], np.array(numbered, dtype=np.bool_)[innermost]
 
 
 def _recomputed(trace: DecodedTrace, rows: Int64, numbered: Bool) -> tuple[Bool, RecomputeSource]:
