@@ -114,14 +114,11 @@ class Slices:
         slice has none."""
         strings = list(dict.fromkeys([category, *names, *(text for column in texts.values() for text in column)]))
         place = {text: index for index, text in enumerate(strings)} | {"": ABSENT}
-        of_texts = [
-            Argument(name=name, values=np.array([place[text] for text in column], dtype=np.int32), is_text=True)
-            for name, column in texts.items()
-        ]
+        of_texts = [Argument(name=name, values=_places(place, column), is_text=True) for name, column in texts.items()]
         return Slices(
             start_ns=start_ns,
             duration_ns=end_ns - start_ns,
-            name=np.array([place[name] for name in names], dtype=np.int32),
+            name=_places(place, names),
             category=np.full(len(names), place[category], dtype=np.int32),
             strings=strings,
             arguments=(*arguments, *of_texts),
@@ -169,3 +166,7 @@ class TraceFormat(Protocol):
 
     def writer(self, stream: Sink, place: int) -> TraceWriter[Any]:
         """Of the page of the rank at this place."""
+
+
+def _places(place: Mapping[str, int], texts: Sequence[str]) -> Int32:
+    return np.fromiter(map(place.__getitem__, texts), dtype=np.int32, count=len(texts))
