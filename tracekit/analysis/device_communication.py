@@ -138,8 +138,10 @@ def _unclassified(events: EventTable, device: DeviceEvents, undecided: Bool) -> 
     stream that computes, where they are compute like all around them.
     """
     issues = events.in_category("cpu_op") & events.named(lambda name: _ISSUES_COLLECTIVE.match(name) is not None)
-    ids = events.external_id[issues]
-    issued = undecided & np.isin(events.external_id[device.row], ids[ids != ABSENT])
+    ids = np.sort(events.external_id[issues])
+    wanted = events.external_id[device.row]
+    place = np.searchsorted(ids, wanted)
+    issued = undecided & (wanted != ABSENT) & (np.append(ids, ABSENT)[place] == wanted)
     candidate = issued | (undecided & _launched_within(events, device, issues | _annotations(events)))
     stream = events.track[device.row]
     claimed, mixed = np.zeros((2, len(events.tracks)), dtype=np.bool_)

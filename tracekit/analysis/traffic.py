@@ -50,9 +50,9 @@ def traffic_times(lanes: Lanes, steps: Sequence[StepParts]) -> list[TrafficTime]
             ends_ns[i] = np.maximum(ends_ns[i], latest_ns)
     charged = np.where(exposed, np.where(whose[0] != ABSENT, whose[0], whose[1]), ABSENT)
     columns = np.concatenate((in_flight, charged[:, None]), axis=1)
-    different, of_row = np.unique(columns, axis=0, return_inverse=True)
+    different, of_row = _different_rows(columns)
     total_ns = np.zeros(len(different), dtype=np.int64)
-    np.add.at(total_ns, of_row.reshape(-1), duration_ns)
+    np.add.at(total_ns, of_row, duration_ns)
     return [
         TrafficTime(
             in_flight=tuple(traffics[i] for i in np.flatnonzero(row[:-1])),
@@ -61,6 +61,17 @@ def traffic_times(lanes: Lanes, steps: Sequence[StepParts]) -> list[TrafficTime]
         )
         for row, length_ns in zip(different, total_ns.tolist(), strict=True)
     ]
+
+
+def _different_rows(columns: Int64) -> tuple[Int64, Int64]:
+    """The rows that differ, sorted, and of each row which of them it is. np.unique compares rows byte by byte."""
+    order = np.lexsort(columns.T[::-1])
+    ordered = columns[order]
+    new = (ordered != np.roll(ordered, 1, axis=0)).any(axis=1)
+    new[:1] = True
+    of_row = np.empty(len(columns), dtype=np.int64)
+    of_row[order] = np.cumsum(new) - 1
+    return ordered[new], of_row
 
 
 def merge_traffic_times(rows: Sequence[TrafficTime]) -> tuple[TrafficTime, ...]:
