@@ -140,6 +140,7 @@ def record_across_edges() -> None:
     for _ in range(3):
         step()
     recorder.finish()
+    dist.barrier(group=GROUPS[0])  # rank 1 may be ahead
     if RANK != 0:
         pending += [dist.all_reduce(tensor, async_op=True) for tensor in LAST]
     for work in pending:
