@@ -165,7 +165,7 @@ def _times(events: EventTable, lanes: Lanes, rows: Int64) -> tuple[Int64, Int64]
     if lanes.device == "cpu" and len(rows) and parse_torch_action(events.strings[events.name[rows[0]]]) is not None:
         start_ns = _after_receives(lanes, start_ns, end_ns)
     device = lanes.device_events
-    computes = device.is_kernel & device.linked & ~np.isin(device.row, lanes.communication_events.row, kind="table")
+    computes = device.is_kernel & device.linked & ~device.among(lanes.communication_events.row)
     kernels = device.row[computes][np.argsort(device.launch_ns[computes], kind="stable")]
     if lanes.device == "cpu" or not len(kernels):
         return start_ns, end_ns

@@ -140,7 +140,7 @@ def _unclassified(events: EventTable, device: DeviceEvents, undecided: Bool) -> 
     issues = events.in_category("cpu_op") & events.named(lambda name: _ISSUES_COLLECTIVE.match(name) is not None)
     ids = np.sort(events.external_id[issues])
     wanted = events.external_id[device.row]
-    place = np.searchsorted(ids, wanted)
+    place = np.searchsorted(ids, wanted)  # np.isin would sort what is wanted, too
     issued = undecided & (wanted != ABSENT) & (np.append(ids, ABSENT)[place] == wanted)
     candidate = issued | (undecided & _launched_within(events, device, issues | _annotations(events)))
     stream = events.track[device.row]

@@ -39,6 +39,10 @@ class DeviceEvents:
     def before_recording(self) -> Bool:
         return np.equal(self.launch_ns, BEFORE_RECORDING)
 
+    def among(self, rows: Int64) -> Bool:
+        """Mask [m]: those that `rows`, int64 [k], rows of the event table, name."""
+        return np.isin(self.row, rows, kind="table")  # else numpy sorts both, as rows are far apart
+
 
 def device_events(events: EventTable) -> DeviceEvents:
     """Link by correlation id. An unlinked event that starts before its stream's first linked one was launched before

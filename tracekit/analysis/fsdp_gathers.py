@@ -77,7 +77,7 @@ def fsdp_gathers(trace: DecodedTrace, lanes: Lanes, phases: PhaseTimeline, steps
 def _modules_ahead(lanes: Lanes, issued_ns: Int64, needed_ns: Int64) -> Int64:
     """int64 [n]: of how many modules compute was launched between issue and use; needed_ns: int64 [n], sorted."""
     device = lanes.device_events
-    launch_ns = np.sort(device.launch_ns[np.isin(device.row, lanes.compute_rows, kind="table")])
+    launch_ns = np.sort(device.launch_ns[device.among(lanes.compute_rows)])
     # Asked for as it is needed: for itself.
     following = np.minimum(np.searchsorted(needed_ns, issued_ns, side="right"), np.arange(len(needed_ns)))
     launched = np.searchsorted(launch_ns, issued_ns) < np.searchsorted(launch_ns, needed_ns[following])
@@ -105,7 +105,7 @@ def _compute_that_waits(trace: DecodedTrace, lanes: Lanes, needed_ns: Int64) -> 
     launched, and its stream had done what was before it), and when it did. After the last kernel both are its end.
     """
     events, device = trace.events, lanes.device_events
-    compute = np.isin(device.row, lanes.compute_rows, kind="table")
+    compute = device.among(lanes.compute_rows)
     order = np.argsort(device.launch_ns[compute], kind="stable")
     row, launch_ns = device.row[compute][order], device.launch_ns[compute][order]
     # FSDP copies what it gathers together on a stream of its own: that is compute, too, but not what waits.

@@ -107,7 +107,7 @@ def _of_optimizer(events: EventTable, threads: Int64) -> Bool:
 def _on_device(events: EventTable, lanes: Lanes, host_ns: Int64) -> Int64:
     """When the device comes to what the host began at each of the times `host_ns` (ascending), ascending."""
     device, found = lanes.device_events, lanes.communication_events
-    computes = device.is_kernel & ~np.isin(device.row, found.row, kind="table")
+    computes = device.is_kernel & ~device.among(found.row)
     rows, launch_ns = device.row[computes], device.launch_ns[computes]
     begin_ns = device_starts(events, host_ns, device, rows)
     # Communication that is still running keeps the phase before it going until the next compute begins.

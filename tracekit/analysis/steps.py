@@ -167,7 +167,7 @@ def _in_order_of_time(events: EventTable) -> bool:
 def device_starts(events: EventTable, host_start_ns: Int64, device: DeviceEvents, compute_row: Int64) -> Int64:
     """When the device comes to what the host began at each time: then, or when the last compute kernel launched before
     it has ended, whichever is later. Of the starts of steps: b_k."""
-    compute = np.isin(device.row, compute_row, kind="table")
+    compute = device.among(compute_row)
     launch_ns = device.launch_ns[compute]
     order = np.argsort(launch_ns, kind="stable")
     reach_ns = np.maximum.accumulate(events.end_ns[device.row[compute]][order])

@@ -89,7 +89,8 @@ class Interner {
     return mixed((hash ^ last_word(text, at, left)) * odd);
   }
 
-  // The rest of a text, `left` bytes from `at` on, and where that is less than a word what stands in front of it again.
+  // The rest of a text, `left` bytes from `at` on, and where that is less than a word what stands in front of it again:
+  // a word that is put together byte by byte can be loaded only after all bytes have been stored.
   static std::uint64_t last_word(std::string_view text, const char* at, std::size_t left) {
     if (text.size() >= 8) return word_at<std::uint64_t>(at + left - 8);
     if (left >= 4) {

@@ -80,6 +80,7 @@ class Layout {
     std::memset(&fresh.last_mask, 0xFF, (text.size() - 1) % 8 + 1);
     fresh.field = field;
     fresh.key_at = static_cast<std::uint8_t>(key_at);
+    // Behind the others: what a writer lays out most is met early, and is then compared first.
     std::int32_t* place = &nodes_[node].first_child;
     while (*place != unknown) place = &nodes_[*place].next_sibling;
     *place = child;

@@ -169,4 +169,5 @@ class TraceFormat(Protocol):
 
 
 def _places(place: Mapping[str, int], texts: Sequence[str]) -> Int32:
+    """int32 [n]: the place of each of the texts."""
     return np.fromiter(map(place.__getitem__, texts), dtype=np.int32, count=len(texts))
