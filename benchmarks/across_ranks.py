@@ -22,9 +22,9 @@ import numpy as np
 
 from tests.unit.analysis.exchanges import rank as summary_of
 from tests.unit.analysis.exchanges import run_of
-from tracekit.analysis.align import align
-from tracekit.analysis.match import groups_of_run, match_collectives
-from tracekit.analysis.stragglers import stragglers
+from tracekit.analysis.clocks.align import align
+from tracekit.analysis.matching.collectives import groups_of_run, match_collectives
+from tracekit.analysis.stragglers.stragglers import stragglers
 from tracekit.model.collectives import Collectives
 from tracekit.model.communication import GroupKey
 from tracekit.model.summary import RankSummary, StepParts

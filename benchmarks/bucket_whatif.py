@@ -22,8 +22,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import tracekit
-from tracekit.analysis.bucket_whatif import bucket_whatif
-from tracekit.analysis.buckets import buckets
+from tracekit.analysis.ddp.bucket_whatif import bucket_whatif
+from tracekit.analysis.ddp.buckets import buckets
 from tracekit.schema import records
 
 ROOT = Path(__file__).parents[1]

@@ -44,7 +44,7 @@ MOST_IDLE_NS = 1000
 
 # What the probe does at the edges of a window: the CPU time of each is that of itself, less the others within.
 EDGES = {
-    "pass over the program's objects": ("tracekit.capture.live:live_instances",),
+    "pass over the program's objects": ("tracekit.capture.hooks.live:live_instances",),
     "profiler starts": (
         "tracekit.capture.session:ProfilerSession.prepare",
         "tracekit.capture.session:ProfilerSession.start",
@@ -58,10 +58,10 @@ EDGES = {
     "measurement of the cost": tuple(
         f"tracekit.capture.overhead:OverheadMeter.{part}" for part in ("while_recording", "after_recording", "count")
     ),
-    "clock pings": ("tracekit.capture.clock:HostClock.measure",),
+    "clock pings": ("tracekit.capture.job.clock:HostClock.measure",),
     "export": ("tracekit.capture.session:ProfilerSession.export",),
-    "verification": ("tracekit.capture.writer:_read_verified",),
-    "gzip": ("tracekit.capture.writer:_pack",),
+    "verification": ("tracekit.capture.output.writer:_read_verified",),
+    "gzip": ("tracekit.capture.output.writer:_pack",),
     "the rest of writing": ("tracekit.capture.windows:Windows._write",),
 }
 BARE_EDGES = {

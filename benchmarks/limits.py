@@ -41,7 +41,7 @@ print(time.process_time() - begin_s)
 _DECODE = """
 import sys, time
 from pathlib import Path
-from tracekit.read.kineto import decode
+from tracekit.read.decode.decoder import decode
 begin_s = time.process_time()
 decode(Path(sys.argv[1]))
 print(time.process_time() - begin_s)

@@ -53,7 +53,7 @@ def in_words(machine: dict[str, Any]) -> str:
 def native_is_built() -> bool:
     """Whether the package brings a compiled decoder that can be imported."""
     try:
-        importlib.import_module("tracekit.read.native")
+        importlib.import_module("tracekit.read.decode.native")
     except ImportError:
         return False
     return True

@@ -15,7 +15,7 @@ from benchmarks.nothing import nearly_empty_run
 from benchmarks.results import Row, row
 from benchmarks.samples import doublings
 from benchmarks.tools import Setup
-from tracekit.analysis.workers import processors
+from tracekit.analysis.pool.workers import processors
 
 NAME = "many ranks"
 RANKS, FEW_RANKS = (256, 512, 1024), (16, 32, 64)

@@ -29,9 +29,9 @@ _WRITE = """
 import sys, tempfile, time
 from pathlib import Path
 from tracekit.analysis.load import load
-from tracekit.analysis.summarize import SummaryOptions
-from tracekit.own_process import make_quick
-from tracekit.read.shelf import Shelf
+from tracekit.analysis.per_rank.summarize import SummaryOptions
+from tracekit.process_tuning import make_quick
+from tracekit.read.cache.spool import Shelf
 from tracekit.render.merged.input_slices import SliceFilter
 from tracekit.render.merged.plan import plan_of
 from tracekit.render.merged.rank_page import write_rank

@@ -26,7 +26,7 @@ from pathlib import Path
 
 import tracekit
 from tests.planted import plant
-from tracekit.analysis.stragglers import Verdict
+from tracekit.analysis.stragglers.stragglers import Verdict
 
 ROOT = Path(__file__).parents[1]
 RECORDED = ("compute", "more_work", "data", "host")

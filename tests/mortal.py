@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
-from tracekit.analysis import cached as real
-from tracekit.analysis.summarize import RankFailure
+from tracekit.analysis.per_rank import summary_cache as real
+from tracekit.analysis.per_rank.summarize import RankFailure
 from tracekit.model.summary import RankSummary
 
 KILLER = 1

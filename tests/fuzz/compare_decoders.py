@@ -15,8 +15,8 @@ import tempfile
 from pathlib import Path
 
 from tests.fuzz.mutations import excerpt, mutants, read_text
-from tests.unit.read.decoders import differences, native_decoder, outcome
-from tracekit.read import portable
+from tests.unit.read.decode.decoders import differences, native_decoder, outcome
+from tracekit.read.decode import portable
 
 MUTANTS_OF_AN_EXCERPT = 50
 
@@ -60,7 +60,7 @@ def main() -> int:
 
 def load_scanner(path: Path) -> None:
     """Make the extension at `path` the one that the native decoder finds."""
-    name = "tracekit.read.native._scanner"
+    name = "tracekit.read.decode.native._scanner"
     spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None
     assert spec.loader is not None

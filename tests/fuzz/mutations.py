@@ -10,7 +10,7 @@ import random
 from collections.abc import Iterator
 from pathlib import Path
 
-from tracekit.read.salvage import EVENT_BOUNDARY
+from tracekit.read.decode.salvage import EVENT_BOUNDARY
 
 __all__ = ["excerpt", "mutants", "read_text"]
 

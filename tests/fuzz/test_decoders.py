@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.components import require
-from tests.unit.read.decoders import native_decoder
+from tests.unit.read.decode.decoders import native_decoder
 
 ROOT = Path(__file__).parents[2]
 NATIVE = ROOT / "tracekit" / "read" / "native"

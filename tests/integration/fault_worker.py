@@ -23,8 +23,9 @@ os.environ.setdefault("KINETO_LOG_LEVEL", "99")
 import torch
 import torch.distributed as dist
 
-from tracekit.capture import process, writer
-from tracekit.capture.clock import HostClock
+from tracekit.capture.job import process
+from tracekit.capture.job.clock import HostClock
+from tracekit.capture.output import writer
 from tracekit.capture.probe import probe
 from tracekit.capture.session import ProfilerSession
 

@@ -17,7 +17,7 @@ import torch.distributed.rpc as rpc
 from torch import Tensor, nn
 
 import tracekit
-from tracekit.capture import serving
+from tracekit.capture.rpc import serving
 
 STEPS, SERVICE_S, CALLS_OF_BARE = 8, 0.01, 20
 

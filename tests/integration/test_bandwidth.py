@@ -18,7 +18,7 @@ KINDS += ["send_recv"]
 def measured(torchrun: Launch, tmp_path_factory: pytest.TempPathFactory) -> tuple[LinkMeasurements, str]:
     file = tmp_path_factory.mktemp("links") / "links.json"
     sizes = ("--min-bytes", "1024", "--max-bytes", "16384", "--repeats", "3")
-    done = torchrun("-m", "tracekit.capture.bandwidth", "-o", file, *sizes)
+    done = torchrun("-m", "tracekit.checks.links", "-o", file, *sizes)
     return msgspec.json.decode(file.read_bytes(), type=LinkMeasurements), done.stdout
 
 
@@ -51,15 +51,15 @@ def test_rank_0_prints_one_table(measured: tuple[LinkMeasurements, str]) -> None
 
 
 def test_outside_a_job_it_says_how_to_start_one(launch: Launch) -> None:
-    done = launch("-m", "tracekit.capture.bandwidth")
+    done = launch("-m", "tracekit.checks.links")
     assert done.returncode == 2
-    assert "torchrun --nproc-per-node 2 -m tracekit.capture.bandwidth" in done.stderr
+    assert "torchrun --nproc-per-node 2 -m tracekit.checks.links" in done.stderr
 
 
 def test_a_file_that_exists_is_not_overwritten(launch: Launch, tmp_path: Path) -> None:
     file = tmp_path / "links.json"
     file.write_text("kept")
-    done = launch("-m", "tracekit.capture.bandwidth", "-o", file)
+    done = launch("-m", "tracekit.checks.links", "-o", file)
     assert done.returncode == 2
     assert "--force" in done.stderr
     assert file.read_text() == "kept"

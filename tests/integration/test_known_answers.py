@@ -11,11 +11,11 @@ import pytest
 
 from tests.components import require_module
 from tracekit.analysis.load import load
-from tracekit.analysis.op_table import job_of_operations, read_operations
+from tracekit.analysis.per_rank.summarize import StepSelection, SummaryOptions
 from tracekit.analysis.report import Report, analyze
-from tracekit.analysis.roofline import roofline
-from tracekit.analysis.summarize import StepSelection, SummaryOptions
-from tracekit.analysis.whatif import what_if
+from tracekit.analysis.step_time.roofline import roofline
+from tracekit.analysis.whatif.op_table import job_of_operations, read_operations
+from tracekit.analysis.whatif.whatif import what_if
 from tracekit.model.notes import Note
 from tracekit.model.run import Run
 from tracekit.render.terminal import TerminalReport

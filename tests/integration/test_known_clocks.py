@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tracekit.analysis.align import align
-from tracekit.analysis.collectives import collective_times, group_times
+from tracekit.analysis.clocks.align import align
+from tracekit.analysis.communication.collectives import collective_times, group_times
 from tracekit.analysis.load import load
 from tracekit.model.communication import KINDS
 from tracekit.model.run import Run

@@ -12,11 +12,11 @@ from typing import Any
 
 import numpy as np
 
-from tracekit.analysis.arrivals import arrivals_of
-from tracekit.analysis.messages import comparable_clocks
+from tracekit.analysis.matching.messages import comparable_clocks
+from tracekit.analysis.per_rank.summarize import SummaryOptions
 from tracekit.analysis.report import analyze
-from tracekit.analysis.stragglers import counted_steps
-from tracekit.analysis.summarize import SummaryOptions
+from tracekit.analysis.stragglers.arrivals import arrivals_of
+from tracekit.analysis.stragglers.stragglers import counted_steps
 from tracekit.model.run import Run
 from tracekit.render.merged.input_slices import SliceFilter
 from tracekit.render.merged.merge import Merged, merge

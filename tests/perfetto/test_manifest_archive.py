@@ -1,7 +1,7 @@
 """The archive of untouched files, as the trace processor sees it.
 
 The one that is bundled (v52) knows nothing of manifests, which came with v58: that the offsets are right is asked of
-the documented rule (tests/unit/render/test_perfetto_manifest.py). Here: that it opens the archive, and finds all in it.
+the documented rule (tests/unit/render/perfetto/test_manifest.py). Here: that it opens the archive, and finds all in it.
 """
 
 from __future__ import annotations

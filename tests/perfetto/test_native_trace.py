@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 
 from tests.components import require_module
 from tracekit.model.events import ABSENT
-from tracekit.read.details import details_of
-from tracekit.render.merged.nesting import assign_lanes
-from tracekit.render.merged.slices import Argument, Slices
+from tracekit.read.decode.extra_args import details_of
 from tracekit.render.perfetto import PerfettoFormat, RankTraceWriter
+from tracekit.render.trace.nesting import assign_lanes
+from tracekit.render.trace.slices import Argument, Slices
 from tracekit.trace_processor import TraceProcessor
 
 

@@ -11,10 +11,10 @@ from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import Trace
 
 from tests.builders import TraceBuilder, write_run
 from tests.perfetto.merged import assert_the_counter_counts_open_waits, assert_views_are_the_reports, merged
-from tracekit.analysis.arrivals import arrivals_of
 from tracekit.analysis.load import load
+from tracekit.analysis.per_rank.summarize import StepSelection, SummaryOptions
 from tracekit.analysis.report import analyze
-from tracekit.analysis.summarize import StepSelection, SummaryOptions
+from tracekit.analysis.stragglers.arrivals import arrivals_of
 from tracekit.model.metadata import Mesh
 from tracekit.model.run import Finding
 from tracekit.render.merged.merge import merge

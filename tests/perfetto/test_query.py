@@ -23,8 +23,8 @@ from tracekit.cli import cli
 from tracekit.errors import InputError, UsageError
 from tracekit.model.run import Run
 from tracekit.render.merged.merge import merge
-from tracekit.render.merged.slices import Slices
 from tracekit.render.perfetto import PerfettoFormat, RankTraceWriter
+from tracekit.render.trace.slices import Slices
 from tracekit.trace_processor import VARIABLE, Row, TraceProcessor, open_trace_processor, views_sql
 
 DDP = Path(__file__).parents[1] / "data" / "ddp_slow_rank"

@@ -12,27 +12,27 @@ from concurrent.futures import Executor
 from dataclasses import replace
 from pathlib import Path
 
-from tracekit.analysis.align import align
-from tracekit.analysis.cached import look_up, summarize_and_keep
-from tracekit.analysis.inferred_pipelines import with_inferred_pipelines
-from tracekit.analysis.manual_pipeline import with_manual_pipelines
-from tracekit.analysis.match import groups_of_run, match_collectives
-from tracekit.analysis.messages import match_messages
-from tracekit.analysis.rpc import rpc_notes
-from tracekit.analysis.summarize import RankFailure, SummaryOptions
-from tracekit.analysis.workers import LOST, Progress, map_ranks
+from tracekit.analysis.clocks.align import align
+from tracekit.analysis.matching.collectives import groups_of_run, match_collectives
+from tracekit.analysis.matching.messages import match_messages
+from tracekit.analysis.per_rank.summarize import RankFailure, SummaryOptions
+from tracekit.analysis.per_rank.summary_cache import look_up, summarize_and_keep
+from tracekit.analysis.pipeline.inferred import with_inferred_pipelines
+from tracekit.analysis.pipeline.manual import with_manual_pipelines
+from tracekit.analysis.pool.workers import LOST, Progress, map_ranks
+from tracekit.analysis.rpc.calls import rpc_notes
 from tracekit.errors import InputError, TracekitError
 from tracekit.model.notes import Note
 from tracekit.model.ranks import format_ranges
 from tracekit.model.run import OtherRun, Run
 from tracekit.model.summary import RankSummary
-from tracekit.read.cache import CacheChoice, chosen_cache
-from tracekit.read.discover import Discovery, discover
-from tracekit.read.grouping import began_apart
-from tracekit.read.kineto import decoder
-from tracekit.read.peek import peek
-from tracekit.read.shelf import Shelf
-from tracekit.read.storage import TracePath, version_of
+from tracekit.read.cache.spool import Shelf
+from tracekit.read.cache.store import CacheChoice, chosen_cache
+from tracekit.read.decode.decoder import decoder
+from tracekit.read.files.discover import Discovery, discover
+from tracekit.read.files.grouping import began_apart
+from tracekit.read.files.identify import peek
+from tracekit.read.files.storage import TracePath, version_of
 
 __all__ = ["Paths", "load"]
 

@@ -13,33 +13,33 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
-from tracekit.analysis.arrivals import arrivals_of
-from tracekit.analysis.breakdown import Breakdown, breakdown, nothing_notable
-from tracekit.analysis.buckets import Buckets, buckets
-from tracekit.analysis.collectives import CollectiveTimes, collective_times
-from tracekit.analysis.critical_path import CriticalPath, critical_path
-from tracekit.analysis.expert_load import ExpertLoad, expert_load
-from tracekit.analysis.fsdp import Fsdp, fsdp
-from tracekit.analysis.link_comparison import read_links
+from tracekit.analysis.communication.collectives import CollectiveTimes, collective_times
+from tracekit.analysis.communication.link_comparison import read_links
+from tracekit.analysis.communication.mesh_dimensions import MeshDimensions, mesh_dimensions
+from tracekit.analysis.communication.overlap import Overlap, overlap
+from tracekit.analysis.ddp.buckets import Buckets, buckets
+from tracekit.analysis.ddp.manual_gradients import manual_data_parallel
+from tracekit.analysis.fsdp.units import Fsdp, fsdp
 from tracekit.analysis.load import Paths, load
-from tracekit.analysis.manual_data_parallel import manual_data_parallel
-from tracekit.analysis.memory import Memory, memory
-from tracekit.analysis.mesh_dimensions import MeshDimensions, mesh_dimensions
-from tracekit.analysis.overhead import overhead_findings
-from tracekit.analysis.overlap import Overlap, overlap
-from tracekit.analysis.pipeline import Pipeline, pipeline
-from tracekit.analysis.roofline import KnownWork, Roofline, roofline
-from tracekit.analysis.rpc import Rpc, rpc
-from tracekit.analysis.step_phases import StepPhases, step_phases
-from tracekit.analysis.stragglers import Stragglers, counted_steps, stragglers
-from tracekit.analysis.summarize import SummaryOptions
-from tracekit.analysis.tensor import Tensor, tensor
-from tracekit.analysis.whatif import WhatIf, what_if_of_run
-from tracekit.analysis.whatif_findings import whatif_findings
+from tracekit.analysis.model_parallel.expert_load import ExpertLoad, expert_load
+from tracekit.analysis.model_parallel.layers import Tensor, tensor
+from tracekit.analysis.per_rank.summarize import SummaryOptions
+from tracekit.analysis.pipeline.bubbles import Pipeline, pipeline
+from tracekit.analysis.rpc.calls import Rpc, rpc
+from tracekit.analysis.step_time.breakdown import Breakdown, breakdown, nothing_notable
+from tracekit.analysis.step_time.memory import Memory, memory
+from tracekit.analysis.step_time.overhead import overhead_findings
+from tracekit.analysis.step_time.phases import StepPhases, step_phases
+from tracekit.analysis.step_time.roofline import KnownWork, Roofline, roofline
+from tracekit.analysis.stragglers.arrivals import arrivals_of
+from tracekit.analysis.stragglers.critical_path import CriticalPath, critical_path
+from tracekit.analysis.stragglers.stragglers import Stragglers, counted_steps, stragglers
+from tracekit.analysis.whatif.findings import whatif_findings
+from tracekit.analysis.whatif.whatif import WhatIf, what_if_of_run
 from tracekit.errors import UsageError
 from tracekit.model.links import LinkMeasurements
 from tracekit.model.run import Finding, Run
-from tracekit.read.cache import CacheChoice
+from tracekit.read.cache.store import CacheChoice
 
 __all__ = ["SECTIONS", "Report", "analyze", "wanted_sections"]
 

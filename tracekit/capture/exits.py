@@ -20,7 +20,7 @@ from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
-from tracekit.capture.patching import Patch
+from tracekit.capture.hooks.patching import Patch
 
 __all__ = ["LoopEnd", "Termination"]
 

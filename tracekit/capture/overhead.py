@@ -23,9 +23,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tracekit.capture.patching import Patch, surround
-from tracekit.capture.remote_calls import rpc_ready
-from tracekit.capture.span import span
+from tracekit.capture.hooks.patching import Patch, surround
+from tracekit.capture.hooks.span import span
+from tracekit.capture.rpc.remote_calls import rpc_ready
 from tracekit.model.spans import CALIBRATION_SPAN, LABEL_PREFIX
 
 _PASSES = 6

@@ -27,12 +27,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, ParamSpec, Self, TypeVar, cast, overload
 
-from tracekit.capture.compiling import hide
-from tracekit.capture.disk import MAX_BYTES, MIN_FREE_BYTES, DiskBudget, disk_budget_from_environment
 from tracekit.capture.exits import LoopEnd, Termination
+from tracekit.capture.hooks.compiling import hide
 from tracekit.capture.observers.ddp_hooks import wrap_hooks
+from tracekit.capture.output.disk import MAX_BYTES, MIN_FREE_BYTES, DiskBudget, disk_budget_from_environment
+from tracekit.capture.rpc.serving import listen, stand_down
 from tracekit.capture.schedule import NEVER, Schedule, path_from_environment, schedule_from_environment
-from tracekit.capture.serving import listen, stand_down
 from tracekit.capture.warn import warn
 from tracekit.capture.windows import Windows
 

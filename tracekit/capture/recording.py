@@ -15,23 +15,23 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tracekit.capture.clock import HostClock
-from tracekit.capture.compiling import hide
-from tracekit.capture.disk import DiskBudget
-from tracekit.capture.groups import GroupTable, flight_recorder_dump, flight_recorder_is_on, flight_records
-from tracekit.capture.live import Program
-from tracekit.capture.meshes import Layout, layouts_of, mesh_of_run
+from tracekit.capture.hooks.compiling import hide
+from tracekit.capture.hooks.live import Program
+from tracekit.capture.hooks.patching import release_patches, troubles
+from tracekit.capture.hooks.span import span
+from tracekit.capture.job.clock import HostClock
+from tracekit.capture.job.groups import GroupTable, flight_recorder_dump, flight_recorder_is_on, flight_records
+from tracekit.capture.job.meshes import Layout, layouts_of, mesh_of_run
+from tracekit.capture.job.process import Identity, this_device
+from tracekit.capture.job.provenance import metadata_of
 from tracekit.capture.observers import Draft, Observer, default_observers
+from tracekit.capture.output.disk import DiskBudget
+from tracekit.capture.output.writer import trace_folder, write_trace
 from tracekit.capture.overhead import OverheadMeter
-from tracekit.capture.patching import release_patches, troubles
 from tracekit.capture.patience import patience_s
-from tracekit.capture.process import Identity, this_device
-from tracekit.capture.provenance import metadata_of
+from tracekit.capture.rpc.serving import return_services
 from tracekit.capture.schedule import Plan
-from tracekit.capture.serving import return_services
 from tracekit.capture.session import ProfilerSession
-from tracekit.capture.span import span
-from tracekit.capture.writer import trace_folder, write_trace
 from tracekit.model.metadata import (
     CaptureMetadata,
     ClockMeasurement,

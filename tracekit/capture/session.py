@@ -14,9 +14,9 @@ from pathlib import Path
 from types import FunctionType
 from typing import Any
 
-from tracekit.capture.live import live_instances
-from tracekit.capture.patching import Patch
-from tracekit.capture.remote_calls import rpc_ready
+from tracekit.capture.hooks.live import live_instances
+from tracekit.capture.hooks.patching import Patch
+from tracekit.capture.rpc.remote_calls import rpc_ready
 
 _AUTOGRAD_COLLECTIVES = "torch.distributed.nn.functional"
 

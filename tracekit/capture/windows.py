@@ -11,10 +11,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from tracekit.capture.clock import HostClock
-from tracekit.capture.disk import DiskBudget
-from tracekit.capture.patience import Patience
-from tracekit.capture.process import (
+from tracekit.capture.job.clock import HostClock
+from tracekit.capture.job.process import (
     Identity,
     await_run_id,
     default_store,
@@ -23,14 +21,16 @@ from tracekit.capture.process import (
     offer_run_id,
     peers_known,
 )
+from tracekit.capture.job.store import BoundedStore
+from tracekit.capture.output.disk import DiskBudget
+from tracekit.capture.output.writer import free_run_id
+from tracekit.capture.patience import Patience
 from tracekit.capture.recording import Recording
-from tracekit.capture.remote_calls import rpc_ready
+from tracekit.capture.rpc.remote_calls import rpc_ready
 from tracekit.capture.schedule import NEVER, Plan, Schedule
 from tracekit.capture.session import foreign_profiler
-from tracekit.capture.store import BoundedStore
 from tracekit.capture.turns import claim_turn, release_turn
 from tracekit.capture.warn import warn
-from tracekit.capture.writer import free_run_id
 from tracekit.errors import OutputError
 
 __all__ = ["Windows"]

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import click
 
-from tracekit.cli.options import terminal_format
+from tracekit.cli.inputs.options import terminal_format
 from tracekit.errors import InputError
 
 _TRAINING_SECONDS = 300

@@ -20,10 +20,10 @@ from rich.table import Table
 from rich.text import Text
 
 from tracekit import __version__
-from tracekit.capture.process import identify
-from tracekit.capture.selfcheck import Capability, try_job, try_torch
-from tracekit.read.cache import CACHE_FOLDER, CACHE_VARIABLE
-from tracekit.read.kineto import decoder, has_native
+from tracekit.capture.job.process import identify
+from tracekit.checks.selfcheck import Capability, try_job, try_torch
+from tracekit.read.cache.store import CACHE_FOLDER, CACHE_VARIABLE
+from tracekit.read.decode.decoder import decoder, has_native
 from tracekit.render.quantities import file_size
 
 __all__ = ["Check", "advise", "doctor", "draw", "examine"]

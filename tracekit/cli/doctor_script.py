@@ -20,10 +20,10 @@ from types import TracebackType
 import click
 from click.exceptions import Exit
 
-from tracekit.capture.checkup import run_until_window
-from tracekit.capture.process import identify
-from tracekit.capture.selfcheck import recorded_activities
-from tracekit.cli.options import terminal_format
+from tracekit.capture.job.process import identify
+from tracekit.checks.script_checkup import run_until_window
+from tracekit.checks.selfcheck import recorded_activities
+from tracekit.cli.inputs.options import terminal_format
 from tracekit.errors import InputError, OutputError, UsageError
 
 _PATIENCE_S = 60.0  # for the other ranks of this host to write what they recorded

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import click
 
-from tracekit.cli.options import terminal_format
-from tracekit.cli.run_choice import RunChoice, run_options
+from tracekit.cli.inputs.options import terminal_format
+from tracekit.cli.inputs.run_choice import RunChoice, run_options
 
 
 @click.command()

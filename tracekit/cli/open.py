@@ -10,8 +10,8 @@ from pathlib import Path
 
 import click
 
-from tracekit.cli.perfetto_trace import perfetto_trace
-from tracekit.cli.run_choice import RunChoice, run_options
+from tracekit.cli.inputs.perfetto_trace import perfetto_trace
+from tracekit.cli.inputs.run_choice import RunChoice, run_options
 
 
 @click.command()

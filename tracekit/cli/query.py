@@ -8,9 +8,9 @@ from pathlib import Path
 
 import click
 
-from tracekit.cli.options import terminal_format
-from tracekit.cli.perfetto_trace import perfetto_trace
-from tracekit.cli.run_choice import RunChoice, run_options
+from tracekit.cli.inputs.options import terminal_format
+from tracekit.cli.inputs.perfetto_trace import perfetto_trace
+from tracekit.cli.inputs.run_choice import RunChoice, run_options
 
 
 def _print_views(ctx: click.Context, param: click.Parameter, value: bool) -> None:

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tracekit.cli.options import STEPS, result_options, terminal_format
-from tracekit.cli.run_choice import RunChoice, run_options
+from tracekit.cli.inputs.options import STEPS, result_options, terminal_format
+from tracekit.cli.inputs.run_choice import RunChoice, run_options
 
 if TYPE_CHECKING:
-    from tracekit.analysis.summarize import StepSelection
-    from tracekit.analysis.workload import Job
+    from tracekit.analysis.per_rank.summarize import StepSelection
+    from tracekit.analysis.replay.workload import Job
 
 _TABLES = (".parquet", ".csv")
 
@@ -34,15 +34,15 @@ def whatif(
     RUN is a run folder, trace files, or one table of operations (.parquet, .csv) from any tracer.
     """
     import tracekit
-    from tracekit.analysis.run_workload import job_of_run
-    from tracekit.analysis.summarize import StepSelection, SummaryOptions
-    from tracekit.analysis.whatif import what_if
+    from tracekit.analysis.per_rank.summarize import StepSelection, SummaryOptions
+    from tracekit.analysis.whatif.run_workload import job_of_run
+    from tracekit.analysis.whatif.whatif import what_if
     from tracekit.errors import UsageError
     from tracekit.render.console import write
     from tracekit.render.json_result import SCHEMA_VERSION, JsonResult
     from tracekit.render.output import new_file
+    from tracekit.render.sections.whatif import whatif_dict, whatif_table
     from tracekit.render.terminal import TerminalReport
-    from tracekit.render.whatif_table import whatif_dict, whatif_table
 
     formats = (JsonResult.suffix,) if as_json else (JsonResult.suffix, TerminalReport.suffix)
     if output is not None and output.suffix not in formats:
@@ -76,7 +76,7 @@ def whatif(
 
 
 def _job_of_table(path: Path, steps: StepSelection | None) -> Job:
-    from tracekit.analysis.op_table import job_of_operations, read_operations
+    from tracekit.analysis.whatif.op_table import job_of_operations, read_operations
     from tracekit.errors import InputError
     from tracekit.model.ranks import format_ranges
 

@@ -17,9 +17,9 @@ from tracekit.model.ranks import format_ranges
 from tracekit.model.run import Run
 from tracekit.render.console import note_lines, write
 from tracekit.render.overhead_line import overhead_text
-from tracekit.render.phase_tables import memory_text, phase_facts
 from tracekit.render.quantities import milliseconds
 from tracekit.render.safe_text import safe_text
+from tracekit.render.sections.phases import memory_text, phase_facts
 
 _SHOWN_GROUPS = 12
 

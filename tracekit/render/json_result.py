@@ -11,16 +11,16 @@ from dataclasses import dataclass
 from typing import Any
 
 import tracekit
-from tracekit.analysis.messages import message_table
-from tracekit.analysis.overhead import capture_overhead
-from tracekit.analysis.pipeline import action_table
+from tracekit.analysis.matching.messages import message_table
+from tracekit.analysis.pipeline.bubbles import action_table
 from tracekit.analysis.report import Report
+from tracekit.analysis.step_time.overhead import capture_overhead
 from tracekit.model.communication import GroupKey
 from tracekit.model.run import ClockModel, Run
-from tracekit.render.pipeline_table import pipeline_dict
-from tracekit.render.roofline_text import roofline_dict
-from tracekit.render.straggler_tables import stragglers_dict
-from tracekit.render.whatif_table import whatif_dict
+from tracekit.render.sections.pipeline import pipeline_dict
+from tracekit.render.sections.roofline import roofline_dict
+from tracekit.render.sections.stragglers import stragglers_dict
+from tracekit.render.sections.whatif import whatif_dict
 from tracekit.schema import rows_of
 
 __all__ = ["SCHEMA_VERSION", "JsonResult", "result_dict"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tracekit.analysis.overhead import capture_overhead
+from tracekit.analysis.step_time.overhead import capture_overhead
 from tracekit.model.run import Run
 from tracekit.render.quantities import milliseconds
 

@@ -8,25 +8,25 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from tracekit.analysis.breakdown import Breakdown
-from tracekit.analysis.overlap import Overlap
+from tracekit.analysis.communication.overlap import Overlap
 from tracekit.analysis.report import Report
-from tracekit.render.bucket_chart import bucket_chart
-from tracekit.render.bucket_table import bucket_table
-from tracekit.render.collectives_table import collectives_table
+from tracekit.analysis.step_time.breakdown import Breakdown
 from tracekit.render.console import headline, next_command, note_lines, statement, table, write
-from tracekit.render.dimension_table import dimension_table
-from tracekit.render.fsdp_table import fsdp_table
 from tracekit.render.overhead_line import overhead_text
-from tracekit.render.phase_tables import memory_text, phase_tables
-from tracekit.render.pipeline_grid import pipeline_grid
-from tracekit.render.pipeline_table import bubble_table, pipeline_table
 from tracekit.render.quantities import file_size, milliseconds
-from tracekit.render.roofline_text import roofline_text
-from tracekit.render.rpc_table import rpc_table
-from tracekit.render.straggler_tables import critical_path_table, straggler_table
-from tracekit.render.tensor_table import expert_table, tensor_table
-from tracekit.render.whatif_table import fix_table
+from tracekit.render.sections.bucket_chart import bucket_chart
+from tracekit.render.sections.buckets import bucket_table
+from tracekit.render.sections.collectives import collectives_table
+from tracekit.render.sections.dimensions import dimension_table
+from tracekit.render.sections.fsdp import fsdp_table
+from tracekit.render.sections.model_parallel import expert_table, tensor_table
+from tracekit.render.sections.phases import memory_text, phase_tables
+from tracekit.render.sections.pipeline import bubble_table, pipeline_table
+from tracekit.render.sections.pipeline_grid import pipeline_grid
+from tracekit.render.sections.roofline import roofline_text
+from tracekit.render.sections.rpc import rpc_table
+from tracekit.render.sections.stragglers import critical_path_table, straggler_table
+from tracekit.render.sections.whatif import fix_table
 from tracekit.schema import rows_of
 
 __all__ = ["TerminalReport"]

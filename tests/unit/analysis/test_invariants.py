@@ -19,8 +19,8 @@ from hypothesis import strategies as st
 
 from tests.builders import TraceBuilder
 from tracekit.analysis.load import load
+from tracekit.analysis.per_rank.summarize import StepSelection, SummaryOptions
 from tracekit.analysis.report import analyze
-from tracekit.analysis.summarize import StepSelection, SummaryOptions
 from tracekit.render.json_result import JsonResult
 
 PARTS = ("step_ns", "compute_ns", "comm_ns", "overlapped_comm_ns", "exposed_comm_ns", "exposed_copy_ns", "idle_ns")

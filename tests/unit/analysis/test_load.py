@@ -12,8 +12,8 @@ import pytest
 
 from tests.builders import TraceBuilder, write_run
 from tracekit.analysis.load import load
+from tracekit.analysis.per_rank.summarize import StepSelection, SummaryOptions
 from tracekit.analysis.report import analyze
-from tracekit.analysis.summarize import StepSelection, SummaryOptions
 from tracekit.errors import InputError, UsageError
 from tracekit.model.metadata import Bucket, DdpModule, Group
 from tracekit.render.json_result import JsonResult, result_dict

@@ -7,17 +7,18 @@ from pathlib import Path
 
 import pytest
 
+from tests.places import DATA
 from tests.simulated_fsdp import Unit, train
 from tracekit.analysis.load import load
+from tracekit.analysis.per_rank.summarize import _READ_BY, SummaryOptions
 from tracekit.analysis.report import SECTIONS, analyze
-from tracekit.analysis.summarize import _READ_BY, SummaryOptions
 from tracekit.errors import UsageError
 from tracekit.model.run import Run
 from tracekit.model.summary import RankSummary
 from tracekit.render.json_result import JsonResult
 from tracekit.render.terminal import TerminalReport
 
-RECORDED = Path(__file__).parents[2] / "data" / "ddp_slow_rank"
+RECORDED = DATA / "ddp_slow_rank"
 
 
 def loaded(path: Path, *sections: str) -> Run:

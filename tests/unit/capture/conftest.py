@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.components import require_module
-from tracekit.capture import disk
+from tracekit.capture.output import disk
 
 
 @pytest.fixture

@@ -22,7 +22,8 @@ import pytest
 from tests.components import require_module
 from tests.unit.capture.injection import GUARD, Failure, Site, calls_of, run_with_failures
 from tests.unit.capture.job import Job
-from tracekit.capture import observers, patching, turns
+from tracekit.capture import observers, turns
+from tracekit.capture.hooks import patching
 from tracekit.capture.observers import default_observers
 from tracekit.capture.warn import CaptureWarning
 

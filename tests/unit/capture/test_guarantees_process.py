@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from tracekit.capture import patching, turns
+from tracekit.capture import turns
+from tracekit.capture.hooks import patching
 from tracekit.capture.probe import probe
 
 

@@ -324,7 +324,7 @@ def test_a_rank_that_the_launcher_gave_peers_says_that_it_is_recorded_alone(
 def test_a_place_that_is_taken_costs_a_warning_and_no_recording(
     runs: Any, work: Callable[[], float], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tracekit.capture.process._new_run_id", lambda _: "same")
+    monkeypatch.setattr("tracekit.capture.job.process._new_run_id", lambda _: "same")
     for windows in (1, 2):
         step = probe(path=runs.path, skip=0, warmup=0, steps=1, repeat=2)(work)
         if windows == 1:

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from tests.components import require_module
-from tracekit.capture import serving
 from tracekit.capture.observers.rpc import RpcObserver
 from tracekit.capture.probe import probe
-from tracekit.capture.remote_calls import Worker
-from tracekit.capture.serving import Service, return_services, take_services
+from tracekit.capture.rpc import serving
+from tracekit.capture.rpc.remote_calls import Worker
+from tracekit.capture.rpc.serving import Service, return_services, take_services
 from tracekit.capture.warn import CaptureWarning
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from tracekit.capture.probe import probe
 from tracekit.capture.warn import CaptureWarning
-from tracekit.read.discover import discover
+from tracekit.read.files.discover import discover
 
 pytestmark = pytest.mark.filterwarnings("error::tracekit.capture.warn.CaptureWarning")
 

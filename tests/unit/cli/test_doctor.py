@@ -11,10 +11,10 @@ from click.testing import CliRunner
 from rich.console import Console
 
 from tracekit import __version__
-from tracekit.capture.selfcheck import Capability, try_torch
+from tracekit.checks.selfcheck import Capability, try_torch
 from tracekit.cli import cli
 from tracekit.cli.doctor import EXTRAS, Check, advise, draw, examine
-from tracekit.read.kineto import decoder
+from tracekit.read.decode.decoder import decoder
 
 PYPROJECT = Path(__file__).parents[3] / "pyproject.toml"
 

@@ -223,7 +223,7 @@ def test_workers_end_with_it() -> None:
     """GIVEN ranks that are read by workers WHEN the process alone is ended THEN it waits for none of them."""
     code = (
         "import click\nfrom tests.mortal import begin_and_hang\nfrom tracekit import cli\n"
-        "from tracekit.analysis.workers import map_ranks\n"
+        "from tracekit.analysis.pool.workers import map_ranks\n"
         "command = click.Command('hang', callback=lambda: map_ranks(begin_and_hang, [(0,), (1,)], jobs=2))\n"
         "cli.COMMANDS['hang'] = ''\n"
         "cli.LazyGroup.get_command = lambda self, ctx, name: command\n"

@@ -12,11 +12,12 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
+from tests.places import DATA
 from tracekit import serve
 from tracekit.cli import cli
 from tracekit.trace_processor import bundled
 
-DDP = Path(__file__).parents[2] / "data" / "ddp_slow_rank"
+DDP = DATA / "ddp_slow_rank"
 READY = b"\x0a\x02\x08\x01"  # a Perfetto trace of one packet
 
 

@@ -11,11 +11,12 @@ import pytest
 from click.testing import CliRunner, Result
 
 import tracekit.trace_processor
+from tests.places import DATA
 from tracekit.cli import cli
 from tracekit.trace_processor import Answer, TraceProcessor, views_sql
 from tracekit.trace_processor.processor import sql_error
 
-DDP = Path(__file__).parents[2] / "data" / "ddp_slow_rank"
+DDP = DATA / "ddp_slow_rank"
 
 
 class Canned(TraceProcessor):

@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from tests.builders import TraceBuilder
-from tests.unit.analysis.operations import TWO_STAGES, operations
+from tests.unit.analysis.whatif.operations import TWO_STAGES, operations
 from tracekit.cli import cli
 
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from tracekit.capture.groups import GroupTable
-from tracekit.capture.live import Program
+from tracekit.capture.hooks.live import Program
+from tracekit.capture.job.groups import GroupTable
 from tracekit.model.metadata import (
     CollectiveRecord,
     CommunicationUse,

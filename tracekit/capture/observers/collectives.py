@@ -10,10 +10,10 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from tracekit.capture.live import Program
+from tracekit.capture.hooks.live import Program
+from tracekit.capture.hooks.patching import Patch
+from tracekit.capture.hooks.span import span
 from tracekit.capture.observers import Draft
-from tracekit.capture.patching import Patch
-from tracekit.capture.span import span
 from tracekit.model.spans import WAIT_SPAN
 
 __all__ = ["CollectivesObserver"]

@@ -5,7 +5,7 @@ Without a device it only calls the module that it wraps, which the notes then sa
 
 from __future__ import annotations
 
-from tracekit.capture.live import Program
+from tracekit.capture.hooks.live import Program
 from tracekit.capture.observers import Draft
 
 __all__ = ["DataParallelObserver"]

@@ -10,7 +10,7 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from tracekit.capture.live import Program
+from tracekit.capture.hooks.live import Program
 from tracekit.capture.observers import Draft
 from tracekit.capture.observers.ddp_hooks import HookTags
 from tracekit.model.metadata import Bucket, DdpModule

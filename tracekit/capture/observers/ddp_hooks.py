@@ -12,8 +12,8 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import Any
 
-from tracekit.capture.patching import Patch
-from tracekit.capture.span import span
+from tracekit.capture.hooks.patching import Patch
+from tracekit.capture.hooks.span import span
 from tracekit.model.spans import ddp_hook_span
 
 _names: dict[int, str] = {}

@@ -12,9 +12,9 @@ import sys
 from collections.abc import Iterable
 from typing import Any
 
-from tracekit.capture.compiling import compiled_modules
-from tracekit.capture.live import Program
-from tracekit.capture.module_spans import ForwardSpans
+from tracekit.capture.hooks.compiling import compiled_modules
+from tracekit.capture.hooks.live import Program
+from tracekit.capture.hooks.module_spans import ForwardSpans
 from tracekit.capture.observers import Draft
 from tracekit.model.spans import forward_span
 

@@ -12,11 +12,11 @@ import sys
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from tracekit.capture.compiling import compiled_modules
-from tracekit.capture.live import Program
+from tracekit.capture.hooks.compiling import compiled_modules
+from tracekit.capture.hooks.live import Program
+from tracekit.capture.hooks.patching import Patch
+from tracekit.capture.hooks.span import span
 from tracekit.capture.observers import Draft
-from tracekit.capture.patching import Patch
-from tracekit.capture.span import span
 from tracekit.model.metadata import FsdpUnit
 from tracekit.model.module_names import clean_module_name
 from tracekit.model.spans import FsdpAction, FsdpPhase, fsdp_span

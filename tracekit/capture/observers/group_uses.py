@@ -6,7 +6,7 @@ parallelism is not told by its group: many ways share one.
 
 from __future__ import annotations
 
-from tracekit.capture.live import Program
+from tracekit.capture.hooks.live import Program
 from tracekit.capture.observers import Draft
 
 _TOLD_BY_GROUP = frozenset({"tp", "pp", "ep", "cp"})

@@ -22,10 +22,10 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Self
 
-from tracekit.capture.live import Program
+from tracekit.capture.hooks.live import Program
+from tracekit.capture.hooks.patching import Patch
 from tracekit.capture.observers import Draft
 from tracekit.capture.observers.deepspeed import find_engines
-from tracekit.capture.patching import Patch
 from tracekit.model.metadata import MemoryUse
 
 __all__ = ["LiveParameters", "MemoryObserver"]

@@ -11,11 +11,11 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from tracekit.capture.live import Program
+from tracekit.capture.hooks.live import Program
+from tracekit.capture.hooks.patching import Patch, surround
+from tracekit.capture.hooks.span import span
 from tracekit.capture.observers import Draft
 from tracekit.capture.observers.memory import LiveParameters
-from tracekit.capture.patching import Patch, surround
-from tracekit.capture.span import span
 from tracekit.model.metadata import Precision
 from tracekit.model.spans import BACKWARD_SPAN, RECOMPUTE_SPAN, OptimizerAction, optimizer_span
 

@@ -12,10 +12,10 @@ from typing import Any
 
 import msgspec
 
-from tracekit.capture.live import Program
+from tracekit.capture.hooks.live import Program
+from tracekit.capture.hooks.patching import Patch
+from tracekit.capture.hooks.span import span
 from tracekit.capture.observers import Draft
-from tracekit.capture.patching import Patch
-from tracekit.capture.span import span
 from tracekit.model.metadata import PipelineLayout
 from tracekit.model.spans import pipeline_span
 

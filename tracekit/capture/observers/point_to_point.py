@@ -13,9 +13,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from tracekit.capture.live import Program
+from tracekit.capture.hooks.live import Program
+from tracekit.capture.hooks.patching import Patch
 from tracekit.capture.observers import Draft
-from tracekit.capture.patching import Patch
 from tracekit.model.metadata import PointToPointRecord
 
 _DESTROYED = -1

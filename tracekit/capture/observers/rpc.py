@@ -15,12 +15,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from tracekit.capture.live import Program
+from tracekit.capture.hooks.live import Program
+from tracekit.capture.hooks.patching import Patch, harmless
+from tracekit.capture.hooks.span import span
 from tracekit.capture.observers import Draft
-from tracekit.capture.patching import Patch, harmless
-from tracekit.capture.remote_calls import Worker, function_name, mark, rpc_module, this_worker
-from tracekit.capture.serving import take_services
-from tracekit.capture.span import span
+from tracekit.capture.rpc.remote_calls import Worker, function_name, mark, rpc_module, this_worker
+from tracekit.capture.rpc.serving import take_services
 from tracekit.model.metadata import RpcCall, RpcCallKind, RpcUse, RpcWait
 from tracekit.model.spans import WAIT_SPAN, rpc_call_span
 

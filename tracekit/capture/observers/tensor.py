@@ -14,10 +14,10 @@ import sys
 from collections.abc import Iterable
 from typing import Any
 
-from tracekit.capture.compiling import compiled_modules
-from tracekit.capture.groups import GroupTable
-from tracekit.capture.live import Program
-from tracekit.capture.module_spans import ForwardSpans
+from tracekit.capture.hooks.compiling import compiled_modules
+from tracekit.capture.hooks.live import Program
+from tracekit.capture.hooks.module_spans import ForwardSpans
+from tracekit.capture.job.groups import GroupTable
 from tracekit.capture.observers import Draft
 from tracekit.capture.observers.fsdp import parameter_groups
 from tracekit.model.module_names import clean_module_name

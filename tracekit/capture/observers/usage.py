@@ -17,10 +17,10 @@ from dataclasses import dataclass, field
 from types import FrameType
 from typing import Any, Literal
 
-from tracekit.capture.live import Program
+from tracekit.capture.hooks.live import Program
+from tracekit.capture.hooks.patching import Patch
 from tracekit.capture.observers import Draft
 from tracekit.capture.observers.memory import LiveParameters
-from tracekit.capture.patching import Patch
 from tracekit.model.metadata import CommunicationPurpose, CommunicationUse
 
 # Methods in the names of all versions, and which argument holds what this rank gives.

@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterable, Sequence
 import numpy as np
 
 from tracekit.model.events import Int64
-from tracekit.read.details import is_in_range
-from tracekit.render.merged.slices import Argument, Rows
+from tracekit.read.decode.extra_args import is_in_range
+from tracekit.render.trace.slices import Argument, Rows
 
 __all__ = ["MICROSECONDS", "JsonStrings", "argument_texts", "format_lines", "json_members", "json_text", "microseconds"]
 

@@ -32,9 +32,9 @@ from tracekit.render.chrome.event_text import (
     json_text,
     microseconds,
 )
-from tracekit.render.merged.forms import Forms
-from tracekit.render.merged.nesting import MAX_DEPTH, FreeLanes, lane_boundaries
-from tracekit.render.merged.slices import Argument, Float64, Rows, Sink, Slices
+from tracekit.render.trace.nesting import MAX_DEPTH, FreeLanes, lane_boundaries
+from tracekit.render.trace.presence_groups import Forms
+from tracekit.render.trace.slices import Argument, Float64, Rows, Sink, Slices
 
 __all__ = ["ChromeTrack", "ChromeWriter"]
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from tracekit.analysis.device_links import DeviceEvents
+from tracekit.analysis.events.kernel_launches import DeviceEvents
 from tracekit.model.events import ABSENT, Bool, EventTable, Int64
-from tracekit.render.merged.slices import ROLES, Flows, Unsigned
+from tracekit.render.trace.slices import ROLES, Flows, Unsigned
 
 __all__ = ["CHAIN_ARROWS", "COLLECTIVE_ARROWS", "LATE_ARROWS", "MESSAGE_ARROWS"]
 __all__ += ["autograd_arrows", "ids_of", "launch_arrows"]

@@ -8,8 +8,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import BinaryIO
 
-from tracekit.render.merged.slices import TraceFormat
 from tracekit.render.output import move_to_end
+from tracekit.render.trace.slices import TraceFormat
 
 __all__ = ["Document"]
 

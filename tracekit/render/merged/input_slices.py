@@ -13,15 +13,15 @@ from functools import partial
 
 import numpy as np
 
-from tracekit.analysis.align import ends_on_run_clock
-from tracekit.analysis.lanes import Lanes
-from tracekit.analysis.summarize import StepSelection
+from tracekit.analysis.clocks.align import ends_on_run_clock
+from tracekit.analysis.per_rank.summarize import StepSelection
+from tracekit.analysis.timeline.lanes import Lanes
 from tracekit.model.events import ABSENT, Bool, EventTable
 from tracekit.model.intervals import Intervals
 from tracekit.model.run import ClockModel
-from tracekit.read.details import IDS
+from tracekit.read.decode.extra_args import IDS
 from tracekit.render.merged.arrows import autograd_arrows, launch_arrows
-from tracekit.render.merged.slices import Argument, Slices
+from tracekit.render.trace.slices import Argument, Slices
 
 __all__ = ["InputSlices", "SliceFilter", "chosen_time", "slices_by_track"]
 

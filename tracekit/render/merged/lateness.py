@@ -12,8 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from tracekit.analysis.align import on_run_clock
-from tracekit.analysis.arrivals import Arrivals, Instances
+from tracekit.analysis.clocks.align import on_run_clock
+from tracekit.analysis.stragglers.arrivals import Arrivals, Instances
 from tracekit.model.columnar import Columnar
 from tracekit.model.events import ABSENT, Int64
 from tracekit.model.run import Run

@@ -18,11 +18,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tracekit.analysis.align import on_run_clock
+from tracekit.analysis.clocks.align import on_run_clock
 from tracekit.model.events import ABSENT, EventTable, Int64, MemoryRecords
 from tracekit.model.intervals import Intervals
 from tracekit.model.run import ClockModel
-from tracekit.render.merged.slices import Float64
+from tracekit.render.trace.slices import Float64
 
 __all__ = ["MemoryCounter", "joined", "memory_counters"]
 

@@ -25,21 +25,21 @@ from itertools import repeat
 from pathlib import Path
 from typing import BinaryIO, Literal, cast
 
+from tracekit.analysis.per_rank.summarize import SummaryOptions
+from tracekit.analysis.pool.workers import LOST, Progress, map_ranks
 from tracekit.analysis.report import Report
-from tracekit.analysis.summarize import SummaryOptions
-from tracekit.analysis.workers import LOST, Progress, map_ranks
 from tracekit.errors import OutputError, UsageError
 from tracekit.model.run import Run
-from tracekit.read.shelf import Shelf
+from tracekit.read.cache.spool import Shelf
 from tracekit.render.chrome import ChromeFormat
 from tracekit.render.merged.document import Document
 from tracekit.render.merged.input_slices import SliceFilter
 from tracekit.render.merged.plan import RankPlan, RunPlan, plan_of
 from tracekit.render.merged.rank_page import PageCounts, write_rank
 from tracekit.render.merged.run_page import write_run
-from tracekit.render.merged.slices import Sink, TraceFormat
 from tracekit.render.output import new_file, refuse_input, scratch_folder
 from tracekit.render.perfetto import PerfettoFormat
+from tracekit.render.trace.slices import Sink, TraceFormat
 
 __all__ = ["Form", "Merged", "merge"]
 

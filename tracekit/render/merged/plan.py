@@ -12,12 +12,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from tracekit.analysis.align import on_run_clock
-from tracekit.analysis.arrivals import Instances, arrivals_of
-from tracekit.analysis.message_segments import own_arrivals_ns
-from tracekit.analysis.messages import comparable_clocks
-from tracekit.analysis.pipeline_steps import pipeline_steps
-from tracekit.analysis.stragglers import counted_steps
+from tracekit.analysis.clocks.align import on_run_clock
+from tracekit.analysis.matching.messages import comparable_clocks
+from tracekit.analysis.pipeline.steps import pipeline_steps
+from tracekit.analysis.stragglers.arrivals import Instances, arrivals_of
+from tracekit.analysis.stragglers.message_instances import own_arrivals_ns
+from tracekit.analysis.stragglers.stragglers import counted_steps
 from tracekit.model.columnar import Columnar
 from tracekit.model.communication import GroupKey
 from tracekit.model.events import ABSENT, Int64
@@ -32,7 +32,7 @@ from tracekit.render.merged.lateness import (
     message_waits_of,
     waits_of,
 )
-from tracekit.render.merged.slices import ROLES
+from tracekit.render.trace.slices import ROLES
 
 __all__ = ["PipelineSpans", "RankPlan", "RunPlan", "plan_of"]
 

@@ -10,19 +10,19 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
-from tracekit.analysis.device_links import DEVICE_CATEGORIES
-from tracekit.analysis.lanes import Lanes
-from tracekit.analysis.recording import Recording, recording_of
-from tracekit.analysis.summarize import SummaryOptions
+from tracekit.analysis.events.kernel_launches import DEVICE_CATEGORIES
+from tracekit.analysis.per_rank.summarize import SummaryOptions
+from tracekit.analysis.timeline.lanes import Lanes
+from tracekit.analysis.timeline.recording import Recording, recording_of
 from tracekit.model.events import Bool, EventTable, Track
-from tracekit.read.kineto import decode
-from tracekit.read.shelf import Shelf
-from tracekit.read.storage import located
+from tracekit.read.cache.spool import Shelf
+from tracekit.read.decode.decoder import decode
+from tracekit.read.files.storage import located
+from tracekit.render.merged.derived_tracks import MADE_GROUP, MadeTrack, tracks_of_rank, tracks_of_recording
 from tracekit.render.merged.input_slices import SliceFilter, chosen_time, slices_by_track
-from tracekit.render.merged.made_tracks import MADE_GROUP, MadeTrack, tracks_of_rank, tracks_of_recording
 from tracekit.render.merged.memory_counters import MemoryCounter, joined, memory_counters
 from tracekit.render.merged.plan import RankPlan
-from tracekit.render.merged.slices import TraceWriter
+from tracekit.render.trace.slices import TraceWriter
 
 __all__ = ["PageCounts", "write_rank"]
 

@@ -11,18 +11,18 @@ from typing import Any
 
 import numpy as np
 
-from tracekit.analysis.align import on_run_clock
-from tracekit.analysis.critical_path import CriticalPath
+from tracekit.analysis.clocks.align import on_run_clock
+from tracekit.analysis.per_rank.summarize import StepSelection
 from tracekit.analysis.report import Report
-from tracekit.analysis.summarize import StepSelection
+from tracekit.analysis.stragglers.critical_path import CriticalPath
 from tracekit.model.communication import KINDS
 from tracekit.model.events import ABSENT, Int64
 from tracekit.model.intervals import Intervals
 from tracekit.model.links import bus_factor
 from tracekit.model.run import Finding
-from tracekit.render.merged.made_tracks import CATEGORY, MADE_GROUP, MadeTrack, group_labels
+from tracekit.render.merged.derived_tracks import CATEGORY, MADE_GROUP, MadeTrack, group_labels
 from tracekit.render.merged.plan import RunPlan
-from tracekit.render.merged.slices import Argument, Float64, Slices, TraceWriter
+from tracekit.render.trace.slices import Argument, Float64, Slices, TraceWriter
 
 __all__ = ["write_run"]
 

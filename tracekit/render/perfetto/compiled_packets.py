@@ -10,13 +10,13 @@ import numpy as np
 from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import Trace, TracePacket, TrackEvent
 
 from tracekit.model.events import Int32, Int64
-from tracekit.render.merged.nesting import MAX_DEPTH, opening_order
-from tracekit.render.merged.slices import Slices
 from tracekit.render.perfetto._encoder import INTERFACE, Packets, lanes
-from tracekit.render.perfetto.details import Details
+from tracekit.render.perfetto.extra_args import Details
 from tracekit.render.perfetto.fields import Field
 from tracekit.render.perfetto.portable_packets import Lane, event
 from tracekit.render.perfetto.wire import FIXED64, LENGTH_DELIMITED, VARINT, fixed, tag
+from tracekit.render.trace.nesting import MAX_DEPTH, opening_order
+from tracekit.render.trace.slices import Slices
 
 __all__ = ["lanes_of"]
 

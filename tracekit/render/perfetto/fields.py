@@ -12,8 +12,8 @@ import numpy as np
 from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import DebugAnnotation, InternedData, TrackEvent
 
 from tracekit.model.events import Bool, Int32
-from tracekit.render.merged.slices import Slices, Unsigned
 from tracekit.render.perfetto.wire import fixed
+from tracekit.render.trace.slices import Slices, Unsigned
 
 __all__ = ["Field", "Interned", "encodable", "fields_of", "ids_used"]
 

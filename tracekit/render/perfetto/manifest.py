@@ -22,13 +22,13 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from tracekit import __version__
-from tracekit.analysis.align import on_run_clock
-from tracekit.analysis.workers import LOST, Progress, map_ranks
+from tracekit.analysis.clocks.align import on_run_clock
+from tracekit.analysis.pool.workers import LOST, Progress, map_ranks
 from tracekit.errors import OutputError
 from tracekit.model.run import ClockModel, Run
-from tracekit.read.inflate import TextChunks
-from tracekit.read.kineto import decode
-from tracekit.read.storage import located
+from tracekit.read.decode.decoder import decode
+from tracekit.read.files.inflate import TextChunks
+from tracekit.read.files.storage import located
 from tracekit.render.output import new_file, refuse_input
 
 __all__ = ["MANIFEST_NAME", "ClockedFile", "ManifestArchive", "manifest_of", "write_manifest"]

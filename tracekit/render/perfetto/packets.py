@@ -6,12 +6,12 @@ import importlib
 from collections.abc import Callable, Sequence
 from functools import cache
 
-from tracekit.read.kineto import decoder
-from tracekit.render.merged.slices import Slices
+from tracekit.read.decode.decoder import decoder
 from tracekit.render.perfetto import portable_packets
-from tracekit.render.perfetto.details import Details
+from tracekit.render.perfetto.extra_args import Details
 from tracekit.render.perfetto.fields import Field
 from tracekit.render.perfetto.portable_packets import Lane
+from tracekit.render.trace.slices import Slices
 
 __all__ = ["Encoder", "lanes_of"]
 

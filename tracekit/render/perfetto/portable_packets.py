@@ -14,10 +14,7 @@ import numpy as np
 from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import Trace, TracePacket, TrackEvent
 
 from tracekit.model.events import ABSENT, Bool, Int32, Int64
-from tracekit.render.merged.forms import Forms
-from tracekit.render.merged.nesting import lane_boundaries
-from tracekit.render.merged.slices import Rows, Slices, Unsigned
-from tracekit.render.perfetto.details import Details
+from tracekit.render.perfetto.extra_args import Details
 from tracekit.render.perfetto.fields import Field
 from tracekit.render.perfetto.wire import (
     Bytes,
@@ -33,6 +30,9 @@ from tracekit.render.perfetto.wire import (
     windows,
     woven,
 )
+from tracekit.render.trace.nesting import lane_boundaries
+from tracekit.render.trace.presence_groups import Forms
+from tracekit.render.trace.slices import Rows, Slices, Unsigned
 
 __all__ = ["Lane", "event", "event_packets", "lanes_of"]
 

@@ -22,7 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tracekit.model.events import Int64
-from tracekit.render.merged.slices import Unsigned
+from tracekit.render.trace.slices import Unsigned
 
 Bytes = npt.NDArray[np.uint8]
 Records = npt.NDArray[np.void]

@@ -36,13 +36,13 @@ from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import (
 )
 
 from tracekit.model.events import Int64
-from tracekit.render.merged.nesting import FreeLanes
-from tracekit.render.merged.slices import Float64, Sink, Slices
-from tracekit.render.perfetto.details import DetailEncoder
+from tracekit.render.perfetto.extra_args import DetailEncoder
 from tracekit.render.perfetto.fields import Interned, encodable, fields_of
 from tracekit.render.perfetto.packets import lanes_of
 from tracekit.render.perfetto.portable_packets import event, event_packets
 from tracekit.render.perfetto.wire import fixed64
+from tracekit.render.trace.nesting import FreeLanes
+from tracekit.render.trace.slices import Float64, Sink, Slices
 
 __all__ = ["PerfettoFormat", "PerfettoTrack", "RankTraceWriter"]
 

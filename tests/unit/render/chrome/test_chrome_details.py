@@ -14,7 +14,7 @@ from tests.unit.render.chrome.test_chrome_writer import HOSTILE, one_track
 from tracekit.model.events import ABSENT
 from tracekit.render.chrome import ChromeWriter
 from tracekit.render.chrome.event_text import JsonStrings
-from tracekit.render.merged.slices import Argument
+from tracekit.render.trace.slices import Argument
 
 
 @pytest.mark.parametrize("beside", [True, False])

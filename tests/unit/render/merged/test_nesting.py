@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tracekit.model.events import Int32, Int64
-from tracekit.render.merged.nesting import MAX_DEPTH, assign_lanes, boundary_order, lane_boundaries
+from tracekit.render.trace.nesting import MAX_DEPTH, assign_lanes, boundary_order, lane_boundaries
 
 SLICES = st.lists(st.tuples(st.integers(0, 12), st.integers(0, 12)), max_size=40)
 NESTED = [(0, 100), (1, 10), (2, 3), (20, 30), (20, 30), (50, 0)]

@@ -13,17 +13,17 @@ from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import Trace
 
 from tests.builders import TraceBuilder, write_run
 from tests.unit.analysis.exchanges import actions, rank, run_of
-from tests.unit.analysis.test_pipeline import gpipe, layout
-from tests.unit.analysis.test_rpc import worker
-from tracekit.analysis.align import on_run_clock
+from tests.unit.analysis.pipeline.test_bubbles import gpipe, layout
+from tests.unit.analysis.rpc.test_calls import worker
+from tracekit.analysis.clocks.align import on_run_clock
 from tracekit.analysis.load import load
-from tracekit.analysis.pipeline import pipeline
+from tracekit.analysis.per_rank.summarize import StepSelection
+from tracekit.analysis.pipeline.bubbles import pipeline
 from tracekit.analysis.report import analyze
-from tracekit.analysis.summarize import StepSelection
 from tracekit.model.actions import Actions
 from tracekit.model.run import ClockStep
-from tracekit.read.shelf import Shelf
-from tracekit.render.merged.made_tracks import tracks_of_rank
+from tracekit.read.cache.spool import Shelf
+from tracekit.render.merged.derived_tracks import tracks_of_rank
 from tracekit.render.merged.merge import merge
 from tracekit.render.merged.plan import plan_of
 

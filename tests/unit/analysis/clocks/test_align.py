@@ -1,0 +1,242 @@
+"""Clocks of ranks against the lowest rank that is there."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.builders import TraceBuilder, write_run
+from tracekit.analysis.clocks.align import ends_on_run_clock, moment_on_run_clock, on_run_clock
+from tracekit.analysis.load import load
+from tracekit.analysis.report import analyze
+from tracekit.model.run import ClockModel, ClockStep
+from tracekit.render.json_result import result_dict
+
+Samples = list[tuple[float, int, int]]  # at us, offset ns, error ns
+
+
+def clocks(folder: Path, *samples: Samples | None, first_rank: int = 0) -> tuple[ClockModel, ...]:
+    ranks = []
+    for rank, measured in enumerate(samples, start=first_rank):
+        trace = TraceBuilder(rank, 8).step(0, 0, 10).op("op", 0, 5)
+        ranks.append(trace if measured is None else trace.capture(clock=measured))
+    return load(write_run(folder, ranks)).clocks
+
+
+def test_offsets_are_relative_to_the_lowest_rank_present(tmp_path: Path) -> None:
+    """GIVEN measurements against rank 0, which is missing THEN rank 2 is the reference and errors add."""
+    found = clocks(tmp_path, [(0, 500, 10)], [(0, 800, 20)], first_rank=2)
+    assert [(clock.rank, clock.method, clock.offset_ns, clock.error_ns) for clock in found] == [
+        (2, "probe", 0, 0),
+        (3, "probe", 300, 30),
+    ]
+
+
+def test_the_sample_of_least_error_speaks(tmp_path: Path) -> None:
+    found = clocks(tmp_path, [(0, 0, 0)], [(0, 900, 90), (100, 700, 7), (200, 800, 80)])
+    assert (found[1].offset_ns, found[1].error_ns, found[1].drift_ppm) == (700, 7, None)
+
+
+def test_drift_between_the_ends_of_a_window(tmp_path: Path) -> None:
+    """100 us more after 2 s is 50 ppm; less than the errors is none."""
+    drifting: Samples = [(0, 1000, 10), (2_000_000, 101_000, 10)]
+    noisy: Samples = [(0, 1000, 60_000), (2_000_000, 101_000, 60_000)]
+    still: Samples = [(0, 0, 0), (2_000_000, 0, 0)]
+    found = clocks(tmp_path, still, drifting, noisy)
+    assert [clock.drift_ppm for clock in found] == [0.0, pytest.approx(50), 0.0]
+    wall_ns = TraceBuilder().wall_ns
+    on_run = on_run_clock(np.array([wall_ns(0), wall_ns(2_000_000)]), found[1])
+    assert on_run.tolist() == [wall_ns(0) - 1000, wall_ns(2_000_000) - 101_000]
+
+
+def test_without_measurements_clocks_are_taken_as_they_are(tmp_path: Path) -> None:
+    assert [clock.method for clock in clocks(tmp_path / "a", None, None)] == ["none", "none"]
+    assert [clock.method for clock in clocks(tmp_path / "b", [], [])] == ["none", "none"]
+    some = clocks(tmp_path / "c", [(0, 100, 1)], [])
+    assert [(clock.method, clock.offset_ns, clock.error_ns) for clock in some] == [("probe", 0, 0), ("none", 0, None)]
+    first_unknown = clocks(tmp_path / "d", [], [(0, 100, 1)])  # the lowest rank that was measured is the reference
+    assert [(clock.method, clock.offset_ns) for clock in first_unknown] == [("none", 0), ("probe", 0)]
+
+
+# ---- fitted on the ends of collectives ------------------------------------------------------------------------------
+
+
+def write_job(
+    folder: Path,
+    *,
+    ranks: int = 4,
+    ahead_us: dict[int, float] | None = None,
+    drift_ppm: dict[int, float] | None = None,
+    step_us: dict[int, tuple[float, float]] | None = None,
+    hosts: bool = True,
+    steps: int = 10,
+    every_us: int = 1000,
+    spread_us: float = 2,
+    number: dict[int, int] | None = None,
+    measured: dict[int, int] | None = None,
+) -> Path:
+    """A job of all-reduces, four a step, that the last of them to arrive carries out in 100 us. Clocks of its ranks are
+    ahead, drift, or step (when and by how much). `hosts`: each rank has its own. `number`: which rank it says it is.
+    """
+    random = np.random.default_rng(3)
+    number = number or {}
+    traces = []
+    for rank in range(ranks):
+        own = number.get(rank, rank)
+        traces.append(TraceBuilder(own, ranks, host=f"node{own}" if hosts else "node0"))
+
+    def on_clock(rank: int, at_us: float) -> float:
+        step_at_us, by_us = (step_us or {}).get(rank, (np.inf, 0))
+        ahead = (ahead_us or {}).get(rank, 0) + (by_us if at_us >= step_at_us else 0)
+        return round(float(at_us * (1 + (drift_ppm or {}).get(rank, 0) * 1e-6) + ahead), 3)
+
+    for step in range(steps):
+        begin = step * 5 * every_us
+        for rank, trace in enumerate(traces):
+            trace.step(step, on_clock(rank, begin), 5 * every_us - 10)
+        for k in range(4):
+            arrivals = begin + (k + 0.1) * every_us + random.uniform(0, every_us / 2, ranks)
+            ends = arrivals.max() + 100 + random.uniform(-spread_us, spread_us, ranks)
+            for rank, trace in enumerate(traces):
+                start = on_clock(rank, arrivals[rank])
+                took = round(on_clock(rank, ends[rank]) - start, 3)
+                trace.kernel("gemm", start - 9, 5, launched_at=start - 9)
+                trace.nccl("all_reduce", start, took, launched_at=start - 8, elements=1000 + k, Seq=4 * step + k)
+    for rank, trace in enumerate(traces):
+        if measured is not None:
+            trace.capture(clock=[(on_clock(rank, 0), measured.get(rank, 0), 500)])
+    return write_run(folder, traces)
+
+
+def collectives_of(folder: Path, **options: Any) -> list[dict[str, Any]]:
+    return cast(list[dict[str, Any]], result_dict(analyze(load(folder, **options), only="collectives"))["collectives"])
+
+
+def test_offsets_are_recovered_from_the_ends_of_collectives(tmp_path: Path) -> None:
+    ahead_us = {0: -4_000_000, 2: 7_000_000.5, 3: -250}
+    models = load(write_job(tmp_path, ahead_us=ahead_us)).clocks
+    assert [model.method for model in models] == ["collectives"] * 4
+    for rank, model in enumerate(models):
+        truth_ns = (ahead_us.get(rank, 0) - ahead_us[0]) * 1000
+        assert model.offset_ns == pytest.approx(truth_ns, abs=2000)
+        assert model.error_ns is not None
+        assert 0 <= model.error_ns <= 4000
+
+
+def test_a_shifted_clock_changes_no_number_over_ranks(tmp_path: Path) -> None:
+    plain = collectives_of(write_job(tmp_path / "plain"))
+    assert plain[0]["skew_max_ns"] > 100_000
+    for i, ahead_us in enumerate(({0: 1}, {1: 10_000_000}, {0: -10_000_000, 2: 3, 3: 9_999_999.999})):
+        assert collectives_of(write_job(tmp_path / str(i), ahead_us=ahead_us)) == plain
+
+
+def test_the_numbers_of_ranks_do_not_matter(tmp_path: Path) -> None:
+    plain = collectives_of(write_job(tmp_path / "plain", ahead_us={1: 500}))
+    renamed = collectives_of(write_job(tmp_path / "renamed", ahead_us={1: 500}, number={0: 3, 1: 0, 2: 1, 3: 2}))
+    assert renamed == plain
+
+
+def test_neither_the_order_of_files_nor_workers_matter(tmp_path: Path) -> None:
+    folder = write_job(tmp_path / "one", ahead_us={1: 500})
+    plain = collectives_of(folder)
+    for rank in range(4):
+        (tmp_path / "other").mkdir(exist_ok=True)
+        (folder / f"rank{rank}.json.gz").rename(tmp_path / "other" / f"{'dbca'[rank]}.json.gz")
+    assert collectives_of(tmp_path / "other") == plain
+    assert collectives_of(tmp_path / "other", jobs=2) == plain
+
+
+@pytest.mark.parametrize("rank", [0, 2, 5])
+def test_drift_is_recovered(tmp_path: Path, rank: int) -> None:
+    """GIVEN 200 ppm on one of 8 ranks in 10 s THEN it is told to 2 ppm, and of the reference for all others."""
+    folder = write_job(tmp_path, ranks=8, drift_ppm={rank: 200}, steps=100, every_us=20_000, spread_us=5)
+    run = load(folder)
+    drifts = np.array([model.drift_ppm or 0.0 for model in run.clocks])
+    expected = np.where(np.arange(8) == rank, 200, 0) if rank else np.where(np.arange(8), -200, 0)
+    assert np.abs(drifts - expected).max() < 2
+    assert max(abs(model.offset_ns) for model in run.clocks) < 2_000_000  # at a moment within the recording
+    assert [note.rank for note in run.notes if note.kind == "clock_drift"] == [rank]
+
+
+@pytest.mark.parametrize("rank", [0, 2])
+def test_a_clock_that_steps(tmp_path: Path, rank: int) -> None:
+    """GIVEN a step of 5 s in the middle of 10 s THEN it is recovered to the spread of the transfers."""
+    folder = write_job(tmp_path, ranks=8, step_us={rank: (5_000_000, 5_000_000)}, steps=100, every_us=20_000)
+    run = load(folder)
+    by_ns = [model.steps[0].offset_ns - model.offset_ns if model.steps else 0 for model in run.clocks]
+    expected = [5e9 * (r == rank) for r in range(8)] if rank else [-5e9 * (r != 0) for r in range(8)]
+    assert by_ns == pytest.approx(expected, abs=4000)
+    assert [note.rank for note in run.notes if note.kind == "clock_step"] == [rank]
+
+
+def test_a_clock_that_is_set_back_makes_nothing_significant(tmp_path: Path) -> None:
+    folder = write_job(tmp_path, step_us={2: (15_000, -10_000)}, steps=8)
+    run = load(folder)
+    assert (run.clocks[2].error_ns or 0) >= 10_000_000
+    assert {row["skew_max_ns"] for row in result_dict(analyze(run, only="collectives"))["collectives"]} == {None}
+
+
+def test_ranks_of_a_host_share_a_clock_until_collectives_say_otherwise(tmp_path: Path) -> None:
+    same = load(write_job(tmp_path / "same", hosts=False)).clocks
+    assert [model.offset_ns for model in same] == [0, 0, 0, 0]
+    assert all((model.error_ns or 0) < 4000 for model in same)
+    run = load(write_job(tmp_path / "other", hosts=False, ahead_us={3: 2000}))
+    assert run.clocks[3].offset_ns == pytest.approx(2_000_000, abs=4000)
+    assert [note.rank for note in run.notes if note.kind == "clock_step"] == [3]
+
+
+def test_what_the_probe_measured_holds_until_collectives_say_otherwise(tmp_path: Path) -> None:
+    right = load(write_job(tmp_path / "right", ahead_us={1: 300}, measured={1: 300_400})).clocks
+    assert [(model.method, model.offset_ns, model.error_ns) for model in right[:2]] == [
+        ("probe", 0, 0),
+        ("probe", 300_400, 1000),
+    ]
+    run = load(write_job(tmp_path / "wrong", ahead_us={1: 9000}, measured={1: 300_400}))
+    assert (run.clocks[1].method, run.clocks[2].method) == ("collectives", "probe")
+    assert run.clocks[1].offset_ns == pytest.approx(9_000_000, abs=4000)
+    assert [note.rank for note in run.notes if note.kind == "clock_step"] == [1]
+
+
+def test_a_rank_is_aligned_through_the_groups_of_others(tmp_path: Path) -> None:
+    """GIVEN pairs (0, 1), (1, 2), (2, 3) THEN the clock of 3 is known through 1 and 2."""
+    traces = [TraceBuilder(rank, 4, host=f"node{rank}") for rank in range(4)]
+    for rank, trace in enumerate(traces):
+        trace.step(0, 1000 * rank, 900).kernel("gemm", 1000 * rank, 5, launched_at=1000 * rank)
+    for place, pair in enumerate(((0, 1), (1, 2), (2, 3))):
+        for i in range(3):
+            at = 100 + 100 * place + 30 * i
+            for rank in pair:
+                traces[rank].nccl(
+                    "all_reduce", 1000 * rank + at, 10, launched_at=1000 * rank + at - 1, group=pair, description="tp"
+                )
+    assert [model.offset_ns for model in load(write_run(tmp_path, traces)).clocks] == [0, 10**6, 2 * 10**6, 3 * 10**6]
+
+
+def test_what_a_clock_was_set_back_in_does_not_end_before_it_starts() -> None:
+    """GIVEN a clock that jumps 50 ns at 100 THEN what spans the jump is shorter by it, or of no length."""
+    clock = ClockModel(rank=1, method="collectives", steps=(ClockStep(from_ns=100, offset_ns=50, at_ns=100),))
+    start_ns, end_ns = ends_on_run_clock(np.array([10, 90, 100]), np.array([120, 110, 120]), clock)
+    assert start_ns.tolist() == [10, 90, 50]
+    assert end_ns.tolist() == [70, 90, 70]
+
+
+@given(
+    times_ns=st.lists(st.integers(-(2**53), 2**61), min_size=1, max_size=5),
+    offset_ns=st.integers(-(10**12), 10**12),
+    drift_ppm=st.none() | st.floats(-500, 500),
+    steps=st.lists(st.tuples(st.integers(0, 2**61), st.integers(-(10**9), 10**9)), max_size=3),
+)
+def test_one_point_of_time_is_where_an_array_has_it(
+    times_ns: list[int], offset_ns: int, drift_ppm: float | None, steps: list[tuple[int, int]]
+) -> None:
+    clock = ClockModel(
+        rank=1, offset_ns=offset_ns, drift_ppm=drift_ppm, method="probe", at_ns=1_752_000_000_000_000_000,
+        steps=tuple(ClockStep(from_ns=at, offset_ns=to, at_ns=at) for at, to in sorted(steps)),
+    )  # fmt: skip
+    expected = on_run_clock(np.array(times_ns, dtype=np.int64), clock).tolist()
+    assert [moment_on_run_clock(time_ns, clock) for time_ns in times_ns] == expected

@@ -1,0 +1,74 @@
+"""Offset, drift and steps of a clock, from moments on another one, with planted truth."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tracekit.analysis.clocks.fit import fit_clock
+from tracekit.model.events import Int64
+
+BEGIN_NS = 1_790_857_026_000_000_000
+SECOND_NS = 1_000_000_000
+
+
+def moments(count: int, seconds: float, seed: int) -> tuple[Int64, np.random.Generator]:
+    random = np.random.default_rng(seed)
+    return BEGIN_NS + np.sort(random.integers(0, int(seconds * SECOND_NS), count)), random
+
+
+def seen(true_ns: Int64, random: np.random.Generator, *, offset_ns: int, drift: float, spread_ns: float) -> Int64:
+    drifted = np.rint((true_ns - BEGIN_NS) * drift).astype(np.int64)
+    return true_ns + offset_ns + drifted + random.normal(0, spread_ns, len(true_ns)).astype(np.int64)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_drift_and_a_step_among_moments_that_are_far_off(seed: int) -> None:
+    """GIVEN 10 s, 200 ppm, a step of 5 s, and a twentieth of it late THEN drift to 2 ppm, the step to the spread."""
+    true_ns, random = moments(200 + 100 * seed, 10, seed)
+    drift, step_ns = (-200e-6, 200e-6)[seed % 2], (5 * SECOND_NS, -5 * SECOND_NS)[seed // 2 % 2]
+    own_ns = seen(true_ns, random, offset_ns=-3 * SECOND_NS, drift=drift, spread_ns=5000)
+    late = random.random(len(own_ns)) < 0.05
+    own_ns[late] += random.integers(0, 50_000_000, int(late.sum()))
+    own_ns[true_ns > BEGIN_NS + 4 * SECOND_NS] += step_ns
+
+    fit = fit_clock(own_ns, true_ns)
+
+    before, after = fit.pieces
+    assert fit.drift is not None
+    assert fit.drift * 1e6 == pytest.approx(drift * 1e6, abs=2)
+    for piece, offset_ns in ((before, -3 * SECOND_NS), (after, -3 * SECOND_NS + step_ns)):
+        truth_ns = offset_ns + drift * (piece.at_ns - offset_ns - BEGIN_NS)
+        assert piece.offset_ns == pytest.approx(truth_ns, abs=5000 * 2)
+    assert after.overlaps == (step_ns < 0)
+
+
+def test_moments_close_together_tell_no_drift() -> None:
+    true_ns, random = moments(8, 0.02, 1)
+    fit = fit_clock(seen(true_ns, random, offset_ns=77, drift=0, spread_ns=2000), true_ns)
+    assert fit.drift is None
+    assert fit.pieces[0].offset_ns == pytest.approx(77, abs=3000)
+
+
+def test_a_clock_at_rest_has_no_drift() -> None:
+    true_ns, random = moments(500, 10, 2)
+    assert fit_clock(seen(true_ns, random, offset_ns=0, drift=0, spread_ns=5000), true_ns).drift == 0.0
+
+
+def test_one_moment() -> None:
+    fit = fit_clock(np.array([BEGIN_NS + 5]), np.array([BEGIN_NS]))
+    assert (fit.pieces[0].offset_ns, fit.drift, fit.spread_ns, fit.count) == (5, None, 0, 1)
+
+
+def test_nanoseconds_survive_offsets_of_years() -> None:
+    true_ns, _ = moments(40, 1, 3)
+    fit = fit_clock(true_ns - 1_790_000_000_123_456_789, true_ns)
+    assert fit.pieces[0].offset_ns == -1_790_000_000_123_456_789
+    assert fit.spread_ns == 0
+
+
+def test_the_order_of_moments_is_free() -> None:
+    true_ns, random = moments(300, 10, 4)
+    own_ns = seen(true_ns, random, offset_ns=12, drift=50e-6, spread_ns=1000)
+    order = random.permutation(len(own_ns))
+    assert fit_clock(own_ns[order], true_ns[order]) == fit_clock(own_ns, true_ns)

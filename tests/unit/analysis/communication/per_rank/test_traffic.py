@@ -1,0 +1,119 @@
+"""Which of several groups in flight a rank waits for; truths by hand in microseconds, and by counting nanoseconds."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.builders import TraceBuilder
+from tracekit.analysis.communication.per_rank.traffic import merge_traffic_times
+from tracekit.analysis.per_rank.summarize import SummaryOptions, summarize_trace
+from tracekit.model.summary import RankSummary
+from tracekit.read.decode.portable import decode
+
+Event = tuple[int, int]  # start and end
+
+
+def trace_of(compute: list[Event], groups: dict[str, list[Event]], *, until: int, scale: float = 1) -> TraceBuilder:
+    """One step from 0 to `until`, in microseconds by `scale`; of each group the collectives on a stream of its own."""
+    trace = TraceBuilder(rank=0, world_size=8).step(0, 0, until * scale)
+    for begin, end in compute:
+        trace.kernel("gemm", begin * scale, (end - begin) * scale, launched_at=0)
+    for number, (name, collectives) in enumerate(groups.items()):
+        for begin, end in collectives:
+            ranks = [0, number + 1]
+            where = {"stream": 20 + number, "group": ranks, "description": f"mesh_{name}", "launched_at": 0}
+            trace.nccl("all_reduce", begin * scale, (end - begin) * scale, **where)
+    return trace
+
+
+def summary_of(trace: TraceBuilder) -> RankSummary:
+    with TemporaryDirectory() as folder:
+        path = trace.write(Path(folder) / "rank0.json")
+        return summarize_trace(decode(path), trace.rank, SummaryOptions())
+
+
+def charged(summary: RankSummary) -> dict[str, int]:
+    """Nanoseconds by name of the group."""
+    result: dict[str, int] = {}
+    for row in summary.traffic:
+        if row.charged is not None and row.charged.group is not None:
+            name = row.charged.group.description.removeprefix("mesh_")
+            result[name] = result.get(name, 0) + row.total_ns
+    return result
+
+
+def test_one_group_after_the_other() -> None:
+    trace = trace_of([(0, 10)], {"tp": [(10, 30)], "dp": [(30, 35)]}, until=40)
+    assert charged(summary_of(trace)) == {"tp": 20_000, "dp": 5_000}
+
+
+def test_compute_charges_nobody() -> None:
+    summary = summary_of(trace_of([(0, 30), (40, 50)], {"tp": [(10, 20)], "dp": [(15, 25)]}, until=50))
+    assert charged(summary) == {}
+    assert sum(row.total_ns for row in summary.traffic) == 15_000
+
+
+def test_of_two_at_once_the_one_that_ends_last_holds_up_the_rank() -> None:
+    trace = trace_of([(0, 10), (40, 50)], {"tp": [(10, 20)], "dp": [(12, 40)]}, until=50)
+    assert charged(summary_of(trace)) == {"tp": 2_000, "dp": 28_000}
+
+
+def test_what_is_in_flight_when_compute_goes_on_held_up_nobody() -> None:
+    trace = trace_of([(0, 10), (30, 90)], {"tp": [(10, 30)], "dp": [(5, 80)]}, until=100)
+    assert charged(summary_of(trace)) == {"tp": 20_000}
+
+
+def test_the_second_gap_of_a_long_collective_is_its_own() -> None:
+    """dp outlasts the first gap, in which tp ends, and ends in the second."""
+    trace = trace_of([(0, 10), (30, 50), (70, 80)], {"tp": [(10, 28)], "dp": [(5, 60)]}, until=100)
+    assert charged(summary_of(trace)) == {"tp": 18_000, "dp": 2_000 + 10_000}
+
+
+EVENTS = st.lists(st.tuples(st.integers(0, 60), st.integers(0, 25)).map(lambda e: (e[0], e[0] + e[1])), max_size=4)
+
+
+def counted(compute: list[Event], groups: dict[str, list[Event]], until: int) -> dict[str, int]:
+    """The rule of the module's docstring, nanosecond by nanosecond; equal ends go by name."""
+    computes = [any(begin <= t < end for begin, end in compute) for t in range(200)]
+    result: dict[str, int] = {}
+    for t in range(until):
+        goes_on = next((later for later in range(t, 200) if computes[later]), 200)
+        flying = [(end <= goes_on, end, name) for name, own in groups.items() for begin, end in own if begin <= t < end]
+        if flying and not computes[t]:
+            best = max(in_time_and_end for *in_time_and_end, _ in flying)
+            name = min(name for *in_time_and_end, name in flying if in_time_and_end == best)
+            result[name] = result.get(name, 0) + 1
+    return result
+
+
+@settings(max_examples=150, deadline=None)
+@given(EVENTS, EVENTS, EVENTS, EVENTS)
+def test_as_counted_by_nanoseconds(compute: list[Event], tp: list[Event], dp: list[Event], pp: list[Event]) -> None:
+    groups = {"tp": tp, "dp": dp, "pp": pp}
+    compute = [(0, 1), *compute]  # the device's step begins with it
+    until = max(end for events in (compute, tp, dp, pp) for _, end in events)
+    summary = summary_of(trace_of(compute, groups, until=until, scale=0.001))
+    (step,) = summary.steps
+    assert charged(summary) == counted(compute, groups, until)
+    assert sum(row.total_ns for row in summary.traffic if row.charged is not None) == step.exposed_comm_ns
+    assert sum(row.total_ns for row in summary.traffic) == step.comm_ns
+    for name, own in groups.items():  # the union of each comes out as well
+        flown = sum(any(begin <= t < end for begin, end in own) for t in range(until))
+        rows = [
+            row
+            for row in summary.traffic
+            if any(t.group.description == f"mesh_{name}" for t in row.in_flight if t.group)
+        ]
+        assert sum(row.total_ns for row in rows) == flown
+
+
+def test_windows_of_a_rank_add_up() -> None:
+    one = summary_of(trace_of([(0, 10)], {"tp": [(10, 30)], "dp": [(20, 25)]}, until=40)).traffic
+    other = summary_of(trace_of([(0, 10)], {"dp": [(10, 17)], "tp": [(12, 15)]}, until=40)).traffic
+    merged = merge_traffic_times([*one, *other])
+    assert sum(row.total_ns for row in merged) == sum(row.total_ns for row in (*one, *other)) == 27_000
+    assert len(merged) == 4  # tp alone, both for tp, dp alone, both for dp

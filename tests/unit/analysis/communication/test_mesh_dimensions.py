@@ -1,0 +1,205 @@
+"""Communication by dimension of the mesh, and which bounds the step: planted, healthy, renamed, shifted."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+import pandas as pd
+import pytest
+
+from tests.builders import TraceBuilder
+from tests.simulated_gpus import GpuCluster
+from tracekit.analysis.communication.mesh_dimensions import MeshDimensions, mesh_dimensions
+from tracekit.analysis.load import load
+from tracekit.model.metadata import PipelineLayout
+from tracekit.model.run import Finding, Run
+
+LAYERS = 4
+TENSOR, DATA = [(0, 1), (2, 3), (4, 5), (6, 7)], [(0, 2, 4, 6), (1, 3, 5, 7)]
+ACROSS_HOSTS, WITHIN_HOSTS = [(0, 4), (1, 5), (2, 6), (3, 7)], [(0, 1, 2, 3), (4, 5, 6, 7)]
+NAMES = ("mesh_tp", "mesh_dp")
+
+
+def train(
+    folder: Path,
+    *,
+    tp_us: float = 5,
+    dp_us: float = 20,
+    late_us: float = 0,
+    tensor: Sequence[tuple[int, ...]] = TENSOR,
+    data: Sequence[tuple[int, ...]] = DATA,
+    names: tuple[str | None, str | None] = NAMES,
+    labels: Sequence[int] = (),
+    clock_us: Sequence[int] = (0,) * 8,
+) -> Run:
+    """Eight GPUs on two hosts: five steps of four layers, each of 400 us and a collective of tp; then the gradients.
+    Of each pair the first comes `late_us` late to tp. `clock_us`: how far the clocks are ahead.
+    """
+    cluster = GpuCluster(8, labels=labels)
+    for _ in cluster.steps(5):
+        for _ in range(LAYERS):
+            for rank in range(8):
+                cluster.compute(rank, 400 + (late_us if rank in {pair[0] for pair in tensor} else 0))
+            for pair in tensor:
+                cluster.collective(pair, tp_us, description=names[0])
+        for replicas in data:
+            cluster.collective(replicas, dp_us, description=names[1])
+        for rank in range(8):
+            cluster.compute(rank, 100, name="adam")
+    for gpu, ahead_us in zip(cluster.gpus, clock_us, strict=True):
+        gpu.trace.base_ns += 1000 * ahead_us
+    return load(cluster.write(folder))
+
+
+def by_name(result: MeshDimensions) -> pd.DataFrame:
+    return result.by_name.set_index("dimension")
+
+
+def finding_of(result: MeshDimensions) -> Finding:
+    (finding,) = result.findings
+    return finding
+
+
+def test_slow_tensor_parallelism_is_named(tmp_path: Path) -> None:
+    """Four times 120 us of a step of 4 x 520 + 20 + 100."""
+    result = mesh_dimensions(train(tmp_path, tp_us=120))
+    finding = finding_of(result)
+    assert finding.severity == "warning"
+    assert finding.evidence["dimension"] == "tp"
+    assert finding.evidence["share"] == pytest.approx(480 / 2200, rel=0.05)
+    assert finding.saving_ns == pytest.approx(480_000, rel=0.05)
+    assert "in groups of 2 ranks within a host; next is dp" in finding.text
+    assert "transfer" in finding.text
+    assert by_name(result).loc["tp", "waiting_ratio"] < 0.05
+    assert by_name(result).loc["dp", "hosts"] == 2
+
+
+def test_slow_data_parallelism_is_named(tmp_path: Path) -> None:
+    finding = finding_of(mesh_dimensions(train(tmp_path, dp_us=600)))
+    assert finding.evidence["dimension"] == "dp"
+    assert finding.saving_ns == pytest.approx(600_000, rel=0.05)
+    assert "in groups of 4 ranks on 2 hosts; next is tp" in finding.text
+
+
+def test_a_healthy_run_has_numbers_and_no_finding(tmp_path: Path) -> None:
+    result = mesh_dimensions(train(tmp_path))
+    assert result.findings == ()
+    assert result.by_name["dimension"].tolist() == ["tp", "dp"]
+
+
+def test_waiting_for_late_ranks_is_told_from_transfer(tmp_path: Path) -> None:
+    """Of each pair one comes 100 us later: half of the ranks wait as long, then it takes 5 us."""
+    finding = finding_of(mesh_dimensions(train(tmp_path, late_us=100)))
+    assert finding.evidence["dimension"] == "tp"
+    assert finding.evidence["waiting_ratio"] == pytest.approx(50 / 55.5, abs=0.02)
+    assert finding.severity == "info"
+    assert "waiting for the last rank" in finding.text
+
+
+def test_tensor_parallelism_across_hosts_is_named(tmp_path: Path) -> None:
+    finding = finding_of(mesh_dimensions(train(tmp_path, tp_us=120, tensor=ACROSS_HOSTS, data=WITHIN_HOSTS)))
+    assert finding.evidence["hosts"] == 2
+    assert "its groups span hosts, those of dp do not: exchange the two, so that tp stays within a host" in finding.text
+
+
+def test_dimensions_of_equal_cost_are_both_named(tmp_path: Path) -> None:
+    finding = finding_of(mesh_dimensions(train(tmp_path, tp_us=60, dp_us=240)))
+    assert {finding.evidence["dimension"], finding.evidence["next"]} == {"tp", "dp"}
+    assert finding.severity == "info"
+    assert "about as much" in finding.text
+
+
+def test_ranks_add_up_to_their_exposed_communication(tmp_path: Path) -> None:
+    run = train(tmp_path, tp_us=120, dp_us=300)
+    charged = mesh_dimensions(run).by_rank.groupby("rank")["charged_ns"].sum()
+    assert charged.to_dict() == {s.rank: sum(step.exposed_comm_ns for step in s.steps) for s in run.ranks}
+
+
+def test_ranks_may_be_renamed_and_clocks_shifted(tmp_path: Path) -> None:
+    plain = mesh_dimensions(train(tmp_path / "plain", tp_us=120))
+    labels = [5, 0, 7, 2, 3, 6, 1, 4]
+    renamed = mesh_dimensions(train(tmp_path / "renamed", tp_us=120, labels=labels))
+    shifts = (0, 3000, -7000, 20, 0, 911, 5, 64_000)
+    shifted = mesh_dimensions(train(tmp_path / "shifted", tp_us=120, clock_us=shifts))
+    columns = ["rank", "dimension", "group_size", "total_ns", "exposed_ns", "charged_ns"]
+    pd.testing.assert_frame_equal(plain.by_rank[columns], shifted.by_rank[columns])
+    back = renamed.by_rank[columns].assign(rank=[labels.index(rank) for rank in renamed.by_rank["rank"]])
+    back = back.sort_values(["rank", "dimension"], ascending=[True, False], ignore_index=True)
+    pd.testing.assert_frame_equal(plain.by_rank[columns], back)
+    for other in (renamed, shifted):
+        assert finding_of(other).evidence["dimension"] == "tp"
+        assert by_name(other).loc["tp", "waiting_ratio"] == pytest.approx(0, abs=0.05)
+
+
+def test_a_missing_rank_leaves_the_others_their_numbers(tmp_path: Path) -> None:
+    whole = mesh_dimensions(train(tmp_path, tp_us=120))
+    (tmp_path / "rank6.json.gz").unlink()
+    run = load(tmp_path)
+    result = mesh_dimensions(run)
+    columns = ["rank", "dimension", "total_ns", "exposed_ns", "charged_ns"]
+    rest = whole.by_rank[whole.by_rank["rank"] != 6].reset_index(drop=True)
+    pd.testing.assert_frame_equal(result.by_rank[columns], rest[columns])
+    assert finding_of(result).saving_ns is None  # the slowest rank may be the one that is missing
+    assert by_name(result).loc["tp", "waiting_ratio"] is not None  # of the pairs that are there
+
+
+def test_without_a_whole_group_waiting_is_not_known(tmp_path: Path) -> None:
+    train(tmp_path, tp_us=120)
+    for rank in (1, 3, 5, 7):
+        (tmp_path / f"rank{rank}.json.gz").unlink()
+    row = by_name(mesh_dimensions(load(tmp_path))).loc["tp"]
+    assert row["waiting_ratio"] is None
+    assert row["waiting_unknown"] == "ranks are missing in its groups"
+    assert row["hosts"] is None or pd.isna(row["hosts"])
+
+
+@pytest.mark.parametrize("names", [(None, None), ("undefined", "undefined"), ("", "")])
+def test_groups_that_nobody_named_are_told_apart_by_their_shape(
+    tmp_path: Path, names: tuple[str | None, str | None]
+) -> None:
+    result = mesh_dimensions(train(tmp_path, tp_us=120, names=names))
+    assert result.by_name["dimension"].tolist() == ["2 ranks, stride 1", "4 ranks, stride 2"]
+    assert result.by_name["inferred"].all()
+    assert "(inferred)" in finding_of(result).text
+
+
+def test_names_that_say_what_groups_are_for_are_marked_as_inferred(tmp_path: Path) -> None:
+    names = ("TENSOR_MODEL_PARALLEL_GROUP", "DATA_PARALLEL_GROUP")
+    result = mesh_dimensions(train(tmp_path, names=names))
+    assert result.by_name["dimension"].tolist() == ["tp", "dp"]
+    assert result.by_name["inferred"].all()
+
+
+def test_sharding_and_replication_are_two_dimensions(tmp_path: Path) -> None:
+    result = mesh_dimensions(train(tmp_path, names=("mesh_dp_shard", "mesh_dp_replicate")))
+    assert result.by_name["dimension"].tolist() == ["dp_shard", "dp_replicate"]
+    assert not result.by_name["inferred"].any()
+
+
+def test_two_dimensions_of_one_use_that_no_mesh_names_are_told_apart_by_their_shape(tmp_path: Path) -> None:
+    result = mesh_dimensions(train(tmp_path, names=("dp_group", "data_parallel_group")))
+    assert result.by_name["dimension"].tolist() == ["dp (2 ranks, stride 1)", "dp (4 ranks, stride 2)"]
+
+
+def test_one_dimension_is_no_mesh(tmp_path: Path) -> None:
+    result = mesh_dimensions(train(tmp_path, tp_us=120, dp_us=0, names=("mesh_tp", "mesh_dp"), data=()))
+    assert len(result.by_rank) == len(result.by_name) == len(result.findings) == 0
+
+
+def test_messages_between_stages_are_pp_whatever_group_they_go_through(tmp_path: Path) -> None:
+    """GIVEN one group for gradients and for activations: 10 us of all-reduce and 30 us of messages."""
+    for rank in range(2):
+        trace = TraceBuilder(rank=rank).step(0, 0, 100).op("aten::mm", 0, 20)
+        trace.gloo("send" if rank == 0 else "recv", 20, 30)
+        trace.gloo("all_reduce", 60, 10).op("aten::add_", 80, 10)
+        trace.capture()
+        assert trace.metadata is not None
+        layout = PipelineLayout(schedule="gpipe", stages=2, virtual_stages=1, microbatches=1, stage_ids=[rank])
+        trace.metadata = msgspec.structs.replace(trace.metadata, pipeline=layout)
+        trace.write_capture(tmp_path)
+    result = mesh_dimensions(load(tmp_path))
+    assert by_name(result)["charged_ns"].to_dict() == {"pp": 30_000, "dp": 10_000}
+    assert not result.by_name["inferred"].any()
+    assert "the pipeline's bubble" in finding_of(result).text

@@ -1,0 +1,60 @@
+"""Buckets of traces that have no bucket map: from the order and sizes of their all-reduces."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.builders import write_run
+from tests.unit.analysis.ddp import ddp_training as training
+from tracekit.analysis.ddp.buckets import Buckets, buckets
+from tracekit.analysis.load import load
+from tracekit.schema import records
+
+EVEN = (3, 3, 3, 1)
+
+
+def analysed(folder: Path, *, labels: bool = True, turns: int = 1) -> Buckets:
+    traces = [training.rank(rank, EVEN, labels=labels, turns=turns) for rank in (0, 1)]
+    return buckets(load(write_run(folder, traces)))
+
+
+@pytest.mark.parametrize("turns", [1, 2])
+def test_the_sizes_that_repeat_are_the_buckets(tmp_path: Path, turns: int) -> None:
+    found = analysed(tmp_path, turns=turns)
+    expected = [(i, count * training.LAYER_BYTES, None, True) for i, count in enumerate(EVEN)]
+    rows = records(found.bucket_map)
+    assert [(row["index"], row["size_bytes"], row["parameters"], row["inferred"]) for row in rows] == expected
+    assert len(found.times) == 2 * 4 * turns * len(EVEN)
+
+
+def test_an_average_by_hand_is_not_ddp(tmp_path: Path) -> None:
+    assert len(analysed(tmp_path, labels=False).bucket_map) == 0
+
+
+def test_steps_that_differ_leave_no_map(tmp_path: Path) -> None:
+    traces = []
+    for rank in (0, 1):
+        trace = training.rank(rank, EVEN, labels=True, steps=1)
+        other = training.rank(rank, (5, 5), labels=True, steps=2)
+        later = [event for event in other.events if event["ts"] >= other.events[0]["ts"] + training.STEP]
+        trace.events += later
+        trace.steps = other.steps
+        traces.append(trace)
+    assert len(buckets(load(write_run(tmp_path, traces))).bucket_map) == 0
+
+
+def test_a_real_trace_of_ddp_on_a_gpu(real_traces: Path) -> None:
+    """ResNet-50: its gradients are 102 MB. Sizes as the arguments of the reductions say."""
+    found = buckets(load(real_traces / "single_rank" / "a100_ddp_rank0_of_2.json.gz"))
+    rows = records(found.bucket_map)
+    assert all(row["inferred"] for row in rows)
+    assert sum(row["size_bytes"] for row in rows) == 4 * 25_557_032
+    times = records(found.times)
+    assert [(row["step"], row["index"]) for row in times] == [(step, index) for step in (4, 5, 6) for index in range(5)]
+    for row in times:
+        assert row["launch_ns"] <= row["start_ns"] < row["end_ns"]
+        assert 0 <= row["added_ns"] <= row["exposed_ns"] <= row["end_ns"] - row["start_ns"]
+    assert found.whatif_reason is not None
+    assert "not all ranks" in found.whatif_reason

@@ -1,0 +1,85 @@
+"""Which parameters DDP puts into one bucket: as it did in real runs of `probes/ddp.py` (bytes of each bucket)."""
+
+from __future__ import annotations
+
+import pytest
+
+from tracekit.analysis.ddp.bucket_assignment import Parameters, assigned_buckets, parameters_of
+from tracekit.model.metadata import Bucket, DdpModule
+
+HEAD_BIAS, HEAD, BIAS, WEIGHT = 10, 5120, 512, 512 * 512
+MIB = 1 << 20
+
+
+def in_order_of_gradients() -> Parameters:
+    """Head, then twelve layers from the last to the first; of a layer the weight comes before the bias."""
+    elements = [HEAD_BIAS, HEAD, *([WEIGHT, BIAS] * 12)]
+    return parameters((elements,), rebuilt=True)
+
+
+def parameters(buckets: tuple[list[int], ...], *, rebuilt: bool) -> Parameters:
+    parts = [
+        Bucket(index=i, size_bytes=4 * sum(own), dtype="float32", parameters=[f"{i}.{k}" for k in own], elements=own)
+        for i, own in enumerate(buckets)
+    ]
+    fields = {"module": "Network", "bucket_cap_bytes": None, "static_graph": False, "find_unused": not rebuilt}
+    found = parameters_of(DdpModule(**fields, rebuilt=rebuilt, buckets=parts))
+    assert found is not None
+    return found
+
+
+def sizes(found: Parameters, cap_mb: float) -> list[int]:
+    return [sum(found.size_bytes[place] for place in bucket) for bucket in assigned_buckets(found, int(cap_mb * MIB))]
+
+
+@pytest.mark.parametrize(
+    ("cap_mb", "expected"),
+    [
+        (0.5, [1_069_096, *([1_050_624] * 11), 2048]),
+        (1, [1_069_096, *([1_050_624] * 11), 2048]),
+        (3, [3_170_344, *([3_151_872] * 3), 2048]),
+        (7, [7_372_840, 5_255_168]),
+        (25, [12_628_008]),
+    ],
+)
+def test_a_bucket_is_closed_when_it_reaches_the_limit(cap_mb: float, expected: list[int]) -> None:
+    assert sizes(in_order_of_gradients(), cap_mb) == expected
+
+
+@pytest.mark.parametrize(
+    ("cap_mb", "expected"),
+    [
+        (1, [22_568, *([1_050_624] * 11), 1_048_576]),
+        (3, [22_568, *([3_151_872] * 3), 3_149_824]),
+        (7, [5_275_688, 7_352_320]),
+    ],
+)
+def test_looking_for_unused_parameters_the_first_ones_are_together(cap_mb: float, expected: list[int]) -> None:
+    """Weight and bias of twelve layers and the head, in the order of the parameters; reduced from the end."""
+    found = parameters(([*([WEIGHT, BIAS] * 12), HEAD, HEAD_BIAS],), rebuilt=False)
+    assert sizes(found, cap_mb) == expected
+
+
+def test_data_types_have_buckets_of_their_own() -> None:
+    found = Parameters(
+        names=("a", "b", "c", "d"),
+        size_bytes=(40, 20, 70, 90),
+        dtypes=("float32", "float16", "float32", "float16"),
+        buckets=((0, 2), (1, 3)),
+        rebuilt=True,
+    )
+    assert assigned_buckets(found, 100) == ((0, 2), (1, 3))
+    assert assigned_buckets(found, 1000) == ((0, 2), (1, 3))
+    assert assigned_buckets(found, 1) == ((0,), (1,), (2,), (3,))
+
+
+def test_gradients_tell_the_sizes_where_the_map_does_not() -> None:
+    bucket = Bucket(index=0, size_bytes=4 * 30, dtype="float32", parameters=[])
+    fields = {"module": "Network", "bucket_cap_bytes": None, "static_graph": False, "find_unused": False}
+    module = DdpModule(
+        **fields, rebuilt=True, buckets=[bucket, Bucket(index=1, size_bytes=40, dtype="float32", parameters=[])]
+    )
+    found = parameters_of(module, [10, 20, 10])
+    assert found is not None
+    assert (found.buckets, found.size_bytes) == (((0, 1), (2,)), (40, 80, 40))
+    assert parameters_of(module) is None

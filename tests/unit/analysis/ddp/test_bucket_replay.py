@@ -1,0 +1,114 @@
+"""When reductions run and what of them is exposed. Times are milliseconds, but in the replay itself."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+
+from tracekit.analysis.ddp.bucket_replay import BackwardPass, Replayed, Transfers, replay
+
+MS = 1e6
+ONE_EACH = ((0,), (1,), (2,))
+
+
+def replayed(
+    ready: Sequence[Sequence[float]],
+    moved: Sequence[float],
+    *,
+    buckets: Sequence[Sequence[int]] = ONE_EACH,
+    latency: float = 0,
+    back: float = 0,
+    in_flight: int = 1,
+    late: float = 0,
+    held: float = 0,
+) -> Replayed:
+    """`ready`: for each rank when each gradient comes; the rank computes until the last one. `late`: how much longer
+    the measured transfers took than they were to."""
+    times = np.array(ready) * MS
+    curves = [np.sort(own[np.isfinite(own)]) for own in times]
+    observed = BackwardPass(
+        origin_ns=0.0,
+        ready_ns=times,
+        curve_ns=curves,
+        compute_ns=[curve - curve[0] for curve in curves],
+        back_ns=np.full(times.shape, back * MS),
+    )
+    transfers = Transfers(
+        latency_ns=latency * MS,
+        moved_ns=np.array(moved) * MS,
+        until_ns=np.array([np.inf]),
+        late_ns=np.array([late * MS]),
+        dispatch_ns=0.0,
+        in_flight=in_flight,
+        held_ratio=held,
+    )
+    return replay(observed, buckets, transfers)
+
+
+def test_only_what_comes_after_the_last_gradient_is_exposed() -> None:
+    done = replayed([[10, 20, 30]], [5, 5, 5])
+    assert done.exposed_ns.tolist() == [5 * MS]
+    assert done.end_ns.tolist() == [35 * MS]
+
+
+def test_a_slow_bucket_delays_those_behind_it() -> None:
+    """From 10 to 34, 34 to 36, 36 to 38."""
+    assert replayed([[10, 20, 30]], [24, 2, 2]).exposed_ns.tolist() == [8 * MS]
+
+
+def test_buckets_are_launched_in_order() -> None:
+    """The gradient of bucket 0 comes last; none of the others may go before."""
+    assert replayed([[30, 20, 10]], [5, 5, 5]).exposed_ns.tolist() == [15 * MS]
+
+
+def test_a_transfer_waits_for_the_last_rank() -> None:
+    """Rank 1 computes until 50; rank 0 has waited from 30 on."""
+    assert replayed([[10, 20, 30], [10, 40, 50]], [5, 5, 5]).exposed_ns.tolist() == [25 * MS, 5 * MS]
+
+
+@pytest.mark.parametrize(("in_flight", "exposed"), [(1, 8), (2, 6)])
+def test_two_in_flight_hide_a_latency(in_flight: int, exposed: float) -> None:
+    """Ready at 29, 29.5 and 30; each takes a latency of 1 and 2 more. In turns: 32, 35, 38. With two at once the second
+    begins to move at 32, and ends at 34; the third starts at 32, and moves from 34 to 36."""
+    done = replayed([[29, 29.5, 30]], [2, 2, 2], latency=1, in_flight=in_flight)
+    assert done.exposed_ns.tolist() == [exposed * MS]
+
+
+def test_copies_back_hide_what_is_still_on_its_way() -> None:
+    """Through at 33, 36 and 39: the first copy (2) runs from 33, the second from 36; of 9 exposed 4 are left out."""
+    done = replayed([[30, 30, 30]], [3, 3, 3], back=2)
+    assert done.exposed_ns.tolist() == [5 * MS]
+    assert done.end_ns.tolist() == [41 * MS]
+
+
+def test_a_gradient_that_never_comes_is_not_waited_for() -> None:
+    done = replayed([[10, -np.inf, 30]], [5, 5], buckets=((0, 1), (2,)))
+    assert done.exposed_ns.tolist() == [5 * MS]
+
+
+def test_a_bucket_without_any_gradient_goes_at_once() -> None:
+    done = replayed([[-np.inf, 10, 30]], [5, 5, 5])
+    assert done.exposed_ns.tolist() == [5 * MS]
+
+
+def test_what_held_up_the_measured_transfers_holds_up_these() -> None:
+    assert replayed([[30]], [4], buckets=((0,),), late=2).exposed_ns.tolist() == [6 * MS]
+    assert replayed([[30]], [4], buckets=((0,),), late=-9).exposed_ns.tolist() == [0]
+
+
+def test_copies_back_hold_up_what_is_still_on_its_way() -> None:
+    """At half the rate: through at 33, at 37 (copies from 33 to 35) and at 41 (from 37 to 39)."""
+    done = replayed([[30, 30, 30]], [3, 3, 3], back=2, held=0.5)
+    assert done.exposed_ns.tolist() == [(11 - 4) * MS]
+    assert done.end_ns.tolist() == [43 * MS]
+
+
+def test_half_of_the_ranks_copying_hold_up_half_as_much() -> None:
+    """The last bucket goes from 100 on, while rank 1 copies the others back: at three quarters of the rate, until 104.
+    Rank 0 has done so long before."""
+    held = replayed([[30, 30, 30], [30, 30, 100]], [3, 3, 3], back=2, held=0.5)
+    usual = replayed([[30, 30, 30], [30, 30, 100]], [3, 3, 3], back=2)
+    assert held.end_ns[0] - usual.end_ns[0] == pytest.approx(1 * MS)
+    assert held.exposed_ns[0] - usual.exposed_ns[0] == pytest.approx(1 * MS)

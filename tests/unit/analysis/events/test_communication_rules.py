@@ -1,0 +1,58 @@
+"""Names to kinds and bytes."""
+
+from __future__ import annotations
+
+import pytest
+
+from tracekit.analysis.events.communication_rules import bytes_per_element, kind_of_collective, size_in_bytes
+from tracekit.model.events import ABSENT
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("allreduce", "all_reduce"),
+        ("allreduce_coalesced", "all_reduce"),
+        ("c10d::allreduce_", "all_reduce"),
+        ("_c10d_functional::all_reduce", "all_reduce"),
+        ("_allgather_base", "all_gather"),
+        ("c10d::allgather_into_tensor_coalesced_", "all_gather"),
+        ("all_gather", "all_gather"),
+        ("_reduce_scatter_base", "reduce_scatter"),
+        ("c10d::reduce_scatter_tensor_coalesced_", "reduce_scatter"),
+        ("all_to_allv", "all_to_all"),
+        ("c10d::alltoall_base_", "all_to_all"),
+        ("AllToAllPivot", "all_to_all"),
+        ("SendRecv", "send_recv"),
+        ("c10d::send", "send"),
+        ("c10d::recv_", "recv"),
+        ("c10d::recv_any_source_", "recv"),
+        ("c10d::reduce_", "reduce"),
+        ("gather", "gather"),
+        ("c10d::scatter_", "scatter"),
+        ("c10d::broadcast_", "broadcast"),
+        ("c10d::barrier", "barrier"),
+        ("wait", "unknown"),
+        ("", "unknown"),
+    ],
+)
+def test_kind_of_collective(name: str, kind: str) -> None:
+    assert kind_of_collective(name) == kind
+
+
+@pytest.mark.parametrize(
+    ("dtype", "width"),
+    [
+        ("Float", 4), ("float", 4), ("torch.float32", 4), ("c10::Half", 2), ("BFloat16", 2), ("c10::BFloat16", 2),
+        ("long int", 8), ("Long", 8), ("Byte", 1), ("unsigned char", 1), ("Float8_e4m3fn", 1), ("Double", 8),
+        ("Bool", 1), ("ComplexFloat", 8), ("Odd", None), ("", None), ("TensorList", None),
+    ],
+)  # fmt: skip
+def test_bytes_per_element(dtype: str, width: int | None) -> None:
+    assert bytes_per_element(dtype) == width
+
+
+def test_size_in_bytes() -> None:
+    assert size_in_bytes(3, "Float") == 12
+    assert size_in_bytes(0, "Float") == 0
+    assert size_in_bytes(3, "Odd") == size_in_bytes(-1, "Float") == size_in_bytes(2**60, "Float") == ABSENT

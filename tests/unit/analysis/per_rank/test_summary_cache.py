@@ -1,0 +1,304 @@
+"""A run analysed again: the same result, from what was kept of its ranks."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.builders import TraceBuilder
+from tests.simulated_gpus import GpuCluster
+from tracekit.analysis.events.communication_rules import CommunicationRule
+from tracekit.analysis.load import load
+from tracekit.analysis.per_rank import summarize
+from tracekit.analysis.per_rank import summary_cache as cached
+from tracekit.analysis.per_rank.summarize import StepSelection, SummaryOptions
+from tracekit.analysis.report import analyze
+from tracekit.errors import InputError
+from tracekit.model.run import Run
+from tracekit.read.cache import store as cache_module
+from tracekit.read.cache.store import CACHE_FOLDER
+from tracekit.render.json_result import JsonResult
+
+OPTIONS = {
+    "steps": StepSelection(first=1),
+    "rules": (CommunicationRule("gemm", "all_reduce"),),
+}
+"""Another value of every option that a summary depends on."""
+
+
+@pytest.fixture(autouse=True)
+def _beside_the_traces_a_minute_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("TRACEKIT_CACHE")
+    monkeypatch.setattr(cache_module, "_now_ns", lambda: time.time_ns() + 60 * 10**9)
+
+
+@pytest.fixture
+def read(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Names of the files that are decoded from now on."""
+    names: list[str] = []
+    decode = summarize.decode
+
+    def noted(path: Path, *, details: bool = False) -> Any:
+        names.append(path.name)
+        return decode(path, details=details)
+
+    monkeypatch.setattr(summarize, "decode", noted)
+    return names
+
+
+def cluster(folder: Path, ranks: int = 2) -> Path:
+    simulated = GpuCluster(ranks)
+    for _ in simulated.steps(3):
+        for rank in range(ranks):
+            simulated.compute(rank, 100 + 50 * rank)
+        simulated.collective(range(ranks), 10)
+    return simulated.write(folder)
+
+
+def json_of(folder: Path, **how: Any) -> str:
+    return JsonResult().render(analyze(load(folder, **how)))
+
+
+def json_of_sections(run: Run) -> str:
+    return JsonResult().render(analyze(run, only=run.sections))
+
+
+def entries(folder: Path) -> list[Path]:
+    return sorted(folder.rglob("*.summary"))
+
+
+# ---- the same result ---------------------------------------------------------------------------------------------
+
+
+def test_the_second_time_nothing_is_decoded(tmp_path: Path, read: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = cluster(tmp_path)
+    without = json_of(folder)
+    first = json_of(folder, cache=True)
+    read.clear()
+
+    assert json_of(folder, cache=True) == first == without
+    assert read == []
+    assert len(entries(folder)) == 2
+
+
+def test_without_being_asked_nothing_is_kept(tmp_path: Path, read: list[str]) -> None:
+    folder = cluster(tmp_path)
+    before = set(folder.rglob("*"))
+    json_of(folder)
+    JsonResult().render(analyze(str(folder)))
+    assert set(folder.rglob("*")) == before
+    assert len(read) == 4
+
+
+def test_analyze_passes_it_on(tmp_path: Path, read: list[str]) -> None:
+    folder = cluster(tmp_path)
+    kept = tmp_path / "kept"
+    first = JsonResult().render(analyze(str(folder), cache=kept))
+    read.clear()
+    assert JsonResult().render(analyze(str(folder), cache=kept)) == first
+    assert read == []
+
+
+@pytest.mark.parametrize("name", ["dlrm_8xV100", "gloo_rank34_of_300"])
+def test_real_traces(real_traces: Path, tmp_path: Path, name: str, read: list[str]) -> None:
+    first = json_of(real_traces / name, cache=tmp_path)
+    read.clear()
+    assert json_of(real_traces / name, cache=tmp_path) == first
+    assert read == []
+
+
+def test_workers_keep_what_they_make(tmp_path: Path, read: list[str]) -> None:
+    """They have clocks of their own: what the parent saw decides whether a file is old enough."""
+    folder = cluster(tmp_path)
+    first = json_of(folder, cache=True, jobs=2)
+    assert json_of(folder, cache=True, jobs=2) == first
+    assert read == []
+    assert len(entries(folder)) == 2
+
+
+def test_all_ranks_there_start_no_worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = cluster(tmp_path)
+    first = json_of(folder, cache=True)
+    monkeypatch.setattr("multiprocessing.get_context", None)
+    assert json_of(folder, cache=True, jobs=2) == first
+
+
+def test_a_run_that_was_moved_shows_its_new_files(tmp_path: Path, read: list[str]) -> None:
+    folder = cluster(tmp_path / "old")
+    load(folder, cache=True)
+    moved = tmp_path / "new"
+    folder.rename(moved)
+    read.clear()
+    run = load(moved, cache=True)
+    assert read == []
+    assert [summary.files for summary in run.ranks] == [(str(path),) for path in sorted(moved.glob("*.json*"))]
+
+
+def test_names_that_are_no_text_have_no_cache_and_do_no_harm(tmp_path: Path, read: list[str]) -> None:
+    folder = cluster(tmp_path / "run")
+    trace = folder / "rank0.json.gz"
+    trace.rename(folder / os.fsdecode(b"rank0-\xff.json.gz"))
+    first = load(folder, cache=True).ranks
+    read.clear()
+    assert load(folder, cache=True).ranks == first
+    assert [os.fsencode(name) for name in read] == [b"rank0-\xff.json.gz"]
+
+
+# ---- what is made again ------------------------------------------------------------------------------------------
+
+
+def test_only_the_rank_that_changed(tmp_path: Path, read: list[str]) -> None:
+    folder = cluster(tmp_path, ranks=3)
+    json_of(folder, cache=True)
+    read.clear()
+    paths = sorted(folder.glob("*.json*"))
+    before = paths[1].stat().st_ctime_ns
+    while paths[1].stat().st_ctime_ns == before:
+        os.utime(paths[1])
+    done: list[tuple[int, int]] = []
+    load(folder, cache=True, progress=lambda number, of: done.append((number, of)))
+    assert read == [paths[1].name]
+    assert done == [(1, 1)]
+
+
+@pytest.mark.parametrize("option", sorted({field.name for field in fields(SummaryOptions)} - {"sections"}))
+def test_every_option_counts(tmp_path: Path, read: list[str], option: str) -> None:
+    folder = cluster(tmp_path)
+    changed = replace(SummaryOptions(), **{option: OPTIONS[option]})
+    load(folder, cache=True)
+    read.clear()
+    run = load(folder, cache=True, options=changed)
+    assert len(read) == 2
+    assert load(folder, options=changed).ranks == run.ranks
+
+
+def test_a_whole_summary_serves_every_choice_of_sections(tmp_path: Path, read: list[str]) -> None:
+    folder, few = cluster(tmp_path), SummaryOptions(sections=frozenset({"breakdown"}))
+    load(folder, cache=True)
+    read.clear()
+    served = json_of_sections(load(folder, cache=True, options=few))
+    assert read == []
+    assert served == json_of_sections(load(folder, options=few))
+
+
+def test_the_summary_for_a_few_sections_serves_no_others(tmp_path: Path, read: list[str]) -> None:
+    folder, few = cluster(tmp_path), SummaryOptions(sections=frozenset({"breakdown"}))
+    load(folder, cache=True, options=few)
+    read.clear()
+    load(folder, cache=True, options=few)
+    assert read == []
+    load(folder, cache=True)
+    assert len(read) == 2
+
+
+def test_the_rank_that_discovery_gives_a_file_counts(tmp_path: Path, read: list[str]) -> None:
+    """Of files that do not say themselves whose they are it is their order that tells."""
+
+    def add(name: str) -> None:
+        trace = TraceBuilder()
+        del trace.header["distributedInfo"]
+        trace.step(0, 0, 100).op("aten::mm", 0, 50).write(tmp_path / name)
+
+    add("b.json")
+    assert [summary.rank for summary in load(tmp_path, cache=True).ranks] == [0]
+    add("a.json")
+    ranks = {Path(summary.files[0]).name: summary.rank for summary in load(tmp_path, cache=True).ranks}
+    assert ranks == {Path(summary.files[0]).name: summary.rank for summary in load(tmp_path).ranks}
+
+
+def test_a_worker_of_other_code_keeps_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The sources were edited after the parent had imported them, and before its worker did."""
+    make = cached.summarize_and_keep
+    monkeypatch.setattr("tracekit.analysis.load.summarize_and_keep", lambda order: make(replace(order, code="older")))
+    folder = cluster(tmp_path)
+    load(folder, cache=True)
+    assert entries(folder) == []
+
+
+def test_a_bug_is_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = cluster(tmp_path)
+    with monkeypatch.context() as patch:
+        patch.setattr(summarize, "recording_of", None)
+        with pytest.raises(Exception, match="a bug in tracekit"):
+            load(folder, cache=True)
+    assert entries(folder) == []
+    assert len(load(folder, cache=True).ranks) == 2
+
+
+def test_a_rank_of_which_a_window_was_left_out_is_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The package that its file needs may be there the next time."""
+    for first in (0, 10):
+        trace = TraceBuilder(0, 1).step(first, 100 * first, 100).kernel("k", 100 * first, 5, launched_at=100 * first)
+        trace.write(tmp_path / f"node0_0.{first}.pt.trace.json")
+    decode = summarize.decode
+
+    def without_zstd(path: Path, *, details: bool = False) -> Any:
+        if ".10." in path.name:
+            raise InputError(f"{path}: packed with zstd", hint="pip install zstandard")
+        return decode(path, details=details)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(summarize, "decode", without_zstd)
+        (rank,) = load(tmp_path, cache=True).ranks
+        assert [step.step for step in rank.steps] == [0]
+    assert entries(tmp_path) == []
+    (rank,) = load(tmp_path, cache=True).ranks
+    assert [step.step for step in rank.steps] == [0, 10]
+    assert len(entries(tmp_path)) == 1
+
+
+@pytest.mark.parametrize("damage", [lambda path: path.write_bytes(b""), lambda path: path.write_bytes(b"x" * 999)])
+def test_a_damaged_entry_is_replaced(tmp_path: Path, read: list[str], damage: Callable[[Path], None]) -> None:
+    folder = cluster(tmp_path)
+    first = json_of(folder, cache=True)
+    damage(entries(folder)[0])
+    read.clear()
+    assert json_of(folder, cache=True) == first
+    assert len(read) == 1
+    read.clear()
+    assert json_of(folder, cache=True) == first
+    assert read == []
+
+
+# ---- several processes -------------------------------------------------------------------------------------------
+
+_READER = """
+import random, sys, time
+from pathlib import Path
+from tracekit.analysis.load import load
+from tracekit.analysis.report import analyze
+from tracekit.read.cache import store as cache
+from tracekit.render.json_result import JsonResult
+
+cache._now_ns = lambda: time.time_ns() + 60 * 10**9
+folder, seed, expected = Path(sys.argv[1]), int(sys.argv[2]), Path(sys.argv[3]).read_text()
+random.seed(seed)
+for _ in range(10):
+    if JsonResult().render(analyze(load(folder, cache=True))) != expected:
+        sys.exit(f"process {seed}: another result")
+    for entry in sorted((folder / cache.CACHE_FOLDER).glob("*-*")):
+        if random.random() < 0.3:
+            entry.unlink(missing_ok=True)
+        elif random.random() < 0.3:
+            entry.write_bytes(b"torn")
+"""
+
+
+def test_processes_that_read_write_and_spoil_the_same_entries_all_get_the_result(tmp_path: Path) -> None:
+    folder = cluster(tmp_path / "run", ranks=3)
+    expected = tmp_path / "expected.json"
+    expected.write_text(json_of(folder))
+    readers = [
+        subprocess.Popen([sys.executable, "-W", "error", "-c", _READER, str(folder), str(seed), str(expected)])
+        for seed in range(3)
+    ]
+    assert [reader.wait() for reader in readers] == [0, 0, 0]
+    assert list((folder / CACHE_FOLDER).glob("*.tmp")) == []

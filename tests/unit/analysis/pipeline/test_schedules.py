@@ -1,0 +1,108 @@
+"""Orders of schedules: those that torch itself runs are recognised, and ours are torch's."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from tracekit.analysis.pipeline.schedules import ORDERED_SCHEDULES, Order, order_of_schedule, schedule_of_order
+
+SIZES = [(2, 4), (2, 8), (3, 6), (4, 8), (4, 16), (8, 16)]
+IN_A_LOOP = {
+    "interleaved1f1b": "ScheduleInterleaved1F1B",
+    "loopedbfs": "ScheduleLoopedBFS",
+    "interleavedzerobubble": "ScheduleInterleavedZeroBubble",
+}
+IN_A_V = {"zbv": "ScheduleZBVZeroBubble", "dualpipev": "ScheduleDualPipeV"}
+LETTERS = {"FORWARD": "F", "FULL_BACKWARD": "B", "BACKWARD_INPUT": "I", "BACKWARD_WEIGHT": "W"}
+
+
+def torch_order(schedule: str, ranks: int, virtual_stages: int, microbatches: int) -> list[Order]:
+    """What `torch.distributed.pipelining` would run."""
+    schedules = pytest.importorskip("torch.distributed.pipelining.schedules")
+    count = ranks * virtual_stages
+    numbers = [0, count - 1] if schedule in IN_A_V else range(0, count, ranks)
+    stages = [
+        SimpleNamespace(
+            stage_index=number,
+            num_stages=count,
+            group_size=ranks,
+            group_rank=0,
+            is_first=number == 0,
+            is_last=number == count - 1,
+            stage_index_to_group_rank={},
+            has_backward=False,
+            submod=None,
+            group=None,
+            device="cpu",
+        )
+        for number in numbers
+    ]
+    made = getattr(schedules, {**IN_A_LOOP, **IN_A_V}[schedule])(stages, microbatches, loss_fn=lambda *_: 0)
+    return [[found for action in made.pipeline_order[rank] for found in letters(action)] for rank in range(ranks)]
+
+
+def letters(action: Any) -> Order:
+    parts = () if action is None else getattr(action, "sub_actions", None) or (action,)
+    names = [(LETTERS.get(part.computation_type.name), part.stage_index, part.microbatch_index) for part in parts]
+    return [(letter, stage, number) for letter, stage, number in names if letter is not None]
+
+
+@pytest.mark.parametrize(("ranks", "microbatches"), SIZES)
+@pytest.mark.parametrize("schedule", [*IN_A_LOOP, *IN_A_V])
+def test_an_order_of_torch_is_recognised(schedule: str, ranks: int, microbatches: int) -> None:
+    assert schedule_of_order(torch_order(schedule, ranks, 2, microbatches)) == schedule
+
+
+@pytest.mark.parametrize("virtual_stages", [2, 3])
+@pytest.mark.parametrize(("ranks", "microbatches"), SIZES)
+@pytest.mark.parametrize("schedule", ["interleaved1f1b", "loopedbfs"])
+def test_the_order_of_a_schedule_is_torchs(schedule: str, ranks: int, microbatches: int, virtual_stages: int) -> None:
+    expected = torch_order(schedule, ranks, virtual_stages, microbatches)
+    assert order_of_schedule(schedule, ranks, virtual_stages, microbatches) == expected
+
+
+@pytest.mark.parametrize(("ranks", "microbatches"), SIZES)
+def test_gpipe_and_1f1b_are_told_apart(ranks: int, microbatches: int) -> None:
+    for schedule in ("gpipe", "1f1b"):
+        order = order_of_schedule(schedule, ranks, 1, microbatches)
+        assert order is not None
+        assert schedule_of_order(order) == schedule
+    assert schedule_of_order([[a for a in own if a[0] == "F"] for own in order]) == "gpipe"
+
+
+def test_1f1b_runs_as_many_forwards_ahead_as_there_are_ranks_behind() -> None:
+    order = order_of_schedule("1f1b", 3, 1, 4)
+    assert order is not None
+    assert ["".join(f"{kind}{number}" for kind, _, number in own) for own in order] == [
+        "F0F1F2B0F3B1B2B3",
+        "F0F1B0F2B1F3B2B3",
+        "F0B0F1B1F2B2F3B3",
+    ]
+
+
+def test_backwards_of_gpipe_may_run_in_reverse() -> None:
+    order = order_of_schedule("gpipe", 2, 1, 3)
+    assert order is not None
+    assert schedule_of_order([[*own[:3], *own[:2:-1]] for own in order]) == "gpipe"
+
+
+@pytest.mark.parametrize("schedule", ORDERED_SCHEDULES)
+def test_what_fits_no_schedule_or_several_is_unknown(schedule: str) -> None:
+    virtual_stages = 2 if schedule in IN_A_LOOP else 1
+    order = order_of_schedule(schedule, 2, virtual_stages, 4)
+    assert order is not None
+    assert schedule_of_order([[own[1], own[0], *own[2:]] for own in order]) == "unknown"
+    assert schedule_of_order([order[0]]) == "unknown"
+    assert schedule_of_order([[a for a in own if a[0] == "B"] for own in order]) == "unknown"
+    alone = order_of_schedule(schedule, 2, virtual_stages, 1)
+    assert alone is not None
+    assert schedule_of_order(alone) == "unknown"
+
+
+def test_schedules_take_stages_and_microbatches_that_suit_them() -> None:
+    assert order_of_schedule("1f1b", 4, 2, 8) is None
+    assert order_of_schedule("interleaved1f1b", 4, 1, 8) is None
+    assert order_of_schedule("interleaved1f1b", 4, 2, 9) is None

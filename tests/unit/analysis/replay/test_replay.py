@@ -1,0 +1,105 @@
+"""Replays against times worked out by hand, and against the definition read literally."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tracekit.analysis.replay.replay import CyclicGraphError, Graph, Timeline, build_graph
+
+Edges = Sequence[tuple[int, int]]
+
+
+def graph(count: int, edges: Edges, groups: dict[int, int] | None = None) -> Graph:
+    """`edges`: (before, after). `groups`: of operations that synchronise."""
+    pairs = np.array(list(edges), dtype=np.int64).reshape(-1, 2)
+    group = np.array([(groups or {}).get(i, -1) for i in range(count)], dtype=np.int64)
+    return build_graph(count, pairs[:, 0], pairs[:, 1], group)
+
+
+def replay(found: Graph, *durations: Sequence[float]) -> Timeline:
+    return found.replay(np.array(durations, dtype=np.float64).T)
+
+
+def test_an_operation_starts_when_the_last_that_it_waits_for_has_ended() -> None:
+    """
+    0 ---10--- 2 --3--        2 waits for 0 and 1
+    1 --4--
+    """
+    timeline = replay(graph(3, [(0, 2), (1, 2)]), [10, 4, 3])
+    assert timeline.start[:, 0].tolist() == [0, 0, 10]
+    assert timeline.end[:, 0].tolist() == [10, 4, 13]
+    assert timeline.span.tolist() == [13]
+
+
+def test_members_of_a_group_end_their_own_transfer_after_the_last_has_started() -> None:
+    """
+    rank 0   own 5   | all_reduce (transfer 2) from 20: ends 22   | own 1: ends 23
+    rank 1   own 20  | all_reduce (transfer 3) from 20: ends 23   | own 1: ends 24
+    """
+    edges = [(0, 1), (1, 2), (3, 4), (4, 5)]
+    timeline = replay(graph(6, edges, {1: 7, 4: 7}), [5, 2, 1, 20, 3, 1])
+    assert timeline.start[:, 0].tolist() == [0, 5, 22, 0, 20, 23]
+    assert timeline.end[:, 0].tolist() == [5, 22, 23, 20, 23, 24]
+
+
+def test_replicas_are_replayed_on_their_own() -> None:
+    """GIVEN two steps of the same graph, the slow rank another in each THEN each waits for its own."""
+    found = graph(4, [(0, 1), (2, 3)], {1: 0, 3: 0})
+    timeline = replay(found, [10, 1, 2, 1], [3, 1, 30, 1])
+    assert timeline.span.tolist() == [11, 31]
+    assert timeline.start[1].tolist() == [10, 3]
+
+
+def test_operations_that_wait_for_each_other_are_named() -> None:
+    with pytest.raises(CyclicGraphError) as cyclic:
+        graph(4, [(0, 1), (1, 2), (2, 1), (2, 3)])
+    assert cyclic.value.operations.tolist() == [1, 2, 3]
+
+
+def test_a_member_that_waits_for_its_own_group_never_ends() -> None:
+    with pytest.raises(CyclicGraphError):
+        graph(3, [(0, 1), (1, 2)], {0: 0, 2: 0})
+
+
+def test_nothing_takes_no_time() -> None:
+    assert replay(graph(0, []), []).span.tolist() == [0.0]
+
+
+@st.composite
+def jobs(draw: st.DrawFn) -> tuple[int, list[tuple[int, int]], dict[int, int], list[int]]:
+    """Operations in an order; each waits for some before it; consecutive ones may synchronise unless one waits."""
+    count = draw(st.integers(1, 12))
+    pairs = [(i, j) for j in range(count) for i in range(j)]
+    edges = draw(st.lists(st.sampled_from(pairs), unique=True, max_size=20)) if pairs else []
+    waits = {after for _, after in edges}
+    groups = {i: 0 for i in range(count) if i not in waits and draw(st.booleans())}
+    return count, edges, groups, draw(st.lists(st.integers(0, 50), min_size=count, max_size=count))
+
+
+@given(jobs())
+def test_a_replay_is_what_the_definition_says(
+    job: tuple[int, list[tuple[int, int]], dict[int, int], list[int]],
+) -> None:
+    count, edges, groups, durations = job
+    timeline = replay(graph(count, edges, groups), durations)
+    ends: list[int] = []
+    for i in range(count):  # members of the group wait for nothing: they start at 0
+        started = max((ends[before] for before, after in edges if after == i), default=0)
+        assert timeline.start[i, 0] == started
+        ends.append(started + durations[i])
+    assert timeline.end[:, 0].tolist() == ends
+
+
+@given(jobs(), st.integers(0, 11), st.integers(0, 100))
+def test_longer_operations_never_shorten_the_whole(
+    job: tuple[int, list[tuple[int, int]], dict[int, int], list[int]], which: int, more: int
+) -> None:
+    count, edges, groups, durations = job
+    longer = [d + more * (i == which) for i, d in enumerate(durations)]
+    short, long = replay(graph(count, edges, groups), durations, longer).span.tolist()
+    assert short <= long <= short + more

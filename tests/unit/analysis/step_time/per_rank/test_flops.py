@@ -1,0 +1,245 @@
+"""Floating-point operations from recorded shapes: by hand, and against torch's own counter on the same step."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.profiler import ProfilerActivity, profile
+from torch.utils.checkpoint import checkpoint
+from torch.utils.flop_counter import FlopCounterMode, sdpa_backward_flop_count, sdpa_flop_count
+
+from tests.builders import TraceBuilder
+from tracekit.analysis.per_rank.summarize import SummaryOptions, summarize_trace
+from tracekit.analysis.step_time.per_rank.flops import flops_of, merge_flop_sums
+from tracekit.model.flops import FlopSum, FlopSums
+from tracekit.read.decode.operators import ATTENTIONS
+from tracekit.read.decode.portable import decode
+
+MATRICES = {"Input Dims": [[4, 6], [6, 5]], "Input type": ["float", "float"], "Concrete Inputs": ["", ""]}
+EACH = 2 * 4 * 6 * 5
+
+
+def sums_of(trace: TraceBuilder, folder: Path) -> FlopSums:
+    return summarize_trace(decode(trace.write(folder / "rank0.json")), 0, SummaryOptions()).flops
+
+
+def profiled(step: Callable[[], object], folder: Path) -> FlopSums:
+    """As torch.profiler records it, shapes included, without any capture."""
+    with profile(activities=[ProfilerActivity.CPU], record_shapes=True, with_flops=True) as profiler:
+        step()
+    path = folder / "rank0.json"
+    profiler.export_chrome_trace(str(path))
+    return summarize_trace(decode(path), 0, SummaryOptions()).flops
+
+
+def total(sums: FlopSums, *, recomputed: bool | None = None) -> int:
+    return sum(row.flops for row in sums.rows if recomputed in (None, row.recomputed))
+
+
+def counted_by_torch(step: Callable[[], object]) -> int:
+    with FlopCounterMode(display=False) as counter:
+        step()
+    return counter.get_total_flops()
+
+
+def mlp(x: Tensor) -> Callable[[], object]:
+    model = nn.Sequential(nn.Linear(64, 128), nn.ReLU(), nn.Linear(128, 10))
+    return lambda: model(x).sum().backward()
+
+
+def products(x: Tensor) -> Callable[[], object]:
+    """mm, bmm, baddbmm and addmm of three-dimensional inputs."""
+    weight = torch.randn(64, 48, requires_grad=True)
+    batch, other = torch.randn(3, 4, 5, requires_grad=True), torch.randn(3, 5, 6)
+    linear = nn.Linear(64, 16)
+
+    def step() -> None:
+        (x @ weight).sum().backward()
+        torch.bmm(batch, other).sum().backward()
+        torch.baddbmm(torch.zeros(3, 4, 6), batch, other).sum().backward()
+        linear(x.view(4, 8, 64)).sum().backward()
+
+    return step
+
+
+def convolutions(x: Tensor) -> Callable[[], object]:
+    """Strided, padded, dilated, transposed; in one, two and three dimensions."""
+    layers = nn.Sequential(
+        nn.Conv2d(3, 8, 3, padding=1, stride=2),
+        nn.Conv2d(8, 6, (3, 5), padding=(2, 1), dilation=(2, 1)),
+        nn.ConvTranspose2d(6, 4, 3, stride=2, output_padding=1),
+    )
+    line, volume = nn.Conv1d(2, 5, 7, padding="same"), nn.Conv3d(2, 3, (1, 2, 3))
+
+    def step() -> None:
+        layers(x[:, :48].view(32, 3, 4, 4).repeat(1, 1, 4, 4)).sum().backward()
+        line(x.view(32, 2, 32)).sum().backward()
+        volume(x.view(32, 2, 2, 4, 4)).sum().backward()
+
+    return step
+
+
+@pytest.mark.parametrize("step_of", [mlp, products, convolutions])
+def test_as_torch_counts(tmp_path: Path, step_of: Callable[[Tensor], Callable[[], object]]) -> None:
+    torch.manual_seed(0)
+    step = step_of(torch.randn(32, 64))
+    sums = profiled(step, tmp_path)
+    assert total(sums) == counted_by_torch(step) > 0
+    assert {row.dtype for row in sums.rows} == {"float32"}
+    assert total(sums, recomputed=True) == 0
+
+
+def test_a_small_network_by_hand(tmp_path: Path) -> None:
+    """Forward 2 * batch * in * out a layer; backward twice that, but for the gradient of the first layer's input."""
+    sums = profiled(mlp(torch.randn(32, 64)), tmp_path)
+    first, second = 2 * 32 * 64 * 128, 2 * 32 * 128 * 10
+    assert total(sums) == 2 * first + 3 * second
+    assert sum(row.count for row in sums.rows) == 5
+
+
+def test_grouped_convolutions_by_hand(tmp_path: Path) -> None:
+    """A depthwise convolution has one channel a group: forward, gradient of the input and of the weights are alike."""
+    layer, image = nn.Conv2d(8, 8, 3, padding=1, groups=8), torch.randn(2, 8, 5, 5, requires_grad=True)
+    sums = profiled(lambda: layer(image).sum().backward(), tmp_path)
+    assert total(sums) == 3 * 2 * 2 * 8 * 5 * 5 * 9
+
+
+@pytest.mark.parametrize("reentrant", [True, False])
+def test_forwards_that_are_run_again_are_told_apart(tmp_path: Path, reentrant: bool) -> None:
+    """GIVEN no capture: by the autograd number that operators of a forward have. Without reentrance the second of two
+    layers is broken off, as its result is not needed."""
+    block, head = nn.Sequential(nn.Linear(16, 32), nn.GELU(), nn.Linear(32, 16)), nn.Linear(16, 16)
+    x = torch.randn(8, 16, requires_grad=True)
+
+    def step() -> None:
+        head(checkpoint(block, x, use_reentrant=reentrant)).sum().backward()
+
+    sums = profiled(step, tmp_path)
+    forward = 2 * (2 * 8 * 16 * 32)
+    assert total(sums, recomputed=False) == 3 * forward + 3 * (2 * 8 * 16 * 16)
+    assert total(sums, recomputed=True) == (forward if reentrant else forward // 2)
+    assert total(sums) == counted_by_torch(step)
+    assert sums.recompute == "inferred"
+
+
+def test_a_product_that_launched_nothing_on_a_device_was_broken_off(tmp_path: Path) -> None:
+    trace = TraceBuilder().step(0, 0, 100).backward("AddmmBackward0", 10, 60)
+    number = {"Sequence number": 3, "Fwd thread id": 0}
+    for at_us in (20, 40):
+        trace.op("aten::mm", at_us, 10, thread=trace.autograd, **MATRICES | number)
+    trace.kernel("gemm", 30, 10, launched_at=25)
+    trace.events[-2]["tid"] = trace.autograd  # its launch
+    assert total(sums_of(trace, tmp_path), recomputed=True) == EACH
+
+
+def test_attention(tmp_path: Path) -> None:
+    query, key = torch.randn(2, 4, 16, 8, requires_grad=True), torch.randn(2, 4, 24, 8, requires_grad=True)
+    step = lambda: nn.functional.scaled_dot_product_attention(query, key, key).sum().backward()  # noqa: E731
+    forward, backward = 4 * 2 * 4 * 16 * 24 * 8, 10 * 2 * 4 * 16 * 24 * 8
+    assert total(profiled(step, tmp_path)) == forward + backward
+
+
+@pytest.mark.parametrize("name", ATTENTIONS)
+def test_attention_with_fewer_heads_of_keys_as_torch_counts(name: str) -> None:
+    query, key, value = [2, 8, 16, 32], [2, 2, 48, 32], [2, 2, 48, 64]
+    result = [2, 8, 16, 64]
+    assert flops_of(name, [query, key, value, []], []) == sdpa_flop_count(query, key, value)
+    backward = flops_of(f"{name}_backward", [result, query, key, value, []], [])
+    assert backward == sdpa_backward_flop_count(result, query, key, value)
+
+
+@pytest.mark.parametrize(
+    ("name", "shapes", "concrete"),
+    [
+        ("aten::mm", [[4, 6], [7, 5]], ["", ""]),
+        ("aten::mm", [[4, 6]], ["", ""]),
+        ("aten::mm", [[], []], ["", ""]),
+        ("aten::bmm", [[4, 6], [6, 5]], ["", ""]),
+        ("aten::mm", [[1 << 40, 1 << 40], [1 << 40, 1]], []),
+        ("aten::convolution", [[1, 1, 5, 5], [1, 1, 3, 3], []], []),
+        ("aten::convolution", [[1, 1, 5, 5], [1, 1, 3, 3], []], ["", "", "", "[0, 0]", "[0]", "[1]", "False"]),
+        ("aten::convolution", [[1, 1, 5, 5], [1, 1, 3, 3], []], ["", "", "", "[x]", "[0]", "[1]", "False"]),
+        ("aten::convolution_backward", [[1, 1, 5, 5], [1, 1, 3, 3], []], ["", "", "", "[1]"]),
+    ],
+)
+def test_shapes_that_cannot_be_are_not_counted(name: str, shapes: list[list[int]], concrete: list[object]) -> None:
+    assert flops_of(name, shapes, concrete) is None
+
+
+def test_a_wrapper_counts_as_what_it_dispatches_to(tmp_path: Path) -> None:
+    """A DTensor's product is one of its local parts: on two ranks of half the size."""
+    trace = TraceBuilder().step(0, 0, 100)
+    trace.op("aten::mm", 10, 20, **MATRICES | {"Input Dims": [[4, 6], [6, 10]]})
+    trace.op("aten::mm", 15, 10, **MATRICES)
+    assert sums_of(trace, tmp_path).rows == (FlopSum(dtype="float32", recomputed=False, count=1, flops=EACH),)
+
+
+def test_events_that_are_there_twice_count_once(tmp_path: Path) -> None:
+    trace = TraceBuilder().step(0, 0, 100).op("aten::mm", 10, 20, **MATRICES)
+    trace.events.append(dict(trace.events[-1]))
+    assert total(sums_of(trace, tmp_path)) == EACH
+
+
+def test_only_complete_steps_count(tmp_path: Path) -> None:
+    trace = TraceBuilder().step(0, 100, 100)
+    for at_us in (50, 110, 150, 230):
+        trace.op("aten::mm", at_us, 10, **MATRICES)
+    assert total(sums_of(trace, tmp_path)) == 2 * EACH
+
+
+def test_what_is_out_of_range_takes_no_row_with_it(tmp_path: Path) -> None:
+    """The second operator is a week later."""
+    trace = TraceBuilder().step(0, 0, 100)
+    trace.op("aten::add", 7 * 24 * 3600 * 1_000_000, 1)
+    trace.op("aten::mm", 10, 20, **MATRICES)
+    assert total(sums_of(trace, tmp_path)) == EACH
+
+
+def test_types_and_tensor_cores(tmp_path: Path) -> None:
+    trace = TraceBuilder().step(0, 0, 100)
+    for at_us, dtype in ((10, "float"), (20, "c10::BFloat16"), (30, "c10::Float8_e4m3fn"), (40, "c10::Half")):
+        trace.op("aten::mm", at_us, 5, **MATRICES | {"Input type": [dtype, dtype]})
+    assert [row.dtype for row in sums_of(trace, tmp_path).rows] == ["bfloat16", "float16", "float32", "float8"]
+    trace.kernel("sm80_xmma_gemm_tf32f32_tf32f32_f32_tn_n", 10, 5, launched_at=11)
+    sums = sums_of(trace, tmp_path)
+    assert "tf32" in [row.dtype for row in sums.rows]
+    assert not sums.scalar_float32
+
+
+def test_without_shapes_nothing_is_known(tmp_path: Path) -> None:
+    sums = sums_of(TraceBuilder().step(0, 0, 100).op("aten::mm", 10, 20), tmp_path)
+    assert (sums.rows, sums.unknown) == ((), "operators recorded no shapes (record_shapes)")
+    sums = sums_of(TraceBuilder().step(0, 0, 100).op("aten::add", 10, 20), tmp_path)
+    assert sums.unknown == "no matrix product, convolution or attention is in the trace"
+
+
+@pytest.mark.parametrize(
+    "shapes",
+    [[[-4, 6], [6, -5]], [[4, "6"], [6, 5]], [[2] * 1000] * 2, 7, {}, [4, 6], [[[4, 6]], [[6, 5]]], [[4.0, 6], [6, 5]]],
+)
+def test_shapes_that_are_none(tmp_path: Path, shapes: object) -> None:
+    trace = TraceBuilder().step(0, 0, 100).op("aten::mm", 10, 20, **MATRICES)
+    trace.op("aten::mm", 40, 20, **MATRICES | {"Input Dims": shapes})
+    sums = sums_of(trace, tmp_path)
+    assert (total(sums), sums.uncounted) == (EACH, ("aten::mm without shapes",))
+
+
+@pytest.mark.parametrize("name", ["flash_attn::_flash_attn_varlen_forward", "aten::_grouped_mm", "aten::_cudnn_rnn"])
+def test_what_cannot_be_counted_is_named(tmp_path: Path, name: str) -> None:
+    trace = TraceBuilder().step(0, 0, 100).op("aten::mm", 10, 20, **MATRICES).op(name, 50, 20)
+    sums = sums_of(trace, tmp_path)
+    assert (total(sums), sums.uncounted) == (EACH, (name,))
+
+
+def test_windows_of_a_rank_add_up() -> None:
+    row = FlopSum(dtype="float32", recomputed=False, count=2, flops=10)
+    again = FlopSum(dtype="float32", recomputed=True, count=1, flops=5)
+    one, other = FlopSums(rows=(row,), uncounted=("a",)), FlopSums(rows=(row, again), uncounted=("b",))
+    merged = merge_flop_sums([one, other])
+    assert merged.rows == (FlopSum(dtype="float32", recomputed=False, count=4, flops=20), again)
+    assert merged.uncounted == ("a", "b")
+    assert merge_flop_sums([one, FlopSums(unknown="no shapes")]) == FlopSums(unknown="no shapes")

@@ -1,0 +1,77 @@
+"""What recording cost: the rank that paid most, the warning where it distorts, JSON and the terminal."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from tests.builders import TraceBuilder
+from tracekit.analysis.load import load
+from tracekit.analysis.report import Report, analyze
+from tracekit.analysis.step_time.overhead import capture_overhead
+from tracekit.model.metadata import Overhead
+from tracekit.render.json_result import result_dict
+from tracekit.render.terminal import TerminalReport
+
+
+def report(folder: Path, *costs_ns: int | None, options: tuple[str, ...] = ("record_shapes",)) -> Report:
+    """Of ranks whose steps take 100 us, of which recording took so much."""
+    for rank, cost_ns in enumerate(costs_ns):
+        trace = TraceBuilder(rank, len(costs_ns))
+        for step in range(3):
+            trace.step(step, 100 * step, 100).kernel("gemm", 100 * step, 95, launched_at=100 * step)
+        trace.capture()
+        cost = Overhead(per_step_ns=cost_ns, stop_ns=None, export_ns=None, clock_ns=None, options=list(options))
+        assert trace.metadata is not None
+        trace.metadata = replace(trace.metadata, overhead=cost)
+        trace.write_capture(folder)
+    return analyze(load(folder))
+
+
+def warnings(found: Report) -> list[str]:
+    return [finding.text for finding in found.findings if finding.text.startswith("recording cost")]
+
+
+def test_the_rank_that_paid_most_counts(tmp_path: Path) -> None:
+    found = report(tmp_path, 1000, 4000, None, 2000)
+    cost = capture_overhead(found.run)
+    assert cost is not None
+    assert (cost.rank, cost.per_step_ns, cost.ratio, cost.options) == (1, 4000, 0.04, ("record_shapes",))
+    run = result_dict(found)["run"]
+    assert (run["capture_overhead_ns"], run["capture_overhead_ratio"]) == (4000, 0.04)
+    assert warnings(found) == []
+
+
+def test_what_was_not_measured_is_unknown(tmp_path: Path) -> None:
+    found = report(tmp_path, None, None)
+    run = result_dict(found)["run"]
+    assert (run["capture_overhead_ns"], run["capture_overhead_ratio"]) == (None, None)
+    assert "what recording cost was not measured" in TerminalReport().render(found)
+
+
+def test_more_than_a_tenth_of_the_step_is_a_warning_that_names_what_to_leave_out(tmp_path: Path) -> None:
+    found = report(tmp_path, 10_001, 25_000, options=("profile_memory", "record_shapes", "with_stack"))
+    (text,) = warnings(found)
+    assert text == (
+        "recording cost 25% of the step on rank 1: times of short operations are inflated; "
+        "record with stack=False, memory=False, shapes=False"
+    )
+
+
+@pytest.mark.parametrize(("cost_ns", "warned"), [(10_000, 0), (10_100, 1)])
+def test_a_tenth_is_the_limit(tmp_path: Path, cost_ns: int, warned: int) -> None:
+    assert len(warnings(report(tmp_path, cost_ns))) == warned
+
+
+def test_the_terminal_says_what_a_step_paid(tmp_path: Path) -> None:
+    assert "recording cost at least 0.00 ms a step (1.2%)" in TerminalReport().render(report(tmp_path / "one", 1200))
+    text = TerminalReport().render(report(tmp_path / "two", 1000, 9000))
+    assert "recording cost at least 0.01 ms a step (9.0%), most on rank 1" in text
+
+
+def test_traces_of_other_tools_say_nothing_of_it(tmp_path: Path) -> None:
+    trace = TraceBuilder(0, 1).step(0, 0, 100).kernel("gemm", 0, 95, launched_at=0)
+    trace.write(tmp_path / "rank0.json")
+    assert "recording cost" not in TerminalReport().render(analyze(load(tmp_path)))

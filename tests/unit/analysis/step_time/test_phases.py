@@ -1,0 +1,132 @@
+"""What a step's time is spent on: phases of GPU ranks by hand, and on any trace in sum. Times are microseconds."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.builders import TraceBuilder
+from tracekit.analysis.per_rank.summarize import SummaryOptions, summarize_trace
+from tracekit.analysis.step_time.phases import STEP_PHASES
+from tracekit.model.spans import BACKWARD_SPAN, DATA_SPAN, RECOMPUTE_SPAN, optimizer_span
+from tracekit.model.summary import RankSummary
+from tracekit.read.decode.portable import decode
+
+Summarize = Callable[[TraceBuilder], RankSummary]
+
+
+@pytest.fixture(scope="module")
+def summarize() -> Iterator[Summarize]:
+    folder = Path(tempfile.mkdtemp())
+
+    def run(trace: TraceBuilder) -> RankSummary:
+        return summarize_trace(decode(trace.write(folder / "rank0.json", "compact")), 0, SummaryOptions())
+
+    yield run
+    shutil.rmtree(folder)
+
+
+def phases(summary: RankSummary) -> dict[str, float]:
+    """Microseconds of each phase that there was."""
+    return {part.phase: part.total_ns / 1000 for part in summary.phases.parts if part.total_ns}
+
+
+def gpu_step() -> TraceBuilder:
+    """The host runs ahead; compute of the device:
+
+    host     data 0-10, forward, backward 20-30, optimizer 30-35
+    device              forward 15-40, backward 40-75, all-reduce 70-85, optimizer 85-95     step 0-100
+    """
+    trace = TraceBuilder().step(3, 0, 100).label(DATA_SPAN, 0, 10)
+    trace.op("aten::mm", 11, 5).kernel("forward_gemm", 15, 25, launched_at=12)
+    trace.label(BACKWARD_SPAN, 20, 10).backward("MmBackward0", 20, 9)
+    trace.kernel("backward_gemm", 40, 35, launched_at=22).nccl("all_reduce", 70, 15, launched_at=25)
+    trace.label("Optimizer.step#SGD.step", 30, 5).op("aten::add_", 31, 2)
+    return trace.kernel("optimizer_add", 85, 10, launched_at=32)
+
+
+def test_phases_of_a_device_begin_when_what_was_launched_before_has_ended(summarize: Summarize) -> None:
+    """The optimizer waits for the all-reduce, which is still the backward pass's."""
+    summary = summarize(gpu_step().capture())
+    assert summary.device == "gpu"
+    found = phases(summary)
+    assert found["backward"] == 85 - 40
+    assert found["optimizer"] == 95 - 85
+    assert found["data"] + found["forward"] == 40
+    assert sum(found.values()) == 100
+
+
+def test_parts_of_a_phase_are_those_of_its_time(summarize: Summarize) -> None:
+    parts = {part.phase: part for part in summarize(gpu_step().capture()).phases.parts}
+    backward = parts["backward"]
+    assert (backward.compute_ns, backward.exposed_comm_ns, backward.idle_ns) == (35_000, 10_000, 0)
+    assert (parts["optimizer"].compute_ns, parts["optimizer"].exposed_comm_ns) == (10_000, 0)
+    assert parts["other"].idle_ns == parts["other"].total_ns == 5_000
+
+
+def test_what_happened_is_counted_from_the_spans_of_the_capture(summarize: Summarize) -> None:
+    trace = gpu_step().label(RECOMPUTE_SPAN, 21, 3).label(optimizer_span("scaled_step"), 29.5, 6)
+    trace.label(optimizer_span("scaled_step"), 36, 2)  # steps nothing: a gradient was infinite
+    sums = summarize(trace.capture()).phases
+    assert (sums.backward_passes, sums.recompute_count) == (1, 1)
+    assert (sums.scaled_steps, sums.skipped_steps) == (2, 1)
+    assert sums.recompute_ns == sums.recompute_compute_ns == 35_000  # of the kernel launched within it
+
+
+def test_without_the_capture_nothing_is_known_of_what_it_would_mark(summarize: Summarize) -> None:
+    sums = summarize(gpu_step()).phases
+    assert (sums.backward_passes, sums.recompute_count, sums.scaled_steps, sums.skipped_steps) == (None,) * 4
+    assert sum(part.total_ns for part in sums.parts) == 100_000
+
+
+TIMES = st.tuples(st.integers(0, 400), st.integers(0, 120))  # start and duration in ns
+SPANS = [DATA_SPAN, BACKWARD_SPAN, RECOMPUTE_SPAN, "Optimizer.step#SGD.step", optimizer_span("clip")]
+
+
+@st.composite
+def traces(draw: st.DrawFn) -> TraceBuilder:
+    """Steps, phases and work at any time, on a GPU or a CPU."""
+    trace, begin = TraceBuilder(rank=0, world_size=1), 0
+    for number, duration in enumerate(draw(st.lists(st.integers(20, 150), min_size=1, max_size=3))):
+        trace.step(number, begin / 1000, duration / 1000)
+        begin += duration
+    gpu = draw(st.booleans())
+    for at, duration in draw(st.lists(TIMES, min_size=1, max_size=6)):
+        if gpu:
+            launched_at = draw(st.one_of(st.none(), st.integers(0, at))) if at else None
+            when = None if launched_at is None else launched_at / 1000
+            if draw(st.booleans()):
+                trace.kernel("gemm", at / 1000, duration / 1000, launched_at=when)
+            else:
+                trace.nccl("all_reduce", at / 1000, duration / 1000, launched_at=when)
+        elif draw(st.booleans()):
+            trace.op("aten::mm", at / 1000, duration / 1000)
+        else:
+            trace.gloo("all_reduce", at / 1000, duration / 1000, issued_at=draw(st.integers(0, at)) / 1000)
+    for at, duration in draw(st.lists(TIMES, max_size=3)):
+        trace.backward("MmBackward0", at / 1000, duration / 1000)
+    for at, duration in draw(st.lists(TIMES, max_size=4)):
+        trace.label(draw(st.sampled_from(SPANS)), at / 1000, duration / 1000)
+    return trace.capture() if draw(st.booleans()) else trace
+
+
+@settings(max_examples=60, deadline=None)
+@given(trace=traces())
+def test_phases_partition_the_steps_and_each_of_their_parts(summarize: Summarize, trace: TraceBuilder) -> None:
+    summary = summarize(trace)
+    complete = [step for step in summary.steps if step.complete]
+    parts = summary.phases.parts
+    assert tuple(part.phase for part in parts) == STEP_PHASES
+    assert sum(part.total_ns for part in parts) == sum(step.step_ns for step in complete)
+    for name in ("compute_ns", "exposed_comm_ns", "exposed_copy_ns", "idle_ns"):
+        assert sum(getattr(part, name) for part in parts) == sum(getattr(step, name) for step in complete)
+        assert all(getattr(part, name) >= 0 for part in parts)
+    sums = summary.phases
+    if sums.recompute_ns is not None:
+        assert 0 <= (sums.recompute_compute_ns or 0) <= sums.recompute_ns <= sum(part.total_ns for part in parts)

@@ -1,0 +1,305 @@
+"""Who is late is not always to blame: delays planted in simulated runs, found with their rank, size and cause."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import permutations
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.unit.analysis.simulated import Cluster
+from tracekit.analysis.stragglers.stragglers import Stragglers, stragglers
+from tracekit.model.collectives import no_collectives
+from tracekit.model.run import ClockModel, Run
+from tracekit.schema import records
+
+STEPS = 6
+
+
+def by_rank(result: Stragglers) -> dict[int, dict[str, Any]]:
+    return {row["rank"]: row for row in records(result.by_rank)}
+
+
+def caused(result: Stragglers) -> list[int]:
+    return [row["caused_delay_ns"] for row in records(result.by_rank)]
+
+
+# ---- one group ------------------------------------------------------------------------------------------------------
+
+
+def one_group(ranks: int = 4, late: int = 2, **planted: int) -> Run:
+    cluster = Cluster(ranks)
+    for _ in cluster.steps(STEPS):
+        for rank in range(ranks):
+            cluster.work(rank, compute=1000)
+            if rank == late:
+                cluster.work(rank, **planted)
+        cluster.collective(range(ranks), transfer=50)
+    return cluster.run()
+
+
+@pytest.mark.parametrize(
+    ("planted", "cause"),
+    [
+        ({"compute": 300, "operations": 0}, "compute"),
+        ({"compute": 300, "operations": 3}, "more_work"),
+        ({"host": 300}, "host"),
+        ({"data": 300}, "data"),
+    ],
+)
+def test_each_cause_is_told_apart(planted: dict[str, int], cause: str) -> None:
+    result = stragglers(one_group(**planted))
+    assert (result.verdict.rank, result.verdict.cause, result.verdict.caused_delay_ns) == (2, cause, 300)
+    assert caused(result) == [0, 0, 300, 0]
+    (finding,) = result.findings
+    assert (finding.rank, finding.saving_ns, finding.evidence["cause"]) == (2, 300, cause)
+
+
+def test_larger_shapes_are_more_work() -> None:
+    cluster = Cluster(3)
+    for _ in cluster.steps(STEPS):
+        for rank in range(3):
+            cluster.work(rank, compute=1000 + 200 * (rank == 1))
+        cluster.larger(1)
+        cluster.collective(range(3))
+    assert stragglers(cluster.run()).verdict.cause == "more_work"
+
+
+def test_last_arrivals_and_waits_are_counted() -> None:
+    rows = by_rank(stragglers(one_group(compute=300)))
+    assert {rank: (row["last_arrivals"], row["arrivals"], row["wait_ns"]) for rank, row in rows.items()} == {
+        0: (0, 6, 300),
+        1: (0, 6, 300),
+        2: (6, 6, 0),
+        3: (0, 6, 300),
+    }
+
+
+def test_equal_ranks_name_nobody() -> None:
+    result = stragglers(one_group(compute=0))
+    assert (result.verdict.rank, result.findings, caused(result)) == (None, (), [0] * 4)
+    assert result.verdict.text == "no rank is named: none is late more than the others"
+
+
+def test_a_delay_of_a_hundredth_is_not_worth_a_name() -> None:
+    result = stragglers(one_group(compute=10))
+    assert (result.verdict.rank, result.verdict.caused_delay_ns, result.findings) == (None, 10, ())
+
+
+def test_one_step_names_nobody() -> None:
+    cluster = Cluster(2)
+    for _ in cluster.steps(1):
+        cluster.work(0, compute=1000)
+        cluster.work(1, compute=2000)
+        cluster.collective((0, 1))
+    result = stragglers(cluster.run())
+    assert (result.verdict.rank, caused(result)) == (None, [0, 1000])
+
+
+def test_a_delay_now_and_then_is_no_straggler() -> None:
+    """GIVEN rank 1 late by as much as half a step, but in two steps of six."""
+    cluster = Cluster(3)
+    for number in cluster.steps(STEPS):
+        for rank in range(3):
+            cluster.work(rank, compute=1000 + 500 * (rank == 1 and number in (1, 4)))
+        cluster.collective(range(3))
+    assert stragglers(cluster.run()).verdict.rank is None
+
+
+def test_one_accident_of_a_peer_does_not_hide_it() -> None:
+    cluster = Cluster(2)
+    for number in cluster.steps(STEPS):
+        cluster.work(0, compute=1000 + 1500 * (number == 3))
+        cluster.work(1, compute=1200)
+        cluster.collective((0, 1))
+    assert stragglers(cluster.run()).verdict.rank == 1
+
+
+@pytest.mark.parametrize(("error", "named"), [(100, 1), (160, None)])
+def test_what_the_clocks_cannot_tell_is_not_said(error: int, named: int | None) -> None:
+    """GIVEN a delay of 300 THEN clocks each known to 160 hide it, and clocks known to 100 do not."""
+    cluster = Cluster(2, error=error)
+    for _ in cluster.steps(STEPS):
+        cluster.work(0, compute=1000)
+        cluster.work(1, compute=1300)
+        cluster.collective((0, 1))
+    result = stragglers(cluster.run())
+    assert result.verdict.rank == named
+    if named is None:
+        assert "can be compared to 0.00 ms only" in result.verdict.text
+        assert by_rank(result)[0]["wait_ns"] == 0
+
+
+def test_a_root_that_comes_last_holds_up_nobody_who_only_sends_to_it() -> None:
+    """GIVEN a gather whose senders leave before its root comes, and the same work by the next reduction."""
+    cluster = Cluster(4)
+    for _ in cluster.steps(STEPS):
+        for rank in range(4):
+            cluster.work(rank, compute=1000)
+        cluster.work(0, compute=300)
+        cluster.collective(range(4), kind="gather", root=0)
+        for rank in (1, 2, 3):
+            cluster.work(rank, compute=300)
+        cluster.collective(range(4))
+    result = stragglers(cluster.run())
+    assert (result.verdict.rank, caused(result)) == (None, [0] * 4)
+    assert by_rank(result)[1]["wait_ns"] <= 10
+
+
+def test_a_server_s_unknown_clock_hides_nobody_else() -> None:
+    """GIVEN two hosts, and a rank of unknown clock that takes part in nothing."""
+    run = one_group(ranks=4, compute=300)
+    ranks = tuple(replace(summary, host=f"node{i // 2}") for i, summary in enumerate(run.ranks))
+    idle = replace(ranks[3], rank=4, collectives=no_collectives())
+    unknown = ClockModel(rank=4, method="none")
+    assert stragglers(replace(run, ranks=(*ranks, idle), clocks=(*run.clocks, unknown))).verdict.rank == 2
+
+    hidden = stragglers(replace(run, ranks=ranks, clocks=(*run.clocks[:3], replace(unknown, rank=3))))
+    assert (hidden.verdict.rank, hidden.findings) == (None, ())
+    assert "clocks of different hosts are not known" in hidden.verdict.text
+
+
+def test_no_common_step_is_said() -> None:
+    run = one_group(compute=300)
+    cut_off = replace(run.ranks[0], steps=tuple(replace(step, complete=False) for step in run.ranks[0].steps))
+    assert "no step that all completed" in stragglers(replace(run, ranks=(cut_off, *run.ranks[1:]))).verdict.text
+
+
+# ---- chains ---------------------------------------------------------------------------------------------------------
+
+PLACES = [(dp, pp, tp) for dp in (0, 1) for pp in (0, 1) for tp in (0, 1)]  # of ranks 0 to 7
+
+
+def hybrid(slow: int, delay: int, jitter: Sequence[int] = (), **planted: int) -> Cluster:
+    """dp 2 x pp 2 x tp 2, four microbatches, forward and back through both stages; the gradients at the end."""
+    cluster = Cluster(8)
+    noise = iter([*jitter, *[0] * 10_000])
+    for _ in cluster.steps(STEPS):
+        for stage, other in [(0, 1)] * 4 + [(1, 0)] * 4:
+            for dp in (0, 1):
+                pair = [4 * dp + 2 * stage, 4 * dp + 2 * stage + 1]
+                for rank in pair:
+                    cluster.work(rank, compute=1000 + next(noise))
+                    if rank == slow:
+                        cluster.work(rank, **planted or {"compute": delay, "operations": 0})
+                cluster.collective(pair)
+                for rank in pair:
+                    cluster.message(rank, rank + 2 * (other - stage))
+        for rank in range(4):
+            cluster.collective((rank, rank + 4), transfer=100)
+    return cluster
+
+
+@pytest.mark.parametrize("slow", range(8))
+def test_in_a_hybrid_run_the_rank_is_blamed_and_not_those_that_wait_for_it(slow: int) -> None:
+    result = stragglers(hybrid(slow, 400).run())
+    assert (result.verdict.rank, result.verdict.cause) == (slow, "compute")
+    assert [rank for rank, ns in enumerate(caused(result)) if ns] == [slow]
+    assert result.verdict.caused_delay_ns == 4 * 400
+
+
+@settings(max_examples=20, deadline=None)
+@given(slow=st.integers(0, 7), jitter=st.lists(st.integers(0, 60), min_size=400, max_size=400))
+def test_jitter_does_not_move_the_blame(slow: int, jitter: list[int]) -> None:
+    assert stragglers(hybrid(slow, 400, jitter).run()).verdict.rank == slow
+
+
+def test_a_late_stage_without_tensor_parallelism_is_found_through_its_messages() -> None:
+    """GIVEN two replicas of two stages, rank 2 (the first stage of the second) slow before it sends."""
+    cluster = Cluster(4)
+    for _ in cluster.steps(STEPS):
+        for _ in range(3):
+            for first in (0, 2):
+                cluster.work(first, compute=1000 + 300 * (first == 2))
+                cluster.message(first, first + 1)
+                cluster.work(first + 1, compute=500)
+        for first in (0, 2):
+            cluster.message(first + 1, first)
+        cluster.collective((0, 2))
+        cluster.collective((1, 3))
+    result = stragglers(cluster.run())
+    assert (result.verdict.rank, result.verdict.cause) == (2, "compute")
+    assert caused(result) == [0, 0, 900, 0]
+
+
+def test_a_slow_link_is_named_and_not_a_rank() -> None:
+    """GIVEN the pair (2, 3) of the pairs that reduce before all meet, whose transfers take thrice as long."""
+    cluster = Cluster(6)
+    for _ in cluster.steps(STEPS):
+        for rank in range(6):
+            cluster.work(rank, compute=1000)
+        for pair in ((0, 1), (2, 3), (4, 5)):
+            cluster.collective(pair, transfer=600 if pair == (2, 3) else 200, size_bytes=1 << 20)
+        for rank in range(6):
+            cluster.work(rank, compute=100 + rank)
+        cluster.collective(range(6))
+    result = stragglers(cluster.run())
+    assert (result.verdict.rank, result.verdict.cause) == (None, "link")
+    assert result.verdict.caused_delay_ns == pytest.approx(400, abs=10)
+    (link,) = result.links
+    assert (link.ranks, link.slowdown) == ((2, 3), 3.0)
+
+
+def test_asynchronous_collectives_show_a_delay_once() -> None:
+    """GIVEN three reductions that block nobody, each of them late by the same 300."""
+    cluster = Cluster(2)
+    for _ in cluster.steps(STEPS):
+        since = [own.since for own in cluster.ranks]
+        for _ in range(3):
+            for rank in (0, 1):
+                own = cluster.ranks[rank]
+                own.since = since[rank]
+            for rank in (0, 1):
+                cluster.work(rank, compute=1000)
+        cluster.work(1, compute=300)
+        cluster.collective((0, 1))
+    assert caused(stragglers(cluster.run())) == [0, 300]
+
+
+# ---- what must not matter -------------------------------------------------------------------------------------------
+
+DELAYS = st.lists(st.integers(0, 900), min_size=12, max_size=12)
+
+
+def small(delays: Sequence[int], label: Sequence[int] = (0, 1, 2, 3), offsets: Sequence[int] = ()) -> Run:
+    """Four ranks under other numbers: pairs meet, then all, three times over; each stretch has its own delay."""
+    cluster = Cluster(4, offsets=[offsets[label.index(i)] for i in range(4)] if offsets else ())
+    for number in cluster.steps(3):
+        for rank in range(4):
+            cluster.work(label[rank], compute=100 + delays[(3 * rank + number) % 12])
+        for pair in ((0, 1), (2, 3)):
+            cluster.collective(sorted(label[rank] for rank in pair))
+        for rank in range(4):
+            cluster.work(label[rank], host=10 + delays[(5 * rank + number + 1) % 12])
+        cluster.collective(range(4))
+    return cluster.run()
+
+
+@given(delays=DELAYS, label=st.sampled_from(list(permutations(range(4)))))
+def test_ranks_under_other_numbers_get_the_same(delays: list[int], label: tuple[int, ...]) -> None:
+    plain, other = stragglers(small(delays)), stragglers(small(delays, label))
+    rows = by_rank(other)
+    for rank, row in by_rank(plain).items():
+        assert rows[label[rank]] == row | {"rank": label[rank]}
+    named = plain.verdict.rank
+    assert other.verdict.rank == (None if named is None else label[named])
+    assert other.verdict.caused_delay_ns == plain.verdict.caused_delay_ns
+
+
+@given(delays=DELAYS, offsets=st.lists(st.integers(-(10**10), 10**10), min_size=4, max_size=4))
+def test_clocks_that_are_ahead_change_nothing(delays: list[int], offsets: list[int]) -> None:
+    plain, other = stragglers(small(delays)), stragglers(small(delays, offsets=offsets))
+    assert by_rank(plain) == by_rank(other)
+    assert plain.verdict == other.verdict
+
+
+@given(delays=DELAYS)
+def test_nobody_causes_more_than_it_did_longer_than_its_peers(delays: list[int]) -> None:
+    """Nor more than the others waited."""
+    result = stragglers(small(delays))
+    waited = sum(row["wait_ns"] for row in records(result.by_rank))
+    assert 0 <= sum(caused(result)) <= waited + 4

@@ -1,0 +1,273 @@
+"""Lanes of CPU ranks: what is compute, what is blocked, what communicates. Truths by hand, in microseconds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from tests.builders import TraceBuilder
+from tracekit.analysis.per_rank.summarize import SummaryOptions, summarize_trace
+from tracekit.model.summary import RankSummary
+from tracekit.read.decode.portable import decode
+
+Summarize = Callable[..., RankSummary]
+
+
+@pytest.fixture
+def summarize(tmp_path: Path) -> Summarize:
+    def run(trace: TraceBuilder) -> RankSummary:
+        path = trace.write(tmp_path / f"rank{trace.rank}.json")
+        return summarize_trace(decode(path), trace.rank, SummaryOptions())
+
+    return run
+
+
+NAMES = ("step", "compute", "comm", "overlapped_comm", "exposed_comm", "idle")
+
+
+def parts(summary: RankSummary, step: int = 0) -> dict[str, float]:
+    """In microseconds."""
+    found = summary.steps[step]
+    assert found.exposed_copy_ns == 0
+    return {name: getattr(found, f"{name}_ns") / 1000 for name in NAMES}
+
+
+def of(*microseconds: float) -> dict[str, float]:
+    """Length, compute, communication, overlapped and exposed communication, idle."""
+    return dict(zip(NAMES, microseconds, strict=True))
+
+
+def test_operators_and_spans(summarize: Summarize) -> None:
+    """
+    compute   10-30   40-60
+    gloo        20-50             issued before, at 5
+    """
+    trace = TraceBuilder().step(0, 0, 100).op("aten::mm", 10, 20).op("aten::add", 40, 20)
+    trace.gloo("all_reduce", 20, 30, issued_at=5)
+    summary = summarize(trace)
+    assert summary.device == "cpu"
+    assert parts(summary) == of(100, 40, 30, 20, 10, 50)
+
+
+def test_steps_last_until_the_next_begins(summarize: Summarize) -> None:
+    trace = TraceBuilder().step(5, 0, 60).step(6, 100, 50).op("aten::mm", 90, 20)
+    summary = summarize(trace)
+    assert [(step.step, step.start_ns) for step in summary.steps] == [(5, trace.wall_ns(0)), (6, trace.wall_ns(100))]
+    assert parts(summary, 0) == of(100, 10, 0, 0, 0, 90)
+    assert parts(summary, 1) == of(50, 10, 0, 0, 0, 40)
+
+
+def test_recorded_steps_win_over_spans(summarize: Summarize) -> None:
+    trace = TraceBuilder().step(5, 0, 60).step(6, 100, 50).op("aten::mm", 90, 20).capture(last_step_closed=False)
+    trace.label("ProfilerStep#7", 150, 10)  # what a profiler opens when the window closes
+    summary = summarize(trace)
+    assert [(step.step, step.complete) for step in summary.steps] == [(5, True), (6, False)]
+    assert summary.recorded_steps == (5, 6)
+
+
+def test_operators_of_communication_block(summarize: Summarize) -> None:
+    """(a): `c10d::*`, `_c10d_functional::*` and `wait_tensor` are no compute, nor is an operator under them."""
+    trace = TraceBuilder().step(0, 0, 100).op("aten::mm", 0, 10)
+    trace.gloo("all_gather", 22, 17, issued_at=20, issued_for=20)  # blocks its caller
+    trace.op("aten::copy_", 25, 5)
+    trace.op("_c10d_functional::all_reduce", 50, 5).op("_c10d_functional::wait_tensor", 60, 20)
+    summary = summarize(trace)
+    assert parts(summary) == of(100, 10, 17, 0, 17, 73)
+
+
+def test_recorded_waits_block(summarize: Summarize) -> None:
+    """(b): within the operator 50-90 a call issues at 51 and waits from 60 to 80; it computes nothing in between."""
+    trace = TraceBuilder().step(0, 0, 100).op("Wrapper", 50, 40).wait(60, 20)
+    trace.gloo("all_reduce", 52, 28, issued_at=51)
+    summary = summarize(trace)
+    assert parts(summary) == of(100, 1 + 10, 28, 0, 28, 100 - 11 - 28)
+
+
+def test_what_runs_between_issue_and_wait_is_compute(summarize: Summarize) -> None:
+    """GIVEN an asynchronous collective, and before its wait at 60 an operator (52-58) or 2 ms of Python."""
+    trace = TraceBuilder().step(0, 0, 100).op("Wrapper", 50, 40).op("aten::mm", 52, 6).wait(60, 20)
+    trace.gloo("all_reduce", 52, 28, issued_at=51)
+    assert parts(summarize(trace)) == of(100, 1 + 8 + 10, 28, 8, 20, 100 - 19 - 20)
+    trace = TraceBuilder().step(0, 0, 4000).op("Wrapper", 50, 3000).wait(2052, 20)
+    trace.gloo("all_reduce", 52, 2020, issued_at=51)
+    assert parts(summarize(trace)) == of(4000, 1 + 2000 + 978, 2020, 2000, 20, 4000 - 2979 - 20)
+
+
+def test_an_operator_inside_the_issuing_one_does_not_hide_the_wait(summarize: Summarize) -> None:
+    """GIVEN a call that issues from 50 to 56, with an operator of its own inside it, and waits from 60 on."""
+    trace = TraceBuilder().step(0, 0, 100).op("Wrapper", 40, 50).wait(60, 20)
+    trace.gloo("all_reduce", 52, 28, issued_at=50, issued_for=6).op("aten::empty", 51, 2)
+    assert parts(summarize(trace)) == of(100, 10 + 10, 28, 0, 28, 100 - 20 - 28)
+
+
+def test_a_blocking_call_waits_from_issue_on_however_late_its_wait_begins(summarize: Summarize) -> None:
+    """GIVEN a call that says it blocks, on a machine so crowded that its wait begins 2 ms after it was issued."""
+    trace = TraceBuilder().step(0, 0, 4000).op("Wrapper", 50, 3000).wait(2052, 20)
+    trace.op("c10d::_allgather_base_", 51, 1, **{"Concrete Inputs": ["", "", "", "False", "-1"]})
+    trace.event("gloo:all_gather", "user_annotation", 52, 2020, thread=trace.gloo_threads[0])
+    assert parts(summarize(trace)) == of(4000, 1 + 978, 2020, 0, 2020, 4000 - 979 - 2020)
+
+
+def test_a_wait_blocks_its_own_thread_alone(summarize: Summarize) -> None:
+    trace = TraceBuilder().step(0, 0, 100).op("aten::x", 10, 20).wait(10, 20).backward("MmBackward0", 15, 30)
+    assert parts(summarize(trace)) == of(100, 30, 0, 0, 0, 70)
+
+
+def test_waits_are_inferred_where_none_are_recorded(summarize: Summarize) -> None:
+    """(c): the self time of the operator around a collective, while that is in flight.
+
+    Wrapper   0-100   with the collective issued at 10, in flight until 60
+    aten::mm  20-30   inside it: compute goes on there
+    """
+    trace = TraceBuilder().step(0, 0, 200).op("Wrapper", 0, 100).op("aten::mm", 20, 10)
+    trace.gloo("all_reduce", 11, 49, issued_at=10, issued_for=2)
+    assert parts(summarize(trace)) == of(200, 10 + 10 + 40, 49, 10, 39, 101)
+
+
+def test_a_capture_without_waits_did_not_wait(summarize: Summarize) -> None:
+    """GIVEN a trace of our own capture, which records every wait THEN none is inferred: only the operator blocks."""
+    trace = TraceBuilder().step(0, 0, 200).op("Wrapper", 0, 100)
+    trace.gloo("all_reduce", 11, 49, issued_at=10, issued_for=2).capture()
+    assert parts(summarize(trace)) == of(200, 98, 49, 48, 1, 101)
+
+
+def test_a_flight_beyond_the_operator_blocks_nothing_after_it(summarize: Summarize) -> None:
+    trace = TraceBuilder().step(0, 0, 200).op("Wrapper", 0, 50).op("aten::mm", 60, 40)
+    trace.gloo("all_reduce", 11, 109, issued_at=10, issued_for=2)
+    assert parts(summarize(trace)) == of(200, 10 + 40, 109, 40, 69, 81)
+
+
+def test_labels_are_never_compute(summarize: Summarize) -> None:
+    trace = TraceBuilder().step(0, 0, 100).op("aten::mm", 10, 5)
+    for name in (
+        "tracekit.pp:F s1 mb0",
+        "Redistribute",
+        "RedistributeBackward",
+        "NestedRedistribute",
+        "autograd::engine::evaluate_function: RedistributeBackward",
+        "_ToTorchTensorBackward",
+        "FSDP::all_gather (blocks.0)",
+        "PP:0F0",
+    ):
+        trace.op(name, 0, 90)
+    trace.label("my phase", 0, 100).label("DistributedDataParallel.forward", 0, 100)
+    assert parts(summarize(trace)) == of(100, 5, 0, 0, 0, 95)
+
+
+def test_dispatching_an_operator_of_a_tensor_subclass_is_not_computing_it(summarize: Summarize) -> None:
+    """
+    _Scale (an autograd function) 5-65
+      aten::add (of DTensors)       10-60
+        PythonSubclass                12-58
+          aten::view                    20-25     what it came to
+          wait_tensor                     30-45
+          aten::add                         50-55
+    aten::mul                                       70-80
+    """
+    trace = TraceBuilder().step(0, 0, 100).op("_Scale", 5, 60).op("aten::add", 10, 50).op("PythonSubclass", 12, 46)
+    trace.op("aten::view", 20, 5).op("_c10d_functional::wait_tensor", 30, 15).op("aten::add", 50, 5)
+    trace.op("aten::mul", 70, 10).gloo("all_reduce", 0, 40)
+    # of _Scale itself 5-12 and 58-65
+    assert parts(summarize(trace)) == of(100, 7 + 5 + 5 + 7 + 10, 40, 7 + 5, 28, 100 - 34 - 28)
+
+
+def test_a_generated_node_computes_nothing_but_the_operator_that_it_dispatches(summarize: Summarize) -> None:
+    """
+    autograd::engine::evaluate_function: MmBackward0   5-95
+      MmBackward0                                       8-90
+        aten::mm (of DTensors)                           50-85
+          PythonSubclass                                  52-80
+            aten::mm                                        60-70
+    """
+    trace = TraceBuilder().step(0, 0, 100).op("autograd::engine::evaluate_function: MmBackward0", 5, 90)
+    trace.op("MmBackward0", 8, 82).op("aten::mm", 50, 35).op("PythonSubclass", 52, 28).op("aten::mm", 60, 10)
+    trace.gloo("all_reduce", 0, 40)
+    assert parts(summarize(trace)) == of(100, 10, 40, 0, 40, 50)
+
+
+def test_operators_on_other_threads_are_not_compute(summarize: Summarize) -> None:
+    """The step's thread and autograd's count; a loader's or gloo's do not, whatever runs there."""
+    trace = TraceBuilder().step(0, 0, 100).op("aten::mm", 0, 10).backward("MmBackward0", 20, 10)
+    trace.gloo("all_reduce", 40, 20, issued_at=11, thread=trace.autograd)
+    trace.op("aten::add_", 45, 10, thread=trace.gloo_threads[0])
+    trace.backward("CopyBackwards", 47, 3, thread=trace.gloo_threads[0])
+    trace.op("aten::stack", 60, 30, thread=9999)
+    assert parts(summarize(trace)) == of(100, 20, 20, 0, 20, 60)
+
+
+def test_a_sleep_inside_an_autograd_function_is_compute(summarize: Summarize) -> None:
+    trace = TraceBuilder().step(0, 0, 100).backward("SleepBackward", 10, 50).gloo("all_reduce", 30, 20, issued_at=9)
+    assert parts(summarize(trace)) == of(100, 50, 20, 20, 0, 50)
+
+
+def test_send_and_receive_have_a_lane_of_their_own(summarize: Summarize) -> None:
+    """They lie on the calling thread, un-nested, from the call to the end of the wait."""
+    trace = TraceBuilder().step(0, 0, 100).gloo("recv", 10, 30).op("aten::mm", 20, 10).gloo("send", 35, 15)
+    summary = summarize(trace)
+    assert parts(summary) == of(100, 10, 40, 10, 30, 60)
+    assert {(row.kind, row.count, row.total_ns, row.exposed_ns) for row in summary.communication} == {
+        ("recv", 1, 30_000, 20_000),
+        ("send", 1, 15_000, 15_000),
+    }
+
+
+def test_two_collectives_at_once_count_once(summarize: Summarize) -> None:
+    trace = TraceBuilder().step(0, 0, 100)
+    trace.gloo("all_reduce", 10, 30, issued_at=8).gloo("all_reduce", 20, 40, issued_at=18, runloop=1, elements=500)
+    summary = summarize(trace)
+    assert parts(summary) == of(100, 0, 50, 0, 50, 50)
+    (row,) = summary.communication
+    assert (row.count, row.size_bytes, row.total_ns) == (2, 6000, 50_000)
+
+
+def test_what_gloo_runs_as_an_all_reduce_is_named_as_it_was_issued(summarize: Summarize) -> None:
+    trace = TraceBuilder().step(0, 0, 100)
+    trace.gloo("reduce_scatter", 10, 10, issued_at=8).gloo("all_reduce", 30, 10, issued_at=28)
+    rows = [(row.kind, row.count) for row in summarize(trace).communication]
+    assert sorted(rows) == [("all_reduce", 1), ("reduce_scatter", 1)]
+
+
+def test_spans_queue_behind_their_operators(summarize: Summarize) -> None:
+    """GIVEN three buckets issued in backward, the last run in the optimizer's time THEN all are backward's."""
+    trace = TraceBuilder().step(0, 0, 100).backward("MmBackward0", 10, 20)
+    for i, at in enumerate((30, 50, 70)):
+        trace.gloo("all_reduce", at, 20, issued_at=12 + i, elements=100 * (i + 1), thread=trace.autograd)
+    trace.label("Optimizer.step#SGD.step", 60, 35)
+    (row,) = summarize(trace).communication
+    assert (row.phase, row.count, row.size_bytes, row.total_ns) == ("backward", 3, 2400, 60_000)
+
+
+def test_flight_recorder_entries_give_group_and_size(summarize: Summarize) -> None:
+    trace = TraceBuilder().step(0, 0, 100)
+    trace.gloo("all_gather", 10, 10, issued_at=8, issued_for=2, elements=500)
+    record = trace.record("all_gather", 16, created_at=9, elements=500)
+    trace.capture(collectives=[msgspec.structs.replace(record, out_shapes=[[1000]])])
+    (row,) = summarize(trace).communication
+    assert row.group is not None
+    assert (row.group.description, row.group.ranks, row.group.parallelism) == ("default_pg", (0, 1), "dp")
+    assert row.size_bytes == 4000
+
+
+def test_a_repeated_event_counts_once(summarize: Summarize) -> None:
+    trace = TraceBuilder().step(0, 0, 100).op("aten::mm", 5, 10)
+    trace.gloo("all_reduce", 10, 10, issued_at=8, issued_for=2).gloo("all_reduce", 30, 10, issued_at=28, issued_for=2)
+    trace.capture(
+        collectives=[trace.record("all_reduce", 16, created_at=9), trace.record("all_reduce", 17, created_at=29)]
+    )
+    once = summarize(trace)
+    trace.events += trace.events
+    twice = summarize(trace)
+    assert twice.steps == once.steps
+    assert twice.communication == once.communication
+    assert once.communication[0].count == 2
+
+
+def test_a_trace_of_nothing(summarize: Summarize) -> None:
+    summary = summarize(TraceBuilder().label("phase", 0, 10))
+    assert summary.communication == ()
+    assert {note.kind for note in summary.notes} == {"no_steps", "no_device_records"}
+    only_labels = summarize(TraceBuilder().step(0, 0, 10))
+    assert parts(only_labels) == of(10, 0, 0, 0, 0, 10)

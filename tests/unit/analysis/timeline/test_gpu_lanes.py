@@ -1,0 +1,324 @@
+"""Lanes, windows and sums of GPU ranks, with truths computed by hand. Times in the drawings are microseconds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.builders import TraceBuilder
+from tracekit.analysis.events.communication_rules import DEFAULT_RULES, CommunicationRule
+from tracekit.analysis.per_rank.summarize import StepSelection, SummaryOptions, summarize_trace
+from tracekit.model.metadata import Group
+from tracekit.model.summary import RankSummary, StepParts
+from tracekit.read.decode.portable import decode
+
+Summarize = Callable[..., RankSummary]
+
+
+@pytest.fixture
+def summarize(tmp_path: Path) -> Summarize:
+    def run(trace: TraceBuilder, **options: Any) -> RankSummary:
+        path = trace.write(tmp_path / f"rank{trace.rank}.json")
+        return summarize_trace(decode(path), trace.rank, SummaryOptions(**options))
+
+    return run
+
+
+NAMES = ("step", "compute", "comm", "overlapped_comm", "exposed_comm", "exposed_copy", "idle")
+
+
+def parts(step: StepParts) -> dict[str, float]:
+    """In microseconds."""
+    return {name: getattr(step, f"{name}_ns") / 1000 for name in NAMES}
+
+
+def of(*microseconds: float) -> dict[str, float]:
+    """Length, compute, communication, overlapped and exposed communication, exposed copy, idle."""
+    return dict(zip(NAMES, microseconds, strict=True))
+
+
+def test_parts_of_one_step(summarize: Summarize) -> None:
+    """
+    compute  10-50
+    comm           40-70
+    copy   5-15       60-90      and 95-100 is idle, as is 0-5 and 90-95
+    """
+    trace = TraceBuilder().step(3, 0, 100)
+    trace.kernel("gemm", 10, 40, launched_at=1).nccl("all_reduce", 40, 30, launched_at=2)
+    trace.memcpy(5, 10, stream=8, launched_at=1.5).memcpy(60, 30, stream=8, launched_at=3)
+    summary = summarize(trace)
+    (step,) = summary.steps
+    assert parts(step) == of(100, 40, 30, 10, 20, 5 + 20, 15)
+    assert (summary.device, step.step, step.start_ns, step.complete) == ("gpu", 3, trace.wall_ns(0), True)
+
+
+def test_steps_begin_when_the_compute_launched_before_them_has_ended(summarize: Summarize) -> None:
+    """GIVEN a host that runs ahead THEN b_k = max(host start, end of compute launched before), communication aside.
+
+    host   |0  |10 |20 |30
+    gpu    k0 5-40, k1 40-80, k2 80-130; nccl 38-60 was launched in step 0
+    """
+    trace = TraceBuilder().step(0, 0, 10).step(1, 10, 10).step(2, 20, 10)
+    trace.kernel("k0", 5, 35, launched_at=2).kernel("k1", 40, 40, launched_at=12).kernel("k2", 80, 50, launched_at=22)
+    trace.nccl("all_reduce", 38, 22, launched_at=3)
+    summary = summarize(trace)
+    assert [step.start_ns - trace.wall_ns(0) for step in summary.steps] == [0, 40_000, 80_000]
+    assert [parts(step) for step in summary.steps] == [
+        of(40, 35, 2, 2, 0, 0, 5),
+        of(40, 40, 20, 20, 0, 0, 0),
+        of(50, 50, 0, 0, 0, 0, 0),
+    ]
+    (row,) = summary.communication
+    assert (row.count, row.total_ns, row.exposed_ns) == (1, 22_000, 0)
+
+
+def test_communication_that_outlasts_the_compute_moves_no_boundary(summarize: Summarize) -> None:
+    """The last step ends with the last device event launched in it, a collective too."""
+    trace = TraceBuilder().step(0, 0, 10).step(1, 10, 10)
+    trace.kernel("k0", 1, 4, launched_at=0).nccl("all_reduce", 2, 28, launched_at=1)
+    trace.kernel("k1", 12, 4, launched_at=11).nccl("all_reduce", 30, 30, launched_at=13)
+    trace.kernel("after", 70, 5, launched_at=25)  # launched behind the last span: no step's
+    assert [parts(step) for step in summarize(trace).steps] == [
+        of(10, 4, 8, 3, 5, 0, 1),
+        of(50, 4, 50, 4, 46, 0, 0),
+    ]
+
+
+def test_kernels_launched_before_the_recording(summarize: Summarize) -> None:
+    """GIVEN device events without a launch before their stream's first linked one THEN b_0 waits and a note counts."""
+    trace = TraceBuilder().step(0, 0, 50).step(1, 50, 50)
+    trace.kernel("early 1", -20, 15).kernel("early 2", -5, 17).nccl("all_reduce", 3, 10)
+    trace.memcpy(0, 1, stream=7)
+    trace.kernel("k0", 20, 10, launched_at=5).nccl("all_reduce", 22, 10, launched_at=6)
+    trace.kernel("unlinked later", 60, 10).kernel("k1", 80, 5, launched_at=55)
+    summary = summarize(trace)
+    assert [parts(step) for step in summary.steps] == [
+        of(38, 10, 1 + 10, 8, 1 + 2, 0, 25),
+        of(50, 15, 0, 0, 0, 0, 35),
+    ]
+    assert summary.steps[0].start_ns == trace.wall_ns(12)
+    (note,) = summary.notes
+    assert note.kind == "before_recording"
+    assert "3 kernels (1 of them communication) were launched before the recording" in note.text
+    assert note.text.startswith("rank 0: rank0.json: ")
+    rows = {row.phase: (row.count, row.total_ns, row.exposed_ns) for row in summary.communication}
+    assert rows == {None: (0, 1_000, 1_000), "forward": (1, 10_000, 2_000)}
+
+
+def test_a_step_whose_device_events_are_missing_is_incomplete(summarize: Summarize) -> None:
+    trace = TraceBuilder().step(0, 0, 10).step(1, 10, 10).step(2, 20, 10)
+    trace.kernel("k0", 1, 5, launched_at=0).kernel("k2", 21, 5, launched_at=20.5)
+    assert [step.complete for step in summarize(trace).steps] == [True, False, True]
+
+
+def test_a_duplicate_correlation_id_links_to_the_launch_before_the_kernel(summarize: Summarize) -> None:
+    trace = TraceBuilder().step(0, 0, 10).step(1, 100, 10)
+    trace.kernel("k0", 90, 30, launched_at=0.5)
+    trace.event(
+        "cudaLaunchKernel", "cuda_runtime", 101, 1, args={"correlation": trace.events[-1]["args"]["correlation"]}
+    )
+    trace.kernel("k1", 120, 5, launched_at=102)
+    assert [parts(step) for step in summarize(trace).steps] == [of(120, 30, 0, 0, 0, 0, 90), of(5, 5, 0, 0, 0, 0, 0)]
+
+
+def test_kernels_on_many_streams_count_once(summarize: Summarize) -> None:
+    trace = TraceBuilder().step(0, 0, 100)
+    for stream in (7, 8, 9):
+        trace.kernel("k", 10, 30, stream=stream, launched_at=1)
+    for stream in (20, 21):
+        trace.nccl("all_gather", 20 + stream - 20, 40, stream=stream, launched_at=2)
+    (step,) = summarize(trace).steps
+    assert parts(step) == of(100, 30, 41, 20, 21, 0, 49)
+
+
+def test_annotations_on_device_tracks_are_not_device_events(summarize: Summarize) -> None:
+    trace = TraceBuilder().step(0, 0, 100).kernel("k", 10, 30, launched_at=1)
+    trace.kernel("ProfilerStep#0", 10, 80, category="gpu_user_annotation", launched_at=None)
+    trace.kernel("nccl:all_reduce", 10, 80, category="gpu_user_annotation")
+    (step,) = summarize(trace).steps
+    assert parts(step) == of(100, 30, 0, 0, 0, 0, 70)
+
+
+def test_no_steps_makes_the_recording_one_window(summarize: Summarize) -> None:
+    trace = TraceBuilder().kernel("k", 10, 30, launched_at=1).nccl("all_reduce", 30, 30, launched_at=2)
+    trace.event("PyTorch Profiler (0)", "Trace", 0, 1000, pid="Spans")
+    summary = summarize(trace)
+    assert [parts(step) for step in summary.steps] == [of(59, 30, 30, 10, 20, 0, 9)]
+    assert [note.kind for note in summary.notes] == ["no_steps"]
+
+
+def test_selected_steps_alone_are_summed(summarize: Summarize) -> None:
+    trace = TraceBuilder()
+    for k in range(4):
+        trace.step(k, 100 * k, 100).kernel("k", 100 * k + 10, 10, launched_at=100 * k + 1)
+        trace.nccl("all_reduce", 100 * k + 15, 10 + k, launched_at=100 * k + 2)
+    summary = summarize(trace, steps=StepSelection(first=1, stop=3))
+    assert [step.step for step in summary.steps] == [1, 2]
+    assert summary.recorded_steps == (0, 1, 2, 3)
+    (row,) = summary.communication
+    assert (row.count, row.total_ns, row.exposed_ns, row.size_bytes) == (2, 11_000 + 12_000, 6_000 + 7_000, 8000)
+    whole = summarize(trace, steps=StepSelection(whole=True))
+    assert [step.step_ns for step in whole.steps] == [400_000]
+
+
+# ---- which kernels communicate, of what kind, how much ----------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)", "all_reduce"),
+        ("ncclKernel_AllReduce_RING_LL_Sum_float(ncclWorkElem)", "all_reduce"),
+        ("ncclKernel_AllGather_RING_LL_Sum_int8_t(ncclWorkElem)", "all_gather"),
+        ("ncclDevKernel_ReduceScatter_Sum_bf16_RING_LL(ncclDevComm*)", "reduce_scatter"),
+        ("ncclKernel_SendRecv(ncclDevComm*, unsigned long, ncclWork*)", "send_recv"),
+        ("ncclDevKernel_Broadcast_RING_LL(ncclDevComm*)", "broadcast"),
+        ("ncclDevKernel_Generic(ncclDevKernelArgsStorage<4096ul>)", "unknown"),
+        ("ncclDevKernel_Generic_1(ncclDevKernelArgsStorage<4096ul>)", "unknown"),
+        ("void deep_ep::internode::dispatch<false, 4>(int4*)", "dispatch"),
+        ("void deep_ep::intranode::combine<int>(int4*)", "combine"),
+        ("void deep_ep::internode::notify_dispatch<false, 4>(int const*)", "dispatch"),
+        ("void vllm::cross_device_reduce_1stage<__nv_bfloat16, 8>(vllm::RankData*)", "all_reduce"),
+        ("void sglang::cross_device_reduce_2stage<__half, 4>(RankData*)", "all_reduce"),
+        ("void multimem_all_reduce_kernel<float>(float*)", "all_reduce"),
+        ("void two_shot_all_reduce_kernel<c10::BFloat16>(c10::BFloat16**)", "all_reduce"),
+        ("nvshmemi_transfer_rma_put_nbi", "unknown"),
+    ],
+)
+def test_kernels_that_communicate(summarize: Summarize, name: str, kind: str) -> None:
+    trace = TraceBuilder().step(0, 0, 100).kernel(name, 10, 20, launched_at=1).kernel("gemm", 50, 5, launched_at=2)
+    summary = summarize(trace)
+    assert parts(summary.steps[0]) == of(100, 5, 20, 0, 20, 0, 75)
+    assert [row.kind for row in summary.communication] == [kind]
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "ampere_sgemm_128x64_tn",
+        "void at::native::reduce_kernel<512, 1, at::native::ReduceOp<float>>(float)",
+        "void at::native::vectorized_gather_kernel<16, long>(char*)",
+        "void at::native::_scatter_gather_elementwise_kernel<128, 8>(int)",
+        "void cub::DeviceReduceKernel<float>()",
+        "Cijk_Ailk_Bljk_HHS_BH_MT128x128x16_SN",
+    ],
+)
+def test_kernels_that_only_sound_like_it(summarize: Summarize, name: str) -> None:
+    summary = summarize(TraceBuilder().step(0, 0, 100).kernel(name, 10, 20, launched_at=1))
+    assert parts(summary.steps[0]) == of(100, 20, 0, 0, 0, 0, 80)
+    assert summary.communication == ()
+
+
+def test_a_rule_of_the_user(summarize: Summarize) -> None:
+    trace = TraceBuilder().step(0, 0, 100).kernel("my_ring_kernel", 10, 20, launched_at=1)
+    rules = (CommunicationRule("^my_ring", "all_to_all"), *DEFAULT_RULES)
+    summary = summarize(trace, rules=rules)
+    assert [(row.kind, row.count, row.total_ns) for row in summary.communication] == [("all_to_all", 1, 20_000)]
+
+
+def test_what_no_rule_claims_but_a_collective_launched_is_not_compute(summarize: Summarize) -> None:
+    trace = TraceBuilder().step(0, 0, 100).kernel("mystery", 10, 20, launched_at=2)
+    trace.op("c10d::allreduce_", 1, 3, **{"External id": trace.events[-1]["args"]["External id"]})
+    summary = summarize(trace)
+    assert parts(summary.steps[0]) == of(100, 0, 20, 0, 20, 0, 80)
+    assert [row.kind for row in summary.communication] == ["unclassified"]
+    assert [note.kind for note in summary.notes] == ["unclassified"]
+
+
+def test_copies_between_devices_communicate(summarize: Summarize) -> None:
+    trace = TraceBuilder().step(0, 0, 100).kernel("gemm", 0, 10, launched_at=0)
+    trace.kernel("Memcpy PtoP (Device -> Device)", 20, 30, category="gpu_memcpy", launched_at=1)
+    trace.kernel("Memset (Device)", 60, 5, category="gpu_memset", launched_at=2)
+    summary = summarize(trace)
+    assert parts(summary.steps[0]) == of(100, 10, 30, 0, 30, 5, 55)
+    assert [row.kind for row in summary.communication] == ["peer_copy"]
+
+
+def test_kind_group_and_size_of_collectives(summarize: Summarize) -> None:
+    """Size is the full array: the larger of input and output, in bytes of the data type."""
+    trace = TraceBuilder(world_size=4).step(0, 0, 1000)
+    trace.nccl("all_reduce", 10, 10, launched_at=1, elements=100)
+    trace.nccl("all_gather", 30, 10, launched_at=2, group=[0, 2], description="mesh_tp", dtype="BFloat16",
+               **{"In msg nelems": 50, "Out msg nelems": 100})  # fmt: skip
+    trace.nccl("reduce_scatter", 50, 10, launched_at=3, group=[0, 2], description="mesh_tp", dtype="Half",
+               **{"In msg nelems": 60, "Out msg nelems": 30})  # fmt: skip
+    trace.nccl("all_to_all", 70, 10, launched_at=4, group=[0, 1], description="", elements=7, dtype="Odd8")
+    rows = {(row.kind, row.group and row.group.ranks): row for row in summarize(trace).communication}
+    assert {key: row.size_bytes for key, row in rows.items()} == {
+        ("all_reduce", (0, 1, 2, 3)): 400,
+        ("all_gather", (0, 2)): 200,
+        ("reduce_scatter", (0, 2)): 120,
+        ("all_to_all", (0, 1)): None,
+    }
+    groups = {row.group.description: row.group.parallelism for row in rows.values() if row.group}
+    assert groups == {"default_pg": None, "mesh_tp": "tp", "": None}
+
+
+def test_recorded_groups_give_the_parallelism(summarize: Summarize) -> None:
+    trace = TraceBuilder(world_size=4).step(0, 0, 100)
+    trace.nccl("all_reduce", 10, 10, launched_at=1, group=[0, 1], description="tp0", **{"Process Group Name": "7"})
+    group = Group(id=3, name="7", desc="tp0", backend="nccl", parallelism="tp", ranks=[0, 1])
+    (row,) = summarize(trace.capture(groups=[group])).communication
+    assert row.group is not None
+    assert (row.group.parallelism, row.group.ranks) == ("tp", (0, 1))
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"In msg nelems": 2**62, "Out msg nelems": 1},
+        {"In msg nelems": -5, "Out msg nelems": -7},
+        {"In msg nelems": 1e300},
+        {"Process Group Ranks": "[" + "9" * 5000 + "]"},
+        {"Process Group Ranks": "[0, 1, ...]"},
+        {"Seq": 2**70},
+        {"Input Dims": 5, "Input type": None},
+        {"Input Dims": [[2**40, 2**40]], "Input type": ["float"]},
+        {"Input Dims": None, "Input type": 7},
+        {"Input Dims": [[-1, True]], "Input type": {"a": "float"}},
+        {"Input Dims": [[[[[[[[3]]]]]]]], "Input type": ["float"]},
+    ],
+)
+def test_odd_arguments_cost_at_most_the_size(summarize: Summarize, arguments: dict[str, object]) -> None:
+    trace = TraceBuilder().step(0, 0, 100).nccl("all_reduce", 10, 10, launched_at=5, **arguments)
+    trace.label("nccl:all_reduce", 4, 3)
+    trace.events[-1]["args"] |= arguments
+    (row,) = summarize(trace).communication
+    assert (row.kind, row.count, row.total_ns) == ("all_reduce", 1, 10_000)
+    cpu = TraceBuilder().step(0, 0, 100).gloo("all_reduce", 10, 10, issued_at=9)
+    cpu.events[-1]["args"] |= arguments
+    cpu.events[-2]["args"] |= arguments
+    (row,) = summarize(cpu).communication
+    assert (row.kind, row.count, row.total_ns) == ("all_reduce", 1, 10_000)
+
+
+def test_communication_follows_the_phase_of_its_launch(summarize: Summarize) -> None:
+    trace = TraceBuilder().step(0, 0, 100)
+    trace.op("aten::mm", 1, 5, **{"Sequence number": 1, "Fwd thread id": 0})
+    trace.nccl("all_gather", 10, 10, launched_at=3)
+    trace.backward("MmBackward0", 20, 10).nccl("all_reduce", 50, 20, launched_at=25)
+    trace.label("Optimizer.step#SGD.step", 40, 10).nccl("broadcast", 80, 5, launched_at=45)
+    rows = {row.phase: (row.kind, row.count, row.total_ns) for row in summarize(trace).communication}
+    assert rows == {
+        "forward": ("all_gather", 1, 10_000),
+        "backward": ("all_reduce", 1, 20_000),
+        "optimizer": ("broadcast", 1, 5_000),
+    }
+
+
+def test_a_forward_that_backward_recomputes_is_backward(summarize: Summarize) -> None:
+    trace = TraceBuilder().step(0, 0, 100).backward("CheckpointBackward", 20, 60, thread=4000)
+    trace.op("aten::mm", 25, 5, **{"Sequence number": 1, "Fwd thread id": 0}).nccl("all_gather", 50, 10, launched_at=40)
+    (row,) = summarize(trace).communication
+    assert row.phase == "backward"
+
+
+def test_equal_collectives_on_two_streams_are_two(summarize: Summarize) -> None:
+    """GIVEN a recording in whole microseconds WHEN two collectives coincide THEN both are counted."""
+    trace = TraceBuilder().step(0, 0, 100).kernel("k", 0, 5, launched_at=0)
+    trace.nccl("all_reduce", 10, 10, stream=20, launched_at=1).nccl("all_reduce", 10, 10, stream=21, launched_at=2)
+    (row,) = summarize(trace).communication
+    assert (row.count, row.size_bytes, row.total_ns) == (2, 8000, 10_000)

@@ -1,0 +1,159 @@
+"""What a rank did before each collective. Times are microseconds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.builders import TraceBuilder
+from tracekit.analysis.per_rank.summarize import SummaryOptions, summarize, summarize_trace
+from tracekit.model.collectives import Collectives
+from tracekit.model.communication import DTYPES, KINDS
+from tracekit.model.spans import DATA_SPAN
+from tracekit.model.summary import RankSummary
+from tracekit.read.decode.portable import decode
+
+Summarize = Callable[[TraceBuilder], Collectives]
+
+
+@pytest.fixture
+def collectives(tmp_path: Path) -> Summarize:
+    def run(trace: TraceBuilder) -> Collectives:
+        return summarize_trace(decode(trace.write(tmp_path / "rank0.json", "compact")), 0, SummaryOptions()).collectives
+
+    return run
+
+
+def since_us(found: Collectives, trace: TraceBuilder) -> list[float]:
+    return [(at - trace.wall_ns(0)) / 1000 for at in found.since_ns.tolist()]
+
+
+def test_what_lies_between_two_collectives_that_are_waited_for(collectives: Summarize) -> None:
+    trace = TraceBuilder().step(0, 0, 200)
+    trace.op("aten::mm", 10, 20).op("aten::add", 35, 5)
+    trace.gloo("all_reduce", 50, 30, elements=100).wait(51, 30)
+    trace.op("aten::mm", 90, 25)
+    trace.gloo("broadcast", 120, 10, elements=7).wait(121, 10)
+
+    found = collectives(trace)
+
+    assert [KINDS[kind] for kind in found.kind] == ["all_reduce", "broadcast"]
+    assert [DTYPES[dtype] for dtype in found.dtype] == ["float32", "float32"]
+    assert found.size_bytes.tolist() == [400, 28]
+    assert since_us(found, trace) == [0, 80]
+    assert found.compute_ns.tolist() == [25_000, 25_000]
+    assert found.operations.tolist() == [2, 1]
+    assert found.step.tolist() == [0, 0]
+
+
+def test_loading_between_two_steps_delays_the_next_collective(collectives: Summarize) -> None:
+    trace = TraceBuilder().step(0, 0, 100).step(1, 100, 100)
+    trace.gloo("all_reduce", 50, 10).wait(51, 10)
+    trace.label(DATA_SPAN, 70, 28)
+    trace.gloo("all_reduce", 150, 10).wait(151, 10)
+    found = collectives(trace)
+    assert since_us(found, trace) == [0, 60]
+    assert found.data_ns.tolist() == [0, 28_000]
+
+
+def test_the_end_of_a_step_is_known_from_the_last_release_on(tmp_path: Path) -> None:
+    trace = TraceBuilder().step(0, 0, 100).step(1, 100, 100)
+    trace.op("aten::mm", 10, 20).gloo("all_reduce", 50, 10).wait(51, 10)
+    trace.op("aten::mm", 65, 4).label(DATA_SPAN, 70, 28)
+    file = trace.write(tmp_path / "rank0.json", "compact")
+    tails = summarize_trace(decode(file), 0, SummaryOptions()).tails
+    origin_ns = trace.wall_ns(0)
+    assert (tails.since_ns - origin_ns).tolist() == [60_000, 60_000]
+    assert (tails.until_ns - origin_ns).tolist() == [100_000, 200_000]
+    assert (tails.compute_ns.tolist(), tails.data_ns.tolist()) == ([4_000, 4_000], [28_000, 28_000])
+
+
+def test_what_begins_a_rounding_before_the_release_begins_after_it(collectives: Summarize) -> None:
+    """GIVEN a kernel and a collective that begin at a release, a nanosecond before it by their times."""
+    trace = TraceBuilder().step(0, 0, 200)
+    trace.nccl("all_reduce", 10, 10.001, launched_at=1)
+    trace.kernel("gemm", 20, 30, launched_at=2)
+    trace.nccl("all_reduce", 50, 10.001, launched_at=3).nccl("all_reduce", 60, 5, launched_at=4)
+    found = collectives(trace)
+    assert since_us(found, trace) == [0, 20.001, 60.001]
+    assert (found.start_ns >= found.since_ns).all()
+    assert found.compute_ns.tolist() == [0, 29_999, 0]
+
+
+def test_a_collective_that_ends_under_compute_releases_nobody(collectives: Summarize) -> None:
+    """GIVEN a bucket that is reduced while backward runs on THEN all of backward is before the next one."""
+    trace = TraceBuilder().step(0, 0, 200)
+    trace.backward("MmBackward0", 10, 100)
+    trace.gloo("all_reduce", 20, 30, issued_at=20, thread=trace.autograd)
+    trace.gloo("all_reduce", 112, 30, issued_at=111, thread=trace.autograd)
+    found = collectives(trace.capture())
+    assert since_us(found, trace) == [0, 0]
+    assert found.compute_ns[1] > 95_000
+
+
+def test_work_is_told_by_names_and_shapes_whatever_the_order(collectives: Summarize) -> None:
+    def work(*ops: tuple[str, list[int]]) -> int:
+        trace = TraceBuilder().step(0, 0, 200)
+        for i, (name, dims) in enumerate(ops):
+            trace.op(name, 10 + 10 * i, 5, **{"Input Dims": [dims]})
+        found = collectives(trace.gloo("all_reduce", 100, 10))
+        return int(found.work[0])
+
+    plain = work(("aten::mm", [3, 4]), ("aten::add", [5]))
+    assert work(("aten::add", [5]), ("aten::mm", [3, 4])) == plain
+    assert work(("aten::add", [5]), ("aten::mm", [3, 40])) != plain
+    assert work(("aten::add", [5]), ("aten::mm", [3, 4]), ("aten::mm", [3, 4])) != plain
+    assert work(("aten::sub", [5]), ("aten::mm", [3, 4])) != plain
+
+
+def test_kernels_of_a_gpu_rank(collectives: Summarize) -> None:
+    trace = TraceBuilder().step(0, 0, 300)
+    trace.kernel("gemm", 20, 30, launched_at=5, grid=[8, 1, 1])
+    trace.nccl("all_reduce", 60, 40, launched_at=8, Seq=4)
+    trace.kernel("gemm", 100, 50, launched_at=9, grid=[16, 1, 1])
+    trace.nccl("all_gather", 160, 10, launched_at=10, Seq=5)
+    found = collectives(trace)
+    assert found.sequence.tolist() == [4, 5]
+    assert since_us(found, trace) == [0, 100]
+    assert found.compute_ns.tolist() == [30_000, 50_000]
+    assert found.work[0] != found.work[1]
+
+
+def test_messages_are_no_collectives(collectives: Summarize) -> None:
+    trace = TraceBuilder().step(0, 0, 200).op("aten::mm", 1, 2).gloo("send", 20, 10).gloo("recv", 40, 10)
+    trace.gloo("all_reduce", 80, 10)
+    found = collectives(trace)
+    assert [KINDS[kind] for kind in found.kind] == ["all_reduce"]
+    assert since_us(found, trace) == [50]  # the receive has released it
+
+
+def test_a_collective_of_several_spans_is_one(collectives: Summarize) -> None:
+    trace = TraceBuilder(world_size=2).step(0, 0, 200)
+    dims = {"Input type": ["TensorList", "", "TensorList"], "Input Dims": [[[10]], [], [[[10], [10]]]]}
+    trace.op("c10d::reduce_scatter_", 10, 2, **dims)
+    for at in (14, 30):
+        arguments = {"Input Dims": [[10]], "Input type": ["float"]}
+        trace.event("gloo:all_reduce", "user_annotation", at, 10, thread=trace.gloo_threads[0], args=arguments)
+    trace.capture(
+        collectives=[
+            trace.record("reduce_scatter", 1, created_at=11, elements=10),
+            trace.record("reduce_scatter", 2, created_at=11.5, elements=10),
+        ]
+    )
+    found = collectives(trace)
+    assert len(found) == 1
+    assert (found.end_ns[0] - found.start_ns[0]).item() == 26_000
+
+
+def test_windows_of_a_rank_follow_each_other(tmp_path: Path) -> None:
+    paths = []
+    for window in (1, 0):
+        trace = TraceBuilder().step(window, 1000 * window, 100).op("aten::mm", 1000 * window, 5)
+        trace.gloo("all_reduce", 1000 * window + 20, 10)
+        paths.append(trace.write(tmp_path / f"{window}" / "rank0.json"))
+    summary = summarize(0, paths, SummaryOptions())
+    assert isinstance(summary, RankSummary)
+    assert summary.collectives.step.tolist() == [0, 1]
+    assert since_us(summary.collectives, TraceBuilder()) == [0, 1000]

@@ -1,0 +1,165 @@
+"""To which step an event belongs, and which steps a file that was cut off still has. Times are microseconds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.builders import TraceBuilder
+from tracekit.analysis.per_rank.summarize import StepSelection, SummaryOptions, summarize_trace
+from tracekit.model.summary import RankSummary
+from tracekit.read.decode.portable import decode
+
+Summarize = Callable[..., RankSummary]
+
+
+@pytest.fixture
+def summarize(tmp_path: Path) -> Summarize:
+    """`cut_at`: the file ends before the event of this name."""
+
+    def run(trace: TraceBuilder, *, cut_at: str | None = None, **options: Any) -> RankSummary:
+        path = trace.write(tmp_path / f"rank{trace.rank}.json", "compact")
+        if cut_at is not None:
+            text = path.read_bytes()
+            begin = text.rindex(b"{", 0, text.index(f'"name":"{cut_at}"'.encode()))
+            path.write_bytes(text[:begin])
+        return summarize_trace(decode(path), trace.rank, SummaryOptions(**options))
+
+    return run
+
+
+def completed(summary: RankSummary) -> list[bool]:
+    return [step.complete for step in summary.steps]
+
+
+def counts(summary: RankSummary) -> dict[str, tuple[int, int]]:
+    """Kind to count and total ns."""
+    return {row.kind: (row.count, row.total_ns) for row in summary.communication}
+
+
+# ---- files that were cut off -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("source", ["steps", "spans", "recording"])
+def test_a_cut_that_takes_whole_tracks_leaves_no_step_complete(summarize: Summarize, source: str) -> None:
+    """GIVEN the habit of Kineto, one track after the other WHEN the file is cut THEN every step lacks its rest."""
+    trace = TraceBuilder()
+    if source != "recording":
+        trace.step(0, 0, 100).step(1, 100, 100)
+    trace.op("aten::mm", 10, 20).op("aten::mm", 110, 20)
+    trace.backward("MmBackward0", 40, 20).backward("MmBackward0", 140, 20).op("gone", 5, 1, thread=77)
+    if source == "steps":
+        trace.capture()
+    summary = summarize(trace, cut_at="gone")
+    assert any(note.kind == "no_steps" for note in summary.notes) == (source == "recording")
+    assert completed(summary) == [False] * (1 if source == "recording" else 2)
+    assert summary.communication == ()
+
+
+def in_order_of_time() -> TraceBuilder:
+    trace = TraceBuilder()
+    for k in range(4):
+        trace.step(k, 100 * k, 100).backward("MmBackward0", 100 * k + 10, 20).op(f"end {k}", 100 * k + 90, 5)
+    return trace
+
+
+def test_a_cut_of_a_file_in_order_of_time_leaves_what_was_written(summarize: Summarize) -> None:
+    assert completed(summarize(in_order_of_time(), cut_at="end 2")) == [True, True, False]
+    captured = in_order_of_time().capture()
+    assert completed(summarize(captured, cut_at="end 1")) == [True, False, False, False]
+
+
+def test_kernels_that_were_launched_and_are_cut_off_make_their_step_incomplete(summarize: Summarize) -> None:
+    """GIVEN a host steps ahead of its device, events in order of time THEN a step with a kernel to come is incomplete,
+    though the file goes on to after the end of its window.
+    """
+    trace = TraceBuilder()
+    for k in range(3):
+        trace.step(k, 10 * k, 10).kernel(f"k{k}", 5 + 30 * k, 30, launched_at=1 + 10 * k)
+    trace.nccl("all_reduce", 70, 10, launched_at=13)
+    trace.events.sort(key=lambda event: event["ts"])
+    assert completed(summarize(trace)) == [True] * 3
+    assert completed(summarize(trace, cut_at="k2")) == [True, False, False]
+    trace.op("aten::late", 66, 1)
+    trace.events.sort(key=lambda event: event["ts"])
+    assert completed(
+        summarize(trace, cut_at="ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)")
+    ) == [True, False, False]
+
+
+def gpu_rank_without_kernels() -> TraceBuilder:
+    return TraceBuilder().step(0, 0, 100).op("aten::mm", 10, 20).kernel("gone", 20, 30, launched_at=10)
+
+
+def test_a_gpu_rank_whose_kernels_were_cut_off_is_no_cpu_rank(summarize: Summarize) -> None:
+    listed = gpu_rank_without_kernels()
+    listed.header["deviceProperties"] = [{"id": 0, "name": "NVIDIA A100"}]
+    summary = summarize(listed, cut_at="gone")
+    assert (summary.device, completed(summary)) == ("gpu", [False])
+    assert summary.steps[0].compute_ns == 0
+    assert summarize(gpu_rank_without_kernels(), cut_at="gone").device == "cpu"
+    assert summarize(listed).device == "gpu"
+
+
+def test_a_cpu_rank_on_a_host_with_a_gpu_stays_one(summarize: Summarize) -> None:
+    trace = TraceBuilder().step(0, 0, 100).op("aten::mm", 10, 20)
+    trace.header["deviceProperties"] = [{"id": 0, "name": "NVIDIA A100"}]
+    assert summarize(trace).device == "cpu"
+
+
+# ---- to which step an event belongs -------------------------------------------------------------------------------
+
+
+def test_unlinked_device_events_belong_to_the_window_in_which_they_start(summarize: Summarize) -> None:
+    """b_1 is 250: an all-gather from 225 that nothing is known to have launched is step 0's."""
+    trace = TraceBuilder().step(0, 0, 100).step(1, 100, 100)
+    trace.kernel("gemm", 50, 100, launched_at=10).kernel("gemm", 150, 100, launched_at=50)
+    trace.kernel("gemm", 260, 50, launched_at=110)
+    trace.nccl("all_reduce", 160, 60, launched_at=20).nccl("all_gather", 225, 20)
+    assert counts(summarize(trace, steps=StepSelection(stop=1))) == {
+        "all_reduce": (1, 60_000),
+        "all_gather": (1, 20_000),
+    }
+    assert counts(summarize(trace, steps=StepSelection(first=1))) == {}
+
+
+def test_a_collective_launched_in_a_step_is_counted_there_wherever_it_runs(summarize: Summarize) -> None:
+    trace = TraceBuilder().step(0, 0, 100).step(1, 100, 100)
+    trace.kernel("gemm", 5, 10, launched_at=1).nccl("all_reduce", 120, 10, launched_at=90)
+    trace.kernel("gemm", 150, 10, launched_at=101)
+    assert counts(summarize(trace, steps=StepSelection(stop=1))) == {"all_reduce": (1, 0)}
+    assert counts(summarize(trace, steps=StepSelection(first=1))) == {"all_reduce": (0, 10_000)}
+
+
+def test_what_is_issued_after_the_last_step_is_no_steps(summarize: Summarize) -> None:
+    trace = TraceBuilder().step(0, 0, 100).op("aten::mm", 10, 50).gloo("all_reduce", 62, 20, issued_at=60)
+    trace.gloo("all_reduce", 202, 20, issued_at=200).gloo("all_gather", 302, 20, issued_at=300)
+    assert counts(summarize(trace)) == {"all_reduce": (1, 20_000)}
+
+
+def test_what_is_launched_after_the_last_step_is_no_steps(summarize: Summarize) -> None:
+    """The window of the last step reaches to 190, its last kernel's end; its host span ends at 100."""
+    trace = TraceBuilder().step(0, 0, 100).kernel("gemm", 20, 170, launched_at=10)
+    trace.nccl("all_reduce", 50, 20, launched_at=40).nccl("all_gather", 150, 20, launched_at=120)
+    summary = summarize(trace)
+    assert summary.steps[0].step_ns == 190_000
+    assert counts(summary) == {"all_reduce": (1, 20_000), "all_gather": (0, 20_000)}
+
+
+def test_a_last_step_with_only_later_kernels_is_incomplete(summarize: Summarize) -> None:
+    trace = TraceBuilder().step(0, 0, 100).step(1, 100, 100)
+    trace.kernel("gemm", 20, 10, launched_at=10).kernel("gemm", 320, 10, launched_at=310)
+    assert completed(summarize(trace)) == [True, False]
+
+
+@pytest.mark.parametrize("steps", [True, False])
+def test_one_whole_window_counts_what_was_launched_before_it(summarize: Summarize, steps: bool) -> None:
+    trace = TraceBuilder()
+    if steps:
+        trace.step(0, 0, 50).step(1, 50, 50)
+    trace.nccl("all_gather", 1, 10).nccl("all_reduce", 20, 10, launched_at=5).kernel("gemm", 30, 5, launched_at=6)
+    summary = summarize(trace, steps=StepSelection(whole=True))
+    assert counts(summary) == {"all_gather": (1, 10_000), "all_reduce": (1, 10_000)}

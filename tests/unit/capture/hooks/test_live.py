@@ -1,0 +1,127 @@
+"""Objects of a program, found without being told of them."""
+
+from __future__ import annotations
+
+import gc
+import sys
+import types
+from typing import Any
+
+import pytest
+
+from tracekit.capture.hooks.live import Program, live_instances
+
+
+class Base:
+    def __init__(self) -> None:
+        self._modules: dict[str, Any] = {}
+
+
+class Derived(Base):
+    pass
+
+
+class Unrelated:
+    """Claims to be a `Base`, as proxies do, and minds being asked."""
+
+    @property
+    def __class__(self) -> Any:
+        raise AssertionError("asked for its class")
+
+    @__class__.setter
+    def __class__(self, value: Any) -> None:
+        raise AssertionError
+
+
+@pytest.fixture
+def torch_like(monkeypatch: pytest.MonkeyPatch) -> types.ModuleType:
+    """`torch.nn.modules.module` as if its `Module` were `Base`."""
+    module = types.ModuleType("torch.nn.modules.module")
+    module.Module = Base  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "torch.nn.modules.module", module)
+    return module
+
+
+def test_instances_of_subclasses_are_found_once_and_others_not_asked() -> None:
+    """GIVEN objects from before and after a collection, and one that minds being asked for its class."""
+    old = [Derived(), Base(), Unrelated()]
+    gc.collect()
+    new = [Derived()]
+    found = live_instances(Base, Derived)
+    assert sorted(map(id, found[Base])) == sorted([id(old[0]), id(old[1]), id(new[0])])
+    assert sorted(map(id, found[Derived])) == sorted([id(old[0]), id(new[0])])
+
+
+def test_what_is_gone_is_not_found() -> None:
+    kept, gone = Derived(), Derived()
+    del gone
+    assert live_instances(Derived)[Derived] == [kept]
+
+
+def test_a_module_that_training_has_not_imported_has_no_instances() -> None:
+    assert Program().instances("torch.never.imported", "Module") == []
+    assert Program().instances("sys", "NoSuchClass") == []
+
+
+def test_a_program_is_searched_once_for_all_that_ask(
+    torch_like: types.ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = Base()
+    program = Program()
+    assert program.instances(torch_like.__name__, "Module") == [first]
+    monkeypatch.setattr(gc, "get_objects", lambda: pytest.fail("searched again"))
+    assert program.instances(torch_like.__name__, "Module") == [first]
+
+
+def test_what_garbage_collection_cannot_see_is_found_if_it_is_watched(torch_like: types.ModuleType) -> None:
+    gc.collect()
+    hidden, seen = Base(), None
+    try:
+        gc.freeze()
+        seen = Base()
+        assert Program().instances(torch_like.__name__, "Module") == [seen]
+        assert Program(watch=[hidden, seen]).instances(torch_like.__name__, "Module") == [seen, hidden]
+    finally:
+        gc.unfreeze()
+
+
+def test_a_watched_model_brings_its_modules(torch_like: types.ModuleType) -> None:
+    class Model(Base):
+        def modules(self) -> list[Base]:
+            return [self, self.inner]
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = Derived()
+
+    model = Model()
+    found = Program(watch=[model]).instances(torch_like.__name__, "Module")
+    assert len(found) == 2
+    assert {id(each) for each in found} == {id(model), id(model.inner)}
+
+
+def test_types_that_cannot_be_compared_or_hashed_do_no_harm() -> None:
+    class Odd(type):
+        def __eq__(cls, other: object) -> bool:
+            raise AssertionError("asked whether it is another")
+
+        __hash__ = None  # type: ignore[assignment]
+
+    class Foreign(metaclass=Odd):
+        def __init__(self) -> None:
+            self.items: list[int] = []  # so that the collector tracks it
+
+    foreign, wanted = Foreign(), Base()
+    assert any(found is wanted for found in live_instances(Base)[Base])
+    assert foreign.items == []
+
+
+def test_a_module_whose_constructor_failed_is_none(torch_like: types.ModuleType) -> None:
+    class Failed(Base):
+        def __init__(self) -> None:
+            self.kept = [self]
+
+    failed = Failed()
+    found = Program().instances("torch.nn.modules.module", "Module")
+    assert not any(candidate is failed for candidate in found)
+    failed.kept.clear()

@@ -1,0 +1,99 @@
+"""Spans around forward passes: balanced whatever the modules and their hooks do."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.components import require_module
+from tracekit.capture.hooks import module_spans
+from tracekit.capture.hooks.module_spans import ForwardSpans
+
+
+class Recorded:
+    """In place of a span: what was entered and left, in order."""
+
+    def __init__(self, log: list[str], label: str) -> None:
+        self._log, self._label = log, label
+
+    def __enter__(self) -> None:
+        self._log.append(f"+{self._label}")
+
+    def __exit__(self, *_: object) -> None:
+        self._log.append(f"-{self._label}")
+
+
+@pytest.fixture
+def torch() -> Any:
+    return require_module("torch")
+
+
+@pytest.fixture
+def log(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    entered: list[str] = []
+    monkeypatch.setattr(module_spans, "span", lambda label: Recorded(entered, label))
+    return entered
+
+
+@pytest.fixture
+def nested(torch: Any) -> Any:
+    return torch.nn.Sequential(torch.nn.Linear(2, 2))
+
+
+def add_both(spans: ForwardSpans, model: Any) -> None:
+    spans.add(model, "outer")
+    spans.add(model[0], "inner")
+
+
+def test_each_forward_is_in_a_span_of_its_own(torch: Any, log: list[str], nested: Any) -> None:
+    spans = ForwardSpans()
+    add_both(spans, nested)
+    nested(torch.ones(2))
+    spans.remove()
+    nested(torch.ones(2))
+
+    assert log == ["+outer", "+inner", "-inner", "-outer"]
+
+
+def test_of_the_outermost_alone_none_is_in_another(torch: Any, log: list[str], nested: Any) -> None:
+    spans = ForwardSpans(outermost=True)
+    add_both(spans, nested)
+    nested(torch.ones(2))
+    nested[0](torch.ones(2))
+
+    assert log == ["+outer", "-outer", "+inner", "-inner"]
+
+
+@pytest.mark.parametrize("prepend", [False, True])
+def test_a_hook_that_raises_leaves_the_spans_balanced(torch: Any, log: list[str], nested: Any, prepend: bool) -> None:
+    def fails(*_: object) -> None:
+        raise ValueError("the user's")
+
+    spans = ForwardSpans(outermost=True)
+    add_both(spans, nested)
+    hook = nested.register_forward_pre_hook(fails, prepend=prepend)
+    with pytest.raises(ValueError, match="the user's"):
+        nested(torch.ones(2))
+    hook.remove()
+    log.clear()
+    nested(torch.ones(2))
+
+    assert log == ["+outer", "-outer"]
+
+
+def test_a_checkpoint_that_is_computed_again_is_no_forward(torch: Any, log: list[str], nested: Any) -> None:
+    spans = ForwardSpans(outermost=True)
+    spans.add(nested, "outer")
+    torch.utils.checkpoint.checkpoint(nested, torch.ones(2), use_reentrant=False).sum().backward()
+
+    assert log == ["+outer", "-outer"]
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")
+def test_a_module_that_takes_no_hooks_stays_without(torch: Any, log: list[str], nested: Any) -> None:
+    scripted = torch.jit.trace(nested, torch.ones(2))
+    ForwardSpans().add(scripted, "outer")
+    scripted(torch.ones(2))
+
+    assert log == []

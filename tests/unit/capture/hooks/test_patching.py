@@ -1,0 +1,64 @@
+"""Replacements that come and go, and objects that are found."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import SimpleNamespace
+
+from tracekit.capture.hooks.live import live_instances
+from tracekit.capture.hooks.patching import Patch, release_patches
+
+
+def doubled(original: Callable[[int], int], value: int) -> int:
+    return 2 * original(value)
+
+
+def test_a_patch_is_taken_back() -> None:
+    owner = SimpleNamespace(f=abs)
+    patch = Patch(owner, "f", doubled)
+
+    patch.apply()
+    assert owner.f(-3) == 6
+    patch.remove()
+
+    assert owner.f is abs
+
+
+def test_somebody_else_s_patch_on_top_stays_and_reaches_the_original() -> None:
+    owner = SimpleNamespace(f=abs)
+    patch = Patch(owner, "f", doubled)
+    patch.apply()
+    ours = owner.f
+    owner.f = lambda value: ours(value) + 1
+
+    patch.remove()
+
+    assert owner.f(-3) == 4
+
+
+def test_several_on_one_name_are_all_taken_back_at_once() -> None:
+    owner = SimpleNamespace(f=abs)
+    for _ in range(10):
+        Patch(owner, "f", doubled).apply()
+    assert owner.f(-1) == 2**10
+
+    release_patches()
+
+    assert owner.f is abs
+
+
+def test_instances_are_found_without_asking_proxies_what_they_are() -> None:
+    class Wanted:
+        pass
+
+    class Special(Wanted):
+        pass
+
+    class Proxy:
+        @property
+        def __class__(self) -> type:  # type: ignore[override]
+            raise AssertionError("a proxy was made to work")
+
+    kept = [Wanted(), Special(), Proxy()]
+
+    assert live_instances(Wanted, Special) == {Wanted: kept[:2], Special: [kept[1]]}

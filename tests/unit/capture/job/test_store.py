@@ -1,0 +1,107 @@
+"""A store that does not answer costs no more than the patience with it, and stays as it is for the job."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from tests.components import require_module
+from tracekit.capture.job.clock import HostClock
+from tracekit.capture.job.process import await_run_id, identify, look_up_run_id, offer_run_id
+from tracekit.capture.job.store import PATIENCE_S, BoundedStore
+
+distributed = require_module("torch.distributed")
+
+SERVER = """
+import time
+from torch.distributed import TCPStore
+store = TCPStore("127.0.0.1", 0, None, True, wait_for_workers=False)
+print(store.port, flush=True)
+time.sleep(120)
+"""
+
+
+@pytest.fixture
+def server() -> Iterator[subprocess.Popen[str]]:
+    """A process that serves a store; its first line of output is the port. Killed even where it was stopped."""
+    with subprocess.Popen([sys.executable, "-c", SERVER], stdout=subprocess.PIPE, text=True) as process:
+        yield process
+        process.kill()
+
+
+@pytest.fixture
+def client(server: subprocess.Popen[str]) -> Any:
+    assert server.stdout is not None
+    port = int(server.stdout.readline())
+    tcp = distributed.TCPStore("127.0.0.1", port, None, False, timeout=timedelta(seconds=60))
+    return distributed.PrefixStore("default_pg", tcp)
+
+
+def test_what_is_asked_is_answered_over_a_connection_of_its_own(client: Any) -> None:
+    bounded = BoundedStore(client)
+
+    bounded.ask(lambda store: store.set("key", "value"), 10.0)
+
+    assert bounded.ask(lambda store: store is not client, 10.0)
+    assert client.get("key") == b"value"
+    assert client.timeout == timedelta(seconds=60)
+    bounded.close()
+
+
+def test_what_the_store_raises_is_raised_and_the_next_question_is_answered() -> None:
+    bounded = BoundedStore(distributed.HashStore())
+
+    with pytest.raises(ZeroDivisionError):
+        bounded.ask(lambda _: 1 // 0, 10.0)
+
+    assert bounded.ask(lambda _: 1, 10.0) == 1
+    bounded.close()
+
+
+def test_a_closed_store_leaves_no_thread() -> None:
+    bounded = BoundedStore(distributed.HashStore())
+    bounded.ask(lambda _: None, 10.0)
+
+    bounded.close()
+    bounded.close()
+
+    deadline = time.monotonic() + 10
+    while bounded.is_alive and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert not bounded.is_alive
+    with pytest.raises(TimeoutError):
+        bounded.ask(lambda _: 1, 10.0)
+
+
+@pytest.mark.parametrize("asked_before", [True, False])
+def test_a_stopped_server_costs_the_patience_once(
+    server: subprocess.Popen[str], client: Any, asked_before: bool
+) -> None:
+    bounded, rank_1 = BoundedStore(client), identify({"RANK": "1", "WORLD_SIZE": "2"})
+    clock = HostClock(bounded, rank_1)
+    if asked_before:
+        clock.register()
+    server.send_signal(signal.SIGSTOP)
+
+    begin = time.monotonic()
+    clock.register()
+    for _ in range(5):
+        clock.measure()
+        offer_run_id(bounded, identify({}), 0, {})
+        look_up_run_id(bounded, 0)
+    result = clock.result()
+    run_id, known = await_run_id(bounded, rank_1, 0)
+    bounded.close()
+    took_s = time.monotonic() - begin
+
+    assert took_s < PATIENCE_S + 1.5
+    assert result.method == "none"
+    assert not known
+    assert run_id.startswith("unknown-")

@@ -1,0 +1,107 @@
+"""The bounds on the disk space of a probe, and what a probe does that has come to them."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tracekit.capture import turns
+from tracekit.capture.output import disk
+from tracekit.capture.output.disk import MAX_BYTES, DiskBudget, disk_budget_from_environment
+from tracekit.capture.probe import probe
+from tracekit.capture.warn import CaptureWarning
+from tracekit.errors import OutputError, UsageError
+
+
+@pytest.fixture
+def work(torch: Any) -> Callable[[], float]:
+    return lambda: float(torch.ones(4).sum())
+
+
+def test_what_was_written_counts() -> None:
+    budget = DiskBudget(max_bytes=100)
+
+    budget.check(100)
+    budget.spend(60)
+    budget.check(40)
+    with pytest.raises(OutputError, match="max_bytes=100"):
+        budget.check(41)
+
+
+def test_what_one_probe_wrote_counts_for_all_of_the_process() -> None:
+    DiskBudget().spend(60)
+
+    with pytest.raises(OutputError, match="max_bytes=100"):
+        DiskBudget(max_bytes=100).check(41)
+
+
+def test_what_the_parent_wrote_does_not_count_in_a_forked_child() -> None:
+    DiskBudget().spend(60)
+
+    child = os.fork()
+    if child == 0:
+        code = 1
+        with contextlib.suppress(OutputError):
+            DiskBudget(max_bytes=100).check(100)
+            code = 0
+        os._exit(code)
+
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+def test_the_environment_overrides_and_nonsense_is_reported_and_ignored() -> None:
+    warned: list[str] = []
+    environment = {"TRACEKIT_MAX_BYTES": "-1", "TRACEKIT_MIN_FREE_BYTES": "5"}
+
+    budget = disk_budget_from_environment(DiskBudget(), environment, warned.append)
+
+    assert (budget.max_bytes, budget.min_free_bytes) == (MAX_BYTES, 5)
+    assert warned == ["TRACEKIT_MAX_BYTES='-1' is ignored: it is not a number of bytes"]
+
+
+@pytest.mark.parametrize("option", ["max_bytes", "min_free_bytes"])
+def test_what_is_no_number_of_bytes_is_refused(option: str) -> None:
+    with pytest.raises(UsageError, match=option):
+        probe(**{option: -1})
+
+
+def test_windows_stop_at_the_bound_and_those_before_stay(runs: Any, work: Callable[[], float]) -> None:
+    options: dict[str, Any] = {"skip": 0, "warmup": 0, "steps": 1}
+    some = probe(path=runs.path / "some", repeat=2, **options)(work)
+    for _ in range(3):  # the first window of a process holds the measurement of what recording costs, too
+        some()
+    _, size = (file.stat().st_size for file in sorted(runs.files()) if file.name.endswith(".json.gz"))
+    disk.forget_written()
+
+    step = probe(path=runs.path / "many", repeat=9, max_bytes=2 * size + size // 2, **options)(work)
+    with pytest.warns(CaptureWarning, match="TRACEKIT_MAX_BYTES") as warned:
+        assert [step() for _ in range(12)] == [4.0] * 12
+
+    assert len(warned) == 1
+    assert len(runs.steps()) == 2 + 2
+    assert {path.parent.name for path in (runs.path / "many").rglob("*.json.gz")} == {
+        "step-000000000",
+        "step-000000001",
+    }
+
+
+@pytest.mark.parametrize("warmup", [0, 1])
+def test_after_a_window_that_could_not_be_written_no_other_is_begun(
+    torch: Any, runs: Any, work: Callable[[], float], tmp_path: Path, warmup: int
+) -> None:
+    (tmp_path / "file").touch()
+    recorder = probe(path=tmp_path / "file/runs", skip=0, warmup=warmup, steps=1, repeat=3)
+    step = recorder(work)
+
+    with pytest.warns(CaptureWarning, match="nothing more is recorded") as warned:
+        assert [step() for _ in range(9)] == [4.0] * 9
+
+    assert len(warned) == 1
+    assert turns._holder is None
+    assert not torch.autograd._profiler_enabled()
+    recorder.finish()

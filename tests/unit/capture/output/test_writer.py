@@ -1,0 +1,244 @@
+"""A trace file is readable or absent: repair of torch's export, folders, failures."""
+
+from __future__ import annotations
+
+import errno
+import gzip
+import hashlib
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from tracekit.capture.output import writer
+from tracekit.capture.output.disk import DiskBudget
+from tracekit.capture.output.writer import free_run_id, repair, trace_folder, write_trace
+from tracekit.errors import OutputError
+from tracekit.model.metadata import CaptureMetadata, Device, Manifest, RecordedStep, RecordingNote, Window
+
+
+def kineto_text(*names: bytes) -> bytes:
+    """An export as torch 2.13 writes it: names verbatim, whatever is in them."""
+    events = [
+        b'  {\n    "ph": "X",\n    "cat": "user_annotation",\n    "name": "%b",\n    "pid": 1,\n    "ts": 1.5\n  }'
+        % name
+        for name in names
+    ]
+    return b' {\n    "schemaVersion": 1,\n    "traceEvents": [\n' + b",\n".join(events) + b'\n  ],"traceName": "x" }'
+
+
+def describe(_events: int, notes: list[RecordingNote]) -> CaptureMetadata:
+    return CaptureMetadata(
+        version=1,
+        tracekit="0",
+        torch="2",
+        python="3",
+        run_id="run",
+        attempt=0,
+        rank=0,
+        local_rank=0,
+        world_size=1,
+        pid=1,
+        host="host",
+        host_id="id",
+        device=Device(type="cpu", index=0, name="CPU"),
+        window=Window(index=0, skip=0, warmup=0, partial=False),
+        steps=[RecordedStep(step=4, start_ns=1, end_ns=2), RecordedStep(step=5, start_ns=2, end_ns=3)],
+        notes=notes,
+    )
+
+
+def exporting(text: bytes) -> Callable[[Path], None]:
+    def export(file: Path) -> None:
+        file.write_bytes(text)
+
+    return export
+
+
+def files_below(folder: Path) -> list[str]:
+    return sorted(file.name for file in folder.rglob("*") if file.is_file())
+
+
+@pytest.mark.parametrize(
+    ("written", "meant"),
+    [(b'na"me', 'na"me'), (b'"quoted"', '"quoted"'), (b"a\\d", "a\\d"), (b"tab\there", "tab\there"), (b'","', '","')],
+)
+def test_annotation_names_that_torch_does_not_escape_are_repaired(written: bytes, meant: str) -> None:
+    text, escaped, dropped = repair(kineto_text(b"before", written, b"after"))
+
+    assert [event["name"] for event in json.loads(text)["traceEvents"]] == ["before", meant, "after"]
+    assert (escaped, dropped) == (1, 0)
+
+
+def test_names_that_are_valid_json_are_left_alone() -> None:
+    valid = kineto_text(b"plain", "umläut".encode(), b'escaped \\" quote', b"\\u00e4")
+
+    assert repair(valid) == (valid, 0, 0)
+
+
+def test_an_event_that_cannot_be_repaired_is_dropped_and_the_others_are_kept() -> None:
+    broken = kineto_text(b"first", b"second", b"third").replace(
+        b'"second",\n    "pid": 1', b'"second",\n    "pid": NaN'
+    )
+
+    text, _, dropped = repair(broken)
+
+    assert [event["name"] for event in json.loads(text)["traceEvents"]] == ["first", "third"]
+    assert dropped == 1
+
+
+def test_the_metadata_stands_before_the_events_and_the_manifest_describes_the_file(tmp_path: Path) -> None:
+    file = write_trace(tmp_path / "new", exporting(kineto_text(b"a", b"b")), describe, rank=0)
+
+    text = gzip.decompress(file.read_bytes())
+    assert text.index(b'"tracekit"') < text.index(b'"traceEvents"')
+    assert json.loads(text)["tracekit"]["steps"][0]["step"] == 4
+    manifest = msgspec.json.decode((tmp_path / "new/rank-000000.manifest.json").read_bytes(), type=Manifest)
+    assert manifest.file == file.name == "rank-000000.json.gz"
+    assert manifest.bytes == file.stat().st_size
+    assert manifest.sha256 == hashlib.sha256(file.read_bytes()).hexdigest()
+    assert (manifest.events, manifest.steps) == (2, (4, 5))
+    assert files_below(tmp_path) == ["rank-000000.json.gz", "rank-000000.manifest.json"]
+
+
+def test_a_repair_is_noted_in_the_metadata(tmp_path: Path) -> None:
+    file = write_trace(tmp_path, exporting(kineto_text(b'a"b')), describe, rank=0)
+
+    notes = json.loads(gzip.decompress(file.read_bytes()))["tracekit"]["notes"]
+    assert notes == [{"kind": "capture", "text": "1 annotation names were escaped, 0 events dropped as unreadable"}]
+
+
+@pytest.mark.parametrize("text", [b"", b"{", b'{"traceEvents": [\n  {"name": '])
+def test_an_export_that_is_no_trace_leaves_no_file(tmp_path: Path, text: bytes) -> None:
+    with pytest.raises(OutputError):
+        write_trace(tmp_path, exporting(text), describe, rank=0)
+
+    assert files_below(tmp_path) == []
+
+
+def test_a_full_disk_leaves_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(_descriptor: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(writer.os, "fsync", full)
+
+    with pytest.raises(OutputError, match="No space left"):
+        write_trace(tmp_path, exporting(kineto_text(b"a")), describe, rank=0)
+
+    assert files_below(tmp_path) == []
+
+
+def test_an_almost_full_disk_is_left_alone(tmp_path: Path) -> None:
+    with pytest.raises(OutputError, match=r"MiB left.*TRACEKIT_MIN_FREE_BYTES"):
+        write_trace(tmp_path, pytest.fail, describe, rank=0, budget=DiskBudget(min_free_bytes=1 << 62))
+
+
+def test_the_files_of_a_rank_take_no_more_than_they_may_in_all(tmp_path: Path) -> None:
+    first = write_trace(tmp_path / "1", exporting(kineto_text(b"a")), describe, rank=0).stat().st_size
+
+    for window in ("2", "3"):  # each by a probe of its own
+        budget = DiskBudget(max_bytes=3 * first + first // 2)
+        write_trace(tmp_path / window, exporting(kineto_text(b"a")), describe, rank=0, budget=budget)
+    with pytest.raises(OutputError, match="TRACEKIT_MAX_BYTES"):
+        write_trace(tmp_path / "4", exporting(kineto_text(b"a")), describe, rank=0, budget=budget)
+
+    assert files_below(tmp_path / "4") == []
+
+
+@pytest.mark.parametrize("links", [True, False])
+def test_without_its_manifest_a_trace_is_not_kept_and_does_not_count(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, links: bool
+) -> None:
+    size = write_trace(tmp_path / "1", exporting(kineto_text(b"a")), describe, rank=0).stat().st_size
+    budget = DiskBudget(max_bytes=2 * size + size // 2)
+
+    with monkeypatch.context() as broken:
+        publish = writer._publish
+
+        def refuse(file: Path, target: Path) -> None:
+            if "manifest" in target.name:
+                raise OSError(errno.EDQUOT, "Disk quota exceeded")
+            publish(file, target)
+
+        broken.setattr(writer, "_publish", refuse)
+        if not links:
+            broken.setattr(writer.os, "link", _no_links)
+        with pytest.raises(OutputError, match="quota"):
+            write_trace(tmp_path / "2", exporting(kineto_text(b"a")), describe, rank=0, budget=budget)
+
+    assert files_below(tmp_path / "2") == []
+    write_trace(tmp_path / "2", exporting(kineto_text(b"a")), describe, rank=0, budget=budget)
+
+
+def _no_links(*_: object) -> None:
+    raise OSError(errno.EPERM, "Operation not permitted")
+
+
+def test_a_trace_that_is_too_large_is_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(writer, "LARGEST_EXPORT_BYTES", 10)
+
+    with pytest.raises(OutputError, match="record fewer steps"):
+        write_trace(tmp_path, exporting(kineto_text(b"a")), describe, rank=0)
+
+    assert files_below(tmp_path) == []
+
+
+def test_what_a_killed_process_of_the_same_number_left_is_no_obstacle(tmp_path: Path) -> None:
+    def export_after_a_kill(file: Path) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        write_trace(tmp_path, export_after_a_kill, describe, rank=0)
+    names: list[str] = []
+    write_trace(tmp_path, lambda file: names.append(file.name) or exporting(kineto_text(b"a"))(file), describe, rank=0)  # type: ignore[func-returns-value]
+    for file in tmp_path.iterdir():
+        file.unlink()
+    for name in names:
+        (tmp_path / name).write_bytes(b"left over")
+        (tmp_path / name.replace(".tmp", ".gz.tmp")).write_bytes(b"left over")
+
+    write_trace(tmp_path, exporting(kineto_text(b"a")), describe, rank=0)
+
+    assert files_below(tmp_path) == ["rank-000000.json.gz", "rank-000000.manifest.json"]
+
+
+def test_folders_of_more_than_4096_ranks_are_split_by_thousands() -> None:
+    assert trace_folder(Path("r"), "id", 1, 4, 3999, 4096) == Path("r/id/attempt-1/step-000000004")
+    assert trace_folder(Path("r"), "id", 0, 4, 3999, 4097) == Path("r/id/attempt-0/step-000000004/rank-003xxx")
+
+
+def test_a_file_that_is_there_is_never_replaced(tmp_path: Path) -> None:
+    before = write_trace(tmp_path, exporting(kineto_text(b"first")), describe, rank=0).read_bytes()
+
+    with pytest.raises(OutputError, match="exists"):
+        write_trace(tmp_path, exporting(kineto_text(b"second")), describe, rank=0)
+
+    assert (tmp_path / "rank-000000.json.gz").read_bytes() == before
+    assert files_below(tmp_path) == ["rank-000000.json.gz", "rank-000000.manifest.json"]
+
+
+def test_a_file_system_without_links_will_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(writer.os, "link", _no_links)
+
+    write_trace(tmp_path, exporting(kineto_text(b"a")), describe, rank=0)
+
+    assert files_below(tmp_path) == ["rank-000000.json.gz", "rank-000000.manifest.json"]
+
+
+@pytest.mark.parametrize("suffix", [".json.gz", ".manifest.json"])
+def test_a_run_whose_place_is_taken_gets_the_next_free_name(tmp_path: Path, suffix: str) -> None:
+    def taken(run_id: str) -> None:
+        folder = trace_folder(tmp_path, run_id, 0, 4, 1, 2)
+        folder.mkdir(parents=True)
+        (folder / f"rank-000001{suffix}").touch()
+
+    assert free_run_id(tmp_path, "run", 0, 4, 1, 2) == "run"
+    taken("run")
+    assert free_run_id(tmp_path, "run", 0, 4, 0, 2) == "run"
+    assert free_run_id(tmp_path, "run", 0, 4, 1, 2) == "run-2"
+    taken("run-2")
+    assert free_run_id(tmp_path, "run", 0, 4, 1, 2) == "run-3"
+    taken("x" * 64)
+    assert free_run_id(tmp_path, "x" * 64, 0, 4, 1, 2) == "x" * 62 + "-2"

@@ -1,0 +1,54 @@
+"""The mark on a remote call: read by those that know it, invisible to all others."""
+
+from __future__ import annotations
+
+import pickle
+from collections import namedtuple
+from functools import partial
+from typing import Any
+
+import pytest
+
+from tracekit.capture.rpc.remote_calls import function_name, mark, marked
+
+Call = namedtuple("Call", ["func", "args", "kwargs"])
+
+
+@pytest.mark.parametrize(("caller", "number"), [(0, 0), (7, 123_456), (2**32 - 1, 2**40)])
+def test_a_mark_tells_caller_and_number(caller: int, number: int) -> None:
+    assert marked(mark(b"payload", caller, number)) == (caller, number)
+
+
+def test_who_does_not_know_the_mark_unpickles_the_same_call() -> None:
+    call = {"function": "pull", "arguments": (1, 2.5, "x")}
+
+    for protocol in range(pickle.HIGHEST_PROTOCOL + 1):
+        payload = pickle.dumps(call, protocol)
+        assert marked(payload) is None
+        assert pickle.loads(mark(payload, 1, 2)) == call
+
+
+@pytest.mark.parametrize("payload", [b"", b".", b"\xfftracekit\x01", None, "text", 5])
+def test_other_payloads_have_no_mark(payload: Any) -> None:
+    assert marked(payload) is None
+
+
+class Server:
+    def pull(self) -> None: ...
+
+
+def _local_invoke(rref: object, name: str, args: object, kwargs: object) -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("call", "name"),
+    [
+        (Call(Server.pull, (), {}), "Server.pull"),
+        (Call(Server().pull, (), {}), "Server.pull"),
+        (Call(Server, (), {}), "Server"),
+        (Call(_local_invoke, (None, "pull", (), {}), {}), "pull"),
+        (Call(partial(print), (), {}), "partial"),
+    ],
+)
+def test_a_call_is_named_by_what_it_runs(call: Call, name: str) -> None:
+    assert function_name(call) == name

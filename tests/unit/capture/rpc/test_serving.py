@@ -1,0 +1,28 @@
+"""A process that only serves remote calls: what it cannot record it says, and serves on."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import pytest
+
+from tracekit.capture.output.disk import DiskBudget
+from tracekit.capture.rpc.serving import _Server
+from tracekit.capture.warn import CaptureWarning
+
+
+def test_where_no_thread_can_be_started_it_says_that_nothing_is_recorded_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    server = _Server(tmp_path, 0, DiskBudget())
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+
+    with pytest.warns(CaptureWarning, match="is not recorded: can't start new thread") as warned:  # noqa: PT031
+        server.wake()
+        server.wake()
+
+    assert len(warned) == 1

@@ -1,0 +1,87 @@
+"""Commands keep what they worked out, where they are told to, and not when they are told not to."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from tests.builders import TraceBuilder, write_run
+from tracekit.cli import cli
+from tracekit.read.cache import store as cache
+from tracekit.read.cache.store import CACHE_FOLDER
+
+
+@pytest.fixture(autouse=True)
+def _without_a_variable_a_minute_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("TRACEKIT_CACHE")
+    monkeypatch.setattr(cache, "_now_ns", lambda: time.time_ns() + 60 * 10**9)
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    ranks = [TraceBuilder(rank).step(0, 0, 100).kernel("gemm", 0, 50, launched_at=0) for rank in (0, 1)]
+    return write_run(tmp_path / "run", ranks)
+
+
+def entries(folder: Path) -> int:
+    return len(list((folder / CACHE_FOLDER).glob("*.summary")))
+
+
+@pytest.mark.parametrize("command", ["analyze", "info", "whatif"])
+def test_beside_the_run_unless_told_otherwise(run: Path, command: str) -> None:
+    first = CliRunner().invoke(cli, [command, str(run)])
+    assert first.exit_code == 0
+    assert entries(run) == 2
+    assert CliRunner().invoke(cli, [command, str(run)]).stdout == first.stdout
+
+
+def test_merge_reads_it_too(run: Path, tmp_path: Path) -> None:
+    for name in ("cold.pftrace", "cached.pftrace"):
+        assert CliRunner().invoke(cli, ["merge", str(run), "-o", str(tmp_path / name)]).exit_code == 0
+    assert entries(run) == 2
+    assert (tmp_path / "cold.pftrace").read_bytes() == (tmp_path / "cached.pftrace").read_bytes()
+
+
+def test_a_single_file_and_a_glob(run: Path) -> None:
+    CliRunner().invoke(cli, ["analyze", str(run / "rank0.json.gz")])
+    assert entries(run) == 1
+    CliRunner().invoke(cli, ["analyze", str(run / "*.json.gz")])
+    assert entries(run) == 2
+
+
+def test_no_cache(run: Path) -> None:
+    assert CliRunner().invoke(cli, ["analyze", str(run), "--no-cache"]).exit_code == 0
+    assert not (run / CACHE_FOLDER).exists()
+
+
+def test_another_place(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TRACEKIT_CACHE", str(tmp_path / "variable"))
+    CliRunner().invoke(cli, ["analyze", str(run), "--cache-dir", str(tmp_path / "option")])
+    assert (entries(tmp_path / "option"), entries(tmp_path / "variable"), entries(run)) == (2, 0, 0)
+    CliRunner().invoke(cli, ["analyze", str(run)])
+    assert (entries(tmp_path / "option"), entries(tmp_path / "variable"), entries(run)) == (2, 2, 0)
+
+
+def test_a_place_and_none(run: Path, tmp_path: Path) -> None:
+    outcome = CliRunner().invoke(cli, ["analyze", str(run), "--no-cache", "--cache-dir", str(tmp_path)])
+    assert outcome.exit_code == 2
+    assert "leave one out" in outcome.stderr
+
+
+def test_a_place_that_cannot_be_used(run: Path, tmp_path: Path) -> None:
+    """Who names one wants to know."""
+    (tmp_path / "file").touch()
+    for name, reason in (("", "empty"), (str(tmp_path / "file"), "File exists"), ("/proc/none", "No such file")):
+        outcome = CliRunner().invoke(cli, ["analyze", str(run), "--cache-dir", name])
+        assert outcome.exit_code == 2
+        assert reason in outcome.stderr
+        assert outcome.stderr.count("\n") == 1
+
+
+def test_a_run_that_cannot_be_written_beside_is_analysed_all_the_same(run: Path) -> None:
+    (run / CACHE_FOLDER).write_text("in the way")
+    outcome = CliRunner().invoke(cli, ["analyze", str(run)])
+    assert (outcome.exit_code, outcome.stderr) == (0, "")

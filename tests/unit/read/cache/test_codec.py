@@ -1,0 +1,215 @@
+"""Summaries to bytes and back: every declared field, whatever it holds; and bytes that hold no such thing."""
+
+from __future__ import annotations
+
+import types
+from dataclasses import dataclass, fields, is_dataclass, replace
+from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tracekit.model.columnar import Columnar
+from tracekit.model.communication import GroupKey
+from tracekit.model.messages import no_messages
+from tracekit.model.notes import NOTE_KINDS, Note
+from tracekit.model.summary import CommunicationSum, RankSummary, Traffic, TrafficTime
+from tracekit.read.cache.codec import CodecError, pack, unpack
+
+_TEXT = st.text(max_size=6)
+
+
+def _column(kind: Any, rows: int) -> st.SearchStrategy[np.ndarray]:
+    if kind is np.ndarray:
+        return st.lists(_TEXT, min_size=rows, max_size=rows).map(_of_texts)
+    dtype = np.dtype(get_args(get_args(kind)[1])[0])
+    low, high = (0, 1) if dtype == np.bool_ else (np.iinfo(dtype).min, np.iinfo(dtype).max)
+    values = st.lists(st.integers(int(low), int(high)), min_size=rows, max_size=rows)
+    return values.map(lambda row: np.array(row, dtype=dtype))
+
+
+def _of_texts(texts: list[str]) -> np.ndarray:
+    column = np.empty(len(texts), dtype=object)
+    column[:] = texts
+    return column
+
+
+def anything(kind: Any) -> st.SearchStrategy[Any]:
+    """Values of a declared type. A type that is not known here is one that nobody has tried to pack."""
+    origin, arguments = get_origin(kind), get_args(kind)
+    if origin is Annotated:
+        limits: dict[str, int] = {}
+        for part in arguments[1:]:
+            limits |= {name: bound for name in ("ge", "le") if (bound := getattr(part, name)) is not None}
+        return st.integers(limits.get("ge", -(1 << 63)), limits.get("le", (1 << 63) - 1))
+    if origin is Literal:
+        return st.sampled_from(arguments)
+    if origin in (Union, types.UnionType):
+        return st.one_of([anything(argument) for argument in arguments])
+    if origin is tuple and arguments[-1] is not ...:
+        return st.tuples(*(anything(argument) for argument in arguments))
+    if origin in (tuple, list):
+        return st.lists(anything(arguments[0]), max_size=3).map(origin)
+    if kind is Note:
+        others = {name: anything(hint) for name, hint in get_type_hints(Note).items() if name != "kind"}
+        return st.builds(Note, kind=st.sampled_from(sorted(NOTE_KINDS)), **others)
+    if isinstance(kind, type) and issubclass(kind, Columnar):
+        hints = get_type_hints(kind)
+        return st.integers(0, 3).flatmap(
+            lambda rows: st.builds(kind, **{field.name: _column(hints[field.name], rows) for field in fields(kind)})
+        )
+    if is_dataclass(kind):
+        hints = get_type_hints(kind)
+        return st.builds(kind, **{field.name: anything(hints[field.name]) for field in fields(kind)})
+    if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
+        hints = get_type_hints(kind, include_extras=True)
+        return st.builds(kind, **{name: anything(hints[name]) for name in kind.__struct_fields__})
+    return {
+        int: st.integers(-(1 << 63), (1 << 63) - 1),
+        float: st.floats(),
+        bool: st.booleans(),
+        str: _TEXT,
+        type(None): st.none(),
+    }[kind]
+
+
+@pytest.mark.parametrize("name", [field.name for field in fields(RankSummary)])
+@settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@given(data=st.data())
+def test_every_field_of_a_summary_comes_back_as_it_was(name: str, data: st.DataObject) -> None:
+    """Fields are taken from the declaration: a new one is tried without being named here."""
+    value = data.draw(anything(get_type_hints(RankSummary, include_extras=True)[name]))
+    summary = replace(SUMMARY, **{name: value})
+    again = unpack(pack(summary), RankSummary)
+    assert again == summary
+    assert pack(again) == pack(summary)
+    if isinstance(value, Columnar):
+        columns = [(getattr(value, field.name), getattr(getattr(again, name), field.name)) for field in fields(value)]
+        assert all(mine.dtype == theirs.dtype and theirs.flags.writeable for mine, theirs in columns)
+
+
+# ---- what is refused ---------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Table(Columnar):
+    number: npt.NDArray[np.int64]
+    name: np.ndarray
+
+
+def table(number: Any, name: Any) -> Table:
+    return Table(number=number, name=name)
+
+
+@pytest.mark.parametrize(
+    "columns",
+    [
+        (np.zeros(1, dtype=np.int32), _of_texts(["a"])),
+        (np.zeros(1, dtype=np.float64), _of_texts(["a"])),
+        (np.zeros((1, 1), dtype=np.int64), _of_texts(["a"])),
+        ([1], _of_texts(["a"])),
+        (np.zeros(1, dtype=np.int64), np.array([object()])),
+        (np.zeros(1, dtype=np.int64), np.array([1], dtype=object)),
+        (object(), _of_texts(["a"])),
+    ],
+)
+def test_what_would_come_back_as_something_else_is_not_packed(columns: tuple[Any, Any]) -> None:
+    assert unpack(pack(table(np.ones(1, dtype=np.int64), _of_texts(["a"]))), Table).number.tolist() == [1]
+    with pytest.raises(CodecError):
+        pack(table(*columns))
+
+
+@pytest.mark.parametrize("value", [1.0, 1 << 70, "1"])
+def test_a_number_of_another_type_is_not_packed(value: Any) -> None:
+    with pytest.raises(CodecError):
+        pack(replace(SUMMARY, event_count=value))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Share:
+    ratio: float
+
+
+def test_a_whole_number_in_the_place_of_a_fraction_is_not_packed() -> None:
+    """It would come back as 3.0, and be printed so."""
+    assert unpack(pack(Share(ratio=3.0)), Share) == Share(ratio=3.0)
+    with pytest.raises(CodecError):
+        pack(Share(ratio=3))
+
+
+def test_columns_of_different_lengths_are_refused() -> None:
+    uneven = table(np.ones(2, dtype=np.int64), _of_texts(["a"]))
+    with pytest.raises(CodecError, match="lengths"):
+        unpack(pack(uneven), Table)
+
+
+@settings(max_examples=300, deadline=None)
+@given(data=st.data())
+def test_changed_bytes_are_refused_or_hold_a_summary(data: st.DataObject) -> None:
+    """No exception but our own, and nothing of another type."""
+    packed = bytearray(pack(SUMMARY))
+    for _ in range(data.draw(st.integers(1, 4))):
+        packed[data.draw(st.integers(0, len(packed) - 1))] = data.draw(st.integers(0, 255))
+    try:
+        summary = unpack(bytes(packed), RankSummary)
+    except CodecError:
+        return
+    assert isinstance(summary, RankSummary)
+    assert len(pack(summary)) > 0
+
+
+# ---- what is shared ----------------------------------------------------------------------------------------------
+
+
+def test_the_members_of_a_group_are_held_once() -> None:
+    """As they are in the summary that a worker makes: rows, ranks and groups would multiply."""
+    shared: dict[tuple[Any, ...], tuple[Any, ...]] = {}
+    first, second = (unpack(pack(replace(SUMMARY, rank=rank)), RankSummary, shared) for rank in (0, 1))
+    members = [
+        group.ranks
+        for summary in (first, second)
+        for group in (
+            *summary.groups,
+            *(row.group for row in summary.communication),
+            *(traffic.group for row in summary.traffic for traffic in row.in_flight),
+        )
+        if group is not None
+    ]
+    assert len(members) == 6
+    assert {id(ranks) for ranks in members} == {id(members[0])}
+
+
+WORLD = GroupKey(description="default_pg", ranks=tuple(range(1000)), name="0", parallelism="dp")
+SUMMARY = RankSummary(
+    rank=1,
+    world_size=2,
+    files=("rank1.json",),
+    run_id=None,
+    attempt=0,
+    host="node0",
+    device="gpu",
+    device_name=None,
+    strategies=("ddp",),
+    strategies_inferred=True,
+    groups=(WORLD,),
+    mesh=None,
+    clock=None,
+    ddp=(),
+    overhead_per_step_ns=None,
+    recorded_steps=(1, 2, 3),
+    steps=(),
+    communication=(
+        CommunicationSum(
+            group=WORLD, kind="all_reduce", phase=None, count=1, size_bytes=None, total_ns=1 << 62, exposed_ns=0
+        ),
+    ),
+    event_count=5,
+    first_event_ns=1_790_857_026_000_000_000,
+    notes=(Note(kind="limit", severity="info", text="é\ud7ff"),),
+    traffic=(TrafficTime(in_flight=(Traffic(group=WORLD, messages=False),), charged=None, total_ns=1),),
+    messages=no_messages(),
+)

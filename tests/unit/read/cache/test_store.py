@@ -1,0 +1,383 @@
+"""What is kept beside the traces: given back as long as nothing changed, and only then; never in anybody's way."""
+
+from __future__ import annotations
+
+import errno
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tracekit.read.cache import store as module
+from tracekit.read.cache.store import CACHE_FOLDER, Cache, CacheChoice, Entry, chosen_cache, keep
+from tracekit.read.files.discover import discover
+
+LATER_NS = 60 * 10**9
+
+
+@pytest.fixture(autouse=True)
+def _a_minute_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Files that a test has just written were written a minute ago: nobody can set back when a file was changed."""
+    monkeypatch.setattr(module, "_now_ns", lambda: time.time_ns() + LATER_NS)
+
+
+@pytest.fixture
+def trace(tmp_path: Path) -> Path:
+    path = tmp_path / "run" / "rank0.json"
+    path.parent.mkdir()
+    path.write_text("a trace")
+    return path
+
+
+def entry_of(trace: Path, *circumstances: object, place: Path | None = None) -> Entry:
+    entry = Cache(place).entry_for([trace], circumstances)
+    assert entry is not None
+    return entry
+
+
+def stored(trace: Path, *circumstances: object, place: Path | None = None, data: bytes = b"result " * 100) -> Entry:
+    entry = entry_of(trace, *circumstances, place=place)
+    assert Cache(place).prepare(entry)
+    keep(entry, data)
+    return entry
+
+
+def fetched(trace: Path, *circumstances: object, place: Path | None = None) -> bytes | None:
+    return Cache(place).fetch(entry_of(trace, *circumstances, place=place))
+
+
+def files_in(folder: Path) -> set[str]:
+    return {path.name for path in folder.iterdir()} - {".gitignore", "CACHEDIR.TAG"}
+
+
+# ---- hits and misses ---------------------------------------------------------------------------------------------
+
+
+def test_what_is_kept_comes_back(trace: Path) -> None:
+    assert fetched(trace) is None
+    stored(trace)
+    assert fetched(trace) == b"result " * 100
+
+
+def test_other_circumstances_are_another_entry(trace: Path) -> None:
+    stored(trace, "portable", 0)
+    assert fetched(trace, "portable", 0) is not None
+    assert fetched(trace, "native", 0) is None
+    assert fetched(trace, "portable", 1) is None
+
+
+def test_equal_sets_are_the_same_whatever_their_order(trace: Path) -> None:
+    ascending, descending = frozenset([0, 8]), frozenset([8, 0])
+    assert list(ascending) != list(descending)
+    stored(trace, ascending)
+    assert fetched(trace, descending) is not None
+
+
+def test_a_circumstance_without_bytes_is_no_entry(trace: Path) -> None:
+    assert Cache().entry_for([trace], [object()]) is None
+
+
+def test_other_code_is_another_entry(trace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stored(trace)
+    monkeypatch.setattr(module, "IMPORTED_CODE", "edited")
+    assert fetched(trace) is None
+
+
+def _other_content(trace: Path) -> None:
+    before = trace.stat()
+    while trace.stat().st_ctime_ns == before.st_ctime_ns:  # a tick of the file system's clock takes some milliseconds
+        trace.write_text("b trace")
+
+
+def _other_content_at_the_same_time(trace: Path) -> None:
+    status = trace.stat()
+    _other_content(trace)
+    os.utime(trace, ns=(status.st_atime_ns, status.st_mtime_ns))
+
+
+def _replaced_by_an_equal_file(trace: Path) -> None:
+    status = trace.stat()
+    other = trace.with_name("other")
+    other.write_text("b trace")
+    os.utime(other, ns=(status.st_atime_ns, status.st_mtime_ns))
+    other.replace(trace)
+
+
+def _longer(trace: Path) -> None:
+    with trace.open("a") as stream:
+        stream.write("!")
+
+
+@pytest.mark.parametrize(
+    "change", [_other_content, _other_content_at_the_same_time, _replaced_by_an_equal_file, _longer]
+)
+@pytest.mark.parametrize("shared", [False, True])
+def test_a_file_that_changed_is_read_again(
+    trace: Path, tmp_path: Path, change: Callable[[Path], None], shared: bool
+) -> None:
+    place = tmp_path if shared else None
+    stored(trace, place=place)
+    assert fetched(trace, place=place) is not None
+    change(trace)
+    assert fetched(trace, place=place) is None
+
+
+def test_a_file_that_changes_while_it_is_read_is_not_kept(trace: Path) -> None:
+    entry = entry_of(trace)
+    assert Cache().prepare(entry)
+    _other_content_at_the_same_time(trace)
+    keep(entry, b"half of the old, half of the new")
+    assert files_in(entry.path.parent) == set()
+
+
+def test_a_file_that_was_written_just_now_is_not_kept(trace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Written again within the same tick of the file system's clock, it would look the same."""
+    changed_ns = trace.stat().st_ctime_ns
+    monkeypatch.setattr(module, "_now_ns", lambda: changed_ns + 1_900_000_000)
+    assert not stored(trace).path.exists()
+    monkeypatch.setattr(module, "_now_ns", lambda: changed_ns + 2_100_000_000)
+    assert stored(trace).path.exists()
+
+
+def test_a_folder_that_is_moved_keeps_its_cache(trace: Path, tmp_path: Path) -> None:
+    stored(trace)
+    trace.parent.rename(tmp_path / "moved")
+    assert fetched(tmp_path / "moved" / "rank0.json") is not None
+
+
+def test_equal_names_in_one_place_for_all_are_told_apart(tmp_path: Path) -> None:
+    for name in "ab":
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "rank0.json").write_text("a trace")
+        stored(tmp_path / name / "rank0.json", place=tmp_path / "kept", data=name.encode())
+    assert fetched(tmp_path / "a" / "rank0.json", place=tmp_path / "kept") == b"a"
+    assert fetched(tmp_path / "b" / "rank0.json", place=tmp_path / "kept") == b"b"
+    assert not (tmp_path / "a" / CACHE_FOLDER).exists()
+
+
+# ---- damage ------------------------------------------------------------------------------------------------------
+
+
+def test_no_flipped_bit_goes_unnoticed(trace: Path) -> None:
+    entry = stored(trace)
+    whole = entry.path.read_bytes()
+    for position in range(len(whole)):
+        damaged = bytearray(whole)
+        damaged[position] ^= 1 << position % 8
+        entry.path.write_bytes(damaged)
+        assert fetched(trace) is None
+    entry.path.write_bytes(whole)
+    assert fetched(trace) is not None
+
+
+def test_no_missing_end_goes_unnoticed(trace: Path) -> None:
+    entry = stored(trace)
+    whole = entry.path.read_bytes()
+    for length in range(len(whole)):
+        entry.path.write_bytes(whole[:length])
+        assert fetched(trace) is None
+    keep(entry, b"made again")
+    assert fetched(trace) == b"made again"
+
+
+def test_an_entry_under_the_name_of_another_is_refused(trace: Path) -> None:
+    other = stored(trace, "other")
+    other.path.rename(entry_of(trace).path)
+    assert fetched(trace) is None
+
+
+def test_an_entry_that_unpacks_to_more_than_a_summary_can_be_is_refused(
+    trace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stored(trace, data=bytes(10_000))
+    monkeypatch.setattr(module, "_LARGEST_BYTES", 9_999)
+    assert fetched(trace) is None
+
+
+def _link(path: Path) -> None:
+    path.rename(path.with_name("elsewhere"))
+    path.symlink_to(path.with_name("elsewhere"))
+
+
+def _fifo(path: Path) -> None:
+    path.unlink()
+    os.mkfifo(path)
+
+
+def _folder(path: Path) -> None:
+    path.unlink()
+    path.mkdir()
+
+
+@pytest.mark.parametrize("replacement", [_link, _fifo, _folder])
+def test_what_is_no_file_is_not_read(trace: Path, replacement: Callable[[Path], None]) -> None:
+    entry = stored(trace)
+    replacement(entry.path)
+    assert fetched(trace) is None
+
+
+# ---- the folder --------------------------------------------------------------------------------------------------
+
+
+def test_version_control_and_backups_leave_the_folder_out(trace: Path) -> None:
+    folder = stored(trace).path.parent
+    assert folder == trace.parent / CACHE_FOLDER
+    assert (folder / ".gitignore").read_text() == "*\n"
+    assert (folder / "CACHEDIR.TAG").read_text().startswith("Signature: 8a477f597d28d172789f06886806bc55\n")
+
+
+def test_discovery_does_not_look_into_it(trace: Path) -> None:
+    folder = stored(trace).path.parent
+    trace.write_text('{"traceEvents": [{"ph": "X", "name": "a", "ts": 1, "dur": 1, "pid": 1, "tid": 1}]}')
+    (folder / "rank1.json").write_bytes(trace.read_bytes())
+    assert set(discover([str(trace.parent)]).chosen.ranks) == {0}
+
+
+def test_a_place_that_does_not_exist_is_made(trace: Path, tmp_path: Path) -> None:
+    assert stored(trace, place=tmp_path / "not" / "yet").path.is_file()
+
+
+def test_where_no_folder_can_be_made_there_is_no_cache(trace: Path) -> None:
+    (trace.parent / CACHE_FOLDER).write_text("in the way")
+    entry = entry_of(trace)
+    cache = Cache()
+    assert cache.fetch(entry) is None
+    assert not cache.prepare(entry)
+    cache.clean()
+
+
+def test_a_disk_that_is_full_leaves_nothing(trace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    entry = entry_of(trace)
+    assert Cache().prepare(entry)
+
+    def full(*_: Any) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(Path, "replace", full)
+    keep(entry, b"result")
+    assert files_in(entry.path.parent) == set()
+
+
+@pytest.mark.parametrize(
+    ("around", "folder", "believed"), [(0o755, 0o775, True), (0o1777, 0o755, False), (0o755, 0o777, False)]
+)
+def test_a_folder_of_somebody_else_who_could_not_have_replaced_the_traces_is_not_believed(
+    trace: Path, monkeypatch: pytest.MonkeyPatch, around: int, folder: int, believed: bool
+) -> None:
+    entry = stored(trace)
+    trace.parent.chmod(around)
+    entry.path.parent.chmod(folder)
+    assert fetched(trace) is not None
+    owner = trace.stat().st_uid
+    monkeypatch.setattr(os, "geteuid", lambda: owner + 1)
+    assert (fetched(trace) is not None) == believed
+    assert Cache().prepare(entry) == believed
+
+
+def test_a_link_in_the_place_of_the_folder_is_not_believed(trace: Path) -> None:
+    entry = stored(trace)
+    entry.path.parent.rename(trace.parent / "elsewhere")
+    entry.path.parent.symlink_to(trace.parent / "elsewhere")
+    assert fetched(trace) is None
+    assert not Cache().prepare(entry)
+
+
+# ---- limits ------------------------------------------------------------------------------------------------------
+
+
+def used(path: Path, days_ago: float) -> None:
+    then = time.time() - days_ago * 86_400
+    os.utime(path, (then, then))
+
+
+def cleaned(trace: Path) -> set[str]:
+    cache = Cache()
+    entry = entry_of(trace)
+    assert cache.prepare(entry)
+    cache.clean()
+    return files_in(entry.path.parent)
+
+
+def test_of_one_rank_the_four_used_last_stay(trace: Path) -> None:
+    entries = [stored(trace, number) for number in range(6)]
+    for number, entry in enumerate(entries):
+        used(entry.path, days_ago=10 - number)
+    assert fetched(trace, 0) is not None
+    assert cleaned(trace) == {entries[number].path.name for number in (0, 3, 4, 5)}
+
+
+def test_ranks_are_counted_apart(trace: Path) -> None:
+    other = trace.with_name("rank1.json")
+    other.write_text("a trace")
+    names = {stored(path, number).path.name for path in (trace, other) for number in range(4)}
+    assert cleaned(trace) == names
+
+
+def test_what_nobody_used_for_long_goes(trace: Path) -> None:
+    old, new = stored(trace, "old"), stored(trace, "new")
+    used(old.path, days_ago=91)
+    used(new.path, days_ago=89)
+    assert cleaned(trace) == {new.path.name}
+
+
+def test_a_folder_stays_below_its_size(trace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    entries = [stored(trace, number) for number in range(3)]
+    for number, entry in enumerate(entries):
+        used(entry.path, days_ago=3 - number)
+    monkeypatch.setattr(module, "_KEPT_BYTES", 2 * entries[0].path.stat().st_size)
+    assert cleaned(trace) == {entry.path.name for entry in entries[1:]}
+
+
+def test_what_a_killed_process_left_goes_after_a_while(trace: Path) -> None:
+    entry = stored(trace)
+    left = entry.path.with_name(f".{entry.path.name}.{'0' * 16}.tmp")
+    being_written = entry.path.with_name(f".{entry.path.name}.{'1' * 16}.tmp")
+    foreign = entry.path.with_name("notes.tmp")
+    for path in (left, being_written, foreign):
+        path.write_text("")
+    used(left, days_ago=0.1)
+    used(foreign, days_ago=1000)
+    assert cleaned(trace) == {entry.path.name, being_written.name, foreign.name}
+
+
+# ---- what the user asks for --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("choice", "variable", "folder"),
+    [
+        (False, "elsewhere", None),
+        (True, None, "run"),
+        (True, "", "run"),
+        (True, "elsewhere", "elsewhere"),
+        (True, "0", None),
+        ("here", "elsewhere", "here"),
+        (Path("here"), "0", "here"),
+    ],
+)
+def test_where_it_is(
+    choice: CacheChoice, variable: str | None, folder: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("TRACEKIT_CACHE", raising=False)
+    if variable is not None:
+        monkeypatch.setenv("TRACEKIT_CACHE", variable)
+    trace = Path("run", "rank0.json")
+    trace.parent.mkdir()
+    trace.touch()
+    cache = chosen_cache(choice)
+    entry = None if cache is None else cache.entry_for([trace])
+    # From the root: a worker may stand in another folder.
+    places = {None: None, "run": Path("run", CACHE_FOLDER)}
+    wanted = places[folder] if folder in places else tmp_path / str(folder) / CACHE_FOLDER
+    assert (None if entry is None else entry.path.parent) == wanted
+
+
+def test_code_that_was_edited_after_it_was_imported_has_no_cache(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What it computes is not what its files say."""
+    assert chosen_cache("here") is not None
+    monkeypatch.setattr("tracekit.read.cache.code_version.IMPORTED_CODE", "as it was")
+    assert chosen_cache("here") is None

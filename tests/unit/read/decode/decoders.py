@@ -1,0 +1,58 @@
+"""Decoding with both decoders at once: they agree, or the native one leaves the file to the portable one."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tests.components import require
+from tracekit.errors import TracekitError
+from tracekit.model.events import DecodedTrace
+from tracekit.read.decode import portable
+
+__all__ = ["decode", "differences", "native_decoder", "outcome"]
+
+
+def native_decoder() -> Any:
+    """The module `tracekit.read.decode.native`; a test that needs it is skipped where there was no compiler."""
+    try:
+        return importlib.import_module("tracekit.read.decode.native")
+    except ImportError as error:
+        require("the native decoder", False, str(error))
+        raise
+
+
+def decode(path: Path, *, details: bool = False) -> DecodedTrace:
+    """What the portable decoder makes of `path`, after a look at whether the native one makes the same of it."""
+    try:
+        native = importlib.import_module("tracekit.read.decode.native")
+    except ImportError:
+        return portable.decode(path, details=details)
+    found = outcome(native.decode, path, details=details)
+    if found is not None:
+        assert differences(found, outcome(portable.decode, path, details=details)) == []
+    return portable.decode(path, details=details)
+
+
+def outcome(decoder: Any, path: Path, **options: bool) -> Any:
+    """What a decoder returns, or the text of its error."""
+    try:
+        return decoder(path, **options)
+    except TracekitError as error:
+        return f"{type(error).__name__}: {error}"
+
+
+def differences(one: Any, other: Any, where: str = "") -> list[str]:
+    """Fields in which two decoded traces are not the same, to the bit and the dtype."""
+    if type(one) is not type(other):
+        return [where or "type"]
+    if dataclasses.is_dataclass(one):
+        names = [field.name for field in dataclasses.fields(one)]
+        return [d for name in names for d in differences(getattr(one, name), getattr(other, name), f"{where}.{name}")]
+    if isinstance(one, np.ndarray):
+        return [] if one.dtype == other.dtype and np.array_equal(one, other) else [where]
+    return [] if one == other else [where or "value"]

@@ -1,0 +1,101 @@
+"""Damaged and hostile headers: no event is lost, and what cannot be believed is left out."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.builders import TraceBuilder
+from tests.unit.read.decode.damage import GOOD, decode_text, names, with_bad
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("baseTimeNanoseconds", "1e400"),
+        ("baseTimeNanoseconds", "9" * 25),
+        ("baseTimeNanoseconds", '"' + "9" * 5000 + '"'),
+        ("baseTimeNanoseconds", '"²"'),
+        ("baseTimeNanoseconds", '"--5"'),
+        ("baseTimeNanoseconds", "null"),
+        ("distributedInfo", '{"rank": "--1", "world_size": "²"}'),
+        ("distributedInfo", '{"rank": -1, "world_size": -1}'),
+        ("distributedInfo", '{"rank": 1000000000000, "world_size": 1000000000000}'),
+        ("distributedInfo", '{"rank": true, "world_size": [2], "backend": 5, "pg_config": {"a": 1}}'),
+        ("distributedInfo", '{"pg_config": [null, {"ranks": [null, "x", 1e9], "pg_name": 4}]}'),
+        ("distributedInfo", "[" * 100_000),
+        ("deviceProperties", '[null, {"name": 5}, {}]'),
+        ("host_name", "[1]"),
+        ("tracekit", "null"),
+        ("tracekit", '{"version": 1}'),
+        ("tracekit", "{" * 100_000),
+        ("tracekit", '"' + "x" * 100_000 + '"'),
+        ("unknown", "{NaN}"),
+    ],
+)
+def test_a_damaged_header_costs_no_event(tmp_path: Path, key: str, value: str) -> None:
+    event = '{"ph": "X", "name": "e0", "cat": "cpu_op", "pid": 1, "tid": 1, "ts": 1, "dur": 1}'
+    for text in (f'{{"{key}": {value}, "traceEvents": [{event}]}}', f'{{"traceEvents": [{event}], "{key}": {value}}}'):
+        decoded = decode_text(tmp_path, text.encode())
+        assert names(decoded) == ["e0"]
+        assert decoded.header.metadata is None
+        assert decoded.header.rank is None
+        assert decoded.header.world_size is None
+
+
+def test_the_good_keys_of_a_damaged_header_are_read(tmp_path: Path) -> None:
+    text = with_bad("null", at=0).replace(b'{"distributedInfo"', b'{"bad": NaN, "a"b": 1, "distributedInfo"')
+    decoded = decode_text(tmp_path, text)
+    assert names(decoded) == GOOD
+    assert decoded.header.rank == 3
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda m: m | {"world_size": 10**12},
+        lambda m: m | {"rank": -4},
+        lambda m: m | {"rank": 10**30},
+        lambda m: m | {"steps": [{"step": 1, "start_ns": 10**30, "end_ns": None}]},
+        lambda m: m | {"steps": [{"step": 10**30, "start_ns": 1, "end_ns": None}]},
+        lambda m: m | {"groups": [m["groups"][0] | {"ranks": {"slice": [0, 10**12, 1]}}]},
+        lambda m: m | {"groups": [m["groups"][0] | {"ranks": {"slice": [0, 4, 0]}}]},
+        lambda m: m | {"clock": {"reference_rank": 0, "method": "store", "samples": [
+            {"at_ns": 10**30, "offset_ns": 10**30, "error_ns": 0, "rtt_ns": 0}]}},
+    ],
+)  # fmt: skip
+def test_hostile_metadata_is_refused_as_a_whole(
+    tmp_path: Path, change: Callable[[dict[str, Any]], dict[str, Any]]
+) -> None:
+    """GIVEN numbers in the tracekit key that no machine has WHEN decoded THEN it is left out, with a note."""
+    trace = TraceBuilder().step(1, 0, 10).op("e0", 0, 1).capture()
+    document = json.loads(trace.text())
+    document["tracekit"] = change(document["tracekit"])
+    decoded = decode_text(tmp_path, json.dumps(document).encode())
+    assert decoded.header.metadata is None
+    assert [note.kind for note in decoded.notes] == ["not_available"]
+    assert len(decoded.events) == 2
+
+
+@pytest.mark.parametrize(
+    "mesh",
+    [
+        {"names": ["dp"], "shape": [2, 2], "coordinate": [0]},
+        {"names": ["dp", "tp"], "shape": [2, 2], "coordinate": [0]},
+        {"names": [], "shape": [], "coordinate": [0]},
+        {"names": ["dp"], "shape": [2], "coordinate": [2]},
+        {"names": ["dp"], "shape": [0], "coordinate": [0]},
+    ],
+)
+def test_a_mesh_that_contradicts_itself_costs_the_mesh_alone(tmp_path: Path, mesh: dict[str, Any]) -> None:
+    document = json.loads(TraceBuilder().step(1, 0, 10).op("e0", 0, 1).capture().text())
+    document["tracekit"]["mesh"] = mesh
+    decoded = decode_text(tmp_path, json.dumps(document).encode())
+    assert decoded.header.metadata is not None
+    assert decoded.header.metadata.mesh is None
+    assert [note.kind for note in decoded.notes] == ["not_available"]
+    assert "mesh" in decoded.notes[0].text

@@ -1,0 +1,263 @@
+"""Packets of slices, by compiled code and by numpy: the same lanes, and messages that say the same."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import Trace, TracePacket, TrackEvent
+
+from tests.components import require_module
+from tracekit.model.events import ABSENT
+from tracekit.read.decode.extra_args import details_of
+from tracekit.render.perfetto import packets, portable_packets
+from tracekit.render.perfetto.extra_args import DetailEncoder
+from tracekit.render.perfetto.fields import Field, Interned, fields_of
+from tracekit.render.perfetto.portable_packets import Lane
+from tracekit.render.trace.slices import Argument, Flows, Slices
+
+TEXTS = [f"text {k}" for k in range(300)]  # numbers of one byte and of two
+SEQUENCE = 5000
+START_NS = 1_752_000_000_123_456_789
+
+
+@pytest.fixture
+def compiled() -> Any:
+    """Skips, with the reason, where there was no compiler."""
+    require_module("tracekit.render.perfetto._encoder")
+    return require_module("tracekit.render.perfetto.compiled_packets")
+
+
+# What arguments in JSON can be.
+VALUES = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text()
+    | st.just("long " * 1000),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=6,
+)
+OBJECTS = st.dictionaries(st.text(), VALUES, max_size=6)
+
+
+def lanes_by(way: Any, slices: Slices) -> list[Lane]:
+    interned = Interned()
+    fields, details = fields_of(slices, interned), DetailEncoder(interned).of(slices)
+    found: list[Lane] = way.lanes_of(slices, fields, details, SEQUENCE)
+    return found
+
+
+def written(lanes: list[Lane]) -> list[tuple[int, int, bytes]]:
+    return [(lane.start_ns, lane.end_ns, b"".join(bytes(piece) for piece in lane.packets)) for lane in lanes]
+
+
+def said(lanes: list[tuple[int, int, bytes]]) -> list[tuple[int, int, list[TracePacket]]]:
+    return [(start_ns, end_ns, list(Trace.FromString(packets).packet)) for start_ns, end_ns, packets in lanes]
+
+
+@st.composite
+def tables(draw: st.DrawFn) -> Slices:
+    """Slices whose names, arguments, arrows and details stand in a table of more rows, in another order."""
+    rows = draw(st.integers(1, 12))
+
+    def column(values: st.SearchStrategy[int], dtype: type, length: int = rows) -> np.ndarray:
+        return np.array(draw(st.lists(values, min_size=length, max_size=length)), dtype=dtype)
+
+    text, number = st.integers(ABSENT, len(TEXTS) - 1), st.integers(-(2**63), 2**63 - 1) | st.integers(-300, 300)
+    arguments = []
+    for k in range(draw(st.integers(0, 10))):
+        is_text, mask = draw(st.booleans()), draw(st.booleans())
+        arguments.append(
+            Argument(
+                name=f"argument {k}",
+                values=column(text, np.int32) if is_text else column(number, np.int64),
+                present=column(st.integers(0, 1), np.bool_) if mask else None,
+                is_text=is_text,
+            )
+        )
+    flows = [
+        Flows(ids=column(st.integers(0, 2**64 - 1) | st.just(0), np.uint64), role=np.zeros(rows, dtype=np.uint8))
+        for _ in range(draw(st.integers(0, 2)))
+    ]
+    said = [json.dumps(each, ensure_ascii=draw(st.booleans())) for each in draw(st.lists(OBJECTS, max_size=4))]
+    details = [each for each in (details_of(members.encode()) for members in said) if each]
+    detail = st.sampled_from([ABSENT, *range(len(TEXTS), len(TEXTS) + len(details))])
+    of_slices = draw(st.none() | st.lists(st.integers(0, rows - 1), min_size=1, max_size=12))
+    slices = rows if of_slices is None else len(of_slices)
+    return Slices(
+        start_ns=START_NS * draw(st.integers(0, 1)) + column(st.integers(0, 9), np.int64, slices),
+        duration_ns=column(st.integers(0, 9), np.int64, slices),
+        name=column(text, np.int32),
+        category=column(text, np.int32),
+        strings=[*TEXTS, *details],
+        arguments=tuple(arguments),
+        flows=tuple(flows),
+        details=column(detail, np.int32) if draw(st.booleans()) else None,
+        rows=None if of_slices is None else np.array(of_slices, dtype=np.int32),
+    )
+
+
+def one_slice(arguments: int) -> Slices:
+    """Its packet is a few kilobytes long."""
+    none = np.full(1, ABSENT, dtype=np.int32)
+    return Slices(
+        start_ns=np.array([START_NS]), duration_ns=np.array([5]), name=none, category=none, strings=[],
+        arguments=tuple(Argument(name=f"a{k}", values=np.array([-k])) for k in range(arguments)),
+    )  # fmt: skip
+
+
+@settings(deadline=None)
+@given(slices=tables())
+@example(slices=one_slice(arguments=8))
+@example(slices=one_slice(arguments=100))
+@example(slices=one_slice(arguments=1500))
+def test_compiled_and_portable_packets_say_the_same(slices: Slices) -> None:
+    encoder = require_module("tracekit.render.perfetto.compiled_packets")
+    by_numpy, by_compiled = (written(lanes_by(way, slices)) for way in (portable_packets, encoder))
+    assert sum(len(packets) for *_, packets in by_compiled) <= sum(len(packets) for *_, packets in by_numpy)
+    assert said(by_compiled) == said(by_numpy)
+
+
+@pytest.mark.parametrize("distinct", [1, 3000])
+def test_details_of_many_lengths_in_several_blocks(distinct: int, compiled: Any) -> None:
+    """GIVEN 40,000 slices, two of three with details of 8 to 3007 bytes THEN each says its own."""
+    count = 40_000
+    column = np.zeros(count, dtype=np.int32)
+
+    def of(number: int) -> dict[Any, int]:
+        return {f"k{number % 7}": number} | dict.fromkeys(range(number % 100), True)
+
+    detail = np.where(np.arange(count) % 3, 1 + np.arange(count) * 7 % distinct, ABSENT).astype(np.int32)
+    slices = Slices(
+        start_ns=np.arange(count), duration_ns=column.astype(np.int64), name=column, category=column,
+        strings=["op", *(details_of(json.dumps(of(k)).encode()) for k in range(distinct))],
+        details=detail,
+    )  # fmt: skip
+    by_numpy, by_compiled = (said(written(lanes_by(way, slices))) for way in (portable_packets, compiled))
+    assert by_compiled == by_numpy
+    ((_, _, packets_),) = by_compiled
+    opened = [p.track_event for p in packets_ if p.track_event.type == TrackEvent.TYPE_SLICE_BEGIN]
+    first = [event.debug_annotations[0].int_value + 1 if event.debug_annotations else ABSENT for event in opened]
+    assert first == detail.tolist()
+
+
+def test_a_stack_deeper_than_the_limit_goes_on_in_the_next_lane(compiled: Any) -> None:
+    """GIVEN 1200 slices inside each other THEN there are 512, 512 and 176 on three lanes."""
+    depth = np.arange(1200)
+    column = np.zeros(1200, dtype=np.int32)
+    slices = Slices(start_ns=depth, duration_ns=5000 - 2 * depth, name=column, category=column, strings=["a"])
+    lanes = said(written(lanes_by(compiled, slices)))
+    opened = [[p.timestamp for p in each if p.track_event.type == TrackEvent.TYPE_SLICE_BEGIN] for *_, each in lanes]
+    assert opened == [list(range(512)), list(range(512, 1024)), list(range(1024, 1200))]
+    assert [(start_ns, end_ns) for start_ns, end_ns, _ in lanes] == [(0, 5000), (512, 4488), (1024, 3976)]
+
+
+@pytest.mark.parametrize("wanted", ["portable", "native"])
+def test_the_decoder_that_is_asked_for_is_the_encoder_too(
+    wanted: str, compiled: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """GIVEN $TRACEKIT_DECODER THEN nothing compiled is used where it says portable: its packets are the longer ones."""
+    monkeypatch.setenv("TRACEKIT_DECODER", wanted)
+    slices = one_slice(arguments=1)
+    way = {"portable": portable_packets, "native": compiled}[wanted]
+    assert written(lanes_by(packets, slices)) == written(lanes_by(way, slices))
+
+
+INT32, INT64 = np.zeros(2, dtype=np.int32), np.zeros(2, dtype=np.int64)
+FRAME = (b"\x0a", b"\x08", b"\x50\x02\x5a", b"\x48\x01", b"\x48\x02")
+TIMES = {"order": np.arange(2, dtype=np.int32), "start_ns": INT64, "duration_ns": INT64}
+FITTING = TIMES | {"rows": None, "fields": [], "details": None, "frame": FRAME}
+
+
+def field(**other: object) -> list[tuple[object, ...]]:
+    """(around, tag, values, numbers, present, is_fixed64)"""
+    columns = {"values": INT64.view(np.uint64), "numbers": None, "present": None} | other
+    return [(b"", b"\x50", *columns.values(), False)]
+
+
+def details(**other: object) -> tuple[object, ...]:
+    """(ids, starts, sizes, content)"""
+    return tuple(({"ids": INT32, "starts": INT64, "sizes": INT64 + 3, "content": b"abc"} | other).values())
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"order": np.array([0, 2], dtype=np.int32)},
+        {"order": np.array([-1], dtype=np.int32)},
+        {"order": INT64},
+        {"duration_ns": INT64[:1]},
+        {"rows": INT32[:1]},
+        {"rows": INT32 + np.int32(7), "fields": field()},
+        {"rows": INT32 - np.int32(1), "fields": field()},
+        {"fields": field(values=INT64[:1].view(np.uint64))},
+        {"fields": field(values=INT32)},
+        {"fields": field(values=INT32 + np.int32(3), numbers=np.zeros(3, dtype=np.uint64))},
+        {"fields": field(present=np.ones(0, dtype=np.bool_))},
+        {"details": details(ids=INT32[:1])},
+        {"details": details(ids=INT64)},
+        {"details": details(ids=INT32 + np.int32(2))},
+        {"details": details(starts=INT64[:0])},
+        {"details": details(starts=INT64 + 1)},
+        {"details": details(starts=INT64 - 1)},
+        {"details": details(sizes=INT64[:0])},
+        {"details": details(sizes=INT64 + 4)},
+        {"details": details(sizes=INT64 - 1)},
+        {"details": details(content=b"")},
+        {"details": details(content=INT64)},
+        {"frame": (b"x" * 17, *FRAME[1:])},
+    ],
+)
+def test_columns_that_do_not_fit_are_refused(other: dict[str, Any], compiled: Any) -> None:
+    """GIVEN what would be read beyond a column's end THEN ValueError: the memory of others is not looked at."""
+    assert sum(map(len, compiled.Packets(**FITTING))) > 0
+    assert sum(map(len, compiled.Packets(**FITTING | {"fields": field()}))) > 0
+    assert b"".join(compiled.Packets(**FITTING | {"details": details()})).count(b"abc") == 2
+    with pytest.raises(ValueError, match=r"a (column|row|tag)"):
+        list(compiled.Packets(**FITTING | other))
+
+
+@pytest.mark.parametrize(
+    "other", [{"order": INT32 + np.int32(2)}, {"order": INT64}, {"duration_ns": INT64[:1]}, {"max_depth": 0}]
+)
+def test_lanes_of_columns_that_do_not_fit_are_refused(other: dict[str, Any], compiled: Any) -> None:
+    assert compiled.lanes(**TIMES, max_depth=1) == np.array([0, 0], dtype=np.int32).tobytes()
+    with pytest.raises(ValueError, match=r"a (column|row|lane)"):
+        compiled.lanes(**TIMES | {"max_depth": 1} | other)
+
+
+def test_packets_come_in_blocks_and_keep_what_they_are_made_of(compiled: Any) -> None:
+    """GIVEN 40,000 slices, whose columns nobody else holds THEN several blocks have each slice once."""
+    count = 40_000
+    start_ns = np.arange(count) * 10
+    column = np.zeros(count, dtype=np.int32)
+    slices = Slices(
+        start_ns=start_ns, duration_ns=start_ns * 0 + 5, name=column, category=column, strings=["a", '{"b": 1}'],
+        details=column + np.int32(1),
+    )  # fmt: skip
+    (lane,) = lanes_by(compiled, slices)
+    del slices, column
+    blocks = list(lane.packets)
+    assert len(blocks) > 2
+    packets_ = Trace.FromString(b"".join(blocks)).packet
+    assert [p.timestamp for p in packets_] == [at for begin in start_ns.tolist() for at in (begin, begin + 5)]
+
+
+def test_a_field_says_which_message_it_is_in() -> None:
+    """What the two ways are given: names and texts are numbered as they come, 0 stands for none."""
+    slices = Slices(
+        start_ns=INT64, duration_ns=INT64, name=INT32, category=np.array([1, ABSENT], dtype=np.int32),
+        strings=["op", "kind", "text"],
+        arguments=(Argument(name="said", values=np.array([ABSENT, 2], dtype=np.int32), is_text=True),),
+    )  # fmt: skip
+    name, category, argument = fields_of(slices, Interned())
+    assert [name.numbers[name.values].tolist(), category.numbers[category.values].tolist()] == [[1, 1], [1, 0]]
+    assert isinstance(argument, Field)
+    assert argument.annotation
+    assert not name.annotation

@@ -1,0 +1,276 @@
+from __future__ import annotations
+
+import io
+from typing import Any
+
+import numpy as np
+import pytest
+from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import DebugAnnotation, Trace, TracePacket, TrackEvent
+
+from tests.components import require_module
+from tracekit.model.events import ABSENT
+from tracekit.read.decode.extra_args import details_of
+from tracekit.render.perfetto import RankTraceWriter
+from tracekit.render.trace.slices import Argument, Flows, Slices
+
+START = 1_752_000_000_000_000_000
+
+
+def int64(*values: int) -> np.ndarray:
+    return np.array(values, dtype=np.int64)
+
+
+def int32(*values: int) -> np.ndarray:
+    return np.array(values, dtype=np.int32)
+
+
+def slices(
+    start_ns: np.ndarray,
+    duration_ns: np.ndarray,
+    name: np.ndarray,
+    strings: list[str],
+    *,
+    category: np.ndarray | None = None,
+    **other: Any,
+) -> Slices:
+    if category is None:
+        category = np.full(len(name), ABSENT, dtype=np.int32)
+    times = {"start_ns": start_ns, "duration_ns": duration_ns}
+    return Slices(**times, name=name, category=category, strings=strings, **other)
+
+
+def events_of(stream: io.BytesIO) -> list[TrackEvent]:
+    return [p.track_event for p in Trace.FromString(stream.getvalue()).packet if p.HasField("track_event")]
+
+
+def arguments_of(stream: io.BytesIO) -> list[dict[str, object]]:
+    """Of each slice, as they come."""
+    packets = Trace.FromString(stream.getvalue()).packet
+    interned = [p.interned_data for p in packets if p.HasField("interned_data")]
+    names = {n.iid: n.name for data in interned for n in data.debug_annotation_names}
+    texts = {t.iid: t.str.decode() for data in interned for t in data.debug_annotation_string_values}
+
+    def value(annotation: DebugAnnotation) -> object:
+        kind = annotation.WhichOneof("value")
+        return texts[annotation.string_value_iid] if kind == "string_value_iid" else getattr(annotation, kind)
+
+    return [
+        {names[annotation.name_iid]: value(annotation) for annotation in event.debug_annotations}
+        for event in events_of(stream)
+        if event.type == TrackEvent.TYPE_SLICE_BEGIN
+    ]
+
+
+def test_packets_of_a_small_trace() -> None:
+    """GIVEN a parent with a child WHEN written THEN opens and closes are in order, names interned once."""
+    stream = io.BytesIO()
+    writer = RankTraceWriter(stream, rank=3)
+    thread = writer.add_track("main", parent=writer.add_process("rank 3", pid=4, order=3))
+    for begin in (START, START + 9):
+        writer.write_slices(
+            thread, slices(begin + int64(0, 1), int64(9, 2), int32(1, 0), ["mm", "step"], category=int32(0, -1))
+        )
+
+    packets = Trace.FromString(stream.getvalue()).packet
+    assert {packet.trusted_packet_sequence_id for packet in packets} == {5}
+    assert packets[0].sequence_flags == TracePacket.SEQ_INCREMENTAL_STATE_CLEARED
+    assert [(name.iid, name.name) for p in packets for name in p.interned_data.event_names] == [(1, "mm"), (2, "step")]
+    events = [(p.timestamp - START, p.track_event) for p in packets if p.HasField("track_event")]
+    begin, end = TrackEvent.TYPE_SLICE_BEGIN, TrackEvent.TYPE_SLICE_END
+    assert [(time, event.type, event.name_iid, list(event.category_iids)) for time, event in events] == [
+        (after + time, *what)
+        for after in (0, 9)
+        for time, *what in ((0, begin, 2, [1]), (1, begin, 1, []), (3, end, 0, []), (9, end, 0, []))
+    ]
+    said = [p.trace_packet_defaults.track_event_defaults for p in packets if p.HasField("trace_packet_defaults")]
+    assert {defaults.track_uuid for defaults in said} == {thread.uuid}
+
+
+def test_calls_that_overlap_in_time_write_on_different_lanes() -> None:
+    """GIVEN slices of one track in several calls THEN none ends another, and lanes that are free again are used."""
+    stream = io.BytesIO()
+    writer = RankTraceWriter(stream, rank=0)
+    track = writer.add_track("t")
+    for start_ns, duration_ns in ((0, 10), (5, 10), (10, 5), (20, 1)):
+        writer.write_slices(track, slices(START + int64(start_ns), int64(duration_ns), int32(0), ["a"]))
+    packets = Trace.FromString(stream.getvalue()).packet
+    said = [p.trace_packet_defaults.track_event_defaults for p in packets if p.HasField("trace_packet_defaults")]
+    other = next(p.track_descriptor.uuid for p in packets if p.track_descriptor.name == "t · overlap 2")
+    assert [defaults.track_uuid for defaults in said] == [track.uuid, other, track.uuid, track.uuid]
+
+
+def test_ranks_share_no_track_and_no_sequence() -> None:
+    streams = io.BytesIO(), io.BytesIO()
+    tracks = [RankTraceWriter(stream, rank).add_track("t") for rank, stream in enumerate(streams)]
+    sequences = [Trace.FromString(stream.getvalue()).packet[0].trusted_packet_sequence_id for stream in streams]
+    assert len({track.uuid for track in tracks}) == len(set(sequences)) == 2
+
+
+def test_no_slices_write_nothing() -> None:
+    stream = io.BytesIO()
+    writer = RankTraceWriter(stream, rank=0)
+    track = writer.add_track("empty")
+    before = stream.getvalue()
+    assert writer.write_slices(track, slices(int64(), int64(), int32(), [])) == 0
+    assert stream.getvalue() == before
+
+
+def test_details_are_of_all_rows() -> None:
+    with pytest.raises(ValueError, match="different lengths"):
+        slices(int64(1), int64(1), int32(0), ["a"], details=int32(0, 0))
+
+
+@pytest.mark.parametrize(
+    ("start_ns", "duration_ns", "message"),
+    [
+        (int64(1), int64(-1), "negative"),
+        (int64(-1), int64(1), "negative"),
+        (int64(1, 2), int64(1, 1), "different lengths"),
+        (int64(2**62), int64(2**62), "beyond"),
+    ],
+)
+def test_impossible_slices_are_refused(start_ns: np.ndarray, duration_ns: np.ndarray, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        slices(start_ns, duration_ns, int32(0), ["a"])
+
+
+def test_each_slice_says_its_own_arguments() -> None:
+    """GIVEN arguments that only some slices have THEN a slice carries its own, with names and texts interned once."""
+    stream = io.BytesIO()
+    writer = RankTraceWriter(stream, rank=0)
+    size = Argument(name="size_bytes", values=int64(-5, 7, 1 << 40), present=np.array([True, False, True]))
+    dtype = Argument(name="dtype", values=int32(1, ABSENT, 1), is_text=True)
+    writer.write_slices(
+        writer.add_track("t"),
+        slices(START + int64(0, 1, 2), int64(1, 1, 1), int32(0, 0, 0), ["a", "float32"], arguments=(size, dtype)),
+    )
+    assert arguments_of(stream) == [
+        {"size_bytes": -5, "dtype": "float32"},
+        {},
+        {"size_bytes": 1 << 40, "dtype": "float32"},
+    ]
+
+
+@pytest.mark.parametrize("decoder", ["native", "portable"])
+def test_details_are_arguments_behind_the_others(decoder: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """GIVEN details WHEN written THEN numbers and truth values are such, texts are texts, all else is its JSON."""
+    if decoder == "native":
+        require_module("tracekit.render.perfetto._encoder")
+    monkeypatch.setenv("TRACEKIT_DECODER", decoder)
+    stream = io.BytesIO()
+    writer = RankTraceWriter(stream, rank=0)
+    kernel = '{"grid": [4, 1,1],"registers per thread": 32,"est. achieved occupancy %" : 0.5,"queued":-0 , "x":1e2}'
+    odd = '{ "": "", "\\u4e2d\\"": "\\ud83d\\ude00\\n", "o": {"a": [], "b": {}}, "t": true, "f": false, "n": null }'
+    large = (
+        f'{{"in": {2**63 - 1}, "least": {-(2**63)}, "beyond": {2**63}, "below": {-(2**63) - 1}, "long": {"9" * 5000}, '
+        '"huge": -1e999, "x\\u0000y": "a\\u0000"}'
+    )
+    said = [details_of(text.encode()) for text in (kernel, odd, large)]
+    size = Argument(name="size_bytes", values=int64(1, 2, 3, 4, 5))
+    writer.write_slices(
+        writer.add_track("t"),
+        slices(
+            START + np.arange(5), int64(0, 0, 0, 0, 0), int32(0, 0, 0, 0, 0), ["a", *said],
+            arguments=(size,), details=int32(1, ABSENT, 2, 3, ABSENT),
+        ),
+    )  # fmt: skip
+    expected = [
+        {"size_bytes": 1, "grid": "[4, 1,1]", "registers per thread": 32, "est. achieved occupancy %": 0.5, "queued": 0}
+        | {"x": 100.0},
+        {"size_bytes": 2},
+        {"size_bytes": 3, "": "", '中"': "😀\n", "o": '{"a": [], "b": {}}', "t": True, "f": False, "n": "null"},
+        {"size_bytes": 4, "in": 2**63 - 1, "least": -(2**63), "beyond": str(2**63), "below": str(-(2**63) - 1)}
+        | {"long": "9" * 5000, "huge": "-1e999", "x?y": "a?"},
+        {"size_bytes": 5},
+    ]
+    told = arguments_of(stream)
+    assert told == expected
+    assert [[*map(type, each.values())] for each in told] == [[*map(type, each.values())] for each in expected]
+
+
+def test_texts_of_details_are_interned_once_for_all_tracks() -> None:
+    """GIVEN two texts of details, on three tracks in tables of their own THEN each slice says its own, named once."""
+    stream = io.BytesIO()
+    writer = RankTraceWriter(stream, rank=0)
+    texts = ['{"a": "x"}', '{"b": 1,\n"a": "x"}']
+    for strings in (texts, texts[::-1], ["", *texts]):
+        ids = np.arange(len(strings), dtype=np.int32) if strings[0] else int32(ABSENT, 1, 2)
+        writer.write_slices(
+            writer.add_track("t"),
+            slices(START + 0 * ids.astype(np.int64), 0 * ids.astype(np.int64), ids, strings, details=ids),
+        )
+    one, both = {"a": "x"}, {"b": 1, "a": "x"}
+    assert arguments_of(stream) == [one, both, both, one, {}, one, both]
+    interned = [p.interned_data for p in Trace.FromString(stream.getvalue()).packet if p.HasField("interned_data")]
+    assert [name.name for data in interned for name in data.debug_annotation_names] == ["a", "b"]
+    assert [text.str for data in interned for text in data.debug_annotation_string_values] == [b"x"]
+
+
+def test_details_may_be_nested_deeper_than_python_goes() -> None:
+    stream = io.BytesIO()
+    writer = RankTraceWriter(stream, rank=0)
+    nested = "[" * 5000 + "]" * 5000
+    text = f'{{"deep": {nested},\n"flat": 1}}'
+    writer.write_slices(
+        writer.add_track("t"), slices(START + int64(0), int64(1), int32(0), ["a", text], details=int32(1))
+    )
+    assert arguments_of(stream) == [{"deep": nested, "flat": 1}]
+
+
+def test_details_that_no_slice_of_the_track_has_are_not_written() -> None:
+    """GIVEN a table of two rows, of which a track shows one THEN the other's details are none of the trace's."""
+    stream = io.BytesIO()
+    writer = RankTraceWriter(stream, rank=0)
+    shown = slices(
+        START + int64(0),
+        int64(1),
+        int32(0, 0),
+        ["a", '{"shown": 1}', '{"hidden": 2}'],
+        details=int32(2, 1),
+        rows=int32(1),
+    )
+    writer.write_slices(writer.add_track("t"), shown)
+    assert arguments_of(stream) == [{"shown": 1}]
+    assert b"hidden" not in stream.getvalue()
+
+
+@pytest.mark.parametrize("extra", [1, 20])
+def test_more_arguments_than_bits_of_a_small_number_change_nothing(extra: int) -> None:
+    """GIVEN slices of which each has one argument of its own THEN that is the one it says."""
+    stream = io.BytesIO()
+    writer = RankTraceWriter(stream, rank=0)
+    rows = np.arange(extra)
+    arguments = tuple(Argument(name=f"a{k}", values=rows.astype(np.int64), present=rows == k) for k in range(extra))
+    writer.write_slices(
+        writer.add_track("t"),
+        slices(START + rows, rows * 0, np.zeros(extra, dtype=np.int32), ["a"], arguments=arguments),
+    )
+    opened = [event for event in events_of(stream) if event.type == TrackEvent.TYPE_SLICE_BEGIN]
+    assert [[a.int_value for a in event.debug_annotations] for event in opened] == [[k] for k in range(extra)]
+
+
+def test_slices_say_to_which_arrows_they_belong() -> None:
+    stream = io.BytesIO()
+    writer = RankTraceWriter(stream, rank=0)
+    flows = Flows(ids=np.array([8, 0, 8], dtype=np.uint64), role=np.array([0, 0, 2], dtype=np.uint8))
+    writer.write_slices(
+        writer.add_track("t"), slices(START + int64(0, 2, 5), int64(1, 1, 2), int32(0, 0, 0), ["a"], flows=(flows,))
+    )
+    opened = [event for event in events_of(stream) if event.type == TrackEvent.TYPE_SLICE_BEGIN]
+    assert [list(event.flow_ids) for event in opened] == [[8], [], [8]]
+
+
+def test_a_counter_says_its_values_and_its_unit() -> None:
+    stream = io.BytesIO()
+    writer = RankTraceWriter(stream, rank=0)
+    counter = writer.add_counter("busbw dp", unit="GB/s")
+    writer.write_counter(counter, START + int64(0, 9), np.array([1.5, 0.0]))
+    packets = Trace.FromString(stream.getvalue()).packet
+    assert [p.track_descriptor.counter.unit_name for p in packets if p.track_descriptor.HasField("counter")] == ["GB/s"]
+    said = [(p.timestamp - START, p.track_event.double_counter_value) for p in packets if p.HasField("track_event")]
+    assert said == [(0, 1.5), (9, 0.0)]
+
+
+def test_the_idle_process_s_pid_is_no_rank_s() -> None:
+    with pytest.raises(ValueError, match="at least 1"):
+        RankTraceWriter(io.BytesIO(), rank=0).add_process("rank 0", pid=0)

@@ -1,0 +1,71 @@
+"""The table of sharded modules: whose they are, names that fit, 80 columns."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.unit.analysis.exchanges import rank, run_of
+from tracekit.analysis.fsdp.units import fsdp
+from tracekit.model.summary import FsdpSum
+from tracekit.render.console import write
+from tracekit.render.sections.fsdp import fsdp_table
+
+LONG = "model.decoder.layers.11.mlp.up"
+
+
+def drawn(strategies: list[str], *modules: str | None) -> list[str]:
+    sums = tuple(
+        FsdpSum(
+            module=module,
+            unit_bytes=1000,
+            shards=2,
+            phase="optimizer",
+            kind="reduce_scatter",
+            count=1,
+            size_bytes=999_000,
+            exposed_ns=12_345_678,
+            ahead_count=1,
+            ahead_ns=123_456_789,
+        )
+        for module in modules
+    )
+    result = fsdp(run_of([rank(0, fsdp=sums)]))
+    assert result is not None
+    return write(fsdp_table(result, strategies), width=80, color=False).splitlines()
+
+
+@pytest.mark.parametrize(
+    ("strategies", "title"),
+    [
+        (["fsdp2"], "FSDP modules"),
+        (["zero3"], "ZeRO modules"),
+        (["fsdp1", "zero2"], "FSDP and ZeRO modules"),
+        ([], "FSDP modules"),
+    ],
+)
+def test_the_title_names_what_shards(strategies: list[str], title: str) -> None:
+    assert any(line.startswith(f"{title}, the most exposed first") for line in drawn(strategies, "head"))
+
+
+@pytest.mark.parametrize(
+    ("module", "shown"),
+    [
+        ("", "<root>"),
+        ("head", "head"),
+        (LONG, "….layers.11.mlp.up "),
+        (f"{LONG}, {LONG}2", "1.mlp.up +1"),
+        ("a, b, c", "a +2"),
+        ("a, b, c and 3 more", "a +5"),
+    ],
+)
+def test_a_row_is_a_line_however_long_its_names(module: str, shown: str) -> None:
+    (row,) = [line for line in drawn(["zero3"], module) if "reduce_scatter" in line]
+    assert shown in row.split("reduce_scatter")[0]
+    assert len(row) <= 80
+
+
+def test_layers_alike_are_one_row_with_the_sum_of_their_time() -> None:
+    (row,) = [line for line in drawn(["fsdp2"], *(f"blocks.{i}" for i in range(64))) if "reduce_scatter" in line]
+    assert "blocks.* x64" in row
+    assert "790.12" in row
+    assert len(row) <= 80

@@ -1,0 +1,294 @@
+"""One clock for the run: each rank's offset to the reference, the lowest rank whose clock is known.
+
+Comes in: what the probe measured on each rank, on which host it ran, and the collectives matched over ranks. Goes out:
+a `ClockModel` a rank, and notes about clocks that step, drift or contradict.
+
+No rank leaves a synchronising collective before the last has entered, so its end is one moment on all ranks but for the
+spread of the transfer. What the probe measured, and that processes of one host share a clock, holds as long as these
+moments do not contradict it; then, and where nothing was measured, they decide.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+import numpy as np
+
+from tracekit.analysis.clocks.fit import ClockFit, fit_clock
+from tracekit.analysis.clocks.measured import probe_clock
+from tracekit.analysis.clocks.notes import clock_notes
+from tracekit.analysis.clocks.reference import on_reference
+from tracekit.model.collectives import MatchedGroup
+from tracekit.model.communication import KINDS
+from tracekit.model.events import ABSENT, Bool, Int64
+from tracekit.model.notes import Note
+from tracekit.model.run import ClockModel, ClockStep
+from tracekit.model.summary import RankSummary
+
+__all__ = ["SYNCHRONISING", "align", "ends_on_run_clock", "moment_on_run_clock", "on_run_clock"]
+
+SYNCHRONISING = tuple(
+    KINDS.index(kind) for kind in ("all_reduce", "reduce_scatter", "all_gather", "all_to_all", "barrier")
+)
+_MAY_SYNCHRONISE = tuple(KINDS.index(kind) for kind in ("send_recv", "unknown", "dispatch", "combine"))
+_MOVED_BACK_NS = 1_000_000
+_FEWEST = 3  # moments that can contradict a measurement, or show their own spread
+
+Method = Literal["probe", "collectives", "none"]
+
+
+def on_run_clock(time_ns: Int64, clock: ClockModel) -> Int64:
+    """int64 [n]: times of a rank on the run's clock."""
+    if not clock.steps:
+        shifted = time_ns - clock.offset_ns
+        return np.asarray(shifted - _drifted(time_ns - clock.at_ns, clock) if clock.drift_ppm else shifted)
+    offset_ns, at_ns = np.full(len(time_ns), clock.offset_ns), np.full(len(time_ns), clock.at_ns)
+    for step in clock.steps:
+        after = time_ns >= step.from_ns
+        offset_ns[after], at_ns[after] = step.offset_ns, step.at_ns
+    shifted = time_ns - offset_ns
+    return np.asarray(shifted - _drifted(time_ns - at_ns, clock) if clock.drift_ppm else shifted)
+
+
+def moment_on_run_clock(time_ns: int, clock: ClockModel) -> int:
+    """`on_run_clock` of one point of time, without arrays."""
+    offset_ns, at_ns = clock.offset_ns, clock.at_ns
+    for step in clock.steps:
+        if time_ns >= step.from_ns:
+            offset_ns, at_ns = step.offset_ns, step.at_ns
+    return time_ns - offset_ns - round((time_ns - at_ns) * ((clock.drift_ppm or 0.0) * 1e-6))
+
+
+def ends_on_run_clock(start_ns: Int64, end_ns: Int64, clock: ClockModel) -> tuple[Int64, Int64]:
+    """Both ends of n intervals on the run's clock, int64 [n] each. One that a clock was set back in by more than it
+    took ends where it starts."""
+    start_ns, end_ns = on_run_clock(start_ns, clock), on_run_clock(end_ns, clock)
+    return start_ns, np.maximum(start_ns, end_ns)
+
+
+def _drifted(elapsed_ns: Int64, clock: ClockModel) -> Int64:
+    drifted: Int64 = np.rint(elapsed_ns * ((clock.drift_ppm or 0.0) * 1e-6)).astype(np.int64)
+    return drifted
+
+
+def align(
+    ranks: Sequence[RankSummary], collectives: Sequence[MatchedGroup] = ()
+) -> tuple[tuple[ClockModel, ...], list[Note]]:
+    """A model for each of the `ranks`, in the order given (ascending), on the clock of the lowest that is known."""
+    hosts: dict[str | None, list[int]] = {}
+    for summary in ranks:
+        if _host(summary) is not None:
+            hosts.setdefault(_host(summary), []).append(summary.rank)
+    state = _State(ranks=ranks, measured={summary.rank: probe_clock(summary) for summary in ranks}, hosts=hosts)
+    moments = [found for group in collectives if (found := _Moments.of(ranks, group)) is not None]
+    anchors = sorted(ranks, key=_content_of_ranks(state, moments))
+    groups_of_rank: dict[int, list[int]] = {}
+    for i, found in enumerate(moments):
+        for rank in found.ranks:
+            groups_of_rank.setdefault(rank, []).append(i)
+    for anchor in anchors:
+        if anchor.rank in state.models:
+            continue
+        state.models[anchor.rank] = state.measured[anchor.rank]
+        state.root[anchor.rank] = anchor.rank
+        # Groups with a rank whose clock is known, those with the most moments first; one may be of use more than once.
+        waiting = [(moments[i].content, i) for i in groups_of_rank.get(anchor.rank, ())]
+        heapq.heapify(waiting)
+        while waiting:
+            _, i = heapq.heappop(waiting)
+            found_ranks = _align_group(state, moments[i])
+            for other in {group for rank in found_ranks for group in groups_of_rank[rank]} - {i}:
+                heapq.heappush(waiting, (moments[other].content, other))
+    models = on_reference(state.ranks, state.models, state.root, state.measured)
+    return models, clock_notes(ranks, models, state.measured)
+
+
+def _content_of_ranks(state: _State, moments: Sequence[_Moments]) -> Callable[[RankSummary], tuple[int, ...]]:
+    """A key by which to begin with a rank, so that neither its number nor its clock matters: measured before not, whose
+    time never goes back, with the most moments, and then by how long these took."""
+    moved_back, count, took_ns, mixed = (Counter[int]() for _ in range(4))
+    for found in moments:
+        place = np.arange(1, found.count + 1)
+        for r, rank in enumerate(found.ranks):
+            here = found.there[r]
+            duration_ns = (found.end_ns[r] - found.start_ns[r])[here]
+            moved_back[rank] += int((np.diff(found.end_ns[r, here]) < -_MOVED_BACK_NS).any())
+            count[rank] += len(duration_ns)
+            took_ns[rank] += int(duration_ns.sum())
+            mixed[rank] += int((duration_ns * place[here]).sum())
+
+    def key(summary: RankSummary) -> tuple[int, ...]:
+        rank = summary.rank
+        unmeasured = state.measured[rank].method == "none"
+        return (unmeasured, moved_back[rank], -count[rank], took_ns[rank], mixed[rank], rank)
+
+    return key
+
+
+@dataclass(kw_only=True)
+class _State:
+    """Models so far, in one frame: the clock that the probes measured against, else the lowest rank's. `root`: through
+    whose clock a rank's is known."""
+
+    ranks: Sequence[RankSummary]
+    measured: dict[int, ClockModel]
+    hosts: dict[str | None, list[int]]  # and their ranks; those of no known host share no clock
+    models: dict[int, ClockModel] = field(default_factory=dict)
+    root: dict[int, int] = field(default_factory=dict)
+
+    def prior(self, summary: RankSummary) -> ClockModel | None:
+        """What holds for a rank unless collectives contradict: its measurement, else the clock of its host."""
+        own = self.measured[summary.rank]
+        if own.method != "none":
+            return own
+        same = [self.models[rank] for rank in self.hosts.get(_host(summary), ()) if rank in self.models]
+        best = min(same, key=lambda model: (model.error_ns or 0, model.offset_ns), default=None)
+        return None if best is None else replace(best, rank=summary.rank)
+
+
+def _host(summary: RankSummary) -> str | None:
+    return summary.host_id or summary.host
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Moments:
+    """Ends of n synchronising collectives of k ranks: end_ns: int64 [k, n], on each rank's clock, there: bool [k, n].
+    transfer_ns: what the last to enter takes in the middle of them; no clock is needed for it. content: in which order
+    to take groups, whatever the numbers of their ranks.
+    """
+
+    ranks: tuple[int, ...]
+    start_ns: Int64
+    end_ns: Int64
+    there: Bool
+    transfer_ns: int
+    content: tuple[int, ...]
+
+    @property
+    def count(self) -> int:
+        return int(self.end_ns.shape[1])
+
+    @classmethod
+    def of(cls, ranks: Sequence[RankSummary], group: MatchedGroup) -> _Moments | None:
+        """None when the group synchronises no two ranks."""
+        shared = (group.row != ABSENT).sum(axis=0) > 1
+        chosen = np.flatnonzero(shared & np.isin(group.kind, SYNCHRONISING))
+        if not len(chosen):
+            chosen = np.flatnonzero(shared & np.isin(group.kind, _MAY_SYNCHRONISE))
+        if not len(chosen):
+            return None
+        own = {summary.rank: summary.collectives for summary in ranks}
+        row = group.row[:, chosen]
+        there = row != ABSENT
+        start_ns, end_ns = np.zeros((2, *row.shape), dtype=np.int64)
+        for r, rank in enumerate(group.ranks.tolist()):
+            here = there[r]
+            start_ns[r, here] = own[rank].start_ns[row[r, here]]
+            end_ns[r, here] = own[rank].end_ns[row[r, here]]
+        took_ns = end_ns - start_ns
+        transfer_ns = int(np.median(np.where(there, took_ns, np.iinfo(np.int64).max).min(axis=0)))
+        return cls(
+            ranks=tuple(group.ranks.tolist()),
+            start_ns=start_ns,
+            end_ns=end_ns,
+            there=there,
+            transfer_ns=transfer_ns,
+            content=(-len(chosen), transfer_ns, int(took_ns.sum())),
+        )
+
+
+def _align_group(state: _State, moments: _Moments) -> list[int]:
+    """Models for those ranks of the group that have none, against those that have; the ranks that got one."""
+    known = [r for r, rank in enumerate(moments.ranks) if rank in state.models]
+    unknown = [r for r, rank in enumerate(moments.ranks) if rank not in state.models]
+    if not known or not unknown:
+        return []
+    target_ns, target = _target(state, moments, known)
+    error_ns = min(state.models[moments.ranks[r]].error_ns or 0 for r in known)
+    root = state.root[moments.ranks[known[0]]]
+    summaries = {summary.rank: summary for summary in state.ranks}
+    found = {}
+    for r in unknown:
+        rank = moments.ranks[r]
+        both = target & moments.there[r]
+        if not both.any():
+            continue
+        end_ns = moments.end_ns[r, both]
+        found[rank] = _model(state, summaries[rank], moments.transfer_ns, end_ns, target_ns[both], error_ns)
+    state.models |= found
+    state.root |= dict.fromkeys(found, root)
+    return list(found)
+
+
+def _target(state: _State, moments: _Moments, known: Sequence[int]) -> tuple[Int64, Bool]:
+    """When each collective ended in the frame, the median over the ranks whose clock is known: int64 [n]; and for which
+    collectives there is such a rank: bool [n]."""
+    there = moments.there[known]
+    ends_ns = np.stack([on_run_clock(moments.end_ns[r], state.models[moments.ranks[r]]) for r in known])
+    if len(known) == 1:
+        return ends_ns[0], there[0]
+    any_there = np.asarray(there.any(axis=0))
+    base_ns: Int64 = ends_ns[np.argmax(there, axis=0), np.arange(ends_ns.shape[1])]
+    apart = np.where(there, (ends_ns - base_ns).astype(np.float64), np.nan)
+    apart[:, ~any_there] = 0.0
+    middle: Int64 = np.rint(np.nanmedian(apart, axis=0)).astype(np.int64)
+    return base_ns + middle, any_there
+
+
+def _model(
+    state: _State, summary: RankSummary, transfer_ns: int, end_ns: Int64, target_ns: Int64, error_ns: int
+) -> ClockModel:
+    """Of one rank from the ends of its collectives (int64 [n]) and when these were in the frame (int64 [n])."""
+    prior = state.prior(summary)
+    if prior is not None:
+        measured = state.measured[summary.rank].method != "none"
+        apart_ns = on_run_clock(end_ns, prior) - target_ns
+        off_ns, noise_ns = _middle_and_noise(apart_ns)
+        if not _contradict(apart_ns, target_ns, transfer_ns, prior.error_ns or 0):
+            if measured:
+                return prior
+            uncertain_ns = round(abs(off_ns) + 2 * noise_ns / np.sqrt(len(apart_ns)))
+            method: Method = "probe" if prior.method == "probe" else "collectives"
+            return replace(prior, method=method, error_ns=(prior.error_ns or 0) + uncertain_ns)
+    fit = fit_clock(end_ns, target_ns)
+    spread_ns = fit.spread_ns if fit.count >= _FEWEST else max(fit.spread_ns, transfer_ns)
+    return _of_fit(summary.rank, fit, error_ns + spread_ns)
+
+
+def _contradict(apart_ns: Int64, target_ns: Int64, transfer_ns: int, error_ns: int) -> bool:
+    """Whether the ends of collectives, apart by int64 [n] at target_ns int64 [n], show another clock than the one that
+    they are on: in the median (where a rank may always be the first or the last to be done), by a drift, or by steps.
+    """
+    if len(apart_ns) < _FEWEST:
+        return False
+    off_ns, noise_ns = _middle_and_noise(apart_ns)
+    if abs(off_ns) > noise_ns + transfer_ns + error_ns:
+        return True
+    fit = fit_clock(target_ns + apart_ns, target_ns)
+    drifted_ns = abs(fit.drift or 0.0) * int(np.ptp(target_ns))
+    return len(fit.pieces) > 1 or drifted_ns > fit.spread_ns + error_ns
+
+
+def _middle_and_noise(apart_ns: Int64) -> tuple[float, float]:
+    middle = float(np.median(apart_ns - apart_ns[0]))
+    deviations = np.abs((apart_ns - apart_ns[0]) - middle)
+    return middle + int(apart_ns[0]), float(np.percentile(deviations, 90, method="higher"))
+
+
+def _of_fit(rank: int, fit: ClockFit, error_ns: int) -> ClockModel:
+    first, *later = fit.pieces
+    # Where a clock was set back, its times before and after cannot be told apart; nothing it shows is significant.
+    error_ns += 2 * max((abs(piece.offset_ns - first.offset_ns) for piece in later if piece.overlaps), default=0)
+    return ClockModel(
+        rank=rank,
+        method="collectives",
+        offset_ns=first.offset_ns,
+        at_ns=first.at_ns,
+        drift_ppm=None if fit.drift is None else fit.drift * 1e6,
+        error_ns=error_ns,
+        steps=tuple(ClockStep(from_ns=p.from_ns, offset_ns=p.offset_ns, at_ns=p.at_ns) for p in later),
+    )

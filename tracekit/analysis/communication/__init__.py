@@ -1,0 +1,1 @@
+"""What communication costs: overlap, collectives over ranks, dimensions of the mesh."""

@@ -1,0 +1,261 @@
+"""Collectives over ranks: how late they start, how long the transfer takes, and at what bandwidth.
+
+Comes in: a run with matched collectives and clocks, and what its links can do where that was measured. Goes out: a
+table by group, kind and size over the steps that all present ranks completed, and findings about slow transfers.
+
+On the run's clock an instance's skew is between the first and the last arrival, a rank's wait from its own arrival to
+the last one's. Where the clocks cannot tell skew from none, it is null. The last rank to arrive waits for nobody: the
+transfer is as long as the collective is there, which needs no clock but to find that rank. Of kinds whose ranks may
+leave early, it lasts to the last end.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from tracekit import schema
+from tracekit.analysis.clocks.align import SYNCHRONISING, on_run_clock
+from tracekit.analysis.communication.link_comparison import LinkClass, idle_time_ns, link_class
+from tracekit.analysis.matching.collectives import group_name
+from tracekit.analysis.matching.messages import comparable_clocks
+from tracekit.model.collectives import MatchedGroup
+from tracekit.model.communication import KINDS
+from tracekit.model.events import ABSENT, Int64
+from tracekit.model.links import LinkMeasurements, bus_factor
+from tracekit.model.ranks import format_ranges
+from tracekit.model.run import Finding, Run
+
+__all__ = ["CollectiveTimes", "GroupTimes", "collective_times", "group_times"]
+
+_SLOW = 1.5  # times what is usual in groups alike
+_FAR_BELOW = 0.5  # of what the links can do
+_NOTABLE = 0.02  # of a step
+
+
+@dataclass(frozen=True, kw_only=True)
+class CollectiveTimes:
+    """`table`: columns of schema.COLLECTIVES, the most time in transfers and waiting first."""
+
+    table: schema.Frame = schema.Frame(schema.COLLECTIVES)
+    findings: tuple[Finding, ...]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class GroupTimes:
+    """Instances of one group in which all of its present ranks take part, in steps that may be compared.
+
+    place: int64 [n], of each in the matched group. arrival_ns: int64 [k, n], on the run's clock. skew_ns, transfer_ns:
+    int64 [n]. wait_ns: int64 [k, n]. error_ns: the uncertainty of differences between two ranks, None: not known.
+    """
+
+    place: Int64
+    arrival_ns: Int64
+    skew_ns: Int64
+    wait_ns: Int64
+    transfer_ns: Int64
+    error_ns: int | None
+
+
+def group_times(run: Run, matched: MatchedGroup) -> GroupTimes:
+    """Times of the instances of a group on the run's clock."""
+    steps = np.array(sorted(run.common_steps()), dtype=np.int64)
+    place = np.flatnonzero((matched.row != ABSENT).all(axis=0) & np.isin(matched.step, steps))
+    members = {rank: r for r, rank in enumerate(matched.ranks.tolist())}
+    shape = (len(members), len(place))
+    arrival_ns, end_ns, took_ns = (np.zeros(shape, dtype=np.int64) for _ in range(3))
+    errors_ns = []
+    for summary, clock in zip(run.ranks, run.clocks, strict=True):
+        r = members.get(summary.rank)
+        if r is None:
+            continue
+        row, own = matched.row[r, place], summary.collectives
+        took_ns[r] = own.end_ns[row] - own.start_ns[row]
+        arrival_ns[r], end_ns[r] = on_run_clock(own.start_ns[row], clock), on_run_clock(own.end_ns[row], clock)
+        errors_ns.append(clock.error_ns)
+    comparable = comparable_clocks(
+        [s for s in run.ranks if s.rank in members], [c for c in run.clocks if c.rank in members]
+    )
+    error_ns = sum(sorted(error or 0 for error in errors_ns)[-2:]) if comparable else None
+    last_ns = arrival_ns.max(axis=0)
+    longest_ns = np.iinfo(np.int64).max
+    may_be_last = arrival_ns >= last_ns - (longest_ns // 4 if error_ns is None else error_ns)
+    transfer_ns = np.where(
+        np.isin(matched.kind[place], SYNCHRONISING) | (error_ns is None),
+        np.where(may_be_last, took_ns, longest_ns).min(axis=0),
+        np.maximum(end_ns.max(axis=0) - last_ns, 0),
+    )
+    held = end_ns + (error_ns or 0) >= last_ns  # who only sends, or only receives, may leave before the last comes
+    return GroupTimes(
+        place=place,
+        arrival_ns=arrival_ns,
+        skew_ns=last_ns - arrival_ns.min(axis=0),
+        wait_ns=np.where(held, last_ns - arrival_ns, 0),
+        transfer_ns=transfer_ns,
+        error_ns=error_ns,
+    )
+
+
+def collective_times(run: Run, links: LinkMeasurements | None = None) -> CollectiveTimes:
+    """The table over all groups with at least two present ranks."""
+    groups = [_without_silent(matched) for matched in run.collectives]
+    rows = [row for matched in groups if len(matched.ranks) > 1 for row in _rows(run, matched, links)]
+    rows.sort(key=lambda row: (-row.weight_ns, row.group, row.kind, row.size_bytes or 0))
+    return CollectiveTimes(
+        table=[row.as_dict() for row in rows],
+        findings=(*_below_links(run, rows), *_slow_groups(run, rows)),
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Row:
+    """One kind and size of one group. Times that the clocks cannot tell are None."""
+
+    group: int
+    kind: str
+    count: int
+    size_bytes: int | None
+    matched_by: str
+    ranks: tuple[int, ...]
+    members: int
+    link: LinkClass | None
+    skew_p50_ns: int | None
+    skew_max_ns: int | None
+    wait_mean_ns: int | None
+    transfer_p50_ns: int
+    idle_ns: float  # what it takes on idle links, or NaN
+    error_ns: int | None
+
+    @property
+    def weight_ns(self) -> int:
+        return self.count * (self.transfer_p50_ns + (self.wait_mean_ns or 0))
+
+    @property
+    def algbw_bps(self) -> float | None:
+        return None if not self.size_bytes or not self.transfer_p50_ns else self.size_bytes / self.transfer_p50_ns * 1e9
+
+    @property
+    def link_share(self) -> float | None:
+        """Of the bandwidth of idle links."""
+        return None if math.isnan(self.idle_ns) or not self.transfer_p50_ns else self.idle_ns / self.transfer_p50_ns
+
+    def as_dict(self) -> dict[str, object]:
+        algbw_bps = self.algbw_bps
+        return {
+            "group": self.group,
+            "kind": self.kind,
+            "count": self.count,
+            "size_bytes": self.size_bytes,
+            "matched_by": self.matched_by,
+            "ranks": len(self.ranks),
+            "link": self.link,
+            "skew_p50_ns": self.skew_p50_ns,
+            "skew_max_ns": self.skew_max_ns,
+            "wait_mean_ns": self.wait_mean_ns,
+            "transfer_p50_ns": self.transfer_p50_ns,
+            "algbw_bps": algbw_bps,
+            "busbw_bps": None if algbw_bps is None else algbw_bps * bus_factor(self.kind, self.members),
+            "link_share": self.link_share,
+            "error_ns": self.error_ns,
+            "significant": self.skew_max_ns is not None,
+        }
+
+
+def _without_silent(matched: MatchedGroup) -> MatchedGroup:
+    """Less the ranks none of whose collectives has a place: they would leave no instance that all take part in."""
+    takes_part = (matched.row != ABSENT).any(axis=1)
+    return replace(matched, ranks=matched.ranks[takes_part], row=matched.row[takes_part])
+
+
+def _rows(run: Run, matched: MatchedGroup, links: LinkMeasurements | None) -> Iterator[_Row]:
+    times = group_times(run, matched)
+    ranks = tuple(matched.ranks.tolist())
+    where = link_class(run, ranks)
+    pairs = np.stack((matched.kind[times.place].astype(np.int64), matched.size_bytes[times.place]))
+    each, which = np.unique(pairs, axis=1, return_inverse=True)
+    for i, (kind, size) in enumerate(each.T.tolist()):
+        here = np.flatnonzero(which.reshape(-1) == i)
+        skew_ns = times.skew_ns[here]
+        members = len(run.groups[matched.group].ranks) or len(ranks)
+        idle_ns = math.nan
+        if links is not None and size != ABSENT:
+            idle_ns = idle_time_ns(links, KINDS[kind], run.groups[matched.group].ranks or ranks, where, size)
+        yield _Row(
+            group=matched.group,
+            kind=KINDS[kind],
+            count=len(here),
+            size_bytes=None if size == ABSENT else size,
+            matched_by=matched.matched_by,
+            ranks=ranks,
+            members=members,
+            link=where,
+            skew_p50_ns=_significant(float(np.median(skew_ns)), times.error_ns),
+            skew_max_ns=_significant(float(skew_ns.max()), times.error_ns),
+            wait_mean_ns=_significant(float(times.wait_ns[:, here].mean()), times.error_ns),
+            transfer_p50_ns=round(float(np.median(times.transfer_ns[here]))),
+            idle_ns=idle_ns,
+            error_ns=times.error_ns,
+        )
+
+
+def _significant(time_ns: float, error_ns: int | None) -> int | None:
+    """What the clocks can tell: None below their uncertainty."""
+    return None if error_ns is None or (error_ns and time_ns <= error_ns) else round(time_ns)
+
+
+# ---- findings -------------------------------------------------------------------------------------------------------
+
+
+def _below_links(run: Run, rows: Sequence[_Row]) -> list[Finding]:
+    """The transfers that lose the most time against idle links."""
+    steps = len(run.common_steps())
+    lost = [
+        (row.count * (row.transfer_p50_ns - row.idle_ns) / steps, row) for row in rows if row.link_share is not None
+    ]
+    lost = [(ns, row) for ns, row in lost if row.link_share is not None and row.link_share < _FAR_BELOW]
+    if not lost:
+        return []
+    lost_ns, row = max(lost, key=lambda found: found[0])
+    if lost_ns < _NOTABLE * run.mean_step_ns() or row.algbw_bps is None or row.link_share is None:
+        return []
+    factor = bus_factor(row.kind, row.members)
+    text = (
+        f"{row.kind} in group {group_name(run.groups[row.group])} (ranks {format_ranges(row.ranks)}) runs at "
+        f"{row.algbw_bps * factor / 1e9:.2f} GB/s, {row.link_share:.0%} of what its links do when idle; at their speed "
+        f"its transfers would take {lost_ns / 1e6:.1f} ms a step less"
+    )
+    evidence = {"group": row.group, "kind": row.kind, "size_bytes": row.size_bytes, "link_share": row.link_share}
+    return [Finding(severity="warning", text=text, saving_ns=round(lost_ns), evidence=evidence)]
+
+
+def _slow_groups(run: Run, rows: Sequence[_Row]) -> list[Finding]:
+    """Hosts whose groups all take longer than groups alike (kind, size, ranks, place) on other hosts."""
+    alike: dict[tuple[object, ...], list[_Row]] = {}
+    for row in rows:
+        alike.setdefault((row.kind, row.size_bytes, row.members, row.link), []).append(row)
+    hosts = {summary.rank: summary.host or summary.host_id for summary in run.ranks}
+    slow: dict[str, list[float]] = {}
+    quick: set[str | None] = set()
+    for same in alike.values():
+        if len(same) < 3 or same[0].link is None:  # of two nobody knows which one is usual
+            continue
+        for row in same:
+            usual_ns = statistics.median(other.transfer_p50_ns for other in same if other is not row)
+            if row.transfer_p50_ns > _SLOW * usual_ns:
+                for host in sorted({hosts[rank] or "" for rank in row.ranks}):
+                    slow.setdefault(host, []).append(row.transfer_p50_ns / max(usual_ns, 1))
+            else:
+                quick |= {hosts[rank] for rank in row.ranks}
+    return [
+        Finding(
+            severity="warning",
+            text=f"transfers on host {host} take {statistics.median(times):.1f} times as long as those on other hosts",
+            evidence={"host": host, "slowdown": statistics.median(times)},
+        )
+        for host, times in sorted(slow.items())
+        if host and host not in quick
+    ]

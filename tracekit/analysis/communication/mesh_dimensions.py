@@ -1,0 +1,268 @@
+"""Communication by dimension of the mesh (dp, tp, pp, ...), and which dimension bounds the step.
+
+Comes in: a run, whose ranks know when which of their groups communicate and which they wait for (`traffic.py`). Goes
+out: tables by rank and by dimension, and a finding. Empty where fewer than two dimensions communicate.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from tracekit import schema
+from tracekit.analysis.communication.collectives import group_times
+from tracekit.analysis.communication.dimension_names import WITHIN_LAYERS, Dimension, dimensions_of
+from tracekit.model.communication import GroupKey
+from tracekit.model.notes import Severity
+from tracekit.model.run import Finding, Run
+
+__all__ = ["MeshDimensions", "mesh_dimensions"]
+
+_NOTABLE = 0.05  # of a step
+_AMONG_OTHERS = 0.01  # of all communication: with less than that a dimension is none
+_ALIKE = 0.8  # of the largest: who has so much is as large
+_EXACT = 0.1  # of transfers: clocks with smaller errors than that tell whether ranks waited
+
+
+@dataclass(frozen=True, kw_only=True)
+class MeshDimensions:
+    """`by_rank`: columns of schema.DIMENSIONS. `by_name`: columns of schema.DIMENSIONS_BY_NAME, most charged first."""
+
+    by_rank: schema.Frame = schema.Frame(schema.DIMENSIONS)
+    by_name: schema.Frame = schema.Frame(schema.DIMENSIONS_BY_NAME)
+    findings: tuple[Finding, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Use:
+    """What one rank communicates along one dimension, over its complete steps."""
+
+    rank: int
+    steps: int
+    groups: tuple[GroupKey, ...]
+    total_ns: int
+    exposed_ns: int
+    charged_ns: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Summed:
+    """A dimension over all ranks; times are means a step. `waiting_unknown` says why there is no ratio."""
+
+    dimension: Dimension
+    uses: Sequence[_Use]
+    group_size: int | None
+    hosts: int | None
+    share: float
+    charged_ns: float
+    waiting_ratio: float | None
+    waiting_unknown: str | None
+
+
+def mesh_dimensions(run: Run) -> MeshDimensions:
+    """Tables over all ranks that completed a step, and a finding when one dimension holds up the steps."""
+    uses = _uses(run)
+    total_ns = {dimension: sum(use.total_ns for use in own) for dimension, own in uses.items()}
+    least_ns = _AMONG_OTHERS * sum(total_ns.values())
+    if sum(dimension.name is not None and own_ns > least_ns for dimension, own_ns in total_ns.items()) < 2:
+        uses = {}
+    hosts = {summary.rank: summary.host_id or summary.host for summary in run.ranks}
+    summed = [_summed(run, dimension, own, hosts) for dimension, own in uses.items()]
+    summed.sort(key=lambda one: (-one.share, one.dimension.name or ""))
+    number = {group: i for i, group in enumerate(run.groups)}
+    rows = [
+        {
+            "rank": use.rank,
+            "dimension": one.dimension.name,
+            "inferred": one.dimension.inferred,
+            "groups": sorted(number[group] for group in use.groups),
+            "group_size": _size(use.groups),
+            "hosts": _hosts(use.groups, hosts),
+            "total_ns": use.total_ns,
+            "exposed_ns": use.exposed_ns,
+            "charged_ns": use.charged_ns,
+        }
+        for one in summed
+        for use in one.uses
+    ]
+    return MeshDimensions(
+        by_rank=sorted(rows, key=lambda row: int(str(row["rank"]))),
+        by_name=[_row(one) for one in summed],
+        findings=tuple(_bounding(run, summed)),
+    )
+
+
+# ---- by rank --------------------------------------------------------------------------------------------------------
+
+
+def _uses(run: Run) -> dict[Dimension, list[_Use]]:
+    result: dict[Dimension, list[_Use]] = defaultdict(list)
+    for summary, dimensions in zip(run.ranks, dimensions_of(run), strict=True):
+        for dimension in dict.fromkeys(dimensions.values()):
+            own = [row for row in summary.traffic if any(dimensions[t] == dimension for t in row.in_flight)]
+            exposed = [row for row in own if row.charged is not None]
+            charged = [row for row in exposed if row.charged is not None and dimensions[row.charged] == dimension]
+            groups = (t.group for t, its in dimensions.items() if its == dimension and t.group is not None)
+            result[dimension].append(
+                _Use(
+                    rank=summary.rank,
+                    steps=sum(step.complete for step in summary.steps),
+                    groups=tuple(dict.fromkeys(groups)),
+                    total_ns=sum(row.total_ns for row in own),
+                    exposed_ns=sum(row.total_ns for row in exposed),
+                    charged_ns=sum(row.total_ns for row in charged),
+                )
+            )
+    return result
+
+
+def _size(groups: Sequence[GroupKey]) -> int | None:
+    return max((len(group.ranks) for group in groups if group.ranks), default=None)
+
+
+def _hosts(groups: Sequence[GroupKey], hosts: Mapping[int, str | None]) -> int | None:
+    """How many hosts a group spans at most; None where that of a member is not known."""
+    spans = [{hosts.get(rank) for rank in group.ranks} or {None} for group in groups]
+    return None if not spans or any(None in span for span in spans) else max(map(len, spans))
+
+
+# ---- over ranks -----------------------------------------------------------------------------------------------------
+
+
+def _summed(run: Run, dimension: Dimension, uses: Sequence[_Use], hosts: Mapping[int, str | None]) -> _Summed:
+    groups = tuple({group for use in uses for group in use.groups})
+    step_ns = sum(step.step_ns for summary in run.ranks for step in summary.steps if step.complete)
+    ratio, unknown = _waiting(run, frozenset(groups))
+    return _Summed(
+        dimension=dimension,
+        uses=uses,
+        group_size=_size(groups),
+        hosts=_hosts(groups, hosts),
+        share=sum(use.charged_ns for use in uses) / step_ns,
+        charged_ns=statistics.fmean(use.charged_ns / use.steps for use in uses),
+        waiting_ratio=ratio,
+        waiting_unknown=unknown,
+    )
+
+
+def _row(one: _Summed) -> dict[str, object]:
+    worst = max(one.uses, key=lambda use: (use.charged_ns / use.steps, -use.rank))
+    return {
+        "dimension": one.dimension.name,
+        "inferred": one.dimension.inferred,
+        "ranks": len(one.uses),
+        "group_size": one.group_size,
+        "hosts": one.hosts,
+        "total_ns": statistics.fmean(use.total_ns / use.steps for use in one.uses),
+        "exposed_ns": statistics.fmean(use.exposed_ns / use.steps for use in one.uses),
+        "charged_ns": one.charged_ns,
+        "share": one.share,
+        "waiting_ratio": one.waiting_ratio,
+        "waiting_unknown": one.waiting_unknown,
+        "worst_rank": worst.rank,
+        "worst_charged_ns": worst.charged_ns / worst.steps,
+    }
+
+
+def _waiting(run: Run, groups: frozenset[GroupKey]) -> tuple[float | None, str | None]:
+    """Of the time that ranks spend in collectives of these groups the part until the last one has arrived, or why that
+    is not known."""
+    wait_ns = transfer_ns = members = error_ns = 0
+    missing: set[int] = set()
+    for matched in run.collectives:
+        group = run.groups[matched.group]
+        if group not in groups:
+            continue
+        missing |= set(group.ranks) - set(matched.ranks.tolist())
+        if len(matched.ranks) < 2 or not set(group.ranks) <= set(matched.ranks.tolist()):
+            continue
+        times = group_times(run, matched)
+        if times.error_ns is None:
+            return None, "the clocks of different hosts were not measured"
+        wait_ns += int(times.wait_ns.sum())
+        transfer_ns += int(times.transfer_ns.sum()) * len(matched.ranks)
+        error_ns += times.error_ns * times.wait_ns.size
+        members += times.wait_ns.size
+    if not members:
+        return None, "ranks are missing in its groups" if missing else "no collectives to compare"
+    if wait_ns <= error_ns and error_ns > _EXACT * transfer_ns:
+        return None, f"below the clocks' uncertainty of {error_ns / members / 1e6:.2f} ms"
+    return wait_ns / max(wait_ns + transfer_ns, 1), None
+
+
+# ---- the finding ----------------------------------------------------------------------------------------------------
+
+
+def _bounding(run: Run, summed: Sequence[_Summed]) -> list[Finding]:
+    """The dimension that most of the exposed communication is charged to."""
+    if not summed or summed[0].dimension.name is None or summed[0].share < _NOTABLE:
+        return []
+    first, second = summed[:2]
+    alike = second.share >= _ALIKE * first.share
+    pipeline = first.dimension.parallelism == "pp"
+    waits = first.waiting_ratio is not None and first.waiting_ratio >= 0.5
+    misplaced = _misplaced(first, summed)
+    text = (
+        f"communication over {first.dimension.name}{' (inferred)' * first.dimension.inferred} holds up the step most: "
+        f"{first.share:.0%} of it ({first.charged_ns / 1e6:.1f} ms){_place(first)}; "
+        f"{'about as much' if alike else 'next'} is {second.dimension.name or 'what is in no known group'} with "
+        f"{second.share:.0%}"
+    )
+    if pipeline:
+        text += "; of that, waiting for other stages is the pipeline's bubble"
+    elif waits and first.waiting_ratio is not None:
+        text += (
+            f"; {first.waiting_ratio:.0%} of the time in it is waiting for the last rank to arrive: balance the ranks"
+        )
+    elif misplaced is not None:
+        text += (
+            f"; its groups span hosts, those of {misplaced.dimension.name} do not: exchange the two, so that "
+            f"{first.dimension.name} stays within a host"
+        )
+    elif first.waiting_ratio is not None:
+        text += f"; {1 - first.waiting_ratio:.0%} of the time in it is transfer: overlap it, or send less"
+    evidence = {
+        "dimension": first.dimension.name,
+        "share": first.share,
+        "charged_ns": int(first.charged_ns),
+        "waiting_ratio": first.waiting_ratio,
+        "waiting_unknown": first.waiting_unknown,
+        "group_size": first.group_size,
+        "hosts": first.hosts,
+        "next": second.dimension.name,
+        "next_share": second.share,
+    }
+    # Who is late, and what a pipeline waits for, are findings of their own.
+    severity: Severity = "info" if pipeline or waits or alike else "warning"
+    return [Finding(severity=severity, text=text, saving_ns=_saving_ns(run, first), evidence=evidence)]
+
+
+def _place(one: _Summed) -> str:
+    if one.group_size is None:
+        return ""
+    where = "" if one.hosts is None else " within a host" if one.hosts == 1 else f" on {one.hosts} hosts"
+    return f", in groups of {one.group_size} ranks{where}"
+
+
+def _misplaced(first: _Summed, summed: Sequence[_Summed]) -> _Summed | None:
+    """The dimension within hosts whose place one that communicates in every layer had better have."""
+    if first.dimension.parallelism not in WITHIN_LAYERS or (first.hosts or 1) < 2:
+        return None
+    others = [one for one in summed if one.hosts == 1 and one.dimension.parallelism in ("dp", "pp")]
+    return max(others, key=lambda one: one.group_size or 0, default=None)
+
+
+def _saving_ns(run: Run, one: _Summed) -> int | None:
+    """By how much the slowest rank's mean step would be shorter at most."""
+    charged_ns = {use.rank: use.charged_ns / use.steps for use in one.uses}
+    step_ns = {
+        summary.rank: statistics.fmean(own)
+        for summary in run.ranks
+        if (own := [step.step_ns for step in summary.steps if step.complete])
+    }
+    if run.missing_ranks or not step_ns:
+        return None
+    shorter_ns = max(own_ns - charged_ns.get(rank, 0.0) for rank, own_ns in step_ns.items())
+    return int(max(step_ns.values()) - shorter_ns)

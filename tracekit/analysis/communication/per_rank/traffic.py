@@ -1,0 +1,127 @@
+"""When which groups of a rank communicate, and which of them the rank waits for.
+
+Per rank (in a worker): lanes to `TrafficTime` rows, a partition of the rank's communication time over its complete
+steps by what is in flight. From them the time of any set of groups follows, overlaps counted once, exactly.
+
+Exposed time is charged to one of those in flight, the one that holds the rank up: of those that end before compute goes
+on the last to end, as without the others compute could not have gone on earlier; if none ends before, the last to end.
+
+    compute     ####                      ####
+    tp              ======                        charged: tp to its end, although dp is in flight,
+    dp            ==================              then dp
+    pp                  ======================    nothing: compute goes on before it ends
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from tracekit.analysis.communication.communication_sums import merge_sums
+from tracekit.analysis.timeline.lanes import Lanes, complete_steps
+from tracekit.model.communication import KINDS, CommunicationEvents
+from tracekit.model.events import ABSENT, Bool, Int64
+from tracekit.model.intervals import Intervals
+from tracekit.model.summary import StepParts, Traffic, TrafficTime
+
+_MESSAGES = tuple(KINDS.index(kind) for kind in ("send", "recv", "send_recv"))
+_NEVER_NS = np.iinfo(np.int64).max
+
+__all__ = ["merge_traffic_times", "traffic_times"]
+
+
+def traffic_times(lanes: Lanes, steps: Sequence[StepParts]) -> list[TrafficTime]:
+    """Over the complete ones among `steps`; the rows that are charged sum to their exposed communication."""
+    found, inside = lanes.communication_events, complete_steps(lanes, steps).time
+    traffics, which = _traffics(found)
+    start_ns, duration_ns = _pieces(lanes, inside)
+    exposed = ~lanes.compute.covers(start_ns)
+    in_flight = np.zeros((len(start_ns), len(traffics)), dtype=np.bool_)
+    # Of each piece the latest end so far of those awaited in it, and of those that outlast it, and whose these are.
+    ends_ns = np.full((2, len(start_ns)), ABSENT, dtype=np.int64)
+    whose = np.full((2, len(start_ns)), ABSENT, dtype=np.int64)
+    for number in range(len(traffics)):
+        own = which == number
+        outlasting = _latest_end(found.start_ns[own], found.end_ns[own], start_ns)
+        in_flight[:, number] = outlasting != ABSENT
+        for i, latest_ns in enumerate((_latest_end(*_awaited(lanes, own), start_ns), outlasting)):
+            whose[i, latest_ns > ends_ns[i]] = number
+            ends_ns[i] = np.maximum(ends_ns[i], latest_ns)
+    charged = np.where(exposed, np.where(whose[0] != ABSENT, whose[0], whose[1]), ABSENT)
+    columns = np.concatenate((in_flight, charged[:, None]), axis=1)
+    different, of_row = _different_rows(columns)
+    total_ns = np.zeros(len(different), dtype=np.int64)
+    np.add.at(total_ns, of_row, duration_ns)
+    return [
+        TrafficTime(
+            in_flight=tuple(traffics[i] for i in np.flatnonzero(row[:-1])),
+            charged=None if row[-1] == ABSENT else traffics[row[-1]],
+            total_ns=length_ns,
+        )
+        for row, length_ns in zip(different, total_ns.tolist(), strict=True)
+    ]
+
+
+def _different_rows(columns: Int64) -> tuple[Int64, Int64]:
+    """The rows that differ, sorted, and of each row which of them it is. np.unique compares rows byte by byte."""
+    order = np.lexsort(columns.T[::-1])
+    ordered = columns[order]
+    new = (ordered != np.roll(ordered, 1, axis=0)).any(axis=1)
+    new[:1] = True
+    of_row = np.empty(len(columns), dtype=np.int64)
+    of_row[order] = np.cumsum(new) - 1
+    return ordered[new], of_row
+
+
+def merge_traffic_times(rows: Sequence[TrafficTime]) -> tuple[TrafficTime, ...]:
+    """Those of several recordings of one rank."""
+    return merge_sums(rows, lambda row: (frozenset(row.in_flight), row.charged), ("total_ns",))
+
+
+def _traffics(found: CommunicationEvents) -> tuple[list[Traffic], Int64]:
+    """All there are, in an order that neither events nor numbers of ranks decide, as the first of equals is charged;
+    and of each event which one it is."""
+    each, which = np.unique(2 * found.group.astype(np.int64) + np.isin(found.kind, _MESSAGES), return_inverse=True)
+    traffics = [
+        Traffic(group=None if number < 0 else found.groups[number // 2], messages=bool(number % 2))
+        for number in each.tolist()
+    ]
+    order = sorted(range(len(traffics)), key=lambda i: _sorting(traffics[i]))
+    place = np.empty(len(order), dtype=np.int64)
+    place[order] = np.arange(len(order))
+    return [traffics[i] for i in order], place[which.reshape(-1)]
+
+
+def _sorting(traffic: Traffic) -> tuple[object, ...]:
+    group = traffic.group
+    known = ("", "", 0) if group is None else (group.description, group.name, len(group.ranks))
+    return (*known, traffic.messages)
+
+
+def _pieces(lanes: Lanes, inside: Intervals) -> tuple[Int64, Int64]:
+    """Start and duration of the pieces of communication time in which nothing begins or ends."""
+    found, time = lanes.communication_events, lanes.communication & inside
+    compute = lanes.compute & time
+    edges_ns = np.unique(
+        np.concatenate((found.start_ns, found.end_ns, compute.start_ns, compute.end_ns, time.start_ns, time.end_ns))
+    )
+    kept = time.covers(edges_ns[:-1])
+    return edges_ns[:-1][kept], np.diff(edges_ns)[kept]
+
+
+def _awaited(lanes: Lanes, own: Bool) -> tuple[Int64, Int64]:
+    """Of the events `own` the part, if any, from the last compute before their end."""
+    found, compute = lanes.communication_events, lanes.compute
+    start_ns, end_ns = found.start_ns[own], found.end_ns[own]
+    last = np.searchsorted(compute.start_ns, end_ns, side="left") - 1
+    since_ns = np.concatenate((compute.end_ns, [-_NEVER_NS]))[last]
+    return np.maximum(start_ns, since_ns), end_ns
+
+
+def _latest_end(start_ns: Int64, end_ns: Int64, time_ns: Int64) -> Int64:
+    """int64 [t]: at each time the latest end of the intervals that it lies in, or ABSENT."""
+    order = np.argsort(start_ns, kind="stable")
+    reach_ns = np.concatenate(([ABSENT], np.maximum.accumulate(end_ns[order])))
+    latest_ns = reach_ns[np.searchsorted(start_ns[order], time_ns, side="right")]
+    return np.where(latest_ns > time_ns, latest_ns, ABSENT)

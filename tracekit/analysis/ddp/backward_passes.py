@@ -1,0 +1,230 @@
+"""Backward passes of DDP over the ranks that reduce together, as their replay with other buckets needs them.
+
+Comes in: a run with the gradients and bucket reductions of each rank. Goes out: for each process group its parameters,
+the time its transfers took, and each pass with its gradients on the run's clock; or why there is none.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+
+from tracekit.analysis.clocks.align import on_run_clock
+from tracekit.analysis.communication.collectives import group_times
+from tracekit.analysis.ddp.bucket_assignment import Parameters, parameters_of
+from tracekit.analysis.ddp.bucket_replay import BackwardPass, copies_back
+from tracekit.analysis.ddp.bucket_rows import rows_of_buckets
+from tracekit.analysis.stats.transfer_fit import Stretches, stretches_of
+from tracekit.model.bucket_runs import WHOLE, BucketRuns
+from tracekit.model.collectives import MatchedGroup
+from tracekit.model.communication import KINDS
+from tracekit.model.events import Int64
+from tracekit.model.gradients import GradientTimes
+from tracekit.model.intervals import Intervals
+from tracekit.model.run import ClockModel, Run
+from tracekit.model.summary import RankSummary
+
+__all__ = ["GroupPass", "GroupPasses", "passes_of_groups"]
+
+_GLOO_THREADS = 2  # a process group; NCCL has one stream
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class GroupPass:
+    """One backward pass of a group. modules: which of its modules take part. measured_ns: exposed, mean over ranks."""
+
+    step: int
+    modules: frozenset[int]
+    observed: BackwardPass
+    measured_ns: float
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class GroupPasses:
+    """What the replays of one group need: modules as one list of parameters, `first`: where each begins in it."""
+
+    ranks: int
+    parameters: tuple[Parameters, ...]
+    first: tuple[int, ...]
+    size_bytes: np.ndarray
+    travels_ratio: float
+    dispatch_ns: float
+    in_flight: int
+    stretches: Stretches
+    passes: tuple[GroupPass, ...]
+
+
+def passes_of_groups(run: Run) -> tuple[list[GroupPasses], str | None]:
+    """Of the process groups that reduce buckets and are all there; without any, why."""
+    groups: list[GroupPasses] = []
+    reasons: list[str] = []
+    for matched in run.collectives:
+        members = run.groups[matched.group].ranks
+        present = set(matched.ranks.tolist())
+        own = [summary for summary in run.ranks if summary.rank in present]
+        rows = [_rows_in(matched, summary) for summary in own]
+        if not any(len(found) for found in rows):
+            continue
+        if len(own) < 2 or len(own) < (len(members) or run.world_size or 0):
+            reasons.append("not all ranks that reduce together are there, so nobody knows when a transfer could begin")
+            continue
+        found = _group_passes(run, matched, own, rows)
+        if isinstance(found, str):
+            reasons.append(found)
+        else:
+            groups.append(found)
+    if groups:
+        return groups, None
+    return [], reasons[0] if reasons else "the reductions could not be matched over ranks"
+
+
+def _rows_in(matched: MatchedGroup, summary: RankSummary) -> Int64:
+    """Positions of the rank's bucket reductions that are of this group."""
+    place = int(np.flatnonzero(matched.ranks == summary.rank)[0])
+    return np.flatnonzero(np.isin(rows_of_buckets(summary), matched.row[place]))
+
+
+def _group_passes(
+    run: Run, matched: MatchedGroup, own: Sequence[RankSummary], rows: Sequence[Int64]
+) -> GroupPasses | str:
+    """Or why there is none."""
+    modules = sorted(
+        {int(m) for summary, found in zip(own, rows, strict=True) for m in summary.bucket_runs.module[found]}
+    )
+    gradients = [s.gradient_times.rows(np.isin(s.gradient_times.module, modules)) for s in own]
+    if not all(len(times) for times in gradients):
+        return "when single gradients came is not recorded (gradient_as_bucket_view, or no shapes)"
+    parameters = [parameters_of(own[0].ddp[m], _elements(gradients[0], m)) for m in modules]
+    if any(each is None for each in parameters):
+        return "the sizes of the parameters are not recorded"
+    known = tuple(each for each in parameters if each is not None)
+    times = group_times(run, matched)
+    reduces = (matched.kind[times.place] == KINDS.index("all_reduce")) & (matched.size_bytes[times.place] > 0)
+    begin_ns = times.arrival_ns.max(axis=0)[reduces]
+    in_flight = 1 if own[0].device == "gpu" else _GLOO_THREADS
+    sizes = matched.size_bytes[times.place][reduces]
+    first = tuple(np.cumsum([0, *(len(each.size_bytes) for each in known)]).tolist())
+    size_bytes = np.array([size for each in known for size in each.size_bytes], dtype=np.float64)
+    offsets = dict(zip(modules, first, strict=False))
+    passes = tuple(_passes(run, own, rows, gradients, offsets, len(size_bytes)))
+    if not passes:
+        return "no step has all gradients on all ranks"
+    runs = [summary.bucket_runs.rows(found) for summary, found in zip(own, rows, strict=True)]
+    runs = [each.rows(each.index != WHOLE) for each in runs]
+    layout = dict(zip(modules, known, strict=True))
+    clocks = {clock.rank: clock for clock in run.clocks}
+    copies = [
+        _copies_back(clocks[summary.rank], reduced, times, layout)
+        for summary, reduced, times in zip(own, runs, gradients, strict=True)
+    ]
+    stretches = stretches_of(begin_ns, begin_ns + times.transfer_ns[reduces], sizes, in_flight, copies)
+    if stretches is None:
+        return "no step has all reductions on all ranks"
+    travelled = sum(int(each.size_bytes.sum()) for each in runs)
+    sizes = sum(
+        own[0].ddp[m].buckets[i].size_bytes for each in runs for m, i in zip(each.module, each.index, strict=True)
+    )
+    return GroupPasses(
+        ranks=len(own),
+        parameters=known,
+        first=first,
+        size_bytes=size_bytes,
+        travels_ratio=travelled / max(sizes, 1),
+        dispatch_ns=statistics.median(
+            ns for each in runs for ns in np.maximum(each.start_ns - each.ready_ns, 0)[each.index == 0].tolist()
+        ),
+        in_flight=in_flight,
+        stretches=stretches,
+        passes=passes,
+    )
+
+
+def _copies_back(
+    clock: ClockModel, reduced: BucketRuns, gradients: GradientTimes, layout: Mapping[int, Parameters]
+) -> Intervals:
+    """When one rank copied its buckets back to the gradients, on the run's clock; layout: of its modules."""
+    began_ns, ended_ns = [], []
+    for step, turn in {*zip(reduced.step.tolist(), reduced.turn.tolist(), strict=True)}:
+        here = gradients.rows((gradients.step == step) & (gradients.turn == turn))
+        own = reduced.rows((reduced.step == step) & (reduced.turn == turn))
+        if not len(here):
+            continue
+        back_ns = [
+            int(here.back_ns[(here.module == module) & np.isin(here.place, layout[module].buckets[index])].sum())
+            for module, index in zip(own.module.tolist(), own.index.tolist(), strict=True)
+        ]
+        last_ns = on_run_clock(here.ready_ns.max(keepdims=True), clock)[0]
+        copied_ns = copies_back(float(last_ns), on_run_clock(own.end_ns, clock), np.array(back_ns))
+        began_ns.append(copied_ns[:, 0])
+        ended_ns.append(copied_ns[:, 1])
+    none = np.empty(0)
+    return Intervals.union_of(
+        np.concatenate([none, *began_ns]).astype(np.int64), np.concatenate([none, *ended_ns]).astype(np.int64)
+    )
+
+
+def _elements(gradients: GradientTimes, module: int) -> list[int]:
+    """Of the module's parameters by place, as the first pass with all of them shows."""
+    own = gradients.rows(gradients.module == module)
+    places, at = np.unique(own.place, return_index=True)
+    return own.elements[at].tolist() if np.array_equal(places, np.arange(len(places))) else []
+
+
+def _places(times: GradientTimes, offsets: dict[int, int]) -> Int64:
+    lookup = np.zeros(max(offsets) + 1, dtype=np.int64)
+    for module, first in offsets.items():
+        lookup[module] = first
+    return lookup[times.module] + times.place
+
+
+def _passes(
+    run: Run,
+    own: Sequence[RankSummary],
+    rows: Sequence[Int64],
+    gradients: Sequence[GradientTimes],
+    offsets: dict[int, int],
+    parameters: int,
+) -> Iterator[GroupPass]:
+    """Those of the steps that all ranks completed, in which all ranks have as many gradients."""
+    clocks = {clock.rank: clock for clock in run.clocks}
+    common = run.common_steps()
+    runs = [summary.bucket_runs.rows(found) for summary, found in zip(own, rows, strict=True)]
+    keys = set.intersection(*({*zip(t.step.tolist(), t.turn.tolist(), strict=True)} for t in gradients))
+    for step, turn in sorted(key for key in keys if key[0] in common):
+        ready_ns, back_ns = np.full((len(own), parameters), -np.inf), np.zeros((len(own), parameters))
+        curves, sums, measured = [], [], []
+        for r, (summary, times, reduced) in enumerate(zip(own, gradients, runs, strict=True)):
+            here = times.rows((times.step == step) & (times.turn == turn))
+            here = here.rows(np.argsort(here.ready_ns, kind="stable"))
+            at_ns = on_run_clock(here.ready_ns, clocks[summary.rank]).astype(float)
+            place = _places(here, offsets)
+            ready_ns[r, place], back_ns[r, place] = at_ns, here.back_ns
+            curves.append(at_ns)
+            sums.append(np.maximum.accumulate(here.compute_ns).astype(float))
+            measured.append(_exposed_ns(reduced, step, turn))
+        if (np.isfinite(ready_ns).sum(axis=1) == np.isfinite(ready_ns[0]).sum()).all():
+            origin_ns = min(float(curve[0]) for curve in curves)
+            yield GroupPass(
+                step=step,
+                modules=_taking_part(ready_ns[0], [*offsets.values(), parameters]),
+                observed=BackwardPass(
+                    origin_ns=origin_ns,
+                    ready_ns=ready_ns - origin_ns,
+                    curve_ns=[c - origin_ns for c in curves],
+                    compute_ns=sums,
+                    back_ns=back_ns,
+                ),
+                measured_ns=statistics.fmean(measured),
+            )
+
+
+def _taking_part(ready_ns: np.ndarray, bounds: Sequence[int]) -> frozenset[int]:
+    return frozenset(i for i, (first, stop) in enumerate(pairwise(bounds)) if np.isfinite(ready_ns[first:stop]).any())
+
+
+def _exposed_ns(runs: BucketRuns, step: int, turn: int) -> int:
+    return int(runs.added_ns[(runs.step == step) & (runs.turn == turn)].sum())

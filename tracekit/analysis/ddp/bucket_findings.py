@@ -1,0 +1,209 @@
+"""What to do about DDP's buckets.
+
+Comes in: a run, what other limits of their size would expose, and the times of all reductions. Goes out: findings, each
+only where it is worth a notable share of the step and more than its own error.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from tracekit.analysis.ddp.bucket_order import held_up_buckets
+from tracekit.analysis.ddp.bucket_whatif import BucketWhatIf
+from tracekit.analysis.step_time.savings import saving_of_ns
+from tracekit.model.bucket_runs import WHOLE
+from tracekit.model.communication import DTYPES, KINDS
+from tracekit.model.metadata import DdpModule
+from tracekit.model.notes import Severity
+from tracekit.model.run import Finding, Run
+
+__all__ = ["bucket_findings"]
+
+_NOTABLE = 0.015  # of a step
+_LARGE_TAIL = 0.05
+_ONE_OF_MANY_BYTES = 1 << 20  # less than this is not worth several buckets
+
+_Rows = Sequence[dict[str, Any]]
+
+
+def bucket_findings(run: Run, outcome: BucketWhatIf | None, times: _Rows) -> tuple[Finding, ...]:
+    """`times`: rows of schema.BUCKETS."""
+    step_ns = run.mean_step_ns()
+    if not step_ns or outcome is None:
+        return ()
+    of_all = next((summary for summary in run.ranks if summary.ddp), None)
+    modules = of_all.ddp if of_all is not None else ()
+    limit = _other_limit(outcome, step_ns)
+    found = [*limit, *_every_micro_batch(run, times, step_ns)]
+    found += [] if limit else [*_one_bucket(run, modules, times, step_ns), *_tail(run, modules, times, step_ns)]
+    found += [*_held_up(run, step_ns), *_unused(run, modules, step_ns), *_before_rebuilding(times, modules)]
+    return tuple(found)
+
+
+def _other_limit(outcome: BucketWhatIf, step_ns: float) -> list[Finding]:
+    """The limit that exposes least; of those that nothing tells apart, the one with the fewest buckets."""
+    present = next((cap for cap in outcome.caps if cap.present), None)
+    if present is None:
+        return []
+    least_ns = min(cap.exposed_ns for cap in outcome.caps)
+    near_ns = max(_NOTABLE / 3 * step_ns, 0.05 * least_ns)
+    best = min(
+        (cap for cap in outcome.caps if cap.exposed_ns <= least_ns + near_ns),
+        key=lambda cap: (cap.buckets, cap.exposed_ns),
+    )
+    gain_ns = min(present.exposed_ns - best.exposed_ns, best.saving_ns)
+    error_ns = max(present.error_ns, best.error_ns)
+    if best.present or gain_ns - error_ns < _NOTABLE * step_ns:
+        return []
+    text = (
+        f"DDP's bucket_cap_mb={best.bucket_cap_mb:g} instead of {present.bucket_cap_mb:g} would expose about "
+        f"{best.exposed_ns / 1e6:.1f} ms a step of its reductions instead of {present.exposed_ns / 1e6:.1f} (± "
+        f"{error_ns / 1e6:.1f}; {best.buckets} bucket{'s' * (best.buckets != 1)} instead of {present.buckets}), which "
+        f"would save {gain_ns / 1e6:.1f} ms a step, {gain_ns / step_ns:.0%}"
+    )
+    evidence = {
+        "bucket_cap_mb": best.bucket_cap_mb,
+        "present_bucket_cap_mb": present.bucket_cap_mb,
+        "exposed_ns": best.exposed_ns,
+        "error_ns": error_ns,
+        "measured_exposed_ns": outcome.measured_ns,
+    }
+    return [Finding(severity="warning", text=text, saving_ns=gain_ns, evidence=evidence)]
+
+
+def _every_micro_batch(run: Run, times: _Rows, step_ns: float) -> Iterator[Finding]:
+    """Several reductions of a module before one update of its parameters: the sums of all but the last are not used."""
+    last: dict[tuple[int, int, str], int] = defaultdict(int)
+    for row in times:
+        key = (row["rank"], row["step"], row["module"])
+        last[key] = max(last[key], row["turn"])
+    turns = max(last.values(), default=0) + 1
+    steps = sum(step.complete for summary in run.ranks for step in summary.steps)
+    if turns < 2 or not 0 < sum(summary.ddp_passes.updates for summary in run.ranks) <= steps:
+        return
+    early_ns: dict[tuple[int, int], int] = defaultdict(int)
+    for row in times:
+        if row["turn"] < last[row["rank"], row["step"], row["module"]]:
+            early_ns[row["rank"], row["step"]] += row["added_ns"]
+    saving_ns = saving_of_ns(run, early_ns) or 0
+    if saving_ns < _NOTABLE * step_ns:
+        return
+    text = (
+        f"DDP reduces all gradients {turns} times a step, once for each micro-batch; under `no_sync()` for all but the "
+        f"last one it would do so once and save up to {saving_ns / 1e6:.1f} ms a step ({saving_ns / step_ns:.0%})"
+    )
+    yield Finding(severity="warning", text=text, saving_ns=saving_ns, evidence={"reductions_per_step": turns})
+
+
+def _one_bucket(run: Run, modules: Sequence[DdpModule], times: _Rows, step_ns: float) -> Iterator[Finding]:
+    """All gradients of a module in one bucket, which starts when the backward pass is over."""
+    for module in modules:
+        if len(module.buckets) != 1 or module.buckets[0].size_bytes < 2 * _ONE_OF_MANY_BYTES:
+            continue
+        added_ns: dict[tuple[int, int], int] = defaultdict(int)
+        for row in times:
+            if row["module"] == module.module:
+                added_ns[row["rank"], row["step"]] += row["added_ns"]
+        saving_ns = saving_of_ns(run, added_ns) or 0
+        if saving_ns < _NOTABLE * step_ns:
+            continue
+        size_mb = module.buckets[0].size_bytes / (1 << 20)
+        limit = "" if module.bucket_cap_bytes is None else f" (bucket_cap_mb={module.bucket_cap_bytes / (1 << 20):g})"
+        text = (
+            f"all gradients of {module.module}, {size_mb:.1f} MiB, travel in one bucket{limit}, which waits for the "
+            f"last of them, so that nothing overlaps it: {saving_ns / 1e6:.1f} ms a step ({saving_ns / step_ns:.0%}); "
+            f"with bucket_cap_mb={_rounded(size_mb / 4):g} most of it could run during the backward pass"
+        )
+        yield Finding(severity="warning", text=text, saving_ns=saving_ns, evidence={"size_mb": size_mb})
+
+
+def _rounded(size_mb: float) -> float:
+    return round(size_mb) if size_mb >= 2 else round(size_mb, 1)
+
+
+def _tail(run: Run, modules: Sequence[DdpModule], times: _Rows, step_ns: float) -> Iterator[Finding]:
+    """What of the last bucket no compute covers, on the rank that waits least for others."""
+    for module in modules:
+        if len(module.buckets) < 2:
+            continue
+        last = [row for row in times if row["module"] == module.module and row["index"] == len(module.buckets) - 1]
+        ready_ns = {(row["rank"], row["step"], row["turn"]): row["ready_ns"] for row in last}
+        tail_ns: dict[tuple[int, int], int] = defaultdict(int)
+        of_bucket_ns: dict[int, int] = defaultdict(int)
+        for row in times:
+            key = (row["rank"], row["step"], row["turn"])
+            if row["module"] == module.module and key in ready_ns:
+                after_ns = min(row["added_ns"], max(row["end_ns"] - ready_ns[key], 0))
+                tail_ns[row["rank"], row["step"]] += after_ns
+                of_bucket_ns[row["index"]] += after_ns
+        least_ns = saving_of_ns(run, tail_ns) or 0
+        if least_ns < _LARGE_TAIL * step_ns:
+            continue
+        bucket = module.buckets[max(of_bucket_ns, key=lambda index: (of_bucket_ns[index], index))]
+        first = f", from {bucket.parameters[0]} on" if bucket.parameters else ""
+        text = (
+            f"{least_ns / 1e6:.1f} ms a step ({least_ns / step_ns:.0%}) of DDP's reductions come after the last "
+            f"gradient, with nothing left to hide them: most of that is bucket {bucket.index} "
+            f"({bucket.size_bytes / 1e6:.1f} MB{first})"
+        )
+        evidence = {"index": bucket.index, "size_bytes": bucket.size_bytes, "tail_ns": least_ns}
+        yield Finding(severity="info", text=text, saving_ns=least_ns, evidence=evidence)
+
+
+def _held_up(run: Run, step_ns: float) -> Iterator[Finding]:
+    found = next((held for held in held_up_buckets(run) if held.held_ns >= _LARGE_TAIL * step_ns), None)
+    if found is None:
+        return
+    text = (
+        f"DDP launches buckets in order, and bucket {found.behind} waits for {found.parameter}: bucket {found.index} "
+        f"stands complete behind it for {found.held_ns / 1e6:.1f} ms a step ({found.held_ns / step_ns:.0%}, rank "
+        f"{found.rank}); its gradient comes later than in the iteration from which DDP took the order"
+    )
+    evidence = {"parameter": found.parameter, "index": found.index, "behind": found.behind, "held_ns": found.held_ns}
+    yield Finding(severity="info", text=text, rank=found.rank, evidence=evidence)
+
+
+def _unused(run: Run, modules: Sequence[DdpModule], step_ns: float) -> Iterator[Finding]:
+    """The all-reduce of which parameters were used, in a run in which all of them were, always."""
+    for number, module in enumerate(modules):
+        count = sum(len(bucket.parameters) for bucket in module.buckets)
+        if not module.find_unused or not count or not all(_all_used(run, number, count)):
+            continue
+        took_ns = {}
+        for summary in run.ranks:
+            own = summary.collectives
+            flags = (own.kind == KINDS.index("all_reduce")) & (own.dtype == DTYPES.index("int32"))
+            flags &= own.size_bytes == 4 * count
+            for step in {step.step for step in summary.steps if step.complete}:
+                here = flags & (own.step == step)
+                took_ns[summary.rank, step] = int((own.end_ns[here] - own.start_ns[here]).sum())
+        cost_ns = statistics.median(took_ns.values()) if took_ns else 0
+        text = (
+            f"{module.module} looks for unused parameters, and all {count} had gradients in every recorded step: "
+            f"find_unused_parameters=False would spare an all-reduce a step ({cost_ns / 1e6:.1f} ms with waiting) and "
+            f"the search of the graph, and let DDP rebuild its buckets in the order in which gradients come"
+        )
+        severity: Severity = "warning" if cost_ns >= _NOTABLE * step_ns else "info"
+        yield Finding(severity=severity, text=text, evidence={"module": module.module, "all_reduce_ns": int(cost_ns)})
+
+
+def _all_used(run: Run, module: int, count: int) -> Iterator[bool]:
+    for summary in run.ranks:
+        times = summary.gradient_times
+        own = times.rows(times.module == module)
+        passes = len({*zip(own.step.tolist(), own.turn.tolist(), strict=True)})
+        yield passes > 0 and len(own) == passes * count
+
+
+def _before_rebuilding(times: _Rows, modules: Sequence[DdpModule]) -> Iterator[Finding]:
+    steps = sorted({row["step"] for row in times if row["index"] == WHOLE})
+    if steps:
+        size = max(sum(bucket.size_bytes for bucket in module.buckets) for module in modules)
+        text = (
+            f"step {', '.join(map(str, steps))}: DDP had not rebuilt its buckets yet, and reduced all gradients "
+            f"({size / 1e6:.1f} MB) in one that nothing overlaps; such a step is not typical, record later ones"
+        )
+        yield Finding(severity="info", text=text, step=steps[0], evidence={"steps": steps})

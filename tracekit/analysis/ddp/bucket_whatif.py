@@ -1,0 +1,177 @@
+"""What other limits of the bucket size would expose: DDP's `bucket_cap_mb`.
+
+Comes in: a run whose DDP gradients were seen as they came, and whose bucket reductions were matched over ranks. Goes
+out: for each limit the buckets that DDP would make and the exposed time a step, with its error; or why not.
+
+Each recorded backward pass is replayed (`bucket_replay`) with the gradients' own times and the buckets of each limit,
+whose transfers take what a latency and a bandwidth fitted to the measured ones say (`transfer_fit`). The present
+buckets are replayed too: by as much as that misses what was measured the others are corrected, and as much is part of
+every error.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from tracekit.analysis.ddp.backward_passes import GroupPasses, passes_of_groups
+from tracekit.analysis.ddp.bucket_assignment import assigned_buckets
+from tracekit.analysis.ddp.bucket_replay import Transfers, replay
+from tracekit.analysis.stats.medians import median_error
+from tracekit.analysis.stats.transfer_fit import TransferFit, fit_transfers
+from tracekit.model.run import Run
+
+__all__ = ["CAPS_MB", "BucketWhatIf", "CapOutcome", "bucket_whatif"]
+
+_MIB = 1 << 20
+CAPS_MB = (0.5, 1, 2, 4, 8, 16, 25, 50, 100, 200, 400, 800)
+_MOST_BUCKETS = 512
+_CORRECTIONS = (0.5, 2.0)  # a replay that misses by more is not understood
+
+
+@dataclass(frozen=True, kw_only=True)
+class CapOutcome:
+    """Medians over steps of means over ranks. saving_ns: what a step would be shorter than with the present limit,
+    by the same replay."""
+
+    bucket_cap_mb: float
+    buckets: int
+    exposed_ns: int
+    error_ns: int
+    saving_ns: int
+    present: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class BucketWhatIf:
+    """`caps`: by limit; empty where `reason` says why. measured_ns: what is exposed with the present limit."""
+
+    caps: tuple[CapOutcome, ...] = ()
+    measured_ns: int | None = None
+    fit: TransferFit | None = None
+    reason: str | None = None
+
+
+def bucket_whatif(run: Run, caps_mb: Sequence[float] = CAPS_MB) -> BucketWhatIf | None:
+    """None without DDP buckets; the present limit comes along."""
+    if not any(len(summary.bucket_runs) for summary in run.ranks):
+        return None
+    groups, reason = passes_of_groups(run)
+    if not groups:
+        return BucketWhatIf(reason=reason)
+    fits = [fit_transfers(group.stretches) for group in groups]
+    return _outcomes(groups, fits, _present_bytes(run), caps_mb)
+
+
+def _present_bytes(run: Run) -> int | None:
+    """The limit of the modules that reduced; None where they differ or it is not known."""
+    caps = {s.ddp[m].bucket_cap_bytes for s in run.ranks for m in set(s.bucket_runs.module.tolist())}
+    return caps.pop() if len(caps) == 1 else None
+
+
+# ---- outcomes -------------------------------------------------------------------------------------------------------
+
+
+def _outcomes(
+    groups: Sequence[GroupPasses], fits: Sequence[TransferFit], cap_bytes: int | None, caps_mb: Sequence[float]
+) -> BucketWhatIf:
+    present_mb = None if cap_bytes is None else cap_bytes / _MIB
+    now = [_replayed(group, fit, None) for group, fit in zip(groups, fits, strict=True)]
+    measured_ns = statistics.median(_of_steps(groups, [[p.measured_ns for p in group.passes] for group in groups]))
+    replayed_ns = statistics.median(_exposed(groups, now))
+    missed_ns = replayed_ns - measured_ns
+    correction = float(np.clip(measured_ns / replayed_ns, *_CORRECTIONS)) if replayed_ns else 1.0
+    one_bucket_mb = max(float(group.size_bytes.sum()) for group in groups) / _MIB
+    larger = sorted(cap for cap in caps_mb if cap >= one_bucket_mb)[1:]  # all alike: a bucket a data type
+    result = []
+    for cap in sorted({*(float(cap) for cap in caps_mb if cap not in larger), *([present_mb] if present_mb else [])}):
+        chosen = None if cap == present_mb else cap
+        count = max(len(_buckets(group, chosen)[0]) for group in groups)
+        if count > _MOST_BUCKETS:
+            continue
+        outcome = [_replayed(group, fit, chosen) for group, fit in zip(groups, fits, strict=True)]
+        exposed = [correction * of_step_ns for of_step_ns in _exposed(groups, outcome)]
+        exposed_ns = statistics.median(exposed)
+        errors_ns = (
+            missed_ns,
+            max(fit.error_ratio for fit in fits) * exposed_ns,
+            max(abs(correction * other - exposed_ns) for other in _with_other_latencies(groups, fits, chosen)),
+            median_error(exposed),
+        )
+        sooner = [
+            [was - new for (_, was), (_, new) in zip(*pair, strict=True)] for pair in zip(now, outcome, strict=True)
+        ]
+        result.append(
+            CapOutcome(
+                bucket_cap_mb=cap,
+                buckets=count,
+                exposed_ns=round(exposed_ns),
+                error_ns=round(math.hypot(*errors_ns)),
+                saving_ns=round(statistics.median(_of_steps(groups, sooner))),
+                present=cap == present_mb,
+            )
+        )
+    return BucketWhatIf(caps=tuple(result), measured_ns=round(measured_ns), fit=fits[0])
+
+
+def _with_other_latencies(
+    groups: Sequence[GroupPasses], fits: Sequence[TransferFit], cap_mb: float | None
+) -> Iterator[float]:
+    """Median exposed time with the least and the most latency that the fit allows."""
+    for way in (-1, 1):
+        others = [fit.with_latency(fit.latency_ns + way * fit.latency_error_ns) for fit in fits]
+        outcome = [_replayed(group, fit, cap_mb) for group, fit in zip(groups, others, strict=True)]
+        yield statistics.median(_exposed(groups, outcome))
+
+
+def _exposed(groups: Sequence[GroupPasses], outcome: Sequence[Sequence[tuple[float, float]]]) -> list[float]:
+    return _of_steps(groups, [[exposed_ns for exposed_ns, _ in each] for each in outcome])
+
+
+def _replayed(group: GroupPasses, fit: TransferFit, cap_mb: float | None) -> list[tuple[float, float]]:
+    """Exposed time (mean over ranks) and end (the last rank's) of each pass, with the present buckets for None."""
+    buckets, modules = _buckets(group, cap_mb)
+    bucket_bytes = np.array([group.size_bytes[list(bucket)].sum() for bucket in buckets]) * group.travels_ratio
+    until_ns = group.stretches.end_ns.astype(float)
+    late_ns = fit.late_ns(group.stretches)
+    result = []
+    for each in group.passes:
+        taking_part = np.flatnonzero([module in each.modules for module in modules])
+        transfers = Transfers(
+            latency_ns=fit.latency_ns,
+            moved_ns=fit.ns_per_byte * bucket_bytes[taking_part],
+            until_ns=until_ns,
+            late_ns=late_ns,
+            dispatch_ns=group.dispatch_ns,
+            in_flight=group.in_flight,
+            held_ratio=fit.held_ratio,
+        )
+        done = replay(each.observed, [buckets[b] for b in taking_part], transfers)
+        result.append((float(done.exposed_ns.mean()), float(done.end_ns.max())))
+    return result
+
+
+def _buckets(group: GroupPasses, cap_mb: float | None) -> tuple[list[tuple[int, ...]], list[int]]:
+    """Of all modules, each module's in order; and of which module each is."""
+    buckets, modules = [], []
+    for module, (parameters, first) in enumerate(zip(group.parameters, group.first, strict=False)):
+        own = parameters.buckets if cap_mb is None else assigned_buckets(parameters, int(cap_mb * _MIB))
+        buckets += [tuple(first + place for place in bucket) for bucket in own]
+        modules += [module] * len(own)
+    return buckets, modules
+
+
+def _of_steps(groups: Sequence[GroupPasses], values: Sequence[Sequence[float]]) -> list[float]:
+    """By step: the passes of a group add up, groups count by their ranks."""
+    sums: dict[int, float] = {}
+    weights: dict[int, float] = {}
+    for group, own in zip(groups, values, strict=True):
+        for each, value in zip(group.passes, own, strict=True):
+            sums[each.step] = sums.get(each.step, 0.0) + value * group.ranks
+        for step in {each.step for each in group.passes}:
+            weights[step] = weights.get(step, 0.0) + group.ranks
+    return [sums[step] / weights[step] for step in sorted(sums)]

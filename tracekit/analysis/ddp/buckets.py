@@ -1,0 +1,166 @@
+"""DDP buckets: which parameters travel together, and when.
+
+Comes in: a run. Goes out: the bucket map that the capture took from DDP itself, each module once, and the times of
+every reduction, over the complete steps.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from tracekit import schema
+from tracekit.analysis.communication.collectives import GroupTimes, group_times
+from tracekit.analysis.ddp.bucket_findings import bucket_findings
+from tracekit.analysis.ddp.bucket_picture import BucketPicture, bucket_picture
+from tracekit.analysis.ddp.bucket_rows import rows_of_buckets
+from tracekit.analysis.ddp.bucket_whatif import bucket_whatif
+from tracekit.model.bucket_runs import WHOLE
+from tracekit.model.collectives import MatchedGroup
+from tracekit.model.events import ABSENT
+from tracekit.model.links import bus_factor
+from tracekit.model.run import Finding, Run
+from tracekit.model.summary import RankSummary
+
+__all__ = ["Buckets", "buckets"]
+
+
+_Matched = tuple[MatchedGroup, GroupTimes]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Buckets:
+    """`bucket_map`: columns of schema.BUCKET_MAP; empty when no DDP module was recorded. `times`: columns of
+    schema.BUCKETS, a row a reduction. `by_index`: columns of schema.BUCKETS_BY_INDEX, a row a bucket. `whatif`: columns
+    of schema.BUCKET_WHATIF, a row a limit of the size; empty where `whatif_reason` says why (None without DDP).
+    `micro_batches`: forward passes for each that reduces; None where they are not labelled."""
+
+    bucket_map: schema.Frame = schema.Frame(schema.BUCKET_MAP)
+    times: schema.Frame = schema.Frame(schema.BUCKETS)
+    by_index: schema.Frame = schema.Frame(schema.BUCKETS_BY_INDEX)
+    whatif: schema.Frame = schema.Frame(schema.BUCKET_WHATIF)
+    whatif_reason: str | None
+    micro_batches: int | None
+    picture: BucketPicture | None
+    findings: tuple[Finding, ...]
+
+
+def buckets(run: Run) -> Buckets:
+    """The bucket map of the run: equal on all ranks, so the lowest rank that has it speaks for all."""
+    of_all = next((summary for summary in run.ranks if summary.ddp), None)
+    modules = of_all.ddp if of_all is not None else ()
+    bucket_map: list[dict[str, object]] = [
+        {
+            "module": module.module,
+            "index": bucket.index,
+            "size_bytes": bucket.size_bytes,
+            "dtype": bucket.dtype,
+            "parameters": list(bucket.parameters) if bucket.parameters else None,
+            "inferred": of_all is not None and of_all.ddp_inferred,
+        }
+        for module in modules
+        for bucket in module.buckets
+    ]
+    reduces = any(len(summary.bucket_runs) for summary in run.ranks)
+    matched = [(group, group_times(run, group)) for group in run.collectives] if reduces else []
+    times = [row for summary in run.ranks for row in _times(run, summary, matched)]
+    outcome = bucket_whatif(run)
+    return Buckets(
+        bucket_map=bucket_map,
+        times=times,
+        by_index=_by_index(times),
+        whatif=[asdict(cap) for cap in outcome.caps] if outcome is not None else [],
+        whatif_reason=None if outcome is None else outcome.reason,
+        micro_batches=_micro_batches(run, times),
+        picture=bucket_picture(times),
+        findings=bucket_findings(run, outcome, times),
+    )
+
+
+def _micro_batches(run: Run, times: list[dict[str, Any]]) -> int | None:
+    forwards = sum(summary.ddp_passes.forwards for summary in run.ranks)
+    reducing = len({(row["rank"], row["step"], row["module"], row["turn"]) for row in times})
+    return forwards // reducing if reducing and forwards and forwards % reducing == 0 else None
+
+
+def _times(run: Run, summary: RankSummary, matched: Sequence[_Matched]) -> list[dict[str, Any]]:
+    runs = summary.bucket_runs
+    starts_ns = {step.step: step.start_ns for step in summary.steps if step.complete}
+    busbw_bps = _bus_bandwidths(run, summary, matched)
+    rows = []
+    for i, step in enumerate(runs.step.tolist()):
+        if step not in starts_ns:
+            continue
+        offsets = {
+            name: int(getattr(runs, name)[i]) - starts_ns[step]
+            for name in ("ready_ns", "launch_ns", "start_ns", "end_ns")
+        }
+        rows.append(
+            {
+                "rank": summary.rank,
+                "step": step,
+                "module": summary.ddp[runs.module[i]].module,
+                "index": int(runs.index[i]),
+                "turn": int(runs.turn[i]),
+                **offsets,
+                "exposed_ns": int(runs.exposed_ns[i]),
+                "added_ns": int(runs.added_ns[i]),
+                "busbw_bps": busbw_bps[i],
+            }
+        )
+    return rows
+
+
+def _bus_bandwidths(run: Run, summary: RankSummary, matched: Sequence[_Matched]) -> list[float | None]:
+    """Of each of the rank's reductions, bytes/s; None unless all ranks of the group are there, in steps of all."""
+    own, runs = summary.collectives, summary.bucket_runs
+    result: list[float | None] = [None] * len(runs)
+    if not len(own) or not len(runs):
+        return result
+    row = rows_of_buckets(summary)
+    for group, times in matched:
+        members = len(run.groups[group.group].ranks) or len(group.ranks)
+        place = np.flatnonzero(group.ranks == summary.rank)
+        if not len(place) or members < 2 or len(group.ranks) < members:
+            continue
+        transfer_ns = np.zeros(len(own), dtype=np.int64)
+        transfer_ns[group.row[place[0], times.place]] = times.transfer_ns
+        factor = bus_factor("all_reduce", members)
+        for i in np.flatnonzero((row != ABSENT) & (transfer_ns[row] > 0)).tolist():
+            result[i] = int(runs.size_bytes[i]) / int(transfer_ns[row[i]]) * 1e9 * factor
+    return result
+
+
+def _by_index(times: list[dict[str, Any]]) -> list[dict[str, object]]:
+    each: dict[tuple[str, int], list[dict[str, Any]]] = defaultdict(list)
+    for row in times:
+        if row["index"] != WHOLE:
+            each[row["module"], row["index"]].append(row)
+    result: list[dict[str, object]] = []
+    for (module, index), rows in sorted(each.items()):
+        exposed_ns: dict[int, list[int]] = defaultdict(list)
+        for row in rows:
+            exposed_ns[row["rank"]].append(row["exposed_ns"])
+        of_rank_ns = {rank: statistics.fmean(values) for rank, values in exposed_ns.items()}
+        worst = max(of_rank_ns, key=lambda rank: (of_rank_ns[rank], -rank))
+        bandwidths = [row["busbw_bps"] for row in rows if row["busbw_bps"] is not None]
+        result.append(
+            {
+                "module": module,
+                "index": index,
+                "ready_ns": statistics.fmean(row["ready_ns"] for row in rows),
+                "queued_ns": statistics.fmean(row["start_ns"] - row["launch_ns"] for row in rows),
+                "total_ns": statistics.fmean(row["end_ns"] - row["start_ns"] for row in rows),
+                "exposed_ns": statistics.fmean(row["exposed_ns"] for row in rows),
+                "added_ns": statistics.fmean(row["added_ns"] for row in rows),
+                "busbw_bps": statistics.median(bandwidths) if bandwidths else None,
+                "worst_rank": worst,
+                "worst_exposed_ns": of_rank_ns[worst],
+            }
+        )
+    return result

@@ -1,0 +1,73 @@
+"""DDP's buckets from the all-reduces of a trace that has no bucket map.
+
+Comes in: a decoded trace without tracekit's key, its lanes, and the all-reduces of its backward passes. Goes out: one
+DDP module whose buckets are known by their sizes alone.
+
+DDP reduces the same buckets in the same order in every pass, out of the hooks of its reducer, which run as a gradient
+is accumulated. So where labels show DDP, the all-reduces of floating-point numbers issued there, by one group, in the
+same order of sizes in most steps, are its buckets. A loop that averages gradients by hand has no such label.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+
+from tracekit.analysis.ddp.per_rank.bucket_reductions import Reductions
+from tracekit.analysis.events.communication_rules import bytes_per_element
+from tracekit.analysis.events.strategies import strategies_of
+from tracekit.analysis.timeline.lanes import Lanes
+from tracekit.model.communication import DTYPES
+from tracekit.model.events import DecodedTrace
+from tracekit.model.intervals import Intervals
+from tracekit.model.metadata import Bucket, DdpModule
+
+__all__ = ["inferred_modules"]
+
+_ACCUMULATES = "autograd::engine::evaluate_function: torch::autograd::AccumulateGrad"
+_FLOATING = tuple(i for i, name in enumerate(DTYPES) if "float" in name)
+
+
+def inferred_modules(trace: DecodedTrace, lanes: Lanes, reductions: Reductions) -> tuple[DdpModule, ...]:
+    """None or one: several modules cannot be told apart. Its `bucket_cap_bytes` is not known."""
+    strategies, _ = strategies_of(trace)
+    if trace.header.metadata is not None or "ddp" not in strategies:
+        return ()
+    events, found, which = trace.events, lanes.communication_events, reductions.which
+    accumulating = Intervals.of_events(events, events.named(_ACCUMULATES.__eq__))
+    issued = accumulating.covers(found.launch_ns[which]) & np.isin(found.dtype[which], _FLOATING)
+    if not issued.any() or len(np.unique(found.group[which[issued]])) > 1:
+        return ()
+    sizes, dtypes = reductions.elements[issued], found.dtype[which[issued]]
+    window = lanes.window[which[issued]]
+    sequences = Counter(tuple(zip(sizes[here].tolist(), dtypes[here].tolist(), strict=True)) for here in _each(window))
+    (usual, count), *_ = sequences.most_common(1)
+    if 2 * count <= sequences.total():
+        return ()
+    buckets = [
+        Bucket(index=i, size_bytes=size * (bytes_per_element(DTYPES[dtype]) or 1), dtype=DTYPES[dtype], parameters=[])
+        for i, (size, dtype) in enumerate(_once(usual))
+    ]
+    return (
+        DdpModule(
+            module="DistributedDataParallel",
+            bucket_cap_bytes=None,
+            static_graph=False,
+            find_unused=False,
+            rebuilt=True,
+            buckets=buckets,
+        ),
+    )
+
+
+def _each(window: np.ndarray) -> list[np.ndarray]:
+    return [window == value for value in np.unique(window)]
+
+
+def _once(sequence: tuple[tuple[int, int], ...]) -> tuple[tuple[int, int], ...]:
+    """The shortest part that the sequence repeats: a step may reduce several times."""
+    for length in range(1, len(sequence) // 2 + 1):
+        if len(sequence) % length == 0 and sequence == sequence[:length] * (len(sequence) // length):
+            return sequence[:length]
+    return sequence

@@ -1,0 +1,33 @@
+"""How many forward passes of DDP modules, and how many updates of parameters, a rank's steps have.
+
+Comes in: a decoded trace with its lanes. Goes out: `DdpPasses`; torch labels both by itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from tracekit.analysis.timeline.lanes import Lanes, complete_steps
+from tracekit.model.events import DecodedTrace
+from tracekit.model.summary import DdpPasses, StepParts
+
+__all__ = ["ddp_passes"]
+
+_FORWARD = "DistributedDataParallel.forward"
+_UPDATE = "Optimizer.step#"
+
+
+def ddp_passes(trace: DecodedTrace, lanes: Lanes, steps: Sequence[StepParts]) -> DdpPasses:
+    """Of the complete steps."""
+    events = trace.events
+    on_host = events.on_tracks(lanes.threads)
+    own = complete_steps(lanes, steps).windows
+
+    def count(prefix: str) -> int:
+        rows = np.flatnonzero(events.named(lambda name: name.startswith(prefix)) & on_host)
+        window = lanes.windows.index_of(events.start_ns[rows])
+        return int(own[window[window >= 0]].sum())
+
+    return DdpPasses(forwards=count(_FORWARD), updates=count(_UPDATE))

@@ -1,0 +1,126 @@
+"""Entries of torch's flight recorder, joined to the operators in which they were created.
+
+Comes in: a decoded trace whose metadata holds the entries, and its `c10d::*` operators. Goes out: the entries of each
+operator, and what is to be said of those that have no operator or no span.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from tracekit.analysis.events.communication_rules import kind_of_collective
+from tracekit.model.communication import Joins, Unjoined
+from tracekit.model.events import ABSENT, DecodedTrace, EventTable, Int64
+from tracekit.model.metadata import CollectiveRecord
+from tracekit.model.notes import Note, Severity
+
+_RUN_AS = {"reduce_scatter": "all_reduce"}
+_OTHER_THREAD = "issued on a thread that the profiler does not record"
+_NO_OPERATOR = "issued outside of every recorded operator"
+_NOT_OVER = "still queued or running when the recording ended"
+_NO_SPAN = "without a span of its own"
+
+__all__ = ["Entries", "entries_of_operators", "join_counts", "join_notes", "merge_joins", "run_as"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Entries:
+    """`of_operator`: for each operator its entries in order of time. `outside`: those that no operator contains."""
+
+    of_operator: list[list[CollectiveRecord]]
+    outside: list[CollectiveRecord] = field(default_factory=list)
+
+
+def run_as(kind: str) -> str:
+    """What Gloo runs for a kind of collective: it has no reduce-scatter, and all-reduces the full input."""
+    return _RUN_AS.get(kind, kind)
+
+
+def entries_of_operators(trace: DecodedTrace, operators: Int64) -> Entries:
+    """For each operator the entries that were created inside it, on its thread as far as that is known.
+
+    Of operators that run at once on several threads, it is the last to have begun that is of the entry's kind.
+    """
+    events, metadata = trace.events, trace.header.metadata
+    entries = Entries(of_operator=[[] for _ in operators])
+    if metadata is None:
+        return entries
+    start_ns, end_ns = events.start_ns[operators].tolist(), events.end_ns[operators].tolist()
+    kinds = [run_as(kind_of_collective(events.strings[name])) for name in events.name[operators]]
+    on_step_thread = (events.track[operators] == _step_thread(events)).tolist()
+    running: list[int] = []
+    begun = 0
+    for record in sorted(metadata.collectives, key=lambda record: record.created_ns):
+        while begun < len(operators) and start_ns[begun] <= record.created_ns:
+            running.append(begun)
+            begun += 1
+        running = [position for position in running if end_ns[position] >= record.created_ns]
+        here = [p for p in running if record.on_step_thread in {None, on_step_thread[p]}]
+        of_its_kind = [position for position in here if kinds[position] == run_as(record.kind)]
+        if here:
+            entries.of_operator[(of_its_kind or here)[-1]].append(record)
+        else:
+            entries.outside.append(record)
+    return entries
+
+
+def join_counts(entries: Entries, spans: Mapping[int, int]) -> Joins:
+    """`spans`: how many spans each operator, by its position, was found to have."""
+    reasons: Counter[tuple[str, str]] = Counter()
+    for record in entries.outside:
+        reasons[record.kind, _OTHER_THREAD if record.on_step_thread is False else _NO_OPERATOR] += 1
+    # A group runs its collectives in order: when none of those issued later has run, the recording ended first.
+    later_ran: set[int] = set()
+    for position in range(len(entries.of_operator) - 1, -1, -1):
+        for number, record in enumerate(entries.of_operator[position]):
+            if number < spans.get(position, 0):
+                later_ran.add(record.group)
+            else:
+                reasons[record.kind, _NO_SPAN if record.group in later_ran else _NOT_OVER] += 1
+    return Joins(
+        recorded=len(entries.outside) + sum(map(len, entries.of_operator)),
+        unjoined=tuple(
+            Unjoined(kind=kind, reason=reason, count=count, expected=reason in {_OTHER_THREAD, _NOT_OVER})
+            for (kind, reason), count in sorted(reasons.items())
+        ),
+    )
+
+
+def merge_joins(recordings: Sequence[Joins]) -> Joins | None:
+    """The joins of several recordings of one rank together; None without any."""
+    if not recordings:
+        return None
+    counts: Counter[tuple[str, str, bool]] = Counter()
+    for joins in recordings:
+        for missed in joins.unjoined:
+            counts[missed.kind, missed.reason, missed.expected] += missed.count
+    return Joins(
+        recorded=sum(joins.recorded for joins in recordings),
+        unjoined=tuple(
+            Unjoined(kind=kind, reason=reason, count=count, expected=expected)
+            for (kind, reason, expected), count in sorted(counts.items())
+        ),
+    )
+
+
+def join_notes(joins: Joins | None, file: str) -> list[Note]:
+    """What a reader must know of the collectives of a file that were not joined: how many, of which kind, and why."""
+    if joins is None or not joins.unjoined:
+        return []
+    missed = "; ".join(f"{missed.count} {missed.kind} {missed.reason}" for missed in joins.unjoined)
+    text = (
+        f"{file}: {joins.recorded - joins.joined} of {joins.recorded} collectives of the flight recorder are not "
+        f"joined to an event: {missed}"
+    )
+    severity: Severity = "info" if all(missed.expected for missed in joins.unjoined) else "warning"
+    return [Note(kind="unlinked", severity=severity, file=file, text=text)]
+
+
+def _step_thread(events: EventTable) -> int:
+    """The track on which the steps are, or ABSENT."""
+    steps = np.flatnonzero(events.named(lambda name: name.startswith("ProfilerStep#")))
+    return int(events.track[steps[0]]) if len(steps) else ABSENT

@@ -1,0 +1,141 @@
+"""Which module issued a collective, and when each module ran.
+
+It is the one whose forward was running, or, in a backward pass, the one whose forward made the node of the autograd
+graph that is being evaluated.
+
+Comes in: an event table, and launches (track, time) or names of modules. Goes out: for each launch the name of its
+module; for each name its stretches of time on the host. An operator of a backward pass has the sequence number of the
+forward operator that made its node, and the thread that ran that one.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+
+from tracekit.analysis.events.innermost_span import innermost_span
+from tracekit.model.events import ABSENT, EventTable, Int64
+from tracekit.model.spans import parse_module_span
+
+_EVALUATION = "autograd::engine::evaluate_function: "  # around each node of a backward pass
+
+__all__ = ["HostStretches", "modules_of_launches", "stretches_of_modules"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class HostStretches:
+    """k stretches of host time in which a module (or what is inside it) ran: track, start_ns, end_ns: int64 [k]."""
+
+    track: Int64
+    start_ns: Int64
+    end_ns: Int64
+
+
+def modules_of_launches(events: EventTable, track: Int64, time_ns: Int64) -> list[str | None]:
+    """The module of each launch on thread `track[i]` at `time_ns[i]`: "" for the outermost, None where not known."""
+    is_span = events.named(lambda name: parse_module_span(name) is not None)
+    spans = events.each_once(is_span & ~events.in_category("gpu_user_annotation"))
+    if not len(spans):
+        return [None] * len(time_ns)
+    running = innermost_span(events, spans, track, time_ns)
+    linked = (events.forward_thread > 0) & (events.sequence_number != ABSENT)
+    evaluated = innermost_span(
+        events, np.flatnonzero(linked & events.in_category("cpu_op", "Operator")), track, time_ns
+    )
+    forward = _forward_operators(events, np.unique(evaluated[evaluated != ABSENT]))
+    made = np.array([forward.get(row, ABSENT) for row in evaluated.tolist()], dtype=np.int64)
+    made_in = innermost_span(events, spans, np.where(made == ABSENT, ABSENT, events.track[made]), events.start_ns[made])
+    names = []
+    for i in range(len(time_ns)):
+        span, operator = int(running[i]), int(evaluated[i])
+        # A forward that is run again within the backward pass is nearer than the node that asked for it.
+        if operator != ABSENT and (span == ABSENT or events.start_ns[operator] > events.start_ns[span]):
+            span = int(made_in[i]) if made_in[i] != ABSENT else span
+        names.append(None if span == ABSENT else parse_module_span(events.strings[events.name[span]]))
+    return names
+
+
+def stretches_of_modules(events: EventTable, names: Iterable[str]) -> dict[str, HostStretches]:
+    """Of each name that has spans: its forwards, and the nodes of backward passes that they made. Nodes that follow one
+    another on a thread are a stretch from the first to the last; one whose module is not known belongs to that of the
+    node before it, as a gradient's accumulation does.
+    """
+    is_span = events.named(lambda name: parse_module_span(name) is not None)
+    spans = events.each_once(is_span & ~events.in_category("gpu_user_annotation"))
+    nodes = events.each_once(events.named(lambda name: name.startswith(_EVALUATION)))
+    nodes = nodes[np.lexsort((events.start_ns[nodes], events.track[nodes]))]
+    made_in = _modules_of_nodes(events, spans, nodes)
+    of_span = np.array([parse_module_span(events.strings[name]) for name in events.name[spans].tolist()], dtype=object)
+    numbers = {name: number for number, name in enumerate(dict.fromkeys(made_in))}
+    which = np.array([numbers[name] for name in made_in], dtype=np.int64)
+    same_track = np.concatenate(([False], events.track[nodes][1:] == events.track[nodes][:-1]))[: len(nodes)]
+    result = {}
+    for wanted in names:
+        own = spans[of_span == wanted]
+        if not len(own):
+            continue
+        inside = np.array([name is not None and _is_inside(name, wanted) for name in numbers], dtype=np.bool_)[which]
+        goes_on = same_track & np.concatenate(([False], inside[:-1]))[: len(nodes)]
+        begin = np.flatnonzero(inside & ~goes_on)
+        ends_ns = np.where(inside, events.end_ns[nodes], 0)
+        last_ns = np.maximum.reduceat(ends_ns, begin) if len(begin) else ends_ns[:0]
+        result[wanted] = HostStretches(
+            track=np.concatenate((events.track[own], events.track[nodes[begin]])).astype(np.int64),
+            start_ns=np.concatenate((events.start_ns[own], events.start_ns[nodes[begin]])),
+            end_ns=np.concatenate((events.end_ns[own], last_ns)),
+        )
+    return result
+
+
+def _is_inside(name: str, module: str) -> bool:
+    return not module or name == module or name.startswith(f"{module}.")
+
+
+def _modules_of_nodes(events: EventTable, spans: Int64, nodes: Int64) -> list[str | None]:
+    """The module whose forward made each node; where that is not known, of the one before it on its thread."""
+    forward = _forward_operators(events, nodes[events.sequence_number[nodes] != ABSENT])
+    made = np.array([forward.get(row, ABSENT) for row in nodes.tolist()], dtype=np.int64)
+    made_in = innermost_span(events, spans, np.where(made == ABSENT, ABSENT, events.track[made]), events.start_ns[made])
+    names: list[str | None] = []
+    for i, (span, track) in enumerate(zip(made_in.tolist(), events.track[nodes].tolist(), strict=True)):
+        if span != ABSENT:
+            names.append(parse_module_span(events.strings[events.name[span]]))
+        elif made[i] == ABSENT and i and events.track[nodes[i - 1]] == track:
+            names.append(names[-1])
+        else:
+            names.append(None)
+    return names
+
+
+def _forward_operators(events: EventTable, backward: Int64) -> dict[int, int]:
+    """For rows of backward operators the operator that made their node: the last with their number to begin before
+    them on the forward thread. Sequence numbers are counted by thread, and a trace numbers threads twice: the one that
+    has such operators most often is the forward thread.
+    """
+    if not len(backward):
+        return {}
+    is_forward = events.in_category("cpu_op", "Operator") & (events.forward_thread <= 0)
+    rows = np.flatnonzero(is_forward & np.isin(events.sequence_number, events.sequence_number[backward]))
+    rows = rows[np.argsort(events.start_ns[rows], kind="stable")]
+    of_number: dict[int, list[int]] = defaultdict(list)
+    for row in rows.tolist():
+        of_number[int(events.sequence_number[row])].append(row)
+    candidates: dict[int, dict[int, int]] = {}
+    seen_on: dict[int, Counter[int]] = defaultdict(Counter)
+    for row in backward.tolist():
+        last_on_track: dict[int, int] = {}
+        for earlier in of_number[int(events.sequence_number[row])]:
+            if events.start_ns[earlier] >= events.start_ns[row]:
+                break
+            last_on_track[int(events.track[earlier])] = earlier
+        candidates[row] = last_on_track
+        seen_on[int(events.forward_thread[row])].update(last_on_track)
+    result = {}
+    for row, last_on_track in candidates.items():
+        if last_on_track:
+            votes = seen_on[int(events.forward_thread[row])]
+            result[row] = last_on_track[max(last_on_track, key=lambda track: (votes[track], -track))]
+    return result

@@ -1,0 +1,1 @@
+"""What a worker finds out about one rank's gathers and reductions."""

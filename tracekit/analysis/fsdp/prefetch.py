@@ -1,0 +1,219 @@
+"""What explicit prefetching would hide of the all-gathers that FSDP's modules wait for.
+
+Comes in: a run with `FsdpGathers` of its GPU ranks. Goes out: a `Forecast` for each phase and number of modules to ask
+for ahead, and findings. Each pass is replayed with what was measured: module i begins to compute, asks for the next
+`ahead` modules, and computes for its span; all-gathers, and the reductions that share their stream, go one by one.
+
+    compute    |== i ==|= i+1 =|          an all-gather lasts as long as on the rank where it was shortest: the rest is
+    stream     |AG i+1 |AG i+2 |RS i|     waiting for ranks that come late, which no prefetching hides
+
+The first module of a pass has nothing before it to hide under. No module is predicted to wait longer than it did.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from tracekit.analysis.events.phases import PHASES
+from tracekit.analysis.step_time.savings import savings_ns
+from tracekit.model.events import ABSENT, Int64
+from tracekit.model.fsdp_gathers import FsdpGathers
+from tracekit.model.run import Finding, Run
+
+__all__ = ["Forecast", "prefetch_findings", "prefetch_forecasts", "shortest_transfers_ns"]
+
+_AHEAD = (1, 2)
+_PASSES = ("forward", "backward")
+_NOTABLE = 0.02  # of a step
+_AS_GOOD = 0.9  # of what more modules ahead would save
+_SIGNIFICANT = 2.0  # standard errors
+_SETTINGS = {
+    ("fsdp2", "forward"): "set_modules_to_forward_prefetch",
+    ("fsdp2", "backward"): "set_modules_to_backward_prefetch",
+    ("fsdp1", "forward"): "forward_prefetch=True",
+    ("fsdp1", "backward"): "backward_prefetch=BackwardPrefetch.BACKWARD_PRE",
+    ("zero3", "forward"): "a larger stage3_prefetch_bucket_size",
+    ("zero3", "backward"): "a larger stage3_prefetch_bucket_size",
+}
+_SLUGS = ("fsdp2", "fsdp1", "zero3")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Forecast:
+    """A step's, means over steps: how long modules wait for their all-gathers in a phase (mean over ranks), how long
+    they would with `ahead` modules asked for instead of `asked_ahead`, what that saves the slowest rank, with its error
+    (None: one step), and the memory that it takes (None: sizes are not known). `modules`: those that wait, the longest
+    first.
+    """
+
+    phase: str
+    asked_ahead: int
+    ahead: int
+    wait_ns: float
+    predicted_wait_ns: float
+    saving_ns: float
+    error_ns: float | None
+    memory_bytes: int | None
+    modules: tuple[str, ...]
+
+
+def prefetch_forecasts(run: Run) -> list[Forecast]:
+    """By phase and number of modules ahead; empty where no waits were measured."""
+    gathers = {summary.rank: summary.fsdp_gathers for summary in run.ranks if len(summary.fsdp_gathers)}
+    shortest = shortest_transfers_ns(gathers)
+    several = (1,) if "fsdp1" in run.strategies else _AHEAD  # FSDP1 knows no more
+    result = []
+    for phase in _PASSES:
+        passes = {
+            (rank, step): np.flatnonzero((own.step == step) & (own.phase == PHASES.index(phase)))
+            for rank, own in gathers.items()
+            for step in sorted(run.common_steps())
+        }
+        passes = {key: rows for key, rows in passes.items() if len(rows) > 1}
+        if passes:
+            asked = statistics.median_low(
+                [ahead for (rank, _), rows in passes.items() for ahead in gathers[rank].ahead[rows[1:]].tolist()]
+            )
+            result += [
+                _forecast(run, phase, asked, ahead, gathers, shortest, passes) for ahead in several if ahead > asked
+            ]
+    return result
+
+
+def shortest_transfers_ns(gathers: Mapping[int, FsdpGathers]) -> dict[int, Int64]:
+    """For each rank's all-gathers int64 [n]: how long it took where it was shortest."""
+    keys: dict[int, list[tuple[int, int, str, int]]] = {}
+    shortest: dict[tuple[int, int, str, int], int] = {}
+    for rank, own in gathers.items():
+        seen: Counter[tuple[int, int, str]] = Counter()
+        keys[rank] = []
+        columns = (own.step.tolist(), own.phase.tolist(), own.module.tolist(), own.transfer_ns.tolist())
+        for step, phase, module, transfer_ns in zip(*columns, strict=True):
+            key = (step, phase, module, seen[step, phase, module])
+            seen[step, phase, module] += 1
+            keys[rank].append(key)
+            shortest[key] = min(transfer_ns, shortest.get(key, transfer_ns))
+    return {rank: np.array([shortest[key] for key in own], dtype=np.int64) for rank, own in keys.items()}
+
+
+def predicted_waits_ns(own: FsdpGathers, transfer_ns: Int64, ahead: int) -> Int64:
+    """int64 [n]: how long each of the modules of one pass, in order of use, would wait for its all-gather."""
+    wait_ns = own.wait_ns.copy()
+    late_ns = np.clip(own.transfer_ns - transfer_ns, 0, wait_ns)
+    begin_ns = ready_ns = free_ns = 0
+    arrival_ns = [0]  # of each module's parameters, from the beginning of the first one's compute
+    for i in range(len(own) - 1):
+        if i:  # what was issued as module i - 1 ended
+            free_ns = max(free_ns, ready_ns) + int(own.busy_ns[i - 1])
+        while len(arrival_ns) <= min(i + ahead, len(own) - 1):
+            free_ns = max(free_ns, begin_ns) + int(transfer_ns[len(arrival_ns)])
+            arrival_ns.append(free_ns)
+        ready_ns = begin_ns + int(own.span_ns[i])
+        left_ns = late_ns[i + 1] + max(arrival_ns[i + 1] - ready_ns, 0)
+        wait_ns[i + 1] = min(wait_ns[i + 1], left_ns)
+        begin_ns = ready_ns + int(wait_ns[i + 1])
+    return wait_ns
+
+
+def _stream_idle_ns(own: FsdpGathers, transfer_ns: Int64) -> int:
+    """How long in a pass, from where its second module could be asked for, the stream has nothing to do: by no more
+    could the step be shorter, whose last reduction ends the pass. Of a pass with another one behind it, no limit."""
+    if own.drain_ns[-1] == ABSENT:
+        return int(np.iinfo(np.int64).max)
+    length_ns = int(own.span_ns[:-1].sum() + own.wait_ns[1:].sum() + own.drain_ns[-1])
+    return max(length_ns - int(transfer_ns[1:].sum() + own.busy_ns.sum()), 0)
+
+
+def _forecast(
+    run: Run,
+    phase: str,
+    asked_ahead: int,
+    ahead: int,
+    gathers: Mapping[int, FsdpGathers],
+    shortest_ns: Mapping[int, Int64],
+    passes: Mapping[tuple[int, int], Int64],
+) -> Forecast:
+    waits, predictions = [], []
+    hidden_ns: dict[tuple[int, int], int] = {}
+    by_module: Counter[str] = Counter()
+    for (rank, step), rows in passes.items():
+        own = gathers[rank].rows(rows)
+        predicted_ns = predicted_waits_ns(own, shortest_ns[rank][rows], ahead)
+        waits.append(int(own.wait_ns.sum()))
+        hidden_ns[rank, step] = min(waits[-1] - int(predicted_ns.sum()), _stream_idle_ns(own, shortest_ns[rank][rows]))
+        predictions.append(waits[-1] - hidden_ns[rank, step])
+        by_module.update(dict(zip(own.module.tolist(), own.wait_ns.tolist(), strict=True)))
+    savings = savings_ns(run, hidden_ns)
+    error_ns = None
+    if len(savings) > 1:
+        error_ns = _SIGNIFICANT * statistics.stdev(savings) / math.sqrt(len(savings))
+    # The modules that are gathered ahead of their use are there at once.
+    sizes = [int(size) for own in gathers.values() for size in own.size_bytes]
+    return Forecast(
+        phase=phase,
+        asked_ahead=asked_ahead,
+        ahead=ahead,
+        wait_ns=statistics.fmean(waits),
+        predicted_wait_ns=statistics.fmean(predictions),
+        saving_ns=statistics.fmean(savings),
+        error_ns=error_ns,
+        memory_bytes=None if ABSENT in sizes else ahead * max(sizes),
+        modules=tuple(module for module, wait_ns in by_module.most_common() if wait_ns),
+    )
+
+
+def prefetch_findings(run: Run, forecasts: Sequence[Forecast]) -> list[Finding]:
+    """For each phase in which prefetching saves a significant part of the step."""
+    findings = []
+    step_ns = run.mean_step_ns()
+    by_phase: dict[str, list[Forecast]] = defaultdict(list)
+    for forecast in forecasts:
+        by_phase[forecast.phase].append(forecast)
+    for phase, several in by_phase.items():
+        best_ns = max(forecast.saving_ns for forecast in several)
+        chosen = next(forecast for forecast in several if forecast.saving_ns >= _AS_GOOD * best_ns)
+        if chosen.error_ns is None or chosen.saving_ns < max(chosen.error_ns, _NOTABLE * step_ns):
+            continue
+        findings.append(
+            Finding(
+                severity="warning",
+                text=_text(run, chosen),
+                saving_ns=round(chosen.saving_ns),
+                evidence={
+                    "phase": phase,
+                    "modules": list(chosen.modules),
+                    "modules_ahead": chosen.ahead,
+                    "wait_ns": round(chosen.wait_ns),
+                    "predicted_wait_ns": round(chosen.predicted_wait_ns),
+                    "error_ns": round(chosen.error_ns),
+                    "memory_bytes": chosen.memory_bytes,
+                },
+            )
+        )
+    return findings
+
+
+def _text(run: Run, chosen: Forecast) -> str:
+    names = chosen.modules[0] or "<root>"
+    if len(chosen.modules) > 1:
+        names = f"{len(chosen.modules)} modules, the longest for that of {names}"
+    asked = _modules_ahead(chosen.asked_ahead) if chosen.asked_ahead else "as they are needed"
+    setting = next((_SETTINGS[slug, chosen.phase] for slug in _SLUGS if slug in run.strategies), "prefetching")
+    memory = f", for up to {chosen.memory_bytes / 1e6:.0f} MB of memory" if chosen.memory_bytes is not None else ""
+    hidden_ns = chosen.wait_ns - chosen.predicted_wait_ns
+    return (
+        f"{chosen.phase} waits {chosen.wait_ns / 1e6:.2f} ms a step for the all-gathers of {names}; they are asked for "
+        f"{asked}: asked for {_modules_ahead(chosen.ahead)} ({setting}), {hidden_ns / 1e6:.2f} ms of that would hide "
+        f"under compute and a step be {chosen.saving_ns / 1e6:.2f} ms shorter "
+        f"(+- {(chosen.error_ns or 0) / 1e6:.2f}){memory}"
+    )
+
+
+def _modules_ahead(count: int) -> str:
+    return "one module ahead" if count == 1 else f"{count} modules ahead"

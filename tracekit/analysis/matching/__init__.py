@@ -1,0 +1,1 @@
+"""What belongs together over ranks: collectives, sends and receives; and what does not fit."""

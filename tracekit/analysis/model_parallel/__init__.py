@@ -1,0 +1,1 @@
+"""Communication within layers: tensor, context and expert parallelism."""

@@ -1,0 +1,1 @@
+"""What a worker finds out about communication within one rank's layers."""

@@ -1,0 +1,121 @@
+"""What all-to-alls of expert parallelism bring to one rank.
+
+Comes in: a trace with its lanes and phases. Goes out: `ExpertExchangeSum` rows by group, module and step.
+
+An all-to-all that brings tokens to experts is followed by one that takes them back, which receives what the first has
+sent and sends what it has received; gradients go the same two ways. So of such a pair the first tells the load. An
+exchange without a counterpart counts as well. What each received is in its output's shape, or in NCCL's arguments. A
+group of which nobody said what it is for counts if tokens go there and back within a forward pass: other all-to-alls
+(of embedding tables, of sequences) come back as gradients only.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+
+import numpy as np
+
+from tracekit.analysis.events.communication_rules import bytes_per_element
+from tracekit.analysis.events.innermost_span import innermost_span
+from tracekit.analysis.events.modules import modules_of_launches
+from tracekit.analysis.events.phases import PHASES, PhaseTimeline
+from tracekit.analysis.events.shapes import recorded_shapes
+from tracekit.analysis.timeline.device_communication import argument_positions
+from tracekit.analysis.timeline.lanes import Lanes, complete_steps
+from tracekit.model.communication import DTYPES, KINDS
+from tracekit.model.events import ABSENT, DecodedTrace, Int64
+from tracekit.model.summary import ExpertExchangeSum, StepParts
+
+__all__ = ["expert_exchanges"]
+
+_OPERATORS = ("c10d::alltoall_base_", "c10d::alltoall_")  # output first, then input
+_FOR_EXPERTS = ("ep", None)  # None: a group of which nobody said what it is for
+_COUNTS = [DTYPES.index(name) for name in ("int32", "int64")]  # how many tokens will come, no tokens
+
+
+def expert_exchanges(
+    trace: DecodedTrace, lanes: Lanes, phases: PhaseTimeline, steps: Sequence[StepParts]
+) -> list[ExpertExchangeSum]:
+    """Rows by (group, module, step) over the complete steps among `steps`, in order of time."""
+    found = lanes.communication_events
+    own_group = _groups(trace, lanes)
+    # Without metadata no event of Gloo tells its group; the entry at the end is for those.
+    unknown = trace.header.metadata is None
+    may_be = np.array([*(group.parallelism in _FOR_EXPERTS for group in found.groups), unknown], dtype=np.bool_)
+    complete = complete_steps(lanes, steps)
+    which = np.flatnonzero((found.kind == KINDS.index("all_to_all")) & complete.counted & may_be[own_group])
+    if not len(which):
+        return []
+    which = which[np.argsort(found.launch_ns[which], kind="stable")]
+    received, sent = _elements(trace, lanes, which)
+    known = (received != ABSENT) & (found.dtype[which] != ABSENT) & ~np.isin(found.dtype[which], _COUNTS)
+    which, received, sent = which[known], received[known], sent[known]
+    step = lanes.windows.step[lanes.window[which]]
+    module = modules_of_launches(trace.events, found.launch_track[which].astype(np.int64), found.launch_ns[which])
+    back = _takes_back(list(zip(own_group[which].tolist(), step.tolist(), strict=True)), received, sent)
+    forward = phases.at(found.launch_ns[which]) == PHASES.index("forward")
+    for_experts = {index for index, group in enumerate(found.groups) if group.parallelism == "ep"}
+    for_experts |= set(own_group[which][forward & np.array(back, dtype=np.bool_)].tolist())
+    exposed_ns = found.end_ns[which] - found.start_ns[which]
+    exposed_ns = exposed_ns - lanes.compute.covered_ns(found.start_ns[which], found.end_ns[which])
+    sums: dict[tuple[int, str | None, int], list[int]] = defaultdict(lambda: [0, 0])
+    for i, position in enumerate(which.tolist()):
+        if int(own_group[position]) not in for_experts:
+            continue
+        width = bytes_per_element(DTYPES[found.dtype[position]]) or 0
+        total = sums[int(own_group[position]), module[i], int(step[i])]
+        total[0] += 0 if back[i] else int(received[i]) * width
+        total[1] += int(exposed_ns[i])
+    return [
+        ExpertExchangeSum(
+            group=None if group == ABSENT else found.groups[group],
+            module=name,
+            step=number,
+            received_bytes=size,
+            exposed_ns=time_ns,
+        )
+        for (group, name, number), (size, time_ns) in sums.items()
+    ]
+
+
+def _groups(trace: DecodedTrace, lanes: Lanes) -> Int64:
+    """int64 [n]: of each communication event the index of its group, or ABSENT. Where the event does not tell and all
+    groups of this rank that may be for experts have the same members, it is the first of these."""
+    found = lanes.communication_events
+    own_group = found.group.astype(np.int64)
+    candidates = [i for i, key in enumerate(found.groups) if key.parallelism == "ep"]
+    candidates = candidates or [i for i, key in enumerate(found.groups) if key.parallelism in _FOR_EXPERTS]
+    if trace.header.metadata is None and len({found.groups[i].ranks for i in candidates}) == 1:
+        own_group[own_group == ABSENT] = candidates[0]
+    return own_group
+
+
+def _elements(trace: DecodedTrace, lanes: Lanes, which: Int64) -> tuple[Int64, Int64]:
+    """Elements that each of these all-to-alls received and sent, int64 [k] each; ABSENT where that is not known."""
+    events, found = trace.events, lanes.communication_events
+    arguments, shapes = events.collective_arguments, recorded_shapes(events)
+    operators = events.each_once(events.named(_OPERATORS.__contains__))
+    operator = innermost_span(events, operators, found.launch_track[which].astype(np.int64), found.launch_ns[which])
+    received, sent = (np.full(len(which), ABSENT, dtype=np.int64) for _ in range(2))
+    for i, position in enumerate(argument_positions(events, found.row[which]).tolist()):
+        recorded = shapes.get(int(operator[i]))
+        if position != ABSENT:
+            received[i], sent[i] = arguments.out_elements[position], arguments.in_elements[position]
+        elif recorded is not None and len(recorded.elements_of_arguments) > 1:
+            received[i], sent[i] = recorded.elements_of_arguments[:2]
+    return received, sent
+
+
+def _takes_back(places: Sequence[tuple[int, int]], received: Int64, sent: Int64) -> list[bool]:
+    """Whether each exchange, in order of launch, takes back what an earlier one at its place (group, step) brought."""
+    waiting: Counter[tuple[tuple[int, int], int, int]] = Counter()
+    result = []
+    for place, into, out in zip(places, received.tolist(), sent.tolist(), strict=True):
+        returns = waiting[place, out, into] > 0
+        if returns:
+            waiting[place, out, into] -= 1
+        else:
+            waiting[place, into, out] += 1
+        result.append(returns)
+    return result

@@ -1,0 +1,1 @@
+"""The worker's side: trace files of one rank to a `RankSummary`."""

@@ -1,0 +1,1 @@
+"""Pipeline parallelism: stages, bubbles and their causes, and what would shorten a step."""

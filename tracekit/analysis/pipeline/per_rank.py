@@ -1,0 +1,200 @@
+"""Pipeline actions of one rank: spans to compact rows.
+
+Comes in: a decoded trace and its lanes. Goes out: `Actions`. With `torch.distributed.pipelining` the spans name kind,
+stage and microbatch; without the capture's, those of torch itself, in which a CPU rank waits for its receives first.
+Where torch has one label for a forward and a backward together there are no actions. A rank that exchanges messages
+without it has forward and backward passes instead, which may be the actions of a pipeline written by hand
+(`manual_pipeline.py` decides, from all ranks):
+
+* An F begins with the first forward after a message or a backward, or with a module that the F before it has called
+  already; what follows up to the next such point belongs to it. Each backward pass is a B.
+* The microbatch is the number of the F, or of the B, within the step. The stage is not known yet.
+
+On a GPU rank an action lasts from the first to the last compute kernel launched in its span.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from tracekit.analysis.events.device_extent import extent_on_device
+from tracekit.analysis.events.groups import key_of_recorded_group
+from tracekit.analysis.timeline.lanes import Lanes
+from tracekit.analysis.timeline.point_to_point import passes_of
+from tracekit.model.actions import ACTION_KINDS, Actions, no_actions
+from tracekit.model.communication import KINDS
+from tracekit.model.events import ABSENT, DecodedTrace, EventTable, Int32, Int64
+from tracekit.model.intervals import Intervals
+from tracekit.model.messages import Messages
+from tracekit.model.metadata import CaptureMetadata
+from tracekit.model.spans import WAIT_SPAN, parse_forward_span, parse_pipeline_span, parse_torch_action
+
+_FORWARD = ACTION_KINDS.index("F")
+_TOGETHER = "OVERLAP_F_B"
+_RECEIVES = tuple(KINDS.index(kind) for kind in ("recv", "send_recv"))
+
+__all__ = ["rank_actions", "ranks_of_pipeline"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Parts:
+    """p spans in order of time, and of which of n actions each is a part: rows, action: int64 [p]. Of each action the
+    kind, stage and microbatch: int32 [n].
+    """
+
+    rows: Int64
+    action: Int64
+    kind: Int32
+    stage: Int32
+    microbatch: Int32
+
+
+def rank_actions(trace: DecodedTrace, lanes: Lanes, messages: Messages) -> Actions:
+    """The actions of the recorded steps, in order of time."""
+    events = trace.events
+    parts = _tagged(events)
+    if parts is None:
+        if not len(messages):
+            return no_actions()
+        parts = _passes(events, lanes, messages)
+    count = len(parts.kind)
+    if not count:
+        return no_actions()
+    host_start_ns = _smallest(events.start_ns[parts.rows], parts.action, count)
+    start_ns, end_ns = _times(events, lanes, parts.rows)
+    waits = _receive_waits(events, lanes)
+    work_ns = np.zeros(count, dtype=np.int64)
+    np.add.at(work_ns, parts.action, (end_ns - start_ns) - waits.covered_ns(start_ns, end_ns))
+    first_ns, last_ns = _smallest(start_ns, parts.action, count), -_smallest(-end_ns, parts.action, count)
+    window = lanes.windows.index_of(host_start_ns)
+    actions = Actions(
+        step=np.where(window >= 0, lanes.windows.step[window], ABSENT),
+        stage=parts.stage,
+        microbatch=parts.microbatch,
+        kind=parts.kind,
+        start_ns=first_ns,
+        end_ns=last_ns,
+        wait_ns=last_ns - first_ns - work_ns,
+    )
+    order = np.argsort(first_ns, kind="stable")
+    return actions.rows(order[window[order] >= 0])
+
+
+def ranks_of_pipeline(metadata: CaptureMetadata) -> tuple[int, ...]:
+    """The ranks between which this one's stages exchange activations, ascending; empty when they are not known."""
+    number = None if metadata.pipeline is None else metadata.pipeline.group
+    group = next((group for group in metadata.groups if group.id == number), None)
+    return () if group is None else tuple(sorted(key_of_recorded_group(group, metadata).ranks))
+
+
+def _tagged(events: EventTable) -> _Parts | None:
+    """Spans that name their action, None without any; a loss is a part of the forward before it."""
+    spans = {i: found for i, name in enumerate(events.strings) if (found := parse_pipeline_span(name)) is not None}
+    if not spans and not any(_TOGETHER in name for name in events.strings):
+        spans = {i: found for i, name in enumerate(events.strings) if (found := parse_torch_action(name)) is not None}
+    if not spans:
+        return None
+    rows = events.each_once(np.isin(events.name, list(spans)))
+    action: list[int] = []
+    kinds: list[int] = []
+    stages: list[int] = []
+    microbatches: list[int] = []
+    latest: dict[tuple[int, int], int] = {}
+    for name in events.name[rows].tolist():
+        found = spans[name]
+        place = (found.stage, found.microbatch)
+        if found.loss and place in latest:
+            action.append(latest[place])
+            continue
+        if found.kind == "F":
+            latest[place] = len(kinds)
+        action.append(len(kinds))
+        kinds.append(ACTION_KINDS.index(found.kind))
+        stages.append(found.stage)
+        microbatches.append(found.microbatch)
+    return _parts(rows, action, kinds, stages, microbatches)
+
+
+def _passes(events: EventTable, lanes: Lanes, messages: Messages) -> _Parts:
+    """Forward and backward passes as actions of one stage, which is not known yet."""
+    rows, kind = passes_of(events)
+    window = lanes.windows.index_of(events.start_ns[rows])
+    rows, kind, window = rows[window >= 0], kind[window >= 0], window[window >= 0]
+    sent_before = np.searchsorted(messages.issue_ns, events.start_ns[rows], side="right").tolist()
+    names, windows = events.name[rows].tolist(), window.tolist()
+    modules = [parse_forward_span(events.strings[name]) for name in names]
+    action: list[int] = []
+    kinds: list[int] = []
+    microbatches: list[int] = []
+    counts: dict[tuple[int, int], int] = {}
+    called: set[int | None] = set()
+    for i, what in enumerate(kind.tolist()):
+        goes_on = (
+            i > 0
+            and what == _FORWARD == kinds[-1]
+            and windows[i] == windows[i - 1]
+            and sent_before[i] == sent_before[i - 1]
+            and modules[i] not in called
+        )
+        if not goes_on:
+            called = set()
+            number = counts.get((windows[i], what), 0)
+            counts[windows[i], what] = number + 1
+            kinds.append(what)
+            microbatches.append(number)
+        called.add(modules[i])
+        action.append(len(kinds) - 1)
+    return _parts(rows, action, kinds, [ABSENT] * len(kinds), microbatches)
+
+
+def _parts(rows: Int64, action: list[int], kinds: list[int], stages: list[int], microbatches: list[int]) -> _Parts:
+    return _Parts(
+        rows=rows.astype(np.int64),
+        action=np.array(action, dtype=np.int64),
+        kind=np.array(kinds, dtype=np.int32),
+        stage=np.array(stages, dtype=np.int32),
+        microbatch=np.array(microbatches, dtype=np.int32),
+    )
+
+
+def _times(events: EventTable, lanes: Lanes, rows: Int64) -> tuple[Int64, Int64]:
+    """When the work of each span began and ended: int64 [p] each."""
+    start_ns, end_ns = events.start_ns[rows], events.end_ns[rows]
+    if lanes.device == "cpu" and len(rows) and parse_torch_action(events.strings[events.name[rows[0]]]) is not None:
+        start_ns = _after_receives(lanes, start_ns, end_ns)
+    device = lanes.device_events
+    computes = device.is_kernel & device.linked & ~device.among(lanes.communication_events.row)
+    kernels = device.row[computes][np.argsort(device.launch_ns[computes], kind="stable")]
+    if lanes.device == "cpu" or not len(kernels):
+        return start_ns, end_ns
+    launch_ns = np.sort(device.launch_ns[computes])
+    first, stop = np.searchsorted(launch_ns, start_ns), np.searchsorted(launch_ns, end_ns)
+    return extent_on_device(events, kernels, first, stop, start_ns, end_ns)
+
+
+def _after_receives(lanes: Lanes, start_ns: Int64, end_ns: Int64) -> Int64:
+    """int64 [p]: when each span had received what it waits for at its begin."""
+    found = lanes.communication_events
+    received_ns = np.sort(found.end_ns[np.isin(found.kind, _RECEIVES)])
+    if not len(received_ns):
+        return start_ns
+    last_ns = received_ns[np.maximum(np.searchsorted(received_ns, end_ns, side="left") - 1, 0)]
+    return np.where((last_ns > start_ns) & (last_ns < end_ns), last_ns, start_ns)
+
+
+def _receive_waits(events: EventTable, lanes: Lanes) -> Intervals:
+    """Blocking waits of the host in which a receive ended. The host of a GPU rank waits for none."""
+    found = lanes.communication_events
+    ended_ns = np.sort(found.end_ns[np.isin(found.kind, _RECEIVES)])
+    waits = np.flatnonzero(events.named(WAIT_SPAN.__eq__) & (lanes.device == "cpu"))
+    first = np.searchsorted(ended_ns, events.start_ns[waits], side="left")
+    return Intervals.of_events(events, waits[np.searchsorted(ended_ns, events.end_ns[waits], side="right") > first])
+
+
+def _smallest(values: Int64, group: Int64, count: int) -> Int64:
+    """int64 [count]: the smallest of the values int64 [p] of each group int64 [p]."""
+    result = np.full(count, np.iinfo(np.int64).max, dtype=np.int64)
+    np.minimum.at(result, group, values)
+    return result

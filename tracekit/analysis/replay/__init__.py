@@ -1,0 +1,1 @@
+"""Replays of a graph of operations: when would each have run, had some lasted otherwise?"""

@@ -1,0 +1,124 @@
+"""Where each step's time goes: compute, exposed communication, exposed copies, idle; exact in integers.
+
+Per rank (in a worker): lanes and windows to `StepParts`. Over ranks: `breakdown(run)` to tables and findings.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tracekit import schema
+from tracekit.analysis.rpc.calls import rpc_wait_ns
+from tracekit.analysis.step_time.savings import saving_without_ns
+from tracekit.analysis.timeline.lanes import Lanes
+from tracekit.model.events import ABSENT
+from tracekit.model.run import Finding, Run
+from tracekit.model.summary import RankSummary, StepParts
+
+__all__ = ["Breakdown", "breakdown", "nothing_notable", "step_parts"]
+
+_PARTS = ("step_ns", "compute_ns", "comm_ns", "overlapped_comm_ns", "exposed_comm_ns", "exposed_copy_ns", "idle_ns")
+_NOTABLY_IDLE = 0.2  # of a step
+_NOTABLE = 0.05  # of a step: below this a difference between ranks is not worth a sentence
+
+
+@dataclass(frozen=True, kw_only=True)
+class Breakdown:
+    """`ranks`: columns of schema.RANKS, sums over complete steps. `steps`: columns of schema.STEPS."""
+
+    ranks: schema.Frame = schema.Frame(schema.RANKS)
+    steps: schema.Frame = schema.Frame(schema.STEPS)
+    findings: tuple[Finding, ...]
+
+
+def step_parts(lanes: Lanes) -> list[StepParts]:
+    """The parts of every window, in order of time.
+
+    Raises AssertionError if the parts and the idle time, which is measured as gaps, do not add up to a window.
+    """
+    windows = lanes.windows
+    result = []
+    for i in range(len(windows)):
+        window = int(windows.start_ns[i]), int(windows.end_ns[i])
+        parts = StepParts(
+            step=int(windows.step[i]),
+            start_ns=window[0],
+            complete=bool(windows.complete[i]),
+            data_ns=int(windows.data_ns[i]) if windows.data_ns[i] != ABSENT else None,
+            step_ns=window[1] - window[0],
+            compute_ns=lanes.compute.clip(*window).len_ns,
+            comm_ns=(comm := lanes.communication.clip(*window)).len_ns,
+            overlapped_comm_ns=(comm & lanes.compute.clip(*window)).len_ns,
+            exposed_comm_ns=lanes.exposed_communication.clip(*window).len_ns,
+            exposed_copy_ns=lanes.exposed_copy.clip(*window).len_ns,
+            idle_ns=lanes.busy.gaps(*window).len_ns,
+        )
+        total = parts.compute_ns + parts.exposed_comm_ns + parts.exposed_copy_ns + parts.idle_ns
+        assert total == parts.step_ns, f"step {parts.step}: the parts sum to {total} ns of {parts.step_ns} ns"
+        result.append(parts)
+    return result
+
+
+def breakdown(run: Run) -> Breakdown:
+    """Tables over all ranks, and a finding when they are idle."""
+    ranks = [_rank_row(summary) for summary in run.ranks]
+    steps = [
+        {"rank": summary.rank, "step": step.step, "start_ns": step.start_ns, "complete": step.complete}
+        | {"data_ns": step.data_ns}
+        | {part: getattr(step, part) for part in _PARTS}
+        | {"overlap_ratio": _ratio(step.overlapped_comm_ns, step.comm_ns)}
+        for summary in run.ranks
+        for step in summary.steps
+    ]
+    return Breakdown(
+        ranks=ranks,
+        steps=steps,
+        findings=tuple(_idle(run)),
+    )
+
+
+def _rank_row(summary: RankSummary) -> dict[str, object]:
+    complete = [step for step in summary.steps if step.complete]
+    sums = {part: sum(getattr(step, part) for step in complete) for part in _PARTS}
+    ratio = _ratio(sums["overlapped_comm_ns"], sums["comm_ns"])
+    return {"rank": summary.rank, "steps": len(complete), **sums, "overlap_ratio": ratio}
+
+
+def _ratio(overlapped_ns: int, comm_ns: int) -> float | None:
+    return overlapped_ns / comm_ns if comm_ns else None
+
+
+def _idle(run: Run) -> list[Finding]:
+    """Time in which the ranks neither compute, communicate nor copy. Loading data and waiting for remote calls have
+    findings of their own."""
+    steps = [step for summary in run.ranks for step in summary.steps if step.complete]
+    data_idle_ns = sum(part.idle_ns for summary in run.ranks for part in summary.phases.parts if part.phase == "data")
+    rpc_ns = sum(rpc_wait_ns(summary) for summary in run.ranks)
+    step_ns, idle_ns = sum(step.step_ns for step in steps), sum(step.idle_ns for step in steps) - data_idle_ns - rpc_ns
+    if not step_ns or idle_ns < _NOTABLY_IDLE * step_ns:
+        return []
+    what = {"gpu": "nothing runs on the GPU", "cpu": "no operator and no communication runs", "mixed": "nothing runs"}
+    text = f"{what[run.device]} for {idle_ns / step_ns:.0%} of the step ({idle_ns / len(steps) / 1e6:.1f} ms)"
+    if data_idle_ns >= _NOTABLE * step_ns:
+        text += ", data loading aside"
+    if rpc_ns >= _NOTABLE * step_ns:
+        text += ", waits for remote calls aside"
+    saving_ns = saving_without_ns(run, "idle_ns")
+    if saving_ns is not None:
+        saving_ns = max(saving_ns - (data_idle_ns + rpc_ns) // len(steps), 0)
+    evidence = {"idle_share": idle_ns / step_ns, "data_idle_ns": data_idle_ns // len(steps)}
+    return [Finding(severity="warning", text=text, saving_ns=saving_ns, evidence=evidence)]
+
+
+def nothing_notable(run: Run) -> Finding:
+    """The verdict when no analysis found anything to say."""
+    steps = [step for summary in run.ranks for step in summary.steps if step.complete]
+    step_ns = sum(step.step_ns for step in steps)
+    if not step_ns:
+        return Finding(severity="warning", text="no step is complete, so nothing can be said about where time goes")
+    compute_ns = sum(step.compute_ns for step in steps)
+    text = (
+        f"nothing stands out: compute takes {compute_ns / step_ns:.0%} of the step "
+        f"({compute_ns / len(steps) / 1e6:.1f} of {step_ns / len(steps) / 1e6:.1f} ms)"
+    )
+    return Finding(severity="info", text=text, evidence={"compute_share": compute_ns / step_ns})

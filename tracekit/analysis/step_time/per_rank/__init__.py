@@ -1,0 +1,1 @@
+"""What a worker sums up of one rank's steps."""

@@ -1,0 +1,296 @@
+"""Floating-point operations of matrix products, convolutions and attention, from the shapes of their inputs.
+
+Per rank (in a worker): a trace and its lanes to `FlopSums`. Traces hold no counts, not with torch.profiler's
+`with_flops` either. The formulas are those of `torch.utils.flop_counter` (a multiplication and an addition are two;
+attention counts in full, causal or not), but for the weights' gradient of grouped convolutions, which that one
+multiplies by the number of groups.
+
+A forward that a backward pass runs again is told by the capture's spans; without them by its autograd number: what
+evaluates a gradient has none. It is broken off in the operator that asks for the last thing it was run for, so one in
+which nothing happens does not count.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+
+import msgspec
+import numpy as np
+
+from tracekit.analysis.events.communication_rules import dtype_index
+from tracekit.analysis.events.innermost_span import innermost_span
+from tracekit.analysis.timeline.lanes import Lanes, complete_steps
+from tracekit.model.communication import DTYPES
+from tracekit.model.events import ABSENT, Bool, DecodedTrace, EventTable, Int64
+from tracekit.model.flops import FlopSum, FlopSums, RecomputeSource
+from tracekit.model.spans import RECOMPUTE_SPAN
+from tracekit.model.summary import StepParts
+from tracekit.read.decode.operators import ATTENTIONS, MULTIPLYING
+
+Dims = list[list[int]]
+
+_MAX_FLOPS = 1 << 52
+_MOST_DIMENSIONS = 8
+_KEEPS = ("aten::detach", "detach")  # what checkpointing itself does with what an operator keeps
+_ENGINE = "autograd::engine::evaluate_function"
+# Work of the same sort whose amount its inputs do not tell: sequences of varied length, templates, whole networks.
+_UNCOUNTED = re.compile(
+    r"flash_attn\w*::|xformers\w*::.*fmha|\bflex_attention|unified_attention|_grouped_mm|_(?:cudnn|mi?open)_rnn|"
+    r"mkldnn_rnn|triton_tem_|(?:cuda|hip)GraphLaunch"
+)
+# How CUDA libraries call kernels that multiply float32 on tensor cores.
+_TF32_KERNEL = re.compile(r"tf32|s1688(?:gemm|fprop|dgrad|wgrad)")
+# And without them.
+_SCALAR_KERNEL = re.compile(r"sgemm|_simt_|f32f32_f32f32_f32")
+
+__all__ = ["flop_sums", "flops_of", "merge_flop_sums"]
+
+
+def flop_sums(trace: DecodedTrace, lanes: Lanes, steps: Sequence[StepParts]) -> FlopSums:
+    """Of the operators launched in the complete ones among `steps`."""
+    events, arguments = trace.events, trace.events.operator_arguments
+    complete = complete_steps(lanes, steps).windows
+
+    def launched_in_steps(rows: Int64) -> Int64:
+        window = lanes.windows.index_of(events.start_ns[rows])
+        return rows[(window >= 0) & complete[np.maximum(window, 0)]]
+
+    multiplying = events.named(MULTIPLYING.__contains__) & events.on_tracks(lanes.threads)
+    rows = launched_in_steps(events.each_once(multiplying))
+    of_device = events.in_category("cpu_op", "Operator", "kernel", "cuda_runtime", "cuda_driver")
+    others = np.flatnonzero(events.named(lambda name: _UNCOUNTED.search(name) is not None) & of_device)
+    others = launched_in_steps(others)
+    uncounted = {_short(events.strings[number]) for number in np.unique(events.name[others]).tolist()}
+    inner, numbered = _innermost(events, rows)
+    recomputed, told_by = _recomputed(trace, inner, numbered)
+    done = ~recomputed
+    done[recomputed] = _anything_in(events, inner[recomputed])
+    inner, recomputed = inner[done], recomputed[done]
+    kernel = events.in_category("kernel")
+    tf32 = bool((kernel & events.named(lambda name: _TF32_KERNEL.search(name) is not None)).any())
+    scalar = bool((kernel & events.named(lambda name: _SCALAR_KERNEL.search(name) is not None)).any())
+    at = np.searchsorted(arguments.row, inner)
+    columns = (arguments.input_shapes, arguments.input_types, arguments.concrete_inputs)
+    keys = (events.name[inner], *(column[at] for column in columns))
+    # A training loop repeats the same few.
+    alike = Counter(zip(*(key.tolist() for key in keys), recomputed.tolist(), strict=True))
+    count: dict[tuple[str, bool], int] = defaultdict(int)
+    flops: dict[tuple[str, bool], int] = defaultdict(int)
+    unreadable = 0
+    for (*key, again), times in alike.items():
+        found = _operator(events.strings, key)
+        if found is None:
+            unreadable += times
+            uncounted.add(f"{events.strings[key[0]]} without shapes")
+            continue
+        dtype, own = found
+        dtype = "tf32" if dtype == "float32" and tf32 else dtype
+        count[dtype, again] += times
+        flops[dtype, again] += times * own
+    unknown = None
+    if not len(inner):
+        unknown = "no matrix product, convolution or attention is in the trace"
+    elif unreadable == len(inner):
+        unknown = "operators recorded no shapes (record_shapes)"
+    return FlopSums(
+        rows=tuple(
+            FlopSum(dtype=dtype, recomputed=again, count=count[dtype, again], flops=flops[dtype, again])
+            for dtype, again in sorted(count)
+        ),
+        uncounted=tuple(sorted(uncounted)) if unknown is None else (),
+        unknown=unknown,
+        recompute=told_by if unknown is None else None,
+        scalar_float32=scalar and not tf32,
+    )
+
+
+def merge_flop_sums(windows: Sequence[FlopSums]) -> FlopSums:
+    """The sums over all windows of one rank; what one of them does not know, nobody knows."""
+    if unknown := next((window.unknown for window in windows if window.unknown is not None), None):
+        return FlopSums(unknown=unknown)
+    rows: dict[tuple[str, bool], list[FlopSum]] = defaultdict(list)
+    for window in windows:
+        for row in window.rows:
+            rows[row.dtype, row.recomputed].append(row)
+    return FlopSums(
+        rows=tuple(
+            FlopSum(
+                dtype=dtype,
+                recomputed=again,
+                count=sum(row.count for row in same),
+                flops=sum(row.flops for row in same),
+            )
+            for (dtype, again), same in sorted(rows.items())
+        ),
+        uncounted=tuple(sorted({name for window in windows for name in window.uncounted})),
+        recompute=next((window.recompute for window in windows), None),
+        scalar_float32=all(window.scalar_float32 for window in windows),
+    )
+
+
+def flops_of(name: str, shapes: Dims, concrete: Sequence[object]) -> int | None:
+    """Operations of an operator in `MULTIPLYING` on inputs of these shapes; `concrete`: the inputs that are no tensors,
+    as text. None for shapes that it cannot have.
+    """
+    try:
+        flops = _formula(name, shapes, concrete)
+    except (IndexError, ValueError, ZeroDivisionError):
+        return None
+    return flops if 0 <= flops < _MAX_FLOPS else None
+
+
+def _formula(name: str, shapes: Dims, concrete: Sequence[object]) -> int:
+    match name:
+        case "aten::mm" | "aten::_scaled_mm":
+            return _product(shapes[0], shapes[1])
+        case "aten::addmm":
+            return _product(shapes[1], shapes[2])
+        case "aten::bmm":
+            return _batched(shapes[0], shapes[1])
+        case "aten::baddbmm":
+            return _batched(shapes[1], shapes[2])
+        case "aten::convolution":
+            return _convolution(shapes, concrete)
+        case "aten::convolution_backward":
+            wanted = sum(flag == "True" for flag in _list(concrete[10])[:2])
+            transposed = concrete[7] == "True"
+            image, weight = shapes[1] if transposed else shapes[0], shapes[2]
+            return wanted * _filtered(shapes[0][0], image[2:], weight)
+        case _ if name in ATTENTIONS:
+            query, key, value = shapes[:3]
+            return _scores(query, key) * (query[3] + value[3])
+        case _:
+            query, key, value = shapes[1:4]
+            return _scores(query, key) * (3 * query[3] + 2 * value[3])  # scores again, and four gradients
+
+
+def _product(left: Sequence[int], right: Sequence[int]) -> int:
+    (m, k), (same, n) = left, right
+    return 2 * m * n * _equal(k, same)
+
+
+def _batched(left: Sequence[int], right: Sequence[int]) -> int:
+    (b, m, k), (batches, same, n) = left, right
+    return 2 * _equal(b, batches) * m * n * _equal(k, same)
+
+
+def _equal(one: int, other: int) -> int:
+    if one != other:
+        raise ValueError
+    return one
+
+
+def _convolution(shapes: Dims, concrete: Sequence[object]) -> int:
+    image, weight = shapes[0], shapes[1]
+    spatial = image[2:]
+    if concrete[6] == "True":  # transposed: each point of the input is multiplied
+        return _filtered(image[0], spatial, weight)
+    stride, padding, dilation = (_numbers(concrete[i], len(spatial)) for i in (3, 4, 5))
+    out = [
+        (size + 2 * padding[i] - dilation[i] * (weight[2 + i] - 1) - 1) // stride[i] + 1
+        for i, size in enumerate(spatial)
+    ]
+    return _filtered(image[0], out, weight)
+
+
+def _filtered(images: int, points: Sequence[int], weight: Sequence[int]) -> int:
+    """Each point of each image by all weights, which have the channels of one group only in one dimension."""
+    return 2 * images * math.prod(points) * math.prod(weight)
+
+
+def _scores(query: Sequence[int], key: Sequence[int]) -> int:
+    """2 * batch * heads * queries * keys; keys and values may have fewer heads than queries."""
+    batch, heads, queries, _ = query
+    return 2 * batch * heads * queries * key[2]
+
+
+def _operator(strings: Sequence[str], key: Sequence[int]) -> tuple[str, int] | None:
+    """Data type and operations; None where the trace does not tell."""
+    name, *texts = (None if number == ABSENT else strings[number] for number in key)
+    shapes, types, concrete = (None if text is None else _decoded(text) for text in texts)
+    if name is None or shapes is None or not all(map(_is_shape, shapes)):
+        return None
+    flops = flops_of(name, shapes, concrete or ())  # type: ignore[arg-type]
+    if flops is None:
+        return None
+    numbers = (dtype_index(text) for text in types or () if isinstance(text, str))
+    return next((DTYPES[number] for number in numbers if number != ABSENT), "unknown"), flops
+
+
+def _is_shape(value: object) -> bool:
+    return (
+        isinstance(value, list)
+        and len(value) <= _MOST_DIMENSIONS
+        and all(isinstance(size, int) and size >= 0 for size in value)
+    )
+
+
+def _decoded(text: str) -> list[object] | None:
+    try:
+        value = msgspec.json.decode(text)
+    except (ValueError, RecursionError):
+        return None
+    return value if isinstance(value, list) else None
+
+
+def _list(value: object) -> list[str]:
+    return [item.strip() for item in str(value).strip("[]").split(",")]
+
+
+def _numbers(value: object, count: int) -> list[int]:
+    """`[1, 1]`; one number stands for all dimensions."""
+    numbers = [int(item) for item in _list(value)]
+    return numbers * count if len(numbers) == 1 else numbers
+
+
+def _innermost(events: EventTable, rows: Int64) -> tuple[Int64, Bool]:
+    """Of operators in order of time those that contain none of the others: a tensor subclass dispatches to an operator
+    on its own part of the data. And whether such a one or what it is in has an autograd number.
+    """
+    order = rows[np.lexsort((-events.duration_ns[rows], events.start_ns[rows]))]
+    start_ns = events.start_ns[order]
+    end_ns = start_ns + events.duration_ns[order]
+    columns = (events.track[order], start_ns, end_ns, events.sequence_number[order] != ABSENT)
+    holds, numbered = [False] * len(order), [False] * len(order)
+    open_operators: dict[int, list[tuple[int, int]]] = defaultdict(list)  # on each thread, with their ends
+    for place, (track, begin_ns, finish_ns, has_number) in enumerate(zip(*(c.tolist() for c in columns), strict=True)):
+        stack = open_operators[track]
+        while stack and stack[-1][1] < finish_ns:
+            stack.pop()
+        numbered[place] = has_number
+        if stack and begin_ns < stack[-1][1]:
+            around = stack[-1][0]
+            holds[around] = True
+            numbered[place] = has_number or numbered[around]
+        stack.append((place, finish_ns))
+    innermost = ~np.array(holds, dtype=np.bool_)
+    return order[innermost], np.array(numbered, dtype=np.bool_)[innermost]
+
+
+def _recomputed(trace: DecodedTrace, rows: Int64, numbered: Bool) -> tuple[Bool, RecomputeSource]:
+    """Which operators a backward pass ran again, and how that was told."""
+    events = trace.events
+    recorded = trace.header.metadata is not None
+    named = RECOMPUTE_SPAN.__eq__ if recorded else lambda name: name.startswith(_ENGINE)
+    spans = events.each_once(events.named(named) & ~events.in_category("gpu_user_annotation"))
+    inside = innermost_span(events, spans, events.track[rows].astype(np.int64), events.start_ns[rows]) != ABSENT
+    return (inside, "recorded") if recorded else (inside & numbered, "inferred")
+
+
+def _anything_in(events: EventTable, rows: Int64) -> Bool:
+    """Mask over `rows`: whether anything begins on their thread after they have begun, and before they end."""
+    result = np.zeros(len(rows), dtype=np.bool_)
+    happens = ~events.named(_KEEPS.__contains__)
+    for track in events.tracks_of(rows):
+        own = np.flatnonzero(events.track[rows] == track)
+        starts_ns = np.sort(events.start_ns[happens & (events.track == track)])
+        first = np.searchsorted(starts_ns, events.start_ns[rows[own]], side="right")
+        result[own] = np.searchsorted(starts_ns, events.end_ns[rows[own]], side="left") > first
+    return result
+
+
+def _short(name: str) -> str:
+    return name if len(name) <= 60 else f"{name[:57]}..."

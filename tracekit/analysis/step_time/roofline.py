@@ -1,0 +1,190 @@
+"""Model FLOP/s: how much of what its device can do at most each rank's step uses.
+
+Comes in: a run, and what the user knows better: operations of the model a step, the device's peak. Goes out: a table
+by rank, why something is not known, and a finding. With F the operations of the complete steps but for recomputed
+forwards, R those, T the length of the steps and P the peak of the data type they are done in (with several, what the
+device would do of this mixture),
+
+    MFU = F / (T P)        HFU = (F + R) / (T P)
+
+(Chowdhery et al., "PaLM", 2022; Korthikanti et al., "Reducing Activation Recomputation", 2022). While it computes, a
+device does (F + R) / compute time; what lies between that and the rate over the step is communication and idling.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from tracekit import schema
+from tracekit.analysis.step_time.device_peaks import peak_tflops
+from tracekit.model.run import Finding, Run
+from tracekit.model.summary import RankSummary
+
+__all__ = ["KnownWork", "Roofline", "roofline"]
+
+_NOTABLE = 0.05  # of a step
+
+
+@dataclass(frozen=True, kw_only=True)
+class KnownWork:
+    """What the user says. `flops_per_step`: the model's, on one rank; `peak_flops_per_s`: of one rank's device."""
+
+    flops_per_step: float | None = None
+    peak_flops_per_s: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Roofline:
+    """`by_rank`: columns of schema.ROOFLINE. `source`: of the operations; `peak_source`: of what the devices can do at
+    most, None where no rank has any. `unknown`: why something is null, by its name. `uncounted`: names of work that
+    could not be counted.
+    """
+
+    by_rank: schema.Frame = schema.Frame(schema.ROOFLINE)
+    source: Literal["shapes", "given"]
+    peak_source: Literal["data sheet", "given"] | None
+    unknown: Mapping[str, str]
+    uncounted: tuple[str, ...]
+    findings: tuple[Finding, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Work:
+    """One rank's, over its complete steps. `peak`: operations a second at which its device does this mixture of data
+    types at most.
+    """
+
+    summary: RankSummary
+    steps: int
+    step_ns: int
+    compute_ns: int
+    flops_by_dtype: Mapping[str, int]
+    flops: int | None
+    recomputed: int | None
+    peak: float | None
+
+
+def roofline(run: Run, known: KnownWork | None = None) -> Roofline | None:
+    """None for a run without complete steps."""
+    known = known or KnownWork()
+    ranks = [s for s in run.ranks if not s.is_server and any(step.complete for step in s.steps)]
+    if not ranks:
+        return None
+    works = [_work(summary, known) for summary in ranks]
+    given = known.flops_per_step is not None
+    return Roofline(
+        by_rank=[_row(work, given=given) for work in works],
+        source="given" if given else "shapes",
+        peak_source=_peak_source(works, known),
+        unknown=_unknown(works, known),
+        uncounted=() if given else tuple(sorted({name for s in ranks for name in s.flops.uncounted})),
+        findings=tuple(_without_tensor_cores(works)),
+    )
+
+
+def _work(summary: RankSummary, known: KnownWork) -> _Work:
+    complete = [step for step in summary.steps if step.complete]
+    counted = summary.flops
+    by_dtype: dict[str, int] = {}
+    for row in counted.rows:
+        by_dtype[row.dtype] = by_dtype.get(row.dtype, 0) + row.flops
+    recomputed: int | None = sum(row.flops for row in counted.rows if row.recomputed)
+    flops: int | None = sum(by_dtype.values())
+    if known.flops_per_step is not None:
+        flops, recomputed = round(known.flops_per_step * len(complete)), None
+    elif counted.unknown is not None:
+        flops, recomputed = None, None
+    return _Work(
+        summary=summary,
+        steps=len(complete),
+        step_ns=sum(step.step_ns for step in complete),
+        compute_ns=sum(step.compute_ns for step in complete),
+        flops_by_dtype=by_dtype,
+        flops=flops,
+        recomputed=recomputed,
+        peak=known.peak_flops_per_s or _peak(summary, by_dtype),
+    )
+
+
+def _peak(summary: RankSummary, by_dtype: Mapping[str, int]) -> float | None:
+    peaks = peak_tflops(summary.device_name) if summary.device == "gpu" else {}
+    if not sum(by_dtype.values()) or not by_dtype.keys() <= peaks.keys():
+        return None
+    return sum(by_dtype.values()) / sum(flops / (peaks[dtype] * 1e12) for dtype, flops in by_dtype.items())
+
+
+def _peak_source(works: Sequence[_Work], known: KnownWork) -> Literal["data sheet", "given"] | None:
+    if known.peak_flops_per_s is not None:
+        return "given"
+    return "data sheet" if any(work.peak is not None for work in works) else None
+
+
+def _row(work: _Work, *, given: bool) -> dict[str, object]:
+    flops, recomputed, peak = work.flops, work.recomputed, work.peak
+    possible = None if peak is None else work.step_ns / 1e9 * peak
+    used = None if flops is None or not possible else flops / possible
+    used = None if used is not None and used > 1 else used  # then the peak is not this device's
+    without = None if used is None or not flops else used * (1 - (recomputed or 0) / flops)
+    return {
+        "rank": work.summary.rank,
+        "steps": work.steps,
+        "flops": flops,
+        "recomputed_flops": recomputed,
+        "recompute": None if given else work.summary.flops.recompute,
+        "lower_bound": not given and bool(work.summary.flops.uncounted),
+        "dtypes": sorted(work.flops_by_dtype, key=lambda dtype: (-work.flops_by_dtype[dtype], dtype)),
+        "step_ns": work.step_ns,
+        "compute_ns": work.compute_ns,
+        "flops_per_s": None if flops is None or not work.step_ns else flops / work.step_ns * 1e9,
+        "computing_flops_per_s": None if flops is None or not work.compute_ns else flops / work.compute_ns * 1e9,
+        "peak_flops_per_s": peak,
+        "mfu": without,
+        "hfu": None if given else used,
+    }
+
+
+def _unknown(works: Sequence[_Work], known: KnownWork) -> dict[str, str]:
+    result = {"memory_traffic": "traces do not record what kernels read and write"}
+    if known.flops_per_step is None:
+        reasons = [work.summary.flops.unknown for work in works if work.summary.flops.unknown is not None]
+        result |= {"flops": reasons[0]} if reasons else {}
+    else:
+        result["hfu"] = "of given operations it is not known what is computed again"
+    lacking = next((work for work in works if work.peak is None), None)
+    if lacking is not None:
+        name, of = lacking.summary.device_name, ", ".join(sorted(lacking.flops_by_dtype))
+        if lacking.summary.device == "cpu":
+            result["peak"] = "the peak of CPUs is not known"
+        elif name is None:
+            result["peak"] = "no device is named in the trace"
+        elif not of:
+            result["peak"] = "the data type of the operations is not known"
+        else:
+            result["peak"] = f"no peak is known of {name} in {of}"
+    elif any(work.flops is not None and work.peak and work.flops > work.step_ns / 1e9 * work.peak for work in works):
+        result["mfu"] = "the steps do more than the peak allows, so it is not this device's, or not of this data type"
+    return result
+
+
+def _without_tensor_cores(works: Sequence[_Work]) -> list[Finding]:
+    """Products of float32 that take longer than they would on tensor cores, even at the device's peak."""
+    gains = []
+    for work in works:
+        peaks = peak_tflops(work.summary.device_name) if work.summary.device == "gpu" else {}
+        flops = work.flops_by_dtype.get("float32", 0) / work.steps
+        if work.summary.flops.scalar_float32 and {"float32", "tf32"} <= peaks.keys():
+            gains.append((flops / peaks["float32"] - flops / peaks["tf32"]) / 1e3)
+    if len(gains) < len(works) or not works:
+        return []
+    least_ns = min(gains)
+    step_ns = max(work.step_ns / work.steps for work in works)
+    if least_ns < _NOTABLE * step_ns:
+        return []
+    text = (
+        f"matrix products run in float32 without tensor cores: with TF32 (torch.set_float32_matmul_precision('high')) "
+        f"or autocast to bfloat16 they could take {least_ns / 1e6:.1f} ms a step less ({least_ns / step_ns:.0%} of it)"
+    )
+    evidence = {"float32_flops": int(min(work.flops_by_dtype.get("float32", 0) for work in works))}
+    return [Finding(severity="warning", text=text, saving_ns=int(least_ns), evidence=evidence)]

@@ -1,0 +1,136 @@
+"""Messages as instances of two ranks, the sender and the receiver: who of them came last, and why.
+
+Comes in: a run with matched messages. Goes out: `MessageArrivals`, a row a message. What a rank did before it sent is
+compared with the ranks that send the same at the same place: those that share a group with it and send and receive the
+same sizes in the same order, such as the same stage in other replicas of a pipeline.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from tracekit.analysis.clocks.align import on_run_clock
+from tracekit.analysis.stats.leave_one_out import medians_of_others
+from tracekit.model.events import ABSENT, Int64
+from tracekit.model.run import Run
+from tracekit.model.summary import RankSummary
+
+__all__ = ["MessageArrivals", "message_arrivals", "own_arrivals_ns"]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class MessageArrivals:
+    """m messages, as the run lists them. rank: place in the run's ranks of the last to arrive, -1 if both did at once;
+    row: of its `Messages`; arrival_ns, end_ns: on the run's clock; since_ns: the last one's release before, on its own
+    clock, or -1; excess_ns: of the time from there to its arrival, over its peers', 0 if it has none; size_bytes, or
+    -1; int64 [m] each.
+    """
+
+    rank: Int64
+    row: Int64
+    arrival_ns: Int64
+    end_ns: Int64
+    since_ns: Int64
+    excess_ns: Int64
+    size_bytes: Int64
+
+
+def message_arrivals(run: Run, place: Mapping[int, int]) -> MessageArrivals:
+    """`place`: of each rank among the run's ranks."""
+    matched = run.messages
+    count = len(matched)
+    since, excess = _segments(run, place)
+    columns: dict[str, list[Int64]] = {}
+    for side, rank, row in (("send", matched.source, matched.send), ("recv", matched.destination, matched.recv)):
+        result = {name: np.full(count, ABSENT, dtype=np.int64) for name in ("at", "end", "since", "excess")}
+        result["size"] = np.full(count, ABSENT, dtype=np.int64)
+        for number in np.unique(rank).tolist():
+            here, member = np.flatnonzero(rank == number), place[number]
+            own, rows, clock = run.ranks[member].messages, row[here], run.clocks[member]
+            result["at"][here] = on_run_clock(own_arrivals_ns(run.ranks[member])[rows], clock)
+            ends_ns = own.end_ns[rows]
+            result["end"][here] = np.where(ends_ns == ABSENT, ABSENT, on_run_clock(ends_ns, clock))
+            result["since"][here], result["excess"][here] = since[member][rows], excess[member][rows]
+            result["size"][here] = own.size_bytes[rows]
+        columns[side] = [result[name] for name in ("at", "end", "since", "excess", "size")]
+    (sent, send_end, *of_sender), (received, recv_end, *of_receiver) = columns["send"], columns["recv"]
+    by_sender = sent > received
+    place_of = np.zeros(max(place, default=0) + 1, dtype=np.int64)
+    place_of[list(place)] = list(place.values())
+    last = np.where(by_sender, place_of[matched.source], place_of[matched.destination])
+    arrival_ns = np.maximum(sent, received)
+    end_ns = np.where(recv_end != ABSENT, recv_end, np.where(send_end != ABSENT, send_end, arrival_ns))
+    since_ns, excess_ns, size = (
+        np.where(by_sender, mine, theirs) for mine, theirs in zip(of_sender, of_receiver, strict=True)
+    )
+    return MessageArrivals(
+        rank=np.where(sent == received, ABSENT, last),
+        row=np.where(by_sender, matched.send, matched.recv),
+        arrival_ns=arrival_ns,
+        end_ns=np.maximum(end_ns, arrival_ns),
+        since_ns=since_ns,
+        excess_ns=excess_ns,
+        size_bytes=size,
+    )
+
+
+def own_arrivals_ns(summary: RankSummary) -> Int64:
+    """int64 [n]: when a rank came to each of its messages, on its own clock."""
+    messages = summary.messages
+    return np.where(messages.start_ns == ABSENT, messages.issue_ns, messages.start_ns)
+
+
+def _segments(run: Run, place: Mapping[int, int]) -> tuple[list[Int64], list[Int64]]:
+    """Of each rank: when it was last released before each message, or -1; and the excess of its own time since, over
+    that of its peers, 0 without peers. The first step's beginning is a release too."""
+    since, own = [], []
+    for summary in run.ranks:
+        messages, arrival_ns = summary.messages, own_arrivals_ns(summary)
+        if not len(messages):
+            since.append(arrival_ns)
+            own.append(arrival_ns)
+            continue
+        received = (~messages.is_send) & (messages.end_ns != ABSENT)
+        begin_ns = np.array([step.start_ns for step in summary.steps], dtype=np.int64)[:1]
+        released_ns = np.unique(np.concatenate((begin_ns, messages.end_ns[received], summary.collectives.end_ns)))
+        before = np.searchsorted(released_ns, arrival_ns, side="right") - 1
+        known = before >= 0
+        since.append(np.where(known, released_ns[np.maximum(before, 0)], ABSENT) if len(released_ns) else before)
+        own.append(np.where(since[-1] == ABSENT, 0, arrival_ns - since[-1]))
+    excess = [np.zeros(len(own_ns), dtype=np.int64) for own_ns in own]
+    for alike in _alike(run, place):
+        values = np.stack([own[member] for member in alike], axis=1)
+        known = np.stack([since[member] != ABSENT for member in alike], axis=1)
+        beyond_ns = np.where(
+            known & (known.sum(axis=1, keepdims=True) > 1), values - medians_of_others(values, known), 0
+        )
+        for column, member in enumerate(alike):
+            excess[member] = beyond_ns[:, column]
+    return since, excess
+
+
+def _alike(run: Run, place: Mapping[int, int]) -> list[list[int]]:
+    """Places of ranks that share a group and exchange messages of the same sizes in the same order, two or more."""
+    signature = [
+        (s.messages.is_send.tobytes(), s.messages.size_bytes.tobytes(), s.messages.step.tobytes()) for s in run.ranks
+    ]
+    first = list(range(len(run.ranks)))  # a forest: each rank points to one that is like it
+
+    def root(member: int) -> int:
+        while first[member] != member:
+            first[member] = member = first[first[member]]
+        return member
+
+    for matched in run.collectives:
+        seen: dict[tuple[bytes, ...], int] = {}
+        for rank in matched.ranks.tolist():
+            member = place[rank]
+            if len(run.ranks[member].messages):
+                first[root(member)] = root(seen.setdefault(signature[member], member))
+    sets: dict[int, list[int]] = {}
+    for member in range(len(first)):
+        sets.setdefault(root(member), []).append(member)
+    return [alike for alike in sets.values() if len(alike) > 1]

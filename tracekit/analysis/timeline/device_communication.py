@@ -1,0 +1,200 @@
+"""Communication of a GPU rank: kernels that a rule claims, with kind, group and size from the operator behind them.
+
+Comes in: a decoded trace and its device events. Goes out: `CommunicationEvents`, and which kernels are compute.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+import numpy as np
+
+from tracekit.analysis.events.communication_rules import (
+    CommunicationRule,
+    dtype_index,
+    kind_of_collective,
+    kind_of_kernel,
+    size_in_bytes,
+)
+from tracekit.analysis.events.groups import GroupResolver
+from tracekit.analysis.events.kernel_launches import DeviceEvents
+from tracekit.analysis.events.shapes import recorded_shapes
+from tracekit.model.communication import KINDS, CommunicationEvents
+from tracekit.model.events import ABSENT, Bool, DecodedTrace, EventTable, Int32, Int64
+from tracekit.model.intervals import Intervals
+
+__all__ = ["argument_positions", "device_communication"]
+
+_UNKNOWN = KINDS.index("unknown")
+_SEND_RECV = KINDS.index("send_recv")
+_UNCLASSIFIED = KINDS.index("unclassified")
+_PEER_COPY = re.compile(r"Memcpy PtoP|Peer to Peer")
+_ANNOTATION = re.compile(r"^(?:nccl|rccl|xccl):(\w+)")
+_ISSUES_COLLECTIVE = re.compile(r"^(?:c10d::|_c10d_functional::(?!wait_tensor)|record_param_comms$)")
+
+
+def device_communication(
+    trace: DecodedTrace, device: DeviceEvents, rules: Sequence[CommunicationRule]
+) -> tuple[CommunicationEvents, Bool]:
+    """The communication events, and a mask [m] over `device`: which device events are communication."""
+    events = trace.events
+    kind_of_name = _kinds_of_names(events, device, rules)
+    kind = kind_of_name[events.name[device.row]]
+    undecided = (kind == ABSENT) & device.is_kernel
+    kind[_unclassified(events, device, undecided)] = _UNCLASSIFIED
+    is_communication = kind != ABSENT
+    row = device.row[is_communication]
+    kind = kind[is_communication]
+    launch_ns, launch_row = device.launch_ns[is_communication], device.launch_row[is_communication]
+
+    resolver = GroupResolver(trace.header)
+    arguments = events.collective_arguments
+    position = argument_positions(events, row)
+    group = np.full(len(row), ABSENT, dtype=np.int32)
+    sequence = np.full(len(row), ABSENT, dtype=np.int64)
+    size_bytes = np.full(len(row), ABSENT, dtype=np.int64)
+    dtypes = np.full(len(row), ABSENT, dtype=np.int32)
+    for i in np.flatnonzero(position != ABSENT):
+        p = position[i]
+        text = [
+            events.strings[c[p]] if c[p] != ABSENT else ""
+            for c in (
+                arguments.collective,
+                arguments.dtype,
+                arguments.group_name,
+                arguments.group_description,
+                arguments.group_ranks,
+            )
+        ]
+        collective, dtype, name, description, ranks = text
+        if collective:
+            named = KINDS.index(kind_of_collective(collective))
+            kind[i] = named if named != _UNKNOWN else kind[i]
+        group[i] = resolver.index(name, description, ranks)
+        sequence[i] = arguments.sequence[p]
+        dtypes[i] = dtype_index(dtype)
+        size_bytes[i] = size_in_bytes(max(int(arguments.in_elements[p]), int(arguments.out_elements[p])), dtype)
+    _complete_from_annotations(events, launch_row, kind, size_bytes, dtypes)
+    if (group == ABSENT).any() and (only := resolver.only_group()) is not None:
+        group[group == ABSENT] = only
+    found = CommunicationEvents(
+        groups=resolver.groups(),
+        row=row,
+        start_ns=events.start_ns[row],
+        end_ns=events.end_ns[row],
+        kind=kind,
+        group=group,
+        sequence=sequence,
+        size_bytes=size_bytes,
+        dtype=dtypes,
+        launch_ns=launch_ns,
+        launch_track=np.where(launch_row != ABSENT, events.track[launch_row], ABSENT).astype(np.int32),
+        linked=position != ABSENT,
+    )
+    return found, is_communication
+
+
+def _kinds_of_names(events: EventTable, device: DeviceEvents, rules: Sequence[CommunicationRule]) -> Int32:
+    """int32 [strings]: the kind each kernel or copy name stands for, or ABSENT. Each name is matched once."""
+    result = np.full(len(events.strings), ABSENT, dtype=np.int32)
+    for name in _names(events, device.row[device.is_kernel]):
+        kind = kind_of_kernel(events.strings[name], rules)
+        if kind is not None:
+            result[name] = KINDS.index(kind)
+    for name in _names(events, device.row[~device.is_kernel]):
+        if _PEER_COPY.search(events.strings[name]):
+            result[name] = KINDS.index("peer_copy")
+    return result
+
+
+def _names(events: EventTable, rows: Int64) -> Int64:
+    """The names of some events, each once."""
+    return np.flatnonzero(np.bincount(events.name[rows] + 1)[1:])
+
+
+def argument_positions(events: EventTable, row: Int64) -> Int64:
+    """int64 [k]: where the collective's arguments stand: at the kernel itself, else at its `record_param_comms`."""
+    arguments = events.collective_arguments
+    with_collective = np.flatnonzero(arguments.collective != ABSENT)
+    own = {int(arguments.row[p]): int(p) for p in with_collective}
+    operator = {int(events.external_id[arguments.row[p]]): int(p) for p in with_collective}
+    operator.pop(ABSENT, None)
+    external_id = events.external_id[row]
+    found = (own.get(int(r), operator.get(int(e), ABSENT)) for r, e in zip(row, external_id, strict=True))
+    return np.fromiter(found, dtype=np.int64, count=len(row))
+
+
+def _unclassified(events: EventTable, device: DeviceEvents, undecided: Bool) -> Bool:
+    """Mask [m]: kernels that no rule claims (`undecided` [m]) but that look like communication, for one of two reasons.
+
+    1. The operator behind it (same external id) is a collective of c10d.
+    2. A collective launched it, and its stream carries nothing but communication: (a) its launch lies, on the launching
+       thread, within a `c10d::*`, `_c10d_functional::*` or `record_param_comms` operator or an `nccl:*` annotation; (b)
+       a rule claims at least one kernel of the stream; (c) every other kernel of the stream is claimed by a rule or
+       meets 1 or (a).
+
+    (b) because a stream of unknown kernels alone is no evidence; (c) because collectives also launch copies on the
+    stream that computes, where they are compute like all around them.
+    """
+    issues = events.in_category("cpu_op") & events.named(lambda name: _ISSUES_COLLECTIVE.match(name) is not None)
+    ids = np.sort(events.external_id[issues])
+    wanted = events.external_id[device.row]
+    place = np.searchsorted(ids, wanted)  # np.isin would sort what is wanted, too
+    issued = undecided & (wanted != ABSENT) & (np.append(ids, ABSENT)[place] == wanted)
+    candidate = issued | (undecided & _launched_within(events, device, issues | _annotations(events)))
+    stream = events.track[device.row]
+    claimed, mixed = np.zeros((2, len(events.tracks)), dtype=np.bool_)
+    claimed[stream[device.is_kernel & ~undecided]] = True
+    mixed[stream[undecided & ~candidate]] = True
+    result: Bool = issued | (candidate & claimed[stream] & ~mixed[stream])
+    return result
+
+
+def _launched_within(events: EventTable, device: DeviceEvents, around: Bool) -> Bool:
+    """Mask [m]: launched on the thread of one of the events in `around` [n], while it ran."""
+    result = np.zeros(len(device.row), dtype=np.bool_)
+    thread = np.where(device.linked, events.track[device.launch_row], ABSENT)
+    for track in events.tracks_of(around):
+        here = np.flatnonzero(thread == track)
+        running = Intervals.of_events(events, around & (events.track == track))
+        result[here] = running.covers(events.start_ns[device.launch_row[here]])
+    return result
+
+
+def _annotations(events: EventTable) -> Bool:
+    return events.named(lambda name: _ANNOTATION.match(name) is not None)
+
+
+def _complete_from_annotations(
+    events: EventTable, launch_row: Int64, kind: Int32, size_bytes: Int64, dtypes: Int32
+) -> None:
+    """Fill in, from the `nccl:<kind>` annotation around the launch, the kind of a kernel that is named only SendRecv or
+    Generic, and a size and data type that no argument told.
+    """
+    annotation = _annotation_of_launch(events, launch_row)
+    shapes = recorded_shapes(events)
+    for i in np.flatnonzero(annotation != ABSENT):
+        match = _ANNOTATION.match(events.strings[events.name[annotation[i]]])
+        assert match is not None
+        named = KINDS.index(kind_of_collective(match.group(1)))
+        if kind[i] in (_SEND_RECV, _UNKNOWN) and named != _UNKNOWN:
+            kind[i] = named
+        if size_bytes[i] == ABSENT and int(annotation[i]) in shapes:
+            size_bytes[i] = shapes[int(annotation[i])].size_bytes
+            dtypes[i] = dtype_index(shapes[int(annotation[i])].dtype)
+
+
+def _annotation_of_launch(events: EventTable, launch_row: Int64) -> Int64:
+    """int64 [k]: the row of the `nccl:<kind>` annotation around each launch on its thread, or ABSENT."""
+    result = np.full(len(launch_row), ABSENT, dtype=np.int64)
+    annotations = np.flatnonzero(_annotations(events))
+    annotations = annotations[np.argsort(events.start_ns[annotations], kind="stable")]
+    for track in events.tracks_of(annotations):
+        here = annotations[events.track[annotations] == track]
+        launched = np.flatnonzero((launch_row != ABSENT) & (events.track[launch_row] == track))
+        start_ns = events.start_ns[launch_row[launched]]
+        before = np.searchsorted(events.start_ns[here], start_ns, side="right") - 1
+        around = (before >= 0) & (events.end_ns[here[np.maximum(before, 0)]] >= start_ns)
+        result[launched[around]] = here[before[around]]
+    return result

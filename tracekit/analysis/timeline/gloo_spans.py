@@ -1,0 +1,164 @@
+"""Spans of Gloo (and its like), matched to the operators that issued them.
+
+Comes in: an event table, its `gloo:*` spans and its `c10d::*` operators. Goes out: for each span the number of the
+issue, an operator's order for one span, that it carries out. Per group and kind Gloo starts operations in the order of
+issue; which group a thread works for, the capture has noted.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict, deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from tracekit.analysis.events.communication_rules import kind_of_collective
+from tracekit.analysis.events.flight_recorder import run_as
+from tracekit.analysis.events.shapes import RecordedShapes
+from tracekit.model.events import ABSENT, Bool, EventTable, Int64
+from tracekit.model.metadata import CaptureMetadata, CollectiveRecord
+
+POINT_TO_POINT = frozenset({"gloo:send", "gloo:recv"})
+_SPAN_PREFIXES = ("gloo:", "mpi:", "ucc:")
+_SPAN_A_CHUNK = "c10d::reduce_scatter_"
+# It sends and receives on the calling thread, one message a rank.
+_MONITORED_BARRIER = "c10d::monitored_barrier_"
+
+__all__ = ["Issue", "is_span", "issues_of", "match_spans", "point_to_point"]
+
+
+@dataclass(frozen=True)
+class Issue:
+    """A span that an operator (by its position) is to have, and the element counts it may show; any, if empty.
+
+    `group`: the id in the metadata; None where only the operator is known.
+    """
+
+    position: int
+    elements: frozenset[int]
+    group: int | None = None
+
+
+class Queue(deque[int]):
+    """Numbers of issues in order of time, of which another queue may have taken some."""
+
+    def first(self, taken: bytearray) -> int | None:
+        while self and taken[self[0]]:
+            self.popleft()
+        return self[0] if self else None
+
+
+def is_span(name: str) -> bool:
+    return name.startswith(_SPAN_PREFIXES)
+
+
+def point_to_point(events: EventTable) -> Bool:
+    """Mask [n]: `gloo:send` and `gloo:recv`, which run from the call to the end of the wait on the calling thread."""
+    return events.named(POINT_TO_POINT.__contains__)
+
+
+def issues_of(
+    events: EventTable,
+    operators: Int64,
+    entries: Sequence[Sequence[CollectiveRecord]],
+    shapes: Mapping[int, RecordedShapes],
+    members: int | None,
+) -> list[Issue]:
+    """The spans to expect, in order of their operators: one an entry; without entries one an operator, but one a rank
+    of the group for a reduce-scatter of a list. `members`: of the only group, if there is one.
+    """
+    issues = []
+    for position, row in enumerate(operators.tolist()):
+        name = events.strings[events.name[row]]
+        issues += [Issue(position, _may_show(record.in_shapes), record.group) for record in entries[position]]
+        if not entries[position]:
+            known = shapes.get(row)
+            elements: frozenset[int] = frozenset()
+            # of a scatter the operator shows what this rank gets, the span of the root what all get
+            if known is not None and kind_of_collective(name) != "scatter":
+                elements = _may_show(known.tensors) | frozenset(known.elements_of_arguments) - {0}
+            issues += [Issue(position, elements)] * ((members or 1) if name == _SPAN_A_CHUNK else 1)
+    return issues
+
+
+def _may_show(tensors: list[list[int]]) -> frozenset[int]:
+    """Element counts that a span may show: gloo records its input, coalesced or not."""
+    each = [math.prod(dims) for dims in tensors]
+    return frozenset((sum(each), *each)) if each else frozenset()
+
+
+def match_spans(
+    events: EventTable,
+    spans: Int64,
+    operators: Int64,
+    issues: Sequence[Issue],
+    shapes: Mapping[int, RecordedShapes],
+    metadata: CaptureMetadata | None,
+) -> Int64:
+    """int64 [spans]: the number in `issues` of each span, or ABSENT.
+
+    Every issue stands in a queue for each count of elements it may show, so that a span looks at the heads of a few
+    queues only. An issue of the flight recorder goes before one that is only expected: an operator that raised has no
+    entry, and leaves no span.
+    """
+    group_of_track = _groups_of_tracks(events, metadata)
+    queues: dict[tuple[object, ...], Queue] = defaultdict(Queue)
+    start_ns = events.start_ns[operators].tolist()
+    for number, issue in enumerate(issues):
+        name = events.strings[events.name[operators[issue.position]]]
+        kind = run_as(kind_of_collective(name))
+        if name == _MONITORED_BARRIER:
+            continue
+        # A span whose group is not known may be of any.
+        for group in {issue.group, ABSENT if issue.group is not None else None}:
+            queues[group, kind].append(number)
+            for elements in issue.elements or {0}:
+                queues[group, kind, elements].append(number)
+    taken = bytearray(len(issues))
+    result = np.full(len(spans), ABSENT, dtype=np.int64)
+    in_barrier = _within_monitored_barriers(events, spans, operators)
+    number_of_position = {issue.position: number for number, issue in enumerate(issues)}
+    for i, row in enumerate(spans.tolist()):
+        if in_barrier[i] != ABSENT:
+            result[i] = number_of_position[int(in_barrier[i])]
+            continue
+        kind = run_as(kind_of_collective(events.strings[events.name[row]].partition(":")[2]))
+        elements = shapes[row].elements if row in shapes else 0
+        for group in (group_of_track.get(int(events.track[row]), ABSENT), None):
+            keys: list[tuple[object, ...]] = [(group, kind)]
+            if elements:
+                keys = [(group, kind, elements), (group, kind, 0)]
+            number = min((n for key in keys if (n := queues[key].first(taken)) is not None), default=ABSENT)
+            if number != ABSENT and start_ns[issues[number].position] <= events.start_ns[row]:
+                taken[number] = 1
+                result[i] = number
+                break
+    return result
+
+
+def _groups_of_tracks(events: EventTable, metadata: CaptureMetadata | None) -> dict[int, int]:
+    """The group, by its id in the metadata, that each track of Gloo works for, as far as the capture has noted it."""
+    if metadata is None:
+        return {}
+    group_of_thread = {thread: group.id for group in metadata.groups for thread in group.threads}
+    tracks = enumerate(events.tracks)
+    return {i: group_of_thread[t.tid] for i, t in tracks if isinstance(t.tid, int) and t.tid in group_of_thread}
+
+
+def _within_monitored_barriers(events: EventTable, spans: Int64, operators: Int64) -> Int64:
+    """int64 [spans]: the position of the monitored barrier that a message belongs to, or ABSENT."""
+    result = np.full(len(spans), ABSENT, dtype=np.int64)
+    barriers = np.flatnonzero(events.named(_MONITORED_BARRIER.__eq__)[operators])
+    messages = point_to_point(events)[spans]
+    for position in barriers.tolist():
+        row = operators[position]
+        inside = (
+            messages
+            & (events.track[spans] == events.track[row])
+            & (events.start_ns[spans] >= events.start_ns[row])
+            & (events.start_ns[spans] <= events.end_ns[row])
+        )
+        result[inside] = position
+    return result

@@ -1,0 +1,169 @@
+"""Communication of a CPU rank: `gloo:*` spans, joined to the operators that issued them.
+
+Comes in: a decoded trace. Goes out: `CommunicationEvents`, and when each operator's communication was in flight. A span
+is matched to the earliest unmatched operator of the same kind and shape that began before it (per group and kind, gloo
+starts operations in the order of issue). Group, sequence id and sizes come from the flight-recorder entries that
+tracekit's capture saved: an entry was created inside its operator. An operator with several entries (a reduce-scatter
+of a list runs an all-reduce for each chunk) has as many spans, and all of them are one collective.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from tracekit.analysis.events.communication_rules import (
+    bytes_per_element,
+    dtype_index,
+    kind_of_collective,
+    size_in_bytes,
+)
+from tracekit.analysis.events.flight_recorder import entries_of_operators, join_counts
+from tracekit.analysis.events.groups import GroupResolver
+from tracekit.analysis.events.shapes import RecordedShapes, peers_in_group, recorded_shapes
+from tracekit.analysis.timeline.gloo_spans import Issue, is_span, issues_of, match_spans
+from tracekit.analysis.timeline.point_to_point import message_of_operator, records_of_operators
+from tracekit.model.communication import KINDS, CommunicationEvents, Joins
+from tracekit.model.events import ABSENT, Bool, DecodedTrace, Int64
+from tracekit.model.metadata import CollectiveRecord
+
+__all__ = ["HostCommunication", "host_communication"]
+
+_OPERATOR_PREFIX = "c10d::"
+
+
+@dataclass(frozen=True, kw_only=True)
+class HostCommunication:
+    """`events`; counted: bool [n], False for the second and further spans of one collective; for each of o `c10d::*`
+    operators (rows int64 [o]) when what it issued was over: int64 [o]; and how the flight recorder's entries joined.
+    """
+
+    events: CommunicationEvents
+    counted: Bool
+    operator_row: Int64
+    flight_end_ns: Int64
+    joins: Joins
+
+
+def host_communication(trace: DecodedTrace) -> HostCommunication:
+    """Find and join the communication of a rank without device events."""
+    events = trace.events
+    spans = events.each_once(events.named(is_span))
+    operators = events.each_once(events.named(lambda name: name.startswith(_OPERATOR_PREFIX)))
+    joined = entries_of_operators(trace, operators)
+    entries = joined.of_operator
+    shapes, peers = recorded_shapes(events), peers_in_group(events)
+    resolver = GroupResolver(trace.header)
+    only = ABSENT if (index := resolver.only_group()) is None else index
+    messages = records_of_operators(trace, operators)
+    issues = issues_of(events, operators, entries, shapes, resolver.members(only))
+    issue_of_span = match_spans(events, spans, operators, issues, shapes, trace.header.metadata)
+    spans_of_operators = _spans_of_operators(issues, issue_of_span)
+
+    count = len(spans)
+    kind = np.zeros(count, dtype=np.int32)
+    group = np.full(count, only, dtype=np.int32)
+    sequence = np.full(count, ABSENT, dtype=np.int64)
+    size_bytes = np.full(count, ABSENT, dtype=np.int64)
+    dtypes = np.full(count, ABSENT, dtype=np.int32)
+    launch_ns = events.start_ns[spans].copy()
+    launch_track = np.full(count, ABSENT, dtype=np.int32)
+    flight_end_ns = events.end_ns[operators].copy()
+    counted = np.ones(count, dtype=np.bool_)
+    for position, here in spans_of_operators:
+        name = events.strings[events.name[spans[here[0]]]]
+        named = kind_of_collective(name.partition(":")[2])
+        issued_by, entries_here = None, entries[position] if position != ABSENT else []
+        if position != ABSENT:
+            operator = int(operators[position])
+            launch_ns[here] = events.start_ns[operator]
+            launch_track[here] = events.track[operator]
+            flight_end_ns[position] = max(flight_end_ns[position], events.end_ns[spans[here]].max())
+            issued = kind_of_collective(events.strings[events.name[operator]])
+            named = issued if issued != "unknown" else named
+            issued_by = shapes.get(operator)
+            if entries_here:
+                group[here] = resolver.by_id(entries_here[0].group)
+                sequence[here] = entries_here[0].seq
+            elif (message := message_of_operator(trace, messages[position])) is not None:
+                group[here] = resolver.by_id(message.group)
+            elif only == ABSENT and operator in peers:
+                group[here] = resolver.with_peer(peers[operator])
+            counted[here[1:]] = False
+        kind[here] = KINDS.index(named)
+        recorded = [shapes[row] for row in spans[here].tolist() if row in shapes]
+        members = resolver.members(int(group[here[0]]))
+        dtype = _data_type(entries_here, issued_by, recorded)
+        dtypes[here] = dtype_index(dtype)
+        size_bytes[here] = _full_bytes(named, dtype, entries_here, issued_by, recorded, members)
+    found = CommunicationEvents(
+        groups=resolver.groups(),
+        row=spans.astype(np.int64),
+        start_ns=events.start_ns[spans],
+        end_ns=events.end_ns[spans],
+        kind=kind,
+        group=group,
+        sequence=sequence,
+        size_bytes=size_bytes,
+        dtype=dtypes,
+        launch_ns=launch_ns,
+        launch_track=launch_track,
+        linked=issue_of_span != ABSENT,
+    )
+    return HostCommunication(
+        events=found,
+        counted=counted,
+        operator_row=operators.astype(np.int64),
+        flight_end_ns=flight_end_ns,
+        joins=join_counts(joined, {position: len(here) for position, here in spans_of_operators}),
+    )
+
+
+def _spans_of_operators(issues: Sequence[Issue], issue_of_span: Int64) -> list[tuple[int, Int64]]:
+    """The spans of each operator that has any, as positions int64 [k]; a span of no operator alone, with ABSENT."""
+    alone = [(ABSENT, np.array([i], dtype=np.int64)) for i in np.flatnonzero(issue_of_span == ABSENT)]
+    together: dict[int, list[int]] = defaultdict(list)
+    for i in np.flatnonzero(issue_of_span != ABSENT).tolist():
+        together[issues[issue_of_span[i]].position].append(i)
+    return alone + [(position, np.array(spans, dtype=np.int64)) for position, spans in together.items()]
+
+
+def _data_type(entries: list[CollectiveRecord], operator: RecordedShapes | None, spans: list[RecordedShapes]) -> str:
+    """The first known of those that entries, operator and spans name; empty without any."""
+    dtypes = [
+        *(t for record in entries for t in record.dtypes),
+        *(s.dtype for s in (operator, *spans) if s is not None),
+    ]
+    return next((t for t in dtypes if bytes_per_element(t)), "")
+
+
+def _full_bytes(
+    kind: str,
+    dtype: str,
+    entries: list[CollectiveRecord],
+    operator: RecordedShapes | None,
+    spans: list[RecordedShapes],
+    members: int | None,
+) -> int:
+    """Bytes of the full array, or ABSENT: the most elements that the entries, one argument of the operator or the spans
+    show. Where all of them show this rank's shard alone, it is as many times that as the group has members.
+    """
+    if kind == "barrier" or not dtype:
+        return ABSENT
+    given = sum(math.prod(dims) for record in entries for dims in record.in_shapes)
+    made = sum(math.prod(dims) for record in entries for dims in record.out_shapes)
+    shown = sum(span.elements for span in spans)
+    arguments = operator.elements_of_arguments if operator is not None else []
+    elements = max(given, made, shown, *arguments, 0)
+    shard = 0
+    if kind in {"all_gather", "gather"}:  # gloo records its input
+        shard = max(given, shown)
+    elif kind in {"scatter", "reduce_scatter"} and arguments:  # the output comes first
+        shard = arguments[0]
+    if 0 < elements <= shard:
+        elements = shard * (members or 0)
+    return size_in_bytes(elements, dtype) if elements > 0 else ABSENT

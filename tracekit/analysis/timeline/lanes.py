@@ -1,0 +1,247 @@
+"""Lanes of one rank: when it computes, communicates and copies.
+
+Comes in: a decoded trace. Goes out: `Lanes`. On a GPU rank the lanes are device events; on a CPU rank operators and
+`gloo:*` spans, less the time in which the calling thread was blocked (definitions.md, "Lanes").
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal
+
+import numpy as np
+
+from tracekit.analysis.events.communication_rules import CommunicationRule
+from tracekit.analysis.events.kernel_launches import DeviceEvents, device_events
+from tracekit.analysis.events.phases import autograd_threads
+from tracekit.analysis.events.shapes import blocking_calls
+from tracekit.analysis.timeline.device_communication import device_communication
+from tracekit.analysis.timeline.gloo_spans import is_span, point_to_point
+from tracekit.analysis.timeline.host_communication import HostCommunication, host_communication
+from tracekit.analysis.timeline.steps import StepWindows, step_windows
+from tracekit.model.communication import CommunicationEvents, Joins
+from tracekit.model.events import Bool, DecodedTrace, EventTable, Int64
+from tracekit.model.intervals import EMPTY, Intervals
+from tracekit.model.spans import LABEL_PREFIX, WAIT_SPAN
+from tracekit.model.summary import StepParts
+
+__all__ = ["CompleteSteps", "Lanes", "build_lanes", "complete_steps"]
+
+_LABELS = (LABEL_PREFIX, "FSDP::", "FullyShardedDataParallel.", "DistributedDataParallel.", "PP:")
+# What DTensor and functional collectives put into the autograd graph: around operators, views, and waits.
+_GRAPH_LABELS = (
+    *("Redistribute", "NestedRedistribute", "_FromTorchTensor", "_ToTorchTensor"),
+    "GeneratedBackwardFor__c10d",
+)
+_ENGINE_PREFIX = "autograd::engine::evaluate_function: "
+# Nodes that torch generates, such as AddmmBackward0: all that they compute is in operators.
+_GENERATED_NODE = re.compile(rf"(?:{_ENGINE_PREFIX})?\w+Backward\d+")
+# An operator on a tensor subclass (a DTensor, the result of a collective) runs Python here to find out what to do.
+_DISPATCH = "PythonSubclass"
+# From issuing to waiting Python takes some 10 us, ten times as much on a crowded machine; computing takes longer.
+_AT_ONCE_NS = 500_000
+_COMMUNICATION_OPERATORS = ("c10d::", "_c10d_functional::", "c10d_functional::")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Lanes:
+    """The lanes of one recording, and what they were made from.
+
+    threads: tracks of the step and of autograd. Of each of the n `communication_events`, `window`: int64 [n], the index
+    of the step window it belongs to, or -1, and `counted`: bool [n], False for the second and further spans of a
+    collective that ran as several. compute_rows: rows int64 [c] of the events that the compute lane is made of. `joins`
+    is None where the events name their collectives themselves.
+    """
+
+    device: Literal["gpu", "cpu"]
+    compute: Intervals
+    communication: Intervals
+    copy: Intervals
+    communication_events: CommunicationEvents
+    device_events: DeviceEvents
+    windows: StepWindows
+    window: Int64
+    counted: Bool
+    threads: Int64
+    compute_rows: Int64
+    joins: Joins | None = None
+
+    @cached_property
+    def exposed_communication(self) -> Intervals:
+        return self.communication - self.compute
+
+    @cached_property
+    def exposed_copy(self) -> Intervals:
+        return self.copy - self.compute - self.communication
+
+    @cached_property
+    def busy(self) -> Intervals:
+        """When the rank computes, communicates or copies; it is idle at any other time."""
+        return self.compute | self.communication | self.copy
+
+
+@dataclass(frozen=True, kw_only=True)
+class CompleteSteps:
+    """Where sums over complete steps are taken: `windows`, bool [step windows]; `time`, theirs; `counted`, bool
+    [communication events]: which count there, by launch, a collective that ran as several spans once."""
+
+    windows: Bool
+    time: Intervals
+    counted: Bool
+
+
+def complete_steps(lanes: Lanes, steps: Sequence[StepParts]) -> CompleteSteps:
+    """Of the complete ones among `steps`."""
+    wanted = {step.step for step in steps if step.complete}
+    own = np.array([int(step) in wanted for step in lanes.windows.step], dtype=np.bool_)
+    return CompleteSteps(
+        windows=own,
+        time=Intervals.union_of(lanes.windows.start_ns[own], lanes.windows.end_ns[own]),
+        counted=lanes.counted & (lanes.window >= 0) & own[np.maximum(lanes.window, 0)],
+    )
+
+
+def build_lanes(trace: DecodedTrace, rules: Sequence[CommunicationRule], *, whole: bool = False) -> Lanes:
+    """Lanes and step windows of one trace; `whole` takes the recording as one window."""
+    events = trace.events
+    device = device_events(events)
+    if device.is_kernel.any() or _kernels_cut_off(trace):
+        found, is_communication = device_communication(trace, device, rules)
+        compute_row = device.row[device.is_kernel & ~is_communication]
+        copy_row = device.row[~device.is_kernel & ~is_communication]
+        windows = step_windows(trace, device, compute_row, whole=whole)
+        return Lanes(
+            device="gpu",
+            compute=Intervals.of_events(events, compute_row),
+            communication=Intervals.union_of(found.start_ns, found.end_ns),
+            copy=Intervals.of_events(events, copy_row),
+            communication_events=found,
+            device_events=device,
+            windows=windows,
+            window=windows.index_of_device(device, events.start_ns[device.row])[is_communication],
+            counted=np.ones(len(found), dtype=np.bool_),
+            threads=_threads(events, windows),
+            compute_rows=compute_row,
+        )
+    windows = step_windows(trace, device, np.empty(0, dtype=np.int64), whole=whole)
+    threads = _threads(events, windows)
+    communication = host_communication(trace)
+    found = communication.events
+    compute, working = _host_compute(trace, threads, communication)
+    return Lanes(
+        device="cpu",
+        compute=compute,
+        communication=Intervals.union_of(found.start_ns, found.end_ns),
+        copy=EMPTY,
+        communication_events=found,
+        device_events=device,
+        windows=windows,
+        window=windows.index_of(found.launch_ns),
+        counted=communication.counted,
+        threads=threads,
+        compute_rows=working,
+        joins=communication.joins if trace.header.metadata is not None else None,
+    )
+
+
+def _kernels_cut_off(trace: DecodedTrace) -> bool:
+    """A file that ended before its kernels came: nothing in it runs on a device, but it names one. Of a whole file
+    that says nothing: a CPU rank's host may have GPUs.
+    """
+    metadata = trace.header.metadata
+    on_device = metadata is not None and metadata.device.type != "cpu"
+    return not trace.complete and (on_device or (metadata is None and bool(trace.header.device_names)))
+
+
+def _threads(events: EventTable, windows: StepWindows) -> Int64:
+    """The step's thread and the autograd engine's, less those on which gloo runs."""
+    gloo = events.tracks_of(events.named(is_span) & ~point_to_point(events))
+    candidates = np.setdiff1d(autograd_threads(events), gloo)
+    return np.union1d(candidates, [windows.thread] if windows.thread >= 0 else []).astype(np.int64)
+
+
+def _host_compute(trace: DecodedTrace, threads: Int64, communication: HostCommunication) -> tuple[Intervals, Int64]:
+    """The compute lane, and the rows of the operators that it is made of."""
+    events = trace.events
+    operator = events.in_category("cpu_op", "Operator")
+    label = events.named(_is_label)
+    dispatch = events.named(_DISPATCH.__eq__)
+    generated = events.named(lambda name: _GENERATED_NODE.fullmatch(name) is not None)
+    communicates = events.named(lambda name: name.startswith(_COMMUNICATION_OPERATORS))
+    waits = events.named(WAIT_SPAN.__eq__)
+    # The capture records every blocking wait, so with its metadata no span means that nothing waited.
+    waits_recorded = trace.header.metadata is not None or bool(waits.any())
+    compute = EMPTY
+    rows = [np.empty(0, dtype=np.int64)]
+    for thread in threads:
+        here = operator & (events.track == thread)
+        dispatching = np.flatnonzero(here & dispatch)
+        working = np.flatnonzero(here & ~label & ~communicates & ~dispatch)
+        communicating = np.flatnonzero(here & communicates)
+        rows.append(working)
+        blocked = Intervals.of_events(events, communicating)
+        if waits_recorded:
+            blocked = blocked | _recorded_waits(
+                events, np.flatnonzero(waits & (events.track == thread)), working, communicating
+            )
+        else:
+            blocked = blocked | _waits_inferred(events, int(thread), working, communication)
+        compute = compute | (_at_work(events, working, dispatching, generated) - blocked)
+    return compute, np.concatenate(rows)
+
+
+def _is_label(name: str) -> bool:
+    return name.startswith(_LABELS) or name.removeprefix(_ENGINE_PREFIX).startswith(_GRAPH_LABELS)
+
+
+def _at_work(events: EventTable, working: Int64, dispatching: Int64, generated: Bool) -> Intervals:
+    """Operators, without those that only dispatch, generated nodes around those, and the time in which one dispatches
+    and nothing that it came to runs."""
+    if not len(dispatching):
+        return Intervals.of_events(events, working)
+    working = working[np.argsort(events.start_ns[working], kind="stable")]
+    # Dispatch is the first thing in an operator that is dispatched, and all its work is in there.
+    begun = np.searchsorted(events.start_ns[working], events.start_ns[dispatching], side="right") - 1
+    holds = (begun >= 0) & (events.end_ns[working[np.maximum(begun, 0)]] >= events.end_ns[dispatching])
+    working = np.delete(working, begun[holds])
+    starts_ns = np.sort(events.start_ns[dispatching])
+    began = np.searchsorted(starts_ns, events.start_ns[working], side="left")
+    around = np.searchsorted(starts_ns, events.end_ns[working], side="left") > began
+    own = working[around & ~generated[working]]
+    outside = Intervals.of_events(events, own) - Intervals.of_events(events, dispatching)
+    return outside | Intervals.of_events(events, working[~around])
+
+
+def _recorded_waits(events: EventTable, waits: Int64, working: Int64, communicating: Int64) -> Intervals:
+    """Wait spans, and the moment before each in which a call goes from its `c10d::*` operator to its wait: a short one
+    without an operator in it, or a long one on a crowded machine if the call says that it blocks."""
+    start_ns, end_ns = events.start_ns[waits].copy(), events.end_ns[waits]
+    if not len(communicating):
+        return Intervals.union_of(start_ns, end_ns)
+    communicating = communicating[np.argsort(events.end_ns[communicating], kind="stable")]
+    begun_ns = np.sort(events.start_ns[working])
+    before = np.searchsorted(events.end_ns[communicating], start_ns, side="right") - 1
+    latest = communicating[np.maximum(before, 0)]
+    issued_ns = events.end_ns[latest]
+    between = np.searchsorted(begun_ns, start_ns, side="left") - np.searchsorted(begun_ns, issued_ns, side="left")
+    soon = (start_ns - issued_ns < _AT_ONCE_NS) | blocking_calls(events)[latest]
+    at_once = (before >= 0) & (between == 0) & soon
+    start_ns[at_once] = issued_ns[at_once]
+    return Intervals.union_of(start_ns, end_ns)
+
+
+def _waits_inferred(events: EventTable, thread: int, operators: Int64, communication: HostCommunication) -> Intervals:
+    """Without wait spans: the self time of operators around a collective while what they issued is in flight."""
+    issued = np.flatnonzero(events.track[communication.operator_row] == thread)
+    issue_ns = events.start_ns[communication.operator_row[issued]]
+    start_ns, end_ns = events.start_ns[operators], events.end_ns[operators]
+    holds = np.searchsorted(issue_ns, end_ns, side="left") > np.searchsorted(issue_ns, start_ns, side="left")
+    around = Intervals.of_events(events, operators[holds])
+    inside = around.covers(issue_ns)
+    issued, issue_ns = issued[inside], issue_ns[inside]
+    outermost_end_ns = around.end_ns[np.searchsorted(around.start_ns, issue_ns, side="right") - 1]
+    flight = Intervals.union_of(issue_ns, np.minimum(communication.flight_end_ns[issued], outermost_end_ns))
+    return (around - Intervals.of_events(events, operators[~holds])) & flight

@@ -1,0 +1,196 @@
+"""Sends and receives of one rank: records of the capture, joined to operators and to the events that carried them out.
+
+Comes in: a decoded trace. Goes out: which record each `c10d::send` and `c10d::recv_` operator has, and `Messages`. A
+record is made right before its operator begins. Without records (another tool's trace) there are no messages: an
+operator tells its peer's place in a group, but not which group.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from tracekit.analysis.events.groups import GroupResolver, key_of_recorded_group
+from tracekit.analysis.events.shapes import peers_and_tags
+from tracekit.analysis.timeline.steps import StepWindows
+from tracekit.model.actions import ACTION_KINDS
+from tracekit.model.communication import KINDS, CommunicationEvents, GroupKey
+from tracekit.model.events import ABSENT, DecodedTrace, EventTable, Int32, Int64
+from tracekit.model.messages import Messages, no_messages
+from tracekit.model.metadata import PointToPointRecord
+from tracekit.model.spans import BACKWARD_SPAN, parse_forward_span, parse_pipeline_span
+
+_OPERATORS = {"c10d::send": "send", "c10d::recv_": "recv", "c10d::recv_any_source_": "any"}
+_EVENT_KINDS = tuple(KINDS.index(kind) for kind in ("send", "recv", "send_recv"))
+_FORWARD, _BACKWARD = ACTION_KINDS.index("F"), ACTION_KINDS.index("B")
+
+__all__ = ["merge_messages", "message_of_operator", "passes_of", "rank_messages", "records_of_operators"]
+
+
+def records_of_operators(trace: DecodedTrace, operators: Int64) -> Int64:
+    """int64 [o]: of each operator row in `operators` (int64 [o], in order of time) the index into the metadata's `p2p`,
+    or ABSENT.
+
+    The k-th operator of a direction, peer and tag has the k-th record of these; where their counts differ, the last
+    record that was made before it began.
+    """
+    events, metadata = trace.events, trace.header.metadata
+    result = np.full(len(operators), ABSENT, dtype=np.int64)
+    if metadata is None or not metadata.p2p:
+        return result
+    places_in_group = {
+        group.id: {rank: place for place, rank in enumerate(key_of_recorded_group(group, metadata).ranks)}
+        for group in metadata.groups
+    }
+    places = peers_and_tags(events)
+    known = bool(places)
+    by_key: dict[tuple[object, ...], list[int]] = {}
+    for index, record in enumerate(metadata.p2p):
+        by_key.setdefault(_key_of_record(record, places_in_group.get(record.group, {}), known), []).append(index)
+    operators_by_key: dict[tuple[object, ...], list[int]] = {}
+    for position, row in enumerate(operators.tolist()):
+        direction = _OPERATORS.get(events.strings[events.name[row]])
+        if direction is not None:
+            place = places.get(row, (ABSENT, ABSENT)) if known and direction != "any" else ()
+            operators_by_key.setdefault((direction, *place), []).append(position)
+    created_ns = np.array([record.created_ns or 0 for record in metadata.p2p], dtype=np.int64)
+    for key, found in operators_by_key.items():
+        positions = np.array(found, dtype=np.int64)
+        records = np.array(by_key.get(key, ()), dtype=np.int64)
+        if len(records) == len(positions):
+            result[positions] = records
+        elif len(records):
+            result[positions] = _latest_before(events.start_ns[operators[positions]], records, created_ns[records])
+    return result
+
+
+def message_of_operator(trace: DecodedTrace, index: int) -> PointToPointRecord | None:
+    """The record at an index that `records_of_operators` gave."""
+    metadata = trace.header.metadata
+    return None if metadata is None or index == ABSENT else metadata.p2p[index]
+
+
+def _key_of_record(record: PointToPointRecord, places: Mapping[int, int], known: bool) -> tuple[object, ...]:
+    if record.any_source:
+        return ("any",)
+    return (record.direction, places.get(record.peer, ABSENT), record.tag) if known else (record.direction,)
+
+
+def _latest_before(start_ns: Int64, records: Int64, created_ns: Int64) -> Int64:
+    """int64 [o]: for starts int64 [o] in order the last of `records` made before; each record once, else ABSENT."""
+    order = np.argsort(created_ns, kind="stable")
+    place = np.searchsorted(created_ns[order], start_ns, side="right") - 1
+    repeated = np.zeros(len(place), dtype=np.bool_)
+    repeated[1:] = place[1:] == place[:-1]
+    return np.where((place >= 0) & ~repeated, records[order][np.maximum(place, 0)], ABSENT)
+
+
+def passes_of(events: EventTable) -> tuple[Int64, Int32]:
+    """Rows int64 [p] of the spans of forward and backward passes or of a pipeline's actions, in order of time, and
+    what each is: int32 [p], index of "F" or "B" in `ACTION_KINDS`. A backward within an action is none of its own.
+    """
+    kind_of_name = np.full(len(events.strings) + 1, ABSENT, dtype=np.int32)
+    actions = False
+    for number, name in enumerate(events.strings):
+        if (action := parse_pipeline_span(name)) is not None:
+            actions = True
+            kind_of_name[number] = _FORWARD if action.kind == "F" else _BACKWARD
+    for number, name in enumerate(events.strings if not actions else ()):
+        if name == BACKWARD_SPAN:
+            kind_of_name[number] = _BACKWARD
+        elif parse_forward_span(name) is not None:
+            kind_of_name[number] = _FORWARD
+    rows = events.each_once(kind_of_name[events.name] != ABSENT)
+    return rows.astype(np.int64), kind_of_name[events.name[rows]]
+
+
+def rank_messages(trace: DecodedTrace, windows: StepWindows, found: CommunicationEvents) -> Messages:
+    """The messages of one recording; `group` is an index into `found.groups`."""
+    events, metadata = trace.events, trace.header.metadata
+    if metadata is None or not metadata.p2p:
+        return no_messages()
+    operators = events.each_once(events.named(_OPERATORS.__contains__))
+    record_of_operator = records_of_operators(trace, operators)
+    records = metadata.p2p
+    issue_ns = np.array([record.created_ns or 0 for record in records], dtype=np.int64)
+    start_ns, end_ns = (np.full(len(records), ABSENT, dtype=np.int64) for _ in range(2))
+    joined = record_of_operator != ABSENT
+    event = _events_of(events, operators[joined], found)
+    carried = record_of_operator[joined]
+    issue_ns[carried] = events.start_ns[operators[joined]]
+    start_ns[carried] = np.where(event == ABSENT, ABSENT, found.start_ns[event])
+    end_ns[carried] = np.where(event == ABSENT, ABSENT, found.end_ns[event])
+    window = windows.index_of(issue_ns)
+    step = np.where(window >= 0, windows.step[window], ABSENT)
+    resolver = GroupResolver(trace.header)
+    after, before = _neighbours(events, windows, window, issue_ns)
+    order = np.argsort(issue_ns, kind="stable")
+    return Messages(
+        step=step,
+        group=np.array([resolver.by_id(record.group) for record in records], dtype=np.int32),
+        peer=np.array([record.peer for record in records], dtype=np.int32),
+        tag=np.array([record.tag for record in records], dtype=np.int64),
+        is_send=np.array([record.direction == "send" for record in records], dtype=np.bool_),
+        issue_ns=issue_ns,
+        start_ns=start_ns,
+        end_ns=end_ns,
+        size_bytes=np.array(
+            [ABSENT if record.size_bytes is None else record.size_bytes for record in records], dtype=np.int64
+        ),
+        after=after,
+        before=before,
+    ).rows(order)
+
+
+def merge_messages(parts: Sequence[tuple[Messages, Sequence[GroupKey]]], groups: Sequence[GroupKey]) -> Messages:
+    """The messages of several recordings of a rank, each with its own groups, as indexes into the rank's `groups`."""
+    number = {group: i for i, group in enumerate(groups)}
+    moved = []
+    for messages, own in parts:
+        numbers = np.array([*(number[group] for group in own), ABSENT], dtype=np.int32)
+        moved.append(replace(messages, group=numbers[messages.group]))
+    return Messages.concatenate(moved)
+
+
+def _events_of(events: EventTable, operators: Int64, found: CommunicationEvents) -> Int64:
+    """int64 [o]: the event that each operator row launched, an index into `found` or ABSENT."""
+    result = np.full(len(operators), ABSENT, dtype=np.int64)
+    candidates = np.flatnonzero(np.isin(found.kind, _EVENT_KINDS))
+    for track in events.tracks_of(operators):
+        own = candidates[found.launch_track[candidates] == track]
+        own = own[np.argsort(found.launch_ns[own], kind="stable")]
+        here = np.flatnonzero(events.track[operators] == track)
+        if not len(own):
+            continue
+        place = np.searchsorted(found.launch_ns[own], events.start_ns[operators[here]], side="left")
+        launched = own[np.minimum(place, len(own) - 1)]
+        inside = (place < len(own)) & (found.launch_ns[launched] <= events.end_ns[operators[here]])
+        result[here[inside]] = launched[inside]
+    return result
+
+
+def _neighbours(events: EventTable, windows: StepWindows, window: Int64, time_ns: Int64) -> tuple[Int32, Int32]:
+    """int32 [n], int32 [n]: kind of the pass in or after which each time falls within its step (index of the step's
+    window: int64 [n]), and of the pass in or before which; ABSENT where the step has none there.
+    """
+    rows, kind = passes_of(events)
+    start_ns, end_ns = events.start_ns[rows], events.end_ns[rows]
+    window_of_pass = windows.index_of(start_ns)
+    last = np.searchsorted(start_ns, time_ns, side="right") - 1
+    inside = (last >= 0) & (time_ns < _at(end_ns, last))
+    following = np.where(inside, last, last + 1)
+    results = []
+    for place in (last, following):
+        valid = (place >= 0) & (place < len(rows)) & (window >= 0)
+        valid &= np.where(valid, _at(window_of_pass, place), ABSENT) == window
+        results.append(np.where(valid, _at(kind, place), ABSENT).astype(np.int32))
+    return results[0], results[1]
+
+
+def _at(values: np.ndarray, place: Int64) -> np.ndarray:
+    """Values at places, whatever at places that do not exist."""
+    if not len(values):
+        return np.full(len(place), ABSENT, dtype=np.int64)
+    return np.asarray(values[np.clip(place, 0, len(values) - 1)])

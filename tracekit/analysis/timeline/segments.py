@@ -1,0 +1,181 @@
+"""Collectives of one rank, and what the rank did before each of them, and before each step's end.
+
+Comes in: a decoded trace and its lanes. Goes out: `Collectives`, in order of launch, and `StepTails`. Such a segment
+begins when the rank was last released from communication that it waited for: a collective or receive that was over
+before, at whose end nothing computed. A step's beginning is no release: a batch that is loaded between two steps
+delays the first collective of the second.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from hashlib import blake2b
+
+import numpy as np
+
+from tracekit.analysis.events.kernel_launches import BEFORE_RECORDING
+from tracekit.analysis.events.phases import data_loading
+from tracekit.analysis.timeline.lanes import Lanes
+from tracekit.model.collectives import Collectives, no_collectives
+from tracekit.model.communication import KINDS, CommunicationEvents, GroupKey
+from tracekit.model.events import ABSENT, DecodedTrace, EventTable, Int64
+from tracekit.model.intervals import Intervals
+from tracekit.model.step_tails import StepTails
+
+# Transfers between two ranks, and what may be no communication at all.
+_NO_COLLECTIVES = tuple(KINDS.index(kind) for kind in ("send", "recv", "peer_copy", "unclassified"))
+# Start and duration may each be rounded to a microsecond: what begins at an end can seem to begin before it.
+_ROUNDED_NS = 2_000
+_QUEUED_NS = 10_000  # from the end of a kernel to the start of one that waits for it, on another stream
+_SEND_RECV = KINDS.index("send_recv")
+_RELEASES_NOBODY = tuple(KINDS.index(kind) for kind in ("send", "peer_copy", "unclassified"))
+
+__all__ = ["merge_collectives", "rank_segments"]
+
+
+_Work = tuple[Intervals, Intervals]  # computing, and loading data instead
+
+
+def rank_segments(trace: DecodedTrace, lanes: Lanes, *, exchanges_messages: bool) -> tuple[Collectives, StepTails]:
+    """The collectives of one recording, whose `group` is an index into the groups of the lanes' communication events,
+    and the ends of all its step windows.
+
+    `exchanges_messages`: the rank's sends and receives are known, so that a kernel that sends and receives is one of
+    them; otherwise it may be an all-to-all.
+    """
+    work = _computing_or_loading(trace, lanes)
+    return _collectives(trace, lanes, work, exchanges_messages), _step_tails(lanes, work)
+
+
+def _collectives(trace: DecodedTrace, lanes: Lanes, work: _Work, exchanges_messages: bool) -> Collectives:
+    found = lanes.communication_events
+    left_out = (*_NO_COLLECTIVES, _SEND_RECV) if exchanges_messages else _NO_COLLECTIVES
+    which = np.flatnonzero(~np.isin(found.kind, left_out))
+    if not len(which):
+        return no_collectives()
+    first, end_ns = _together(found, lanes, which)
+    alike = (column[first] for column in (found.sequence, found.size_bytes, found.dtype, found.kind, found.group))
+    order = np.lexsort((*alike, end_ns, found.start_ns[first], found.launch_ns[first]))
+    first, end_ns = first[order], end_ns[order]
+    launch_ns, start_ns = found.launch_ns[first], found.start_ns[first]
+    since_ns = _released_ns(lanes, start_ns, end_ns)
+    start_ns = np.maximum(start_ns, since_ns)
+    window = lanes.window[first]
+    begun_ns, works = _begun_work(trace, lanes)
+    # A CPU rank goes on after a launch: how much it begins before Gloo's thread starts is chance.
+    until_ns = np.maximum(launch_ns, since_ns) if lanes.device == "cpu" else start_ns
+    before, after = (np.searchsorted(begun_ns, time_ns, side="left") for time_ns in (since_ns, until_ns))
+    sums = np.concatenate((np.zeros(1, dtype=np.uint64), np.cumsum(works, dtype=np.uint64)))
+    computing, loading = work
+    return Collectives(
+        group=found.group[first],
+        kind=found.kind[first],
+        sequence=found.sequence[first],
+        step=np.where(window >= 0, lanes.windows.step[window], ABSENT),
+        size_bytes=found.size_bytes[first],
+        dtype=found.dtype[first],
+        launch_ns=np.where(launch_ns == BEFORE_RECORDING, start_ns, launch_ns),
+        start_ns=start_ns,
+        end_ns=end_ns,
+        since_ns=since_ns,
+        queued_ns=_queued_ns(lanes, launch_ns, start_ns, end_ns, since_ns),
+        compute_ns=computing.covered_ns(since_ns, start_ns),
+        data_ns=loading.covered_ns(since_ns, start_ns),
+        operations=(after - before).astype(np.int64),
+        work=(sums[after] - sums[before]).view(np.int64),
+    )
+
+
+def _step_tails(lanes: Lanes, work: _Work) -> StepTails:
+    until_ns = lanes.windows.end_ns
+    since_ns = _released_ns(lanes, until_ns, until_ns)
+    computing, loading = work
+    return StepTails(
+        since_ns=since_ns,
+        until_ns=until_ns,
+        compute_ns=computing.covered_ns(since_ns, until_ns),
+        data_ns=loading.covered_ns(since_ns, until_ns),
+    )
+
+
+def _computing_or_loading(trace: DecodedTrace, lanes: Lanes) -> _Work:
+    """When the rank computes, and when it loads data instead: a device that has enough to do does not wait for it, and
+    what a CPU computes while it loads is part of loading."""
+    loading = data_loading(trace.events, lanes.windows.thread)
+    if lanes.device == "gpu":
+        return lanes.compute, loading - lanes.compute
+    return lanes.compute - loading, loading
+
+
+def merge_collectives(
+    parts: Sequence[tuple[Collectives, Sequence[GroupKey]]], groups: Sequence[GroupKey]
+) -> Collectives:
+    """Collectives of several recordings of a rank, each with its own groups, as indexes into the rank's `groups`."""
+    number = {group: i for i, group in enumerate(groups)}
+    moved = []
+    for collectives, own in parts:
+        numbers = np.array([*(number[group] for group in own), ABSENT], dtype=np.int32)
+        moved.append(replace(collectives, group=numbers[collectives.group]))
+    merged = Collectives.concatenate(moved)
+    return merged.rows(np.argsort(merged.launch_ns, kind="stable"))
+
+
+def _together(found: CommunicationEvents, lanes: Lanes, which: Int64) -> tuple[Int64, Int64]:
+    """Of each collective among the events `which` the first event, and the end of its last: int64 [k] each. The further
+    events of one that ran as several share its launch.
+    """
+    keys = (found.start_ns[which], ~lanes.counted[which], found.launch_track[which], found.launch_ns[which])
+    which = which[np.lexsort(keys)]
+    opens = lanes.counted[which]
+    opens[0] = True
+    first = np.flatnonzero(opens)
+    return which[first], np.maximum.reduceat(found.end_ns[which], first)
+
+
+def _released_ns(lanes: Lanes, start_ns: Int64, end_ns: Int64) -> Int64:
+    """int64 [n]: when the rank was last released before each start, or so little after that it is a matter of rounding;
+    before the first time, when the recording began."""
+    found = lanes.communication_events
+    releases = ~np.isin(found.kind, _RELEASES_NOBODY)
+    ends_ns = found.end_ns[releases]
+    before_ns = np.maximum(ends_ns - _ROUNDED_NS, np.minimum(found.start_ns[releases], ends_ns - 1))
+    released_ns = np.sort(ends_ns[~lanes.compute.covers(before_ns)])
+    begin_ns = min(int(lanes.windows.host_start_ns[0]), int(lanes.windows.start_ns[0]))
+    since_ns = _latest_end_ns(released_ns, start_ns, end_ns)
+    return np.where(since_ns != ABSENT, since_ns, np.minimum(begin_ns, start_ns))
+
+
+def _queued_ns(lanes: Lanes, launch_ns: Int64, start_ns: Int64, end_ns: Int64, since_ns: Int64) -> Int64:
+    """int64 [n]: the end of other communication at which each began, launched before, where that released nobody."""
+    found = lanes.communication_events
+    ends_ns = np.sort(found.end_ns[~np.isin(found.kind, _RELEASES_NOBODY)])
+    before_ns = _latest_end_ns(ends_ns, start_ns, end_ns)
+    queued = (start_ns - before_ns <= _QUEUED_NS) & (launch_ns < before_ns) & (before_ns > since_ns)
+    return np.where(queued, before_ns, ABSENT)
+
+
+def _latest_end_ns(ends_ns: Int64, start_ns: Int64, end_ns: Int64) -> Int64:
+    """int64 [n]: the last of `ends_ns`, ascending, by each start, give or take rounding, less the own end; or -1."""
+    latest_ns = np.maximum(start_ns, np.minimum(start_ns + _ROUNDED_NS, end_ns - 1))
+    return np.append(ends_ns, ABSENT)[np.searchsorted(ends_ns, latest_ns, side="right") - 1]
+
+
+def _begun_work(trace: DecodedTrace, lanes: Lanes) -> tuple[Int64, np.ndarray]:
+    """When each compute operation began, in order: int64 [n], and a hash of its name and shape: uint64 [n]."""
+    events = trace.events
+    rows = lanes.compute_rows
+    rows = rows[np.argsort(events.start_ns[rows], kind="stable")]
+    return events.start_ns[rows], _work_hashes(events, rows)
+
+
+def _work_hashes(events: EventTable, rows: Int64) -> np.ndarray:
+    """uint64 [n]: the same for the same name and shape in every process; sums of them tell multisets apart."""
+    names = np.zeros(len(events.strings), dtype=np.uint64)
+    for name in np.unique(events.name[rows]).tolist():
+        digest = blake2b(events.strings[name].encode("utf-8", "replace"), digest_size=8).digest()
+        names[name] = int.from_bytes(digest, "little")
+    with np.errstate(over="ignore"):
+        mixed = names[events.name[rows]] ^ (events.shape[rows].view(np.uint64) * np.uint64(0x9E3779B97F4A7C15))
+        mixed = (mixed ^ (mixed >> np.uint64(31))) * np.uint64(0xBF58476D1CE4E5B9)
+        return np.asarray(mixed ^ (mixed >> np.uint64(27)))

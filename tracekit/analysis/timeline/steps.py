@@ -1,0 +1,250 @@
+"""Step windows of one recording.
+
+Comes in: a decoded trace. Goes out: contiguous windows, the same for all lanes of the rank. On a CPU rank a window is
+from the start of a step to the start of the next. On a GPU rank, where the host runs ahead, step k begins when the
+last compute kernel launched before its host start has ended (definitions.md, "Steps").
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from tracekit.analysis.events.kernel_launches import RUNTIME_CATEGORIES, DeviceEvents
+from tracekit.analysis.events.phases import data_loading
+from tracekit.model.events import ABSENT, Bool, DecodedTrace, EventTable, Int64
+from tracekit.model.intervals import Intervals
+
+__all__ = ["StepWindows", "device_starts", "step_windows"]
+
+_PROFILER_STEP = re.compile(r"^ProfilerStep#(\d+)$")
+_LAUNCH = re.compile(r"Launch\w*Kernel|GraphLaunch")
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepWindows:
+    """s windows in order of time.
+
+    step: int64 [s], numbers as recorded. start_ns, end_ns: int64 [s], each end is the next start. host_start_ns:
+    int64 [s]. host_end_ns: the end of the last step on the host. data_ns: int64 [s], time in the data loader or -1.
+    complete: bool [s]. thread: the track of the step's spans or -1. source: "steps" (tracekit's metadata), "spans"
+    (ProfilerStep) or "recording" (none: one window).
+    """
+
+    step: Int64
+    start_ns: Int64
+    end_ns: Int64
+    host_start_ns: Int64
+    host_end_ns: int
+    data_ns: Int64
+    complete: Bool
+    thread: int
+    source: str
+
+    def __len__(self) -> int:
+        return len(self.step)
+
+    def host_time(self, windows: Bool) -> Intervals:
+        """When the host was in the windows of a mask, bool [s]."""
+        ends_ns = np.append(self.host_start_ns[1:], self.host_end_ns)
+        return Intervals.union_of(self.host_start_ns[windows], ends_ns[windows])
+
+    def index_of(self, time_ns: Int64) -> Int64:
+        """int64 [n]: the step in which the host was at each point of time; -1 before the first and after the last.
+
+        Without steps the one window holds everything, what was launched before the recording too.
+        """
+        if self.source == "recording":
+            return np.zeros(len(time_ns), dtype=np.int64)
+        index = np.searchsorted(self.host_start_ns, time_ns, side="right").astype(np.int64) - 1
+        index[time_ns >= self.host_end_ns] = -1
+        return index
+
+    def index_of_device(self, device: DeviceEvents, device_start_ns: Int64) -> Int64:
+        """int64 [m]: the step that launched each device event, which started at device_start_ns: int64 [m]. An event
+        without a launch belongs to the window in which it starts; -1 for those of no step.
+        """
+        index = self.index_of(device.launch_ns)
+        if self.source == "recording":
+            return index
+        unlinked = ~device.linked & ~device.before_recording
+        own_ns = device_start_ns[unlinked]
+        window = np.searchsorted(self.start_ns, own_ns, side="right").astype(np.int64) - 1
+        window[own_ns >= self.end_ns[-1]] = -1
+        index[unlinked] = window
+        return index
+
+
+@dataclass(frozen=True, kw_only=True)
+class _HostSteps:
+    step: Int64
+    start_ns: Int64
+    end_ns: Int64  # of the span itself
+    data_ns: Int64
+    closed: Bool
+    thread: int
+    source: str
+
+
+def step_windows(
+    trace: DecodedTrace, device: DeviceEvents, device_compute_row: Int64, *, whole: bool = False
+) -> StepWindows:
+    """Windows of the trace. `device_compute_row`: rows of compute kernels, if any. `whole`: ignore steps."""
+    events = trace.events
+    host = _host_steps(trace, whole=whole)
+    on_gpu = bool(device.is_kernel.any())
+    start_ns, host_end_ns = host.start_ns, int(host.end_ns[-1])
+    last_end_ns = host_end_ns
+    if on_gpu and host.source != "recording":
+        start_ns = device_starts(events, host.start_ns, device, device_compute_row)
+        # what no launch is known of may lie in the last host window and yet before the last window
+        begin_ns = np.where(device.linked, host.start_ns[-1], start_ns[-1])
+        in_last = (device.launch_ns >= begin_ns) & (device.launch_ns < host_end_ns)
+        if in_last.any():
+            last_end_ns = max(last_end_ns, int(events.end_ns[device.row[in_last]].max()))
+    end_ns = np.append(start_ns[1:], last_end_ns)
+    windows = StepWindows(
+        step=host.step,
+        start_ns=start_ns,
+        end_ns=np.maximum(end_ns, start_ns),
+        host_start_ns=host.start_ns,
+        host_end_ns=host_end_ns,
+        data_ns=_data_ns(events, host),
+        complete=host.closed & (end_ns > start_ns),
+        thread=host.thread,
+        source=host.source,
+    )
+    complete = windows.complete
+    if not trace.complete:
+        complete = complete & _before_the_cut(events, windows, device)
+    if on_gpu and device.linked.any():
+        with_device_events = windows.index_of_device(device, events.start_ns[device.row])
+        complete = complete & np.isin(np.arange(len(windows)), with_device_events)
+    return replace(windows, complete=complete)
+
+
+def _data_ns(events: EventTable, host: _HostSteps) -> Int64:
+    """int64 [s]: time in the spans of data loaders on the step's thread; without any, what the capture measured."""
+    loading = data_loading(events, host.thread)
+    if not len(loading):
+        return host.data_ns
+    ends_ns = np.append(host.start_ns[1:], host.end_ns[-1])
+    windows = zip(host.start_ns.tolist(), ends_ns.tolist(), strict=True)
+    return np.array([loading.clip(begin, end).len_ns for begin, end in windows], dtype=np.int64)
+
+
+def _before_the_cut(events: EventTable, windows: StepWindows, device: DeviceEvents) -> Bool:
+    """Mask [s]: windows of which a file that was cut off still holds everything.
+
+    Kineto writes one track after the other, so that a cut takes whole tracks from every step: none is left. Only of a
+    file in order of time is what ended before its last event all there, but for kernels that were still to run.
+    """
+    intact: Bool = np.zeros(len(windows), dtype=np.bool_)
+    if not _in_order_of_time(events):
+        return intact
+    intact[:-1] = windows.end_ns[:-1] <= events.start_ns[-1]
+    launches = (
+        events.in_category(*RUNTIME_CATEGORIES)
+        & events.named(lambda name: _LAUNCH.search(name) is not None)
+        & (events.correlation != ABSENT)
+        & ~np.isin(events.correlation, events.correlation[device.row])
+    )
+    if launches.any():
+        intact &= np.append(windows.host_start_ns[1:], windows.host_end_ns) <= events.start_ns[launches].min()
+    return intact
+
+
+def _in_order_of_time(events: EventTable) -> bool:
+    """Events follow each other in time across tracks. One track alone, or one after the other, shows no order."""
+    if not len(events) or (np.diff(events.start_ns) < 0).any():
+        return False
+    changes = np.count_nonzero(np.diff(events.track))
+    return bool(changes >= np.count_nonzero(np.bincount(events.track)))
+
+
+def device_starts(events: EventTable, host_start_ns: Int64, device: DeviceEvents, compute_row: Int64) -> Int64:
+    """When the device comes to what the host began at each time: then, or when the last compute kernel launched before
+    it has ended, whichever is later. Of the starts of steps: b_k."""
+    compute = device.among(compute_row)
+    launch_ns = device.launch_ns[compute]
+    order = np.argsort(launch_ns, kind="stable")
+    reach_ns = np.maximum.accumulate(events.end_ns[device.row[compute]][order])
+    launched_before = np.searchsorted(launch_ns[order], host_start_ns, side="left")
+    start_ns = host_start_ns.copy()
+    some = launched_before > 0
+    start_ns[some] = np.maximum(start_ns[some], reach_ns[launched_before[some] - 1])
+    return start_ns
+
+
+def _host_steps(trace: DecodedTrace, *, whole: bool = False) -> _HostSteps:
+    """Steps as the host saw them: from tracekit's metadata, else ProfilerStep spans, else the recording as one."""
+    events = trace.events
+    spans, numbers = _profiler_steps(events)
+    thread = int(events.track[spans[0]]) if len(spans) else _busiest_thread(events)
+    metadata = trace.header.metadata
+    if whole:
+        return _whole_recording(events, thread)
+    if metadata is not None and metadata.steps:
+        recorded = sorted(metadata.steps, key=lambda s: s.start_ns)
+        recording_end_ns = int(events.end_ns.max()) if len(events) else recorded[-1].start_ns
+        return _HostSteps(
+            step=np.array([s.step for s in recorded], dtype=np.int64),
+            start_ns=np.array([s.start_ns for s in recorded], dtype=np.int64),
+            end_ns=np.array([recording_end_ns if s.end_ns is None else s.end_ns for s in recorded], dtype=np.int64),
+            data_ns=np.array([-1 if s.data_ns is None else s.data_ns for s in recorded], dtype=np.int64),
+            closed=np.array([s.end_ns is not None for s in recorded], dtype=np.bool_),
+            thread=thread,
+            source="steps",
+        )
+    if len(spans):
+        return _HostSteps(
+            step=numbers,
+            start_ns=events.start_ns[spans],
+            end_ns=events.end_ns[spans],
+            data_ns=np.full(len(spans), -1, dtype=np.int64),
+            closed=np.ones(len(spans), dtype=np.bool_),
+            thread=thread,
+            source="spans",
+        )
+    return _whole_recording(events, thread)
+
+
+def _whole_recording(events: EventTable, thread: int) -> _HostSteps:
+    counted = ~events.in_category("Trace", "overhead")
+    start_ns, end_ns = events.start_ns[counted], events.end_ns[counted]
+    return _HostSteps(
+        step=np.zeros(1, dtype=np.int64),
+        start_ns=np.array([start_ns.min(initial=np.iinfo(np.int64).max) if len(start_ns) else 0], dtype=np.int64),
+        end_ns=np.array([end_ns.max() if len(end_ns) else 0], dtype=np.int64),
+        data_ns=np.full(1, -1, dtype=np.int64),
+        closed=np.ones(1, dtype=np.bool_),
+        thread=thread,
+        source="recording",
+    )
+
+
+def _profiler_steps(events: EventTable) -> tuple[Int64, Int64]:
+    """Rows and numbers of the ProfilerStep spans of the host, in order of time, each once."""
+    on_device = events.in_category("gpu_user_annotation")
+    rows = np.flatnonzero(events.named(lambda name: _PROFILER_STEP.match(name) is not None) & ~on_device)
+    rows = rows[np.argsort(events.start_ns[rows], kind="stable")]
+    numbers = np.array([int(events.strings[i].partition("#")[2]) for i in events.name[rows]], dtype=np.int64)
+    _, first = (
+        np.unique(np.stack((numbers, events.start_ns[rows])), axis=1, return_index=True) if len(rows) else (None, rows)
+    )
+    first = np.sort(first)
+    return rows[first], numbers[first]
+
+
+def _busiest_thread(events: EventTable) -> int:
+    """The track with the most operators: where the training loop runs, when no step span says so."""
+    rows = np.flatnonzero(events.in_category("cpu_op"))
+    if not len(rows):
+        return -1
+    keys = (events.track[rows], events.start_ns[rows], events.duration_ns[rows], events.name[rows])
+    tracks = np.unique(np.stack(keys), axis=1)[0]  # a repeated event counts once
+    count = np.bincount(tracks)
+    most = np.flatnonzero(count == count.max()).tolist()
+    return int(min(most, key=lambda i: (str(events.tracks[i].pid).zfill(20), str(events.tracks[i].tid).zfill(20))))

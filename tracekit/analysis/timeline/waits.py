@@ -1,0 +1,41 @@
+"""Waits of one rank for its communication.
+
+Comes in: a decoded trace and its lanes. Goes out: `Waits`. Where nothing computed as a communication event ended, the
+rank had waited for it: since its last compute, since it issued it, or since it began to wait, whichever was last.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tracekit.analysis.timeline.lanes import Lanes
+from tracekit.model.communication import KINDS
+from tracekit.model.events import DecodedTrace
+from tracekit.model.intervals import Intervals
+from tracekit.model.spans import WAIT_SPAN
+from tracekit.model.waits import Waits, no_waits
+
+_NOTHING_WAITS_FOR = tuple(KINDS.index(kind) for kind in ("peer_copy", "unclassified"))
+
+__all__ = ["rank_waits"]
+
+
+def rank_waits(trace: DecodedTrace, lanes: Lanes) -> Waits:
+    found, compute = lanes.communication_events, lanes.compute
+    awaited = ~np.isin(found.kind, _NOTHING_WAITS_FOR)
+    awaited[awaited] = ~compute.covers(found.end_ns[awaited] - 1)
+    if not awaited.any():
+        return no_waits()
+    launch_ns, until_ns = found.launch_ns[awaited], found.end_ns[awaited]
+    since_ns = np.maximum(launch_ns, int(lanes.windows.start_ns.min(initial=np.iinfo(np.int64).max)))
+    if len(compute):
+        last = np.searchsorted(compute.start_ns, until_ns, side="left") - 1
+        since_ns = np.where(last >= 0, np.maximum(since_ns, compute.end_ns[np.maximum(last, 0)]), since_ns)
+    events = trace.events
+    spans = Intervals.of_events(events, events.named(WAIT_SPAN.__eq__))
+    if lanes.device == "cpu" and len(spans):
+        last = np.searchsorted(spans.start_ns, until_ns, side="left") - 1
+        covered = (last >= 0) & (spans.end_ns[np.maximum(last, 0)] >= until_ns)
+        since_ns = np.where(covered, np.maximum(since_ns, spans.start_ns[np.maximum(last, 0)]), since_ns)
+    waits = Intervals.union_of(np.minimum(since_ns, until_ns), until_ns)
+    return Waits(since_ns=waits.start_ns, until_ns=waits.end_ns)

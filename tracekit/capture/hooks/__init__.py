@@ -1,0 +1,1 @@
+"""How the capture gets into a program without changing it: patches, live objects, spans."""

@@ -1,0 +1,86 @@
+"""What torch.compile sees of tracekit: nothing.
+
+While a compiled region runs eagerly between its graphs, every Python function that is called there is a candidate for
+compilation, and a function that its source reaches becomes part of its graph. Code of ours is neither: `hide()` has the
+compiler pass over it as a candidate, and what is reached from a traced function asks `being_traced()` and then does
+exactly what was there before. So a recording adds no graph break, and no compiled program keeps any of it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import types
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from tracekit.capture.hooks.live import Program
+
+_PACKAGE = __name__.rpartition(".")[0]
+_hidden: set[str] = set()  # modules
+
+__all__ = ["being_traced", "compiled_modules", "hide"]
+
+
+def being_traced() -> Callable[[], bool]:
+    """The question whether torch.compile is reading the function that asks, in a form that it understands."""
+    torch = sys.modules.get("torch")
+    return torch.compiler.is_dynamo_compiling if torch is not None else bool
+
+
+def hide() -> None:
+    """Have torch.compile run the functions of this package as they are; what they call it compiles as ever."""
+    with contextlib.suppress(Exception):
+        skip = _skipping()
+        for name, module in list(sys.modules.items()):
+            if name.startswith(_PACKAGE) and name not in _hidden:
+                _hidden.add(name)
+                for code in _codes_of(module):
+                    skip(code)
+
+
+def compiled_modules(program: Program) -> set[int]:
+    """Ids of the modules that torch.compile was given, and of those within them: a hook would have them compiled again;
+    of all, if it is set to guard the hooks of each module. What is reached from a compiled function only is not known;
+    there a hook costs one compilation more."""
+    dynamo = sys.modules.get("torch._dynamo")
+    if dynamo is not None and not getattr(dynamo.config, "skip_nnmodule_hook_guards", True):
+        return {id(module) for module in program.instances("torch.nn.modules.module", "Module")}
+    given = program.instances("torch._dynamo.eval_frame", "OptimizedModule")
+    if dynamo is not None:
+        modules = program.instances("torch.nn.modules.module", "Module")
+        given = given + [module for module in modules if module.__dict__.get("_compiled_call_impl") is not None]
+    return {id(inner) for module in given for inner in module.modules()}
+
+
+def _skipping() -> Callable[[types.CodeType], Any]:
+    """torch.compiler.disable() would do, but stops a trace that reaches the function instead of letting it through."""
+    frames = sys.modules["torch"]._C._dynamo.eval_frame
+    if hasattr(frames, "skip_code"):  # before torch 2.7
+        skip: Callable[[types.CodeType], Any] = frames.skip_code
+        return skip
+    action = frames._FrameAction
+    strategy = frames._FrameExecStrategy(action.SKIP, action.DEFAULT)
+    return lambda code: frames.set_code_exec_strategy(code, strategy)
+
+
+def _codes_of(module: types.ModuleType) -> Iterator[types.CodeType]:
+    """The code of every function of a module, of its classes and within functions."""
+    waiting: list[Any] = [
+        value for value in vars(module).values() if getattr(value, "__module__", None) == module.__name__
+    ]
+    seen: set[int] = set()
+    while waiting:
+        value = waiting.pop()
+        if id(value) in seen:
+            continue
+        seen.add(id(value))
+        if isinstance(value, types.CodeType):
+            yield value
+            waiting += [constant for constant in value.co_consts if isinstance(constant, types.CodeType)]
+        elif isinstance(value, type):
+            waiting += vars(value).values()
+        elif isinstance(value, property):
+            waiting += [value.fget, value.fset]
+        elif (code := getattr(getattr(value, "__func__", value), "__code__", None)) is not None:
+            waiting.append(code)

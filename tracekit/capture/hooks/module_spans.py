@@ -1,0 +1,56 @@
+"""Spans around the forward passes of modules, by hooks."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from functools import partial
+from typing import Any
+
+from tracekit.capture.hooks.patching import harmless
+from tracekit.capture.hooks.span import span
+
+__all__ = ["ForwardSpans"]
+
+
+class ForwardSpans:
+    """While they are there each forward of a module that was added is in a span. `outermost`: only one that runs in no
+    other's, and none that a backward pass computes again for a checkpoint.
+    """
+
+    def __init__(self, *, outermost: bool = False) -> None:
+        self._outermost = outermost
+        self._hooks: list[Any] = []
+        # By thread: the modules whose forwards are running, the innermost last, each with its span if it has one.
+        self._running: dict[int, list[tuple[Any, Any]]] = {}
+
+    def add(self, module: Any, label: str) -> None:
+        """What takes no hooks (a module of TorchScript) stays without spans."""
+        if isinstance(module, sys.modules["torch"].jit.ScriptModule):
+            return
+        # Before the user's: one of theirs may raise, and the hooks behind it are not called.
+        before = module.register_forward_pre_hook(harmless(partial(self._begin, label)), prepend=True)
+        self._hooks += [before, module.register_forward_hook(harmless(self._end), always_call=True)]
+
+    def remove(self) -> None:
+        for hook in self._hooks:
+            hook.remove()
+        self._hooks = []
+
+    def _begin(self, label: str, module: Any, *_: Any) -> None:
+        torch = sys.modules["torch"]
+        if torch.compiler.is_compiling():
+            return
+        running = self._running.setdefault(threading.get_ident(), [])
+        wanted = not self._outermost or (not running and torch._C._current_graph_task_id() == -1)
+        entered = span(label) if wanted else None
+        if entered is not None:
+            entered.__enter__()
+        running.append((module, entered))
+
+    def _end(self, module: Any, *_: Any) -> None:
+        running = self._running.get(threading.get_ident())
+        if running and running[-1][0] is module:
+            entered = running.pop()[1]
+            if entered is not None:
+                entered.__exit__(None, None, None)

@@ -1,0 +1,138 @@
+"""The arrangement of ranks that a training run uses: which `DeviceMesh`, and where in it this rank stands.
+
+Comes in: the program's meshes while they exist, and later the groups with what they turned out to be for. Goes out: the
+`Mesh` of the metadata. A program without a mesh that covers its ranks has one all the same if its groups form a grid.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tracekit.capture.job.groups import GroupTable
+from tracekit.model.mesh import parallelism_of_dimension
+from tracekit.model.metadata import Group, Mesh, RankSlice
+
+__all__ = ["Dimension", "Layout", "layouts_of", "mesh_of_run"]
+
+# Expert groups usually lie across the others, so they span no dimension of their own.
+_GRID = ("pp", "dp", "cp", "tp")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Dimension:
+    """One dimension of a mesh: `position` is this rank's, `group` the id of the process group along it."""
+
+    name: str | None
+    size: int
+    position: int
+    group: int | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Layout:
+    dimensions: tuple[Dimension, ...]
+
+    @property
+    def ranks(self) -> int:
+        return math.prod(dimension.size for dimension in self.dimensions)
+
+    @property
+    def rating(self) -> tuple[int, int, int, bool]:
+        """The more ranks, then the more dimensions, then with names: the better it describes the run."""
+        wide = sum(dimension.size > 1 for dimension in self.dimensions)
+        return self.ranks, wide, len(self.dimensions), all(d.name is not None for d in self.dimensions)
+
+
+def layouts_of(meshes: Iterable[Any], groups: GroupTable) -> list[Layout]:
+    """The program's `DeviceMesh` objects of which this rank is a part, as they come. Says in `groups` what the named
+    dimensions are for.
+    """
+    layouts = []
+    for mesh in meshes:
+        coordinate = mesh.get_coordinate()
+        if coordinate is None:
+            continue
+        names = mesh.mesh_dim_names or (None,) * mesh.ndim
+        dimensions = []
+        for number, (name, size, position) in enumerate(zip(names, mesh.shape, coordinate, strict=True)):
+            process_group = _group_along(mesh, number)
+            parallelism = None if name is None else parallelism_of_dimension(str(name))
+            if process_group is not None and parallelism is not None:
+                groups.set_parallelism(process_group, parallelism)
+            dimensions.append(
+                Dimension(
+                    name=None if name is None else str(name),
+                    size=int(size),
+                    position=int(position),
+                    group=None if process_group is None else groups.id_of(process_group),
+                )
+            )
+        layouts.append(Layout(dimensions=tuple(dimensions)))
+    return layouts
+
+
+def mesh_of_run(layouts: Sequence[Layout], groups: Sequence[Group], rank: int, world_size: int) -> Mesh | None:
+    """The layout that describes the run best, `groups` knowing by now what they are for; None without any."""
+    grid = _grid_of_groups(groups, rank, world_size)
+    best = max([*layouts, *grid], key=lambda layout: layout.rating, default=None)
+    if best is None:
+        return None
+    names: list[str] = []
+    for number, dimension in enumerate(best.dimensions):
+        use = None if dimension.group is None else groups[dimension.group].parallelism
+        name = dimension.name or use or f"dim{number}"
+        names.append(f"{name}_{number}" if name in names else name)
+    return Mesh(
+        names=names,
+        shape=[dimension.size for dimension in best.dimensions],
+        coordinate=[dimension.position for dimension in best.dimensions],
+    )
+
+
+def _group_along(mesh: Any, number: int) -> Any | None:
+    """The process group of a dimension; None for a mesh that was made without groups."""
+    try:
+        return mesh.get_group(number)
+    except (RuntimeError, ValueError, KeyError, AttributeError):
+        return None
+
+
+def _grid_of_groups(groups: Sequence[Group], rank: int, world_size: int) -> list[Layout]:
+    """The grid that groups of different parallelism form around this rank if together they reach the whole world and
+    have no other rank in common: what meshes of one dimension each, or groups made by hand, amount to.
+    """
+    members: dict[str, dict[tuple[int, ...], int]] = {}
+    for group in groups:
+        ranks = _members(group, world_size)
+        if group.parallelism in _GRID and 1 < len(ranks) < world_size:
+            members.setdefault(group.parallelism, {}).setdefault(ranks, group.id)
+    if len(members) < 2:
+        return []
+    for chosen in itertools.product(*(members[use].items() for use in _GRID if use in members)):
+        together = set[int]().union(*(ranks for ranks, _ in chosen))
+        apart = len(together) - 1 == sum(len(ranks) - 1 for ranks, _ in chosen)
+        if apart and math.prod(len(ranks) for ranks, _ in chosen) == world_size:
+            # The outermost dimension has its ranks furthest apart.
+            outermost_first = sorted(chosen, key=lambda item: item[0][0] - item[0][1])
+            return [
+                Layout(
+                    dimensions=tuple(
+                        Dimension(name=None, size=len(ranks), position=ranks.index(rank), group=group)
+                        for ranks, group in outermost_first
+                    )
+                )
+            ]
+    return []
+
+
+def _members(group: Group, world_size: int) -> tuple[int, ...]:
+    if group.ranks == "world":
+        return tuple(range(world_size))
+    if isinstance(group.ranks, RankSlice):
+        return tuple(range(*group.ranks.slice))
+    assert not isinstance(group.ranks, str)
+    return tuple(group.ranks)

@@ -1,0 +1,200 @@
+"""Who this process is in its job: rank, host, device, the run and the attempt it belongs to.
+
+Comes in: the process group if there is one, else the variables that launchers set. Goes out: `Identity`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import re
+import secrets
+import socket
+import sys
+import time
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from tracekit.capture.job.store import BoundedStore
+from tracekit.capture.rpc.remote_calls import rpc_ready, rpc_store, this_worker
+from tracekit.model.metadata import Device
+
+RUN_ID_KEY = "tracekit/run_id"
+RUN_ID_WAIT_S = 2.0
+ANSWER_S = 1.0  # usually it is a millisecond
+LONGEST_SLUG = 38  # leaves room for time and number in 64 characters
+UUID = r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"
+RANK_VARIABLES = ("RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID")
+WORLD_SIZE_VARIABLES = ("WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_NTASKS")
+LOCAL_RANK_VARIABLES = ("LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "SLURM_LOCALID")
+
+__all__ = ["Identity", "await_run_id", "default_store", "identify", "look_up_run_id", "offer_run_id"]
+__all__ += ["peers_known", "process_group_ready", "this_device"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Identity:
+    rank: int
+    local_rank: int
+    world_size: int
+    host: str
+    host_id: str
+    attempt: int
+
+
+def process_group_ready() -> bool:
+    """Whether torch.distributed is there and initialised; imports nothing."""
+    distributed = sys.modules.get("torch.distributed")
+    return bool(distributed and distributed.is_available() and distributed.is_initialized())
+
+
+def peers_known() -> bool:
+    """Whether this process has joined its peers: in a process group, or as a worker of RPC."""
+    return process_group_ready() or rpc_ready()
+
+
+def default_store() -> Any | None:
+    """The key-value store that all processes of the job share, or None. Workers of RPC may have process groups of some
+    of them besides."""
+    if rpc_ready():
+        return rpc_store()
+    if not process_group_ready():
+        return None
+    return sys.modules["torch.distributed"].distributed_c10d._get_default_store()
+
+
+def identify(environment: Mapping[str, str] = os.environ) -> Identity:
+    rank = _first_integer(environment, RANK_VARIABLES, 0)
+    world_size = _first_integer(environment, WORLD_SIZE_VARIABLES, 1)
+    if process_group_ready():
+        distributed = sys.modules["torch.distributed"]
+        rank, world_size = distributed.get_rank(), distributed.get_world_size()
+    if (worker := this_worker()) is not None and (worker.world_size > world_size or not process_group_ready()):
+        rank, world_size = worker.number, worker.world_size
+    return Identity(
+        rank=rank,
+        # Without a launcher (`mp.spawn`) all ranks are usually on one host.
+        local_rank=_first_integer(environment, LOCAL_RANK_VARIABLES, rank),
+        world_size=world_size,
+        host=socket.gethostname(),
+        host_id=_host_id(),
+        attempt=_first_integer(environment, ("TORCHELASTIC_RESTART_COUNT",), 0),
+    )
+
+
+def this_device() -> Device:
+    """The accelerator this process computes on, else its CPU."""
+    torch = sys.modules["torch"]
+    for kind in ("cuda", "xpu"):
+        backend = getattr(torch, kind, None)
+        if backend is not None and backend.is_available() and backend.is_initialized():
+            index = backend.current_device()
+            return Device(type=kind, index=index, name=backend.get_device_name(index))
+    return Device(type="cpu", index=0, name=_cpu_name())
+
+
+def offer_run_id(
+    store: BoundedStore | None,
+    identity: Identity,
+    number: int,
+    environment: Mapping[str, str] = os.environ,
+    *,
+    anybody: bool = False,
+) -> str | None:
+    """Rank 0 names the run and tells the others through the store. Returns the name, or None if it is still to come.
+
+    `number`: which probe of the process this is; each has a run of its own. `anybody`: whoever comes first names it, as
+    rank 0 may be a server that never comes.
+    """
+    if identity.rank != 0 and store is not None and not anybody:
+        return None
+    run_id = _new_run_id(environment)
+    if store is not None:
+        key = _run_id_key(number)
+
+        def publish(shared: Any) -> str:
+            if identity.attempt == 0 and not anybody:
+                shared.set(key, run_id)
+                return run_id
+            # An agent's store outlives its workers, and attempts of one launch belong together.
+            return str(shared.compare_set(key, "", run_id).decode())
+
+        with contextlib.suppress(Exception):  # the others have to go by names of their own; what it is depends on it
+            return _slug(store.ask(publish, ANSWER_S), 64)
+        if identity.rank != 0:
+            return None
+    return run_id
+
+
+def look_up_run_id(store: BoundedStore | None, number: int) -> str | None:
+    """The name that rank 0 gave the run, if it has."""
+    key = _run_id_key(number)
+    with contextlib.suppress(Exception):  # the store's server may be gone; which error that is depends on the store
+        if store is not None and (
+            found := store.ask(lambda shared: shared.get(key) if shared.check([key]) else None, ANSWER_S)
+        ):
+            return _slug(found.decode(), 64)
+    return None
+
+
+def await_run_id(store: BoundedStore | None, identity: Identity, number: int) -> tuple[str, bool]:
+    """The name that rank 0 gave the run and True, or a name of this process alone and False after two seconds.
+
+    It polls: a blocking `get` holds the store for its own time-out of minutes.
+    """
+    deadline = time.monotonic() + RUN_ID_WAIT_S
+    while store is not None and not store.is_lost and time.monotonic() < deadline:
+        if (run_id := look_up_run_id(store, number)) is not None:
+            return run_id, True
+        time.sleep(0.01)
+    own = f"unknown-{_slug(identity.host, 40)}-{os.getpid()}"
+    return own + (f"-{number}" if number else ""), False
+
+
+def _run_id_key(number: int) -> str:
+    return f"{RUN_ID_KEY}/{number}"
+
+
+def _new_run_id(environment: Mapping[str, str]) -> str:
+    """Never an elastic id alone: the same one is given again to the next launch, whose files need a place, too."""
+    name = f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}-{secrets.token_hex(4)}"
+    elastic = environment.get("TORCHELASTIC_RUN_ID", "none")
+    # torchrun's default and what `--standalone` makes up tell a reader nothing.
+    if elastic in {"", "none"} or re.fullmatch(UUID, elastic):
+        return name
+    return f"{_slug(elastic, LONGEST_SLUG)}-{name}"
+
+
+def _slug(text: str, length: int) -> str:
+    return re.sub(r"[^A-Za-z0-9_-]+", "-", text)[:length] or "run"
+
+
+def _first_integer(environment: Mapping[str, str], variables: tuple[str, ...], otherwise: int) -> int:
+    for variable in variables:
+        if (text := environment.get(variable, "")).isdecimal():
+            return int(text)
+    return otherwise
+
+
+def _host_id() -> str:
+    """A hash of the boot id: containers of one host share it, as they share the clock."""
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+    except OSError:
+        boot = f"{uuid.getnode():012x}"
+    return hashlib.sha256(boot.encode()).hexdigest()[:16]
+
+
+def _cpu_name() -> str:
+    try:
+        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    except OSError:
+        pass
+    return "CPU"

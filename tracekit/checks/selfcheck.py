@@ -1,0 +1,192 @@
+"""Does recording work here? Tries each part of torch that a capture needs, for real, in this process and in its job.
+
+Comes in: nothing. Goes out: a `Capability` a part, never an exception; whatever fails says why.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import platform
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+from tracekit.capture.job.process import identify
+
+PATIENCE_S = 60  # for the other ranks of the job
+
+__all__ = ["Capability", "recorded_activities", "try_job", "try_torch"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Capability:
+    """One part of torch: `works` is None where this build of torch, or this machine, has no such part."""
+
+    name: str
+    works: bool | None
+    detail: str
+    remedy: str = ""
+
+
+def try_torch() -> list[Capability]:
+    """Import torch, record a few operators, run a Gloo collective in a group of one, and ask for NCCL."""
+    # Kineto announces each recording on stderr; it reads its level once, when torch loads.
+    os.environ.setdefault("KINETO_LOG_LEVEL", "99")
+    try:
+        import torch
+    except Exception as error:  # a broken shared library is an OSError, a mixture of versions anything
+        return [Capability(name="torch", works=False, detail=_reason(error), remedy="install torch again")]
+    found = Capability(name="torch", works=True, detail=str(torch.__version__))
+    return [found, *(_tried(name, check, torch) for name, check in _CHECKS.items())]
+
+
+def try_job() -> list[Capability]:
+    """Join the other ranks of the job that the environment describes; called on all of them, answered on rank 0.
+
+    All exchange who they are over Gloo, and where every process of a host has a GPU, NCCL runs a collective.
+    """
+    try:
+        import torch
+        import torch.distributed as dist
+
+        dist.init_process_group("gloo", timeout=timedelta(seconds=PATIENCE_S))
+    except Exception as error:
+        return [Capability(name="job", works=False, detail=_reason(error), remedy=_REMEDIES["job"])]
+    try:
+        members: list[Any] = [None] * dist.get_world_size()
+        dist.all_gather_object(members, _introduction(torch))
+        found = _described(members)
+        with_gpus = all(member["gpus"] >= member["local_world_size"] for member in members)
+        return [*found, _nccl_between(torch, dist)] if with_gpus else found
+    except Exception as error:
+        return [Capability(name="job", works=False, detail=_reason(error), remedy=_REMEDIES["job"])]
+    finally:
+        with contextlib.suppress(Exception):
+            dist.destroy_process_group()
+
+
+def _introduction(torch: Any) -> dict[str, Any]:
+    return {
+        "host": identify().host,
+        "versions": f"Python {platform.python_version()}, torch {torch.__version__}",
+        "gpus": torch.cuda.device_count() if torch.cuda.is_available() else 0,
+        "local_world_size": int(os.environ.get("LOCAL_WORLD_SIZE", "1")),
+        "profiler": bool(torch.profiler.kineto_available()),
+    }
+
+
+def _described(members: Sequence[dict[str, Any]]) -> list[Capability]:
+    """What the ranks have in common, and where one differs from rank 0."""
+    hosts = {member["host"] for member in members}
+    detail = f"{len(members)} ranks on {len(hosts)} host{'s' * (len(hosts) > 1)}, joined over Gloo"
+    found = [Capability(name="job", works=True, detail=detail)]
+    other = [rank for rank, member in enumerate(members) if member["versions"] != members[0]["versions"]]
+    without = [rank for rank, member in enumerate(members) if not member["profiler"]]
+    if other:
+        detail = f"rank {other[0]} has {members[other[0]]['versions']}, rank 0 {members[0]['versions']}"
+        found.append(Capability(name="job versions", works=False, detail=detail, remedy=_REMEDIES["job versions"]))
+    if without:
+        detail = f"rank {without[0]} has a torch without Kineto"
+        found.append(Capability(name="job profiler", works=False, detail=detail, remedy=_REMEDIES["profiler"]))
+    return found
+
+
+def _nccl_between(torch: Any, dist: Any) -> Capability:
+    """Called on every rank: an exception on one leaves the others to their patience."""
+    try:
+        torch.cuda.set_device(identify().local_rank)
+        group = dist.new_group(backend="nccl", timeout=timedelta(seconds=PATIENCE_S))
+        dist.all_reduce(torch.ones(1, device="cuda"), group=group)
+        torch.cuda.synchronize()
+    except Exception as error:
+        return Capability(name="job nccl", works=False, detail=_reason(error), remedy="see NCCL_DEBUG=INFO")
+    return Capability(name="job nccl", works=True, detail="a collective between all ranks went through")
+
+
+def _tried(name: str, check: Callable[[Any], Capability], torch: Any) -> Capability:
+    try:
+        return check(torch)
+    except Exception as error:
+        return Capability(name=name, works=False, detail=_reason(error), remedy=_REMEDIES[name])
+
+
+def _profiler(torch: Any) -> Capability:
+    with torch.profiler.profile(activities=torch.profiler.supported_activities()) as recording:
+        (torch.ones(8) + 1).sum()
+    names = {event.name for event in recording.events()}
+    if not any(name.startswith("aten::") for name in names):
+        raise RuntimeError("it recorded no operator")
+    return Capability(name="profiler", works=True, detail=f"records {recorded_activities()}")
+
+
+def recorded_activities() -> str:
+    """What this process's profiler can record, as in "CPU, CUDA". Needs torch."""
+    import torch
+
+    return ", ".join(sorted(activity.name for activity in torch.profiler.supported_activities()))
+
+
+def _gpu(torch: Any) -> Capability:
+    if not torch.cuda.is_available():
+        return Capability(name="gpu", works=None, detail="no GPU that torch can use")
+    with torch.profiler.profile(activities=torch.profiler.supported_activities()) as recording:
+        (torch.ones(8, device="cuda") + 1).sum().item()
+    if not any(event.device_type == torch.autograd.DeviceType.CUDA for event in recording.events()):
+        raise RuntimeError("the profiler sees no kernels")
+    return Capability(name="gpu", works=True, detail=f"{torch.cuda.device_count()} x {torch.cuda.get_device_name(0)}")
+
+
+def _distributed(torch: Any) -> Capability:
+    if not torch.distributed.is_available():
+        raise RuntimeError("torch was built without it")
+    return Capability(name="distributed", works=True, detail="torch.distributed is there")
+
+
+def _gloo(torch: Any) -> Capability:
+    dist = torch.distributed
+    if not dist.is_available() or not dist.is_gloo_available():
+        return Capability(name="gloo", works=None, detail="not in this build of torch")
+    if dist.is_initialized():
+        return Capability(name="gloo", works=None, detail="not tried: a process group is in use")
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    try:
+        dist.all_reduce(torch.ones(1))
+    finally:
+        dist.destroy_process_group()
+    return Capability(name="gloo", works=True, detail="a collective on the CPU went through")
+
+
+def _nccl(torch: Any) -> Capability:
+    if not torch.distributed.is_available() or not torch.distributed.is_nccl_available():
+        return Capability(name="nccl", works=None, detail="not in this build of torch")
+    version = ".".join(str(part) for part in torch.cuda.nccl.version())
+    if not torch.cuda.is_available():
+        return Capability(name="nccl", works=None, detail=f"{version}, but no GPU to try it on")
+    return Capability(name="nccl", works=True, detail=version)
+
+
+def _reason(error: Exception) -> str:
+    # A failed load of a library can print a page; the first line names it.
+    lines = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
+
+
+_CHECKS: dict[str, Callable[[Any], Capability]] = {
+    "profiler": _profiler,
+    "gpu": _gpu,
+    "distributed": _distributed,
+    "gloo": _gloo,
+    "nccl": _nccl,
+}
+
+_REMEDIES = {
+    "profiler": "close other profilers; install a torch build that has Kineto",
+    "gpu": "allow access to GPU performance counters, and close other profilers of this GPU",
+    "distributed": "install a torch build with USE_DISTRIBUTED=1",
+    "gloo": "set GLOO_SOCKET_IFNAME to a network interface of this host, for example lo",
+    "nccl": "install a torch build for this GPU and driver",
+    "job": "set GLOO_SOCKET_IFNAME to a network interface that all hosts share; open the port of MASTER_ADDR",
+    "job versions": "install the same versions on all hosts",
+}

@@ -1,0 +1,73 @@
+"""A run that was typed, merged: what `merge`, `open` and `query` do first."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from tracekit.cli.inputs.options import progress_on_stderr, terminal_format
+from tracekit.cli.inputs.run_choice import RunChoice
+
+if TYPE_CHECKING:
+    from tracekit.analysis.per_rank.summarize import SummaryOptions
+    from tracekit.model.notes import Note
+    from tracekit.model.run import OtherRun
+    from tracekit.render.merged.input_slices import SliceFilter
+    from tracekit.render.merged.merge import Form, Merged
+
+__all__ = ["merged_run"]
+
+
+def merged_run(
+    choice: RunChoice,
+    output: Path,
+    *,
+    options: SummaryOptions | None = None,
+    shown: SliceFilter | None = None,
+    form: Form = "perfetto",
+    force: bool = False,
+) -> Merged:
+    """Write it to `output`, with what an analysis finds; defects of the run are told on stderr. Raises what `load` and
+    `merge` do."""
+    from tracekit.analysis.report import analyze
+    from tracekit.read.cache.spool import Shelf
+    from tracekit.render.merged.merge import merge
+    from tracekit.render.output import scratch_folder
+
+    with scratch_folder(output, force=force) as folder:
+        shelf = Shelf(folder=folder)
+        found = choice.load(options, shelf)
+        defects = [note for note in found.notes if note.is_defect]
+        if found.other_runs or defects:
+            click.echo(_told(found.other_runs, defects), err=True, nl=False)
+        with progress_on_stderr("writing ranks") as progress:
+            return merge(
+                found,
+                output,
+                report=analyze(found),
+                options=options,
+                shown=shown,
+                form=form,
+                force=force,
+                jobs=choice.jobs,
+                shelf=shelf,
+                progress=progress,
+            )
+
+
+def _told(other_runs: Sequence[OtherRun], defects: Sequence[Note]) -> str:
+    """Which other runs are left out, and what is wrong with this one."""
+    from tracekit.render.console import note_lines, statement, write
+    from tracekit.render.quantities import counted
+
+    lines: list[object] = []
+    for other in other_runs:
+        name = f"run {other.run_id or 'without an id'}, attempt {other.attempt}"
+        text = f"left out: {name}, of {counted(other.ranks, 'rank')}; --run and --attempt choose"
+        lines.append(statement("info", text))
+    lines += note_lines(defects, all_told_by="tracekit analyze --json")
+    return write(lines, **terminal_format(sys.stderr))

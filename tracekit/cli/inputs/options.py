@@ -1,0 +1,145 @@
+"""Options that several commands share, and how they are read."""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+import shutil
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TextIO, TypeVar
+
+import click
+
+if TYPE_CHECKING:
+    from tracekit.analysis.per_rank.summarize import StepSelection
+    from tracekit.analysis.pool.workers import Progress
+
+_HIGHEST_RANK = 1 << 20
+_LARGEST_AMOUNT = 1e18
+_NANOSECONDS = {"ns": 1, "us": 10**3, "ms": 10**6, "s": 10**9}
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+__all__ = ["AMOUNT", "DURATION", "RANKS", "SECTIONS", "STEPS", "decorated", "progress_on_stderr", "result_options"]
+__all__ += ["terminal_format"]
+
+
+class RankSet(click.ParamType[frozenset[int]]):
+    """`0-7,12`: ranks and ranges of ranks, ends included."""
+
+    name = "ranks"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> frozenset[int]:
+        ranks: set[int] = set()
+        for part in str(value).split(","):
+            match = re.fullmatch(r"(\d+)(?:-(\d+))?", part.strip())
+            if match is None:
+                self.fail(f"{value!r} is not a list of ranks such as 0-7,12", param, ctx)
+            first, last = int(match.group(1)), int(match.group(2) or match.group(1))
+            if last < first or last > _HIGHEST_RANK:
+                self.fail(f"{part!r} is no range of ranks", param, ctx)
+            ranks.update(range(first, last + 1))
+        return frozenset(ranks)
+
+
+class StepRange(click.ParamType["StepSelection"]):
+    """`10:20`: steps 10 to 19; either end may be left out. `recording`: everything recorded, as one span."""
+
+    name = "steps"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> StepSelection:
+        from tracekit.analysis.per_rank.summarize import StepSelection
+
+        if value == "recording":
+            return StepSelection(whole=True)
+        match = re.fullmatch(r"(\d*):(\d*)", str(value)) or re.fullmatch(r"(\d+)()", str(value))
+        if match is None:
+            self.fail(f"{value!r} is neither a range such as 10:20, a step, nor 'recording'", param, ctx)
+        first = int(match.group(1)) if match.group(1) else None
+        if first is not None and match.group(2) and int(match.group(2)) <= first:
+            self.fail(f"{value!r} holds no step; the second number is the first that is left out", param, ctx)
+        if ":" not in str(value):
+            assert first is not None
+            return StepSelection(first=first, stop=first + 1)
+        return StepSelection(first=first, stop=int(match.group(2)) if match.group(2) else None)
+
+
+class Sections(click.ParamType[tuple[str, ...]]):
+    """`breakdown,overlap`: names of sections; which there are is known to the analysis."""
+
+    name = "sections"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, ...]:
+        return tuple(part.strip() for part in str(value).split(",") if part.strip())
+
+
+class Amount(click.ParamType[float]):
+    """A number above 0, such as 1.2e15."""
+
+    name = "amount"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        try:
+            amount = float(value)
+        except ValueError:
+            amount = math.nan
+        if not 0 < amount < _LARGEST_AMOUNT:
+            self.fail(f"{value!r} is no number above 0 such as 1.2e15", param, ctx)
+        return amount
+
+
+class Duration(click.ParamType[int]):
+    """`10us`: a length of time with its unit (ns, us, ms, s), in nanoseconds."""
+
+    name = "duration"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        match = re.fullmatch(r"(\d+(?:\.\d+)?)(ns|us|ms|s)", str(value))
+        if match is None:
+            self.fail(f"{value!r} is no length of time with its unit, such as 10us", param, ctx)
+        return round(float(match.group(1)) * _NANOSECONDS[match.group(2)])
+
+
+AMOUNT, DURATION, RANKS, STEPS, SECTIONS = Amount(), Duration(), RankSet(), StepRange(), Sections()
+
+
+def result_options(command: F) -> F:
+    """In which form a result goes where."""
+    file = click.Path(path_type=Path)
+    return decorated(
+        command,
+        click.option("--json", "as_json", is_flag=True, help="Print the result as JSON."),
+        click.option("-o", "--output", type=file, metavar="FILE", help="Write to FILE (.json or .txt)."),
+        click.option("--force", is_flag=True, help="Overwrite FILE."),
+    )
+
+
+def decorated(command: F, *decorators: Callable[[F], F]) -> F:
+    for decorate in reversed(decorators):
+        command = decorate(command)
+    return command
+
+
+@contextmanager
+def progress_on_stderr(what: str) -> Iterator[Progress | None]:
+    """A progress bar over ranks while the block runs; None where stderr is no terminal."""
+    if not sys.stderr.isatty():
+        yield None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(what, total=None)
+        yield lambda done, total: bar.update(task, completed=done, total=total)
+
+
+def terminal_format(stream: TextIO | None = None) -> dict[str, Any]:
+    """Width and color of stdout, or another stream, as keyword arguments of the terminal renderers."""
+    color = (stream or sys.stdout).isatty() and not os.environ.get("NO_COLOR")
+    return {"width": max(shutil.get_terminal_size((80, 24)).columns, 60), "color": color}

@@ -1,0 +1,158 @@
+"""Which run a command is about, who reads it, and where what is worked out of it is kept: options of most commands."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import wraps
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+
+import click
+
+from tracekit.cli.inputs.file_kind import kind_of
+from tracekit.cli.inputs.options import RANKS, decorated, progress_on_stderr
+
+if TYPE_CHECKING:
+    from tracekit.analysis.per_rank.summarize import SummaryOptions
+    from tracekit.errors import InputError
+    from tracekit.model.run import Run
+    from tracekit.read.cache.spool import Shelf
+    from tracekit.read.cache.store import CacheChoice
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+__all__ = ["RunChoice", "run_options"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunChoice:
+    """What was typed, None where nothing was."""
+
+    paths: tuple[str, ...]
+    run: str | None
+    attempt: int | None
+    ranks: frozenset[int] | None
+    jobs: int | None
+    scheduler: str | None
+    cache: CacheChoice
+
+    @property
+    def words(self) -> list[str]:
+        """What to type for the same run and ranks."""
+        ranks = None if self.ranks is None else ",".join(map(str, sorted(self.ranks)))
+        chosen = {"--run": self.run, "--attempt": self.attempt, "--ranks": ranks}
+        return [*self.paths, *(f"{option}={value}" for option, value in chosen.items() if value is not None)]
+
+    def load(self, options: SummaryOptions | None = None, shelf: Shelf | None = None) -> Run:
+        """Read it, with a progress bar; on this machine workers use the `shelf`. Raises what `analysis.load` does."""
+        from tracekit.analysis.load import load
+        from tracekit.errors import InputError
+
+        try:
+            with self._workers() as workers:
+                return load(
+                    self.paths,
+                    run=self.run,
+                    attempt=self.attempt,
+                    ranks=self.ranks,
+                    options=options,
+                    cache=self.cache,
+                    shelf=shelf if self.scheduler is None else None,
+                    **workers,
+                )
+        except InputError as error:
+            raise self._told_better(error) from None
+
+    def _told_better(self, error: InputError) -> InputError:
+        """The error for one file that is something else than a recording of torch.profiler."""
+        from tracekit.errors import InputError
+
+        path = Path(self.paths[0])
+        if len(self.paths) > 1 or not path.is_file():
+            return error
+        kind = kind_of(path)
+        if kind.is_ready:
+            hint = f"give the run that it was made of; tracekit open {path} shows it"
+            return InputError(f"{path}: {kind.name}, not a recording of torch.profiler", hint=hint)
+        hint = "give a run, or Chrome-trace JSON files of torch.profiler"
+        return error if kind.is_run else InputError(f"{path}: {kind.name}, not a trace", hint=hint)
+
+    @contextmanager
+    def _workers(self) -> Iterator[dict[str, Any]]:
+        """Who reads the ranks while the block runs, as keyword arguments of `load`."""
+        if self.scheduler is None:
+            with progress_on_stderr("reading ranks") as progress:
+                yield {"jobs": self.jobs, "progress": progress}
+            return
+        from tracekit.analysis.pool.dask_cluster import dask_cluster
+
+        with dask_cluster(self.scheduler) as executor, progress_on_stderr("reading ranks") as progress:
+            yield {"executor": executor, "progress": progress}
+
+
+def _made(cache_dir: str) -> Path:
+    """The folder, which must be one that can be used: who asks for it wants to know otherwise."""
+    from tracekit.errors import UsageError
+
+    if not cache_dir:
+        raise UsageError("--cache-dir: the name of the folder is empty", hint="is a variable of the shell not set?")
+    folder = Path(cache_dir)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise UsageError(f"--cache-dir {cache_dir}: {reason}", hint="give a folder that can be written") from None
+    if not os.access(folder, os.W_OK):
+        raise UsageError(f"--cache-dir {cache_dir}: not writable", hint="give a folder that can be written")
+    return folder
+
+
+def run_options(command: F) -> F:
+    """RUN and the options that choose what is read of it and how: the command's first argument, a `RunChoice`."""
+
+    @wraps(command)
+    def with_choice(
+        *,
+        paths: tuple[str, ...],
+        run: str | None,
+        attempt: int | None,
+        ranks: frozenset[int] | None,
+        jobs: int | None,
+        scheduler: str | None,
+        cache_dir: str | None,
+        no_cache: bool,
+        **options: Any,
+    ) -> Any:
+        from tracekit.errors import UsageError
+        from tracekit.process_tuning import make_quick
+
+        make_quick()
+        if no_cache and cache_dir is not None:
+            raise UsageError("--no-cache and --cache-dir: one says the opposite of the other", hint="leave one out")
+        if jobs is not None and scheduler is not None:
+            raise UsageError("--jobs is for this machine, --scheduler for a cluster", hint="give one of them")
+        choice = RunChoice(
+            paths=paths,
+            run=run,
+            attempt=attempt,
+            ranks=ranks,
+            jobs=jobs,
+            scheduler=scheduler,
+            cache=False if no_cache else True if cache_dir is None else _made(cache_dir),
+        )
+        return command(choice, **options)
+
+    return decorated(
+        cast(F, with_choice),
+        click.argument("paths", nargs=-1, required=True, metavar="RUN..."),
+        click.option("--run", metavar="ID", help="The run to take; the newest by default."),
+        click.option("--attempt", type=click.IntRange(min=0), metavar="N", help="The attempt of an elastic job."),
+        click.option("--ranks", type=RANKS, metavar="0-7", help="Only these ranks."),
+        click.option("--jobs", type=click.IntRange(min=1), metavar="N", help="Worker processes at a time."),
+        click.option("--scheduler", metavar="tcp://HOST:PORT", help="Read the ranks on this Dask cluster."),
+        click.option("--cache-dir", metavar="DIR", help="Cache here (TRACEKIT_CACHE); else beside RUN."),
+        click.option("--no-cache", is_flag=True, help="Neither read nor write a cache."),
+    )

@@ -1,0 +1,156 @@
+"""The native decoder: a trace file to columns with a scanner in C++, the same columns as `read.portable` gives.
+
+Comes in: the path of a trace. Goes out: a `DecodedTrace`, or None for a file that only the portable decoder can judge:
+a damaged one, or one in a form that no profiler writes. Importing this fails where the extension was not built.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from tracekit.model.events import ABSENT, DecodedTrace, EventTable, Int32, Track
+from tracekit.read.decode.columns import COMMUNICATION_PREFIXES, shape_hash
+from tracekit.read.decode.decode_issues import Losses
+from tracekit.read.decode.event_array import LONGEST_HEADER_BYTES, search_events, trace_header
+from tracekit.read.decode.extra_args import NO_DETAILS, details_of
+from tracekit.read.decode.native._scanner import INTERFACE, PADDING_BYTES, NotUnderstoodError, Scanner
+from tracekit.read.decode.operators import MULTIPLYING
+from tracekit.read.decode.table import COLLECTIVE_NUMBERS, DENSE, MEMORY, SHAPES, build_table
+from tracekit.read.files.inflate import TextStream, UnreadableText, open_text
+from tracekit.read.files.storage import TracePath
+
+__all__ = ["decode"]
+
+if INTERFACE != 3:  # an installation whose extension was built from other sources
+    raise ImportError("the extension does not fit: install tracekit again", name="tracekit.read.decode.native._scanner")
+
+_STEP_BYTES = 256 << 10  # stays in the cache of a core between inflating and scanning
+_LONGEST_EVENT_BYTES = 64 << 20
+
+
+def decode(path: TracePath, *, details: bool = False) -> DecodedTrace | None:
+    """Decode one trace file; None when that takes the portable decoder, be it for the error that it raises."""
+    scanner = Scanner(
+        communication_prefixes=[prefix.encode() for prefix in COMMUNICATION_PREFIXES],
+        multiplying=[name.encode() for name in MULTIPLYING],
+        no_details=[name.encode() for name in NO_DETAILS] if details else None,
+    )
+    try:
+        with open_text(path) as text:
+            head, _ = search_events(iter(lambda: text.read(_STEP_BYTES), b""), LONGEST_HEADER_BYTES)
+            behind = None if head is None else _scan(scanner, head.rest, text)
+        if head is None or behind is None:
+            return None
+        header, header_notes = trace_header(head, behind, path.name)
+        events, dropped = _events(scanner.take(), header.base_time_ns, details=details)
+    except (UnreadableText, NotUnderstoodError, UnicodeDecodeError, msgspec.DecodeError):
+        return None
+    if not len(events):
+        return None
+    notes = (*header_notes, *Losses(dropped=dropped).notes(path.name))
+    return DecodedTrace(file=str(path), header=header, events=events, complete=True, notes=notes)
+
+
+def _scan(scanner: Scanner, first: bytes, text: TextStream) -> bytes | None:
+    """Scan `first` and what follows it; return all text behind the events' closing `]`, or None when it never came."""
+    buffer = bytearray(first) + bytes(_STEP_BYTES + PADDING_BYTES)
+    held = len(first)
+    while True:
+        used, closed = scanner.scan(buffer, held)
+        if closed:
+            return bytes(buffer[used:held]) + b"".join(iter(lambda: text.read(_STEP_BYTES), b""))
+        held -= used
+        buffer[:held] = buffer[used : used + held]
+        if held > _LONGEST_EVENT_BYTES:
+            return None
+        # By as much as is held: a long event is not scanned again for every step.
+        end = held + max(_STEP_BYTES, held)
+        if len(buffer) < end + PADDING_BYTES:
+            buffer += bytes(end + PADDING_BYTES - len(buffer))
+        with memoryview(buffer) as whole, whole[held:end] as free:
+            count = text.readinto(free)
+        if count == 0:
+            return None
+        held += count
+
+
+def _events(found: dict[str, Any], base_time_ns: int, *, details: bool) -> tuple[EventTable, Counter[str]]:
+    """The table, and how many events were dropped, by kind of note."""
+    texts = [_text(text) for text in found["texts"]]
+    values = [value.decode("utf-8", "replace") for value in found["values"]]
+    detail_texts = [details_of(b"{" + members + b"}") for members in found["detail_texts"]]
+    dense, collectives, operators = (_arrays(found[name]) for name in ("dense", "collectives", "operators"))
+    hashes = np.array([*map(shape_hash, found["values"]), ABSENT], dtype=np.int64)
+    dense["shape"] = np.take(hashes, dense["shape"])
+    for table in (collectives, operators):
+        for name in SHAPES:
+            table[name] = _moved(table[name], by=len(texts))
+    told = _moved(dense.pop("details"), by=len(texts) + len(values))
+    if details:
+        dense["details"] = told
+    events, outside = build_table(
+        base_time_ns=base_time_ns,
+        strings=texts + values + detail_texts,
+        tracks=_tracks(found["tracks"], found["labels"]),
+        dense=dense,
+        collectives=collectives,
+        operators=operators,
+        memory=_arrays(found["memory"]),
+        other_phases={phase.decode(): count for phase, count in found["other_phases"]},
+    )
+    dropped = {
+        "malformed_event": found["malformed"],
+        "negative_duration": found["negative_durations"],
+        "out_of_range": outside,
+    }
+    return events, Counter(dropped)
+
+
+_DTYPES = DENSE | {"shape": np.int32} | dict.fromkeys(("row", *COLLECTIVE_NUMBERS, *MEMORY), np.int64)
+
+
+def _arrays(columns: dict[str, Any]) -> dict[str, np.ndarray]:
+    return {name: np.frombuffer(column, dtype=_DTYPES.get(name, np.int32)) for name, column in columns.items()}
+
+
+def _moved(ids: Int32, *, by: int) -> Int32:
+    moved: Int32 = np.where(ids == ABSENT, ABSENT, ids + by)
+    return moved
+
+
+def _text(raw: bytes) -> str:
+    """What stands between the quotes of a JSON string, decoded; an error when it is no valid UTF-8."""
+    if b"\\" not in raw:
+        return raw.decode()
+    return msgspec.json.decode(b'"' + raw + b'"', type=str)
+
+
+def _tracks(
+    tracks: list[tuple[int | bytes | None, int | bytes | None]],
+    labels: list[tuple[bool, tuple[int | bytes | None, int | bytes | None], bytes]],
+) -> list[Track]:
+    processes, threads = {}, {}
+    for names_process, track, label in labels:
+        if names_process:
+            processes[track[0]] = _text(label)
+        else:
+            threads[track] = _text(label)
+    return [
+        Track(
+            pid=_track_id(track[0]),
+            tid=_track_id(track[1]),
+            process_name=processes.get(track[0], ""),
+            thread_name=threads.get(track, ""),
+        )
+        for track in tracks
+    ]
+
+
+def _track_id(value: int | bytes | None) -> int | str:
+    if value is None:
+        return ""
+    return value if isinstance(value, int) else _text(value)

@@ -1,0 +1,167 @@
+"""The portable decoder: one trace file to columns with msgspec, in chunks.
+
+Comes in: the path of a trace, in object or array form. Goes out: a `DecodedTrace`. It is the reference for what a trace
+means, and the decoder that salvages damaged files. Memory is bounded by the columns and one chunk.
+"""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import msgspec
+
+from tracekit.model.events import DecodedTrace
+from tracekit.model.notes import Note
+from tracekit.read.decode.columns import ColumnBuilder, RawEvent, RawText, is_inexact
+from tracekit.read.decode.decode_issues import Losses, count_of_events
+from tracekit.read.decode.event_array import LONGEST_HEADER_BYTES, no_events, read_head, trace_header
+from tracekit.read.decode.salvage import EVENT_BOUNDARY, salvage, trailing_byte
+from tracekit.read.files.inflate import TextChunks
+from tracekit.read.files.storage import TracePath
+
+__all__ = ["decode"]
+
+_BOUNDARY_SEARCH_BYTES = 16 << 10
+_LONGEST_EVENT_BYTES = 64 << 20
+
+_EVENTS = msgspec.json.Decoder(list[RawEvent])
+_AS_WRITTEN = msgspec.json.Decoder(list[RawText])
+
+
+def decode(path: TracePath, *, details: bool = False) -> DecodedTrace:
+    """Decode one trace file; `details`: keep all arguments of its events.
+
+    Raises NotATraceError when the file is empty or holds no usable event, InputError when it cannot be read at all.
+    """
+    with _no_garbage_collection():
+        return _Decoding(path, details=details).run()
+
+
+class _Decoding:
+    """The state of decoding one file."""
+
+    def __init__(self, path: TracePath, *, details: bool) -> None:
+        self.path = path
+        self.chunks = TextChunks(path)
+        self.columns = ColumnBuilder(details=details)
+        self.details = details
+        self.losses = Losses()
+        self.position = 0  # of the buffer's first byte in the text
+        self.events = 0
+
+    def run(self) -> DecodedTrace:
+        chunks = iter(self.chunks)
+        head = read_head(chunks, self.chunks, LONGEST_HEADER_BYTES)
+        self.position = head.position
+        tail = self._read_events(head.rest, chunks)
+        behind = b"" if tail is None else tail + b"".join(chunks)
+        header, header_notes = trace_header(head, behind, self.path.name)
+        complete = tail is not None and self.chunks.cut_off is None
+        events = self.columns.table(header.base_time_ns)
+        if not len(events):
+            raise no_events(self.chunks)
+        self.losses.dropped += self.columns.dropped
+        return DecodedTrace(
+            file=str(self.path),
+            header=header,
+            events=events,
+            complete=complete,
+            notes=(*self.chunks.notes, *header_notes, *self._notes(len(events), complete=complete)),
+        )
+
+    def _read_events(self, buffer: bytes, chunks: Iterator[bytes]) -> bytes | None:
+        """Feed the columns; return the text behind the events' closing `]`, or None when it never came."""
+        while True:
+            cut = _last_boundary(buffer)
+            chunk = next(chunks, None)
+            too_long = len(buffer) > _LONGEST_EVENT_BYTES
+            if chunk is None or (too_long and cut is None):
+                closed, _ = self._add(buffer, last=True)
+                if closed is None:
+                    self.position += len(buffer)
+                if closed is None and chunk is not None:
+                    self.losses.repaired["limit"] += 1
+                return None if closed is None else buffer[closed + 1 :] + (chunk or b"")
+            if cut is not None:
+                closed, used = self._add(buffer[: cut - 1], last=too_long)
+                if closed is not None:
+                    return buffer[closed + 1 :] + chunk
+                rest = buffer[used:].lstrip(b", \t\r\n")
+                self.position += len(buffer) - len(rest)
+                buffer = rest
+            buffer += chunk
+
+    def _add(self, text: bytes, *, last: bool) -> tuple[int | None, int]:
+        """Decode a stretch of events; return where the array closes in it, if it does, and how much was used up."""
+        try:
+            events = self._events(b"[" + text + b"]")
+        except (ValueError, RecursionError) as error:
+            end = trailing_byte(error) if isinstance(error, msgspec.DecodeError) else None
+            if end is None:
+                return self._add_salvaged(text, last=last)
+            closed = text.rindex(b"]", 0, end - 1)  # -1: the "[" that was put before the text
+            self._add(text[:closed], last=True)
+            return closed, closed + 1
+        self.columns.add(events)
+        return None, len(text)
+
+    def _add_salvaged(self, text: bytes, *, last: bool) -> tuple[int | None, int]:
+        result = salvage(text, last=last)
+        losses = self.losses
+        if result.first_bad_byte is not None and losses.first_bad_byte is None:
+            losses.first_bad_byte = self.position + result.first_bad_byte
+        losses.repaired += result.repaired
+        losses.dropped += result.dropped
+        self.columns.add(result.events)
+        return result.closed_at, result.consumed
+
+    def _events(self, text: bytes) -> list[RawEvent]:
+        events = _EVENTS.decode(text)
+        if self.details or any(is_inexact(event.ts) or is_inexact(event.dur) for event in events):
+            for event, written in zip(events, _AS_WRITTEN.decode(text), strict=True):
+                written.restore(event)
+        return events
+
+    def _notes(self, events: int, *, complete: bool) -> list[Note]:
+        name = self.path.name
+        notes = []
+        if not complete:
+            damage = self.chunks.cut_off
+            what = f"cut off at byte {self.position}" if damage is None else damage.what
+            text = (
+                f"{name}: {what} after {count_of_events(events)}: merge shows what was read, but a step that may lack "
+                "events does not count (all of them where threads and streams stand one after the other, as by Kineto)"
+            )
+            kind = "truncated" if damage is None else damage.kind
+            half = self.losses.dropped.pop("truncated", 0)
+            notes.append(Note(kind=kind, severity="warning", file=name, text=text, events_dropped=half))
+        return notes + self.losses.notes(name)
+
+
+def _last_boundary(buffer: bytes) -> int | None:
+    """Index behind the last comma between two events, searched from the end."""
+    width = _BOUNDARY_SEARCH_BYTES
+    while True:
+        begin = max(0, len(buffer) - width)
+        last = None
+        for last in EVENT_BOUNDARY.finditer(buffer, begin):  # noqa: B007 - the last one is wanted
+            pass
+        if last is not None:
+            return last.end(1)
+        if begin == 0:
+            return None
+        width *= 8
+
+
+@contextmanager
+def _no_garbage_collection() -> Iterator[None]:
+    """Millions of short-lived objects without cycles: the collector only costs time here."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()

@@ -1,0 +1,211 @@
+"""Events out of text that the strict decoder refused.
+
+Comes in: a stretch of the events array. Goes out: every event in it that can be read, with what the others suffered
+from. Each value is taken as far as the parser says that it reaches; where it cannot say, the text up to the next place
+where an event seems to begin is repaired or dropped: one bad event costs itself and no other.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from tracekit.read.decode.columns import RawArguments, RawEvent, RawText, Scalar
+
+EVENT_BOUNDARY = re.compile(rb'\}\s*(,)\s*(?=\{\s*"(?:ph|name|cat|pid|tid|ts|dur|args|id|bp|s)"\s*:)')
+
+_EVENT = msgspec.json.Decoder(RawEvent)
+_AS_WRITTEN = msgspec.json.Decoder(RawText)
+_ANYTHING = msgspec.json.Decoder()
+_EXTENT = msgspec.json.Decoder(msgspec.Raw)
+_TRAILING = re.compile(r"trailing characters \(byte (\d+)\)")
+_SEPARATORS = re.compile(rb"[\s,]*")
+_FIRST_KEY = re.compile(rb'\{\s*"([a-z]{1,8})"\s*:')
+_ARRAY_END = re.compile(rb'\}\s*(\])\s*(?:\}\s*$|,\s*"[^"]*"\s*:)')
+_CLOSING = re.compile(rb'\]\s*,\s*"')
+_CLOSING_AT_END = re.compile(rb"\][\s,]*\}?\s*$")
+_CONTROL = re.compile(rb"[\x00-\x1f]")
+_BAD_ESCAPE = re.compile(rb'\\(?:(["\\/bfnrt]|u[0-9a-fA-F]{4})|(.?))', re.DOTALL)
+_LONE_SURROGATE = re.compile(
+    rb"(\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2})|\\u[dD][89a-fA-F][0-9a-fA-F]{2}"
+)
+_NON_FINITE = re.compile(rb"[:\[,]\s*-?(?:NaN|Infinity|[0-9]+(?:\.[0-9]+)?[eE]\+?[0-9]{3,}|[0-9]{30,})")
+_WINDOW_BYTES = 64 << 10
+_CUT = -1
+
+__all__ = ["EVENT_BOUNDARY", "Salvaged", "salvage", "trailing_byte"]
+
+
+@dataclass
+class Salvaged:
+    events: list[RawEvent] = field(default_factory=list)
+    repaired: Counter[str] = field(default_factory=Counter)  # by kind of note
+    dropped: Counter[str] = field(default_factory=Counter)
+    first_bad_byte: int | None = None
+    closed_at: int | None = None  # where the array's `]` stands
+    consumed: int = 0  # bytes; the rest begins an event that goes on behind the text
+
+
+def trailing_byte(error: Exception) -> int | None:
+    """Index of the first character behind a complete value, white space aside, when the error is about that."""
+    match = _TRAILING.search(str(error))
+    return int(match.group(1)) - 1 if match else None  # msgspec counts the character it stopped at
+
+
+def salvage(text: bytes, *, last: bool) -> Salvaged:
+    """All readable events of `text`, a comma-separated stretch of events, up to the end of the array if it is there.
+
+    `last`: nothing follows, so that an event without an end is damaged.
+    """
+    result = Salvaged()
+    # A number cut behind its point is malformed to the parser, not cut off.
+    ends_inside = not text[-_WINDOW_BYTES:].rstrip().endswith((b"}", b"]"))
+    while True:
+        begin = result.consumed = _end_of(_SEPARATORS, text, result.consumed)
+        if begin == len(text):
+            return result
+        if _CLOSING.match(text, begin) or (last and _CLOSING_AT_END.match(text, begin)):
+            result.closed_at = begin
+            return result
+        length = _extent(text, begin)
+        cut_off = last and (length == _CUT or (length is None and ends_inside))
+        if length is None or cut_off:
+            length = _damaged_length(text, begin, last)
+        if length == _CUT:
+            return result
+        event, kind = _read(text[begin : begin + length])
+        result.consumed = begin + length
+        if event is None and cut_off and result.consumed == len(text):
+            kind = "truncated"
+        if event is not None:
+            result.events.append(event)
+            if kind:
+                result.repaired[kind] += 1
+        else:
+            result.dropped[kind] += 1
+            if result.first_bad_byte is None:
+                result.first_bad_byte = begin
+
+
+def _end_of(pattern: re.Pattern[bytes], text: bytes, position: int) -> int:
+    match = pattern.match(text, position)
+    return match.end() if match else position
+
+
+def _extent(text: bytes, begin: int) -> int | None:
+    """Length of the JSON value at `begin`; `_CUT` when the text ends inside it, None when it is malformed."""
+    width = _WINDOW_BYTES
+    while True:
+        window = text[begin : begin + width]
+        try:
+            _EXTENT.decode(window)
+        except RecursionError:
+            return None
+        except msgspec.DecodeError as error:
+            if (end := trailing_byte(error)) is not None:
+                return end
+            if "truncated" not in str(error):
+                return None
+            if begin + width >= len(text):
+                return _CUT
+            width *= 8
+        else:
+            return len(window)
+
+
+def _damaged_length(text: bytes, begin: int, last: bool) -> int:
+    """Length of the value without a readable end at `begin`: to where the next may begin; `_CUT` when unseen."""
+    key = _FIRST_KEY.match(text, begin)  # events begin alike: what begins otherwise may be an argument
+    following = re.compile(rb',\s*(?=\{\s*"' + key.group(1) + rb'"\s*:)') if key else EVENT_BOUNDARY
+    if after := following.search(text, key.end() if key else begin):
+        return (after.start() if key else after.start(1)) - begin
+    if not last:
+        return _CUT
+    closing = _ARRAY_END.search(text, begin)
+    return (closing.start(1) if closing else len(text)) - begin
+
+
+def _read(piece: bytes) -> tuple[RawEvent | None, str]:
+    """The event and what was repaired in it, or None and what it suffered from."""
+    try:
+        return _exact(_EVENT.decode(piece), piece), ""
+    except msgspec.ValidationError:
+        return _coerced(piece)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        pass
+    except RecursionError:
+        return None, "limit"
+    if _NON_FINITE.search(piece):
+        return None, "non_finite"
+    fixed = _repaired(piece)
+    try:
+        event = _exact(_EVENT.decode(fixed), fixed)
+    except (ValueError, RecursionError):
+        return None, "malformed_event"
+    return event, "escape" if fixed.isascii() or piece.isascii() else "encoding"
+
+
+def _exact(event: RawEvent, piece: bytes) -> RawEvent:
+    """The event with what it loses as text."""
+    _AS_WRITTEN.decode(piece).restore(event)
+    return event
+
+
+def _repaired(piece: bytes) -> bytes:
+    """Valid UTF-8 without control characters, invalid escapes or lone surrogates."""
+    fixed = piece.decode("utf-8", "replace").encode()
+    fixed = _CONTROL.sub(b" ", fixed)
+    fixed = _BAD_ESCAPE.sub(lambda m: m.group() if m.group(1) else b"\\\\" + m.group(2), fixed)
+    return _LONE_SURROGATE.sub(lambda m: m.group(1) or b"\\ufffd", fixed)
+
+
+def _coerced(piece: bytes) -> tuple[RawEvent | None, str]:
+    """An event whose fields have unexpected types, as far as it makes sense; null and non-object events are dropped."""
+    try:
+        value = _ANYTHING.decode(piece)
+    except RecursionError:
+        return None, "limit"
+    except ValueError:
+        return None, "non_finite" if _NON_FINITE.search(piece) else "malformed_event"
+    if not isinstance(value, dict):
+        return None, "malformed_event"
+    ts, dur = _scalar(value.get("ts")), _scalar(value.get("dur"))
+    if (ts is None and value.get("ts") is not None) or (dur is None and value.get("dur") is not None):
+        return None, "non_finite" if _NON_FINITE.search(piece) else "malformed_event"
+    arguments = value.get("args")
+    event = RawEvent(
+        ph=_text(value.get("ph")),
+        name=_text(value.get("name")),
+        cat=_text(value.get("cat")),
+        ts=ts,
+        dur=dur,
+        pid=_scalar(value.get("pid")),
+        tid=_scalar(value.get("tid")),
+        args=_coerced_arguments(arguments) if isinstance(arguments, dict) else None,
+        written_args=_AS_WRITTEN.decode(piece).args if isinstance(arguments, dict) else msgspec.Raw(b"null"),
+    )
+    return event, "malformed_event"
+
+
+def _coerced_arguments(arguments: dict[str, Any]) -> RawArguments:
+    kept = RawArguments()
+    for field_, key in zip(RawArguments.__struct_fields__, RawArguments.__struct_encode_fields__, strict=True):
+        if key not in arguments:
+            continue
+        if isinstance(getattr(kept, field_), msgspec.Raw):
+            setattr(kept, field_, msgspec.Raw(msgspec.json.encode(arguments[key])))
+        else:
+            setattr(kept, field_, _scalar(arguments[key]))
+    return kept
+
+
+def _scalar(value: object) -> Scalar:
+    return value if isinstance(value, int | float | str) and not isinstance(value, bool) else None
+
+
+def _text(value: object) -> str | None:
+    return value if value is None or isinstance(value, str) else str(value)

@@ -1,0 +1,233 @@
+"""Whose trace is this? Answered from the two ends of a file, without decoding its events.
+
+Comes in: a path. Goes out: a `TraceFile`. What the file says wins; its name only answers where the file is silent. The
+end is only looked at when the beginning does not say rank or time: Kineto writes its base time there, some tools all.
+To see the end of a packed file all of it must be inflated: `glance` does without where only the time is missing.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+from tracekit.errors import NotATraceError
+from tracekit.model.metadata import MERGED_KEY, METADATA_KEY, Manifest
+from tracekit.read.decode.columns import exact_nanoseconds
+from tracekit.read.decode.event_array import no_events, read_head, tail_keys_text
+from tracekit.read.decode.metadata_keys import parse_header, parse_top_level
+from tracekit.read.files.inflate import TextChunks, last_bytes
+from tracekit.read.files.storage import TracePath
+
+__all__ = [
+    "EARLIEST_WALL_CLOCK_NS",
+    "MANIFEST_SUFFIX",
+    "TraceFile",
+    "from_manifest",
+    "glance",
+    "peek",
+    "rank_in_name",
+]
+
+EARLIEST_WALL_CLOCK_NS = 1_420_070_400 * 10**9
+"""2015: before the first profiler that wrote these traces. An earlier start counts from a boot, not from 1970."""
+
+MANIFEST_SUFFIX = ".manifest.json"
+_LONGEST_HEADER_BYTES = 64 << 20
+_TAIL_BYTES = 256 << 10  # room for the process groups of some thousand ranks
+_FIRST_EVENTS_BYTES = 256 << 10  # names of processes and threads come first
+_SEPARATORS = re.compile(r"[\s,]*")
+# Their pid is the number of a device, or no process at all.
+_OFF_HOST = frozenset({"kernel", "gpu_memcpy", "gpu_memset", "gpu_user_annotation", "Trace", "overhead"})
+_LEFT_BEHIND = re.compile(
+    r"/(?P<run_id>[A-Za-z0-9_-]{1,64})/attempt-(?P<attempt>\d{1,9})/step-(?P<step>\d{9})(/rank-\d+xxx)?"
+    r"/\.rank-(?P<rank>\d{6,9})\.(?P<process>[^/]+?)(\.gz)?\.tmp$"
+)
+# tracekit rank-000003, torchtitan rank3_trace, HTA and Accelerate rank_3 and profile_3, others worker3
+_RANK_IN_NAME = re.compile(r"(?:^|[^a-z])(?:rank|worker|profile|process|trainer)[-_ ]?(\d{1,7})(?!\d)", re.IGNORECASE)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TraceFile:
+    """One trace file and whose it is, as far as it tells without decoding; None where it does not.
+
+    `rank_from` "nothing": `rank` is None, or a number that discovery gave it, which what the file says may replace.
+    `ticks_ns`: the start counted from a base time that stands at the end of the file, which was not looked at. Kineto's
+    base time is the same for months.
+    """
+
+    path: TracePath
+    rank: int | None
+    rank_from: Literal["metadata", "name", "nothing"]
+    world_size: int | None = None
+    run_id: str | None = None
+    attempt: int = 0
+    first_step: int | None = None
+    process: str | None = None  # host and pid: the same process writes several windows
+    start_ns: int | None = None
+    ticks_ns: int | None = None
+    device_names: tuple[str, ...] = ()
+    unfinished: bool = False
+
+    @property
+    def wall_clock_ns(self) -> int | None:
+        """The start, when it can be compared with that of other hosts."""
+        return self.start_ns if self.start_ns is not None and self.start_ns >= EARLIEST_WALL_CLOCK_NS else None
+
+
+def rank_in_name(path: TracePath) -> int | None:
+    match = _RANK_IN_NAME.search(path.name)
+    return int(match.group(1)) if match else None
+
+
+def from_manifest(manifest_path: TracePath) -> TraceFile | None:
+    """The trace that a manifest vouches for, should it be there; None when the manifest cannot be read."""
+    try:
+        manifest = msgspec.json.decode(manifest_path.read_bytes(), type=Manifest)
+        path = manifest_path.with_name(Path(manifest.file).name)
+    except (OSError, ValueError):  # ValueError: not JSON, no manifest, or nothing that names a file
+        return None
+    return TraceFile(
+        path=path,
+        rank=manifest.rank,
+        rank_from="metadata",
+        world_size=manifest.world_size,
+        run_id=manifest.run_id,
+        attempt=manifest.attempt,
+        first_step=manifest.steps[0],
+        process=manifest.host,
+    )
+
+
+def peek(path: TracePath) -> TraceFile:
+    """Read the ends of `path`. Raises NotATraceError or InputError, as decoding would."""
+    beginning = _read_beginning(path)
+    keys = beginning.keys
+    if beginning.end_may_say_more:
+        keys = keys | parse_top_level(tail_keys_text(last_bytes(path, _TAIL_BYTES)))
+    return _trace_file(path, keys, beginning)
+
+
+def glance(path: TracePath) -> TraceFile:
+    """`peek`, without the end of a packed `path` where the beginning says all but the time."""
+    beginning = _read_beginning(path)
+    if beginning.end_may_say_more and beginning.is_packed and "distributedInfo" in beginning.keys:
+        file = _trace_file(path, beginning.keys, beginning)
+        if file.rank_from == "metadata" and file.world_size is not None:
+            return replace(file, start_ns=None, ticks_ns=beginning.ticks_ns)
+    return peek(path)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Beginning:
+    keys: dict[str, bytes]  # of the top-level object
+    pid: object
+    ticks_ns: int | None  # of the first event
+    end_may_say_more: bool
+    is_packed: bool
+
+
+def _read_beginning(path: TracePath) -> _Beginning:
+    chunks = TextChunks(path, _FIRST_EVENTS_BYTES)
+    stream = iter(chunks)
+    head = read_head(stream, chunks, _LONGEST_HEADER_BYTES)
+    rest = head.rest
+    for chunk in stream:
+        if len(rest) >= _FIRST_EVENTS_BYTES:
+            break
+        rest += chunk
+    if rest.lstrip()[:1] in (b"", b"]"):
+        raise no_events(chunks)
+    keys = parse_top_level(head.keys)
+    if MERGED_KEY in keys:
+        reason, hint = "a merged trace, which tracekit wrote", "give the files that it was merged from"
+        raise NotATraceError(f"{path.name}: {reason}", hint=hint, reason=reason, kind="ignored_file")
+    pid, ticks_ns = _first_event(rest)
+    end_may_say_more = head.is_object and not _says_enough(keys, ticks_ns)
+    return _Beginning(
+        keys=keys, pid=pid, ticks_ns=ticks_ns, end_may_say_more=end_may_say_more, is_packed=chunks.is_packed
+    )
+
+
+def _trace_file(path: TracePath, keys: Mapping[str, bytes], beginning: _Beginning) -> TraceFile:
+    pid, start_ns = beginning.pid, beginning.ticks_ns
+    header, _ = parse_header(keys, path.name)
+    metadata = header.metadata
+    if metadata is not None:
+        return TraceFile(
+            path=path,
+            rank=metadata.rank,
+            rank_from="metadata",
+            world_size=metadata.world_size,
+            run_id=metadata.run_id,
+            attempt=metadata.attempt,
+            first_step=metadata.steps[0].step if metadata.steps else None,
+            process=f"{metadata.host}:{metadata.pid}",
+            start_ns=metadata.steps[0].start_ns if metadata.steps else None,
+            unfinished=path.suffix == ".tmp",
+        )
+    if (left_behind := _left_in_run(path)) is not None:
+        return replace(left_behind, start_ns=None if start_ns is None else header.base_time_ns + start_ns)
+    named = rank_in_name(path)
+    return TraceFile(
+        path=path,
+        rank=header.rank if header.rank is not None else named,
+        rank_from="metadata" if header.rank is not None else "name" if named is not None else "nothing",
+        world_size=header.world_size,
+        process=None if pid is None else f"{header.host or ''}:{pid}",
+        start_ns=None if start_ns is None else header.base_time_ns + start_ns,
+        device_names=header.device_names,
+        unfinished=path.suffix == ".tmp",
+    )
+
+
+def _left_in_run(path: TracePath) -> TraceFile | None:
+    """A temporary file that a killed capture left before it put its metadata in: only its place says whose it is."""
+    match = _LEFT_BEHIND.search(path.absolute().as_posix())
+    if match is None:
+        return None
+    return TraceFile(
+        path=path,
+        rank=int(match["rank"]),
+        rank_from="name",
+        run_id=match["run_id"],
+        attempt=int(match["attempt"]),
+        first_step=int(match["step"]),
+        process=match["process"],
+        unfinished=True,
+    )
+
+
+def _says_enough(keys: Mapping[str, bytes], start_ns: int | None) -> bool:
+    """Whether the keys before the events tell whose the trace is and when it was."""
+    if METADATA_KEY in keys:
+        return True
+    on_wall_clock = start_ns is None or start_ns >= EARLIEST_WALL_CLOCK_NS
+    return "distributedInfo" in keys and ("baseTimeNanoseconds" in keys or on_wall_clock)
+
+
+def _first_event(text: bytes) -> tuple[object, int | None]:
+    """pid and start of the first event of a host thread that has a start; of any event when there is none."""
+    decoder = json.JSONDecoder()
+    events = text[:_FIRST_EVENTS_BYTES].decode("utf-8", "replace")
+    position = 0
+    found: tuple[object, int | None] = None, None
+    while True:
+        separators = _SEPARATORS.match(events, position)
+        try:
+            event, position = decoder.raw_decode(events, separators.end() if separators else position)
+        except (ValueError, RecursionError):
+            return found
+        if not isinstance(event, dict) or event.get("ph") == "M":  # its ts, if any, may be 0
+            continue
+        ts, category = event.get("ts"), event.get("cat")
+        start_ns = exact_nanoseconds(ts) if isinstance(ts, int | float | str) else None
+        if start_ns is not None and not (isinstance(category, str) and category in _OFF_HOST):
+            return event.get("pid"), start_ns
+        if found[1] is None:
+            found = event.get("pid"), start_ns

@@ -1,0 +1,255 @@
+"""A trace file as chunks of text, whatever it was packed with.
+
+Comes in: the path of a regular file or one in a store: plain, gzip (also of several members, cut off, or under a wrong
+suffix) or zstd. Goes out: chunks of bytes of bounded size; what was wrong with the packing is told afterwards, and
+costs no prefix.
+"""
+
+from __future__ import annotations
+
+import gzip
+import importlib
+import os
+import zlib
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import Any, BinaryIO
+
+from tracekit.errors import InputError
+from tracekit.model.notes import Note
+from tracekit.read.files.storage import TracePath
+
+CHUNK_BYTES = 2 << 20
+LARGEST_TAIL_SEARCH_BYTES = 32 << 20  # packed; to see the end of more than this costs over half a second
+_READ_BYTES = 128 << 10
+_GZIP_MAGIC = b"\x1f\x8b"
+_ODD_GZIP_FLAGS = 0xE2  # reserved ones, and that of a checksum of the header
+_ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
+_USUAL_RATIO = 13
+_MAX_RATIO = 400  # Kineto text reaches 20; a gzip bomb 1000
+_RATIO_FREE_BYTES = 256 << 20
+
+__all__ = ["CHUNK_BYTES", "CutOff", "TextChunks", "TextStream", "UnreadableText", "last_bytes", "open_text"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class CutOff:
+    """Why the text ends before it should: a kind of note, and what happened where in the file."""
+
+    kind: str
+    what: str
+
+
+class TextChunks:
+    """Iterate over the text of `path` in chunks of about `chunk_bytes` (`CHUNK_BYTES`).
+
+    After the iteration `cut_off` says why the packing did not end as it should; `notes` are about what cost nothing.
+    Raises InputError when the file cannot be opened, or needs a package that is not installed.
+    """
+
+    def __init__(self, path: TracePath, chunk_bytes: int | None = None) -> None:
+        self.path = path
+        self.chunk_bytes = CHUNK_BYTES if chunk_bytes is None else chunk_bytes
+        self.is_packed = False  # known once the iteration has begun
+        self.cut_off: CutOff | None = None
+        self.notes: list[Note] = []
+
+    def __iter__(self) -> Iterator[bytes]:
+        try:
+            with self.path.open("rb") as stream:
+                magic = stream.read(4)
+                stream.seek(0)
+                self.is_packed = magic.startswith(_GZIP_MAGIC) or magic == _ZSTD_MAGIC
+                if magic.startswith(_GZIP_MAGIC):
+                    yield from self._inflate_gzip(stream)
+                elif magic == _ZSTD_MAGIC:
+                    yield from self._inflate_zstd(stream)
+                else:
+                    while chunk := stream.read(self.chunk_bytes):
+                        yield chunk
+        except PermissionError as error:
+            reason, hint = "not readable", "give yourself read permission on it"
+            raise InputError(f"{self.path}: {reason}", hint=hint, reason=reason, kind="permission") from error
+        except FileNotFoundError as error:
+            reason, hint = "no such file on the machine that reads it", "workers see shared folders and URLs alone"
+            raise InputError(f"{self.path}: {reason}", hint=hint, reason=reason) from error
+        except OSError as error:
+            reason = error.strerror or str(error)
+            raise InputError(f"{self.path}: {reason}", hint="check the path and the disk", reason=reason) from error
+
+    def _inflate_gzip(self, stream: BinaryIO) -> Iterator[bytes]:
+        inflater = _gzip_inflater()
+        read_bytes = max(self.chunk_bytes // _USUAL_RATIO, 512)
+        packed = b""
+        text: list[bytes] = []
+        size = total = member_start = member_size = 0
+        while True:
+            packed = packed or stream.read(read_bytes)
+            try:
+                piece = inflater.decompress(packed, self.chunk_bytes)
+            except Exception as error:  # zlib.error or isal's own type
+                self._damaged("truncated", f"the gzip stream is damaged ({error})", stream.tell())
+                rest = _readable_rest(stream, member_start, member_size)
+                text.append(rest)
+                size += len(rest)
+                break
+            if not packed and not piece:
+                if not inflater.eof:
+                    self._damaged("truncated", "the gzip stream is cut off", stream.tell())
+                break
+            packed = inflater.unconsumed_tail
+            text.append(piece)
+            size += len(piece)
+            total += len(piece)
+            member_size += len(piece)
+            if total > _RATIO_FREE_BYTES and total > _MAX_RATIO * stream.tell():
+                self._damaged(
+                    "limit", f"it inflates to over {_MAX_RATIO} times its size: reading stopped", stream.tell()
+                )
+                break
+            if 2 * size >= self.chunk_bytes:
+                yield b"".join(text)  # of one piece, this is that piece
+                text, size = [], 0
+            if inflater.eof:
+                rest = (inflater.unused_data + stream.read(_READ_BYTES)).lstrip(b"\0")
+                while not rest and (more := stream.read(_READ_BYTES)):
+                    rest = more.lstrip(b"\0")
+                if not rest:
+                    break
+                if not rest.startswith(_GZIP_MAGIC):
+                    self._note(
+                        "encoding", "info", f"bytes after the end of the gzip stream ignored ({len(rest)} or more)"
+                    )
+                    break
+                inflater, packed = _gzip_inflater(), rest
+                member_start, member_size = stream.tell() - len(rest), 0
+        if size:
+            yield b"".join(text)
+
+    def _inflate_zstd(self, stream: BinaryIO) -> Iterator[bytes]:
+        try:
+            zstandard = importlib.import_module("zstandard")
+        except ImportError:
+            reason = "packed with zstd, which needs the package zstandard"
+            raise InputError(f"{self.path}: {reason}", hint="pip install zstandard", reason=reason) from None
+        try:
+            with zstandard.ZstdDecompressor().stream_reader(stream, read_across_frames=True, closefd=False) as reader:
+                while chunk := reader.read(self.chunk_bytes):
+                    yield chunk
+        except zstandard.ZstdError as error:
+            self._damaged("truncated", f"the zstd stream is damaged ({error})", stream.tell())
+
+    def _damaged(self, kind: str, what: str, offset: int) -> None:
+        self.cut_off = CutOff(kind=kind, what=f"{what} at byte {offset} of the file")
+
+    def _note(self, kind: str, severity: Any, what: str) -> None:
+        self.notes.append(Note(kind=kind, severity=severity, file=self.path.name, text=f"{self.path.name}: {what}"))
+
+
+class UnreadableText(Exception):  # noqa: N818 - no error: what is wrong is for `TextChunks` to say
+    """A file is damaged, or cannot be read for another reason."""
+
+
+class TextStream:
+    """The text of an undamaged file, read into a buffer that is used again: less work than chunks are."""
+
+    def __init__(self, packed: BinaryIO, text: Any) -> None:
+        self._packed = packed
+        self._text = text
+        self._size = 0
+
+    def readinto(self, buffer: memoryview) -> int:
+        """How many bytes were read; 0 at the end. Raises UnreadableText."""
+        try:
+            count = int(self._text.readinto(buffer))
+        except MemoryError:
+            raise
+        except Exception as error:  # of zlib, isal, zstandard, the file system
+            raise UnreadableText from error
+        self._size += count
+        if self._size > _RATIO_FREE_BYTES and self._size > _MAX_RATIO * self._packed.tell():
+            raise UnreadableText
+        return count
+
+    def read(self, size: int) -> bytes:
+        """At most `size` bytes; none at the end. Raises UnreadableText."""
+        buffer = bytearray(size)
+        return bytes(buffer[: self.readinto(memoryview(buffer))])
+
+
+@contextmanager
+def open_text(path: TracePath) -> Iterator[TextStream]:
+    """The text of `path`, plain or packed. Raises UnreadableText when it cannot be opened."""
+    with ExitStack() as opened:
+        try:
+            packed = opened.enter_context(path.open("rb"))
+            magic = packed.read(4)
+            packed.seek(0)
+            text: Any = packed
+            if magic.startswith(_GZIP_MAGIC):
+                if magic[3:] and magic[3] & _ODD_GZIP_FLAGS:  # readers of gzip disagree about them
+                    raise UnreadableText
+                unpacked = opened.enter_context(_gzip_file(packed))
+                # A GzipFile reads into an object of bytes and copies them; what it reads from does not.
+                text = getattr(unpacked, "_buffer", unpacked)
+            elif magic == _ZSTD_MAGIC:
+                zstd = importlib.import_module("zstandard").ZstdDecompressor()
+                text = opened.enter_context(zstd.stream_reader(packed, read_across_frames=True, closefd=False))
+        except (OSError, ImportError) as error:
+            raise UnreadableText from error
+        yield TextStream(packed, text)
+
+
+def last_bytes(path: TracePath, width: int) -> bytes:
+    """The last `width` bytes of the text of `path`; nothing when it would cost too much to inflate up to there."""
+    try:
+        with path.open("rb") as stream:
+            magic = stream.read(4)
+            size = stream.seek(0, os.SEEK_END)
+            if not magic.startswith(_GZIP_MAGIC) and magic != _ZSTD_MAGIC:
+                stream.seek(max(0, size - width))
+                return stream.read()
+    except OSError:
+        return b""
+    tail = b""
+    if size <= LARGEST_TAIL_SEARCH_BYTES:
+        for chunk in TextChunks(path):
+            tail = (tail + chunk)[-width:]
+    return tail
+
+
+def _readable_rest(stream: BinaryIO, member_start: int, known: int) -> bytes:
+    """What the damaged gzip member at `member_start` still gives behind its first `known` bytes.
+
+    An inflater that fails keeps back what it had of that call, so the last calls are made with ever less.
+    """
+    stream.seek(member_start)
+    inflater = zlib.decompressobj(wbits=31)
+    pieces: list[bytes] = []
+    for width in (_READ_BYTES >> 3, 256, 1):
+        while packed := stream.read(width):
+            before = inflater.copy()
+            try:
+                piece = inflater.decompress(packed)
+            except zlib.error:
+                stream.seek(-len(packed), os.SEEK_CUR)
+                inflater = before
+                break
+            pieces.append(piece[known:])
+            known = max(known - len(piece), 0)
+    return b"".join(pieces)
+
+
+def _gzip_file(packed: BinaryIO) -> Any:
+    try:
+        return importlib.import_module("isal.igzip").IGzipFile(fileobj=packed)
+    except ImportError:
+        return gzip.GzipFile(fileobj=packed)
+
+
+def _gzip_inflater() -> Any:
+    try:
+        return importlib.import_module("isal.isal_zlib").decompressobj(wbits=31)
+    except ImportError:
+        return zlib.decompressobj(wbits=31)

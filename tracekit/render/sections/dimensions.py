@@ -1,0 +1,33 @@
+"""Dimensions of the mesh in the terminal: what each one's communication costs."""
+
+from __future__ import annotations
+
+from tracekit.analysis.communication.mesh_dimensions import MeshDimensions
+from tracekit.render.console import table
+from tracekit.render.quantities import milliseconds
+from tracekit.schema import rows_of
+
+__all__ = ["dimension_table"]
+
+
+def dimension_table(dimensions: MeshDimensions) -> list[object]:
+    rows = rows_of(dimensions, "by_name")
+    title = "Dimensions of the mesh (ms a step, mean over ranks)"
+    if any(row["inferred"] for row in rows):
+        title += "; *: inferred"
+    cells = [
+        (
+            f"{row['dimension'] or 'n/a'}{'*' * row['inferred']}",
+            "n/a" if row["group_size"] is None else str(row["group_size"]),
+            "n/a" if row["hosts"] is None else str(row["hosts"]),
+            milliseconds(row["total_ns"]),
+            milliseconds(row["exposed_ns"]),
+            milliseconds(row["charged_ns"]),
+            f"{row['share']:.0%}",
+            "n/a" if row["waiting_ratio"] is None else f"{row['waiting_ratio']:.0%}",
+            f"{row['worst_rank']}: {milliseconds(row['worst_charged_ns'])}",
+        )
+        for row in rows
+    ]
+    columns = ("group", "ranks", "hosts", "total", "exposed", "waited\nfor", "of\nstep", "late\nranks", "worst\nrank")
+    return table(title, columns, cells)

@@ -1,0 +1,55 @@
+"""Modules of FSDP and ZeRO in the terminal: what waits for which module's parameters and gradients."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tracekit.analysis.fsdp.units import Fsdp
+from tracekit.model.module_names import names_together
+from tracekit.render.console import statement, table
+from tracekit.render.quantities import file_size, milliseconds
+from tracekit.schema import rows_of
+
+_SHOWN = 12
+_LONGEST_NAME = 18  # with it the table is 80 columns wide
+
+__all__ = ["fsdp_table"]
+
+
+def fsdp_table(fsdp: Fsdp, strategies: Sequence[str]) -> list[object]:
+    """`strategies` of the run: whose modules these are. A row for all layers alike."""
+    rows = rows_of(fsdp, "by_layer")
+    title = f"{_owner(strategies)} modules, the most exposed first (ms a step, mean over ranks)"
+    if len(rows) > _SHOWN:
+        title += f"; {_SHOWN} of {len(rows)} rows, --json has all"
+    cells = [
+        (
+            "n/a" if row["module"] is None else _shortened(row["module"] or "<root>", row["modules"]),
+            row["kind"],
+            row["phase"] or "n/a",
+            f"{row['count']:.3g}",
+            "n/a" if row["size_bytes"] is None else file_size(row["size_bytes"]),
+            milliseconds(row["exposed_ns"]),
+            "n/a" if row["prefetch_ns"] is None else milliseconds(row["prefetch_ns"]),
+        )
+        for row in rows[:_SHOWN]
+    ]
+    columns = ("module", "kind", "phase", "count", "size", "exposed", "issue\nto use")
+    remark = [statement("info", fsdp.remark)] if fsdp.remark else []
+    return [*table(title, columns, cells, left=3), *remark]
+
+
+def _owner(strategies: Sequence[str]) -> str:
+    of_zero = any(slug.startswith("zero") for slug in strategies)
+    of_fsdp = any(slug.startswith("fsdp") for slug in strategies) or not of_zero
+    return " and ".join(["FSDP"] * of_fsdp + ["ZeRO"] * of_zero)
+
+
+def _shortened(names: str, modules: int) -> str:
+    """The end of a long name, which tells modules apart; of several modules the first and how many more, of layers
+    alike how many they are."""
+    (name, *others), left_out = names_together(names)
+    more = f" +{len(others) + left_out}" if others else ""
+    more += f" x{modules}" if modules > 1 else ""
+    room = _LONGEST_NAME - len(more)
+    return (name if len(name) <= room else "…" + name[1 - room :]) + more

@@ -1,0 +1,82 @@
+"""Communication within layers for a terminal: what layers of each sort wait for, and how even the load of experts is.
+
+Comes in: `Tensor` and `ExpertLoad`. Goes out: renderables for `console.write`. Times are milliseconds a step.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import Any
+
+from tracekit.analysis.model_parallel.expert_load import ExpertLoad
+from tracekit.analysis.model_parallel.layers import Tensor
+from tracekit.render.console import statement, table
+from tracekit.render.quantities import file_size, milliseconds
+from tracekit.schema import rows_of
+
+__all__ = ["expert_table", "tensor_table"]
+
+_SHOWN = 12
+_LONGEST_NAME = 15  # with it the table is 80 columns wide
+_SHOWN_RANKS = 8
+_NEARLY_THE_SAME = 1.1
+
+
+def tensor_table(tensor: Tensor) -> list[object]:
+    """A row for all layers alike; `of layer`: the share of the time that these take in that phase."""
+    rows = rows_of(tensor, "by_layer")
+    title = "Communication within layers, the most exposed first (ms a step, mean)"
+    if any(row["inferred"] for row in rows):
+        title = title.replace("layers,", "layers (inferred from DTensor's events),")
+    if len(rows) > _SHOWN:
+        title += f"; {_SHOWN} of {len(rows)} rows, --json has all"
+    cells = [
+        (
+            _name(row),
+            row["parallelism"],
+            row["kind"],
+            row["phase"] or "n/a",
+            f"{row['count']:.3g}",
+            "n/a" if row["size_bytes"] is None else file_size(row["size_bytes"]),
+            milliseconds(row["exposed_ns"]),
+            "n/a" if row["layer_share"] is None else f"{row['layer_share']:.0%}",
+        )
+        for row in rows[:_SHOWN]
+    ]
+    columns = ("module", "for", "kind", "phase", "count", "size", "exposed", "of\nlayer")
+    return table(title, columns, cells, left=4)
+
+
+def _name(row: dict[str, Any]) -> str:
+    if row["module"] is None:
+        return "n/a"
+    several = f" x{row['modules']}" if row["modules"] > 1 else ""
+    name, room = row["module"] or "<root>", _LONGEST_NAME - len(several)
+    return (name if len(name) <= room else "…" + name[1 - room :]) + several
+
+
+def expert_table(load: ExpertLoad) -> list[object]:
+    """The ranks whose experts receive the most, over all layers; a line where they receive nearly the same."""
+    rows = rows_of(load, "ranks")
+    most = max((row["ratio"] for row in rows if row["ratio"] is not None), default=None)
+    if most is None:
+        return []
+    if most < _NEARLY_THE_SAME:
+        return [statement("info", f"experts are evenly loaded: none gets more than {most:.2f}x the mean of the others")]
+    layers: dict[tuple[int | None, int], list[dict[str, Any]]] = defaultdict(list)
+    for row in rows:
+        layers[row["group"], row["rank"]].append(row)
+    received = {key: sum(row["received_bytes"] for row in own) for key, own in layers.items()}
+    cells = []
+    for (group, rank), size in sorted(received.items(), key=lambda item: (-item[1], item[0][1]))[:_SHOWN_RANKS]:
+        others = [other for (of, member), other in received.items() if of == group and member != rank]
+        worst = max(layers[group, rank], key=lambda row: row["ratio"] or 0.0)
+        ratio = f"{size * len(others) / sum(others):.2f}" if sum(others) else "n/a"
+        layer = "n/a" if worst["module"] is None else worst["module"] or "<root>"
+        worst_ratio = "n/a" if worst["ratio"] is None else f"{worst['ratio']:.2f}"
+        cells.append((str(rank), file_size(size), ratio, layer, worst_ratio))
+    title = "Load of experts: what all-to-alls bring to each rank (a step, mean)"
+    if len(received) > len(cells):
+        title += f"; the {len(cells)} most loaded of {len(received)}"
+    columns = ("rank", "received", "to mean\nof others", "most in layer", "to mean\nof others")
+    return table(title, columns, cells)

@@ -1,0 +1,107 @@
+"""Pipeline parallelism as a terminal shows it and as JSON.
+
+Comes in: a `Pipeline`. Goes out: a table of stages and kinds of action, renderables; and plain values.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from tracekit.analysis.pipeline.bubble_causes import CAUSES
+from tracekit.analysis.pipeline.bubbles import Pipeline
+from tracekit.render.console import table
+from tracekit.render.quantities import milliseconds
+from tracekit.schema import rows_of
+
+_KINDS = {"F": "forward", "B": "backward", "I": "input gradient", "W": "weight gradient"}
+_SHOWN_STAGES = 16
+_SHOWN_RANKS = 16
+
+__all__ = ["bubble_table", "pipeline_dict", "pipeline_table"]
+
+
+def pipeline_dict(pipeline: Pipeline) -> dict[str, Any]:
+    """The section of the JSON contract."""
+    uneven = pipeline.uneven_stage
+    return {
+        "schedule": pipeline.schedule,
+        "schedule_inferred": pipeline.schedule_inferred,
+        "stages": pipeline.stages,
+        "virtual_stages": pipeline.virtual_stages,
+        "microbatches": pipeline.microbatches,
+        "steps": pipeline.steps,
+        "pipelines": pipeline.pipelines,
+        "bubble_ratio": pipeline.bubble_ratio,
+        "ideal_bubble_ratio": pipeline.ideal_bubble_ratio,
+        "ideal_basis": pipeline.ideal_basis,
+        "bubble_to_ideal_ratio": pipeline.bubble_to_ideal_ratio,
+        "causes": None if pipeline.causes_ns is None else dict(pipeline.causes_ns),
+        "replay_error": pipeline.replay_error,
+        "uneven_stage": None if uneven is None else dataclasses.asdict(uneven),
+        "moves": [dataclasses.asdict(move) for move in pipeline.moves],
+        "by_stage": rows_of(pipeline, "by_stage"),
+        "by_rank": [_rank_dict(row) for row in rows_of(pipeline, "by_rank")],
+    }
+
+
+def _rank_dict(row: dict[str, Any]) -> dict[str, Any]:
+    causes = {f"{cause}_ns": row[f"{cause}_ns"] for cause in CAUSES}
+    known = None not in causes.values()
+    return {**{name: row[name] for name in row if name not in causes}, "causes": causes if known else None}
+
+
+def pipeline_table(pipeline: Pipeline) -> list[object]:
+    """Stage by kind of action: how many a step and how long one takes."""
+    stages = rows_of(pipeline, "by_stage")
+    kinds = [kind for kind in _KINDS if any(row["kind"] == kind for row in stages)]
+    cells = {(row["stage"], row["kind"]): row for row in stages}
+    numbers = sorted({row["stage"] for row in stages})
+    ranks: dict[int, list[str]] = {}
+    for rank in rows_of(pipeline, "by_rank"):
+        for stage in rank["stages"]:
+            ranks.setdefault(stage, []).append(str(rank["rank"]))
+    runs = max(pipeline.steps * pipeline.pipelines, 1)
+    rows = [
+        (
+            str(stage),
+            _shortened(ranks.get(stage, [])),
+            *(
+                f"{row['count'] / runs:.3g} x {milliseconds(row['mean_ns'])}" if row is not None else "n/a"
+                for row in (cells.get((stage, kind)) for kind in kinds)
+            ),
+        )
+        for stage in numbers[:_SHOWN_STAGES]
+    ]
+    microbatches = "1 microbatch" if pipeline.microbatches == 1 else f"{pipeline.microbatches} microbatches"
+    title = f"Pipeline ({pipeline.schedule}, {microbatches}): actions a step x mean ms"
+    if len(numbers) > _SHOWN_STAGES:
+        title += f"; the first {_SHOWN_STAGES} of {len(numbers)} stages, --json has all"
+    return table(title, ("stage", "rank", *(_KINDS[kind] for kind in kinds)), rows, left=2)
+
+
+def bubble_table(pipeline: Pipeline) -> list[object]:
+    """Rank by cause; nothing where bubbles are not known."""
+    if pipeline.bubble_ratio is None or pipeline.causes_ns is None:
+        return []
+    rows = rows_of(pipeline, "by_rank")
+    shown = sorted(sorted(rows, key=lambda row: -row["bubble_ns"])[:_SHOWN_RANKS], key=lambda row: row["rank"])
+    title = f"Bubbles, {pipeline.bubble_ratio:.0%} of the pipeline's time, by cause (ms a step)"
+    if pipeline.ideal_bubble_ratio is not None:
+        title += f"; the least for this order is {pipeline.ideal_bubble_ratio:.0%}"
+    if len(shown) < len(rows):
+        title += f"; the {len(shown)} largest of {len(rows)}, --json has all"
+    cells = [
+        (
+            str(row["rank"]),
+            f"{milliseconds(row['bubble_ns'] / pipeline.steps)} {row['bubble_ratio']:>4.0%}",
+            *(milliseconds(row[f"{cause}_ns"] / pipeline.steps) for cause in CAUSES),
+        )
+        for row in shown
+    ]
+    columns = ("rank", "bubble", "warm-up", "drain", "uneven\nstages", "transfer", "late\npeers", "other")
+    return table(title, columns, cells)
+
+
+def _shortened(ranks: list[str]) -> str:
+    return ", ".join(ranks) if len(ranks) <= 4 else f"{', '.join(ranks[:3])}, ..."

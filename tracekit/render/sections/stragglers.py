@@ -1,0 +1,89 @@
+"""Stragglers and the critical path as a terminal shows them and as JSON.
+
+Comes in: `Stragglers`, `CriticalPath`. Goes out: tables, renderables; and plain values.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tracekit.analysis.stragglers.critical_path import CriticalPath
+from tracekit.analysis.stragglers.stragglers import Stragglers
+from tracekit.render.console import statement, table
+from tracekit.render.quantities import milliseconds
+from tracekit.schema import rows_of
+
+__all__ = ["critical_path_table", "straggler_table", "stragglers_dict"]
+
+_SHOWN_RANKS = 4
+_SHOWN_PARTS = 6
+_NOTABLE = 0.01  # of the chain
+
+
+def stragglers_dict(stragglers: Stragglers) -> dict[str, Any]:
+    """The section of the JSON contract. Times are means a step."""
+    verdict = stragglers.verdict
+    return {
+        "rank": verdict.rank,
+        "cause": verdict.cause,
+        "caused_delay_ns": verdict.caused_delay_ns,
+        "share_of_step": verdict.share_of_step,
+        "significance_ns": verdict.significance_ns,
+        "persistence": verdict.persistence,
+        "text": verdict.text,
+        "links": [
+            {
+                "from": link.ranks[0] if len(link.ranks) == 2 else None,
+                "to": link.ranks[1] if len(link.ranks) == 2 else None,
+                "ranks": list(link.ranks),
+                "slowdown": link.slowdown,
+            }
+            for link in stragglers.links
+        ],
+        "by_rank": rows_of(stragglers, "by_rank"),
+    }
+
+
+def straggler_table(stragglers: Stragglers) -> list[object]:
+    """Who held up the others and who waited, the worst first; and why nobody is named. Nothing without collectives."""
+    rows = rows_of(stragglers, "by_rank")
+    if not any(row["arrivals"] for row in rows):
+        return []
+    worst = sorted(rows, key=lambda row: (-row["caused_delay_ns"], -row["last_arrivals"], row["rank"]))[:_SHOWN_RANKS]
+    title = "Who holds up the others in collectives (ms a step)"
+    if len(worst) < len(rows):
+        title += f"; the worst {len(worst)} of {len(rows)} ranks, --json has all"
+    cells = [
+        (
+            str(row["rank"]),
+            milliseconds(row["caused_delay_ns"]),
+            row["cause"] or "",
+            f"{row['last_arrivals']} of {row['arrivals']}",
+            milliseconds(row["wait_ns"]),
+        )
+        for row in worst
+    ]
+    parts = table(title, ("rank", "delay caused", "by", "came last", "waited"), cells)
+    if stragglers.verdict.cause is None and stragglers.verdict.text:
+        parts += [statement("info", stragglers.verdict.text), ""]
+    return parts
+
+
+def critical_path_table(path: CriticalPath) -> list[object]:
+    """What bounds the steps, the longest first."""
+    rows = rows_of(path, "parts")
+    shown = [row for row in rows if row["share"] >= _NOTABLE][:_SHOWN_PARTS]
+    title = "What bounds the step: the longest chain over all ranks (ms a step)"
+    if len(shown) < len(rows):
+        title += f"; {len(shown)} of {len(rows)} rows, --json has all"
+    cells = [
+        (
+            str(row["rank"]),
+            row["kind"],
+            row["name"] if row["kind"] == "communication" else f"before {row['name']}",
+            milliseconds(row["total_ns"] / path.steps),
+            f"{row['share']:.0%}",
+        )
+        for row in shown
+    ]
+    return table(title, ("rank", "what", "where", "time", "share"), cells, left=3)

@@ -1,0 +1,1 @@
+"""What a merged trace consists of, whatever its format: tracks, slices, arrows, and how slices nest."""
