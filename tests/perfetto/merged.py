@@ -12,12 +12,11 @@ from typing import Any
 
 import numpy as np
 
-from tracekit.analysis.matching.messages import comparable_clocks
-from tracekit.analysis.per_rank.summarize import SummaryOptions
+from tracekit.analysis.per_rank.options import SummaryOptions
 from tracekit.analysis.report import analyze
 from tracekit.analysis.stragglers.arrivals import arrivals_of
 from tracekit.analysis.stragglers.stragglers import counted_steps
-from tracekit.model.run import Run
+from tracekit.model.run import Run, clocks_are_comparable
 from tracekit.render.merged.input_slices import SliceFilter
 from tracekit.render.merged.merge import Merged, merge
 from tracekit.trace_processor import TraceProcessor, views_sql
@@ -114,7 +113,7 @@ def assert_views_are_the_reports(processor: TraceProcessor, run: Run) -> None:
     waits = processor.query("select * from tracekit_waits")
     late = [row for row in processor.query("select * from tracekit_lateness") if row["step"] in counted]
     instances = arrivals_of(run, frozenset(counted)).instances
-    if comparable_clocks(run.ranks, run.clocks):
+    if clocks_are_comparable(run.ranks, run.clocks):
         for row in report.stragglers.by_rank.to_dict("records"):
             own = [wait for wait in waits if wait["rank"] == row["rank"] and wait["step"] in counted]
             waited_ns = sum(wait["dur"] for wait in own if not wait["is_message"])

@@ -10,7 +10,7 @@ import pytest
 from tests.builders import TraceBuilder, write_run
 from tests.perfetto.merged import merged
 from tracekit.analysis.load import load
-from tracekit.analysis.per_rank.summarize import StepSelection, SummaryOptions
+from tracekit.analysis.per_rank.options import StepSelection, SummaryOptions
 from tracekit.render.merged.merge import merge
 from tracekit.trace_processor import TraceProcessor
 

@@ -20,7 +20,7 @@ from tests.perfetto.merged import (
     shown_slices,
 )
 from tracekit.analysis.load import load
-from tracekit.analysis.per_rank.summarize import StepSelection, SummaryOptions
+from tracekit.analysis.per_rank.options import StepSelection, SummaryOptions
 from tracekit.errors import OutputError
 from tracekit.render.merged.input_slices import SliceFilter
 from tracekit.render.merged.merge import merge

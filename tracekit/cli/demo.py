@@ -32,10 +32,10 @@ def demo(output: Path) -> None:
 
     from tracekit.analysis.load import load
     from tracekit.analysis.report import analyze
+    from tracekit.analysis.table import rows_of
     from tracekit.render.merged.merge import merge
     from tracekit.render.quantities import file_size
     from tracekit.render.terminal import TerminalReport
-    from tracekit.schema import rows_of
 
     run = load(output)
     report = analyze(run)

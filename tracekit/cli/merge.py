@@ -13,7 +13,7 @@ from tracekit.cli.inputs.options import DURATION, SECTIONS, STEPS, progress_on_s
 from tracekit.cli.inputs.run_choice import RunChoice, run_options
 
 if TYPE_CHECKING:
-    from tracekit.analysis.per_rank.summarize import StepSelection
+    from tracekit.analysis.per_rank.options import StepSelection
 
 _SUFFIXES = {
     "perfetto": (".pftrace", ".pftrace.gz", ".perfetto-trace", ".perfetto-trace.gz"),
@@ -80,7 +80,7 @@ def _write_pages(
     *,
     force: bool,
 ) -> None:
-    from tracekit.analysis.per_rank.summarize import StepSelection, SummaryOptions
+    from tracekit.analysis.per_rank.options import StepSelection, SummaryOptions
     from tracekit.render.merged.input_slices import SliceFilter
     from tracekit.render.quantities import counted, file_size
     from tracekit.render.safe_text import safe_text

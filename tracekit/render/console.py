@@ -45,7 +45,7 @@ def headline(run: Run) -> Text:
         ranks = f"{len(run.ranks)} rank{'s' * (len(run.ranks) != 1)}"
     names = sorted({s.device_name for s in run.ranks if s.device_name})
     device = f"{run.device.upper()} ({', '.join(names[:3])})" if names else run.device.upper()
-    trained = [s for s in run.ranks if not s.is_server] or run.ranks
+    trained = [s for s in run.ranks if not s.serves_only] or run.ranks
     steps = {len([step for step in s.steps if step.complete]) for s in trained}
     counted = str(steps.pop()) if len(steps) == 1 else f"{min(steps)} to {max(steps)}"
     facts = [ranks, f"{counted} step{'s' * (counted != '1')}", device, " + ".join(run.strategies) or None]

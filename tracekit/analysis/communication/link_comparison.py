@@ -37,7 +37,7 @@ def read_links(path: Path) -> LinkMeasurements:
 
 def link_class(run: Run, ranks: Sequence[int]) -> LinkClass | None:
     """Whether ranks share a host, or each has its own, or neither; None where a host is not known."""
-    hosts = {summary.rank: summary.host_id or summary.host for summary in run.ranks}
+    hosts = {summary.rank: summary.machine for summary in run.ranks}
     own = [hosts.get(rank) for rank in ranks]
     if None in own or len(own) < 2:
         return None

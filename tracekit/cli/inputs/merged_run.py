@@ -13,7 +13,7 @@ from tracekit.cli.inputs.options import progress_on_stderr, terminal_format
 from tracekit.cli.inputs.run_choice import RunChoice
 
 if TYPE_CHECKING:
-    from tracekit.analysis.per_rank.summarize import SummaryOptions
+    from tracekit.analysis.per_rank.options import SummaryOptions
     from tracekit.model.notes import Note
     from tracekit.model.run import OtherRun
     from tracekit.render.merged.input_slices import SliceFilter

@@ -16,7 +16,7 @@ from tracekit.cli.inputs.file_kind import kind_of
 from tracekit.cli.inputs.options import RANKS, decorated, progress_on_stderr
 
 if TYPE_CHECKING:
-    from tracekit.analysis.per_rank.summarize import SummaryOptions
+    from tracekit.analysis.per_rank.options import SummaryOptions
     from tracekit.errors import InputError
     from tracekit.model.run import Run
     from tracekit.read.cache.spool import Shelf

@@ -13,19 +13,19 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from tracekit.analysis.clocks.align import ends_on_run_clock, on_run_clock
+from tracekit.analysis.ddp.parts import BUCKET_REDUCTIONS, DDP_MODULES, WHOLE
 from tracekit.analysis.events.phases import PHASES, PhaseTimeline
-from tracekit.analysis.per_rank.summarize import StepSelection
+from tracekit.analysis.per_rank.options import StepSelection
+from tracekit.analysis.pipeline.parts import ACTIONS
 from tracekit.analysis.timeline.lanes import Lanes
 from tracekit.analysis.timeline.steps import StepWindows
-from tracekit.model.actions import ACTION_KINDS
-from tracekit.model.bucket_runs import WHOLE
 from tracekit.model.columnar import Columnar
 from tracekit.model.communication import DTYPES, KINDS, GroupKey
 from tracekit.model.events import ABSENT, Bool, Int64
 from tracekit.model.intervals import EMPTY, Intervals
 from tracekit.model.ranks import format_ranges
 from tracekit.model.run import ClockModel
+from tracekit.model.spans import ACTION_KINDS
 from tracekit.render.merged.arrows import CHAIN_ARROWS, COLLECTIVE_ARROWS, LATE_ARROWS, MESSAGE_ARROWS, ids_of
 from tracekit.render.merged.lateness import Lateness, PeerWaits
 from tracekit.render.merged.plan import RankPlan
@@ -104,12 +104,12 @@ def tracks_of_rank(plan: RankPlan, chosen: StepSelection) -> Iterator[MadeTrack]
 
 def _bubbles(plan: RankPlan, chosen: StepSelection) -> Iterator[MadeTrack]:
     """Between the actions of a step of the pipeline; waiting inside actions is their `wait_ns`."""
-    actions = plan.summary.actions
+    actions = plan.summary[ACTIONS]
     spans = plan.pipeline.rows(chosen.mask(plan.pipeline.step))
     names: list[str] = []
     steps: list[int] = []
     found: list[Intervals] = []
-    start_ns, end_ns = on_run_clock(actions.start_ns, plan.clock), on_run_clock(actions.end_ns, plan.clock)
+    start_ns, end_ns = plan.clock.to_run(actions.start_ns), plan.clock.to_run(actions.end_ns)
     for step, from_ns, until_ns in zip(*(c.tolist() for c in (spans.step, spans.start_ns, spans.end_ns)), strict=True):
         rows = actions.step == step
         gaps = Intervals.union_of(start_ns[rows], end_ns[rows]).gaps(from_ns, until_ns)
@@ -125,7 +125,7 @@ def _bubbles(plan: RankPlan, chosen: StepSelection) -> Iterator[MadeTrack]:
 
 
 def _actions(plan: RankPlan, chosen: StepSelection) -> Iterator[MadeTrack]:
-    actions = plan.summary.actions
+    actions = plan.summary[ACTIONS]
     actions = actions.rows(chosen.mask(actions.step))
     for stage in np.unique(actions.stage).tolist():
         own = actions.rows(actions.stage == stage)
@@ -137,16 +137,16 @@ def _actions(plan: RankPlan, chosen: StepSelection) -> Iterator[MadeTrack]:
 
 
 def _buckets(plan: RankPlan, chosen: StepSelection) -> Iterator[MadeTrack]:
-    runs = plan.summary.bucket_runs
+    runs = plan.summary[BUCKET_REDUCTIONS]
     runs = runs.rows(chosen.mask(runs.step))
     if not len(runs):
         return
-    modules = [plan.summary.ddp[place].module for place in runs.module.tolist()]
+    modules = [plan.summary[DDP_MODULES].modules[place].module for place in runs.module.tolist()]
     names = ["all gradients" if index == WHOLE else f"bucket {index}" for index in runs.index.tolist()]
     arguments = [
         _number("bucket", runs.index),
         *(_number(name, getattr(runs, name)) for name in ("step", "size_bytes", "exposed_ns")),
-        *(_number(name, on_run_clock(getattr(runs, name), plan.clock)) for name in ("ready_ns", "launch_ns")),
+        *(_number(name, plan.clock.to_run(getattr(runs, name))) for name in ("ready_ns", "launch_ns")),
     ]
     yield _track("buckets", names, runs.start_ns, runs.end_ns, plan.clock, arguments, {"module": modules})
 
@@ -256,7 +256,7 @@ def _every(role: str, rows: Columnar) -> npt.NDArray[np.uint8]:
 
 def group_labels(groups: Sequence[GroupKey]) -> list[str]:
     """What to call each group: what it is for, else as the job describes it; where that is shared, its ranks too."""
-    labels = [group.parallelism or group.description or group.name or "unknown group" for group in groups]
+    labels = [group.label or "unnamed group" for group in groups]
     count = Counter(labels)
     return [
         f"{label} ({format_ranges(group.ranks)})" if count[label] > 1 and group.ranks else label
@@ -284,7 +284,7 @@ def _track(
     """Starts and ends are each put on the run's clock: what met still meets."""
     slices = Slices.named(
         names,
-        *ends_on_run_clock(start_ns, end_ns, clock),
+        *clock.intervals_to_run(start_ns, end_ns),
         category=CATEGORY,
         arguments=arguments,
         texts=texts or {},

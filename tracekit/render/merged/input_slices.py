@@ -13,8 +13,7 @@ from functools import partial
 
 import numpy as np
 
-from tracekit.analysis.clocks.align import ends_on_run_clock
-from tracekit.analysis.per_rank.summarize import StepSelection
+from tracekit.analysis.per_rank.options import StepSelection
 from tracekit.analysis.timeline.lanes import Lanes
 from tracekit.model.events import ABSENT, Bool, EventTable
 from tracekit.model.intervals import Intervals
@@ -75,7 +74,7 @@ def slices_by_track(
     """All slices in the mask `kept` [n], the step's thread first; `place`: of the rank in the run; `first_row`: how
     many events its recordings before had, so that arrows of different ones are different.
     """
-    start_ns, end_ns = ends_on_run_clock(events.start_ns, events.end_ns, clock)
+    start_ns, end_ns = clock.intervals_to_run(events.start_ns, events.end_ns)
     arrows = (
         launch_arrows(events, lanes.device_events, kept, place=place, first_row=first_row),
         autograd_arrows(events, kept, place=place, first_row=first_row),

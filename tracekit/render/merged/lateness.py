@@ -12,8 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from tracekit.analysis.clocks.align import on_run_clock
-from tracekit.analysis.stragglers.arrivals import Arrivals, Instances
+from tracekit.analysis.stragglers.arrivals import Arrivals, CollectiveInstances
+from tracekit.analysis.timeline.parts import WAITS
 from tracekit.model.columnar import Columnar
 from tracekit.model.events import ABSENT, Int64
 from tracekit.model.run import Run
@@ -62,7 +62,7 @@ def waits_of(run: Run, arrivals: Arrivals, place: int, role: npt.NDArray[np.uint
     rows = rows[instances.rank[own[rows]] != ABSENT]
     end_ns = instances.arrival_ns[own[rows]]
     return PeerWaits(
-        start_ns=on_run_clock(run.ranks[place].collectives.start_ns[rows], run.clocks[place]),
+        start_ns=run.clocks[place].to_run(run.ranks[place].collectives.start_ns[rows]),
         end_ns=end_ns,
         instance=own[rows],
         step=instances.step[own[rows]],
@@ -77,7 +77,7 @@ def message_waits_of(run: Run, arrivals: Arrivals, place: int, number: Int64, la
     """Of the rank at this place, each from where what it waited for before was over. `number`: of each of its messages
     in the run, or -1; `late`: as above."""
     summary, clock = run.ranks[place], run.clocks[place]
-    messages, waits = summary.messages, summary.waits
+    messages, waits = summary.messages, summary[WAITS]
     ends_ns = np.unique(np.concatenate((summary.collectives.end_ns, messages.end_ns)))
     rows = np.flatnonzero((messages.end_ns != ABSENT) & (messages.peer != ABSENT))
     wait = np.searchsorted(waits.since_ns, messages.end_ns[rows], side="left") - 1
@@ -89,8 +89,8 @@ def message_waits_of(run: Run, arrivals: Arrivals, place: int, number: Int64, la
     since_ns = np.where(before >= 0, np.maximum(since_ns, ends_ns[np.maximum(before, 0)]), since_ns)
     instance = np.where(number[rows] == ABSENT, ABSENT, arrivals.collectives + number[rows])
     return PeerWaits(
-        start_ns=on_run_clock(since_ns, clock),
-        end_ns=on_run_clock(messages.end_ns[rows], clock),
+        start_ns=clock.to_run(since_ns),
+        end_ns=clock.to_run(messages.end_ns[rows]),
         instance=np.full(len(rows), ABSENT, dtype=np.int64),
         step=messages.step[rows],
         blamed_rank=messages.peer[rows].astype(np.int64),
@@ -100,7 +100,7 @@ def message_waits_of(run: Run, arrivals: Arrivals, place: int, number: Int64, la
     )
 
 
-def _led_to(instances: Instances, over: Int64, late: Int64) -> Int64:
+def _led_to(instances: CollectiveInstances, over: Int64, late: Int64) -> Int64:
     """int64 [n]: to which of the instances `late` a rank came late for having waited for `over`, int64 [n], or -1."""
     next_late = {int(instances.before[which]): int(which) for which in late if instances.before[which] != ABSENT}
     return np.array([next_late.get(which, ABSENT) for which in over.tolist()], dtype=np.int64)

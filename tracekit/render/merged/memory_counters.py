@@ -18,7 +18,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tracekit.analysis.clocks.align import on_run_clock
 from tracekit.model.events import ABSENT, EventTable, Int64, MemoryRecords
 from tracekit.model.intervals import Intervals
 from tracekit.model.run import ClockModel
@@ -59,7 +58,7 @@ def memory_counters(events: EventTable, clock: ClockModel, shown: Intervals | No
             kept = _changes(time_ns, values)
             yield MemoryCounter(
                 name=f"{label} · {name}",
-                time_ns=on_run_clock(time_ns[kept], clock),
+                time_ns=clock.to_run(time_ns[kept]),
                 values=values[kept].astype(np.float64),
             )
 

@@ -25,7 +25,7 @@ from itertools import repeat
 from pathlib import Path
 from typing import BinaryIO, Literal, cast
 
-from tracekit.analysis.per_rank.summarize import SummaryOptions
+from tracekit.analysis.per_rank.options import SummaryOptions
 from tracekit.analysis.pool.workers import LOST, Progress, map_ranks
 from tracekit.analysis.report import Report
 from tracekit.errors import OutputError, UsageError

@@ -12,16 +12,14 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from tracekit.analysis.clocks.align import on_run_clock
-from tracekit.analysis.matching.messages import comparable_clocks
+from tracekit.analysis.pipeline.parts import ACTIONS
 from tracekit.analysis.pipeline.steps import pipeline_steps
-from tracekit.analysis.stragglers.arrivals import Instances, arrivals_of
-from tracekit.analysis.stragglers.message_instances import own_arrivals_ns
+from tracekit.analysis.stragglers.arrivals import CollectiveInstances, arrivals_of
 from tracekit.analysis.stragglers.stragglers import counted_steps
 from tracekit.model.columnar import Columnar
 from tracekit.model.communication import GroupKey
 from tracekit.model.events import ABSENT, Int64
-from tracekit.model.run import ClockModel, Run
+from tracekit.model.run import ClockModel, Run, clocks_are_comparable
 from tracekit.model.summary import RankSummary
 from tracekit.render.merged.lateness import (
     Lateness,
@@ -83,7 +81,7 @@ class RunPlan:
 
     ranks: tuple[RankPlan, ...]
     groups: tuple[GroupKey, ...]
-    instances: Instances
+    instances: CollectiveInstances
     comparable: bool
     shift_ns: int
     first_ns: int
@@ -93,11 +91,11 @@ def plan_of(run: Run) -> RunPlan:
     """What the pages of a run's merged trace show over its ranks."""
     shift_ns, clocks = _from_zero(run)
     run = replace(run, clocks=tuple(clocks))
-    comparable = comparable_clocks(run.ranks, run.clocks)
+    comparable = clocks_are_comparable(run.ranks, run.clocks)
     arrivals = arrivals_of(run, frozenset(counted_steps(run)))
     instance_roles = _roles(arrivals.instance_of, run, [summary.collectives.start_ns for summary in run.ranks])
     messages = _message_numbers(run)
-    message_roles = _roles(messages, run, [own_arrivals_ns(summary) for summary in run.ranks])
+    message_roles = _roles(messages, run, [summary.messages.ready_ns for summary in run.ranks])
     spans = _pipeline_spans(run)
     late = late_instances(arrivals)
     order = {place: position for position, place in enumerate(_page_order(run.ranks))}
@@ -142,7 +140,7 @@ def _from_zero(run: Run) -> tuple[int, list[ClockModel]]:
         replace(
             clock,
             offset_ns=clock.offset_ns + below_ns,
-            steps=tuple(replace(step, offset_ns=step.offset_ns + below_ns) for step in clock.steps),
+            jumps=tuple(replace(step, offset_ns=step.offset_ns + below_ns) for step in clock.jumps),
         )
         for clock in run.clocks
     ]
@@ -156,7 +154,7 @@ def _first_ns(ranks: Sequence[RankSummary], clocks: Sequence[ClockModel]) -> int
         own_ns = [step.start_ns for step in summary.steps]
         if summary.first_event_ns is not None:
             own_ns.append(summary.first_event_ns)
-        starts_ns += on_run_clock(np.array(own_ns, dtype=np.int64), clock).tolist()
+        starts_ns += clock.to_run(np.array(own_ns, dtype=np.int64)).tolist()
     return min(starts_ns, default=0)
 
 
@@ -174,7 +172,7 @@ def _page_order(ranks: Sequence[RankSummary]) -> list[int]:
 def _roles(numbers: Sequence[Int64], run: Run, starts_ns: Sequence[Int64]) -> list[npt.NDArray[np.uint8]]:
     """By rank, of what has a number over the run (or -1): which member starts first, last, and in between."""
     empty = np.empty(0, dtype=np.int64)
-    on_run = [on_run_clock(own, clock) for own, clock in zip(starts_ns, run.clocks, strict=True)]
+    on_run = [clock.to_run(own) for own, clock in zip(starts_ns, run.clocks, strict=True)]
     number, start_ns = np.concatenate([empty, *numbers]), np.concatenate([empty, *on_run])
     order = np.lexsort((start_ns, number))
     ordered = number[order]
@@ -204,8 +202,8 @@ _NO_SPANS = PipelineSpans(**{name: np.empty(0, dtype=np.int64) for name in ("ste
 def _pipeline_spans(run: Run) -> dict[int, PipelineSpans]:
     """By rank, of the steps that all ranks completed; none where ranks are missing or clocks cannot be compared."""
     common = sorted(run.common_steps())
-    members = [summary for summary in run.ranks if summary.pipeline is not None and len(summary.actions)]
-    actions = {summary.rank: summary.actions.rows(np.isin(summary.actions.step, common)) for summary in members}
+    members = [summary for summary in run.ranks if summary.pipeline is not None and len(summary[ACTIONS])]
+    actions = {summary.rank: summary[ACTIONS].rows(np.isin(summary[ACTIONS].step, common)) for summary in members}
     found: dict[int, PipelineSpans] = {}
     for steps in pipeline_steps(run, members, actions):
         if steps.programs:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tracekit.analysis.events.kernel_launches import DEVICE_CATEGORIES
-from tracekit.analysis.per_rank.summarize import SummaryOptions
+from tracekit.analysis.per_rank.options import SummaryOptions
 from tracekit.analysis.timeline.lanes import Lanes
 from tracekit.analysis.timeline.recording import Recording, recording_of
 from tracekit.model.events import Bool, EventTable, Track
@@ -61,7 +61,7 @@ def write_rank(
         if recording is None:
             recording = recording_of(decode(located(path), details=True), options.rules, whole=options.steps.whole)
         events, lanes = recording.trace.events, recording.lanes
-        if not plan.summary.is_server:  # what it serves is no step
+        if not plan.summary.serves_only:  # what it serves is no step
             for track in tracks_of_recording(lanes, recording.phases, plan.clock, options.steps):
                 page.add(track)
         kept, filtered = shown.of(events, lanes, options.steps)

@@ -11,8 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from tracekit.analysis.clocks.align import on_run_clock
-from tracekit.analysis.per_rank.summarize import StepSelection
+from tracekit.analysis.per_rank.options import StepSelection
 from tracekit.analysis.report import Report
 from tracekit.analysis.stragglers.critical_path import CriticalPath
 from tracekit.model.communication import KINDS
@@ -56,7 +55,7 @@ def _steps_ns(plan: RunPlan) -> dict[int, tuple[int, int]]:
     bounds: defaultdict[int, list[int]] = defaultdict(list)
     for rank in plan.ranks:
         edges_ns = [(step.start_ns, step.start_ns + step.step_ns) for step in rank.summary.steps]
-        on_run = on_run_clock(np.array(edges_ns, dtype=np.int64).reshape(-1), rank.clock).reshape(-1, 2)
+        on_run = rank.clock.to_run(np.array(edges_ns, dtype=np.int64).reshape(-1)).reshape(-1, 2)
         for step, own_ns in zip(rank.summary.steps, on_run.tolist(), strict=True):
             bounds[step.step] += own_ns
     steps = sorted(bounds)

@@ -22,7 +22,6 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from tracekit import __version__
-from tracekit.analysis.clocks.align import on_run_clock
 from tracekit.analysis.pool.workers import LOST, Progress, map_ranks
 from tracekit.errors import OutputError
 from tracekit.model.run import ClockModel, Run
@@ -149,7 +148,7 @@ def _clocked(path: str, member: str, rank: int, host: str | None, clock: ClockMo
     """In a worker."""
     trace = decode(located(path))
     time_ns = np.concatenate([trace.events.start_ns, trace.events.end_ns])
-    shift_ns = on_run_clock(time_ns, clock) - time_ns
+    shift_ns = clock.to_run(time_ns) - time_ns
     low_ns, high_ns = (int(shift_ns.min()), int(shift_ns.max())) if len(shift_ns) else (-clock.offset_ns,) * 2
     middle_ns = (low_ns + high_ns) // 2
     return ClockedFile(

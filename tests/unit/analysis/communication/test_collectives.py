@@ -14,12 +14,12 @@ from tests.builders import TraceBuilder, write_run
 from tracekit.analysis.communication.collectives import collective_times
 from tracekit.analysis.load import load
 from tracekit.analysis.report import analyze
+from tracekit.analysis.table import records
 from tracekit.errors import InputError
 from tracekit.model.links import LinkGroup, LinkHost, LinkMeasurements, LinkRow
 from tracekit.model.metadata import Device
 from tracekit.model.run import Run
 from tracekit.render.terminal import TerminalReport
-from tracekit.schema import records
 
 ELEMENTS = 250_000  # of four bytes: 1 MB
 

@@ -15,13 +15,12 @@ from tests.builders import TraceBuilder, write_run
 from tests.unit.analysis.exchanges import actions, rank, run_of
 from tests.unit.analysis.pipeline.test_bubbles import gpipe, layout
 from tests.unit.analysis.rpc.test_calls import worker
-from tracekit.analysis.clocks.align import on_run_clock
 from tracekit.analysis.load import load
-from tracekit.analysis.per_rank.summarize import StepSelection
+from tracekit.analysis.per_rank.options import StepSelection
 from tracekit.analysis.pipeline.bubbles import pipeline
+from tracekit.analysis.pipeline.parts import Actions
 from tracekit.analysis.report import analyze
-from tracekit.model.actions import Actions
-from tracekit.model.run import ClockStep
+from tracekit.model.run import ClockJump
 from tracekit.read.cache.spool import Shelf
 from tracekit.render.merged.derived_tracks import tracks_of_rank
 from tracekit.render.merged.merge import merge
@@ -62,14 +61,14 @@ def test_a_run_that_begins_before_zero_is_moved_as_a_whole(tmp_path: Path) -> No
             trace.nccl("all_reduce", at + 5_000, 1_000, launched_at=at + 1)
         ranks.append(trace)
     run = load(write_run(tmp_path / "in", ranks))
-    jump = ClockStep(from_ns=20_000_000, offset_ns=3_000_000, at_ns=20_000_000)
-    ahead = replace(run.clocks[1], offset_ns=3_000_000, drift_ppm=None, steps=(jump,))
+    jump = ClockJump(from_ns=20_000_000, offset_ns=3_000_000, at_ns=20_000_000)
+    ahead = replace(run.clocks[1], offset_ns=3_000_000, drift_ppm=None, jumps=(jump,))
     run = replace(run, clocks=(replace(run.clocks[0], drift_ppm=None), ahead))
     plan = plan_of(run)
     assert plan.first_ns == 0
     for before, page in zip(run.clocks, plan.ranks, strict=True):
         starts_ns = np.array([step.start_ns for step in page.summary.steps])
-        moved_ns = on_run_clock(starts_ns, page.clock) - on_run_clock(starts_ns, before)
+        moved_ns = page.clock.to_run(starts_ns) - before.to_run(starts_ns)
         assert set(moved_ns.tolist()) == {plan.shift_ns}
     assert plan.shift_ns > 0
     merged = merge(run, tmp_path / "run.pftrace", report=analyze(run))

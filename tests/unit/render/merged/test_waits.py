@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from tests.unit.analysis.exchanges import rank, recv, run_of, send
-from tracekit.analysis.per_rank.summarize import StepSelection
-from tracekit.model.waits import Waits
+from tracekit.analysis.per_rank.options import StepSelection
+from tracekit.analysis.timeline.parts import Waits
 from tracekit.render.merged.derived_tracks import tracks_of_rank
 from tracekit.render.merged.lateness import PeerWaits
 from tracekit.render.merged.plan import plan_of
