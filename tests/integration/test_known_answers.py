@@ -16,7 +16,7 @@ from tracekit.analysis.per_rank.options import StepSelection, SummaryOptions
 from tracekit.analysis.report import Report, analyze
 from tracekit.analysis.step_time.roofline import roofline
 from tracekit.analysis.table import records
-from tracekit.analysis.whatif.op_table import job_of_operations, read_operations
+from tracekit.analysis.whatif.op_table import build_table_graph, read_operations
 from tracekit.analysis.whatif.whatif import what_if
 from tracekit.model.notes import Note
 from tracekit.model.run import Run
@@ -174,7 +174,7 @@ def test_what_if_of_a_pipeline_job_with_a_slow_last_stage(real_traces: Path) -> 
     require_module("pyarrow")
     folder = real_traces / "whatif_ST"
     expected = json.loads((folder / "result-ST.json").read_text())
-    found = what_if(job_of_operations(read_operations(folder / "trace-ST.parquet")))
+    found = what_if(build_table_graph(read_operations(folder / "trace-ST.parquet")))
     assert found.notes == ()
     assert found.steps == 32
     assert found.slowdown == pytest.approx(expected["blocking_slowdown"], rel=1e-5)
@@ -182,6 +182,6 @@ def test_what_if_of_a_pipeline_job_with_a_slow_last_stage(real_traces: Path) -> 
     by_stage = {int(stage): s for stage, s in expected["blocking_decompose_by_stage"].items()}
     assert dict(found.by_stage) == pytest.approx(by_stage, rel=1e-5)
     assert dict(found.by_type) == pytest.approx(expected["blocking_decompose_by_optype"], rel=1e-5)
-    assert found.m_w == pytest.approx(json.loads((folder / "mw-ST.json").read_text())["Mw"], abs=1e-4)
-    assert found.m_s == pytest.approx(json.loads((folder / "ms-ST.json").read_text())["Ms"], abs=1e-4)
-    assert found.fixes[0].what == "perfectly balanced stages"
+    assert found.slowest_ranks_share == pytest.approx(json.loads((folder / "mw-ST.json").read_text())["Mw"], abs=1e-4)
+    assert found.last_stage_share == pytest.approx(json.loads((folder / "ms-ST.json").read_text())["Ms"], abs=1e-4)
+    assert found.changes[0].what == "perfectly balanced stages"

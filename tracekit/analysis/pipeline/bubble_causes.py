@@ -21,22 +21,22 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tracekit.analysis.pipeline.steps import PipelineSteps, Program
-from tracekit.analysis.pipeline.transfers import Edges, Transfers, edges_between_ranks, transfers_of
-from tracekit.analysis.replay.replay import CyclicGraphError, Float64, Graph, build_graph
+from tracekit.analysis.pipeline.steps import ActionOrder, PipelineSteps
+from tracekit.analysis.pipeline.transfers import Edges, Transfers, edges_between_ranks, measure_transfers
+from tracekit.analysis.replay.replay import CyclicGraphError, DependencyGraph, Float64, build_graph
 from tracekit.model.events import ABSENT, Int32, Int64
 from tracekit.model.run import Run
 from tracekit.model.spans import ACTION_KINDS
 
 __all__ = [
     "CAUSES",
-    "Causes",
+    "BubbleCauses",
     "MeasuredPipeline",
     "PipelineReplay",
-    "Typical",
-    "causes_of_bubbles",
-    "measured_pipeline",
-    "pipeline_replay",
+    "TypicalTimes",
+    "attribute_bubbles",
+    "build_pipeline_replay",
+    "measure_pipeline",
 ]
 
 CAUSES = ("warmup", "drain", "imbalance", "transfer", "late_peer", "other")
@@ -48,7 +48,7 @@ class PipelineReplay:
     """n actions of ranks int64 [n], ready to be replayed."""
 
     rank: Int64
-    graph: Graph
+    graph: DependencyGraph
 
     def __call__(self, work_ns: Float64, transfer_ns: Float64) -> tuple[Float64, Float64]:
         """Begins float64 [n, k] of actions that take float64 [n, k], with transfers of float64 [e, k]; and the time
@@ -65,7 +65,7 @@ class PipelineReplay:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Typical:
+class TypicalTimes:
     """What is typical of a pipeline's steps, in ns. of_kind: float64 [kinds]; of_stage: float64 [kinds, stages], means;
     NaN where there are none. of_edge: medians by the stages that send and receive; any_edge_ns: over all.
     """
@@ -82,18 +82,18 @@ class Typical:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class MeasuredPipeline:
-    """One pipeline as its steps show it: of each program what is sent, and the replay of its order."""
+    """One pipeline as its steps show it: of each order what is sent, and the replay of its order."""
 
     ranks: tuple[int, ...]
-    programs: tuple[Program, ...]
+    action_orders: tuple[ActionOrder, ...]
     edges: tuple[Edges, ...]
     transfers: tuple[Transfers, ...]
     replays: tuple[PipelineReplay, ...]
-    typical: Typical
+    typical: TypicalTimes
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Causes:
+class BubbleCauses:
     """idle_ns: int64 [ranks, causes], over all steps; a rank's sum to its bubbles. ideal_ratio: the share of its time
     in which R0 is idle. replay_error: by how much R3 takes longer than what was measured, as a share.
     """
@@ -103,7 +103,7 @@ class Causes:
     replay_error: float
 
 
-def pipeline_replay(rank: Int64, edges: Edges, posted_after: Int64) -> PipelineReplay:
+def build_pipeline_replay(rank: Int64, edges: Edges, posted_after: Int64) -> PipelineReplay:
     """Of actions in the order of each rank; the receive of each edge is posted after an action int64 [e], or -1.
 
     Raises CyclicGraphError when they wait for each other.
@@ -121,82 +121,84 @@ def pipeline_replay(rank: Int64, edges: Edges, posted_after: Int64) -> PipelineR
     return PipelineReplay(rank=rank, graph=graph)
 
 
-def measured_pipeline(run: Run, steps: PipelineSteps) -> MeasuredPipeline | None:
+def measure_pipeline(run: Run, steps: PipelineSteps) -> MeasuredPipeline | None:
     """None where ranks are missing, in all steps or in some, or actions would wait for each other."""
-    if not steps.programs or any(len(np.unique(p.rank)) < len(steps.ranks) for p in steps.programs):
+    if not steps.action_orders or any(len(np.unique(p.rank)) < len(steps.ranks) for p in steps.action_orders):
         return None
-    edges = [edges_between_ranks(p.rank, p.kind, p.stage, p.microbatch) for p in steps.programs]
-    transfers = [transfers_of(run, steps.ranks, p, own) for p, own in zip(steps.programs, edges, strict=True)]
+    edges = [edges_between_ranks(p.rank, p.kind, p.stage, p.microbatch) for p in steps.action_orders]
+    transfers = [measure_transfers(run, steps.ranks, p, own) for p, own in zip(steps.action_orders, edges, strict=True)]
     try:
         replays = [
-            pipeline_replay(program.rank, own, sent.posted_after)
-            for program, own, sent in zip(steps.programs, edges, transfers, strict=True)
+            build_pipeline_replay(order.rank, own, sent.posted_after)
+            for order, own, sent in zip(steps.action_orders, edges, transfers, strict=True)
         ]
     except CyclicGraphError:
         return None
     return MeasuredPipeline(
         ranks=steps.ranks,
-        programs=steps.programs,
+        action_orders=steps.action_orders,
         edges=tuple(edges),
         transfers=tuple(transfers),
         replays=tuple(replays),
-        typical=_typical(steps.programs, edges, transfers),
+        typical=_typical_times(steps.action_orders, edges, transfers),
     )
 
 
-def causes_of_bubbles(measured: MeasuredPipeline, bubble_ns: Sequence[int]) -> Causes:
+def attribute_bubbles(measured: MeasuredPipeline, bubble_ns: Sequence[int]) -> BubbleCauses:
     """Of the bubbles of each of the pipeline's ranks, over all steps."""
     typical = measured.typical
     idle_ns = np.zeros((5, len(measured.ranks)))  # the warm-up of R0, and all of R0 to R3
     equal_ns = measured_ns = replayed_ns = 0.0
-    for program, edges, transfers, replay in zip(
-        measured.programs, measured.edges, measured.transfers, measured.replays, strict=True
+    for order, edges, transfers, replay in zip(
+        measured.action_orders, measured.edges, measured.transfers, measured.replays, strict=True
     ):
-        shape = program.work_ns.shape
-        equal: Float64 = np.broadcast_to(typical.of_kind[program.kind][:, None], shape)
-        by_stage: Float64 = np.broadcast_to(typical.of_stage[program.kind, program.stage][:, None], shape)
-        typical_ns: Float64 = np.broadcast_to(typical.of_edges(program.stage, edges)[:, None], transfers.took_ns.shape)
+        shape = order.work_ns.shape
+        equal: Float64 = np.broadcast_to(typical.of_kind[order.kind][:, None], shape)
+        by_stage: Float64 = np.broadcast_to(typical.of_stage[order.kind, order.stage][:, None], shape)
+        typical_ns: Float64 = np.broadcast_to(typical.of_edges(order.stage, edges)[:, None], transfers.took_ns.shape)
         own_ns = np.where(transfers.visible, transfers.took_ns, np.minimum(transfers.took_ns, typical_ns))
         nothing = np.zeros_like(own_ns)
         chain = (
             (equal, nothing),
             (by_stage, nothing),
             (by_stage, typical_ns),
-            (program.work_ns.astype(np.float64), own_ns),
+            (order.work_ns.astype(np.float64), own_ns),
         )
         span_ns = np.zeros(shape[1])
         for number, (work_ns, transfer_ns) in enumerate(chain):
             start_ns, span_ns = replay(work_ns, transfer_ns)
             idle_ns[number + 1] += (span_ns - replay.by_rank(work_ns)).sum(axis=1)
             if number == 0:
-                idle_ns[0] += _warmup_ns(program, work_ns, start_ns)
+                idle_ns[0] += _warmup_ns(order, work_ns, start_ns)
                 equal_ns += float(span_ns.sum())
-        measured_ns += float(program.span_ns.sum())
+        measured_ns += float(order.span_ns.sum())
         replayed_ns += float(span_ns.sum())  # of R3
     total_ns = equal_ns * len(measured.ranks)
     reached_ns = np.concatenate((np.rint(idle_ns).astype(np.int64), np.array([bubble_ns], dtype=np.int64)))
-    return Causes(
+    return BubbleCauses(
         idle_ns=np.diff(reached_ns, axis=0, prepend=0).T,
         ideal_ratio=float(idle_ns[1].sum()) / total_ns if total_ns else 0.0,
         replay_error=replayed_ns / measured_ns - 1 if measured_ns else 0.0,
     )
 
 
-def _typical(programs: Sequence[Program], edges: Sequence[Edges], transfers: Sequence[Transfers]) -> Typical:
+def _typical_times(
+    action_orders: Sequence[ActionOrder], edges: Sequence[Edges], transfers: Sequence[Transfers]
+) -> TypicalTimes:
     """Over all steps of a pipeline."""
-    stages = max(int(p.stage.max()) for p in programs) + 1
+    stages = max(int(p.stage.max()) for p in action_orders) + 1
     counts, sums = np.zeros((len(ACTION_KINDS), stages)), np.zeros((len(ACTION_KINDS), stages))
     seen: dict[tuple[int, int], list[Int64]] = {}
-    for program, own, found in zip(programs, edges, transfers, strict=True):
-        np.add.at(counts, (program.kind, program.stage), program.work_ns.shape[1])
-        np.add.at(sums, (program.kind, program.stage), program.work_ns.sum(axis=1))
-        for edge, took_ns, visible in zip(_stages_of(program.stage, own), found.took_ns, found.visible, strict=True):
+    for order, own, found in zip(action_orders, edges, transfers, strict=True):
+        np.add.at(counts, (order.kind, order.stage), order.work_ns.shape[1])
+        np.add.at(sums, (order.kind, order.stage), order.work_ns.sum(axis=1))
+        for edge, took_ns, visible in zip(_stages_of(order.stage, own), found.took_ns, found.visible, strict=True):
             seen.setdefault(edge, []).append(took_ns[visible])
     known = {edge: np.concatenate(values) for edge, values in seen.items()}
     every = np.concatenate([np.empty(0), *known.values()])
     with np.errstate(invalid="ignore"):
         of_kind, of_stage = sums.sum(axis=1) / counts.sum(axis=1), sums / counts
-    return Typical(
+    return TypicalTimes(
         of_kind=of_kind,
         of_stage=of_stage,
         of_edge={edge: float(np.median(values)) for edge, values in known.items() if len(values)},
@@ -209,12 +211,12 @@ def _stages_of(stage: Int32, edges: Edges) -> list[tuple[int, int]]:
     return list(zip(stage[edges.producers].tolist(), stage[edges.consumers].tolist(), strict=True))
 
 
-def _warmup_ns(program: Program, work_ns: Float64, start_ns: Float64) -> Float64:
+def _warmup_ns(order: ActionOrder, work_ns: Float64, start_ns: Float64) -> Float64:
     """float64 [ranks]: how long each is idle before its first backward, or without one before its first action."""
-    result = np.zeros(int(program.rank.max()) + 1)
+    result = np.zeros(int(order.rank.max()) + 1)
     for rank in range(len(result)):
-        own = np.flatnonzero(program.rank == rank)
-        backward = np.flatnonzero(np.isin(program.kind[own], _BACKWARD))
+        own = np.flatnonzero(order.rank == rank)
+        backward = np.flatnonzero(np.isin(order.kind[own], _BACKWARD))
         first = int(backward[0]) if len(backward) else 0
         result[rank] = float((start_ns[own[first]] - work_ns[own[:first]].sum(axis=0)).sum())
     return result

@@ -14,13 +14,19 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from tracekit.analysis.pipeline import columns
-from tracekit.analysis.pipeline.advice import Move, UnevenStage, pipeline_findings, pipeline_moves, uneven_stage
+from tracekit.analysis.pipeline.advice import (
+    PipelineChange,
+    UnevenStage,
+    find_pipeline_changes,
+    find_uneven_stage,
+    pipeline_findings,
+)
 from tracekit.analysis.pipeline.bubble_causes import (
     CAUSES,
-    Causes,
+    BubbleCauses,
     MeasuredPipeline,
-    causes_of_bubbles,
-    measured_pipeline,
+    attribute_bubbles,
+    measure_pipeline,
 )
 from tracekit.analysis.pipeline.parts import ACTIONS, Actions
 from tracekit.analysis.pipeline.steps import PipelineSteps, pipeline_steps
@@ -35,7 +41,7 @@ from tracekit.model.summary import RankSummary
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["Pipeline", "action_table", "closed_form_of_bubbles", "pipeline", "pipeline_actions"]
+__all__ = ["Pipeline", "action_table", "closed_form_bubble_ratio", "pipeline", "pipeline_actions"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,7 +69,7 @@ class Pipeline:
     causes_ns: Mapping[str, int] | None
     replay_error: float | None
     uneven_stage: UnevenStage | None
-    moves: tuple[Move, ...]
+    changes: tuple[PipelineChange, ...]
     findings: tuple[Finding, ...]
     by_stage: Frame = Frame(columns.PIPELINE_STAGES)
     by_rank: Frame = Frame(columns.PIPELINE_RANKS)
@@ -85,7 +91,7 @@ def pipeline(run: Run) -> Pipeline | Unavailable:
     bubbles = [bubble for bubble in bubble_ns.values() if bubble is not None]
     spans = [span for span in span_ns.values() if span is not None]
     whole = len(bubbles) == len(members) and sum(spans) > 0
-    measured = [measured_pipeline(run, steps) for steps in side_by_side]
+    measured = [measure_pipeline(run, steps) for steps in side_by_side]
     causes = [_causes(own, bubble_ns) for own in measured]
     known = [own for own in causes if own is not None]
     of_rank = {
@@ -95,14 +101,14 @@ def pipeline(run: Run) -> Pipeline | Unavailable:
         for place, rank in enumerate(steps.ranks)
     }
     ranks = len(members[0].pipeline.ranks) or layout.stages // max(layout.virtual_stages, 1)
-    closed_form = closed_form_of_bubbles(layout, ranks)
+    closed_form = closed_form_bubble_ratio(layout, ranks)
     replayed = sum(own.ideal_ratio for own in known) / len(known) if known else None
     ideal = replayed if closed_form is None else closed_form
     bubble_ratio = sum(bubbles) / sum(spans) if whole else None
-    causes_ns = _summed(of_rank.values()) if len(of_rank) == len(members) else None
+    causes_ns = _sum_causes(of_rank.values()) if len(of_rank) == len(members) else None
     complete = [own for own in measured if own is not None]
-    uneven = uneven_stage(complete, {s.rank: _compute_ns(s) for s in members}) if complete else None
-    moves = _moves(complete, layout)
+    uneven = find_uneven_stage(complete, {s.rank: _compute_ns(s) for s in members}) if complete else None
+    changes = _changes(complete, layout)
     return Pipeline(
         schedule=layout.schedule,
         schedule_inferred=any(s.pipeline is not None and s.pipeline.inferred for s in members),
@@ -118,15 +124,15 @@ def pipeline(run: Run) -> Pipeline | Unavailable:
         causes_ns=causes_ns,
         replay_error=max((own.replay_error for own in known), key=abs, default=None),
         uneven_stage=uneven,
-        moves=moves,
-        findings=pipeline_findings(bubble_ratio, ideal, causes_ns, uneven, moves),
-        by_stage=_by_stage(list(actions.values())),
-        by_rank=[_of_rank(s, busy_ns[s.rank], span_ns[s.rank], of_rank.get(s.rank)) for s in members],
+        changes=changes,
+        findings=pipeline_findings(bubble_ratio, ideal, causes_ns, uneven, changes),
+        by_stage=_stage_rows(list(actions.values())),
+        by_rank=[_rank_row(s, busy_ns[s.rank], span_ns[s.rank], of_rank.get(s.rank)) for s in members],
         typical_step=_typical_step(side_by_side),
     )
 
 
-def closed_form_of_bubbles(layout: PipelineLayout, ranks: int) -> float | None:
+def closed_form_bubble_ratio(layout: PipelineLayout, ranks: int) -> float | None:
     """Share of a step that no order of equal actions can fill: (p-1)/(v m + p-1); None without a closed form."""
     if layout.schedule not in {"gpipe", "1f1b", "interleaved1f1b"} or not layout.microbatches:
         return None
@@ -149,11 +155,11 @@ def action_table(run: Run) -> Filled:
             *(own.step, own.stage, own.microbatch, own.kind),
             *(clock.to_run(own.start_ns), clock.to_run(own.end_ns), own.wait_ns),
         )
-        rows += [_action(summary.rank, *row) for row in zip(*(column.tolist() for column in values), strict=True)]
+        rows += [_action_row(summary.rank, *row) for row in zip(*(column.tolist() for column in values), strict=True)]
     return columns.PIPELINE_ACTIONS.filled(rows)
 
 
-def _action(
+def _action_row(
     rank: int, step: int, stage: int, microbatch: int, kind: int, start_ns: int, end_ns: int, wait_ns: int
 ) -> dict[str, object]:
     what = {"rank": rank, "step": step, "stage": stage, "microbatch": microbatch, "kind": ACTION_KINDS[kind]}
@@ -171,25 +177,25 @@ def _busy_ns(actions: Actions) -> int:
 
 
 def _span_ns(steps: PipelineSteps) -> int | None:
-    return None if steps.programs is None else sum(int(program.span_ns.sum()) for program in steps.programs)
+    return None if steps.action_orders is None else sum(int(order.span_ns.sum()) for order in steps.action_orders)
 
 
-def _causes(measured: MeasuredPipeline | None, bubble_ns: Mapping[int, int | None]) -> Causes | None:
+def _causes(measured: MeasuredPipeline | None, bubble_ns: Mapping[int, int | None]) -> BubbleCauses | None:
     if measured is None:
         return None
     bubbles = [bubble for rank in measured.ranks if (bubble := bubble_ns[rank]) is not None]
-    return causes_of_bubbles(measured, bubbles) if len(bubbles) == len(measured.ranks) else None
+    return attribute_bubbles(measured, bubbles) if len(bubbles) == len(measured.ranks) else None
 
 
-def _moves(pipelines: Sequence[MeasuredPipeline], layout: PipelineLayout) -> tuple[Move, ...]:
+def _changes(pipelines: Sequence[MeasuredPipeline], layout: PipelineLayout) -> tuple[PipelineChange, ...]:
     """Of the pipeline whose steps are the longest: the others wait for it."""
     if not pipelines:
         return ()
-    longest = max(pipelines, key=lambda own: max(float(program.span_ns.mean()) for program in own.programs))
-    return pipeline_moves(longest, layout.virtual_stages, layout.microbatches)
+    longest = max(pipelines, key=lambda own: max(float(order.span_ns.mean()) for order in own.action_orders))
+    return find_pipeline_changes(longest, layout.virtual_stages, layout.microbatches)
 
 
-def _of_rank(
+def _rank_row(
     summary: RankSummary, busy_ns: int, span_ns: int | None, causes_ns: Sequence[int] | None
 ) -> dict[str, object]:
     bubble_ns = None if span_ns is None else span_ns - busy_ns
@@ -204,11 +210,11 @@ def _of_rank(
     }
 
 
-def _summed(ranks: Iterable[Sequence[int]]) -> dict[str, int]:
+def _sum_causes(ranks: Iterable[Sequence[int]]) -> dict[str, int]:
     return {f"{cause}_ns": sum(values) for cause, values in zip(CAUSES, zip(*ranks, strict=True), strict=True)}
 
 
-def _by_stage(actions: list[Actions]) -> list[dict[str, object]]:
+def _stage_rows(actions: list[Actions]) -> list[dict[str, object]]:
     every = Actions.concatenate(actions)
     rows: list[dict[str, object]] = []
     for stage in np.unique(every.stage).tolist():
@@ -223,19 +229,19 @@ def _by_stage(actions: list[Actions]) -> list[dict[str, object]]:
 def _typical_step(side_by_side: Sequence[PipelineSteps]) -> list[dict[str, object]]:
     """The step of median length, of all steps of all pipelines."""
     candidates = [
-        (int(span), steps.ranks, program, number)
+        (int(span), steps.ranks, order, number)
         for steps in side_by_side
-        for program in steps.programs or ()
-        for number, span in enumerate(program.span_ns.tolist())
+        for order in steps.action_orders or ()
+        for number, span in enumerate(order.span_ns.tolist())
     ]
     if not candidates:
         return []
-    _, ranks, program, number = sorted(candidates, key=lambda c: (c[0], c[1], c[3]))[(len(candidates) - 1) // 2]
-    waits_ns = program.end_ns - program.start_ns - program.work_ns
+    _, ranks, order, number = sorted(candidates, key=lambda c: (c[0], c[1], c[3]))[(len(candidates) - 1) // 2]
+    waits_ns = order.end_ns - order.start_ns - order.work_ns
     values = (
-        *(program.stage, program.microbatch, program.kind),
-        *(times[:, number] for times in (program.start_ns, program.end_ns, waits_ns)),
+        *(order.stage, order.microbatch, order.kind),
+        *(times[:, number] for times in (order.start_ns, order.end_ns, waits_ns)),
     )
-    step = int(program.steps[number])
-    rows = zip(program.rank.tolist(), *(column.tolist() for column in values), strict=True)
-    return [_action(ranks[place], step, *row) for place, *row in rows]
+    step = int(order.steps[number])
+    rows = zip(order.rank.tolist(), *(column.tolist() for column in values), strict=True)
+    return [_action_row(ranks[place], step, *row) for place, *row in rows]

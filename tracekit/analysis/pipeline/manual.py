@@ -29,7 +29,7 @@ from tracekit.model.summary import PipelineMembership, RankSummary
 _FORWARD = ACTION_KINDS.index("F")
 Edge = tuple[int, int]
 
-__all__ = ["lines_of", "with_manual_pipelines"]
+__all__ = ["find_lines", "with_manual_pipelines"]
 
 
 def with_manual_pipelines(ranks: Sequence[RankSummary], matched: MatchedMessages) -> tuple[RankSummary, ...]:
@@ -38,7 +38,7 @@ def with_manual_pipelines(ranks: Sequence[RankSummary], matched: MatchedMessages
     if not candidates:
         return tuple(ranks)
     forward, groups = _forward_edges({s.rank: s for s in candidates}, matched)
-    lines = lines_of(forward)
+    lines = find_lines(forward)
     line_of = {rank: line for line in lines for rank in line}
     claimed = {group for line in lines for edge in pairwise(line) for group in groups[edge]}
     microbatches = {
@@ -71,7 +71,7 @@ def with_manual_pipelines(ranks: Sequence[RankSummary], matched: MatchedMessages
     return tuple(result)
 
 
-def lines_of(edges: Collection[Edge]) -> list[tuple[int, ...]]:
+def find_lines(edges: Collection[Edge]) -> list[tuple[int, ...]]:
     """Each group of ranks that the edges connect, if they lead along a line through all of it (and perhaps skip some
     on the way): the ranks from its beginning to its end.
     """

@@ -33,14 +33,14 @@ from tracekit.model.spans import ACTION_KINDS, WAIT_SPAN, parse_forward_span, pa
 from tracekit.model.summary import PipelineMembership
 
 _FORWARD = ACTION_KINDS.index("F")
-_TOGETHER = "OVERLAP_F_B"
+_OVERLAPPED = "OVERLAP_F_B"
 _RECEIVES = tuple(KINDS.index(kind) for kind in ("recv", "send_recv"))
 
 __all__ = ["rank_actions", "recorded_pipeline"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Parts:
+class _ActionSpans:
     """p spans in order of time, and of which of n actions each is a part: rows, action: int64 [p]. Of each action the
     kind, stage and microbatch: int32 [n].
     """
@@ -55,11 +55,11 @@ class _Parts:
 def rank_actions(trace: DecodedTrace, lanes: Lanes, messages: Messages) -> Actions:
     """The actions of the recorded steps, in order of time."""
     events = trace.events
-    parts = _tagged(events)
+    parts = _named_actions(events)
     if parts is None:
         if not len(messages):
             return Actions.empty()
-        parts = _passes(events, lanes, messages)
+        parts = _handwritten_actions(events, lanes, messages)
     count = len(parts.kind)
     if not count:
         return Actions.empty()
@@ -92,10 +92,10 @@ def recorded_pipeline(metadata: CaptureMetadata | None) -> PipelineMembership | 
     return PipelineMembership(layout=metadata.pipeline, ranks=ranks)
 
 
-def _tagged(events: EventTable) -> _Parts | None:
+def _named_actions(events: EventTable) -> _ActionSpans | None:
     """Spans that name their action, None without any; a loss is a part of the forward before it."""
     spans = {i: found for i, name in enumerate(events.strings) if (found := parse_pipeline_span(name)) is not None}
-    if not spans and not any(_TOGETHER in name for name in events.strings):
+    if not spans and not any(_OVERLAPPED in name for name in events.strings):
         spans = {i: found for i, name in enumerate(events.strings) if (found := parse_torch_action(name)) is not None}
     if not spans:
         return None
@@ -117,10 +117,10 @@ def _tagged(events: EventTable) -> _Parts | None:
         kinds.append(ACTION_KINDS.index(found.kind))
         stages.append(found.stage)
         microbatches.append(found.microbatch)
-    return _parts(rows, action, kinds, stages, microbatches)
+    return _action_spans(rows, action, kinds, stages, microbatches)
 
 
-def _passes(events: EventTable, lanes: Lanes, messages: Messages) -> _Parts:
+def _handwritten_actions(events: EventTable, lanes: Lanes, messages: Messages) -> _ActionSpans:
     """Forward and backward passes as actions of one stage, which is not known yet."""
     rows, kind = passes_of(events)
     window = lanes.windows.index_of(events.start_ns[rows])
@@ -149,11 +149,13 @@ def _passes(events: EventTable, lanes: Lanes, messages: Messages) -> _Parts:
             microbatches.append(number)
         called.add(modules[i])
         action.append(len(kinds) - 1)
-    return _parts(rows, action, kinds, [ABSENT] * len(kinds), microbatches)
+    return _action_spans(rows, action, kinds, [ABSENT] * len(kinds), microbatches)
 
 
-def _parts(rows: Int64, action: list[int], kinds: list[int], stages: list[int], microbatches: list[int]) -> _Parts:
-    return _Parts(
+def _action_spans(
+    rows: Int64, action: list[int], kinds: list[int], stages: list[int], microbatches: list[int]
+) -> _ActionSpans:
+    return _ActionSpans(
         rows=rows.astype(np.int64),
         action=np.array(action, dtype=np.int64),
         kind=np.array(kinds, dtype=np.int32),

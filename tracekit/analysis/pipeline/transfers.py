@@ -1,6 +1,6 @@
 """What a pipeline's ranks send each other: which action waits for which, and when each transfer could begin and ended.
 
-Comes in: a run and a `Program` of one of its pipelines. Goes out: `Transfers`.
+Comes in: a run and a `ActionOrder` of one of its pipelines. Goes out: `Transfers`.
 
 A forward waits for that of the stage before it, a backward for that of the stage behind it. Where both are on one rank
 nothing is sent. A transfer begins when the action that makes it has ended and the receive was posted, and ends with the
@@ -17,12 +17,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tracekit.analysis.pipeline.steps import Program
+from tracekit.analysis.pipeline.steps import ActionOrder
 from tracekit.model.events import ABSENT, Bool, Int32, Int64
 from tracekit.model.run import Run
 from tracekit.model.spans import ACTION_KINDS
 
-__all__ = ["Edges", "Transfers", "edges_between_ranks", "transfers_of"]
+__all__ = ["Edges", "Transfers", "edges_between_ranks", "measure_transfers"]
 
 _F, _B, _I = (ACTION_KINDS.index(kind) for kind in ("F", "B", "I"))
 
@@ -75,36 +75,36 @@ def edges_between_ranks(rank: Int64, kind: Int32, stage: Int32, microbatch: Int3
     return Edges(producers=producers, consumers=consumers, previous=np.where(first[consumers], ABSENT, consumers - 1))
 
 
-def transfers_of(run: Run, ranks: Sequence[int], program: Program, edges: Edges) -> Transfers:
-    """`ranks`: those that the program's places stand for."""
-    before_ns = np.where((edges.previous == ABSENT)[:, None], np.iinfo(np.int64).min, program.end_ns[edges.previous])
+def measure_transfers(run: Run, ranks: Sequence[int], order: ActionOrder, edges: Edges) -> Transfers:
+    """`ranks`: those that the order's places stand for."""
+    before_ns = np.where((edges.previous == ABSENT)[:, None], np.iinfo(np.int64).min, order.end_ns[edges.previous])
     posted_ns = before_ns.copy()
-    ended_ns = program.start_ns[edges.consumers].copy()
+    ended_ns = order.start_ns[edges.consumers].copy()
     posted_after = edges.previous.copy()
     place = {rank: number for number, rank in enumerate(ranks)}
     for source, destination, messages in _messages(run, ranks):
         sender, receiver = place[source], place[destination]
-        own = np.flatnonzero((program.rank[edges.producers] == sender) & (program.rank[edges.consumers] == receiver))
-        on_receiver = np.flatnonzero(program.rank == receiver)
-        behind = np.zeros((len(own), len(program.steps)), dtype=np.int64)
+        own = np.flatnonzero((order.rank[edges.producers] == sender) & (order.rank[edges.consumers] == receiver))
+        on_receiver = np.flatnonzero(order.rank == receiver)
+        behind = np.zeros((len(own), len(order.steps)), dtype=np.int64)
         found = np.zeros(behind.shape, dtype=np.bool_)
-        for step in range(len(program.steps)):
+        for step in range(len(order.steps)):
             sent_ns, received_ns, over_ns = messages
-            begin = np.searchsorted(sent_ns, program.end_ns[edges.producers[own], step], side="left")
-            end = np.searchsorted(sent_ns, _next_end_ns(program, edges.producers[own], step), side="left")
+            begin = np.searchsorted(sent_ns, order.end_ns[edges.producers[own], step], side="left")
+            end = np.searchsorted(sent_ns, _next_end_ns(order, edges.producers[own], step), side="left")
             there = np.flatnonzero(end > begin)
             for i in there.tolist():
                 rows = slice(begin[i], end[i])
                 posted_ns[own[i], step] = received_ns[rows].max()
                 ended_ns[own[i], step] = min(over_ns[rows].max(), ended_ns[own[i], step])
             found[there, step] = True
-            number = np.searchsorted(program.end_ns[on_receiver, step], posted_ns[own, step], side="right") - 1
+            number = np.searchsorted(order.end_ns[on_receiver, step], posted_ns[own, step], side="right") - 1
             behind[:, step] = np.where(number >= 0, on_receiver[np.maximum(number, 0)], ABSENT)
         seen = found.any(axis=1)
         typical = np.median(np.where(found, behind, edges.previous[own][:, None]), axis=1).astype(np.int64)
         posted_after[own[seen]] = np.minimum(typical, edges.previous[own])[seen]
-    posted_by_ns = np.where((posted_after == ABSENT)[:, None], np.iinfo(np.int64).min, program.end_ns[posted_after])
-    begin_ns = np.maximum(program.end_ns[edges.producers], posted_by_ns)
+    posted_by_ns = np.where((posted_after == ABSENT)[:, None], np.iinfo(np.int64).min, order.end_ns[posted_after])
+    begin_ns = np.maximum(order.end_ns[edges.producers], posted_by_ns)
     return Transfers(
         posted_after=posted_after,
         took_ns=np.maximum(ended_ns - begin_ns, 0),
@@ -134,8 +134,8 @@ def _messages(run: Run, ranks: Sequence[int]) -> list[tuple[int, int, tuple[Int6
     return result
 
 
-def _next_end_ns(program: Program, actions: Int64, step: int) -> Int64:
+def _next_end_ns(order: ActionOrder, actions: Int64, step: int) -> Int64:
     """When the action behind each on its rank ends; of the last one never."""
-    following = np.minimum(actions + 1, len(program.rank) - 1)
-    last = (actions == following) | (program.rank[following] != program.rank[actions])
-    return np.where(last, np.iinfo(np.int64).max, program.end_ns[following, step])
+    following = np.minimum(actions + 1, len(order.rank) - 1)
+    last = (actions == following) | (order.rank[following] != order.rank[actions])
+    return np.where(last, np.iinfo(np.int64).max, order.end_ns[following, step])

@@ -206,13 +206,13 @@ def _pipeline_spans(run: Run) -> dict[int, PipelineSpans]:
     actions = {summary.rank: summary[ACTIONS].rows(np.isin(summary[ACTIONS].step, common)) for summary in members}
     found: dict[int, PipelineSpans] = {}
     for steps in pipeline_steps(run, members, actions):
-        if steps.programs:
+        if steps.action_orders:
             spans = PipelineSpans.concatenate(
                 [
                     PipelineSpans(
-                        step=program.steps, start_ns=program.start_ns.min(axis=0), end_ns=program.end_ns.max(axis=0)
+                        step=order.steps, start_ns=order.start_ns.min(axis=0), end_ns=order.end_ns.max(axis=0)
                     )
-                    for program in steps.programs
+                    for order in steps.action_orders
                 ]
             )
             found |= dict.fromkeys(steps.ranks, spans)

@@ -94,8 +94,8 @@ def span_ns(result: Pipeline) -> int:
     return int(result.typical_step.end_ns.max() - result.typical_step.start_ns.min())
 
 
-def moves(result: Pipeline) -> dict[str, int]:
-    return {move.what: move.saves_ns_per_step for move in result.moves}
+def changes(result: Pipeline) -> dict[str, int]:
+    return {change.what: change.saves_ns_per_step for change in result.changes}
 
 
 @pytest.mark.parametrize("schedule", ["gpipe", "1f1b"])
@@ -104,7 +104,7 @@ def test_predicted_savings_are_those_of_steps_run_that_way(schedule: str) -> Non
     interleaved = ran("interleaved1f1b", 4, 8, virtual_stages=2, parts=2)
     more = ran(schedule, 4, 16, parts=2)
     assert (span_ns(now), span_ns(interleaved), span_ns(more)) == (33_000, 28_500, 28_500)  # (m + p-1)(F+B) ...
-    assert moves(now) == {
+    assert changes(now) == {
         "the interleaved schedule with each stage cut in two": span_ns(now) - span_ns(interleaved),
         "16 microbatches of half the size": span_ns(now) - span_ns(more),
     }
@@ -114,7 +114,7 @@ def test_transfers_take_as_long_as_before() -> None:
     now = ran("1f1b", 4, 8, transfer=300)
     interleaved = ran("interleaved1f1b", 4, 8, virtual_stages=2, parts=2, transfer=300)
     saves = span_ns(now) - span_ns(interleaved)
-    found = moves(now).get("the interleaved schedule with each stage cut in two", 0)
+    found = changes(now).get("the interleaved schedule with each stage cut in two", 0)
     assert found == pytest.approx(saves, abs=0.02 * span_ns(now))
 
 
@@ -124,13 +124,13 @@ def test_an_uneven_stage_is_named_with_what_evening_out_saves(slow_stage: int) -
     assert now.uneven_stage is not None
     assert (now.uneven_stage.stage, now.uneven_stage.factor) == (slow_stage, 2.0)
     even = (8 + 3) * (FORWARD + BACKWARD) * 5 // 4  # the five shares of work on four ranks
-    assert moves(now)["all stages take equally long"] == span_ns(now) - even
+    assert changes(now)["all stages take equally long"] == span_ns(now) - even
     assert now.findings[0].rank == slow_stage
 
 
 def test_even_stages_are_not_named_and_few_bubbles_are_no_finding() -> None:
     now = ran("1f1b", 2, 32)
-    assert (now.uneven_stage, now.moves, now.findings) == (None, (), ())
+    assert (now.uneven_stage, now.changes, now.findings) == (None, (), ())
 
 
 def test_a_schedule_with_its_least_bubbles_has_an_explanation_and_a_remedy() -> None:
@@ -138,7 +138,7 @@ def test_a_schedule_with_its_least_bubbles_has_an_explanation_and_a_remedy() -> 
     assert now.bubble_ratio == pytest.approx(3 / 7)
     (finding,) = now.findings
     assert finding.evidence["warmup_ns"] + finding.evidence["drain_ns"] == sum(now.causes_ns.values())  # type: ignore[operator,union-attr]
-    assert finding.saving_ns == max(moves(now).values())
+    assert finding.saving_ns == max(changes(now).values())
 
 
 def test_a_stage_that_waits_for_one_of_its_ranks_is_not_uneven() -> None:

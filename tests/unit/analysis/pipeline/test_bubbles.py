@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tests.unit.analysis.exchanges import actions, clocks, rank, run_of
 from tracekit.analysis.pipeline.bubble_causes import CAUSES
-from tracekit.analysis.pipeline.bubbles import Pipeline, closed_form_of_bubbles, pipeline
+from tracekit.analysis.pipeline.bubbles import Pipeline, closed_form_bubble_ratio, pipeline
 from tracekit.analysis.pipeline.parts import Actions
 from tracekit.analysis.section import Unavailable
 from tracekit.model.metadata import PipelineLayout
@@ -128,7 +128,7 @@ def test_the_ideal_has_a_closed_form_for_some_schedules(
     schedule: str, ranks: int, microbatches: int, virtual_stages: int, ratio: float | None
 ) -> None:
     made = layout(schedule, ranks * virtual_stages, microbatches, virtual_stages=virtual_stages)
-    assert closed_form_of_bubbles(made, ranks) == (None if ratio is None else pytest.approx(ratio))
+    assert closed_form_bubble_ratio(made, ranks) == (None if ratio is None else pytest.approx(ratio))
 
 
 def causes(result: Pipeline) -> dict[int, dict[str, int]]:
@@ -238,7 +238,7 @@ def test_a_step_that_lacks_a_ranks_actions_leaves_causes_unknown(place: int) -> 
         for i, own in enumerate(both)
     ]
     result = found(run_of(ranks))
-    assert (result.causes_ns, result.moves) == (None, ())
+    assert (result.causes_ns, result.changes) == (None, ())
     assert result.by_rank["bubble_ns"].notna().all()
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from tests.unit.analysis.exchanges import Message, actions, clocks, rank, recv, send
 from tracekit.analysis.matching.messages import match_messages
-from tracekit.analysis.pipeline.manual import lines_of, with_manual_pipelines
+from tracekit.analysis.pipeline.manual import find_lines, with_manual_pipelines
 from tracekit.analysis.pipeline.parts import ACTIONS
 from tracekit.model.summary import RankSummary
 
@@ -32,14 +32,14 @@ from tracekit.model.summary import RankSummary
     ],
 )
 def test_lines_are_told_from_other_shapes(edges: list[tuple[int, int]], lines: list[tuple[int, ...]]) -> None:
-    assert lines_of(edges) == lines
+    assert find_lines(edges) == lines
 
 
 @given(order=st.permutations(range(6)), skips=st.sets(st.tuples(st.integers(0, 5), st.integers(0, 5))))
 def test_a_line_is_found_whatever_connections_skip_stages(order: list[int], skips: set[tuple[int, int]]) -> None:
     along = list(pairwise(order))
     over = [(order[a], order[b]) for a, b in skips if a < b]
-    assert lines_of([*over, *along]) == [tuple(order)]
+    assert find_lines([*over, *along]) == [tuple(order)]
 
 
 def stages(*rows: tuple[list[Message], bool]) -> tuple[RankSummary, ...]:

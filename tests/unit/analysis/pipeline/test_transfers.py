@@ -7,8 +7,8 @@ import numpy as np
 from tests.unit.analysis.exchanges import Message, actions, rank, recv, run_of, send
 from tracekit.analysis.matching.messages import match_messages
 from tracekit.analysis.pipeline.parts import Actions
-from tracekit.analysis.pipeline.steps import Program, pipeline_steps
-from tracekit.analysis.pipeline.transfers import Edges, Transfers, edges_between_ranks, transfers_of
+from tracekit.analysis.pipeline.steps import ActionOrder, pipeline_steps
+from tracekit.analysis.pipeline.transfers import Edges, Transfers, edges_between_ranks, measure_transfers
 from tracekit.model.metadata import PipelineLayout
 
 
@@ -25,10 +25,10 @@ def transfers(
     matched, _ = match_messages(members, run.clocks)
     run = run_of(members, messages=matched)
     (steps,) = pipeline_steps(run, members, {0: first, 1: second})
-    (program,) = steps.programs or ()
-    assert isinstance(program, Program)
-    edges = edges_between_ranks(program.rank, program.kind, program.stage, program.microbatch)
-    return edges, transfers_of(run, steps.ranks, program, edges)
+    (order,) = steps.action_orders or ()
+    assert isinstance(order, ActionOrder)
+    edges = edges_between_ranks(order.rank, order.kind, order.stage, order.microbatch)
+    return edges, measure_transfers(run, steps.ranks, order, edges)
 
 
 def test_a_transfer_begins_when_it_was_made_and_its_receive_was_posted() -> None:

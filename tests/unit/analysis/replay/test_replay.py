@@ -9,19 +9,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tracekit.analysis.replay.replay import CyclicGraphError, Graph, Timeline, build_graph
+from tracekit.analysis.replay.replay import CyclicGraphError, DependencyGraph, ReplayTimes, build_graph
 
 Edges = Sequence[tuple[int, int]]
 
 
-def graph(count: int, edges: Edges, groups: dict[int, int] | None = None) -> Graph:
+def graph(count: int, edges: Edges, groups: dict[int, int] | None = None) -> DependencyGraph:
     """`edges`: (before, after). `groups`: of operations that synchronise."""
     pairs = np.array(list(edges), dtype=np.int64).reshape(-1, 2)
     group = np.array([(groups or {}).get(i, -1) for i in range(count)], dtype=np.int64)
     return build_graph(count, pairs[:, 0], pairs[:, 1], group)
 
 
-def replay(found: Graph, *durations: Sequence[float]) -> Timeline:
+def replay(found: DependencyGraph, *durations: Sequence[float]) -> ReplayTimes:
     return found.replay(np.array(durations, dtype=np.float64).T)
 
 

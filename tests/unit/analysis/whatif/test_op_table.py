@@ -8,9 +8,9 @@ import pandas as pd
 import pytest
 
 from tests.unit.analysis.whatif.operations import TWO_STAGES, operations
-from tracekit.analysis.replay.workload import Workload
+from tracekit.analysis.replay.operation_graph import GraphSteps
 from tracekit.analysis.whatif.op_dependencies import OPTYPES
-from tracekit.analysis.whatif.op_table import COLUMNS, job_of_operations, read_operations
+from tracekit.analysis.whatif.op_table import COLUMNS, build_table_graph, read_operations
 from tracekit.errors import InputError
 
 
@@ -19,12 +19,12 @@ def checked(table: pd.DataFrame, folder: Path) -> pd.DataFrame:
     return read_operations(folder / "ops.csv")
 
 
-def workload(text: str, folder: Path) -> Workload:
-    (found,) = job_of_operations(checked(operations(text), folder)).workloads
+def graph_steps(text: str, folder: Path) -> GraphSteps:
+    (found,) = build_table_graph(checked(operations(text), folder)).step_groups
     return found
 
 
-def step_ms(found: Workload, **changes: float) -> float:
+def step_ms(found: GraphSteps, **changes: float) -> float:
     """The replayed step, some operations (`forward_compute_1`: of stage 1) changed by as many milliseconds."""
     duration_ns = found.duration_ns.copy()
     for name, change_ms in changes.items():
@@ -36,7 +36,7 @@ def step_ms(found: Workload, **changes: float) -> float:
 
 
 def test_two_stages_without_data_parallelism(tmp_path: Path) -> None:
-    found = workload(TWO_STAGES, tmp_path)
+    found = graph_steps(TWO_STAGES, tmp_path)
     assert found.measured_ns.tolist() == pytest.approx([80e6])
     assert step_ms(found) == pytest.approx(80)
     assert step_ms(found, forward_compute_1=-5) == pytest.approx(75)  # on the path
@@ -48,7 +48,7 @@ def test_two_stages_without_data_parallelism(tmp_path: Path) -> None:
 
 def test_a_transfer_begins_when_both_ends_are_there(tmp_path: Path) -> None:
     """Stage 1 waited 10 of the 12 ms of its receive: 2 ms are the transfer."""
-    found = workload(TWO_STAGES, tmp_path)
+    found = graph_steps(TWO_STAGES, tmp_path)
     receive = (found.kind == OPTYPES.index("forward-recv")) & (found.stage == 1)
     assert found.duration_ns[receive, 0].tolist() == pytest.approx([2e6])
     waited = (found.kind == OPTYPES.index("embedding-grads-all-reduce")) & (found.stage == 1)
@@ -88,7 +88,7 @@ def test_virtual_stages_send_around_the_ring(tmp_path: Path) -> None:
     0 1 optimizer-clip-main-grad 104 116
     0 1 optimizer               116 120
     """
-    found = workload(text, tmp_path)
+    found = graph_steps(text, tmp_path)
     assert step_ms(found) == pytest.approx(120)
     assert step_ms(found, forward_compute_1=1) == pytest.approx(122)  # both chunks of stage 1 are on the path
     assert step_ms(found, forward_recv_0=1) == pytest.approx(121)  # chunk 2 waits for it
@@ -116,7 +116,7 @@ def test_when_gradients_are_reduced(last: str, slack_ms: float | None, tmp_path:
     """
     end = 70 if overlapped else 80
     text += f"0 0 {last} {end if overlapped else 60} {end if overlapped else 60}\n0 0 optimizer {end} {end + 5}"
-    found = workload(text, tmp_path)
+    found = graph_steps(text, tmp_path)
     assert step_ms(found) == pytest.approx(end + 10)
     duration_ns = found.duration_ns.copy()
     first = (found.kind == OPTYPES.index("grads-reduce-scatter")).nonzero()[0][0]
@@ -137,7 +137,7 @@ def test_replicas_meet_in_collectives_of_data_parallelism(tmp_path: Path) -> Non
     1 0 grads-reduce-scatter 40  45  0
     1 0 optimizer            45  50
     """
-    found = workload(text, tmp_path)
+    found = graph_steps(text, tmp_path)
     assert step_ms(found) == pytest.approx(50)
     assert found.duration_ns[found.kind == OPTYPES.index("grads-reduce-scatter"), 0].tolist() == pytest.approx(
         [5e6] * 2
@@ -150,13 +150,13 @@ def test_replicas_meet_in_collectives_of_data_parallelism(tmp_path: Path) -> Non
 def test_steps_with_the_same_operations_share_a_graph_and_others_do_not(tmp_path: Path) -> None:
     short = "\n".join(line for line in TWO_STAGES.splitlines() if "embedding" not in line)
     steps = [operations(text, step=i) for i, text in enumerate([TWO_STAGES, TWO_STAGES, short])]
-    found = job_of_operations(checked(pd.concat(steps), tmp_path)).workloads
+    found = build_table_graph(checked(pd.concat(steps), tmp_path)).step_groups
     assert [w.steps.tolist() for w in found] == [[0, 1], [2]]
 
 
 def test_the_order_of_rows_and_gaps_in_step_numbers_do_not_matter(tmp_path: Path) -> None:
     table = pd.concat([operations(TWO_STAGES, step=i) for i in (7, 900)])
-    (mixed,) = job_of_operations(checked(table.sample(frac=1, random_state=1), tmp_path)).workloads
+    (mixed,) = build_table_graph(checked(table.sample(frac=1, random_state=1), tmp_path)).step_groups
     assert mixed.steps.tolist() == [7, 900]
     assert mixed.step_ns(mixed.duration_ns) / 1e6 == pytest.approx([80, 80])
 
@@ -164,11 +164,11 @@ def test_the_order_of_rows_and_gaps_in_step_numbers_do_not_matter(tmp_path: Path
 def test_a_step_that_lacks_operations_is_left_out_with_a_note(tmp_path: Path) -> None:
     broken = "\n".join(line for line in TWO_STAGES.splitlines() if "forward-recv" not in line)
     table = pd.concat([operations(TWO_STAGES, step=0), operations(broken, step=1)])
-    job = job_of_operations(checked(table, tmp_path))
-    assert [w.steps.tolist() for w in job.workloads] == [[0]]
-    assert job.notes == ("step 1 left out: the forward send 0 of chunk 1 has no receive",)
+    graph = build_table_graph(checked(table, tmp_path))
+    assert [w.steps.tolist() for w in graph.step_groups] == [[0]]
+    assert graph.notes == ("step 1 left out: the forward send 0 of chunk 1 has no receive",)
     with pytest.raises(InputError, match="the forward send 0 of chunk 1 has no receive"):
-        job_of_operations(checked(operations(broken), tmp_path))
+        build_table_graph(checked(operations(broken), tmp_path))
 
 
 @pytest.mark.parametrize(

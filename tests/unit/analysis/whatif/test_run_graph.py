@@ -14,7 +14,7 @@ from tracekit.analysis.load import load
 from tracekit.analysis.matching.messages import match_messages
 from tracekit.analysis.section import Unavailable
 from tracekit.analysis.timeline.parts import WAITS, Waits
-from tracekit.analysis.whatif.run_workload import job_of_run
+from tracekit.analysis.whatif.run_graph import build_run_graph
 from tracekit.analysis.whatif.whatif import WhatIf, what_if, what_if_of_run
 from tracekit.errors import InputError
 from tracekit.model.run import Run
@@ -47,11 +47,11 @@ def synchronous(
 
 
 def result_of(run: Run) -> WhatIf:
-    return what_if(job_of_run(run))
+    return what_if(build_run_graph(run))
 
 
 def savings_us(result: WhatIf) -> dict[str, float]:
-    return {fix.what: fix.saves_ns_per_step / 1000 for fix in result.fixes}
+    return {change.what: change.saves_ns_per_step / 1000 for change in result.changes}
 
 
 def test_the_slow_rank_of_a_synchronous_run(tmp_path: Path) -> None:
@@ -76,9 +76,13 @@ def test_ranks_may_be_renamed(tmp_path: Path) -> None:
     other = result_of(synchronous(tmp_path / "other", {2: 100, 0: 147, 1: 113}))
     renamed = {0: 2, 1: 0, 2: 1}
     assert {renamed[number]: s for number, s in one.by_rank.items()} == other.by_rank
-    assert (one.slowdown, one.by_type, one.m_w) == (other.slowdown, other.by_type, other.m_w)
-    assert [(fix.saves_ns_per_step, fix.error_ns) for fix in one.fixes] == [
-        (fix.saves_ns_per_step, fix.error_ns) for fix in other.fixes
+    assert (one.slowdown, one.by_type, one.slowest_ranks_share) == (
+        other.slowdown,
+        other.by_type,
+        other.slowest_ranks_share,
+    )
+    assert [(change.saves_ns_per_step, change.error_ns) for change in one.changes] == [
+        (change.saves_ns_per_step, change.error_ns) for change in other.changes
     ]
 
 
@@ -167,11 +171,11 @@ def exchange(own_us: int, *, sent_at_us: int, received_at_us: int, awaited: bool
 
 def replayed_us(run: Run, *, shorter_us: int) -> float:
     """The step if what rank 0 does before it sends took less time."""
-    (workload,) = job_of_run(run).workloads
-    duration_ns = workload.duration_ns.copy()
-    first = np.flatnonzero((workload.rank == 0) & (workload.duration_ns[:, 0] > 0))[0]
+    (graph_steps,) = build_run_graph(run).step_groups
+    duration_ns = graph_steps.duration_ns.copy()
+    first = np.flatnonzero((graph_steps.rank == 0) & (graph_steps.duration_ns[:, 0] > 0))[0]
     duration_ns[first] -= 1000 * shorter_us
-    ends_us = workload.graph.replay(duration_ns).end[workload.step_ends[0], 0] / 1000  # type: ignore[index]
+    ends_us = graph_steps.graph.replay(duration_ns).end[graph_steps.step_ends[0], 0] / 1000  # type: ignore[index]
     return float(ends_us[1])  # rank 1's
 
 
@@ -194,10 +198,12 @@ def test_a_message_that_nobody_waited_for_holds_up_nobody_until_it_comes_later_t
 
 def test_a_send_that_was_over_before_the_receive_was_posted_waits_for_nobody() -> None:
     run = exchange(2, sent_at_us=5, received_at_us=100, awaited=True)
-    (workload,) = job_of_run(run).workloads
-    later = workload.duration_ns.copy()
-    later[np.flatnonzero((workload.rank == 1) & (later[:, 0] == 10_000))[0]] += 100_000  # the receive is posted at 110
-    ends_us = workload.graph.replay(later).end[workload.step_ends[0], 0] / 1000  # type: ignore[index]
+    (graph_steps,) = build_run_graph(run).step_groups
+    later = graph_steps.duration_ns.copy()
+    later[np.flatnonzero((graph_steps.rank == 1) & (later[:, 0] == 10_000))[0]] += (
+        100_000  # the receive is posted at 110
+    )
+    ends_us = graph_steps.graph.replay(later).end[graph_steps.step_ends[0], 0] / 1000  # type: ignore[index]
     assert ends_us.tolist() == [400, 500]
 
 
@@ -207,12 +213,12 @@ def test_one_rank_alone_is_no_what_if(tmp_path: Path) -> None:
     assert isinstance(outcome, Unavailable)
     assert outcome.reason.startswith("one rank")
     with pytest.raises(InputError, match="one rank"):
-        job_of_run(run)
+        build_run_graph(run)
 
 
 def test_missing_ranks_are_said(tmp_path: Path) -> None:
     run = synchronous(tmp_path, {0: 100, 1: 100, 2: 100})
-    assert job_of_run(load(run.paths, ranks=[0, 1])).notes == ()  # not selected is not missing
+    assert build_run_graph(load(run.paths, ranks=[0, 1])).notes == ()  # not selected is not missing
     next(tmp_path.rglob("rank-000002.json.gz")).unlink()
     next(tmp_path.rglob("rank-000002.manifest.json")).unlink()
-    assert job_of_run(load(tmp_path)).notes == ("1 ranks are missing: waiting for them counts as transfer",)
+    assert build_run_graph(load(tmp_path)).notes == ("1 ranks are missing: waiting for them counts as transfer",)
