@@ -19,6 +19,7 @@ import numpy as np
 from tracekit.analysis.pipeline.bubble_causes import MeasuredPipeline, TypicalTimes, build_pipeline_replay
 from tracekit.analysis.pipeline.schedules import ORDERED_SCHEDULES, Order, order_of_schedule, schedule_of_order
 from tracekit.analysis.pipeline.transfers import edges_between_ranks
+from tracekit.analysis.replay.even_stages import even_stage_factors
 from tracekit.analysis.replay.replay import Float64
 from tracekit.model.events import ABSENT
 from tracekit.model.ranks import format_ranges
@@ -121,9 +122,15 @@ def most_common_order(measured: MeasuredPipeline) -> list[Order]:
 
 
 def find_pipeline_changes(
-    measured: MeasuredPipeline, virtual_stages: int, microbatches: int
+    pipelines: Sequence[MeasuredPipeline], virtual_stages: int, microbatches: int
 ) -> tuple[PipelineChange, ...]:
-    """What surely saves something, and 2 % of the time from the first to the last action."""
+    """Return the changes that surely save something, and at least 2 % of the step, the largest saving first.
+
+    They are tried on the pipeline whose steps are the longest, because the others wait for it.
+    """
+    if not pipelines:
+        return ()
+    measured = max(pipelines, key=lambda p: max(float(order.span_ns.mean()) for order in p.action_orders))
     orders = most_common_order(measured)
     ranks, typical = len(orders), measured.typical
     spans_ns = np.concatenate([order.span_ns for order in measured.action_orders])
@@ -151,7 +158,8 @@ def find_pipeline_changes(
                 PipelineChange(what=what, saves_ns_per_step=round(saves_ns), error_ns=round(error_ns), share=share)
             )
 
-    consider(_EVEN_STAGES, orders, lambda kind, stage: float(typical.of_kind[kind]))
+    factors = _even_stage_factors(pipelines)
+    consider(_EVEN_STAGES, orders, lambda kind, stage: stage_ns(kind, stage) * float(factors[kind, stage]))
     trains = any(kind == "B" for kind, _, _ in orders[0])
     schedule = schedule_of_order(orders) if trains else "unknown"
     if schedule in ORDERED_SCHEDULES:
@@ -236,6 +244,21 @@ def _bubble_finding(
 
 def _saving(change: PipelineChange) -> str:
     return f"{change.saves_ns_per_step / 1e6:.1f} ± {change.error_ns / 1e6:.1f} ms ({change.share:.0%})"
+
+
+def _even_stage_factors(pipelines: Sequence[MeasuredPipeline]) -> Float64:
+    """Return the factors, float64 [kinds, stages + 1], that make all stages take equally long.
+
+    All pipelines count: a stage has the same layers in each, so that what one slow rank does is no imbalance.
+    """
+    orders = [order for measured in pipelines for order in measured.action_orders]
+    return even_stage_factors(
+        np.concatenate([np.repeat(order.kind, len(order.steps)) for order in orders]).astype(np.int64),
+        np.concatenate([np.repeat(order.stage, len(order.steps)) for order in orders]).astype(np.int64),
+        np.concatenate([order.work_ns.ravel() for order in orders]).astype(np.float64),
+        kinds=len(ACTION_KINDS),
+        stages=max(int(order.stage.max()) for order in orders) + 1,
+    )
 
 
 def _receives_are_posted_late(measured: MeasuredPipeline) -> bool:

@@ -108,7 +108,7 @@ def pipeline(run: Run) -> Pipeline | Unavailable:
     causes_ns = _sum_causes(of_rank.values()) if len(of_rank) == len(members) else None
     complete = [own for own in measured if own is not None]
     uneven = find_uneven_stage(complete, {s.rank: _compute_ns(s) for s in members}) if complete else None
-    changes = _changes(complete, layout)
+    changes = find_pipeline_changes(complete, layout.virtual_stages, layout.microbatches)
     return Pipeline(
         schedule=layout.schedule,
         schedule_inferred=any(s.pipeline is not None and s.pipeline.inferred for s in members),
@@ -185,14 +185,6 @@ def _causes(measured: MeasuredPipeline | None, bubble_ns: Mapping[int, int | Non
         return None
     bubbles = [bubble for rank in measured.ranks if (bubble := bubble_ns[rank]) is not None]
     return attribute_bubbles(measured, bubbles) if len(bubbles) == len(measured.ranks) else None
-
-
-def _changes(pipelines: Sequence[MeasuredPipeline], layout: PipelineLayout) -> tuple[PipelineChange, ...]:
-    """Of the pipeline whose steps are the longest: the others wait for it."""
-    if not pipelines:
-        return ()
-    longest = max(pipelines, key=lambda own: max(float(order.span_ns.mean()) for order in own.action_orders))
-    return find_pipeline_changes(longest, layout.virtual_stages, layout.microbatches)
 
 
 def _rank_row(
