@@ -12,7 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from tracekit.analysis.stragglers.arrivals import Arrivals, CollectiveInstances
+from tracekit.analysis.stragglers.arrivals import Arrivals
+from tracekit.analysis.stragglers.collective_instances import CollectiveInstances
 from tracekit.analysis.timeline.parts import WAITS
 from tracekit.model.columnar import Columnar
 from tracekit.model.events import ABSENT, Int64
@@ -102,7 +103,9 @@ def message_waits_of(run: Run, arrivals: Arrivals, place: int, number: Int64, la
 
 def _led_to(instances: CollectiveInstances, over: Int64, late: Int64) -> Int64:
     """int64 [n]: to which of the instances `late` a rank came late for having waited for `over`, int64 [n], or -1."""
-    next_late = {int(instances.before[which]): int(which) for which in late if instances.before[which] != ABSENT}
+    next_late = {
+        int(instances.released_by[which]): int(which) for which in late if instances.released_by[which] != ABSENT
+    }
     return np.array([next_late.get(which, ABSENT) for which in over.tolist()], dtype=np.int64)
 
 
