@@ -1,12 +1,11 @@
 """What would shorten a pipeline's step, and by how much: predicted by replays of other orders and other stages.
 
-Comes in: pipelines as their steps show them. Goes out: the stage that takes longer than the others, if one does;
-`PipelineChange`s, the most worthwhile first; and findings.
+Every prediction is compared with the replay of the order that was run, with typical times (R2 of `bubble_causes`). The
+typical time of an action is the mean of its stage and kind, that of a transfer the median between its stages. These
+assumptions are made:
 
-All predictions start from the replay of the order that was run with typical times (R2 of `pipeline_replays`): a stage's
-mean for each kind of action, the median of each edge. What late peers and the host add to that is taken to grow with
-the number of actions, and counts as uncertain. Half a microbatch, and half a stage, take half the time; a transfer
-takes as long as before.
+* Half a microbatch, and half a stage, take half the time. A transfer takes as long as before.
+* What late peers and the host add grows with the number of actions. It counts as uncertain.
 """
 
 from __future__ import annotations
@@ -36,20 +35,27 @@ __all__ = [
 ]
 
 _EVEN_STAGES = "all stages take equally long"
-_UNEVEN = 1.15  # times as long as the others
+_UNEVEN = 1.15  # times as long as the other stages
 _PERSISTENT = 0.75  # of the steps
 _MORE_COMPUTE = 1.05  # times that of other ranks, which may have several stages
-_WORTH = 0.02  # of the span of a step
-_ERRORS = 2  # a saving is told from none beyond this many of its errors
-_NOTABLE = 0.1
-_SHOWN = 0.01  # of the pipeline's time
-_BEYOND = 0.05  # more bubbles than the least are worth a warning
+_LEAST_SHARE = 0.02  # of the span of a step: a smaller saving is not named
+_LEAST_ERRORS = 2  # a saving below this many times its uncertainty may be none
+_NOTABLE_BUBBLES = 0.1  # of the pipeline's time
+_SHOWN_SHARE = 0.01  # of the pipeline's time
+_BEYOND_IDEAL = 0.05  # of the pipeline's time: so much more than the ideal is worth a warning
 
 
 @dataclass(frozen=True, kw_only=True)
 class UnevenStage:
-    """A stage that takes `factor` times as long for a microbatch as the median of the others; `fastest` of these takes
-    the least.
+    """A stage that takes longer than the others.
+
+    Attributes:
+        stage: the stage.
+        ranks: its ranks.
+        factor: how many times as long as the median of the other stages it takes for a microbatch.
+        work_ns: how long it takes for a microbatch.
+        others_ns: the median of the other stages.
+        fastest: the stage that takes the least.
     """
 
     stage: int
@@ -62,7 +68,14 @@ class UnevenStage:
 
 @dataclass(frozen=True, kw_only=True)
 class PipelineChange:
-    """A change, by how much it would shorten a step, and the uncertainty of that."""
+    """A change of the pipeline.
+
+    Attributes:
+        what: the change in words.
+        saves_ns_per_step: by how much it would shorten the mean step.
+        error_ns: the uncertainty of that.
+        share: the saving as a share of the time from the first to the last action.
+    """
 
     what: str
     saves_ns_per_step: int
@@ -71,32 +84,33 @@ class PipelineChange:
 
 
 def find_uneven_stage(pipelines: Sequence[MeasuredPipeline], compute_ns: Mapping[int, float]) -> UnevenStage | None:
-    """The slowest stage, if it is slower than the others in most steps, and all of its ranks compute more than theirs:
-    where one slow rank has the others of its stage wait in collectives, the stage is not to blame. compute_ns: of each
-    rank, a step.
+    """Return the slowest stage if it is slower than the others in most steps, and all its ranks compute more.
+
+    If only one of its ranks computes more, the other ranks of the stage wait for that rank in collectives. Then the
+    rank is slow, and the stage is not uneven. compute_ns: how long each rank computes a step.
     """
-    stages = max(int(p.stage.max()) for own in pipelines for p in own.action_orders) + 1
+    stages = max(int(order.stage.max()) for measured in pipelines for order in measured.action_orders) + 1
     if stages < 2:
         return None
     ranks: set[int] = set()
-    each = []
-    for own in pipelines:
-        for order in own.action_orders:
+    by_order_ns = []
+    for measured in pipelines:
+        for order in measured.action_orders:
             work_ns, forwards = np.zeros((stages, len(order.steps))), np.zeros(stages)
             np.add.at(work_ns, order.stage, order.work_ns)
             np.add.at(forwards, order.stage, order.kind == ACTION_KINDS.index("F"))
-            each.append(work_ns / np.maximum(forwards, 1)[:, None])
-    of_step_ns = np.concatenate(each, axis=1)
-    mean_ns = of_step_ns.mean(axis=1)
+            by_order_ns.append(work_ns / np.maximum(forwards, 1)[:, None])
+    by_step_ns = np.concatenate(by_order_ns, axis=1)
+    mean_ns = by_step_ns.mean(axis=1)
     slowest = int(mean_ns.argmax())
     others_ns = float(np.median(np.delete(mean_ns, slowest)))
-    persistent = (of_step_ns.argmax(axis=0) == slowest).mean() >= _PERSISTENT
+    persistent = (by_step_ns.argmax(axis=0) == slowest).mean() >= _PERSISTENT
     if not persistent or not others_ns or mean_ns[slowest] < _UNEVEN * others_ns:
         return None
-    for own in pipelines:
-        for order in own.action_orders:
-            ranks |= {own.ranks[place] for place in np.unique(order.rank[order.stage == slowest]).tolist()}
-    others = [compute_ns[rank] for own in pipelines for rank in own.ranks if rank not in ranks]
+    for measured in pipelines:
+        for order in measured.action_orders:
+            ranks |= {measured.ranks[place] for place in np.unique(order.rank[order.stage == slowest]).tolist()}
+    others = [compute_ns[rank] for measured in pipelines for rank in measured.ranks if rank not in ranks]
     if others and min(compute_ns[rank] for rank in ranks) < _MORE_COMPUTE * float(np.median(others)):
         return None
     return UnevenStage(
@@ -110,7 +124,7 @@ def find_uneven_stage(pipelines: Sequence[MeasuredPipeline], compute_ns: Mapping
 
 
 def most_common_order(measured: MeasuredPipeline) -> list[Order]:
-    """In most steps."""
+    """Return the order of each rank that was run in most steps."""
     order = max(measured.action_orders, key=lambda p: len(p.steps))
     return [
         [
@@ -135,12 +149,12 @@ def find_pipeline_changes(
     ranks, typical = len(orders), measured.typical
     spans_ns = np.concatenate([order.span_ns for order in measured.action_orders])
     measured_ns = float(spans_ns.mean())
-    at_once = _receives_are_posted_late(measured)
+    posted_late = _receives_are_posted_late(measured)
 
     def stage_ns(kind: int, stage: int) -> float:
         return float(typical.of_stage[kind, stage])
 
-    base_ns = _span_ns(orders, stage_ns, typical, at_once)
+    base_ns = _span_ns(orders, stage_ns, typical, posted_late)
     beyond_ns = measured_ns - base_ns
     spread_ns = float(spans_ns.std(ddof=1)) / len(spans_ns) ** 0.5 if len(spans_ns) > 1 else 0.0
     changes: list[PipelineChange] = []
@@ -148,11 +162,11 @@ def find_pipeline_changes(
     def consider(what: str, changed: Sequence[Order] | None, duration_ns: Callable[[int, int], float]) -> None:
         if changed is None:
             return
-        saves_ns = base_ns - _span_ns(changed, duration_ns, typical, at_once)
+        saves_ns = base_ns - _span_ns(changed, duration_ns, typical, posted_late)
         more_ns = beyond_ns * (len(changed[0]) / len(orders[0]) - 1)
         error_ns = float(np.sqrt((saves_ns * beyond_ns / measured_ns) ** 2 + more_ns**2 + spread_ns**2))
         saves_ns -= max(more_ns, 0.0)
-        if saves_ns > max(_ERRORS * error_ns, _WORTH * measured_ns):
+        if saves_ns > max(_LEAST_ERRORS * error_ns, _LEAST_SHARE * measured_ns):
             share = saves_ns / measured_ns
             changes.append(
                 PipelineChange(what=what, saves_ns_per_step=round(saves_ns), error_ns=round(error_ns), share=share)
@@ -184,12 +198,12 @@ def pipeline_findings(
     uneven: UnevenStage | None,
     changes: Sequence[PipelineChange],
 ) -> tuple[Finding, ...]:
-    """The bubbles with their largest cause and the best remedy; and an uneven stage."""
+    """Return findings on the bubbles, with their causes and the best remedy, and on an uneven stage."""
     findings = []
     even = next((change for change in changes if change.what == _EVEN_STAGES), None)
     if uneven is not None:
         findings.append(_uneven_stage_finding(uneven, even))
-    if bubble_ratio is not None and bubble_ratio >= _NOTABLE and causes_ns is not None:
+    if bubble_ratio is not None and bubble_ratio >= _NOTABLE_BUBBLES and causes_ns is not None:
         findings.append(_bubble_finding(bubble_ratio, ideal_ratio, causes_ns, [m for m in changes if m is not even]))
     return tuple(findings)
 
@@ -217,7 +231,7 @@ def _bubble_finding(
 ) -> Finding:
     total_ns = sum(causes_ns.values())
     schedule_ns = causes_ns["warmup_ns"] + causes_ns["drain_ns"]
-    shares = {
+    cause_parts_ns = {
         "warm-up and drain": schedule_ns,
         "uneven stages": causes_ns["imbalance_ns"],
         "transfers": causes_ns["transfer_ns"],
@@ -225,9 +239,9 @@ def _bubble_finding(
         "other": causes_ns["other_ns"],
     }
     parts = [
-        f"{name} {bubble_ratio * own_ns / total_ns:.0%}"
-        for name, own_ns in shares.items()
-        if total_ns and abs(bubble_ratio * own_ns / total_ns) >= _SHOWN
+        f"{name} {bubble_ratio * cause_ns / total_ns:.0%}"
+        for name, cause_ns in cause_parts_ns.items()
+        if total_ns and abs(bubble_ratio * cause_ns / total_ns) >= _SHOWN_SHARE
     ]
     text = f"bubbles take {bubble_ratio:.0%} of the pipeline's time: {', '.join(parts)}"
     if ideal_ratio is not None:
@@ -235,7 +249,7 @@ def _bubble_finding(
     if changes:
         text += f"; {changes[0].what} would shorten a step by {_saving(changes[0])}"
     return Finding(
-        severity="warning" if changes or bubble_ratio - (ideal_ratio or 0.0) >= _BEYOND else "info",
+        severity="warning" if changes or bubble_ratio - (ideal_ratio or 0.0) >= _BEYOND_IDEAL else "info",
         text=text,
         saving_ns=changes[0].saves_ns_per_step if changes else None,
         evidence={"bubble_ratio": bubble_ratio, "ideal_bubble_ratio": ideal_ratio, **causes_ns},
@@ -262,22 +276,25 @@ def _even_stage_factors(pipelines: Sequence[MeasuredPipeline]) -> Float64:
 
 
 def _receives_are_posted_late(measured: MeasuredPipeline) -> bool:
-    """Whether most receives are posted right before the action that needs them, so that no transfer is hidden."""
-    at_once = np.concatenate(
+    """Return whether most receives are posted right before the action that needs them, which hides no transfer."""
+    posted_late = np.concatenate(
         [sent.posted_after == edges.previous for sent, edges in zip(measured.transfers, measured.edges, strict=True)]
     )
-    return bool(len(at_once)) and bool(at_once.mean() > 0.5)
+    return bool(len(posted_late)) and bool(posted_late.mean() > 0.5)
 
 
 def _span_ns(
-    orders: Sequence[Order], duration_ns: Callable[[int, int], float], typical: TypicalTimes, at_once: bool
+    orders: Sequence[Order], duration_ns: Callable[[int, int], float], typical: TypicalTimes, posted_late: bool
 ) -> float:
-    """How long a step takes in which the ranks run these orders with these durations of a kind and a stage."""
+    """Return how long a step takes in which the ranks run these orders.
+
+    duration_ns: of a kind and a stage. posted_late: whether receives are posted right before the action in need.
+    """
     rank = np.repeat(np.arange(len(orders)), [len(order) for order in orders])
     rows = [(ACTION_KINDS.index(kind), stage, number) for order in orders for kind, stage, number in order]
     kind, stage, microbatch = np.array(rows, dtype=np.int32).T
     edges = edges_between_ranks(rank, kind, stage, microbatch)
-    posted_after = edges.previous if at_once else np.full(len(edges), ABSENT, dtype=np.int64)
-    work_ns = np.array([duration_ns(*what) for what in zip(kind.tolist(), stage.tolist(), strict=True)])
+    posted_after = edges.previous if posted_late else np.full(len(edges), ABSENT, dtype=np.int64)
+    work_ns = np.array([duration_ns(*pair) for pair in zip(kind.tolist(), stage.tolist(), strict=True)])
     transfer_ns: Float64 = typical.of_edges(stage, edges)
     return float(build_pipeline_replay(rank, edges, posted_after)(work_ns[:, None], transfer_ns[:, None])[1][0])

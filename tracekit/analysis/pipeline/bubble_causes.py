@@ -1,17 +1,17 @@
-"""Why a pipeline's ranks stand idle: replays of what they did, each with one more thing as it was measured.
+"""Why a pipeline's ranks are idle: replays of their actions, each with one more of the measured times.
 
-Comes in: the steps of one pipeline. Goes out: the idle time of each rank by cause (definitions.md, "Pipeline").
+The idle time that a replay adds to the one before it has this cause (definitions.md, "Pipeline"):
 
-    R0  every action takes the mean of its kind, nothing takes time on its way. Idle before the rank's first backward is
-        warm-up, the rest drain: what the schedule costs.
-    R1  ... the mean of its stage and kind: what R1 adds is imbalance.
-    R2  ... and every activation and gradient the median time of its edge on its way: transfer.
-    R3  ... and actions and ways each their own time: late peers.
-        As measured: what is left is other, such as the host between actions, or waiting for a send.
+    R0  Every action takes the mean of its kind, and transfers take no time. The idle time before a rank's first
+        backward is warm-up, the rest drain. Together they are what the schedule costs.
+    R1  Every action takes the mean of its stage and kind: imbalance.
+    R2  Every transfer takes the median between its stages: transfer.
+    R3  Every action and every transfer takes its measured time: late peers.
+        What is left of the measured idle time is other, such as the host between actions, or waiting for a send.
 
-An action waits for the one before it on its rank, and for the transfer of what it needs (`pipeline_transfers`). How
-long a transfer took is known where the receiving rank waited all the while; elsewhere it is hidden, and takes the
-median of its edge if that is not longer than what is known.
+An action waits for the one before it on its rank, and for the transfer of what it needs (`transfers`). How long a
+transfer took is known if the receiving rank waited all that time. Otherwise the transfer is hidden. It then takes the
+median between its stages, but no longer than what is known of it.
 """
 
 from __future__ import annotations
@@ -45,20 +45,26 @@ _BACKWARD = tuple(ACTION_KINDS.index(kind) for kind in ("B", "I"))
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class PipelineReplay:
-    """n actions of ranks int64 [n], ready to be replayed."""
+    """n actions, and e transfers between them, ready to be replayed.
+
+    Attributes:
+        rank: int64 [n], the rank of each action.
+        graph: the dependencies of the actions, then the transfers.
+    """
 
     rank: Int64
     graph: DependencyGraph
 
     def __call__(self, work_ns: Float64, transfer_ns: Float64) -> tuple[Float64, Float64]:
-        """Begins float64 [n, k] of actions that take float64 [n, k], with transfers of float64 [e, k]; and the time
-        from the first action to the last end, float64 [k].
+        """Return when the actions begin, float64 [n, k], and the time from the first to the last action, float64 [k].
+
+        work_ns: how long the actions take, float64 [n, k]. transfer_ns: float64 [e, k].
         """
         timeline = self.graph.replay(np.concatenate((work_ns, transfer_ns)))
         return timeline.start[: len(self.rank)], timeline.end[: len(self.rank)].max(axis=0)
 
     def by_rank(self, values: Float64) -> Float64:
-        """float64 [ranks, k]: sums of float64 [n, k]."""
+        """Return sums by rank, float64 [ranks, k] of float64 [n, k]."""
         result = np.zeros((int(self.rank.max()) + 1, values.shape[1]))
         np.add.at(result, self.rank, values)
         return result
@@ -66,8 +72,13 @@ class PipelineReplay:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class TypicalTimes:
-    """What is typical of a pipeline's steps, in ns. of_kind: float64 [kinds]; of_stage: float64 [kinds, stages], means;
-    NaN where there are none. of_edge: medians by the stages that send and receive; any_edge_ns: over all.
+    """Typical times of a pipeline's steps, in ns.
+
+    Attributes:
+        of_kind: float64 [kinds], mean of the actions; NaN without any.
+        of_stage: float64 [kinds, stages], mean of the actions; NaN without any.
+        of_edge: median transfer by sending and receiving stage.
+        any_edge_ns: median over all transfers.
     """
 
     of_kind: Float64
@@ -76,13 +87,22 @@ class TypicalTimes:
     any_edge_ns: float
 
     def of_edges(self, stage: Int32, edges: Edges) -> Float64:
-        """float64 [e]: the typical transfer of each edge between actions of these stages, int32 [n]."""
+        """Return the typical transfer of each edge, float64 [e]. stage: of the actions, int32 [n]."""
         return np.array([self.of_edge.get(edge, self.any_edge_ns) for edge in _stages_of(stage, edges)], dtype=float)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class MeasuredPipeline:
-    """One pipeline as its steps show it: of each order what is sent, and the replay of its order."""
+    """One pipeline as its steps show it.
+
+    Attributes:
+        ranks: its ranks, by their first stage.
+        action_orders: the orders that the ranks ran.
+        edges: of each order which action waits for one of another rank.
+        transfers: of each order the transfers of its edges.
+        replays: of each order its replay.
+        typical: typical times over all orders.
+    """
 
     ranks: tuple[int, ...]
     action_orders: tuple[ActionOrder, ...]
@@ -94,8 +114,12 @@ class MeasuredPipeline:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class BubbleCauses:
-    """idle_ns: int64 [ranks, causes], over all steps; a rank's sum to its bubbles. ideal_ratio: the share of its time
-    in which R0 is idle. replay_error: by how much R3 takes longer than what was measured, as a share.
+    """The bubbles of a pipeline by cause.
+
+    Attributes:
+        idle_ns: int64 [ranks, causes], over all steps; each row sums to the rank's bubbles.
+        ideal_ratio: the share of R0's time in which ranks are idle.
+        replay_error: by how much R3 takes longer than what was measured, as a share.
     """
 
     idle_ns: Int64
@@ -104,9 +128,12 @@ class BubbleCauses:
 
 
 def build_pipeline_replay(rank: Int64, edges: Edges, posted_after: Int64) -> PipelineReplay:
-    """Of actions in the order of each rank; the receive of each edge is posted after an action int64 [e], or -1.
+    """Return the replay of actions in the order of each rank.
 
-    Raises CyclicGraphError when they wait for each other.
+    rank: int64 [n], ascending. posted_after: int64 [e], the action after which the receive of each edge is posted, or
+    -1.
+
+    Raises CyclicGraphError when actions wait for each other.
     """
     count = len(rank)
     follows = np.flatnonzero(rank[1:] == rank[:-1])
@@ -122,15 +149,18 @@ def build_pipeline_replay(rank: Int64, edges: Edges, posted_after: Int64) -> Pip
 
 
 def measure_pipeline(run: Run, steps: PipelineSteps) -> MeasuredPipeline | None:
-    """None where ranks are missing, in all steps or in some, or actions would wait for each other."""
+    """Return the transfers and replays of a pipeline.
+
+    None where ranks are missing, in all steps or in some, or actions would wait for each other.
+    """
     if not steps.action_orders or any(len(np.unique(p.rank)) < len(steps.ranks) for p in steps.action_orders):
         return None
     edges = [edges_between_ranks(p.rank, p.kind, p.stage, p.microbatch) for p in steps.action_orders]
     transfers = [measure_transfers(run, steps.ranks, p, own) for p, own in zip(steps.action_orders, edges, strict=True)]
     try:
         replays = [
-            build_pipeline_replay(order.rank, own, sent.posted_after)
-            for order, own, sent in zip(steps.action_orders, edges, transfers, strict=True)
+            build_pipeline_replay(order.rank, of_order, sent.posted_after)
+            for order, of_order, sent in zip(steps.action_orders, edges, transfers, strict=True)
         ]
     except CyclicGraphError:
         return None
@@ -145,7 +175,7 @@ def measure_pipeline(run: Run, steps: PipelineSteps) -> MeasuredPipeline | None:
 
 
 def attribute_bubbles(measured: MeasuredPipeline, bubble_ns: Sequence[int]) -> BubbleCauses:
-    """Of the bubbles of each of the pipeline's ranks, over all steps."""
+    """Return the causes of the bubbles. bubble_ns: of each of the pipeline's ranks, over all steps."""
     typical = measured.typical
     idle_ns = np.zeros((5, len(measured.ranks)))  # the warm-up of R0, and all of R0 to R3
     equal_ns = measured_ns = replayed_ns = 0.0
@@ -156,13 +186,13 @@ def attribute_bubbles(measured: MeasuredPipeline, bubble_ns: Sequence[int]) -> B
         equal: Float64 = np.broadcast_to(typical.of_kind[order.kind][:, None], shape)
         by_stage: Float64 = np.broadcast_to(typical.of_stage[order.kind, order.stage][:, None], shape)
         typical_ns: Float64 = np.broadcast_to(typical.of_edges(order.stage, edges)[:, None], transfers.took_ns.shape)
-        own_ns = np.where(transfers.visible, transfers.took_ns, np.minimum(transfers.took_ns, typical_ns))
-        nothing = np.zeros_like(own_ns)
+        took_ns = np.where(transfers.visible, transfers.took_ns, np.minimum(transfers.took_ns, typical_ns))
+        no_time = np.zeros_like(took_ns)
         chain = (
-            (equal, nothing),
-            (by_stage, nothing),
+            (equal, no_time),
+            (by_stage, no_time),
             (by_stage, typical_ns),
-            (order.work_ns.astype(np.float64), own_ns),
+            (order.work_ns.astype(np.float64), took_ns),
         )
         span_ns = np.zeros(shape[1])
         for number, (work_ns, transfer_ns) in enumerate(chain):
@@ -185,14 +215,14 @@ def attribute_bubbles(measured: MeasuredPipeline, bubble_ns: Sequence[int]) -> B
 def _typical_times(
     action_orders: Sequence[ActionOrder], edges: Sequence[Edges], transfers: Sequence[Transfers]
 ) -> TypicalTimes:
-    """Over all steps of a pipeline."""
+    """Return typical times over all steps of a pipeline."""
     stages = max(int(p.stage.max()) for p in action_orders) + 1
     counts, sums = np.zeros((len(ACTION_KINDS), stages)), np.zeros((len(ACTION_KINDS), stages))
     seen: dict[tuple[int, int], list[Int64]] = {}
-    for order, own, found in zip(action_orders, edges, transfers, strict=True):
+    for order, of_order, found in zip(action_orders, edges, transfers, strict=True):
         np.add.at(counts, (order.kind, order.stage), order.work_ns.shape[1])
         np.add.at(sums, (order.kind, order.stage), order.work_ns.sum(axis=1))
-        for edge, took_ns, visible in zip(_stages_of(order.stage, own), found.took_ns, found.visible, strict=True):
+        for edge, took_ns, visible in zip(_stages_of(order.stage, of_order), found.took_ns, found.visible, strict=True):
             seen.setdefault(edge, []).append(took_ns[visible])
     known = {edge: np.concatenate(values) for edge, values in seen.items()}
     every = np.concatenate([np.empty(0), *known.values()])
@@ -207,12 +237,13 @@ def _typical_times(
 
 
 def _stages_of(stage: Int32, edges: Edges) -> list[tuple[int, int]]:
-    """From which stage to which each edge leads."""
+    """Return the stages that each edge leads from and to."""
     return list(zip(stage[edges.producers].tolist(), stage[edges.consumers].tolist(), strict=True))
 
 
 def _warmup_ns(order: ActionOrder, work_ns: Float64, start_ns: Float64) -> Float64:
-    """float64 [ranks]: how long each is idle before its first backward, or without one before its first action."""
+    """Return how long each rank is idle before its first backward, or without one before its first action."""
+
     result = np.zeros(int(order.rank.max()) + 1)
     for rank in range(len(result)):
         own = np.flatnonzero(order.rank == rank)

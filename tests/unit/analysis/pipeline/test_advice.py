@@ -176,23 +176,22 @@ def test_a_stage_that_waits_for_one_of_its_ranks_is_not_uneven() -> None:
 @pytest.mark.parametrize(("slow_replicas", "saves"), [((0,), False), ((0, 1, 2), True)])
 def test_a_slow_rank_is_no_uneven_stage(slow_replicas: tuple[int, ...], saves: bool) -> None:
     """GIVEN three replicas of two stages WHEN stage 1 is slow in one of them THEN moving layers would not help."""
-    members = []
-    for replica in range(3):
+
+    def replica(number: int) -> list[RankSummary]:
         orders = order_of_schedule("1f1b", 2, 1, 4)
         assert orders is not None
-        rows = times(orders, {"F": FORWARD, "B": BACKWARD}, {1: 2} if replica in slow_replicas else {}, 0)
-        for stage in range(2):
-            members.append(
-                rank(
-                    2 * replica + stage,
-                    actions=Actions.concatenate([actions((k, n, s, e), stage=at) for k, at, n, s, e in rows[stage]]),
-                    pipeline=PipelineLayout(
-                        schedule="1f1b", stages=2, virtual_stages=1, microbatches=4, stage_ids=[stage]
-                    ),
-                    pipeline_ranks=(2 * replica, 2 * replica + 1),
-                    steps=(5,),
-                )
+        rows = times(orders, {"F": FORWARD, "B": BACKWARD}, {1: 2} if number in slow_replicas else {}, 0)
+        return [
+            rank(
+                2 * number + stage,
+                actions=Actions.concatenate([actions((k, n, s, e), stage=at) for k, at, n, s, e in rows[stage]]),
+                pipeline=PipelineLayout(schedule="1f1b", stages=2, virtual_stages=1, microbatches=4, stage_ids=[stage]),
+                pipeline_ranks=(2 * number, 2 * number + 1),
+                steps=(5,),
             )
-    result = pipeline(run_of(members))
+            for stage in range(2)
+        ]
+
+    result = pipeline(run_of([*replica(0), *replica(1), *replica(2)]))
     assert isinstance(result, Pipeline)
     assert ("all stages take equally long" in changes(result)) == saves
