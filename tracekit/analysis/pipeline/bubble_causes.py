@@ -156,7 +156,10 @@ def measure_pipeline(run: Run, steps: PipelineSteps) -> MeasuredPipeline | None:
     if not steps.action_orders or any(len(np.unique(p.rank)) < len(steps.ranks) for p in steps.action_orders):
         return None
     edges = [edges_between_ranks(p.rank, p.kind, p.stage, p.microbatch) for p in steps.action_orders]
-    transfers = [measure_transfers(run, steps.ranks, p, own) for p, own in zip(steps.action_orders, edges, strict=True)]
+    transfers = [
+        measure_transfers(run, steps.ranks, order, of_order)
+        for order, of_order in zip(steps.action_orders, edges, strict=True)
+    ]
     try:
         replays = [
             build_pipeline_replay(order.rank, of_order, sent.posted_after)
@@ -246,8 +249,8 @@ def _warmup_ns(order: ActionOrder, work_ns: Float64, start_ns: Float64) -> Float
 
     result = np.zeros(int(order.rank.max()) + 1)
     for rank in range(len(result)):
-        own = np.flatnonzero(order.rank == rank)
-        backward = np.flatnonzero(np.isin(order.kind[own], _BACKWARD))
+        actions = np.flatnonzero(order.rank == rank)
+        backward = np.flatnonzero(np.isin(order.kind[actions], _BACKWARD))
         first = int(backward[0]) if len(backward) else 0
-        result[rank] = float((start_ns[own[first]] - work_ns[own[:first]].sum(axis=0)).sum())
+        result[rank] = float((start_ns[actions[first]] - work_ns[actions[:first]].sum(axis=0)).sum())
     return result

@@ -1,4 +1,4 @@
-"""What is kept of one rank's pipeline: a row an action."""
+"""What is kept of one rank's pipeline: one action a row."""
 
 from __future__ import annotations
 
