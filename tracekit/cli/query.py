@@ -30,7 +30,8 @@ class _TwoArguments(click.Command):
         except click.MissingParameter:
             from tracekit.errors import UsageError
 
-            hint = 'tracekit query RUN "select * from tracekit_steps"; tracekit query --views lists what can be asked'
+            asked = shlex.join(["tracekit", "query", *(args or ["runs/"]), "select * from tracekit_steps"])
+            hint = f"see what can be asked with tracekit query --views, and ask, as in: {asked}"
             raise UsageError("a query takes a run, or a merged trace, and the SQL to ask it", hint=hint) from None
 
 
@@ -73,7 +74,8 @@ def query(choice: RunChoice, sql: str, as_json: bool, as_csv: bool, output: Path
         raise UsageError("--json and --csv: a result has one form", hint="leave one out")
     suffix = ".json" if as_json else ".csv" if as_csv else ".txt" if output is None else output.suffix
     if output is not None and output.is_dir():
-        raise UsageError(f"-o {output}: a folder", hint=f"name the file, too: -o {output / 'rows.csv'}")
+        named = shlex.quote(str(output / "rows.csv"))
+        raise UsageError(f"-o {output}: a folder", hint=f"name the file, too: -o {named}")
     if output is not None and (output.suffix != suffix or suffix not in {".json", ".csv", ".txt"}):
         wanted = suffix if as_json or as_csv else ".json, .csv or .txt"
         raise UsageError(f"-o {output}: the name does not end in {wanted}", hint="it says the format")
