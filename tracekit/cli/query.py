@@ -25,12 +25,13 @@ def _print_views(ctx: click.Context, param: click.Parameter, value: bool) -> Non
 class _TwoArguments(click.Command):
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """click fills the last argument first, and would miss RUN where SQL was forgotten."""
+        typed = [*args]  # click empties the list
         try:
             return super().parse_args(ctx, args)
         except click.MissingParameter:
             from tracekit.errors import UsageError
 
-            asked = shlex.join(["tracekit", "query", *(args or ["runs/"]), "select * from tracekit_steps"])
+            asked = shlex.join(["tracekit", "query", *(typed or ["runs/"]), "select * from tracekit_steps"])
             hint = f"see what can be asked with tracekit query --views, and ask, as in: {asked}"
             raise UsageError("a query takes a run, or a merged trace, and the SQL to ask it", hint=hint) from None
 
