@@ -113,7 +113,7 @@ class TraceServer(socketserver.ThreadingTCPServer):
             if error.errno != errno.EADDRINUSE:
                 raise OutputError(f"{HOST}:{port}: {error.strerror}", hint="allow listening on 127.0.0.1") from None
             message = f"port {port} of {HOST} is taken, and Perfetto's UI fetches from no other"
-            hint = f"end what listens there, seen with: ss -ltnp 'sport = :{port}' (often another tracekit open)"
+            hint = f"end what listens there, often another tracekit open: ss -ltnp 'sport = :{port}'"
             raise OutputError(message, hint=hint) from None
         port = self.server_address[1]
         self.hosts = (f"{HOST}:{port}", f"localhost:{port}")

@@ -34,7 +34,7 @@ def open_trace_processor() -> TraceProcessor:
         return ShellTraceProcessor(perfettos_own())
     except InputError as error:
         missing.append(error.message)
-    hint = f"install node and {INSTALL}, set {VARIABLE} to a trace_processor_shell, or let perfetto download its own"
+    hint = f"set {VARIABLE} to a trace_processor_shell, let perfetto download its own, or install node and: {INSTALL}"
     raise InputError(f"no trace processor works here: {'; '.join(missing)}", hint=hint)
 
 

@@ -65,4 +65,4 @@ def sql_error(text: str) -> UsageError:
     lines = [line.strip() for line in text.splitlines() if line.strip()] or ["no reason given"]
     places = _PLACE.findall(text)
     where = f" in line {places[-1][0]}, column {places[-1][1]}" if places else ""
-    return UsageError(f"the SQL is wrong{where}: {lines[-1]}", hint="tracekit query --views lists tracekit's views")
+    return UsageError(f"the SQL is wrong{where}: {lines[-1]}", hint="tracekit's views: tracekit query --views")

