@@ -26,7 +26,7 @@ def slices_of(
     category: int = -1,
     arguments: tuple[Argument, ...] = (),
     flows: tuple[Flows, ...] = (),
-    details: Sequence[int] | None = None,
+    extra_args: Sequence[int] | None = None,
 ) -> Slices:
     """Slices (start after `BASE_NS`, duration, name) of one category."""
     columns = np.array(rows, dtype=np.int64).reshape(-1, 3)
@@ -38,7 +38,7 @@ def slices_of(
         strings=strings,
         arguments=arguments,
         flows=flows,
-        details=None if details is None else np.array(details, dtype=np.int32),
+        extra_args=None if extra_args is None else np.array(extra_args, dtype=np.int32),
     )
 
 

@@ -23,7 +23,7 @@ def test_details_are_arguments_behind_the_others(beside: bool) -> None:
     kernel = '{"grid": [4, 1, 1], "est. %s %": 50, "flag" : true,\n\t"none": null, "o": {"a": {}, "b": [ ]}}'
     size = Argument(name="size", values=np.arange(4), present=np.array([beside, beside, False, False]))
     rows = [(i, 1, 0) for i in range(4)]
-    events = one_track(slices_of(rows, ["a", kernel, "{}"], arguments=(size,), details=[1, 2, 1, -1]))
+    events = one_track(slices_of(rows, ["a", kernel, "{}"], arguments=(size,), extra_args=[1, 2, 1, -1]))
     said = {"grid": [4, 1, 1], "est. %s %": 50, "flag": True, "none": None, "o": {"a": {}, "b": []}}
     first, second = ({"size": 0}, {"size": 1}) if beside else ({}, None)
     assert [event.get("args") for event in events] == [first | said, second, said, None]
@@ -35,7 +35,7 @@ def test_numbers_of_details_keep_their_digits() -> None:
     document = io.BytesIO()
     writer = ChromeWriter(document, 0, base_ns=BASE_NS)
     track = writer.add_track("t", parent=writer.add_process("rank 0", pid=1))
-    writer.write_slices(track, slices_of([(0, 1, 0)], ["a", f'{{"n": {numbers}, "m": 1e3}}'], details=[1]))
+    writer.write_slices(track, slices_of([(0, 1, 0)], ["a", f'{{"n": {numbers}, "m": 1e3}}'], extra_args=[1]))
     assert f'"args":{{"n":{numbers},"m":1e3}}}}'.encode() in document.getvalue()
 
 
@@ -44,7 +44,7 @@ def test_numbers_that_readers_would_change_are_text(number: str) -> None:
     def write(writer: ChromeWriter) -> None:
         track = writer.add_track("t", parent=writer.add_process("rank 0", pid=1))
         writer.write_slices(
-            track, slices_of([(0, 1, 0)], ["a", f'{{"n": {number}, "m": [-1, {number}]}}'], details=[1])
+            track, slices_of([(0, 1, 0)], ["a", f'{{"n": {number}, "m": [-1, {number}]}}'], extra_args=[1])
         )
 
     (event,) = read_events(chrome_document(write))
@@ -64,7 +64,7 @@ def test_long_details_are_written_few_at_a_time() -> None:
     writer = ChromeWriter(document, 0, base_ns=BASE_NS)
     track = writer.add_track("t", parent=writer.add_process("rank 0", pid=1))
     rows = [(i, 1, 0) for i in range(2000)]
-    writer.write_slices(track, slices_of(rows, ["a", json.dumps({"s": "x" * 20_000})], details=[1] * 2000))
+    writer.write_slices(track, slices_of(rows, ["a", json.dumps({"s": "x" * 20_000})], extra_args=[1] * 2000))
     assert document.getvalue().count(b'"s":') == 2000
     assert 3e6 < max(sizes) < 5e6
 
@@ -78,7 +78,7 @@ def test_text_in_details_comes_back_as_it_was(ascii_alone: bool) -> None:
 
     def write(writer: ChromeWriter) -> None:
         track = writer.add_track("t", parent=writer.add_process("rank 0", pid=1))
-        writer.write_slices(track, slices_of(rows, ["a", *texts], details=[i + 1 for i in range(len(said))]))
+        writer.write_slices(track, slices_of(rows, ["a", *texts], extra_args=[i + 1 for i in range(len(said))]))
 
     document = chrome_document(write)
     assert [event["args"] for event in read_events(document)] == said
