@@ -133,7 +133,7 @@ def test_a_file_that_is_cut_off_is_left_out(tmp_path: Path) -> None:
     assert [file.rank for file in archive.left_out] == [1]
     assert [entry["path"] for entry in manifest["files"]] == list(content) == ["rank-000000.json"]
     (folder / "rank0.json.gz").unlink()
-    with pytest.raises(OutputError, match="no file of the run is whole"):
+    with pytest.raises(OutputError, match="all files of the run are cut off"):
         write_manifest(load(folder), tmp_path / "other.zip")
     assert not (tmp_path / "other.zip").exists()
 
