@@ -129,7 +129,7 @@ def test_details_are_found_with_their_values_and_types(trace_processor: TracePro
         track = writer.add_track("t", parent=writer.add_process("rank 0", pid=1))
         size = Argument(name="size", values=np.array([7, 8, 9]))
         rows = [(i, 1, 0) for i in range(3)]
-        writer.write_slices(track, slices_of(rows, ["op", kernel], arguments=(size,), details=[1, -1, 1]))
+        writer.write_slices(track, slices_of(rows, ["op", kernel], arguments=(size,), extra_args=[1, -1, 1]))
 
     trace_processor.load(chrome_document(part))
     assert trace_processor.errors() == []

@@ -184,7 +184,7 @@ def test_details_are_found_with_their_values_and_types(trace_processor: TracePro
     slices = Slices(
         start_ns=START + np.arange(3), duration_ns=column.astype(np.int64), name=column, category=column,
         strings=["op", details_of(kernel.encode())], arguments=(Argument(name="size", values=np.array([7, 8, 9])),),
-        details=np.array([1, ABSENT, 1], np.int32),
+        extra_args=np.array([1, ABSENT, 1], np.int32),
     )  # fmt: skip
     writer.write_slices(writer.add_track("t"), slices)
     trace_processor.load(stream.getvalue())
