@@ -1,3 +1,5 @@
+"""Packets of one rank's tracks, read with the `perfetto` package's messages."""
+
 from __future__ import annotations
 
 import io
