@@ -87,8 +87,7 @@ def _phases(phases: PhaseTimeline, windows: StepWindows, shown: Bool, clock: Clo
         rows = phases.phase == index
         intervals.append(Intervals.union_of(phases.change_ns[rows], ends_ns[rows]) & on_host)
         names += [phase] * len(intervals[-1])
-    columns = [np.concatenate([getattr(each, edge) for each in intervals]) for edge in ("start_ns", "end_ns")]
-    return _track("phases", names, *columns, clock)
+    return _track("phases", names, *_joined_bounds(intervals), clock)
 
 
 def tracks_of_rank(plan: RankPlan, chosen: StepSelection) -> Iterator[DerivedTrack]:
@@ -119,9 +118,9 @@ def _bubbles(plan: RankPlan, chosen: StepSelection) -> Iterator[DerivedTrack]:
             steps.append(step)
         bubbles.append(gaps)
     if bubbles:
-        columns = [np.concatenate([getattr(each, edge) for each in bubbles]) for edge in ("start_ns", "end_ns")]
         arguments = (_number("step", np.array(steps, dtype=np.int64)),)
-        yield DerivedTrack(name="bubble", slices=Slices.named(names, *columns, category=CATEGORY, arguments=arguments))
+        slices = Slices.named(names, *_joined_bounds(bubbles), category=CATEGORY, arguments=arguments)
+        yield DerivedTrack(name="bubble", slices=slices)
 
 
 def _actions(plan: RankPlan, chosen: StepSelection) -> Iterator[DerivedTrack]:
@@ -257,6 +256,11 @@ def _clock(plan: RankPlan) -> Iterator[DerivedTrack]:
     arguments = [Argument(name=name, values=np.array([value], dtype=np.int64)) for name, value in numbers.items()]
     name = f"± {clock.error_ns / 1000:,.1f} us"
     yield _track("clock uncertainty", [name], bounds[0], bounds[1], clock, arguments, {"method": [clock.method]})
+
+
+def _joined_bounds(intervals: Sequence[Intervals]) -> tuple[Int64, Int64]:
+    """Return the starts and the ends of all the intervals."""
+    return np.concatenate([each.start_ns for each in intervals]), np.concatenate([each.end_ns for each in intervals])
 
 
 def _constant_role(role: str, rows: Columnar) -> npt.NDArray[np.uint8]:

@@ -6,6 +6,7 @@ Importing this module fails where the extension was not built.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -97,6 +98,7 @@ def _extra_arg_columns(extra_args: ExtraArgs, strings: int) -> ExtraArgColumns:
     return ids, np.cumsum(sizes) - sizes, sizes, b"".join(encoded.values())
 
 
+@cache
 def _tag(message: Any, field: str, wire_type: int) -> bytes:
     """Return the bytes that come before the value of a field."""
     tag = message.DESCRIPTOR.fields_by_name[field].number << 3 | wire_type
