@@ -178,7 +178,7 @@ def interrupt(server: serve.TraceServer) -> bool:
 
 
 def interrupt_when_fetched(server: serve.TraceServer) -> bool:
-    server.note_fetched()
+    server.mark_fetched()
     raise KeyboardInterrupt
 
 
