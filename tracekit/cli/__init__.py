@@ -7,7 +7,6 @@ command runs, so `tracekit --help` waits for neither pandas nor torch. Results g
 from __future__ import annotations
 
 import contextlib
-import difflib
 import importlib
 import os
 import signal
@@ -73,6 +72,8 @@ class LazyGroup(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         name = args[0]
         if name not in COMMANDS and name.isidentifier():
+            import difflib  # only a wrong name needs it
+
             # click would look for similar names among the commands that are already imported.
             similar = difflib.get_close_matches(name, COMMANDS, n=1)
             also = f" Did you mean '{similar[0]}'?" if similar else ""

@@ -53,7 +53,6 @@ def analyze(
     from tracekit.analysis.step_time.roofline import KnownWork
     from tracekit.errors import InputError, UsageError
     from tracekit.render.json_result import JsonResult
-    from tracekit.render.output import new_file
     from tracekit.render.terminal import TerminalReport
 
     formats = (JsonResult.suffix,) if as_json else (JsonResult.suffix, TerminalReport.suffix)
@@ -71,6 +70,8 @@ def analyze(
         renderer = JsonResult(actions=actions) if in_json else TerminalReport(**terminal_format())
         click.echo(renderer.render(report), nl=False)
     else:
+        from tracekit.render.output import new_file
+
         renderer = JsonResult(actions=actions) if in_json else TerminalReport()
         with new_file(output, force=force) as stream:
             stream.write(renderer.render(report).encode())

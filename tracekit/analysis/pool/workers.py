@@ -34,7 +34,7 @@ from tracekit.process_tuning import make_quick
 T = TypeVar("T")
 
 Progress = Callable[[int, int], None]
-"""Called with (ranks done, ranks in all)."""
+"""Called with (ranks done, ranks in all): at the beginning and after each rank, never when there is none."""
 
 
 class _Lost(enum.Enum):
@@ -74,6 +74,9 @@ def map_ranks(
             results[position] = result
             if progress is not None:
                 progress(len(results), len(calls))
+
+    if progress is not None and calls:
+        progress(0, len(calls))
 
     def left() -> list[int]:
         return [position for position in range(len(calls)) if position not in results]

@@ -8,13 +8,17 @@ import re
 import shutil
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO, TypeVar
 
 import click
 
 if TYPE_CHECKING:
+    from rich.progress import Progress as Bar
+    from rich.progress import TaskID
+
     from tracekit.analysis.per_rank.summarize import StepSelection
     from tracekit.analysis.pool.workers import Progress
 
@@ -126,17 +130,30 @@ def decorated(command: F, *decorators: Callable[[F], F]) -> F:
 
 @contextmanager
 def progress_on_stderr(what: str) -> Iterator[Progress | None]:
-    """A progress bar over ranks while the block runs; None where stderr is no terminal."""
+    """Give the block a function that draws a progress bar over ranks; None where stderr is no terminal.
+
+    The bar is imported at the first call, because that takes 30 ms: a run that is in the cache needs none.
+    """
     if not sys.stderr.isatty():
         yield None
         return
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+    with ExitStack() as bars:
 
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task(what, total=None)
-        yield lambda done, total: bar.update(task, completed=done, total=total)
+        @cache
+        def bar() -> tuple[Bar, TaskID]:
+            from rich.console import Console
+            from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
+            from rich.progress import Progress as Bar
+
+            columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+            started = bars.enter_context(Bar(*columns, console=Console(stderr=True), transient=True))
+            return started, started.add_task(what, total=None)
+
+        def draw(done: int, total: int) -> None:
+            started, task = bar()
+            started.update(task, completed=done, total=total)
+
+        yield draw
 
 
 def terminal_format(stream: TextIO | None = None) -> dict[str, Any]:

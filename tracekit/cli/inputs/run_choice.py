@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import click
 
-from tracekit.cli.inputs.file_kind import kind_of
 from tracekit.cli.inputs.options import RANKS, decorated, progress_on_stderr
 
 if TYPE_CHECKING:
@@ -68,6 +67,7 @@ class RunChoice:
 
     def _told_better(self, error: InputError) -> InputError:
         """The error for one file that is something else than a recording of torch.profiler."""
+        from tracekit.cli.inputs.file_kind import kind_of
         from tracekit.errors import InputError
 
         path = Path(self.paths[0])
