@@ -30,14 +30,14 @@ import sys, tempfile, time
 from pathlib import Path
 from tracekit.analysis.load import load
 from tracekit.analysis.per_rank.summarize import SummaryOptions
-from tracekit.process_tuning import make_quick
+from tracekit.process_tuning import tune_cli_process
 from tracekit.read.cache.spool import Shelf
 from tracekit.render.merged.input_slices import SliceFilter
 from tracekit.render.merged.plan import plan_of
 from tracekit.render.merged.rank_page import write_rank
 from tracekit.render.perfetto import PerfettoFormat
 
-make_quick()
+tune_cli_process()
 with tempfile.TemporaryDirectory() as folder:
     shelf = Shelf(folder=Path(folder))
     (plan,) = plan_of(load(sys.argv[1], shelf=shelf)).ranks

@@ -20,7 +20,7 @@ import os
 import sys
 from contextlib import suppress
 
-__all__ = ["make_quick"]
+__all__ = ["tune_cli_process"]
 
 # malloc.h of glibc; see mallopt(3).
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
@@ -29,7 +29,7 @@ _LARGEST_IN_HEAP_BYTES = 32 << 20  # the most that glibc takes
 _NEW_OBJECTS = 1_000_000
 
 
-def make_quick() -> None:
+def tune_cli_process() -> None:
     """For all of this process and those that it starts, best before numpy is imported. Where the C library is another,
     memory is as it was; a number of threads that the user has set stays."""
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")

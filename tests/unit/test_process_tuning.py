@@ -12,9 +12,9 @@ import pytest
 
 PROGRAM = """
 import resource, sys
-from tracekit.process_tuning import make_quick
+from tracekit.process_tuning import tune_cli_process
 if sys.argv[1] == "kept":
-    make_quick()
+    tune_cli_process()
 for turn in range(2):
     before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
     for _ in range(10):
@@ -39,9 +39,9 @@ def test_freed_blocks_are_used_again() -> None:
 THREADS = """
 import sys
 from pathlib import Path
-from tracekit.process_tuning import make_quick
+from tracekit.process_tuning import tune_cli_process
 if sys.argv[1] == "quick":
-    make_quick()
+    tune_cli_process()
 import numpy
 print(len(list(Path("/proc/self/task").iterdir())))
 """

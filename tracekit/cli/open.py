@@ -53,7 +53,7 @@ def open(choice: RunChoice, offline: bool, print_url: bool) -> None:  # noqa: A0
             hint = "type it again; --print-url is for a browser elsewhere, --offline for no network"
             raise OutputError(f"nobody fetched the trace in {PATIENCE_S / 60:.0f} minutes", hint=hint)
     click.echo("The page has the trace.")
-    example = shlex.join(["tracekit", "query", *choice.words, "select * from tracekit_steps"])
+    example = shlex.join(["tracekit", "query", *choice.argv, "select * from tracekit_steps"])
     click.echo(f"Next: {safe_text(example)}")
 
 

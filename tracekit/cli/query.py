@@ -100,9 +100,9 @@ def query(choice: RunChoice, sql: str, as_json: bool, as_csv: bool, output: Path
     if suffix == ".txt":
         if trace.is_merged:
             click.echo("\nThe run was merged for this query alone; a file that is kept answers at once.")
-            following = ["merge", *choice.words, "-o", "run.pftrace"]
+            following = ["merge", *choice.argv, "-o", "run.pftrace"]
         else:
-            following = ["open", *choice.words]
+            following = ["open", *choice.argv]
         click.echo(f"Next: {safe_text(shlex.join(['tracekit', *following]))}")
 
 

@@ -27,7 +27,7 @@ def new_file(path: Path, *, force: bool = False) -> Iterator[BinaryIO]:
     Raises OutputError when `path` exists and `force` is False, is a link or no file, or cannot be written.
     """
     _check(path, force=force)
-    with _telling_of(path):
+    with _as_output_error(path):
         descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
     try:
         with os.fdopen(descriptor, "wb") as stream:
@@ -64,7 +64,7 @@ def move_to_end(part: Path, stream: BinaryIO) -> None:
 def scratch_folder(path: Path, *, force: bool = False) -> Iterator[Path]:
     """A folder beside `path`, while the block runs, for what is needed to make it. Raises what `new_file` does."""
     _check(path, force=force)
-    with _telling_of(path):
+    with _as_output_error(path):
         folder = tempfile.TemporaryDirectory(dir=path.parent, prefix=f".{path.name}.")
     with folder as name:
         yield Path(name)
@@ -75,12 +75,12 @@ def _check(path: Path, *, force: bool) -> None:
         raise OutputError(f"{path}: a link or not a regular file", hint="choose another name")
     if path.exists() and not force:
         raise OutputError(f"{path}: exists already", hint="choose another name, or overwrite it with --force")
-    with _telling_of(path):
+    with _as_output_error(path):
         path.parent.mkdir(parents=True, exist_ok=True)
 
 
 @contextmanager
-def _telling_of(path: Path) -> Iterator[None]:
+def _as_output_error(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:

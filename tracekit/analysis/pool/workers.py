@@ -29,7 +29,7 @@ from typing import Literal, TypeVar
 from tracekit import __version__
 from tracekit.analysis.pool.dask_cluster import worker_deaths
 from tracekit.errors import InputError, UsageError
-from tracekit.process_tuning import make_quick
+from tracekit.process_tuning import tune_cli_process
 
 T = TypeVar("T")
 
@@ -169,7 +169,7 @@ def _in_processes(
 
 def _begin_work() -> None:
     """Run by a worker first: it is to end with its parent, however that ends."""
-    make_quick()
+    tune_cli_process()
     # Ctrl-C reaches all processes of a terminal: the worker then ends at once, and says nothing.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     parent = multiprocessing.parent_process()

@@ -39,7 +39,7 @@ class RunChoice:
     cache: CacheChoice
 
     @property
-    def words(self) -> list[str]:
+    def argv(self) -> list[str]:
         """What to type for the same run and ranks."""
         ranks = None if self.ranks is None else ",".join(map(str, sorted(self.ranks)))
         chosen = {"--run": self.run, "--attempt": self.attempt, "--ranks": ranks}
@@ -63,9 +63,9 @@ class RunChoice:
                     **workers,
                 )
         except InputError as error:
-            raise self._told_better(error) from None
+            raise self._clarify_error(error) from None
 
-    def _told_better(self, error: InputError) -> InputError:
+    def _clarify_error(self, error: InputError) -> InputError:
         """The error for one file that is something else than a recording of torch.profiler."""
         from tracekit.cli.inputs.file_kind import kind_of
         from tracekit.errors import InputError
@@ -93,7 +93,7 @@ class RunChoice:
             yield {"executor": executor, "progress": progress}
 
 
-def _made(cache_dir: str) -> Path:
+def _ensure_cache_dir(cache_dir: str) -> Path:
     """The folder, which must be one that can be used: who asks for it wants to know otherwise."""
     from tracekit.errors import UsageError
 
@@ -127,9 +127,9 @@ def run_options(command: F) -> F:
         **options: Any,
     ) -> Any:
         from tracekit.errors import UsageError
-        from tracekit.process_tuning import make_quick
+        from tracekit.process_tuning import tune_cli_process
 
-        make_quick()
+        tune_cli_process()
         if no_cache and cache_dir is not None:
             raise UsageError("--no-cache and --cache-dir: one says the opposite of the other", hint="leave one out")
         if jobs is not None and scheduler is not None:
@@ -141,7 +141,7 @@ def run_options(command: F) -> F:
             ranks=ranks,
             jobs=jobs,
             scheduler=scheduler,
-            cache=False if no_cache else True if cache_dir is None else _made(cache_dir),
+            cache=False if no_cache else True if cache_dir is None else _ensure_cache_dir(cache_dir),
         )
         return command(choice, **options)
 
