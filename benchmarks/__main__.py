@@ -16,9 +16,10 @@ import sys
 import time
 from pathlib import Path
 
-from benchmarks import growth, limits, machine, many_ranks, merging, one_more_rank, start, whole_run
-from benchmarks.results import Row, markdown, write_json
-from benchmarks.tools import BIG, SMALL, Setup
+from benchmarks.costs import growth, limits, many_ranks, merging, one_more_rank, start, whole_run
+from benchmarks.measuring import machine
+from benchmarks.measuring.results import Row, markdown, write_json
+from benchmarks.measuring.tools import BIG, SMALL, Setup
 
 BENCHMARKS = {
     "start": start.rows,

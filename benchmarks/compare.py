@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks.results import Row, number, read_json
-from benchmarks.samples import Spread
+from benchmarks.measuring.results import Row, number, read_json
+from benchmarks.measuring.samples import Spread
 
 __all__ = ["Change", "changes", "table"]
 

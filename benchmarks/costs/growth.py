@@ -9,17 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from benchmarks.measure import alternate
-from benchmarks.nothing import nearly_empty_run
-from benchmarks.results import Row, row
-from benchmarks.samples import doublings
-from benchmarks.tools import SMALL, Setup
+from benchmarks.measuring.empty_run import nearly_empty_run
+from benchmarks.measuring.measure import alternate
+from benchmarks.measuring.results import Row, row
+from benchmarks.measuring.samples import doublings
+from benchmarks.measuring.tools import SMALL, Setup
 
 NAME = "growth"
 RANKS, FEW_RANKS = (1, 2, 4, 8, 16, 32, 64), (1, 2, 4, 8)
 EVENTS, FEW_EVENTS = (1, 2, 4, 8, 16), (1, 2, 4)
 TARGET = "1.9 - 2.1"
-NOTHING = "a nearly empty trace"
+EMPTY_RUN = "a nearly empty trace"
 
 
 def rows(setup: Setup) -> list[Row]:
@@ -32,12 +32,12 @@ def rows(setup: Setup) -> list[Row]:
         for of_what, runs in grown.items()
         for size, run in runs.items()
     }
-    with nearly_empty_run() as nothing:
-        costs = alternate({NOTHING: setup.analyze(nothing, "--jobs", "1")} | commands, setup.runs)
+    with nearly_empty_run() as empty_run:
+        costs = alternate({EMPTY_RUN: setup.analyze(empty_run, "--jobs", "1")} | commands, setup.runs)
     spent = {name: [cost.cpu_s for cost in of_name] for name, of_name in costs.items()}
-    found = [row(NAME, NOTHING, "CPU s", spent[NOTHING])]
+    found = [row(NAME, EMPTY_RUN, "CPU s", spent[EMPTY_RUN])]
     for of_what, runs in grown.items():
-        found += _growth(of_what, {size: spent[f"{size} {of_what}"] for size in runs}, spent[NOTHING])
+        found += _growth(of_what, {size: spent[f"{size} {of_what}"] for size in runs}, spent[EMPTY_RUN])
     return found
 
 

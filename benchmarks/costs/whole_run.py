@@ -9,10 +9,10 @@ from __future__ import annotations
 import tempfile
 from pathlib import Path
 
-from benchmarks.measure import Cost, measure, said, turns
-from benchmarks.results import Row, row
-from benchmarks.samples import ratios
-from benchmarks.tools import BIG, SMALL, Setup
+from benchmarks.measuring.measure import Cost, log_cost, measure, round_order
+from benchmarks.measuring.results import Row, row
+from benchmarks.measuring.samples import ratios
+from benchmarks.measuring.tools import BIG, SMALL, Setup
 
 NAME = "whole run"
 RANKS, FEW = 8, 2
@@ -50,12 +50,12 @@ def _measured(setup: Setup, run: Path) -> dict[str, list[Cost]]:
     costs: dict[str, list[Cost]] = {}
     with setup.first_ranks(run, FEW) as few:
         for number in range(setup.runs):
-            for name in turns(["1 job", "2 jobs", "few"], number):
+            for name in round_order(["1 job", "2 jobs", "few"], number):
                 jobs = "1" if name == "1 job" else "2"
                 with tempfile.TemporaryDirectory(prefix="tracekit-bench-") as folder:
                     command = setup.analyze(few if name == "few" else run, "--jobs", jobs, cache=Path(folder))
                     for state in ("few",) if name == "few" else (f"cold, {name}", f"cached, {name}"):
-                        costs.setdefault(state, []).append(said(f"run {number + 1}: {state}", measure(command)))
+                        costs.setdefault(state, []).append(log_cost(f"run {number + 1}: {state}", measure(command)))
     return costs
 
 

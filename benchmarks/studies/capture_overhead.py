@@ -1,6 +1,6 @@
 """What the probe costs a training step more than bare torch.profiler with the same flags, in CPU time.
 
-    python -m benchmarks.capture_overhead [--rounds 100] [--workload transformer] [--steps 10] [--json FILE]
+    python -m benchmarks.studies.capture_overhead [--rounds 100] [--workload transformer] [--steps 10] [--json FILE]
 
 Comes in: nothing; the training is fixed, one process, one thread. Goes out: tables on stdout, and JSON on request.
 
@@ -35,7 +35,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from benchmarks.capture_overhead_job import FLAGS, Job
+from benchmarks.studies.capture_overhead_job import FLAGS, Job
 
 ARMS = ("none", "bare", "probe")
 CALLS = 2000  # of the decorated function, a batch

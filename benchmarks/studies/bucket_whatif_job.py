@@ -14,7 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 os.environ.setdefault("KINETO_LOG_LEVEL", "99")
-sys.path.insert(0, str(Path(__file__).parents[1] / "probes"))
+sys.path.insert(0, str(Path(__file__).parents[2] / "probes"))
 
 import torch
 import torch.distributed as dist

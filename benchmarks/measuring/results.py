@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks.samples import Spread, spread
+from benchmarks.measuring.samples import Spread, spread
 
 __all__ = ["Row", "markdown", "number", "read_json", "row", "write_json"]
 

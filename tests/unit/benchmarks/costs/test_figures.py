@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import growth, one_more_rank
-from benchmarks.measure import Command, Cost
-from benchmarks.tools import Setup
+from benchmarks.costs import growth, one_more_rank
+from benchmarks.measuring.measure import Command, Cost
+from benchmarks.measuring.tools import Setup
 
 
 @pytest.fixture

@@ -9,9 +9,9 @@ import zlib
 import pytest
 
 import tracekit
-from benchmarks.big_runs import make_run, read_seed
-from benchmarks.nothing import nearly_empty_run
-from benchmarks.whole_run import unpacked_bytes
+from benchmarks.costs.whole_run import unpacked_bytes
+from benchmarks.measuring.big_runs import make_run, read_seed
+from benchmarks.measuring.empty_run import nearly_empty_run
 
 SEED = """{
   "distributedInfo": {"backend": "nccl", "rank": 0, "world_size": 2, "pg_config": [{"pg_size": 2, "ranks": [0, 1]}]},

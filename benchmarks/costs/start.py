@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import sys
 
-from benchmarks.measure import Command, alternate
-from benchmarks.results import Row, row
-from benchmarks.tools import Setup
+from benchmarks.measuring.measure import Command, alternate
+from benchmarks.measuring.results import Row, row
+from benchmarks.measuring.tools import Setup
 
 NAME = "start"
 LEAST_RUNS = 10  # it takes a tenth of a second, and varies as much as longer commands do

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
 
-__all__ = ["Command", "Cost", "alternate", "measure", "peaks_below", "said", "turns"]
+__all__ = ["Command", "Cost", "alternate", "log_cost", "measure", "peaks_below", "round_order"]
 
 _PROC = Path("/proc")
 _LOOK_EVERY_S = 0.05  # a high-water mark: only what grows within this time before the end is missed
@@ -91,17 +91,17 @@ def alternate(commands: Mapping[str, Command], runs: int) -> dict[str, list[Cost
     """The cost of each command in each of `runs` rounds."""
     costs: dict[str, list[Cost]] = {name: [] for name in commands}
     for number in range(runs):
-        for name in turns(commands, number):
-            costs[name].append(said(f"run {number + 1}: {name}", measure(commands[name])))
+        for name in round_order(commands, number):
+            costs[name].append(log_cost(f"run {number + 1}: {name}", measure(commands[name])))
     return costs
 
 
-def turns(names: Iterable[str], number: int) -> list[str]:
+def round_order(names: Iterable[str], number: int) -> list[str]:
     """The order of a round: whoever is first finds a colder machine, so that the order is turned round each time."""
     return list(names)[:: 1 if number % 2 == 0 else -1]
 
 
-def said(what: str, cost: Cost) -> Cost:
+def log_cost(what: str, cost: Cost) -> Cost:
     """The cost itself; it is told on stderr as well, for who waits."""
     print(
         f"  {what}: {cost.cpu_s:.2f} CPU s, {cost.wall_s:.2f} s, {cost.peak_bytes / 1e6:.0f} MB",

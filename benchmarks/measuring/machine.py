@@ -17,7 +17,7 @@ from tracekit import __version__
 
 __all__ = ["facts", "in_words", "native_is_built"]
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 
 
 def facts(hta_python: str, tracelens: Path | None) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """What matching, clocks and stragglers cost for many ranks, in CPU time and memory.
 
-    python -m benchmarks.across_ranks [--ranks 1024] [--collectives 5000]
+    python -m benchmarks.studies.across_ranks [--ranks 1024] [--collectives 5000]
 
 Comes in: nothing; summaries of ranks are generated, as workers hand them over: groups of 8 for tensor parallel, nine
 collectives of ten, and of every eighth rank for data parallel; then one group of all. Rank 3 computes longer. Goes out:

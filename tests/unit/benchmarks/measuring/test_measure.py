@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.measure import Command, alternate, measure, peaks_below, turns
+from benchmarks.measuring.measure import Command, alternate, measure, peaks_below, round_order
 
 ROOT = Path(__file__).parents[3]
 ALLOCATED = 200 << 20
@@ -24,12 +24,14 @@ def test_peak_memory_is_that_of_the_process():
     # From a small process: the kernel counts what the one that starts a command holds, and pytest may hold more.
     program = f"""
 import sys
-from benchmarks.measure import Command, measure
+from benchmarks.measuring.measure import Command, measure
 cost = measure(Command(arguments=(sys.executable, "-c", {HOLD!r})))
 print(cost.peak_bytes, cost.worker_peak_bytes)
 """
-    said = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True).stdout
-    peak_bytes, of_worker = said.split()
+    output = subprocess.run(
+        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout
+    peak_bytes, of_worker = output.split()
     assert ALLOCATED < int(peak_bytes) < 1.2 * ALLOCATED
     assert of_worker == "None"
 
@@ -88,4 +90,4 @@ def test_commands_take_turns(capfd):
     }
     told = [line.split(":")[1].strip() for line in capfd.readouterr().err.splitlines()]
     assert told == ["a", "b", "b", "a", "a", "b"]
-    assert turns(commands, 1) == ["b", "a"]
+    assert round_order(commands, 1) == ["b", "a"]

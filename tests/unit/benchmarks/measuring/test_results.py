@@ -7,7 +7,7 @@ import json
 import pytest
 
 from benchmarks.compare import changes, table
-from benchmarks.results import Row, markdown, number, read_json, write_json
+from benchmarks.measuring.results import Row, markdown, number, read_json, write_json
 
 RATIO = Row(benchmark="one more rank", what="HTA / tracekit", unit="x", values=(61.0, 58.0, 64.0), target=">= 50x")
 LACKING = Row(benchmark="limits", what="native decoder", unit="MB/CPU s", reason="not built here")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from benchmarks.samples import doublings, one_more, ratios, spread
+from benchmarks.measuring.samples import doublings, one_more, ratios, spread
 
 
 def test_a_spread_is_the_median_and_its_range():

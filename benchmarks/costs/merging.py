@@ -14,10 +14,10 @@ import tempfile
 from contextlib import ExitStack
 from pathlib import Path
 
-from benchmarks.measure import Command, alternate, measure, said
-from benchmarks.results import Row, row
-from benchmarks.samples import one_more, ratios
-from benchmarks.tools import BIG, SMALL, Setup
+from benchmarks.measuring.measure import Command, alternate, log_cost, measure
+from benchmarks.measuring.results import Row, row
+from benchmarks.measuring.samples import one_more, ratios
+from benchmarks.measuring.tools import BIG, SMALL, Setup
 
 NAME = "merging"
 RANKS = (1, 2)
@@ -95,7 +95,7 @@ def _writing(setup: Setup, rank: Path) -> Row:
     command = Command(arguments=(sys.executable, "-c", _WRITE, str(rank)))
     speeds = [
         statistics.median(
-            float(said(f"run {number + 1}: writing, {time}", measure(command)).output) / 1e6
+            float(log_cost(f"run {number + 1}: writing, {time}", measure(command)).output) / 1e6
             for time in range(_TIMES_A_ROUND)
         )
         for number in range(setup.runs)
@@ -110,7 +110,7 @@ def _memory(setup: Setup, output: Path) -> list[Row]:
         for number in range(setup.runs):
             for count, folder in ((FEW, few), (MANY, run)):
                 command = setup.merge(folder, output / "run.pftrace", "--jobs", "2")
-                cost = said(f"run {number + 1}: merging {count} ranks", measure(command))
+                cost = log_cost(f"run {number + 1}: merging {count} ranks", measure(command))
                 peaks.setdefault(count, []).append(cost.peak_bytes / 1e6)
     found = [row(NAME, f"peak memory, {count} ranks", "MB", of_count) for count, of_count in peaks.items()]
     growth = ratios(peaks[MANY], peaks[FEW])

@@ -16,8 +16,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks import big_runs
-from benchmarks.measure import Command
+from benchmarks.measuring import big_runs
+from benchmarks.measuring.measure import Command
 
 __all__ = ["BIG", "SMALL", "Setup"]
 
@@ -80,7 +80,7 @@ class Setup:
             unfinished = folder.with_suffix(".unfinished")
             shutil.rmtree(unfinished, ignore_errors=True)
             # In a process of its own: memory that this one held would be counted to those that it starts.
-            command = [sys.executable, "-m", "benchmarks.big_runs", str(unfinished), "--seed", str(self.seed)]
+            command = [sys.executable, "-m", "benchmarks.measuring.big_runs", str(unfinished), "--seed", str(self.seed)]
             command += ["--ranks", str(ranks), "--repeats", str(repeats)]
             subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
             unfinished.rename(folder)

@@ -14,10 +14,10 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 
-from benchmarks.measure import Command, alternate
-from benchmarks.results import Row, row
-from benchmarks.samples import one_more, ratios
-from benchmarks.tools import BIG, SMALL, Setup
+from benchmarks.measuring.measure import Command, alternate
+from benchmarks.measuring.results import Row, row
+from benchmarks.measuring.samples import one_more, ratios
+from benchmarks.measuring.tools import BIG, SMALL, Setup
 
 NAME = "one more rank"
 SECTIONS = ("--only", "breakdown,overlap", "--jobs", "1")

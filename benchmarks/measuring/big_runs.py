@@ -1,6 +1,6 @@
 """Runs of any size out of one real trace, to measure cost with.
 
-    python -m benchmarks.big_runs OUT --seed a100_ddp_rank0_of_2.json.gz [--ranks 8] [--repeats 27]
+    python -m benchmarks.measuring.big_runs OUT --seed a100_ddp_rank0_of_2.json.gz [--ranks 8] [--repeats 27]
 
 Comes in: a Kineto trace of PyTorch 2, rank 0 of 2. Goes out: OUT/rank<r>.json.gz in Kineto's own layout, the events
 repeated with shifted timestamps and ids; 27 repeats of the A100 trace give 269 MB and 1.09 M events a rank. `Seq` is

@@ -1,6 +1,6 @@
 """How often the verdict on stragglers is right: runs with one planted, of every cause, and runs without.
 
-    python -m benchmarks.score_stragglers [--seeds 10] [--clean 20] [--noisy 10] [--out FOLDER] [--json FILE]
+    python -m benchmarks.studies.score_stragglers [--seeds 10] [--clean 20] [--noisy 10] [--out FOLDER] [--json FILE]
 
 Comes in: nothing. `probes/straggler.py` trains on 4 processes (compute, more work, data loading, host); a slow link
 and a host-bound GPU are generated (`tests/planted.py`). A seed chooses the rank, the delay (5 to 30 % of the step) and
@@ -28,7 +28,7 @@ import tracekit
 from tests.planted import plant
 from tracekit.analysis.stragglers.stragglers import Verdict
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 RECORDED = ("compute", "more_work", "data", "host")
 GENERATED = ("link", "host")
 RANKS, STEP_MS = 4, 90.0  # of probes/straggler.py

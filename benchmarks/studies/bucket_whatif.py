@@ -1,6 +1,6 @@
 """How well other values of DDP's `bucket_cap_mb` are predicted: against training with them.
 
-    python -m benchmarks.bucket_whatif [--present 4] [--others 10 20 64] [--rounds 3] [--ranks 2] [--width 1024]
+    python -m benchmarks.studies.bucket_whatif [--present 4] [--others 10 20 64] [--rounds 3] [--ranks 2] [--width 1024]
                                        [--out FOLDER]
 
 Comes in: nothing. `bucket_whatif_job.py` trains with compute as sleeps, under the present limit and three others in
@@ -26,7 +26,7 @@ from tracekit.analysis.ddp.bucket_whatif import bucket_whatif
 from tracekit.analysis.ddp.buckets import buckets
 from tracekit.schema import records
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 TOLERANCE = 0.15
 STEPS, WINDOWS = 4, 5  # 20 steps of each limit
 
@@ -64,7 +64,7 @@ def _train(out: Path, caps: Sequence[float], options: argparse.Namespace) -> Non
     if out.exists():
         return
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(options.ranks)]
-    command += [str(ROOT / "benchmarks" / "bucket_whatif_job.py"), str(out), "--caps", *map(str, caps)]
+    command += [str(Path(__file__).with_name("bucket_whatif_job.py")), str(out), "--caps", *map(str, caps)]
     command += ["--width", str(options.width), "--steps", str(STEPS), "--windows", str(WINDOWS)]
     path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
     given = {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo", "PYTHONPATH": path}

@@ -15,12 +15,12 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from benchmarks.machine import native_is_built
-from benchmarks.measure import Command, measure, said, turns
-from benchmarks.results import Row, row
-from benchmarks.samples import ratios
-from benchmarks.tools import BIG, SMALL, Setup
-from benchmarks.whole_run import unpacked_bytes
+from benchmarks.costs.whole_run import unpacked_bytes
+from benchmarks.measuring.machine import native_is_built
+from benchmarks.measuring.measure import Command, log_cost, measure, round_order
+from benchmarks.measuring.results import Row, row
+from benchmarks.measuring.samples import ratios
+from benchmarks.measuring.tools import BIG, SMALL, Setup
 
 NAME = "limits"
 WHOLE = "packed text to columns, {} decoder"
@@ -57,8 +57,8 @@ def rows(setup: Setup) -> list[Row]:
         commands, missing = _commands(packed, plain)
         spent: dict[str, list[float]] = {name: [] for name in commands}
         for number in range(setup.runs):
-            for name in turns(commands, number):
-                cost = said(f"run {number + 1}: {name}", measure(commands[name]))
+            for name in round_order(commands, number):
+                cost = log_cost(f"run {number + 1}: {name}", measure(commands[name]))
                 spent[name].append(float(cost.output))
     size_mb = unpacked_bytes(packed) / 1e6
     found = [row(NAME, name, "MB/CPU s", [size_mb / each for each in values]) for name, values in spent.items()]

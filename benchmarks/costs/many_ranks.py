@@ -10,11 +10,11 @@ from __future__ import annotations
 import tempfile
 from pathlib import Path
 
-from benchmarks.measure import Cost, alternate, measure, said, turns
-from benchmarks.nothing import nearly_empty_run
-from benchmarks.results import Row, row
-from benchmarks.samples import doublings
-from benchmarks.tools import Setup
+from benchmarks.measuring.empty_run import nearly_empty_run
+from benchmarks.measuring.measure import Cost, alternate, log_cost, measure, round_order
+from benchmarks.measuring.results import Row, row
+from benchmarks.measuring.samples import doublings
+from benchmarks.measuring.tools import Setup
 from tracekit.analysis.pool.workers import processors
 
 NAME = "many ranks"
@@ -27,12 +27,12 @@ def rows(setup: Setup) -> list[Row]:
     costs: dict[str, list[Cost]] = {}
     sizes_bytes: dict[int, float] = {}
     for number in range(setup.runs):
-        for ranks in turns(map(str, sizes), number):
+        for ranks in round_order(map(str, sizes), number):
             with tempfile.TemporaryDirectory(prefix="tracekit-bench-") as folder:
                 result = Path(folder) / "result.json"
                 command = setup.analyze(runs[int(ranks)], "-o", str(result), "--force", cache=Path(folder) / "cache")
                 for state in ("cold", "cached"):
-                    cost = said(f"run {number + 1}: {ranks} ranks, {state}", measure(command))
+                    cost = log_cost(f"run {number + 1}: {ranks} ranks, {state}", measure(command))
                     costs.setdefault(f"{ranks} ranks, {state}", []).append(cost)
                 sizes_bytes[int(ranks)] = result.stat().st_size
     # As many workers start for it as for the others.
