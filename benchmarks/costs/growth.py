@@ -1,8 +1,8 @@
 """How cost grows with ranks and with events: twice as many should cost twice as much.
 
-Comes in: runs of 1, 2, 4 ... 64 ranks, and of one rank with 1, 2, 4 ... 16 times the events. Goes out: for each size
-how many times as much CPU it costs as half of it, after what an analysis of a nearly empty trace costs is taken off
-both. All in one process, without a cache.
+The runs have 1, 2, 4 ... 64 ranks, or one rank with 1, 2, 4 ... 16 times the events. For each size its CPU time is
+divided by that of half the size. The CPU time of analysing a nearly empty trace is taken off both first. Each analysis
+is one process, without a cache.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""How far reading one rank is from what it cannot be faster than: inflating its text.
+"""How close reading one rank comes to its lower bound, which is inflating its text.
 
-Comes in: one big rank, packed and plain. Goes out: for each part alone MB of JSON a CPU second: inflating (zlib, isal),
-each decoder on plain text, and on packed text; and how many times as long as inflating the whole takes. Each is timed
-within a fresh process, after its imports.
+Measured is the throughput, in MB of JSON a CPU second, of inflating alone (zlib, isal), of each decoder on plain text
+and of each decoder on packed text. The last one is also stated as a multiple of the time for inflating. Each is timed
+in a fresh process, after its imports.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from benchmarks.measuring.tools import BIG, SMALL, Setup
 NAME = "limits"
 WHOLE = "packed text to columns, {} decoder"
 
-# Reads as tracekit does: pieces of the file, and of the text never more than these at a time.
+# Reads as tracekit does: the file in pieces, of which at most 64 KiB of text are unpacked at a time.
 _INFLATE = """
 import importlib, sys, time
 inflater = importlib.import_module(sys.argv[2]).decompressobj(wbits=31)
@@ -66,7 +66,7 @@ def rows(setup: Setup) -> list[Row]:
 
 
 def _commands(packed: Path, plain: Path) -> tuple[dict[str, Command], list[Row]]:
-    """What can be measured here, and what cannot with the reason."""
+    """Return the commands that can be measured here, and a row with the reason for each that cannot."""
     commands, missing = {}, []
     for module, package in (("zlib", "zlib"), ("isal.isal_zlib", "isal")):
         name = f"inflate, {package}"

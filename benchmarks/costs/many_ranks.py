@@ -1,8 +1,8 @@
-"""What a run of very many small ranks costs, end to end, and whether anything in it grows faster than they do.
+"""What a run of very many small ranks costs, end to end, and whether the cost grows faster than the number of ranks.
 
-Comes in: runs of 256, 512 and 1024 ranks, 10 MB of JSON each. Goes out: CPU and wall seconds with a job a processor,
-the parent's peak memory, the size of the JSON result, and how many times as much twice the ranks cost. The cache is
-empty at first: what the second analysis costs stands beside it.
+The runs have 256, 512 and 1024 ranks of 10 MB of JSON each. Measured are CPU and wall seconds with one job a processor,
+the parent's peak memory, the size of the JSON result, and the ratio of the costs when the ranks double. Each run is
+analysed twice: with an empty cache, then from the cache.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def rows(setup: Setup) -> list[Row]:
                     cost = log_cost(f"run {number + 1}: {ranks} ranks, {state}", measure(command))
                     costs.setdefault(f"{ranks} ranks, {state}", []).append(cost)
                 sizes_bytes[int(ranks)] = result.stat().st_size
-    # As many workers start for it as for the others.
+    # With as many workers as the other runs, whose start is then taken off their cost.
     with nearly_empty_run(processors()) as run:
         empty = alternate({"empty": setup.analyze(run, "--jobs", str(processors()))}, setup.runs)["empty"]
     most = max(sizes)

@@ -1,9 +1,10 @@
 """What merging ranks into one Perfetto trace costs, against TraceLens' fusion, and whether memory grows with ranks.
 
-Comes in: a run of big ranks, packed with gzip. Goes out: CPU seconds of both tools for two ranks, from the command to
-the file, and for one rank more; how many slices a second the pages are written at, decoding apart; and peak memory of 2
-and of 16 ranks. Both tools read the same files and write slices, their arguments and arrows; tracekit aligns clocks and
-adds what an analysis finds, and writes no cache.
+Measured are the CPU seconds of both tools for two ranks, from the command to the file, and for one more rank. The speed
+of writing slices is measured without decoding, and peak memory with 2 and with 16 ranks.
+
+Both tools read the same files and write slices with their arguments and arrows. tracekit also aligns clocks and adds
+the findings of its analysis; its cache is off.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ NAME = "merging"
 RANKS = (1, 2)
 FEW, MANY = 2, 16
 OURS, TRACELENS = "tracekit merge", "TraceLens fusion"
-_TIMES_A_ROUND = 5  # whose median counts: what takes two seconds is at the mercy of what else the machine does
+_TIMES_A_ROUND = 5  # the median of them counts: a command of two seconds is easily disturbed
 
 _WRITE = """
 import sys, tempfile, time

@@ -1,6 +1,6 @@
 """What it costs to start the command: `tracekit --help`.
 
-Comes in: nothing. Goes out: its CPU and wall seconds, and those of the bare interpreter, which are in them.
+The cost of the bare interpreter, which is part of it, stands beside it.
 """
 
 from __future__ import annotations

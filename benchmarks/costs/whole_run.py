@@ -1,7 +1,8 @@
 """What a whole analysis of a run of big ranks costs, cold and from the cache, with one job and with two.
 
-Comes in: a run of 8 ranks, packed with gzip. Goes out: CPU and wall seconds; memory of the largest worker, also against
-the JSON of its rank, and of the parent, also with a quarter of the ranks. A cold run has an empty cache and fills it.
+The run has 8 ranks, packed with gzip. A cold analysis starts with an empty cache and fills it. Measured are CPU and
+wall seconds, and peak memory: of the largest worker, in bytes and as a multiple of its rank's JSON, and of the parent,
+with all ranks and with a quarter of them.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ def rows(setup: Setup) -> list[Row]:
 
 
 def _measured(setup: Setup, run: Path) -> dict[str, list[Cost]]:
-    """By state of the cache and number of jobs; "few": cold, with two jobs and few ranks."""
+    """Return the costs by state of the cache and number of jobs. "few" is cold, with two jobs and few ranks."""
     costs: dict[str, list[Cost]] = {}
     with setup.first_ranks(run, FEW) as few:
         for number in range(setup.runs):
@@ -60,7 +61,7 @@ def _measured(setup: Setup, run: Path) -> dict[str, list[Cost]]:
 
 
 def unpacked_bytes(path: Path) -> int:
-    """What gzip says of the size of its text, which is right below 4 GiB."""
+    """Return the size of the unpacked text that the gzip trailer states; right below 4 GiB."""
     with path.open("rb") as file:
         file.seek(-4, 2)
         return int.from_bytes(file.read(), "little")

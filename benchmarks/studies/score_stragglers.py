@@ -1,14 +1,16 @@
-"""How often the verdict on stragglers is right: runs with one planted, of every cause, and runs without.
+"""How often the verdict on stragglers is right, in runs with a planted straggler of every cause and in runs without.
 
     python -m benchmarks.studies.score_stragglers [--seeds 10] [--clean 20] [--noisy 10] [--out FOLDER] [--json FILE]
 
-Comes in: nothing. `probes/straggler.py` trains on 4 processes (compute, more work, data loading, host); a slow link
-and a host-bound GPU are generated (`tests/planted.py`). A seed chooses the rank, the delay (5 to 30 % of the step) and
-the jitter (up to 5 %). Goes out: a table of how many ranks and causes were named rightly. The exit code is 1 if a
-rank is wrong, if more than a tenth of the causes are, or if a rank is named in a run without a straggler.
+`probes/straggler.py` trains on 4 processes, for the causes compute, more work, data loading and host. Runs with a slow
+link or a host-bound GPU are generated (`tests/planted.py`). A seed chooses the rank, the delay (5 to 30 % of the step)
+and the jitter (up to 5 %).
 
-`noisy` runs vary by more than what is planted: there no verdict is as good as the right one. Recorded runs stay in
-FOLDER, and those that are there already are only analysed again.
+The table states how many ranks and causes were named correctly. The exit code is 1 if a rank is wrong, if more than a
+tenth of the causes are wrong, or if a rank is named in a run without a straggler. `noisy` runs vary by more than the
+planted delay: there, naming no rank is as good as naming the right one.
+
+Recorded runs stay in FOLDER. Runs that are there already are only analysed again.
 """
 
 from __future__ import annotations
@@ -135,14 +137,14 @@ def _scored(kind: str, seed: int, cause: str, rank: int, share: float, jitter: f
 
 
 def _named(verdict: Verdict) -> tuple[int, ...]:
-    """The rank, or the ranks of the link."""
+    """Return the rank, or the ranks of the link, that the verdict names."""
     if verdict.link is not None:
         return verdict.link.ranks
     return () if verdict.rank is None else (verdict.rank,)
 
 
 def report(scored: list[Scored]) -> bool:
-    """Prints the table; whether all is as it should be."""
+    """Print the table; return whether all targets are met."""
     print(f"\n{'':19} {'runs':>5} {'right rank':>11} {'right cause':>12} {'abstained':>10}")
     for kind in dict.fromkeys(one.kind for one in scored):
         own = [one for one in scored if one.kind == kind]
