@@ -215,10 +215,10 @@ class TraceBuilder:
 
         `device`: type and number, the CPU if no other is named; (1, 0) is the first GPU.
         """
-        told = {"Total Reserved": reserved, "Total Allocated": allocated, "Bytes": change_bytes}
-        told |= {"Device Id": device[1], "Device Type": device[0], "Addr": 94622226468672}
+        state = {"Total Reserved": reserved, "Total Allocated": allocated, "Bytes": change_bytes}
+        state |= {"Device Id": device[1], "Device Type": device[0], "Addr": 94622226468672}
         place = {"cat": "cpu_instant_event", "s": "t", "name": "[memory]", "pid": self.pid, "tid": self.main}
-        return self.raw(ph="i", **place, ts=self.ts(at_us), args=told | args)
+        return self.raw(ph="i", **place, ts=self.ts(at_us), args=state | args)
 
     # ---- anything else ------------------------------------------------------------------------------------------
 

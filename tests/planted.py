@@ -46,14 +46,14 @@ def plant(
     `labels`: the ranks under which its eight are written; `Planted.rank` is not among them but a place in them.
     `measured`: the traces tell that the clocks agree.
     """
-    varied = random.Random(seed)
-    rank, jitter = varied.randrange(RANKS), varied.uniform(0.0, 0.05)
-    delay_us = varied.uniform(0.05, 0.30) * STEP_US
+    rng = random.Random(seed)
+    rank, jitter = rng.randrange(RANKS), rng.uniform(0.0, 0.05)
+    delay_us = rng.uniform(0.05, 0.30) * STEP_US
     cluster = GpuCluster(RANKS, seed=seed, labels=labels)
     pairs = [(first, first + 1) for first in range(0, RANKS, 2)]
 
-    def took(usual_us: float) -> float:
-        return usual_us * varied.uniform(1 - jitter, 1 + jitter)
+    def jittered(usual_us: float) -> float:
+        return usual_us * rng.uniform(1 - jitter, 1 + jitter)
 
     for _ in cluster.steps(steps):
         for layer_us in [FORWARD_US] * LAYERS + [BACKWARD_US] * LAYERS:
@@ -63,7 +63,7 @@ def plant(
                     if cause == "host" and member == rank:
                         cluster.hold_up(rank, longer_us)
                     slow = cause == "compute" and member == rank
-                    cluster.compute(member, took(layer_us) + longer_us * slow)
-                cluster.collective(pair, took(PAIR_US) + longer_us * (cause == "link" and rank in pair))
-        cluster.collective(range(RANKS), took(GRADIENTS_US), elements=1 << 24)
+                    cluster.compute(member, jittered(layer_us) + longer_us * slow)
+                cluster.collective(pair, jittered(PAIR_US) + longer_us * (cause == "link" and rank in pair))
+        cluster.collective(range(RANKS), jittered(GRADIENTS_US), elements=1 << 24)
     return Planted(cause, rank, delay_us, jitter, cluster.write(folder, measured=measured))

@@ -42,7 +42,9 @@ def train(units: Sequence[Unit], *, ranks: int = 2, steps: int = 5, ahead: int =
         _one_pass(cluster, units, "forward", ahead, synced)
         _one_pass(cluster, units[::-1], "backward", ahead, synced)
         for rank in range(ranks):
-            _labelled(cluster, rank, "Optimizer.step#SGD.step", lambda rank=rank: cluster.compute(rank, _OPTIMIZER_US))
+            _with_label(
+                cluster, rank, "Optimizer.step#SGD.step", lambda rank=rank: cluster.compute(rank, _OPTIMIZER_US)
+            )
     return cluster
 
 
@@ -58,13 +60,15 @@ def _one_pass(cluster: GpuCluster, units: Sequence[Unit], phase: str, ahead: int
         for rank in ranks:
             cluster.wait_for(rank, gathered[unit.name][rank])
             copy_out = f"FSDP::all_gather_copy_out ({unit.name})"
-            _labelled(cluster, rank, copy_out, lambda rank=rank: cluster.compute(rank, _COPY_OUT_US, "split"))
+            _with_label(cluster, rank, copy_out, lambda rank=rank: cluster.compute(rank, _COPY_OUT_US, "split"))
         for later in units[place + 1 : place + 1 + ahead]:
             _gather(cluster, later, gathered, f"FSDP::{phase}_prefetch for {later.name}")
         for rank in ranks:
             cluster.compute(rank, unit.forward_us * (2 if phase == "backward" else 1))
         if phase == "backward":
-            _together(cluster, f"FSDP::post_backward_reduce ({unit.name})", lambda unit=unit: _reduce(cluster, unit))
+            _on_all_ranks(
+                cluster, f"FSDP::post_backward_reduce ({unit.name})", lambda unit=unit: _reduce(cluster, unit)
+            )
         if synced:
             for rank in ranks:
                 cluster.hold_up(rank, 0)
@@ -82,20 +86,22 @@ def _gather(cluster: GpuCluster, unit: Unit, gathered: dict[str, list[float]], a
             gpu.trace.kernel("copy_in", start_us, _COPY_IN_US, stream=_COPY_STREAM, launched_at=launched_us)
             gpu.streams_us[_STREAM] = start_us + _COPY_IN_US
         # It waits for no compute: what it gathers was there when the step began.
-        cluster.beside(
+        cluster.collective_on_stream(
             members, unit.gather_us, stream=_STREAM, after=_STREAM, kind="all_gather", elements=unit.size_bytes // 4
         )
         gathered[unit.name] = [gpu.streams_us[_STREAM] for gpu in cluster.gpus]
 
-    _together(cluster, around, lambda: _together(cluster, f"FSDP::all_gather ({unit.name})", launch))
+    _on_all_ranks(cluster, around, lambda: _on_all_ranks(cluster, f"FSDP::all_gather ({unit.name})", launch))
 
 
 def _reduce(cluster: GpuCluster, unit: Unit) -> None:
     members = range(len(cluster.gpus))
-    cluster.beside(members, unit.gather_us, stream=_STREAM, kind="reduce_scatter", elements=unit.size_bytes // 4)
+    cluster.collective_on_stream(
+        members, unit.gather_us, stream=_STREAM, kind="reduce_scatter", elements=unit.size_bytes // 4
+    )
 
 
-def _together(cluster: GpuCluster, label: str, do: Callable[[], None]) -> None:
+def _on_all_ranks(cluster: GpuCluster, label: str, do: Callable[[], None]) -> None:
     """On all ranks, as a collective is simulated."""
     begun_us = [gpu.host_us for gpu in cluster.gpus]
     for gpu in cluster.gpus:
@@ -105,7 +111,7 @@ def _together(cluster: GpuCluster, label: str, do: Callable[[], None]) -> None:
         gpu.trace.label(label, at_us, gpu.host_us - at_us)
 
 
-def _labelled(cluster: GpuCluster, rank: int, label: str, do: Callable[[], None]) -> None:
+def _with_label(cluster: GpuCluster, rank: int, label: str, do: Callable[[], None]) -> None:
     gpu = cluster.gpus[rank]
     at_us = gpu.host_us
     do()

@@ -50,7 +50,7 @@ class GpuCluster:
         self.gpus = [
             _Gpu(TraceBuilder(label, ranks, host=f"node{place // per_host}")) for place, label in enumerate(self.labels)
         ]
-        self._varied = random.Random(seed)
+        self._rng = random.Random(seed)
         self._sequence: Counter[tuple[int, ...]] = Counter()
 
     def steps(self, count: int) -> Iterator[int]:
@@ -80,7 +80,7 @@ class GpuCluster:
         for rank, end_us in ends_us.items():
             self.gpus[rank].device_us = end_us
 
-    def beside(
+    def collective_on_stream(
         self,
         members: Sequence[int],
         for_us: float,
@@ -126,7 +126,7 @@ class GpuCluster:
         self._sequence[members] += 1
         group = sorted(self.labels[member] for member in members)
         last_us = max(start_us for _, start_us in launched)
-        ends_us = {member: last_us + for_us + self._varied.uniform(0.0, 1.0) for member in members}
+        ends_us = {member: last_us + for_us + self._rng.uniform(0.0, 1.0) for member in members}
         for rank, (launched_us, start_us) in zip(members, launched, strict=True):
             self.gpus[rank].trace.nccl(
                 kind,

@@ -73,13 +73,13 @@ def measure(ranks: int, collectives: int, layout: str) -> tuple[Any, ...]:
 
 def generated(ranks: int, collectives: int, layout: str) -> Iterator[RankSummary]:
     """Yield summaries of ranks that compute and then run a collective with their group, `collectives` times."""
-    varied = np.random.default_rng(0)
+    rng = np.random.default_rng(0)
     in_all = np.zeros(collectives, dtype=np.int32)
     group = in_all if layout == "all" else (np.arange(collectives) % 10 == 9).astype(np.int32)
     since, start, end = (np.empty((ranks, collectives), dtype=np.int64) for _ in range(3))
     now_ns = np.full(ranks, BEGIN_NS, dtype=np.int64)
     for number in range(collectives):
-        arrived_ns = now_ns + varied.integers(WORK_NS, WORK_NS + JITTER_NS, ranks)
+        arrived_ns = now_ns + rng.integers(WORK_NS, WORK_NS + JITTER_NS, ranks)
         arrived_ns[SLOW_RANK] += DELAY_NS
         since[:, number], start[:, number] = now_ns, arrived_ns
         if layout == "all":

@@ -85,16 +85,16 @@ def main() -> None:
 def runs(options: argparse.Namespace, out: Path) -> Iterator[Scored]:
     for cause in RECORDED:
         for seed in range(options.seeds):
-            varied = random.Random(f"{cause} {seed}")
-            share, jitter = varied.uniform(0.05, 0.30), varied.uniform(0.0, 0.05)
-            yield recorded(f"{cause}, recorded", seed, cause, varied.randrange(RANKS), share, jitter, out)
+            rng = random.Random(f"{cause} {seed}")
+            share, jitter = rng.uniform(0.05, 0.30), rng.uniform(0.0, 0.05)
+            yield recorded(f"{cause}, recorded", seed, cause, rng.randrange(RANKS), share, jitter, out)
     for cause in GENERATED:
         for seed in range(options.seeds):
             yield generated(f"{cause}, generated", seed, cause, out)
     for seed in range(options.noisy):
-        varied = random.Random(f"noisy {seed}")
-        cause, share = varied.choice(RECORDED), varied.uniform(0.02, 0.05)
-        yield recorded("noisy", seed, cause, varied.randrange(RANKS), share, 0.30, out)
+        rng = random.Random(f"noisy {seed}")
+        cause, share = rng.choice(RECORDED), rng.uniform(0.02, 0.05)
+        yield recorded("noisy", seed, cause, rng.randrange(RANKS), share, 0.30, out)
     for seed in range(options.clean):
         jitter = random.Random(f"none {seed}").uniform(0.0, 0.05)
         yield recorded("none, recorded", seed, "none", 0, 0.0, jitter, out)
