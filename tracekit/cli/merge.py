@@ -20,18 +20,18 @@ _SUFFIXES = {
     "chrome": (".json", ".json.gz"),
     "manifest": (".zip",),
 }
-# Phases in the Chrome format of events that are no slices: metadata and arrows, and what has no place on the page.
+# Phases of the Chrome format that are not slices. Metadata and arrows are written anew; the others cannot be shown.
 _WRITTEN_ANEW = "Mstf"
 _NOT_SHOWN = {"C": "counter values", "i": "instants", "I": "instants"}
 
 
 @click.command()
 @run_options
-@click.option("--steps", type=STEPS, metavar="10:20", help="Only what has a part in these steps.")
+@click.option("--steps", type=STEPS, metavar="10:20", help="Only slices that overlap these steps.")
 @click.option("--categories", type=SECTIONS, metavar="kernel,cpu_op", help="Only events of these categories.")
-@click.option("--min-dur", "min_duration_ns", type=DURATION, metavar="10us", help="Only events this long.")
+@click.option("--min-dur", "min_duration_ns", type=DURATION, metavar="10us", help="Only events at least this long.")
 @click.option("--format", "form", type=click.Choice([*_SUFFIXES]), default="perfetto", show_default=True,
-              help="Perfetto's own; Chrome's JSON; the files as they are, with offsets.")  # fmt: skip
+              help="Perfetto's format; Chrome's JSON; the files unchanged, with offsets.")  # fmt: skip
 @click.option("-o", "--output", type=click.Path(path_type=Path), metavar="FILE",
               help="The trace to write (run.pftrace, run.json.gz, run.zip); .gz packs it.")  # fmt: skip
 @click.option("--force", is_flag=True, help="Overwrite FILE.")
@@ -46,9 +46,8 @@ def merge(
 ) -> None:
     """Write one trace of all ranks, on one clock.
 
-    What tracekit adds to it (lanes, collectives, waits, findings, ...) is there whatever is filtered. The format
-    `manifest` is an archive of the untouched files alone, with a perfetto_manifest that aligns them (Perfetto 58 or
-    newer).
+    Filters do not apply to what tracekit adds: lanes, collectives, waits, findings, ... The format `manifest` is an
+    archive of the unchanged files and a perfetto_manifest that aligns their clocks (for Perfetto 58 or newer).
     """
     from tracekit.errors import UsageError
 
@@ -117,9 +116,9 @@ def _write_manifest(choice: RunChoice, output: Path, *, force: bool) -> None:
     with progress_on_stderr("reading ranks") as progress:
         archive = write_manifest(found, output, force=force, jobs=choice.jobs, progress=progress)
     for file in archive.left_out:
-        click.echo(safe_text(f"{Path(file.source).name}: cut off, which Perfetto refuses; left out"), err=True)
+        click.echo(safe_text(f"{Path(file.source).name}: cut off; left out, because Perfetto refuses such files"), err=True)
     left_ns = max(file.left_ns for file in archive.files)
     click.echo(f"{output}: {counted(len(archive.files), 'file')} with offsets, {file_size(archive.size_bytes)}")
     if left_ns:
-        click.echo(f"up to {left_ns / 1000:,.1f} us are left where clocks drift: an offset a file cannot say more")
+        click.echo(f"clocks drift: an error of up to {left_ns / 1000:,.1f} us remains, as a file has one offset")
     click.echo("Next: open it at https://ui.perfetto.dev (it stays in your browser)")

@@ -1,7 +1,4 @@
-"""What the probe sees of a job, for a terminal: one page.
-
-Comes in: the report on one recorded window. Goes out: text of a given width.
-"""
+"""What the probe sees of a job, as one page of text made from the report on one recorded window."""
 
 from __future__ import annotations
 
@@ -49,7 +46,7 @@ class CheckupPage:
 
 
 def _facts(report: Report) -> list[tuple[str, str]]:
-    """Name and text of each line; what does not apply has none."""
+    """Return name and text of each line that applies to the run."""
     run = report.run
     hosts = sorted({summary.host for summary in run.ranks if summary.host})
     ranks = f"{len(run.ranks)} of {run.world_size or len(run.ranks)}"

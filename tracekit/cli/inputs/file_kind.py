@@ -1,6 +1,6 @@
-"""What a file seems to be, by its first bytes: for `open` and `query`, which hand over what Perfetto reads.
+"""What kind of file a path is, by its first bytes: a trace that Perfetto reads, a run, or something else.
 
-Comes in: the name of a file. Goes out: a `FileKind`; what packs the file as a whole (gzip) is looked into.
+A file that is packed with gzip has the kind of its content.
 """
 
 from __future__ import annotations
@@ -21,8 +21,13 @@ _LONGEST_VARINT = 10
 
 @dataclass(frozen=True, kw_only=True)
 class FileKind:
-    """`name`: with its article, for a sentence. `is_ready`: Perfetto reads it as it is. `is_run`: `load` is to say what
-    it is: JSON, or what cannot be looked into."""
+    """What a file seems to be.
+
+    Attributes:
+        name: with its article, for a sentence.
+        is_ready: Perfetto reads the file unchanged.
+        is_run: the file is JSON or could not be read; `load` reads it, or says what is wrong with it.
+    """
 
     name: str
     is_ready: bool = False
@@ -59,7 +64,7 @@ _NO_TRACE = {
 
 
 def kind_of(path: Path) -> FileKind:
-    """Of a regular file; `is_run` also where it cannot be read, or holds nothing."""
+    """Return the kind of a regular file; one that is empty or cannot be read counts as a run."""
     try:
         with path.open("rb") as stream:
             beginning = stream.read(_LOOKED_AT)
@@ -97,8 +102,10 @@ def _of_bytes(beginning: bytes, *, is_whole: bool) -> FileKind:
 
 
 def _is_packets(beginning: bytes, *, is_whole: bool) -> bool:
-    """Whether it begins as a message of packets does: each the byte 0x0a, its length, and that many bytes. The last may
-    be cut off, by where the reading stopped or the writing; but one alone that is not there proves nothing."""
+    """Return whether the bytes are a sequence of packets: each the byte 0x0a, its length, and that many bytes.
+
+    The last packet may be cut off. If the whole file was read, at least one packet must be complete.
+    """
     at, packets = 0, 0
     while at < len(beginning):
         if beginning[at] != 0x0A:

@@ -1,4 +1,4 @@
-"""A run that was typed, merged: what `merge`, `open` and `query` do first."""
+"""Merge the run that was given: the first step of `merge`, `open` and `query`."""
 
 from __future__ import annotations
 
@@ -31,8 +31,10 @@ def merged_run(
     form: Form = "perfetto",
     force: bool = False,
 ) -> Merged:
-    """Write it to `output`, with what an analysis finds; defects of the run are told on stderr. Raises what `load` and
-    `merge` do."""
+    """Write the merged trace, with the findings of an analysis, to `output`.
+
+    Defects of the run are printed on stderr. Raises what `load` and `merge` raise.
+    """
     from tracekit.analysis.report import analyze
     from tracekit.read.cache.spool import Shelf
     from tracekit.render.merged.merge import merge

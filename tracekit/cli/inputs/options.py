@@ -1,4 +1,4 @@
-"""Options that several commands share, and how they are read."""
+"""Options that several commands share, and the types of their values."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ __all__ += ["terminal_format"]
 
 
 class RankSet(click.ParamType[frozenset[int]]):
-    """`0-7,12`: ranks and ranges of ranks, ends included."""
+    """`0-7,12`: ranks and ranges of ranks, including both ends."""
 
     name = "ranks"
 
@@ -45,13 +45,13 @@ class RankSet(click.ParamType[frozenset[int]]):
                 self.fail(f"{value!r} is not a list of ranks such as 0-7,12", param, ctx)
             first, last = int(match.group(1)), int(match.group(2) or match.group(1))
             if last < first or last > _HIGHEST_RANK:
-                self.fail(f"{part!r} is no range of ranks", param, ctx)
+                self.fail(f"{part!r} is not a range of ranks", param, ctx)
             ranks.update(range(first, last + 1))
         return frozenset(ranks)
 
 
 class StepRange(click.ParamType["StepSelection"]):
-    """`10:20`: steps 10 to 19; either end may be left out. `recording`: everything recorded, as one span."""
+    """`10:20`: steps 10 to 19; either end may be left out. `recording`: the whole recording as one span."""
 
     name = "steps"
 
@@ -65,7 +65,7 @@ class StepRange(click.ParamType["StepSelection"]):
             self.fail(f"{value!r} is neither a range such as 10:20, a step, nor 'recording'", param, ctx)
         first = int(match.group(1)) if match.group(1) else None
         if first is not None and match.group(2) and int(match.group(2)) <= first:
-            self.fail(f"{value!r} holds no step; the second number is the first that is left out", param, ctx)
+            self.fail(f"{value!r} holds no step; the second number is the first step after the range", param, ctx)
         if ":" not in str(value):
             assert first is not None
             return StepSelection(first=first, stop=first + 1)
@@ -73,7 +73,7 @@ class StepRange(click.ParamType["StepSelection"]):
 
 
 class Sections(click.ParamType[tuple[str, ...]]):
-    """`breakdown,overlap`: names of sections; which there are is known to the analysis."""
+    """`breakdown,overlap`: names of sections, which the analysis checks."""
 
     name = "sections"
 
@@ -92,19 +92,19 @@ class Amount(click.ParamType[float]):
         except ValueError:
             amount = math.nan
         if not 0 < amount < _LARGEST_AMOUNT:
-            self.fail(f"{value!r} is no number above 0 such as 1.2e15", param, ctx)
+            self.fail(f"{value!r} is not a number above 0, such as 1.2e15", param, ctx)
         return amount
 
 
 class Duration(click.ParamType[int]):
-    """`10us`: a length of time with its unit (ns, us, ms, s), in nanoseconds."""
+    """`10us`: a duration with its unit (ns, us, ms, s), converted to nanoseconds."""
 
     name = "duration"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
         match = re.fullmatch(r"(\d+(?:\.\d+)?)(ns|us|ms|s)", str(value))
         if match is None:
-            self.fail(f"{value!r} is no length of time with its unit, such as 10us", param, ctx)
+            self.fail(f"{value!r} is not a duration with its unit, such as 10us", param, ctx)
         return round(float(match.group(1)) * _NANOSECONDS[match.group(2)])
 
 
@@ -112,7 +112,7 @@ AMOUNT, DURATION, RANKS, STEPS, SECTIONS = Amount(), Duration(), RankSet(), Step
 
 
 def result_options(command: F) -> F:
-    """In which form a result goes where."""
+    """Add the options that choose the format and the file of a result."""
     file = click.Path(path_type=Path)
     return decorated(
         command,
@@ -157,6 +157,6 @@ def progress_on_stderr(what: str) -> Iterator[Progress | None]:
 
 
 def terminal_format(stream: TextIO | None = None) -> dict[str, Any]:
-    """Width and color of stdout, or another stream, as keyword arguments of the terminal renderers."""
+    """Return the width and color of a stream, by default stdout, as keyword arguments of the terminal renderers."""
     color = (stream or sys.stdout).isatty() and not os.environ.get("NO_COLOR")
     return {"width": max(shutil.get_terminal_size((80, 24)).columns, 60), "color": color}

@@ -1,4 +1,4 @@
-"""Which run a command is about, who reads it, and where what is worked out of it is kept: options of most commands."""
+"""The argument RUN and the options of most commands: which run, which workers read it, and which cache they use."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ __all__ = ["RunChoice", "run_options"]
 
 @dataclass(frozen=True, kw_only=True)
 class RunChoice:
-    """What was typed, None where nothing was."""
+    """The values of RUN and its options; None where an option was not given."""
 
     paths: tuple[str, ...]
     run: str | None
@@ -40,7 +40,7 @@ class RunChoice:
 
     @property
     def argv(self) -> list[str]:
-        """What to type for the same run and ranks."""
+        """Return the arguments that choose the same run and ranks."""
         ranks = None if self.ranks is None else ",".join(map(str, sorted(self.ranks)))
         chosen = {"--run": self.run, "--attempt": self.attempt, "--ranks": ranks}
         return [*self.paths, *(f"{option}={value}" for option, value in chosen.items() if value is not None)]
@@ -66,7 +66,7 @@ class RunChoice:
             raise self._clarify_error(error) from None
 
     def _clarify_error(self, error: InputError) -> InputError:
-        """The error for one file that is something else than a recording of torch.profiler."""
+        """Return a clearer error for a single file that is not a recording of torch.profiler."""
         from tracekit.cli.inputs.file_kind import kind_of
         from tracekit.errors import InputError
 
@@ -82,7 +82,7 @@ class RunChoice:
 
     @contextmanager
     def _workers(self) -> Iterator[dict[str, Any]]:
-        """Who reads the ranks while the block runs, as keyword arguments of `load`."""
+        """Yield the workers that read the ranks, as keyword arguments of `load`."""
         if self.scheduler is None:
             with progress_on_stderr("reading ranks") as progress:
                 yield {"jobs": self.jobs, "progress": progress}
@@ -94,7 +94,7 @@ class RunChoice:
 
 
 def _ensure_cache_dir(cache_dir: str) -> Path:
-    """The folder, which must be one that can be used: who asks for it wants to know otherwise."""
+    """Create the folder of --cache-dir and return it. Raises UsageError when it cannot be used."""
     from tracekit.errors import UsageError
 
     if not cache_dir:
@@ -111,7 +111,7 @@ def _ensure_cache_dir(cache_dir: str) -> Path:
 
 
 def run_options(command: F) -> F:
-    """RUN and the options that choose what is read of it and how: the command's first argument, a `RunChoice`."""
+    """Add RUN and its options to a command, which gets them as its first argument, a `RunChoice`."""
 
     @wraps(command)
     def with_choice(
@@ -131,7 +131,7 @@ def run_options(command: F) -> F:
 
         tune_cli_process()
         if no_cache and cache_dir is not None:
-            raise UsageError("--no-cache and --cache-dir: one says the opposite of the other", hint="leave one out")
+            raise UsageError("--no-cache and --cache-dir contradict each other", hint="leave one out")
         if jobs is not None and scheduler is not None:
             raise UsageError("--jobs is for this machine, --scheduler for a cluster", hint="give one of them")
         choice = RunChoice(
@@ -151,8 +151,8 @@ def run_options(command: F) -> F:
         click.option("--run", metavar="ID", help="The run to take; the newest by default."),
         click.option("--attempt", type=click.IntRange(min=0), metavar="N", help="The attempt of an elastic job."),
         click.option("--ranks", type=RANKS, metavar="0-7", help="Only these ranks."),
-        click.option("--jobs", type=click.IntRange(min=1), metavar="N", help="Worker processes at a time."),
+        click.option("--jobs", type=click.IntRange(min=1), metavar="N", help="Number of worker processes."),
         click.option("--scheduler", metavar="tcp://HOST:PORT", help="Read the ranks on this Dask cluster."),
-        click.option("--cache-dir", metavar="DIR", help="Cache here (TRACEKIT_CACHE); else beside RUN."),
-        click.option("--no-cache", is_flag=True, help="Neither read nor write a cache."),
+        click.option("--cache-dir", metavar="DIR", help="Cache folder (default: TRACEKIT_CACHE, or beside RUN)."),
+        click.option("--no-cache", is_flag=True, help="Neither read nor write the cache."),
     )
