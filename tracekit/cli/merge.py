@@ -81,7 +81,7 @@ def _write_pages(
 ) -> None:
     from tracekit.analysis.per_rank.summarize import StepSelection, SummaryOptions
     from tracekit.render.merged.input_slices import SliceFilter
-    from tracekit.render.quantities import counted, file_size
+    from tracekit.render.quantities import count_text, file_size
     from tracekit.render.safe_text import safe_text
 
     shown = SliceFilter(
@@ -94,7 +94,7 @@ def _write_pages(
     if unknown := sorted(set(categories or ()) - merged.categories):
         there = ", ".join(sorted(merged.categories - {""}))
         click.echo(safe_text(f"--categories: no event is of {', '.join(unknown)}; there are {there}"), err=True)
-    what = f"{counted(merged.ranks, 'rank')}, {counted(merged.slices, 'slice')}"
+    what = f"{count_text(merged.ranks, 'rank')}, {count_text(merged.slices, 'slice')}"
     click.echo(f"{output}: {what}, {file_size(merged.size_bytes)}")
     left_out = ", ".join(f"{count:,} by {option}" for option, count in merged.filtered.items())
     click.echo(f"slices left out: {left_out or 'none; names and arrows are written anew'}")
@@ -109,16 +109,18 @@ def _write_pages(
 
 def _write_manifest(choice: RunChoice, output: Path, *, force: bool) -> None:
     from tracekit.render.perfetto.manifest import write_manifest
-    from tracekit.render.quantities import counted, file_size
+    from tracekit.render.quantities import count_text, file_size
     from tracekit.render.safe_text import safe_text
 
     found = choice.load()
     with progress_on_stderr("reading ranks") as progress:
         archive = write_manifest(found, output, force=force, jobs=choice.jobs, progress=progress)
     for file in archive.left_out:
-        click.echo(safe_text(f"{Path(file.source).name}: cut off; left out, because Perfetto refuses such files"), err=True)
+        click.echo(
+            safe_text(f"{Path(file.source).name}: cut off; left out, because Perfetto refuses such files"), err=True
+        )
     left_ns = max(file.left_ns for file in archive.files)
-    click.echo(f"{output}: {counted(len(archive.files), 'file')} with offsets, {file_size(archive.size_bytes)}")
+    click.echo(f"{output}: {count_text(len(archive.files), 'file')} with offsets, {file_size(archive.size_bytes)}")
     if left_ns:
         click.echo(f"clocks drift: an error of up to {left_ns / 1000:,.1f} us remains, as a file has one offset")
     click.echo("Next: open it at https://ui.perfetto.dev (it stays in your browser)")

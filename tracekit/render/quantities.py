@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["counted", "file_size", "milliseconds"]
+__all__ = ["count_text", "file_size", "milliseconds"]
 
 
 def milliseconds(nanoseconds: float) -> str:
@@ -17,5 +17,5 @@ def file_size(size_bytes: float) -> str:
     return f"{size:.3g} {units[0]}"
 
 
-def counted(number: int, noun: str) -> str:
+def count_text(number: int, noun: str) -> str:
     return f"{number:,} {noun}{'s' * (number != 1)}"

@@ -40,7 +40,7 @@ def test_a_table_of_operations(table: Path) -> None:
     assert max(len(line) for line in result.stdout.splitlines()[1:]) <= 80
 
 
-def test_json_follows_the_contract(table: Path, tmp_path: Path) -> None:
+def test_json_has_the_documented_fields(table: Path, tmp_path: Path) -> None:
     result = whatif(table, "--json")
     found = json.loads(result.stdout)
     assert found["schema_version"] == 1
@@ -68,12 +68,12 @@ def test_steps_are_selected(table: Path) -> None:
 
 
 def test_a_recorded_run(tmp_path: Path) -> None:
-    for rank, own in enumerate((100, 140)):
+    for rank, compute_us in enumerate((100, 140)):
         trace = TraceBuilder(rank=rank)
         for k in range(2):
-            trace.step(k, k * 200, 200).op("aten::mm", k * 200, own)
-            trace.gloo("all_reduce", k * 200 + own, 160 - own, issued_at=k * 200 + own)
-            trace.wait(k * 200 + own + 1, 160 - own - 1).op("aten::add_", k * 200 + 160, 40)
+            trace.step(k, k * 200, 200).op("aten::mm", k * 200, compute_us)
+            trace.gloo("all_reduce", k * 200 + compute_us, 160 - compute_us, issued_at=k * 200 + compute_us)
+            trace.wait(k * 200 + compute_us + 1, 160 - compute_us - 1).op("aten::add_", k * 200 + 160, 40)
         trace.capture(clock=[(0, 0, 100)])
         trace.write_capture(tmp_path)
     result = whatif(tmp_path)
@@ -82,7 +82,7 @@ def test_a_recorded_run(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "code", "said"),
+    ("arguments", "code", "message"),
     [
         (["none.parquet"], 3, "none.parquet: no such file"),
         (["none"], 3, "none"),
@@ -92,9 +92,9 @@ def test_a_recorded_run(tmp_path: Path) -> None:
         (["a.csv", "--json", "-o", "x.txt"], 2, "the name does not end in .json"),
     ],
 )
-def test_how_it_fails(arguments: list[str], code: int, said: str) -> None:
+def test_failures_are_one_line(arguments: list[str], code: int, message: str) -> None:
     result = whatif(*arguments)
     assert result.exit_code == code
-    assert said in result.stderr
+    assert message in result.stderr
     assert result.stdout == ""
     assert len(result.stderr.splitlines()) == 1

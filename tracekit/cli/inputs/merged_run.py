@@ -64,12 +64,12 @@ def merged_run(
 def _told(other_runs: Sequence[OtherRun], defects: Sequence[Note]) -> str:
     """Which other runs are left out, and what is wrong with this one."""
     from tracekit.render.console import note_lines, statement, write
-    from tracekit.render.quantities import counted
+    from tracekit.render.quantities import count_text
 
     lines: list[object] = []
     for other in other_runs:
         name = f"run {other.run_id or 'without an id'}, attempt {other.attempt}"
-        text = f"left out: {name}, of {counted(other.ranks, 'rank')}; --run and --attempt choose"
+        text = f"left out: {name}, of {count_text(other.ranks, 'rank')}; --run and --attempt choose"
         lines.append(statement("info", text))
     lines += note_lines(defects, all_told_by="tracekit analyze --json")
     return write(lines, **terminal_format(sys.stderr))

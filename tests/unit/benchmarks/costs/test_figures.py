@@ -49,7 +49,7 @@ def figures(rows) -> dict[str, float]:
     return {row.what: row.spread.median for row in rows if row.spread is not None}
 
 
-def test_ratios_of_one_more_rank_leave_out_what_starting_costs(setup, monkeypatch):
+def test_the_cost_of_one_more_rank_excludes_the_start(setup, monkeypatch):
     start_and_rank_s = {
         "tracekit": (0.7, 0.4),
         "tracekit, portable decoder": (0.7, 2.0),
@@ -70,11 +70,11 @@ def test_ratios_of_one_more_rank_leave_out_what_starting_costs(setup, monkeypatc
     assert found["TraceLens / tracekit"] == pytest.approx(12.5)
 
 
-def test_a_tool_that_is_not_there_is_named(setup, monkeypatch):
+def test_a_missing_tool_is_named(setup, monkeypatch):
     monkeypatch.setattr(one_more_rank, "alternate", planted(lambda name: float(name.split()[-2])))
     rows = one_more_rank.rows(replace(setup, hta_python=None, tracelens=None))
-    lacking = {row.what: row.reason for row in rows if row.spread is None}
-    assert lacking == {
+    missing = {row.what: row.reason for row in rows if row.spread is None}
+    assert missing == {
         "HTA / tracekit": "HTA is not installed (--hta-python)",
         "HTA / tracekit, portable decoder": "HTA is not installed (--hta-python)",
         "TraceLens / tracekit": "no checkout was given (--tracelens)",
@@ -82,7 +82,7 @@ def test_a_tool_that_is_not_there_is_named(setup, monkeypatch):
     assert figures(rows)["tracekit"] == pytest.approx(1)
 
 
-def test_growth_that_is_not_linear_shows(setup, monkeypatch):
+def test_quadratic_growth_is_visible(setup, monkeypatch):
     def cpu_s(name: str) -> float:
         size = int(name.split()[0]) if name[0].isdigit() else 0
         return 0.7 + 0.1 * (size if "events" in name else size**2)

@@ -77,7 +77,7 @@ KINDS = {
 
 
 @pytest.mark.parametrize(("name", "kind"), KINDS.items())
-def test_what_is_no_trace_is_refused_with_what_it_seems_to_be(
+def test_other_files_are_refused_with_their_kind(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, kind: str
 ) -> None:
     monkeypatch.setattr(serve, "TraceServer", None)  # it would wait for a browser
@@ -90,7 +90,7 @@ def test_what_is_no_trace_is_refused_with_what_it_seems_to_be(
         assert result.stderr.count("\n") == 1
 
 
-def test_what_merge_wrote_is_ready_however_it_is_packed(merged: Path, tmp_path: Path) -> None:
+def test_merged_traces_are_recognised_packed_or_cut_off(merged: Path, tmp_path: Path) -> None:
     assert kind_of(merged) == PERFETTO
     packed = tmp_path / "run.pftrace.gz"
     packed.write_bytes(gzip.compress(merged.read_bytes()))
@@ -114,7 +114,7 @@ def test_a_merged_trace_cannot_be_merged_again(merged: Path, tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("content", [b"", b"\n", b'{"traceEvents": []}', b"\xef\xbb\xbf [", b"\x28\xb5\x2f\xfd"])
-def test_json_and_what_cannot_be_looked_into_is_for_load(tmp_path: Path, content: bytes) -> None:
+def test_json_and_unreadable_files_are_left_to_load(tmp_path: Path, content: bytes) -> None:
     for number, packed in enumerate((content, gzip.compress(content))):
         path = tmp_path / f"{number}.json"
         path.write_bytes(packed)
