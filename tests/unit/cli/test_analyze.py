@@ -1,4 +1,4 @@
-"""`tracekit analyze`: what the user knows of the model and the device."""
+"""`tracekit analyze`: the options about the model and the device."""
 
 from __future__ import annotations
 

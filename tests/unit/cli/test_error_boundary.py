@@ -1,4 +1,4 @@
-"""Every way for a command to end: the line on stderr, nothing on stdout, and the exit code of the contract."""
+"""Every way for a command to end: the line on stderr, nothing on stdout, and the documented exit code."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def raiser(error: BaseException) -> Callable[[], None]:
 
 @pytest.fixture
 def run_body(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], None]], Result]:
-    """Run `tracekit body`, a command that does what the test says."""
+    """Return a function that runs `tracekit body`, a command that calls the given function."""
     monkeypatch.setitem(cli.COMMANDS, "body", "Stands in for any command.")
     monkeypatch.delenv("TRACEKIT_DEBUG", raising=False)
 
@@ -181,9 +181,12 @@ def test_a_reader_that_ends_early_is_no_error(write: str) -> None:
 
 
 def ended_by(number: int, code: str, *arguments: str | Path) -> tuple[int, str]:
-    """Exit code and stderr of `tracekit` with these arguments, started after `code`, which makes it write a line where
-    it is to be ended. All its processes are over then: none holds its stdout any more."""
-    # Whoever started the tests may ignore the signal (nohup does), and what is ignored stays so.
+    """Run `code` and then `tracekit` with these arguments, and send it the signal. Return its exit code and stderr.
+
+    `code` makes the command print a line at the point where it is to be ended. When this returns, all processes of the
+    command have ended, because none holds its stdout.
+    """
+    # A signal that is ignored where the tests are started (by nohup, for example) would stay ignored.
     code = f"import signal\nsignal.signal({int(number)}, signal.SIG_DFL)\n" + code
     code += f"\nimport sys\nsys.argv = ['tracekit', *{[str(argument) for argument in arguments]}]\n"
     code += "if __name__ == '__main__':\n    from tracekit.cli import main\n    main()\n"
@@ -206,7 +209,7 @@ def ended_by(number: int, code: str, *arguments: str | Path) -> tuple[int, str]:
     [(signal.SIGHUP, "merge"), (signal.SIGTERM, "merge"), (signal.SIGTERM, "open"), (signal.SIGTERM, "query")],
 )
 def test_a_signal_leaves_no_files_behind(tmp_path: Path, number: signal.Signals, command: str) -> None:
-    """GIVEN a run that is being merged WHEN the process is ended THEN its scratch folder has gone, as with Ctrl-C."""
+    """GIVEN a run that is being merged WHEN the process gets a signal THEN its scratch folder is removed."""
     code = (
         f"import tempfile\ntempfile.tempdir = {str(tmp_path)!r}\n"
         "import os, tracekit.analysis.report\nfrom tests.mortal import begin_and_hang\n"
@@ -220,7 +223,7 @@ def test_a_signal_leaves_no_files_behind(tmp_path: Path, number: signal.Signals,
 
 
 def test_a_signal_ends_the_workers() -> None:
-    """GIVEN ranks that are read by workers WHEN the process alone is ended THEN it waits for none of them."""
+    """GIVEN workers that hang WHEN the parent alone gets a signal THEN it ends them and does not wait."""
     code = (
         "import click\nfrom tests.mortal import begin_and_hang\nfrom tracekit import cli\n"
         "from tracekit.analysis.pool.workers import map_ranks\n"

@@ -1,4 +1,4 @@
-"""`tracekit merge`: which format, which slices, and what is said of the rest."""
+"""`tracekit merge`: its formats, its filters, and what it prints about slices that are left out."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_an_unknown_category_is_named_with_the_known_ones(run: Path, tmp_path: P
 
 @pytest.mark.parametrize("name", ["run.pftrace", "run.pftrace.gz"])
 def test_only_unknown_categories_are_an_error(run: Path, tmp_path: Path, name: str) -> None:
-    """THEN nothing is written, and what was there stays."""
+    """THEN nothing is written, and an existing file is unchanged."""
     (tmp_path / name).write_text("mine")
     result = merge(run, "-o", tmp_path / name, "--force", "--categories", "kernle,krenel")
     assert (result.exit_code, result.stdout) == (2, "")
@@ -106,7 +106,7 @@ def test_a_missing_run_is_named(run: Path, tmp_path: Path) -> None:
 
 
 def test_notes_about_the_run_fit_the_terminal(run: Path, tmp_path: Path) -> None:
-    """GIVEN a rank whose file is cut off THEN the long story is expected in lines of 80 columns, behind its mark."""
+    """GIVEN a rank whose file is cut off THEN its long note is wrapped at 80 columns after its mark."""
     whole = next(iter(sorted(run.rglob("*.json*"))))
     whole.write_bytes(whole.read_bytes()[:-200])
     result = merge(run, "-o", tmp_path / "run.pftrace")

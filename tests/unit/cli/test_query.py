@@ -1,4 +1,4 @@
-"""`tracekit query`: its forms and its errors. The trace processor is the test; tests/perfetto asks the real one."""
+"""`tracekit query`: its formats and its errors, with a fake trace processor. tests/perfetto uses the real one."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ DDP = DATA / "ddp_slow_rank"
 
 
 class Canned(TraceProcessor):
-    """Remembers what it is asked, and always answers the same."""
+    """A trace processor that records the queries and returns always the same rows."""
 
     def __init__(self) -> None:
         self.loaded = b""

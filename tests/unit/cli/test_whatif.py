@@ -20,7 +20,7 @@ def whatif(*arguments: str | Path) -> Result:
 
 @pytest.fixture
 def table(tmp_path: Path) -> Path:
-    """Two steps of two stages; in the second one stage 1 computes for longer, and all that follows is later."""
+    """Two steps of two stages. In the second step stage 1 computes longer, and everything after it is later."""
     slow = operations(TWO_STAGES, step=1)
     late = slow["start_ts"] >= 0.012
     forward = (slow["optype"] == "forward-compute") & (slow["stage"] == 1)
@@ -45,8 +45,9 @@ def test_json_has_the_documented_fields(table: Path, tmp_path: Path) -> None:
     found = json.loads(result.stdout)
     assert found["schema_version"] == 1
     section = found["whatif"]
-    # Forwards take 10, 10, 11 and 31 ms, ideally 15.5 all: 10 + 21 on the path become 31. Optimizers take 10, 10, 7 and
-    # 7 ms, ideally 8.5. Transfers are the medians: 2 of the send, 2 of the receive, 3 and 2 as they are.
+    # Forwards take 10, 10, 11 and 31 ms. Ideally each takes their mean, 15.5 ms: 10 + 21 on the path become 31.
+    # Optimizers take 10, 10, 7 and 7 ms, ideally 8.5. Transfers take their medians: 2 ms for the send and 2 ms for the
+    # receive; the others keep their 3 and 2 ms.
     assert (
         section["ideal_step_ns"]
         == 15_500_000 * 2 + 2_000_000 + 40_000_000 + 2_000_000 + 3_000_000 + 2_000_000 + 8_500_000

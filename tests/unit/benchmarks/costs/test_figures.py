@@ -1,4 +1,4 @@
-"""The figures that benchmarks state, from planted costs of the commands that they run."""
+"""The figures of benchmarks, computed from given costs of their commands."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from benchmarks.measuring.tools import Setup
 
 @pytest.fixture
 def setup(tmp_path, monkeypatch):
-    """Without inputs: the runs are folders whose names say what is in them."""
+    """Return options whose runs are folders of empty files; their names state ranks and repeats."""
     monkeypatch.setattr(Setup, "run", lambda self, ranks, repeats: _run(tmp_path, ranks, repeats))
     return Setup(
         runs=3,
@@ -37,7 +37,7 @@ def _run(folder: Path, ranks: int, repeats: int) -> Path:
 
 
 def planted(cpu_s):
-    """Stands in for `alternate`: the CPU s of a command by its name."""
+    """Return a replacement of `alternate` that takes the CPU seconds of a command from its name."""
 
     def alternate(commands: dict[str, Command], runs: int) -> dict[str, list[Cost]]:
         return {name: [Cost(cpu_s=cpu_s(name), wall_s=1.0, peak_bytes=10**8)] * runs for name in commands}

@@ -1,4 +1,4 @@
-"""Runs big_run for benchmarks: each rank is a trace as torch writes it, and they belong together."""
+"""Generated runs for benchmarks: each rank is a trace as torch writes it, and the ranks form one run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The cost of a command, logged by what it did."""
+"""The cost of commands whose CPU time and memory are known."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def python(program: str, **environment: str) -> Command:
 
 
 def test_peak_memory_is_that_of_the_process():
-    # From a small process: the kernel counts what the one that starts a command holds, and pytest may hold more.
+    # In a small process: a command's peak includes the memory of the one that starts it, here pytest.
     program = f"""
 import sys
 from benchmarks.measuring.measure import Command, measure

@@ -1,4 +1,4 @@
-"""Results of benchmarks as a table, as JSON, and two of them compared."""
+"""Results of benchmarks as a table and as JSON, and the comparison of two."""
 
 from __future__ import annotations
 

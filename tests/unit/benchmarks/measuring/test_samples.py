@@ -13,7 +13,7 @@ def test_a_spread_is_the_median_and_its_range():
 
 
 def test_a_ratio_is_computed_in_each_round():
-    # In the second round the machine was twice as slow: the ratio is none the worse for it.
+    # In the second round the machine was twice as slow, which does not change the ratio.
     assert ratios([50.0, 100.0], [1.0, 2.0]) == [50.0, 50.0]
 
 

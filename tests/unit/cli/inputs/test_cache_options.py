@@ -1,4 +1,4 @@
-"""Commands keep what they worked out, where they are told to, and not when they are told not to."""
+"""The cache options of commands: the default place, another place, no cache."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_a_place_and_no_cache_contradict(run: Path, tmp_path: Path) -> None:
 
 
 def test_an_unusable_place_is_refused(run: Path, tmp_path: Path) -> None:
-    """Who names one wants to know."""
+    """A place that the user names is never skipped silently."""
     (tmp_path / "file").touch()
     for name, reason in (("", "empty"), (str(tmp_path / "file"), "File exists"), ("/proc/none", "No such file")):
         outcome = CliRunner().invoke(cli, ["analyze", str(run), "--cache-dir", name])

@@ -1,4 +1,4 @@
-"""What is handed to Perfetto as it is, what is read as a run, and what is refused: by the first bytes of a file."""
+"""Which files Perfetto reads unchanged, which are read as a run, and which are refused, by their first bytes."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def merged(tmp_path: Path) -> Path:
 
 
 def saved(tmp_path: Path, name: str) -> Path:
-    """A file of this kind, as what makes such files writes it."""
+    """Write a file of this kind with the library that makes such files; return its path."""
     path = tmp_path / name
     match name:
         case "image.png":
@@ -80,7 +80,7 @@ KINDS = {
 def test_other_files_are_refused_with_their_kind(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, kind: str
 ) -> None:
-    monkeypatch.setattr(serve, "TraceServer", None)  # it would wait for a browser
+    monkeypatch.setattr(serve, "TraceServer", None)  # the real one would wait for a browser
     monkeypatch.setattr(trace_processor, "open_trace_processor", nullcontext)
     path = saved(tmp_path, name)
     for command in (["open", path, "--print-url"], ["query", path, "select 1"], ["merge", path], ["analyze", path]):
