@@ -24,9 +24,9 @@ __all__ = ["tune_cli_process"]
 
 # malloc.h of glibc; see mallopt(3).
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
-_KEPT_BYTES = 512 << 20
+_MOST_FREE_HEAP_BYTES = 512 << 20
 _LARGEST_IN_HEAP_BYTES = 32 << 20  # the highest value that glibc accepts
-_NEW_OBJECTS = 1_000_000
+_NEW_OBJECTS_A_COLLECTION = 1_000_000
 
 
 def tune_cli_process() -> None:
@@ -35,10 +35,10 @@ def tune_cli_process() -> None:
     The memory settings need glibc. A number of threads that the user has set is not changed.
     """
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    gc.set_threshold(_NEW_OBJECTS)
+    gc.set_threshold(_NEW_OBJECTS_A_COLLECTION)
     atexit.register(gc.freeze)
     if sys.platform == "linux":
         with suppress(OSError, AttributeError):
             library = ctypes.CDLL(None)
             library.mallopt(_MMAP_THRESHOLD, _LARGEST_IN_HEAP_BYTES)
-            library.mallopt(_TRIM_THRESHOLD, _KEPT_BYTES)
+            library.mallopt(_TRIM_THRESHOLD, _MOST_FREE_HEAP_BYTES)

@@ -107,7 +107,7 @@ def split(events: str) -> tuple[list[Piece], str]:
     return pieces, events[position:]
 
 
-def repeated(pieces: list[Piece], repeat: int, shift_ns: int) -> Iterator[str]:
+def repeat_events(pieces: list[Piece], repeat: int, shift_ns: int) -> Iterator[str]:
     seq = repeat * COLLECTIVES_A_REPEAT
     for text, kind, number in pieces:
         yield text
@@ -132,7 +132,7 @@ def events_of(seed: Seed, rank: int, world_size: int, repeats: int) -> bytes:
     text = bytearray()
     for repeat in range(repeats):
         shift_ns = repeat * span_ns + jitter.randrange(JITTER_NS)
-        text += ("".join(repeated(pieces, repeat, shift_ns)) + rest + ",").encode()
+        text += ("".join(repeat_events(pieces, repeat, shift_ns)) + rest + ",").encode()
     return bytes(text)
 
 
@@ -142,20 +142,20 @@ def make_run(out: Path, seed: Seed, *, ranks: int, repeats: int) -> list[Path]:
     paths = [out / f"rank{rank}.json.gz" for rank in range(ranks)]
     for device in range(min(ranks, RANKS_A_HOST)):
         events = events_of(seed, device, ranks, repeats)
-        packed = deflated(events, zlib.Z_FULL_FLUSH)
+        packed = deflate(events, zlib.Z_FULL_FLUSH)
         for rank in range(device, ranks, RANKS_A_HOST):
             head, tail = (as_rank(text, rank, ranks).encode() for text in (seed.head, seed.tail))
             checksum = zlib.crc32(tail, zlib.crc32(events, zlib.crc32(head)))
             size = len(head) + len(events) + len(tail)
             with paths[rank].open("wb") as file:
                 # One gzip member, as torch writes it. Full flushes make its parts independent of each other.
-                file.write(GZIP_HEADER + deflated(head, zlib.Z_FULL_FLUSH))
+                file.write(GZIP_HEADER + deflate(head, zlib.Z_FULL_FLUSH))
                 file.write(packed)
-                file.write(deflated(tail, zlib.Z_FINISH) + struct.pack("<II", checksum, size % (1 << 32)))
+                file.write(deflate(tail, zlib.Z_FINISH) + struct.pack("<II", checksum, size % (1 << 32)))
     return paths
 
 
-def deflated(text: bytes, end: int) -> bytes:
+def deflate(text: bytes, end: int) -> bytes:
     packer = zlib.compressobj(PACKING_LEVEL, wbits=-15)
     return packer.compress(text) + packer.flush(end)
 

@@ -58,7 +58,7 @@ def main() -> None:
 
 def measure(ranks: int, collectives: int, layout: str) -> tuple[Any, ...]:
     """Return CPU seconds of matching, clocks and stragglers, peak GB, and the rank that the verdict names."""
-    summaries = list(generated(ranks, collectives, layout))
+    summaries = list(generate_summaries(ranks, collectives, layout))
     begun_s = time.process_time()
     groups = groups_of_run(summaries, ranks)
     matched, _ = match_collectives(summaries, groups, ranks)
@@ -71,7 +71,7 @@ def measure(ranks: int, collectives: int, layout: str) -> tuple[Any, ...]:
     return matched_s - begun_s, aligned_s - matched_s, ended_s - aligned_s, peak_gb, found.verdict.rank
 
 
-def generated(ranks: int, collectives: int, layout: str) -> Iterator[RankSummary]:
+def generate_summaries(ranks: int, collectives: int, layout: str) -> Iterator[RankSummary]:
     """Yield summaries of ranks that compute and then run a collective with their group, `collectives` times."""
     rng = np.random.default_rng(0)
     in_all = np.zeros(collectives, dtype=np.int32)

@@ -71,7 +71,7 @@ BARE_EDGES = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class Measured:
+class TrainingCost:
     """One run. `stated_ns` is the recording cost a step that the trace states."""
 
     step_ns: float
@@ -115,7 +115,7 @@ class Stopwatch:
         return timed
 
 
-def run(arm: str, workload: str, steps: int) -> Measured:
+def run(arm: str, workload: str, steps: int) -> TrainingCost:
     """Train in this process, recorded as `arm` says; return what was measured."""
     job, stopwatch = Job(workload), Stopwatch()
     with tempfile.TemporaryDirectory(prefix="tracekit-bench-") as folder, quiet():
@@ -126,7 +126,7 @@ def run(arm: str, workload: str, steps: int) -> Measured:
         else:
             job.run_alone(steps)
         events, stated_ns = job.read(Path(folder)) if arm == "probe" else (0, None)
-    return Measured(
+    return TrainingCost(
         step_ns=job.window_ns(steps) / steps, edges_ns=dict(stopwatch.spent_ns), events=events, stated_ns=stated_ns
     )
 
@@ -186,7 +186,7 @@ def median_interval(values: list[float]) -> tuple[float, float]:
 
 def measure(rounds: int, workload: str, steps: int) -> dict[str, Any]:
     order = random.Random(0)
-    runs: dict[str, list[Measured]] = {arm: [] for arm in ARMS}
+    runs: dict[str, list[TrainingCost]] = {arm: [] for arm in ARMS}
     context = multiprocessing.get_context("forkserver")  # fresh processes that need not import torch each
     context.set_forkserver_preload(["torch", "torch.distributed", "torch._dynamo"])
     load = []

@@ -37,7 +37,7 @@ RANKS, STEP_MS = 4, 90.0  # of probes/straggler.py
 
 
 @dataclass(frozen=True)
-class Scored:
+class ScoredRun:
     kind: str
     seed: int
     cause: str
@@ -82,25 +82,25 @@ def main() -> None:
     sys.exit(0 if report(scored) else 1)
 
 
-def runs(options: argparse.Namespace, out: Path) -> Iterator[Scored]:
+def runs(options: argparse.Namespace, out: Path) -> Iterator[ScoredRun]:
     for cause in RECORDED:
         for seed in range(options.seeds):
             rng = random.Random(f"{cause} {seed}")
             share, jitter = rng.uniform(0.05, 0.30), rng.uniform(0.0, 0.05)
-            yield recorded(f"{cause}, recorded", seed, cause, rng.randrange(RANKS), share, jitter, out)
+            yield score_recorded(f"{cause}, recorded", seed, cause, rng.randrange(RANKS), share, jitter, out)
     for cause in GENERATED:
         for seed in range(options.seeds):
-            yield generated(f"{cause}, generated", seed, cause, out)
+            yield score_generated(f"{cause}, generated", seed, cause, out)
     for seed in range(options.noisy):
         rng = random.Random(f"noisy {seed}")
         cause, share = rng.choice(RECORDED), rng.uniform(0.02, 0.05)
-        yield recorded("noisy", seed, cause, rng.randrange(RANKS), share, 0.30, out)
+        yield score_recorded("noisy", seed, cause, rng.randrange(RANKS), share, 0.30, out)
     for seed in range(options.clean):
         jitter = random.Random(f"none {seed}").uniform(0.0, 0.05)
-        yield recorded("none, recorded", seed, "none", 0, 0.0, jitter, out)
+        yield score_recorded("none, recorded", seed, "none", 0, 0.0, jitter, out)
 
 
-def recorded(kind: str, seed: int, cause: str, rank: int, share: float, jitter: float, out: Path) -> Scored:
+def score_recorded(kind: str, seed: int, cause: str, rank: int, share: float, jitter: float, out: Path) -> ScoredRun:
     folder = out / kind.replace(", ", "-") / str(seed)
     if not folder.exists():
         command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(RANKS)]
@@ -110,19 +110,19 @@ def recorded(kind: str, seed: int, cause: str, rank: int, share: float, jitter: 
         job = subprocess.run([*command, "--seed", str(seed)], env=environment, capture_output=True, text=True)
         if job.returncode:
             sys.exit(f"{folder}: {job.stderr}")
-    return _scored(kind, seed, cause, rank, share, jitter, folder)
+    return _score(kind, seed, cause, rank, share, jitter, folder)
 
 
-def generated(kind: str, seed: int, cause: str, out: Path) -> Scored:
+def score_generated(kind: str, seed: int, cause: str, out: Path) -> ScoredRun:
     planted = plant(out / kind.replace(", ", "-") / str(seed), cause, seed)  # type: ignore[arg-type]
-    return _scored(kind, seed, cause, planted.rank, planted.delay_share, planted.jitter, planted.folder)
+    return _score(kind, seed, cause, planted.rank, planted.delay_share, planted.jitter, planted.folder)
 
 
-def _scored(kind: str, seed: int, cause: str, rank: int, share: float, jitter: float, folder: Path) -> Scored:
+def _score(kind: str, seed: int, cause: str, rank: int, share: float, jitter: float, folder: Path) -> ScoredRun:
     stragglers = tracekit.analyze(folder, only=["stragglers"]).stragglers
     assert stragglers is not None
     verdict = stragglers.verdict
-    return Scored(
+    return ScoredRun(
         kind=kind,
         seed=seed,
         cause=cause,
@@ -143,7 +143,7 @@ def _named(verdict: Verdict) -> tuple[int, ...]:
     return () if verdict.rank is None else (verdict.rank,)
 
 
-def report(scored: list[Scored]) -> bool:
+def report(scored: list[ScoredRun]) -> bool:
     """Print the table; return whether all targets are met."""
     print(f"\n{'':19} {'runs':>5} {'right rank':>11} {'right cause':>12} {'abstained':>10}")
     for kind in dict.fromkeys(one.kind for one in scored):

@@ -43,10 +43,10 @@ _EXIT_INPUT = 3
 _EXIT_BUG = 4
 _EXIT_INTERRUPTED = 130
 _EXIT_BROKEN_PIPE = 141  # 128 + SIGPIPE, as of other tools whose reader, such as `head`, has ended
-_EXIT_SIGNALLED = 128  # plus the number of the signal, as in shells
+_EXIT_SIGNAL_BASE = 128  # plus the number of the signal, as in shells
 
 
-class _Signalled(BaseException):
+class _SignalReceived(BaseException):
     """Raised for a signal that asks to end, so that every `with` block cleans up, as for KeyboardInterrupt."""
 
     def __init__(self, number: int) -> None:
@@ -130,8 +130,8 @@ def explain(error: BaseException) -> tuple[str, int]:
             return _line(error.message, error.hint), error.exit_code
         case KeyboardInterrupt() | click.Abort():
             return "Interrupted.", _EXIT_INTERRUPTED
-        case _Signalled():
-            return f"Ended by {signal.Signals(error.number).name}.", _EXIT_SIGNALLED + error.number
+        case _SignalReceived():
+            return f"Ended by {signal.Signals(error.number).name}.", _EXIT_SIGNAL_BASE + error.number
         case click.UsageError():
             command = error.ctx.command_path if error.ctx else "tracekit"
             return _line(error.format_message(), f"{command} --help lists what it takes"), _EXIT_USAGE
@@ -177,15 +177,15 @@ def main() -> None:
     for name in ("SIGTERM", "SIGHUP"):
         number = getattr(signal, name, None)
         if number is not None and signal.getsignal(number) == signal.SIG_DFL:  # nohup ignores one on purpose
-            signal.signal(number, _end)
+            signal.signal(number, _raise_signal)
     cli(prog_name="tracekit")
 
 
-def _end(number: int, frame: FrameType | None) -> None:
-    """Raise `_Signalled`. A second signal kills the process."""
+def _raise_signal(number: int, frame: FrameType | None) -> None:
+    """Raise `_SignalReceived`. A second signal kills the process."""
     signal.signal(number, signal.SIG_DFL)
     # Unlike Ctrl-C the signal reaches only this process, which would wait for its workers to finish.
     if (multiprocessing := sys.modules.get("multiprocessing")) is not None:
         for worker in multiprocessing.active_children():
             worker.terminate()
-    raise _Signalled(number)
+    raise _SignalReceived(number)

@@ -16,7 +16,7 @@ from tracekit.model.run import Run
 
 __all__ = ["move_to_end", "new_file", "refuse_input", "scratch_folder"]
 
-_AT_ONCE = 1 << 30
+_BYTES_A_COPY = 1 << 30
 
 
 @contextmanager
@@ -56,7 +56,7 @@ def move_to_end(part: Path, stream: BinaryIO) -> None:
         if isinstance(stream, io.BufferedWriter) and hasattr(os, "copy_file_range"):
             stream.flush()
             with suppress(OSError):  # across file systems, or not supported: the rest is copied below
-                while os.copy_file_range(source.fileno(), stream.fileno(), _AT_ONCE):
+                while os.copy_file_range(source.fileno(), stream.fileno(), _BYTES_A_COPY):
                     pass
         shutil.copyfileobj(source, stream, 1 << 20)
     part.unlink()

@@ -13,7 +13,7 @@ from pathlib import Path
 
 __all__ = ["PERFETTO", "FileKind", "kind_of"]
 
-_LOOKED_AT = 1 << 16
+_HEAD_BYTES = 1 << 16
 _GZIP = b"\x1f\x8b"
 _MANIFEST = "perfetto_manifest.json"
 _LONGEST_VARINT = 10
@@ -67,21 +67,21 @@ def kind_of(path: Path) -> FileKind:
     """Return the kind of a regular file; one that is empty or cannot be read counts as a run."""
     try:
         with path.open("rb") as stream:
-            beginning = stream.read(_LOOKED_AT)
-        is_whole = len(beginning) < _LOOKED_AT
+            beginning = stream.read(_HEAD_BYTES)
+        is_whole = len(beginning) < _HEAD_BYTES
         is_packed = beginning.startswith(_GZIP)
         if is_packed:
-            beginning = zlib.decompressobj(wbits=31).decompress(beginning, _LOOKED_AT)
-        is_whole = is_whole and len(beginning) < _LOOKED_AT
+            beginning = zlib.decompressobj(wbits=31).decompress(beginning, _HEAD_BYTES)
+        is_whole = is_whole and len(beginning) < _HEAD_BYTES
         if beginning.startswith(b"PK\x03\x04") and not is_packed:
-            return _of_archive(path)
+            return _kind_of_archive(path)
     except (OSError, zlib.error, zipfile.BadZipFile):
         return _RUN
-    found = _of_bytes(beginning, is_whole=is_whole)
+    found = _kind_of_bytes(beginning, is_whole=is_whole)
     return FileKind(name=f"{found.name}, gzipped") if is_packed and not (found.is_ready or found.is_run) else found
 
 
-def _of_bytes(beginning: bytes, *, is_whole: bool) -> FileKind:
+def _kind_of_bytes(beginning: bytes, *, is_whole: bool) -> FileKind:
     text = beginning.removeprefix(b"\xef\xbb\xbf").lstrip()
     if not text or text.startswith((b"{", b"[", _PACKED_RUN)):
         return _RUN
@@ -121,7 +121,7 @@ def _is_packets(beginning: bytes, *, is_whole: bool) -> bool:
     return packets > 0 or not is_whole
 
 
-def _of_archive(path: Path) -> FileKind:
+def _kind_of_archive(path: Path) -> FileKind:
     with zipfile.ZipFile(path) as archive:
         names = archive.namelist()
     if _MANIFEST in names:

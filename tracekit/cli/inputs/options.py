@@ -28,8 +28,17 @@ _NANOSECONDS = {"ns": 1, "us": 10**3, "ms": 10**6, "s": 10**9}
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-__all__ = ["AMOUNT", "DURATION", "RANKS", "SECTIONS", "STEPS", "decorated", "progress_on_stderr", "result_options"]
-__all__ += ["terminal_format"]
+__all__ = [
+    "AMOUNT",
+    "DURATION",
+    "RANKS",
+    "SECTIONS",
+    "STEPS",
+    "apply_decorators",
+    "progress_on_stderr",
+    "result_options",
+    "terminal_format",
+]
 
 
 class RankSet(click.ParamType[frozenset[int]]):
@@ -114,7 +123,7 @@ AMOUNT, DURATION, RANKS, STEPS, SECTIONS = Amount(), Duration(), RankSet(), Step
 def result_options(command: F) -> F:
     """Add the options that choose the format and the file of a result."""
     file = click.Path(path_type=Path)
-    return decorated(
+    return apply_decorators(
         command,
         click.option("--json", "as_json", is_flag=True, help="Print the result as JSON."),
         click.option("-o", "--output", type=file, metavar="FILE", help="Write to FILE (.json or .txt)."),
@@ -122,7 +131,7 @@ def result_options(command: F) -> F:
     )
 
 
-def decorated(command: F, *decorators: Callable[[F], F]) -> F:
+def apply_decorators(command: F, *decorators: Callable[[F], F]) -> F:
     for decorate in reversed(decorators):
         command = decorate(command)
     return command

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import click
 
-from tracekit.cli.inputs.options import RANKS, decorated, progress_on_stderr
+from tracekit.cli.inputs.options import RANKS, apply_decorators, progress_on_stderr
 
 if TYPE_CHECKING:
     from tracekit.analysis.per_rank.summarize import SummaryOptions
@@ -145,7 +145,7 @@ def run_options(command: F) -> F:
         )
         return command(choice, **options)
 
-    return decorated(
+    return apply_decorators(
         cast(F, with_choice),
         click.argument("paths", nargs=-1, required=True, metavar="RUN..."),
         click.option("--run", metavar="ID", help="The run to take; the newest by default."),
