@@ -1,4 +1,4 @@
-"""What `tracekit` and `tracekit.integrations` offer, and what it costs to have imported them."""
+"""The public names of `tracekit` and `tracekit.integrations`, and what they and the commands import."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ HEAVY = ("torch", "numpy", "pandas", "accelerate", "lightning", "pytorch_lightni
 
 
 @pytest.mark.parametrize("module", [tracekit, integrations])
-def test_names_are_sorted_and_have_a_home(module: object) -> None:
+def test_names_are_sorted_and_have_a_module(module: object) -> None:
     names = module.__all__  # type: ignore[attr-defined]
     assert names == sorted(names)
     assert set(module._HOME) == set(names)  # type: ignore[attr-defined]
@@ -25,7 +25,7 @@ def test_names_are_sorted_and_have_a_home(module: object) -> None:
         module.no_such_name  # type: ignore[attr-defined]  # noqa: B018
 
 
-def test_every_name_of_the_package_can_be_had() -> None:
+def test_every_name_of_the_package_can_be_imported() -> None:
     assert all(getattr(tracekit, name) is not None for name in tracekit.__all__)
 
 
@@ -36,9 +36,9 @@ def test_importing_them_imports_nothing_heavy() -> None:
 
 
 NEVER = {"asyncio", "fsspec", "rich.progress", "ssl", "torch", "zipfile"}
-"""Modules that no command needs for the files of a run on a disk, with stderr that is no terminal."""
+"""Modules that no command needs for a run on a disk when stderr is not a terminal."""
 ONLY_WRITERS = {"difflib", "pandas", "perfetto", "tracekit.render.output"}
-"""Modules that a command needs only when it writes a trace or a file, or offers tables."""
+"""Modules that a command needs only to write a trace or a file, or for tables of pandas."""
 
 
 @pytest.mark.parametrize(

@@ -55,7 +55,7 @@ def _facts(report: Report) -> list[tuple[str, str]]:
     facts.append(("devices", f"{run.device.upper()}: {', '.join(names[:4]) or 'n/a'}"))
     inferred = any(summary.strategies_inferred for summary in run.ranks)
     strategies = " + ".join(run.strategies) + " (inferred from labels)" * inferred
-    facts.append(("strategies", strategies if run.strategies else "none that is known"))
+    facts.append(("strategies", strategies if run.strategies else "none recognised"))
     mesh = next((summary.mesh for summary in run.ranks if summary.mesh is not None), None)
     if mesh is not None:
         dimensions = " x ".join(f"{name} {size}" for name, size in zip(mesh.names, mesh.shape, strict=True))
@@ -78,7 +78,7 @@ def _groups(run: Run) -> list[str]:
     def text(group: GroupKey) -> str:
         name = group.description or group.name or "a group"
         members = f"ranks {format_ranges(group.ranks)}" if group.ranks else "members unknown"
-        return f"{name}: {group.parallelism or 'of no known parallelism'}, {members}"
+        return f"{name}: {group.parallelism or 'unknown parallelism'}, {members}"
 
     lines = [text(group) for group in run.groups[:_SHOWN_GROUPS]]
     left = len(run.groups) - len(lines)
