@@ -28,7 +28,7 @@ def slices_of(
     flows: tuple[Flows, ...] = (),
     details: Sequence[int] | None = None,
 ) -> Slices:
-    """Return slices of one category from rows of (start after `BASE_NS`, duration, name)."""
+    """Slices (start after `BASE_NS`, duration, name) of one category."""
     columns = np.array(rows, dtype=np.int64).reshape(-1, 3)
     return Slices(
         start_ns=columns[:, 0] + BASE_NS,
@@ -43,7 +43,7 @@ def slices_of(
 
 
 def chrome_document(*ranks: Callable[[ChromeWriter], None]) -> bytes:
-    """Return the document to which each of `ranks` writes its part."""
+    """Each of `ranks` writes its part; the document that they make."""
     stream = io.BytesIO()
     chrome = ChromeFormat(base_ns=BASE_NS)
     document = Document(stream, chrome)
@@ -55,7 +55,7 @@ def chrome_document(*ranks: Callable[[ChromeWriter], None]) -> bytes:
 
 
 def read_events(document: bytes, phases: str = "X") -> list[dict[str, Any]]:
-    """Return the events of those phases, with `ts` and `dur` as exact integer nanoseconds after `BASE_NS`."""
+    """Events of those phases, `ts` and `dur` as exact integer nanoseconds after `BASE_NS`."""
     content = json.loads(document, parse_float=Decimal)
     assert content["baseTimeNanoseconds"] == BASE_NS
     events = [event for event in content["traceEvents"] if event["ph"] in phases]

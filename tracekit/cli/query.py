@@ -100,7 +100,7 @@ def query(choice: RunChoice, sql: str, as_json: bool, as_csv: bool, output: Path
     click.echo(text, nl=False)
     if suffix == ".txt":
         if trace.is_merged:
-            click.echo("\nThe run was merged for this query only. A query of a merged file is faster.")
+            click.echo("\nThe run was merged for this query alone; a file that is kept answers at once.")
             following = ["merge", *choice.argv, "-o", "run.pftrace"]
         else:
             following = ["open", *choice.argv]

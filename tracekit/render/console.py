@@ -92,7 +92,7 @@ def statement(severity: str, text: str, *, leading: bool = False) -> Table:
 
 
 def next_command(command: str, run: Run, *arguments: str) -> Text:
-    """Return the line with the next command for the same run and ranks, quoted for a shell and never wrapped."""
+    """What to type next for the same selection, as a shell takes it, in one piece."""
     words = ["tracekit", command, *run.paths]
     if run.run_id is not None and run.other_runs:
         words += ["--run", run.run_id]

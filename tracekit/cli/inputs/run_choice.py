@@ -40,7 +40,7 @@ class RunChoice:
 
     @property
     def argv(self) -> list[str]:
-        """Return the arguments that choose the same run and ranks."""
+        """The arguments that choose the same run and ranks."""
         ranks = None if self.ranks is None else ",".join(map(str, sorted(self.ranks)))
         chosen = {"--run": self.run, "--attempt": self.attempt, "--ranks": ranks}
         return [*self.paths, *(f"{option}={value}" for option, value in chosen.items() if value is not None)]
@@ -66,7 +66,7 @@ class RunChoice:
             raise self._clarify_error(error) from None
 
     def _clarify_error(self, error: InputError) -> InputError:
-        """Return a clearer error for a single file that is not a recording of torch.profiler."""
+        """Return an error that names what a file is, if the only path is a file that torch.profiler did not record."""
         from tracekit.cli.inputs.file_kind import kind_of
         from tracekit.errors import InputError
 
@@ -94,7 +94,7 @@ class RunChoice:
 
 
 def _ensure_cache_dir(cache_dir: str) -> Path:
-    """Create the folder of --cache-dir and return it. Raises UsageError when it cannot be used."""
+    """Create the folder if need be and return it. Raises UsageError if it cannot be written."""
     from tracekit.errors import UsageError
 
     if not cache_dir:
