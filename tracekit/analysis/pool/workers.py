@@ -29,12 +29,12 @@ from typing import Literal, TypeVar
 from tracekit import __version__
 from tracekit.analysis.pool.dask_cluster import worker_deaths
 from tracekit.errors import InputError, UsageError
-from tracekit.process_tuning import make_quick
+from tracekit.process_tuning import tune_cli_process
 
 T = TypeVar("T")
 
 Progress = Callable[[int, int], None]
-"""Called with (ranks done, ranks in all)."""
+"""Called with (ranks done, ranks in all): at the beginning and after each rank, never when there is none."""
 
 
 class _Lost(enum.Enum):
@@ -74,6 +74,9 @@ def map_ranks(
             results[position] = result
             if progress is not None:
                 progress(len(results), len(calls))
+
+    if progress is not None and calls:
+        progress(0, len(calls))
 
     def left() -> list[int]:
         return [position for position in range(len(calls)) if position not in results]
@@ -166,7 +169,7 @@ def _in_processes(
 
 def _begin_work() -> None:
     """Run by a worker first: it is to end with its parent, however that ends."""
-    make_quick()
+    tune_cli_process()
     # Ctrl-C reaches all processes of a terminal: the worker then ends at once, and says nothing.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     parent = multiprocessing.parent_process()

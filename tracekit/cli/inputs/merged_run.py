@@ -1,4 +1,4 @@
-"""A run that was typed, merged: what `merge`, `open` and `query` do first."""
+"""Merge the run that was given: the first step of `merge`, `open` and `query`."""
 
 from __future__ import annotations
 
@@ -32,8 +32,10 @@ def merged_run(
     form: Form = "perfetto",
     force: bool = False,
 ) -> Merged:
-    """Write it to `output`, with what an analysis finds; defects of the run are told on stderr. Raises what `load` and
-    `merge` do."""
+    """Write the merged trace, with the findings of an analysis, to `output`.
+
+    Defects of the run are printed on stderr. Raises what `load` and `merge` raise.
+    """
     from tracekit.analysis.report import analyze
     from tracekit.read.cache.spool import Shelf
     from tracekit.render.merged.merge import merge
@@ -63,12 +65,12 @@ def merged_run(
 def _told(run: Run, defects: Sequence[Note]) -> str:
     """Which other runs are left out, and what is wrong with this one."""
     from tracekit.render.console import note_lines, statement, write
-    from tracekit.render.quantities import counted
+    from tracekit.render.quantities import count_text
 
     lines: list[object] = []
     for other in run.other_runs:
         name = f"run {other.run_id or 'without an id'}, attempt {other.attempt}"
-        text = f"left out: {name}, of {counted(other.ranks, 'rank')}; --run and --attempt choose"
+        text = f"left out: {name}, of {count_text(other.ranks, 'rank')}; --run and --attempt choose"
         lines.append(statement("info", text))
     everything = shlex.join(["tracekit", "analyze", *run.arguments, "--json"])
     lines += note_lines(defects, all_told_by=everything)

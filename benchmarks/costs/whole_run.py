@@ -1,7 +1,8 @@
 """What a whole analysis of a run of big ranks costs, cold and from the cache, with one job and with two.
 
-Comes in: a run of 8 ranks, packed with gzip. Goes out: CPU and wall seconds; memory of the largest worker, also against
-the JSON of its rank, and of the parent, also with a quarter of the ranks. A cold run has an empty cache and fills it.
+The run has 8 ranks, packed with gzip. A cold analysis starts with an empty cache and fills it. Measured are CPU and
+wall seconds, and peak memory: of the largest worker, in bytes and as a multiple of its rank's JSON, and of the parent,
+with all ranks and with a quarter of them.
 """
 
 from __future__ import annotations
@@ -9,10 +10,10 @@ from __future__ import annotations
 import tempfile
 from pathlib import Path
 
-from benchmarks.measure import Cost, measure, said, turns
-from benchmarks.results import Row, row
-from benchmarks.samples import ratios
-from benchmarks.tools import BIG, SMALL, Setup
+from benchmarks.measuring.measure import Cost, log_cost, measure, round_order
+from benchmarks.measuring.results import Row, row
+from benchmarks.measuring.samples import ratios
+from benchmarks.measuring.tools import BIG, SMALL, Setup
 
 NAME = "whole run"
 RANKS, FEW = 8, 2
@@ -46,21 +47,21 @@ def rows(setup: Setup) -> list[Row]:
 
 
 def _measured(setup: Setup, run: Path) -> dict[str, list[Cost]]:
-    """By state of the cache and number of jobs; "few": cold, with two jobs and few ranks."""
+    """Return the costs by state of the cache and number of jobs. "few" is cold, with two jobs and few ranks."""
     costs: dict[str, list[Cost]] = {}
     with setup.first_ranks(run, FEW) as few:
         for number in range(setup.runs):
-            for name in turns(["1 job", "2 jobs", "few"], number):
+            for name in round_order(["1 job", "2 jobs", "few"], number):
                 jobs = "1" if name == "1 job" else "2"
                 with tempfile.TemporaryDirectory(prefix="tracekit-bench-") as folder:
                     command = setup.analyze(few if name == "few" else run, "--jobs", jobs, cache=Path(folder))
                     for state in ("few",) if name == "few" else (f"cold, {name}", f"cached, {name}"):
-                        costs.setdefault(state, []).append(said(f"run {number + 1}: {state}", measure(command)))
+                        costs.setdefault(state, []).append(log_cost(f"run {number + 1}: {state}", measure(command)))
     return costs
 
 
 def unpacked_bytes(path: Path) -> int:
-    """What gzip says of the size of its text, which is right below 4 GiB."""
+    """Return the size of the unpacked text that the gzip trailer states; right below 4 GiB."""
     with path.open("rb") as file:
         file.seek(-4, 2)
         return int.from_bytes(file.read(), "little")

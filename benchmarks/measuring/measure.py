@@ -1,9 +1,10 @@
 """What a command costs: CPU time, wall time and memory of a fresh process and its children.
 
-Comes in: command lines. Goes out: a `Cost` each run. CPU is user + system of the process and of the children that it
-waited for. Memory is the highest resident set: of any one process as the kernel states it at the end (never less than
-what this process holds: Linux hands that on, so that nothing large is done in it), and of the main process and of the
-largest worker apart, which is looked up while they run (Linux alone).
+CPU time is user + system of the process and of the children that it waited for. Memory is the peak resident set:
+
+* of the largest process, as the kernel states it at the end. On Linux a new process starts with the peak of the one
+  that started it, so this process must stay small.
+* of the main process and of the largest worker, read from /proc while they run (Linux only).
 """
 
 from __future__ import annotations
@@ -19,16 +20,20 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
 
-__all__ = ["Command", "Cost", "alternate", "measure", "peaks_below", "said", "turns"]
+__all__ = ["Command", "Cost", "alternate", "log_cost", "measure", "peaks_below", "round_order"]
 
 _PROC = Path("/proc")
-_LOOK_EVERY_S = 0.05  # a high-water mark: only what grows within this time before the end is missed
+_LOOK_EVERY_S = 0.05  # /proc states the peak so far: only growth in the last moment of a process is missed
 
 
 @dataclass(frozen=True, kw_only=True)
 class Command:
-    """A command line, and what is set in its environment besides what this process has. `writes`: a file that it makes
-    anew; one of an earlier run is removed before, since to replace it takes time as well."""
+    """A command to measure.
+
+    Attributes:
+        environment: variables in addition to those of this process.
+        writes: a file that the command writes. It is removed before each run, because replacing a file takes time.
+    """
 
     arguments: Sequence[str]
     environment: Mapping[str, str] = field(default_factory=dict)
@@ -37,7 +42,14 @@ class Command:
 
 @dataclass(frozen=True, kw_only=True)
 class Cost:
-    """What one run used. `main_peak_bytes`, `worker_peak_bytes`: None where it is not known or there are no workers."""
+    """What one run of a command used.
+
+    Attributes:
+        peak_bytes: of the largest process.
+        main_peak_bytes: of the main process; None where it is unknown.
+        worker_peak_bytes: of the largest child; None where it is unknown or there is none.
+        output: what the command wrote to stdout.
+    """
 
     cpu_s: float
     wall_s: float
@@ -48,10 +60,10 @@ class Cost:
 
 
 def measure(command: Command) -> Cost:
-    """Run a command in a fresh process. Ends the benchmark when it fails: its cost would say nothing."""
+    """Run a command in a fresh process and return its cost. Raises SystemExit when the command fails."""
     if command.writes is not None:
         command.writes.unlink(missing_ok=True)
-    # In files, so that nobody has to read while the command runs.
+    # Files, not pipes: a pipe must be read while the command runs.
     with tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as errors:
         begun_s = time.perf_counter()
         process = subprocess.Popen(
@@ -74,7 +86,7 @@ def measure(command: Command) -> Cost:
         cpu_s=usage.ru_utime + usage.ru_stime,
         wall_s=wall_s,
         peak_bytes=peak_bytes,
-        # Without workers the kernel's own figure is that of the main process, to the last page.
+        # Without workers the kernel's figure belongs to the main process, and is exact.
         main_peak_bytes=peak_bytes if worker_bytes is None and main_bytes is not None else main_bytes,
         worker_peak_bytes=worker_bytes,
         output=written,
@@ -82,27 +94,29 @@ def measure(command: Command) -> Cost:
 
 
 def _environment() -> dict[str, str]:
-    """What commands have from this process. Installed packages are compiled; from a checkout Python may keep what it
-    compiles as well, or every run would pay for it."""
+    """Return the environment for commands: this process', but Python may write bytecode.
+
+    An installed package has its bytecode; from a checkout every run would compile all modules again.
+    """
     return {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
 
 
 def alternate(commands: Mapping[str, Command], runs: int) -> dict[str, list[Cost]]:
-    """The cost of each command in each of `runs` rounds."""
+    """Return the cost of each command in each of `runs` rounds."""
     costs: dict[str, list[Cost]] = {name: [] for name in commands}
     for number in range(runs):
-        for name in turns(commands, number):
-            costs[name].append(said(f"run {number + 1}: {name}", measure(commands[name])))
+        for name in round_order(commands, number):
+            costs[name].append(log_cost(f"run {number + 1}: {name}", measure(commands[name])))
     return costs
 
 
-def turns(names: Iterable[str], number: int) -> list[str]:
-    """The order of a round: whoever is first finds a colder machine, so that the order is turned round each time."""
+def round_order(names: Iterable[str], number: int) -> list[str]:
+    """Return the names in the order of round `number`: reversed in every second one, as the first may run slower."""
     return list(names)[:: 1 if number % 2 == 0 else -1]
 
 
-def said(what: str, cost: Cost) -> Cost:
-    """The cost itself; it is told on stderr as well, for who waits."""
+def log_cost(what: str, cost: Cost) -> Cost:
+    """Print a line about the cost on stderr; return the cost."""
     print(
         f"  {what}: {cost.cpu_s:.2f} CPU s, {cost.wall_s:.2f} s, {cost.peak_bytes / 1e6:.0f} MB",
         file=sys.stderr,
@@ -117,7 +131,7 @@ def _text(stream: IO[bytes]) -> str:
 
 
 def peaks_below(pid: int) -> dict[int, int]:
-    """The peak memory in bytes of a process and of all that it started, by process id; of those that still run."""
+    """Return peak memory in bytes by process id: of a process and its descendants that still run."""
     found: dict[int, int] = {}
     waiting = [pid]
     while waiting:
@@ -130,9 +144,9 @@ def peaks_below(pid: int) -> dict[int, int]:
 
 
 class _Peaks:
-    """Looks up the peak memory of a process and of all below it until it is stopped.
+    """A thread that reads the peak memory of a process and its descendants until it is stopped.
 
-    `ru_maxrss` cannot tell them apart, and a process that was forked has its parent's memory in it.
+    `ru_maxrss` has no figure for each of them, and that of a forked process includes its parent's memory.
     """
 
     def __init__(self, pid: int) -> None:
@@ -143,7 +157,7 @@ class _Peaks:
         self._thread.start()
 
     def stop(self) -> tuple[int | None, int | None]:
-        """Of the process itself, and of the largest below it."""
+        """Return the peak of the process, and of its largest descendant."""
         self._over.set()
         self._thread.join()
         workers = [peak for pid, peak in self.bytes.items() if pid != self.pid]
@@ -158,7 +172,7 @@ class _Peaks:
 def _peak_of(pid: int) -> int | None:
     try:
         lines = (_PROC / str(pid) / "status").read_text().splitlines()
-    except OSError:  # it is gone, or there is no /proc
+    except OSError:  # the process has ended, or there is no /proc
         return None
     return next((int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM:")), None)
 

@@ -1,4 +1,4 @@
-"""Runs made for benchmarks: each rank is a trace as torch writes it, and they belong together."""
+"""Generated runs for benchmarks: each rank is a trace as torch writes it, and the ranks form one run."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ import zlib
 import pytest
 
 import tracekit
-from benchmarks.big_runs import make_run, read_seed
-from benchmarks.nothing import nearly_empty_run
-from benchmarks.whole_run import unpacked_bytes
+from benchmarks.costs.whole_run import unpacked_bytes
+from benchmarks.measuring.big_runs import make_run, read_seed
+from benchmarks.measuring.empty_run import nearly_empty_run
 
 SEED = """{
   "distributedInfo": {"backend": "nccl", "rank": 0, "world_size": 2, "pg_config": [{"pg_size": 2, "ranks": [0, 1]}]},
@@ -34,21 +34,21 @@ SEED = """{
 
 
 @pytest.fixture
-def made(tmp_path):
+def big_run(tmp_path):
     (tmp_path / "seed.json").write_text(SEED)
     paths = make_run(tmp_path / "run", read_seed(tmp_path / "seed.json"), ranks=10, repeats=3)
     return paths, [json.loads(gzip.decompress(path.read_bytes())) for path in paths]
 
 
-def test_every_rank_says_which_it_is(made):
-    _, traces = made
+def test_every_rank_states_its_number(big_run):
+    _, traces = big_run
     assert [trace["distributedInfo"]["rank"] for trace in traces] == list(range(10))
     assert {trace["distributedInfo"]["world_size"] for trace in traces} == {10}
     assert traces[9]["distributedInfo"]["pg_config"] == [{"pg_size": 10, "ranks": list(range(10))}]
 
 
-def test_repeats_continue_steps_ids_and_sequence(made):
-    _, traces = made
+def test_repeats_continue_steps_ids_and_sequence(big_run):
+    _, traces = big_run
     events = traces[3]["traceEvents"]
     assert [event["name"] for event in events[::2]] == [
         "ProfilerStep#7",
@@ -63,15 +63,15 @@ def test_repeats_continue_steps_ids_and_sequence(made):
     assert starts == sorted(starts)
 
 
-def test_ranks_beyond_a_host_of_eight_carry_the_events_of_their_device(made):
-    _, traces = made
+def test_ranks_beyond_a_host_of_eight_carry_the_events_of_their_device(big_run):
+    _, traces = big_run
     assert traces[9]["traceEvents"][:-1] == traces[1]["traceEvents"][:-1]
     assert traces[9]["traceEvents"][1]["args"]["device"] == 1
     assert traces[2]["traceEvents"][1]["ts"] != traces[1]["traceEvents"][1]["ts"]
 
 
-def test_a_file_is_one_gzip_member_and_knows_its_size(made):
-    (path, *_), _ = made
+def test_a_file_is_one_gzip_member_and_states_its_size(big_run):
+    (path, *_), _ = big_run
     inflater = zlib.decompressobj(wbits=31)
     text = inflater.decompress(path.read_bytes())
     assert inflater.eof
@@ -79,7 +79,7 @@ def test_a_file_is_one_gzip_member_and_knows_its_size(made):
     assert unpacked_bytes(path) == len(text)
 
 
-def test_a_nearly_empty_run_is_one_that_can_be_analysed():
+def test_a_nearly_empty_run_can_be_analysed():
     with nearly_empty_run(2) as folder:
         run = tracekit.load(folder)
     assert not [note for note in run.notes if note.is_defect]

@@ -1,7 +1,7 @@
-"""A run in which next to nothing happens: what an analysis of it costs is what every analysis costs.
+"""A run with almost no events: analysing it costs what every analysis costs before the first event.
 
-Growth is reckoned over it, rather than over `tracekit --version`: that imports neither numpy nor an analysis, so that
-both would be in the cost of the smallest size and make growth look better than it is.
+This cost is taken off before growth is computed. `tracekit --version` would not do: it imports neither numpy nor an
+analysis. Both would remain in the cost of the smallest size, and growth would look better than it is.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _STEPS = 3
 
 @contextmanager
 def nearly_empty_run(ranks: int = 1) -> Iterator[Path]:
-    """A folder of ranks with three steps of one kernel each, launched by the host."""
+    """Yield a folder of ranks with three steps of one kernel each, launched by the host."""
     with tempfile.TemporaryDirectory(prefix="tracekit-bench-") as folder:
         for rank in range(ranks):
             (Path(folder) / f"rank{rank}.json").write_text(json.dumps(_trace(rank, ranks)))

@@ -1,11 +1,13 @@
-"""What matching, clocks and stragglers cost for many ranks, in CPU time and memory.
+"""What matching collectives, fitting clocks and finding stragglers cost for many ranks, in CPU time and memory.
 
-    python -m benchmarks.across_ranks [--ranks 1024] [--collectives 5000]
+    python -m benchmarks.studies.across_ranks [--ranks 1024] [--collectives 5000]
 
-Comes in: nothing; summaries of ranks are generated, as workers hand them over: groups of 8 for tensor parallel, nine
-collectives of ten, and of every eighth rank for data parallel; then one group of all. Rank 3 computes longer. Goes out:
-a table, a row a size: a quarter and half of the ranks, then of the collectives, then all. Each size is a fresh process,
-whose peak memory includes the summaries themselves.
+Summaries of ranks are generated as workers return them, in two layouts. In the first one, nine of ten collectives are
+of tensor-parallel groups of 8, the others of data-parallel groups of every eighth rank. In the second one all ranks are
+one group. Rank 3 computes longer.
+
+The table has a row a size: a quarter and half of the ranks, a quarter and half of the collectives, then all. Each size
+is a fresh process. Its peak memory includes the summaries.
 """
 
 from __future__ import annotations
@@ -55,8 +57,8 @@ def main() -> None:
 
 
 def measure(ranks: int, collectives: int, layout: str) -> tuple[Any, ...]:
-    """CPU s of matching, clocks and stragglers; peak GB; the rank that is named."""
-    summaries = list(generated(ranks, collectives, layout))
+    """Return CPU seconds of matching, clocks and stragglers, peak GB, and the rank that the verdict names."""
+    summaries = list(generate_summaries(ranks, collectives, layout))
     begun_s = time.process_time()
     groups = groups_of_run(summaries, ranks)
     matched, _ = match_collectives(summaries, groups, ranks)
@@ -69,15 +71,15 @@ def measure(ranks: int, collectives: int, layout: str) -> tuple[Any, ...]:
     return matched_s - begun_s, aligned_s - matched_s, ended_s - aligned_s, peak_gb, found.verdict.rank
 
 
-def generated(ranks: int, collectives: int, layout: str) -> Iterator[RankSummary]:
-    """Every rank works, then meets its group, `collectives` times."""
-    varied = np.random.default_rng(0)
+def generate_summaries(ranks: int, collectives: int, layout: str) -> Iterator[RankSummary]:
+    """Yield summaries of ranks that compute and then run a collective with their group, `collectives` times."""
+    rng = np.random.default_rng(0)
     in_all = np.zeros(collectives, dtype=np.int32)
     group = in_all if layout == "all" else (np.arange(collectives) % 10 == 9).astype(np.int32)
     since, start, end = (np.empty((ranks, collectives), dtype=np.int64) for _ in range(3))
     now_ns = np.full(ranks, BEGIN_NS, dtype=np.int64)
     for number in range(collectives):
-        arrived_ns = now_ns + varied.integers(WORK_NS, WORK_NS + JITTER_NS, ranks)
+        arrived_ns = now_ns + rng.integers(WORK_NS, WORK_NS + JITTER_NS, ranks)
         arrived_ns[SLOW_RANK] += DELAY_NS
         since[:, number], start[:, number] = now_ns, arrived_ns
         if layout == "all":

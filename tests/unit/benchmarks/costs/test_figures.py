@@ -1,4 +1,4 @@
-"""The figures that benchmarks state, from planted costs of the commands that they run."""
+"""The figures of benchmarks, computed from given costs of their commands."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import growth, one_more_rank
-from benchmarks.measure import Command, Cost
-from benchmarks.tools import Setup
+from benchmarks.costs import growth, one_more_rank
+from benchmarks.measuring.measure import Command, Cost
+from benchmarks.measuring.tools import Setup
 
 
 @pytest.fixture
 def setup(tmp_path, monkeypatch):
-    """Without inputs: the runs are folders whose names say what is in them."""
+    """Return options whose runs are folders of empty files; their names state ranks and repeats."""
     monkeypatch.setattr(Setup, "run", lambda self, ranks, repeats: _run(tmp_path, ranks, repeats))
     return Setup(
         runs=3,
@@ -37,7 +37,7 @@ def _run(folder: Path, ranks: int, repeats: int) -> Path:
 
 
 def planted(cpu_s):
-    """Stands in for `alternate`: the CPU s of a command by its name."""
+    """Return a replacement of `alternate` that takes the CPU seconds of a command from its name."""
 
     def alternate(commands: dict[str, Command], runs: int) -> dict[str, list[Cost]]:
         return {name: [Cost(cpu_s=cpu_s(name), wall_s=1.0, peak_bytes=10**8)] * runs for name in commands}
@@ -49,7 +49,7 @@ def figures(rows) -> dict[str, float]:
     return {row.what: row.spread.median for row in rows if row.spread is not None}
 
 
-def test_ratios_of_one_more_rank_leave_out_what_starting_costs(setup, monkeypatch):
+def test_the_cost_of_one_more_rank_excludes_the_start(setup, monkeypatch):
     start_and_rank_s = {
         "tracekit": (0.7, 0.4),
         "tracekit, portable decoder": (0.7, 2.0),
@@ -70,11 +70,11 @@ def test_ratios_of_one_more_rank_leave_out_what_starting_costs(setup, monkeypatc
     assert found["TraceLens / tracekit"] == pytest.approx(12.5)
 
 
-def test_a_tool_that_is_not_there_is_named(setup, monkeypatch):
+def test_a_missing_tool_is_named(setup, monkeypatch):
     monkeypatch.setattr(one_more_rank, "alternate", planted(lambda name: float(name.split()[-2])))
     rows = one_more_rank.rows(replace(setup, hta_python=None, tracelens=None))
-    lacking = {row.what: row.reason for row in rows if row.spread is None}
-    assert lacking == {
+    missing = {row.what: row.reason for row in rows if row.spread is None}
+    assert missing == {
         "HTA / tracekit": "HTA is not installed (--hta-python)",
         "HTA / tracekit, portable decoder": "HTA is not installed (--hta-python)",
         "TraceLens / tracekit": "no checkout was given (--tracelens)",
@@ -82,7 +82,7 @@ def test_a_tool_that_is_not_there_is_named(setup, monkeypatch):
     assert figures(rows)["tracekit"] == pytest.approx(1)
 
 
-def test_growth_that_is_not_linear_shows(setup, monkeypatch):
+def test_quadratic_growth_is_visible(setup, monkeypatch):
     def cpu_s(name: str) -> float:
         size = int(name.split()[0]) if name[0].isdigit() else 0
         return 0.7 + 0.1 * (size if "events" in name else size**2)

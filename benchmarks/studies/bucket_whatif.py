@@ -1,12 +1,12 @@
-"""How well other values of DDP's `bucket_cap_mb` are predicted: against training with them.
+"""How well the effect of another `bucket_cap_mb` of DDP is predicted, compared with training with it.
 
-    python -m benchmarks.bucket_whatif [--present 4] [--others 10 20 64] [--rounds 3] [--ranks 2] [--width 1024]
+    python -m benchmarks.studies.bucket_whatif [--present 4] [--others 10 20 64] [--rounds 3] [--ranks 2] [--width 1024]
                                        [--out FOLDER]
 
-Comes in: nothing. `bucket_whatif_job.py` trains with compute as sleeps, under the present limit and three others in
-turns. Goes out: for each limit what was predicted from the recording with the present one and what was measured with it
-(exposed time of the reductions: the median over steps of the mean over ranks; of several rounds the median), and
-whether the best was picked. The exit code is 1 if a prediction is off by more than 15 % or another limit was better.
+`bucket_whatif_job.py` trains with sleeps for compute, alternating between the present bucket size and three others. The
+predictions come from the recording with the present size. The table compares them with what was measured, for each
+size: the exposed time of the reductions, as the median over steps of the mean over ranks, and of several rounds the
+median. The exit code is 1 if a prediction is off by more than 15 %, or if the predicted best size was not the best.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from tracekit.analysis.ddp.bucket_whatif import bucket_whatif
 from tracekit.analysis.ddp.buckets import buckets
 from tracekit.analysis.table import records
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 TOLERANCE = 0.15
 STEPS, WINDOWS = 4, 5  # 20 steps of each limit
 
@@ -64,7 +64,7 @@ def _train(out: Path, caps: Sequence[float], options: argparse.Namespace) -> Non
     if out.exists():
         return
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(options.ranks)]
-    command += [str(ROOT / "benchmarks" / "bucket_whatif_job.py"), str(out), "--caps", *map(str, caps)]
+    command += [str(Path(__file__).with_name("bucket_whatif_job.py")), str(out), "--caps", *map(str, caps)]
     command += ["--width", str(options.width), "--steps", str(STEPS), "--windows", str(WINDOWS)]
     path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
     given = {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo", "PYTHONPATH": path}

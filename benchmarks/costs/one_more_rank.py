@@ -1,11 +1,11 @@
 """What one more rank costs, against Holistic Trace Analysis and TraceLens.
 
-Comes in: a run of big ranks, packed with gzip. Goes out: CPU seconds a rank of each tool, and how many times tracekit's
-the others' are.
+Measured are the CPU seconds a rank of each tool, and their ratios. A rank's cost is the cost of several ranks less that
+of one rank, divided by the number of additional ranks. It therefore contains neither the start of the interpreter nor
+imports, which take HTA and TraceLens longer.
 
-A rank's cost is the difference between a run with several and with one, over the ranks between them: the start of the
-interpreter and imports, which take HTA and TraceLens longer, are in none of the figures. HTA is asked for overlap and
-temporal breakdown, TraceLens for matched collectives; tracekit does both, and aligns clocks, in either comparison.
+HTA computes overlap and temporal breakdown, TraceLens matches collectives. In either comparison tracekit does both and
+aligns clocks.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 
-from benchmarks.measure import Command, alternate
-from benchmarks.results import Row, row
-from benchmarks.samples import one_more, ratios
-from benchmarks.tools import BIG, SMALL, Setup
+from benchmarks.measuring.measure import Command, alternate
+from benchmarks.measuring.results import Row, row
+from benchmarks.measuring.samples import one_more, ratios
+from benchmarks.measuring.tools import BIG, SMALL, Setup
 
 NAME = "one more rank"
 SECTIONS = ("--only", "breakdown,overlap", "--jobs", "1")
 OURS, PORTABLE, HTA, TRACELENS = "tracekit", "tracekit, portable decoder", "HTA", "TraceLens"
-# Ranks of the larger run: what takes tenths of seconds needs more of them to stand out.
+# Ranks of the larger run. A tool that takes tenths of a second a rank needs more of them against the noise.
 RANKS = {OURS: 8, PORTABLE: 4, HTA: 2, TRACELENS: 4}
 MISSING = {HTA: "HTA is not installed (--hta-python)", TRACELENS: "no checkout was given (--tracelens)"}
 TARGETS = {(HTA, OURS): ">= 50x", (HTA, PORTABLE): ">= 9x", (TRACELENS, OURS): ">= 10x"}

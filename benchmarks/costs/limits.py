@@ -1,8 +1,8 @@
-"""How far reading one rank is from what it cannot be faster than: inflating its text.
+"""How close reading one rank comes to its lower bound, which is inflating its text.
 
-Comes in: one big rank, packed and plain. Goes out: for each part alone MB of JSON a CPU second: inflating (zlib, isal),
-each decoder on plain text, and on packed text; and how many times as long as inflating the whole takes. Each is timed
-within a fresh process, after its imports.
+Measured is the throughput, in MB of JSON a CPU second, of inflating alone (zlib, isal), of each decoder on plain text
+and of each decoder on packed text. The last one is also stated as a multiple of the time for inflating. Each is timed
+in a fresh process, after its imports.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from benchmarks.machine import native_is_built
-from benchmarks.measure import Command, measure, said, turns
-from benchmarks.results import Row, row
-from benchmarks.samples import ratios
-from benchmarks.tools import BIG, SMALL, Setup
-from benchmarks.whole_run import unpacked_bytes
+from benchmarks.costs.whole_run import unpacked_bytes
+from benchmarks.measuring.machine import native_is_built
+from benchmarks.measuring.measure import Command, log_cost, measure, round_order
+from benchmarks.measuring.results import Row, row
+from benchmarks.measuring.samples import ratios
+from benchmarks.measuring.tools import BIG, SMALL, Setup
 
 NAME = "limits"
 WHOLE = "packed text to columns, {} decoder"
 
-# Reads as tracekit does: pieces of the file, and of the text never more than these at a time.
+# Reads as tracekit does: the file in pieces, of which at most 64 KiB of text are unpacked at a time.
 _INFLATE = """
 import importlib, sys, time
 inflater = importlib.import_module(sys.argv[2]).decompressobj(wbits=31)
@@ -57,8 +57,8 @@ def rows(setup: Setup) -> list[Row]:
         commands, missing = _commands(packed, plain)
         spent: dict[str, list[float]] = {name: [] for name in commands}
         for number in range(setup.runs):
-            for name in turns(commands, number):
-                cost = said(f"run {number + 1}: {name}", measure(commands[name]))
+            for name in round_order(commands, number):
+                cost = log_cost(f"run {number + 1}: {name}", measure(commands[name]))
                 spent[name].append(float(cost.output))
     size_mb = unpacked_bytes(packed) / 1e6
     found = [row(NAME, name, "MB/CPU s", [size_mb / each for each in values]) for name, values in spent.items()]
@@ -66,7 +66,7 @@ def rows(setup: Setup) -> list[Row]:
 
 
 def _commands(packed: Path, plain: Path) -> tuple[dict[str, Command], list[Row]]:
-    """What can be measured here, and what cannot with the reason."""
+    """Return the commands that can be measured here, and a row with the reason for each that cannot."""
     commands, missing = {}, []
     for module, package in (("zlib", "zlib"), ("isal.isal_zlib", "isal")):
         name = f"inflate, {package}"

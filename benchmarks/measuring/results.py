@@ -1,7 +1,4 @@
-"""What benchmarks found, as a table for people and as JSON that a later commit is compared with.
-
-Comes in: rows, each with a value a round. Goes out: Markdown, JSON, and rows read back from JSON.
-"""
+"""Results of benchmarks as a Markdown table, and as JSON for comparing two commits."""
 
 from __future__ import annotations
 
@@ -11,7 +8,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks.samples import Spread, spread
+from benchmarks.measuring.samples import Spread, spread
 
 __all__ = ["Row", "markdown", "number", "read_json", "row", "write_json"]
 
@@ -20,9 +17,13 @@ FORMAT = 1
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
-    """One figure: a value a round, or none, with the reason why where it is known.
+    """One figure.
 
-    `unit` "x" is a ratio of two costs of one round. `target` is what the project wants of it; nothing fails by it.
+    Attributes:
+        unit: "x" for a ratio of two costs of the same round.
+        values: one a round; empty where it could not be measured.
+        target: the value that the project wants; missing it is no failure.
+        reason: why there are no values, where that is known.
     """
 
     benchmark: str
@@ -42,7 +43,7 @@ def row(benchmark: str, what: str, unit: str, values: Sequence[float], target: s
 
 
 def markdown(rows: Iterable[Row]) -> str:
-    """A table that stands in a README as it is."""
+    """Return the rows as a Markdown table."""
     lines = ["| benchmark | what | median | range | runs | wanted |", "|---|---|--:|--:|--:|--:|"]
     for each in rows:
         found = each.spread
@@ -56,21 +57,21 @@ def markdown(rows: Iterable[Row]) -> str:
 
 
 def number(value: float) -> str:
-    """Three digits that count."""
+    """Return the value with three significant digits."""
     if abs(value) >= 100:
         return f"{value:.0f}"
     return f"{value:.1f}" if abs(value) >= 10 else f"{value:.2f}" if abs(value) >= 1 else f"{value:.3f}"
 
 
 def write_json(path: Path, rows: Sequence[Row], machine: dict[str, Any]) -> None:
-    """`machine` says where and what was measured."""
+    """Write the rows; `machine` holds the facts of where and what was measured."""
     stated = [asdict(row) | {"spread": None if row.spread is None else asdict(row.spread)} for row in rows]
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps({"format": FORMAT, "machine": machine, "rows": stated}, indent=2) + "\n")
 
 
 def read_json(path: Path) -> tuple[list[Row], dict[str, Any]]:
-    """Rows and machine, as they were written. Raises ValueError when the file is of another format."""
+    """Return the rows and the facts that `write_json` wrote. Raises ValueError when the file has another format."""
     stated = json.loads(path.read_text())
     if not isinstance(stated, dict) or stated.get("format") != FORMAT:
         raise ValueError(f"{path}: not results of benchmarks in format {FORMAT}")

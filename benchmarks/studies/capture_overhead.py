@@ -1,15 +1,14 @@
-"""What the probe costs a training step more than bare torch.profiler with the same flags, in CPU time.
+"""The CPU time that the probe adds to a training step, compared with bare torch.profiler with the same flags.
 
-    python -m benchmarks.capture_overhead [--rounds 100] [--workload transformer] [--steps 10] [--json FILE]
+    python -m benchmarks.studies.capture_overhead [--rounds 100] [--workload transformer] [--steps 10] [--json FILE]
 
-Comes in: nothing; the training is fixed, one process, one thread. Goes out: tables on stdout, and JSON on request.
+A round is three runs in random order: no profiler, bare torch.profiler, the probe. Each is a process with one thread.
+The CPU time (user + system, all threads) of the recorded steps is compared, from the beginning of the first to the end
+of the last. The work at the edges of the window, once a job, is reported separately.
 
-A round is three runs in random order, each a fresh process: no profiler, bare torch.profiler, the probe. Compared is
-the CPU time (user + system, all threads) of the recorded steps, from where the first begins to where the last ends;
-what happens at the window's edges, once a job, is reported apart.
-
-`transformer` is a training as it comes; `parallel` is the same as rank 0 of 4, data and tensor parallel by hand, over
-torch's process group that communicates with nobody: what the observers of parallel jobs cost.
+The workload `transformer` is a plain training. `parallel` is the same training as rank 0 of 4, data and tensor parallel
+by hand, over torch's fake process group, which communicates with nobody. It shows what the probe's observers of
+parallel jobs cost.
 """
 
 from __future__ import annotations
@@ -35,14 +34,14 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from benchmarks.capture_overhead_job import FLAGS, Job
+from benchmarks.studies.capture_overhead_job import FLAGS, Job
 
 ARMS = ("none", "bare", "probe")
 CALLS = 2000  # of the decorated function, a batch
 MOST_RATIO = 1.05
 MOST_IDLE_NS = 1000
 
-# What the probe does at the edges of a window: the CPU time of each is that of itself, less the others within.
+# What the probe does at the edges of a window. The CPU time of each excludes that of others that run within it.
 EDGES = {
     "pass over the program's objects": ("tracekit.capture.hooks.live:live_instances",),
     "profiler starts": (
@@ -72,8 +71,8 @@ BARE_EDGES = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class Measured:
-    """One run. `stated_ns`: what the trace says of its cost, a step."""
+class TrainingCost:
+    """One run. `stated_ns` is the recording cost a step that the trace states."""
 
     step_ns: float
     edges_ns: dict[str, int] = field(default_factory=dict)
@@ -82,7 +81,7 @@ class Measured:
 
 
 class Stopwatch:
-    """CPU time by name; what is measured inside of something else is not counted twice."""
+    """CPU time by name. Nested measurements are not counted twice."""
 
     def __init__(self) -> None:
         self.spent_ns: Counter[str] = Counter()
@@ -116,8 +115,8 @@ class Stopwatch:
         return timed
 
 
-def run(arm: str, workload: str, steps: int) -> Measured:
-    """One training in this process, recorded as `arm` says."""
+def run(arm: str, workload: str, steps: int) -> TrainingCost:
+    """Train in this process, recorded as `arm` says; return what was measured."""
     job, stopwatch = Job(workload), Stopwatch()
     with tempfile.TemporaryDirectory(prefix="tracekit-bench-") as folder, quiet():
         if arm == "probe":
@@ -127,14 +126,14 @@ def run(arm: str, workload: str, steps: int) -> Measured:
         else:
             job.run_alone(steps)
         events, stated_ns = job.read(Path(folder)) if arm == "probe" else (0, None)
-    return Measured(
+    return TrainingCost(
         step_ns=job.window_ns(steps) / steps, edges_ns=dict(stopwatch.spent_ns), events=events, stated_ns=stated_ns
     )
 
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """torch's profiler writes lines to stderr that nobody can switch off."""
+    """Discard stderr, to which torch's profiler writes lines that cannot be switched off."""
     saved = os.dup(2)
     with Path(os.devnull).open("w") as nowhere:
         os.dup2(nowhere.fileno(), 2)
@@ -146,7 +145,7 @@ def quiet() -> Iterator[None]:
 
 
 def idle_cost(calls: int = CALLS) -> dict[str, float]:
-    """What a call costs outside of windows, ns: the decorated function over the plain one, and `.step()`."""
+    """Return what a call costs outside of windows, in ns: what the decorator adds to a function, and `.step()`."""
     import tracekit
 
     warnings.simplefilter("ignore")  # that the loop is shorter than `skip`
@@ -175,7 +174,7 @@ def idle_cost(calls: int = CALLS) -> dict[str, float]:
 
 
 def median_interval(values: list[float]) -> tuple[float, float]:
-    """At least 95 % confidence: the order statistics that the binomial distribution of signs names."""
+    """Return an interval for the median with at least 95 % confidence, from order statistics (the sign test)."""
     n, ordered = len(values), sorted(values)
     tail, low = 0.0, 0
     while low < n // 2 and tail + math.comb(n, low) / 2**n <= 0.025:
@@ -187,7 +186,7 @@ def median_interval(values: list[float]) -> tuple[float, float]:
 
 def measure(rounds: int, workload: str, steps: int) -> dict[str, Any]:
     order = random.Random(0)
-    runs: dict[str, list[Measured]] = {arm: [] for arm in ARMS}
+    runs: dict[str, list[TrainingCost]] = {arm: [] for arm in ARMS}
     context = multiprocessing.get_context("forkserver")  # fresh processes that need not import torch each
     context.set_forkserver_preload(["torch", "torch.distributed", "torch._dynamo"])
     load = []

@@ -1,14 +1,16 @@
-"""How often the verdict on stragglers is right: runs with one planted, of every cause, and runs without.
+"""How often the verdict on stragglers is right, in runs with a planted straggler of every cause and in runs without.
 
-    python -m benchmarks.score_stragglers [--seeds 10] [--clean 20] [--noisy 10] [--out FOLDER] [--json FILE]
+    python -m benchmarks.studies.score_stragglers [--seeds 10] [--clean 20] [--noisy 10] [--out FOLDER] [--json FILE]
 
-Comes in: nothing. `probes/straggler.py` trains on 4 processes (compute, more work, data loading, host); a slow link
-and a host-bound GPU are generated (`tests/planted.py`). A seed chooses the rank, the delay (5 to 30 % of the step) and
-the jitter (up to 5 %). Goes out: a table of how many ranks and causes were named rightly. The exit code is 1 if a
-rank is wrong, if more than a tenth of the causes are, or if a rank is named in a run without a straggler.
+`probes/straggler.py` trains on 4 processes, for the causes compute, more work, data loading and host. Runs with a slow
+link or a host-bound GPU are generated (`tests/planted.py`). A seed chooses the rank, the delay (5 to 30 % of the step)
+and the jitter (up to 5 %).
 
-`noisy` runs vary by more than what is planted: there no verdict is as good as the right one. Recorded runs stay in
-FOLDER, and those that are there already are only analysed again.
+The table states how many ranks and causes were named correctly. The exit code is 1 if a rank is wrong, if more than a
+tenth of the causes are wrong, or if a rank is named in a run without a straggler. `noisy` runs vary by more than the
+planted delay: there, naming no rank is as good as naming the right one.
+
+Recorded runs stay in FOLDER. Runs that are there already are only analysed again.
 """
 
 from __future__ import annotations
@@ -28,14 +30,14 @@ import tracekit
 from tests.planted import plant
 from tracekit.analysis.stragglers.stragglers import Verdict
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 RECORDED = ("compute", "more_work", "data", "host")
 GENERATED = ("link", "host")
 RANKS, STEP_MS = 4, 90.0  # of probes/straggler.py
 
 
 @dataclass(frozen=True)
-class Scored:
+class ScoredRun:
     kind: str
     seed: int
     cause: str
@@ -80,25 +82,25 @@ def main() -> None:
     sys.exit(0 if report(scored) else 1)
 
 
-def runs(options: argparse.Namespace, out: Path) -> Iterator[Scored]:
+def runs(options: argparse.Namespace, out: Path) -> Iterator[ScoredRun]:
     for cause in RECORDED:
         for seed in range(options.seeds):
-            varied = random.Random(f"{cause} {seed}")
-            share, jitter = varied.uniform(0.05, 0.30), varied.uniform(0.0, 0.05)
-            yield recorded(f"{cause}, recorded", seed, cause, varied.randrange(RANKS), share, jitter, out)
+            rng = random.Random(f"{cause} {seed}")
+            share, jitter = rng.uniform(0.05, 0.30), rng.uniform(0.0, 0.05)
+            yield score_recorded(f"{cause}, recorded", seed, cause, rng.randrange(RANKS), share, jitter, out)
     for cause in GENERATED:
         for seed in range(options.seeds):
-            yield generated(f"{cause}, generated", seed, cause, out)
+            yield score_generated(f"{cause}, generated", seed, cause, out)
     for seed in range(options.noisy):
-        varied = random.Random(f"noisy {seed}")
-        cause, share = varied.choice(RECORDED), varied.uniform(0.02, 0.05)
-        yield recorded("noisy", seed, cause, varied.randrange(RANKS), share, 0.30, out)
+        rng = random.Random(f"noisy {seed}")
+        cause, share = rng.choice(RECORDED), rng.uniform(0.02, 0.05)
+        yield score_recorded("noisy", seed, cause, rng.randrange(RANKS), share, 0.30, out)
     for seed in range(options.clean):
         jitter = random.Random(f"none {seed}").uniform(0.0, 0.05)
-        yield recorded("none, recorded", seed, "none", 0, 0.0, jitter, out)
+        yield score_recorded("none, recorded", seed, "none", 0, 0.0, jitter, out)
 
 
-def recorded(kind: str, seed: int, cause: str, rank: int, share: float, jitter: float, out: Path) -> Scored:
+def score_recorded(kind: str, seed: int, cause: str, rank: int, share: float, jitter: float, out: Path) -> ScoredRun:
     folder = out / kind.replace(", ", "-") / str(seed)
     if not folder.exists():
         command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(RANKS)]
@@ -108,19 +110,19 @@ def recorded(kind: str, seed: int, cause: str, rank: int, share: float, jitter: 
         job = subprocess.run([*command, "--seed", str(seed)], env=environment, capture_output=True, text=True)
         if job.returncode:
             sys.exit(f"{folder}: {job.stderr}")
-    return _scored(kind, seed, cause, rank, share, jitter, folder)
+    return _score(kind, seed, cause, rank, share, jitter, folder)
 
 
-def generated(kind: str, seed: int, cause: str, out: Path) -> Scored:
+def score_generated(kind: str, seed: int, cause: str, out: Path) -> ScoredRun:
     planted = plant(out / kind.replace(", ", "-") / str(seed), cause, seed)  # type: ignore[arg-type]
-    return _scored(kind, seed, cause, planted.rank, planted.delay_share, planted.jitter, planted.folder)
+    return _score(kind, seed, cause, planted.rank, planted.delay_share, planted.jitter, planted.folder)
 
 
-def _scored(kind: str, seed: int, cause: str, rank: int, share: float, jitter: float, folder: Path) -> Scored:
+def _score(kind: str, seed: int, cause: str, rank: int, share: float, jitter: float, folder: Path) -> ScoredRun:
     stragglers = tracekit.analyze(folder, only=["stragglers"]).stragglers
     assert stragglers is not None
     verdict = stragglers.verdict
-    return Scored(
+    return ScoredRun(
         kind=kind,
         seed=seed,
         cause=cause,
@@ -135,14 +137,14 @@ def _scored(kind: str, seed: int, cause: str, rank: int, share: float, jitter: f
 
 
 def _named(verdict: Verdict) -> tuple[int, ...]:
-    """The rank, or the ranks of the link."""
+    """Return the rank, or the ranks of the link, that the verdict names."""
     if verdict.link is not None:
         return verdict.link.ranks
     return () if verdict.rank is None else (verdict.rank,)
 
 
-def report(scored: list[Scored]) -> bool:
-    """Prints the table; whether all is as it should be."""
+def report(scored: list[ScoredRun]) -> bool:
+    """Print the table; return whether all targets are met."""
     print(f"\n{'':19} {'runs':>5} {'right rank':>11} {'right cause':>12} {'abstained':>10}")
     for kind in dict.fromkeys(one.kind for one in scored):
         own = [one for one in scored if one.kind == kind]

@@ -1,9 +1,10 @@
 """What merging ranks into one Perfetto trace costs, against TraceLens' fusion, and whether memory grows with ranks.
 
-Comes in: a run of big ranks, packed with gzip. Goes out: CPU seconds of both tools for two ranks, from the command to
-the file, and for one rank more; how many slices a second the pages are written at, decoding apart; and peak memory of 2
-and of 16 ranks. Both tools read the same files and write slices, their arguments and arrows; tracekit aligns clocks and
-adds what an analysis finds, and writes no cache.
+Measured are the CPU seconds of both tools for two ranks, from the command to the file, and for one more rank. The speed
+of writing slices is measured without decoding, and peak memory with 2 and with 16 ranks.
+
+Both tools read the same files and write slices with their arguments and arrows. tracekit also aligns clocks and adds
+the findings of its analysis; its cache is off.
 """
 
 from __future__ import annotations
@@ -14,30 +15,30 @@ import tempfile
 from contextlib import ExitStack
 from pathlib import Path
 
-from benchmarks.measure import Command, alternate, measure, said
-from benchmarks.results import Row, row
-from benchmarks.samples import one_more, ratios
-from benchmarks.tools import BIG, SMALL, Setup
+from benchmarks.measuring.measure import Command, alternate, log_cost, measure
+from benchmarks.measuring.results import Row, row
+from benchmarks.measuring.samples import one_more, ratios
+from benchmarks.measuring.tools import BIG, SMALL, Setup
 
 NAME = "merging"
 RANKS = (1, 2)
 FEW, MANY = 2, 16
 OURS, TRACELENS = "tracekit merge", "TraceLens fusion"
-_TIMES_A_ROUND = 5  # whose median counts: what takes two seconds is at the mercy of what else the machine does
+_TIMES_A_ROUND = 5  # the median of them counts: a command of two seconds is easily disturbed
 
 _WRITE = """
 import sys, tempfile, time
 from pathlib import Path
 from tracekit.analysis.load import load
 from tracekit.analysis.per_rank.options import SummaryOptions
-from tracekit.process_tuning import make_quick
+from tracekit.process_tuning import tune_cli_process
 from tracekit.read.cache.spool import Shelf
 from tracekit.render.merged.input_slices import SliceFilter
 from tracekit.render.merged.plan import plan_of
 from tracekit.render.merged.rank_page import write_rank
 from tracekit.render.perfetto import PerfettoFormat
 
-make_quick()
+tune_cli_process()
 with tempfile.TemporaryDirectory() as folder:
     shelf = Shelf(folder=Path(folder))
     (plan,) = plan_of(load(sys.argv[1], shelf=shelf)).ranks
@@ -95,7 +96,7 @@ def _writing(setup: Setup, rank: Path) -> Row:
     command = Command(arguments=(sys.executable, "-c", _WRITE, str(rank)))
     speeds = [
         statistics.median(
-            float(said(f"run {number + 1}: writing, {time}", measure(command)).output) / 1e6
+            float(log_cost(f"run {number + 1}: writing, {time}", measure(command)).output) / 1e6
             for time in range(_TIMES_A_ROUND)
         )
         for number in range(setup.runs)
@@ -110,7 +111,7 @@ def _memory(setup: Setup, output: Path) -> list[Row]:
         for number in range(setup.runs):
             for count, folder in ((FEW, few), (MANY, run)):
                 command = setup.merge(folder, output / "run.pftrace", "--jobs", "2")
-                cost = said(f"run {number + 1}: merging {count} ranks", measure(command))
+                cost = log_cost(f"run {number + 1}: merging {count} ranks", measure(command))
                 peaks.setdefault(count, []).append(cost.peak_bytes / 1e6)
     found = [row(NAME, f"peak memory, {count} ranks", "MB", of_count) for count, of_count in peaks.items()]
     growth = ratios(peaks[MANY], peaks[FEW])

@@ -1,7 +1,4 @@
-"""The training that `capture_overhead.py` records: a small transformer, one process, one thread, always the same.
-
-Comes in: the name of a workload. Goes out: the CPU time at which each step began and ended.
-"""
+"""The training that `capture_overhead.py` records: a small transformer, one process, one thread, always the same."""
 
 from __future__ import annotations
 
@@ -113,10 +110,10 @@ class Job:
         profile = functools.partial(
             torch.profiler.profile,
             activities=[torch.profiler.ProfilerActivity.CPU],
-            experimental_config=torch._C._profiler._ExperimentalConfig(trace_only=True),  # as the probe has it
+            experimental_config=torch._C._profiler._ExperimentalConfig(trace_only=True),  # as in the probe
             **FLAGS,
         )
-        # The probe has recorded provisionally before its window opens, which leaves the profiler's memory warm.
+        # The probe records provisionally before its window opens, which warms the profiler's memory up.
         with profile():
             for _ in range(EARLY):
                 self._step()
@@ -137,13 +134,13 @@ class Job:
             step()
 
     def window_ns(self, steps: int) -> int:
-        """CPU time from the beginning of the first recorded step to the end of the last."""
+        """Return the CPU time from the beginning of the first recorded step to the end of the last."""
         first = SKIP + WARMUP
         return self._ended[first + steps - 1] - self._began[first]
 
     @staticmethod
     def read(folder: Path) -> tuple[int, int | None]:
-        """Number of events of the one trace below `folder`, and what it says that a step's recording cost."""
+        """Return the number of events of the one trace below `folder`, and the recording cost a step that it states."""
         (file,) = folder.rglob("*.json.gz")
         trace = json.loads(gzip.decompress(file.read_bytes()))
         return len(trace["traceEvents"]), trace["tracekit"]["overhead"]["per_step_ns"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from benchmarks.samples import doublings, one_more, ratios, spread
+from benchmarks.measuring.samples import doublings, one_more, ratios, spread
 
 
 def test_a_spread_is_the_median_and_its_range():
@@ -12,16 +12,16 @@ def test_a_spread_is_the_median_and_its_range():
     assert (found.median, found.low, found.high, found.count) == (2.0, 1.0, 3.0, 3)
 
 
-def test_ratios_are_those_of_each_round():
-    # In the second round the machine was twice as slow: the ratio is none the worse for it.
+def test_a_ratio_is_computed_in_each_round():
+    # In the second round the machine was twice as slow, which does not change the ratio.
     assert ratios([50.0, 100.0], [1.0, 2.0]) == [50.0, 50.0]
 
 
-def test_rounds_lost_in_the_noise_are_left_out():
+def test_noisy_rounds_are_left_out():
     assert ratios([50.0, 50.0, -1.0], [1.0, -0.1, 1.0]) == [50.0]
 
 
-def test_one_more_rank_costs_no_start():
+def test_one_more_rank_excludes_the_start():
     start, a_rank = 5.0, 0.4
     one, eight = [start + a_rank] * 2, [start + 8 * a_rank] * 2
     assert one_more(one, eight, 8) == pytest.approx([a_rank, a_rank])
@@ -37,6 +37,6 @@ def test_quadratic_growth_is_seen():
     assert doublings(costs, [0.7]) == {8: pytest.approx([4])}
 
 
-def test_growth_is_not_reckoned_between_sizes_that_are_no_doubling():
+def test_growth_needs_sizes_that_double():
     with pytest.raises(ValueError, match="8 is not twice 2"):
         doublings({2: [1.0], 8: [4.0]}, [0.0])

@@ -1,8 +1,8 @@
-"""What a run of very many small ranks costs, end to end, and whether anything in it grows faster than they do.
+"""What a run of very many small ranks costs, end to end, and whether the cost grows faster than the number of ranks.
 
-Comes in: runs of 256, 512 and 1024 ranks, 10 MB of JSON each. Goes out: CPU and wall seconds with a job a processor,
-the parent's peak memory, the size of the JSON result, and how many times as much twice the ranks cost. The cache is
-empty at first: what the second analysis costs stands beside it.
+The runs have 256, 512 and 1024 ranks of 10 MB of JSON each. Measured are CPU and wall seconds with one job a processor,
+the parent's peak memory, the size of the JSON result, and the ratio of the costs when the ranks double. Each run is
+analysed twice: with an empty cache, then from the cache.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ from __future__ import annotations
 import tempfile
 from pathlib import Path
 
-from benchmarks.measure import Cost, alternate, measure, said, turns
-from benchmarks.nothing import nearly_empty_run
-from benchmarks.results import Row, row
-from benchmarks.samples import doublings
-from benchmarks.tools import Setup
+from benchmarks.measuring.empty_run import nearly_empty_run
+from benchmarks.measuring.measure import Cost, alternate, log_cost, measure, round_order
+from benchmarks.measuring.results import Row, row
+from benchmarks.measuring.samples import doublings
+from benchmarks.measuring.tools import Setup
 from tracekit.analysis.pool.workers import processors
 
 NAME = "many ranks"
@@ -27,15 +27,15 @@ def rows(setup: Setup) -> list[Row]:
     costs: dict[str, list[Cost]] = {}
     sizes_bytes: dict[int, float] = {}
     for number in range(setup.runs):
-        for ranks in turns(map(str, sizes), number):
+        for ranks in round_order(map(str, sizes), number):
             with tempfile.TemporaryDirectory(prefix="tracekit-bench-") as folder:
                 result = Path(folder) / "result.json"
                 command = setup.analyze(runs[int(ranks)], "-o", str(result), "--force", cache=Path(folder) / "cache")
                 for state in ("cold", "cached"):
-                    cost = said(f"run {number + 1}: {ranks} ranks, {state}", measure(command))
+                    cost = log_cost(f"run {number + 1}: {ranks} ranks, {state}", measure(command))
                     costs.setdefault(f"{ranks} ranks, {state}", []).append(cost)
                 sizes_bytes[int(ranks)] = result.stat().st_size
-    # As many workers start for it as for the others.
+    # With as many workers as the other runs, whose start is then taken off their cost.
     with nearly_empty_run(processors()) as run:
         empty = alternate({"empty": setup.analyze(run, "--jobs", str(processors()))}, setup.runs)["empty"]
     most = max(sizes)

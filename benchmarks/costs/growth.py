@@ -1,25 +1,25 @@
 """How cost grows with ranks and with events: twice as many should cost twice as much.
 
-Comes in: runs of 1, 2, 4 ... 64 ranks, and of one rank with 1, 2, 4 ... 16 times the events. Goes out: for each size
-how many times as much CPU it costs as half of it, after what an analysis of a nearly empty trace costs is taken off
-both. All in one process, without a cache.
+The runs have 1, 2, 4 ... 64 ranks, or one rank with 1, 2, 4 ... 16 times the events. For each size its CPU time is
+divided by that of half the size. The CPU time of analysing a nearly empty trace is taken off both first. Each analysis
+is one process, without a cache.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from benchmarks.measure import alternate
-from benchmarks.nothing import nearly_empty_run
-from benchmarks.results import Row, row
-from benchmarks.samples import doublings
-from benchmarks.tools import SMALL, Setup
+from benchmarks.measuring.empty_run import nearly_empty_run
+from benchmarks.measuring.measure import alternate
+from benchmarks.measuring.results import Row, row
+from benchmarks.measuring.samples import doublings
+from benchmarks.measuring.tools import SMALL, Setup
 
 NAME = "growth"
 RANKS, FEW_RANKS = (1, 2, 4, 8, 16, 32, 64), (1, 2, 4, 8)
 EVENTS, FEW_EVENTS = (1, 2, 4, 8, 16), (1, 2, 4)
 TARGET = "1.9 - 2.1"
-NOTHING = "a nearly empty trace"
+EMPTY_RUN = "a nearly empty trace"
 
 
 def rows(setup: Setup) -> list[Row]:
@@ -32,12 +32,12 @@ def rows(setup: Setup) -> list[Row]:
         for of_what, runs in grown.items()
         for size, run in runs.items()
     }
-    with nearly_empty_run() as nothing:
-        costs = alternate({NOTHING: setup.analyze(nothing, "--jobs", "1")} | commands, setup.runs)
+    with nearly_empty_run() as empty_run:
+        costs = alternate({EMPTY_RUN: setup.analyze(empty_run, "--jobs", "1")} | commands, setup.runs)
     spent = {name: [cost.cpu_s for cost in of_name] for name, of_name in costs.items()}
-    found = [row(NAME, NOTHING, "CPU s", spent[NOTHING])]
+    found = [row(NAME, EMPTY_RUN, "CPU s", spent[EMPTY_RUN])]
     for of_what, runs in grown.items():
-        found += _growth(of_what, {size: spent[f"{size} {of_what}"] for size in runs}, spent[NOTHING])
+        found += _growth(of_what, {size: spent[f"{size} {of_what}"] for size in runs}, spent[EMPTY_RUN])
     return found
 
 

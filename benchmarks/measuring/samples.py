@@ -1,7 +1,6 @@
-"""Arithmetic on costs that were measured in the same rounds.
+"""Ratios and differences of costs that were measured in the same rounds.
 
-Comes in: a cost a round. Goes out: ratios and differences, one a round: what disturbs the machine in one round disturbs
-both sides of its ratio.
+They are computed round by round: a disturbance of the machine then affects both sides of a ratio.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ __all__ = ["Spread", "doublings", "one_more", "ratios", "spread"]
 
 @dataclass(frozen=True, kw_only=True)
 class Spread:
-    """The median of some values, the least and the greatest of them, and how many there are."""
+    """The median, minimum, maximum and number of some values."""
 
     median: float
     low: float
@@ -29,19 +28,22 @@ def spread(values: Sequence[float]) -> Spread:
 
 
 def ratios(over: Sequence[float], under: Sequence[float]) -> list[float]:
-    """`over` / `under` of each round; rounds in which one of them was lost in the noise (not above 0) are left out."""
+    """Return `over` / `under` of each round, without the rounds in which one of them is not above 0: that is noise."""
     return [above / below for above, below in zip(over, under, strict=True) if above > 0 and below > 0]
 
 
 def one_more(one: Sequence[float], many: Sequence[float], count: int) -> list[float]:
-    """What one more item costs in each round, by what one and `count` of them cost, starting left out."""
+    """Return the cost of one more item in each round, from the costs of one item and of `count` items.
+
+    The cost of starting cancels out.
+    """
     return [(whole - first) / (count - 1) for first, whole in zip(one, many, strict=True)]
 
 
 def doublings(costs: Mapping[int, Sequence[float]], empty: Sequence[float]) -> dict[int, list[float]]:
-    """By size: how many times as much the size costs as half of it, `empty` taken off both, in each round.
+    """Return by size, for each round, its cost divided by the cost of half that size; `empty` is taken off both first.
 
-    Rounds that say nothing are left out, as by `ratios`. Raises ValueError when a size is not twice the one before it.
+    Noisy rounds are left out, as in `ratios`. Raises ValueError when a size is not twice the one before it.
     """
     own = {size: [cost - base for cost, base in zip(of_size, empty, strict=True)] for size, of_size in costs.items()}
     for half, size in pairwise(sorted(own)):

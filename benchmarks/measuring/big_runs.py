@@ -1,15 +1,14 @@
-"""Runs of any size out of one real trace, to measure cost with.
+"""Runs of any size, made of one real trace, for measuring cost.
 
-    python -m benchmarks.big_runs OUT --seed a100_ddp_rank0_of_2.json.gz [--ranks 8] [--repeats 27]
+    python -m benchmarks.measuring.big_runs OUT --seed a100_ddp_rank0_of_2.json.gz [--ranks 8] [--repeats 27]
 
-Comes in: a Kineto trace of PyTorch 2, rank 0 of 2. Goes out: OUT/rank<r>.json.gz in Kineto's own layout, the events
-repeated with shifted timestamps and ids; 27 repeats of the A100 trace give 269 MB and 1.09 M events a rank. `Seq` is
-added beside each `Collective name`, which the seed lacks.
+The seed is a Kineto trace of PyTorch 2, rank 0 of 2. Its events are repeated with shifted timestamps and ids, and
+written to OUT/rank<r>.json.gz in Kineto's layout. 27 repeats of the A100 trace give 269 MB and 1.09 M events a rank.
+The seed has no sequence numbers of collectives: `Seq` is added beside each `Collective name`.
 
-All ranks carry the same durations, shifted by up to 0.2 ms, and few distinct names: the result says what an analysis
-costs, never whether its verdict is right. Ranks of which more than 8 are made stand on hosts of 8: they carry the
-events of the rank with the same device on the first host under a header of their own, so that a thousand are made
-in the time that 8 take.
+All ranks have the same durations, shifted by up to 0.2 ms, and few distinct names. Such a run shows what an analysis
+costs, never whether its verdict is right. Hosts have 8 ranks. The ranks of further hosts have the events of the rank
+with the same device on the first host, under their own header. A thousand ranks are therefore made in the time of 8.
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ GZIP_HEADER = bytes.fromhex("1f8b08000000000000ff")
 
 
 class Piece(NamedTuple):
-    """Text that stays, and the number after it that every repeat changes."""
+    """Text that all repeats share, and the number after it that each repeat changes."""
 
     text: str
     kind: str  # "ts" (nanoseconds), "id", "step" or "seq"
@@ -52,7 +51,7 @@ class Piece(NamedTuple):
 
 
 class Seed(NamedTuple):
-    """The text of a trace: before, within and after the repeated events."""
+    """The text of a trace before, within and after the repeated events."""
 
     head: str
     events: str
@@ -68,7 +67,7 @@ def read_seed(path: Path) -> Seed:
 
 
 def as_rank(text: str, rank: int, world_size: int) -> str:
-    """The seed's text with the names of rank 0 of 2 replaced."""
+    """Return the seed's text as that of another rank: where it states rank 0 of 2, `rank` of `world_size`."""
     ranks = str(list(range(world_size)))
     replacements = {
         '"[0, 1]"': f'"{ranks}"',
@@ -87,7 +86,7 @@ def as_rank(text: str, rank: int, world_size: int) -> str:
 
 
 def split(events: str) -> tuple[list[Piece], str]:
-    """Cut the events once, at every number that a repeat changes; also the text after the last of them."""
+    """Cut the events at every number that a repeat changes; return the pieces and the text after the last number."""
     pieces = []
     position = 0
     for match in NUMBERS.finditer(events):
@@ -108,7 +107,7 @@ def split(events: str) -> tuple[list[Piece], str]:
     return pieces, events[position:]
 
 
-def repeated(pieces: list[Piece], repeat: int, shift_ns: int) -> Iterator[str]:
+def repeat_events(pieces: list[Piece], repeat: int, shift_ns: int) -> Iterator[str]:
     seq = repeat * COLLECTIVES_A_REPEAT
     for text, kind, number in pieces:
         yield text
@@ -133,30 +132,30 @@ def events_of(seed: Seed, rank: int, world_size: int, repeats: int) -> bytes:
     text = bytearray()
     for repeat in range(repeats):
         shift_ns = repeat * span_ns + jitter.randrange(JITTER_NS)
-        text += ("".join(repeated(pieces, repeat, shift_ns)) + rest + ",").encode()
+        text += ("".join(repeat_events(pieces, repeat, shift_ns)) + rest + ",").encode()
     return bytes(text)
 
 
 def make_run(out: Path, seed: Seed, *, ranks: int, repeats: int) -> list[Path]:
-    """Write the run; the paths, by rank."""
+    """Write the run; return the paths by rank."""
     out.mkdir(parents=True, exist_ok=True)
     paths = [out / f"rank{rank}.json.gz" for rank in range(ranks)]
     for device in range(min(ranks, RANKS_A_HOST)):
         events = events_of(seed, device, ranks, repeats)
-        packed = deflated(events, zlib.Z_FULL_FLUSH)
+        packed = deflate(events, zlib.Z_FULL_FLUSH)
         for rank in range(device, ranks, RANKS_A_HOST):
             head, tail = (as_rank(text, rank, ranks).encode() for text in (seed.head, seed.tail))
             checksum = zlib.crc32(tail, zlib.crc32(events, zlib.crc32(head)))
             size = len(head) + len(events) + len(tail)
             with paths[rank].open("wb") as file:
-                # One gzip member, as torch writes, of parts that do not refer to each other.
-                file.write(GZIP_HEADER + deflated(head, zlib.Z_FULL_FLUSH))
+                # One gzip member, as torch writes it. Full flushes make its parts independent of each other.
+                file.write(GZIP_HEADER + deflate(head, zlib.Z_FULL_FLUSH))
                 file.write(packed)
-                file.write(deflated(tail, zlib.Z_FINISH) + struct.pack("<II", checksum, size % (1 << 32)))
+                file.write(deflate(tail, zlib.Z_FINISH) + struct.pack("<II", checksum, size % (1 << 32)))
     return paths
 
 
-def deflated(text: bytes, end: int) -> bytes:
+def deflate(text: bytes, end: int) -> bytes:
     packer = zlib.compressobj(PACKING_LEVEL, wbits=-15)
     return packer.compress(text) + packer.flush(end)
 

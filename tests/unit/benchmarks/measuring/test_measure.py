@@ -1,4 +1,4 @@
-"""The cost of a command, told by what it did."""
+"""The cost of commands whose CPU time and memory are known."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.measure import Command, alternate, measure, peaks_below, turns
+from benchmarks.measuring.measure import Command, alternate, measure, peaks_below, round_order
 
 ROOT = Path(__file__).parents[3]
 ALLOCATED = 200 << 20
@@ -21,15 +21,17 @@ def python(program: str, **environment: str) -> Command:
 
 
 def test_peak_memory_is_that_of_the_process():
-    # From a small process: the kernel counts what the one that starts a command holds, and pytest may hold more.
+    # In a small process: a command's peak includes the memory of the one that starts it, here pytest.
     program = f"""
 import sys
-from benchmarks.measure import Command, measure
+from benchmarks.measuring.measure import Command, measure
 cost = measure(Command(arguments=(sys.executable, "-c", {HOLD!r})))
 print(cost.peak_bytes, cost.worker_peak_bytes)
 """
-    said = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True).stdout
-    peak_bytes, of_worker = said.split()
+    output = subprocess.run(
+        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout
+    peak_bytes, of_worker = output.split()
     assert ALLOCATED < int(peak_bytes) < 1.2 * ALLOCATED
     assert of_worker == "None"
 
@@ -40,7 +42,7 @@ def test_cpu_of_children_is_counted():
     assert measure(python(parent)).cpu_s >= 0.3
 
 
-def test_what_an_earlier_run_wrote_is_gone_before_a_command_begins(tmp_path: Path):
+def test_the_output_of_an_earlier_run_is_removed_first(tmp_path: Path):
     written = tmp_path / "out"
     command = Command(arguments=(sys.executable, "-c", f"open({str(written)!r}, 'x').write('once')"), writes=written)
     for _ in range(2):
@@ -49,7 +51,7 @@ def test_what_an_earlier_run_wrote_is_gone_before_a_command_begins(tmp_path: Pat
 
 
 @on_linux
-def test_the_peaks_of_parent_and_worker_are_told_apart():
+def test_parent_and_worker_have_separate_peaks():
     worker = f"{HOLD}; print('holds', flush=True); input()"
     parent = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {worker!r}])"
     with subprocess.Popen(
@@ -60,32 +62,32 @@ def test_the_peaks_of_parent_and_worker_are_told_apart():
         process.stdout.readline()
         peaks = peaks_below(process.pid)
         process.stdin.write("\n")
-    own = peaks.pop(process.pid)
+    of_parent = peaks.pop(process.pid)
     (of_worker,) = peaks.values()
-    assert of_worker - own == pytest.approx(ALLOCATED, rel=0.1)
+    assert of_worker - of_parent == pytest.approx(ALLOCATED, rel=0.1)
 
 
-def test_commands_keep_what_python_compiled(monkeypatch):
+def test_commands_may_write_bytecode(monkeypatch):
     monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
     assert measure(python("import sys; print(sys.dont_write_bytecode)")).output == "False\n"
 
 
-def test_what_is_printed_and_set_reaches_the_command():
+def test_a_command_gets_its_environment():
     assert measure(python("import os; print(os.environ['DECODER'])", DECODER="native")).output == "native\n"
 
 
-def test_a_command_that_fails_ends_the_benchmark_and_says_what_it_said():
+def test_a_failing_command_ends_the_benchmark_with_its_message():
     with pytest.raises(SystemExit, match="no such trace"):
         measure(python("raise SystemExit('no such trace')"))
 
 
-def test_commands_take_turns(capfd):
+def test_commands_alternate(capfd):
     commands = {name: python(f"print({name!r})") for name in ("a", "b")}
     costs = alternate(commands, 3)
     assert {name: [cost.output for cost in found] for name, found in costs.items()} == {
         "a": ["a\n"] * 3,
         "b": ["b\n"] * 3,
     }
-    told = [line.split(":")[1].strip() for line in capfd.readouterr().err.splitlines()]
-    assert told == ["a", "b", "b", "a", "a", "b"]
-    assert turns(commands, 1) == ["b", "a"]
+    logged = [line.split(":")[1].strip() for line in capfd.readouterr().err.splitlines()]
+    assert logged == ["a", "b", "b", "a", "a", "b"]
+    assert round_order(commands, 1) == ["b", "a"]

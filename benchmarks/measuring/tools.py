@@ -1,7 +1,6 @@
-"""What every benchmark is given: inputs, commands of the tools, and how often to run them.
+"""What every benchmark uses: inputs, commands of the tools, and the number of rounds.
 
-Comes in: the options of `python -m benchmarks`. Goes out: a `Setup`, whose inputs are made when they are first asked
-for and stay in its folder.
+Inputs are made at their first use and stay in the folder `--inputs`.
 """
 
 from __future__ import annotations
@@ -16,15 +15,15 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks import big_runs
-from benchmarks.measure import Command
+from benchmarks.measuring import big_runs
+from benchmarks.measuring.measure import Command
 
 __all__ = ["BIG", "SMALL", "Setup"]
 
 BIG, SMALL = 27, 4
 """Repeats of the seed that give a rank 269 MB of JSON, and 40 MB."""
 
-# HTA's two questions that tracekit's sections answer. It draws by default, which would be measured too.
+# The two analyses of HTA that tracekit has, too. Drawing, HTA's default, would be measured as well.
 _HTA = """
 import sys
 from hta.trace_analysis import TraceAnalysis
@@ -35,7 +34,7 @@ if __name__ == "__main__":
     print(analysis.get_temporal_breakdown(visualize=False))
 """
 
-# The table whose `collective_id` says which collectives of different ranks are one.
+# The table in which the calls of one collective on all ranks share a `collective_id`.
 _TRACELENS = """
 import sys
 from TraceLens import NcclAnalyser
@@ -56,9 +55,17 @@ if __name__ == "__main__":
 
 @dataclass(frozen=True, kw_only=True)
 class Setup:
-    """`runs`: rounds of each comparison. `quick`: small inputs. `growth_repeats`: 10 MB each of growth's ranks.
+    """The options of `python -m benchmarks`.
 
-    `hta_python`: an interpreter that has HTA, `tracelens`: a checkout of TraceLens; None where there is none.
+    Attributes:
+        runs: rounds of each comparison.
+        quick: use small inputs.
+        seed: the trace that inputs are made of.
+        inputs: the folder of the inputs.
+        growth_repeats: how often a rank of `growth` repeats the seed's 10 MB.
+        hta_python: an interpreter that has HTA; None where there is none.
+        tracelens: a checkout of TraceLens; None where there is none.
+        tracelens_python: an interpreter that has what TraceLens imports.
     """
 
     runs: int
@@ -71,16 +78,16 @@ class Setup:
     tracelens_python: str
 
     def run(self, ranks: int, repeats: int) -> Path:
-        """A folder with that many ranks, each of `repeats` times 10 MB of JSON, packed with gzip."""
-        # Made by other code or of another seed, it is another input.
+        """Return a folder with that many ranks, each of `repeats` times 10 MB of JSON, packed with gzip."""
+        # A change of the code or of the seed makes new inputs.
         made_of = zlib.crc32(Path(big_runs.__file__).read_bytes(), zlib.crc32(self.seed.read_bytes()))
         folder = self.inputs / f"{ranks}-ranks-x{repeats}-{made_of:08x}"
         if not folder.is_dir():
             print(f"making {folder}", file=sys.stderr, flush=True)
             unfinished = folder.with_suffix(".unfinished")
             shutil.rmtree(unfinished, ignore_errors=True)
-            # In a process of its own: memory that this one held would be counted to those that it starts.
-            command = [sys.executable, "-m", "benchmarks.big_runs", str(unfinished), "--seed", str(self.seed)]
+            # In another process, as memory of this one would count in the figures of those that it starts.
+            command = [sys.executable, "-m", "benchmarks.measuring.big_runs", str(unfinished), "--seed", str(self.seed)]
             command += ["--ranks", str(ranks), "--repeats", str(repeats)]
             subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
             unfinished.rename(folder)
@@ -88,7 +95,7 @@ class Setup:
 
     @contextmanager
     def first_ranks(self, run: Path, count: int) -> Iterator[Path]:
-        """A folder with the first ranks of a run alone, for tools that take all that is in a folder."""
+        """Yield a folder with only the first ranks of a run, for tools that read a whole folder."""
         with tempfile.TemporaryDirectory(prefix="tracekit-bench-") as folder:
             for rank in range(count):
                 name = f"rank{rank}.json.gz"
@@ -115,12 +122,12 @@ class Setup:
         return Command(arguments=arguments, environment={"PYTHONPATH": str(self.tracelens)}, writes=output)
 
     def merge(self, run: Path, output: Path, *options: str) -> Command:
-        """`tracekit merge`, without a cache."""
+        """Return the command `tracekit merge`, without a cache."""
         arguments = (sys.executable, "-m", "tracekit", "merge", str(run), "-o", str(output), "--no-cache")
         return Command(arguments=(*arguments, *options), writes=output)
 
     def analyze(self, run: Path, *options: str, decoder: str | None = None, cache: Path | None = None) -> Command:
-        """`tracekit analyze`, without a cache unless one is given."""
+        """Return the command `tracekit analyze`, without a cache unless one is given."""
         kept = ("--no-cache",) if cache is None else ("--cache-dir", str(cache))
         return Command(
             arguments=(sys.executable, "-m", "tracekit", "analyze", str(run), *options, *kept),

@@ -1,8 +1,7 @@
-"""The training that `bucket_whatif.py` records: the network of `probes/ddp.py` under several limits of bucket size.
+"""The training that `bucket_whatif.py` records: the network of `probes/ddp.py` with several bucket sizes.
 
-Comes in: a folder, the limits in MiB, the layers' width, and how many windows of how many steps. Goes out: below the
-folder a run for each limit. The limits take turns, a window at a time, so that whatever else keeps the machine busy
-comes to all of them.
+A run for each size is written below the folder. The sizes alternate, one window at a time, so that other load on the
+machine affects all of them.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 os.environ.setdefault("KINETO_LOG_LEVEL", "99")
-sys.path.insert(0, str(Path(__file__).parents[1] / "probes"))
+sys.path.insert(0, str(Path(__file__).parents[2] / "probes"))
 
 import torch
 import torch.distributed as dist

@@ -1,7 +1,4 @@
-"""Where and of what figures were taken: they mean nothing without it.
-
-Comes in: the interpreter that has HTA, the checkout of TraceLens. Goes out: facts by name, and one line of them.
-"""
+"""Facts about the machine and the versions that figures were measured with."""
 
 from __future__ import annotations
 
@@ -17,7 +14,7 @@ from tracekit import __version__
 
 __all__ = ["facts", "in_words", "native_is_built"]
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 
 
 def facts(hta_python: str, tracelens: Path | None) -> dict[str, Any]:
@@ -37,7 +34,7 @@ def facts(hta_python: str, tracelens: Path | None) -> dict[str, Any]:
 
 
 def in_words(machine: dict[str, Any]) -> str:
-    """One line below a table."""
+    """Return the facts as one line, to stand below a table."""
     peers = {"isal": machine["isal"], "HTA": machine["hta"], "TraceLens": machine["tracelens"]}
     stated = [
         machine["processor"],
@@ -51,7 +48,7 @@ def in_words(machine: dict[str, Any]) -> str:
 
 
 def native_is_built() -> bool:
-    """Whether the package brings a compiled decoder that can be imported."""
+    """Return whether the compiled decoder is built and can be imported."""
     try:
         importlib.import_module("tracekit.read.decode.native")
     except ImportError:
@@ -68,9 +65,9 @@ def _processor() -> str:
 
 
 def _commit(folder: Path) -> str | None:
-    """With `+` when files differ from it."""
+    """Return the commit of a checkout, with `+` when files differ from it; None where there is no history."""
     command = ["git", "-C", str(folder), "describe", "--always", "--dirty=+", "--exclude=*"]
-    # A folder inside of another project's checkout has no history of its own.
+    # git would state the commit of an enclosing checkout.
     if not (folder / ".git").exists():
         return None
     done = subprocess.run(command, capture_output=True, text=True)
@@ -78,7 +75,7 @@ def _commit(folder: Path) -> str | None:
 
 
 def _version(python: str, package: str) -> str | None:
-    """Of a package as an interpreter sees it, which need not be this one."""
+    """Return the version of a package that an interpreter has installed; None where it has none."""
     program = f"import importlib.metadata; print(importlib.metadata.version({package!r}))"
     done = subprocess.run([python, "-c", program], capture_output=True, text=True)
     return done.stdout.strip() if done.returncode == 0 else None
