@@ -15,7 +15,7 @@ from tracekit.analysis.per_rank.summarize import RankFailure, SummaryOptions, su
 from tracekit.model.summary import RankSummary
 from tracekit.read.cache.code_version import IMPORTED_CODE
 from tracekit.read.cache.codec import CodecError, Shared, pack, unpack
-from tracekit.read.cache.spool import Shelf
+from tracekit.read.cache.spool import DecodedSpool
 from tracekit.read.cache.store import Cache, Entry, keep
 from tracekit.read.decode.decoder import decoder
 from tracekit.read.files.storage import TracePath
@@ -27,7 +27,7 @@ Outcome = RankSummary | RankFailure
 
 @dataclass(frozen=True, kw_only=True)
 class Order:
-    """What a worker does: `summarize(rank, paths, options, shelf)`, and keep the result in `entry` if it runs that
+    """What a worker does: `summarize(rank, paths, options, spool)`, and keep the result in `entry` if it runs that
     `code`."""
 
     rank: int
@@ -35,7 +35,7 @@ class Order:
     options: SummaryOptions
     entry: Entry | None = None
     code: str | None = None
-    shelf: Shelf | None = None
+    spool: DecodedSpool | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,15 +63,17 @@ class KeptSummaries:
 
 
 def look_up(
-    calls: Sequence[tuple[int, tuple[TracePath, ...], SummaryOptions]], cache: Cache | None, shelf: Shelf | None = None
+    calls: Sequence[tuple[int, tuple[TracePath, ...], SummaryOptions]],
+    cache: Cache | None,
+    spool: DecodedSpool | None = None,
 ) -> KeptSummaries:
     """Look for each call's summary in `cache`; where there is none, prepare to keep it, and the decoded trace on the
-    `shelf`."""
+    `spool`."""
     found: dict[int, RankSummary] = {}
     missing: list[tuple[Order]] = []
     shared: Shared = {}
     for position, (rank, paths, options) in enumerate(calls):
-        order = Order(rank=rank, paths=paths, options=options, code=IMPORTED_CODE, shelf=shelf)
+        order = Order(rank=rank, paths=paths, options=options, code=IMPORTED_CODE, spool=spool)
         if cache is not None:
             # What was made for all sections serves those that are wanted.
             choices = dict.fromkeys((options, replace(options, sections=None)))
@@ -88,7 +90,7 @@ def look_up(
 
 def summarize_and_keep(order: Order) -> Outcome:
     """`summarize`, in a worker."""
-    outcome = summarize(order.rank, order.paths, order.options, order.shelf)
+    outcome = summarize(order.rank, order.paths, order.options, order.spool)
     if order.entry is None or order.code != IMPORTED_CODE or not isinstance(outcome, RankSummary):
         return outcome
     places = {str(path): position for position, path in enumerate(order.paths)}

@@ -1,6 +1,6 @@
 """All ranks on one page with one clock: a run to a merged trace.
 
-Comes in: a `Run`, whose files are decoded once more where they are on no shelf. Goes out: one file. First on the page
+Comes in: a `Run`, whose files are decoded once more where they are in no spool. Goes out: one file. First on the page
 is the process "run", then a process a rank, "rank 3 · host · dp1 tp0", in the order of the mesh; under it:
 
     analysis     what tracekit adds (category "tracekit"): steps, phases, compute, communication, exposed communication
@@ -30,7 +30,7 @@ from tracekit.analysis.pool.workers import LOST, Progress, map_ranks
 from tracekit.analysis.report import Report
 from tracekit.errors import OutputError, UsageError
 from tracekit.model.run import Run
-from tracekit.read.cache.spool import Shelf
+from tracekit.read.cache.spool import DecodedSpool
 from tracekit.render.chrome import ChromeFormat
 from tracekit.render.merged.document import Document
 from tracekit.render.merged.input_slices import SliceFilter
@@ -75,14 +75,14 @@ def merge(
     shown: SliceFilter | None = None,
     force: bool = False,
     jobs: int | None = 1,
-    shelf: Shelf | None = None,
+    spool: DecodedSpool | None = None,
     progress: Progress | None = None,
     form: Form = "perfetto",
 ) -> Merged:
     """Write the merged trace of `run` to `output`, gzipped when its name ends in `.gz`; `report`, of the same run, adds
     its findings and the critical path; `form`: Perfetto's own, or Chrome's JSON for other viewers. `options`: those
     that the run was loaded with; `shown`: which slices of the input to write. `jobs` is that of `load`, and so is
-    `shelf`, which decoded traces are taken off.
+    `spool`, which decoded traces are taken from.
 
     Raises OutputError when it cannot be written, or a rank's worker dies, InputError when a file of the run has become
     unreadable, UsageError when there is none of the categories that were asked for.
@@ -105,7 +105,7 @@ def merge(
         document = Document(packed, trace_format)
         document.begin_page()
         write_run(trace_format.writer(document, len(plan.ranks)), plan, report, options.steps)
-        pages = _Pages(form=trace_format, options=options, shown=shown, shelf=shelf)
+        pages = _Pages(form=trace_format, options=options, shown=shown, spool=spool)
         jobs = 1 if jobs is None and sum(s.event_count for s in run.ranks) < _FEW_EVENTS else jobs
         if 1 in (jobs, len(plan.ranks)):
             calls = [(pages, rank, document) for rank in plan.ranks]
@@ -152,10 +152,10 @@ class _Pages:
     form: TraceFormat
     options: SummaryOptions
     shown: SliceFilter
-    shelf: Shelf | None
+    spool: DecodedSpool | None
 
     def write(self, rank: RankPlan, stream: Sink) -> PageCounts:
-        return write_rank(self.form.writer(stream, rank.place), rank, self.options, self.shown, self.shelf)
+        return write_rank(self.form.writer(stream, rank.place), rank, self.options, self.shown, self.spool)
 
 
 def _write_here(pages: _Pages, rank: RankPlan, document: Document) -> PageCounts:

@@ -15,7 +15,7 @@ from tracekit.analysis.per_rank.summarize import SummaryOptions
 from tracekit.analysis.timeline.lanes import Lanes
 from tracekit.analysis.timeline.recording import Recording, recording_of
 from tracekit.model.events import Bool, EventTable, Track
-from tracekit.read.cache.spool import Shelf
+from tracekit.read.cache.spool import DecodedSpool
 from tracekit.read.decode.decoder import decode
 from tracekit.read.files.storage import located
 from tracekit.render.merged.derived_tracks import MADE_GROUP, MadeTrack, tracks_of_rank, tracks_of_recording
@@ -49,15 +49,19 @@ class PageCounts:
 
 
 def write_rank(
-    writer: TraceWriter[Any], plan: RankPlan, options: SummaryOptions, shown: SliceFilter, shelf: Shelf | None = None
+    writer: TraceWriter[Any],
+    plan: RankPlan,
+    options: SummaryOptions,
+    shown: SliceFilter,
+    spool: DecodedSpool | None = None,
 ) -> PageCounts:
-    """Decode the rank's files, or take them off the `shelf`, and write its page. Raises InputError when a file has
+    """Decode the rank's files, or take them from the `spool`, and write its page. Raises InputError when a file has
     become unreadable."""
     page = _Page(writer, plan)
     counts = PageCounts()
     memory: list[MemoryCounter] = []
     for path in plan.summary.files:
-        recording = None if shelf is None else Recording.taken_from(shelf, located(path))
+        recording: Recording | None = None if spool is None else spool.pop(located(path))
         if recording is None:
             recording = recording_of(decode(located(path), details=True), options.rules, whole=options.steps.whole)
         events, lanes = recording.trace.events, recording.lanes
