@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from tracekit.analysis.per_rank.summarize import RankFailure, SummaryOptions, summarize
 from tracekit.model.summary import RankSummary
-from tracekit.read.cache.code_version import IMPORTED_CODE
+from tracekit.read.cache.code_version import CODE_VERSION
 from tracekit.read.cache.codec import CodecError, Shared, pack, unpack
 from tracekit.read.cache.spool import DecodedSpool
 from tracekit.read.cache.store import Cache, Entry, keep
@@ -73,7 +73,7 @@ def look_up(
     missing: list[tuple[Order]] = []
     shared: Shared = {}
     for position, (rank, paths, options) in enumerate(calls):
-        order = Order(rank=rank, paths=paths, options=options, code=IMPORTED_CODE, spool=spool)
+        order = Order(rank=rank, paths=paths, options=options, code=CODE_VERSION, spool=spool)
         if cache is not None:
             # What was made for all sections serves those that are wanted.
             choices = dict.fromkeys((options, replace(options, sections=None)))
@@ -91,7 +91,7 @@ def look_up(
 def summarize_and_keep(order: Order) -> Outcome:
     """`summarize`, in a worker."""
     outcome = summarize(order.rank, order.paths, order.options, order.spool)
-    if order.entry is None or order.code != IMPORTED_CODE or not isinstance(outcome, RankSummary):
+    if order.entry is None or order.code != CODE_VERSION or not isinstance(outcome, RankSummary):
         return outcome
     places = {str(path): position for position, path in enumerate(order.paths)}
     positions = tuple(places[file] for file in outcome.files if file in places)

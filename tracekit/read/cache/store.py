@@ -31,7 +31,7 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
-from tracekit.read.cache.code_version import IMPORTED_CODE, is_as_imported
+from tracekit.read.cache.code_version import CODE_VERSION
 from tracekit.read.files.storage import RemotePath, TracePath, version_of
 
 __all__ = ["CACHE_FOLDER", "CACHE_VARIABLE", "Cache", "CacheChoice", "Entry", "FileStamp", "chosen_cache", "keep"]
@@ -105,7 +105,7 @@ class Cache:
             names = [self._name_of(file) for file in files]
             stamps = tuple(_stamp(file, name) for file, name in zip(files, names, strict=True))
             encode = msgspec.msgpack.Encoder(order="deterministic").encode
-            versions = (_FORMAT, IMPORTED_CODE, np.__version__, msgspec.__version__, sys.byteorder)
+            versions = (_FORMAT, CODE_VERSION, np.__version__, msgspec.__version__, sys.byteorder)
             key = encode((versions, tuple(circumstances), stamps))
         except (OSError, TypeError, ValueError, OverflowError) as error:
             _log.debug("no cache for %s: %s", files[0], error)
@@ -160,7 +160,7 @@ def chosen_cache(choice: CacheChoice) -> Cache | None:
         choice = os.environ.get(CACHE_VARIABLE) or True
         if choice == "0":
             return None
-    if choice is False or not is_as_imported():
+    if choice is False:
         return None
     return Cache() if choice is True else Cache(Path(choice).absolute())
 

@@ -82,7 +82,7 @@ def test_a_circumstance_without_bytes_is_no_entry(trace: Path) -> None:
 
 def test_other_code_is_another_entry(trace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     stored(trace)
-    monkeypatch.setattr(module, "IMPORTED_CODE", "edited")
+    monkeypatch.setattr(module, "CODE_VERSION", "edited")
     assert fetched(trace) is None
 
 
@@ -374,10 +374,3 @@ def test_where_it_is(
     places = {None: None, "run": Path("run", CACHE_FOLDER)}
     wanted = places[folder] if folder in places else tmp_path / str(folder) / CACHE_FOLDER
     assert (None if entry is None else entry.path.parent) == wanted
-
-
-def test_code_that_was_edited_after_it_was_imported_has_no_cache(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What it computes is not what its files say."""
-    assert chosen_cache("here") is not None
-    monkeypatch.setattr("tracekit.read.cache.code_version.IMPORTED_CODE", "as it was")
-    assert chosen_cache("here") is None
