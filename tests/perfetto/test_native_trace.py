@@ -26,7 +26,7 @@ def encoder(request: pytest.FixtureRequest) -> Iterator[None]:
     if request.param == "native":
         require_module("tracekit.render.perfetto._encoder")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("TRACEKIT_DECODER", request.param)
+        patch.setenv("TRACEKIT_NATIVE", str(int(request.param == "native")))
         yield
 
 

@@ -28,7 +28,7 @@ from tracekit.model.run import OtherRun, Run
 from tracekit.model.summary import RankSummary
 from tracekit.read.cache.spool import DecodedSpool
 from tracekit.read.cache.store import CacheChoice, chosen_cache
-from tracekit.read.decode.decoder import decoder
+from tracekit.read.decode.decoder import chosen_decoder
 from tracekit.read.files.discover import Discovery, discover
 from tracekit.read.files.grouping import began_apart
 from tracekit.read.files.identify import peek
@@ -68,9 +68,9 @@ def load(
     and costs no rank but its own. What workers of this machine decode, they put into the `spool`.
 
     Raises InputError when there is no usable trace, or `ranks` or the options' steps select none of what is there,
-    UsageError when there is no such `run` or `attempt`, or no decoder as $TRACEKIT_DECODER wants.
+    UsageError when there is no such `run` or `attempt`, or when $TRACEKIT_NATIVE cannot be followed.
     """
-    decoder()  # what is wrong with the choice of one concerns no rank
+    chosen_decoder()  # what is wrong with the choice of one concerns no rank
     typed = [os.fspath(paths)] if isinstance(paths, str | os.PathLike) else [os.fspath(path) for path in paths]
     kept_in = chosen_cache(cache)
     selected = None if ranks is None else frozenset(ranks)

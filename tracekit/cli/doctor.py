@@ -23,7 +23,7 @@ from tracekit import __version__
 from tracekit.capture.job.process import identify
 from tracekit.checks.selfcheck import Capability, try_job, try_torch
 from tracekit.read.cache.store import CACHE_FOLDER, CACHE_VARIABLE
-from tracekit.read.decode.decoder import decoder, has_native
+from tracekit.read.decode.decoder import chosen_decoder, has_native_decoder
 from tracekit.render.quantities import file_size
 
 __all__ = ["Check", "advise", "doctor", "draw", "examine"]
@@ -178,8 +178,8 @@ def _unrelated(version: str | None) -> list[Check]:
 
 
 def _decoder() -> Check:
-    used = decoder()
-    if has_native():
+    used = chosen_decoder()
+    if has_native_decoder():
         return Check(name="decoder", state="ok", found=used)
     found = f"{used}; the native one takes a fifth of its time, and a C++ compiler to install"
     remedy = f"pip install --force-reinstall --no-deps {DISTRIBUTION}"

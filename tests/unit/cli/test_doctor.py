@@ -14,7 +14,7 @@ from tracekit import __version__
 from tracekit.checks.selfcheck import Capability, try_torch
 from tracekit.cli import cli
 from tracekit.cli.doctor import EXTRAS, Check, advise, draw, examine
-from tracekit.read.decode.decoder import decoder
+from tracekit.read.decode.decoder import chosen_decoder
 
 PYPROJECT = Path(__file__).parents[3] / "pyproject.toml"
 
@@ -136,10 +136,10 @@ def test_the_table_takes_nothing_for_markup() -> None:
 def test_the_command_prints_its_result_to_stdout(
     installed: dict[str, str], monkeypatch: pytest.MonkeyPatch, has_native: bool
 ) -> None:
-    monkeypatch.setattr("tracekit.cli.doctor.has_native", lambda: has_native)
+    monkeypatch.setattr("tracekit.cli.doctor.has_native_decoder", lambda: has_native)
     result = CliRunner().invoke(cli, ["doctor"], prog_name="tracekit")
     assert result.exit_code == 0, result.stderr
-    assert decoder() in result.stdout
+    assert chosen_decoder() in result.stdout
     assert "pip install 'torch-tracekit[hta]'" in result.stdout
     assert result.stderr == ""
     assert max(len(line) for line in result.stdout.splitlines()) <= 80

@@ -17,7 +17,7 @@ from tracekit.read.cache.code_version import CODE_VERSION
 from tracekit.read.cache.codec import CodecError, Shared, pack, unpack
 from tracekit.read.cache.spool import DecodedSpool
 from tracekit.read.cache.store import Cache, Entry, keep
-from tracekit.read.decode.decoder import decoder
+from tracekit.read.decode.decoder import chosen_decoder
 from tracekit.read.files.storage import TracePath
 
 __all__ = ["KeptSummaries", "Order", "look_up", "summarize_and_keep"]
@@ -77,7 +77,7 @@ def look_up(
         if cache is not None:
             # What was made for all sections serves those that are wanted.
             choices = dict.fromkeys((options, replace(options, sections=None)))
-            entries = [cache.entry_for(paths, (decoder(), rank, choice)) for choice in choices]
+            entries = [cache.entry_for(paths, (chosen_decoder(), rank, choice)) for choice in choices]
             summary = _first_kept(cache, entries, paths, shared)
             if summary is not None:
                 found[position] = summary

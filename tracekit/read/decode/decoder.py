@@ -3,47 +3,36 @@
 from __future__ import annotations
 
 import importlib
-import os
 from functools import cache
 from typing import Literal, Protocol
 
-from tracekit.errors import UsageError
 from tracekit.model.events import DecodedTrace
+from tracekit.native_choice import use_native
 from tracekit.read.decode import portable
 from tracekit.read.files.storage import TracePath
 
-__all__ = ["Decoder", "decode", "decoder", "has_native"]
+__all__ = ["Decoder", "chosen_decoder", "decode", "has_native_decoder"]
 
 Decoder = Literal["native", "portable"]
 
-_VARIABLE = "TRACEKIT_DECODER"
-
 
 def decode(path: TracePath, *, details: bool = False) -> DecodedTrace:
-    """Decode one trace file; `details`: keep all arguments of its events. Raises InputError when it cannot be used at
-    all."""
-    native = _native_decode() if decoder() == "native" else None
+    """Decode one trace file; `details`: keep all arguments of its events.
+
+    Raises InputError when nothing in the file can be used.
+    """
+    native = _native_decode() if chosen_decoder() == "native" else None
     decoded = None if native is None else native(path, details=details)
     return portable.decode(path, details=details) if decoded is None else decoded
 
 
-def decoder() -> Decoder:
-    """The one in use: what $TRACEKIT_DECODER says, else the native one where it was built. Whatever else is compiled
-    follows it.
-
-    Raises UsageError when the variable names no decoder, or the native one and there is none.
-    """
-    wanted = os.environ.get(_VARIABLE, "")
-    if wanted not in ("", "native", "portable"):
-        raise UsageError(f"{_VARIABLE}={wanted}: no such decoder", hint="set it to native or portable, or not at all")
-    if wanted == "native" and not has_native():
-        hint = "install a C++ compiler and then tracekit again, or unset the variable"
-        raise UsageError(f"{_VARIABLE}=native: the native decoder was not built", hint=hint)
-    return "native" if wanted != "portable" and has_native() else "portable"
+def chosen_decoder() -> Decoder:
+    """Return which decoder is used. Raises UsageError when $TRACEKIT_NATIVE cannot be followed."""
+    return "native" if use_native("decoder", is_built=has_native_decoder()) else "portable"
 
 
-def has_native() -> bool:
-    """Whether the native decoder was built: there was a C++ compiler when tracekit was installed."""
+def has_native_decoder() -> bool:
+    """Whether the native decoder was built, which takes a C++ compiler when tracekit is installed."""
     return _native_decode() is not None
 
 

@@ -6,7 +6,7 @@ import importlib
 from collections.abc import Callable, Sequence
 from functools import cache
 
-from tracekit.read.decode.decoder import decoder
+from tracekit.native_choice import use_native
 from tracekit.render.perfetto import portable_packets
 from tracekit.render.perfetto.extra_args import Details
 from tracekit.render.perfetto.fields import Field
@@ -20,9 +20,10 @@ Encoder = Callable[[Slices, Sequence[Field], Details | None, int], list[Lane]]
 
 def lanes_of(slices: Slices, fields: Sequence[Field], details: Details | None, sequence: int) -> list[Lane]:
     """The packets of n > 0 slices, a lane at a time: compiled code writes them where there was a compiler and
-    $TRACEKIT_DECODER does not say portable. `sequence`: the id of the packet sequence."""
-    compiled = _compiled() if decoder() == "native" else None
-    return (compiled or portable_packets.lanes_of)(slices, fields, details, sequence)
+    $TRACEKIT_NATIVE is not 0. `sequence`: the id of the packet sequence."""
+    compiled = _compiled()
+    chosen = compiled if use_native("Perfetto encoder", is_built=compiled is not None) else None
+    return (chosen or portable_packets.lanes_of)(slices, fields, details, sequence)
 
 
 @cache

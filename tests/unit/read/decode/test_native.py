@@ -13,8 +13,7 @@ from tests.builders import Packing, TraceBuilder, pack
 from tests.components import require_module
 from tests.unit.read.decode.decoders import decode, differences, native_decoder, outcome
 from tracekit.errors import UsageError
-from tracekit.read.decode import decoder as kineto
-from tracekit.read.decode import portable
+from tracekit.read.decode import decoder, portable
 from tracekit.read.decode.columns import RawArguments
 
 native = native_decoder()
@@ -35,7 +34,7 @@ def understood(folder: Path, text: str) -> bool:
     """Whether the native decoder takes this trace; if it does, both agree."""
     path = folder / "rank0.json"
     path.write_bytes(text.encode())
-    found, reference = (outcome(decoder, path, details=True) for decoder in (native.decode, portable.decode))
+    found, reference = (outcome(decode_, path, details=True) for decode_ in (native.decode, portable.decode))
     if found is not None:
         assert differences(found, reference) == []
     assert (outcome(native.decode, path) is None) == (found is None)
@@ -134,7 +133,7 @@ def test_it_leaves_the_rest_to_the_portable_decoder(tmp_path: Path, text: str) -
     """WHEN only the reference can judge THEN the native decoder says nothing, and `decode` gives the reference's."""
     assert not understood(tmp_path, text)
     path = tmp_path / "rank0.json"
-    assert differences(outcome(kineto.decode, path), outcome(portable.decode, path)) == []
+    assert differences(outcome(decoder.decode, path), outcome(portable.decode, path)) == []
 
 
 def test_pieces_of_any_size_give_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -236,25 +235,30 @@ class TestChoice:
     def path(self, tmp_path: Path) -> Path:
         return TraceBuilder().op("aten::add", 1, 1).write(tmp_path / "rank0.json")
 
-    def test_the_native_decoder_is_used_where_there_is_one(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.delenv("TRACEKIT_DECODER", raising=False)
-        assert kineto.decoder() == "native"
+    @pytest.mark.parametrize("value", [None, "", "1"])
+    def test_the_native_decoder_is_used_where_it_was_built(
+        self, value: str | None, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.delenv("TRACEKIT_NATIVE", raising=False)
+        if value is not None:
+            monkeypatch.setenv("TRACEKIT_NATIVE", value)
+        assert decoder.chosen_decoder() == "native"
 
-    def test_the_variable_chooses(self, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setenv("TRACEKIT_DECODER", "portable")
+    def test_0_chooses_the_portable_decoder(self, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("TRACEKIT_NATIVE", "0")
         monkeypatch.setattr(native, "decode", None)
-        assert kineto.decoder() == "portable"
-        assert len(kineto.decode(path).events) == 1
+        assert decoder.chosen_decoder() == "portable"
+        assert len(decoder.decode(path).events) == 1
 
-    def test_an_unknown_decoder_is_refused(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setenv("TRACEKIT_DECODER", "fast")
-        with pytest.raises(UsageError, match="TRACEKIT_DECODER=fast"):
-            kineto.decoder()
+    def test_another_value_is_an_error(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("TRACEKIT_NATIVE", "fast")
+        with pytest.raises(UsageError, match="TRACEKIT_NATIVE=fast: neither 0 nor 1"):
+            decoder.chosen_decoder()
 
-    def test_a_decoder_that_was_not_built_is_missed(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(kineto, "_native_decode", lambda: None)
-        monkeypatch.delenv("TRACEKIT_DECODER", raising=False)
-        assert kineto.decoder() == "portable"
-        monkeypatch.setenv("TRACEKIT_DECODER", "native")
-        with pytest.raises(UsageError, match="was not built"):
-            kineto.decoder()
+    def test_1_is_an_error_where_the_decoder_was_not_built(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(decoder, "_native_decode", lambda: None)
+        monkeypatch.delenv("TRACEKIT_NATIVE", raising=False)
+        assert decoder.chosen_decoder() == "portable"
+        monkeypatch.setenv("TRACEKIT_NATIVE", "1")
+        with pytest.raises(UsageError, match="the native decoder was not built"):
+            decoder.chosen_decoder()

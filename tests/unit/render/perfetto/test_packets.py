@@ -158,14 +158,12 @@ def test_a_stack_deeper_than_the_limit_goes_on_in_the_next_lane(compiled: Any) -
     assert [(start_ns, end_ns) for start_ns, end_ns, _ in lanes] == [(0, 5000), (512, 4488), (1024, 3976)]
 
 
-@pytest.mark.parametrize("wanted", ["portable", "native"])
-def test_the_decoder_that_is_asked_for_is_the_encoder_too(
-    wanted: str, compiled: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """GIVEN $TRACEKIT_DECODER THEN nothing compiled is used where it says portable: its packets are the longer ones."""
-    monkeypatch.setenv("TRACEKIT_DECODER", wanted)
+@pytest.mark.parametrize("wanted", ["0", "1"])
+def test_the_variable_chooses_the_encoder(wanted: str, compiled: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """GIVEN $TRACEKIT_NATIVE THEN nothing compiled is used where it is 0: those packets are the longer ones."""
+    monkeypatch.setenv("TRACEKIT_NATIVE", wanted)
     slices = one_slice(arguments=1)
-    way = {"portable": portable_packets, "native": compiled}[wanted]
+    way = {"0": portable_packets, "1": compiled}[wanted]
     assert written(lanes_by(packets, slices)) == written(lanes_by(way, slices))
 
 

@@ -156,7 +156,7 @@ def test_details_are_arguments_behind_the_others(decoder: str, monkeypatch: pyte
     """GIVEN details WHEN written THEN numbers and truth values are such, texts are texts, all else is its JSON."""
     if decoder == "native":
         require_module("tracekit.render.perfetto._encoder")
-    monkeypatch.setenv("TRACEKIT_DECODER", decoder)
+    monkeypatch.setenv("TRACEKIT_NATIVE", str(int(decoder == "native")))
     stream = io.BytesIO()
     writer = RankTraceWriter(stream, rank=0)
     kernel = '{"grid": [4, 1,1],"registers per thread": 32,"est. achieved occupancy %" : 0.5,"queued":-0 , "x":1e2}'
