@@ -44,8 +44,8 @@ def main() -> int:
             for number, mutant in enumerate(wounded):
                 path.write_bytes(mutant)
                 total += 1
-                found = outcome(native.decode, path, details=True)
-                reference = outcome(portable.decode, path, details=True)  # which must judge what the other leaves to it
+                found = outcome(native.decode, path, extra_args=True)
+                reference = outcome(portable.decode, path, extra_args=True)
                 if found is None:
                     continue
                 understood += 1

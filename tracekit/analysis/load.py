@@ -30,8 +30,8 @@ from tracekit.read.cache.spool import DecodedSpool
 from tracekit.read.cache.store import CacheChoice, chosen_cache
 from tracekit.read.decode.decoder import chosen_decoder
 from tracekit.read.files.discover import Discovery, discover
-from tracekit.read.files.grouping import began_apart
-from tracekit.read.files.identify import peek
+from tracekit.read.files.grouping import started_far_apart
+from tracekit.read.files.identify import identify
 from tracekit.read.files.storage import TracePath, version_of
 
 __all__ = ["Paths", "load"]
@@ -98,8 +98,8 @@ def load(
 
     found = discover(typed, run=run, attempt=attempt)
     outcomes = outcomes_of(found)
-    if found.glanced and began_apart(_first_events_ns(outcomes)):
-        found = discover(typed, run=run, attempt=attempt, look=peek)
+    if found.is_provisional and started_far_apart(_first_events_ns(outcomes)):
+        found = discover(typed, run=run, attempt=attempt, look=identify)
         outcomes = outcomes_of(found)
     if kept_in is not None:
         kept_in.clean()

@@ -136,7 +136,7 @@ def summarize(
     internal_error = False
     for path in paths:
         try:
-            trace = decode(path, details=spool is not None)  # a merged trace shows them
+            trace = decode(path, extra_args=spool is not None)  # a merged trace shows them
             recording = recording_of(trace, options.rules, whole=options.steps.whole)
             if spool is not None:
                 spool.put(path, recording)

@@ -17,7 +17,7 @@ import msgspec
 import numpy as np
 
 from tracekit.model.events import ABSENT, EventTable, Int64, Track
-from tracekit.read.decode.extra_args import details_of
+from tracekit.read.decode.extra_args import select_extra_args
 from tracekit.read.decode.operators import MULTIPLYING
 from tracekit.read.decode.table import COLLECTIVE_NUMBERS, COLLECTIVE_TEXT, DENSE, LIMIT_NS, MEMORY, SHAPES, build_table
 
@@ -159,7 +159,7 @@ def exact_nanoseconds(value: Scalar) -> int | None:
 class ColumnBuilder:
     """Collects events chunk by chunk; `table(base_time_ns)` ends the collection."""
 
-    def __init__(self, *, details: bool = False) -> None:
+    def __init__(self, *, extra_args: bool = False) -> None:
         self.dropped: Counter[str] = Counter()  # by kind of note
         self._strings: dict[str, int] = _Interner()
         self._tracks: dict[tuple[Scalar, Scalar], int] = _Interner()
@@ -170,7 +170,7 @@ class ColumnBuilder:
         self._open: dict[tuple[Scalar, Scalar], list[RawEvent]] = {}
         self._communication_names: dict[int, bool] = {}
         self._multiplying_names: dict[int, bool] = {}
-        self._dense = DENSE | {"details": np.int32} if details else DENSE
+        self._dense = DENSE | {"extra_args": np.int32} if extra_args else DENSE
         self._columns: dict[str, list[np.ndarray]] = {name: [] for name in self._dense}
         self._sparse: dict[str, list[int]] = {
             name: [] for name in ("row", *COLLECTIVE_TEXT, *COLLECTIVE_NUMBERS, *SHAPES)
@@ -180,7 +180,7 @@ class ColumnBuilder:
         self._rows = 0
 
     def add(self, events: Sequence[RawEvent]) -> None:
-        """Append one chunk. Numbers that a float64 cannot hold must have been replaced by their text, and for details
+        """Append one chunk. Numbers that a float64 cannot hold must have been replaced by their text, and for extra_args
         events must have their arguments as they are written."""
         if any(event.ph != "X" for event in events):
             events = [slice_ for event in events if (slice_ := self._slice_of(event)) is not None]
@@ -214,9 +214,9 @@ class ColumnBuilder:
         shapes = self._shapes
         shape = [shapes[bytes(a.input_shapes) or bytes(a.grid)] for a in arguments]
         columns["shape"].append(np.array(shape, dtype=np.int64))
-        if "details" in columns:
-            told = [details_of(bytes(event.written_args)) for event in events]
-            columns["details"].append(np.array([strings[text] if text else ABSENT for text in told], dtype=np.int32))
+        if "extra_args" in columns:
+            told = [select_extra_args(bytes(event.written_args)) for event in events]
+            columns["extra_args"].append(np.array([strings[text] if text else ABSENT for text in told], dtype=np.int32))
         self._add_collectives(names, arguments)
         self._add_operators(names, arguments)
         self._rows += len(events)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from tracekit.model.notes import Note
 
-__all__ = ["Losses", "count_of_events"]
+__all__ = ["DecodeIssues", "count_of_events"]
 
 _WHAT = {
     "encoding": "invalid UTF-8",
@@ -22,7 +22,7 @@ _WHAT = {
 
 
 @dataclass(kw_only=True)
-class Losses:
+class DecodeIssues:
     """Events by kind of note; `first_bad_byte` of the text, where that is known."""
 
     repaired: Counter[str] = field(default_factory=Counter)

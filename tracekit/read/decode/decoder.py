@@ -16,14 +16,14 @@ __all__ = ["Decoder", "chosen_decoder", "decode", "has_native_decoder"]
 Decoder = Literal["native", "portable"]
 
 
-def decode(path: TracePath, *, details: bool = False) -> DecodedTrace:
-    """Decode one trace file; `details`: keep all arguments of its events.
+def decode(path: TracePath, *, extra_args: bool = False) -> DecodedTrace:
+    """Decode one trace file; `extra_args`: keep all arguments of its events.
 
     Raises InputError when nothing in the file can be used.
     """
     native = _native_decode() if chosen_decoder() == "native" else None
-    decoded = None if native is None else native(path, details=details)
-    return portable.decode(path, details=details) if decoded is None else decoded
+    decoded = None if native is None else native(path, extra_args=extra_args)
+    return portable.decode(path, extra_args=extra_args) if decoded is None else decoded
 
 
 def chosen_decoder() -> Decoder:
@@ -37,7 +37,7 @@ def has_native_decoder() -> bool:
 
 
 class _NativeDecode(Protocol):
-    def __call__(self, path: TracePath, *, details: bool = False) -> DecodedTrace | None: ...
+    def __call__(self, path: TracePath, *, extra_args: bool = False) -> DecodedTrace | None: ...
 
 
 @cache

@@ -11,7 +11,7 @@ from functools import lru_cache
 
 import msgspec
 
-__all__ = ["IDS", "NO_DETAILS", "details_of", "is_in_range", "members_of"]
+__all__ = ["EXCLUDED_ARGS", "IDS", "is_in_range", "select_extra_args", "split_members"]
 
 IDS = {
     "External id": "external_id",
@@ -24,7 +24,7 @@ IDS = {
 # By which the profiler counts its records: they tell nothing else.
 _COUNTERS = ("Ev Idx", "Record function id", "Python id", "Python parent id")
 
-NO_DETAILS = frozenset((*IDS, *_COUNTERS))
+EXCLUDED_ARGS = frozenset((*IDS, *_COUNTERS))
 
 _INT64 = range(-(1 << 63), 1 << 63)
 _ARGUMENTS = msgspec.json.Decoder(dict[str, msgspec.Raw] | None)
@@ -33,8 +33,8 @@ _BETWEEN = b",\0"
 _ONE_LINE_EACH = bytes.maketrans(b"\0\n\r\t", b"\n   ")
 
 
-def details_of(arguments: bytes) -> str:
-    """Of the JSON object of an event's arguments, or null, all that are none of `NO_DETAILS`, as they are written; ""
+def select_extra_args(arguments: bytes) -> str:
+    """Of the JSON object of an event's arguments, or null, all that are none of `EXCLUDED_ARGS`, as they are written; ""
     for none, and where they are nested so deep that Python cannot tell."""
     try:
         members = _ARGUMENTS.decode(arguments) or {}
@@ -42,7 +42,7 @@ def details_of(arguments: bytes) -> str:
         members = _ARGUMENTS.decode(arguments.decode("utf-8", "replace")) or {}
     except RecursionError:
         return ""
-    told = [_before_value(key) + bytes(value) for key, value in members.items() if key not in NO_DETAILS]
+    told = [_before_value(key) + bytes(value) for key, value in members.items() if key not in EXCLUDED_ARGS]
     text = b"{" + _BETWEEN.join(told).translate(_ONE_LINE_EACH) + b"}"
     return text.decode("utf-8", "replace") if told else ""
 
@@ -52,8 +52,8 @@ def _before_value(key: str) -> bytes:
     return msgspec.json.encode(key) + b": "
 
 
-def members_of(details: str) -> list[str]:
-    """The members of what `details_of` has given, each with its key."""
+def split_members(details: str) -> list[str]:
+    """The members of what `select_extra_args` has given, each with its key."""
     return details[1:-1].split(",\n")
 
 

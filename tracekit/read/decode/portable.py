@@ -15,7 +15,7 @@ import msgspec
 from tracekit.model.events import DecodedTrace
 from tracekit.model.notes import Note
 from tracekit.read.decode.columns import ColumnBuilder, RawEvent, RawText, is_inexact
-from tracekit.read.decode.decode_issues import Losses, count_of_events
+from tracekit.read.decode.decode_issues import DecodeIssues, count_of_events
 from tracekit.read.decode.event_array import LONGEST_HEADER_BYTES, no_events, read_head, trace_header
 from tracekit.read.decode.salvage import EVENT_BOUNDARY, salvage, trailing_byte
 from tracekit.read.files.inflate import TextChunks
@@ -30,24 +30,24 @@ _EVENTS = msgspec.json.Decoder(list[RawEvent])
 _AS_WRITTEN = msgspec.json.Decoder(list[RawText])
 
 
-def decode(path: TracePath, *, details: bool = False) -> DecodedTrace:
-    """Decode one trace file; `details`: keep all arguments of its events.
+def decode(path: TracePath, *, extra_args: bool = False) -> DecodedTrace:
+    """Decode one trace file; `extra_args`: keep all arguments of its events.
 
     Raises NotATraceError when the file is empty or holds no usable event, InputError when it cannot be read at all.
     """
     with _no_garbage_collection():
-        return _Decoding(path, details=details).run()
+        return _Decoding(path, extra_args=extra_args).run()
 
 
 class _Decoding:
     """The state of decoding one file."""
 
-    def __init__(self, path: TracePath, *, details: bool) -> None:
+    def __init__(self, path: TracePath, *, extra_args: bool) -> None:
         self.path = path
         self.chunks = TextChunks(path)
-        self.columns = ColumnBuilder(details=details)
-        self.details = details
-        self.losses = Losses()
+        self.columns = ColumnBuilder(extra_args=extra_args)
+        self.extra_args = extra_args
+        self.losses = DecodeIssues()
         self.position = 0  # of the buffer's first byte in the text
         self.events = 0
 
@@ -119,7 +119,7 @@ class _Decoding:
 
     def _events(self, text: bytes) -> list[RawEvent]:
         events = _EVENTS.decode(text)
-        if self.details or any(is_inexact(event.ts) or is_inexact(event.dur) for event in events):
+        if self.extra_args or any(is_inexact(event.ts) or is_inexact(event.dur) for event in events):
             for event, written in zip(events, _AS_WRITTEN.decode(text), strict=True):
                 written.restore(event)
         return events

@@ -65,7 +65,7 @@ def build_table(
 ) -> tuple[EventTable, int]:
     """The table, with `start_ns` on the wall clock, and how many events were dropped as out of range.
 
-    `dense` holds the columns of `DENSE`, and `details` where they were asked for; `collectives` and `operators` are
+    `dense` holds the columns of `DENSE`, and `extra_args` where they were asked for; `collectives` and `operators` are
     sparse: `row`, and the columns of `COLLECTIVE_TEXT`, `COLLECTIVE_NUMBERS`, `SHAPES`; `memory` holds those of
     `MEMORY`. What is text indexes `strings`.
     """
@@ -81,7 +81,7 @@ def build_table(
     records = dict(memory)
     records["time_ns"] = records["time_ns"] + base_time_ns
     near = _near(records["time_ns"], columns["start_ns"])
-    of_events = [name for name in ("name", "category", "details") if name in columns]
+    of_events = [name for name in ("name", "category", "extra_args") if name in columns]
     text = [(columns, of_events), (sparse, (*COLLECTIVE_TEXT, *SHAPES)), (operands, SHAPES)]
     used, place = _numbered([table[name] for table, names in text for name in names], strings)
     for table, names in text:

@@ -20,8 +20,8 @@ from tracekit.errors import InputError, UsageError
 from tracekit.model.notes import Note
 from tracekit.read.cache.store import CACHE_FOLDER
 from tracekit.read.files.grouping import RunFiles, group_into_runs, is_plainly_one_run
-from tracekit.read.files.identify import MANIFEST_SUFFIX, TraceFile, from_manifest, glance, peek
-from tracekit.read.files.storage import RemotePath, TracePath, find_remote, located
+from tracekit.read.files.identify import MANIFEST_SUFFIX, TraceFile, from_manifest, identify, identify_fast
+from tracekit.read.files.storage import RemotePath, TracePath, find_remote, parse_path
 
 __all__ = ["Discovery", "RunFiles", "discover"]
 
@@ -34,14 +34,14 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, kw_only=True)
 class Discovery:
-    """`notes`: about the chosen run's files, and about files of no run. `glanced`: that the files are of one
+    """`notes`: about the chosen run's files, and about files of no run. `is_provisional`: that the files are of one
     run rests on their beginnings.
     """
 
     chosen: RunFiles
     others: tuple[RunFiles, ...] = ()
     notes: tuple[Note, ...] = ()
-    glanced: bool = False
+    is_provisional: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,9 +69,9 @@ def discover(
     *,
     run: str | None = None,
     attempt: int | None = None,
-    look: Callable[[TracePath], TraceFile] = glance,
+    look: Callable[[TracePath], TraceFile] = identify_fast,
 ) -> Discovery:
-    """Find the newest run below `paths` (or the one that `run` and `attempt` name). `look`: `glance`, or `peek` to be
+    """Find the newest run below `paths` (or the one that `run` and `attempt` name). `look`: `identify_fast`, or `identify` to be
     sure which files belong together.
 
     Raises InputError when a path does not exist or nothing below it is a trace, UsageError when no run has that name.
@@ -91,8 +91,8 @@ def discover(
         raise UsageError(f"{asked}: no such run in {' '.join(paths)}", hint=f"there is {names}")
     chosen = wanted[-1]
     others = tuple(r for r in runs if r is not chosen)
-    glanced = any(file.ticks_ns is not None for file in found.files)
-    return Discovery(chosen=chosen, others=others, notes=(*notes, *chosen.notes), glanced=glanced)
+    is_provisional = any(file.relative_start_ns is not None for file in found.files)
+    return Discovery(chosen=chosen, others=others, notes=(*notes, *chosen.notes), is_provisional=is_provisional)
 
 
 def _with_ignored(runs: Sequence[RunFiles], ignored: Iterable[_Ignored]) -> tuple[list[RunFiles], list[Note]]:
@@ -110,7 +110,7 @@ def _with_ignored(runs: Sequence[RunFiles], ignored: Iterable[_Ignored]) -> tupl
 
 
 def _collect(typed: str, found: _Found) -> None:
-    place = located(typed)
+    place = parse_path(typed)
     if isinstance(place, RemotePath):
         files = find_remote(place)
         if not files:
@@ -159,10 +159,10 @@ def _add(files: Iterable[TracePath], manifests: Sequence[TracePath], found: _Fou
 
 def _look_at_ends(found: _Found) -> None:
     """Of files whose beginning does not say when they were recorded."""
-    known = [file for file in found.files if file.ticks_ns is None]
-    others = [file.path for file in found.files if file.ticks_ns is not None]
+    known = [file for file in found.files if file.relative_start_ns is None]
+    others = [file.path for file in found.files if file.relative_start_ns is not None]
     found.files = known
-    _take(found, _read_each(lambda file: _read(peek, file), others))
+    _take(found, _read_each(lambda file: _read(identify, file), others))
 
 
 def _take(found: _Found, traces: Iterable[TraceFile | _Ignored]) -> None:

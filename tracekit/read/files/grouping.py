@@ -27,10 +27,10 @@ from pathlib import PurePath
 
 from tracekit.errors import InputError
 from tracekit.model.notes import Note
-from tracekit.read.files.identify import EARLIEST_WALL_CLOCK_NS, TraceFile, peek
+from tracekit.read.files.identify import EARLIEST_WALL_CLOCK_NS, TraceFile, identify
 from tracekit.read.files.storage import version_of
 
-__all__ = ["RunFiles", "began_apart", "group_into_runs", "is_plainly_one_run"]
+__all__ = ["RunFiles", "group_into_runs", "is_plainly_one_run", "started_far_apart"]
 
 _MINUTE_NS = 60 * 10**9
 _RANKS_APART_NS = 10 * _MINUTE_NS
@@ -84,9 +84,9 @@ class _Job:
 
 def is_plainly_one_run(files: Sequence[TraceFile]) -> bool:
     """Whether glances are enough: different ranks of one world, in one folder, recorded at the same time if all count
-    from the same base time, which whoever decodes them can tell (`began_apart`).
+    from the same base time, which whoever decodes them can tell (`started_far_apart`).
     """
-    ticks = [file.ticks_ns for file in files if file.ticks_ns is not None]
+    ticks = [file.relative_start_ns for file in files if file.relative_start_ns is not None]
     return (
         len(ticks) == len(files) == len({file.rank for file in files})
         and len({file.world_size for file in files}) == 1
@@ -95,7 +95,7 @@ def is_plainly_one_run(files: Sequence[TraceFile]) -> bool:
     )
 
 
-def began_apart(starts_ns: Sequence[int]) -> bool:
+def started_far_apart(starts_ns: Sequence[int]) -> bool:
     """Whether ranks that began at these times are too far apart to be of one job."""
     return bool(starts_ns) and max(starts_ns) - min(starts_ns) > _RANKS_APART_NS
 
@@ -259,9 +259,9 @@ def _start_ns(ranks: dict[int, tuple[TraceFile, ...]]) -> int | None:
 
 
 def _known_start_ns(file: TraceFile) -> int | None:
-    if file.start_ns is not None or file.ticks_ns is not None:
+    if file.start_ns is not None or file.relative_start_ns is not None:
         return file.start_ns
-    return peek(file.path).start_ns
+    return identify(file.path).start_ns
 
 
 def _unfinished(file: TraceFile) -> Note:

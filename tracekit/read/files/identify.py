@@ -2,7 +2,7 @@
 
 Comes in: a path. Goes out: a `TraceFile`. What the file says wins; its name only answers where the file is silent. The
 end is only looked at when the beginning does not say rank or time: Kineto writes its base time there, some tools all.
-To see the end of a packed file all of it must be inflated: `glance` does without where only the time is missing.
+To see the end of a packed file all of it must be inflated: `identify_fast` does without where only the time is missing.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ __all__ = [
     "MANIFEST_SUFFIX",
     "TraceFile",
     "from_manifest",
-    "glance",
-    "peek",
+    "identify",
+    "identify_fast",
     "rank_in_name",
 ]
 
@@ -57,7 +57,7 @@ class TraceFile:
     """One trace file and whose it is, as far as it tells without decoding; None where it does not.
 
     `rank_from` "nothing": `rank` is None, or a number that discovery gave it, which what the file says may replace.
-    `ticks_ns`: the start counted from a base time that stands at the end of the file, which was not looked at. Kineto's
+    `relative_start_ns`: the start counted from a base time that stands at the end of the file, which was not looked at. Kineto's
     base time is the same for months.
     """
 
@@ -70,7 +70,7 @@ class TraceFile:
     first_step: int | None = None
     process: str | None = None  # host and pid: the same process writes several windows
     start_ns: int | None = None
-    ticks_ns: int | None = None
+    relative_start_ns: int | None = None
     device_names: tuple[str, ...] = ()
     unfinished: bool = False
 
@@ -104,7 +104,7 @@ def from_manifest(manifest_path: TracePath) -> TraceFile | None:
     )
 
 
-def peek(path: TracePath) -> TraceFile:
+def identify(path: TracePath) -> TraceFile:
     """Read the ends of `path`. Raises NotATraceError or InputError, as decoding would."""
     beginning = _read_beginning(path)
     keys = beginning.keys
@@ -113,21 +113,21 @@ def peek(path: TracePath) -> TraceFile:
     return _trace_file(path, keys, beginning)
 
 
-def glance(path: TracePath) -> TraceFile:
-    """`peek`, without the end of a packed `path` where the beginning says all but the time."""
+def identify_fast(path: TracePath) -> TraceFile:
+    """`identify`, without the end of a packed `path` where the beginning says all but the time."""
     beginning = _read_beginning(path)
     if beginning.end_may_say_more and beginning.is_packed and "distributedInfo" in beginning.keys:
         file = _trace_file(path, beginning.keys, beginning)
         if file.rank_from == "metadata" and file.world_size is not None:
-            return replace(file, start_ns=None, ticks_ns=beginning.ticks_ns)
-    return peek(path)
+            return replace(file, start_ns=None, relative_start_ns=beginning.relative_start_ns)
+    return identify(path)
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Beginning:
     keys: dict[str, bytes]  # of the top-level object
     pid: object
-    ticks_ns: int | None  # of the first event
+    relative_start_ns: int | None  # of the first event
     end_may_say_more: bool
     is_packed: bool
 
@@ -147,15 +147,19 @@ def _read_beginning(path: TracePath) -> _Beginning:
     if MERGED_KEY in keys:
         reason, hint = "a merged trace, which tracekit wrote", "give the files that it was merged from"
         raise NotATraceError(f"{path.name}: {reason}", hint=hint, reason=reason, kind="ignored_file")
-    pid, ticks_ns = _first_event(rest)
-    end_may_say_more = head.is_object and not _says_enough(keys, ticks_ns)
+    pid, relative_start_ns = _first_event(rest)
+    end_may_say_more = head.is_object and not _says_enough(keys, relative_start_ns)
     return _Beginning(
-        keys=keys, pid=pid, ticks_ns=ticks_ns, end_may_say_more=end_may_say_more, is_packed=chunks.is_packed
+        keys=keys,
+        pid=pid,
+        relative_start_ns=relative_start_ns,
+        end_may_say_more=end_may_say_more,
+        is_packed=chunks.is_packed,
     )
 
 
 def _trace_file(path: TracePath, keys: Mapping[str, bytes], beginning: _Beginning) -> TraceFile:
-    pid, start_ns = beginning.pid, beginning.ticks_ns
+    pid, start_ns = beginning.pid, beginning.relative_start_ns
     header, _ = parse_header(keys, path.name)
     metadata = header.metadata
     if metadata is not None:

@@ -18,7 +18,7 @@ from typing import Any, BinaryIO, cast
 
 from tracekit.errors import InputError, UsageError
 
-__all__ = ["FileVersion", "RemotePath", "TracePath", "find_remote", "located", "version_of"]
+__all__ = ["FileVersion", "RemotePath", "TracePath", "find_remote", "parse_path", "version_of"]
 
 # The package that fsspec needs for a scheme; none for its own.
 _PACKAGES = {
@@ -102,7 +102,7 @@ class RemotePath:
 TracePath = Path | RemotePath
 
 
-def located(typed: str) -> TracePath:
+def parse_path(typed: str) -> TracePath:
     """The file, folder or glob that was typed. Raises UsageError for a URL of another scheme than those known."""
     match = _URL.fullmatch(typed)
     if match is None:

@@ -17,7 +17,7 @@ from tracekit.analysis.timeline.recording import Recording, recording_of
 from tracekit.model.events import Bool, EventTable, Track
 from tracekit.read.cache.spool import DecodedSpool
 from tracekit.read.decode.decoder import decode
-from tracekit.read.files.storage import located
+from tracekit.read.files.storage import parse_path
 from tracekit.render.merged.derived_tracks import MADE_GROUP, MadeTrack, tracks_of_rank, tracks_of_recording
 from tracekit.render.merged.input_slices import SliceFilter, chosen_time, slices_by_track
 from tracekit.render.merged.memory_counters import MemoryCounter, joined, memory_counters
@@ -61,9 +61,11 @@ def write_rank(
     counts = PageCounts()
     memory: list[MemoryCounter] = []
     for path in plan.summary.files:
-        recording: Recording | None = None if spool is None else spool.pop(located(path))
+        recording: Recording | None = None if spool is None else spool.pop(parse_path(path))
         if recording is None:
-            recording = recording_of(decode(located(path), details=True), options.rules, whole=options.steps.whole)
+            recording = recording_of(
+                decode(parse_path(path), extra_args=True), options.rules, whole=options.steps.whole
+            )
         events, lanes = recording.trace.events, recording.lanes
         if not plan.summary.is_server:  # what it serves is no step
             for track in tracks_of_recording(lanes, recording.phases, plan.clock, options.steps):

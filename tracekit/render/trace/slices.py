@@ -60,8 +60,8 @@ class Flows:
 class Slices:
     """n slices of one track, in any order. start_ns (Unix epoch), duration_ns: int64 [n], >= 0. What they say may stand
     in a table of more rows: name, category: int32 [m], indexes into `strings` or `ABSENT`, `arguments` and `flows` of m
-    rows; `details`: int32 [m], the same, further arguments as `read.details` writes them, of which few are distinct;
-    None: no slice has any. `rows`: int32 [n], the row of each slice; None: m is n.
+    rows; `details`: int32 [m], the same, further arguments as `read.decode.extra_args` writes them, of which few are
+    distinct; None: no slice has any. `rows`: int32 [n], the row of each slice; None: m is n.
 
     Raises ValueError: columns of different lengths, a negative time, or an end beyond int64.
     """

@@ -46,9 +46,9 @@ def read(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     names: list[str] = []
     decode = summarize.decode
 
-    def noted(path: Path, *, details: bool = False) -> Any:
+    def noted(path: Path, *, extra_args: bool = False) -> Any:
         names.append(path.name)
-        return decode(path, details=details)
+        return decode(path, extra_args=extra_args)
 
     monkeypatch.setattr(summarize, "decode", noted)
     return names
@@ -240,10 +240,10 @@ def test_a_rank_of_which_a_window_was_left_out_is_not_kept(tmp_path: Path, monke
         trace.write(tmp_path / f"node0_0.{first}.pt.trace.json")
     decode = summarize.decode
 
-    def without_zstd(path: Path, *, details: bool = False) -> Any:
+    def without_zstd(path: Path, *, extra_args: bool = False) -> Any:
         if ".10." in path.name:
             raise InputError(f"{path}: packed with zstd", hint="pip install zstandard")
-        return decode(path, details=details)
+        return decode(path, extra_args=extra_args)
 
     with monkeypatch.context() as patch:
         patch.setattr(summarize, "decode", without_zstd)

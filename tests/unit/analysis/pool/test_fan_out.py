@@ -161,10 +161,10 @@ def test_a_run_of_which_no_rank_is_left_is_an_error(folder: Path) -> None:
 
 
 def test_a_rank_that_memory_is_too_small_for_costs_itself(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def decode(path: Path, *, details: bool = False) -> DecodedTrace:
+    def decode(path: Path, *, extra_args: bool = False) -> DecodedTrace:
         if path.name == "rank1.json.gz":
             raise MemoryError
-        return decoder.decode(path, details=details)
+        return decoder.decode(path, extra_args=extra_args)
 
     monkeypatch.setattr(summarizing, "decode", decode)
     run = tracekit.load(folder, jobs=1)

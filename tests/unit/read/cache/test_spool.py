@@ -21,8 +21,8 @@ def traces(real_traces: Path) -> list[Path]:
 
 def test_a_trace_comes_back_as_it_was_decoded(real_traces: Path, tmp_path: Path) -> None:
     spool = DecodedSpool(folder=tmp_path)
-    decoded = {path: decode(path, details=path.stat().st_size % 2 == 0) for path in traces(real_traces)}
-    assert {len(trace.events.details) > 0 for trace in decoded.values()} == {True, False}
+    decoded = {path: decode(path, extra_args=path.stat().st_size % 2 == 0) for path in traces(real_traces)}
+    assert {len(trace.events.extra_args) > 0 for trace in decoded.values()} == {True, False}
     for path, trace in decoded.items():
         spool.put(path, (trace, path.name))
     for path, trace in decoded.items():

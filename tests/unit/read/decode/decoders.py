@@ -26,16 +26,16 @@ def native_decoder() -> Any:
         raise
 
 
-def decode(path: Path, *, details: bool = False) -> DecodedTrace:
+def decode(path: Path, *, extra_args: bool = False) -> DecodedTrace:
     """What the portable decoder makes of `path`, after a look at whether the native one makes the same of it."""
     try:
         native = importlib.import_module("tracekit.read.decode.native")
     except ImportError:
-        return portable.decode(path, details=details)
-    found = outcome(native.decode, path, details=details)
+        return portable.decode(path, extra_args=extra_args)
+    found = outcome(native.decode, path, extra_args=extra_args)
     if found is not None:
-        assert differences(found, outcome(portable.decode, path, details=details)) == []
-    return portable.decode(path, details=details)
+        assert differences(found, outcome(portable.decode, path, extra_args=extra_args)) == []
+    return portable.decode(path, extra_args=extra_args)
 
 
 def outcome(decoder: Any, path: Path, **options: bool) -> Any:

@@ -12,7 +12,7 @@ import pytest
 from tests.unit.read.decode.decoders import decode, native_decoder
 from tracekit.model.events import ABSENT, EventTable
 from tracekit.read.decode import portable
-from tracekit.read.decode.extra_args import NO_DETAILS, members_of
+from tracekit.read.decode.extra_args import EXCLUDED_ARGS, split_members
 
 EVENT = '{"ph": "X", "name": "kernel", "cat": "kernel", "pid": 0, "tid": 7, "ts": %d, "dur": 1%s}'
 
@@ -21,11 +21,11 @@ def decoded(folder: Path, *arguments: str) -> EventTable:
     """Of events with these `, "args": ...`."""
     path = folder / "rank0.json"
     path.write_text('{"traceEvents": [' + ",\n".join(EVENT % (at, said) for at, said in enumerate(arguments)) + "]}")
-    return decode(path, details=True).events
+    return decode(path, extra_args=True).events
 
 
 def texts(events: EventTable) -> list[str]:
-    return ["" if text == ABSENT else events.strings[text] for text in events.details.tolist()]
+    return ["" if text == ABSENT else events.strings[text] for text in events.extra_args.tolist()]
 
 
 def told(events: EventTable) -> list[Any]:
@@ -38,8 +38,8 @@ def test_every_argument_of_a_real_trace_is_there(real_traces: Path, name: str) -
     for path in sorted((real_traces / name).glob("*.json.gz")):
         document = json.loads(gzip.decompress(path.read_bytes()))
         arguments = [event.get("args", {}) for event in document["traceEvents"] if event["ph"] == "X"]
-        expected = [{key: value for key, value in said.items() if key not in NO_DETAILS} for said in arguments]
-        events = decode(path, details=True).events
+        expected = [{key: value for key, value in said.items() if key not in EXCLUDED_ARGS} for said in arguments]
+        events = decode(path, extra_args=True).events
         assert told(events) == [said or None for said in expected]
         # What is not in them but by the profiler's own counters, columns have.
         assert [said.get("correlation", ABSENT) for said in arguments] == events.correlation.tolist()
@@ -50,7 +50,7 @@ def test_every_argument_of_a_real_trace_is_there(real_traces: Path, name: str) -
 def test_nothing_is_kept_unasked(real_traces: Path) -> None:
     (path, *_) = sorted((real_traces / "single_rank").glob("*.json.gz"))
     events = decode(path).events
-    assert len(events.details) == 0
+    assert len(events.extra_args) == 0
     assert not any(text.startswith('{"') for text in events.strings)
 
 
@@ -65,7 +65,7 @@ def test_values_are_as_they_are_written(tmp_path: Path) -> None:
         '"e": "\\u00e9\\"}"',
     ]
     (text,) = texts(decoded(tmp_path, f', "args": {said}'))
-    assert members_of(text) == [*members, '"f": true']
+    assert split_members(text) == [*members, '"f": true']
     assert json.loads(text) == json.loads(said)
 
 
@@ -91,7 +91,7 @@ def test_of_two_values_the_last_counts(tmp_path: Path) -> None:
 def test_events_that_differ_in_their_ids_share_a_text(tmp_path: Path) -> None:
     said = [f', "args": {{"External id": {n}, "grid": [1,2,3], "correlation": {n}, "Ev Idx": {n}}}' for n in range(9)]
     events = decoded(tmp_path, *said)
-    assert len(set(events.details.tolist())) == 1
+    assert len(set(events.extra_args.tolist())) == 1
     assert told(events) == [{"grid": [1, 2, 3]}] * 9
     assert events.correlation.tolist() == list(range(9))
 
@@ -126,7 +126,7 @@ def test_a_key_that_is_no_utf8_costs_nothing_but_itself(tmp_path: Path, key: byt
     path = tmp_path / "rank0.json"
     said = b'{"traceEvents": [' + (EVENT % (1, ', "args": {"KEY": 1, "x": 2}')).encode().replace(b"KEY", key) + b"]}"
     path.write_bytes(said)
-    assert told(decode(path, details=True).events) == [{key.decode("utf-8", "replace"): 1, "x": 2}]
+    assert told(decode(path, extra_args=True).events) == [{key.decode("utf-8", "replace"): 1, "x": 2}]
 
 
 @pytest.mark.parametrize("odd", ["1e999", "9" * 6000, '"\xff"', "{}"])
@@ -134,7 +134,7 @@ def test_no_field_of_an_event_is_taken_for_its_arguments(tmp_path: Path, odd: st
     path = tmp_path / "rank0.json"
     text = EVENT % (1, f', "args": {{"x": 1}}, "written_args": {odd}'), EVENT % (2, f', "written_args": {odd}')
     path.write_bytes(('{"traceEvents": [' + ", ".join(text) + "]}").encode("latin-1"))
-    decoded_trace = decode(path, details=True)
+    decoded_trace = decode(path, extra_args=True)
     assert told(decoded_trace.events) == [{"x": 1}, None]
     assert decoded_trace.notes == decode(path).notes
 
@@ -145,7 +145,7 @@ def test_no_depth_costs_more_than_the_event(tmp_path: Path) -> None:
     for depth in range(880, 1030):
         nested = EVENT % (1, f', "args": {{"a": {"[" * depth}{"]" * depth}}}')
         path.write_text(f'{{"traceEvents": [{EVENT % (0, "")}, {nested}, {EVENT % (2, "")}]}}')
-        assert len(portable.decode(path, details=True).events) in {2, 3}, depth
+        assert len(portable.decode(path, extra_args=True).events) in {2, 3}, depth
 
 
 def test_ids_between_details_do_not_make_texts_of_their_own(tmp_path: Path) -> None:
@@ -154,7 +154,7 @@ def test_ids_between_details_do_not_make_texts_of_their_own(tmp_path: Path) -> N
     events = [EVENT % (n, f', "args": {{"x": 1, "correlation": {n}, "y": 2}}') for n in range(9)]
     text = bytearray((", ".join(events) + "]").encode() + bytes(64))
     scanner.scan(text, len(text) - 64)
-    assert scanner.take()["detail_texts"] == [b'"x": 1,"y": 2']
+    assert scanner.take()["extra_args_texts"] == [b'"x": 1,"y": 2']
 
 
 def test_a_pair_has_those_of_its_beginning(tmp_path: Path) -> None:
@@ -162,4 +162,4 @@ def test_a_pair_has_those_of_its_beginning(tmp_path: Path) -> None:
     pair = EVENT % (1, ', "args": {"x": 1}'), EVENT % (2, ', "args": {"y": 2}')
     begin, end = pair[0].replace('"X"', '"B"'), pair[1].replace('"X"', '"E"')
     path.write_text(f'{{"traceEvents": [{begin}, {end}]}}')
-    assert told(decode(path, details=True).events) == [{"x": 1}]
+    assert told(decode(path, extra_args=True).events) == [{"x": 1}]

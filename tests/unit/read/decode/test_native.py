@@ -34,7 +34,7 @@ def understood(folder: Path, text: str) -> bool:
     """Whether the native decoder takes this trace; if it does, both agree."""
     path = folder / "rank0.json"
     path.write_bytes(text.encode())
-    found, reference = (outcome(decode_, path, details=True) for decode_ in (native.decode, portable.decode))
+    found, reference = (outcome(decode_, path, extra_args=True) for decode_ in (native.decode, portable.decode))
     if found is not None:
         assert differences(found, reference) == []
     assert (outcome(native.decode, path) is None) == (found is None)
@@ -213,7 +213,7 @@ def test_real_traces_are_understood(real_traces: Path) -> None:
     paths = [path for path in sorted(real_traces.rglob("*.json.gz")) if "whatif" not in str(path)]
     assert len(paths) > 10
     for path in paths:
-        assert differences(native.decode(path, details=True), portable.decode(path, details=True)) == [], path
+        assert differences(native.decode(path, extra_args=True), portable.decode(path, extra_args=True)) == [], path
 
 
 def test_a_scanner_is_used_once() -> None:

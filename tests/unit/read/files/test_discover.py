@@ -13,8 +13,7 @@ import pytest
 from tests.builders import TraceBuilder
 from tests.unit.read.decode.decoders import decode
 from tracekit.errors import InputError, NotATraceError, UsageError
-from tracekit.read.files import grouping
-from tracekit.read.files import identify as peek
+from tracekit.read.files import grouping, identify
 from tracekit.read.files.discover import Discovery, discover
 from tracekit.read.files.identify import rank_in_name
 
@@ -369,7 +368,7 @@ def test_without_its_manifest_a_capture_is_found_by_its_metadata(tmp_path: Path)
 def test_metadata_larger_than_the_first_chunk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = capture(tmp_path, "run", rank=1)
     path.with_name("rank-000001.manifest.json").unlink()
-    monkeypatch.setattr(peek, "_FIRST_EVENTS_BYTES", 100)
+    monkeypatch.setattr(identify, "_FIRST_EVENTS_BYTES", 100)
     found = discover([str(tmp_path)])
     assert (found.chosen.run_id, list(found.chosen.ranks)) == ("run", [1])
 
@@ -394,7 +393,7 @@ def test_nothing_is_decoded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     for rank in range(8):
         capture(tmp_path, "run", rank=rank)
     opened = []
-    plain = grouping.peek
-    monkeypatch.setattr(grouping, "peek", lambda path: (opened.append(path), plain(path))[1])
+    plain = grouping.identify
+    monkeypatch.setattr(grouping, "identify", lambda path: (opened.append(path), plain(path))[1])
     assert len(discover([str(tmp_path)]).chosen.ranks) == 8
     assert len(opened) == 1

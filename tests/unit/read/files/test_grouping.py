@@ -10,8 +10,7 @@ import pytest
 
 from tests.builders import BASE_NS, TraceBuilder
 from tracekit.analysis.load import load
-from tracekit.read.files import identify as peek
-from tracekit.read.files import inflate
+from tracekit.read.files import identify, inflate
 from tracekit.read.files.discover import Discovery, discover
 
 SECOND = 1e6
@@ -179,7 +178,7 @@ def ends_read(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         names.append(path.name)
         return inflate.last_bytes(path, width)
 
-    monkeypatch.setattr(peek, "last_bytes", last_bytes)
+    monkeypatch.setattr(identify, "last_bytes", last_bytes)
     return names
 
 
@@ -190,7 +189,7 @@ def test_the_base_time_of_one_plain_run_is_not_looked_for(tmp_path: Path, ends_r
     found = discover([str(tmp_path)])
     assert runs(found) == [dict.fromkeys(range(4), 1)]
     assert found.notes == ()
-    assert found.glanced
+    assert found.is_provisional
     assert ends_read == []
 
 
@@ -209,7 +208,7 @@ def test_the_base_time_is_looked_for_where_it_matters(
         (tmp_path / f"{number}.json.gz").write_bytes(gzip.compress(as_kineto_ends_it(builder)))
     found = discover([str(tmp_path)])
     assert len(runs(found)) == 2
-    assert not found.glanced
+    assert not found.is_provisional
     assert sorted(ends_read) == ["0.json.gz", "1.json.gz"]
     assert found.chosen.start_ns is not None
     assert found.chosen.start_ns >= BASE_NS

@@ -16,7 +16,7 @@ from tests.stores import FolderStore, StoreError
 from tracekit.errors import InputError, UsageError
 from tracekit.read.decode.portable import decode
 from tracekit.read.files.discover import Discovery, discover
-from tracekit.read.files.storage import RemotePath, located, version_of
+from tracekit.read.files.storage import RemotePath, parse_path, version_of
 
 
 def trace(rank: int, world_size: int = 3) -> TraceBuilder:
@@ -159,11 +159,11 @@ def test_of_a_large_file_the_ends_alone_are_fetched(tmp_path: Path, store: type[
 def test_a_file_has_another_version_once_it_is_written_again(tmp_path: Path, store: type[FolderStore]) -> None:
     path = tmp_path / "bucket" / "rank0.json"
     trace(0).write(path)
-    before = {name: version_of(located(name)) for name in (str(path), "s3://bucket/rank0.json")}
-    again = {name: version_of(located(name)) for name in before}
+    before = {name: version_of(parse_path(name)) for name in (str(path), "s3://bucket/rank0.json")}
+    again = {name: version_of(parse_path(name)) for name in before}
     path.write_bytes(path.read_bytes() + b"\n")
     os.utime(path, ns=(10**18, 10**18))
-    after = {name: version_of(located(name)) for name in before}
+    after = {name: version_of(parse_path(name)) for name in before}
     assert again == before
     for name, version in after.items():
         assert version.size_bytes == before[name].size_bytes + 1

@@ -13,7 +13,7 @@ from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import Trace, TracePacket
 
 from tests.components import require_module
 from tracekit.model.events import ABSENT
-from tracekit.read.decode.extra_args import details_of
+from tracekit.read.decode.extra_args import select_extra_args
 from tracekit.render.perfetto import packets, portable_packets
 from tracekit.render.perfetto.extra_args import DetailEncoder
 from tracekit.render.perfetto.fields import Field, Interned, fields_of
@@ -86,7 +86,7 @@ def tables(draw: st.DrawFn) -> Slices:
         for _ in range(draw(st.integers(0, 2)))
     ]
     said = [json.dumps(each, ensure_ascii=draw(st.booleans())) for each in draw(st.lists(OBJECTS, max_size=4))]
-    details = [each for each in (details_of(members.encode()) for members in said) if each]
+    details = [each for each in (select_extra_args(members.encode()) for members in said) if each]
     detail = st.sampled_from([ABSENT, *range(len(TEXTS), len(TEXTS) + len(details))])
     of_slices = draw(st.none() | st.lists(st.integers(0, rows - 1), min_size=1, max_size=12))
     slices = rows if of_slices is None else len(of_slices)
@@ -136,7 +136,7 @@ def test_details_of_many_lengths_in_several_blocks(distinct: int, compiled: Any)
     detail = np.where(np.arange(count) % 3, 1 + np.arange(count) * 7 % distinct, ABSENT).astype(np.int32)
     slices = Slices(
         start_ns=np.arange(count), duration_ns=column.astype(np.int64), name=column, category=column,
-        strings=["op", *(details_of(json.dumps(of(k)).encode()) for k in range(distinct))],
+        strings=["op", *(select_extra_args(json.dumps(of(k)).encode()) for k in range(distinct))],
         details=detail,
     )  # fmt: skip
     by_numpy, by_compiled = (said(written(lanes_by(way, slices))) for way in (portable_packets, compiled))

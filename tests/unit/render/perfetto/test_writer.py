@@ -9,7 +9,7 @@ from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import DebugAnnotation, T
 
 from tests.components import require_module
 from tracekit.model.events import ABSENT
-from tracekit.read.decode.extra_args import details_of
+from tracekit.read.decode.extra_args import select_extra_args
 from tracekit.render.perfetto import RankTraceWriter
 from tracekit.render.trace.slices import Argument, Flows, Slices
 
@@ -165,7 +165,7 @@ def test_details_are_arguments_behind_the_others(decoder: str, monkeypatch: pyte
         f'{{"in": {2**63 - 1}, "least": {-(2**63)}, "beyond": {2**63}, "below": {-(2**63) - 1}, "long": {"9" * 5000}, '
         '"huge": -1e999, "x\\u0000y": "a\\u0000"}'
     )
-    said = [details_of(text.encode()) for text in (kernel, odd, large)]
+    said = [select_extra_args(text.encode()) for text in (kernel, odd, large)]
     size = Argument(name="size_bytes", values=int64(1, 2, 3, 4, 5))
     writer.write_slices(
         writer.add_track("t"),

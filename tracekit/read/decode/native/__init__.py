@@ -14,9 +14,9 @@ import numpy as np
 
 from tracekit.model.events import ABSENT, DecodedTrace, EventTable, Int32, Track
 from tracekit.read.decode.columns import COMMUNICATION_PREFIXES, shape_hash
-from tracekit.read.decode.decode_issues import Losses
+from tracekit.read.decode.decode_issues import DecodeIssues
 from tracekit.read.decode.event_array import LONGEST_HEADER_BYTES, search_events, trace_header
-from tracekit.read.decode.extra_args import NO_DETAILS, details_of
+from tracekit.read.decode.extra_args import EXCLUDED_ARGS, select_extra_args
 from tracekit.read.decode.native._scanner import INTERFACE, PADDING_BYTES, NotUnderstoodError, Scanner
 from tracekit.read.decode.operators import MULTIPLYING
 from tracekit.read.decode.table import COLLECTIVE_NUMBERS, DENSE, MEMORY, SHAPES, build_table
@@ -25,19 +25,19 @@ from tracekit.read.files.storage import TracePath
 
 __all__ = ["decode"]
 
-if INTERFACE != 3:  # an installation whose extension was built from other sources
+if INTERFACE != 4:  # an installation whose extension was built from other sources
     raise ImportError("the extension does not fit: install tracekit again", name="tracekit.read.decode.native._scanner")
 
 _STEP_BYTES = 256 << 10  # stays in the cache of a core between inflating and scanning
 _LONGEST_EVENT_BYTES = 64 << 20
 
 
-def decode(path: TracePath, *, details: bool = False) -> DecodedTrace | None:
+def decode(path: TracePath, *, extra_args: bool = False) -> DecodedTrace | None:
     """Decode one trace file; None when that takes the portable decoder, be it for the error that it raises."""
     scanner = Scanner(
         communication_prefixes=[prefix.encode() for prefix in COMMUNICATION_PREFIXES],
         multiplying=[name.encode() for name in MULTIPLYING],
-        no_details=[name.encode() for name in NO_DETAILS] if details else None,
+        excluded_args=[name.encode() for name in EXCLUDED_ARGS] if extra_args else None,
     )
     try:
         with open_text(path) as text:
@@ -46,12 +46,12 @@ def decode(path: TracePath, *, details: bool = False) -> DecodedTrace | None:
         if head is None or behind is None:
             return None
         header, header_notes = trace_header(head, behind, path.name)
-        events, dropped = _events(scanner.take(), header.base_time_ns, details=details)
+        events, dropped = _events(scanner.take(), header.base_time_ns, extra_args=extra_args)
     except (UnreadableText, NotUnderstoodError, UnicodeDecodeError, msgspec.DecodeError):
         return None
     if not len(events):
         return None
-    notes = (*header_notes, *Losses(dropped=dropped).notes(path.name))
+    notes = (*header_notes, *DecodeIssues(dropped=dropped).notes(path.name))
     return DecodedTrace(file=str(path), header=header, events=events, complete=True, notes=notes)
 
 
@@ -78,23 +78,23 @@ def _scan(scanner: Scanner, first: bytes, text: TextStream) -> bytes | None:
         held += count
 
 
-def _events(found: dict[str, Any], base_time_ns: int, *, details: bool) -> tuple[EventTable, Counter[str]]:
+def _events(found: dict[str, Any], base_time_ns: int, *, extra_args: bool) -> tuple[EventTable, Counter[str]]:
     """The table, and how many events were dropped, by kind of note."""
     texts = [_text(text) for text in found["texts"]]
     values = [value.decode("utf-8", "replace") for value in found["values"]]
-    detail_texts = [details_of(b"{" + members + b"}") for members in found["detail_texts"]]
+    extra_args_texts = [select_extra_args(b"{" + members + b"}") for members in found["extra_args_texts"]]
     dense, collectives, operators = (_arrays(found[name]) for name in ("dense", "collectives", "operators"))
     hashes = np.array([*map(shape_hash, found["values"]), ABSENT], dtype=np.int64)
     dense["shape"] = np.take(hashes, dense["shape"])
     for table in (collectives, operators):
         for name in SHAPES:
             table[name] = _moved(table[name], by=len(texts))
-    told = _moved(dense.pop("details"), by=len(texts) + len(values))
-    if details:
-        dense["details"] = told
+    told = _moved(dense.pop("extra_args"), by=len(texts) + len(values))
+    if extra_args:
+        dense["extra_args"] = told
     events, outside = build_table(
         base_time_ns=base_time_ns,
-        strings=texts + values + detail_texts,
+        strings=texts + values + extra_args_texts,
         tracks=_tracks(found["tracks"], found["labels"]),
         dense=dense,
         collectives=collectives,
