@@ -102,7 +102,7 @@ def load(
         found = discover(typed, run=run, attempt=attempt, look=identify)
         outcomes = outcomes_of(found)
     if kept_in is not None:
-        kept_in.clean()
+        kept_in.prune()
     return replace(assemble(typed, found, outcomes, selected), sections=chosen.sections)
 
 

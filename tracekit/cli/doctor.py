@@ -22,7 +22,8 @@ from rich.text import Text
 from tracekit import __version__
 from tracekit.capture.job.process import identify
 from tracekit.checks.selfcheck import Capability, try_job, try_torch
-from tracekit.read.cache.store import CACHE_FOLDER, CACHE_VARIABLE
+from tracekit.read.cache.cache_dir import CACHE_FOLDER
+from tracekit.read.cache.store import CACHE_VARIABLE
 from tracekit.read.decode.decoder import chosen_decoder, has_native_decoder
 from tracekit.render.quantities import file_size
 

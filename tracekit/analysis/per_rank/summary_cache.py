@@ -16,7 +16,7 @@ from tracekit.model.summary import RankSummary
 from tracekit.read.cache.code_version import CODE_VERSION
 from tracekit.read.cache.codec import CodecError, Shared, pack, unpack
 from tracekit.read.cache.spool import DecodedSpool
-from tracekit.read.cache.store import Cache, Entry, keep
+from tracekit.read.cache.store import Cache, Entry, store
 from tracekit.read.decode.decoder import chosen_decoder
 from tracekit.read.files.storage import TracePath
 
@@ -97,7 +97,7 @@ def summarize_and_keep(order: Order) -> Outcome:
     positions = tuple(places[file] for file in outcome.files if file in places)
     if len(positions) == len(order.paths):
         with suppress(CodecError):
-            keep(order.entry, pack(_Kept(positions=positions, summary=replace(outcome, files=()))))
+            store(order.entry, pack(_Kept(positions=positions, summary=replace(outcome, files=()))))
     return outcome
 
 

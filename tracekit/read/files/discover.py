@@ -18,7 +18,7 @@ from typing import TypeVar
 
 from tracekit.errors import InputError, UsageError
 from tracekit.model.notes import Note
-from tracekit.read.cache.store import CACHE_FOLDER
+from tracekit.read.cache.cache_dir import CACHE_FOLDER
 from tracekit.read.files.grouping import RunFiles, group_into_runs, is_plainly_one_run
 from tracekit.read.files.identify import MANIFEST_SUFFIX, TraceFile, from_manifest, identify, identify_fast
 from tracekit.read.files.storage import RemotePath, TracePath, find_remote, parse_path

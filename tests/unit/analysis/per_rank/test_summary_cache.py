@@ -24,7 +24,7 @@ from tracekit.analysis.report import analyze
 from tracekit.errors import InputError
 from tracekit.model.run import Run
 from tracekit.read.cache import store as cache_module
-from tracekit.read.cache.store import CACHE_FOLDER
+from tracekit.read.cache.cache_dir import CACHE_FOLDER
 from tracekit.render.json_result import JsonResult
 
 OPTIONS = {
@@ -275,16 +275,17 @@ import random, sys, time
 from pathlib import Path
 from tracekit.analysis.load import load
 from tracekit.analysis.report import analyze
-from tracekit.read.cache import store as cache
+from tracekit.read.cache import store
+from tracekit.read.cache.cache_dir import CACHE_FOLDER
 from tracekit.render.json_result import JsonResult
 
-cache._now_ns = lambda: time.time_ns() + 60 * 10**9
+store._now_ns = lambda: time.time_ns() + 60 * 10**9
 folder, seed, expected = Path(sys.argv[1]), int(sys.argv[2]), Path(sys.argv[3]).read_text()
 random.seed(seed)
 for _ in range(10):
     if JsonResult().render(analyze(load(folder, cache=True))) != expected:
         sys.exit(f"process {seed}: another result")
-    for entry in sorted((folder / cache.CACHE_FOLDER).glob("*-*")):
+    for entry in sorted((folder / CACHE_FOLDER).glob("*-*")):
         if random.random() < 0.3:
             entry.unlink(missing_ok=True)
         elif random.random() < 0.3:
