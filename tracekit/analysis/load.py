@@ -99,7 +99,7 @@ def load(
     found = discover(typed, run=run, attempt=attempt)
     outcomes = outcomes_of(found)
     if found.is_provisional and started_far_apart(_first_events_ns(outcomes)):
-        found = discover(typed, run=run, attempt=attempt, look=identify)
+        found = discover(typed, run=run, attempt=attempt, identify_file=identify)
         outcomes = outcomes_of(found)
     if kept_in is not None:
         kept_in.prune()

@@ -1,4 +1,4 @@
-"""One trace file to columns: the place where a decoder is chosen."""
+"""One trace file to columns, by the decoder that is chosen."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Decoder = Literal["native", "portable"]
 
 
 def decode(path: TracePath, *, extra_args: bool = False) -> DecodedTrace:
-    """Decode one trace file; `extra_args`: keep all arguments of its events.
+    """Decode one trace file. `extra_args`: keep all arguments of its events.
 
     Raises InputError when nothing in the file can be used.
     """
@@ -43,9 +43,9 @@ class _NativeDecode(Protocol):
 @cache
 def _native_decode() -> _NativeDecode | None:
     try:
-        found: _NativeDecode = importlib.import_module("tracekit.read.decode.native").decode
+        native: _NativeDecode = importlib.import_module("tracekit.read.decode.native").decode
     except ImportError as error:
         if error.name != "tracekit.read.decode.native._scanner":
             raise
         return None
-    return found
+    return native

@@ -1,18 +1,18 @@
-"""Trace files to runs.
+"""Which trace files are one run.
 
-Comes in: the files that were found. Goes out: `RunFiles`, each with the notes about its files.
+Captures of tracekit name their run and attempt. Traces of other tools are grouped by world size. Then:
 
-Captures of tracekit say their run and attempt. Traces of other tools are grouped by world size, then:
+1. In one folder, a file joins a job in two cases. First: the job was recording within ten minutes of it and does not
+   have its rank yet. Clocks are skewed by seconds, ranks start minutes apart, and the next job starts later or has the
+   same ranks. Second: the same process (host and pid) wrote the job's last window of that rank less than six hours
+   before. Folders that only number windows (`iteration_10/`, `step-20/`) count as the folder above them.
+2. Jobs of different folders (`node0/`, `rank1/`) are one job when three things hold. No rank is in both, except as a
+   copy. They were recording within ten minutes of each other. They do not name different devices. The folders nearest
+   to each other are joined first.
 
-1. In one folder a file joins a job when the job was recording within ten minutes of it and does not have its rank yet
-   (clocks are skewed by seconds, ranks start minutes apart, the next job starts later or has the same ranks), or when
-   the same process (host and pid) wrote the job's last window of that rank less than six hours before. Folders that
-   only number windows (`iteration_10/`, `step-20/`) count as the folder above them.
-2. Jobs of different folders (`node0/`, `rank1/`) are one when no rank is in both, save as a copy, they were recording
-   within ten minutes of each other and name no different devices; the folders nearest to each other first.
-
-Where a trace does not say when it was, time does not count against it. A trace without a world size joins the others
-only when these have one world size. When in doubt there are two runs: what is apart can be seen, what is mixed cannot.
+A trace that does not say when it was recorded passes all tests of time. A trace without a world size joins the others
+only when these have one world size. In doubt there are two runs: users see files that are apart, but not files that are
+mixed up.
 """
 
 from __future__ import annotations
@@ -33,14 +33,23 @@ from tracekit.read.files.storage import version_of
 __all__ = ["RunFiles", "group_into_runs", "is_plainly_one_run", "started_far_apart"]
 
 _MINUTE_NS = 60 * 10**9
-_RANKS_APART_NS = 10 * _MINUTE_NS
-_WINDOWS_APART_NS = 6 * 60 * _MINUTE_NS
+_MAX_BETWEEN_RANKS_NS = 10 * _MINUTE_NS
+_MAX_BETWEEN_WINDOWS_NS = 6 * 60 * _MINUTE_NS
 _NUMBERED_FOLDER = re.compile(r"(?:iteration|iter|step|epoch|window|cycle)s?[-_ ]?\d+", re.IGNORECASE)
 
 
 @dataclass(frozen=True, kw_only=True)
 class RunFiles:
-    """The trace files of one attempt of one run. `ranks` maps a rank to its windows, in order of time."""
+    """The trace files of one attempt of one run.
+
+    Attributes:
+        run_id: None if neither the files nor tracekit name the run.
+        attempt: Counts from 0.
+        world_size: None if no file says it.
+        ranks: The files of each rank, one for each window, in order of time.
+        start_ns: When the first window began, None if no file says it.
+        notes: About the files.
+    """
 
     run_id: str | None
     attempt: int
@@ -52,56 +61,65 @@ class RunFiles:
 
 @dataclass
 class _Job:
-    """Traces of another tool that belong together; `members` by rank, or by process where no rank is known."""
+    """Traces of another tool that belong together.
+
+    Attributes:
+        folder: The folder of the first one.
+        members: Files by rank, or by process where no rank is known.
+        starts: When files began, on the wall clock, sorted.
+        devices: Names of all devices in the files.
+    """
 
     folder: PurePath
     members: dict[object, list[TraceFile]] = field(default_factory=lambda: defaultdict(list))
-    starts: list[int] = field(default_factory=list)  # on the wall clock, sorted
+    starts: list[int] = field(default_factory=list)
     devices: set[str] = field(default_factory=set)
 
     def add(self, file: TraceFile) -> None:
-        self.members[_who(file)].append(file)
+        self.members[_rank_or_process(file)].append(file)
         self.devices.update(file.device_names)
         if file.wall_clock_ns is not None:
             insort(self.starts, file.wall_clock_ns)
 
-    def takes(self, file: TraceFile) -> bool:
+    def accepts(self, file: TraceFile) -> bool:
         """Whether a file of the same folder belongs to this job."""
-        twins = self.members.get(_who(file))
-        if not twins:
+        windows = self.members.get(_rank_or_process(file))
+        if not windows:
             return not self.starts or file.wall_clock_ns is None or _is_near(file.wall_clock_ns, self.starts)
-        return all(twin.process == file.process for twin in twins) and _is_soon(file, twins[-1])
+        return all(window.process == file.process for window in windows) and _is_next_window(file, windows[-1])
 
-    def is_one_with(self, other: _Job) -> bool:
-        """Whether a job of another folder is this one."""
+    def is_same_job(self, other: _Job) -> bool:
+        """Whether the files of another folder are of this job."""
         if self.devices and other.devices and not self.devices & other.devices:
             return False
         if self.starts and other.starts and not any(_is_near(start, self.starts) for start in other.starts):
             return False
         shared = self.members.keys() & other.members.keys()
-        return all(_are_copies(self.members[who], other.members[who]) for who in shared)
+        return all(_are_copies(self.members[key], other.members[key]) for key in shared)
 
 
 def is_plainly_one_run(files: Sequence[TraceFile]) -> bool:
-    """Whether glances are enough: different ranks of one world, in one folder, recorded at the same time if all count
-    from the same base time, which whoever decodes them can tell (`started_far_apart`).
+    """Whether the beginnings of the files show that they are one run, so that no file must be read to its end.
+
+    They are different ranks of one world in one folder, recorded at the same time if they have the same base time. Once
+    they are decoded, `started_far_apart` checks that.
     """
-    ticks = [file.relative_start_ns for file in files if file.relative_start_ns is not None]
+    starts_ns = [file.relative_start_ns for file in files if file.relative_start_ns is not None]
     return (
-        len(ticks) == len(files) == len({file.rank for file in files})
+        len(starts_ns) == len(files) == len({file.rank for file in files})
         and len({file.world_size for file in files}) == 1
         and len({_folder(file) for file in files}) == 1
-        and max(ticks) - min(ticks) <= _RANKS_APART_NS
+        and max(starts_ns) - min(starts_ns) <= _MAX_BETWEEN_RANKS_NS
     )
 
 
 def started_far_apart(starts_ns: Sequence[int]) -> bool:
-    """Whether ranks that began at these times are too far apart to be of one job."""
-    return bool(starts_ns) and max(starts_ns) - min(starts_ns) > _RANKS_APART_NS
+    """Whether ranks that began at these times are too far apart to be one job."""
+    return bool(starts_ns) and max(starts_ns) - min(starts_ns) > _MAX_BETWEEN_RANKS_NS
 
 
 def group_into_runs(files: Sequence[TraceFile]) -> list[RunFiles]:
-    """All runs, from the oldest to the newest."""
+    """Return all runs, from the oldest to the newest."""
     captured: dict[tuple[str, int], list[TraceFile]] = defaultdict(list)
     foreign: dict[int | None, list[TraceFile]] = defaultdict(list)
     for file in files:
@@ -117,10 +135,10 @@ def group_into_runs(files: Sequence[TraceFile]) -> list[RunFiles]:
         foreign[None] = unsized
     for members in foreign.values():
         runs += [_run(_with_ranks(job)) for job in _jobs(members)]
-    return _with_names(sorted(runs, key=_age))
+    return _with_names(sorted(runs, key=_run_order))
 
 
-def _age(run: RunFiles) -> tuple[int, str, int, str]:
+def _run_order(run: RunFiles) -> tuple[int, str, int, str]:
     first = next(iter(run.ranks.values()))[0]
     return run.start_ns or 0, run.run_id or "", run.attempt, str(first.path)
 
@@ -130,10 +148,10 @@ def _age(run: RunFiles) -> tuple[int, str, int, str]:
 
 def _jobs(files: Iterable[TraceFile]) -> list[list[TraceFile]]:
     in_folder: dict[PurePath, list[_Job]] = defaultdict(list)
-    # What tells its time and its world size comes first: the others find their places among it.
-    for file in sorted(files, key=_order):
+    # Files that say their time and world size come first, so that the others can join them.
+    for file in sorted(files, key=_file_order):
         folder = _folder(file)
-        job = next((job for job in reversed(in_folder[folder]) if job.takes(file)), None)
+        job = next((job for job in reversed(in_folder[folder]) if job.accepts(file)), None)
         if job is None:
             job = _Job(folder)
             in_folder[folder].append(job)
@@ -141,17 +159,17 @@ def _jobs(files: Iterable[TraceFile]) -> list[list[TraceFile]]:
     whole: list[_Job] = []
     parts = [job for jobs in in_folder.values() for job in jobs]
     for job in sorted(parts, key=lambda part: (not part.starts, part.starts[:1], str(part.folder))):
-        same = [other for other in whole if other.is_one_with(job)]
+        same = [other for other in whole if other.is_same_job(job)]
         if not same:
             whole.append(job)
             continue
         nearest = max(same, key=lambda other: (_shared_parts(other.folder, job.folder), other.starts[-1:]))
-        for member in (file for twins in job.members.values() for file in twins):
+        for member in (file for files in job.members.values() for file in files):
             nearest.add(member)
-    return [[file for twins in job.members.values() for file in twins] for job in whole]
+    return [[file for files in job.members.values() for file in files] for job in whole]
 
 
-def _order(file: TraceFile) -> tuple[bool, bool, int, str]:
+def _file_order(file: TraceFile) -> tuple[bool, bool, int, str]:
     return file.wall_clock_ns is None, file.world_size is None, file.start_ns or 0, str(file.path)
 
 
@@ -159,12 +177,15 @@ def _folder(file: TraceFile) -> PurePath:
     return PurePath(*(part for part in file.path.absolute().parent.parts if not _NUMBERED_FOLDER.fullmatch(part)))
 
 
-def _who(file: TraceFile) -> object:
+def _rank_or_process(file: TraceFile) -> object:
     return file.rank if file.rank is not None else _process(file)
 
 
 def _process(file: TraceFile) -> object:
-    """Equal for windows of one process: `host_pid.<time>.pt.trace.json` of tensorboard_trace_handler, in one folder."""
+    """Return a key that is equal for windows of one process.
+
+    tensorboard_trace_handler names them `host_pid.<time>.pt.trace.json`, in one folder.
+    """
     if file.process is None:
         return file.path
     return _folder(file), file.path.name.partition(".")[0], file.process
@@ -172,12 +193,12 @@ def _process(file: TraceFile) -> object:
 
 def _is_near(start_ns: int, starts: list[int]) -> bool:
     place = bisect_left(starts, start_ns)
-    return any(abs(start_ns - other) <= _RANKS_APART_NS for other in starts[max(0, place - 1) : place + 1])
+    return any(abs(start_ns - other) <= _MAX_BETWEEN_RANKS_NS for other in starts[max(0, place - 1) : place + 1])
 
 
-def _is_soon(file: TraceFile, previous: TraceFile) -> bool:
+def _is_next_window(file: TraceFile, previous: TraceFile) -> bool:
     start_ns, before_ns = file.wall_clock_ns, previous.wall_clock_ns
-    return start_ns is None or before_ns is None or 0 <= start_ns - before_ns <= _WINDOWS_APART_NS
+    return start_ns is None or before_ns is None or 0 <= start_ns - before_ns <= _MAX_BETWEEN_WINDOWS_NS
 
 
 def _are_copies(files: list[TraceFile], others: list[TraceFile]) -> bool:
@@ -190,7 +211,7 @@ def _shared_parts(folder: PurePath, other: PurePath) -> int:
 
 
 def _with_ranks(files: list[TraceFile]) -> list[TraceFile]:
-    """Give processes that do not say their rank the free ranks in order of name: never two ranks 0 by default."""
+    """Give processes without a rank the free ranks, in order of their names, so that two never have the same rank."""
     taken = {file.rank for file in files}
     free = (rank for rank in range(len(files) + len(taken)) if rank not in taken)
     rank_of_process: dict[object, int] = {}
@@ -215,8 +236,8 @@ def _run(files: Sequence[TraceFile], run_id: str | None = None, attempt: int = 0
     for file in sorted(files, key=lambda f: (not f.unfinished, version_of(f.path).changed_ns or 0, str(f.path))):
         assert file.rank is not None
         windows = by_rank[file.rank]
-        replaced = windows.get(_window(file))
-        windows[_window(file)] = file
+        replaced = windows.get(_window_key(file))
+        windows[_window_key(file)] = file
         if file.rank_from == "nothing" and len(files) > 1:
             text = f"rank {file.rank}: {file.path.name}: no rank found in it or in its name; numbered by name"
             notes.append(Note(kind="no_rank", severity="warning", rank=file.rank, file=file.path.name, text=text))
@@ -239,15 +260,15 @@ def _run(files: Sequence[TraceFile], run_id: str | None = None, attempt: int = 0
     )
 
 
-def _window(file: TraceFile) -> object:
-    """Equal for two files of the same window; a file that does not say when it was is a window of its own."""
+def _window_key(file: TraceFile) -> object:
+    """Return a key that is equal for two files of the same window. A file without a time is a window by itself."""
     if file.first_step is not None:
         return file.first_step
     return file.path if file.start_ns is None else ("start", file.start_ns)
 
 
 def _start_ns(ranks: dict[int, tuple[TraceFile, ...]]) -> int | None:
-    """When the first rank that tells it began: manifests do not."""
+    """Return when the first rank began of which that is known: manifests do not say it."""
     for windows in ranks.values():
         try:
             start_ns = _known_start_ns(windows[0])
@@ -270,7 +291,7 @@ def _unfinished(file: TraceFile) -> Note:
 
 
 def _with_names(runs: list[RunFiles]) -> list[RunFiles]:
-    """Runs of other tools get a name from their start, so that `--run` can choose them; a single run needs none."""
+    """Name the runs of other tools by their start, so that `--run` can choose them. A single run needs no name."""
     if len(runs) == 1:
         return runs
     named = []

@@ -14,7 +14,7 @@ from tests.components import require_module
 from tests.unit.read.decode.decoders import decode, differences, native_decoder, outcome
 from tracekit.errors import UsageError
 from tracekit.read.decode import decoder, portable
-from tracekit.read.decode.columns import RawArguments
+from tracekit.read.decode.raw_events import RawArguments
 
 native = native_decoder()
 

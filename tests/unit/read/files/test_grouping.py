@@ -227,7 +227,7 @@ def test_files_that_count_alike_from_other_base_times_are_told_apart(tmp_path: P
 
 
 def test_the_end_of_a_large_packed_file_is_not_looked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(inflate, "LARGEST_TAIL_SEARCH_BYTES", 10)
+    monkeypatch.setattr(inflate, "MAX_TAIL_SEARCH_BYTES", 10)
     trace(1).write(tmp_path / "rank1.json.gz", tail=True)
     (window,) = discover([str(tmp_path)]).chosen.ranks[1]
     assert window.rank_from == "name"

@@ -42,7 +42,7 @@ def test_chunks_join_to_the_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 
 def test_a_gzip_bomb_stops_at_the_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(inflate, "_RATIO_FREE_BYTES", 1 << 20)
+    monkeypatch.setattr(inflate, "_UNCHECKED_BYTES", 1 << 20)
     path = TraceBuilder().op("first", 0, 1).op("x" * (16 << 20), 1, 1).write(tmp_path / "bomb.json.gz")
     decoded = decode(path)
     assert [decoded.events.strings[i] for i in decoded.events.name] == ["first"]
