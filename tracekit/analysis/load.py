@@ -30,7 +30,7 @@ from tracekit.read.cache.spool import DecodedSpool
 from tracekit.read.cache.store import CacheChoice, chosen_cache
 from tracekit.read.decode.decoder import chosen_decoder
 from tracekit.read.files.discover import Discovery, discover
-from tracekit.read.files.grouping import started_far_apart
+from tracekit.read.files.foreign_jobs import started_far_apart
 from tracekit.read.files.identify import identify
 from tracekit.read.files.storage import TracePath, version_of
 

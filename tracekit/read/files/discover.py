@@ -18,7 +18,8 @@ from typing import TypeVar
 from tracekit.errors import InputError, UsageError
 from tracekit.model.notes import Note
 from tracekit.read.cache.cache_dir import CACHE_FOLDER
-from tracekit.read.files.grouping import RunFiles, group_into_runs, is_plainly_one_run
+from tracekit.read.files.foreign_jobs import is_plainly_one_job
+from tracekit.read.files.grouping import RunFiles, group_into_runs
 from tracekit.read.files.identify import MANIFEST_SUFFIX, TraceFile, from_manifest, identify, identify_fast
 from tracekit.read.files.storage import RemotePath, TracePath, find_remote, parse_path
 
@@ -83,7 +84,7 @@ def discover(
     search = _Search(identify_file=identify_file)
     for typed in paths:
         _collect(typed, search)
-    if not is_plainly_one_run(search.files):
+    if not is_plainly_one_job(search.files):
         _identify_again(search)
     if not search.files:
         raise _no_trace_error(paths, search.ignored)

@@ -11,6 +11,7 @@
 
 namespace tracekit {
 
+constexpr std::int64_t limit_ns = std::int64_t{1} << 62;  // larger numbers are neither times nor ids
 constexpr std::int64_t absent = -1;
 constexpr std::int32_t absent_text = -1;
 
