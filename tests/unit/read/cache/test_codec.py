@@ -92,7 +92,7 @@ def test_every_field_of_a_summary_comes_back_equal(name: str, data: st.DataObjec
         assert all(before.dtype == after.dtype and after.flags.writeable for before, after in columns)
 
 
-# ---- refused values ---------------------------------------------------------------------------------------------
+# ---- refused values ------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -162,7 +162,7 @@ def test_changed_bytes_are_refused_or_are_a_summary(data: st.DataObject) -> None
     assert len(pack(summary)) > 0
 
 
-# ---- shared tuples ----------------------------------------------------------------------------------------------
+# ---- shared tuples -------------------------------------------------------------------------------------------------
 
 
 def test_the_members_of_a_group_are_one_object() -> None:
