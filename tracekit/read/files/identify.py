@@ -1,4 +1,4 @@
-"""Which rank and run a trace file is of, from its two ends, without decoding its events.
+"""Which rank and run a trace file belongs to, from its two ends, without decoding its events.
 
 What the file says counts more than its name. The end is read only when the beginning lacks the rank or the time: Kineto
 writes its base time there, some tools everything. A packed file must be inflated up to its end, which takes long. So
@@ -92,6 +92,7 @@ class TraceFile:
 
 
 def rank_in_name(path: TracePath) -> int | None:
+    """Return the rank that the file is named after, in the ways of common tools; None for other names."""
     match = _RANK_IN_NAME.search(path.name)
     return int(match.group(1)) if match else None
 
