@@ -132,8 +132,8 @@ class _Decoding:
             damage = self.chunks.cut_off
             what = f"cut off at byte {self.position}" if damage is None else damage.what
             text = (
-                f"{name}: {what} after {count_of_events(events)}: merge shows what was read, but steps that may lack events "
-                "do not count (all steps, if the file has one thread after the other, as Kineto writes it)"
+                f"{name}: {what} after {count_of_events(events)}: merge shows what was read, but steps that may lack "
+                "events do not count (all steps, if the file has one thread after the other, as Kineto writes it)"
             )
             kind = "truncated" if damage is None else damage.kind
             cut_events = self.issues.dropped.pop("truncated", 0)
