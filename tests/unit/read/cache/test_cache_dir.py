@@ -16,7 +16,7 @@ from tracekit.read.cache.cache_dir import CACHE_FOLDER
 from tracekit.read.cache.store import Cache, store
 from tracekit.read.files.discover import discover
 
-# ---- making it, and trust ---------------------------------------------------------------------------------------------------------
+# ---- making it, and trust --------------------------------------------------------------------------------------------
 
 
 def test_version_control_and_backups_leave_the_folder_out(trace: Path) -> None:
