@@ -79,7 +79,9 @@ def _commands(packed: Path, plain: Path) -> tuple[dict[str, Command], list[Row]]
         if decoder == "portable" or native_is_built():
             for name, path in names.items():
                 arguments = (sys.executable, "-c", _DECODE, str(path))
-                commands[name] = Command(arguments=arguments, environment={"TRACEKIT_DECODER": decoder})
+                commands[name] = Command(
+                    arguments=arguments, environment={"TRACEKIT_NATIVE": str(int(decoder == "native"))}
+                )
         else:
             reason = "the native decoder is not built here"
             missing += [Row(benchmark=NAME, what=name, unit="MB/CPU s", reason=reason) for name in names]

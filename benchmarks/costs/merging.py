@@ -32,7 +32,7 @@ from pathlib import Path
 from tracekit.analysis.load import load
 from tracekit.analysis.per_rank.options import SummaryOptions
 from tracekit.process_tuning import tune_cli_process
-from tracekit.read.cache.spool import Shelf
+from tracekit.read.cache.spool import DecodedSpool
 from tracekit.render.merged.input_slices import SliceFilter
 from tracekit.render.merged.plan import plan_of
 from tracekit.render.merged.rank_page import write_rank
@@ -40,11 +40,11 @@ from tracekit.render.perfetto import PerfettoFormat
 
 tune_cli_process()
 with tempfile.TemporaryDirectory() as folder:
-    shelf = Shelf(folder=Path(folder))
-    (plan,) = plan_of(load(sys.argv[1], shelf=shelf)).ranks
+    spool = DecodedSpool(folder=Path(folder))
+    (plan,) = plan_of(load(sys.argv[1], spool=spool)).ranks
     with (Path(folder) / "part").open("wb") as stream:
         begin_s = time.process_time()
-        counts = write_rank(PerfettoFormat(start_ns=0).writer(stream, 0), plan, SummaryOptions(), SliceFilter(), shelf)
+        counts = write_rank(PerfettoFormat(start_ns=0).writer(stream, 0), plan, SummaryOptions(), SliceFilter(), spool)
         print(counts.slices / (time.process_time() - begin_s))
 """
 

@@ -131,5 +131,5 @@ class Setup:
         kept = ("--no-cache",) if cache is None else ("--cache-dir", str(cache))
         return Command(
             arguments=(sys.executable, "-m", "tracekit", "analyze", str(run), *options, *kept),
-            environment={} if decoder is None else {"TRACEKIT_DECODER": decoder},
+            environment={} if decoder is None else {"TRACEKIT_NATIVE": str(int(decoder == "native"))},
         )

@@ -37,13 +37,13 @@ def merged_run(
     Defects of the run are printed on stderr. Raises what `load` and `merge` raise.
     """
     from tracekit.analysis.report import analyze
-    from tracekit.read.cache.spool import Shelf
+    from tracekit.read.cache.spool import DecodedSpool
     from tracekit.render.merged.merge import merge
     from tracekit.render.output import scratch_folder
 
     with scratch_folder(output, force=force) as folder:
-        shelf = Shelf(folder=folder)
-        found = choice.load(options, shelf)
+        spool = DecodedSpool(folder=folder)
+        found = choice.load(options, spool)
         defects = [note for note in found.notes if note.is_defect]
         if found.other_runs or defects:
             click.echo(_told(found, defects), err=True, nl=False)
@@ -57,7 +57,7 @@ def merged_run(
                 form=form,
                 force=force,
                 jobs=choice.jobs,
-                shelf=shelf,
+                spool=spool,
                 progress=progress,
             )
 

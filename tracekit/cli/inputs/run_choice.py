@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from tracekit.analysis.per_rank.options import SummaryOptions
     from tracekit.errors import InputError
     from tracekit.model.run import Run
-    from tracekit.read.cache.spool import Shelf
+    from tracekit.read.cache.spool import DecodedSpool
     from tracekit.read.cache.store import CacheChoice
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -46,8 +46,8 @@ class RunChoice:
         chosen = {"--run": self.run, "--attempt": self.attempt, "--ranks": ranks}
         return [*self.paths, *(f"{option}={value}" for option, value in chosen.items() if value is not None)]
 
-    def load(self, options: SummaryOptions | None = None, shelf: Shelf | None = None) -> Run:
-        """Read it, with a progress bar; on this machine workers use the `shelf`. Raises what `analysis.load` does."""
+    def load(self, options: SummaryOptions | None = None, spool: DecodedSpool | None = None) -> Run:
+        """Read it, with a progress bar; on this machine workers use the `spool`. Raises what `analysis.load` does."""
         from tracekit.analysis.load import load
         from tracekit.errors import InputError
 
@@ -60,7 +60,7 @@ class RunChoice:
                     ranks=self.ranks,
                     options=options,
                     cache=self.cache,
-                    shelf=shelf if self.scheduler is None else None,
+                    spool=spool if self.scheduler is None else None,
                     **workers,
                 )
         except InputError as error:

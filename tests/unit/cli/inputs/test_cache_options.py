@@ -11,7 +11,7 @@ from click.testing import CliRunner
 from tests.builders import TraceBuilder, write_run
 from tracekit.cli import cli
 from tracekit.read.cache import store as cache
-from tracekit.read.cache.store import CACHE_FOLDER
+from tracekit.read.cache.cache_dir import CACHE_FOLDER
 
 
 @pytest.fixture(autouse=True)

@@ -1,8 +1,8 @@
-// What stands between two values of an event: `,\n    "pid": ` and the like.
+// The text in front of each value of an event, such as `,\n    "pid": `, learned while a file is read.
 //
-// A writer lays its events out alike, so this text is learned: a tree in which a path from the root is what stood
-// between the values of an event so far. Text that is known needs one comparison instead of being taken apart, and
-// whatever is not known is taken apart by the grammar and then learned. No writer's layout is built in.
+// A writer gives all its events the same keys in the same layout. So these texts form a small tree: a path from its
+// root is the sequence of texts in front of the values of an event. Text that the tree knows takes one comparison.
+// Other text is parsed by the grammar of JSON and then added. No writer's layout is built in.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@
 
 namespace tracekit {
 
-// What the value behind a gap is for. The arguments stand in the order of `argument_keys`.
+// What the value behind a text is, or which object ends there. The arguments are in the order of `argument_keys`.
 enum class Field : std::uint8_t {
   end_of_event,
   end_of_arguments,
@@ -50,29 +50,29 @@ enum class Field : std::uint8_t {
   label,
 };
 
-class Layout {
+class KeyTrie {
  public:
   static constexpr std::int32_t root = 0;
   static constexpr std::int32_t unknown = -1;
-  // How far behind the end of a text `find` may look.
-  static constexpr std::size_t longest_bytes = 56;
+  // The longest text that is learned.
+  static constexpr std::size_t max_bytes = 56;
 
-  Layout() : nodes_(1) {}
+  KeyTrie() : nodes_(1) {}
 
-  // The node behind `node` whose text stands at `at`, or `unknown`.
+  // Returns the child of `node` whose text is at `at`, or `unknown`. May read up to `max_bytes` bytes.
   std::int32_t find(std::int32_t node, const char* at) const {
     if (node == unknown) return unknown;
     for (std::int32_t child = nodes_[node].first_child; child != unknown; child = nodes_[child].next_sibling) {
-      if (nodes_[child].stands_at(at)) return child;
+      if (nodes_[child].matches(at)) return child;
     }
     return unknown;
   }
 
-  // A new node behind `node`, or `unknown` when the text is too long or the tree is full. `key_at`: of an argument
-  // that is a detail, where in the text its key begins; else 0.
+  // Adds a child to `node` and returns it, or `unknown` when the text is too long or the tree is full. `key_at`: for
+  // an extra argument, where in the text its key begins; else 0.
   std::int32_t learn(std::int32_t node, std::string_view text, Field field, std::size_t key_at) {
-    if (node == unknown || text.size() > longest_bytes || nodes_.size() == most_nodes) return unknown;
-    if (nodes_[node].children == most_children) return unknown;
+    if (node == unknown || text.size() > max_bytes || nodes_.size() == max_nodes) return unknown;
+    if (nodes_[node].children == max_children) return unknown;
     const auto child = static_cast<std::int32_t>(nodes_.size());
     Node fresh;
     std::memcpy(fresh.text, text.data(), text.size());
@@ -80,10 +80,10 @@ class Layout {
     std::memset(&fresh.last_mask, 0xFF, (text.size() - 1) % 8 + 1);
     fresh.field = field;
     fresh.key_at = static_cast<std::uint8_t>(key_at);
-    // Behind the others: what a writer lays out most is met early, and is then compared first.
-    std::int32_t* place = &nodes_[node].first_child;
-    while (*place != unknown) place = &nodes_[*place].next_sibling;
-    *place = child;
+    // Behind its siblings: frequent texts are met early, and so are compared first.
+    std::int32_t* link = &nodes_[node].first_child;
+    while (*link != unknown) link = &nodes_[*link].next_sibling;
+    *link = child;
     nodes_.push_back(fresh);
     ++nodes_[node].children;
     return child;
@@ -94,11 +94,11 @@ class Layout {
   std::size_t key_at(std::int32_t node) const { return nodes_[node].key_at; }
 
  private:
-  static constexpr std::size_t most_nodes = 4096;
-  static constexpr std::uint8_t most_children = 16;
+  static constexpr std::size_t max_nodes = 4096;
+  static constexpr std::uint8_t max_children = 16;
 
   struct Node {
-    char text[longest_bytes] = {};  // zeros behind its end
+    char text[max_bytes] = {};  // zeros behind its end
     std::uint64_t last_mask = 0;  // which bytes of the last eight are text
     std::uint8_t size = 0;
     std::uint8_t key_at = 0;
@@ -107,7 +107,7 @@ class Layout {
     std::int32_t first_child = unknown;
     std::int32_t next_sibling = unknown;
 
-    bool stands_at(const char* at) const {
+    bool matches(const char* at) const {
       std::size_t done = 0;
       for (; done + 8 < size; done += 8) {
         if (word(at + done) != word(text + done)) return false;
