@@ -18,7 +18,7 @@ from tracekit.model.summary import RankSummary
 from tracekit.read.cache.code_version import CODE_VERSION
 from tracekit.read.cache.codec import CodecError, Shared, pack, unpack
 from tracekit.read.cache.spool import DecodedSpool
-from tracekit.read.cache.store import Cache, Entry
+from tracekit.read.cache.store import Cache, Entry, store
 from tracekit.read.decode.decoder import chosen_decoder
 from tracekit.read.files.storage import TracePath
 
