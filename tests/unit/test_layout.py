@@ -43,7 +43,7 @@ def test_every_package_says_what_question_it_answers() -> None:
 
 
 def test_unit_tests_stand_where_the_code_is() -> None:
-    """A folder of unit tests has the name of the folder that it tests; benchmarks stand at the top of the repository."""
+    """A folder of unit tests has the name of the folder that it tests. Benchmarks are at the top of the repository."""
     folders = {file.parent.relative_to(TESTS) for file in TESTS.rglob("test_*.py")} - {Path()}
     strays = {folder for folder in folders if not (PACKAGE / folder).is_dir() and not (ROOT / folder).is_dir()}
 
