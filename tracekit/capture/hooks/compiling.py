@@ -16,7 +16,7 @@ from typing import Any
 
 from tracekit.capture.hooks.live import Program
 
-_PACKAGE = __name__.rpartition(".")[0]
+_PACKAGE = "tracekit.capture"  # not this module's own package: that is one room of it
 _hidden: set[str] = set()  # modules
 
 __all__ = ["being_traced", "compiled_modules", "hide"]
