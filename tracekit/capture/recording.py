@@ -78,6 +78,7 @@ class Recording:
         self.steps: list[RecordedStep] = []
         self._clock = clock
         self._watch = watch
+        self._prepared_with: Program | None = None
         self._session = ProfilerSession(options, on_rival)
         self._observers: list[Observer] = []
         self._current: _OpenStep | None = None
@@ -125,16 +126,19 @@ class Recording:
     def saw_process_group(self) -> bool:
         return bool(self._facts.groups.groups)
 
-    def prepare(self) -> None:
+    def prepare(self, program: Program) -> None:
         self._session.prepare()
+        self._prepared_with = program.later()
 
-    def open(self) -> None:
-        """Start recording; the next `mark` begins the first step."""
+    def open(self, program: Program) -> None:
+        """Start recording; the next `mark` begins the first step. After a warm-up the observers attach to what
+        `prepare` has found: a second search would find the same, but for what a step of the warm-up has made."""
         if not self.plan.early:  # written in short jobs only, which should not wait for anything
             self._guarded(self._clock.measure)
         self._observers = default_observers()
         hide()
-        program = Program(self._watch)
+        if self._prepared_with is not None:
+            program, self._prepared_with = self._prepared_with, None
         for observer in self._observers:
             self._guarded(observer.attach, program)
         self._attempt(self._meter.begin)
@@ -180,7 +184,7 @@ class Recording:
         if loaded and self._current is not None:
             self._current.data_ns = (self._current.data_ns or 0) + data_ns
 
-    def close(self, *, anywhere: bool = False) -> None:
+    def close(self, program: Program | None = None, *, anywhere: bool = False) -> None:
         """Stop recording and take notes of groups and modules while they exist. Safe to call again. `anywhere`: the
         program is not at the begin or end of a call."""
         if not self.is_open:
@@ -189,7 +193,7 @@ class Recording:
         in_step = self._current is not None and self._current.returned_ns is None  # flushed as the job is killed
         if self._current is not None:
             self._end_step(self._current.returned_ns)
-        program = Program(self._watch)
+        program = program or Program(self._watch)
         self._end_ns = time.time_ns()
         if not in_step and not anywhere:
             self._attempt(self._meter.while_recording)

@@ -14,7 +14,7 @@ from pathlib import Path
 from types import FunctionType
 from typing import Any
 
-from tracekit.capture.hooks.live import live_instances
+from tracekit.capture.hooks.live import Program
 from tracekit.capture.hooks.patching import Patch
 from tracekit.capture.rpc.remote_calls import rpc_ready
 
@@ -23,13 +23,12 @@ _AUTOGRAD_COLLECTIVES = "torch.distributed.nn.functional"
 __all__ = ["ProfilerSession", "foreign_profiler"]
 
 
-def foreign_profiler() -> str | None:
+def foreign_profiler(program: Program) -> str | None:
     """Who else profiles in this process, in words; None if nobody does."""
     torch = sys.modules["torch"]
     if torch.autograd._profiler_enabled() or torch.autograd.profiler._is_profiler_enabled:
         return "a profiler is already running in this process"
-    kind = torch.profiler.profile
-    for profiler in live_instances(kind)[kind]:
+    for profiler in program.instances("torch.profiler.profiler", "profile"):
         backend = getattr(profiler, "profiler", None)
         warming_up = getattr(profiler, "current_action", None) == torch.profiler.ProfilerAction.WARMUP
         # Prepared and not yet stopped: torch tells nobody, and a second one would take its place.

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from tracekit.capture.hooks.live import Program
 from tracekit.capture.job.clock import HostClock
 from tracekit.capture.job.process import (
     Identity,
@@ -78,14 +79,15 @@ class Windows:
             self._end()
         if self.finished:
             return NEVER
+        program = Program(self._watch)  # of this call: what closes, looks around and opens in it searches once
         if self.open_recording is not None:
             if self._patience is not None:
                 self._patience.disarm()
             self.open_recording.mark(call)
             if call >= self.open_recording.plan.stop:
-                self._close()
+                self._close(program=program)
         if self.open_recording is None:
-            self._begin_window(call)
+            self._begin_window(call, program)
         return self._next_event(call)
 
     def returned(self, failed: bool) -> None:
@@ -180,13 +182,13 @@ class Windows:
             with contextlib.suppress(Exception):
                 self._store.close()
 
-    def _begin_window(self, call: int) -> None:
+    def _begin_window(self, call: int, program: Program) -> None:
         if self.finished:  # the window before this one could not be written
             return
         early, plan = self._schedule.early(), self._plan
         if call == 0 and early is not None:
-            if foreign_profiler() is None and claim_turn(self, provisional=True):
-                self._open(early, call)
+            if foreign_profiler(program) is None and claim_turn(self, provisional=True):
+                self._open(early, call, program)
         elif plan is None:
             self._end()
         elif call in {plan.prepare, plan.first}:
@@ -195,22 +197,22 @@ class Windows:
                 self._delay += call + 1 - plan.prepare
                 self._plan = plan.later(call + 1 - plan.prepare)
             elif call == plan.first:
-                self._open_window(plan, call)
-            elif foreign_profiler() is None:
+                self._open_window(plan, call, program)
+            elif foreign_profiler(program) is None:
                 self._join()
                 self._prepared = self._new_recording(plan)
-                self._prepared.prepare()
+                self._prepared.prepare(program)
             else:
                 release_turn(self)
 
-    def _open_window(self, plan: Plan, call: int) -> None:
+    def _open_window(self, plan: Plan, call: int, program: Program) -> None:
         # Once prepared, the session itself sees others come.
-        reason = None if self._prepared is not None else foreign_profiler()
+        reason = None if self._prepared is not None else foreign_profiler(program)
         if reason is None:
             if self._early is not None:
                 self._early.drop()
                 self._early = None
-            self._open(plan, call)
+            self._open(plan, call, program)
         else:
             release_turn(self)
             self._decline(f"{reason}, so this window is not recorded")
@@ -227,12 +229,12 @@ class Windows:
             return NEVER
         return self._plan.prepare if call < self._plan.prepare else self._plan.first
 
-    def _open(self, plan: Plan, call: int) -> None:
+    def _open(self, plan: Plan, call: int, program: Program) -> None:
         self._join()
         recording = self._prepared or self._new_recording(plan)
         self._thread = threading.get_ident()
         self.open_recording, self._prepared = recording, None  # known while it opens, so that a failure can undo it
-        recording.open()
+        recording.open(program)
         recording.mark(call)
 
     def _wait_for_a_call(self) -> None:
@@ -249,12 +251,12 @@ class Windows:
         if ended is not None:
             ended.end()
 
-    def _close(self, calls: int | None = None, *, anywhere: bool = False) -> None:
+    def _close(self, calls: int | None = None, *, program: Program | None = None, anywhere: bool = False) -> None:
         """End the open recording. `calls`: how many there were, if the loop is over."""
         recording = self.open_recording
         assert recording is not None
         self._end_patience()
-        recording.close(anywhere=anywhere)
+        recording.close(program, anywhere=anywhere)
         self.open_recording = None
         release_turn(self)
         if recording.plan.early:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import gc
+import itertools
 import sys
-from collections.abc import Sequence
+import weakref
+from collections.abc import Callable, Sequence
 from typing import Any
 
-# Everything that an observer looks for is one of these; types of modules that training has not imported are left out.
+# Everything that the capture looks for is one of these; types of modules that training has not imported are left out.
 _ROOTS = (
     ("torch.nn.modules.module", "Module"),
     ("torch.optim.optimizer", "Optimizer"),
@@ -15,65 +17,88 @@ _ROOTS = (
     ("torch.distributed.device_mesh", "DeviceMesh"),
     ("torch.distributed.pipelining.schedules", "_PipelineSchedule"),
     ("torch.distributed.pipelining.stage", "_PipelineStageBase"),
+    ("torch.profiler.profiler", "profile"),
 )
 
 __all__ = ["Program", "live_instances"]
 
 
 def live_instances(*kinds: type) -> dict[type, list[Any]]:
-    """All live instances of each of `kinds`, subclasses included, in no order to rely on: collections change it.
+    """Return the live instances of each of `kinds`, subclasses included, in no order to rely on.
 
     Asks for `type(x)`, never for `x.__class__`: proxies and lazy modules do work when they are asked for that. What
     `gc.freeze()` has hidden is not found; `tracekit.probe(watch=...)` names it.
     """
-    found: dict[type, list[Any]] = {kind: [] for kind in kinds}
-    # By id, with the type itself to keep it: a metaclass may compare or hash as it likes, or not at all.
-    wanted: dict[int, tuple[type, Sequence[type]]] = {}
-    for candidate in gc.get_objects():
-        kind = type(candidate)
-        known = wanted.get(id(kind))
-        if known is None:
-            known = wanted[id(kind)] = kind, [base for base in kinds if _is_subclass(kind, base)]
-        for base in known[1]:
-            found[base].append(candidate)
+    subclasses = {kind: _with_subclasses(kind) for kind in kinds}
+    wanted = set(itertools.chain.from_iterable(subclasses.values()))
+    objects = gc.get_objects()
+    # No Python code runs per object: there may be millions.
+    is_wanted = map(wanted.__contains__, map(id, map(type, objects)))
+    found = list(itertools.compress(objects, is_wanted))
+    return {kind: [each for each in found if id(type(each)) in types] for kind, types in subclasses.items()}
+
+
+def _with_subclasses(kind: type) -> dict[int, type]:
+    """Return `kind` and all classes below it, by id: a metaclass may compare or hash as it likes, or not at all."""
+    found: dict[int, type] = {}
+    pending = [kind]
+    while pending:
+        candidate = pending.pop()
+        if id(candidate) not in found:
+            found[id(candidate)] = candidate
+            pending += type.__subclasses__(candidate)
     return found
 
 
-def _is_subclass(kind: type, base: type) -> bool:
-    return any(above is base for above in kind.__mro__)
+def _search() -> list[Any]:
+    roots = [getattr(sys.modules.get(module), name, None) for module, name in _ROOTS]
+    found = live_instances(*(root for root in roots if root is not None))
+    return list(itertools.chain.from_iterable(found.values()))
 
 
 class Program:
-    """What observers may ask for, collected once for all of them, when the first asks.
+    """The objects of the training program, collected once for all that ask, when the first asks.
 
     Holds its objects: keep it no longer than the call that was given it.
     """
 
-    def __init__(self, watch: Sequence[Any] = ()) -> None:
+    def __init__(self, watch: Sequence[Any] = (), search: Callable[[], list[Any]] = _search) -> None:
         self._watch = watch
-        self._objects: list[Any] | None = None
+        self._search = search
+        self._found: list[Any] | None = None
+        self._objects: list[Any] = []
 
     def instances(self, module: str, name: str) -> list[Any]:
-        """Live instances of `module.name`, subclasses included, each once, in no order to rely on; none if training has
-        not imported `module`. Watched ones are among them, hidden or not.
+        """Return the live instances of `module.name`, subclasses included, each once, in no order to rely on.
+
+        None if training has not imported `module`. Watched objects are among them, hidden from the garbage collector
+        or not.
         """
         kind = getattr(sys.modules.get(module), name, None)
         if kind is None:
             return []
-        if self._objects is None:
-            self._objects = self._collect()
-        return [candidate for candidate in self._objects if _is_subclass(type(candidate), kind)]
+        if self._found is None:
+            self._found = self._search()
+            self._objects = self._with_watched(self._found)
+        types = _with_subclasses(kind)
+        return [candidate for candidate in self._objects if id(type(candidate)) in types]
 
-    def _collect(self) -> list[Any]:
-        roots = [getattr(sys.modules.get(module), name, None) for module, name in _ROOTS]
-        found = live_instances(*(root for root in roots if root is not None))
-        objects = [candidate for candidates in found.values() for candidate in candidates]
+    def later(self) -> Program:
+        """Return the same program for a later call: what is still alive then, without another search.
+
+        Until it is asked it holds no object.
+        """
+        if self._found is None:
+            return Program(self._watch)
+        references = [weakref.ref(found) for found in self._found]
+        return Program(self._watch, lambda: [alive for ref in references if (alive := ref()) is not None])
+
+    def _with_watched(self, found: list[Any]) -> list[Any]:
+        objects = list(found)
         for watched in self._watch:
             objects += watched.modules() if hasattr(watched, "modules") else [watched]
-        return list({id(candidate): candidate for candidate in objects if not _is_half_made(candidate)}.values())
-
-
-def _is_half_made(candidate: Any) -> bool:
-    """A module whose constructor failed before that of `Module`: what held it then may still do."""
-    module = getattr(sys.modules.get("torch.nn.modules.module"), "Module", None)
-    return module is not None and _is_subclass(type(candidate), module) and "_modules" not in vars(candidate)
+        module = getattr(sys.modules.get("torch.nn.modules.module"), "Module", None)
+        modules = {} if module is None else _with_subclasses(module)
+        # A module whose constructor failed before that of `Module`: what held it then may still do.
+        whole = (each for each in objects if id(type(each)) not in modules or "_modules" in vars(each))
+        return list({id(each): each for each in whole}.values())

@@ -125,3 +125,16 @@ def test_a_module_whose_constructor_failed_is_none(torch_like: types.ModuleType)
     found = Program().instances("torch.nn.modules.module", "Module")
     assert not any(candidate is failed for candidate in found)
     failed.kept.clear()
+
+
+def test_a_program_of_a_later_call_holds_nothing_and_searches_no_more(
+    torch_like: types.ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept, dropped = Base(), Base()
+    program = Program()
+    assert len(program.instances(torch_like.__name__, "Module")) == 2
+    later = program.later()
+    del program, dropped
+    gc.collect()
+    monkeypatch.setattr(gc, "get_objects", lambda: pytest.fail("searched again"))
+    assert later.instances(torch_like.__name__, "Module") == [kept]
