@@ -22,17 +22,18 @@ import itertools
 import os
 import threading
 import weakref
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, ParamSpec, Self, TypeVar, cast, overload
 
 from tracekit.capture.exits import LoopEnd, Termination
 from tracekit.capture.hooks.compiling import hide
-from tracekit.capture.observers.ddp_hooks import wrap_hooks
+from tracekit.capture.hooks.ddp_comm_hooks import wrap_hooks
 from tracekit.capture.output.disk import MAX_BYTES, MIN_FREE_BYTES, DiskBudget, disk_budget_from_environment
 from tracekit.capture.rpc.serving import listen, stand_down
 from tracekit.capture.schedule import NEVER, Schedule, path_from_environment, schedule_from_environment
+from tracekit.capture.step_wrappers import StepCalls, wrap_coroutine_function, wrap_function, wrap_generator_function
 from tracekit.capture.warn import warn
 from tracekit.capture.windows import Windows
 
@@ -158,11 +159,12 @@ class Probe:
         """Decorate a function, a generator function (a step an item) or a coroutine function."""
         if self._off:
             return step
+        calls = StepCalls(enter=self._enter, leave=self._leave, cancel=self._cancel)
         if inspect.isgeneratorfunction(step):
-            return cast("Callable[P, R]", self._around_generator(step))
+            return cast("Callable[P, R]", wrap_generator_function(step, calls))
         if inspect.iscoroutinefunction(step):
-            return cast("Callable[P, R]", self._around_coroutine(step))
-        return self._around_function(step)
+            return cast("Callable[P, R]", wrap_coroutine_function(step, calls))
+        return wrap_function(step, calls)
 
     def __enter__(self) -> Self:
         if not self._off:
@@ -196,7 +198,7 @@ class Probe:
                 except StopIteration:
                     return
             else:
-                self._guarded(recording.begin_loading)
+                self._guarded(recording.log.begin_loading)
                 loaded = False
                 try:
                     item = next(items)
@@ -211,67 +213,6 @@ class Probe:
         """End the recording, writing what there is. Called by itself at the end of the loop; harmless to repeat."""
         self._guarded(lambda: self._windows.finish(self._calls))
         self._stop_listening()
-
-    def _around_function(self, step: Callable[P, R]) -> Callable[P, R]:
-        @functools.wraps(step)
-        def recorded(*args: P.args, **kwargs: P.kwargs) -> R:
-            if not self._enter():
-                return step(*args, **kwargs)
-            try:
-                result = step(*args, **kwargs)
-            except BaseException:
-                self._leave(failed=True)
-                raise
-            self._leave(failed=False)
-            return result
-
-        return recorded
-
-    def _around_coroutine(self, step: Callable[..., Any]) -> Callable[..., Any]:
-        @functools.wraps(step)
-        async def recorded(*args: Any, **kwargs: Any) -> Any:
-            if not self._enter():
-                return await step(*args, **kwargs)
-            try:
-                result = await step(*args, **kwargs)
-            except BaseException:
-                self._leave(failed=True)
-                raise
-            self._leave(failed=False)
-            return result
-
-        return recorded
-
-    def _around_generator(self, step: Callable[..., Generator[Any, Any, Any]]) -> Callable[..., Any]:
-        @functools.wraps(step)
-        def recorded(*args: Any, **kwargs: Any) -> Generator[Any, Any, Any]:
-            items = step(*args, **kwargs)
-            resume: Callable[[], Any] = functools.partial(next, items)
-            while True:
-                entered = self._enter()
-                failed = True
-                try:
-                    item = resume()
-                    failed = False
-                except StopIteration as end:
-                    failed = False
-                    if entered:
-                        self._cancel()
-                    return end.value
-                finally:
-                    if entered:
-                        self._leave(failed)
-                try:
-                    sent = yield item
-                except GeneratorExit:
-                    items.close()
-                    raise
-                except BaseException as error:
-                    resume = functools.partial(items.throw, error)
-                else:
-                    resume = functools.partial(items.send, sent)
-
-        return recorded
 
     def _enter(self) -> bool:
         """A call begins; False if it is part of one that has begun, here or on another thread."""
@@ -307,7 +248,7 @@ class Probe:
         self._calls -= 1
         recording = self._windows.open_recording
         if recording is not None:
-            self._guarded(recording.cancel_step)
+            self._guarded(recording.log.cancel)
 
     def _on_call(self) -> None:
         call = self._calls - 1

@@ -12,22 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from tracekit.capture.hooks.live import Program
-from tracekit.capture.job.clock import HostClock
-from tracekit.capture.job.process import (
-    Identity,
-    await_run_id,
-    default_store,
-    identify,
-    look_up_run_id,
-    offer_run_id,
-    peers_known,
-)
-from tracekit.capture.job.store import BoundedStore
+from tracekit.capture.job.membership import JobMembership
 from tracekit.capture.output.disk import DiskBudget
-from tracekit.capture.output.writer import free_run_id
 from tracekit.capture.patience import Patience
 from tracekit.capture.recording import Recording
-from tracekit.capture.rpc.remote_calls import rpc_ready
 from tracekit.capture.schedule import NEVER, Plan, Schedule
 from tracekit.capture.session import foreign_profiler
 from tracekit.capture.turns import claim_turn, release_turn
@@ -55,7 +43,7 @@ class Windows:
         self._schedule = schedule
         self._options = options
         self._watch = watch
-        self._number = number  # which probe of the process this is
+        self._job = JobMembership(path, number)
         self._on_rival = on_rival
         self._on_overdue = on_overdue
         self._patience: Patience | None = None  # of the open recording
@@ -64,13 +52,7 @@ class Windows:
         self._plan = schedule.window(0)
         self._prepared: Recording | None = None
         self._early: Recording | None = None  # closed and kept, in case that no window ever opens
-        self._identity: Identity | None = None
-        self._joined = False  # whether the peers were known when identity, clock and run id were settled
-        self._by_rpc = False  # known as workers of RPC
         self._thread: int | None = None
-        self._store: BoundedStore | None = None
-        self._clock: HostClock | None = None
-        self._run_id: str | None = None
         self._declined = False
 
     def on_call(self, call: int) -> int:
@@ -93,23 +75,20 @@ class Windows:
     def returned(self, failed: bool) -> None:
         """The current call has returned, or raised."""
         if self.open_recording is not None:
-            self.open_recording.returned(failed)
-            # Asked for while the peers are there: when this rank writes, rank 0 may have left with the store.
-            self._join()
-            if self._run_id is None:
-                self._run_id = look_up_run_id(self._store, self._number)
+            self.open_recording.log.returned(failed)
+            self._job.look_up_run()
             self._wait_for_a_call()
 
     def loaded(self, recording: Recording, loaded: bool) -> None:
-        """What `recording.begin_loading` began has ended."""
-        recording.end_loading(loaded)
+        """What `recording.log.begin_loading` began has ended."""
+        recording.log.end_loading(loaded)
         if recording is self.open_recording:
             self._wait_for_a_call()
 
     def end_overdue(self) -> None:
         """No call has come for long; on the recording's thread, between two calls."""
         recording = self.open_recording
-        if recording is None or recording.is_loading or self._thread != threading.get_ident():
+        if recording is None or recording.log.is_loading or self._thread != threading.get_ident():
             return
         if not recording.has_all_steps:
             recording.note(f"no step followed for {recording.patience_s:.0f} s, so the recording ends there")
@@ -178,9 +157,7 @@ class Windows:
     def _end(self) -> None:
         self.finished = True
         release_turn(self)
-        if self._store is not None:
-            with contextlib.suppress(Exception):
-                self._store.close()
+        self._job.leave()
 
     def _begin_window(self, call: int, program: Program) -> None:
         if self.finished:  # the window before this one could not be written
@@ -199,7 +176,7 @@ class Windows:
             elif call == plan.first:
                 self._open_window(plan, call, program)
             elif foreign_profiler(program) is None:
-                self._join()
+                self._job.join()
                 self._prepared = self._new_recording(plan)
                 self._prepared.prepare(program)
             else:
@@ -230,7 +207,7 @@ class Windows:
         return self._plan.prepare if call < self._plan.prepare else self._plan.first
 
     def _open(self, plan: Plan, call: int, program: Program) -> None:
-        self._join()
+        self._job.join()
         recording = self._prepared or self._new_recording(plan)
         self._thread = threading.get_ident()
         self.open_recording, self._prepared = recording, None  # known while it opens, so that a failure can undo it
@@ -266,16 +243,15 @@ class Windows:
         self._write(recording, calls)
 
     def _write(self, recording: Recording, calls: int | None) -> None:
-        if not recording.steps:
+        if not recording.log.steps:
             return
-        self._join()
-        identity = self._identity
-        assert identity is not None
-        if not recording.saw_process_group and not self._by_rpc and identity.world_size > 1:
+        self._job.join()
+        identity = self._job.identity
+        if not recording.saw_process_group and not self._job.by_rpc and identity.world_size > 1:
             text = "no process group was initialised, so this process is recorded alone"
             recording.note(text)
             warn(f"rank {identity.rank}: {text}")
-        run_id = self._settle_run_id(recording, identity)
+        run_id = self._job.settle_run(recording.log.steps[0].step, recording.note, warn)
         try:
             recording.write(self._path, run_id, identity, self._budget)
         except OutputError as error:
@@ -287,26 +263,11 @@ class Windows:
             warn(
                 f"rank {identity.rank}: the loop ended after {calls} steps, but skip={schedule.skip} "
                 f"+ warmup={schedule.warmup} + steps={schedule.steps} need {schedule.calls_needed} a window: recorded "
-                f"{len(recording.steps)}, marked partial; lower skip or steps (TRACEKIT_SKIP, TRACEKIT_STEPS)"
+                f"{len(recording.log.steps)}, marked partial; lower skip or steps (TRACEKIT_SKIP, TRACEKIT_STEPS)"
             )
 
-    def _settle_run_id(self, recording: Recording, identity: Identity) -> str:
-        run_id = self._run_id
-        if run_id is None:
-            run_id, known = await_run_id(self._store, identity, self._number)
-            if not known:
-                recording.note("rank 0 did not name the run in time, so this rank's folder has a name of its own")
-        first = recording.steps[0].step
-        self._run_id = free_run_id(self._path, run_id, identity.attempt, first, identity.rank, identity.world_size)
-        if self._run_id != run_id:
-            text = f"a recording of this rank in run {run_id} exists, so this one is in run {self._run_id}"
-            recording.note(text)
-            warn(f"rank {identity.rank}: {text}")
-        return self._run_id
-
     def _new_recording(self, plan: Plan) -> Recording:
-        assert self._clock is not None
-        return Recording(plan, self._options, self._clock, self._watch, self._on_rival)
+        return Recording(plan, self._options, self._job.clock, self._watch, self._on_rival)
 
     def _decline(self, reason: str) -> None:
         if not self._declined:
@@ -323,17 +284,3 @@ class Windows:
             warn("this build of torch has no profiler (Kineto), so nothing is recorded")
             return False
         return True
-
-    def _join(self) -> None:
-        """Settle who this rank is, once there is a process group; until then as well as it can be known."""
-        ready = peers_known()
-        if self._joined or (self._identity is not None and not ready):
-            return
-        self._joined = ready
-        self._identity = identify()
-        self._by_rpc = rpc_ready()
-        if ready and (store := default_store()) is not None:
-            self._store = BoundedStore(store)
-        self._clock = HostClock(self._store, self._identity, self._number)
-        self._clock.register()
-        self._run_id = offer_run_id(self._store, self._identity, self._number, anybody=self._by_rpc)

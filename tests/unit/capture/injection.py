@@ -27,7 +27,6 @@ GUARD = "Recording._guarded"
 # calls they make; the call of them is not the probe's.
 SHELL = {
     "Patch.apply.<locals>.replacement",
-    "Probe._around_function.<locals>.recorded",
     "Probe._cancel",
     "Probe._enter",
     "Probe._enter_event",
@@ -43,6 +42,7 @@ SHELL = {
     "_Call.settle",
     "harmless.<locals>.guarded",
     "surround.<locals>.surrounded",
+    "wrap_function.<locals>.recorded",
 }
 # What Python calls wherever an object happens to die; what it raises, nobody gets.
 CALLBACKS = {"WeakSet.__init__.<locals>._remove", "WeakKeyDictionary.__init__.<locals>.remove"}

@@ -21,7 +21,7 @@ import pytest
 
 from tests.components import require_module
 from tests.unit.capture.injection import GUARD, Failure, Site, calls_of, run_with_failures
-from tests.unit.capture.job import Job
+from tests.unit.capture.small_training import Job
 from tracekit.capture import observers, turns
 from tracekit.capture.hooks import patching
 from tracekit.capture.observers import default_observers
@@ -30,9 +30,11 @@ from tracekit.capture.warn import CaptureWarning
 KINDS: tuple[Callable[[str], Exception], ...] = (lambda text: OSError(5, text), MemoryError, RuntimeError)
 ONE_WINDOW: dict[str, Any] = {"skip": 0, "warmup": 0, "steps": 1}
 EARLY_AND_PREPARED: dict[str, Any] = {"skip": 0, "warmup": 2, "steps": 1}
-LIFE = {"exits", "probe", "recording", "session", "turns", "windows"}
+LIFE = {"exits", "membership", "probe", "recording", "session", "step_log", "turns", "windows"}
 # Guarded part by part: what fails in one of these files costs nothing that the others do.
-APART = {file.stem for file in Path(observers.__file__).parent.iterdir()} | {"clock", "groups", "meshes"}
+APART = {file.stem for file in Path(observers.__file__).parent.iterdir()} | {
+    *("clock", "ddp_comm_hooks", "facts", "flight_recorder", "groups", "meshes"),
+}
 
 
 @pytest.fixture(scope="module")

@@ -22,7 +22,7 @@ def work(torch: Any) -> Callable[[], float]:
 
 
 @pytest.mark.parametrize("interrupt", [KeyboardInterrupt("the user's"), SystemExit(7)])
-@pytest.mark.parametrize("at", ["session.ProfilerSession.start", "session.ProfilerSession.stop", "writer._pack"])
+@pytest.mark.parametrize("at", ["session:ProfilerSession.start", "session:ProfilerSession.stop", "output.writer:_pack"])
 def test_an_interrupt_within_the_probe_passes_and_nothing_is_left(
     torch: Any,
     runs: Any,
@@ -119,9 +119,10 @@ def test_calls_of_another_thread_are_no_steps(runs: Any, work: Callable[[], floa
     assert runs.steps() == [[0, 1]]
 
 
-def _place(dotted: str) -> tuple[Any, str]:
-    """The object below `tracekit.capture` that holds the last name."""
-    module, *inner, name = dotted.split(".")
+def _place(where: str) -> tuple[Any, str]:
+    """The object that holds the last name of `<module below tracekit.capture>:<qualified name>`, and that name."""
+    module, _, qualified = where.partition(":")
+    *inner, name = qualified.split(".")
     owner: Any = importlib.import_module(f"tracekit.capture.{module}")
     for part in inner:
         owner = getattr(owner, part)

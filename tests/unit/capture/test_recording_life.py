@@ -12,9 +12,9 @@ import pytest
 from tests.components import require_module
 from tracekit.capture.observers.rpc import RpcObserver
 from tracekit.capture.probe import probe
-from tracekit.capture.rpc import serving
+from tracekit.capture.rpc import services as served
 from tracekit.capture.rpc.remote_calls import Worker
-from tracekit.capture.rpc.serving import Service, return_services, take_services
+from tracekit.capture.rpc.services import Service, return_services, take_services
 from tracekit.capture.warn import CaptureWarning
 
 
@@ -30,12 +30,12 @@ def distributed() -> Iterator[Any]:
 @pytest.fixture
 def services() -> Iterator[list[Service]]:
     """What this process has served to remote calls: two that have ended, and one that runs."""
-    serving._services[:] = [
+    served._services[:] = [
         Service(caller=1, number=number, function="pull", thread=7, start_ns=10 * number, end_ns=end_ns)
         for number, end_ns in enumerate([5, 15, None])
     ]
-    yield serving._services
-    serving._services.clear()
+    yield served._services
+    served._services.clear()
 
 
 def test_a_model_that_the_program_drops_is_gone_though_the_provisional_recording_waits(

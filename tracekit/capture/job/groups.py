@@ -1,11 +1,7 @@
-"""Process groups of this rank, and what the flight recorder remembers of their collectives.
-
-Comes in: torch.distributed's own tables. Goes out: records of the metadata. Nothing here communicates.
-"""
+"""Lists the process groups of this rank, from torch.distributed's own tables. Nothing here communicates."""
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Iterable
 from pathlib import Path
@@ -14,13 +10,13 @@ from typing import Any, Literal
 import msgspec
 
 from tracekit.model.mesh import parallelism_of_group
-from tracekit.model.metadata import CollectiveRecord, Group, RankSlice
+from tracekit.model.metadata import Group, RankSlice
 
 _GLOO_THREAD_NAME = "pt_gloo_runloop"
 _GLOO_THREADS = 2  # a group
-_DESTROYED = -1
+DESTROYED_GROUP = -1  # the id of a group that no longer exists
 
-__all__ = ["GroupTable", "compact_ranks", "flight_recorder_dump", "flight_recorder_is_on", "flight_records"]
+__all__ = ["DESTROYED_GROUP", "GroupTable", "compact_ranks"]
 
 
 class GroupTable:
@@ -137,52 +133,3 @@ def compact_ranks(ranks: Iterable[int], world_size: int) -> list[int] | Literal[
         if stride > 0 and members == list(range(members[0], members[-1] + 1, stride)):
             return RankSlice(slice=(members[0], members[-1] + 1, stride))
     return members
-
-
-def flight_recorder_dump() -> list[dict[str, Any]]:
-    """All entries of torch's flight recorders, of the CPU backends and of NCCL; empty where they are off or absent."""
-    entries: dict[tuple[Any, ...], dict[str, Any]] = {}
-    for dump in _flight_recorder_dumps():
-        for entry in dump.get("entries") or ():
-            # NCCL's recorder answers to both names in some versions.
-            key = (*entry["process_group"], entry.get("op_id"), entry["profiling_name"], entry["time_created_ns"])
-            entries[key] = entry
-    return list(entries.values())
-
-
-def flight_recorder_is_on() -> bool:
-    """Whether it records: it knows its groups before there are collectives, and does not while it is off."""
-    return any(dump.get("entries") or dump.get("pg_config") for dump in _flight_recorder_dumps())
-
-
-def _flight_recorder_dumps() -> list[dict[str, Any]]:
-    bindings = getattr(getattr(sys.modules.get("torch"), "_C", None), "_distributed_c10d", None)
-    dumps = (getattr(bindings, name, None) for name in ("_dump_fr_trace_json", "_dump_nccl_trace_json"))
-    return [json.loads(dump()) for dump in dumps if dump is not None]
-
-
-def flight_records(
-    entries: Iterable[dict[str, Any]], groups: GroupTable, start_ns: int, end_ns: int, thread: int | None = None
-) -> list[CollectiveRecord]:
-    """The collectives created in `[start_ns, end_ns)`, in order of creation. `thread`: the step's, as Python and the
-    recorder number it."""
-    records = []
-    for entry in entries:
-        group = groups.id_named(str(entry["process_group"][0]))
-        created_ns = int(entry["time_created_ns"])
-        if entry.get("is_p2p") or not start_ns <= created_ns < end_ns:
-            continue
-        created_on = entry.get("thread_id")
-        records.append(
-            CollectiveRecord(
-                group=_DESTROYED if group is None else group,
-                on_step_thread=None if created_on is None or thread is None else str(created_on) == str(thread),
-                seq=int(entry["collective_seq_id"]),
-                kind=str(entry["profiling_name"]).partition(":")[2] or str(entry["profiling_name"]),
-                dtypes=[str(dtype) for dtype in entry.get("input_dtypes") or ()],
-                in_shapes=[[int(size) for size in shape] for shape in entry.get("input_sizes") or ()],
-                out_shapes=[[int(size) for size in shape] for shape in entry.get("output_sizes") or ()],
-                created_ns=created_ns,
-            )
-        )
-    return sorted(records, key=lambda record: record.created_ns)

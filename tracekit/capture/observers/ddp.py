@@ -10,9 +10,9 @@ from __future__ import annotations
 import sys
 from typing import Any
 
+from tracekit.capture.hooks.ddp_comm_hooks import HookTags
 from tracekit.capture.hooks.live import Program
 from tracekit.capture.observers import Draft
-from tracekit.capture.observers.ddp_hooks import HookTags
 from tracekit.model.metadata import Bucket, DdpModule
 
 DEFAULT_CAP_BYTES = 25 * 2**20

@@ -15,10 +15,9 @@ from typing import Any, Literal
 
 from tracekit.capture.hooks.live import Program
 from tracekit.capture.hooks.patching import Patch
+from tracekit.capture.job.groups import DESTROYED_GROUP
 from tracekit.capture.observers import Draft
 from tracekit.model.metadata import PointToPointRecord
-
-_DESTROYED = -1
 
 __all__ = ["PointToPointObserver"]
 
@@ -74,7 +73,7 @@ class PointToPointObserver:
                 unknown += 1
                 continue
             number = draft.groups.id_of(message.group)
-            group, peer = _DESTROYED if number is None else number, members[message.peer]
+            group, peer = DESTROYED_GROUP if number is None else number, members[message.peer]
             key = (group, peer, message.tag, message.direction)
             draft.p2p.append(
                 PointToPointRecord(

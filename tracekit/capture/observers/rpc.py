@@ -20,7 +20,7 @@ from tracekit.capture.hooks.patching import Patch, harmless
 from tracekit.capture.hooks.span import span
 from tracekit.capture.observers import Draft
 from tracekit.capture.rpc.remote_calls import Worker, function_name, mark, rpc_module, this_worker
-from tracekit.capture.rpc.serving import take_services
+from tracekit.capture.rpc.services import take_services
 from tracekit.model.metadata import RpcCall, RpcCallKind, RpcUse, RpcWait
 from tracekit.model.spans import WAIT_SPAN, rpc_call_span
 

@@ -17,8 +17,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -30,40 +29,18 @@ from tracekit.capture.job.store import BoundedStore
 from tracekit.capture.output.disk import DiskBudget
 from tracekit.capture.output.writer import free_run_id, trace_folder, write_trace
 from tracekit.capture.rpc.remote_calls import Worker, function_name, marked, rpc_module, rpc_store, this_worker
+from tracekit.capture.rpc.services import Service, begin_service, take_services
 from tracekit.capture.warn import warn
 from tracekit.errors import OutputError
-from tracekit.model.metadata import CaptureMetadata, RecordingNote, RpcService, RpcUse, Window
+from tracekit.model.metadata import CaptureMetadata, RecordingNote, RpcUse, Window
 from tracekit.model.spans import rpc_service_span
 
-MOST_SERVICES = 100_000  # kept at a time
 QUIET_S = 5.0
 
-_services: list[Service] = []
 _listening: list[Patch] = []
 _server: _Server | None = None
 
-__all__ = ["Service", "listen", "return_services", "stand_down", "take_services"]
-
-
-@dataclass(slots=True, eq=False)
-class Service:
-    """One marked call that this process runs or ran."""
-
-    caller: int
-    number: int
-    function: str
-    thread: int
-    start_ns: int
-    end_ns: int | None = None
-
-    def record(self) -> RpcService:
-        return RpcService(
-            caller=self.caller,
-            number=self.number,
-            function=self.function,
-            start_ns=self.start_ns,
-            end_ns=self.end_ns or self.start_ns,
-        )
+__all__ = ["listen", "stand_down"]
 
 
 def listen(path: Path, number: int, budget: DiskBudget) -> None:
@@ -90,30 +67,6 @@ def stand_down() -> None:
         _server.stood_down = True
 
 
-def take_services() -> list[Service]:
-    """What has been served since the last call of this; what still runs stays for the next."""
-    ended = [service for service in _services.copy() if service.end_ns is not None]
-    taken = set(map(id, ended))
-    _services[:] = [service for service in _services if id(service) not in taken]
-    return ended
-
-
-def return_services(services: Sequence[RpcService]) -> None:
-    """What was taken for a recording that is not kept is left to the next one."""
-    returned = [
-        Service(
-            caller=service.caller,
-            number=service.number,
-            function=service.function,
-            thread=0,  # told apart in the trace of a mere server only, which takes them once
-            start_ns=service.start_ns,
-            end_ns=service.end_ns,
-        )
-        for service in services
-    ]
-    _services[:0] = returned[: max(MOST_SERVICES - len(_services), 0)]
-
-
 def _deserialize(deserialize: Callable[..., Any], pickler: Any, payload: Any, *rest: Any) -> Any:
     call = deserialize(pickler, payload, *rest)
     found = marked(payload)
@@ -126,7 +79,7 @@ def _served(caller: int, number: int, function: str) -> Callable[..., Any]:
     """What the callee runs in place of the function: the same, with its time kept."""
 
     def served(run: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        service = _begin(caller, number, function)
+        service = begin_service(caller, number, function)
         try:
             with span(rpc_service_span(caller, number, function)):
                 result = run(*args, **kwargs)
@@ -140,14 +93,6 @@ def _served(caller: int, number: int, function: str) -> Callable[..., Any]:
         return result
 
     return served
-
-
-def _begin(caller: int, number: int, function: str) -> Service:
-    thread = threading.get_native_id()
-    service = Service(caller=caller, number=number, function=function, thread=thread, start_ns=time.time_ns())
-    if len(_services) < MOST_SERVICES:
-        _services.append(service)
-    return service
 
 
 def _end(service: Service) -> None:
