@@ -27,7 +27,7 @@ from tracekit.capture.job import process
 from tracekit.capture.job.clock import HostClock
 from tracekit.capture.output import writer
 from tracekit.capture.probe import probe
-from tracekit.capture.session import ProfilerSession
+from tracekit.capture.profiler_session import ProfilerSession
 
 PATIENCE_S = 60
 ONE_WINDOW: dict[str, Any] = {"skip": 0, "warmup": 0, "steps": 2}

@@ -129,7 +129,7 @@ def main() -> None:
     out = Path(sys.argv[1])
     rank, world_size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     if rank == 0:
-        serving.QUIET_S = 600.0  # however slow the machine, one batch, written at the shutdown
+        serving.IDLE_TIMEOUT_S = 600.0  # however slow the machine, one batch, written at the shutdown
         tracekit.probe(path=out)
     rpc.init_rpc(("ps", "trainer", "bare")[rank], rank=rank, world_size=world_size)
     if rank == 1:

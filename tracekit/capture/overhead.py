@@ -23,14 +23,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tracekit.capture.hooks.patching import Patch, surround
+from tracekit.capture.hooks.patching import Patch, wrap_call
 from tracekit.capture.hooks.span import span
 from tracekit.capture.rpc.remote_calls import rpc_ready
 from tracekit.model.spans import CALIBRATION_SPAN, LABEL_PREFIX
 
 _PASSES = 6
-_FEWEST_PASSES = 3
-_LONGEST_NS = 15_000_000  # of each half: where a pass takes milliseconds, as in a debugger, few must do
+_MIN_PASSES = 3
+_MAX_NS = 15_000_000  # of each half: where a pass takes milliseconds, as in a debugger, few must do
 _CALLS = 50  # of an empty function
 _PIECE_BYTES = 2**24
 _OPERATIONS = (b'"cat": "cpu_op"', b'"cat": "user_annotation"')
@@ -60,15 +60,15 @@ class _Timing:
 
 @dataclass(frozen=True, kw_only=True)
 class _Counts:
-    """Of what was recorded. `own_operations` are the measurement's, the others the steps'."""
+    """Of what was recorded. `calibration_operations` are the measurement's, the others the steps'."""
 
     operations: int
     python_calls: int
     spans: int
-    own_operations: int
+    calibration_operations: int
 
 
-_known: dict[frozenset[str], _Cost] = {}  # by the profiler's options: measured once a process
+_costs: dict[frozenset[str], _Cost] = {}  # by the profiler's options: measured once a process
 
 
 class OverheadMeter:
@@ -79,20 +79,20 @@ class OverheadMeter:
         self._options = frozenset(name for name, on in options.items() if on)
         self._backward: Patch | None = None
         self._trained = False
-        self._on: _Timing | None = None
-        self._off: _Timing | None = None
+        self._recorded_timing: _Timing | None = None
+        self._plain_timing: _Timing | None = None
         self._span_ns = 0.0
         self._counts: _Counts | None = None
 
     @property
     def operation_ns(self) -> int | None:
         """The cost of an operator in the trace, None if it was not measured."""
-        cost = _known.get(self._options)
+        cost = _costs.get(self._options)
         return None if cost is None else round(cost.operation_ns)
 
     def recording_ns(self) -> int | None:
         """What recording added to all steps together, bookkeeping aside; None if it was not measured."""
-        cost, counts = _known.get(self._options), self._counts
+        cost, counts = _costs.get(self._options), self._counts
         if cost is None or counts is None:
             return None
         events_ns = counts.operations * cost.operation_ns + counts.python_calls * cost.python_call_ns
@@ -100,7 +100,7 @@ class OverheadMeter:
 
     def begin(self) -> None:
         autograd = getattr(sys.modules.get("torch"), "autograd", None)
-        if self._options not in _known and autograd is not None:
+        if self._options not in _costs and autograd is not None:
             self._backward = Patch(autograd, "backward", self._note_backward)
             self._backward.apply()
 
@@ -109,13 +109,13 @@ class OverheadMeter:
         if self._backward is not None:
             self._backward.remove()
             with span(CALIBRATION_SPAN):
-                self._on = _timing(self._trained)
+                self._recorded_timing = _timing(self._trained)
 
     def after_recording(self) -> None:
         """The first thing after the profiler has stopped."""
-        if self._on is not None:
-            self._off = _timing(self._trained)
-            self._span_ns = _per_call_ns(surround(_empty, _in_span)) - self._off.call_ns
+        if self._recorded_timing is not None:
+            self._plain_timing = _timing(self._trained)
+            self._span_ns = _per_call_ns(wrap_call(_empty, _in_span)) - self._plain_timing.call_ns
 
     def detach(self) -> None:
         """Take back what `begin` put into the program."""
@@ -125,12 +125,12 @@ class OverheadMeter:
     def count(self, export: Path) -> None:
         """`export`: the trace, as torch writes it."""
         self._counts = counts = _counts(export)
-        on, off, self._on, self._off = self._on, self._off, None, None
-        if on is None or off is None or not counts.own_operations:
+        on, off, self._recorded_timing, self._plain_timing = self._recorded_timing, self._plain_timing, None, None
+        if on is None or off is None or not counts.calibration_operations:
             return
-        operation_ns = (on.pass_ns - off.pass_ns) * on.passes / counts.own_operations
+        operation_ns = (on.pass_ns - off.pass_ns) * on.passes / counts.calibration_operations
         if operation_ns > 0:
-            _known[self._options] = _Cost(
+            _costs[self._options] = _Cost(
                 operation_ns=operation_ns,
                 python_call_ns=max(on.call_ns - off.call_ns, 0) if "with_stack" in self._options else 0,
                 span_ns=max(self._span_ns, 0),
@@ -157,17 +157,17 @@ def _timing(trained: bool) -> _Timing:
         if rpc_ready():
             raise RuntimeError("operators that other workers ask for would count")
         layers = _layers(trained)
-        taken_ns: list[int] = []
-        deadline_ns = time.thread_time_ns() + _LONGEST_NS
-        while len(taken_ns) <= _PASSES and time.thread_time_ns() < deadline_ns:
+        durations_ns: list[int] = []
+        deadline_ns = time.thread_time_ns() + _MAX_NS
+        while len(durations_ns) <= _PASSES and time.thread_time_ns() < deadline_ns:
             begin_ns = time.thread_time_ns()
             layers()
-            taken_ns.append(time.thread_time_ns() - begin_ns)
-    if len(taken_ns) < _FEWEST_PASSES:
+            durations_ns.append(time.thread_time_ns() - begin_ns)
+    if len(durations_ns) < _MIN_PASSES:
         raise RuntimeError("a pass takes too long")
     # The first finds everything cold, and what else disturbs only adds: the lower quartile of the others.
-    pass_ns = sorted(taken_ns[1:])[(len(taken_ns) - 1) // 4]
-    return _Timing(pass_ns=pass_ns, passes=len(taken_ns), call_ns=_per_call_ns(_empty))
+    pass_ns = sorted(durations_ns[1:])[(len(durations_ns) - 1) // 4]
+    return _Timing(pass_ns=pass_ns, passes=len(durations_ns), call_ns=_per_call_ns(_empty))
 
 
 def _layers(trained: bool) -> Callable[[], None]:
@@ -211,7 +211,7 @@ def _counts(export: Path) -> _Counts:
             operations=sum(_occurrences(text, pattern, 0, steps_end) for pattern in _OPERATIONS),
             python_calls=_occurrences(text, _PYTHON_CALL, 0, len(text)),
             spans=_occurrences(text, _SPAN, 0, steps_end),
-            own_operations=_occurrences(text, _OPERATIONS[0], steps_end, len(text)),
+            calibration_operations=_occurrences(text, _OPERATIONS[0], steps_end, len(text)),
         )
 
 

@@ -27,12 +27,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, ParamSpec, Self, TypeVar, cast, overload
 
-from tracekit.capture.exits import LoopEnd, Termination
-from tracekit.capture.hooks.compiling import hide
-from tracekit.capture.hooks.ddp_comm_hooks import wrap_hooks
+from tracekit.capture.hooks.ddp_comm_hooks import wrap_new_hooks
+from tracekit.capture.hooks.torch_compile import hide_from_compiler
 from tracekit.capture.output.disk import MAX_BYTES, MIN_FREE_BYTES, DiskBudget, disk_budget_from_environment
-from tracekit.capture.rpc.serving import listen, stand_down
+from tracekit.capture.rpc.serving import leave_to_recordings, record_services
 from tracekit.capture.schedule import NEVER, Schedule, path_from_environment, schedule_from_environment
+from tracekit.capture.shutdown import ExitHooks, SigtermHandler
 from tracekit.capture.step_wrappers import StepCalls, wrap_coroutine_function, wrap_function, wrap_generator_function
 from tracekit.capture.warn import warn
 from tracekit.capture.windows import Windows
@@ -41,8 +41,8 @@ P = ParamSpec("P")
 R = TypeVar("R")
 T = TypeVar("T")
 
-_numbers = itertools.count()
-_begun: weakref.WeakSet[Probe] = weakref.WeakSet()  # those that a fork would copy in the middle of their work
+_probe_numbers = itertools.count()
+_started_probes: weakref.WeakSet[Probe] = weakref.WeakSet()  # those that a fork would copy in the middle of their work
 
 __all__ = ["Probe", "check_options", "probe"]
 
@@ -129,31 +129,31 @@ class Probe:
     ) -> None:
         self._off = os.environ.get("TRACEKIT") == "0"
         if not self._off:
-            hide()
-            wrap_hooks()
-        number = next(_numbers)  # in order of creation, the same on all ranks: they share a program
+            hide_from_compiler()
+            wrap_new_hooks()
+        number = next(_probe_numbers)  # in order of creation, the same on all ranks: they share a program
         path = path_from_environment(path, os.environ)
         budget = disk_budget_from_environment(budget, os.environ, warn)
         if not self._off:
             with contextlib.suppress(Exception):  # without it this process serves unrecorded
-                listen(path, number, budget)
+                record_services(path, number, budget)
         self._windows = Windows(
             path,
             schedule_from_environment(schedule, os.environ, warn),
             options,
             watch,
             number=number,
-            on_rival=lambda: self._guarded(self._windows.give_way),
-            on_overdue=self._end_overdue,
+            on_other_profiler=lambda: self._guarded(self._windows.yield_to_other_profiler),
+            on_idle=self._end_idle,
             budget=budget,
         )
         self._calls = 0
         self._next_event = 0  # the first call that `Windows` wants to hear of
-        self._inside = False
+        self._in_call = False
         self._busy = False
         self._thread: int | None = None  # of the first call
-        self._loop_end = LoopEnd(self.finish)
-        self._termination = Termination(self._flush)
+        self._exit_hooks = ExitHooks(self.finish)
+        self._sigterm = SigtermHandler(self._flush)
 
     def __call__(self, step: Callable[P, R]) -> Callable[P, R]:
         """Decorate a function, a generator function (a step an item) or a coroutine function."""
@@ -216,11 +216,11 @@ class Probe:
 
     def _enter(self) -> bool:
         """A call begins; False if it is part of one that has begun, here or on another thread."""
-        if self._inside:
+        if self._in_call:
             return False
         if self._calls >= self._next_event:
             return self._enter_event()
-        self._inside = True
+        self._in_call = True
         self._calls += 1
         return True
 
@@ -230,17 +230,17 @@ class Probe:
             self._thread = threading.get_ident()
         elif self._thread != threading.get_ident():
             return False  # torch's profiler belongs to the thread that started it
-        self._inside = True
+        self._in_call = True
         self._calls += 1
         try:
             self._guarded(self._on_call)
         except BaseException:  # the user's interrupt: this call does not begin
-            self._inside = False
+            self._in_call = False
             raise
         return True
 
     def _leave(self, failed: bool) -> None:
-        self._inside = False
+        self._in_call = False
         if self._windows.open_recording is not None:
             self._guarded(lambda: self._windows.returned(failed))
 
@@ -253,32 +253,32 @@ class Probe:
     def _on_call(self) -> None:
         call = self._calls - 1
         if call == 0:
-            _begun.add(self)
-            stand_down()
-            self._loop_end.install()
-        if self._termination.requested:
+            _started_probes.add(self)
+            leave_to_recordings()
+            self._exit_hooks.install()
+        if self._sigterm.requested:
             self._windows.finish(call)
         self._next_event = self._windows.on_call(call)
         if self._windows.finished:
             self._stop_listening()
         elif self._windows.open_recording is not None:
-            self._termination.install()
+            self._sigterm.install()
         else:
-            self._termination.remove()
+            self._sigterm.remove()
 
     def _stop_listening(self) -> None:
         self._next_event = NEVER
-        for part in (self._loop_end, self._termination):
+        for part in (self._exit_hooks, self._sigterm):
             with contextlib.suppress(Exception):  # what cannot be taken back is idle: the probe has finished
                 part.remove()
 
-    def _end_overdue(self) -> None:
+    def _end_idle(self) -> None:
         """The open recording has waited long enough for a call. Called in the middle of whatever the program does, so
         nothing happens if that is a step, or the work of a probe."""
-        if not self._inside and not any(begun._busy for begun in list(_begun)):
-            self._guarded(self._windows.end_overdue)
+        if not self._in_call and not any(started._busy for started in list(_started_probes)):
+            self._guarded(self._windows.end_idle)
             if self._windows.open_recording is None:
-                self._guarded(self._termination.remove)
+                self._guarded(self._sigterm.remove)
 
     def _flush(self) -> bool:
         if self._busy:
@@ -300,7 +300,7 @@ class Probe:
         finally:
             self._busy = outer
             if not outer:
-                self._termination.deliver()
+                self._sigterm.deliver_deferred()
 
     def _give_up(self, reason: str | None) -> None:
         with contextlib.suppress(Exception):
@@ -310,20 +310,20 @@ class Probe:
             self._windows.abandon()
         self._stop_listening()
 
-    def _forget(self) -> None:
+    def _after_fork(self) -> None:
         """In a forked child: the recording, its files and its end are the parent's."""
         self._next_event = NEVER
-        self._inside = False
-        self._windows.forget()
+        self._in_call = False
+        self._windows.after_fork()
         self._stop_listening()
 
 
-def _forget_all() -> None:
+def _after_fork_in_child() -> None:
     """A data loader's worker is a copy of the training process, profiler and all: leave it nothing of ours."""
-    for begun in list(_begun):
+    for started in list(_started_probes):
         with contextlib.suppress(Exception):
-            begun._forget()
+            started._after_fork()
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forget_all)
+    os.register_at_fork(after_in_child=_after_fork_in_child)

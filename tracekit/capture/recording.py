@@ -14,22 +14,22 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tracekit.capture.hooks.compiling import hide
-from tracekit.capture.hooks.live import Program
-from tracekit.capture.hooks.patching import release_patches, troubles
+from tracekit.capture.hooks.live_objects import LiveObjects
+from tracekit.capture.hooks.patching import remove_patches, take_failures
+from tracekit.capture.hooks.torch_compile import hide_from_compiler
+from tracekit.capture.idle_timeout import idle_timeout_s
 from tracekit.capture.job.clock import HostClock
 from tracekit.capture.job.facts import JobFacts
-from tracekit.capture.job.meshes import mesh_of_run
+from tracekit.capture.job.meshes import choose_mesh
 from tracekit.capture.job.process import Identity
 from tracekit.capture.job.provenance import metadata_of
-from tracekit.capture.observers import Draft, Observer, default_observers
+from tracekit.capture.observers import MetadataDraft, Observer, default_observers
 from tracekit.capture.output.disk import DiskBudget
 from tracekit.capture.output.writer import trace_folder, write_trace
 from tracekit.capture.overhead import OverheadMeter
-from tracekit.capture.patience import patience_s
+from tracekit.capture.profiler_session import ProfilerSession
 from tracekit.capture.rpc.services import return_services
-from tracekit.capture.schedule import Plan
-from tracekit.capture.session import ProfilerSession
+from tracekit.capture.schedule import WindowPlan
 from tracekit.capture.step_log import StepLog
 from tracekit.model.metadata import (
     CaptureMetadata,
@@ -42,7 +42,7 @@ __all__ = ["Recording"]
 
 
 @dataclass
-class _Stopwatch:
+class _RecordingCost:
     """What this recording cost the job, ns."""
 
     bookkeeping_ns: int = 0
@@ -53,27 +53,27 @@ class _Stopwatch:
 class Recording:
     def __init__(
         self,
-        plan: Plan,
+        plan: WindowPlan,
         options: dict[str, bool],
         clock: HostClock,
         watch: Sequence[Any],
-        on_rival: Callable[[], None],
+        on_other_profiler: Callable[[], None],
     ) -> None:
         self.plan = plan
         self.log = StepLog()
         self._clock = clock
         self._watch = watch
-        self._prepared_with: Program | None = None
-        self._session = ProfilerSession(options, on_rival)
+        self._prepared_objects: LiveObjects | None = None
+        self._session = ProfilerSession(options, on_other_profiler)
         self._observers: list[Observer] = []
         self._options = sorted(name for name, on in options.items() if on)
-        self._cost = _Stopwatch()
+        self._cost = _RecordingCost()
         self._meter = OverheadMeter(options)
         self._notes: list[RecordingNote] = []
         self._start_ns = self._end_ns = 0
         self._thread: int | None = None
         self._facts = JobFacts()
-        self._draft = Draft(groups=self._facts.groups)
+        self._draft = MetadataDraft(groups=self._facts.groups)
 
     @property
     def is_open(self) -> bool:
@@ -86,9 +86,9 @@ class Recording:
         return self.plan.early or whole < self.plan.steps
 
     @property
-    def patience_s(self) -> float:
+    def idle_timeout_s(self) -> float:
         """How long to wait for the next call, when one has returned."""
-        return patience_s(self.log.longest_ns, all_returned=self.has_all_steps)
+        return idle_timeout_s(self.log.longest_ns, all_steps_returned=self.has_all_steps)
 
     @property
     def has_all_steps(self) -> bool:
@@ -99,21 +99,21 @@ class Recording:
     def saw_process_group(self) -> bool:
         return bool(self._facts.groups.groups)
 
-    def prepare(self, program: Program) -> None:
+    def prepare(self, objects: LiveObjects) -> None:
         self._session.prepare()
-        self._prepared_with = program.later()
+        self._prepared_objects = objects.later()
 
-    def open(self, program: Program) -> None:
+    def open(self, objects: LiveObjects) -> None:
         """Start recording; the next `mark` begins the first step. After a warm-up the observers attach to what
         `prepare` has found: a second search would find the same, but for what a step of the warm-up has made."""
         if not self.plan.early:  # written in short jobs only, which should not wait for anything
             self._guarded(self._clock.measure)
         self._observers = default_observers()
-        hide()
-        if self._prepared_with is not None:
-            program, self._prepared_with = self._prepared_with, None
+        hide_from_compiler()
+        if self._prepared_objects is not None:
+            objects, self._prepared_objects = self._prepared_objects, None
         for observer in self._observers:
-            self._guarded(observer.attach, program)
+            self._guarded(observer.attach, objects)
         self._attempt(self._meter.begin)
         self._session.start()
         self._thread = threading.get_ident()
@@ -127,7 +127,7 @@ class Recording:
             self.log.begin(call, begin_ns)
         self._cost.bookkeeping_ns += time.time_ns() - begin_ns
 
-    def close(self, program: Program | None = None, *, anywhere: bool = False) -> None:
+    def close(self, objects: LiveObjects | None = None, *, anywhere: bool = False) -> None:
         """Stop recording and take notes of groups and modules while they exist. Safe to call again. `anywhere`: the
         program is not at the begin or end of a call."""
         if not self.is_open:
@@ -135,7 +135,7 @@ class Recording:
             return
         in_step = self.log.is_in_step  # flushed as the job is killed
         self._end_step(self.log.returned_ns)
-        program = program or Program(self._watch)
+        objects = objects or LiveObjects(self._watch)
         self._end_ns = time.time_ns()
         if not in_step and not anywhere:
             self._attempt(self._meter.while_recording)
@@ -144,36 +144,36 @@ class Recording:
             self._session.stop()
         finally:
             self._cost.stop_ns = time.time_ns() - begin_ns
-            self._detach(program)
+            self._detach(objects)
         self._attempt(self._meter.after_recording)
-        self._gather(program)
+        self._collect_results(objects)
 
     def discard(self) -> None:
         """Stop, wherever this recording is in its life, and take back what it does to the program."""
         try:
             self._session.stop()
         finally:
-            self._detach(Program(self._watch))
+            self._detach(LiveObjects(self._watch))
 
     def drop(self) -> None:
         """It is closed, and nobody wants it any more: what it took from others is theirs again."""
         if self._draft.rpc is not None:
             return_services(self._draft.rpc.services)
 
-    def forget(self) -> None:
+    def after_fork(self) -> None:
         """In a forked child: take back the functions that the parent's recording replaced, and record no more. Hooks on
         modules stay in the copy, where they open spans that nobody records: to find them there would be a search of
         all objects in each worker of each data loader."""
         with contextlib.suppress(Exception):
-            self._session.forget()
-        release_patches()
+            self._session.after_fork()
+        remove_patches()
 
-    def _detach(self, program: Program) -> None:
+    def _detach(self, objects: LiveObjects) -> None:
         self._attempt(self._meter.detach)  # it came last, on top of what the observers put there
         for observer in reversed(self._observers):
-            self._guarded(observer.detach, program)
-        release_patches()
-        for text in troubles():
+            self._guarded(observer.detach, objects)
+        remove_patches()
+        for text in take_failures():
             self.note(text)
 
     def write(self, root: Path, run_id: str, identity: Identity, budget: DiskBudget) -> Path:
@@ -214,7 +214,7 @@ class Recording:
         with contextlib.suppress(Exception):
             action(*arguments)
 
-    def _gather(self, program: Program) -> None:
+    def _collect_results(self, objects: LiveObjects) -> None:
         """Learn what only exists until the process group is destroyed, and what the observers have found: they hold
         parts of the program, which may go before the recording is written, if it ever is. Part by part, as private
         tables of torch may be others in another version."""
@@ -223,17 +223,17 @@ class Recording:
             self._guarded(self._clock.measure)
         self._guarded(facts.list_groups)
         self._guarded(facts.list_collectives, self._start_ns, self._end_ns, self._thread, self.note)
-        self._guarded(facts.find_meshes, program)
+        self._guarded(facts.find_meshes, objects)
         self._guarded(facts.read_clock, self._clock)
         self._guarded(facts.name_device)
-        self._draft = Draft(groups=facts.groups, collectives=facts.collectives)
+        self._draft = MetadataDraft(groups=facts.groups, collectives=facts.collectives)
         for observer in self._observers:
             self._guarded(observer.contribute, self._draft)
         self._observers = []
 
     def _metadata(self, run_id: str, identity: Identity, notes: list[RecordingNote]) -> CaptureMetadata:
         draft = self._draft
-        draft.groups.place_in(identity.world_size)
+        draft.groups.extend_to_job(identity.world_size)
         plan, cost_ns = self.plan, self._meter.recording_ns()
         return metadata_of(
             run_id,
@@ -242,7 +242,7 @@ class Recording:
             window=Window(index=plan.index, skip=plan.skip, warmup=plan.warmup, partial=self.is_partial),
             steps=self.log.steps,
             strategies=sorted(set(draft.strategies)),
-            mesh=mesh_of_run(self._facts.layouts, draft.groups.groups, identity.rank, identity.world_size),
+            mesh=choose_mesh(self._facts.layouts, draft.groups.groups, identity.rank, identity.world_size),
             groups=draft.groups.groups,
             collectives=self._facts.collectives,
             p2p=draft.p2p,

@@ -21,11 +21,11 @@ EARLY_CALLS = 2
 NEVER = 1 << 62  # as the number of a call
 ENVIRONMENT_OPTIONS = {"skip": "TRACEKIT_SKIP", "warmup": "TRACEKIT_WARMUP", "steps": "TRACEKIT_STEPS"}
 
-__all__ = ["EARLY_CALLS", "NEVER", "Plan", "Schedule", "path_from_environment", "schedule_from_environment"]
+__all__ = ["EARLY_CALLS", "NEVER", "Schedule", "WindowPlan", "path_from_environment", "schedule_from_environment"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Plan:
+class WindowPlan:
     """One window: warm-up from call `prepare`, recording calls `first` up to, but not including, `stop`."""
 
     index: int
@@ -40,7 +40,7 @@ class Plan:
     def steps(self) -> int:
         return self.stop - self.first
 
-    def later(self, calls: int) -> Plan:
+    def shifted(self, calls: int) -> WindowPlan:
         """The same window, `calls` calls later."""
         return replace(self, prepare=self.prepare + calls, first=self.first + calls, stop=self.stop + calls)
 
@@ -71,12 +71,12 @@ class Schedule:
         """Calls that a job must make to fill the first window."""
         return self.skip + self.warmup + self.steps
 
-    def early(self) -> Plan | None:
+    def early(self) -> WindowPlan | None:
         """The provisional recording of a job's first calls; None when the first window begins with call 0."""
         calls = min(EARLY_CALLS, self.skip + self.warmup)
-        return Plan(index=0, prepare=0, first=0, stop=calls, early=True) if calls else None
+        return WindowPlan(index=0, prepare=0, first=0, stop=calls, early=True) if calls else None
 
-    def window(self, index: int) -> Plan | None:
+    def window(self, index: int) -> WindowPlan | None:
         """The window `index` from 0, or None after the last."""
         if index >= self.repeat:
             return None
@@ -85,7 +85,7 @@ class Schedule:
         early = self.early()
         # Warming up beside the early recording would be two profilers at once.
         prepare = max(begin, early.stop if early else 0)
-        return Plan(
+        return WindowPlan(
             index=index, prepare=prepare, first=first, stop=first + self.steps, skip=self.skip, warmup=self.warmup
         )
 

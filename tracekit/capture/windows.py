@@ -11,14 +11,14 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from tracekit.capture.hooks.live import Program
+from tracekit.capture.hooks.live_objects import LiveObjects
+from tracekit.capture.idle_timeout import IdleTimeout
 from tracekit.capture.job.membership import JobMembership
 from tracekit.capture.output.disk import DiskBudget
-from tracekit.capture.patience import Patience
+from tracekit.capture.profiler_lock import acquire_profiler, release_profiler
+from tracekit.capture.profiler_session import other_profiler
 from tracekit.capture.recording import Recording
-from tracekit.capture.schedule import NEVER, Plan, Schedule
-from tracekit.capture.session import foreign_profiler
-from tracekit.capture.turns import claim_turn, release_turn
+from tracekit.capture.schedule import NEVER, Schedule, WindowPlan
 from tracekit.capture.warn import warn
 from tracekit.errors import OutputError
 
@@ -33,8 +33,8 @@ class Windows:
         options: dict[str, bool],
         watch: Sequence[Any],
         number: int,
-        on_rival: Callable[[], None],
-        on_overdue: Callable[[], None],
+        on_other_profiler: Callable[[], None],
+        on_idle: Callable[[], None],
         budget: DiskBudget,
     ) -> None:
         self.finished = False
@@ -44,16 +44,16 @@ class Windows:
         self._options = options
         self._watch = watch
         self._job = JobMembership(path, number)
-        self._on_rival = on_rival
-        self._on_overdue = on_overdue
-        self._patience: Patience | None = None  # of the open recording
+        self._on_other_profiler = on_other_profiler
+        self._on_idle = on_idle
+        self._idle_timeout: IdleTimeout | None = None  # of the open recording
         self._budget = budget
         self._delay = 0  # calls that windows come later, as another probe had its turn
         self._plan = schedule.window(0)
         self._prepared: Recording | None = None
         self._early: Recording | None = None  # closed and kept, in case that no window ever opens
         self._thread: int | None = None
-        self._declined = False
+        self._has_warned = False
 
     def on_call(self, call: int) -> int:
         """Call `call` begins. Returns the next call that matters."""
@@ -61,15 +61,15 @@ class Windows:
             self._end()
         if self.finished:
             return NEVER
-        program = Program(self._watch)  # of this call: what closes, looks around and opens in it searches once
+        objects = LiveObjects(self._watch)  # of this call: what closes, looks around and opens in it searches once
         if self.open_recording is not None:
-            if self._patience is not None:
-                self._patience.disarm()
+            if self._idle_timeout is not None:
+                self._idle_timeout.disarm()
             self.open_recording.mark(call)
             if call >= self.open_recording.plan.stop:
-                self._close(program=program)
+                self._close(objects=objects)
         if self.open_recording is None:
-            self._begin_window(call, program)
+            self._begin_window(call, objects)
         return self._next_event(call)
 
     def returned(self, failed: bool) -> None:
@@ -77,38 +77,38 @@ class Windows:
         if self.open_recording is not None:
             self.open_recording.log.returned(failed)
             self._job.look_up_run()
-            self._wait_for_a_call()
+            self._start_idle_timeout()
 
     def loaded(self, recording: Recording, loaded: bool) -> None:
         """What `recording.log.begin_loading` began has ended."""
         recording.log.end_loading(loaded)
         if recording is self.open_recording:
-            self._wait_for_a_call()
+            self._start_idle_timeout()
 
-    def end_overdue(self) -> None:
+    def end_idle(self) -> None:
         """No call has come for long; on the recording's thread, between two calls."""
         recording = self.open_recording
         if recording is None or recording.log.is_loading or self._thread != threading.get_ident():
             return
         if not recording.has_all_steps:
-            recording.note(f"no step followed for {recording.patience_s:.0f} s, so the recording ends there")
+            recording.note(f"no step followed for {recording.idle_timeout_s:.0f} s, so the recording ends there")
         self._close(anywhere=True)
 
-    def give_way(self) -> None:
+    def yield_to_other_profiler(self) -> None:
         """Another profiler is about to start: write what there is, leave it the field."""
         text = "another profiler was started during the recording, which ends there"
         if self.open_recording is not None:
             self.open_recording.note(text)
             if not self.open_recording.plan.early:
-                self._decline(text)
+                self._warn_once(text)
             self._close()
         elif self._prepared is not None:
             self._prepared.discard()
             self._prepared = None
-            release_turn(self)
-            self._decline(text)
+            release_profiler(self)
+            self._warn_once(text)
 
-    def make_room(self) -> bool:
+    def release_provisional(self) -> bool:
         """Another probe's window is due: end the provisional recording, if there is one that can be ended here."""
         recording = self.open_recording
         if recording is None or not recording.plan.early or self._thread != threading.get_ident():
@@ -135,69 +135,69 @@ class Windows:
         """Drop everything without writing; the profiler is left off."""
         recordings = [self.open_recording, self._prepared]
         self.open_recording = self._prepared = self._early = None
-        self._end_patience()
+        self._end_idle_timeout()
         for recording in recordings:
             if recording is not None:
                 with contextlib.suppress(Exception):
                     recording.discard()
         self._end()
 
-    def forget(self) -> None:
+    def after_fork(self) -> None:
         """This is a forked child: what there is belongs to the parent."""
         recordings = [self.open_recording, self._prepared]
         self.open_recording = self._prepared = self._early = None
         self.finished = True
-        if self._patience is not None:
-            self._patience.forget()
+        if self._idle_timeout is not None:
+            self._idle_timeout.after_fork()
         for recording in recordings:
             if recording is not None:
-                recording.forget()
-        release_turn(self)
+                recording.after_fork()
+        release_profiler(self)
 
     def _end(self) -> None:
         self.finished = True
-        release_turn(self)
+        release_profiler(self)
         self._job.leave()
 
-    def _begin_window(self, call: int, program: Program) -> None:
+    def _begin_window(self, call: int, objects: LiveObjects) -> None:
         if self.finished:  # the window before this one could not be written
             return
         early, plan = self._schedule.early(), self._plan
         if call == 0 and early is not None:
-            if foreign_profiler(program) is None and claim_turn(self, provisional=True):
-                self._open(early, call, program)
+            if other_profiler(objects) is None and acquire_profiler(self, provisional=True):
+                self._open(early, call, objects)
         elif plan is None:
             self._end()
         elif call in {plan.prepare, plan.first}:
-            if not claim_turn(self, provisional=False):
-                self._decline("another probe of this process is recording, so this one's window waits for its end")
+            if not acquire_profiler(self, provisional=False):
+                self._warn_once("another probe of this process is recording, so this one's window waits for its end")
                 self._delay += call + 1 - plan.prepare
-                self._plan = plan.later(call + 1 - plan.prepare)
+                self._plan = plan.shifted(call + 1 - plan.prepare)
             elif call == plan.first:
-                self._open_window(plan, call, program)
-            elif foreign_profiler(program) is None:
+                self._open_window(plan, call, objects)
+            elif other_profiler(objects) is None:
                 self._job.join()
                 self._prepared = self._new_recording(plan)
-                self._prepared.prepare(program)
+                self._prepared.prepare(objects)
             else:
-                release_turn(self)
+                release_profiler(self)
 
-    def _open_window(self, plan: Plan, call: int, program: Program) -> None:
+    def _open_window(self, plan: WindowPlan, call: int, objects: LiveObjects) -> None:
         # Once prepared, the session itself sees others come.
-        reason = None if self._prepared is not None else foreign_profiler(program)
+        reason = None if self._prepared is not None else other_profiler(objects)
         if reason is None:
             if self._early is not None:
                 self._early.drop()
                 self._early = None
-            self._open(plan, call, program)
+            self._open(plan, call, objects)
         else:
-            release_turn(self)
-            self._decline(f"{reason}, so this window is not recorded")
+            release_profiler(self)
+            self._warn_once(f"{reason}, so this window is not recorded")
             self._plan = self._window(plan.index + 1)
 
-    def _window(self, index: int) -> Plan | None:
+    def _window(self, index: int) -> WindowPlan | None:
         plan = self._schedule.window(index)
-        return plan.later(self._delay) if plan is not None else None
+        return plan.shifted(self._delay) if plan is not None else None
 
     def _next_event(self, call: int) -> int:
         if self.open_recording is not None:
@@ -206,36 +206,36 @@ class Windows:
             return NEVER
         return self._plan.prepare if call < self._plan.prepare else self._plan.first
 
-    def _open(self, plan: Plan, call: int, program: Program) -> None:
+    def _open(self, plan: WindowPlan, call: int, objects: LiveObjects) -> None:
         self._job.join()
         recording = self._prepared or self._new_recording(plan)
         self._thread = threading.get_ident()
         self.open_recording, self._prepared = recording, None  # known while it opens, so that a failure can undo it
-        recording.open(program)
+        recording.open(objects)
         recording.mark(call)
 
-    def _wait_for_a_call(self) -> None:
+    def _start_idle_timeout(self) -> None:
         """For as long as it may take; a recording on another thread than the main one waits for ever."""
         recording = self.open_recording
         assert recording is not None
-        if self._patience is None and threading.current_thread() is threading.main_thread():
-            self._patience = Patience(self._on_overdue)
-        if self._patience is not None:
-            self._patience.arm(recording.patience_s)
+        if self._idle_timeout is None and threading.current_thread() is threading.main_thread():
+            self._idle_timeout = IdleTimeout(self._on_idle)
+        if self._idle_timeout is not None:
+            self._idle_timeout.arm(recording.idle_timeout_s)
 
-    def _end_patience(self) -> None:
-        ended, self._patience = self._patience, None
+    def _end_idle_timeout(self) -> None:
+        ended, self._idle_timeout = self._idle_timeout, None
         if ended is not None:
             ended.end()
 
-    def _close(self, calls: int | None = None, *, program: Program | None = None, anywhere: bool = False) -> None:
+    def _close(self, calls: int | None = None, *, objects: LiveObjects | None = None, anywhere: bool = False) -> None:
         """End the open recording. `calls`: how many there were, if the loop is over."""
         recording = self.open_recording
         assert recording is not None
-        self._end_patience()
-        recording.close(program, anywhere=anywhere)
+        self._end_idle_timeout()
+        recording.close(objects, anywhere=anywhere)
         self.open_recording = None
-        release_turn(self)
+        release_profiler(self)
         if recording.plan.early:
             self._early = recording
             return
@@ -266,12 +266,12 @@ class Windows:
                 f"{len(recording.log.steps)}, marked partial; lower skip or steps (TRACEKIT_SKIP, TRACEKIT_STEPS)"
             )
 
-    def _new_recording(self, plan: Plan) -> Recording:
-        return Recording(plan, self._options, self._job.clock, self._watch, self._on_rival)
+    def _new_recording(self, plan: WindowPlan) -> Recording:
+        return Recording(plan, self._options, self._job.clock, self._watch, self._on_other_profiler)
 
-    def _decline(self, reason: str) -> None:
-        if not self._declined:
-            self._declined = True
+    def _warn_once(self, reason: str) -> None:
+        if not self._has_warned:
+            self._has_warned = True
             warn(reason)
 
     def _can_record(self) -> bool:

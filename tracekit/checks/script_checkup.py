@@ -19,7 +19,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from tracekit.capture.hooks.live import live_instances
+from tracekit.capture.hooks.live_objects import live_instances
 from tracekit.capture.hooks.patching import Patch
 from tracekit.capture.probe import Probe
 from tracekit.capture.recording import Recording

@@ -15,7 +15,7 @@ from typing import Any
 
 from tracekit.capture.job.process import identify
 
-PATIENCE_S = 60  # for the other ranks of the job
+JOIN_TIMEOUT_S = 60  # for the other ranks of the job
 
 __all__ = ["Capability", "recorded_activities", "try_job", "try_torch"]
 
@@ -38,8 +38,8 @@ def try_torch() -> list[Capability]:
         import torch
     except Exception as error:  # a broken shared library is an OSError, a mixture of versions anything
         return [Capability(name="torch", works=False, detail=_reason(error), remedy="install torch again")]
-    found = Capability(name="torch", works=True, detail=str(torch.__version__))
-    return [found, *(_tried(name, check, torch) for name, check in _CHECKS.items())]
+    imported = Capability(name="torch", works=True, detail=str(torch.__version__))
+    return [imported, *(_run_check(name, check, torch) for name, check in _CHECKS.items())]
 
 
 def try_job() -> list[Capability]:
@@ -51,15 +51,15 @@ def try_job() -> list[Capability]:
         import torch
         import torch.distributed as dist
 
-        dist.init_process_group("gloo", timeout=timedelta(seconds=PATIENCE_S))
+        dist.init_process_group("gloo", timeout=timedelta(seconds=JOIN_TIMEOUT_S))
     except Exception as error:
         return [Capability(name="job", works=False, detail=_reason(error), remedy=_REMEDIES["job"])]
     try:
         members: list[Any] = [None] * dist.get_world_size()
-        dist.all_gather_object(members, _introduction(torch))
-        found = _described(members)
+        dist.all_gather_object(members, _rank_description(torch))
+        capabilities = _compare_ranks(members)
         with_gpus = all(member["gpus"] >= member["local_world_size"] for member in members)
-        return [*found, _nccl_between(torch, dist)] if with_gpus else found
+        return [*capabilities, _nccl_between(torch, dist)] if with_gpus else capabilities
     except Exception as error:
         return [Capability(name="job", works=False, detail=_reason(error), remedy=_REMEDIES["job"])]
     finally:
@@ -67,7 +67,7 @@ def try_job() -> list[Capability]:
             dist.destroy_process_group()
 
 
-def _introduction(torch: Any) -> dict[str, Any]:
+def _rank_description(torch: Any) -> dict[str, Any]:
     return {
         "host": identify().host,
         "versions": f"Python {platform.python_version()}, torch {torch.__version__}",
@@ -77,27 +77,29 @@ def _introduction(torch: Any) -> dict[str, Any]:
     }
 
 
-def _described(members: Sequence[dict[str, Any]]) -> list[Capability]:
+def _compare_ranks(members: Sequence[dict[str, Any]]) -> list[Capability]:
     """What the ranks have in common, and where one differs from rank 0."""
     hosts = {member["host"] for member in members}
     detail = f"{len(members)} ranks on {len(hosts)} host{'s' * (len(hosts) > 1)}, joined over Gloo"
-    found = [Capability(name="job", works=True, detail=detail)]
+    capabilities = [Capability(name="job", works=True, detail=detail)]
     other = [rank for rank, member in enumerate(members) if member["versions"] != members[0]["versions"]]
     without = [rank for rank, member in enumerate(members) if not member["profiler"]]
     if other:
         detail = f"rank {other[0]} has {members[other[0]]['versions']}, rank 0 {members[0]['versions']}"
-        found.append(Capability(name="job versions", works=False, detail=detail, remedy=_REMEDIES["job versions"]))
+        capabilities.append(
+            Capability(name="job versions", works=False, detail=detail, remedy=_REMEDIES["job versions"])
+        )
     if without:
         detail = f"rank {without[0]} has a torch without Kineto"
-        found.append(Capability(name="job profiler", works=False, detail=detail, remedy=_REMEDIES["profiler"]))
-    return found
+        capabilities.append(Capability(name="job profiler", works=False, detail=detail, remedy=_REMEDIES["profiler"]))
+    return capabilities
 
 
 def _nccl_between(torch: Any, dist: Any) -> Capability:
     """Called on every rank: an exception on one leaves the others to their patience."""
     try:
         torch.cuda.set_device(identify().local_rank)
-        group = dist.new_group(backend="nccl", timeout=timedelta(seconds=PATIENCE_S))
+        group = dist.new_group(backend="nccl", timeout=timedelta(seconds=JOIN_TIMEOUT_S))
         dist.all_reduce(torch.ones(1, device="cuda"), group=group)
         torch.cuda.synchronize()
     except Exception as error:
@@ -105,7 +107,7 @@ def _nccl_between(torch: Any, dist: Any) -> Capability:
     return Capability(name="job nccl", works=True, detail="a collective between all ranks went through")
 
 
-def _tried(name: str, check: Callable[[Any], Capability], torch: Any) -> Capability:
+def _run_check(name: str, check: Callable[[Any], Capability], torch: Any) -> Capability:
     try:
         return check(torch)
     except Exception as error:

@@ -22,7 +22,7 @@ def torch() -> Any:
 @pytest.fixture(autouse=True)
 def nothing_written() -> None:
     """A probe may take as much of the disk as if no other test had made one."""
-    disk.forget_written()
+    disk.reset_written()
 
 
 class Runs:

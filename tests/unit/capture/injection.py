@@ -35,13 +35,13 @@ SHELL = {
     "Probe._stop_listening",
     "Probe.finish",
     "Probe.iterate",
-    "Termination.deliver",
-    "Termination.remove",  # an undoing that fails leaves a handler that does nothing
+    "SigtermHandler.deliver_deferred",
+    "SigtermHandler.remove",  # an undoing that fails leaves a handler that does nothing
     "_Call.__call__",
     "_Call.__init__",
-    "_Call.settle",
-    "harmless.<locals>.guarded",
-    "surround.<locals>.surrounded",
+    "_Call.result_without_hook",
+    "fail_safe.<locals>.guarded",
+    "wrap_call.<locals>.wrapped",
     "wrap_function.<locals>.recorded",
 }
 # What Python calls wherever an object happens to die; what it raises, nobody gets.

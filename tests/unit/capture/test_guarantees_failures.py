@@ -22,7 +22,7 @@ import pytest
 from tests.components import require_module
 from tests.unit.capture.injection import GUARD, Failure, Site, calls_of, run_with_failures
 from tests.unit.capture.small_training import Job
-from tracekit.capture import observers, turns
+from tracekit.capture import observers, profiler_lock
 from tracekit.capture.hooks import patching
 from tracekit.capture.observers import default_observers
 from tracekit.capture.warn import CaptureWarning
@@ -30,7 +30,9 @@ from tracekit.capture.warn import CaptureWarning
 KINDS: tuple[Callable[[str], Exception], ...] = (lambda text: OSError(5, text), MemoryError, RuntimeError)
 ONE_WINDOW: dict[str, Any] = {"skip": 0, "warmup": 0, "steps": 1}
 EARLY_AND_PREPARED: dict[str, Any] = {"skip": 0, "warmup": 2, "steps": 1}
-LIFE = {"exits", "membership", "probe", "recording", "session", "step_log", "turns", "windows"}
+LIFE = {
+    *("membership", "probe", "profiler_lock", "profiler_session", "recording", "shutdown", "step_log", "windows"),
+}
 # Guarded part by part: what fails in one of these files costs nothing that the others do.
 APART = {file.stem for file in Path(observers.__file__).parent.iterdir()} | {
     *("clock", "ddp_comm_hooks", "facts", "flight_recorder", "groups", "meshes"),
@@ -96,7 +98,7 @@ def run(torch: Any, folder: Path, options: dict[str, Any], execute: Callable[[Ca
     leftovers = [f"patch of {patch._name}" for patch in patching._applied.keys() - applied if patch._active]
     leftovers += [f"file {file.name}" for file in folder.rglob("*.tmp")]
     leftovers += [f"hook on {type(module).__name__}" for module in job.modules if _has_hooks_of_ours(module)]
-    if turns._holder is not None:
+    if profiler_lock._holder is not None:
         leftovers.append("turn")
     if signal.getsignal(signal.SIGTERM) != handler:
         leftovers.append("handler of SIGTERM")

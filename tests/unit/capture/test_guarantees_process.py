@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tracekit.capture import turns
+from tracekit.capture import profiler_lock
 from tracekit.capture.hooks import patching
 from tracekit.capture.probe import probe
 
@@ -51,7 +51,7 @@ def test_an_interrupt_within_the_probe_passes_and_nothing_is_left(
     assert [step() for _ in range(3)] == [4.0] * 3
     assert _patched() == []
     assert torch.distributed.destroy_process_group is destroy
-    assert turns._holder is None
+    assert profiler_lock._holder is None
     assert not torch.autograd._profiler_enabled()
     assert runs.files() == []
 
@@ -88,7 +88,7 @@ def test_a_child_forked_while_a_thread_takes_its_turn_does_not_wait_for_it() -> 
     taken, done = threading.Event(), threading.Event()
 
     def take() -> None:
-        with turns._lock:
+        with profiler_lock._lock:
             taken.set()
             done.wait()
 
@@ -97,8 +97,8 @@ def test_a_child_forked_while_a_thread_takes_its_turn_does_not_wait_for_it() -> 
     taken.wait()
     child = os.fork()
     if child == 0:
-        free = turns._lock.acquire(blocking=False)
-        os._exit(0 if free and turns._holder is None else 1)
+        free = profiler_lock._lock.acquire(blocking=False)
+        os._exit(0 if free and profiler_lock._holder is None else 1)
     done.set()
     other.join()
 

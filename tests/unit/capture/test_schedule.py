@@ -91,4 +91,4 @@ def test_a_window_can_come_later() -> None:
     plan = Schedule(skip=2, warmup=1, steps=2).window(0)
 
     assert plan is not None
-    assert (plan.later(5).prepare, plan.later(5).first, plan.later(5).stop) == (7, 8, 10)
+    assert (plan.shifted(5).prepare, plan.shifted(5).first, plan.shifted(5).stop) == (7, 8, 10)

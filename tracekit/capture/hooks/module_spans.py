@@ -7,7 +7,7 @@ import threading
 from functools import partial
 from typing import Any
 
-from tracekit.capture.hooks.patching import harmless
+from tracekit.capture.hooks.patching import fail_safe
 from tracekit.capture.hooks.span import span
 
 __all__ = ["ForwardSpans"]
@@ -29,8 +29,8 @@ class ForwardSpans:
         if isinstance(module, sys.modules["torch"].jit.ScriptModule):
             return
         # Before the user's: one of theirs may raise, and the hooks behind it are not called.
-        before = module.register_forward_pre_hook(harmless(partial(self._begin, label)), prepend=True)
-        self._hooks += [before, module.register_forward_hook(harmless(self._end), always_call=True)]
+        before = module.register_forward_pre_hook(fail_safe(partial(self._begin, label)), prepend=True)
+        self._hooks += [before, module.register_forward_hook(fail_safe(self._end), always_call=True)]
 
     def remove(self) -> None:
         for hook in self._hooks:

@@ -12,18 +12,18 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-from tracekit.capture.hooks.compiling import being_traced
+from tracekit.capture.hooks.torch_compile import trace_check
 
 _applied: dict[Patch, None] = {}  # in the order in which they were applied
-_troubles: list[str] = []
+_failures: list[str] = []
 
-__all__ = ["Patch", "harmless", "release_patches", "surround", "troubles"]
+__all__ = ["Patch", "fail_safe", "remove_patches", "take_failures", "wrap_call"]
 
 
 class Patch:
     """`owner.name` becomes `around(original, *args, **kwargs)` between `apply()` and `remove()`.
 
-    `lasting`: it is not one recording's, so `release_patches()` leaves it.
+    `lasting`: it is not one recording's, so `remove_patches()` leaves it.
     """
 
     def __init__(self, owner: Any, name: str, around: Callable[..., Any], *, lasting: bool = False) -> None:
@@ -38,25 +38,25 @@ class Patch:
 
     def apply(self) -> None:
         self._inherited = hasattr(self._owner, "__dict__") and self._name not in vars(self._owner)
-        self._original = self._in_place()
+        self._original = self._current()
         wrapper = type(self._original) if isinstance(self._original, staticmethod | classmethod) else None
         original = self._original if wrapper is None else self._original.__func__
 
-        traced = being_traced()
+        traced = trace_check()
 
         @functools.wraps(original)
         def replacement(*args: Any, **kwargs: Any) -> Any:
             if traced() or not self._active:
                 return original(*args, **kwargs)
-            called = _Call(original)
+            call = _Call(original)
             try:
-                return self._around(called, *args, **kwargs)
+                return self._around(call, *args, **kwargs)
             except Exception as error:
-                if error is called.error:
+                if error is call.error:
                     raise
                 self._active = False
-                _note(self._around, error)
-                return called.settle(*args, **kwargs)
+                _note_failure(self._around, error)
+                return call.result_without_hook(*args, **kwargs)
 
         self._replacement = replacement if wrapper is None else wrapper(replacement)
         self._active = True
@@ -65,7 +65,7 @@ class Patch:
 
     def remove(self) -> None:
         self._active = False
-        if self._replacement is not None and self._in_place() is self._replacement:
+        if self._replacement is not None and self._current() is self._replacement:
             if self._inherited:
                 delattr(self._owner, self._name)
             else:
@@ -73,7 +73,7 @@ class Patch:
         self._original = self._replacement = None
         _applied.pop(self, None)
 
-    def _in_place(self) -> Any:
+    def _current(self) -> Any:
         own = vars(self._owner) if hasattr(self._owner, "__dict__") else {}
         return own[self._name] if self._name in own else getattr(self._owner, self._name)
 
@@ -98,40 +98,40 @@ class _Call:
         self.returned = True
         return self.result
 
-    def settle(self, *args: Any, **kwargs: Any) -> Any:
+    def result_without_hook(self, *args: Any, **kwargs: Any) -> Any:
         """What the program would have got without the replacement, which has failed."""
         if self.error is not None:
             raise self.error from None
         return self.result if self.returned else self.__wrapped__(*args, **kwargs)
 
 
-def surround(original: Callable[..., Any], around: Callable[..., Any]) -> Callable[..., Any]:
+def wrap_call(original: Callable[..., Any], around: Callable[..., Any]) -> Callable[..., Any]:
     """A function to hand to torch in place of `original`: `around(original, *args, **kwargs)`, with the promise of a
     `Patch`."""
     working = True
-    traced = being_traced()
+    traced = trace_check()
 
-    def surrounded(*args: Any, **kwargs: Any) -> Any:
+    def wrapped(*args: Any, **kwargs: Any) -> Any:
         nonlocal working
         if traced() or not working:
             return original(*args, **kwargs)
-        called = _Call(original)
+        call = _Call(original)
         try:
-            return around(called, *args, **kwargs)
+            return around(call, *args, **kwargs)
         except Exception as error:
-            if error is called.error:
+            if error is call.error:
                 raise
             working = False
-            _note(around, error)
-            return called.settle(*args, **kwargs)
+            _note_failure(around, error)
+            return call.result_without_hook(*args, **kwargs)
 
-    return surrounded
+    return wrapped
 
 
-def harmless(hook: Callable[..., None]) -> Callable[..., None]:
+def fail_safe(hook: Callable[..., None]) -> Callable[..., None]:
     """`hook`, for torch to call: what it raises is noted, and it does nothing from then on."""
     working = True
-    traced = being_traced()
+    traced = trace_check()
 
     @functools.wraps(hook)
     def guarded(*args: Any, **kwargs: Any) -> None:
@@ -141,12 +141,12 @@ def harmless(hook: Callable[..., None]) -> Callable[..., None]:
                 hook(*args, **kwargs)
             except Exception as error:
                 working = False
-                _note(hook, error)
+                _note_failure(hook, error)
 
     return guarded
 
 
-def release_patches() -> None:
+def remove_patches() -> None:
     """Remove every patch that is still there, whatever became of its owner; a recording ends with this. Of several
     on one name the last goes first: one that is not in place any more cannot be taken back."""
     for patch in [patch for patch in reversed(_applied) if not patch.lasting]:
@@ -154,16 +154,16 @@ def release_patches() -> None:
             patch.remove()
 
 
-def troubles() -> list[str]:
+def take_failures() -> list[str]:
     """What went wrong in replacements and hooks since the last call, a line each."""
-    found = list(_troubles)
-    _troubles.clear()
+    found = list(_failures)
+    _failures.clear()
     return found
 
 
-def _note(function: Callable[..., Any], error: Exception) -> None:
+def _note_failure(function: Callable[..., Any], error: Exception) -> None:
     with contextlib.suppress(Exception):
         while isinstance(function, functools.partial):
             function = function.func
         name = getattr(function, "__qualname__", "a replacement")
-        _troubles.append(f"{name} failed: {type(error).__name__}: {error}")
+        _failures.append(f"{name} failed: {type(error).__name__}: {error}")

@@ -9,7 +9,7 @@ from typing import Any
 
 _UNSAFE = re.compile(r"[^A-Za-z0-9_.:=|#<> \-]")
 
-_MOST_NAMES = 4096
+_MAX_NAMES = 4096
 _safe_names: dict[str, str] = {}
 
 __all__ = ["span"]
@@ -22,13 +22,13 @@ def span(name: str) -> AbstractContextManager[Any]:
     """
     safe = _safe_names.get(name)
     if safe is None:
-        safe = _remembered(name)
+        safe = _sanitized(name)
     recorded: AbstractContextManager[Any] = sys.modules["torch"]._C._profiler._RecordFunctionFast(safe)
     return recorded
 
 
-def _remembered(name: str) -> str:
-    if len(_safe_names) >= _MOST_NAMES:  # some carry a number of their own
+def _sanitized(name: str) -> str:
+    if len(_safe_names) >= _MAX_NAMES:  # some carry a number of their own
         _safe_names.clear()
     safe = _safe_names[name] = _UNSAFE.sub("_", name)
     return safe

@@ -19,7 +19,7 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
-from tracekit.capture.job.process import ANSWER_S, Identity
+from tracekit.capture.job.process import ANSWER_TIMEOUT_S, Identity
 from tracekit.capture.job.store import BoundedStore
 from tracekit.model.metadata import ClockMeasurement, ClockSample
 
@@ -68,7 +68,7 @@ class HostClock:
             return
         begin = time.monotonic()
         try:
-            self._store.ask(self._register, ANSWER_S)
+            self._store.ask(self._register, ANSWER_TIMEOUT_S)
         except Exception:  # whatever kind of store it is: without it the offset is unknown, and the job goes on
             self._store = None
         self._spent_s += time.monotonic() - begin
@@ -106,13 +106,13 @@ class HostClock:
         store.add(f"{self._prefix}/ranks", 1)
 
     def _measure(self, store: Any, session: int, deadline: float) -> None:
-        own_host = self._identity.host_id
+        host_id = self._identity.host_id
         if store.add(f"{self._prefix}/ranks", 0) < self._identity.world_size:
             return  # some rank has no probe, or has not come to it: its host's place in the tree is unknown
         hosts = store.add(f"{self._prefix}/hosts", 0)
         root_host = store.get(f"{self._prefix}/root").decode()
-        at_root = own_host == root_host
-        result_key = f"{self._prefix}/{session}/offset/{own_host}"
+        at_root = host_id == root_host
+        result_key = f"{self._prefix}/{session}/offset/{host_id}"
         if at_root:
             self._samples.append(ClockSample(at_ns=self._now_ns(), offset_ns=0, error_ns=0, rtt_ns=0))
         else:
@@ -136,18 +136,18 @@ class HostClock:
     def _place(self, store: Any, hosts: int, root_host: str, deadline: float) -> int:
         """Position in the tree, from 0: the order of registration, with the root's host swapped to the front."""
         assert self._leader_index is not None
-        own = self._leader_index - 1
+        index = self._leader_index - 1
         if self._identity.host_id == root_host:
-            store.set(f"{self._prefix}/root_index", str(own))
+            store.set(f"{self._prefix}/root_index", str(index))
             return 0
         root_index = int(_await(store, f"{self._prefix}/root_index", deadline))
-        return root_index if own == 0 else own
+        return root_index if index == 0 else index
 
     def _ping(self, store: Any, session: int, place: int, deadline: float) -> tuple[int, int, int]:
         """Offset to the parent, its error and the round trip of the quickest of the rounds."""
         best: tuple[int, int, int] | None = None
-        for turn in range(ROUNDS):
-            key = f"{self._prefix}/{session}/{place}/{turn}"
+        for round_index in range(ROUNDS):
+            key = f"{self._prefix}/{session}/{place}/{round_index}"
             sent_ns = self._now_ns()
             store.set(f"{key}/ping", "")
             parent_ns = int(_await(store, f"{key}/pong", deadline))
@@ -159,8 +159,8 @@ class HostClock:
         return best
 
     def _answer(self, store: Any, session: int, child: int, deadline: float) -> None:
-        for turn in range(ROUNDS):
-            key = f"{self._prefix}/{session}/{child}/{turn}"
+        for round_index in range(ROUNDS):
+            key = f"{self._prefix}/{session}/{child}/{round_index}"
             _await(store, f"{key}/ping", deadline)
             store.set(f"{key}/pong", str(self._now_ns()))
 

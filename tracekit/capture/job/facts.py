@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from tracekit.capture.hooks.live import Program
+from tracekit.capture.hooks.live_objects import LiveObjects
 from tracekit.capture.job.clock import HostClock
 from tracekit.capture.job.flight_recorder import collective_records, flight_recorder_dump, missing_collectives
 from tracekit.capture.job.groups import GroupTable
-from tracekit.capture.job.meshes import Layout, layouts_of
+from tracekit.capture.job.meshes import Layout, find_layouts
 from tracekit.capture.job.process import this_device
 from tracekit.model.metadata import ClockMeasurement, CollectiveRecord, Device
 
@@ -40,10 +40,10 @@ class JobFacts:
             note(reason)
         self.collectives = collective_records(entries, self.groups, start_ns, end_ns, thread)
 
-    def find_meshes(self, program: Program) -> None:
+    def find_meshes(self, objects: LiveObjects) -> None:
         if self.groups.groups:
-            meshes = program.instances("torch.distributed.device_mesh", "DeviceMesh")
-            self.layouts = layouts_of(meshes, self.groups)
+            meshes = objects.instances("torch.distributed.device_mesh", "DeviceMesh")
+            self.layouts = find_layouts(meshes, self.groups)
 
     def read_clock(self, clock: HostClock) -> None:
         self.clock = clock.result()

@@ -64,7 +64,7 @@ class GroupTable:
         if 0 <= number < len(self.groups) and self.groups[number].parallelism is None:
             self.groups[number] = msgspec.structs.replace(self.groups[number], parallelism=parallelism)
 
-    def with_peers(self) -> list[Group]:
+    def multi_rank_groups(self) -> list[Group]:
         """The groups of more than one rank."""
         return [
             group
@@ -74,14 +74,14 @@ class GroupTable:
             )
         ]
 
-    def place_in(self, job_size: int) -> None:
+    def extend_to_job(self, job_size: int) -> None:
         """Make room for a job of more processes than torch's world: workers of RPC that are in no process group."""
-        own_size = self.world_size
-        if own_size is None or own_size >= job_size:
+        world_size = self.world_size
+        if world_size is None or world_size >= job_size:
             return
         self.world_size = job_size
         self.groups = [
-            msgspec.structs.replace(group, ranks=compact_ranks(range(own_size), job_size))
+            msgspec.structs.replace(group, ranks=compact_ranks(range(world_size), job_size))
             if group.ranks == "world"
             else group
             for group in self.groups
@@ -95,8 +95,8 @@ class GroupTable:
         self._by_name[name] = number
         parallelism = parallelism_of_group(desc)
         # Over ranks a group is its description and its members, and ranks make groups in the same order.
-        twins = sum(group.desc.partition("#")[0] == desc and group.ranks == ranks for group in self.groups)
-        desc = f"{desc}#{twins + 1}" if twins else desc
+        duplicates = sum(group.desc.partition("#")[0] == desc and group.ranks == ranks for group in self.groups)
+        desc = f"{desc}#{duplicates + 1}" if duplicates else desc
         self.groups.append(
             Group(id=number, name=name, desc=desc, backend=backend, parallelism=parallelism, ranks=ranks)
         )

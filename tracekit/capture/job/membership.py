@@ -11,13 +11,13 @@ from tracekit.capture.job.process import (
     Identity,
     await_run_id,
     default_store,
+    has_joined_peers,
     identify,
     look_up_run_id,
-    offer_run_id,
-    peers_known,
+    publish_run_id,
 )
 from tracekit.capture.job.store import BoundedStore
-from tracekit.capture.output.writer import free_run_id
+from tracekit.capture.output.writer import unused_run_id
 from tracekit.capture.rpc.remote_calls import rpc_ready
 
 __all__ = ["JobMembership"]
@@ -55,7 +55,7 @@ class JobMembership:
 
     def join(self) -> None:
         """Settle who this rank is, once there is a process group; until then as well as it can be known."""
-        ready = peers_known()
+        ready = has_joined_peers()
         if self._joined or (self._identity is not None and not ready):
             return
         self._joined = ready
@@ -65,7 +65,7 @@ class JobMembership:
             self._store = BoundedStore(store)
         self._clock = HostClock(self._store, self._identity, self._number)
         self._clock.register()
-        self._run_id = offer_run_id(self._store, self._identity, self._number, anybody=self.by_rpc)
+        self._run_id = publish_run_id(self._store, self._identity, self._number, any_rank=self.by_rpc)
 
     def look_up_run(self) -> None:
         """Join, and learn the run's name if rank 0 has given it.
@@ -83,7 +83,9 @@ class JobMembership:
             run_id, known = await_run_id(self._store, identity, self._number)
             if not known:
                 note("rank 0 did not name the run in time, so this rank's folder has a name of its own")
-        self._run_id = free_run_id(self._path, run_id, identity.attempt, first_step, identity.rank, identity.world_size)
+        self._run_id = unused_run_id(
+            self._path, run_id, identity.attempt, first_step, identity.rank, identity.world_size
+        )
         if self._run_id != run_id:
             text = f"a recording of this rank in run {run_id} exists, so this one is in run {self._run_id}"
             note(text)

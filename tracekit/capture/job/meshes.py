@@ -16,7 +16,7 @@ from tracekit.capture.job.groups import GroupTable
 from tracekit.model.mesh import parallelism_of_dimension
 from tracekit.model.metadata import Group, Mesh, RankSlice
 
-__all__ = ["Dimension", "Layout", "layouts_of", "mesh_of_run"]
+__all__ = ["Dimension", "Layout", "choose_mesh", "find_layouts"]
 
 # Expert groups usually lie across the others, so they span no dimension of their own.
 _GRID = ("pp", "dp", "cp", "tp")
@@ -47,7 +47,7 @@ class Layout:
         return self.ranks, wide, len(self.dimensions), all(d.name is not None for d in self.dimensions)
 
 
-def layouts_of(meshes: Iterable[Any], groups: GroupTable) -> list[Layout]:
+def find_layouts(meshes: Iterable[Any], groups: GroupTable) -> list[Layout]:
     """The program's `DeviceMesh` objects of which this rank is a part, as they come. Says in `groups` what the named
     dimensions are for.
     """
@@ -75,7 +75,7 @@ def layouts_of(meshes: Iterable[Any], groups: GroupTable) -> list[Layout]:
     return layouts
 
 
-def mesh_of_run(layouts: Sequence[Layout], groups: Sequence[Group], rank: int, world_size: int) -> Mesh | None:
+def choose_mesh(layouts: Sequence[Layout], groups: Sequence[Group], rank: int, world_size: int) -> Mesh | None:
     """The layout that describes the run best, `groups` knowing by now what they are for; None without any."""
     grid = _grid_of_groups(groups, rank, world_size)
     best = max([*layouts, *grid], key=lambda layout: layout.rating, default=None)

@@ -17,9 +17,9 @@ from typing import Any, TypeVar
 
 T = TypeVar("T")
 
-PATIENCE_S = 2.0  # for all answers together that do not come
+TOTAL_TIMEOUT_S = 2.0  # for all answers together that do not come
 
-__all__ = ["PATIENCE_S", "BoundedStore"]
+__all__ = ["TOTAL_TIMEOUT_S", "BoundedStore"]
 
 
 class BoundedStore:
@@ -27,28 +27,28 @@ class BoundedStore:
 
     def __init__(self, store: Any) -> None:
         self._store = store
-        self._patience_s = PATIENCE_S
+        self._time_left_s = TOTAL_TIMEOUT_S
         self._questions: queue.SimpleQueue[tuple[Future[Any], Callable[[Any], Any]] | None] = queue.SimpleQueue()
         # A daemon, as it may never return from its call; one for all, as none can be started when the process exits.
         self._worker = threading.Thread(target=self._answer, name="tracekit-store", daemon=True)
         try:
             self._worker.start()
         except RuntimeError:
-            self._patience_s = 0.0
+            self._time_left_s = 0.0
 
     @property
     def is_alive(self) -> bool:
         return self._worker.is_alive()
 
     @property
-    def is_lost(self) -> bool:
+    def has_given_up(self) -> bool:
         """No question will be answered any more."""
-        return self._patience_s <= 0
+        return self._time_left_s <= 0
 
     def ask(self, question: Callable[[Any], T], limit_s: float) -> T:
         """What `question(store)` returns or raises; TimeoutError if that takes longer than `limit_s`."""
         answer: Future[T] = Future()
-        limit_s = min(limit_s, self._patience_s)
+        limit_s = min(limit_s, self._time_left_s)
         if limit_s <= 0:
             raise TimeoutError("the job's store does not answer")
         self._questions.put((answer, question))
@@ -58,30 +58,30 @@ class BoundedStore:
         except FutureTimeoutError:
             if not answer.done():
                 answer.cancel()  # one that still waits in the queue is not asked any more
-                self._patience_s -= time.monotonic() - begin
+                self._time_left_s -= time.monotonic() - begin
             raise
 
     def close(self) -> None:
         """Give the connection back; harmless to repeat."""
-        self._patience_s = 0.0
+        self._time_left_s = 0.0
         self._questions.put(None)
 
     def _answer(self) -> None:
         try:
-            store, trouble = _second_client(self._store), None
+            store, connect_error = _second_client(self._store), None
         except Exception as error:
-            store, trouble = None, error
-        while (asked := self._questions.get()) is not None:
-            answer, question = asked
+            store, connect_error = None, error
+        while (request := self._questions.get()) is not None:
+            answer, question = request
             if not answer.set_running_or_notify_cancel():
                 continue
             try:
-                if trouble is not None:
-                    raise trouble
+                if connect_error is not None:
+                    raise connect_error
                 answer.set_result(question(store))
             except Exception as error:
                 answer.set_exception(error)
-            del answer, question, asked  # else what was asked last lives as long as the thread
+            del answer, question, request  # else what was asked last lives as long as the thread
 
 
 def _second_client(store: Any) -> Any:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from tracekit.capture.hooks.live import Program
+from tracekit.capture.hooks.live_objects import LiveObjects
 from tracekit.capture.job.groups import GroupTable
 from tracekit.model.metadata import (
     CollectiveRecord,
@@ -24,11 +24,11 @@ from tracekit.model.metadata import (
     RpcUse,
 )
 
-__all__ = ["Draft", "Observer", "default_observers"]
+__all__ = ["MetadataDraft", "Observer", "default_observers"]
 
 
 @dataclass(kw_only=True)
-class Draft:
+class MetadataDraft:
     """The part of the metadata that observers fill in; `groups` is complete when they are asked."""
 
     groups: GroupTable
@@ -57,44 +57,44 @@ class Observer(Protocol):
     what it needs of the program between the two, and nothing after `contribute`.
     """
 
-    def attach(self, program: Program) -> None: ...
+    def attach(self, objects: LiveObjects) -> None: ...
 
-    def detach(self, program: Program) -> None: ...
+    def detach(self, objects: LiveObjects) -> None: ...
 
-    def contribute(self, draft: Draft) -> None: ...
+    def contribute(self, draft: MetadataDraft) -> None: ...
 
 
 def default_observers() -> list[Observer]:
     """A fresh set for one window, in the order in which they attach; they detach in the reverse."""
-    from tracekit.capture.observers.collectives import CollectivesObserver
+    from tracekit.capture.observers.communication_purposes import PurposeObserver
     from tracekit.capture.observers.data_parallel import DataParallelObserver
     from tracekit.capture.observers.ddp import DdpObserver
     from tracekit.capture.observers.deepspeed import DeepSpeedObserver
     from tracekit.capture.observers.forwards import ForwardObserver
     from tracekit.capture.observers.fsdp import Fsdp1Observer, Fsdp2Observer
-    from tracekit.capture.observers.group_uses import GroupUsesObserver
+    from tracekit.capture.observers.group_parallelism import GroupParallelismObserver
     from tracekit.capture.observers.memory import MemoryObserver
     from tracekit.capture.observers.phases import PhasesObserver
     from tracekit.capture.observers.pipeline import PipelineObserver
     from tracekit.capture.observers.point_to_point import PointToPointObserver
     from tracekit.capture.observers.rpc import RpcObserver
-    from tracekit.capture.observers.tensor import TensorObserver
-    from tracekit.capture.observers.usage import UsageObserver
+    from tracekit.capture.observers.tensor_parallel import TensorParallelObserver
+    from tracekit.capture.observers.waits import WaitsObserver
 
     return [
-        CollectivesObserver(),
+        WaitsObserver(),
         PointToPointObserver(),
         DdpObserver(),
         DataParallelObserver(),
         Fsdp1Observer(),
         Fsdp2Observer(),
         DeepSpeedObserver(),
-        TensorObserver(),
+        TensorParallelObserver(),
         PhasesObserver(),
         MemoryObserver(),
         PipelineObserver(),
         ForwardObserver(),
         RpcObserver(),
-        UsageObserver(),  # after those that know what their groups are for
-        GroupUsesObserver(),  # the last
+        PurposeObserver(),  # after those that know what their groups are for
+        GroupParallelismObserver(),  # the last
     ]

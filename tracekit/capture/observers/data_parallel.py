@@ -5,8 +5,8 @@ Without a device it only calls the module that it wraps, which the notes then sa
 
 from __future__ import annotations
 
-from tracekit.capture.hooks.live import Program
-from tracekit.capture.observers import Draft
+from tracekit.capture.hooks.live_objects import LiveObjects
+from tracekit.capture.observers import MetadataDraft
 
 __all__ = ["DataParallelObserver"]
 
@@ -15,13 +15,13 @@ class DataParallelObserver:
     def __init__(self) -> None:
         self._devices: dict[str, int] = {}  # how many, by the class that is wrapped
 
-    def attach(self, program: Program) -> None:
-        self._study(program)
+    def attach(self, objects: LiveObjects) -> None:
+        self._find_wrappers(objects)
 
-    def detach(self, program: Program) -> None:
-        self._study(program)  # a short job builds its model inside the first step
+    def detach(self, objects: LiveObjects) -> None:
+        self._find_wrappers(objects)  # a short job builds its model inside the first step
 
-    def contribute(self, draft: Draft) -> None:
+    def contribute(self, draft: MetadataDraft) -> None:
         if self._devices:
             draft.strategies.append("dp")
         for wrapped, devices in self._devices.items():
@@ -31,6 +31,6 @@ class DataParallelObserver:
                     f"it only calls the module"
                 )
 
-    def _study(self, program: Program) -> None:
-        for module in program.instances("torch.nn.parallel.data_parallel", "DataParallel"):
+    def _find_wrappers(self, objects: LiveObjects) -> None:
+        for module in objects.instances("torch.nn.parallel.data_parallel", "DataParallel"):
             self._devices[type(module.module).__name__] = len(module.device_ids)

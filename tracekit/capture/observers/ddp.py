@@ -10,9 +10,9 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from tracekit.capture.hooks.ddp_comm_hooks import HookTags
-from tracekit.capture.hooks.live import Program
-from tracekit.capture.observers import Draft
+from tracekit.capture.hooks.ddp_comm_hooks import HookSpans
+from tracekit.capture.hooks.live_objects import LiveObjects
+from tracekit.capture.observers import MetadataDraft
 from tracekit.model.metadata import Bucket, DdpModule
 
 DEFAULT_CAP_BYTES = 25 * 2**20
@@ -25,44 +25,44 @@ class DdpObserver:
     before the process ends and the window is written."""
 
     def __init__(self) -> None:
-        self._found: list[Any] = []
-        self._described: list[DdpModule] = []
-        self._trouble: list[str] = []
-        self._hooks = HookTags()
-        self._marked: list[str] = []
+        self._modules: list[Any] = []
+        self._descriptions: list[DdpModule] = []
+        self._problems: list[str] = []
+        self._hooks = HookSpans()
+        self._unwrapped_hooks: list[str] = []
 
-    def attach(self, program: Program) -> None:
-        self._found = _find_ddp(program)
+    def attach(self, objects: LiveObjects) -> None:
+        self._modules = _find_ddp(objects)
         self._describe_all()
-        self._marked = self._hooks.apply(dict(zip(_names(self._found), self._found, strict=True)))
+        self._unwrapped_hooks = self._hooks.apply(dict(zip(_names(self._modules), self._modules, strict=True)))
 
-    def detach(self, program: Program) -> None:
+    def detach(self, objects: LiveObjects) -> None:
         self._hooks.remove()
         if sys.modules["torch"]._C._current_graph_task_id() != -1:
             return  # killed within a backward pass, where the reducer holds its lock: what `attach` saw has to do
         # A short job builds its model inside the first step.
-        self._found = self._found or _find_ddp(program)
+        self._modules = self._modules or _find_ddp(objects)
         self._describe_all()
 
-    def contribute(self, draft: Draft) -> None:
-        draft.ddp += self._described
-        for module in self._found:
+    def contribute(self, draft: MetadataDraft) -> None:
+        draft.ddp += self._descriptions
+        for module in self._modules:
             draft.groups.set_parallelism(module.process_group, "dp")
-        self._found = []
-        if self._described:
+        self._modules = []
+        if self._descriptions:
             draft.strategies.append("ddp")
-        for text in self._trouble:
+        for text in self._problems:
             draft.note(text)
-        for name in self._marked:
+        for name in self._unwrapped_hooks:
             draft.note(
                 f"the communication hook of {name} was registered before the probe was made: its buckets are marked, "
                 f"the time in the hook is not"
             )
 
     def _describe_all(self) -> None:
-        self._trouble = []
-        self._described = [
-            self._describe(module, name) for name, module in zip(_names(self._found), self._found, strict=True)
+        self._problems = []
+        self._descriptions = [
+            self._describe(module, name) for name, module in zip(_names(self._modules), self._modules, strict=True)
         ]
 
     def _describe(self, module: Any, name: str) -> DdpModule:
@@ -72,7 +72,7 @@ class DdpObserver:
             buckets, gradient_order = _buckets(module, logged)
         except Exception as error:
             buckets, gradient_order = [], []
-            self._trouble.append(f"the buckets of {name} could not be mapped: {error}")
+            self._problems.append(f"the buckets of {name} could not be mapped: {error}")
         return DdpModule(
             module=name,
             bucket_cap_bytes=int(module.bucket_bytes_cap),
@@ -90,8 +90,8 @@ def _names(modules: list[Any]) -> list[str]:
     return [kind + (f"#{number}" if number else "") for number, kind in enumerate(kinds)]
 
 
-def _find_ddp(program: Program) -> list[Any]:
-    found = program.instances("torch.nn.parallel.distributed", "DistributedDataParallel")
+def _find_ddp(objects: LiveObjects) -> list[Any]:
+    found = objects.instances("torch.nn.parallel.distributed", "DistributedDataParallel")
     # A module whose constructor failed is still an object, but has no reducer.
     return sorted((module for module in found if hasattr(module, "reducer")), key=_structure)
 
@@ -117,9 +117,9 @@ def _buckets(module: Any, logged: dict[str, Any]) -> tuple[list[Bucket], list[in
         )
         for index, members in enumerate(order)
     ]
-    places = {i: place for place, i in enumerate(i for members in order for i in members)}
-    came = [int(i) for i in logged.get("prev_iteration_grad_ready_order_indices", "").split(",") if i.strip()]
-    return buckets, [places[i] for i in came if i in places]
+    position_of = {i: place for place, i in enumerate(i for members in order for i in members)}
+    ready_order = [int(i) for i in logged.get("prev_iteration_grad_ready_order_indices", "").split(",") if i.strip()]
+    return buckets, [position_of[i] for i in ready_order if i in position_of]
 
 
 def _reduced_parameters(module: Any) -> tuple[list[Any], list[str]]:

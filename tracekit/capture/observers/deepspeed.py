@@ -18,10 +18,10 @@ import sys
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from tracekit.capture.hooks.live import Program
+from tracekit.capture.hooks.live_objects import LiveObjects
 from tracekit.capture.hooks.patching import Patch
 from tracekit.capture.hooks.span import span
-from tracekit.capture.observers import Draft
+from tracekit.capture.observers import MetadataDraft
 from tracekit.model.metadata import FsdpUnit
 from tracekit.model.module_names import clean_module_name
 from tracekit.model.spans import FsdpAction, FsdpPhase, engine_span, fsdp_span, optimizer_span
@@ -41,15 +41,15 @@ class DeepSpeedObserver:
 
     def __init__(self) -> None:
         self._engines: list[Any] = []
-        self._owner: dict[int, str] = {}  # id of a parameter -> name of the module that has it
-        self._module: dict[int, str] = {}  # id of a module -> its name
-        self._awaited: dict[str, str] = {}  # module -> the names in the prefetch that brings its parameters
+        self._module_of_parameter: dict[int, str] = {}  # id of a parameter -> name of the module that has it
+        self._module_names: dict[int, str] = {}  # id of a module -> its name
+        self._prefetched: dict[str, str] = {}  # module -> the names in the prefetch that brings its parameters
         self._fetching: str | None = None
         self._patches: list[Patch] = []
         self._notes: list[str] = []
 
-    def attach(self, program: Program) -> None:
-        engines = find_engines(program)
+    def attach(self, objects: LiveObjects) -> None:
+        engines = find_engines(objects)
         if not engines:
             return
         self._patches = [
@@ -68,15 +68,15 @@ class DeepSpeedObserver:
         for patch in self._patches:
             patch.apply()
 
-    def detach(self, program: Program) -> None:
+    def detach(self, objects: LiveObjects) -> None:
         for patch in reversed(self._patches):
             patch.remove()
         self._patches = []
         if not self._engines:  # a short job builds its engine inside the first step
-            for engine in find_engines(program):
-                self._meet(engine)
+            for engine in find_engines(objects):
+                self._add_engine(engine)
 
-    def contribute(self, draft: Draft) -> None:
+    def contribute(self, draft: MetadataDraft) -> None:
         engines, self._engines = self._engines, []
         for engine in engines:
             stage = int(engine.zero_optimization_stage())
@@ -87,35 +87,35 @@ class DeepSpeedObserver:
                 draft.fsdp += self._units(engine, draft)
         for text in self._notes:
             draft.note(text)
-        self._owner, self._module, self._awaited = {}, {}, {}
+        self._module_of_parameter, self._module_names, self._prefetched = {}, {}, {}
 
-    def _meet(self, engine: Any) -> None:
+    def _add_engine(self, engine: Any) -> None:
         """Name the modules of an engine; from the second one on, with that of its model before."""
         number = len(self._engines)
         self._engines.append(engine)
         prefix = f"{type(engine.module).__name__}#{number}." if number else ""
         for name, module in engine.module.named_modules():
             name = clean_module_name(prefix + name).rstrip(".")
-            self._module.setdefault(id(module), name)
+            self._module_names.setdefault(id(module), name)
             for parameter in vars(module).get("_parameters", {}).values():
                 if parameter is not None:
-                    self._owner.setdefault(id(parameter), name)
+                    self._module_of_parameter.setdefault(id(parameter), name)
 
     def _engine_in(self, name: str) -> Callable[..., Any]:
         def in_span(method: Callable[..., Any], engine: Any, *args: Any, **kwargs: Any) -> Any:
             if not any(engine is known for known in self._engines):
-                self._meet(engine)
+                self._add_engine(engine)
             with span(name):
                 return method(engine, *args, **kwargs)
 
         return in_span
 
-    def _units(self, engine: Any, draft: Draft) -> list[FsdpUnit]:
+    def _units(self, engine: Any, draft: MetadataDraft) -> list[FsdpUnit]:
         """The modules of a model under ZeRO 3 that have parameters of their own."""
         size_bytes: dict[tuple[str, int], int] = {}
         for parameter in engine.module.parameters():
             group = draft.groups.id_of(getattr(parameter, "ds_process_group", None))
-            owner = self._owner.get(id(parameter))
+            owner = self._module_of_parameter.get(id(parameter))
             if group is not None and owner is not None:
                 unit = (owner, group)
                 size_bytes[unit] = size_bytes.get(unit, 0) + int(parameter.ds_numel) * parameter.element_size()
@@ -126,14 +126,14 @@ class DeepSpeedObserver:
     ) -> Any:
         forward = bool(rest[0] if rest else more["forward"])
         phase: FsdpPhase = "forward" if forward else "backward"
-        name = self._module.get(id(current_submodule))
+        name = self._module_names.get(id(current_submodule))
         if name is None or not _parameters_of(current_submodule):
             return fetch(coordinator, current_submodule, *rest, **more)
-        brought = self._awaited.get(name, name)
-        self._awaited = {module: names for module, names in self._awaited.items() if names != brought}
+        fetched = self._prefetched.get(name, name)
+        self._prefetched = {module: names for module, names in self._prefetched.items() if names != fetched}
         outer, self._fetching = self._fetching, name
         try:
-            with span(fsdp_span("use", phase, brought)):
+            with span(fsdp_span("use", phase, fetched)):
                 return fetch(coordinator, current_submodule, *rest, **more)
         finally:
             self._fetching = outer
@@ -147,10 +147,10 @@ class DeepSpeedObserver:
         if not names:
             return gather(coordinator, params, forward, *rest)
         action: FsdpAction = "unshard" if names == [self._fetching] else "prefetch"
-        together = _together(names)
+        joined = _joined(names)
         if action == "prefetch":
-            self._awaited.update(dict.fromkeys(names, together))
-        with span(fsdp_span(action, phase, together)):
+            self._prefetched.update(dict.fromkeys(names, joined))
+        with span(fsdp_span(action, phase, joined)):
             return gather(coordinator, params, forward, *rest)
 
     def _reduce_1_2(self, reduce: Callable[..., Any], optimizer: Any, *args: Any, **kwargs: Any) -> Any:
@@ -165,7 +165,7 @@ class DeepSpeedObserver:
         names = self._names(parameter for optimizer in own for group in optimizer.bit16_groups for parameter in group)
         if not names:
             return gather(*args, **kwargs)
-        with span(fsdp_span("unshard", "optimizer", _together(names))):
+        with span(fsdp_span("unshard", "optimizer", _joined(names))):
             return gather(*args, **kwargs)
 
     def _reduce_3(self, reduce: Callable[..., Any], optimizer: Any, dtype: Any, *args: Any, **kwargs: Any) -> Any:
@@ -175,12 +175,12 @@ class DeepSpeedObserver:
         names = self._names(parameters)
         if not names:
             return reduce(*args, **kwargs)
-        with span(fsdp_span("reduce", "backward", _together(names))):
+        with span(fsdp_span("reduce", "backward", _joined(names))):
             return reduce(*args, **kwargs)
 
     def _names(self, parameters: Iterable[Any]) -> list[str]:
         """Of the modules that have these parameters, each once, in their order."""
-        owners = (self._owner.get(id(parameter)) for parameter in parameters)
+        owners = (self._module_of_parameter.get(id(parameter)) for parameter in parameters)
         return list(dict.fromkeys(owner for owner in owners if owner is not None))
 
 
@@ -195,13 +195,13 @@ def _patches_of_function(module: str, name: str, around: Callable[..., Any]) -> 
     return [Patch(place, name, around)] if hasattr(place, name) else []
 
 
-def find_engines(program: Program) -> list[Any]:
+def find_engines(objects: LiveObjects) -> list[Any]:
     """Those whose constructor has come to its end."""
-    engines = program.instances(_ENGINE, "DeepSpeedEngine")
+    engines = objects.instances(_ENGINE, "DeepSpeedEngine")
     return [engine for engine in engines if getattr(engine, "optimizer", None) is not None]
 
 
-def _together(names: Sequence[str]) -> str:
+def _joined(names: Sequence[str]) -> str:
     if len(names) == 1:
         return names[0]
     listed = ", ".join(name or "<root>" for name in names[:_MOST_NAMES])

@@ -12,10 +12,10 @@ import sys
 from collections.abc import Iterable
 from typing import Any
 
-from tracekit.capture.hooks.compiling import compiled_modules
-from tracekit.capture.hooks.live import Program
+from tracekit.capture.hooks.live_objects import LiveObjects
 from tracekit.capture.hooks.module_spans import ForwardSpans
-from tracekit.capture.observers import Draft
+from tracekit.capture.hooks.torch_compile import compiled_module_ids
+from tracekit.capture.observers import MetadataDraft
 from tracekit.model.spans import forward_span
 
 _STAGE = ("torch.distributed.pipelining.stage", "_PipelineStageBase")
@@ -27,20 +27,20 @@ class ForwardObserver:
     def __init__(self) -> None:
         self._spans = ForwardSpans(outermost=True)
 
-    def attach(self, program: Program) -> None:
+    def attach(self, objects: LiveObjects) -> None:
         distributed = sys.modules.get("torch.distributed")
         several = distributed is not None and distributed.is_initialized() and distributed.get_world_size() > 1
-        if not several or program.instances(*_STAGE):
+        if not several or objects.instances(*_STAGE):
             return
-        compiled = compiled_modules(program)
-        for number, module in enumerate(outermost_modules(program.instances("torch.nn.modules.module", "Module"))):
+        compiled = compiled_module_ids(objects)
+        for number, module in enumerate(outermost_modules(objects.instances("torch.nn.modules.module", "Module"))):
             if id(module) not in compiled or type(module).__name__ == "OptimizedModule":
                 self._spans.add(module, forward_span(number))
 
-    def detach(self, program: Program) -> None:
+    def detach(self, objects: LiveObjects) -> None:
         self._spans.remove()
 
-    def contribute(self, draft: Draft) -> None:
+    def contribute(self, draft: MetadataDraft) -> None:
         """Nothing: the spans are in the trace."""
 
 

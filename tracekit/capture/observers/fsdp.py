@@ -12,11 +12,11 @@ import sys
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from tracekit.capture.hooks.compiling import compiled_modules
-from tracekit.capture.hooks.live import Program
+from tracekit.capture.hooks.live_objects import LiveObjects
 from tracekit.capture.hooks.patching import Patch
 from tracekit.capture.hooks.span import span
-from tracekit.capture.observers import Draft
+from tracekit.capture.hooks.torch_compile import compiled_module_ids
+from tracekit.capture.observers import MetadataDraft
 from tracekit.model.metadata import FsdpUnit
 from tracekit.model.module_names import clean_module_name
 from tracekit.model.spans import FsdpAction, FsdpPhase, fsdp_span
@@ -39,7 +39,7 @@ class Fsdp2Observer:
         self._groups: dict[int, Any] = {}
         self._patch: Patch | None = None
 
-    def attach(self, program: Program) -> None:
+    def attach(self, objects: LiveObjects) -> None:
         group = getattr(
             sys.modules.get("torch.distributed.fsdp._fully_shard._fsdp_param_group"), "FSDPParamGroup", None
         )
@@ -47,16 +47,16 @@ class Fsdp2Observer:
             self._patch = Patch(group, "unshard", self._note_use)
             self._patch.apply()
 
-    def detach(self, program: Program) -> None:
+    def detach(self, objects: LiveObjects) -> None:
         if self._patch is not None:
             self._patch.remove()
         elif not self._groups:  # imported inside the first step of a short job, if at all
-            modules = program.instances("torch.distributed.fsdp", "FSDPModule")
+            modules = objects.instances("torch.distributed.fsdp", "FSDPModule")
             self._groups = {
                 id(group): group for module in modules for group in parameter_groups(module._get_fsdp_state())
             }
 
-    def contribute(self, draft: Draft) -> None:
+    def contribute(self, draft: MetadataDraft) -> None:
         groups, self._groups = self._groups, {}
         for group in groups.values():
             layout = group.mesh_info
@@ -93,11 +93,11 @@ class Fsdp1Observer:
         self._patches: list[Patch] = []
         self._compiled = False
 
-    def attach(self, program: Program) -> None:
-        self._find(program)
+    def attach(self, objects: LiveObjects) -> None:
+        self._find(objects)
         if not self._units:
             return
-        self._compiled = not compiled_modules(program).isdisjoint(id(module) for module, _ in self._units)
+        self._compiled = not compiled_module_ids(objects).isdisjoint(id(module) for module, _ in self._units)
         if self._compiled:  # what is traced must not change: it would be compiled again
             return
         runtime = sys.modules["torch.distributed.fsdp._runtime_utils"]
@@ -113,14 +113,14 @@ class Fsdp1Observer:
         for patch in self._patches:
             patch.apply()
 
-    def detach(self, program: Program) -> None:
+    def detach(self, objects: LiveObjects) -> None:
         for patch in self._patches:
             patch.remove()
         self._patches = []
         if self._used is None or not self._used <= self._name_of_handle.keys():
-            self._find(program)  # a short job wraps its model inside the first step
+            self._find(objects)  # a short job wraps its model inside the first step
 
-    def contribute(self, draft: Draft) -> None:
+    def contribute(self, draft: MetadataDraft) -> None:
         units, self._units, self._name_of_handle = self._units, [], {}
         if self._compiled:
             draft.note("FSDP1 runs inside torch.compile, so what it communicates is not told apart by module")
@@ -129,18 +129,18 @@ class Fsdp1Observer:
                 continue
             draft.strategies.append("fsdp1")
             draft.groups.set_parallelism(module.process_group, "dp")
-            across = getattr(module, "_inter_node_pg", None)
-            if across is not None and "HYBRID" in module.sharding_strategy.name:
+            replicate_group = getattr(module, "_inter_node_pg", None)
+            if replicate_group is not None and "HYBRID" in module.sharding_strategy.name:
                 draft.strategies.append("hsdp")
-                draft.groups.set_parallelism(across, "dp")
+                draft.groups.set_parallelism(replicate_group, "dp")
             group_id, handle = draft.groups.id_of(module.process_group), module._handle
             if group_id is not None and handle is not None:
                 parameter = handle.flat_param
                 size_bytes = parameter._unpadded_unsharded_size.numel() * parameter.element_size()
                 draft.fsdp.append(FsdpUnit(module=name, unit_bytes=size_bytes, shard_group=group_id))
 
-    def _find(self, program: Program) -> None:
-        modules = program.instances("torch.distributed.fsdp.fully_sharded_data_parallel", "FullyShardedDataParallel")
+    def _find(self, objects: LiveObjects) -> None:
+        modules = objects.instances("torch.distributed.fsdp.fully_sharded_data_parallel", "FullyShardedDataParallel")
         modules = [module for module in modules if hasattr(module, "_handle")]  # else its constructor failed
         names = _names(modules)
         self._units = [(module, names[id(module)]) for module in modules]

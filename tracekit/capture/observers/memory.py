@@ -22,9 +22,9 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Self
 
-from tracekit.capture.hooks.live import Program
+from tracekit.capture.hooks.live_objects import LiveObjects
 from tracekit.capture.hooks.patching import Patch
-from tracekit.capture.observers import Draft
+from tracekit.capture.observers import MetadataDraft
 from tracekit.capture.observers.deepspeed import find_engines
 from tracekit.model.metadata import MemoryUse
 
@@ -38,9 +38,9 @@ class LiveParameters:
     parameters: list[Any]
 
     @classmethod
-    def of(cls, program: Program) -> Self:
+    def of(cls, objects: LiveObjects) -> Self:
         found: dict[int, Any] = {}
-        for module in program.instances("torch.nn.modules.module", "Module"):
+        for module in objects.instances("torch.nn.modules.module", "Module"):
             for parameter in vars(module).get("_parameters", {}).values():
                 if parameter is not None:
                     found[id(parameter)] = parameter
@@ -71,51 +71,51 @@ class MemoryObserver:
         self._gradient_bytes: int | None = None
         self._use: MemoryUse | None = None
 
-    def attach(self, program: Program) -> None:
-        self._parameters = LiveParameters.of(program)
-        self._zero = [engine.optimizer for engine in find_engines(program)]
+    def attach(self, objects: LiveObjects) -> None:
+        self._parameters = LiveParameters.of(objects)
+        self._zero = [engine.optimizer for engine in find_engines(objects)]
         autograd = getattr(sys.modules.get("torch"), "autograd", None)
         if autograd is not None and self._parameters.parameters:
             self._backward = Patch(autograd, "backward", self._after_backward)
             self._backward.apply()
 
-    def detach(self, program: Program) -> None:
+    def detach(self, objects: LiveObjects) -> None:
         if self._backward is not None:
             self._backward.remove()
         self._parameters, self._zero = (
-            LiveParameters.of(program),
-            [engine.optimizer for engine in find_engines(program)],
+            LiveParameters.of(objects),
+            [engine.optimizer for engine in find_engines(objects)],
         )
         parameters = [*self._parameters.parameters, *self._parameters.shards()]
-        own = _Bytes(parameters)
-        optimizers = program.instances("torch.optim.optimizer", "Optimizer")
+        parameter_memory = _DistinctBytes(parameters)
+        optimizers = objects.instances("torch.optim.optimizer", "Optimizer")
         states = [tensor for each in optimizers for tensor in _optimizer_tensors(each)]
         states += _tensors_within(getattr(each, "fp32_partitioned_groups_flat", None) for each in self._zero)
-        held = _Bytes([*parameters, *states])
+        total_memory = _DistinctBytes([*parameters, *states])
         self._use = MemoryUse(
-            parameter_bytes=own.total,
+            parameter_bytes=parameter_memory.total,
             gradient_bytes=max(self._gradient_bytes or 0, self._gradients().total),
-            optimizer_bytes=held.total - own.total,
+            optimizer_bytes=total_memory.total - parameter_memory.total,
             peak_bytes=_peak_bytes(),
         )
         self._parameters, self._zero = LiveParameters([]), []
 
-    def contribute(self, draft: Draft) -> None:
+    def contribute(self, draft: MetadataDraft) -> None:
         draft.memory = self._use
 
     def _after_backward(self, backward: Callable[..., None], *args: Any, **kwargs: Any) -> None:
         backward(*args, **kwargs)
-        within = sys.modules["torch"]._C._current_graph_task_id() != -1
-        if self._gradient_bytes is None and not within:
+        in_backward = sys.modules["torch"]._C._current_graph_task_id() != -1
+        if self._gradient_bytes is None and not in_backward:
             self._gradient_bytes = self._gradients().total
 
-    def _gradients(self) -> _Bytes:
+    def _gradients(self) -> _DistinctBytes:
         names = ("averaged_gradients", "grad_partitions_flat_buffer")  # of ZeRO 1 and 2, of ZeRO 3
         partitions = _tensors_within(getattr(optimizer, name, None) for optimizer in self._zero for name in names)
-        return _Bytes([*self._parameters.gradients(), *partitions])
+        return _DistinctBytes([*self._parameters.gradients(), *partitions])
 
 
-class _Bytes:
+class _DistinctBytes:
     """How much memory tensors take together."""
 
     def __init__(self, tensors: Iterable[Any]) -> None:

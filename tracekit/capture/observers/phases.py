@@ -11,10 +11,10 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from tracekit.capture.hooks.live import Program
-from tracekit.capture.hooks.patching import Patch, surround
+from tracekit.capture.hooks.live_objects import LiveObjects
+from tracekit.capture.hooks.patching import Patch, wrap_call
 from tracekit.capture.hooks.span import span
-from tracekit.capture.observers import Draft
+from tracekit.capture.observers import MetadataDraft
 from tracekit.capture.observers.memory import LiveParameters
 from tracekit.model.metadata import Precision
 from tracekit.model.spans import BACKWARD_SPAN, RECOMPUTE_SPAN, OptimizerAction, optimizer_span
@@ -41,31 +41,31 @@ class PhasesObserver:
         self._parameters: list[str] = []
         self._scaled = False
 
-    def attach(self, program: Program) -> None:
+    def attach(self, objects: LiveObjects) -> None:
         self._patches = [
-            *_replaced("torch.autograd", None, "backward", _backward),
-            *_replaced("torch.utils.checkpoint", "_CheckpointFrame", "__init__", _frame_made),
-            *_replaced("torch.utils.checkpoint", "CheckpointFunction", "forward", _reentrant_forward),
-            *_replaced("torch.amp.autocast_mode", "autocast", "__enter__", self._autocast_entered),
-            *_replaced("torch.distributed.fsdp", "FullyShardedDataParallel", "clip_grad_norm_", _clip),
+            *_patch_of("torch.autograd", None, "backward", _backward),
+            *_patch_of("torch.utils.checkpoint", "_CheckpointFrame", "__init__", _init_checkpoint_frame),
+            *_patch_of("torch.utils.checkpoint", "CheckpointFunction", "forward", _reentrant_forward),
+            *_patch_of("torch.amp.autocast_mode", "autocast", "__enter__", self._autocast_entered),
+            *_patch_of("torch.distributed.fsdp", "FullyShardedDataParallel", "clip_grad_norm_", _clip),
         ]
         for module, names in _CLIPPING:
             for name in names:
-                self._patches += _replaced(module, None, name, _clip)
+                self._patches += _patch_of(module, None, name, _clip)
         for module, scaler in _SCALERS:
-            self._patches += _replaced(module, scaler, "step", self._scaler_step)
-            self._patches += _replaced(module, scaler, "unscale_", _scaler_action("unscale"))
-            self._patches += _replaced(module, scaler, "update", _scaler_action("update_scale"))
+            self._patches += _patch_of(module, scaler, "step", self._scaler_step)
+            self._patches += _patch_of(module, scaler, "unscale_", _scaler_action("unscale"))
+            self._patches += _patch_of(module, scaler, "update", _scaler_action("update_scale"))
         for patch in self._patches:
             patch.apply()
 
-    def detach(self, program: Program) -> None:
+    def detach(self, objects: LiveObjects) -> None:
         for patch in reversed(self._patches):
             patch.remove()
         self._patches = []
-        self._parameters = LiveParameters.of(program).dtypes()
+        self._parameters = LiveParameters.of(objects).dtypes()
 
-    def contribute(self, draft: Draft) -> None:
+    def contribute(self, draft: MetadataDraft) -> None:
         draft.precision = Precision(autocast=list(self._autocast), parameters=self._parameters, scaled=self._scaled)
 
     def _autocast_entered(self, enter: Callable[..., Any], autocast: Any) -> Any:
@@ -83,7 +83,7 @@ class PhasesObserver:
             return step(scaler, optimizer, *args, **kwargs)
 
 
-def _replaced(module: str, owner: str | None, name: str, around: Callable[..., Any]) -> list[Patch]:
+def _patch_of(module: str, owner: str | None, name: str, around: Callable[..., Any]) -> list[Patch]:
     """The patch of `module.owner.name`; none if training has not imported the module, or its version lacks the name. A
     method is replaced in the class that defines it."""
     place = sys.modules.get(module)
@@ -99,11 +99,11 @@ def _backward(backward: Callable[..., None], *args: Any, **kwargs: Any) -> None:
         return backward(*args, **kwargs)
 
 
-def _frame_made(
+def _init_checkpoint_frame(
     initialise: Callable[..., None], frame: Any, recompute: Callable[..., None], *args: Any, **kwargs: Any
 ) -> None:
     """A non-reentrant checkpoint: the frame calls `recompute` when a backward pass wants what was not saved."""
-    initialise(frame, surround(recompute, _recompute), *args, **kwargs)
+    initialise(frame, wrap_call(recompute, _recompute), *args, **kwargs)
 
 
 def _reentrant_forward(forward: Callable[..., Any], ctx: Any, function: Callable[..., Any], *args: Any) -> Any:
@@ -117,7 +117,7 @@ def _reentrant_forward(forward: Callable[..., Any], ctx: Any, function: Callable
             return function(*inputs)
         return _recompute(function, *inputs)
 
-    return forward(ctx, surround(function, recompute_later), *args)
+    return forward(ctx, wrap_call(function, recompute_later), *args)
 
 
 def _recompute(function: Callable[..., Any], *inputs: Any) -> Any:

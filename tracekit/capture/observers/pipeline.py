@@ -12,10 +12,10 @@ from typing import Any
 
 import msgspec
 
-from tracekit.capture.hooks.live import Program
+from tracekit.capture.hooks.live_objects import LiveObjects
 from tracekit.capture.hooks.patching import Patch
 from tracekit.capture.hooks.span import span
-from tracekit.capture.observers import Draft
+from tracekit.capture.observers import MetadataDraft
 from tracekit.model.metadata import PipelineLayout
 from tracekit.model.spans import pipeline_span
 
@@ -44,7 +44,7 @@ class PipelineObserver:
         self._groups: list[Any] = []
         self._layout: PipelineLayout | None = None
 
-    def attach(self, program: Program) -> None:
+    def attach(self, objects: LiveObjects) -> None:
         stage, schedule = (getattr(sys.modules.get(module), name, None) for module, name in (_STAGE, _SCHEDULE))
         if stage is None or schedule is None:
             return
@@ -57,13 +57,13 @@ class PipelineObserver:
             patch.apply()
             self._patches.append(patch)
 
-    def detach(self, program: Program) -> None:
+    def detach(self, objects: LiveObjects) -> None:
         for patch in reversed(self._patches):
             patch.remove()
         self._patches = []
         if self._stages:
             used = set(self._stages)
-            schedules = [s for s in program.instances(*_SCHEDULE) if used & {id(stage) for stage in _stages_of(s)}]
+            schedules = [s for s in objects.instances(*_SCHEDULE) if used & {id(stage) for stage in _stages_of(s)}]
             # An evaluation may have a schedule of its own for the same stages.
             schedule = max(schedules, key=lambda s: bool(getattr(s, "_has_backward", False)), default=None)
             stages = list(self._stages.values()) if schedule is None else _stages_of(schedule)
@@ -71,7 +71,7 @@ class PipelineObserver:
             self._groups = [_group_of(stage) for stage in [*stages, *self._stages.values()]]
         self._stages = {}
 
-    def contribute(self, draft: Draft) -> None:
+    def contribute(self, draft: MetadataDraft) -> None:
         if self._layout is not None:
             for group in self._groups:
                 draft.groups.set_parallelism(group, "pp")

@@ -22,7 +22,7 @@ ENVIRONMENT_OPTIONS = {"max_bytes": "TRACEKIT_MAX_BYTES", "min_free_bytes": "TRA
 
 _written: list[int] = []  # bytes, by each recording of this process: an append is safe on any thread
 
-__all__ = ["MAX_BYTES", "MIN_FREE_BYTES", "DiskBudget", "disk_budget_from_environment", "forget_written"]
+__all__ = ["MAX_BYTES", "MIN_FREE_BYTES", "DiskBudget", "disk_budget_from_environment", "reset_written"]
 
 
 @dataclass(kw_only=True)
@@ -56,18 +56,18 @@ class DiskBudget:
                 hint="record fewer steps or windows, or raise max_bytes (TRACEKIT_MAX_BYTES)",
             )
 
-    def spend(self, size_bytes: int) -> None:
+    def count_written(self, size_bytes: int) -> None:
         """Files of `size_bytes` were written."""
         _written.append(size_bytes)
 
 
-def forget_written() -> None:
+def reset_written() -> None:
     """What was written so far counts no more: in a forked child it is the parent's."""
     _written.clear()
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=forget_written)
+    os.register_at_fork(after_in_child=reset_written)
 
 
 def disk_budget_from_environment(

@@ -24,13 +24,13 @@ from tracekit.capture.output.disk import DiskBudget
 from tracekit.errors import OutputError
 from tracekit.model.metadata import METADATA_KEY, METADATA_VERSION, CaptureMetadata, Manifest, RecordingNote
 
-LARGEST_EXPORT_BYTES = 2 * 2**30
+MAX_EXPORT_BYTES = 2 * 2**30
 GZIP_LEVEL = 6  # on traces a seventh larger than level 9, in a quarter of its time
-LONGEST_RUN_ID = 64
+MAX_RUN_ID_LENGTH = 64
 TRACE_SUFFIX = ".json.gz"
 MANIFEST_SUFFIX = ".manifest.json"
 RANKS_A_FOLDER = 1000
-MOST_RANKS_IN_ONE_FOLDER = 4096
+MAX_RANKS_IN_ONE_FOLDER = 4096
 
 # Kineto writes annotation names without escapes; the name stands on its own line, or in older versions before the pid.
 _EVENT_NAME = re.compile(rb'^((?:    |.*, )"name": ")(.*?)(",|", "pid": .*)$', re.MULTILINE)
@@ -38,7 +38,7 @@ _TRACE_NAME = re.compile(rb'"traceName": "[^"]*"')
 _TAIL_BYTES = 8192
 _EVENT_BOUNDARY = re.compile(rb"\n  \},\n  \{")
 
-__all__ = ["free_run_id", "repair", "trace_folder", "write_trace"]
+__all__ = ["repair", "trace_folder", "unused_run_id", "write_trace"]
 
 
 class _Trace(msgspec.Struct):
@@ -50,19 +50,19 @@ class _Trace(msgspec.Struct):
 def trace_folder(root: Path, run_id: str, attempt: int, first_step: int, rank: int, world_size: int) -> Path:
     """`<root>/<run_id>/attempt-<n>/step-<first>`, above 4096 ranks with a folder a thousand ranks below."""
     folder = root / run_id / f"attempt-{attempt}" / f"step-{first_step:09d}"
-    if world_size > MOST_RANKS_IN_ONE_FOLDER:
+    if world_size > MAX_RANKS_IN_ONE_FOLDER:
         folder /= f"rank-{rank // RANKS_A_FOLDER:03d}xxx"
     return folder
 
 
-def free_run_id(root: Path, run_id: str, attempt: int, first_step: int, rank: int, world_size: int) -> str:
+def unused_run_id(root: Path, run_id: str, attempt: int, first_step: int, rank: int, world_size: int) -> str:
     """`run_id`, or `<run_id>-2` and so on if another process has written this rank's file there: ids of a launcher are
     given again, containers number their processes alike, and a recording is never replaced."""
     candidate, number = run_id, 1
     while _is_taken(trace_folder(root, candidate, attempt, first_step, rank, world_size) / _base_name(rank)):
         number += 1
         suffix = f"-{number}"
-        candidate = run_id[: LONGEST_RUN_ID - len(suffix)] + suffix
+        candidate = run_id[: MAX_RUN_ID_LENGTH - len(suffix)] + suffix
     return candidate
 
 
@@ -83,10 +83,10 @@ def write_trace(
     host = re.sub(r"[^A-Za-z0-9_-]+", "-", os.uname().nodename)[:64]
     raw_file = folder / f".{base.name}.{host}.{os.getpid()}.tmp"
     packed_file = raw_file.with_suffix(".gz.tmp")
-    own_files = f".{base.name}.{host}.{os.getpid()}.*"
+    temporary_files = f".{base.name}.{host}.{os.getpid()}.*"
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        _remove(folder, own_files)  # of a killed process that had the same number: usual in containers
+        _remove(folder, temporary_files)  # of a killed process that had the same number: usual in containers
         budget.check_free_space(folder)
         if _is_taken(base):
             raise FileExistsError(errno.EEXIST, "File exists", str(base))
@@ -114,7 +114,7 @@ def write_trace(
             else (metadata.window.index, metadata.window.index),
         )
         manifest_file = raw_file.with_suffix(".manifest.tmp")
-        with _durable(manifest_file) as stream:
+        with _synced_file(manifest_file) as stream:
             stream.write(msgspec.json.encode(manifest) + b"\n")
         _publish(packed_file, target)
         try:
@@ -122,11 +122,11 @@ def write_trace(
         except BaseException:
             target.unlink(missing_ok=True)
             raise
-        budget.spend(size_bytes)
+        budget.count_written(size_bytes)
     except (OSError, RuntimeError) as error:
         raise OutputError(f"the trace could not be written to {folder}: {error}", hint="see the path option") from error
     finally:
-        _remove(folder, own_files)
+        _remove(folder, temporary_files)
     return target
 
 
@@ -152,11 +152,11 @@ def repair(text: bytes) -> tuple[bytes, int, int]:
     body, closing, tail = rest.rpartition(b"\n  }")
     begin, opening, body = body.partition(b"\n  {")
     events = _EVENT_BOUNDARY.split(body)
-    kept = [event for event in events if _is_valid(b"{" + event + b"}")]
+    valid = [event for event in events if _is_valid(b"{" + event + b"}")]
     return (
-        head + separator + begin + opening + b"\n  },\n  {".join(kept) + closing + tail,
+        head + separator + begin + opening + b"\n  },\n  {".join(valid) + closing + tail,
         escaped,
-        len(events) - len(kept),
+        len(events) - len(valid),
     )
 
 
@@ -165,9 +165,9 @@ def _read_verified(file: Path) -> tuple[bytes, int, list[RecordingNote]]:
     size_bytes = file.stat().st_size if file.exists() else 0
     if size_bytes == 0:
         raise OutputError(f"torch wrote no trace to {file.parent}", hint="is the disk full, the folder writable?")
-    if size_bytes > LARGEST_EXPORT_BYTES:
+    if size_bytes > MAX_EXPORT_BYTES:
         raise OutputError(
-            f"the trace is {size_bytes >> 20} MiB, more than the {LARGEST_EXPORT_BYTES >> 20} MiB that are kept",
+            f"the trace is {size_bytes >> 20} MiB, more than the {MAX_EXPORT_BYTES >> 20} MiB that are kept",
             hint="record fewer steps, or leave out stack and memory",
         )
     text = file.read_bytes()
@@ -179,8 +179,8 @@ def _read_verified(file: Path) -> tuple[bytes, int, list[RecordingNote]]:
     events = _count_events(text)
     if events is None:
         raise OutputError("torch's trace is not valid JSON and could not be repaired", hint="is the disk full?")
-    words = f"{escaped} annotation names were escaped, {dropped} events dropped as unreadable"
-    return text, events, [RecordingNote(kind="capture", text=words)]
+    summary = f"{escaped} annotation names were escaped, {dropped} events dropped as unreadable"
+    return text, events, [RecordingNote(kind="capture", text=summary)]
 
 
 def _base_name(rank: int) -> str:
@@ -262,7 +262,7 @@ def _with_metadata(text: bytes, metadata: CaptureMetadata, file_name: str) -> li
 
 def _pack(file: Path, parts: list[bytes | memoryview]) -> tuple[str, int]:
     """Write `parts` gzip-compressed and flushed to the disk; returns SHA-256 and size of the file."""
-    with _durable(file) as stream, gzip.GzipFile("", "wb", GZIP_LEVEL, stream, mtime=0) as packed:
+    with _synced_file(file) as stream, gzip.GzipFile("", "wb", GZIP_LEVEL, stream, mtime=0) as packed:
         for part in parts:
             packed.write(part)
     with file.open("rb") as stream:
@@ -270,7 +270,7 @@ def _pack(file: Path, parts: list[bytes | memoryview]) -> tuple[str, int]:
 
 
 @contextlib.contextmanager
-def _durable(file: Path) -> Iterator[BinaryIO]:
+def _synced_file(file: Path) -> Iterator[BinaryIO]:
     """A new file that is on the disk when the block ends."""
     descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
     with os.fdopen(descriptor, "wb") as stream:

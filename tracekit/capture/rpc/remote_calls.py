@@ -15,7 +15,7 @@ _MAGIC = b"\xfftracekit\x01"  # a pickle ends with a full stop
 _CALL_ID = struct.Struct("<IQ")
 _MARK_BYTES = _CALL_ID.size + len(_MAGIC)
 
-__all__ = ["Worker", "function_name", "mark", "marked", "rpc_module", "rpc_ready", "rpc_store", "this_worker"]
+__all__ = ["Worker", "add_mark", "function_name", "read_mark", "rpc_module", "rpc_ready", "rpc_store", "this_worker"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,12 +56,12 @@ def rpc_store() -> Any | None:
     return store if hasattr(store, "compare_set") else None
 
 
-def mark(payload: bytes, caller: int, number: int) -> bytes:
+def add_mark(payload: bytes, caller: int, number: int) -> bytes:
     """The pickled call, marked as call `number` of the worker `caller`."""
     return payload + _CALL_ID.pack(caller, number) + _MAGIC
 
 
-def marked(payload: object) -> tuple[int, int] | None:
+def read_mark(payload: object) -> tuple[int, int] | None:
     """Caller and number of a marked call; None for any other bytes."""
     if not isinstance(payload, bytes) or not payload.endswith(_MAGIC) or len(payload) < _MARK_BYTES:
         return None

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from tracekit.model.metadata import RpcService
 
-MOST_SERVICES = 100_000  # kept at a time
+MAX_SERVICES = 100_000  # kept at a time
 
 _services: list[Service] = []
 
@@ -41,7 +41,7 @@ def begin_service(caller: int, number: int, function: str) -> Service:
     """Note that this thread begins to run call `number` of the worker `caller`; the returned entry wants its end."""
     thread = threading.get_native_id()
     service = Service(caller=caller, number=number, function=function, thread=thread, start_ns=time.time_ns())
-    if len(_services) < MOST_SERVICES:
+    if len(_services) < MAX_SERVICES:
         _services.append(service)
     return service
 
@@ -67,4 +67,4 @@ def return_services(services: Sequence[RpcService]) -> None:
         )
         for service in services
     ]
-    _services[:0] = returned[: max(MOST_SERVICES - len(_services), 0)]
+    _services[:0] = returned[: max(MAX_SERVICES - len(_services), 0)]

@@ -21,29 +21,29 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from tracekit.capture.hooks.patching import Patch, harmless, surround
+from tracekit.capture.hooks.patching import Patch, fail_safe, wrap_call
 from tracekit.capture.hooks.span import span
-from tracekit.capture.job.process import Identity, await_run_id, identify, offer_run_id, this_device
+from tracekit.capture.job.process import Identity, await_run_id, identify, publish_run_id, this_device
 from tracekit.capture.job.provenance import metadata_of
 from tracekit.capture.job.store import BoundedStore
 from tracekit.capture.output.disk import DiskBudget
-from tracekit.capture.output.writer import free_run_id, trace_folder, write_trace
-from tracekit.capture.rpc.remote_calls import Worker, function_name, marked, rpc_module, rpc_store, this_worker
+from tracekit.capture.output.writer import trace_folder, unused_run_id, write_trace
+from tracekit.capture.rpc.remote_calls import Worker, function_name, read_mark, rpc_module, rpc_store, this_worker
 from tracekit.capture.rpc.services import Service, begin_service, take_services
 from tracekit.capture.warn import warn
 from tracekit.errors import OutputError
 from tracekit.model.metadata import CaptureMetadata, RecordingNote, RpcUse, Window
 from tracekit.model.spans import rpc_service_span
 
-QUIET_S = 5.0
+IDLE_TIMEOUT_S = 5.0
 
-_listening: list[Patch] = []
+_patches: list[Patch] = []
 _server: _Server | None = None
 
-__all__ = ["listen", "stand_down"]
+__all__ = ["leave_to_recordings", "record_services"]
 
 
-def listen(path: Path, number: int, budget: DiskBudget) -> None:
+def record_services(path: Path, number: int, budget: DiskBudget) -> None:
     """From now on keep marked calls; if this process never has steps, they are written below `path`, in the run of
     probe `number`, within its `budget`. Of several probes the first counts."""
     global _server
@@ -53,32 +53,32 @@ def listen(path: Path, number: int, budget: DiskBudget) -> None:
     _server = _Server(path, number, budget)
     for owner, name, around in (
         (internal._InternalRPCPickler, "deserialize", _deserialize),
-        (api, "_finalize_shutdown", _finalize),
+        (api, "_finalize_shutdown", _flush_at_shutdown),
     ):
         if hasattr(owner, name):
             patch = Patch(owner, name, around, lasting=True)
             patch.apply()
-            _listening.append(patch)
+            _patches.append(patch)
 
 
-def stand_down() -> None:
+def leave_to_recordings() -> None:
     """This process has steps, so its recordings take what it serves."""
     if _server is not None:
-        _server.stood_down = True
+        _server.has_steps = True
 
 
 def _deserialize(deserialize: Callable[..., Any], pickler: Any, payload: Any, *rest: Any) -> Any:
     call = deserialize(pickler, payload, *rest)
-    found = marked(payload)
+    found = read_mark(payload)
     if found is None or not hasattr(call, "func"):
         return call
-    return call._replace(func=surround(call.func, _served(*found, function_name(call))))
+    return call._replace(func=wrap_call(call.func, _timed(*found, function_name(call))))
 
 
-def _served(caller: int, number: int, function: str) -> Callable[..., Any]:
+def _timed(caller: int, number: int, function: str) -> Callable[..., Any]:
     """What the callee runs in place of the function: the same, with its time kept."""
 
-    def served(run: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    def timed(run: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         service = begin_service(caller, number, function)
         try:
             with span(rpc_service_span(caller, number, function)):
@@ -87,21 +87,21 @@ def _served(caller: int, number: int, function: str) -> Callable[..., Any]:
             _end(service)
             raise
         if isinstance(result, sys.modules["torch"]._C.Future):  # an asynchronous function ends with its future
-            result.add_done_callback(harmless(lambda _: _end(service)))
+            result.add_done_callback(fail_safe(lambda _: _end(service)))
         else:
             _end(service)
         return result
 
-    return served
+    return timed
 
 
 def _end(service: Service) -> None:
     service.end_ns = time.time_ns()
     if _server is not None:
-        _server.wake()
+        _server.notify()
 
 
-def _finalize(finalize: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+def _flush_at_shutdown(finalize: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     if _server is not None:
         _server.flush()
     return finalize(*args, **kwargs)
@@ -111,7 +111,7 @@ class _Server:
     """Writes what a process without steps has served: a thread that sleeps until its callers are quiet."""
 
     def __init__(self, path: Path, number: int, budget: DiskBudget) -> None:
-        self.stood_down = False
+        self.has_steps = False
         self._path = path
         self._number = number
         self._pid = os.getpid()
@@ -122,17 +122,17 @@ class _Server:
         self._notes: list[RecordingNote] = []
         self._batches = 0
         self._failed = False
-        self._called = threading.Event()
+        self._activity = threading.Event()
         self._lock = threading.RLock()
         self._writer: threading.Thread | None = None
 
-    def wake(self) -> None:
+    def notify(self) -> None:
         """A marked call has ended here."""
-        self._called.set()
-        if self._writer is None and not self._failed and not self.stood_down:
+        self._activity.set()
+        if self._writer is None and not self._failed and not self.has_steps:
             with self._lock:
                 if self._writer is None:
-                    self._writer = threading.Thread(target=self._write_when_quiet, name="tracekit-serving", daemon=True)
+                    self._writer = threading.Thread(target=self._write_when_idle, name="tracekit-serving", daemon=True)
                     try:
                         self._writer.start()
                     except RuntimeError as error:  # there are too many, or the process is about to exit
@@ -145,31 +145,31 @@ class _Server:
 
     def flush(self) -> None:
         """Write what has been served since the last time, if this process is nothing but a server."""
-        if self._writer is None or self._failed or os.getpid() != self._pid or self.stood_down:
+        if self._writer is None or self._failed or os.getpid() != self._pid or self.has_steps:
             return
         with self._lock:
             try:
-                self._settle()
+                self._join_run()
                 if services := take_services():
                     self._write(services)
             except Exception as error:
                 self._failed = True
                 warn(f"what was served to remote calls is not recorded: {type(error).__name__}: {error}")
 
-    def _write_when_quiet(self) -> None:
+    def _write_when_idle(self) -> None:
         try:
             with self._lock:
-                self._settle()
+                self._join_run()
         except Exception as error:
             self._failed = True
             warn(f"what is served to remote calls is not recorded: {type(error).__name__}: {error}")
-        while not self._failed and not self.stood_down:
-            self._called.clear()
-            if not self._called.wait(QUIET_S):
+        while not self._failed and not self.has_steps:
+            self._activity.clear()
+            if not self._activity.wait(IDLE_TIMEOUT_S):
                 self.flush()
-                self._called.wait()
+                self._activity.wait()
 
-    def _settle(self) -> None:
+    def _join_run(self) -> None:
         """Who this is and which run it belongs to, asked for while the peers are there."""
         if self._identity is not None:
             return
@@ -177,7 +177,7 @@ class _Server:
         self._identity = identity = identify()
         store = BoundedStore(shared) if (shared := rpc_store()) is not None else None
         try:
-            run_id = offer_run_id(store, identity, self._number, anybody=True)
+            run_id = publish_run_id(store, identity, self._number, any_rank=True)
             if run_id is None:
                 run_id, known = await_run_id(store, identity, self._number)
                 if not known:
@@ -186,7 +186,7 @@ class _Server:
         finally:
             if store is not None:
                 store.close()
-        self._run_id = free_run_id(self._path, run_id, identity.attempt, 0, identity.rank, identity.world_size)
+        self._run_id = unused_run_id(self._path, run_id, identity.attempt, 0, identity.rank, identity.world_size)
 
     def _write(self, services: list[Service]) -> None:
         identity, run_id, batch = self._identity, self._run_id, self._batches

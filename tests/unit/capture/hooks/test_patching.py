@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from types import SimpleNamespace
 
-from tracekit.capture.hooks.live import live_instances
-from tracekit.capture.hooks.patching import Patch, release_patches
+from tracekit.capture.hooks.live_objects import live_instances
+from tracekit.capture.hooks.patching import Patch, remove_patches
 
 
 def doubled(original: Callable[[int], int], value: int) -> int:
@@ -42,7 +42,7 @@ def test_several_on_one_name_are_all_taken_back_at_once() -> None:
         Patch(owner, "f", doubled).apply()
     assert owner.f(-1) == 2**10
 
-    release_patches()
+    remove_patches()
 
     assert owner.f is abs
 

@@ -27,9 +27,9 @@ def test_torchs_world_is_not_the_job_where_others_are_in_no_group() -> None:
     groups, _ = table(("0", "default_pg"))
     groups.world_size = 2
 
-    groups.place_in(2)
+    groups.extend_to_job(2)
     assert groups.groups[0].ranks == "world"
-    groups.place_in(3)
+    groups.extend_to_job(3)
     assert groups.groups[0].ranks == [0, 1]
 
 

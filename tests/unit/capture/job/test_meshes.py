@@ -8,7 +8,7 @@ from typing import Any, Literal
 import pytest
 
 from tracekit.capture.job.groups import GroupTable
-from tracekit.capture.job.meshes import layouts_of, mesh_of_run
+from tracekit.capture.job.meshes import choose_mesh, find_layouts
 from tracekit.model.metadata import Mesh
 
 WORLD = 8
@@ -41,7 +41,7 @@ def mesh(names: tuple[str, ...] | None, shape: tuple[int, ...], coordinate: list
 
 def described(meshes: list[Any], groups: GroupTable | None = None, rank: int = 7) -> Mesh | None:
     table = groups or GroupTable()
-    return mesh_of_run(layouts_of(meshes, table), table.groups, rank, WORLD)
+    return choose_mesh(find_layouts(meshes, table), table.groups, rank, WORLD)
 
 
 def test_the_mesh_of_most_ranks_then_most_dimensions_then_with_names_is_the_run_s() -> None:
@@ -59,24 +59,24 @@ def test_the_mesh_of_most_ranks_then_most_dimensions_then_with_names_is_the_run_
 
 def test_dimensions_without_names_are_named_after_what_their_groups_turned_out_to_be_for() -> None:
     groups = Groups(("default_pg", "world"), ("mesh_dim_0", [3, 7]), ("mesh_dim_1", [5, 7]), ("mesh_dim_2", [6, 7]))
-    layouts = layouts_of([mesh(None, (2, 2, 2), [1, 1, 1], *groups.handles[1:])], groups)
+    layouts = find_layouts([mesh(None, (2, 2, 2), [1, 1, 1], *groups.handles[1:])], groups)
 
     groups.set_parallelism(groups.handles[1], "dp")
     groups.set_parallelism(groups.handles[3], "tp")
 
-    assert mesh_of_run(layouts, groups.groups, 7, WORLD) == Mesh(
+    assert choose_mesh(layouts, groups.groups, 7, WORLD) == Mesh(
         names=["dp", "dim1", "tp"], shape=[2, 2, 2], coordinate=[1, 1, 1]
     )
 
 
 def test_two_dimensions_of_one_use_keep_names_of_their_own() -> None:
     groups = Groups(("mesh_dim_0", [3, 7]), ("mesh_dim_1", [4, 5, 6, 7]))
-    layouts = layouts_of([mesh(None, (2, 4), [1, 3], *groups.handles)], groups)
+    layouts = find_layouts([mesh(None, (2, 4), [1, 3], *groups.handles)], groups)
 
     for handle in groups.handles:
         groups.set_parallelism(handle, "dp")
 
-    found = mesh_of_run(layouts, groups.groups, 7, WORLD)
+    found = choose_mesh(layouts, groups.groups, 7, WORLD)
     assert found is not None
     assert found.names == ["dp", "dp_1"]
 
@@ -84,7 +84,7 @@ def test_two_dimensions_of_one_use_keep_names_of_their_own() -> None:
 def test_a_named_dimension_says_what_its_group_is_for_before_anybody_else() -> None:
     groups = Groups(("default_pg", "world"))
 
-    layouts_of([mesh(("tp",), (8,), [7], *groups.handles)], groups)
+    find_layouts([mesh(("tp",), (8,), [7], *groups.handles)], groups)
     groups.set_parallelism(groups.handles[0], "dp")
 
     assert groups.groups[0].parallelism == "tp"

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from tests.components import require_module
-from tracekit.capture.hooks.live import Program
+from tracekit.capture.hooks.live_objects import LiveObjects
 from tracekit.capture.job.groups import GroupTable
-from tracekit.capture.observers import Draft
+from tracekit.capture.observers import MetadataDraft
 from tracekit.capture.observers.ddp import DdpObserver
 
 torch = require_module("torch")
@@ -45,10 +45,10 @@ def test_sparse_gradients_have_buckets_of_their_own(find_unused: bool, steps: in
     names = {id(parameter): name for name, parameter in model.module.named_parameters()}
     for _ in range(steps):
         model(torch.tensor([1, 2])).sum().backward()
-    observer, draft = DdpObserver(), Draft(groups=GroupTable.of_this_rank())
+    observer, draft = DdpObserver(), MetadataDraft(groups=GroupTable.of_this_rank())
 
-    observer.attach(Program([model]))
-    observer.detach(Program())
+    observer.attach(LiveObjects([model]))
+    observer.detach(LiveObjects())
     observer.contribute(draft)
 
     described = [module for module in draft.ddp if module.module.startswith("WithEmbedding")][-1]

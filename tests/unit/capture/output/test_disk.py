@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tracekit.capture import turns
+from tracekit.capture import profiler_lock
 from tracekit.capture.output import disk
 from tracekit.capture.output.disk import MAX_BYTES, DiskBudget, disk_budget_from_environment
 from tracekit.capture.probe import probe
@@ -27,21 +27,21 @@ def test_what_was_written_counts() -> None:
     budget = DiskBudget(max_bytes=100)
 
     budget.check(100)
-    budget.spend(60)
+    budget.count_written(60)
     budget.check(40)
     with pytest.raises(OutputError, match="max_bytes=100"):
         budget.check(41)
 
 
 def test_what_one_probe_wrote_counts_for_all_of_the_process() -> None:
-    DiskBudget().spend(60)
+    DiskBudget().count_written(60)
 
     with pytest.raises(OutputError, match="max_bytes=100"):
         DiskBudget(max_bytes=100).check(41)
 
 
 def test_what_the_parent_wrote_does_not_count_in_a_forked_child() -> None:
-    DiskBudget().spend(60)
+    DiskBudget().count_written(60)
 
     child = os.fork()
     if child == 0:
@@ -76,7 +76,7 @@ def test_windows_stop_at_the_bound_and_those_before_stay(runs: Any, work: Callab
     for _ in range(3):  # the first window of a process holds the measurement of what recording costs, too
         some()
     _, size = (file.stat().st_size for file in sorted(runs.files()) if file.name.endswith(".json.gz"))
-    disk.forget_written()
+    disk.reset_written()
 
     step = probe(path=runs.path / "many", repeat=9, max_bytes=2 * size + size // 2, **options)(work)
     with pytest.warns(CaptureWarning, match="TRACEKIT_MAX_BYTES") as warned:
@@ -102,6 +102,6 @@ def test_after_a_window_that_could_not_be_written_no_other_is_begun(
         assert [step() for _ in range(9)] == [4.0] * 9
 
     assert len(warned) == 1
-    assert turns._holder is None
+    assert profiler_lock._holder is None
     assert not torch.autograd._profiler_enabled()
     recorder.finish()

@@ -14,7 +14,7 @@ import pytest
 
 from tracekit.capture.output import writer
 from tracekit.capture.output.disk import DiskBudget
-from tracekit.capture.output.writer import free_run_id, repair, trace_folder, write_trace
+from tracekit.capture.output.writer import repair, trace_folder, unused_run_id, write_trace
 from tracekit.errors import OutputError
 from tracekit.model.metadata import CaptureMetadata, Device, Manifest, RecordedStep, RecordingNote, Window
 
@@ -234,11 +234,11 @@ def test_a_run_whose_place_is_taken_gets_the_next_free_name(tmp_path: Path, suff
         folder.mkdir(parents=True)
         (folder / f"rank-000001{suffix}").touch()
 
-    assert free_run_id(tmp_path, "run", 0, 4, 1, 2) == "run"
+    assert unused_run_id(tmp_path, "run", 0, 4, 1, 2) == "run"
     taken("run")
-    assert free_run_id(tmp_path, "run", 0, 4, 0, 2) == "run"
-    assert free_run_id(tmp_path, "run", 0, 4, 1, 2) == "run-2"
+    assert unused_run_id(tmp_path, "run", 0, 4, 0, 2) == "run"
+    assert unused_run_id(tmp_path, "run", 0, 4, 1, 2) == "run-2"
     taken("run-2")
-    assert free_run_id(tmp_path, "run", 0, 4, 1, 2) == "run-3"
+    assert unused_run_id(tmp_path, "run", 0, 4, 1, 2) == "run-3"
     taken("x" * 64)
-    assert free_run_id(tmp_path, "x" * 64, 0, 4, 1, 2) == "x" * 62 + "-2"
+    assert unused_run_id(tmp_path, "x" * 64, 0, 4, 1, 2) == "x" * 62 + "-2"

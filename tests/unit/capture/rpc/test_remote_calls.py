@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from tracekit.capture.rpc.remote_calls import function_name, mark, marked
+from tracekit.capture.rpc.remote_calls import add_mark, function_name, read_mark
 
 Call = namedtuple("Call", ["func", "args", "kwargs"])
 
 
-@pytest.mark.parametrize(("caller", "number"), [(0, 0), (7, 123_456), (2**32 - 1, 2**40)])
+@pytest.add_mark.parametrize(("caller", "number"), [(0, 0), (7, 123_456), (2**32 - 1, 2**40)])
 def test_a_mark_tells_caller_and_number(caller: int, number: int) -> None:
-    assert marked(mark(b"payload", caller, number)) == (caller, number)
+    assert read_mark(add_mark(b"payload", caller, number)) == (caller, number)
 
 
 def test_who_does_not_know_the_mark_unpickles_the_same_call() -> None:
@@ -24,13 +24,13 @@ def test_who_does_not_know_the_mark_unpickles_the_same_call() -> None:
 
     for protocol in range(pickle.HIGHEST_PROTOCOL + 1):
         payload = pickle.dumps(call, protocol)
-        assert marked(payload) is None
-        assert pickle.loads(mark(payload, 1, 2)) == call
+        assert read_mark(payload) is None
+        assert pickle.loads(add_mark(payload, 1, 2)) == call
 
 
-@pytest.mark.parametrize("payload", [b"", b".", b"\xfftracekit\x01", None, "text", 5])
+@pytest.add_mark.parametrize("payload", [b"", b".", b"\xfftracekit\x01", None, "text", 5])
 def test_other_payloads_have_no_mark(payload: Any) -> None:
-    assert marked(payload) is None
+    assert read_mark(payload) is None
 
 
 class Server:
@@ -40,7 +40,7 @@ class Server:
 def _local_invoke(rref: object, name: str, args: object, kwargs: object) -> None: ...
 
 
-@pytest.mark.parametrize(
+@pytest.add_mark.parametrize(
     ("call", "name"),
     [
         (Call(Server.pull, (), {}), "Server.pull"),

@@ -22,7 +22,7 @@ def test_where_no_thread_can_be_started_it_says_that_nothing_is_recorded_once(
     monkeypatch.setattr(threading.Thread, "start", refuse)
 
     with pytest.warns(CaptureWarning, match="is not recorded: can't start new thread") as warned:  # noqa: PT031
-        server.wake()
-        server.wake()
+        server.notify()
+        server.notify()
 
     assert len(warned) == 1

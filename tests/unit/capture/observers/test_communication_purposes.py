@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from tests.components import require_module
-from tracekit.capture.hooks.live import Program
+from tracekit.capture.hooks.live_objects import LiveObjects
 from tracekit.capture.job.groups import GroupTable
-from tracekit.capture.observers import Draft
-from tracekit.capture.observers.usage import UsageObserver
+from tracekit.capture.observers import MetadataDraft
+from tracekit.capture.observers.communication_purposes import PurposeObserver
 
 torch = require_module("torch")
 distributed = require_module("torch.distributed")
@@ -33,23 +33,23 @@ def backward(model: Any) -> None:
     model(torch.ones(4, 8)).sum().backward()
 
 
-def observed(step: Callable[[Any], None], *, strategies: tuple[str, ...] = (), steps: int = 2) -> Draft:
+def observed(step: Callable[[Any], None], *, strategies: tuple[str, ...] = (), steps: int = 2) -> MetadataDraft:
     """What the observer contributes after some steps of a model; other observers found `strategies`."""
     model = network()
     program = _OneModel(model)
-    observer = UsageObserver()
+    observer = PurposeObserver()
     observer.attach(program)
     for _ in range(steps):
         step(model)
     observer.detach(program)
-    draft = Draft(groups=GroupTable.of_this_rank(), strategies=list(strategies))
+    draft = MetadataDraft(groups=GroupTable.of_this_rank(), strategies=list(strategies))
     if strategies:
         draft.groups.set_parallelism(distributed.group.WORLD, "dp")
     observer.contribute(draft)
     return draft
 
 
-class _OneModel(Program):
+class _OneModel(LiveObjects):
     """Models of other tests may still be alive."""
 
     def __init__(self, model: Any) -> None:
@@ -60,7 +60,7 @@ class _OneModel(Program):
         return list(self._model.modules())
 
 
-def meaning(draft: Draft) -> tuple[str | None, list[str]]:
+def meaning(draft: MetadataDraft) -> tuple[str | None, list[str]]:
     return draft.groups.groups[0].parallelism, draft.strategies
 
 

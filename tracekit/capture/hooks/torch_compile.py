@@ -1,9 +1,11 @@
-"""What torch.compile sees of tracekit: nothing.
+"""Keeps the capture out of what torch.compile compiles.
 
-While a compiled region runs eagerly between its graphs, every Python function that is called there is a candidate for
-compilation, and a function that its source reaches becomes part of its graph. Code of ours is neither: `hide()` has the
-compiler pass over it as a candidate, and what is reached from a traced function asks `being_traced()` and then does
-exactly what was there before. So a recording adds no graph break, and no compiled program keeps any of it.
+While a compiled region runs eagerly between its graphs, torch.compile tries to compile each Python function that is
+called there. What that function calls becomes part of its graph. The capture's own functions must be neither, or a
+recording would add graph breaks, and compiled programs would keep calls into it.
+
+`hide_from_compiler()` has the compiler skip them as candidates. A function that a traced one may call asks
+`trace_check()` first, and while it is traced does exactly what was there before.
 """
 
 from __future__ import annotations
@@ -14,46 +16,46 @@ import types
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from tracekit.capture.hooks.live import Program
+from tracekit.capture.hooks.live_objects import LiveObjects
 
 _PACKAGE = "tracekit.capture"  # not this module's own package: that is one room of it
 _hidden: set[str] = set()  # modules
 
-__all__ = ["being_traced", "compiled_modules", "hide"]
+__all__ = ["compiled_module_ids", "hide_from_compiler", "trace_check"]
 
 
-def being_traced() -> Callable[[], bool]:
+def trace_check() -> Callable[[], bool]:
     """The question whether torch.compile is reading the function that asks, in a form that it understands."""
     torch = sys.modules.get("torch")
     return torch.compiler.is_dynamo_compiling if torch is not None else bool
 
 
-def hide() -> None:
+def hide_from_compiler() -> None:
     """Have torch.compile run the functions of this package as they are; what they call it compiles as ever."""
     with contextlib.suppress(Exception):
-        skip = _skipping()
+        skip = _skip_function()
         for name, module in list(sys.modules.items()):
             if name.startswith(_PACKAGE) and name not in _hidden:
                 _hidden.add(name)
-                for code in _codes_of(module):
+                for code in _code_objects(module):
                     skip(code)
 
 
-def compiled_modules(program: Program) -> set[int]:
+def compiled_module_ids(objects: LiveObjects) -> set[int]:
     """Ids of the modules that torch.compile was given, and of those within them: a hook would have them compiled again;
     of all, if it is set to guard the hooks of each module. What is reached from a compiled function only is not known;
     there a hook costs one compilation more."""
     dynamo = sys.modules.get("torch._dynamo")
     if dynamo is not None and not getattr(dynamo.config, "skip_nnmodule_hook_guards", True):
-        return {id(module) for module in program.instances("torch.nn.modules.module", "Module")}
-    given = program.instances("torch._dynamo.eval_frame", "OptimizedModule")
+        return {id(module) for module in objects.instances("torch.nn.modules.module", "Module")}
+    given = objects.instances("torch._dynamo.eval_frame", "OptimizedModule")
     if dynamo is not None:
-        modules = program.instances("torch.nn.modules.module", "Module")
+        modules = objects.instances("torch.nn.modules.module", "Module")
         given = given + [module for module in modules if module.__dict__.get("_compiled_call_impl") is not None]
     return {id(inner) for module in given for inner in module.modules()}
 
 
-def _skipping() -> Callable[[types.CodeType], Any]:
+def _skip_function() -> Callable[[types.CodeType], Any]:
     """torch.compiler.disable() would do, but stops a trace that reaches the function instead of letting it through."""
     frames = sys.modules["torch"]._C._dynamo.eval_frame
     if hasattr(frames, "skip_code"):  # before torch 2.7
@@ -64,7 +66,7 @@ def _skipping() -> Callable[[types.CodeType], Any]:
     return lambda code: frames.set_code_exec_strategy(code, strategy)
 
 
-def _codes_of(module: types.ModuleType) -> Iterator[types.CodeType]:
+def _code_objects(module: types.ModuleType) -> Iterator[types.CodeType]:
     """The code of every function of a module, of its classes and within functions."""
     waiting: list[Any] = [
         value for value in vars(module).values() if getattr(value, "__module__", None) == module.__name__

@@ -22,22 +22,22 @@ from typing import Any
 
 from tracekit.capture.hooks.patching import Patch
 
-__all__ = ["LoopEnd", "Termination"]
+__all__ = ["ExitHooks", "SigtermHandler"]
 
 
-class LoopEnd:
+class ExitHooks:
     """Calls `finish` once, at the exit of this process or before its process group is destroyed."""
 
     def __init__(self, finish: Callable[[], None]) -> None:
         self._finish = finish
         self._pid: int | None = None
         self._undo = contextlib.ExitStack()  # runs the rest of it when a part fails
-        self._thread_end = threading.local()
+        self._thread_exit = threading.local()
 
     def install(self) -> None:
         self._pid = os.getpid()
         if threading.current_thread() is not threading.main_thread():
-            self._thread_end.guard = _ThreadEnd(self._at_exit)
+            self._thread_exit.guard = _ThreadExitGuard(self._at_exit)
         self._undo.callback(atexit.unregister, self._at_exit)
         atexit.register(self._at_exit)
         # A priority: finalizers without one are not run in children.
@@ -65,7 +65,7 @@ class LoopEnd:
         destroy(*args, **kwargs)
 
 
-class _ThreadEnd:
+class _ThreadExitGuard:
     """Lives in a thread's own storage, so it dies with the thread and on it: the profiler has to be stopped there, and
     the process would crash at its exit if it was not."""
 
@@ -76,9 +76,9 @@ class _ThreadEnd:
         self._finish()
 
 
-class Termination:
+class SigtermHandler:
     """SIGTERM while a window is open. `requested` is the flag; `flush` writes what there is and says whether it could:
-    not while the probe itself was interrupted, which then calls `deliver` when it is done."""
+    not while the probe itself was interrupted, which then calls `deliver_deferred` when it is done."""
 
     def __init__(self, flush: Callable[[], bool]) -> None:
         self._flush = flush
@@ -105,25 +105,25 @@ class Termination:
             signal.signal(signal.SIGTERM, self._previous)
         self._installed = False
 
-    def deliver(self) -> None:
+    def deliver_deferred(self) -> None:
         """Do now what a signal asked for while the probe was busy."""
         if self._deferred:
             self._deferred = False
             self._flush()
-            self._die()
+            self._terminate()
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
         if os.getpid() != self._pid:
-            self._die()
+            self._terminate()
             return
         self.requested = True
         if callable(self._previous):
             self._previous(number, frame)
         elif self._flush():
-            self._die()
+            self._terminate()
         else:
             self._deferred = True
 
-    def _die(self) -> None:
+    def _terminate(self) -> None:
         signal.signal(signal.SIGTERM, signal.SIG_DFL if not callable(self._previous) else self._previous)
         os.kill(os.getpid(), signal.SIGTERM)

@@ -14,11 +14,11 @@ import sys
 from collections.abc import Iterable
 from typing import Any
 
-from tracekit.capture.hooks.compiling import compiled_modules
-from tracekit.capture.hooks.live import Program
+from tracekit.capture.hooks.live_objects import LiveObjects
 from tracekit.capture.hooks.module_spans import ForwardSpans
+from tracekit.capture.hooks.torch_compile import compiled_module_ids
 from tracekit.capture.job.groups import GroupTable
-from tracekit.capture.observers import Draft
+from tracekit.capture.observers import MetadataDraft
 from tracekit.capture.observers.fsdp import parameter_groups
 from tracekit.model.module_names import clean_module_name
 from tracekit.model.spans import module_span
@@ -29,45 +29,45 @@ _DATA_PARALLEL = (
     ("torch.distributed.fsdp.fully_sharded_data_parallel", "FullyShardedDataParallel"),
     ("torch.distributed.fsdp", "FSDPModule"),
 )
-_BELOW = frozenset({"torch", "builtins", "typing", "abc"})
-MOST_MODULES = 1000  # a hundred layers of ten; a hooked call costs some 3 us
+_LIBRARIES = frozenset({"torch", "builtins", "typing", "abc"})
+MAX_MODULES = 1000  # a hundred layers of ten; a hooked call costs some 3 us
 
-__all__ = ["TensorObserver"]
+__all__ = ["TensorParallelObserver"]
 
 
-class TensorObserver:
+class TensorParallelObserver:
     """Holds the process groups of distributed modules until `contribute`, the modules themselves never."""
 
     def __init__(self) -> None:
         self._spans = ForwardSpans()
         self._process_groups: dict[int, Any] = {}
         self._sequence_parallel = False
-        self._left_out = 0
-        self._crowd = 0
+        self._compiled_modules = 0
+        self._modules_over_limit = 0
 
-    def attach(self, program: Program) -> None:
-        wanted = {id(module) for module in self._study(program)}
-        roots = _roots(program) if wanted else []
-        if _by_hand(program, {group.group_name for group in self._process_groups.values()}):
-            roots = [root for root in _roots(program) if next(root.parameters(), None) is not None]
-            wanted |= {id(module) for root in roots for module in root.modules() if _is_own(module)}
+    def attach(self, objects: LiveObjects) -> None:
+        wanted = {id(module) for module in self._find_distributed(objects)}
+        roots = _roots(objects) if wanted else []
+        if _communicates_by_hand(objects, {group.group_name for group in self._process_groups.values()}):
+            roots = [root for root in _roots(objects) if next(root.parameters(), None) is not None]
+            wanted |= {id(module) for root in roots for module in root.modules() if _is_user_defined(module)}
         names = _names(roots, wanted)
-        self._crowd = max(0, len(names) - MOST_MODULES)
+        self._modules_over_limit = max(0, len(names) - MAX_MODULES)
         # The outermost first: what is inside them then goes by their names.
-        names = dict(sorted(names.items(), key=lambda item: item[1].count("."))[:MOST_MODULES])
-        compiled = compiled_modules(program)
-        self._left_out = len(names.keys() & compiled)
-        for module in program.instances("torch.nn.modules.module", "Module"):
+        names = dict(sorted(names.items(), key=lambda item: item[1].count("."))[:MAX_MODULES])
+        compiled = compiled_module_ids(objects)
+        self._compiled_modules = len(names.keys() & compiled)
+        for module in objects.instances("torch.nn.modules.module", "Module"):
             name = names.get(id(module))
             if name is not None and id(module) not in compiled:
                 self._spans.add(module, module_span(name))
 
-    def detach(self, program: Program) -> None:
+    def detach(self, objects: LiveObjects) -> None:
         self._spans.remove()
         if not self._process_groups:  # a short job builds its model inside the first step
-            self._study(program)
+            self._find_distributed(objects)
 
-    def contribute(self, draft: Draft) -> None:
+    def contribute(self, draft: MetadataDraft) -> None:
         process_groups, self._process_groups = list(self._process_groups.values()), {}
         used = set()
         for process_group in process_groups:
@@ -79,37 +79,38 @@ class TensorObserver:
         scattered = any(record.group in used and record.kind == "reduce_scatter" for record in draft.collectives)
         if used and (self._sequence_parallel or scattered):
             draft.strategies.append("sp")
-        if self._left_out:
-            draft.note(f"{self._left_out} modules are compiled: their collectives are not told by module")
-        if self._crowd:
+        if self._compiled_modules:
+            draft.note(f"{self._compiled_modules} modules are compiled: their collectives are not told by module")
+        if self._modules_over_limit:
             draft.note(
-                f"collectives are told by the {MOST_MODULES} outermost modules; {self._crowd} more are inside them"
+                f"collectives are named by the {MAX_MODULES} outermost modules; "
+                f"{self._modules_over_limit} more are inside them"
             )
 
-    def _study(self, program: Program) -> list[Any]:
+    def _find_distributed(self, objects: LiveObjects) -> list[Any]:
         """The distributed modules of the program; takes note of their groups."""
         if "torch.distributed.tensor" not in sys.modules:
             return []
-        sharding = _data_parallel_groups(program)
+        sharding = _data_parallel_groups(objects)
         groups_of_mesh: dict[int, list[Any]] = {}
         found = []
-        for module in program.instances("torch.nn.modules.module", "Module"):
+        for module in objects.instances("torch.nn.modules.module", "Module"):
             hooks = [hook for hook in _hooks(module) if hook.__module__.startswith(_STYLES)]
-            meshes = [mesh for hook in hooks for mesh in _captured(hook, "DeviceMesh")]
+            meshes = [mesh for hook in hooks for mesh in _closure_values(hook, "DeviceMesh")]
             meshes += [p.device_mesh for p in module._parameters.values() if type(p).__name__ == "DTensor"]
             for mesh in meshes:
                 if id(mesh) not in groups_of_mesh:
                     groups_of_mesh[id(mesh)] = [g for g in _groups_of(mesh) if g.group_name not in sharding]
             if any(groups_of_mesh[id(mesh)] for mesh in meshes):
                 found.append(module)
-                self._sequence_parallel |= any(_by_sequence(hook) for hook in hooks)
+                self._sequence_parallel |= any(_is_sequence_parallel(hook) for hook in hooks)
         self._process_groups = {id(group): group for groups in groups_of_mesh.values() for group in groups}
         return found
 
 
-def _roots(program: Program) -> list[Any]:
+def _roots(objects: LiveObjects) -> list[Any]:
     """Modules that are part of no other."""
-    modules = program.instances("torch.nn.modules.module", "Module")
+    modules = objects.instances("torch.nn.modules.module", "Module")
     inner = {id(child) for module in modules for child in module._modules.values()}
     return [module for module in modules if id(module) not in inner]
 
@@ -140,7 +141,7 @@ def _hooks(module: Any) -> list[Any]:
     return [hook for hook in hooks if isinstance(getattr(hook, "__module__", None), str)]
 
 
-def _captured(hook: Any, kind: str) -> list[Any]:
+def _closure_values(hook: Any, kind: str) -> list[Any]:
     """What a hook's closure holds of a type of this name."""
     cells = []
     for cell in getattr(hook, "__closure__", None) or ():
@@ -151,11 +152,11 @@ def _captured(hook: Any, kind: str) -> list[Any]:
     return [content for content in cells if any(base.__name__ == kind for base in type(content).__mro__)]
 
 
-def _by_sequence(hook: Any) -> bool:
+def _is_sequence_parallel(hook: Any) -> bool:
     """Whether the hook belongs to torch's `SequenceParallel` style."""
     return any(
         getattr(partial.func, "__qualname__", "").startswith("SequenceParallel.")
-        for partial in _captured(hook, "partial")
+        for partial in _closure_values(hook, "partial")
     )
 
 
@@ -167,10 +168,10 @@ def _groups_of(mesh: Any) -> list[Any]:
         return []
 
 
-def _data_parallel_groups(program: Program) -> set[str]:
+def _data_parallel_groups(objects: LiveObjects) -> set[str]:
     """Names of the groups over which FSDP2 shards and replicates: their DTensors are no tensor parallelism."""
     names: set[str] = set()
-    for module in program.instances("torch.distributed.fsdp", "FSDPModule"):
+    for module in objects.instances("torch.distributed.fsdp", "FSDPModule"):
         state = module._get_fsdp_state()
         for group in parameter_groups(state):
             layout = getattr(group, "mesh_info", None)
@@ -181,17 +182,17 @@ def _data_parallel_groups(program: Program) -> set[str]:
     return names
 
 
-def _by_hand(program: Program, distributed: set[str]) -> bool:
+def _communicates_by_hand(objects: LiveObjects, distributed: set[str]) -> bool:
     """Whether the program communicates otherwise than by FSDP2, by DTensor over the groups of these names, or by other
     wrappers of data parallelism: it has a group of its own, or none of them.
     """
-    groups = GroupTable.of_this_rank().with_peers()
-    known = distributed | _data_parallel_groups(program)
+    groups = GroupTable.of_this_rank().multi_rank_groups()
+    known = distributed | _data_parallel_groups(objects)
     if any(g.ranks != "world" and g.parallelism not in {"dp", "pp"} and g.name not in known for g in groups):
         return True
-    return bool(groups) and not known and not any(program.instances(module, name) for module, name in _DATA_PARALLEL)
+    return bool(groups) and not known and not any(objects.instances(module, name) for module, name in _DATA_PARALLEL)
 
 
-def _is_own(module: Any) -> bool:
+def _is_user_defined(module: Any) -> bool:
     """Whether a class of the user's, or of a library above torch, defines it."""
-    return any(base.__module__.partition(".")[0] not in _BELOW for base in type(module).__mro__)
+    return any(base.__module__.partition(".")[0] not in _LIBRARIES for base in type(module).__mro__)

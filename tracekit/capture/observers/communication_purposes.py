@@ -17,9 +17,9 @@ from dataclasses import dataclass, field
 from types import FrameType
 from typing import Any, Literal
 
-from tracekit.capture.hooks.live import Program
+from tracekit.capture.hooks.live_objects import LiveObjects
 from tracekit.capture.hooks.patching import Patch
-from tracekit.capture.observers import Draft
+from tracekit.capture.observers import MetadataDraft
 from tracekit.capture.observers.gradients import GradientAddresses
 from tracekit.capture.observers.memory import LiveParameters
 from tracekit.model.metadata import CommunicationPurpose, CommunicationUse
@@ -45,9 +45,9 @@ _WRAPPERS = (
 )
 _STRATEGIES_OF_WRAPPERS = frozenset({"ddp", "fsdp1", "fsdp2", "hsdp", "zero1", "zero2", "zero3"})
 
-_wrapping: dict[str, Literal["wrapper", "program", "between"]] = {}  # by module: asked at every frame of every call
+_caller_kinds: dict[str, Literal["wrapper", "program", "between"]] = {}  # by module: asked at every frame of every call
 
-__all__ = ["UsageObserver"]
+__all__ = ["PurposeObserver"]
 
 
 @dataclass
@@ -63,7 +63,7 @@ class _Use:
     flat_elements: int = 0
 
 
-class UsageObserver:
+class PurposeObserver:
     """Attached last, it leaves groups and strategies alone of which another observer has spoken."""
 
     def __init__(self) -> None:
@@ -71,57 +71,57 @@ class UsageObserver:
         self._uses: dict[int, _Use] = {}
         self._gradients = GradientAddresses(())
 
-    def attach(self, program: Program) -> None:
+    def attach(self, objects: LiveObjects) -> None:
         process_group = getattr(sys.modules.get("torch.distributed"), "ProcessGroup", None)
         if process_group is None:
             return
-        self._gradients = GradientAddresses(_trained(program))
-        noted = (
+        self._gradients = GradientAddresses(_trainable_parameters(objects))
+        observed_methods = (
             (_REDUCTIONS, self._note_reduction),
             (_GATHERS, self._note_gather),
             (_EXCHANGES, self._note_exchange),
         )
-        for methods, note in noted:
+        for methods, note in observed_methods:
             for name, argument in methods.items():
                 if hasattr(process_group, name):
-                    patch = Patch(process_group, name, functools.partial(_called, note, argument))
+                    patch = Patch(process_group, name, functools.partial(_observe_call, note, argument))
                     self._patches.append(patch)
                     patch.apply()
 
-    def detach(self, program: Program) -> None:
+    def detach(self, objects: LiveObjects) -> None:
         for patch in reversed(self._patches):
             patch.remove()
         self._patches = []
-        self._gradients.forget()
+        self._gradients.release()
 
-    def contribute(self, draft: Draft) -> None:
+    def contribute(self, draft: MetadataDraft) -> None:
         for use in self._uses.values():
             self._contribute(use, draft)
         self._uses = {}
 
-    def _note_reduction(self, group: Any, given: list[Any], _: tuple[Any, ...]) -> None:
+    def _note_reduction(self, group: Any, tensors: list[Any], _: tuple[Any, ...]) -> None:
         use = self._use_of(group)
         in_backward = _in_backward()
-        places = [self._gradients.place_of(tensor, in_backward) for tensor in given]
-        if None not in places:
-            use.gradients.update(place for place in places if place is not None)
+        indices = [self._gradients.parameter_index(tensor, in_backward) for tensor in tensors]
+        if None not in indices:
+            use.gradients.update(index for index in indices if index is not None)
             use.by_hand["gradients", in_backward] += 1
-        elif all(self._gradients.is_parameter(tensor) for tensor in given):
+        elif all(self._gradients.is_parameter(tensor) for tensor in tensors):
             use.by_hand["parameters", in_backward] += 1
-        elif in_backward or _is_activation(given):
+        elif in_backward or _is_activation(tensors):
             use.by_hand["activations", in_backward] += 1
         else:
             use.flat_calls += 1
-            use.flat_elements += sum(tensor.numel() for tensor in given)
+            use.flat_elements += sum(tensor.numel() for tensor in tensors)
 
-    def _note_gather(self, group: Any, given: list[Any], _: tuple[Any, ...]) -> None:
+    def _note_gather(self, group: Any, tensors: list[Any], _: tuple[Any, ...]) -> None:
         in_backward = _in_backward()
-        if in_backward or _is_activation(given):
+        if in_backward or _is_activation(tensors):
             self._use_of(group).by_hand["activations", in_backward] += 1
 
-    def _note_exchange(self, group: Any, given: list[Any], arguments: tuple[Any, ...]) -> None:
+    def _note_exchange(self, group: Any, tensors: list[Any], arguments: tuple[Any, ...]) -> None:
         in_backward = _in_backward()
-        if _is_split(arguments) and (in_backward or _is_activation(given)):
+        if _is_split(arguments) and (in_backward or _is_activation(tensors)):
             self._use_of(group).by_hand["tokens", in_backward] += 1
 
     def _use_of(self, group: Any) -> _Use:
@@ -130,13 +130,13 @@ class UsageObserver:
             use = self._uses[id(group)] = _Use(group)
         return use
 
-    def _contribute(self, use: _Use, draft: Draft) -> None:
+    def _contribute(self, use: _Use, draft: MetadataDraft) -> None:
         number = draft.groups.id_of(use.group)
         if number is None:
             return
-        if self._gradients.are_whole(use.flat_elements):
+        if self._gradients.are_all_gradients(use.flat_elements):
             use.by_hand["gradients", False] += use.flat_calls
-        if parallelism := self._meaning(use):
+        if parallelism := self._parallelism(use):
             draft.groups.set_parallelism(use.group, parallelism)
         # A wrapper's observer or the mesh knows better what the group is for, and so what goes over it.
         known = draft.groups.groups[number].parallelism
@@ -156,11 +156,13 @@ class UsageObserver:
                 )
             )
 
-    def _meaning(self, use: _Use) -> str | None:
+    def _parallelism(self, use: _Use) -> str | None:
         """The parallelism that the calls stand for."""
         called = {purpose for purpose, _ in use.by_hand}
         # Tensor parallel ranks reduce gradients, too, but only those of the few parameters that they share.
-        most_gradients = 2 * len(use.gradients) >= self._gradients.count or self._gradients.are_whole(use.flat_elements)
+        most_gradients = 2 * len(use.gradients) >= self._gradients.count or self._gradients.are_all_gradients(
+            use.flat_elements
+        )
         if "gradients" in called and (most_gradients or called == {"gradients"}):
             return "dp"
         if "tokens" in called:
@@ -170,7 +172,7 @@ class UsageObserver:
         return "dp" if "parameters" in called else None
 
 
-def _called(
+def _observe_call(
     note: Callable[[Any, list[Any], tuple[Any, ...]], None],
     argument: int,
     call: Callable[..., Any],
@@ -179,53 +181,53 @@ def _called(
     **kwargs: Any,
 ) -> Any:
     if len(args) > argument:
-        given = [tensor for tensor in _tensors(args[argument]) if tensor.numel() > 1 and tensor.is_floating_point()]
-        if given and not _is_wrapper_s():
-            note(group, given, args)
+        tensors = [tensor for tensor in _tensors(args[argument]) if tensor.numel() > 1 and tensor.is_floating_point()]
+        if tensors and not _is_called_by_wrapper():
+            note(group, tensors, args)
     return call(group, *args, **kwargs)
 
 
-def _trained(program: Program) -> list[Any]:
+def _trainable_parameters(objects: LiveObjects) -> list[Any]:
     """Parameters with gradients, each once; those that wrappers shard have no gradient of their own."""
     plain = sys.modules["torch"].nn.Parameter
-    return [p for p in LiveParameters.of(program).parameters if type(p) is plain and p.requires_grad]
+    return [p for p in LiveParameters.of(objects).parameters if type(p) is plain and p.requires_grad]
 
 
-def _tensors(given: Any) -> Iterator[Any]:
-    if isinstance(given, list | tuple):
-        for item in given:
+def _tensors(tensors: Any) -> Iterator[Any]:
+    if isinstance(tensors, list | tuple):
+        for item in tensors:
             yield from _tensors(item)
-    elif hasattr(given, "numel"):
-        yield given
+    elif hasattr(tensors, "numel"):
+        yield tensors
 
 
 def _in_backward() -> bool:
     return bool(sys.modules["torch"]._C._current_graph_task_id() != -1)
 
 
-def _is_activation(given: list[Any]) -> bool:
+def _is_activation(tensors: list[Any]) -> bool:
     """Whether tensors are on their way through a network: part of an autograd graph, or handed over inside a module."""
-    if any(tensor.grad_fn is not None for tensor in given):
+    if any(tensor.grad_fn is not None for tensor in tensors):
         return True
     call = sys.modules["torch"].nn.Module._call_impl.__code__
     return any(frame.f_code is call for frame in _callers())
 
 
-def _is_wrapper_s() -> bool:
+def _is_called_by_wrapper() -> bool:
     """Whether a wrapper of torch calls, and no code of the program stands between it and the collective."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         module = frame.f_globals.get("__name__", "")
-        belongs = _wrapping.get(module)
-        if belongs is None:
-            belongs = _wrapping[module] = _belonging(module)
-        if belongs != "between":
-            return belongs == "wrapper"
+        kind = _caller_kinds.get(module)
+        if kind is None:
+            kind = _caller_kinds[module] = _caller_kind(module)
+        if kind != "between":
+            return kind == "wrapper"
         frame = frame.f_back
     return False
 
 
-def _belonging(module: str) -> Literal["wrapper", "program", "between"]:
+def _caller_kind(module: str) -> Literal["wrapper", "program", "between"]:
     if module.startswith(_WRAPPERS):
         return "wrapper"
     return "between" if module.startswith(("torch.", "tracekit.")) else "program"

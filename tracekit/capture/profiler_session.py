@@ -14,21 +14,21 @@ from pathlib import Path
 from types import FunctionType
 from typing import Any
 
-from tracekit.capture.hooks.live import Program
+from tracekit.capture.hooks.live_objects import LiveObjects
 from tracekit.capture.hooks.patching import Patch
 from tracekit.capture.rpc.remote_calls import rpc_ready
 
 _AUTOGRAD_COLLECTIVES = "torch.distributed.nn.functional"
 
-__all__ = ["ProfilerSession", "foreign_profiler"]
+__all__ = ["ProfilerSession", "other_profiler"]
 
 
-def foreign_profiler(program: Program) -> str | None:
+def other_profiler(objects: LiveObjects) -> str | None:
     """Who else profiles in this process, in words; None if nobody does."""
     torch = sys.modules["torch"]
     if torch.autograd._profiler_enabled() or torch.autograd.profiler._is_profiler_enabled:
         return "a profiler is already running in this process"
-    for profiler in program.instances("torch.profiler.profiler", "profile"):
+    for profiler in objects.instances("torch.profiler.profiler", "profile"):
         backend = getattr(profiler, "profiler", None)
         warming_up = getattr(profiler, "current_action", None) == torch.profiler.ProfilerAction.WARMUP
         # Prepared and not yet stopped: torch tells nobody, and a second one would take its place.
@@ -38,14 +38,17 @@ def foreign_profiler(program: Program) -> str | None:
 
 
 class ProfilerSession:
-    """The profiler of one window. `on_rival` is called, at most once, when another profiler is about to start."""
+    """The profiler of one window.
 
-    def __init__(self, options: dict[str, bool], on_rival: Callable[[], None]) -> None:
+    `on_other_profiler` is called when another profiler is about to start, at most once.
+    """
+
+    def __init__(self, options: dict[str, bool], on_other_profiler: Callable[[], None]) -> None:
         torch = sys.modules["torch"]
-        self._on_rival = on_rival
-        self._profiler = torch.profiler.profile(**options, experimental_config=_without_event_lists(options))
-        self._rival = Patch(torch.autograd.profiler.profile, "_prepare_trace", self._give_way)
-        self._rival_start = Patch(torch.autograd.profiler.profile, "_start_trace", self._give_way)
+        self._on_other_profiler = on_other_profiler
+        self._profiler = torch.profiler.profile(**options, experimental_config=_trace_only_config(options))
+        self._other_prepare = Patch(torch.autograd.profiler.profile, "_prepare_trace", self._before_other_starts)
+        self._other_start = Patch(torch.autograd.profiler.profile, "_start_trace", self._before_other_starts)
         self._thread: int | None = None
         self.running = False
         self.prepared = False
@@ -55,17 +58,17 @@ class ProfilerSession:
         self._thread = threading.get_ident()
         self._prepare()
         self.prepared = True
-        self._watch()
+        self._watch_for_others()
 
     def start(self) -> None:
-        self._unwatch()
+        self._stop_watching()
         if not self.prepared:
             self._thread = threading.get_ident()
             self._prepare()
             self.prepared = True
         self._profiler.start_trace()
         self.running = True
-        self._watch()
+        self._watch_for_others()
 
     def stop(self) -> None:
         """Ends the recording, or the warm-up; what failed can be tried again. Raises RuntimeError when called on
@@ -73,7 +76,7 @@ class ProfilerSession:
         if self._thread not in {None, threading.get_ident()}:
             raise RuntimeError("the recording was started on another thread")
         try:
-            self._unwatch()
+            self._stop_watching()
         finally:
             if self.prepared and not self.running:
                 self._profiler.start_trace()  # a prepared profiler can only be ended by way of a start
@@ -82,12 +85,12 @@ class ProfilerSession:
                 self._profiler.stop_trace()
                 self.prepared = self.running = False
 
-    def forget(self) -> None:
+    def after_fork(self) -> None:
         """In a forked child, whose copy of the profiler would collect its events for nobody, in memory, for ever.
 
         It cannot be stopped there (its threads are the parent's); torch calls profilers no more on this thread.
         """
-        self._unwatch()
+        self._stop_watching()
         if self.running:
             sys.modules["torch"]._C._autograd._enable_record_function(False)
 
@@ -111,21 +114,21 @@ class ProfilerSession:
             if isinstance(function, FunctionType) and function.__defaults__:
                 function.__defaults__ = tuple(None if value is world else value for value in function.__defaults__)
 
-    def _watch(self) -> None:
-        self._rival.apply()
-        self._rival_start.apply()
+    def _watch_for_others(self) -> None:
+        self._other_prepare.apply()
+        self._other_start.apply()
 
-    def _unwatch(self) -> None:
-        self._rival_start.remove()
-        self._rival.remove()
+    def _stop_watching(self) -> None:
+        self._other_start.remove()
+        self._other_prepare.remove()
 
-    def _give_way(self, begin: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        self._unwatch()
-        self._on_rival()
+    def _before_other_starts(self, begin: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        self._stop_watching()
+        self._on_other_profiler()
         return begin(*args, **kwargs)
 
 
-def _without_event_lists(options: dict[str, bool]) -> Any | None:
+def _trace_only_config(options: dict[str, bool]) -> Any | None:
     """Options of newer versions: only the trace is wanted, so the Python event list is never built. What a worker of
     RPC serves runs on threads that torch does not record otherwise."""
     configure = sys.modules["torch"]._C._profiler._ExperimentalConfig

@@ -1,14 +1,13 @@
-"""How long an open recording waits for the next call: a loop that has stopped calling must not be recorded for ever.
+"""Ends a recording whose training loop has stopped calling.
 
-`arm` when a call has returned, `disarm` when one begins, `end` with the recording. When the time has passed, `overdue`
-is called: on the main thread, as torch's profiler is stopped where it was started, and between two bytecodes of
-whatever the program does there by then. It is asked again until it does what it is for, since it may find the program
-at a place where nothing of ours should be done.
+A timer is armed when a call has returned, disarmed when the next one begins, and ended with the recording. When it has
+run out, `on_timeout` is called on the main thread, because torch's profiler must be stopped on the thread that started
+it. It is called between two bytecodes of whatever the program does by then. If the program is at a place where the
+recording cannot end, `on_timeout` is called again later.
 
-The way there is that of a signal handler: Python is told that a signal has come which nobody uses and which no process
-ever sends. So system calls are not interrupted, and what a handler of the program raises meanwhile reaches the program.
-That way leads to the main thread only: a recording on another thread stays open until the next call, or the end of the
-thread.
+To get to the main thread, Python is told that a signal has come which nobody uses and no process sends. So system calls
+are not interrupted, and exceptions of the program's own handlers reach the program. A signal handler runs on the main
+thread only: a recording on another thread stays open until the next call, or the end of that thread.
 """
 
 from __future__ import annotations
@@ -28,29 +27,33 @@ from types import FrameType
 from typing import cast
 
 POLL_S = 0.5
-AFTER_LAST_S = 1.0  # when all planned steps have returned: nothing is missing any more
+AFTER_LAST_STEP_S = 1.0  # when all planned steps have returned: nothing is missing any more
 BETWEEN_STEPS_S = 10.0
-STEPS_BETWEEN = 5  # the longest step, so many times
+LONGEST_STEP_FACTOR = 5  # the longest step, so many times
 
 _CAPTURE = str(Path(__file__).parent)
 # Their functions hold locks for a moment, which what is done here may need.
-_LOCKING = {threading.__file__, queue.__file__, logging.__file__}
-_LOCKING |= {"<frozen importlib._bootstrap>", "<frozen importlib._bootstrap_external>"}
+_LOCKING_FILES = {threading.__file__, queue.__file__, logging.__file__}
+_LOCKING_FILES |= {"<frozen importlib._bootstrap>", "<frozen importlib._bootstrap_external>"}
 
-__all__ = ["Patience", "patience_s"]
+__all__ = ["IdleTimeout", "idle_timeout_s"]
 
 
-def patience_s(longest_step_ns: int, *, all_returned: bool) -> float:
+def idle_timeout_s(longest_step_ns: int, *, all_steps_returned: bool) -> float:
     """How long to wait for a call, in a loop whose longest step so far took `longest_step_ns`."""
     longest_s = longest_step_ns / 1e9
-    return max(AFTER_LAST_S, longest_s) if all_returned else max(BETWEEN_STEPS_S, STEPS_BETWEEN * longest_s)
+    return (
+        max(AFTER_LAST_STEP_S, longest_s)
+        if all_steps_returned
+        else max(BETWEEN_STEPS_S, LONGEST_STEP_FACTOR * longest_s)
+    )
 
 
-class Patience:
+class IdleTimeout:
     """The limit of one recording of the main thread, on which everything here is called."""
 
-    def __init__(self, overdue: Callable[[], None]) -> None:
-        self._overdue = overdue
+    def __init__(self, on_timeout: Callable[[], None]) -> None:
+        self._on_timeout = on_timeout
         self._pid = os.getpid()
         self._deadline_s: float | None = None  # of the monotonic clock
         self._ended = threading.Event()
@@ -58,7 +61,7 @@ class Patience:
         self._signal: signal.Signals | None = None
 
     @property
-    def is_over(self) -> bool:
+    def has_passed(self) -> bool:
         deadline_s = self._deadline_s
         return deadline_s is not None and time.monotonic() >= deadline_s
 
@@ -68,7 +71,7 @@ class Patience:
             signal.signal(free, self._on_signal)
             self._signal = free
             # Looks twice a second instead of being woken: a step then costs no thread and no lock.
-            self._watcher = threading.Thread(target=self._watch, name="tracekit-patience", daemon=True)
+            self._watcher = threading.Thread(target=self._watch, name="tracekit-idle-timeout", daemon=True)
             with contextlib.suppress(RuntimeError):  # there are too many threads: the recording has no limit
                 self._watcher.start()
 
@@ -80,7 +83,7 @@ class Patience:
         self._ended.set()
         self._give_signal_back()
 
-    def forget(self) -> None:
+    def after_fork(self) -> None:
         """In a forked child, which has no watcher, and none of its locks."""
         self._deadline_s = None
         self._give_signal_back()
@@ -92,13 +95,13 @@ class Patience:
                 signal.signal(number, signal.SIG_DFL)
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
-        if self.is_over and os.getpid() == self._pid and not sys.is_finalizing() and _is_at_ease(frame):
-            self._overdue()
+        if self.has_passed and os.getpid() == self._pid and not sys.is_finalizing() and _may_stop_profiler(frame):
+            self._on_timeout()
 
     def _watch(self) -> None:
         while not self._ended.wait(POLL_S):
             number = self._signal
-            if number is not None and self.is_over:
+            if number is not None and self.has_passed:
                 _thread.interrupt_main(number)
 
 
@@ -109,12 +112,12 @@ def _unused_signal() -> signal.Signals | None:
     return cast("signal.Signals | None", next(unused, None))  # most have no name, and are plain numbers
 
 
-def _is_at_ease(frame: FrameType | None) -> bool:
+def _may_stop_profiler(frame: FrameType | None) -> bool:
     """Whether the program, interrupted in `frame`, is at a place where the profiler may be stopped and the observers
     may look around: not where locks are taken, in code of ours, in a backward pass, while something is compiled or
     while a CUDA graph is captured."""
     place = "" if frame is None else frame.f_code.co_filename
-    if place in _LOCKING or place.startswith(_CAPTURE):
+    if place in _LOCKING_FILES or place.startswith(_CAPTURE):
         return False
     torch = sys.modules["torch"]
     compilation = getattr(sys.modules.get("torch._guards"), "CompileContext", None)

@@ -20,7 +20,7 @@ _ROOTS = (
     ("torch.profiler.profiler", "profile"),
 )
 
-__all__ = ["Program", "live_instances"]
+__all__ = ["LiveObjects", "live_instances"]
 
 
 def live_instances(*kinds: type) -> dict[type, list[Any]]:
@@ -56,7 +56,7 @@ def _search() -> list[Any]:
     return list(itertools.chain.from_iterable(found.values()))
 
 
-class Program:
+class LiveObjects:
     """The objects of the training program, collected once for all that ask, when the first asks.
 
     Holds its objects: keep it no longer than the call that was given it.
@@ -83,15 +83,15 @@ class Program:
         types = _with_subclasses(kind)
         return [candidate for candidate in self._objects if id(type(candidate)) in types]
 
-    def later(self) -> Program:
+    def later(self) -> LiveObjects:
         """Return the same program for a later call: what is still alive then, without another search.
 
         Until it is asked it holds no object.
         """
         if self._found is None:
-            return Program(self._watch)
+            return LiveObjects(self._watch)
         references = [weakref.ref(found) for found in self._found]
-        return Program(self._watch, lambda: [alive for ref in references if (alive := ref()) is not None])
+        return LiveObjects(self._watch, lambda: [alive for ref in references if (alive := ref()) is not None])
 
     def _with_watched(self, found: list[Any]) -> list[Any]:
         objects = list(found)

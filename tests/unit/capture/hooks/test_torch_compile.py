@@ -12,8 +12,8 @@ from torch import Tensor, nn
 from torch._dynamo.utils import counters
 
 import tracekit
-from tracekit.capture.hooks.compiling import _codes_of
 from tracekit.capture.hooks.patching import Patch
+from tracekit.capture.hooks.torch_compile import _code_objects
 
 pytestmark = pytest.mark.filterwarnings("default")  # the compiler warns of its own imports and calls
 
@@ -82,7 +82,7 @@ class A:
     exec(source, vars(module))
     module.A.itself = module.A
 
-    assert {code.co_name for code in _codes_of(module)} == {"f", "inner", "p"}
+    assert {code.co_name for code in _code_objects(module)} == {"f", "inner", "p"}
 
 
 def test_a_replaced_function_is_traced_as_if_it_were_not():

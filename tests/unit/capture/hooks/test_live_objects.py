@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tracekit.capture.hooks.live import Program, live_instances
+from tracekit.capture.hooks.live_objects import LiveObjects, live_instances
 
 
 class Base:
@@ -59,15 +59,15 @@ def test_what_is_gone_is_not_found() -> None:
 
 
 def test_a_module_that_training_has_not_imported_has_no_instances() -> None:
-    assert Program().instances("torch.never.imported", "Module") == []
-    assert Program().instances("sys", "NoSuchClass") == []
+    assert LiveObjects().instances("torch.never.imported", "Module") == []
+    assert LiveObjects().instances("sys", "NoSuchClass") == []
 
 
 def test_a_program_is_searched_once_for_all_that_ask(
     torch_like: types.ModuleType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = Base()
-    program = Program()
+    program = LiveObjects()
     assert program.instances(torch_like.__name__, "Module") == [first]
     monkeypatch.setattr(gc, "get_objects", lambda: pytest.fail("searched again"))
     assert program.instances(torch_like.__name__, "Module") == [first]
@@ -79,8 +79,8 @@ def test_what_garbage_collection_cannot_see_is_found_if_it_is_watched(torch_like
     try:
         gc.freeze()
         seen = Base()
-        assert Program().instances(torch_like.__name__, "Module") == [seen]
-        assert Program(watch=[hidden, seen]).instances(torch_like.__name__, "Module") == [seen, hidden]
+        assert LiveObjects().instances(torch_like.__name__, "Module") == [seen]
+        assert LiveObjects(watch=[hidden, seen]).instances(torch_like.__name__, "Module") == [seen, hidden]
     finally:
         gc.unfreeze()
 
@@ -95,7 +95,7 @@ def test_a_watched_model_brings_its_modules(torch_like: types.ModuleType) -> Non
             self.inner = Derived()
 
     model = Model()
-    found = Program(watch=[model]).instances(torch_like.__name__, "Module")
+    found = LiveObjects(watch=[model]).instances(torch_like.__name__, "Module")
     assert len(found) == 2
     assert {id(each) for each in found} == {id(model), id(model.inner)}
 
@@ -122,7 +122,7 @@ def test_a_module_whose_constructor_failed_is_none(torch_like: types.ModuleType)
             self.kept = [self]
 
     failed = Failed()
-    found = Program().instances("torch.nn.modules.module", "Module")
+    found = LiveObjects().instances("torch.nn.modules.module", "Module")
     assert not any(candidate is failed for candidate in found)
     failed.kept.clear()
 
@@ -131,7 +131,7 @@ def test_a_program_of_a_later_call_holds_nothing_and_searches_no_more(
     torch_like: types.ModuleType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kept, dropped = Base(), Base()
-    program = Program()
+    program = LiveObjects()
     assert len(program.instances(torch_like.__name__, "Module")) == 2
     later = program.later()
     del program, dropped

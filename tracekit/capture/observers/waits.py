@@ -10,30 +10,30 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from tracekit.capture.hooks.live import Program
+from tracekit.capture.hooks.live_objects import LiveObjects
 from tracekit.capture.hooks.patching import Patch
 from tracekit.capture.hooks.span import span
-from tracekit.capture.observers import Draft
+from tracekit.capture.observers import MetadataDraft
 from tracekit.model.spans import WAIT_SPAN
 
-__all__ = ["CollectivesObserver"]
+__all__ = ["WaitsObserver"]
 
 
-class CollectivesObserver:
+class WaitsObserver:
     def __init__(self) -> None:
         self._patch: Patch | None = None
 
-    def attach(self, program: Program) -> None:
+    def attach(self, objects: LiveObjects) -> None:
         work = getattr(sys.modules.get("torch.distributed"), "Work", None)
         if work is not None:
             self._patch = Patch(work, "wait", _wait_in_span)
             self._patch.apply()
 
-    def detach(self, program: Program) -> None:
+    def detach(self, objects: LiveObjects) -> None:
         if self._patch is not None:
             self._patch.remove()
 
-    def contribute(self, draft: Draft) -> None:
+    def contribute(self, draft: MetadataDraft) -> None:
         """Nothing: the spans are in the trace, and sequence ids come from the flight recorder (`groups.py`)."""
 
 
