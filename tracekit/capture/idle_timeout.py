@@ -27,12 +27,12 @@ from types import FrameType
 from typing import cast
 
 POLL_S = 0.5
-AFTER_LAST_STEP_S = 1.0  # when all planned steps have returned: nothing is missing any more
+AFTER_LAST_STEP_S = 1.0  # when all planned steps have returned
 BETWEEN_STEPS_S = 10.0
-LONGEST_STEP_FACTOR = 5  # the longest step, so many times
+LONGEST_STEP_FACTOR = 5  # between steps wait for this many times the longest step
 
 _CAPTURE = str(Path(__file__).parent)
-# Their functions hold locks for a moment, which what is done here may need.
+# Their functions briefly hold locks that ending a recording may need.
 _LOCKING_FILES = {threading.__file__, queue.__file__, logging.__file__}
 _LOCKING_FILES |= {"<frozen importlib._bootstrap>", "<frozen importlib._bootstrap_external>"}
 
@@ -40,7 +40,7 @@ __all__ = ["IdleTimeout", "idle_timeout_s"]
 
 
 def idle_timeout_s(longest_step_ns: int, *, all_steps_returned: bool) -> float:
-    """How long to wait for a call, in a loop whose longest step so far took `longest_step_ns`."""
+    """Return how long to wait for the next call, in seconds; `longest_step_ns` is the longest step so far."""
     longest_s = longest_step_ns / 1e9
     return (
         max(AFTER_LAST_STEP_S, longest_s)
@@ -50,7 +50,7 @@ def idle_timeout_s(longest_step_ns: int, *, all_steps_returned: bool) -> float:
 
 
 class IdleTimeout:
-    """The limit of one recording of the main thread, on which everything here is called."""
+    """The timer of one recording on the main thread. All methods are called on that thread."""
 
     def __init__(self, on_timeout: Callable[[], None]) -> None:
         self._on_timeout = on_timeout
@@ -70,7 +70,7 @@ class IdleTimeout:
         if self._watcher is None and (free := _unused_signal()) is not None:
             signal.signal(free, self._on_signal)
             self._signal = free
-            # Looks twice a second instead of being woken: a step then costs no thread and no lock.
+            # It polls twice a second: waking it would cost each step a lock and a switch of threads.
             self._watcher = threading.Thread(target=self._watch, name="tracekit-idle-timeout", daemon=True)
             with contextlib.suppress(RuntimeError):  # there are too many threads: the recording has no limit
                 self._watcher.start()
@@ -84,13 +84,13 @@ class IdleTimeout:
         self._give_signal_back()
 
     def after_fork(self) -> None:
-        """In a forked child, which has no watcher, and none of its locks."""
+        """In a forked child, which has no watcher thread: stop without touching its locks."""
         self._deadline_s = None
         self._give_signal_back()
 
     def _give_signal_back(self) -> None:
         number, self._signal = self._signal, None
-        with contextlib.suppress(Exception):  # what stays is idle
+        with contextlib.suppress(Exception):  # a handler that stays does nothing
             if number is not None and signal.getsignal(number) == self._on_signal:
                 signal.signal(number, signal.SIG_DFL)
 
@@ -106,16 +106,18 @@ class IdleTimeout:
 
 
 def _unused_signal() -> signal.Signals | None:
-    """One of the signals that have no meaning of their own, from the end at which nobody begins."""
+    """Return a real-time signal without a handler, the highest that is free: others usually start at the lowest."""
     lowest, highest = getattr(signal, "SIGRTMIN", 0), getattr(signal, "SIGRTMAX", -1)
     unused = (number for number in range(highest, lowest, -1) if signal.getsignal(number) == signal.SIG_DFL)
     return cast("signal.Signals | None", next(unused, None))  # most have no name, and are plain numbers
 
 
 def _may_stop_profiler(frame: FrameType | None) -> bool:
-    """Whether the program, interrupted in `frame`, is at a place where the profiler may be stopped and the observers
-    may look around: not where locks are taken, in code of ours, in a backward pass, while something is compiled or
-    while a CUDA graph is captured."""
+    """Return whether the profiler may be stopped while the program is interrupted in `frame`.
+
+    It may not where locks are taken, in the capture's own code, in a backward pass, while something is compiled, or
+    while a CUDA graph is captured.
+    """
     place = "" if frame is None else frame.f_code.co_filename
     if place in _LOCKING_FILES or place.startswith(_CAPTURE):
         return False

@@ -1,6 +1,6 @@
-"""`tracekit.probe`: records a few training steps of each rank, and leaves the training loop as it is.
+"""`tracekit.probe`: records a few training steps of each rank without changing the training loop.
 
-    @tracekit.probe                             a call is a step; of a generator an item, of a coroutine an await
+    @tracekit.probe                             each call is a step; so is each item of a generator function
     def train_step(batch): ...
 
     with tracekit.probe(path="runs/a") as probe:
@@ -8,8 +8,8 @@
             ...
             probe.step()                        at the end of each step
 
-Comes in: calls. Goes out: a trace and a manifest a rank and window. Nothing that goes wrong here reaches the loop; it
-becomes a `CaptureWarning`.
+Each window leaves a trace and a manifest for each rank. No error of the capture reaches the training loop: it becomes
+a `CaptureWarning`.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ R = TypeVar("R")
 T = TypeVar("T")
 
 _probe_numbers = itertools.count()
-_started_probes: weakref.WeakSet[Probe] = weakref.WeakSet()  # those that a fork would copy in the middle of their work
+_started_probes: weakref.WeakSet[Probe] = weakref.WeakSet()  # their copies in a forked child must stop
 
 __all__ = ["Probe", "check_options", "probe"]
 
@@ -86,24 +86,33 @@ def probe(
     max_bytes: int = MAX_BYTES,
     min_free_bytes: int = MIN_FREE_BYTES,
 ) -> Any:
-    """A decorator and context manager that records `steps` training steps under `path`.
+    """Return a decorator and context manager that records `steps` training steps under `path`.
 
-    `skip` calls pass, `warmup` calls start the profiler up, then `steps` calls are recorded: `repeat` times, a window
-    beginning every `every` calls (default: at once, `warmup + steps`). The first two calls are recorded provisionally
-    and thrown away when the first window opens; a job that ends before that leaves them, marked partial.
+    A window skips `skip` calls, starts the profiler in the next `warmup` calls and records the `steps` calls after
+    that. There are `repeat` windows, one every `every` calls (default: `warmup + steps`, so they follow each other).
+    The first two calls are recorded provisionally. That recording is dropped when the first window opens. A job that
+    ends before then keeps it, marked partial.
 
-    `watch` lists modules to look into that cannot be found by themselves (after `gc.freeze()`). `shapes`, `stack`,
-    `memory` and `flops` are torch.profiler's record_shapes, with_stack, profile_memory and with_flops. `TRACEKIT=0` in
-    the environment switches everything off; `TRACEKIT_PATH`, `TRACEKIT_SKIP`, `TRACEKIT_WARMUP` and `TRACEKIT_STEPS`
-    override. Raises UsageError if the options contradict each other.
+    Args:
+        path: folder of the runs; `TRACEKIT_PATH` overrides it.
+        skip, warmup, steps: numbers of calls; `TRACEKIT_SKIP`, `TRACEKIT_WARMUP` and `TRACEKIT_STEPS` override them.
+        repeat: number of windows.
+        every: calls from the begin of one window to the begin of the next.
+        watch: modules that the garbage collector cannot find (after `gc.freeze()`).
+        shapes: torch.profiler's `record_shapes`.
+        stack: torch.profiler's `with_stack`.
+        memory: torch.profiler's `profile_memory`.
+        flops: torch.profiler's `with_flops`.
+        max_bytes: the most that the files of this process may take, over all its probes (`TRACEKIT_MAX_BYTES`).
+        min_free_bytes: what must stay free on their disk (`TRACEKIT_MIN_FREE_BYTES`).
 
-    The files of a rank take at most `max_bytes` in all, those of other probes included, and `min_free_bytes` of their
-    disk stay free (`TRACEKIT_MAX_BYTES`, `TRACEKIT_MIN_FREE_BYTES`): a window that does not fit is not kept, and ends
-    the recording with a warning. Beside them lies, for as long as it takes to read it, torch's uncompressed export of
-    one window.
+    `TRACEKIT=0` in the environment switches everything off. Raises UsageError if the options contradict each other.
 
-    A loop that stops calling is not recorded for ever: after a pause (`patience.py`) the window ends by itself, if the
-    loop is on the main thread.
+    A window that does not fit on the disk is dropped, and the recording ends with a warning. While a window is being
+    written, torch's uncompressed export of it lies beside the files.
+
+    If the loop stops calling, the window ends after a pause (`idle_timeout.py`), provided the loop runs on the main
+    thread.
     """
     if callable(path):
         return probe()(path)
@@ -114,7 +123,7 @@ def probe(
 
 
 def check_options(path: str | os.PathLike[str] = "runs", **options: Any) -> None:
-    """Raises what `probe(path, **options)` would raise, and makes none."""
+    """Raise what `probe(path, **options)` would raise, without making a probe."""
     given = inspect.signature(probe).bind(path, **options).arguments
     for kind in (Schedule, DiskBudget):
         names = {field.name for field in dataclasses.fields(kind)}
@@ -122,7 +131,7 @@ def check_options(path: str | os.PathLike[str] = "runs", **options: Any) -> None
 
 
 class Probe:
-    """Counts calls and hands the ones that matter to `Windows`; everything the user's program touches is here."""
+    """What the user's program holds and calls. Counts calls, and passes those that matter to `Windows`."""
 
     def __init__(
         self, path: Path, schedule: Schedule, options: dict[str, bool], watch: Sequence[Any], budget: DiskBudget
@@ -131,7 +140,7 @@ class Probe:
         if not self._off:
             hide_from_compiler()
             wrap_new_hooks()
-        number = next(_probe_numbers)  # in order of creation, the same on all ranks: they share a program
+        number = next(_probe_numbers)  # by order of creation, so the same on all ranks of one program
         path = path_from_environment(path, os.environ)
         budget = disk_budget_from_environment(budget, os.environ, warn)
         if not self._off:
@@ -148,7 +157,7 @@ class Probe:
             budget=budget,
         )
         self._calls = 0
-        self._next_event = 0  # the first call that `Windows` wants to hear of
+        self._next_event = 0  # the next call that `Windows` must be told of
         self._in_call = False
         self._busy = False
         self._thread: int | None = None  # of the first call
@@ -156,7 +165,7 @@ class Probe:
         self._sigterm = SigtermHandler(self._flush)
 
     def __call__(self, step: Callable[P, R]) -> Callable[P, R]:
-        """Decorate a function, a generator function (a step an item) or a coroutine function."""
+        """Decorate a function, a coroutine function, or a generator function whose items are steps."""
         if self._off:
             return step
         calls = StepCalls(enter=self._enter, leave=self._leave, cancel=self._cancel)
@@ -188,7 +197,7 @@ class Probe:
             self._enter()
 
     def iterate(self, loader: Iterable[T]) -> Iterator[T]:
-        """The items of `loader`; the time it takes to get them is recorded as the current step's loading time."""
+        """Yield the items of `loader`; the time spent waiting for them is the current step's loading time."""
         items = iter(loader)
         while True:
             recording = self._windows.open_recording
@@ -210,12 +219,12 @@ class Probe:
             yield item
 
     def finish(self) -> None:
-        """End the recording, writing what there is. Called by itself at the end of the loop; harmless to repeat."""
+        """End the recording and write what there is. Called automatically at exit; may be called again."""
         self._guarded(lambda: self._windows.finish(self._calls))
         self._stop_listening()
 
     def _enter(self) -> bool:
-        """A call begins; False if it is part of one that has begun, here or on another thread."""
+        """Begin a call; return False if it is part of a call that has begun, or runs on another thread."""
         if self._in_call:
             return False
         if self._calls >= self._next_event:
@@ -225,7 +234,7 @@ class Probe:
         return True
 
     def _enter_event(self) -> bool:
-        """A call begins that `Windows` wants to hear of."""
+        """Begin a call that `Windows` must be told of."""
         if self._thread is None:
             self._thread = threading.get_ident()
         elif self._thread != threading.get_ident():
@@ -273,8 +282,10 @@ class Probe:
                 part.remove()
 
     def _end_idle(self) -> None:
-        """The open recording has waited long enough for a call. Called in the middle of whatever the program does, so
-        nothing happens if that is a step, or the work of a probe."""
+        """End the open recording, which has waited long enough for a call.
+
+        Called in the middle of whatever the program does: nothing happens if that is a step, or the work of a probe.
+        """
         if not self._in_call and not any(started._busy for started in list(_started_probes)):
             self._guarded(self._windows.end_idle)
             if self._windows.open_recording is None:
@@ -287,8 +298,10 @@ class Probe:
         return True
 
     def _guarded(self, action: Callable[[], None]) -> None:
-        """Whatever goes wrong in the probe ends the probe, never the loop. What a signal handler of the user raises
-        meanwhile (KeyboardInterrupt, SystemExit) passes."""
+        """Run `action`; an error in it ends the probe, never the training loop.
+
+        What a signal handler of the user raises meanwhile (KeyboardInterrupt, SystemExit) passes.
+        """
         outer, self._busy = self._busy, True
         try:
             action()
@@ -311,7 +324,7 @@ class Probe:
         self._stop_listening()
 
     def _after_fork(self) -> None:
-        """In a forked child: the recording, its files and its end are the parent's."""
+        """In a forked child: stop, as the recording and its files are the parent's."""
         self._next_event = NEVER
         self._in_call = False
         self._windows.after_fork()
@@ -319,7 +332,7 @@ class Probe:
 
 
 def _after_fork_in_child() -> None:
-    """A data loader's worker is a copy of the training process, profiler and all: leave it nothing of ours."""
+    """Stop all probes: a data loader's worker is a copy of the training process, with its profiler and hooks."""
     for started in list(_started_probes):
         with contextlib.suppress(Exception):
             started._after_fork()

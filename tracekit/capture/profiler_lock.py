@@ -1,5 +1,4 @@
-"""One recording at a time in a process, whichever probe makes it: torch has one profiler, and a second one takes the
-events of the first."""
+"""Lets one probe of a process record at a time: torch has one profiler, and a second one takes the first's events."""
 
 from __future__ import annotations
 
@@ -17,12 +16,15 @@ class ProfilerUser(Protocol):
         """End a recording that is only provisional; return whether it did."""
 
 
-_lock = threading.RLock()  # reentrant: a signal handler may end a recording in the middle of a claim
+_lock = threading.RLock()  # reentrant: a signal handler may end a recording while this is held
 _holder: ProfilerUser | None = None
 
 
 def acquire_profiler(user: ProfilerUser, *, provisional: bool) -> bool:
-    """Whether `user` may use the profiler, until it releases it. What is provisional gives way."""
+    """Return whether `user` may use the profiler until it releases it.
+
+    A provisional recording of another user ends, unless `user` itself wants a provisional one.
+    """
     global _holder
     with _lock:
         free = _holder is None or _holder is user or (not provisional and _holder.release_provisional())
@@ -39,7 +41,7 @@ def release_profiler(user: ProfilerUser) -> None:
 
 
 def _reset_after_fork() -> None:
-    """In a forked child the turn is nobody's, and the lock, which a thread that is not there may hold, a new one."""
+    """In a forked child: nobody uses the profiler, and the lock is new, as a thread of the parent may hold the old."""
     global _lock, _holder
     _lock, _holder = threading.RLock(), None
 

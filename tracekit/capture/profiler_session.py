@@ -1,7 +1,8 @@
-"""One run of torch.profiler that never meets another: prepare, start, stop, export.
+"""Runs torch.profiler for one window: prepare, start, stop, export. It never runs beside another profiler.
 
-torch has one profiler a process. A second one takes the events of the first, without an exception, and two at once in
-two threads crash. So: decline while somebody else's is prepared or running, and give way to one that starts meanwhile.
+torch has one profiler in a process. A second one takes the events of the first without an exception, and two at once in
+two threads crash. So nothing is recorded while another profiler is prepared or running, and a recording ends when
+another profiler starts.
 """
 
 from __future__ import annotations
@@ -24,14 +25,14 @@ __all__ = ["ProfilerSession", "other_profiler"]
 
 
 def other_profiler(objects: LiveObjects) -> str | None:
-    """Who else profiles in this process, in words; None if nobody does."""
+    """Return which other profiler is active in this process, in words, or None."""
     torch = sys.modules["torch"]
     if torch.autograd._profiler_enabled() or torch.autograd.profiler._is_profiler_enabled:
         return "a profiler is already running in this process"
     for profiler in objects.instances("torch.profiler.profiler", "profile"):
         backend = getattr(profiler, "profiler", None)
         warming_up = getattr(profiler, "current_action", None) == torch.profiler.ProfilerAction.WARMUP
-        # Prepared and not yet stopped: torch tells nobody, and a second one would take its place.
+        # Prepared and not yet stopped: torch does not report this, and a second profiler would replace it.
         if warming_up and backend is not None and backend.kineto_results is None:
             return "a torch.profiler schedule is in its warm-up in this process"
     return None
@@ -54,7 +55,7 @@ class ProfilerSession:
         self.prepared = False
 
     def prepare(self) -> None:
-        """Warm-up: buffers and device tracing are set up, nothing is recorded."""
+        """Set up buffers and device tracing; nothing is recorded yet."""
         self._thread = threading.get_ident()
         self._prepare()
         self.prepared = True
@@ -71,38 +72,42 @@ class ProfilerSession:
         self._watch_for_others()
 
     def stop(self) -> None:
-        """Ends the recording, or the warm-up; what failed can be tried again. Raises RuntimeError when called on
-        another thread than `start`."""
+        """End the recording, or the warm-up; may be called again after a failure.
+
+        Raises RuntimeError on another thread than that of `start`.
+        """
         if self._thread not in {None, threading.get_ident()}:
             raise RuntimeError("the recording was started on another thread")
         try:
             self._stop_watching()
         finally:
             if self.prepared and not self.running:
-                self._profiler.start_trace()  # a prepared profiler can only be ended by way of a start
+                self._profiler.start_trace()  # a prepared profiler must be started before it can be stopped
                 self.running = True
             if self.prepared:
                 self._profiler.stop_trace()
                 self.prepared = self.running = False
 
     def after_fork(self) -> None:
-        """In a forked child, whose copy of the profiler would collect its events for nobody, in memory, for ever.
+        """In a forked child: have torch call no profiler on this thread any more.
 
-        It cannot be stopped there (its threads are the parent's); torch calls profilers no more on this thread.
+        The child's copy of the profiler would go on collecting events in memory. It cannot be stopped, as its threads
+        exist in the parent only.
         """
         self._stop_watching()
         if self.running:
             sys.modules["torch"]._C._autograd._enable_record_function(False)
 
     def export(self, path: Path) -> None:
-        """Writes plain Chrome JSON. torch reports no failure of it: look at the file."""
+        """Write plain Chrome JSON. torch reports no failure: the caller checks the file."""
         self._profiler.export_chrome_trace(str(path))
 
     def _prepare(self) -> None:
-        """torch's profiler imports a module whose functions have the default process group as a default argument.
+        """Prepare torch's profiler without keeping the default process group alive.
 
-        Loaded before the group exists they have None, which means the same; loaded now they would keep the group alive
-        after its destruction, and with it Gloo's threads, which now and then abort the process as it exits.
+        torch's profiler imports a module whose functions have the default process group as a default argument. Loaded
+        before the group exists, they have None, which means the same. Loaded now, they would keep the group alive after
+        its destruction, and its Gloo threads sometimes abort the process at exit.
         """
         known = _AUTOGRAD_COLLECTIVES in sys.modules
         self._profiler.prepare_trace()
@@ -129,8 +134,11 @@ class ProfilerSession:
 
 
 def _trace_only_config(options: dict[str, bool]) -> Any | None:
-    """Options of newer versions: only the trace is wanted, so the Python event list is never built. What a worker of
-    RPC serves runs on threads that torch does not record otherwise."""
+    """Return options of newer torch versions, or None.
+
+    Only the trace is needed, so the list of events in Python is not built. A worker of RPC runs what it serves on
+    threads that torch records only on request.
+    """
     configure = sys.modules["torch"]._C._profiler._ExperimentalConfig
     trace_only = {} if options.get("with_stack") else {"trace_only": True}
     all_threads = {"profile_all_threads": True} if rpc_ready() else {}

@@ -1,7 +1,7 @@
-"""One window of one rank: profiler, observers, steps, and in the end a trace file.
+"""Records one window of one rank: runs the profiler, the observers and the step log, and writes the trace.
 
-`prepare()` (warm-up), `open()`, then `mark()` at the entry of each call, `close()`, `write()`. A recording that is
-closed and never written leaves nothing. The caller (`probe.py`) guards against what these raise.
+The order of calls is `prepare()` (warm-up), `open()`, `mark()` as each call begins, `close()`, `write()`. A recording
+that is closed and never written leaves nothing. The caller (`probe.py`) catches what these raise.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ __all__ = ["Recording"]
 
 @dataclass
 class _RecordingCost:
-    """What this recording cost the job, ns."""
+    """What this recording cost the job, in ns."""
 
     bookkeeping_ns: int = 0
     stop_ns: int = 0
@@ -81,18 +81,18 @@ class Recording:
 
     @property
     def is_partial(self) -> bool:
-        """Fewer whole steps than planned, or an early recording: provisional by nature."""
+        """Whether it has fewer whole steps than planned, or is the provisional recording of the first calls."""
         whole = sum(step.end_ns is not None for step in self.log.steps)
         return self.plan.early or whole < self.plan.steps
 
     @property
     def idle_timeout_s(self) -> float:
-        """How long to wait for the next call, when one has returned."""
+        """How long to wait for the next call after one has returned."""
         return idle_timeout_s(self.log.longest_ns, all_steps_returned=self.has_all_steps)
 
     @property
     def has_all_steps(self) -> bool:
-        """The last planned call was made; asked for between calls."""
+        """Whether the last planned call was made; asked between calls."""
         return self.log.current == self.plan.stop - 1
 
     @property
@@ -104,9 +104,12 @@ class Recording:
         self._prepared_objects = objects.later()
 
     def open(self, objects: LiveObjects) -> None:
-        """Start recording; the next `mark` begins the first step. After a warm-up the observers attach to what
-        `prepare` has found: a second search would find the same, but for what a step of the warm-up has made."""
-        if not self.plan.early:  # written in short jobs only, which should not wait for anything
+        """Start recording; the next `mark` begins the first step.
+
+        After a warm-up the observers attach to the objects that `prepare` found. A second search would add only what
+        the steps of the warm-up created.
+        """
+        if not self.plan.early:  # kept in short jobs only, which should not wait
             self._guarded(self._clock.measure)
         self._observers = default_observers()
         hide_from_compiler()
@@ -120,7 +123,7 @@ class Recording:
         self._start_ns = time.time_ns()
 
     def mark(self, call: int) -> None:
-        """A call begins, and with it the step before it ends."""
+        """End the step before `call`, and begin that of `call` if it is planned."""
         begin_ns = time.time_ns()
         self._end_step(begin_ns)
         if call < self.plan.stop:
@@ -128,12 +131,14 @@ class Recording:
         self._cost.bookkeeping_ns += time.time_ns() - begin_ns
 
     def close(self, objects: LiveObjects | None = None, *, anywhere: bool = False) -> None:
-        """Stop recording and take notes of groups and modules while they exist. Safe to call again. `anywhere`: the
-        program is not at the begin or end of a call."""
+        """Stop recording, and learn about groups and modules while they exist. May be called again.
+
+        `anywhere`: the program is neither at the begin nor at the end of a call.
+        """
         if not self.is_open:
             self.discard()
             return
-        in_step = self.log.is_in_step  # flushed as the job is killed
+        in_step = self.log.is_in_step  # true when the job is killed
         self._end_step(self.log.returned_ns)
         objects = objects or LiveObjects(self._watch)
         self._end_ns = time.time_ns()
@@ -149,27 +154,29 @@ class Recording:
         self._collect_results(objects)
 
     def discard(self) -> None:
-        """Stop, wherever this recording is in its life, and take back what it does to the program."""
+        """Stop in whatever state this recording is, and remove its patches and hooks from the program."""
         try:
             self._session.stop()
         finally:
             self._detach(LiveObjects(self._watch))
 
     def drop(self) -> None:
-        """It is closed, and nobody wants it any more: what it took from others is theirs again."""
+        """Give up a closed recording: the next one takes the remote calls that this process served."""
         if self._draft.rpc is not None:
             return_services(self._draft.rpc.services)
 
     def after_fork(self) -> None:
-        """In a forked child: take back the functions that the parent's recording replaced, and record no more. Hooks on
-        modules stay in the copy, where they open spans that nobody records: to find them there would be a search of
-        all objects in each worker of each data loader."""
+        """In a forked child: restore the functions that the parent's recording replaced, and record no more.
+
+        Hooks on modules stay, where they open spans that nobody records. To find them, each worker of each data loader
+        would have to search all objects.
+        """
         with contextlib.suppress(Exception):
             self._session.after_fork()
         remove_patches()
 
     def _detach(self, objects: LiveObjects) -> None:
-        self._attempt(self._meter.detach)  # it came last, on top of what the observers put there
+        self._attempt(self._meter.detach)  # first, as it was attached last
         for observer in reversed(self._observers):
             self._guarded(observer.detach, objects)
         remove_patches()
@@ -177,7 +184,7 @@ class Recording:
             self.note(text)
 
     def write(self, root: Path, run_id: str, identity: Identity, budget: DiskBudget) -> Path:
-        """Write the trace below `root`; returns its path. Raises OutputError."""
+        """Write the trace below `root` and return its path. Raises OutputError."""
         begin_ns = time.time_ns()
         folder = trace_folder(
             root, run_id, identity.attempt, self.log.steps[0].step, identity.rank, identity.world_size
@@ -201,7 +208,7 @@ class Recording:
         self._guarded(self.log.end_span)
 
     def _guarded(self, action: Callable[..., None], *arguments: Any) -> None:
-        """What an observer raises costs its own contribution, nothing else."""
+        """Run `action`; if it fails, note the error and lose only what it would have contributed."""
         try:
             action(*arguments)
         except Exception as error:
@@ -210,14 +217,16 @@ class Recording:
 
     @staticmethod
     def _attempt(action: Callable[..., None], *arguments: Any) -> None:
-        """What the meter cannot measure stays unknown."""
+        """Run an action of the overhead meter; if it fails, the overhead stays unknown."""
         with contextlib.suppress(Exception):
             action(*arguments)
 
     def _collect_results(self, objects: LiveObjects) -> None:
-        """Learn what only exists until the process group is destroyed, and what the observers have found: they hold
-        parts of the program, which may go before the recording is written, if it ever is. Part by part, as private
-        tables of torch may be others in another version."""
+        """Collect the facts about the job and the observers' contributions.
+
+        Done as the recording closes: the process group may be destroyed, and the program's objects dropped, before the
+        recording is written. Each part is guarded by itself, as private tables of torch differ between versions.
+        """
         facts = self._facts
         if not self.plan.early:
             self._guarded(self._clock.measure)

@@ -1,4 +1,4 @@
-"""When the steps of a recording began and ended, and how long each waited for the data loader."""
+"""Keeps when the steps of a recording began and ended, and how long each waited for the data loader."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class StepLog:
         self._current = _OpenStep(step=call, start_ns=begin_ns)
 
     def returned(self, failed: bool) -> None:
-        """The call has returned: if no other follows, its step ends here. One that raised never ends."""
+        """Note that the call has returned: without a next call its step ends here. A call that raised never ends."""
         if self._current is not None:
             self._current.returned_ns = None if failed else time.time_ns()
             self._current.failed = failed
@@ -90,19 +90,19 @@ class StepLog:
             opened.__exit__(None, None, None)
 
     def cancel(self) -> None:
-        """The call that has just begun is no step: a generator was found exhausted."""
+        """Drop the open step: the call that began it found its generator exhausted."""
         self.end_span()
         self._current = None
 
     def begin_loading(self) -> None:
-        """The wrapped data iterator is asked for its next item."""
+        """Note that the data iterator is asked for its next item."""
         self._loading = None
         loading = span(DATA_SPAN)
         loading.__enter__()
         self._loading, self._loading_start_ns = loading, time.monotonic_ns()
 
     def end_loading(self, loaded: bool) -> None:
-        """The data iterator has answered; the time it took belongs to the open step if there was an item."""
+        """Note that the data iterator has answered; the time counts for the open step if there was an item."""
         if self._loading is None:
             return
         data_ns = time.monotonic_ns() - self._loading_start_ns

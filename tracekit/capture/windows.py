@@ -1,7 +1,4 @@
-"""The life of a probe's recordings: which call prepares, opens, closes and writes which window.
-
-Comes in: numbers of calls. Goes out: traces, through `recording.py`. What it raises is caught by `probe.py`.
-"""
+"""Decides at which call a window is prepared, opened, closed and written. `probe.py` catches what it raises."""
 
 from __future__ import annotations
 
@@ -48,20 +45,20 @@ class Windows:
         self._on_idle = on_idle
         self._idle_timeout: IdleTimeout | None = None  # of the open recording
         self._budget = budget
-        self._delay = 0  # calls that windows come later, as another probe had its turn
+        self._delay = 0  # calls by which windows are postponed, as another probe was recording
         self._plan = schedule.window(0)
         self._prepared: Recording | None = None
-        self._early: Recording | None = None  # closed and kept, in case that no window ever opens
+        self._early: Recording | None = None  # closed, kept in case no window ever opens
         self._thread: int | None = None
         self._has_warned = False
 
     def on_call(self, call: int) -> int:
-        """Call `call` begins. Returns the next call that matters."""
+        """Begin call `call`; return the next call that must be reported."""
         if call == 0 and not self._can_record():
             self._end()
         if self.finished:
             return NEVER
-        objects = LiveObjects(self._watch)  # of this call: what closes, looks around and opens in it searches once
+        objects = LiveObjects(self._watch)  # searched once, for all that happens in this call
         if self.open_recording is not None:
             if self._idle_timeout is not None:
                 self._idle_timeout.disarm()
@@ -73,20 +70,20 @@ class Windows:
         return self._next_event(call)
 
     def returned(self, failed: bool) -> None:
-        """The current call has returned, or raised."""
+        """Note that the current call has returned, or raised."""
         if self.open_recording is not None:
             self.open_recording.log.returned(failed)
             self._job.look_up_run()
             self._start_idle_timeout()
 
     def loaded(self, recording: Recording, loaded: bool) -> None:
-        """What `recording.log.begin_loading` began has ended."""
+        """End what `recording.log.begin_loading` began."""
         recording.log.end_loading(loaded)
         if recording is self.open_recording:
             self._start_idle_timeout()
 
     def end_idle(self) -> None:
-        """No call has come for long; on the recording's thread, between two calls."""
+        """Close the open recording, for which no call has come for long. Called on its thread, between two calls."""
         recording = self.open_recording
         if recording is None or recording.log.is_loading or self._thread != threading.get_ident():
             return
@@ -95,7 +92,7 @@ class Windows:
         self._close(anywhere=True)
 
     def yield_to_other_profiler(self) -> None:
-        """Another profiler is about to start: write what there is, leave it the field."""
+        """Write what there is and stop: another profiler is about to start."""
         text = "another profiler was started during the recording, which ends there"
         if self.open_recording is not None:
             self.open_recording.note(text)
@@ -109,7 +106,7 @@ class Windows:
             self._warn_once(text)
 
     def release_provisional(self) -> bool:
-        """Another probe's window is due: end the provisional recording, if there is one that can be ended here."""
+        """End the provisional recording for another probe's window; return whether there was one to end here."""
         recording = self.open_recording
         if recording is None or not recording.plan.early or self._thread != threading.get_ident():
             return False
@@ -117,7 +114,7 @@ class Windows:
         return True
 
     def finish(self, calls: int) -> None:
-        """The loop has ended after `calls` calls."""
+        """End and write everything: the loop has ended after `calls` calls."""
         if self.finished:
             return
         self.finished = True
@@ -132,7 +129,7 @@ class Windows:
         self._end()
 
     def abandon(self) -> None:
-        """Drop everything without writing; the profiler is left off."""
+        """Drop everything without writing, and stop the profiler."""
         recordings = [self.open_recording, self._prepared]
         self.open_recording = self._prepared = self._early = None
         self._end_idle_timeout()
@@ -143,7 +140,7 @@ class Windows:
         self._end()
 
     def after_fork(self) -> None:
-        """This is a forked child: what there is belongs to the parent."""
+        """In a forked child: drop everything, as it belongs to the parent."""
         recordings = [self.open_recording, self._prepared]
         self.open_recording = self._prepared = self._early = None
         self.finished = True
@@ -183,7 +180,7 @@ class Windows:
                 release_profiler(self)
 
     def _open_window(self, plan: WindowPlan, call: int, objects: LiveObjects) -> None:
-        # Once prepared, the session itself sees others come.
+        # Once prepared, the session itself notices other profilers.
         reason = None if self._prepared is not None else other_profiler(objects)
         if reason is None:
             if self._early is not None:
@@ -210,12 +207,12 @@ class Windows:
         self._job.join()
         recording = self._prepared or self._new_recording(plan)
         self._thread = threading.get_ident()
-        self.open_recording, self._prepared = recording, None  # known while it opens, so that a failure can undo it
+        self.open_recording, self._prepared = recording, None  # set before it opens, so that a failure can undo it
         recording.open(objects)
         recording.mark(call)
 
     def _start_idle_timeout(self) -> None:
-        """For as long as it may take; a recording on another thread than the main one waits for ever."""
+        """Start to wait for the next call; a recording outside the main thread waits without a limit."""
         recording = self.open_recording
         assert recording is not None
         if self._idle_timeout is None and threading.current_thread() is threading.main_thread():
@@ -229,7 +226,7 @@ class Windows:
             ended.end()
 
     def _close(self, calls: int | None = None, *, objects: LiveObjects | None = None, anywhere: bool = False) -> None:
-        """End the open recording. `calls`: how many there were, if the loop is over."""
+        """End the open recording. `calls`: the number of calls, if the loop is over."""
         recording = self.open_recording
         assert recording is not None
         self._end_idle_timeout()

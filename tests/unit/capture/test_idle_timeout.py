@@ -55,7 +55,7 @@ def is_recording(torch: Any) -> bool:
 
 
 @pytest.mark.parametrize(
-    ("longest_s", "all_returned", "expected_s"),
+    ("longest_s", "all_steps_returned", "expected_s"),
     [(0.0, True, 1.0), (4.0, True, 4.0), (0.0, False, 10.0), (1.9, False, 10.0), (4.0, False, 20.0)],
 )
 def test_a_call_is_waited_for_as_long_as_the_loop_s_steps_take(

@@ -1,4 +1,4 @@
-"""Objects of the training program, found without configuration: one pass over what the garbage collector tracks."""
+"""Finds objects of the training program by a search of what the garbage collector tracks."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
-# Everything that the capture looks for is one of these; types of modules that training has not imported are left out.
+# The capture looks for instances of these. A type whose module training has not imported is left out.
 _ROOTS = (
     ("torch.nn.modules.module", "Module"),
     ("torch.optim.optimizer", "Optimizer"),
@@ -26,8 +26,8 @@ __all__ = ["LiveObjects", "live_instances"]
 def live_instances(*kinds: type) -> dict[type, list[Any]]:
     """Return the live instances of each of `kinds`, subclasses included, in no order to rely on.
 
-    Asks for `type(x)`, never for `x.__class__`: proxies and lazy modules do work when they are asked for that. What
-    `gc.freeze()` has hidden is not found; `tracekit.probe(watch=...)` names it.
+    It reads `type(x)`, never `x.__class__`, which makes proxies and lazy modules do work. Objects hidden by
+    `gc.freeze()` are not found; `tracekit.probe(watch=...)` names them.
     """
     subclasses = {kind: _with_subclasses(kind) for kind in kinds}
     wanted = set(itertools.chain.from_iterable(subclasses.values()))
@@ -39,7 +39,7 @@ def live_instances(*kinds: type) -> dict[type, list[Any]]:
 
 
 def _with_subclasses(kind: type) -> dict[int, type]:
-    """Return `kind` and all classes below it, by id: a metaclass may compare or hash as it likes, or not at all."""
+    """Return `kind` and all its subclasses, by id: a metaclass may redefine comparison and hash."""
     found: dict[int, type] = {}
     pending = [kind]
     while pending:
@@ -57,9 +57,9 @@ def _search() -> list[Any]:
 
 
 class LiveObjects:
-    """The objects of the training program, collected once for all that ask, when the first asks.
+    """Objects of the training program: one search, at the first question, serves all questions.
 
-    Holds its objects: keep it no longer than the call that was given it.
+    It keeps its objects alive, so nobody holds it longer than the call to which it was passed.
     """
 
     def __init__(self, watch: Sequence[Any] = (), search: Callable[[], list[Any]] = _search) -> None:
@@ -71,8 +71,8 @@ class LiveObjects:
     def instances(self, module: str, name: str) -> list[Any]:
         """Return the live instances of `module.name`, subclasses included, each once, in no order to rely on.
 
-        None if training has not imported `module`. Watched objects are among them, hidden from the garbage collector
-        or not.
+        The list is empty if training has not imported `module`. Watched objects are included even if the garbage
+        collector does not see them.
         """
         kind = getattr(sys.modules.get(module), name, None)
         if kind is None:
@@ -84,9 +84,9 @@ class LiveObjects:
         return [candidate for candidate in self._objects if id(type(candidate)) in types]
 
     def later(self) -> LiveObjects:
-        """Return the same program for a later call: what is still alive then, without another search.
+        """Return the same objects for a later call, without another search: those that are alive then.
 
-        Until it is asked it holds no object.
+        Until the first question the result keeps none of them alive.
         """
         if self._found is None:
             return LiveObjects(self._watch)
@@ -99,6 +99,6 @@ class LiveObjects:
             objects += watched.modules() if hasattr(watched, "modules") else [watched]
         module = getattr(sys.modules.get("torch.nn.modules.module"), "Module", None)
         modules = {} if module is None else _with_subclasses(module)
-        # A module whose constructor failed before that of `Module`: what held it then may still do.
+        # Without a module whose constructor failed before that of `Module`: something may still hold it.
         whole = (each for each in objects if id(type(each)) not in modules or "_modules" in vars(each))
         return list({id(each): each for each in whole}.values())

@@ -1,8 +1,8 @@
-"""Replacing a function for the length of a recording, and putting it back.
+"""Replaces a function while a recording runs, and restores it.
 
-The rest of the program may patch the same name meanwhile: a replacement is only taken back while it is still in place,
-and one that stays behind in somebody's chain falls through to the original. What a replacement of ours gets wrong the
-program never feels: the original's result or exception stands, and the replacement is out of use from then on.
+The program may patch the same name meanwhile. So a replacement is removed only while it is still in place; one that a
+later patch still calls passes each call on to the original. If a replacement fails, the program gets the original's
+result or exception, and the replacement is not used again.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Patch:
         self._owner = owner
         self._name = name
         self._around = around
-        self._original: Any = None  # as it stood in the owner: a function, a static method ...
+        self._original: Any = None  # as the owner held it: a function, a static method ...
         self._inherited = False
         self._replacement: Any = None
         self._active = False
@@ -79,7 +79,7 @@ class Patch:
 
 
 class _Call:
-    """The original in the hands of a replacement, which remembers how a call of it ended."""
+    """The original function as a replacement calls it; remembers how the call ended."""
 
     __slots__ = ("__wrapped__", "error", "result", "returned")
 
@@ -99,15 +99,17 @@ class _Call:
         return self.result
 
     def result_without_hook(self, *args: Any, **kwargs: Any) -> Any:
-        """What the program would have got without the replacement, which has failed."""
+        """Return or raise what the program would have got without the replacement, which has failed."""
         if self.error is not None:
             raise self.error from None
         return self.result if self.returned else self.__wrapped__(*args, **kwargs)
 
 
 def wrap_call(original: Callable[..., Any], around: Callable[..., Any]) -> Callable[..., Any]:
-    """A function to hand to torch in place of `original`: `around(original, *args, **kwargs)`, with the promise of a
-    `Patch`."""
+    """Return a function to pass to torch in place of `original`, which calls `around(original, *args, **kwargs)`.
+
+    As with a `Patch`, a failure of `around` never reaches the program.
+    """
     working = True
     traced = trace_check()
 
@@ -129,7 +131,7 @@ def wrap_call(original: Callable[..., Any], around: Callable[..., Any]) -> Calla
 
 
 def fail_safe(hook: Callable[..., None]) -> Callable[..., None]:
-    """`hook`, for torch to call: what it raises is noted, and it does nothing from then on."""
+    """Return `hook` for torch to call: an error in it is noted, and from then on it does nothing."""
     working = True
     traced = trace_check()
 
@@ -147,15 +149,17 @@ def fail_safe(hook: Callable[..., None]) -> Callable[..., None]:
 
 
 def remove_patches() -> None:
-    """Remove every patch that is still there, whatever became of its owner; a recording ends with this. Of several
-    on one name the last goes first: one that is not in place any more cannot be taken back."""
+    """Remove all patches of recordings, whether or not their owner did; called as a recording ends.
+
+    Of several patches of one name the last is removed first: a patch can be removed only while it is in place.
+    """
     for patch in [patch for patch in reversed(_applied) if not patch.lasting]:
         with contextlib.suppress(Exception):
             patch.remove()
 
 
 def take_failures() -> list[str]:
-    """What went wrong in replacements and hooks since the last call, a line each."""
+    """Return what failed in replacements and hooks since the last call of this, one line for each."""
     found = list(_failures)
     _failures.clear()
     return found

@@ -18,20 +18,20 @@ from typing import Any
 
 from tracekit.capture.hooks.live_objects import LiveObjects
 
-_PACKAGE = "tracekit.capture"  # not this module's own package: that is one room of it
+_PACKAGE = "tracekit.capture"  # not the package of this module, which is a part of it
 _hidden: set[str] = set()  # modules
 
 __all__ = ["compiled_module_ids", "hide_from_compiler", "trace_check"]
 
 
 def trace_check() -> Callable[[], bool]:
-    """The question whether torch.compile is reading the function that asks, in a form that it understands."""
+    """Return a function that tells whether torch.compile is tracing its caller; the tracer understands it."""
     torch = sys.modules.get("torch")
     return torch.compiler.is_dynamo_compiling if torch is not None else bool
 
 
 def hide_from_compiler() -> None:
-    """Have torch.compile run the functions of this package as they are; what they call it compiles as ever."""
+    """Have torch.compile skip the functions of the capture; what they call is compiled as before."""
     with contextlib.suppress(Exception):
         skip = _skip_function()
         for name, module in list(sys.modules.items()):
@@ -42,9 +42,11 @@ def hide_from_compiler() -> None:
 
 
 def compiled_module_ids(objects: LiveObjects) -> set[int]:
-    """Ids of the modules that torch.compile was given, and of those within them: a hook would have them compiled again;
-    of all, if it is set to guard the hooks of each module. What is reached from a compiled function only is not known;
-    there a hook costs one compilation more."""
+    """Return the ids of the compiled modules and of those inside them: a hook would have them compiled again.
+
+    If torch.compile is set to guard the hooks of each module, all modules are returned. Modules that only a compiled
+    function reaches are not known; a hook on one of them costs one more compilation.
+    """
     dynamo = sys.modules.get("torch._dynamo")
     if dynamo is not None and not getattr(dynamo.config, "skip_nnmodule_hook_guards", True):
         return {id(module) for module in objects.instances("torch.nn.modules.module", "Module")}
@@ -56,7 +58,10 @@ def compiled_module_ids(objects: LiveObjects) -> set[int]:
 
 
 def _skip_function() -> Callable[[types.CodeType], Any]:
-    """torch.compiler.disable() would do, but stops a trace that reaches the function instead of letting it through."""
+    """Return what makes torch.compile skip a code object.
+
+    torch.compiler.disable() would not do: it breaks the graph of a trace that reaches the function.
+    """
     frames = sys.modules["torch"]._C._dynamo.eval_frame
     if hasattr(frames, "skip_code"):  # before torch 2.7
         skip: Callable[[types.CodeType], Any] = frames.skip_code
@@ -67,7 +72,7 @@ def _skip_function() -> Callable[[types.CodeType], Any]:
 
 
 def _code_objects(module: types.ModuleType) -> Iterator[types.CodeType]:
-    """The code of every function of a module, of its classes and within functions."""
+    """Yield the code of every function of a module, of its classes, and inside other functions."""
     waiting: list[Any] = [
         value for value in vars(module).values() if getattr(value, "__module__", None) == module.__name__
     ]

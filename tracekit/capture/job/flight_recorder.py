@@ -25,7 +25,7 @@ def flight_recorder_dump() -> list[dict[str, Any]]:
 
 
 def flight_recorder_is_on() -> bool:
-    """Return whether it records: it knows its groups before there are collectives, and does not while it is off."""
+    """Return whether a recorder is on: it then lists its groups even before the first collective."""
     return any(dump.get("entries") or dump.get("pg_config") for dump in _dumps())
 
 

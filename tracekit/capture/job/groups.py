@@ -1,4 +1,4 @@
-"""Lists the process groups of this rank, from torch.distributed's own tables. Nothing here communicates."""
+"""Lists the process groups of this rank from torch.distributed's tables, without communication."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = ["DESTROYED_GROUP", "GroupTable", "compact_ranks"]
 
 
 class GroupTable:
-    """The groups this rank belongs to, in order of creation; ids are their positions."""
+    """The groups of this rank, in order of creation; a group's id is its position."""
 
     def __init__(self) -> None:
         self.groups: list[Group] = []
@@ -30,7 +30,7 @@ class GroupTable:
 
     @classmethod
     def of_this_rank(cls) -> GroupTable:
-        """Every group in torch.distributed's table; empty without a process group."""
+        """Return every group in torch.distributed's table; an empty table without a process group."""
         table = cls()
         c10d = getattr(sys.modules.get("torch.distributed"), "distributed_c10d", None)
         if c10d is None or not c10d.is_initialized():
@@ -54,18 +54,18 @@ class GroupTable:
         return self._by_name.get(name)
 
     def set_parallelism(self, process_group: Any, parallelism: str) -> None:
-        """Say what a group is for, unless its mesh dimension has said so."""
+        """Set the parallelism that a group is for, unless it is known already."""
         number = self.id_of(process_group)
         if number is not None:
             self.set_parallelism_of(number, parallelism)
 
     def set_parallelism_of(self, number: int, parallelism: str) -> None:
-        """The same for the group of this id; nothing if no group has it."""
+        """Do the same for the group of this id; does nothing if there is none."""
         if 0 <= number < len(self.groups) and self.groups[number].parallelism is None:
             self.groups[number] = msgspec.structs.replace(self.groups[number], parallelism=parallelism)
 
     def multi_rank_groups(self) -> list[Group]:
-        """The groups of more than one rank."""
+        """Return the groups of more than one rank."""
         return [
             group
             for group in self.groups
@@ -75,7 +75,7 @@ class GroupTable:
         ]
 
     def extend_to_job(self, job_size: int) -> None:
-        """Make room for a job of more processes than torch's world: workers of RPC that are in no process group."""
+        """Adapt to a job with more processes than torch's world: RPC workers outside of all process groups."""
         world_size = self.world_size
         if world_size is None or world_size >= job_size:
             return
@@ -94,7 +94,7 @@ class GroupTable:
         self._ids[id(process_group)] = number
         self._by_name[name] = number
         parallelism = parallelism_of_group(desc)
-        # Over ranks a group is its description and its members, and ranks make groups in the same order.
+        # Ranks are compared by a group's description and members, and create groups in the same order.
         duplicates = sum(group.desc.partition("#")[0] == desc and group.ranks == ranks for group in self.groups)
         desc = f"{desc}#{duplicates + 1}" if duplicates else desc
         self.groups.append(
@@ -102,7 +102,7 @@ class GroupTable:
         )
 
     def _find_threads(self) -> None:
-        """Gloo starts the threads of a group with the group and ends them with it, so they stand in the same order."""
+        """Assign Gloo's threads to groups: they start and end with their group, so both are in the same order."""
         gloo = [number for number, group in enumerate(self.groups) if "gloo" in group.backend]
         threads = _gloo_threads()
         if gloo and len(threads) == len(gloo) * _GLOO_THREADS:
@@ -112,7 +112,7 @@ class GroupTable:
 
 
 def _gloo_threads() -> list[int]:
-    """This process's threads on which Gloo runs collectives, in order of creation; empty where that cannot be seen."""
+    """Return this process's threads that run Gloo's collectives, in order of creation; empty without /proc."""
     found = []
     for task in Path("/proc/self/task").glob("*"):
         try:
@@ -124,7 +124,7 @@ def _gloo_threads() -> list[int]:
 
 
 def compact_ranks(ranks: Iterable[int], world_size: int) -> list[int] | Literal["world"] | RankSlice:
-    """`"world"` for all ranks, a slice for an even spacing of four or more, else the list."""
+    """Return `"world"` for all ranks, a slice for four or more evenly spaced ranks, else the list."""
     members = [int(rank) for rank in ranks]
     if members == list(range(world_size)):
         return "world"

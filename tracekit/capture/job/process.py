@@ -1,6 +1,6 @@
-"""Who this process is in its job: rank, host, device, the run and the attempt it belongs to.
+"""Finds which rank of the job this process is, on which host and device, and in which run.
 
-Comes in: the process group if there is one, else the variables that launchers set. Goes out: `Identity`.
+Rank and world size come from the process group, if there is one, else from the variables that launchers set.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from tracekit.model.metadata import Device
 
 RUN_ID_KEY = "tracekit/run_id"
 RUN_ID_WAIT_S = 2.0
-ANSWER_TIMEOUT_S = 1.0  # usually it is a millisecond
-MAX_SLUG_LENGTH = 38  # leaves room for time and number in 64 characters
+ANSWER_TIMEOUT_S = 1.0  # of the store, which usually answers within a millisecond
+MAX_SLUG_LENGTH = 38  # leaves room for time and random number in 64 characters
 UUID = r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"
 RANK_VARIABLES = ("RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID")
 WORLD_SIZE_VARIABLES = ("WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_NTASKS")
@@ -48,19 +48,21 @@ class Identity:
 
 
 def process_group_ready() -> bool:
-    """Whether torch.distributed is there and initialised; imports nothing."""
+    """Return whether torch.distributed is imported and initialised; imports nothing."""
     distributed = sys.modules.get("torch.distributed")
     return bool(distributed and distributed.is_available() and distributed.is_initialized())
 
 
 def has_joined_peers() -> bool:
-    """Whether this process has joined its peers: in a process group, or as a worker of RPC."""
+    """Return whether this process has joined its peers, in a process group or as a worker of RPC."""
     return process_group_ready() or rpc_ready()
 
 
 def default_store() -> Any | None:
-    """The key-value store that all processes of the job share, or None. Workers of RPC may have process groups of some
-    of them besides."""
+    """Return the key-value store that all processes of the job share, or None.
+
+    With RPC it is that of RPC: process groups may contain only some of the workers.
+    """
     if rpc_ready():
         return rpc_store()
     if not process_group_ready():
@@ -88,7 +90,7 @@ def identify(environment: Mapping[str, str] = os.environ) -> Identity:
 
 
 def this_device() -> Device:
-    """The accelerator this process computes on, else its CPU."""
+    """Return the accelerator that this process computes on, else its CPU."""
     torch = sys.modules["torch"]
     for kind in ("cuda", "xpu"):
         backend = getattr(torch, kind, None)
@@ -122,10 +124,10 @@ def publish_run_id(
             if identity.attempt == 0 and not any_rank:
                 shared.set(key, run_id)
                 return run_id
-            # An agent's store outlives its workers, and attempts of one launch belong together.
+            # The store of an elastic agent outlives its workers; all attempts of one launch belong to one run.
             return str(shared.compare_set(key, "", run_id).decode())
 
-        with contextlib.suppress(Exception):  # the others have to go by names of their own; what it is depends on it
+        with contextlib.suppress(Exception):  # errors depend on the store; other ranks then name their own runs
             return _slug(store.ask(publish, ANSWER_TIMEOUT_S), 64)
         if identity.rank != 0:
             return None
@@ -133,9 +135,9 @@ def publish_run_id(
 
 
 def look_up_run_id(store: BoundedStore | None, number: int) -> str | None:
-    """The name that rank 0 gave the run, if it has."""
+    """Return the name that rank 0 gave the run, or None if it has not yet."""
     key = _run_id_key(number)
-    with contextlib.suppress(Exception):  # the store's server may be gone; which error that is depends on the store
+    with contextlib.suppress(Exception):  # the store's server may be gone; the error depends on the store
         if store is not None and (
             found := store.ask(lambda shared: shared.get(key) if shared.check([key]) else None, ANSWER_TIMEOUT_S)
         ):
@@ -144,9 +146,9 @@ def look_up_run_id(store: BoundedStore | None, number: int) -> str | None:
 
 
 def await_run_id(store: BoundedStore | None, identity: Identity, number: int) -> tuple[str, bool]:
-    """The name that rank 0 gave the run and True, or a name of this process alone and False after two seconds.
+    """Return the name that rank 0 gave the run and True; after two seconds a name for this process alone and False.
 
-    It polls: a blocking `get` holds the store for its own time-out of minutes.
+    It polls, because a blocking `get` occupies the store until its own time-out of minutes.
     """
     deadline = time.monotonic() + RUN_ID_WAIT_S
     while store is not None and not store.has_given_up and time.monotonic() < deadline:
@@ -162,10 +164,10 @@ def _run_id_key(number: int) -> str:
 
 
 def _new_run_id(environment: Mapping[str, str]) -> str:
-    """Never an elastic id alone: the same one is given again to the next launch, whose files need a place, too."""
+    """Return a unique name. An elastic id alone would not be: the next launch may have the same one."""
     name = f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}-{secrets.token_hex(4)}"
     elastic = environment.get("TORCHELASTIC_RUN_ID", "none")
-    # torchrun's default and what `--standalone` makes up tell a reader nothing.
+    # torchrun's default, and the random id of `--standalone`, mean nothing to a reader.
     if elastic in {"", "none"} or re.fullmatch(UUID, elastic):
         return name
     return f"{_slug(elastic, MAX_SLUG_LENGTH)}-{name}"
@@ -183,7 +185,7 @@ def _first_integer(environment: Mapping[str, str], variables: tuple[str, ...], d
 
 
 def _host_id() -> str:
-    """A hash of the boot id: containers of one host share it, as they share the clock."""
+    """Return a hash of the boot id: containers of one host share it, as they share the clock."""
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
     except OSError:

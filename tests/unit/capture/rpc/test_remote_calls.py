@@ -14,7 +14,7 @@ from tracekit.capture.rpc.remote_calls import add_mark, function_name, read_mark
 Call = namedtuple("Call", ["func", "args", "kwargs"])
 
 
-@pytest.add_mark.parametrize(("caller", "number"), [(0, 0), (7, 123_456), (2**32 - 1, 2**40)])
+@pytest.mark.parametrize(("caller", "number"), [(0, 0), (7, 123_456), (2**32 - 1, 2**40)])
 def test_a_mark_tells_caller_and_number(caller: int, number: int) -> None:
     assert read_mark(add_mark(b"payload", caller, number)) == (caller, number)
 
@@ -28,7 +28,7 @@ def test_who_does_not_know_the_mark_unpickles_the_same_call() -> None:
         assert pickle.loads(add_mark(payload, 1, 2)) == call
 
 
-@pytest.add_mark.parametrize("payload", [b"", b".", b"\xfftracekit\x01", None, "text", 5])
+@pytest.mark.parametrize("payload", [b"", b".", b"\xfftracekit\x01", None, "text", 5])
 def test_other_payloads_have_no_mark(payload: Any) -> None:
     assert read_mark(payload) is None
 
@@ -40,7 +40,7 @@ class Server:
 def _local_invoke(rref: object, name: str, args: object, kwargs: object) -> None: ...
 
 
-@pytest.add_mark.parametrize(
+@pytest.mark.parametrize(
     ("call", "name"),
     [
         (Call(Server.pull, (), {}), "Server.pull"),
