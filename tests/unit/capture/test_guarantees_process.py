@@ -22,7 +22,9 @@ def work(torch: Any) -> Callable[[], float]:
 
 
 @pytest.mark.parametrize("interrupt", [KeyboardInterrupt("the user's"), SystemExit(7)])
-@pytest.mark.parametrize("at", ["session:ProfilerSession.start", "session:ProfilerSession.stop", "output.writer:_pack"])
+@pytest.mark.parametrize(
+    "at", ["profiler_session:ProfilerSession.start", "profiler_session:ProfilerSession.stop", "output.writer:_pack"]
+)
 def test_an_interrupt_within_the_probe_passes_and_nothing_is_left(
     torch: Any,
     runs: Any,

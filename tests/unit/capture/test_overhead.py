@@ -21,7 +21,7 @@ PROFILER = {"record_shapes": True, "with_stack": False}
 @pytest.fixture(autouse=True)
 def nothing_known(monkeypatch: pytest.MonkeyPatch) -> dict[frozenset[str], Any]:
     known: dict[frozenset[str], Any] = {}
-    monkeypatch.setattr(overhead, "_known", known)
+    monkeypatch.setattr(overhead, "_costs", known)
     return known
 
 

@@ -1,7 +1,7 @@
-"""One observer a parallelism: it looks at the training program while a window is open and adds to the metadata.
+"""Observers look at the training program while a window is open, and add what they learn to the metadata.
 
-A new one is a class with the three methods of `Observer`, listed in `default_observers`. It finds what it needs by
-itself, imports nothing that training has not imported, and is not asked to be careful: what it raises becomes a note.
+There is about one observer for each parallelism. A new one is a class with the three methods of `Observer`, listed in
+`default_observers`. It imports nothing that training has not imported. It may raise: the error becomes a note.
 """
 
 from __future__ import annotations
@@ -29,11 +29,15 @@ __all__ = ["MetadataDraft", "Observer", "default_observers"]
 
 @dataclass(kw_only=True)
 class MetadataDraft:
-    """The part of the metadata that observers fill in; `groups` is complete when they are asked."""
+    """The part of the metadata that observers fill in.
+
+    Attributes:
+        groups: all groups of this rank.
+        collectives: of the window, on any group, as far as the flight recorder knows them.
+    """
 
     groups: GroupTable
     collectives: list[CollectiveRecord] = field(default_factory=list)
-    """Of the window, on any group, as far as the flight recorder knows them."""
     strategies: list[str] = field(default_factory=list)
     ddp: list[DdpModule] = field(default_factory=list)
     fsdp: list[FsdpUnit] = field(default_factory=list)
@@ -50,11 +54,14 @@ class MetadataDraft:
 
 
 class Observer(Protocol):
-    """`attach` before the first recorded step, `detach` after the last, both on the training thread, outside a backward
-    pass unless the job is being killed; `contribute` once, after `detach`, as the recording closes, written or not.
+    """What a recording calls.
 
-    What `attach` did to the program `detach` undoes, also when it is called without one or twice. An observer keeps
-    what it needs of the program between the two, and nothing after `contribute`.
+    `attach` is called before the first recorded step and `detach` after the last. Both run on the training thread,
+    outside a backward pass unless the job is being killed. `contribute` is called once after `detach`, as the recording
+    closes, whether or not it is written.
+
+    `detach` undoes what `attach` did to the program; it may be called twice, or without `attach`. An observer holds
+    objects of the program until `contribute` at most.
     """
 
     def attach(self, objects: LiveObjects) -> None: ...
@@ -65,7 +72,7 @@ class Observer(Protocol):
 
 
 def default_observers() -> list[Observer]:
-    """A fresh set for one window, in the order in which they attach; they detach in the reverse."""
+    """Return new observers for one window, in the order in which they attach; they detach in reverse."""
     from tracekit.capture.observers.communication_purposes import PurposeObserver
     from tracekit.capture.observers.data_parallel import DataParallelObserver
     from tracekit.capture.observers.ddp import DdpObserver
@@ -95,6 +102,6 @@ def default_observers() -> list[Observer]:
         PipelineObserver(),
         ForwardObserver(),
         RpcObserver(),
-        PurposeObserver(),  # after those that know what their groups are for
-        GroupParallelismObserver(),  # the last
+        PurposeObserver(),  # after the observers that set the parallelism of their groups
+        GroupParallelismObserver(),  # last: it reads what all others have set
     ]

@@ -1,10 +1,13 @@
-"""What the collectives that a program's own Python code issues are for, told by whose tensors they are handed.
+"""Finds out what the collectives of a program's own Python code are for, by the tensors that they get.
 
-Every call of `torch.distributed` in Python ends in a method of `ProcessGroup`; DDP's reducer and DTensor do not pass
-there, and what torch's wrappers issue is left to their observers. A gradient is known by its address: where all of them
-are reduced, the group is data parallel. What goes over a group inside a module's forward, carries an autograd graph or
-is no gradient in a backward pass is an activation: the group is tensor parallel. Tokens sent with split sizes go to
-experts. A scalar, such as the loss for a log, says nothing; where nothing is said, a group's use stays unknown.
+Every call of `torch.distributed` in Python ends in a method of `ProcessGroup`, which is patched. DDP's reducer and
+DTensor do not call these methods. Calls by torch's wrappers are left to the wrappers' observers.
+
+* Gradients are recognised by their address. A group over which all gradients are reduced is data parallel.
+* A tensor is an activation if it is communicated inside a module's forward, has an autograd graph, or is communicated
+  in a backward pass and is no gradient. The group is tensor parallel.
+* Activations sent with split sizes are tokens for experts. The group is expert parallel.
+* Scalars, such as a loss for a log, are ignored. The parallelism of a group may remain unknown.
 """
 
 from __future__ import annotations
@@ -24,7 +27,7 @@ from tracekit.capture.observers.gradients import GradientAddresses
 from tracekit.capture.observers.memory import LiveParameters
 from tracekit.model.metadata import CommunicationPurpose, CommunicationUse
 
-# Methods in the names of all versions, and which argument holds what this rank gives.
+# The methods under the names of all versions, with the index of the argument that this rank contributes.
 _REDUCTIONS = {
     **dict.fromkeys(("allreduce", "allreduce_coalesced", "reduce"), 0),
     **dict.fromkeys(("reduce_scatter", "_reduce_scatter_base", "reduce_scatter_tensor_coalesced"), 1),
@@ -41,19 +44,27 @@ _EXCHANGES = dict.fromkeys(("alltoall", "alltoall_base", "all_to_all_single"), 1
 _WRAPPERS = (
     *("torch.distributed.fsdp", "torch.distributed._composable", "torch.distributed.tensor", "torch.distributed.optim"),
     *("torch.distributed.algorithms", "torch.distributed.pipelining", "torch.distributed.checkpoint"),
-    *("torch.nn.parallel", "torch.nn.modules._functions", "deepspeed"),  # `_functions`: synchronised batch norm
+    *("torch.nn.parallel", "torch.nn.modules._functions", "deepspeed"),  # `_functions`: synchronized batch norm
 )
 _STRATEGIES_OF_WRAPPERS = frozenset({"ddp", "fsdp1", "fsdp2", "hsdp", "zero1", "zero2", "zero3"})
 
-_caller_kinds: dict[str, Literal["wrapper", "program", "between"]] = {}  # by module: asked at every frame of every call
+_caller_kinds: dict[
+    str, Literal["wrapper", "program", "between"]
+] = {}  # by module; a cache, as each call looks up all its frames
 
 __all__ = ["PurposeObserver"]
 
 
 @dataclass
 class _Use:
-    """What has gone over one group since the window opened. `by_hand`: calls by purpose and whether a backward pass was
-    running; `gradients`: which parameters'; `flat`: elements of all-reduced tensors of unknown purpose.
+    """What has been communicated over one group since the window opened.
+
+    Attributes:
+        group: the process group.
+        by_hand: number of calls, by purpose and by whether a backward pass was running.
+        gradients: indices of the parameters whose gradients were reduced.
+        flat_calls: reductions of tensors of unknown purpose, perhaps buffers of all gradients.
+        flat_elements: elements of those tensors.
     """
 
     group: Any
@@ -64,7 +75,7 @@ class _Use:
 
 
 class PurposeObserver:
-    """Attached last, it leaves groups and strategies alone of which another observer has spoken."""
+    """Attached after the wrappers' observers, it leaves the groups and strategies that they have set."""
 
     def __init__(self) -> None:
         self._patches: list[Patch] = []
@@ -138,7 +149,7 @@ class PurposeObserver:
             use.by_hand["gradients", False] += use.flat_calls
         if parallelism := self._parallelism(use):
             draft.groups.set_parallelism(use.group, parallelism)
-        # A wrapper's observer or the mesh knows better what the group is for, and so what goes over it.
+        # What a wrapper's observer or the mesh says about the group takes precedence.
         known = draft.groups.groups[number].parallelism
         by_wrapper = known == "dp" and bool(_STRATEGIES_OF_WRAPPERS & set(draft.strategies))
         if parallelism is None or known != parallelism or by_wrapper:
@@ -157,9 +168,9 @@ class PurposeObserver:
             )
 
     def _parallelism(self, use: _Use) -> str | None:
-        """The parallelism that the calls stand for."""
+        """Return the parallelism that the calls suggest, or None."""
         called = {purpose for purpose, _ in use.by_hand}
-        # Tensor parallel ranks reduce gradients, too, but only those of the few parameters that they share.
+        # Tensor-parallel ranks reduce gradients, too, but only of the few parameters that they share.
         most_gradients = 2 * len(use.gradients) >= self._gradients.count or self._gradients.are_all_gradients(
             use.flat_elements
         )
@@ -188,7 +199,7 @@ def _observe_call(
 
 
 def _trainable_parameters(objects: LiveObjects) -> list[Any]:
-    """Parameters with gradients, each once; those that wrappers shard have no gradient of their own."""
+    """Return the parameters that get gradients, each once; not those that wrappers shard."""
     plain = sys.modules["torch"].nn.Parameter
     return [p for p in LiveParameters.of(objects).parameters if type(p) is plain and p.requires_grad]
 
@@ -206,7 +217,7 @@ def _in_backward() -> bool:
 
 
 def _is_activation(tensors: list[Any]) -> bool:
-    """Whether tensors are on their way through a network: part of an autograd graph, or handed over inside a module."""
+    """Return whether tensors are activations: part of an autograd graph, or communicated inside a module's forward."""
     if any(tensor.grad_fn is not None for tensor in tensors):
         return True
     call = sys.modules["torch"].nn.Module._call_impl.__code__
@@ -214,7 +225,7 @@ def _is_activation(tensors: list[Any]) -> bool:
 
 
 def _is_called_by_wrapper() -> bool:
-    """Whether a wrapper of torch calls, and no code of the program stands between it and the collective."""
+    """Return whether a wrapper of torch issues the collective, with no code of the program in between."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         module = frame.f_globals.get("__name__", "")
@@ -241,7 +252,7 @@ def _callers() -> Iterator[FrameType]:
 
 
 def _is_split(arguments: tuple[Any, ...]) -> bool:
-    """Whether an all-to-all names the sizes that go to each rank, or has lists of different ones."""
+    """Return whether an all-to-all has split sizes, or lists of tensors of different sizes."""
     splits = [argument for argument in arguments[2:4] if isinstance(argument, list)]
     if any(splits):
         return True

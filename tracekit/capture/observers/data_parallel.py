@@ -1,6 +1,6 @@
 """Finds `nn.DataParallel`: one process that copies its model to several devices in every step.
 
-Without a device it only calls the module that it wraps, which the notes then say.
+With fewer than two devices it only calls the module that it wraps; a note says so.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ __all__ = ["DataParallelObserver"]
 
 class DataParallelObserver:
     def __init__(self) -> None:
-        self._devices: dict[str, int] = {}  # how many, by the class that is wrapped
+        self._devices: dict[str, int] = {}  # number of devices, by the class of the wrapped module
 
     def attach(self, objects: LiveObjects) -> None:
         self._find_wrappers(objects)
 
     def detach(self, objects: LiveObjects) -> None:
-        self._find_wrappers(objects)  # a short job builds its model inside the first step
+        self._find_wrappers(objects)  # a short job may build its model inside the first step
 
     def contribute(self, draft: MetadataDraft) -> None:
         if self._devices:

@@ -1,15 +1,15 @@
-"""DeepSpeed engines: their phases, the parameters that ZeRO 3 gathers, the gradients that ZeRO 1 to 3 reduce.
+"""Puts spans around what DeepSpeed engines do: phases, ZeRO 3's gathers, and the reductions of ZeRO 1 to 3.
 
-DeepSpeed writes no labels of its own on CPUs and NVTX ranges on GPUs, which torch.profiler does not see. While a window
-is open its engine's forward, backward and step become spans, and so do gathers and reductions, with the names of the
-modules whose parameters they move: the same spans as FSDP1's, as ZeRO 3 does the same by other means.
+DeepSpeed writes no labels on CPUs, and on GPUs NVTX ranges, which torch.profiler does not see. While a window is open,
+its engine's forward, backward and step become spans. So do gathers and reductions, with the names of the modules whose
+parameters they move. The spans are those of FSDP1, as ZeRO 3 shards in the same way:
 
-* `use` is around the fetch of a module's parameters as the module comes to run, the wait for them inside;
-* `unshard`, in it, around the all-gather of those that are not there yet;
-* `prefetch`, in it, around the all-gather of what comes next, often several modules' in one. The first of these to run
-  is where it is needed: the `use` there carries the names of all of them;
-* `unshard` in the optimizer's step of ZeRO 1 and 2 around the all-gather of what each rank has updated;
-* `reduce` around the reduction of a bucket of gradients, of all modules in it.
+* `use`: fetches the parameters of a module that is about to run, including the wait for them.
+* `unshard`, inside `use`: all-gathers the parameters that are not there yet.
+* `prefetch`, inside `use`: all-gathers parameters for later, often of several modules at once. They are needed when the
+  first of these modules runs, so its `use` carries the names of all of them.
+* `unshard` in the optimizer's step of ZeRO 1 and 2: all-gathers what each rank has updated.
+* `reduce`: reduces a bucket of gradients; it carries the names of all modules in it.
 """
 
 from __future__ import annotations
@@ -36,12 +36,14 @@ __all__ = ["DeepSpeedObserver", "find_engines"]
 
 
 class DeepSpeedObserver:
-    """Holds the engines that ran, and the names of their parameters, from `attach` to `contribute`: an engine of a
-    training run before this one may still be there."""
+    """Holds the engines that ran, and the names of their parameters, from `attach` to `contribute`.
+
+    Only engines that ran count: one of an earlier training run may still be alive.
+    """
 
     def __init__(self) -> None:
         self._engines: list[Any] = []
-        self._module_of_parameter: dict[int, str] = {}  # id of a parameter -> name of the module that has it
+        self._module_of_parameter: dict[int, str] = {}  # id of a parameter -> name of its module
         self._module_names: dict[int, str] = {}  # id of a module -> its name
         self._prefetched: dict[str, str] = {}  # module -> the names in the prefetch that brings its parameters
         self._fetching: str | None = None
@@ -72,7 +74,7 @@ class DeepSpeedObserver:
         for patch in reversed(self._patches):
             patch.remove()
         self._patches = []
-        if not self._engines:  # a short job builds its engine inside the first step
+        if not self._engines:  # a short job may build its engine inside the first step
             for engine in find_engines(objects):
                 self._add_engine(engine)
 
@@ -90,7 +92,7 @@ class DeepSpeedObserver:
         self._module_of_parameter, self._module_names, self._prefetched = {}, {}, {}
 
     def _add_engine(self, engine: Any) -> None:
-        """Name the modules of an engine; from the second one on, with that of its model before."""
+        """Name the modules of an engine; from the second engine on, the model's class is part of the names."""
         number = len(self._engines)
         self._engines.append(engine)
         prefix = f"{type(engine.module).__name__}#{number}." if number else ""
@@ -111,7 +113,7 @@ class DeepSpeedObserver:
         return in_span
 
     def _units(self, engine: Any, draft: MetadataDraft) -> list[FsdpUnit]:
-        """The modules of a model under ZeRO 3 that have parameters of their own."""
+        """Return the modules under ZeRO 3 that have parameters themselves."""
         size_bytes: dict[tuple[str, int], int] = {}
         for parameter in engine.module.parameters():
             group = draft.groups.id_of(getattr(parameter, "ds_process_group", None))
@@ -179,13 +181,13 @@ class DeepSpeedObserver:
             return reduce(*args, **kwargs)
 
     def _names(self, parameters: Iterable[Any]) -> list[str]:
-        """Of the modules that have these parameters, each once, in their order."""
+        """Return the names of the modules that have these parameters, each once, in order."""
         owners = (self._module_of_parameter.get(id(parameter)) for parameter in parameters)
         return list(dict.fromkeys(owner for owner in owners if owner is not None))
 
 
 def _patches(module: str, owner: str, name: str, around: Callable[..., Any]) -> list[Patch]:
-    """None if training has not imported the module, or its version has no such method."""
+    """Return a patch of the method; none if training has not imported the module, or its version has no such method."""
     place = getattr(sys.modules.get(module), owner, None)
     return [Patch(place, name, around)] if place is not None and name in vars(place) else []
 
@@ -196,7 +198,7 @@ def _patches_of_function(module: str, name: str, around: Callable[..., Any]) -> 
 
 
 def find_engines(objects: LiveObjects) -> list[Any]:
-    """Those whose constructor has come to its end."""
+    """Return the engines whose constructor has finished."""
     engines = objects.instances(_ENGINE, "DeepSpeedEngine")
     return [engine for engine in engines if getattr(engine, "optimizer", None) is not None]
 
@@ -209,7 +211,7 @@ def _joined(names: Sequence[str]) -> str:
 
 
 def _parameters_of(module: Any) -> list[Any]:
-    """Those that ZeRO fetches when the module runs: its own, or of a module that it takes as one, all below it."""
+    """Return the parameters that ZeRO fetches when the module runs: its own, or of a leaf module all below it."""
     return list(module.parameters(recurse=hasattr(module, "ds_z3_leaf_module")))
 
 
@@ -218,13 +220,13 @@ def _is_absent(parameter: Any) -> bool:
 
 
 def _is_compiled(engine: Any) -> bool:
-    """What a span around a fetch would break: the fetches are part of the compiled code."""
+    """Return whether fetches are part of compiled code, which a span around them would break."""
     optimized = getattr(sys.modules.get("torch._dynamo.eval_frame"), "OptimizedModule", ())
     return bool(engine.is_compiled) or any(isinstance(module, optimized) for module in engine.module.modules())
 
 
 def _process_groups(engine: Any) -> list[tuple[Any, str]]:
-    """The groups of an engine, with what each is for."""
+    """Return the groups of an engine, each with its parallelism."""
     optimizer = engine.optimizer
     data_parallel = [
         getattr(optimizer, "dp_process_group", None),

@@ -1,8 +1,9 @@
-"""Forward passes of the step become spans, in jobs of several processes: a pipeline written by hand shows nothing else
-of its stages. (Backward passes have theirs already: `phases.py`.)
+"""Puts spans around the forward passes of a step, in jobs of several processes.
 
-A forward is a call of a module that the step itself makes (of no module within another), if it has parameters: a loss
-has none. What these make of a pipeline only the messages of all ranks together can tell, so that is left to the
+In a pipeline written by hand nothing else marks the work of a stage. (Backward passes have spans by `phases.py`.)
+
+A forward is a call that the step itself makes of a module with parameters; calls inside another module do not count,
+and a loss has no parameters. Whether this is a pipeline follows from the messages of all ranks, so it is left to the
 analysis.
 """
 
@@ -45,8 +46,9 @@ class ForwardObserver:
 
 
 def outermost_modules(modules: Iterable[Any]) -> list[Any]:
-    """Of all modules of a program those with parameters that are part of no other, in the given order. What bare
-    containers (lists, dictionaries) hold counts as called by itself, for nobody calls these.
+    """Return the modules with parameters that are part of no other module, in the given order.
+
+    Modules in bare containers (lists, dictionaries) count as outermost, because nobody calls a container.
     """
     nn = sys.modules["torch"].nn
     containers = (nn.ModuleList, nn.ModuleDict)

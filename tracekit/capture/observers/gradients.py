@@ -1,4 +1,4 @@
-"""Tells whose gradient a tensor is, by its address."""
+"""Finds the parameter whose gradient a tensor is, by its address."""
 
 from __future__ import annotations
 
@@ -6,20 +6,23 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import Any
 
-_MAX_LOOK_UPS = 16  # of one size that found nothing; some activations are as large as a parameter
-_MIN_FLAT_ELEMENTS = 64  # elements: smaller sums agree by chance
+_MAX_LOOK_UPS = 16  # without success for one size; some activations are as large as a parameter
+_MIN_FLAT_ELEMENTS = 64  # fewer elements may be a multiple of them by chance
 
 __all__ = ["GradientAddresses"]
 
 
 class GradientAddresses:
-    """Answers whose gradient a tensor is. Where gradients lie changes from step to step: a tensor at a new address has
-    all parameters of its size looked up once, and then the others of them are known, too."""
+    """Finds the parameter of a gradient.
+
+    Addresses of gradients change from step to step. For a tensor at a new address, the gradients of all parameters of
+    its size are looked up, which makes the others of that size known, too.
+    """
 
     def __init__(self, parameters: Iterable[Any]) -> None:
         self._parameters = list(parameters)
         self._addresses = {parameter.data_ptr() for parameter in self._parameters}
-        self._same_size: dict[int, list[int]] = {}  # places of parameters by their number of elements
+        self._same_size: dict[int, list[int]] = {}  # indices of parameters by their number of elements
         for index, parameter in enumerate(self._parameters):
             self._same_size.setdefault(parameter.numel(), []).append(index)
         self._index_at: dict[int, int] = {}  # by the address of the gradient
@@ -29,8 +32,10 @@ class GradientAddresses:
         self._elements = sum(parameter.numel() for parameter in self._parameters)
 
     def parameter_index(self, tensor: Any, in_backward: bool) -> int | None:
-        """Which parameter's gradient `tensor` is. A backward pass may not have put it there yet: then the shape tells,
-        and parameters of one shape take turns.
+        """Return the index of the parameter whose gradient `tensor` is, or None.
+
+        In a backward pass the gradient may not be assigned yet. Then the shape decides, and the parameters of one shape
+        are returned one after the other.
         """
         elements, address = tensor.numel(), tensor.data_ptr()
         same_size = self._same_size.get(elements)
@@ -53,11 +58,11 @@ class GradientAddresses:
         return tensor.data_ptr() in self._addresses
 
     def are_all_gradients(self, elements: int) -> bool:
-        """Whether so many elements are all gradients, once or several times: flat buffers have them without names."""
+        """Return whether so many elements can be all gradients, once or several times, as in flat buffers."""
         return elements > 0 and self._elements >= _MIN_FLAT_ELEMENTS and elements % self._elements == 0
 
     def release(self) -> None:
-        """Let go of the parameters; what has been counted stays."""
+        """Drop the parameters; the counts stay."""
         self._parameters, self._addresses, self._same_size, self._index_at = [], set(), {}, {}
 
     def _is_at(self, index: int | None, address: int) -> bool:

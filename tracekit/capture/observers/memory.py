@@ -1,16 +1,17 @@
-"""Memory of this rank: parameters, gradients, optimizer state, and the peak. Reads addresses and sizes of tensors that
-exist: it allocates nothing, waits for no device and resets no statistics.
+"""Measures the memory of this rank: parameters, gradients, optimizer state, and the peak.
 
-A byte counts once however many tensors show it (tied weights, views into the flat parameter of FSDP1); of a DTensor the
-local shard counts, of a tensor made of others (quantised weights) those, and nothing of what is on no device (meta).
-DeepSpeed's ZeRO keeps its shards in tensors of its own, which count for what they are shards of.
+It reads addresses and sizes of existing tensors. It allocates nothing, waits for no device and resets no statistics.
 
-* parameters: of all live modules, as the window closes;
+* parameters: of all live modules, as the window closes.
 * gradients: of these parameters, as the first backward pass of the window returns or as the window closes, whichever
-  is more: `zero_grad()` drops them before a step ends;
-* optimizer: the state of all live optimizers, and parameters of theirs that are no module's (32-bit master copies);
-* peak: the most that the caching allocator held in tensors since the process began or its statistics were reset by
-  the user; without an accelerator, the most physical memory that the whole process had, its libraries included.
+  is more, because `zero_grad()` may drop them before a step ends.
+* optimizer: the state of all live optimizers, and their parameters that belong to no module (32-bit master copies).
+* peak: with an accelerator the most that the caching allocator held since the process began or the user reset its
+  statistics. Without one, the most physical memory that the whole process had, libraries included.
+
+A byte counts once, however many tensors share it (tied weights, views into the flat parameter of FSDP1). Of a DTensor
+the local shard counts; of a tensor made of others (quantised weights) those count; a meta tensor counts nothing.
+DeepSpeed's ZeRO keeps its shards in other tensors, which count as what they are shards of.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ __all__ = ["LiveParameters", "MemoryObserver"]
 
 @dataclass(frozen=True)
 class LiveParameters:
-    """Parameters of live modules, each once. Keeps them alive."""
+    """The parameters of live modules, each once. Keeps them alive."""
 
     parameters: list[Any]
 
@@ -47,14 +48,14 @@ class LiveParameters:
         return cls(list(found.values()))
 
     def dtypes(self) -> list[str]:
-        """Data types of the parameters, the one with the most bytes first."""
+        """Return the data types of the parameters, the one with the most bytes first."""
         sizes: Counter[str] = Counter()
         for tensor in _plain_tensors(self.parameters):
             sizes[str(tensor.dtype).removeprefix("torch.")] += tensor.nbytes
         return [dtype for dtype, _ in sizes.most_common()]
 
     def shards(self) -> list[Any]:
-        """What ZeRO 3 leaves of them on this rank; the parameters themselves are empty between uses."""
+        """Return this rank's shards of them under ZeRO 3, where the parameters are empty between uses."""
         return [shard for p in self.parameters if (shard := getattr(p, "ds_tensor", None)) is not None]
 
     def gradients(self) -> list[Any]:
@@ -62,7 +63,7 @@ class LiveParameters:
 
 
 class MemoryObserver:
-    """Holds the parameters from `attach` to `detach`, to look at their gradients when there are some."""
+    """Holds the parameters from `attach` to `detach`, to measure their gradients after a backward pass."""
 
     def __init__(self) -> None:
         self._parameters = LiveParameters([])
@@ -116,7 +117,7 @@ class MemoryObserver:
 
 
 class _DistinctBytes:
-    """How much memory tensors take together."""
+    """The memory that tensors take together; shared bytes count once."""
 
     def __init__(self, tensors: Iterable[Any]) -> None:
         self.total = 0
@@ -133,11 +134,11 @@ class _DistinctBytes:
 
 
 def _plain_tensors(tensors: Iterable[Any]) -> Iterator[Any]:
-    """The tensors with memory of their own in this process that `tensors` are made of."""
+    """Yield the tensors with memory in this process that `tensors` are made of."""
     torch, without_memory = sys.modules["torch"], _kinds_without_memory()
     for tensor in tensors:
         if not isinstance(tensor, torch.Tensor) or isinstance(tensor, without_memory):
-            continue  # a DTensor is made of its local tensor and its mesh
+            continue  # a DTensor flattens to its local tensor
         if hasattr(type(tensor), "__tensor_flatten__"):
             names, _ = tensor.__tensor_flatten__()
             yield from _plain_tensors(getattr(tensor, name) for name in names)
@@ -148,7 +149,7 @@ def _plain_tensors(tensors: Iterable[Any]) -> Iterator[Any]:
 
 
 def _kinds_without_memory() -> tuple[type, ...]:
-    """Of lazy modules before their first call, and of what stands for a tensor while something is compiled."""
+    """Return the types of uninitialised parameters of lazy modules, and of fake tensors of the compiler."""
     kinds = (
         getattr(sys.modules.get("torch.nn.parameter"), "UninitializedTensorMixin", None),
         getattr(sys.modules.get("torch._subclasses.fake_tensor"), "FakeTensor", None),
@@ -157,7 +158,7 @@ def _kinds_without_memory() -> tuple[type, ...]:
 
 
 def _optimizer_tensors(optimizer: Any) -> Iterator[Any]:
-    """State, and the parameters it steps: what is a module's parameter, too, is told apart by its memory."""
+    """Yield the state of an optimizer and its parameters; those of modules are excluded later, by their address."""
     yield from _tensors_within(optimizer.state.values())
     for group in optimizer.param_groups:
         yield from _tensors_within(group["params"])

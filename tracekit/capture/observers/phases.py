@@ -1,8 +1,10 @@
-"""What a training step does, as spans, without the user marking anything: backward passes, recomputed forwards of
-checkpointed calls, gradient clipping and scaling. torch's own spans show the data loader and the optimizer.
+"""Puts spans around the phases of a step: backward passes, recomputed forwards, gradient clipping and scaling.
 
-Every replacement stands where the work is done, whatever the name under which training imported the function that
-leads there. They are gone when the window closes; a checkpointed call keeps its own, which then does nothing.
+torch itself writes spans for the data loader and the optimizer. The user has to mark nothing.
+
+Each function is replaced where the work is done, so it does not matter under which name training imported a function
+that calls it. The replacements are removed as the window closes. A checkpointed call keeps its wrapper, which then does
+nothing.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ from tracekit.capture.observers.memory import LiveParameters
 from tracekit.model.metadata import Precision
 from tracekit.model.spans import BACKWARD_SPAN, RECOMPUTE_SPAN, OptimizerAction, optimizer_span
 
-# Clipping by norm ends in two functions; the public names of newer versions are others for the same.
+# Clipping by norm ends in two functions; newer versions have other public names for them.
 _CLIPPING = (
     ("torch.nn.utils.clip_grad", ("_get_total_norm", "_clip_grads_with_norm_", "clip_grad_value_")),
     ("torch.nn.utils", ("get_total_norm", "clip_grads_with_norm_", "clip_grad_value_")),
@@ -33,7 +35,7 @@ __all__ = ["PhasesObserver"]
 
 
 class PhasesObserver:
-    """Holds what it replaced, and the data types that it saw in use."""
+    """Contributes the data types that are in use, besides the spans."""
 
     def __init__(self) -> None:
         self._patches: list[Patch] = []
@@ -84,8 +86,10 @@ class PhasesObserver:
 
 
 def _patch_of(module: str, owner: str | None, name: str, around: Callable[..., Any]) -> list[Patch]:
-    """The patch of `module.owner.name`; none if training has not imported the module, or its version lacks the name. A
-    method is replaced in the class that defines it."""
+    """Return the patch of `module.owner.name`; none if training has not imported the module, or its version lacks it.
+
+    A method is replaced in the class that defines it.
+    """
     place = sys.modules.get(module)
     if owner is not None:
         place = getattr(place, owner, None)
@@ -102,7 +106,7 @@ def _backward(backward: Callable[..., None], *args: Any, **kwargs: Any) -> None:
 def _init_checkpoint_frame(
     initialise: Callable[..., None], frame: Any, recompute: Callable[..., None], *args: Any, **kwargs: Any
 ) -> None:
-    """A non-reentrant checkpoint: the frame calls `recompute` when a backward pass wants what was not saved."""
+    """A non-reentrant checkpoint: its frame calls `recompute` when a backward pass needs what was not saved."""
     initialise(frame, wrap_call(recompute, _recompute), *args, **kwargs)
 
 

@@ -1,7 +1,8 @@
-"""Actions of `torch.distributed.pipelining` become spans with kind, stage and microbatch; the schedule is described.
+"""Puts spans around the actions of `torch.distributed.pipelining`, and describes the schedule.
 
-Every schedule hands a microbatch to three methods of a stage, after it has waited for what the stage is to receive, so
-spans around these hold no waiting. The loss, which the schedule computes for the last stage, is part of its forward.
+A span has the kind, the stage and the microbatch. Every schedule passes a microbatch to one of three methods of a
+stage, after it has waited for what the stage receives, so these spans contain no waiting. The schedule computes the
+loss of the last stage; that counts as part of the stage's forward.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from tracekit.model.spans import pipeline_span
 _STAGE = ("torch.distributed.pipelining.stage", "_PipelineStageBase")
 _SCHEDULE = ("torch.distributed.pipelining.schedules", "_PipelineSchedule")
 _SLUGS = {
-    "_ScheduleForwardOnly": "gpipe",  # its first half
+    "_ScheduleForwardOnly": "gpipe",  # the forward half of it
     "ScheduleGPipe": "gpipe",
     "Schedule1F1B": "1f1b",
     "ScheduleInterleaved1F1B": "interleaved1f1b",
@@ -64,7 +65,7 @@ class PipelineObserver:
         if self._stages:
             used = set(self._stages)
             schedules = [s for s in objects.instances(*_SCHEDULE) if used & {id(stage) for stage in _stages_of(s)}]
-            # An evaluation may have a schedule of its own for the same stages.
+            # An evaluation may have another schedule for the same stages.
             schedule = max(schedules, key=lambda s: bool(getattr(s, "_has_backward", False)), default=None)
             stages = list(self._stages.values()) if schedule is None else _stages_of(schedule)
             self._layout = _layout(schedule, stages)
@@ -123,7 +124,7 @@ def _layout(schedule: Any, stages: list[Any]) -> PipelineLayout:
 
 
 def slug_of_schedule(kind: type) -> str:
-    """The name of a schedule's class, or of the known class it derives from, as a slug of the JSON contract."""
+    """Return the JSON name of a schedule, by its class or the known class from which it derives."""
     return next((_SLUGS[base.__name__] for base in kind.__mro__ if base.__name__ in _SLUGS), "unknown")
 
 
@@ -142,5 +143,5 @@ def _stages_of(schedule: Any) -> list[Any]:
 
 
 def _group_of(stage: Any) -> Any:
-    """The process group of a stage; none given means the default one."""
+    """Return the process group of a stage, by default the default group."""
     return stage.group or sys.modules["torch.distributed"].distributed_c10d._get_default_group()

@@ -1,7 +1,7 @@
-"""Sends and receives become records: group, peer, tag, direction, size and time of each.
+"""Records sends and receives: group, peer, tag, direction, size and time of each.
 
-Every way of Python code to send or receive (`send`, `isend`, `batch_isend_irecv`, object lists, pipelining) ends in a
-method of `ProcessGroup`. The functions of `torch.distributed` stay as they are: `P2POp` compares their identity.
+All functions that send or receive (`send`, `isend`, `batch_isend_irecv`, object lists, pipelining) end in a method of
+`ProcessGroup`, which is patched. The functions of `torch.distributed` are not, as `P2POp` compares their identity.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ __all__ = ["PointToPointObserver"]
 @dataclass(slots=True)
 class _Message:
     group: Any
-    peer: int | None  # its place in the group; of a receive from anybody unknown until the message is there
+    peer: int | None  # its index in the group; None for a receive from any source until the message has come
     tag: int
     direction: Literal["send", "recv"]
     created_ns: int
@@ -39,7 +39,7 @@ class PointToPointObserver:
         self._members: dict[Any, list[int]] = {}  # global ranks of a group, asked for while it exists
         self._any_source_receives: dict[
             int, _Message
-        ] = {}  # by the id of a `Work`, which lives until its sender is asked for
+        ] = {}  # by the id of a `Work`, which lives until it is asked for its source
         self._patches: list[Patch] = []
 
     def attach(self, objects: LiveObjects) -> None:
@@ -66,7 +66,7 @@ class PointToPointObserver:
         self._patches = []
 
     def contribute(self, draft: MetadataDraft) -> None:
-        """Records in order of issue. A receive whose sender nobody asked for cannot be matched and is left out."""
+        """Add records in order of issue, without receives from any source whose sender is not known."""
         counts: Counter[tuple[int, int, int, str]] = Counter()
         unmatched = 0
         for message in self._messages:
@@ -133,7 +133,7 @@ class PointToPointObserver:
 
 
 def _global_ranks(group: Any) -> list[int]:
-    """Empty for a group that `torch.distributed` does not list."""
+    """Return the global ranks of a group; empty if `torch.distributed` does not list it."""
     try:
         return [int(rank) for rank in sys.modules["torch.distributed"].get_process_group_ranks(group)]
     except (KeyError, RuntimeError, ValueError):

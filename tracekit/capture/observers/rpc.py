@@ -1,8 +1,9 @@
-"""Remote calls of `torch.distributed.rpc`, joined to what the callee did by a call's id.
+"""Records the remote calls of `torch.distributed.rpc` that this worker makes.
 
-While a window is open, each call of a Python function carries a mark (`remote_calls.py`), and its issue, its completion
-and every wait on the training thread are kept. The callee's side is `serving.py`. Calls that run in C++ from end to
-end (builtin operators, TorchScript, fetches of an RRef's value) have no place for a mark: they are kept without one.
+While a window is open, each call of a Python function carries a mark (`remote_calls.py`), by which the callee
+(`serving.py`) identifies it. Its issue, its completion and every wait on the training thread are recorded. Calls that
+run in C++ throughout (builtin operators, TorchScript, fetches of an RRef's value) cannot carry a mark; they are
+recorded without one.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from tracekit.capture.rpc.services import take_services
 from tracekit.model.metadata import RpcCall, RpcCallKind, RpcUse, RpcWait
 from tracekit.model.spans import WAIT_SPAN, rpc_call_span
 
-MAX_CALLS = 100_000  # a window; what comes after them is counted
+MAX_CALLS = 100_000  # in a window; further calls are only counted
 
 _numbers = itertools.count()  # unique in the process, so that no two windows share an id
 
@@ -41,7 +42,7 @@ class _Call:
     done_ns: int | None = None
 
     def end(self) -> None:
-        """Whoever learns of the completion first is right: a callback may wait for the interpreter."""
+        """Note the completion; the first note counts, as a callback may be delayed by the interpreter lock."""
         if self.done_ns is None:
             self.done_ns = time.time_ns()
 

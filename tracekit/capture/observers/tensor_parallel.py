@@ -1,11 +1,11 @@
-"""Modules that communicate within their forward become spans while a window is open, so that a tensor-parallel
-collective can be told by its module.
+"""Puts spans around modules that communicate in their forward, so that their collectives can be named by module.
 
-Those are the modules that `parallelize_module` and `distribute_module` prepared, and any other with DTensor parameters
-that are more than FSDP's shards. Where a program has groups for which these do not account, tensor (expert, context)
-parallelism is written by hand: then the modules of the user's own classes are, too. A span begins before the hooks that
-redistribute inputs and ends after those that redistribute outputs. Within compiled regions no hook runs, and none is
-set on a module that is known to be compiled.
+These are the modules that `parallelize_module` and `distribute_module` prepared, and modules with DTensor parameters
+that are not just FSDP's shards. If the program has process groups that these do not explain, tensor, expert or context
+parallelism is written by hand. Then the modules of classes outside of torch get spans, too.
+
+A span begins before the hooks that redistribute inputs and ends after those that redistribute outputs. Inside compiled
+regions no hook runs, and modules that are known to be compiled get none.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ _DATA_PARALLEL = (
     ("torch.distributed.fsdp", "FSDPModule"),
 )
 _LIBRARIES = frozenset({"torch", "builtins", "typing", "abc"})
-MAX_MODULES = 1000  # a hundred layers of ten; a hooked call costs some 3 us
+MAX_MODULES = 1000  # a hundred layers of ten modules; a hook costs about 3 us a call
 
 __all__ = ["TensorParallelObserver"]
 
 
 class TensorParallelObserver:
-    """Holds the process groups of distributed modules until `contribute`, the modules themselves never."""
+    """Holds the process groups of distributed modules until `contribute`, but not the modules."""
 
     def __init__(self) -> None:
         self._spans = ForwardSpans()
@@ -53,7 +53,7 @@ class TensorParallelObserver:
             wanted |= {id(module) for root in roots for module in root.modules() if _is_user_defined(module)}
         names = _names(roots, wanted)
         self._modules_over_limit = max(0, len(names) - MAX_MODULES)
-        # The outermost first: what is inside them then goes by their names.
+        # The outermost have priority: collectives of modules inside them then have their names.
         names = dict(sorted(names.items(), key=lambda item: item[1].count("."))[:MAX_MODULES])
         compiled = compiled_module_ids(objects)
         self._compiled_modules = len(names.keys() & compiled)
@@ -64,7 +64,7 @@ class TensorParallelObserver:
 
     def detach(self, objects: LiveObjects) -> None:
         self._spans.remove()
-        if not self._process_groups:  # a short job builds its model inside the first step
+        if not self._process_groups:  # a short job may build its model inside the first step
             self._find_distributed(objects)
 
     def contribute(self, draft: MetadataDraft) -> None:
@@ -75,12 +75,12 @@ class TensorParallelObserver:
             number = draft.groups.id_of(process_group)
             if number is not None and draft.groups.groups[number].parallelism == "tp":
                 used.add(number)
-        # Without sequence parallelism tensor parallelism has no use for a reduce-scatter.
+        # Tensor parallelism uses a reduce-scatter only together with sequence parallelism.
         scattered = any(record.group in used and record.kind == "reduce_scatter" for record in draft.collectives)
         if used and (self._sequence_parallel or scattered):
             draft.strategies.append("sp")
         if self._compiled_modules:
-            draft.note(f"{self._compiled_modules} modules are compiled: their collectives are not told by module")
+            draft.note(f"{self._compiled_modules} modules are compiled: their collectives are not named by module")
         if self._modules_over_limit:
             draft.note(
                 f"collectives are named by the {MAX_MODULES} outermost modules; "
@@ -88,7 +88,7 @@ class TensorParallelObserver:
             )
 
     def _find_distributed(self, objects: LiveObjects) -> list[Any]:
-        """The distributed modules of the program; takes note of their groups."""
+        """Return the distributed modules of the program, and note their groups."""
         if "torch.distributed.tensor" not in sys.modules:
             return []
         sharding = _data_parallel_groups(objects)
@@ -109,15 +109,17 @@ class TensorParallelObserver:
 
 
 def _roots(objects: LiveObjects) -> list[Any]:
-    """Modules that are part of no other."""
+    """Return the modules that are part of no other."""
     modules = objects.instances("torch.nn.modules.module", "Module")
     inner = {id(child) for module in modules for child in module._modules.values()}
     return [module for module in modules if id(module) not in inner]
 
 
 def _names(roots: Iterable[Any], wanted: set[int]) -> dict[int, str]:
-    """Clean names by the ids of the `wanted` modules: below their root, and if several roots have any, with its class
-    before them. What data parallelism wraps goes by its name inside.
+    """Return clean names by the ids of the `wanted` modules, relative to their root.
+
+    If several roots contain wanted modules, the root's class is put before the names. A module wrapped by DDP has its
+    name inside the wrapped model.
     """
     by_root: list[tuple[str, dict[int, str]]] = []
     for root in roots:
@@ -142,7 +144,7 @@ def _hooks(module: Any) -> list[Any]:
 
 
 def _closure_values(hook: Any, kind: str) -> list[Any]:
-    """What a hook's closure holds of a type of this name."""
+    """Return what a hook's closure holds whose type, or a base of it, has the name `kind`."""
     cells = []
     for cell in getattr(hook, "__closure__", None) or ():
         try:
@@ -153,7 +155,7 @@ def _closure_values(hook: Any, kind: str) -> list[Any]:
 
 
 def _is_sequence_parallel(hook: Any) -> bool:
-    """Whether the hook belongs to torch's `SequenceParallel` style."""
+    """Return whether the hook belongs to torch's `SequenceParallel` style."""
     return any(
         getattr(partial.func, "__qualname__", "").startswith("SequenceParallel.")
         for partial in _closure_values(hook, "partial")
@@ -161,7 +163,7 @@ def _is_sequence_parallel(hook: Any) -> bool:
 
 
 def _groups_of(mesh: Any) -> list[Any]:
-    """The process groups of a mesh, of each dimension; none of one that was made without."""
+    """Return the process groups along the dimensions of a mesh; none for a mesh without groups."""
     try:
         return [mesh.get_group(number) for number in range(mesh.ndim) if mesh.size(number) > 1]
     except (RuntimeError, ValueError, KeyError, AttributeError):
@@ -169,7 +171,7 @@ def _groups_of(mesh: Any) -> list[Any]:
 
 
 def _data_parallel_groups(objects: LiveObjects) -> set[str]:
-    """Names of the groups over which FSDP2 shards and replicates: their DTensors are no tensor parallelism."""
+    """Return the names of the groups over which FSDP2 shards and replicates: no tensor parallelism."""
     names: set[str] = set()
     for module in objects.instances("torch.distributed.fsdp", "FSDPModule"):
         state = module._get_fsdp_state()
@@ -183,8 +185,10 @@ def _data_parallel_groups(objects: LiveObjects) -> set[str]:
 
 
 def _communicates_by_hand(objects: LiveObjects, distributed: set[str]) -> bool:
-    """Whether the program communicates otherwise than by FSDP2, by DTensor over the groups of these names, or by other
-    wrappers of data parallelism: it has a group of its own, or none of them.
+    """Return whether the program seems to communicate by its own code.
+
+    It does if it has a group that neither FSDP2 nor DTensor uses (`distributed` are the names of DTensor's groups), or
+    if it has groups but none of torch's wrappers.
     """
     groups = GroupTable.of_this_rank().multi_rank_groups()
     known = distributed | _data_parallel_groups(objects)
@@ -194,5 +198,5 @@ def _communicates_by_hand(objects: LiveObjects, distributed: set[str]) -> bool:
 
 
 def _is_user_defined(module: Any) -> bool:
-    """Whether a class of the user's, or of a library above torch, defines it."""
+    """Return whether the module's class, or a base of it, is defined outside of torch."""
     return any(base.__module__.partition(".")[0] not in _LIBRARIES for base in type(module).__mro__)

@@ -1,7 +1,7 @@
-"""Blocking waits on communication become `tracekit.wait` spans while a window is open.
+"""Puts `tracekit.wait` spans around blocking waits for communication.
 
-Every synchronous collective and every `work.wait()` of Python code ends in `Work.wait`, so one patch shows them all.
-The wait of DDP's reducer at the end of a backward pass is C++ and stays a plain gap.
+Every synchronous collective and every `work.wait()` of Python code ends in `Work.wait`, so one patch covers them all.
+The wait of DDP's reducer at the end of a backward pass is in C++ and has no span.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class WaitsObserver:
             self._patch.remove()
 
     def contribute(self, draft: MetadataDraft) -> None:
-        """Nothing: the spans are in the trace, and sequence ids come from the flight recorder (`groups.py`)."""
+        """Nothing: the spans are in the trace, and sequence ids come from the flight recorder."""
 
 
 def _wait_in_span(wait: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:

@@ -1,4 +1,4 @@
-"""The marked remote calls that this process has served, until a recording takes them."""
+"""Keeps the marked remote calls that this process has served until a recording takes them."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Service:
 
 
 def begin_service(caller: int, number: int, function: str) -> Service:
-    """Note that this thread begins to run call `number` of the worker `caller`; the returned entry wants its end."""
+    """Note that this thread begins to run call `number` of worker `caller`; the caller sets `end_ns` of the result."""
     thread = threading.get_native_id()
     service = Service(caller=caller, number=number, function=function, thread=thread, start_ns=time.time_ns())
     if len(_services) < MAX_SERVICES:
@@ -47,7 +47,7 @@ def begin_service(caller: int, number: int, function: str) -> Service:
 
 
 def take_services() -> list[Service]:
-    """Return what has been served since the last call of this; what still runs stays for the next."""
+    """Return the calls that have ended since the last time; those that still run stay for the next."""
     ended = [service for service in _services.copy() if service.end_ns is not None]
     taken = set(map(id, ended))
     _services[:] = [service for service in _services if id(service) not in taken]
@@ -55,7 +55,7 @@ def take_services() -> list[Service]:
 
 
 def return_services(services: Sequence[RpcService]) -> None:
-    """Leave to the next recording what was taken for one that is not kept."""
+    """Put back, for the next recording, what was taken for a recording that is dropped."""
     returned = [
         Service(
             caller=service.caller,

@@ -1,11 +1,12 @@
-"""The callee's side of remote calls: when each marked call ran, kept in the process that ran it.
+"""Records when this process ran each marked remote call of its peers.
 
-A call is marked while its caller records (`observers/rpc.py`), so the callers' windows say what is kept here, and a
-process that nobody marks a call to does nothing. A worker that has steps of its own hands what it served to its own
-recordings. One that has none, a parameter server that only waits in `rpc.shutdown()`, writes a trace of its own when
-its callers' windows are over: after some seconds without a marked call, when RPC shuts down, and when the process
-exits. That takes no profiler, which could not be started from the threads on which requests run without torch's
-complaints; the trace holds a span a call, and not the operators in it.
+A caller marks its calls while it records (`observers/rpc.py`), so the callers' windows decide what is recorded here. A
+worker with training steps passes what it served to its own recordings. A worker without steps, such as a parameter
+server that waits in `rpc.shutdown()`, writes a trace itself. It does so after some seconds without a marked call, when
+RPC shuts down, and when the process exits.
+
+That trace is written without the profiler, which torch does not allow to start on the threads that run requests. It has
+a span for each call, and none for the operators inside.
 """
 
 from __future__ import annotations
@@ -44,8 +45,11 @@ __all__ = ["leave_to_recordings", "record_services"]
 
 
 def record_services(path: Path, number: int, budget: DiskBudget) -> None:
-    """From now on keep marked calls; if this process never has steps, they are written below `path`, in the run of
-    probe `number`, within its `budget`. Of several probes the first counts."""
+    """Record marked calls from now on.
+
+    If this process never has steps, they are written below `path`, in the run of probe `number`, within its `budget`.
+    If there are several probes, those of the first count.
+    """
     global _server
     internal, api = rpc_module("internal"), rpc_module("api")
     if _server is not None or internal is None or api is None:
@@ -62,7 +66,7 @@ def record_services(path: Path, number: int, budget: DiskBudget) -> None:
 
 
 def leave_to_recordings() -> None:
-    """This process has steps, so its recordings take what it serves."""
+    """Write no trace here: this process has steps, so its recordings take what it serves."""
     if _server is not None:
         _server.has_steps = True
 
@@ -76,7 +80,7 @@ def _deserialize(deserialize: Callable[..., Any], pickler: Any, payload: Any, *r
 
 
 def _timed(caller: int, number: int, function: str) -> Callable[..., Any]:
-    """What the callee runs in place of the function: the same, with its time kept."""
+    """Return what the callee runs around the function, to record its time."""
 
     def timed(run: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         service = begin_service(caller, number, function)
@@ -108,7 +112,7 @@ def _flush_at_shutdown(finalize: Callable[..., Any], *args: Any, **kwargs: Any) 
 
 
 class _Server:
-    """Writes what a process without steps has served: a thread that sleeps until its callers are quiet."""
+    """Writes what a process without steps has served, on a thread that waits until no marked calls come."""
 
     def __init__(self, path: Path, number: int, budget: DiskBudget) -> None:
         self.has_steps = False
@@ -127,7 +131,7 @@ class _Server:
         self._writer: threading.Thread | None = None
 
     def notify(self) -> None:
-        """A marked call has ended here."""
+        """Note that a marked call has ended, and start the thread if this is the first."""
         self._activity.set()
         if self._writer is None and not self._failed and not self.has_steps:
             with self._lock:
@@ -135,7 +139,7 @@ class _Server:
                     self._writer = threading.Thread(target=self._write_when_idle, name="tracekit-serving", daemon=True)
                     try:
                         self._writer.start()
-                    except RuntimeError as error:  # there are too many, or the process is about to exit
+                    except RuntimeError as error:  # there are too many threads, or the process is about to exit
                         self._failed = True
                         warn(f"what is served to remote calls is not recorded: {error}")
                         return
@@ -144,7 +148,7 @@ class _Server:
                     multiprocessing.util.Finalize(None, self.flush, exitpriority=100)
 
     def flush(self) -> None:
-        """Write what has been served since the last time, if this process is nothing but a server."""
+        """Write what has been served since the last time, if this process has no steps."""
         if self._writer is None or self._failed or os.getpid() != self._pid or self.has_steps:
             return
         with self._lock:
@@ -170,7 +174,7 @@ class _Server:
                 self._activity.wait()
 
     def _join_run(self) -> None:
-        """Who this is and which run it belongs to, asked for while the peers are there."""
+        """Find out which rank this is and which run it belongs to, while the peers are there."""
         if self._identity is not None:
             return
         self._worker = this_worker()
@@ -181,7 +185,7 @@ class _Server:
             if run_id is None:
                 run_id, known = await_run_id(store, identity, self._number)
                 if not known:
-                    text = "the store did not tell the run's name in time, so this rank's folder has a name of its own"
+                    text = "the store did not give the run's name in time, so this rank's folder has another name"
                     self._notes.append(RecordingNote(kind="capture", text=text))
         finally:
             if store is not None:
@@ -225,7 +229,7 @@ class _Server:
 
 
 def _trace(services: list[Service], begin_ns: int) -> str:
-    """The services as Chrome JSON, in the form that torch writes: times since `baseTimeNanoseconds`."""
+    """Return the services as Chrome JSON, as torch writes it: with times since `baseTimeNanoseconds`."""
     base_ns = begin_ns - begin_ns % 1_000_000_000
     pid = os.getpid()
     events: list[dict[str, Any]] = [

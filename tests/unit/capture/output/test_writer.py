@@ -177,7 +177,7 @@ def _no_links(*_: object) -> None:
 
 
 def test_a_trace_that_is_too_large_is_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(writer, "LARGEST_EXPORT_BYTES", 10)
+    monkeypatch.setattr(writer, "MAX_EXPORT_BYTES", 10)
 
     with pytest.raises(OutputError, match="record fewer steps"):
         write_trace(tmp_path, exporting(kineto_text(b"a")), describe, rank=0)
