@@ -5,9 +5,9 @@ run out, `on_timeout` is called on the main thread, because torch's profiler mus
 it. It is called between two bytecodes of whatever the program does by then. If the program is at a place where the
 recording cannot end, `on_timeout` is called again later.
 
-To get to the main thread, Python is told that a signal has come which nobody uses and no process sends. So system calls
-are not interrupted, and exceptions of the program's own handlers reach the program. A signal handler runs on the main
-thread only: a recording on another thread stays open until the next call, or the end of that thread.
+To run on the main thread, it makes Python call the handler of a signal that has no other use and that no process sends.
+So system calls are not interrupted, and exceptions of the program's handlers reach the program. A signal handler runs
+on the main thread only: a recording on another thread stays open until the next call, or the end of that thread.
 """
 
 from __future__ import annotations

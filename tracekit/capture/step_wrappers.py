@@ -1,4 +1,4 @@
-"""What `@tracekit.probe` puts around a step: a function, a coroutine function or a generator function."""
+"""Wraps what `@tracekit.probe` decorates: a function, a coroutine function or a generator function."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ class StepCalls:
     """What a wrapper tells the probe.
 
     Attributes:
-        enter: a call begins; False if it is part of one that has begun, which then is not told of its end.
-        leave: the call has ended; `failed`: it raised.
-        cancel: the call that has begun is no step; `leave` follows.
+        enter: reports that a call begins; returns False for a call inside another one, whose end is not reported.
+        leave: reports that the call has ended, and whether it raised.
+        cancel: reports that the call which has begun is no step; `leave` follows.
     """
 
     enter: Callable[[], bool]

@@ -1,9 +1,9 @@
-"""What the links between the ranks of a job can do.
+"""Measures how fast the links between the ranks of a job are.
 
     torchrun --nproc-per-node 2 -m tracekit.checks.links -o links.json
 
-Comes in: the command line; it joins a process group of its own (NCCL where every process of a host has a GPU, else
-Gloo). Goes out: a table on rank 0, and the `LinkMeasurements` as JSON.
+It creates a process group: NCCL if every process of a host has a GPU, else Gloo. Rank 0 prints a table and writes the
+`LinkMeasurements` as JSON.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Does recording work here? Tries each part of torch that a capture needs, for real, in this process and in its job.
+"""Checks whether recording works here, by trying each part of torch that a capture needs.
 
-Comes in: nothing. Goes out: a `Capability` a part, never an exception; whatever fails says why.
+The result is a `Capability` for each part. A failure is part of the result; nothing is raised.
 """
 
 from __future__ import annotations
@@ -22,7 +22,14 @@ __all__ = ["Capability", "recorded_activities", "try_job", "try_torch"]
 
 @dataclass(frozen=True, kw_only=True)
 class Capability:
-    """One part of torch: `works` is None where this build of torch, or this machine, has no such part."""
+    """One part of torch.
+
+    Attributes:
+        name: of the part.
+        works: None if this build of torch, or this machine, does not have the part.
+        detail: what was found, or the error.
+        remedy: what the user can do about a failure.
+    """
 
     name: str
     works: bool | None
@@ -32,20 +39,20 @@ class Capability:
 
 def try_torch() -> list[Capability]:
     """Import torch, record a few operators, run a Gloo collective in a group of one, and ask for NCCL."""
-    # Kineto announces each recording on stderr; it reads its level once, when torch loads.
+    # Kineto logs each recording on stderr; it reads its log level once, when torch loads.
     os.environ.setdefault("KINETO_LOG_LEVEL", "99")
     try:
         import torch
-    except Exception as error:  # a broken shared library is an OSError, a mixture of versions anything
+    except Exception as error:  # a broken shared library is an OSError, mixed versions may raise anything
         return [Capability(name="torch", works=False, detail=_reason(error), remedy="install torch again")]
     imported = Capability(name="torch", works=True, detail=str(torch.__version__))
     return [imported, *(_run_check(name, check, torch) for name, check in _CHECKS.items())]
 
 
 def try_job() -> list[Capability]:
-    """Join the other ranks of the job that the environment describes; called on all of them, answered on rank 0.
+    """Join the other ranks of the job that the environment describes. Called on all ranks; rank 0 reports the result.
 
-    All exchange who they are over Gloo, and where every process of a host has a GPU, NCCL runs a collective.
+    The ranks exchange host and versions over Gloo. If every process of a host has a GPU, NCCL runs a collective.
     """
     try:
         import torch
@@ -78,7 +85,7 @@ def _rank_description(torch: Any) -> dict[str, Any]:
 
 
 def _compare_ranks(members: Sequence[dict[str, Any]]) -> list[Capability]:
-    """What the ranks have in common, and where one differs from rank 0."""
+    """Report how many ranks joined, and the first rank that differs from rank 0."""
     hosts = {member["host"] for member in members}
     detail = f"{len(members)} ranks on {len(hosts)} host{'s' * (len(hosts) > 1)}, joined over Gloo"
     capabilities = [Capability(name="job", works=True, detail=detail)]
@@ -96,7 +103,7 @@ def _compare_ranks(members: Sequence[dict[str, Any]]) -> list[Capability]:
 
 
 def _nccl_between(torch: Any, dist: Any) -> Capability:
-    """Called on every rank: an exception on one leaves the others to their patience."""
+    """Run a collective with NCCL. Called on every rank: if one raises, the others wait for their time-out."""
     try:
         torch.cuda.set_device(identify().local_rank)
         group = dist.new_group(backend="nccl", timeout=timedelta(seconds=JOIN_TIMEOUT_S))
@@ -124,7 +131,7 @@ def _profiler(torch: Any) -> Capability:
 
 
 def recorded_activities() -> str:
-    """What this process's profiler can record, as in "CPU, CUDA". Needs torch."""
+    """Return what this process's profiler can record, as in "CPU, CUDA". Needs torch."""
     import torch
 
     return ", ".join(sorted(activity.name for activity in torch.profiler.supported_activities()))
@@ -143,7 +150,7 @@ def _gpu(torch: Any) -> Capability:
 def _distributed(torch: Any) -> Capability:
     if not torch.distributed.is_available():
         raise RuntimeError("torch was built without it")
-    return Capability(name="distributed", works=True, detail="torch.distributed is there")
+    return Capability(name="distributed", works=True, detail="torch.distributed is available")
 
 
 def _gloo(torch: Any) -> Capability:
@@ -170,7 +177,7 @@ def _nccl(torch: Any) -> Capability:
 
 
 def _reason(error: Exception) -> str:
-    # A failed load of a library can print a page; the first line names it.
+    # The error of a library that failed to load can be a page long; its first line names the library.
     lines = str(error).strip().splitlines()
     return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
 

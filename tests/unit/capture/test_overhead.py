@@ -63,7 +63,7 @@ def test_the_first_window_measures_the_cost_of_an_operator_after_its_last_step(
         return overhead._Timing(pass_ns=passes_ns.pop(0), passes=passes, call_ns=0)
 
     monkeypatch.setattr(overhead, "_timing", planted)
-    monkeypatch.setattr(overhead, "_LONGEST_NS", 10**12)  # a crowded machine would not measure, and try again
+    monkeypatch.setattr(overhead, "_MAX_NS", 10**12)  # a crowded machine would not measure, and try again
     step = probe(path=runs.path, skip=0, warmup=0, steps=2, repeat=2)(training)
     for _ in range(5):
         step()

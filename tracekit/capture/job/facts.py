@@ -1,4 +1,4 @@
-"""What is known of the job as a recording closes: groups, collectives, meshes, clock and device."""
+"""Collects what is known about the job as a recording closes: groups, collectives, meshes, clock and device."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class JobFacts:
         self.groups = GroupTable.of_this_rank()
 
     def list_collectives(self, start_ns: int, end_ns: int, thread: int | None, note: Callable[[str], None]) -> None:
-        """Collectives of the window from `start_ns` to `end_ns`, whose steps run on `thread`."""
+        """List the collectives from `start_ns` to `end_ns`; `thread` runs the steps."""
         entries = flight_recorder_dump()
         reason = missing_collectives(entries, self.groups, start_ns)
         if reason is not None:

@@ -1,4 +1,4 @@
-"""Who this rank is in its job, and the name of the run that its recordings belong to."""
+"""Finds out which rank of the job this is, and agrees with the other ranks on the name of the run."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class JobMembership:
         self.by_rpc = False
         self._path = path
         self._number = number
-        self._joined = False  # whether the peers were known when identity, clock and run id were settled
+        self._joined = False  # whether identity, clock and run id were found with the peers known
         self._identity: Identity | None = None
         self._store: BoundedStore | None = None
         self._clock: HostClock | None = None
@@ -54,7 +54,7 @@ class JobMembership:
         return self._clock
 
     def join(self) -> None:
-        """Settle who this rank is, once there is a process group; until then as well as it can be known."""
+        """Find out which rank this is; again when the process group exists, if it did not the first time."""
         ready = has_joined_peers()
         if self._joined or (self._identity is not None and not ready):
             return
@@ -68,9 +68,9 @@ class JobMembership:
         self._run_id = publish_run_id(self._store, self._identity, self._number, any_rank=self.by_rpc)
 
     def look_up_run(self) -> None:
-        """Join, and learn the run's name if rank 0 has given it.
+        """Join, and look up the run's name if rank 0 has published it.
 
-        Asked while the peers are there: when this rank writes, rank 0 may have left with the store.
+        This happens early: when this rank writes, rank 0 may have left, and its store with it.
         """
         self.join()
         if self._run_id is None:
@@ -82,7 +82,7 @@ class JobMembership:
         if run_id is None:
             run_id, known = await_run_id(self._store, identity, self._number)
             if not known:
-                note("rank 0 did not name the run in time, so this rank's folder has a name of its own")
+                note("rank 0 did not name the run in time, so this rank's folder has another name")
         self._run_id = unused_run_id(
             self._path, run_id, identity.attempt, first_step, identity.rank, identity.world_size
         )

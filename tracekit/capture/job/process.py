@@ -111,7 +111,7 @@ def publish_run_id(
     """On rank 0: name the run and publish the name in the store. Return the name, or None if it is still to come.
 
     Args:
-        number: which probe of the process this is; each has a run of its own.
+        number: which probe of the process this is; each has its own run.
         any_rank: the first rank to come names the run, as rank 0 may be a server that never records.
     """
     if identity.rank != 0 and store is not None and not any_rank:

@@ -48,9 +48,8 @@ _WRAPPERS = (
 )
 _STRATEGIES_OF_WRAPPERS = frozenset({"ddp", "fsdp1", "fsdp2", "hsdp", "zero1", "zero2", "zero3"})
 
-_caller_kinds: dict[
-    str, Literal["wrapper", "program", "between"]
-] = {}  # by module; a cache, as each call looks up all its frames
+# By module: a cache, as each call looks up all its frames.
+_caller_kinds: dict[str, Literal["wrapper", "program", "between"]] = {}
 
 __all__ = ["PurposeObserver"]
 
