@@ -4,13 +4,14 @@
 
 Expected findings:
 
-* strategy ep; the all-to-alls are listed under module `moe`, three a step forward (counts, the tokens there and
-  back) and two backward, and at most 2 % of them overlaps: the next operator needs the tokens.
+* The strategy is ep. The all-to-alls are listed under module `moe`: in each step three forward (counts, tokens there,
+  tokens back) and two backward. At most 2 % of them overlaps, as the next operator needs the tokens.
 * `--hot-expert 1`: expert 1 gets three times as many tokens as any other: "the experts of rank 1 receive 3.0x the mean
-  of the others", and "rank 1 computes ... longer than its peer", which waits for it in the all-to-all that brings the
-  tokens back (`--sleep-compute`: an expert takes 20 us a token).
-* `--functional`: the same by functional collectives, which wait as late as when the tokens are used. `--unnamed`: a
-  group without a description instead of a mesh with a name; that it is for experts is told by the uneven splits.
+  of the others", and "rank 1 computes ... longer than its peer". The peer waits in the all-to-all that brings the
+  tokens back (`--sleep-compute`: an expert takes 20 us for a token).
+* `--functional`: the same with functional collectives, which wait only when the tokens are used.
+* `--unnamed`: a group without a description instead of a mesh with a name; the uneven splits show that it is for
+  experts.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ ROUTER_BIAS = 100.0
 
 
 class _Exchange(torch.autograd.Function):
-    """Rows to the ranks they are for; their gradients come back the same way."""
+    """Sends rows to their ranks; the gradients come back the same way."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, to_each: list[int], from_each: list[int], group: dist.ProcessGroup) -> Tensor:
@@ -54,7 +55,7 @@ def _exchange(x: Tensor, to_each: list[int], from_each: list[int], group: dist.P
 
 
 class MixtureOfExperts(nn.Module):
-    """Top-1 routing. `hot` tilts the router, so that this expert gets three times as many tokens as any other."""
+    """Top-1 routing. `hot` biases the router, so that this expert gets three times as many tokens as any other."""
 
     def __init__(self, group: dist.ProcessGroup, hot: int, functional: bool, sleeps: bool) -> None:
         super().__init__()
@@ -109,7 +110,7 @@ def main() -> None:
         network = Network(moe).to(this.device)
         for parameter in moe.router.parameters():
             dist.broadcast(parameter.data, 0)
-        # Experts differ; the rest is replicated, and its gradients are averaged by hand.
+        # Experts differ; other parameters are replicated, and their gradients are averaged here.
         replicated = [*network.norm.parameters(), *moe.router.parameters()]
         optimizer = torch.optim.SGD(network.parameters(), lr=0.01)
         batches = torch.Generator().manual_seed(1 + this.rank)

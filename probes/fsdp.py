@@ -3,19 +3,19 @@
     torchrun --standalone --nproc-per-node 2 probes/fsdp.py --fsdp 2 --slow-rank 1 --delay-ms 20 --sleep-compute
     torchrun --standalone --nproc-per-node 4 probes/fsdp.py --hsdp --sleep-compute
 
-Gloo on CPUs, NCCL where every process of the host has a GPU of its own. Expected findings:
+It uses NCCL if every process of the host has a GPU, else Gloo. Expected findings:
 
-* `--fsdp 2` (fully_shard) or `--fsdp 1` (FullyShardedDataParallel): strategy fsdp2 or fsdp1. Of each of the modules
-  blocks.0 to blocks.5 an all-gather forward, one backward and a reduce-scatter; of the outermost no all-gather
-  backward, as it stays gathered. On Gloo all of them block: nothing is hidden, the overlap is 0 %, and prefetching
-  is not promised to hide anything.
+* `--fsdp 2` (fully_shard) or `--fsdp 1` (FullyShardedDataParallel): strategy fsdp2 or fsdp1. Each of the modules
+  blocks.0 to blocks.5 has an all-gather forward, one backward and a reduce-scatter. The outermost module has no
+  all-gather backward, as it stays gathered. On Gloo all of them block: the overlap is 0 %, and the report does not
+  promise that prefetching hides anything.
 * `--slow-rank 1 --delay-ms 20`: "rank 1 computes about 20 ms a step longer than its peer, which waits for it in
-  communication". The delay sits in the backward pass between blocks.3 and blocks.2: the others wait in the next
-  collective, the all-gather of blocks.1, which FSDP2 asks for as blocks.2 begins.
+  communication". The delay is in the backward pass between blocks.3 and blocks.2. The others wait in the next
+  collective, the all-gather of blocks.1, which FSDP2 issues as blocks.2 begins.
 * `--hsdp` (an even number of ranks, 4 or more): two replicas; strategy hsdp as well, and an all-reduce of each
   module's gradients across the replicas.
-* `--prefetch 2`: each block asks for the two after it (FSDP1 knows one): the time from issue to use grows.
-* `--sleep-compute`: compute is a sleep inside an autograd function, so more ranks than cores behave like devices.
+* `--prefetch 2`: each block prefetches the two after it (FSDP1 supports one), so the time from issue to use grows.
+* `--sleep-compute`: layers sleep inside an autograd function, so more ranks than cores behave like devices.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ def parse_options() -> argparse.Namespace:
     parser = training_options("Fully sharded training with a planted straggler.", out="runs/fsdp", steps=11)
     parser.add_argument("--fsdp", type=int, choices=(1, 2), default=2, help="which of torch's two implementations")
     parser.add_argument("--hsdp", action="store_true", help="two replicas, each sharded over half of the ranks")
-    parser.add_argument("--prefetch", type=int, default=0, help="modules to ask for ahead of need")
+    parser.add_argument("--prefetch", type=int, default=0, help="modules to gather ahead")
     parser.add_argument("--slow-rank", type=int, default=-1, help="rank whose backward pass is delayed")
     parser.add_argument("--delay-ms", type=float, default=20.0, help="by how much, a step")
     parser.add_argument("--sleep-compute", action="store_true", help="sleep instead of computing")

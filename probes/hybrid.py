@@ -3,16 +3,17 @@
     torchrun --standalone --nproc-per-node 4 probes/hybrid.py --sleep-compute                 dp 2 x tp 2
     torchrun --standalone --nproc-per-node 8 probes/hybrid.py --sleep-compute                 dp 2 x pp 2 x tp 2
 
-Four ranks: FSDP2 (`--ddp`: DDP) over dp, tensor parallel over tp. Eight: besides a pipeline of two stages (1F1B) over
-pp. Expected findings:
+On four ranks: FSDP2 (`--ddp`: DDP) over dp and tensor parallel over tp. On eight ranks also a pipeline of two stages
+(1F1B) over pp. Expected findings:
 
-* strategies fsdp2 (or ddp) + tp, with eight ranks + pp; each rank's coordinate in `run.mesh`; a group of two ranks for
-  every rank and dimension, each with its parallelism.
-* the collectives of tp are listed by module, under tp; those of FSDP by module, under fsdp.
-* `--slow-rank 5 --delay-ms 10` (with `--sleep-compute`): each block of rank 5 takes 10 ms longer forward; "rank 5
-  computes ... longer", and none of those that wait for it: its peer in tp, the other stage in pp, the replica in dp.
-* `--unnamed`: a mesh without names of dimensions. Tensor parallelism is then written by hand, for submeshes have no
-  names to be taken by; the result is the same, the names of the dimensions come from what they are used for.
+* The strategies are fsdp2 (or ddp) and tp, with eight ranks also pp. `run.mesh` has the coordinate of each rank. Every
+  rank has a group of two ranks along each dimension, with its parallelism.
+* The collectives of tp are listed by module, under tp; those of FSDP by module, under fsdp.
+* `--slow-rank 5 --delay-ms 10` (with `--sleep-compute`): each block of rank 5 takes 10 ms longer forward: "rank 5
+  computes ... longer". The ranks that wait for it are not named: its peer in tp, the other stage in pp, the replica in
+  dp.
+* `--unnamed`: a mesh without names of dimensions. Tensor parallelism is then written by hand, as submeshes are selected
+  by name. The result is the same; the names of the dimensions come from their use.
 """
 
 from __future__ import annotations

@@ -1,14 +1,14 @@
-"""Data parallelism by hand, as tutorials have it: the backward pass first, then an all-reduce for every parameter.
+"""Data parallelism by hand, as in tutorials: the backward pass first, then an all-reduce for every parameter.
 
     torchrun --standalone --nproc-per-node 2 probes/manual_data_parallel.py --sleep-compute
 
-Gloo on CPUs, NCCL where every process of the host has a GPU of its own. Expected, strategy `manual_dp`:
+It uses NCCL if every process of the host has a GPU, else Gloo. Expected, with strategy `manual_dp`:
 
 * by default: "gradients are averaged by hand: 26 all-reduces a step, one a parameter, started only after the
-  backward pass had ended, so that nothing could overlap", with what they cost, and `DistributedDataParallel` as the way
-  out.
-* `--flat`: one all-reduce a step of all gradients in one buffer; nothing can overlap it, either.
-* `--hooks`: each gradient is averaged in a hook while the backward pass runs, which waits for every single one of them.
+  backward pass had ended, so that nothing could overlap", with their cost and the advice to use
+  `DistributedDataParallel`.
+* `--flat`: one all-reduce in each step, of all gradients in one buffer; nothing can overlap it, either.
+* `--hooks`: each gradient is averaged in a hook during the backward pass, which waits for each all-reduce.
 """
 
 from __future__ import annotations

@@ -1,12 +1,11 @@
-"""Layer-wise model parallelism: each rank has some of the layers, and the whole batch goes through one after the other.
+"""Layer-wise model parallelism: each rank has some of the layers, and the whole batch passes them in order.
 
     torchrun --standalone --nproc-per-node 3 probes/model_parallel.py --sleep-compute
 
-Activations go to the next rank with `send`, gradients back; Gloo on CPUs, NCCL where every process of the host has a
-GPU of its own. Planted is what this way of training cannot avoid: while one rank computes, the others wait. Expected
-findings:
+Activations are sent to the next rank and gradients back. It uses NCCL if every process of the host has a GPU, else
+Gloo. The defect is inherent in this way of training: while one rank computes, the others wait. Expected findings:
 
-* The strategy is pp and the schedule manual, of one microbatch: one F and one B a rank and step, and bubbles of
+* The strategy is pp; the schedule is manual, with one microbatch: each rank has one F and one B in a step. Bubbles take
   (ranks - 1) / ranks of the time, two thirds with three ranks.
 * Nearly all communication is exposed; it is time spent waiting in recv.
 * `--forward-only`: the same without B.

@@ -1,17 +1,17 @@
-"""What a step is made of: loading data, gradient accumulation, activation checkpointing, mixed precision; under DDP.
+"""The phases of a step under DDP: data loading, gradient accumulation, activation checkpointing, mixed precision.
 
     torchrun --standalone --nproc-per-node 2 probes/phases.py --slow-loader-ms 30 --sleep-compute
 
-Gloo on CPUs, NCCL where every process of the host has a GPU of its own. Nothing of this is marked in the step; expected
-findings, strategy ddp:
+It uses NCCL if every process of the host has a GPU, else Gloo. The script marks none of the phases. Expected findings,
+with strategy ddp:
 
 * `--slow-loader-ms 30`: "steps wait for their data: loading takes ... of the step", a little more than 30 ms of it. The
-  loader is torch's, without workers; `--workers 1` loads ahead, and the finding is gone.
+  loader is torch's, without workers; `--workers 1` loads ahead, so the finding disappears.
 * `--accumulate 3`: "3 backward passes a step"; gradients are reduced in the last of them only.
 * "6 checkpointed forwards run again a step": the second and the fourth of the four blocks, once in each backward pass.
-  `--reentrant`: torch's older way of checkpointing; the result is the same.
-* `--amp bfloat16`: "autocast to bfloat16". `--amp float16`: with a gradient scaler, "scaled gradients"; step
-  `--overflow-step` has an infinite one, so its optimizer step is counted as skipped.
+  `--reentrant`: torch's older implementation of checkpointing; the result is the same.
+* `--amp bfloat16`: "autocast to bfloat16". `--amp float16` adds a gradient scaler: "scaled gradients". In step
+  `--overflow-step` a gradient is infinite, so the optimizer's step counts as skipped.
 """
 
 from __future__ import annotations

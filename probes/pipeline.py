@@ -1,20 +1,21 @@
-"""A pipeline-parallel training run: a stack of layers cut into stages, a microbatch after the other through them.
+"""A pipeline-parallel training run: a stack of layers is cut into stages, and microbatches pass through them.
 
     torchrun --standalone --nproc-per-node 4 probes/pipeline.py --schedule 1f1b --slow-stage 1 --sleep-compute
 
-Gloo on CPUs, NCCL where every process of the host has a GPU of its own. `--schedule` is one of the seven of
-`torch.distributed.pipelining`, or `manual`: the same with send and recv in a few lines of this file, and
-`manual-forward-only`: without backward. Expected findings (on few cores only with `--sleep-compute`):
+It uses NCCL if every process of the host has a GPU, else Gloo. `--schedule` is one of the seven of
+`torch.distributed.pipelining`, or `manual`, which uses send and recv in a few lines of this file, or
+`manual-forward-only`, without backward. Expected findings (with fewer cores than ranks only with `--sleep-compute`):
 
-* The strategy is pp; `pipeline` shows the schedule, and in each step exactly microbatches forwards and backwards a
-  stage: B, or where the schedule splits it I and W. Every send is joined to its receive (no note `unlinked`).
-* `--slow-stage 1`: "stage 1 (rank 1) takes 2.00 times as long as the other stages", 16 ms forward and 32 backward, and
-  the bubbles of all other ranks grow by uneven stages.
-* Without it bubbles take a little more than the ideal share: with 4 ranks and 8 microbatches 3/11 = 27 % for gpipe and
-  1f1b, 3/19 = 16 % for interleaved1f1b (two stages a rank), of which all is warm-up and drain; transfers and, on a
-  crowded machine, late peers are the rest.
-* What another schedule or other microbatches are said to save can be tried: `--schedule 1f1b` against
-  `--schedule interleaved1f1b --sleep-ms 4` (two stages a rank, each half), or `--microbatches 16 --sleep-ms 4`.
+* The strategy is pp. `pipeline` shows the schedule, and for each stage and step one forward and one backward for each
+  microbatch: B, or I and W if the schedule splits it. Every send is matched to its receive (no note `unlinked`).
+* `--slow-stage 1`: "stage 1 (rank 1) takes 2.00 times as long as the other stages", 16 ms forward and 32 backward. The
+  bubbles of all other ranks grow, by uneven stages.
+* Otherwise bubbles take a little more than the ideal share. With 4 ranks and 8 microbatches that is 3/11 = 27 % for
+  gpipe and 1f1b, and 3/19 = 16 % for interleaved1f1b (two stages on each rank). The ideal share is warm-up and drain;
+  transfers and, on a busy machine, late peers are the rest.
+* The predicted savings of another schedule or of more microbatches can be verified: compare `--schedule 1f1b` with
+  `--schedule interleaved1f1b --sleep-ms 4` (two stages on each rank, of half the time), or with
+  `--microbatches 16 --sleep-ms 4`.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ ONE_STAGE_A_RANK = {"gpipe", "1f1b", "manual", "manual-forward-only"}
 
 
 class Stage(nn.Module):
-    """A few layers; `slept_s` more of compute forward, and as much for each half of the backward."""
+    """A few layers; it sleeps `slept_s` in the forward, and as much in each half of the backward."""
 
     def __init__(self, slept_s: float, sleep_compute: bool) -> None:
         super().__init__()
@@ -57,8 +58,8 @@ class Stage(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         if self.slept_s:
-            # The gradient of the weights and that of the input each sleep on their own, so that they can be split. The
-            # first stage's input has none: there the weights sleep for both, so that all stages take equally long.
+            # The gradients of weights and of input sleep separately, so that a schedule can split them. The input of
+            # the first stage has no gradient: there the weights sleep for both, so that all stages take equally long.
             halves = 1 if x.requires_grad else 2
             x = sleep(x, forward_s=self.slept_s, backward_s=self.slept_s)
             return self.layers(x + sleep(self.bias, backward_s=halves * self.slept_s))
@@ -93,7 +94,7 @@ def main() -> None:
 
 
 def stage_numbers(schedule: str, this: Job) -> list[int]:
-    """One stage a rank; or two, which follow each other in a loop, or in a V."""
+    """Return the stages of this rank: one, or two of a schedule that loops or has the form of a V."""
     if schedule in ONE_STAGE_A_RANK:
         return [this.rank]
     back = 2 * this.world_size - 1 - this.rank
@@ -127,7 +128,7 @@ def with_schedule(
 def by_hand(
     options: argparse.Namespace, this: Job, stage: Stage, train: bool
 ) -> Callable[[Tensor, Tensor], Tensor | None]:
-    """All microbatches forward, then all backward."""
+    """Return a step that runs all microbatches forward, then all backward."""
     first, last = this.rank == 0, this.rank == this.world_size - 1
 
     def run(x: Tensor, target: Tensor) -> Tensor | None:
