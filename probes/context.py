@@ -122,8 +122,8 @@ class Attention(nn.Module):
 
     def ulysses(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
         ranks = dist.get_world_size(self.group)
-        mine = torch.stack((query, key, value))
-        by_heads = torch.stack(mine.chunk(ranks, dim=3))  # [ranks, 3, sequence, batch, heads / ranks, size]
+        projections = torch.stack((query, key, value))
+        by_heads = torch.stack(projections.chunk(ranks, dim=3))  # [ranks, 3, sequence, batch, heads / ranks, size]
         whole = torch.cat(tuple(_Transpose.apply(by_heads, self.group)), dim=1)
         result = torch.stack(_attention(self.compute(whole[0]), whole[1], whole[2]).chunk(ranks))
         return torch.cat(tuple(_Transpose.apply(result, self.group)), dim=2)
@@ -152,28 +152,28 @@ class Layer(nn.Module):
 
 def main() -> None:
     options = parse_options()
-    with job(options.out) as this:
+    with job(options.out) as process:
         torch.manual_seed(0)  # the same parameters on all ranks
-        mesh = init_device_mesh(this.device.type, (this.world_size,), mesh_dim_names=("cp",))
+        mesh = init_device_mesh(process.device.type, (process.world_size,), mesh_dim_names=("cp",))
         attention = Attention(mesh.get_group(), options.method, SLEEP_S if options.sleep_compute else 0.0)
-        layer = Layer(attention).to(this.device)
+        layer = Layer(attention).to(process.device)
         optimizer = torch.optim.SGD(layer.parameters(), lr=0.01)
         batches = torch.Generator().manual_seed(1)
 
         @tracekit.probe(path=options.out, steps=4)
         def train_step() -> Tensor:
             optimizer.zero_grad(set_to_none=True)
-            whole = torch.randn(SEQUENCE, BATCH, WIDTH, generator=batches).to(this.device)
-            x = whole.chunk(this.world_size)[this.rank]
+            whole = torch.randn(SEQUENCE, BATCH, WIDTH, generator=batches).to(process.device)
+            x = whole.chunk(process.world_size)[process.rank]
             loss = nn.functional.mse_loss(layer(x), torch.roll(x, 1, dims=-1))
             loss.backward()
             for parameter in layer.parameters():
                 dist.all_reduce(parameter.grad, group=mesh.get_group())
-                parameter.grad /= this.world_size
+                parameter.grad /= process.world_size
             optimizer.step()
             return loss.detach()
 
-        train(train_step, options.steps, prints=this.rank == 0)
+        train(train_step, options.steps, prints=process.rank == 0)
 
 
 def parse_options() -> argparse.Namespace:

@@ -65,19 +65,19 @@ class Network(nn.Module):
 
 def main() -> None:
     options = parse_options()
-    with job(options.out) as this:
+    with job(options.out) as process:
         torch.manual_seed(0)
-        delay_s = options.delay_ms / 1000 if this.rank == options.slow_rank else 0.0
-        network = Network(options.width, delay_s, options.sleep_compute, options.batch_norm).to(this.device)
+        delay_s = options.delay_ms / 1000 if process.rank == options.slow_rank else 0.0
+        network = Network(options.width, delay_s, options.sleep_compute, options.batch_norm).to(process.device)
 
         # The probe is made before the communication hook is registered: only then does the hook get a span.
         @tracekit.probe(path=options.out, steps=6)
         def train_step() -> Tensor:
             optimizer.zero_grad(set_to_none=True)
-            loss = torch.zeros((), device=this.device)
+            loss = torch.zeros((), device=process.device)
             for micro_batch in range(options.accumulate):
-                x = torch.randn(BATCH, options.width, generator=batches).to(this.device)
-                target = torch.randint(10, (BATCH,), generator=batches).to(this.device)
+                x = torch.randn(BATCH, options.width, generator=batches).to(process.device)
+                target = torch.randint(10, (BATCH,), generator=batches).to(process.device)
                 last = micro_batch == options.accumulate - 1
                 with contextlib.nullcontext() if last else model.no_sync():
                     micro_loss = nn.functional.cross_entropy(forward(x), target) / options.accumulate
@@ -96,9 +96,9 @@ def main() -> None:
             model.register_comm_hook(None, fp16_compress_hook)
         forward = torch.compile(model) if options.compile else model
         optimizer = torch.optim.SGD(model.parameters(), lr=0.001)
-        batches = torch.Generator().manual_seed(1 + this.rank)
+        batches = torch.Generator().manual_seed(1 + process.rank)
 
-        train(train_step, options.steps, prints=this.rank == 0)
+        train(train_step, options.steps, prints=process.rank == 0)
 
 
 def parse_options() -> argparse.Namespace:

@@ -68,9 +68,9 @@ class MixtureOfExperts(nn.Module):
         self.register_buffer("tilt", ROUTER_BIAS * tilt)
 
     def forward(self, x: Tensor) -> Tensor:
-        chances, chosen = (self.router(x) + self.tilt).softmax(dim=-1).max(dim=-1)
-        order = chosen.argsort(stable=True)
-        to_each = chosen.bincount(minlength=self.router.out_features)
+        probabilities, experts_of_tokens = (self.router(x) + self.tilt).softmax(dim=-1).max(dim=-1)
+        order = experts_of_tokens.argsort(stable=True)
+        to_each = experts_of_tokens.bincount(minlength=self.router.out_features)
         from_each = _exchange(to_each, [1] * len(to_each), [1] * len(to_each), self.group)
         splits = to_each.tolist(), from_each.tolist()
         there = self.send(x[order], *splits)
@@ -78,7 +78,7 @@ class MixtureOfExperts(nn.Module):
             taking_s = len(there) * SLEEP_S_PER_TOKEN
             there = sleep(there, forward_s=taking_s, backward_s=2 * taking_s)
         back = self.send(self.expert(there), splits[1], splits[0])
-        return back[order.argsort()] * chances.unsqueeze(-1)
+        return back[order.argsort()] * probabilities.unsqueeze(-1)
 
     def send(self, x: Tensor, to_each: list[int], from_each: list[int]) -> Tensor:
         if self.functional:
@@ -98,36 +98,36 @@ class Network(nn.Module):
 
 def main() -> None:
     options = parse_options()
-    with job(options.out) as this:
-        torch.manual_seed(this.rank)
+    with job(options.out) as process:
+        torch.manual_seed(process.rank)
         mesh = (
-            init_device_mesh(this.device.type, (this.world_size,), mesh_dim_names=("ep",))
+            init_device_mesh(process.device.type, (process.world_size,), mesh_dim_names=("ep",))
             if not options.unnamed
             else None
         )
         group = dist.new_group() if mesh is None else mesh.get_group()
         moe = MixtureOfExperts(group, options.hot_expert, options.functional, options.sleep_compute)
-        network = Network(moe).to(this.device)
+        network = Network(moe).to(process.device)
         for parameter in moe.router.parameters():
             dist.broadcast(parameter.data, 0)
         # Experts differ; other parameters are replicated, and their gradients are averaged here.
         replicated = [*network.norm.parameters(), *moe.router.parameters()]
         optimizer = torch.optim.SGD(network.parameters(), lr=0.01)
-        batches = torch.Generator().manual_seed(1 + this.rank)
+        batches = torch.Generator().manual_seed(1 + process.rank)
 
         @tracekit.probe(path=options.out, steps=4)
         def train_step() -> Tensor:
             optimizer.zero_grad(set_to_none=True)
-            x = torch.randn(TOKENS, WIDTH, generator=batches).to(this.device)
+            x = torch.randn(TOKENS, WIDTH, generator=batches).to(process.device)
             loss = nn.functional.mse_loss(network(x), torch.roll(x, 1, dims=-1))
             loss.backward()
             for parameter in replicated:
                 dist.all_reduce(parameter.grad, op=dist.ReduceOp.SUM)
-                parameter.grad /= this.world_size
+                parameter.grad /= process.world_size
             optimizer.step()
             return loss.detach()
 
-        train(train_step, options.steps, prints=this.rank == 0)
+        train(train_step, options.steps, prints=process.rank == 0)
 
 
 def parse_options() -> argparse.Namespace:

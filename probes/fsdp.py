@@ -61,11 +61,11 @@ class Network(nn.Module):
         return self.head(x)
 
 
-def shard(network: Network, this: Job, options: argparse.Namespace) -> nn.Module:
+def shard(network: Network, process: Job, options: argparse.Namespace) -> nn.Module:
     sharding: dict[str, Any] = {}
     if options.hsdp:
-        shape = (2, this.world_size // 2)
-        mesh = init_device_mesh(this.device.type, shape, mesh_dim_names=("replicate", "shard"))
+        shape = (2, process.world_size // 2)
+        mesh = init_device_mesh(process.device.type, shape, mesh_dim_names=("replicate", "shard"))
         sharding = {"mesh": mesh} if options.fsdp == 2 else {"device_mesh": mesh}
     blocks: Any = network.blocks
     if options.fsdp == 2:
@@ -79,7 +79,7 @@ def shard(network: Network, this: Job, options: argparse.Namespace) -> nn.Module
     strategy = ShardingStrategy.HYBRID_SHARD if options.hsdp else ShardingStrategy.FULL_SHARD
     sharding |= {
         "sharding_strategy": strategy,
-        "device_id": this.device,
+        "device_id": process.device,
         "forward_prefetch": bool(options.prefetch),
     }
     for number, block in enumerate(blocks):
@@ -89,24 +89,24 @@ def shard(network: Network, this: Job, options: argparse.Namespace) -> nn.Module
 
 def main() -> None:
     options = parse_options()
-    with job(options.out) as this:
+    with job(options.out) as process:
         torch.manual_seed(0)
-        delay_s = options.delay_ms / 1000 if this.rank == options.slow_rank else 0.0
-        model = shard(Network(delay_s, options.sleep_compute).to(this.device), this, options)
+        delay_s = options.delay_ms / 1000 if process.rank == options.slow_rank else 0.0
+        model = shard(Network(delay_s, options.sleep_compute).to(process.device), process, options)
         optimizer = torch.optim.SGD(model.parameters(), lr=0.001)
-        batches = torch.Generator().manual_seed(1 + this.rank)
+        batches = torch.Generator().manual_seed(1 + process.rank)
 
         @tracekit.probe(path=options.out, steps=6)
         def train_step() -> Tensor:
             optimizer.zero_grad(set_to_none=True)
-            x = torch.randn(BATCH, WIDTH, generator=batches).to(this.device)
-            target = torch.randint(10, (BATCH,), generator=batches).to(this.device)
+            x = torch.randn(BATCH, WIDTH, generator=batches).to(process.device)
+            target = torch.randint(10, (BATCH,), generator=batches).to(process.device)
             loss = nn.functional.cross_entropy(model(x), target)
             loss.backward()
             optimizer.step()
             return loss.detach()
 
-        train(train_step, options.steps, prints=this.rank == 0)
+        train(train_step, options.steps, prints=process.rank == 0)
 
 
 def parse_options() -> argparse.Namespace:

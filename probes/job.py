@@ -36,14 +36,14 @@ def job(out: str) -> Iterator[Job]:
     if on_gpu:
         torch.cuda.set_device(device)
     dist.init_process_group("nccl" if on_gpu else "gloo")
-    this = Job(rank=dist.get_rank(), world_size=dist.get_world_size(), device=device)
-    yield this
+    process = Job(rank=dist.get_rank(), world_size=dist.get_world_size(), device=device)
+    yield process
     # A rank that leaves while its last collective still runs on another rank may abort at exit. So may one that leaves
     # after a barrier of Gloo, which keeps earlier collectives and frees them on another thread.
     _last_tensors.append(torch.zeros(1, device=device))
     dist.all_reduce(_last_tensors[-1])
     dist.destroy_process_group()
-    if this.rank == 0:
+    if process.rank == 0:
         print(f"\nNext: tracekit analyze {out}")
 
 

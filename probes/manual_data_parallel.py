@@ -58,18 +58,18 @@ def average_in_hooks(model: nn.Module) -> None:
 
 def main() -> None:
     options = parse_options()
-    with job(options.out) as this:
+    with job(options.out) as process:
         torch.manual_seed(0)
-        model = network(options.sleep_compute).to(this.device)
+        model = network(options.sleep_compute).to(process.device)
         optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-        batches = torch.Generator().manual_seed(1 + this.rank)
+        batches = torch.Generator().manual_seed(1 + process.rank)
         if options.hooks:
             average_in_hooks(model)
 
         @tracekit.probe(path=options.out, steps=4)
         def train_step() -> Tensor:
-            x = torch.randn(BATCH, WIDTH, generator=batches).to(this.device)
-            target = torch.randint(10, (BATCH,), generator=batches).to(this.device)
+            x = torch.randn(BATCH, WIDTH, generator=batches).to(process.device)
+            target = torch.randint(10, (BATCH,), generator=batches).to(process.device)
             optimizer.zero_grad(set_to_none=True)
             loss = nn.functional.cross_entropy(model(x), target)
             loss.backward()
@@ -80,7 +80,7 @@ def main() -> None:
             optimizer.step()
             return loss.detach()
 
-        train(train_step, options.steps, prints=this.rank == 0)
+        train(train_step, options.steps, prints=process.rank == 0)
 
 
 def parse_options() -> argparse.Namespace:

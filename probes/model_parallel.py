@@ -29,40 +29,40 @@ SLEEP_S = 0.004
 
 def main() -> None:
     options = parse_options()
-    with job(options.out) as this:
-        torch.manual_seed(this.rank)
+    with job(options.out) as process:
+        torch.manual_seed(process.rank)
         layer = (lambda: SleepyLinear(WIDTH, SLEEP_S)) if options.sleep_compute else (lambda: nn.Linear(WIDTH, WIDTH))
-        layers = nn.Sequential(*(layer() for _ in range(LAYERS_A_RANK))).to(this.device)
+        layers = nn.Sequential(*(layer() for _ in range(LAYERS_A_RANK))).to(process.device)
         optimizer = torch.optim.SGD(layers.parameters(), lr=0.001)
-        first, last = this.rank == 0, this.rank == this.world_size - 1
+        first, last = process.rank == 0, process.rank == process.world_size - 1
         batches = torch.Generator().manual_seed(1)
 
         @tracekit.probe(path=options.out, steps=4)
         def train_step(x: Tensor) -> Tensor | None:
             if not first:
-                dist.recv(x, src=this.rank - 1)
+                dist.recv(x, src=process.rank - 1)
                 x.requires_grad_(not options.forward_only)
             with torch.set_grad_enabled(not options.forward_only):
                 output = layers(x)
             if not last:
-                dist.send(output.detach(), dst=this.rank + 1)
+                dist.send(output.detach(), dst=process.rank + 1)
             loss = output.square().mean() if last else None
             if options.forward_only:
                 return loss
             if loss is not None:
                 loss.backward()
             else:
-                dist.recv(gradient := torch.empty_like(output), src=this.rank + 1)
+                dist.recv(gradient := torch.empty_like(output), src=process.rank + 1)
                 output.backward(gradient)
             if not first:
                 assert x.grad is not None
-                dist.send(x.grad, dst=this.rank - 1)
+                dist.send(x.grad, dst=process.rank - 1)
             optimizer.step()
             optimizer.zero_grad()
             return None if loss is None else loss.detach()
 
         for step in range(options.steps):
-            loss = train_step(torch.randn(BATCH, WIDTH, generator=batches).to(this.device))
+            loss = train_step(torch.randn(BATCH, WIDTH, generator=batches).to(process.device))
             if loss is not None:
                 print(f"step {step}: loss {loss.item():.4f}")
 

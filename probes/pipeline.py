@@ -68,15 +68,15 @@ class Stage(nn.Module):
 
 def main() -> None:
     options = parse_options()
-    with job(options.out) as this:
+    with job(options.out) as process:
         torch.manual_seed(0)
-        numbers = stage_numbers(options.schedule, this)
-        stages = [Stage(slept_s(options, number), options.sleep_compute).to(this.device) for number in numbers]
+        numbers = stage_numbers(options.schedule, process)
+        stages = [Stage(slept_s(options, number), options.sleep_compute).to(process.device) for number in numbers]
         optimizer = torch.optim.SGD([p for stage in stages for p in stage.parameters()], lr=0.1)
         if options.schedule in CLASSES:
-            run = with_schedule(options, this, numbers, stages)
+            run = with_schedule(options, process, numbers, stages)
         else:
-            run = by_hand(options, this, stages[0], train=options.schedule == "manual")
+            run = by_hand(options, process, stages[0], train=options.schedule == "manual")
         batches = torch.Generator().manual_seed(1)
 
         @tracekit.probe(path=options.out, steps=4)
@@ -87,18 +87,18 @@ def main() -> None:
             return loss
 
         for step in range(options.steps):
-            x, target = (torch.randn(BATCH, WIDTH, generator=batches).to(this.device) for _ in range(2))
+            x, target = (torch.randn(BATCH, WIDTH, generator=batches).to(process.device) for _ in range(2))
             loss = train_step(x, target)
             if loss is not None:
                 print(f"step {step}: loss {loss.item():.4f}")
 
 
-def stage_numbers(schedule: str, this: Job) -> list[int]:
+def stage_numbers(schedule: str, process: Job) -> list[int]:
     """Return the stages of this rank: one, or two of a schedule that loops or has the form of a V."""
     if schedule in ONE_STAGE_A_RANK:
-        return [this.rank]
-    back = 2 * this.world_size - 1 - this.rank
-    return [this.rank, back if schedule in {"zbv", "dualpipev"} else this.rank + this.world_size]
+        return [process.rank]
+    back = 2 * process.world_size - 1 - process.rank
+    return [process.rank, back if schedule in {"zbv", "dualpipev"} else process.rank + process.world_size]
 
 
 def slept_s(options: argparse.Namespace, number: int) -> float:
@@ -107,11 +107,11 @@ def slept_s(options: argparse.Namespace, number: int) -> float:
 
 
 def with_schedule(
-    options: argparse.Namespace, this: Job, numbers: list[int], modules: list[Stage]
+    options: argparse.Namespace, process: Job, numbers: list[int], modules: list[Stage]
 ) -> Callable[[Tensor, Tensor], Tensor | None]:
-    count = this.world_size * len(numbers)
+    count = process.world_size * len(numbers)
     pairs = zip(modules, numbers, strict=True)
-    stages = [PipelineStage(module, number, count, this.device) for module, number in pairs]
+    stages = [PipelineStage(module, number, count, process.device) for module, number in pairs]
     schedule = get_schedule_class(CLASSES[options.schedule])(
         stages if len(stages) > 1 else stages[0], options.microbatches, loss_fn=nn.functional.mse_loss
     )
@@ -126,35 +126,35 @@ def with_schedule(
 
 
 def by_hand(
-    options: argparse.Namespace, this: Job, stage: Stage, train: bool
+    options: argparse.Namespace, process: Job, stage: Stage, train: bool
 ) -> Callable[[Tensor, Tensor], Tensor | None]:
     """Return a step that runs all microbatches forward, then all backward."""
-    first, last = this.rank == 0, this.rank == this.world_size - 1
+    first, last = process.rank == 0, process.rank == process.world_size - 1
 
     def run(x: Tensor, target: Tensor) -> Tensor | None:
         inputs, outputs, sends = [], [], []
         count = options.microbatches
         for micro_x, micro_target in zip(x.chunk(count), target.chunk(count), strict=True):
             if not first:
-                dist.recv(micro_x := torch.empty_like(micro_x), src=this.rank - 1)
+                dist.recv(micro_x := torch.empty_like(micro_x), src=process.rank - 1)
             inputs.append(micro_x.requires_grad_(train and not first))
             with torch.set_grad_enabled(train):
                 output = stage(micro_x)
                 outputs.append(nn.functional.mse_loss(output, micro_target) if last else output)
             if not last:
-                sends.append(dist.isend(output.detach(), dst=this.rank + 1))
-        for given, output in zip(inputs, outputs, strict=True) if train else ():
+                sends.append(dist.isend(output.detach(), dst=process.rank + 1))
+        for stage_input, output in zip(inputs, outputs, strict=True) if train else ():
             if last:
                 (output / count).backward()
             else:
-                dist.recv(gradient := torch.empty_like(output), src=this.rank + 1)
+                dist.recv(gradient := torch.empty_like(output), src=process.rank + 1)
                 output.backward(gradient)
             if not first:
-                assert given.grad is not None
-                sends.append(dist.isend(given.grad, dst=this.rank - 1))
-        for sent in sends:
-            assert sent is not None
-            sent.wait()
+                assert stage_input.grad is not None
+                sends.append(dist.isend(stage_input.grad, dst=process.rank - 1))
+        for work in sends:
+            assert work is not None
+            work.wait()
         return torch.stack(outputs).mean().detach() if last else None
 
     return run

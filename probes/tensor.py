@@ -33,11 +33,11 @@ SLEEP_S = 0.003
 
 def main() -> None:
     options = parse_options()
-    with job(options.out) as this:
+    with job(options.out) as process:
         torch.manual_seed(0)  # the same on all ranks: they hold parts of one model
-        network = Network(WIDTH, LAYERS, CLASSES, SLEEP_S if options.sleep_compute else 0.0).to(this.device)
+        network = Network(WIDTH, LAYERS, CLASSES, SLEEP_S if options.sleep_compute else 0.0).to(process.device)
         mesh = init_device_mesh(
-            this.device.type, (this.world_size,), mesh_dim_names=None if options.unnamed else ("tp",)
+            process.device.type, (process.world_size,), mesh_dim_names=None if options.unnamed else ("tp",)
         )
         if options.manual:
             shard_by_hand(network, mesh.get_group())
@@ -46,22 +46,22 @@ def main() -> None:
         # Some parameters are DTensors and some are not, which the optimizer's foreach mode does not support.
         optimizer = torch.optim.SGD(network.parameters(), lr=0.01, foreach=False)
         batches = torch.Generator().manual_seed(1)
-        delay_s = options.delay_ms / 1000 if this.rank == options.slow_rank else 0.0
+        delay_s = options.delay_ms / 1000 if process.rank == options.slow_rank else 0.0
 
         @tracekit.probe(path=options.out, steps=4)
         def train_step() -> Tensor:
             optimizer.zero_grad(set_to_none=True)
-            x = torch.randn(BATCH, SEQUENCE, WIDTH, generator=batches).to(this.device)
-            target = torch.randint(CLASSES, (BATCH * SEQUENCE,), generator=batches).to(this.device)
+            x = torch.randn(BATCH, SEQUENCE, WIDTH, generator=batches).to(process.device)
+            target = torch.randint(CLASSES, (BATCH * SEQUENCE,), generator=batches).to(process.device)
             if options.sequence_parallel:
-                x = x.chunk(this.world_size, dim=1)[this.rank].contiguous()
+                x = x.chunk(process.world_size, dim=1)[process.rank].contiguous()
             logits = network(sleep(x, forward_s=delay_s))
             loss = nn.functional.cross_entropy(logits.flatten(0, 1), target)
             loss.backward()
             optimizer.step()
             return loss.detach()
 
-        train(train_step, options.steps, prints=this.rank == 0)
+        train(train_step, options.steps, prints=process.rank == 0)
 
 
 def parse_options() -> argparse.Namespace:

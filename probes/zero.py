@@ -74,14 +74,14 @@ def configuration(options: argparse.Namespace) -> dict[str, Any]:
     }
 
 
-def start_engine(options: argparse.Namespace, this: Job) -> Any:
+def start_engine(options: argparse.Namespace, process: Job) -> Any:
     # DeepSpeed uses deprecated functions in every step.
     warnings.filterwarnings("ignore", category=FutureWarning, module="torch.distributed")
     # On a CPU it would first compile an operator for reductions in shared memory, which takes a minute.
     __compatible_ops__["deepspeed_shm_comm"] = False
-    deepspeed.init_distributed("nccl" if this.device.type == "cuda" else "gloo")
+    deepspeed.init_distributed("nccl" if process.device.type == "cuda" else "gloo")
     torch.manual_seed(0)
-    delay_s = options.delay_ms / 1000 if this.rank == options.slow_rank else 0.0
+    delay_s = options.delay_ms / 1000 if process.rank == options.slow_rank else 0.0
     network = Network(delay_s, options.sleep_compute)
     engine, _, _, _ = deepspeed.initialize(
         model=network, model_parameters=network.parameters(), config=configuration(options)
@@ -91,20 +91,20 @@ def start_engine(options: argparse.Namespace, this: Job) -> Any:
 
 def main() -> None:
     options = parse_options()
-    with job(options.out) as this:
-        engine = start_engine(options, this)
-        batches = torch.Generator().manual_seed(1 + this.rank)
+    with job(options.out) as process:
+        engine = start_engine(options, process)
+        batches = torch.Generator().manual_seed(1 + process.rank)
 
         @tracekit.probe(path=options.out, steps=4)
         def train_step() -> Tensor:
-            x = torch.randn(BATCH, WIDTH, generator=batches).to(this.device)
-            target = torch.randint(10, (BATCH,), generator=batches).to(this.device)
+            x = torch.randn(BATCH, WIDTH, generator=batches).to(process.device)
+            target = torch.randint(10, (BATCH,), generator=batches).to(process.device)
             loss = nn.functional.cross_entropy(engine(x), target)
             engine.backward(loss)
             engine.step()
             return loss.detach()
 
-        train(train_step, options.steps, prints=this.rank == 0)
+        train(train_step, options.steps, prints=process.rank == 0)
         engine.destroy()
 
 

@@ -124,10 +124,10 @@ def probe(
 
 def check_options(path: str | os.PathLike[str] = "runs", **options: Any) -> None:
     """Raise what `probe(path, **options)` would raise, without making a probe."""
-    given = inspect.signature(probe).bind(path, **options).arguments
+    arguments = inspect.signature(probe).bind(path, **options).arguments
     for kind in (Schedule, DiskBudget):
         names = {field.name for field in dataclasses.fields(kind)}
-        kind(**{name: value for name, value in given.items() if name in names})
+        kind(**{name: value for name, value in arguments.items() if name in names})
 
 
 class Probe:

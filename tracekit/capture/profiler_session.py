@@ -109,10 +109,10 @@ class ProfilerSession:
         before the group exists, they have None, which means the same. Loaded now, they would keep the group alive after
         its destruction, and its Gloo threads sometimes abort the process at exit.
         """
-        known = _AUTOGRAD_COLLECTIVES in sys.modules
+        was_imported = _AUTOGRAD_COLLECTIVES in sys.modules
         self._profiler.prepare_trace()
         module = sys.modules.get(_AUTOGRAD_COLLECTIVES)
-        if known or module is None:
+        if was_imported or module is None:
             return
         world = sys.modules["torch.distributed"].group.WORLD
         for function in vars(module).values():
@@ -142,7 +142,7 @@ def _trace_only_config(options: dict[str, bool]) -> Any | None:
     configure = sys.modules["torch"]._C._profiler._ExperimentalConfig
     trace_only = {} if options.get("with_stack") else {"trace_only": True}
     all_threads = {"profile_all_threads": True} if rpc_ready() else {}
-    for known in ({**all_threads, **trace_only}, all_threads, trace_only):
+    for supported in ({**all_threads, **trace_only}, all_threads, trace_only):
         with contextlib.suppress(TypeError):  # an option that this version does not have
-            return configure(**known) if known else None
+            return configure(**supported) if supported else None
     return None

@@ -86,13 +86,13 @@ def wrap_generator_function(step: Callable[..., Generator[Any, Any, Any]], calls
                 if entered:
                     calls.leave(failed)
             try:
-                sent = yield item
+                value = yield item
             except GeneratorExit:
                 items.close()
                 raise
             except BaseException as error:
                 resume = functools.partial(items.throw, error)
             else:
-                resume = functools.partial(items.send, sent)
+                resume = functools.partial(items.send, value)
 
     return recorded

@@ -22,9 +22,9 @@ _LIBRARIES = ("lightning.pytorch", "pytorch_lightning")  # two packages with the
 
 def _callback_types() -> tuple[Any, ...]:
     """Return the callback class of each imported library; if none is imported, of the first that is installed."""
-    used = [sys.modules[name] for name in _LIBRARIES if name in sys.modules]
-    if used:
-        return tuple(library.Callback for library in used)
+    imported = [sys.modules[name] for name in _LIBRARIES if name in sys.modules]
+    if imported:
+        return tuple(library.Callback for library in imported)
     for name in _LIBRARIES:
         try:
             return (importlib.import_module(name).Callback,)

@@ -34,26 +34,26 @@ def live_instances(*kinds: type) -> dict[type, list[Any]]:
     objects = gc.get_objects()
     # No Python code runs per object: there may be millions.
     is_wanted = map(wanted.__contains__, map(id, map(type, objects)))
-    found = list(itertools.compress(objects, is_wanted))
-    return {kind: [each for each in found if id(type(each)) in types] for kind, types in subclasses.items()}
+    matches = list(itertools.compress(objects, is_wanted))
+    return {kind: [each for each in matches if id(type(each)) in types] for kind, types in subclasses.items()}
 
 
 def _with_subclasses(kind: type) -> dict[int, type]:
     """Return `kind` and all its subclasses, by id: a metaclass may redefine comparison and hash."""
-    found: dict[int, type] = {}
+    matches: dict[int, type] = {}
     pending = [kind]
     while pending:
         candidate = pending.pop()
-        if id(candidate) not in found:
-            found[id(candidate)] = candidate
+        if id(candidate) not in matches:
+            matches[id(candidate)] = candidate
             pending += type.__subclasses__(candidate)
-    return found
+    return matches
 
 
 def _search() -> list[Any]:
     roots = [getattr(sys.modules.get(module), name, None) for module, name in _ROOTS]
-    found = live_instances(*(root for root in roots if root is not None))
-    return list(itertools.chain.from_iterable(found.values()))
+    matches = live_instances(*(root for root in roots if root is not None))
+    return list(itertools.chain.from_iterable(matches.values()))
 
 
 class LiveObjects:
@@ -65,7 +65,7 @@ class LiveObjects:
     def __init__(self, watch: Sequence[Any] = (), search: Callable[[], list[Any]] = _search) -> None:
         self._watch = watch
         self._search = search
-        self._found: list[Any] | None = None
+        self._matches: list[Any] | None = None
         self._objects: list[Any] = []
 
     def instances(self, module: str, name: str) -> list[Any]:
@@ -77,9 +77,9 @@ class LiveObjects:
         kind = getattr(sys.modules.get(module), name, None)
         if kind is None:
             return []
-        if self._found is None:
-            self._found = self._search()
-            self._objects = self._with_watched(self._found)
+        if self._matches is None:
+            self._matches = self._search()
+            self._objects = self._with_watched(self._matches)
         types = _with_subclasses(kind)
         return [candidate for candidate in self._objects if id(type(candidate)) in types]
 
@@ -88,13 +88,13 @@ class LiveObjects:
 
         Until the first question the result keeps none of them alive.
         """
-        if self._found is None:
+        if self._matches is None:
             return LiveObjects(self._watch)
-        references = [weakref.ref(found) for found in self._found]
+        references = [weakref.ref(matches) for matches in self._matches]
         return LiveObjects(self._watch, lambda: [alive for ref in references if (alive := ref()) is not None])
 
-    def _with_watched(self, found: list[Any]) -> list[Any]:
-        objects = list(found)
+    def _with_watched(self, matches: list[Any]) -> list[Any]:
+        objects = list(matches)
         for watched in self._watch:
             objects += watched.modules() if hasattr(watched, "modules") else [watched]
         module = getattr(sys.modules.get("torch.nn.modules.module"), "Module", None)

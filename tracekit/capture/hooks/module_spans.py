@@ -44,8 +44,8 @@ class ForwardSpans:
         if torch.compiler.is_compiling():
             return
         running = self._running.setdefault(threading.get_ident(), [])
-        wanted = not self._outermost or (not running and torch._C._current_graph_task_id() == -1)
-        entered = span(label) if wanted else None
+        with_span = not self._outermost or (not running and torch._C._current_graph_task_id() == -1)
+        entered = span(label) if with_span else None
         if entered is not None:
             entered.__enter__()
         running.append((module, entered))

@@ -74,8 +74,8 @@ class Patch:
         _applied.pop(self, None)
 
     def _current(self) -> Any:
-        own = vars(self._owner) if hasattr(self._owner, "__dict__") else {}
-        return own[self._name] if self._name in own else getattr(self._owner, self._name)
+        attributes = vars(self._owner) if hasattr(self._owner, "__dict__") else {}
+        return attributes[self._name] if self._name in attributes else getattr(self._owner, self._name)
 
 
 class _Call:
@@ -160,9 +160,9 @@ def remove_patches() -> None:
 
 def take_failures() -> list[str]:
     """Return what failed in replacements and hooks since the last call of this, one line for each."""
-    found = list(_failures)
+    failures = list(_failures)
     _failures.clear()
-    return found
+    return failures
 
 
 def _note_failure(function: Callable[..., Any], error: Exception) -> None:

@@ -50,11 +50,11 @@ def compiled_module_ids(objects: LiveObjects) -> set[int]:
     dynamo = sys.modules.get("torch._dynamo")
     if dynamo is not None and not getattr(dynamo.config, "skip_nnmodule_hook_guards", True):
         return {id(module) for module in objects.instances("torch.nn.modules.module", "Module")}
-    given = objects.instances("torch._dynamo.eval_frame", "OptimizedModule")
+    compiled = objects.instances("torch._dynamo.eval_frame", "OptimizedModule")
     if dynamo is not None:
         modules = objects.instances("torch.nn.modules.module", "Module")
-        given = given + [module for module in modules if module.__dict__.get("_compiled_call_impl") is not None]
-    return {id(inner) for module in given for inner in module.modules()}
+        compiled = compiled + [module for module in modules if module.__dict__.get("_compiled_call_impl") is not None]
+    return {id(inner) for module in compiled for inner in module.modules()}
 
 
 def _skip_function() -> Callable[[types.CodeType], Any]:
@@ -76,12 +76,12 @@ def _code_objects(module: types.ModuleType) -> Iterator[types.CodeType]:
     waiting: list[Any] = [
         value for value in vars(module).values() if getattr(value, "__module__", None) == module.__name__
     ]
-    seen: set[int] = set()
+    visited: set[int] = set()
     while waiting:
         value = waiting.pop()
-        if id(value) in seen:
+        if id(value) in visited:
             continue
-        seen.add(id(value))
+        visited.add(id(value))
         if isinstance(value, types.CodeType):
             yield value
             waiting += [constant for constant in value.co_consts if isinstance(constant, types.CodeType)]

@@ -107,20 +107,20 @@ class GroupTable:
         threads = _gloo_threads()
         if gloo and len(threads) == len(gloo) * _GLOO_THREADS:
             for place, number in enumerate(gloo):
-                own = threads[place * _GLOO_THREADS : (place + 1) * _GLOO_THREADS]
-                self.groups[number] = msgspec.structs.replace(self.groups[number], threads=own)
+                group_threads = threads[place * _GLOO_THREADS : (place + 1) * _GLOO_THREADS]
+                self.groups[number] = msgspec.structs.replace(self.groups[number], threads=group_threads)
 
 
 def _gloo_threads() -> list[int]:
     """Return this process's threads that run Gloo's collectives, in order of creation; empty without /proc."""
-    found = []
+    thread_ids = []
     for task in Path("/proc/self/task").glob("*"):
         try:
             if (task / "comm").read_text(encoding="ascii").strip() == _GLOO_THREAD_NAME:
-                found.append(int(task.name))
+                thread_ids.append(int(task.name))
         except (OSError, ValueError):  # it has just ended
             continue
-    return sorted(found)
+    return sorted(thread_ids)
 
 
 def compact_ranks(ranks: Iterable[int], world_size: int) -> list[int] | Literal["world"] | RankSlice:

@@ -80,8 +80,8 @@ class JobMembership:
         """Return the name of the run in which a recording that begins with `first_step` is to be written."""
         identity, run_id = self.identity, self._run_id
         if run_id is None:
-            run_id, known = await_run_id(self._store, identity, self._number)
-            if not known:
+            run_id, was_published = await_run_id(self._store, identity, self._number)
+            if not was_published:
                 note("rank 0 did not name the run in time, so this rank's folder has another name")
         self._run_id = unused_run_id(
             self._path, run_id, identity.attempt, first_step, identity.rank, identity.world_size

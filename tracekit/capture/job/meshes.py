@@ -121,12 +121,12 @@ def _grid_of_groups(groups: Sequence[Group], rank: int, world_size: int) -> list
             members.setdefault(group.parallelism, {}).setdefault(ranks, group.id)
     if len(members) < 2:
         return []
-    for chosen in itertools.product(*(members[use].items() for use in _GRID if use in members)):
-        together = set[int]().union(*(ranks for ranks, _ in chosen))
-        apart = len(together) - 1 == sum(len(ranks) - 1 for ranks, _ in chosen)
-        if apart and math.prod(len(ranks) for ranks, _ in chosen) == world_size:
+    for combination in itertools.product(*(members[use].items() for use in _GRID if use in members)):
+        together = set[int]().union(*(ranks for ranks, _ in combination))
+        apart = len(together) - 1 == sum(len(ranks) - 1 for ranks, _ in combination)
+        if apart and math.prod(len(ranks) for ranks, _ in combination) == world_size:
             # Along the outermost dimension ranks are furthest apart.
-            outermost_first = sorted(chosen, key=lambda item: item[0][0] - item[0][1])
+            outermost_first = sorted(combination, key=lambda item: item[0][0] - item[0][1])
             return [
                 Layout(
                     dimensions=tuple(

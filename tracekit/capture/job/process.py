@@ -139,9 +139,9 @@ def look_up_run_id(store: BoundedStore | None, number: int) -> str | None:
     key = _run_id_key(number)
     with contextlib.suppress(Exception):  # the store's server may be gone; the error depends on the store
         if store is not None and (
-            found := store.ask(lambda shared: shared.get(key) if shared.check([key]) else None, ANSWER_TIMEOUT_S)
+            answer := store.ask(lambda shared: shared.get(key) if shared.check([key]) else None, ANSWER_TIMEOUT_S)
         ):
-            return _slug(found.decode(), 64)
+            return _slug(answer.decode(), 64)
     return None
 
 

@@ -149,9 +149,9 @@ class PurposeObserver:
         if parallelism := self._parallelism(use):
             draft.groups.set_parallelism(use.group, parallelism)
         # What a wrapper's observer or the mesh says about the group takes precedence.
-        known = draft.groups.groups[number].parallelism
-        by_wrapper = known == "dp" and bool(_STRATEGIES_OF_WRAPPERS & set(draft.strategies))
-        if parallelism is None or known != parallelism or by_wrapper:
+        current = draft.groups.groups[number].parallelism
+        by_wrapper = current == "dp" and bool(_STRATEGIES_OF_WRAPPERS & set(draft.strategies))
+        if parallelism is None or current != parallelism or by_wrapper:
             return
         if parallelism == "dp":
             draft.strategies.append("manual_dp")

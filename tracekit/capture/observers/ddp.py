@@ -93,9 +93,9 @@ def _names(modules: list[Any]) -> list[str]:
 
 
 def _find_ddp(objects: LiveObjects) -> list[Any]:
-    found = objects.instances("torch.nn.parallel.distributed", "DistributedDataParallel")
+    modules = objects.instances("torch.nn.parallel.distributed", "DistributedDataParallel")
     # A module whose constructor failed is still an object, but has no reducer.
-    return sorted((module for module in found if hasattr(module, "reducer")), key=_structure)
+    return sorted((module for module in modules if hasattr(module, "reducer")), key=_structure)
 
 
 def _structure(module: Any) -> list[tuple[str, int]]:

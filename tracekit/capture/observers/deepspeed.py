@@ -105,7 +105,7 @@ class DeepSpeedObserver:
 
     def _engine_in(self, name: str) -> Callable[..., Any]:
         def in_span(method: Callable[..., Any], engine: Any, *args: Any, **kwargs: Any) -> Any:
-            if not any(engine is known for known in self._engines):
+            if not any(engine is added for added in self._engines):
                 self._add_engine(engine)
             with span(name):
                 return method(engine, *args, **kwargs)
@@ -163,8 +163,10 @@ class DeepSpeedObserver:
     def _gather_1_2(self, gather: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         flat = args[0] if args else kwargs["groups_flat"]
         optimizers = (engine.optimizer for engine in self._engines)
-        own = [optimizer for optimizer in optimizers if getattr(optimizer, "bit16_groups_flat", None) is flat]
-        names = self._names(parameter for optimizer in own for group in optimizer.bit16_groups for parameter in group)
+        matching = [optimizer for optimizer in optimizers if getattr(optimizer, "bit16_groups_flat", None) is flat]
+        names = self._names(
+            parameter for optimizer in matching for group in optimizer.bit16_groups for parameter in group
+        )
         if not names:
             return gather(*args, **kwargs)
         with span(fsdp_span("unshard", "optimizer", _joined(names))):
@@ -236,8 +238,8 @@ def _process_groups(engine: Any) -> list[tuple[Any, str]]:
     ]
     sharded = {id(group): group for p in engine.module.parameters() if (group := getattr(p, "ds_process_group", None))}
     experts = _values(getattr(engine, "expert_parallel_group", None))
-    found = [*((group, "ep") for group in experts), *((group, "dp") for group in (*data_parallel, *sharded.values()))]
-    return [(group, parallelism) for group, parallelism in found if group is not None]
+    groups = [*((group, "ep") for group in experts), *((group, "dp") for group in (*data_parallel, *sharded.values()))]
+    return [(group, parallelism) for group, parallelism in groups if group is not None]
 
 
 def _values(groups: Any) -> list[Any]:

@@ -52,9 +52,9 @@ def outermost_modules(modules: Iterable[Any]) -> list[Any]:
     """
     nn = sys.modules["torch"].nn
     containers = (nn.ModuleList, nn.ModuleDict)
-    every = list(modules)
-    inner = {id(child) for module in every if not isinstance(module, containers) for child in module.children()}
-    pending = [module for module in every if isinstance(module, containers) and id(module) in inner]
+    all_modules = list(modules)
+    inner = {id(child) for module in all_modules if not isinstance(module, containers) for child in module.children()}
+    pending = [module for module in all_modules if isinstance(module, containers) and id(module) in inner]
     while pending:
         for child in pending.pop().children():
             inner.add(id(child))
@@ -62,7 +62,7 @@ def outermost_modules(modules: Iterable[Any]) -> list[Any]:
                 pending.append(child)
     return [
         module
-        for module in every
+        for module in all_modules
         if id(module) not in inner
         and not isinstance(module, containers)
         and next(module.parameters(), None) is not None

@@ -92,7 +92,7 @@ class Fsdp1Observer:
     def __init__(self) -> None:
         self._units: list[tuple[Any, str]] = []
         self._name_of_handle: dict[int, str] = {}
-        self._used: set[int] | None = None  # ids of handles; None if unshards are not observed
+        self._unsharded_handles: set[int] | None = None  # ids of handles; None if unshards are not observed
         self._patches: list[Patch] = []
         self._compiled = False
 
@@ -112,7 +112,7 @@ class Fsdp1Observer:
             Patch(runtime, "_pre_backward_hook", self._around_backward_use),
             Patch(wrapper, "_pre_forward_unshard", self._around_forward_use),
         ]
-        self._used = set()
+        self._unsharded_handles = set()
         for patch in self._patches:
             patch.apply()
 
@@ -120,7 +120,7 @@ class Fsdp1Observer:
         for patch in self._patches:
             patch.remove()
         self._patches = []
-        if self._used is None or not self._used <= self._name_of_handle.keys():
+        if self._unsharded_handles is None or not self._unsharded_handles <= self._name_of_handle.keys():
             self._find(objects)  # a short job may wrap its model inside the first step
 
     def contribute(self, draft: MetadataDraft) -> None:
@@ -128,7 +128,7 @@ class Fsdp1Observer:
         if self._compiled:
             draft.note("FSDP1 runs inside torch.compile, so its communication is not named by module")
         for module, name in units:
-            if self._used is not None and id(module._handle) not in self._used:
+            if self._unsharded_handles is not None and id(module._handle) not in self._unsharded_handles:
                 continue
             draft.strategies.append("fsdp1")
             draft.groups.set_parallelism(module.process_group, "dp")
@@ -150,8 +150,8 @@ class Fsdp1Observer:
         self._name_of_handle = {id(module._handle): name for module, name in self._units if module._handle is not None}
 
     def _around_unshard(self, unshard: Callable[..., Any], state: Any, handle: Any, *rest: Any, **more: Any) -> Any:
-        if self._used is not None:
-            self._used.add(id(handle))
+        if self._unsharded_handles is not None:
+            self._unsharded_handles.add(id(handle))
         # For a prefetch, FSDP unshards another module's handle with the state of the module that runs.
         action: FsdpAction = "unshard" if handle is getattr(state, "_handle", None) else "prefetch"
         with self._span(action, handle, _phase(handle)):
@@ -195,15 +195,15 @@ def parameter_groups(state: Any) -> list[Any]:
 def _names(modules: Iterable[Any]) -> dict[int, str]:
     """Return, by the id of each module, its clean name below the outermost of `modules` that contains it."""
     modules = list(modules)
-    wanted = {id(module) for module in modules}
+    module_ids = {id(module) for module in modules}
     inner: set[int] = set()
     for module in modules:
         if id(module) not in inner:
-            inner.update(wanted.intersection(map(id, module.modules())) - {id(module)})
+            inner.update(module_ids.intersection(map(id, module.modules())) - {id(module)})
     names: dict[int, str] = {}
     for root in modules:
         if id(root) not in inner:
             for name, module in root.named_modules():
-                if id(module) in wanted:
+                if id(module) in module_ids:
                     names.setdefault(id(module), clean_module_name(name))
     return names

@@ -40,12 +40,12 @@ class LiveParameters:
 
     @classmethod
     def of(cls, objects: LiveObjects) -> Self:
-        found: dict[int, Any] = {}
+        by_id: dict[int, Any] = {}
         for module in objects.instances("torch.nn.modules.module", "Module"):
             for parameter in vars(module).get("_parameters", {}).values():
                 if parameter is not None:
-                    found[id(parameter)] = parameter
-        return cls(list(found.values()))
+                    by_id[id(parameter)] = parameter
+        return cls(list(by_id.values()))
 
     def dtypes(self) -> list[str]:
         """Return the data types of the parameters, the one with the most bytes first."""

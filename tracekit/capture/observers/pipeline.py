@@ -63,8 +63,8 @@ class PipelineObserver:
             patch.remove()
         self._patches = []
         if self._stages:
-            used = set(self._stages)
-            schedules = [s for s in objects.instances(*_SCHEDULE) if used & {id(stage) for stage in _stages_of(s)}]
+            stage_ids = set(self._stages)
+            schedules = [s for s in objects.instances(*_SCHEDULE) if stage_ids & {id(stage) for stage in _stages_of(s)}]
             # An evaluation may have another schedule for the same stages.
             schedule = max(schedules, key=lambda s: bool(getattr(s, "_has_backward", False)), default=None)
             stages = list(self._stages.values()) if schedule is None else _stages_of(schedule)

@@ -46,12 +46,12 @@ class TensorParallelObserver:
         self._modules_over_limit = 0
 
     def attach(self, objects: LiveObjects) -> None:
-        wanted = {id(module) for module in self._find_distributed(objects)}
-        roots = _roots(objects) if wanted else []
+        module_ids = {id(module) for module in self._find_distributed(objects)}
+        roots = _roots(objects) if module_ids else []
         if _communicates_by_hand(objects, {group.group_name for group in self._process_groups.values()}):
             roots = [root for root in _roots(objects) if next(root.parameters(), None) is not None]
-            wanted |= {id(module) for root in roots for module in root.modules() if _is_user_defined(module)}
-        names = _names(roots, wanted)
+            module_ids |= {id(module) for root in roots for module in root.modules() if _is_user_defined(module)}
+        names = _names(roots, module_ids)
         self._modules_over_limit = max(0, len(names) - MAX_MODULES)
         # The outermost have priority: collectives of modules inside them then have their names.
         names = dict(sorted(names.items(), key=lambda item: item[1].count("."))[:MAX_MODULES])
@@ -69,15 +69,17 @@ class TensorParallelObserver:
 
     def contribute(self, draft: MetadataDraft) -> None:
         process_groups, self._process_groups = list(self._process_groups.values()), {}
-        used = set()
+        tensor_groups = set()
         for process_group in process_groups:
             draft.groups.set_parallelism(process_group, "tp")
             number = draft.groups.id_of(process_group)
             if number is not None and draft.groups.groups[number].parallelism == "tp":
-                used.add(number)
+                tensor_groups.add(number)
         # Tensor parallelism uses a reduce-scatter only together with sequence parallelism.
-        scattered = any(record.group in used and record.kind == "reduce_scatter" for record in draft.collectives)
-        if used and (self._sequence_parallel or scattered):
+        scattered = any(
+            record.group in tensor_groups and record.kind == "reduce_scatter" for record in draft.collectives
+        )
+        if tensor_groups and (self._sequence_parallel or scattered):
             draft.strategies.append("sp")
         if self._compiled_modules:
             draft.note(f"{self._compiled_modules} modules are compiled: their collectives are not named by module")
@@ -93,7 +95,7 @@ class TensorParallelObserver:
             return []
         sharding = _data_parallel_groups(objects)
         groups_of_mesh: dict[int, list[Any]] = {}
-        found = []
+        distributed_modules = []
         for module in objects.instances("torch.nn.modules.module", "Module"):
             hooks = [hook for hook in _hooks(module) if hook.__module__.startswith(_STYLES)]
             meshes = [mesh for hook in hooks for mesh in _closure_values(hook, "DeviceMesh")]
@@ -102,10 +104,10 @@ class TensorParallelObserver:
                 if id(mesh) not in groups_of_mesh:
                     groups_of_mesh[id(mesh)] = [g for g in _groups_of(mesh) if g.group_name not in sharding]
             if any(groups_of_mesh[id(mesh)] for mesh in meshes):
-                found.append(module)
+                distributed_modules.append(module)
                 self._sequence_parallel |= any(_is_sequence_parallel(hook) for hook in hooks)
         self._process_groups = {id(group): group for groups in groups_of_mesh.values() for group in groups}
-        return found
+        return distributed_modules
 
 
 def _roots(objects: LiveObjects) -> list[Any]:
@@ -115,8 +117,8 @@ def _roots(objects: LiveObjects) -> list[Any]:
     return [module for module in modules if id(module) not in inner]
 
 
-def _names(roots: Iterable[Any], wanted: set[int]) -> dict[int, str]:
-    """Return clean names by the ids of the `wanted` modules, relative to their root.
+def _names(roots: Iterable[Any], module_ids: set[int]) -> dict[int, str]:
+    """Return clean names by the ids of the `module_ids` modules, relative to their root.
 
     If several roots contain wanted modules, the root's class is put before the names. A module wrapped by DDP has its
     name inside the wrapped model.
@@ -124,7 +126,7 @@ def _names(roots: Iterable[Any], wanted: set[int]) -> dict[int, str]:
     by_root: list[tuple[str, dict[int, str]]] = []
     for root in roots:
         model = root.module if type(root).__name__ == "DistributedDataParallel" else root
-        inside = {id(m): clean_module_name(name) for name, m in model.named_modules() if id(m) in wanted}
+        inside = {id(m): clean_module_name(name) for name, m in model.named_modules() if id(m) in module_ids}
         if inside:
             by_root.append((type(model).__name__, inside))
     if len(by_root) == 1:
@@ -191,10 +193,12 @@ def _communicates_by_hand(objects: LiveObjects, distributed: set[str]) -> bool:
     if it has groups but none of torch's wrappers.
     """
     groups = GroupTable.of_this_rank().multi_rank_groups()
-    known = distributed | _data_parallel_groups(objects)
-    if any(g.ranks != "world" and g.parallelism not in {"dp", "pp"} and g.name not in known for g in groups):
+    explained = distributed | _data_parallel_groups(objects)
+    if any(g.ranks != "world" and g.parallelism not in {"dp", "pp"} and g.name not in explained for g in groups):
         return True
-    return bool(groups) and not known and not any(objects.instances(module, name) for module, name in _DATA_PARALLEL)
+    return (
+        bool(groups) and not explained and not any(objects.instances(module, name) for module, name in _DATA_PARALLEL)
+    )
 
 
 def _is_user_defined(module: Any) -> bool:

@@ -43,8 +43,8 @@ def this_worker() -> Worker | None:
     if api is None or not rpc_ready():
         return None
     agent = api._get_current_rpc_agent()
-    own = agent.get_worker_info()
-    return Worker(name=str(own.name), number=int(own.id), world_size=len(agent.get_worker_infos()))
+    info = agent.get_worker_info()
+    return Worker(name=str(info.name), number=int(info.id), world_size=len(agent.get_worker_infos()))
 
 
 def rpc_store() -> Any | None:

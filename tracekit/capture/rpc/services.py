@@ -49,8 +49,8 @@ def begin_service(caller: int, number: int, function: str) -> Service:
 def take_services() -> list[Service]:
     """Return the calls that have ended since the last time; those that still run stay for the next."""
     ended = [service for service in _services.copy() if service.end_ns is not None]
-    taken = set(map(id, ended))
-    _services[:] = [service for service in _services if id(service) not in taken]
+    ended_ids = set(map(id, ended))
+    _services[:] = [service for service in _services if id(service) not in ended_ids]
     return ended
 
 

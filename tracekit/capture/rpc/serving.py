@@ -73,10 +73,10 @@ def leave_to_recordings() -> None:
 
 def _deserialize(deserialize: Callable[..., Any], pickler: Any, payload: Any, *rest: Any) -> Any:
     call = deserialize(pickler, payload, *rest)
-    found = read_mark(payload)
-    if found is None or not hasattr(call, "func"):
+    call_mark = read_mark(payload)
+    if call_mark is None or not hasattr(call, "func"):
         return call
-    return call._replace(func=wrap_call(call.func, _timed(*found, function_name(call))))
+    return call._replace(func=wrap_call(call.func, _timed(*call_mark, function_name(call))))
 
 
 def _timed(caller: int, number: int, function: str) -> Callable[..., Any]:
@@ -183,8 +183,8 @@ class _Server:
         try:
             run_id = publish_run_id(store, identity, self._number, any_rank=True)
             if run_id is None:
-                run_id, known = await_run_id(store, identity, self._number)
-                if not known:
+                run_id, was_published = await_run_id(store, identity, self._number)
+                if not was_published:
                     text = "the store did not give the run's name in time, so this rank's folder has another name"
                     self._notes.append(RecordingNote(kind="capture", text=text))
         finally:
