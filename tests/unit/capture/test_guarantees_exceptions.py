@@ -152,7 +152,7 @@ def ending(loop: Callable[[Probe | None, BaseException], None], recorder: Probe 
 @pytest.mark.parametrize("make_error", RAISED, ids=lambda make: type(make()).__name__)
 @pytest.mark.parametrize("loop", LOOPS, ids=lambda loop: loop.__name__)
 @pytest.mark.parametrize("window", ["open", "closed"])
-def test_what_a_loop_raises_comes_out_as_without_a_probe(
+def test_an_exception_of_the_loop_is_the_same_as_without_a_probe(
     runs: Any, loop: Callable[[Probe | None, BaseException], None], make_error: Callable[[], BaseException], window: str
 ) -> None:
     recorder = probe(path=runs.path, skip=0 if window == "open" else 50, warmup=0, steps=5)

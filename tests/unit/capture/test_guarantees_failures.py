@@ -202,7 +202,7 @@ def test_every_call_that_a_window_makes_may_fail(torch: Any, tmp_path: Path, und
     assert len(sites) > 150
 
 
-def test_every_call_around_windows_may_fail_the_last_time(torch: Any, tmp_path: Path, undisturbed: list[float]) -> None:
+def test_the_last_of_each_call_around_windows_may_fail(torch: Any, tmp_path: Path, undisturbed: list[float]) -> None:
     """The last time: in the second of two recordings, the first of which is provisional, after a warm-up."""
     sites = sites_of(torch, tmp_path / "sites", EARLY_AND_PREPARED)
     chosen = {site: count for site, count in sites.items() if site.file in LIFE}
@@ -218,7 +218,7 @@ OBSERVERS = [type(observer) for observer in default_observers()]
 
 @pytest.mark.parametrize("method", ["attach", "detach", "contribute"])
 @pytest.mark.parametrize("observer", OBSERVERS, ids=lambda observer: observer.__name__)
-def test_an_observer_that_fails_costs_its_contribution_alone(
+def test_an_observer_that_fails_loses_only_its_contribution(
     torch: Any,
     tmp_path: Path,
     undisturbed: list[float],

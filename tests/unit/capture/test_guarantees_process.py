@@ -25,7 +25,7 @@ def work(torch: Any) -> Callable[[], float]:
 @pytest.mark.parametrize(
     "at", ["profiler_session:ProfilerSession.start", "profiler_session:ProfilerSession.stop", "output.writer:_pack"]
 )
-def test_an_interrupt_within_the_probe_passes_and_nothing_is_left(
+def test_an_interrupt_within_the_probe_reaches_the_program_and_leaves_nothing(
     torch: Any,
     runs: Any,
     work: Callable[[], float],
@@ -86,7 +86,7 @@ def test_a_child_forked_within_a_window_records_and_writes_nothing(
     assert runs.traces()[0]["tracekit"]["pid"] == os.getpid()
 
 
-def test_a_child_forked_while_a_thread_takes_its_turn_does_not_wait_for_it() -> None:
+def test_a_child_forked_while_a_thread_holds_the_lock_does_not_wait_for_it() -> None:
     taken, done = threading.Event(), threading.Event()
 
     def take() -> None:
@@ -107,7 +107,7 @@ def test_a_child_forked_while_a_thread_takes_its_turn_does_not_wait_for_it() -> 
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
-def test_calls_of_another_thread_are_no_steps(runs: Any, work: Callable[[], float]) -> None:
+def test_calls_on_another_thread_are_no_steps(runs: Any, work: Callable[[], float]) -> None:
     step = probe(path=runs.path, skip=0, warmup=0, steps=2)(work)
     step()
     results: list[float] = []

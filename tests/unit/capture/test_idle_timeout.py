@@ -58,13 +58,11 @@ def is_recording(torch: Any) -> bool:
     ("longest_s", "all_steps_returned", "expected_s"),
     [(0.0, True, 1.0), (4.0, True, 4.0), (0.0, False, 10.0), (1.9, False, 10.0), (4.0, False, 20.0)],
 )
-def test_a_call_is_waited_for_as_long_as_the_loop_s_steps_take(
-    longest_s: float, all_steps_returned: bool, expected_s: float
-) -> None:
+def test_the_timeout_grows_with_the_longest_step(longest_s: float, all_steps_returned: bool, expected_s: float) -> None:
     assert idle_timeout_s(int(longest_s * 1e9), all_steps_returned=all_steps_returned) == pytest.approx(expected_s)
 
 
-def test_it_is_called_on_the_main_thread_while_that_runs_something_else(torch: Any, quick: None) -> None:
+def test_the_timeout_calls_back_on_the_main_thread_while_that_runs_other_code(torch: Any, quick: None) -> None:
     threads: list[int] = []
     before = signals_in_use()
     limit = IdleTimeout(lambda: threads.append(threading.get_ident()))
@@ -80,7 +78,7 @@ def test_it_is_called_on_the_main_thread_while_that_runs_something_else(torch: A
     assert not limit._watcher.is_alive()
 
 
-def test_signals_of_the_program_are_not_taken(torch: Any) -> None:
+def test_a_signal_with_a_handler_of_the_program_is_not_used(torch: Any) -> None:
     handler = signal.signal(signal.SIGRTMAX, lambda *_: None)
     before = handlers()
     limit = IdleTimeout(lambda: None)
@@ -99,7 +97,7 @@ def handlers() -> dict[int, Any]:
 
 
 @pytest.mark.parametrize("where", [threading, idle_timeout])
-def test_nothing_happens_where_locks_are_taken_or_the_capture_works(torch: Any, where: ModuleType) -> None:
+def test_nothing_happens_in_code_that_takes_locks_or_in_the_capture(torch: Any, where: ModuleType) -> None:
     called: list[bool] = []
     limit = IdleTimeout(lambda: called.append(True))
     limit.arm(0)
@@ -111,7 +109,7 @@ def test_nothing_happens_where_locks_are_taken_or_the_capture_works(torch: Any, 
 
 
 @pytest.mark.parametrize("stopped", [IdleTimeout.disarm, IdleTimeout.end])
-def test_who_called_in_time_is_left_alone(torch: Any, stopped: Callable[[IdleTimeout], None]) -> None:
+def test_a_disarmed_timeout_does_not_call_back(torch: Any, stopped: Callable[[IdleTimeout], None]) -> None:
     called: list[bool] = []
     limit = IdleTimeout(lambda: called.append(True))
     limit.arm(0)
@@ -124,7 +122,7 @@ def test_who_called_in_time_is_left_alone(torch: Any, stopped: Callable[[IdleTim
     limit.end()
 
 
-def test_a_forked_child_has_no_part_in_it(torch: Any) -> None:
+def test_the_timeout_does_not_call_back_in_a_forked_child(torch: Any) -> None:
     called: list[bool] = []
     limit = IdleTimeout(lambda: called.append(True))
     limit.arm(0)
@@ -140,7 +138,7 @@ def test_a_forked_child_has_no_part_in_it(torch: Any) -> None:
     limit.end()
 
 
-def test_an_interrupt_meanwhile_is_the_program_s(torch: Any, quick: None) -> None:
+def test_an_interrupt_during_the_callback_reaches_the_program(torch: Any, quick: None) -> None:
     interrupt = KeyboardInterrupt("the user's")
 
     def interrupted() -> None:
@@ -203,7 +201,7 @@ def test_a_loop_that_stops_after_its_last_planned_step_has_a_whole_window(
     assert runs.steps() == [[0, 1]]
 
 
-def test_a_loop_that_stops_between_planned_steps_has_a_part_of_a_window_that_says_so(
+def test_a_loop_that_stops_between_planned_steps_has_a_partial_window_with_a_note(
     torch: Any, runs: Any, work: Callable[[], float]
 ) -> None:
     recorder = probe(path=runs.path, skip=0, warmup=0, steps=3, repeat=2)
@@ -238,7 +236,7 @@ def test_a_provisional_recording_ends_and_waits_for_the_end_of_the_job(
     assert runs.steps() == [[0]]
 
 
-def test_a_loop_that_goes_on_after_a_pause_has_its_window(torch: Any, runs: Any, work: Callable[[], float]) -> None:
+def test_a_loop_that_continues_after_a_pause_has_its_window(torch: Any, runs: Any, work: Callable[[], float]) -> None:
     recorder = probe(path=runs.path)
     step = recorder(work)
     step()
@@ -264,7 +262,7 @@ def test_a_step_that_takes_long_is_not_interrupted(torch: Any, runs: Any) -> Non
     assert runs.steps() == [[0]]
 
 
-def test_a_loader_that_takes_long_is_waited_for(torch: Any, runs: Any, work: Callable[[], float]) -> None:
+def test_a_slow_loader_does_not_end_the_recording(torch: Any, runs: Any, work: Callable[[], float]) -> None:
     recorder = probe(path=runs.path, skip=0, warmup=0, steps=2)
     step = recorder(work)
 
@@ -281,7 +279,7 @@ def test_a_loader_that_takes_long_is_waited_for(torch: Any, runs: Any, work: Cal
     assert runs.traces()[0]["tracekit"]["notes"] == []
 
 
-def test_another_probe_at_work_is_not_interrupted(
+def test_nothing_happens_while_another_probe_works(
     torch: Any, runs: Any, work: Callable[[], float], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first, second = probe(path=runs.path, skip=0, warmup=0), probe(path=runs.path)
@@ -302,7 +300,7 @@ def test_another_probe_at_work_is_not_interrupted(
     assert not is_recording(torch)
 
 
-def test_the_whole_of_it_ends_a_recording_without_the_loop(
+def test_a_recording_ends_by_itself_if_the_loop_stops(
     torch: Any, runs: Any, work: Callable[[], float], monkeypatch: pytest.MonkeyPatch, quick: None
 ) -> None:
     monkeypatch.setattr(idle_timeout, "AFTER_LAST_STEP_S", 0.0)

@@ -83,7 +83,7 @@ def test_the_first_window_measures_the_cost_of_an_operator_after_its_last_step(
     assert len(runs.files()) == 4  # two traces, two manifests
 
 
-def test_the_cost_is_that_of_what_was_recorded_without_the_measurement(
+def test_the_cost_counts_the_events_of_the_steps_without_those_of_the_measurement(
     nothing_known: dict[frozenset[str], Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cost = overhead._Cost(operation_ns=100, python_call_ns=10, span_ns=1000)
@@ -103,7 +103,9 @@ def test_the_cost_is_that_of_what_was_recorded_without_the_measurement(
         assert again.recording_ns() == meter.recording_ns()
 
 
-def test_the_cost_of_other_options_is_not_this_one_s(nothing_known: dict[frozenset[str], Any], tmp_path: Path) -> None:
+def test_a_cost_measured_with_other_options_is_not_used(
+    nothing_known: dict[frozenset[str], Any], tmp_path: Path
+) -> None:
     nothing_known[frozenset()] = overhead._Cost(operation_ns=100, python_call_ns=0, span_ns=0)
     meter = OverheadMeter(PROFILER)
     meter.count(exported(tmp_path, ("cpu_op", "aten::add")))
@@ -129,9 +131,7 @@ def test_without_a_measurement_the_cost_is_unknown(
     assert trace["tracekit"]["notes"] == []
 
 
-def test_random_numbers_and_gradients_are_the_training_s_own(
-    torch: Any, runs: Any, training: Callable[[], float]
-) -> None:
+def test_the_measurement_changes_no_random_numbers(torch: Any, runs: Any, training: Callable[[], float]) -> None:
     torch.manual_seed(3)
     recorded = probe(path=runs.path, skip=0, warmup=0, steps=2)(training)
     random_before = []
@@ -147,7 +147,7 @@ def test_random_numbers_and_gradients_are_the_training_s_own(
 
 
 @pytest.mark.parametrize(("trains", "passes"), [(True, True), (False, False)])
-def test_a_job_without_backward_passes_gets_none(
+def test_the_measurement_runs_backward_passes_only_if_the_job_does(
     torch: Any, runs: Any, training: Callable[[], float], monkeypatch: pytest.MonkeyPatch, trains: bool, passes: bool
 ) -> None:
     """The first backward pass of a process starts threads, after which a fork cannot train."""
@@ -162,7 +162,7 @@ def test_a_job_without_backward_passes_gets_none(
     assert spans(runs.traces()[0], CALIBRATION_SPAN)
 
 
-def test_a_mode_of_the_program_sees_only_the_program(torch: Any, runs: Any) -> None:
+def test_a_dispatch_mode_of_the_program_sees_no_operator_of_the_measurement(torch: Any, runs: Any) -> None:
     from torch.utils._python_dispatch import TorchDispatchMode
 
     seen = []
@@ -183,7 +183,7 @@ def test_a_mode_of_the_program_sees_only_the_program(torch: Any, runs: Any) -> N
     assert trace["tracekit"]["overhead"]["per_step_ns"] is None
 
 
-def test_a_compiler_of_backward_passes_gets_none_of_the_measurement(
+def test_nothing_is_measured_while_backward_passes_are_compiled(
     runs: Any, training: Callable[[], float], torch: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from torch._dynamo import compiled_autograd
@@ -197,7 +197,7 @@ def test_a_compiler_of_backward_passes_gets_none_of_the_measurement(
     assert not [e for e in trace["traceEvents"] if e.get("name") == "aten::gelu"]
 
 
-def test_the_measurement_is_not_in_the_autocast_of_the_program(
+def test_the_measurement_runs_outside_of_the_program_s_autocast(
     runs: Any, training: Callable[[], float], torch: Any
 ) -> None:
     step = probe(path=runs.path, skip=0, warmup=0, steps=1)(training)

@@ -39,7 +39,7 @@ def searches(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         ({"repeat": 2, "every": 6}, {0: 1, 2: 1, 3: 1, 7: 1, 9: 1, 13: 1}),
     ],
 )
-def test_a_call_searches_once_and_an_opening_after_a_warm_up_not_at_all(
+def test_each_call_searches_at_most_once_and_none_searches_to_open_after_a_warm_up(
     runs: Any, work: Callable[[], float], searches: list[int], options: dict[str, int], expected: dict[int, int]
 ) -> None:
     step = probe(path=runs.path, **options)(work)

@@ -42,7 +42,7 @@ def torch_like(monkeypatch: pytest.MonkeyPatch) -> types.ModuleType:
     return module
 
 
-def test_instances_of_subclasses_are_found_once_and_others_not_asked() -> None:
+def test_instances_of_subclasses_are_found_once_and_others_are_not_asked_for_their_class() -> None:
     """GIVEN objects from before and after a collection, and one that minds being asked for its class."""
     old = [Derived(), Base(), Unrelated()]
     gc.collect()
@@ -52,7 +52,7 @@ def test_instances_of_subclasses_are_found_once_and_others_not_asked() -> None:
     assert sorted(map(id, found[Derived])) == sorted([id(old[0]), id(new[0])])
 
 
-def test_what_is_gone_is_not_found() -> None:
+def test_a_deleted_object_is_not_found() -> None:
     kept, gone = Derived(), Derived()
     del gone
     assert live_instances(Derived)[Derived] == [kept]
@@ -63,9 +63,7 @@ def test_a_module_that_training_has_not_imported_has_no_instances() -> None:
     assert LiveObjects().instances("sys", "NoSuchClass") == []
 
 
-def test_a_program_is_searched_once_for_all_that_ask(
-    torch_like: types.ModuleType, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_one_search_serves_all_questions(torch_like: types.ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
     first = Base()
     program = LiveObjects()
     assert program.instances(torch_like.__name__, "Module") == [first]
@@ -73,7 +71,7 @@ def test_a_program_is_searched_once_for_all_that_ask(
     assert program.instances(torch_like.__name__, "Module") == [first]
 
 
-def test_what_garbage_collection_cannot_see_is_found_if_it_is_watched(torch_like: types.ModuleType) -> None:
+def test_an_object_hidden_from_the_garbage_collector_is_found_if_it_is_watched(torch_like: types.ModuleType) -> None:
     gc.collect()
     hidden, seen = Base(), None
     try:
@@ -85,7 +83,7 @@ def test_what_garbage_collection_cannot_see_is_found_if_it_is_watched(torch_like
         gc.unfreeze()
 
 
-def test_a_watched_model_brings_its_modules(torch_like: types.ModuleType) -> None:
+def test_the_modules_of_a_watched_model_are_found(torch_like: types.ModuleType) -> None:
     class Model(Base):
         def modules(self) -> list[Base]:
             return [self, self.inner]
@@ -100,7 +98,7 @@ def test_a_watched_model_brings_its_modules(torch_like: types.ModuleType) -> Non
     assert {id(each) for each in found} == {id(model), id(model.inner)}
 
 
-def test_types_that_cannot_be_compared_or_hashed_do_no_harm() -> None:
+def test_types_that_cannot_be_compared_or_hashed_are_skipped() -> None:
     class Odd(type):
         def __eq__(cls, other: object) -> bool:
             raise AssertionError("asked whether it is another")
@@ -116,7 +114,7 @@ def test_types_that_cannot_be_compared_or_hashed_do_no_harm() -> None:
     assert foreign.items == []
 
 
-def test_a_module_whose_constructor_failed_is_none(torch_like: types.ModuleType) -> None:
+def test_a_module_whose_constructor_failed_is_not_found(torch_like: types.ModuleType) -> None:
     class Failed(Base):
         def __init__(self) -> None:
             self.kept = [self]
@@ -127,7 +125,7 @@ def test_a_module_whose_constructor_failed_is_none(torch_like: types.ModuleType)
     failed.kept.clear()
 
 
-def test_a_program_of_a_later_call_holds_nothing_and_searches_no_more(
+def test_objects_for_a_later_call_are_not_kept_alive_and_not_searched_again(
     torch_like: types.ModuleType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kept, dropped = Base(), Base()

@@ -13,7 +13,7 @@ def doubled(original: Callable[[int], int], value: int) -> int:
     return 2 * original(value)
 
 
-def test_a_patch_is_taken_back() -> None:
+def test_a_patch_can_be_removed() -> None:
     owner = SimpleNamespace(f=abs)
     patch = Patch(owner, "f", doubled)
 
@@ -24,7 +24,7 @@ def test_a_patch_is_taken_back() -> None:
     assert owner.f is abs
 
 
-def test_somebody_else_s_patch_on_top_stays_and_reaches_the_original() -> None:
+def test_another_patch_on_top_stays_and_reaches_the_original() -> None:
     owner = SimpleNamespace(f=abs)
     patch = Patch(owner, "f", doubled)
     patch.apply()
@@ -36,7 +36,7 @@ def test_somebody_else_s_patch_on_top_stays_and_reaches_the_original() -> None:
     assert owner.f(-3) == 4
 
 
-def test_several_on_one_name_are_all_taken_back_at_once() -> None:
+def test_several_patches_of_one_name_are_removed_together() -> None:
     owner = SimpleNamespace(f=abs)
     for _ in range(10):
         Patch(owner, "f", doubled).apply()
@@ -47,7 +47,7 @@ def test_several_on_one_name_are_all_taken_back_at_once() -> None:
     assert owner.f is abs
 
 
-def test_instances_are_found_without_asking_proxies_what_they_are() -> None:
+def test_the_search_does_not_ask_proxies_for_their_class() -> None:
     class Wanted:
         pass
 

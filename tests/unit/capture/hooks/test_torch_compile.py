@@ -69,7 +69,7 @@ def test_a_recorded_step_may_be_compiled(tmp_path: Path):
     assert recorded == plain
 
 
-def test_the_code_of_a_module_is_found_whatever_else_it_holds():
+def test_all_code_objects_of_a_module_are_found():
     module = types.ModuleType("a_module")
     source = """
 def f():
@@ -85,7 +85,7 @@ class A:
     assert {code.co_name for code in _code_objects(module)} == {"f", "inner", "p"}
 
 
-def test_a_replaced_function_is_traced_as_if_it_were_not():
+def test_a_replaced_function_is_traced_like_the_original():
     class Library:
         @staticmethod
         def double(x: Tensor) -> Tensor:

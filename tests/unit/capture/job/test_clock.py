@@ -81,7 +81,7 @@ def test_a_rank_without_a_probe_leaves_the_offset_unknown() -> None:
         assert result == ClockMeasurement(reference_rank=None, method="none", samples=[])
 
 
-def test_a_peer_that_never_answers_costs_no_more_than_the_budget(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_waiting_for_a_peer_that_never_answers_stays_within_the_budget(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(clock, "SESSION_S", 0.05)
     monkeypatch.setattr(clock, "BUDGET_S", 0.1)
     store = torch_distributed.HashStore()

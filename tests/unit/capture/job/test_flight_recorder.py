@@ -31,7 +31,7 @@ def entry(**changes: Any) -> dict[str, Any]:
     } | changes
 
 
-def test_collectives_of_the_window_are_kept_in_order_of_creation() -> None:
+def test_collectives_of_the_window_are_returned_in_order_of_creation() -> None:
     groups = GroupTable()
     groups._add(object(), "0", "default_pg", "gloo", "world")
     entries = [
@@ -71,7 +71,7 @@ GROUPS = {"0": {"name": "0", "desc": "default_pg", "ranks": "[0, 1]"}}
         ({"cpu": OFF, "nccl": OFF | {"pg_config": GROUPS}}, True),
     ],
 )
-def test_a_flight_recorder_that_records_knows_its_groups(
+def test_a_flight_recorder_is_on_if_it_lists_groups(
     monkeypatch: pytest.MonkeyPatch, dumps: dict[str, Any], on: bool
 ) -> None:
     recorders(monkeypatch, **dumps)

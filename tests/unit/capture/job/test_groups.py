@@ -23,7 +23,7 @@ def table(*names_and_descriptions: tuple[str, str]) -> tuple[GroupTable, list[ob
     return groups, handles
 
 
-def test_torchs_world_is_not_the_job_where_others_are_in_no_group() -> None:
+def test_torchs_world_is_listed_by_rank_if_the_job_is_larger() -> None:
     groups, _ = table(("0", "default_pg"))
     groups.world_size = 2
 
@@ -33,7 +33,7 @@ def test_torchs_world_is_not_the_job_where_others_are_in_no_group() -> None:
     assert groups.groups[0].ranks == [0, 1]
 
 
-def test_a_mesh_dimension_says_what_its_group_is_for() -> None:
+def test_the_name_of_a_mesh_dimension_sets_the_parallelism_of_its_group() -> None:
     groups, handles = table(("0", "default_pg"), ("1", "mesh_tp"), ("2", "mesh_dp_shard"), ("3", "mesh_banana"))
 
     groups.set_parallelism(handles[0], "dp")
@@ -42,7 +42,7 @@ def test_a_mesh_dimension_says_what_its_group_is_for() -> None:
     assert [group.parallelism for group in groups.groups] == ["dp", "tp", "dp", None]
 
 
-def test_groups_of_the_same_description_and_ranks_are_told_apart() -> None:
+def test_groups_of_the_same_description_and_ranks_are_numbered() -> None:
     groups, handles = table(("0", "default_pg"), ("1", "mesh_tp"), ("2", "mesh_tp"), ("3", "mesh_tp"))
 
     assert [group.desc for group in groups.groups] == ["default_pg", "mesh_tp", "mesh_tp#2", "mesh_tp#3"]

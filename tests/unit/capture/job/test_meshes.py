@@ -44,7 +44,7 @@ def described(meshes: list[Any], groups: GroupTable | None = None, rank: int = 7
     return choose_mesh(find_layouts(meshes, table), table.groups, rank, WORLD)
 
 
-def test_the_mesh_of_most_ranks_then_most_dimensions_then_with_names_is_the_run_s() -> None:
+def test_the_mesh_with_most_ranks_then_most_dimensions_then_names_is_chosen() -> None:
     tp = mesh(("tp",), (2,), [1])
     flat = mesh(None, (8,), [7])
     unnamed = mesh(None, (4, 2), [3, 1])
@@ -57,7 +57,7 @@ def test_the_mesh_of_most_ranks_then_most_dimensions_then_with_names_is_the_run_
     assert described([elsewhere]) is None
 
 
-def test_dimensions_without_names_are_named_after_what_their_groups_turned_out_to_be_for() -> None:
+def test_dimensions_without_names_get_the_parallelism_of_their_groups() -> None:
     groups = Groups(("default_pg", "world"), ("mesh_dim_0", [3, 7]), ("mesh_dim_1", [5, 7]), ("mesh_dim_2", [6, 7]))
     layouts = find_layouts([mesh(None, (2, 2, 2), [1, 1, 1], *groups.handles[1:])], groups)
 
@@ -69,7 +69,7 @@ def test_dimensions_without_names_are_named_after_what_their_groups_turned_out_t
     )
 
 
-def test_two_dimensions_of_one_use_keep_names_of_their_own() -> None:
+def test_two_dimensions_of_one_parallelism_get_different_names() -> None:
     groups = Groups(("mesh_dim_0", [3, 7]), ("mesh_dim_1", [4, 5, 6, 7]))
     layouts = find_layouts([mesh(None, (2, 4), [1, 3], *groups.handles)], groups)
 
@@ -81,7 +81,7 @@ def test_two_dimensions_of_one_use_keep_names_of_their_own() -> None:
     assert found.names == ["dp", "dp_1"]
 
 
-def test_a_named_dimension_says_what_its_group_is_for_before_anybody_else() -> None:
+def test_the_name_of_a_dimension_decides_the_parallelism_of_its_group() -> None:
     groups = Groups(("default_pg", "world"))
 
     find_layouts([mesh(("tp",), (8,), [7], *groups.handles)], groups)
@@ -107,5 +107,5 @@ def test_groups_made_by_hand_are_a_mesh_if_they_form_a_grid(order: tuple[int, ..
         [("tp_group", [4, 5]), ("ep_group", [1, 3, 5, 7])],  # expert groups lie across the others
     ],
 )
-def test_other_groups_are_no_mesh(made: list[tuple[str, list[int] | Literal["world"]]]) -> None:
+def test_groups_that_form_no_grid_are_no_mesh(made: list[tuple[str, list[int] | Literal["world"]]]) -> None:
     assert described([], Groups(*made), rank=5) is None

@@ -56,7 +56,7 @@ def test_rank_0_names_the_run_and_the_others_read_it(store: BoundedStore) -> Non
     assert await_run_id(store, second, 0) == (run_id, True)
 
 
-def test_where_rank_0_may_never_come_the_first_to_come_names_the_run(store: BoundedStore) -> None:
+def test_the_first_rank_to_come_names_the_run_if_rank_0_may_never_come(store: BoundedStore) -> None:
     server, trainer, late = (identify({"RANK": rank}) for rank in "012")
 
     run_id = publish_run_id(store, trainer, 0, {}, any_rank=True)
@@ -66,7 +66,7 @@ def test_where_rank_0_may_never_come_the_first_to_come_names_the_run(store: Boun
 
 
 @pytest.mark.parametrize("elastic", ["none", "f5556516-12a2-494c-8b43-06f4c499993d"])
-def test_an_elastic_id_that_tells_a_reader_nothing_is_left_out(elastic: str) -> None:
+def test_a_meaningless_elastic_id_is_left_out(elastic: str) -> None:
     run_id = publish_run_id(None, identify({}), 0, {"TORCHELASTIC_RUN_ID": elastic})
 
     assert run_id is not None
@@ -94,16 +94,14 @@ def test_an_elastic_job_has_one_name_over_its_restarts_while_its_store_lives(sto
     assert len(set(names)) == 1
 
 
-def test_each_probe_of_a_process_names_a_run_of_its_own(store: BoundedStore) -> None:
+def test_each_probe_of_a_process_has_its_own_run(store: BoundedStore) -> None:
     first, second = (publish_run_id(store, identify({}), number, {}) for number in range(2))
 
     assert first != second
     assert [look_up_run_id(store, number) for number in range(2)] == [first, second]
 
 
-def test_a_rank_that_learns_no_name_in_time_goes_by_its_own(
-    store: BoundedStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_rank_that_learns_no_run_name_in_time_makes_one(store: BoundedStore, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(process, "RUN_ID_WAIT_S", 0.02)
 
     for reachable in (store, None):

@@ -44,7 +44,7 @@ def client(server: subprocess.Popen[str]) -> Any:
     return distributed.PrefixStore("default_pg", tcp)
 
 
-def test_what_is_asked_is_answered_over_a_connection_of_its_own(client: Any) -> None:
+def test_questions_use_a_separate_connection(client: Any) -> None:
     bounded = BoundedStore(client)
 
     bounded.ask(lambda store: store.set("key", "value"), 10.0)
@@ -55,7 +55,7 @@ def test_what_is_asked_is_answered_over_a_connection_of_its_own(client: Any) -> 
     bounded.close()
 
 
-def test_what_the_store_raises_is_raised_and_the_next_question_is_answered() -> None:
+def test_an_error_of_the_store_is_raised_and_the_next_question_is_answered() -> None:
     bounded = BoundedStore(distributed.HashStore())
 
     with pytest.raises(ZeroDivisionError):
@@ -81,7 +81,7 @@ def test_a_closed_store_leaves_no_thread() -> None:
 
 
 @pytest.mark.parametrize("asked_before", [True, False])
-def test_a_stopped_server_costs_the_patience_once(
+def test_a_stopped_server_costs_the_total_timeout_once(
     server: subprocess.Popen[str], client: Any, asked_before: bool
 ) -> None:
     bounded, rank_1 = BoundedStore(client), identify({"RANK": "1", "WORLD_SIZE": "2"})

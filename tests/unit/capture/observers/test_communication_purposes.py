@@ -155,7 +155,7 @@ def test_tokens_with_split_sizes_go_to_experts() -> None:
     [torch.ones(()), torch.ones(1), torch.ones(17), torch.ones(100, dtype=torch.int64)],
     ids=["a loss", "one element", "a table of metrics", "integers"],
 )
-def test_what_is_reduced_for_a_log_says_nothing(tensor: Any) -> None:
+def test_what_is_reduced_for_a_log_is_ignored(tensor: Any) -> None:
     def step(model: Any) -> None:
         backward(model)
         distributed.all_reduce(tensor.clone())
@@ -167,7 +167,7 @@ def test_what_is_reduced_for_a_log_says_nothing(tensor: Any) -> None:
     assert draft.uses == []
 
 
-def test_a_wrapper_s_group_stays_the_wrapper_s() -> None:
+def test_the_parallelism_of_a_wrapper_s_group_stays() -> None:
     """A communication hook of the user's own is Python code, too."""
 
     def step(model: Any) -> None:
@@ -181,7 +181,7 @@ def test_a_wrapper_s_group_stays_the_wrapper_s() -> None:
     assert draft.uses == []
 
 
-def test_nothing_is_left_behind() -> None:
+def test_no_patch_is_left() -> None:
     before = dict(vars(distributed.ProcessGroup))
     observed(backward)
 

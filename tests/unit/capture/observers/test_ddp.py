@@ -40,7 +40,7 @@ class WithEmbedding(torch.nn.Module):  # type: ignore[misc, name-defined]
 @pytest.mark.usefixtures("group")
 @pytest.mark.parametrize("find_unused", [False, True])
 @pytest.mark.parametrize("steps", [1, 3])
-def test_sparse_gradients_have_buckets_of_their_own(find_unused: bool, steps: int) -> None:
+def test_each_sparse_gradient_has_a_bucket_to_itself(find_unused: bool, steps: int) -> None:
     model = torch.nn.parallel.DistributedDataParallel(WithEmbedding(), find_unused_parameters=find_unused)
     names = {id(parameter): name for name, parameter in model.module.named_parameters()}
     for _ in range(steps):

@@ -23,7 +23,7 @@ def work(torch: Any) -> Callable[[], float]:
     return lambda: float(torch.ones(4).sum())
 
 
-def test_what_was_written_counts() -> None:
+def test_written_files_count_towards_the_total() -> None:
     budget = DiskBudget(max_bytes=100)
 
     budget.check(100)
@@ -33,14 +33,14 @@ def test_what_was_written_counts() -> None:
         budget.check(41)
 
 
-def test_what_one_probe_wrote_counts_for_all_of_the_process() -> None:
+def test_the_total_is_shared_by_all_probes_of_the_process() -> None:
     DiskBudget().count_written(60)
 
     with pytest.raises(OutputError, match="max_bytes=100"):
         DiskBudget(max_bytes=100).check(41)
 
 
-def test_what_the_parent_wrote_does_not_count_in_a_forked_child() -> None:
+def test_files_of_the_parent_do_not_count_in_a_forked_child() -> None:
     DiskBudget().count_written(60)
 
     child = os.fork()
@@ -54,7 +54,7 @@ def test_what_the_parent_wrote_does_not_count_in_a_forked_child() -> None:
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
-def test_the_environment_overrides_and_nonsense_is_reported_and_ignored() -> None:
+def test_the_environment_overrides_and_invalid_values_are_reported_and_ignored() -> None:
     warned: list[str] = []
     environment = {"TRACEKIT_MAX_BYTES": "-1", "TRACEKIT_MIN_FREE_BYTES": "5"}
 
@@ -65,12 +65,12 @@ def test_the_environment_overrides_and_nonsense_is_reported_and_ignored() -> Non
 
 
 @pytest.mark.parametrize("option", ["max_bytes", "min_free_bytes"])
-def test_what_is_no_number_of_bytes_is_refused(option: str) -> None:
+def test_a_value_that_is_no_number_of_bytes_raises(option: str) -> None:
     with pytest.raises(UsageError, match=option):
         probe(**{option: -1})
 
 
-def test_windows_stop_at_the_bound_and_those_before_stay(runs: Any, work: Callable[[], float]) -> None:
+def test_windows_stop_at_the_total_and_earlier_ones_stay(runs: Any, work: Callable[[], float]) -> None:
     options: dict[str, Any] = {"skip": 0, "warmup": 0, "steps": 1}
     some = probe(path=runs.path / "some", repeat=2, **options)(work)
     for _ in range(3):  # the first window of a process holds the measurement of what recording costs, too
@@ -91,7 +91,7 @@ def test_windows_stop_at_the_bound_and_those_before_stay(runs: Any, work: Callab
 
 
 @pytest.mark.parametrize("warmup", [0, 1])
-def test_after_a_window_that_could_not_be_written_no_other_is_begun(
+def test_after_a_window_that_could_not_be_written_no_other_begins(
     torch: Any, runs: Any, work: Callable[[], float], tmp_path: Path, warmup: int
 ) -> None:
     (tmp_path / "file").touch()

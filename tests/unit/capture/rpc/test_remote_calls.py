@@ -15,11 +15,11 @@ Call = namedtuple("Call", ["func", "args", "kwargs"])
 
 
 @pytest.mark.parametrize(("caller", "number"), [(0, 0), (7, 123_456), (2**32 - 1, 2**40)])
-def test_a_mark_tells_caller_and_number(caller: int, number: int) -> None:
+def test_a_mark_contains_caller_and_number(caller: int, number: int) -> None:
     assert read_mark(add_mark(b"payload", caller, number)) == (caller, number)
 
 
-def test_who_does_not_know_the_mark_unpickles_the_same_call() -> None:
+def test_a_marked_call_unpickles_as_without_a_mark() -> None:
     call = {"function": "pull", "arguments": (1, 2.5, "x")}
 
     for protocol in range(pickle.HIGHEST_PROTOCOL + 1):
@@ -50,5 +50,5 @@ def _local_invoke(rref: object, name: str, args: object, kwargs: object) -> None
         (Call(partial(print), (), {}), "partial"),
     ],
 )
-def test_a_call_is_named_by_what_it_runs(call: Call, name: str) -> None:
+def test_a_call_has_the_name_of_its_function(call: Call, name: str) -> None:
     assert function_name(call) == name

@@ -12,9 +12,7 @@ from tracekit.capture.rpc.serving import _Server
 from tracekit.capture.warn import CaptureWarning
 
 
-def test_where_no_thread_can_be_started_it_says_that_nothing_is_recorded_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_it_warns_once_if_no_thread_can_be_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(_: threading.Thread) -> None:
         raise RuntimeError("can't start new thread")
 
