@@ -1,7 +1,7 @@
-"""Whatever fails inside the capture: training goes on as without it, and afterwards nothing of it is left.
+"""When any call inside the capture fails, training continues unchanged and nothing of the capture is left.
 
-The calls that fail are all that the capture and its observers make; see `injection.py`. Those of different observers,
-which have to be guarded apart from each other, fail together.
+All calls that the capture and its observers make fail once; see `injection.py`. Calls of different observers fail in
+one run, as each observer is guarded by itself.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ EARLY_AND_PREPARED: dict[str, Any] = {"skip": 0, "warmup": 2, "steps": 1}
 LIFE = {
     *("membership", "probe", "profiler_lock", "profiler_session", "recording", "shutdown", "step_log", "windows"),
 }
-# Guarded part by part: what fails in one of these files costs nothing that the others do.
+# Each of these files is guarded by itself: a failure in one does not affect the others.
 APART = {file.stem for file in Path(observers.__file__).parent.iterdir()} | {
     *("clock", "ddp_comm_hooks", "facts", "flight_recorder", "groups", "meshes"),
 }
@@ -44,7 +44,7 @@ def torch() -> Iterator[Any]:
     """torch with a process group of one rank, and with the imports of training done."""
     torch = require_module("torch")
     patch = pytest.MonkeyPatch()
-    patch.setenv("TORCH_FR_BUFFER_SIZE", "64")  # it is read back at each window's end
+    patch.setenv("TORCH_FR_BUFFER_SIZE", "64")  # the flight recorder is read as each window closes
     torch.distributed.init_process_group("gloo", store=torch.distributed.HashStore(), rank=0, world_size=1)
     yield torch
     torch.distributed.destroy_process_group()
@@ -61,15 +61,17 @@ def undisturbed(torch: Any) -> list[float]:
 
 @pytest.fixture(scope="module", autouse=True)
 def few_objects() -> Iterator[None]:
-    """The search for modules and groups walks over all objects, hundreds of times here. What other tests have the
-    collector call must not run either: a failure meant for the capture would hit it."""
+    """Hide the objects of other tests, which the capture would search hundreds of times here.
+
+    Also remove garbage collector callbacks of other tests: a failure meant for the capture could hit one.
+    """
     gc.collect()
     gc.freeze()
     callbacks, gc.callbacks[:] = gc.callbacks[:], []
     yield
     gc.callbacks[:] = callbacks
     gc.unfreeze()
-    gc.collect()  # the jobs, or the next test's probe would still find their models
+    gc.collect()  # free the jobs, or the next test's probe would find their models
 
 
 @dataclass
@@ -85,7 +87,7 @@ class Outcome:
 
 
 def run(torch: Any, folder: Path, options: dict[str, Any], execute: Callable[[Callable[[], Any]], Any]) -> Outcome:
-    """One training under a probe, run by `execute`, and what it left in the process and on the disk."""
+    """Run one training under a probe by `execute`; return its result and what it left in the process and on disk."""
     gc.freeze()
     job = Job(torch, folder, **options)
     handler, applied = signal.getsignal(signal.SIGTERM), set(patching._applied)
@@ -123,7 +125,7 @@ def _has_hooks_of_ours(module: Any) -> bool:
 
 
 def sites_of(torch: Any, folder: Path, options: dict[str, Any]) -> dict[Site, int]:
-    """The second time, as some calls are made once in the life of a process."""
+    """Return the calls of a second run, as some calls are made once in the life of a process."""
     found: dict[Site, int] = {}
     run(torch, folder / "first", options, calls_of)
     run(torch, folder / "second", options, lambda training: found.update(calls_of(training)))
@@ -145,7 +147,7 @@ def broken_promises(outcome: Outcome, undisturbed: list[float], failed: Mapping[
 
 
 def combinations(sites: Mapping[Site, int]) -> Iterator[dict[Site, int]]:
-    """The sites with their occurrences, in portions that may fail together."""
+    """Yield the sites with their occurrences, in portions that may fail together."""
     guarded = [site for site in sites if site.caller == GUARD]
     for method in sorted({site.callee.rpartition(".")[2] for site in guarded}):
         yield {site: sites[site] for site in guarded if site.callee.endswith(f".{method}")}
@@ -159,7 +161,7 @@ def combinations(sites: Mapping[Site, int]) -> Iterator[dict[Site, int]]:
 def fail_everywhere(
     torch: Any, tmp_path: Path, undisturbed: list[float], options: dict[str, Any], sites: Mapping[Site, int]
 ) -> dict[str, list[str]]:
-    """What was broken by which failures."""
+    """Let each of the calls fail; return the first failures that broke a guarantee, and what they broke."""
     waiting = list(combinations(sites))
     number = 0
     while waiting:
@@ -173,16 +175,16 @@ def fail_everywhere(
         def execute(training: Callable[[], Any], failures: Any = failures, failed: set[Site] = failed) -> Any:
             result, came_to = run_with_failures(training, failures)
             failed |= came_to
-            for failure in failures.values():  # whose frames hold open files, to be closed while nobody minds
+            for failure in failures.values():  # release their frames, which hold open files
                 failure.error.__traceback__ = failure.error.__context__ = None
             return result
 
         outcome = run(torch, tmp_path / str(number), options, execute)
         did_fail = {site: failure for site, failure in failures.items() if site in failed}
         if promises := broken_promises(outcome, undisturbed, did_fail):
-            # What is left of it would break the others.
+            # Stop: what is left of this run would break the next ones.
             return {", ".join(f"{site}: {failure}" for site, failure in did_fail.items()): promises}
-        missed = [site for site in portion if site not in failed]  # not made any more after the failure of another
+        missed = [site for site in portion if site not in failed]  # not made after the failure of another call
         if len(portion) == 1 and missed:
             return {str(missed[0]): ["the call was not made"]}
         waiting += [{site: portion[site]} for site in missed]
@@ -197,13 +199,13 @@ def test_every_call_that_a_window_makes_may_fail(torch: Any, tmp_path: Path, und
     assert broken == {}
     callees = {site.callee for site in sites}
     assert {"fsync", "link", "GzipFile.write", "_KinetoProfile.export_chrome_trace", "BoundedStore.ask"} - callees == {
-        "BoundedStore.ask"  # the capture's own; what it calls itself is there
+        "BoundedStore.ask"  # it is the capture's; the calls inside it are listed instead
     }
     assert len(sites) > 150
 
 
 def test_the_last_of_each_call_around_windows_may_fail(torch: Any, tmp_path: Path, undisturbed: list[float]) -> None:
-    """The last time: in the second of two recordings, the first of which is provisional, after a warm-up."""
+    """GIVEN a provisional recording and then a window with a warm-up: the last occurrence is in the window."""
     sites = sites_of(torch, tmp_path / "sites", EARLY_AND_PREPARED)
     chosen = {site: count for site, count in sites.items() if site.file in LIFE}
 

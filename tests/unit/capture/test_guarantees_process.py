@@ -1,4 +1,4 @@
-"""Interrupts within the probe pass, and a forked copy of the training process has no part in the recording."""
+"""Interrupts within the probe reach the program, and a forked child does not record."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_a_child_forked_within_a_window_records_and_writes_nothing(
         unpatched = not _patched()
         before = _resident_bytes()
         ones = torch.ones(4)
-        for _ in range(20_000):  # 50 MB of events where they are kept
+        for _ in range(20_000):  # 50 MB of events if they were kept
             ones.add_(0)
         grown = _resident_bytes() - before
         results = [step() for _ in range(5)]

@@ -1,4 +1,4 @@
-"""A loop that stops calling: its recording ends by itself, without it, and nowhere in the middle of something."""
+"""When a loop stops calling, its recording ends by itself, and only where that is safe."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tracekit.capture.probe import probe
 from tracekit.capture.warn import CaptureWarning
 from tracekit.capture.windows import Windows
 
-HANGS_S = 60  # what never comes would be waited for so long
+HANGS_S = 60  # a test that waits longer has failed
 
 
 @pytest.fixture
@@ -29,12 +29,12 @@ def work(torch: Any) -> Callable[[], float]:
 
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A limit that has passed is seen at once."""
+    """The watcher notices a time-out at once."""
     monkeypatch.setattr(idle_timeout, "POLL_S", 0.001)
 
 
 def run_until(done: Callable[[], bool]) -> None:
-    """Some program of the main thread, which knows of nothing."""
+    """Run other code on the main thread until `done()`."""
     deadline = time.monotonic() + HANGS_S
     while not done():
         assert time.monotonic() < deadline
@@ -42,7 +42,7 @@ def run_until(done: Callable[[], bool]) -> None:
 
 
 def interrupt(limit: IdleTimeout) -> None:
-    """As if its signal had come here."""
+    """Call the signal handler as if the signal had come here."""
     limit._on_signal(0, sys._getframe())
 
 
@@ -68,7 +68,7 @@ def test_the_timeout_calls_back_on_the_main_thread_while_that_runs_other_code(to
     limit = IdleTimeout(lambda: threads.append(threading.get_ident()))
 
     limit.arm(0)
-    run_until(lambda: len(threads) > 1)  # again and again, until it has done what it is for
+    run_until(lambda: len(threads) > 1)  # it calls back again until it is ended
     limit.end()
 
     assert signals_in_use() == before
@@ -215,7 +215,7 @@ def test_a_loop_that_stops_between_planned_steps_has_a_partial_window_with_a_not
     assert trace["tracekit"]["window"]["partial"] is True
     (note,) = trace["tracekit"]["notes"]
     assert note["text"] == "no step followed for 10 s, so the recording ends there"
-    for _ in range(6):  # the window that is planned next comes as planned
+    for _ in range(6):  # the next window comes as planned
         step()
     assert runs.steps() == [[0], [3, 4, 5]]
 

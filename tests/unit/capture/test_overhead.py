@@ -1,4 +1,4 @@
-"""What a recording says that it cost: measured in its process, and never felt by the training."""
+"""The overhead that a recording reports: it is measured in the process, and the training does not notice."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def nothing_known(monkeypatch: pytest.MonkeyPatch) -> dict[frozenset[str], Any]:
 
 @pytest.fixture
 def training(torch: Any) -> Callable[[], float]:
-    """A step with dropout: its losses depend on the state of the random numbers."""
+    """A step with dropout, so that its losses depend on the random number generator."""
     torch.manual_seed(7)
     model = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.Dropout(0.5), torch.nn.Linear(8, 1))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -47,7 +47,7 @@ def spans(trace: dict[str, Any], name: str) -> list[dict[str, Any]]:
 
 
 def exported(folder: Path, *events: tuple[str, str]) -> Path:
-    """A trace as torch writes it, of events of these categories and names."""
+    """Write events of these categories and names as torch does; return the file."""
     file = folder / "export.json"
     file.write_text("\n".join(f'{{"ph": "X", "cat": "{category}", "name": "{name}"}},' for category, name in events))
     return file
@@ -63,7 +63,7 @@ def test_the_first_window_measures_the_cost_of_an_operator_after_its_last_step(
         return overhead._Timing(pass_ns=passes_ns.pop(0), passes=passes, call_ns=0)
 
     monkeypatch.setattr(overhead, "_timing", planted)
-    monkeypatch.setattr(overhead, "_MAX_NS", 10**12)  # a crowded machine would not measure, and try again
+    monkeypatch.setattr(overhead, "_MAX_NS", 10**12)  # else a slow machine would skip the measurement
     step = probe(path=runs.path, skip=0, warmup=0, steps=2, repeat=2)(training)
     for _ in range(5):
         step()
@@ -93,10 +93,10 @@ def test_the_cost_counts_the_events_of_the_steps_without_those_of_the_measuremen
     others = [("kernel", "gemm"), ("python_function", "train.py(1): step"), ("python_function", "train.py(9): loss")]
     meter = OverheadMeter(PROFILER)
     meter.count(exported(tmp_path, *steps, *own, *others))
-    # The span of the measurement stands behind its category, so it counts as one operator more.
+    # The name of the measurement's span follows its category, so its category counts as one more operator.
     assert meter.recording_ns() == (3 + 1) * 100 + 2 * 10 + 1 * 1000
 
-    for size in (1, 7, 64):  # a pattern across two pieces counts once
+    for size in (1, 7, 64):  # a pattern that spans two pieces counts once
         monkeypatch.setattr(overhead, "_PIECE_BYTES", size)
         again = OverheadMeter(PROFILER)
         again.count(exported(tmp_path, *steps, *own, *others))
@@ -150,7 +150,7 @@ def test_the_measurement_changes_no_random_numbers(torch: Any, runs: Any, traini
 def test_the_measurement_runs_backward_passes_only_if_the_job_does(
     torch: Any, runs: Any, training: Callable[[], float], monkeypatch: pytest.MonkeyPatch, trains: bool, passes: bool
 ) -> None:
-    """The first backward pass of a process starts threads, after which a fork cannot train."""
+    """The first backward pass of a process starts threads; after that a forked child cannot train."""
     seen = []
     gradients = torch.autograd.grad
     monkeypatch.setattr(torch.autograd, "grad", lambda *args: seen.append(args) or gradients(*args))
@@ -169,7 +169,7 @@ def test_a_dispatch_mode_of_the_program_sees_no_operator_of_the_measurement(torc
 
     class Watching(TorchDispatchMode):  # type: ignore[misc]
         def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-            if not str(function).startswith("profiler."):  # the span of the step, as of torch's own profiler
+            if not str(function).startswith("profiler."):  # the span of the step
                 seen.append(str(function))
             return function(*args, **(kwargs or {}))
 

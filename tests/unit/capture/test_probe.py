@@ -1,4 +1,4 @@
-"""The probe in one process: what it counts as a step, what it records, and that the loop never notices."""
+"""The probe in one process: what counts as a step, what is recorded, and that the loop does not change."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pytest
 from tracekit.capture.probe import Probe, probe
 from tracekit.capture.warn import CaptureWarning
 
-# One process on its own is nothing to warn of.
+# A single process gets no warning.
 pytestmark = pytest.mark.filterwarnings("error::tracekit.capture.warn.CaptureWarning")
 
 

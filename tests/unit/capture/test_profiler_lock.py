@@ -1,4 +1,4 @@
-"""Several probes in one process: each has a run of its own, and no two of them record at once."""
+"""Several probes in one process: each has its own run, and no two of them record at once."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_of_two_alternating_probes_the_second_waits_until_the_first_has_closed(
             train()
             evaluate()
 
-    assert len(caught) <= 2  # one a probe
+    assert len(caught) <= 2  # at most one for each probe
     windows = sorted(len(steps) for _, steps in recorded(runs))
     assert windows == [3, 3, 3, 3]
     assert len({run_id for run_id, _ in recorded(runs)}) == 2
@@ -70,7 +70,7 @@ def test_a_provisional_recording_ends_for_the_window_of_another_probe(runs: Any,
     check = probe(path=runs.path)
     train = probe(path=runs.path)(work)
 
-    check(work)()  # before training, as some trainers do: its early recording would run all along
+    check(work)()  # before training, as some trainers do: its provisional recording stays open
     for _ in range(8):
         train()
     with pytest.warns(CaptureWarning, match="ended after 1 steps"):

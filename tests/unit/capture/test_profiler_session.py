@@ -1,4 +1,4 @@
-"""The probe beside the program's own profilers: it gives way, and leaves nothing patched or running."""
+"""The probe beside other profilers of the program: it does not disturb them, and leaves nothing patched or running."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from tracekit.capture.probe import probe
 from tracekit.capture.warn import CaptureWarning
 
-# One process on its own is nothing to warn of.
+# A single process gets no warning.
 pytestmark = pytest.mark.filterwarnings("error::tracekit.capture.warn.CaptureWarning")
 
 

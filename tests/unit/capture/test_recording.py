@@ -1,4 +1,4 @@
-"""What a recording holds and how it ends: nothing of the program once it is closed, and nothing in the program."""
+"""A closed recording holds nothing of the program, and leaves nothing in the program."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def distributed() -> Iterator[Any]:
 
 @pytest.fixture
 def services() -> Iterator[list[Service]]:
-    """What this process has served to remote calls: two that have ended, and one that runs."""
+    """The remote calls that this process serves: two have ended, and one runs."""
     served._services[:] = [
         Service(caller=1, number=number, function="pull", thread=7, start_ns=10 * number, end_ns=end_ns)
         for number, end_ns in enumerate([5, 15, None])
@@ -125,7 +125,7 @@ def test_services_of_a_dropped_recording_go_to_the_next_one(services: list[Servi
 def test_the_first_window_has_the_services_of_the_early_recording(
     torch: Any, runs: Any, services: list[Service], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As a caller that ends early keeps the calls of its first steps."""
+    """Because a caller that ends early keeps the calls of its first steps."""
 
     def attach(self: RpcObserver, program: object) -> None:
         self._worker = Worker(name="trainer", number=0, world_size=1)

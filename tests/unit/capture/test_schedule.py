@@ -1,4 +1,4 @@
-"""Which calls a probe records: options, environment, windows."""
+"""Which calls a probe records, by options and environment."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How often a recording searches the objects of the program, of which there may be millions."""
+"""How often windows search the objects of the program, of which there may be millions."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tracekit.capture.probe import probe
 
 @pytest.fixture
 def searches(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """The number of objects of each search, in order."""
+    """The number of objects that each search went through, in order."""
     found: list[int] = []
     get_objects = gc.get_objects
 
@@ -30,9 +30,9 @@ def searches(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     ("options", "expected"),
     [
         ({"skip": 0, "warmup": 0}, {0: 1, 3: 1}),
-        # The provisional recording opens and closes; the window looks for other profilers, and closes.
+        # The provisional recording opens and closes; the window warms up and closes.
         ({}, {0: 1, 2: 1, 3: 1, 7: 1}),
-        # It closes in the call in which the window warms up.
+        # The provisional recording closes in the call in which the window warms up.
         ({"skip": 2}, {0: 1, 2: 1, 6: 1}),
         # Windows that follow each other: one closes in the call in which the next warms up.
         ({"repeat": 3}, {0: 1, 2: 1, 3: 1, 7: 1, 11: 1, 15: 1}),

@@ -1,4 +1,4 @@
-"""What a framework's calls make of the probe."""
+"""How callbacks of a framework drive the probe."""
 
 from __future__ import annotations
 
@@ -31,17 +31,17 @@ class FakeProbe:
 
 @pytest.fixture
 def calls(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """What the probes of the test are told."""
-    told: list[str] = []
-    monkeypatch.setattr(loop, "probe", lambda path, **options: FakeProbe(told))
-    return told
+    """The calls of all probes of the test."""
+    calls: list[str] = []
+    monkeypatch.setattr(loop, "probe", lambda path, **options: FakeProbe(calls))
+    return calls
 
 
 def test_a_loop_begins_once_and_each_step_call_ends_a_step(calls: list[str]) -> None:
     recorded = RecordedLoop("runs", {})
     recorded.begin()
     recorded.step()
-    recorded.begin()  # a callback hears of every batch
+    recorded.begin()  # frameworks call this for every batch
     recorded.step()
     recorded.end()
 
@@ -96,11 +96,11 @@ def test_contradictory_options_raise_before_training(tmp_path: Path) -> None:
 
 
 def test_no_probe_is_created_before_the_loop_begins(calls: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    made: list[str] = []
-    monkeypatch.setattr(loop, "probe", lambda path, **options: made.append(path) or FakeProbe([]))
+    created: list[str] = []
+    monkeypatch.setattr(loop, "probe", lambda path, **options: created.append(path) or FakeProbe([]))
 
     recorded = RecordedLoop("runs", {"steps": 2})
-    assert made == []
+    assert created == []
     recorded.begin()
 
-    assert made == ["runs"]
+    assert created == ["runs"]

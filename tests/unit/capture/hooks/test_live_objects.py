@@ -1,4 +1,4 @@
-"""Objects of a program, found without being told of them."""
+"""The search for objects of the program."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Derived(Base):
 
 
 class Unrelated:
-    """Claims to be a `Base`, as proxies do, and minds being asked."""
+    """Has a `__class__` property that must not be read, as proxies have."""
 
     @property
     def __class__(self) -> Any:
@@ -43,7 +43,7 @@ def torch_like(monkeypatch: pytest.MonkeyPatch) -> types.ModuleType:
 
 
 def test_instances_of_subclasses_are_found_once_and_others_are_not_asked_for_their_class() -> None:
-    """GIVEN objects from before and after a collection, and one that minds being asked for its class."""
+    """GIVEN objects from before and after a garbage collection, and one whose `__class__` must not be read."""
     old = [Derived(), Base(), Unrelated()]
     gc.collect()
     new = [Derived()]

@@ -1,4 +1,4 @@
-"""Spans around forward passes: balanced whatever the modules and their hooks do."""
+"""Spans around forward passes, which stay balanced if hooks raise."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tracekit.capture.hooks.module_spans import ForwardSpans
 
 
 class Recorded:
-    """In place of a span: what was entered and left, in order."""
+    """Replaces a span; logs when it is entered and left."""
 
     def __init__(self, log: list[str], label: str) -> None:
         self._log, self._label = log, label

@@ -1,4 +1,4 @@
-"""Replacements that come and go, and objects that are found."""
+"""Patches that are applied and removed."""
 
 from __future__ import annotations
 

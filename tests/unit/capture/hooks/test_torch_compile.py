@@ -1,4 +1,4 @@
-"""torch.compile sees nothing of a recording: no graph break at our code, nothing of ours compiled."""
+"""A recording adds no graph break to compiled code, and its functions are not compiled."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import tracekit
 from tracekit.capture.hooks.patching import Patch
 from tracekit.capture.hooks.torch_compile import _code_objects
 
-pytestmark = pytest.mark.filterwarnings("default")  # the compiler warns of its own imports and calls
+pytestmark = pytest.mark.filterwarnings("default")  # torch.compile itself issues warnings
 
 
 @pytest.fixture(autouse=True)
@@ -46,7 +46,7 @@ compiled = functools.partial(torch.compile, backend="eager")
 
 
 def what_the_compiler_did(step) -> tuple[list[float], int, int]:
-    """The losses of eight steps, the graphs that were compiled for them, and the breaks between these."""
+    """Return the losses of eight steps, the number of compiled graphs, and the number of graph breaks."""
     torch.compiler.reset()
     counters.clear()
     inputs = torch.Generator().manual_seed(1)

@@ -46,12 +46,12 @@ def test_collectives_of_the_window_are_returned_in_order_of_creation() -> None:
     records = collective_records(entries, groups, start_ns=100, end_ns=200)
 
     assert [(record.seq, record.created_ns) for record in records if record.group >= 0] == [(7, 150), (9, 190)]
-    assert [record.group for record in records] == [0, -1, 0]  # one of a group that is no more
+    assert [record.group for record in records] == [0, -1, 0]  # -1: a group that no longer exists
     assert (records[0].group, records[0].kind, records[0].in_shapes) == (0, "all_reduce", [[8, 2]])
 
 
 def recorders(monkeypatch: pytest.MonkeyPatch, **dumps: dict[str, Any]) -> None:
-    """A torch that has these flight recorders: `cpu` is that of Gloo and others, `nccl` NCCL's."""
+    """Pretend that torch has these flight recorders: `cpu` for Gloo and others, `nccl` for NCCL."""
     names = {"cpu": "_dump_fr_trace_json", "nccl": "_dump_nccl_trace_json"}
     bindings = SimpleNamespace(**{names[kind]: lambda dump=dump: json.dumps(dump) for kind, dump in dumps.items()})
     monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(_C=SimpleNamespace(_distributed_c10d=bindings)))  # type: ignore[arg-type]
@@ -64,7 +64,7 @@ GROUPS = {"0": {"name": "0", "desc": "default_pg", "ranks": "[0, 1]"}}
 @pytest.mark.parametrize(
     ("dumps", "on"),
     [
-        ({}, False),  # a torch without
+        ({}, False),  # a torch without flight recorders
         ({"cpu": OFF, "nccl": OFF}, False),
         ({"cpu": {}}, False),
         ({"cpu": OFF | {"pg_config": GROUPS}}, True),  # on, before the first collective

@@ -1,4 +1,4 @@
-"""Which arrangement of ranks is the run's, with and without names."""
+"""Which mesh describes the run, with and without names of dimensions."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def test_groups_made_by_hand_are_a_mesh_if_they_form_a_grid(order: tuple[int, ..
     [
         [("tp_group", [4, 5])],  # not the whole world
         [("tp_group", [4, 5]), ("dp_group", [1, 3, 5, 7]), ("pp_group", [1, 5])],  # two share more than this rank
-        [("tp_group", [4, 5]), ("ep_group", [1, 3, 5, 7])],  # expert groups lie across the others
+        [("tp_group", [4, 5]), ("ep_group", [1, 3, 5, 7])],  # expert groups overlap with the others
     ],
 )
 def test_groups_that_form_no_grid_are_no_mesh(made: list[tuple[str, list[int] | Literal["world"]]]) -> None:

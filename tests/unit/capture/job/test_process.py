@@ -1,4 +1,4 @@
-"""Who a process says it is, and how the run gets one name on all ranks."""
+"""The identity of a process, and how all ranks agree on the name of the run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A store that does not answer costs no more than the patience with it, and stays as it is for the job."""
+"""Questions to the job's store have a total time limit, and do not change the job's client."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ time.sleep(120)
 
 @pytest.fixture
 def server() -> Iterator[subprocess.Popen[str]]:
-    """A process that serves a store; its first line of output is the port. Killed even where it was stopped."""
+    """A process that serves a store; its first line of output is the port."""
     with subprocess.Popen([sys.executable, "-c", SERVER], stdout=subprocess.PIPE, text=True) as process:
         yield process
         process.kill()

@@ -1,4 +1,4 @@
-"""What hand-written collectives are for, told by whose tensors they are handed: one process, a group of one."""
+"""The purpose of hand-written collectives, by the tensors they get. All tests have one process and a group of one."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def backward(model: Any) -> None:
 
 
 def observed(step: Callable[[Any], None], *, strategies: tuple[str, ...] = (), steps: int = 2) -> MetadataDraft:
-    """What the observer contributes after some steps of a model; other observers found `strategies`."""
+    """Return what the observer contributes after some steps of a model; other observers found `strategies`."""
     model = network()
     program = _OneModel(model)
     observer = PurposeObserver()
@@ -168,7 +168,7 @@ def test_what_is_reduced_for_a_log_is_ignored(tensor: Any) -> None:
 
 
 def test_the_parallelism_of_a_wrapper_s_group_stays() -> None:
-    """A communication hook of the user's own is Python code, too."""
+    """GIVEN a communication hook of DDP that is written in Python."""
 
     def step(model: Any) -> None:
         backward(model)

@@ -1,4 +1,4 @@
-"""The bucket map against the reducer's own, for what the ranks of the integration tests do not train."""
+"""The map of buckets equals that of DDP's reducer, for models that the integration tests do not train."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The bounds on the disk space of a probe, and what a probe does that has come to them."""
+"""The limits on disk space, and what a probe does when it reaches them."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_a_value_that_is_no_number_of_bytes_raises(option: str) -> None:
 def test_windows_stop_at_the_total_and_earlier_ones_stay(runs: Any, work: Callable[[], float]) -> None:
     options: dict[str, Any] = {"skip": 0, "warmup": 0, "steps": 1}
     some = probe(path=runs.path / "some", repeat=2, **options)(work)
-    for _ in range(3):  # the first window of a process holds the measurement of what recording costs, too
+    for _ in range(3):  # the first window of a process also contains the calibration
         some()
     _, size = (file.stat().st_size for file in sorted(runs.files()) if file.name.endswith(".json.gz"))
     disk.reset_written()

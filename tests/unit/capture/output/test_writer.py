@@ -1,4 +1,4 @@
-"""A trace file is readable or absent: repair of torch's export, folders, failures."""
+"""A trace file is complete or absent: repair of torch's export, folders, failures."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tracekit.model.metadata import CaptureMetadata, Device, Manifest, RecordedS
 
 
 def kineto_text(*names: bytes) -> bytes:
-    """An export as torch 2.13 writes it: names verbatim, whatever is in them."""
+    """Return an export as torch 2.13 writes it, with names that are not escaped."""
     events = [
         b'  {\n    "ph": "X",\n    "cat": "user_annotation",\n    "name": "%b",\n    "pid": 1,\n    "ts": 1.5\n  }'
         % name

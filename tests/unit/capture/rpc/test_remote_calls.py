@@ -1,4 +1,4 @@
-"""The mark on a remote call: read by those that know it, invisible to all others."""
+"""The mark on a remote call, which does not affect peers without tracekit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A process that only serves remote calls: what it cannot record it says, and serves on."""
+"""A process that only serves remote calls: it warns about what it cannot record, and continues to serve."""
 
 from __future__ import annotations
 
