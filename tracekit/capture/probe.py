@@ -144,7 +144,7 @@ class Probe:
         path = path_from_environment(path, os.environ)
         budget = disk_budget_from_environment(budget, os.environ, warn)
         if not self._off:
-            with contextlib.suppress(Exception):  # without it this process serves unrecorded
+            with contextlib.suppress(Exception):  # if it fails, remote calls that this process serves are not recorded
                 record_services(path, number, budget)
         self._windows = Windows(
             path,
@@ -160,7 +160,7 @@ class Probe:
         self._next_event = 0  # the next call that `Windows` must be told of
         self._in_call = False
         self._busy = False
-        self._thread: int | None = None  # of the first call
+        self._thread: int | None = None  # that made the first call
         self._exit_hooks = ExitHooks(self.finish)
         self._sigterm = SigtermHandler(self._flush)
 
@@ -186,7 +186,7 @@ class Probe:
         if self._off:
             return
         if kind is None and self._calls > 1:
-            self._cancel()  # the part after the last `step()`
+            self._cancel()  # what follows the last `step()` is no step
         self._leave(failed=kind is not None)
         self.finish()
 
@@ -243,7 +243,7 @@ class Probe:
         self._calls += 1
         try:
             self._guarded(self._on_call)
-        except BaseException:  # the user's interrupt: this call does not begin
+        except BaseException:  # an interrupt by the user: this call does not begin
             self._in_call = False
             raise
         return True
@@ -278,7 +278,7 @@ class Probe:
     def _stop_listening(self) -> None:
         self._next_event = NEVER
         for part in (self._exit_hooks, self._sigterm):
-            with contextlib.suppress(Exception):  # what cannot be taken back is idle: the probe has finished
+            with contextlib.suppress(Exception):  # a hook that stays does nothing after the probe has finished
                 part.remove()
 
     def _end_idle(self) -> None:

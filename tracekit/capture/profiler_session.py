@@ -143,6 +143,6 @@ def _trace_only_config(options: dict[str, bool]) -> Any | None:
     trace_only = {} if options.get("with_stack") else {"trace_only": True}
     all_threads = {"profile_all_threads": True} if rpc_ready() else {}
     for supported in ({**all_threads, **trace_only}, all_threads, trace_only):
-        with contextlib.suppress(TypeError):  # an option that this version does not have
+        with contextlib.suppress(TypeError):  # this version lacks an option
             return configure(**supported) if supported else None
     return None

@@ -51,6 +51,8 @@ class _RecordingCost:
 
 
 class Recording:
+    """The recording of one window, from its warm-up to its trace file."""
+
     def __init__(
         self,
         plan: WindowPlan,

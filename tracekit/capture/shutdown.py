@@ -41,7 +41,7 @@ class ExitHooks:
             self._thread_exit.guard = _ThreadExitGuard(self._at_exit)
         self._undo.callback(atexit.unregister, self._at_exit)
         atexit.register(self._at_exit)
-        # A priority: finalizers without one are not run in children.
+        # With a priority, as finalizers without one do not run in children.
         self._undo.callback(multiprocessing.util.Finalize(None, self._at_exit, exitpriority=100).cancel)
         distributed = sys.modules.get("torch.distributed")
         if distributed is not None and distributed.is_available():

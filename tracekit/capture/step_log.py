@@ -16,6 +16,8 @@ __all__ = ["StepLog"]
 
 @dataclass(kw_only=True)
 class _OpenStep:
+    """A step whose end is not known yet."""
+
     step: int
     start_ns: int
     returned_ns: int | None = None

@@ -23,6 +23,13 @@ __all__ = ["Windows"]
 
 
 class Windows:
+    """The windows of one probe: at most one of them is prepared or open at a time.
+
+    Attributes:
+        finished: whether no window follows any more.
+        open_recording: the recording of the open window.
+    """
+
     def __init__(
         self,
         path: Path,

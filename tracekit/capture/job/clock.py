@@ -107,7 +107,7 @@ class HostClock:
     def _measure(self, store: Any, session: int, deadline: float) -> None:
         host_id = self._identity.host_id
         if store.add(f"{self._prefix}/ranks", 0) < self._identity.world_size:
-            return  # a rank has no probe, or has not come to it: the tree is not complete
+            return  # a rank has no probe, or has not registered yet: the tree is not complete
         hosts = store.add(f"{self._prefix}/hosts", 0)
         root_host = store.get(f"{self._prefix}/root").decode()
         at_root = host_id == root_host

@@ -13,7 +13,7 @@ from tracekit.model.mesh import parallelism_of_group
 from tracekit.model.metadata import Group, RankSlice
 
 _GLOO_THREAD_NAME = "pt_gloo_runloop"
-_GLOO_THREADS = 2  # a group
+_GLOO_THREADS = 2  # of each group
 DESTROYED_GROUP = -1  # the id of a group that no longer exists
 
 __all__ = ["DESTROYED_GROUP", "GroupTable", "compact_ranks"]
@@ -47,7 +47,7 @@ class GroupTable:
 
     def id_of(self, process_group: Any) -> int | None:
         number = self._ids.get(id(process_group))
-        # A mesh may hand out another wrapper of the same group.
+        # A mesh may return another Python object for the same group.
         return self.id_named(str(getattr(process_group, "group_name", ""))) if number is None else number
 
     def id_named(self, name: str) -> int | None:

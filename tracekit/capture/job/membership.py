@@ -43,18 +43,18 @@ class JobMembership:
 
     @property
     def identity(self) -> Identity:
-        """After `join`."""
+        """This process in its job; known after `join`."""
         assert self._identity is not None
         return self._identity
 
     @property
     def clock(self) -> HostClock:
-        """After `join`."""
+        """The clock of this host; known after `join`."""
         assert self._clock is not None
         return self._clock
 
     def join(self) -> None:
-        """Find out which rank this is; again when the process group exists, if it did not the first time."""
+        """Find out which rank this is; called again later, as the process group may not exist yet."""
         ready = has_joined_peers()
         if self._joined or (self._identity is not None and not ready):
             return

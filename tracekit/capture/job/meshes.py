@@ -40,6 +40,8 @@ class Dimension:
 
 @dataclass(frozen=True, kw_only=True)
 class Layout:
+    """The dimensions of a mesh that contains this rank, the outermost first."""
+
     dimensions: tuple[Dimension, ...]
 
     @property

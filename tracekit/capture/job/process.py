@@ -39,6 +39,17 @@ __all__ += ["has_joined_peers", "process_group_ready", "this_device"]
 
 @dataclass(frozen=True, kw_only=True)
 class Identity:
+    """This process in its job.
+
+    Attributes:
+        rank: in the process group, or as a worker of RPC.
+        local_rank: among the processes of the host.
+        world_size: number of ranks.
+        host: name of the host.
+        host_id: hash of the boot id, equal for processes that share a clock.
+        attempt: number of restarts of an elastic job.
+    """
+
     rank: int
     local_rank: int
     world_size: int

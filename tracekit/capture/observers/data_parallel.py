@@ -12,6 +12,8 @@ __all__ = ["DataParallelObserver"]
 
 
 class DataParallelObserver:
+    """Contributes the strategy, and a note if there are fewer than two devices."""
+
     def __init__(self) -> None:
         self._devices: dict[str, int] = {}  # number of devices, by the class of the wrapped module
 

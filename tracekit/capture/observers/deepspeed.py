@@ -45,7 +45,7 @@ class DeepSpeedObserver:
         self._engines: list[Any] = []
         self._module_of_parameter: dict[int, str] = {}  # id of a parameter -> name of its module
         self._module_names: dict[int, str] = {}  # id of a module -> its name
-        self._prefetched: dict[str, str] = {}  # module -> the names in the prefetch that brings its parameters
+        self._prefetched: dict[str, str] = {}  # module -> all module names in the prefetch of its parameters
         self._fetching: str | None = None
         self._patches: list[Patch] = []
         self._notes: list[str] = []

@@ -25,6 +25,8 @@ __all__ = ["ForwardObserver", "outermost_modules"]
 
 
 class ForwardObserver:
+    """Hooks the outermost modules of the program."""
+
     def __init__(self) -> None:
         self._spans = ForwardSpans(outermost=True)
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import Any
 
 _MAX_LOOK_UPS = 16  # without success for one size; some activations are as large as a parameter
-_MIN_FLAT_ELEMENTS = 64  # fewer elements may be a multiple of them by chance
+_MIN_FLAT_ELEMENTS = 64  # of all gradients; multiples of a smaller number occur by chance
 
 __all__ = ["GradientAddresses"]
 

@@ -138,7 +138,7 @@ def _plain_tensors(tensors: Iterable[Any]) -> Iterator[Any]:
     torch, without_memory = sys.modules["torch"], _kinds_without_memory()
     for tensor in tensors:
         if not isinstance(tensor, torch.Tensor) or isinstance(tensor, without_memory):
-            continue  # a DTensor flattens to its local tensor
+            continue  # flattening may give other objects, such as the mesh of a DTensor
         if hasattr(type(tensor), "__tensor_flatten__"):
             names, _ = tensor.__tensor_flatten__()
             yield from _plain_tensors(getattr(tensor, name) for name in names)

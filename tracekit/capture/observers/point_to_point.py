@@ -24,8 +24,14 @@ __all__ = ["PointToPointObserver"]
 
 @dataclass(slots=True)
 class _Message:
+    """A send or a receive.
+
+    Attributes:
+        peer: index in the group; None for a receive from any source until its sender is known.
+    """
+
     group: Any
-    peer: int | None  # its index in the group; None for a receive from any source until the message has come
+    peer: int | None
     tag: int
     direction: Literal["send", "recv"]
     created_ns: int
@@ -34,6 +40,8 @@ class _Message:
 
 
 class PointToPointObserver:
+    """Holds the messages, and the members of their groups, until `contribute`."""
+
     def __init__(self) -> None:
         self._messages: list[_Message] = []
         self._members: dict[Any, list[int]] = {}  # global ranks of a group, asked for while it exists

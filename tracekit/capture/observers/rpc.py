@@ -34,6 +34,8 @@ __all__ = ["RpcObserver"]
 
 @dataclass(slots=True, eq=False)
 class _Call:
+    """A remote call that this worker has made."""
+
     number: int
     callee: str
     function: str
@@ -48,15 +50,17 @@ class _Call:
 
 
 class RpcObserver:
+    """Holds the calls of the window until `contribute`."""
+
     def __init__(self) -> None:
         self._patches: list[Patch] = []
         self._worker: Worker | None = None
         self._thread = 0
-        self._pickled = threading.local()  # the function of the call that this thread is about to issue
+        self._pickled = threading.local()  # by thread: the name of the function that was pickled last
         self._calls: list[_Call] = []
         self._omitted_calls = 0
         self._waits: list[RpcWait] = []
-        self._in_flight: dict[int, _Call] = {}  # by the id of the future, for as long as it is not complete
+        self._in_flight: dict[int, _Call] = {}  # by the id of the future, until it is complete
 
     def attach(self, objects: LiveObjects) -> None:
         self._worker = this_worker()

@@ -20,6 +20,8 @@ __all__ = ["WaitsObserver"]
 
 
 class WaitsObserver:
+    """Patches `Work.wait`."""
+
     def __init__(self) -> None:
         self._patch: Patch | None = None
 

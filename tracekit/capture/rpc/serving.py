@@ -144,7 +144,7 @@ class _Server:
                         warn(f"what is served to remote calls is not recorded: {error}")
                         return
                     atexit.register(self.flush)
-                    # A priority: finalizers without one are not run in children of multiprocessing.
+                    # With a priority, as finalizers without one do not run in children of multiprocessing.
                     multiprocessing.util.Finalize(None, self.flush, exitpriority=100)
 
     def flush(self) -> None:

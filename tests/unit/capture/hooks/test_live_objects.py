@@ -136,3 +136,20 @@ def test_objects_for_a_later_call_are_not_kept_alive_and_not_searched_again(
     gc.collect()
     monkeypatch.setattr(gc, "get_objects", lambda: pytest.fail("searched again"))
     assert later.instances(torch_like.__name__, "Module") == [kept]
+
+
+def test_the_search_does_not_ask_proxies_for_their_class() -> None:
+    class Wanted:
+        pass
+
+    class Special(Wanted):
+        pass
+
+    class Proxy:
+        @property
+        def __class__(self) -> type:  # type: ignore[override]
+            raise AssertionError("a proxy was made to work")
+
+    kept = [Wanted(), Special(), Proxy()]
+
+    assert live_instances(Wanted, Special) == {Wanted: kept[:2], Special: [kept[1]]}
