@@ -24,7 +24,7 @@ from pathlib import Path
 import tracekit
 from tracekit.analysis.ddp.bucket_whatif import bucket_whatif
 from tracekit.analysis.ddp.buckets import buckets
-from tracekit.schema import records
+from tracekit.analysis.table import records
 
 ROOT = Path(__file__).parents[1]
 TOLERANCE = 0.15

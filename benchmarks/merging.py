@@ -29,7 +29,7 @@ _WRITE = """
 import sys, tempfile, time
 from pathlib import Path
 from tracekit.analysis.load import load
-from tracekit.analysis.per_rank.summarize import SummaryOptions
+from tracekit.analysis.per_rank.options import SummaryOptions
 from tracekit.process_tuning import make_quick
 from tracekit.read.cache.spool import Shelf
 from tracekit.render.merged.input_slices import SliceFilter

@@ -15,12 +15,13 @@ from pathlib import Path
 from tracekit.analysis.clocks.align import align
 from tracekit.analysis.matching.collectives import groups_of_run, match_collectives
 from tracekit.analysis.matching.messages import match_messages
-from tracekit.analysis.per_rank.summarize import RankFailure, SummaryOptions
+from tracekit.analysis.per_rank.options import SummaryOptions
+from tracekit.analysis.per_rank.summarize import RankFailure
 from tracekit.analysis.per_rank.summary_cache import look_up, summarize_and_keep
 from tracekit.analysis.pipeline.inferred import with_inferred_pipelines
 from tracekit.analysis.pipeline.manual import with_manual_pipelines
 from tracekit.analysis.pool.workers import LOST, Progress, map_ranks
-from tracekit.analysis.rpc.calls import rpc_notes
+from tracekit.analysis.sections import SECTIONS
 from tracekit.errors import InputError, TracekitError
 from tracekit.model.notes import Note
 from tracekit.model.ranks import format_ranges
@@ -168,7 +169,8 @@ def assemble(
     ranks = with_manual_pipelines(with_inferred_pipelines(ranks, groups), messages)
     groups = groups_of_run(ranks, world_size)  # the same in the same order, now with what a pipeline's are for
     notes += unlinked
-    notes += rpc_notes(ranks, all_selected=selected is None)
+    for section in SECTIONS.values():
+        notes += section.notes(ranks, selected is None) if section.notes is not None else []
     notes += _inferred_note(ranks)
     others = tuple(
         OtherRun(run_id=r.run_id, attempt=r.attempt, ranks=len(r.ranks), start_ns=r.start_ns) for r in found.others
@@ -205,7 +207,7 @@ def _missing_note(missing: Sequence[int], present: int, expected: int) -> list[N
 
 def _step_notes(ranks: Sequence[RankSummary]) -> list[Note]:
     """Ranks whose complete steps differ: what is compared over ranks leaves the others out."""
-    trained = [s for s in ranks if not s.is_server]
+    trained = [s for s in ranks if not s.serves_only]
     complete = {s.rank: frozenset(step.step for step in s.steps if step.complete) for s in trained}
     if len(set(complete.values())) < 2:
         return []
@@ -223,7 +225,7 @@ def _inferred_note(ranks: Sequence[RankSummary]) -> list[Note]:
     if inferred:
         text = f"parallelism {', '.join(inferred)} inferred from the names of events"
         notes.append(Note(kind="inferred", severity="info", text=text))
-    if any(summary.pipeline_inferred for summary in ranks):
+    if any(summary.pipeline is not None and summary.pipeline.inferred for summary in ranks):
         text = "the pipeline's schedule, stages and ranks are inferred from the order of its actions"
         notes.append(Note(kind="inferred", severity="info", text=text))
     return notes

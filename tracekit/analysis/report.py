@@ -1,89 +1,67 @@
-"""A run to a report: the sections that were asked for.
-
-Comes in: a `Run`. Goes out: a `Report`, which renderers draw. Each section is one analysis, `Run -> result`.
-"""
+"""A run to a report: the sections that were asked for, and what is worth saying of them."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable, Mapping
 from concurrent.futures import Executor
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
-from tracekit.analysis.communication.collectives import CollectiveTimes, collective_times
 from tracekit.analysis.communication.link_comparison import read_links
-from tracekit.analysis.communication.mesh_dimensions import MeshDimensions, mesh_dimensions
-from tracekit.analysis.communication.overlap import Overlap, overlap
-from tracekit.analysis.ddp.buckets import Buckets, buckets
-from tracekit.analysis.ddp.manual_gradients import manual_data_parallel
-from tracekit.analysis.fsdp.units import Fsdp, fsdp
 from tracekit.analysis.load import Paths, load
-from tracekit.analysis.model_parallel.expert_load import ExpertLoad, expert_load
-from tracekit.analysis.model_parallel.layers import Tensor, tensor
-from tracekit.analysis.per_rank.summarize import SummaryOptions
-from tracekit.analysis.pipeline.bubbles import Pipeline, pipeline
-from tracekit.analysis.rpc.calls import Rpc, rpc
-from tracekit.analysis.step_time.breakdown import Breakdown, breakdown, nothing_notable
-from tracekit.analysis.step_time.memory import Memory, memory
+from tracekit.analysis.per_rank.options import SummaryOptions
+from tracekit.analysis.section import AnalysisInput, KnownWork, Result, Section, Unavailable
+from tracekit.analysis.sections import SECTIONS
+from tracekit.analysis.step_time.breakdown import nothing_notable
 from tracekit.analysis.step_time.overhead import overhead_findings
-from tracekit.analysis.step_time.phases import StepPhases, step_phases
-from tracekit.analysis.step_time.roofline import KnownWork, Roofline, roofline
-from tracekit.analysis.stragglers.arrivals import arrivals_of
-from tracekit.analysis.stragglers.critical_path import CriticalPath, critical_path
-from tracekit.analysis.stragglers.stragglers import Stragglers, counted_steps, stragglers
-from tracekit.analysis.whatif.findings import whatif_findings
-from tracekit.analysis.whatif.whatif import WhatIf, what_if_of_run
 from tracekit.errors import UsageError
 from tracekit.model.links import LinkMeasurements
 from tracekit.model.run import Finding, Run
 from tracekit.read.cache.store import CacheChoice
 
-__all__ = ["SECTIONS", "Report", "analyze", "wanted_sections"]
+__all__ = ["Report", "analyze", "wanted_sections"]
 
-T = TypeVar("T")
-
-SECTIONS = (
-    *("breakdown", "phases", "memory", "overlap", "collectives", "buckets", "fsdp", "tensor", "pipeline", "rpc"),
-    *("dimensions", "roofline", "stragglers", "critical_path", "whatif"),
-)
+R = TypeVar("R", bound=Result)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Report:
-    """The result of an analysis; a section that was not asked for (is not in `sections`) is None, and so is `pipeline`
-    of a run without one. `findings`: the most worthwhile first.
+    """The result of an analysis. `report.breakdown` is the result of the section of that name, and likewise for all
+    names of `SECTIONS`: None if it was not asked for, or there is none (`unavailable` says why).
+
+    Attributes:
+        results: by the name of their section, in the order of the sections, of those that were asked for.
+        findings: the gravest first, and of these the one that would save most.
     """
 
     run: Run
-    breakdown: Breakdown | None
-    overlap: Overlap | None
-    collectives: CollectiveTimes | None
-    phases: StepPhases | None
-    memory: Memory | None
-    buckets: Buckets | None
-    fsdp: Fsdp | None
-    tensor: Tensor | None
-    expert_load: ExpertLoad | None
-    pipeline: Pipeline | None
-    dimensions: MeshDimensions | None
-    roofline: Roofline | None
-    rpc: Rpc | None
-    stragglers: Stragglers | None
-    critical_path: CriticalPath | None
-    whatif: WhatIf | None
-    sections: frozenset[str]
+    results: Mapping[str, Any]
     findings: tuple[Finding, ...]
+
+    @property
+    def unavailable(self) -> dict[str, str]:
+        """Why there is no result, by the name of the section."""
+        return {name: found.reason for name, found in self.results.items() if isinstance(found, Unavailable)}
+
+    def result(self, section: Section[R]) -> R | None:
+        """Return the result of a section; None if it was not asked for, or there is none."""
+        found = self.results.get(section.name)
+        return None if isinstance(found, Unavailable) else found
+
+    def __getattr__(self, name: str) -> Any:
+        if name not in SECTIONS:
+            raise AttributeError(f"a report has no {name!r}; its sections are {', '.join(SECTIONS)}")
+        return self.result(SECTIONS[name])
 
 
 def wanted_sections(only: str | Iterable[str] | None) -> frozenset[str] | None:
-    """The names in `only`; None: all. Raises UsageError for a name that is no section."""
+    """Return the names of sections, None for all. Raises UsageError for another name."""
     if only is None:
         return None
-    wanted = frozenset((only,) if isinstance(only, str) else only)
-    if unknown := wanted - set(SECTIONS):
+    wanted = frozenset([only] if isinstance(only, str) else only)
+    if unknown := wanted - SECTIONS.keys():
         raise UsageError(f"no section {', '.join(sorted(unknown))}", hint=f"there are {', '.join(SECTIONS)}")
     return wanted
 
@@ -97,9 +75,11 @@ def analyze(
     executor: Executor | None = None,
     cache: CacheChoice = False,
 ) -> Report:
-    """Analyse a run, or the newest run below the given paths; `only` names sections (all of `SECTIONS` by default);
-    `links` is a result of the bandwidth probe, or its file, to compare transfers with; `work`: what is known of the
-    model's operations and the device's peak; `executor` and `cache` are `load`'s, of no use with a run that is loaded.
+    """Analyse a run, or the newest run below the given paths.
+
+    `only` names sections (all of `SECTIONS` by default). `links` is a result of `tracekit links`, or its file. `work`:
+    what is known of the model's operations and the device's peak. `executor` and `cache` are `load`'s, of no use with a
+    run that is loaded.
 
     Raises UsageError for a name that is no section, and whatever `load` raises.
     """
@@ -112,50 +92,15 @@ def analyze(
     if run.sections is not None and (lacking := asked - run.sections):
         hint = f"load it with these sections too; it has {', '.join(sorted(run.sections))}"
         raise UsageError(f"the run was loaded without what {', '.join(sorted(lacking))} needs", hint=hint)
-    chosen = run
-
-    def section(name: str, analysis: Callable[[Run], T]) -> T | None:
-        return analysis(chosen) if name in asked else None
-
-    arrivals = arrivals_of(run, frozenset(counted_steps(run))) if asked & {"stragglers", "critical_path"} else None
-    report = Report(
-        run=run,
-        breakdown=section("breakdown", breakdown),
-        overlap=section("overlap", overlap),
-        collectives=section("collectives", partial(collective_times, links=links)),
-        phases=section("phases", step_phases),
-        memory=section("memory", memory),
-        buckets=section("buckets", buckets),
-        fsdp=section("fsdp", fsdp),
-        tensor=section("tensor", tensor),
-        expert_load=section("tensor", expert_load),
-        pipeline=section("pipeline", pipeline),
-        dimensions=section("dimensions", mesh_dimensions),
-        roofline=section("roofline", partial(roofline, known=work)),
-        rpc=section("rpc", rpc),
-        stragglers=section("stragglers", partial(stragglers, arrivals=arrivals)),
-        critical_path=None if arrivals is None else section("critical_path", partial(critical_path, arrivals=arrivals)),
-        whatif=section("whatif", what_if_of_run),
-        sections=asked,
-        findings=(),
-    )
-    return replace(report, findings=tuple(_findings(report)))
+    given = AnalysisInput(run=run, wanted=asked, links=links, known_work=work)
+    results = {name: section.analyze(given) for name, section in SECTIONS.items() if name in asked}
+    return Report(run=run, results=results, findings=tuple(_findings(run, results)))
 
 
-def _findings(report: Report) -> list[Finding]:
-    """Of all sections, the gravest first, and of these the one that would save most."""
-    run = report.run
-    sections = (
-        *(report.breakdown, report.stragglers, report.phases, report.overlap, report.collectives, report.pipeline),
-        *(report.buckets, report.rpc, report.dimensions, report.roofline, report.fsdp, report.expert_load),
-    )
-    findings = [finding for section in sections if section is not None for finding in section.findings]
-    if report.overlap is not None:
-        findings += manual_data_parallel(run)
-    if not findings and report.breakdown is not None:
-        findings.append(nothing_notable(run))
-    if report.whatif is not None:
-        findings += whatif_findings(run, report.whatif, report.pipeline.uneven_stage if report.pipeline else None)
-    findings += overhead_findings(run)
+def _findings(run: Run, results: Mapping[str, Result | Unavailable]) -> list[Finding]:
+    found = [finding for result in results.values() if isinstance(result, Result) for finding in result.findings]
+    if not found and "breakdown" in results:
+        found.append(nothing_notable(run))
+    found += overhead_findings(run)
     severity = ("error", "warning", "info")
-    return sorted(findings, key=lambda f: (severity.index(f.severity), -(f.saving_ns or 0)))
+    return sorted(found, key=lambda finding: (severity.index(finding.severity), -(finding.saving_ns or 0)))

@@ -44,7 +44,8 @@ def try_torch() -> list[Capability]:
     try:
         import torch
     except Exception as error:  # a broken shared library is an OSError, mixed versions may raise anything
-        return [Capability(name="torch", works=False, detail=_reason(error), remedy="install torch again")]
+        remedy = "pip install --force-reinstall torch"
+        return [Capability(name="torch", works=False, detail=_reason(error), remedy=remedy)]
     imported = Capability(name="torch", works=True, detail=str(torch.__version__))
     return [imported, *(_run_check(name, check, torch) for name, check in _CHECKS.items())]
 

@@ -17,7 +17,7 @@ from tracekit.cli.inputs.options import (
 from tracekit.cli.inputs.run_choice import RunChoice, run_options
 
 if TYPE_CHECKING:
-    from tracekit.analysis.per_rank.summarize import StepSelection
+    from tracekit.analysis.per_rank.options import StepSelection
 
 
 @click.command()
@@ -47,10 +47,10 @@ def analyze(
 
     RUN is a run folder (its newest run is taken), trace files, or a glob in quotes.
     """
-    from tracekit.analysis.per_rank.summarize import StepSelection, SummaryOptions
+    from tracekit.analysis.per_rank.options import StepSelection, SummaryOptions
     from tracekit.analysis.report import analyze as analyze_run
     from tracekit.analysis.report import wanted_sections
-    from tracekit.analysis.step_time.roofline import KnownWork
+    from tracekit.analysis.section import KnownWork
     from tracekit.errors import InputError, UsageError
     from tracekit.render.json_result import JsonResult
     from tracekit.render.output import new_file

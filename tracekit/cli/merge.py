@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -13,7 +14,7 @@ from tracekit.cli.inputs.options import DURATION, SECTIONS, STEPS, progress_on_s
 from tracekit.cli.inputs.run_choice import RunChoice, run_options
 
 if TYPE_CHECKING:
-    from tracekit.analysis.per_rank.summarize import StepSelection
+    from tracekit.analysis.per_rank.options import StepSelection
 
 _SUFFIXES = {
     "perfetto": (".pftrace", ".pftrace.gz", ".perfetto-trace", ".perfetto-trace.gz"),
@@ -55,7 +56,7 @@ def merge(
     name = {"perfetto": "run.pftrace", "chrome": "run.json.gz", "manifest": "run.zip"}[form]
     output = output or Path(name)
     if output.is_dir():
-        raise UsageError(f"-o {output}: a folder", hint=f"name the file, too: -o {output / name}")
+        raise UsageError(f"-o {output}: a folder", hint=f"name the file, too: -o {shlex.quote(str(output / name))}")
     if not output.name.endswith(_SUFFIXES[form]):
         others = [other for other, suffixes in _SUFFIXES.items() if output.name.endswith(suffixes)]
         hint = f"end it in {' or '.join(_SUFFIXES[form][:2])}" + "".join(
@@ -80,7 +81,7 @@ def _write_pages(
     *,
     force: bool,
 ) -> None:
-    from tracekit.analysis.per_rank.summarize import StepSelection, SummaryOptions
+    from tracekit.analysis.per_rank.options import StepSelection, SummaryOptions
     from tracekit.render.merged.input_slices import SliceFilter
     from tracekit.render.quantities import counted, file_size
     from tracekit.render.safe_text import safe_text
@@ -105,7 +106,8 @@ def _write_pages(
             others[_NOT_SHOWN.get(phase, f"events of phase {phase}")] += count
     if others:
         click.echo(safe_text("not shown: " + ", ".join(f"{count:,} {name}" for name, count in others.items())))
-    click.echo(f"Next: tracekit open {output}" if form == "perfetto" else "Next: open it in chrome://tracing")
+    following = safe_text(shlex.join(["tracekit", "open", str(output)]))
+    click.echo(f"Next: {following}" if form == "perfetto" else "Next: open it in chrome://tracing")
 
 
 def _write_manifest(choice: RunChoice, output: Path, *, force: bool) -> None:

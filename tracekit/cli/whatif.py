@@ -12,7 +12,7 @@ from tracekit.cli.inputs.options import STEPS, result_options, terminal_format
 from tracekit.cli.inputs.run_choice import RunChoice, run_options
 
 if TYPE_CHECKING:
-    from tracekit.analysis.per_rank.summarize import StepSelection
+    from tracekit.analysis.per_rank.options import StepSelection
     from tracekit.analysis.replay.workload import Job
 
 _TABLES = (".parquet", ".csv")
@@ -34,7 +34,7 @@ def whatif(
     RUN is a run folder, trace files, or one table of operations (.parquet, .csv) from any tracer.
     """
     import tracekit
-    from tracekit.analysis.per_rank.summarize import StepSelection, SummaryOptions
+    from tracekit.analysis.per_rank.options import StepSelection, SummaryOptions
     from tracekit.analysis.whatif.run_workload import job_of_run
     from tracekit.analysis.whatif.whatif import what_if
     from tracekit.errors import UsageError

@@ -10,12 +10,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-import numpy as np
-
 from tracekit.model.columnar import Columnar
 from tracekit.model.events import Int32, Int64
 
-__all__ = ["Collectives", "MatchedGroup", "no_collectives"]
+__all__ = [
+    "Collectives",
+    "MatchedGroup",
+]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -47,27 +48,6 @@ class Collectives(Columnar):
     data_ns: Int64
     operations: Int64
     work: Int64
-
-
-def no_collectives() -> Collectives:
-    narrow, wide = np.empty(0, dtype=np.int32), np.empty(0, dtype=np.int64)
-    return Collectives(
-        group=narrow,
-        kind=narrow,
-        dtype=narrow,
-        sequence=wide,
-        step=wide,
-        size_bytes=wide,
-        launch_ns=wide,
-        start_ns=wide,
-        end_ns=wide,
-        since_ns=wide,
-        queued_ns=wide,
-        compute_ns=wide,
-        data_ns=wide,
-        operations=wide,
-        work=wide,
-    )
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

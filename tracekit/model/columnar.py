@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import fields
-from typing import Any, Self
+from functools import cache
+from typing import Any, Self, get_args, get_type_hints
 
 import numpy as np
 
@@ -36,6 +37,12 @@ class Columnar:
         return type(self)(**chosen)
 
     @classmethod
+    def empty(cls) -> Self:
+        """A table without rows."""
+        dtypes: dict[str, Any] = _dtypes(cls)  # type: ignore[arg-type]  # a class can be hashed
+        return cls(**{name: np.empty(0, dtype=dtype) for name, dtype in dtypes.items()})
+
+    @classmethod
     def concatenate(cls, parts: Sequence[Self]) -> Self:
         """The rows of one or more tables, one after the other."""
         names = [field.name for field in fields(cls)]  # type: ignore[arg-type]
@@ -43,3 +50,10 @@ class Columnar:
 
     def _columns(self) -> list[np.ndarray]:
         return [getattr(self, field.name) for field in fields(self)]  # type: ignore[arg-type]
+
+
+@cache
+def _dtypes(table: Any) -> dict[str, Any]:
+    """Of each column, as it is declared: `NDArray[np.int64]`, or `np.ndarray` for one of objects."""
+    declared = get_type_hints(table)
+    return {name: get_args(get_args(hint)[1])[0] if get_args(hint) else object for name, hint in declared.items()}

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from tracekit.model.events import Bool, Int32, Int64
+from tracekit.model.events import ABSENT, Bool, Int32, Int64
 
-__all__ = ["DTYPES", "KINDS", "CommunicationEvents", "GroupKey", "Joins", "Unjoined"]
+__all__ = ["DTYPES", "KINDS", "CommunicationEvents", "FlightRecorderMatch", "GroupKey", "Unjoined"]
 
 KINDS = (
     "all_reduce",
@@ -47,6 +47,11 @@ class GroupKey:
     name: str = ""  # differs between ranks for the same dimension of a mesh; tells apart groups of unknown members
     parallelism: str | None = field(default=None, compare=False)
 
+    @property
+    def label(self) -> str | None:
+        """What people call it: what it is for, else its description, else its name; None if it has none of them."""
+        return self.parallelism or self.description or self.name or None
+
 
 @dataclass(frozen=True, kw_only=True)
 class CommunicationEvents:
@@ -74,6 +79,14 @@ class CommunicationEvents:
     def __len__(self) -> int:
         return len(self.row)
 
+    def total_size_bytes(self, which: Int64 | Bool) -> int | None:
+        """Return the sum over some events, a mask [n] or positions int64 [k].
+
+        None if one is unknown, or there are none.
+        """
+        size_bytes = self.size_bytes[which]
+        return int(size_bytes.sum()) if len(size_bytes) and (size_bytes != ABSENT).all() else None
+
 
 @dataclass(frozen=True, kw_only=True)
 class Unjoined:
@@ -88,7 +101,7 @@ class Unjoined:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Joins:
+class FlightRecorderMatch:
     """How many collectives the flight recorder lists in a recording, and which of them were not joined to their
     operator and to a span.
     """

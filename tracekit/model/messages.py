@@ -7,9 +7,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from tracekit.model.columnar import Columnar
-from tracekit.model.events import Bool, Int32, Int64
+from tracekit.model.events import ABSENT, Bool, Int32, Int64
 
-__all__ = ["MatchedMessages", "Messages", "no_messages", "nothing_matched"]
+__all__ = [
+    "MatchedMessages",
+    "Messages",
+]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -34,6 +37,12 @@ class Messages(Columnar):
     after: Int32
     before: Int32
 
+    @property
+    def ready_ns(self) -> Int64:
+        """int64 [n]: when the rank came to each of them, on its own clock."""
+        ready_ns: Int64 = np.where(self.start_ns == ABSENT, self.issue_ns, self.start_ns)
+        return ready_ns
+
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class MatchedMessages(Columnar):
@@ -48,25 +57,3 @@ class MatchedMessages(Columnar):
     send: Int64
     recv: Int64
     step: Int64
-
-
-def no_messages() -> Messages:
-    wide, narrow = np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int32)
-    return Messages(
-        step=wide,
-        group=narrow,
-        peer=narrow,
-        tag=wide,
-        is_send=np.empty(0, dtype=np.bool_),
-        issue_ns=wide,
-        start_ns=wide,
-        end_ns=wide,
-        size_bytes=wide,
-        after=narrow,
-        before=narrow,
-    )
-
-
-def nothing_matched() -> MatchedMessages:
-    wide, narrow = np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int32)
-    return MatchedMessages(source=narrow, destination=narrow, send=wide, recv=wide, step=wide)

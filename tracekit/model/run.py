@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
+import numpy as np
+
 from tracekit.model.collectives import MatchedGroup
 from tracekit.model.communication import GroupKey
-from tracekit.model.messages import MatchedMessages, nothing_matched
+from tracekit.model.events import Int64
+from tracekit.model.messages import MatchedMessages
 from tracekit.model.notes import Note, Severity
 from tracekit.model.summary import RankSummary
 
-__all__ = ["ClockModel", "ClockStep", "Finding", "OtherRun", "Run"]
+__all__ = ["ClockJump", "ClockModel", "Finding", "OtherRun", "Run", "clocks_are_comparable"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class ClockStep:
-    """From `from_ns` on, on the rank's own clock, `offset_ns` at `at_ns` is what holds."""
+class ClockJump:
+    """From `from_ns` on, on the rank's own clock, `offset_ns` at `at_ns` holds."""
 
     from_ns: int
     offset_ns: int
@@ -26,8 +29,11 @@ class ClockStep:
 
 @dataclass(frozen=True, kw_only=True)
 class ClockModel:
-    """A rank's clock against the reference's: `t_run = t_rank - offset_ns - drift * (t_rank - at_ns)`, with other
-    offsets after each of its `steps`. `error_ns` is the half-width of the uncertainty, None when it is not known.
+    """A rank's clock against the reference's: `t_run = t_rank - offset_ns - drift * (t_rank - at_ns)`.
+
+    Attributes:
+        error_ns: half-width of the uncertainty; None when it is not known.
+        jumps: in order of time; after each of them other offsets hold.
     """
 
     rank: int
@@ -36,7 +42,45 @@ class ClockModel:
     at_ns: int = 0
     drift_ppm: float | None = None
     error_ns: int | None = None
-    steps: tuple[ClockStep, ...] = ()  # in order of time
+    jumps: tuple[ClockJump, ...] = ()
+
+    def to_run(self, time_ns: Int64) -> Int64:
+        """Return times of the rank, int64 [n], on the run's clock."""
+        if not self.jumps:
+            shifted = time_ns - self.offset_ns
+            return np.asarray(shifted - self._drifted_ns(time_ns - self.at_ns) if self.drift_ppm else shifted)
+        offset_ns, at_ns = np.full(len(time_ns), self.offset_ns), np.full(len(time_ns), self.at_ns)
+        for jump in self.jumps:
+            after = time_ns >= jump.from_ns
+            offset_ns[after], at_ns[after] = jump.offset_ns, jump.at_ns
+        shifted = time_ns - offset_ns
+        return np.asarray(shifted - self._drifted_ns(time_ns - at_ns) if self.drift_ppm else shifted)
+
+    def moment_to_run(self, time_ns: int) -> int:
+        """Return `to_run` of one point of time, without arrays."""
+        offset_ns, at_ns = self.offset_ns, self.at_ns
+        for jump in self.jumps:
+            if time_ns >= jump.from_ns:
+                offset_ns, at_ns = jump.offset_ns, jump.at_ns
+        return time_ns - offset_ns - round((time_ns - at_ns) * ((self.drift_ppm or 0.0) * 1e-6))
+
+    def intervals_to_run(self, start_ns: Int64, end_ns: Int64) -> tuple[Int64, Int64]:
+        """Return both ends of n intervals on the run's clock, int64 [n] each.
+
+        An interval ends where it starts if the clock was set back in it by more than it took.
+        """
+        start_ns, end_ns = self.to_run(start_ns), self.to_run(end_ns)
+        return start_ns, np.maximum(start_ns, end_ns)
+
+    def _drifted_ns(self, elapsed_ns: Int64) -> Int64:
+        drifted: Int64 = np.rint(elapsed_ns * ((self.drift_ppm or 0.0) * 1e-6)).astype(np.int64)
+        return drifted
+
+
+def clocks_are_comparable(ranks: Sequence[RankSummary], clocks: Sequence[ClockModel]) -> bool:
+    """Return whether times of different ranks can be compared: all clocks are known, or there is one machine."""
+    machines = {summary.machine for summary in ranks}
+    return all(clock.method != "none" for clock in clocks) or (len(machines) == 1 and None not in machines)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,7 +120,7 @@ class Run:
     clocks: tuple[ClockModel, ...]
     other_runs: tuple[OtherRun, ...]
     notes: tuple[Note, ...]
-    messages: MatchedMessages = field(default_factory=nothing_matched)
+    messages: MatchedMessages = field(default_factory=MatchedMessages.empty)
     collectives: tuple[MatchedGroup, ...] = ()
     sections: frozenset[str] | None = None
 
@@ -91,9 +135,21 @@ class Run:
         return " ".join(self.paths)
 
     @property
+    def arguments(self) -> list[str]:
+        """What a command takes to read the same run, attempt and ranks again."""
+        chosen = [*self.paths]
+        if self.run_id is not None and self.other_runs:
+            chosen += ["--run", self.run_id]
+        if any(other.run_id == self.run_id for other in self.other_runs):
+            chosen += ["--attempt", str(self.attempt)]
+        if self.selected_ranks is not None:
+            chosen += ["--ranks", ",".join(map(str, self.selected_ranks))]
+        return chosen
+
+    @property
     def device(self) -> Literal["gpu", "cpu", "mixed"]:
         # A server's recording shows nothing of what its device does.
-        kinds = {s.device for s in self.ranks if not s.is_server} or {s.device for s in self.ranks}
+        kinds = {s.device for s in self.ranks if not s.serves_only} or {s.device for s in self.ranks}
         return kinds.pop() if len(kinds) == 1 else "mixed"
 
     @property
@@ -109,6 +165,6 @@ class Run:
 
     def common_steps(self) -> frozenset[int]:
         """Steps that all present ranks completed: what ranks may be compared on. A server has none."""
-        trained = [summary for summary in self.ranks if not summary.is_server]
+        trained = [summary for summary in self.ranks if not summary.serves_only]
         complete = [frozenset(s.step for s in summary.steps if s.complete) for summary in trained]
         return frozenset.intersection(*complete) if complete else frozenset()

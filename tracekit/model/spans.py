@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Literal, cast, get_args
 
 __all__ = [
+    "ACTION_KINDS",
     "BACKWARD_SPAN",
     "CALIBRATION_SPAN",
     "DATA_SPAN",
@@ -116,6 +117,7 @@ def parse_optimizer_span(name: str) -> OptimizerAction | None:
 
 ActionKind = Literal["F", "B", "I", "W"]
 """Forward, backward, and its two halves where a schedule splits it: gradient of the input, gradient of the weights."""
+ACTION_KINDS: tuple[ActionKind, ...] = get_args(ActionKind)
 _PIPELINE_SPAN = re.compile(r"tracekit\.pp:([FBIW])\.s(\d{1,6})\.mb(\d{1,9})(\.loss)?")
 _TORCH_ACTION = re.compile(r"PP:(\d{1,6})([FBIW])(\d{1,9})")
 _FORWARD_SPAN = re.compile(r"tracekit\.forward:m(\d{1,6})")

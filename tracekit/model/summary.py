@@ -2,46 +2,52 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Literal
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Generic, Literal, TypeVar
 
-from tracekit.model.actions import Actions, no_actions
-from tracekit.model.bucket_runs import BucketRuns, no_bucket_runs
-from tracekit.model.collectives import Collectives, no_collectives
-from tracekit.model.communication import GroupKey, Joins
-from tracekit.model.flops import FlopSums
-from tracekit.model.fsdp_gathers import FsdpGathers, no_fsdp_gathers
-from tracekit.model.gradients import GradientTimes, no_gradient_times
-from tracekit.model.messages import Messages, no_messages
-from tracekit.model.metadata import ClockMeasurement, DdpModule, MemoryUse, Mesh, PipelineLayout, Precision, RpcUse
+from tracekit.model.collectives import Collectives
+from tracekit.model.communication import GroupKey
+from tracekit.model.messages import Messages
+from tracekit.model.metadata import ClockMeasurement, Mesh, PipelineLayout
 from tracekit.model.notes import Note
-from tracekit.model.step_tails import StepTails, no_tails
-from tracekit.model.waits import Waits, no_waits
 
-__all__ = [
-    "CommunicationSum",
-    "DdpPasses",
-    "ExpertExchangeSum",
-    "FsdpSum",
-    "GradientSum",
-    "PhasePart",
-    "PhaseSums",
-    "RankSummary",
-    "StepParts",
-    "TensorSum",
-    "Traffic",
-    "TrafficTime",
-]
+__all__ = ["Part", "PipelineMembership", "RankSummary", "StepParts"]
+
+T = TypeVar("T")
+
+_NAMES_OF_ANY_MACHINE = frozenset({"localhost", "localhost.localdomain", "127.0.0.1", ""})
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Part(Generic[T]):
+    """A named part of a rank's summary, which the sections of a report read.
+
+    Attributes:
+        name: unique among the parts.
+        type: of its values, as the cache writes and reads them.
+        empty: returns what a rank has that shows nothing of it.
+        merge: the values of one rank's recordings, in order of time and at least one, as one value.
+    """
+
+    name: str
+    type: Any
+    empty: Callable[[], T]
+    merge: Callable[[Sequence[T]], T]
 
 
 @dataclass(frozen=True, kw_only=True)
 class StepParts:
-    """One step of one rank: integer nanoseconds, `step_ns` the exact sum of the four parts of definitions.md."""
+    """One step of one rank: integer nanoseconds, `step_ns` the exact sum of the four parts of definitions.md.
+
+    Attributes:
+        data_ns: in the wrapped data iterator; None where the loop does not use it.
+    """
 
     step: int
     start_ns: int
     complete: bool
-    data_ns: int | None  # in the wrapped data iterator
+    data_ns: int | None
     step_ns: int
     compute_ns: int
     comm_ns: int
@@ -52,146 +58,33 @@ class StepParts:
 
 
 @dataclass(frozen=True, kw_only=True)
-class CommunicationSum:
-    """Communication of one rank by group, kind and phase, over its complete steps."""
+class PipelineMembership:
+    """The pipeline that a rank is in.
 
-    group: GroupKey | None
-    kind: str
-    phase: str | None
-    count: int
-    size_bytes: int | None
-    total_ns: int
-    exposed_ns: int
-
-
-@dataclass(frozen=True, kw_only=True)
-class Traffic:
-    """What a rank does in one group (None: not known): collectives, or messages."""
-
-    group: GroupKey | None
-    messages: bool
-
-
-@dataclass(frozen=True, kw_only=True)
-class TrafficTime:
-    """Time of one rank in its complete steps during which exactly this was in flight. `charged`: which of it held the
-    rank up, None where compute went on.
+    Attributes:
+        layout: its schedule and stages.
+        ranks: of this pipeline, ascending; empty where that is not known.
+        inferred: the layout comes from the order of actions, not from the capture.
     """
 
-    in_flight: tuple[Traffic, ...]
-    charged: Traffic | None
-    total_ns: int
-
-
-@dataclass(frozen=True, kw_only=True)
-class FsdpSum:
-    """Communication of one rank for one module under FSDP, by kind and phase, over its complete steps. `module` is ""
-    for the outermost, None for what no module is known of; `shards`: how many ranks take part, None where not known. Of
-    `ahead_count` all-gathers it is known how long before their parameters were needed they were issued: `ahead_ns`
-    together.
-    """
-
-    module: str | None
-    unit_bytes: int | None
-    shards: int | None
-    phase: str | None
-    kind: str
-    count: int
-    size_bytes: int | None
-    exposed_ns: int
-    ahead_count: int
-    ahead_ns: int
-
-
-@dataclass(frozen=True, kw_only=True)
-class PhasePart:
-    """One phase of one rank over its complete steps: `total_ns` is the exact sum of the other four."""
-
-    phase: str
-    total_ns: int
-    compute_ns: int
-    exposed_comm_ns: int
-    exposed_copy_ns: int
-    idle_ns: int
-
-
-@dataclass(frozen=True, kw_only=True)
-class PhaseSums:
-    """What one rank did in its complete steps, by phase, and in them: backward passes, forwards run again within those
-    (`recompute_*`), steps of a gradient scaler. None: not known.
-    """
-
-    parts: tuple[PhasePart, ...] = ()
-    backward_passes: int | None = None
-    recompute_count: int | None = None
-    recompute_ns: int | None = None
-    recompute_compute_ns: int | None = None
-    scaled_steps: int | None = None
-    skipped_steps: int | None = None
-    precision: Precision | None = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class TensorSum:
-    """Communication of one rank in groups of one parallelism (tp, ep, cp) for one module, by kind and phase, over its
-    complete steps. `module` is "" for the outermost, None for what no module is known of. `layer_ns`: how long the
-    module ran in that phase, this communication included; None where that is not known. `inferred`: that the group is
-    for this parallelism.
-    """
-
-    module: str | None
-    parallelism: str
-    phase: str | None
-    kind: str
-    count: int
-    size_bytes: int | None
-    exposed_ns: int
-    layer_ns: int | None = None
+    layout: PipelineLayout
+    ranks: tuple[int, ...] = ()
     inferred: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
-class ExpertExchangeSum:
-    """All-to-alls of one rank in one group and step for one module (None: not known, either of them): what those that
-    bring tokens to experts brought to this rank's, and how long all of them were exposed.
-    """
-
-    group: GroupKey | None
-    module: str | None
-    step: int
-    received_bytes: int
-    exposed_ns: int
-
-
-@dataclass(frozen=True, kw_only=True)
-class GradientSum:
-    """Collectives by which a training loop reduced its gradients by hand in one step: how many, and how many of them
-    were issued while a backward pass was running. `hideable_ns`: of their exposed time what the backward pass could
-    cover. `parameters`: whose gradients these were, where that is known of each.
-    """
-
-    step: int
-    count: int
-    in_backward: int
-    exposed_ns: int
-    hideable_ns: int
-    parameters: int | None
-
-
-@dataclass(frozen=True, kw_only=True)
-class DdpPasses:
-    """Forward passes of DDP modules, and calls of optimizers, in the complete steps."""
-
-    forwards: int = 0
-    updates: int = 0
-
-    def __add__(self, other: DdpPasses) -> DdpPasses:
-        return DdpPasses(forwards=self.forwards + other.forwards, updates=self.updates + other.updates)
-
-
-@dataclass(frozen=True, kw_only=True)
 class RankSummary:
-    """One rank's recording, all its windows."""
+    """One rank's recording, all its windows.
+
+    Attributes:
+        rank: global rank.
+        host_id: processes with the same one share a clock.
+        serves_only: a worker of RPC that has no steps. Its recording holds the calls that it served, and nothing else.
+        recorded_steps: all of them, selected or not.
+        steps: the selected ones.
+        first_event_ns: on the rank's wall clock.
+        parts: by name, what the wanted sections of a report read; see `Part`.
+    """
 
     rank: int
     world_size: int | None
@@ -199,48 +92,38 @@ class RankSummary:
     run_id: str | None
     attempt: int
     host: str | None
+    host_id: str | None
     device: Literal["gpu", "cpu"]
     device_name: str | None
+    serves_only: bool
     strategies: tuple[str, ...]
     strategies_inferred: bool
     groups: tuple[GroupKey, ...]
     mesh: Mesh | None
+    pipeline: PipelineMembership | None
     clock: ClockMeasurement | None
-    ddp: tuple[DdpModule, ...]
-    overhead_per_step_ns: int | None
-    recorded_steps: tuple[int, ...]  # all of them, selected or not
+    recorded_steps: tuple[int, ...]
     steps: tuple[StepParts, ...]
-    communication: tuple[CommunicationSum, ...]
+    collectives: Collectives = field(default_factory=Collectives.empty)
+    messages: Messages = field(default_factory=Messages.empty)
     event_count: int
-    first_event_ns: int | None  # on the rank's wall clock
+    first_event_ns: int | None
     notes: tuple[Note, ...]
-    ddp_passes: DdpPasses = DdpPasses()
-    ddp_inferred: bool = False  # from the order and sizes of all-reduces
-    bucket_runs: BucketRuns = field(default_factory=no_bucket_runs)
-    gradient_times: GradientTimes = field(default_factory=no_gradient_times)
-    gradients: tuple[GradientSum, ...] = ()  # reduced by hand
-    joins: Joins | None = None  # of the flight recorder's entries; None: nothing to join
-    fsdp: tuple[FsdpSum, ...] = ()
-    fsdp_gathers: FsdpGathers = field(default_factory=no_fsdp_gathers)
-    tensor: tuple[TensorSum, ...] = ()
-    traffic: tuple[TrafficTime, ...] = ()
-    expert_exchanges: tuple[ExpertExchangeSum, ...] = ()
-    phases: PhaseSums = PhaseSums()
-    flops: FlopSums = field(default_factory=FlopSums)
-    memory: MemoryUse | None = None
-    collectives: Collectives = field(default_factory=no_collectives)
-    tails: StepTails = field(default_factory=no_tails)
-    waits: Waits = field(default_factory=no_waits)
-    host_id: str | None = None  # processes with the same one share a clock
-    messages: Messages = field(default_factory=no_messages)
-    actions: Actions = field(default_factory=no_actions)
-    pipeline: PipelineLayout | None = None
-    pipeline_inferred: bool = False  # its layout, from the order of its actions
-    overhead_options: tuple[str, ...] = ()  # torch.profiler's that were on
-    pipeline_ranks: tuple[int, ...] = ()  # of the pipeline that this rank is in, ascending
-    rpc: RpcUse | None = None
+    parts: Mapping[str, Any]
 
     @property
-    def is_server(self) -> bool:
-        """A worker of RPC that has no steps: it serves the others' calls, and that is all its recording holds."""
-        return self.rpc is not None and not self.recorded_steps
+    def machine(self) -> str | None:
+        """What tells the rank's machine from others, whose clock its processes share; None where that is not known.
+
+        A host's name is, unless any machine may have it.
+        """
+        return self.host_id or (None if self.host in _NAMES_OF_ANY_MACHINE else self.host)
+
+    def __getitem__(self, part: Part[T]) -> T:
+        """Return the rank's value of `part`. Raises KeyError if it was not kept for the wanted sections."""
+        value: T = self.parts[part.name]
+        return value
+
+    def with_part(self, part: Part[T], value: T) -> RankSummary:
+        """Return the summary with another value of `part`."""
+        return replace(self, parts={**self.parts, part.name: value})

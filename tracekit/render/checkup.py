@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from rich.table import Table
 from rich.text import Text
 
+from tracekit.analysis.ddp.parts import DDP_MODULES
+from tracekit.analysis.fsdp.parts import FSDP_UNITS
 from tracekit.analysis.report import Report
 from tracekit.model.communication import GroupKey
 from tracekit.model.module_names import names_together
@@ -44,7 +46,7 @@ class CheckupPage:
         parts: list[object] = [title, "", grid]
         if report.run.notes:
             parts += ["", *note_lines(report.run.notes)]
-        next_line = Text("Next: run it without doctor, then: tracekit analyze FOLDER_OF_ITS_PROBE", no_wrap=True)
+        next_line = Text("Next: run it without doctor, and read its probe's folder with tracekit analyze", no_wrap=True)
         return write([*parts, "", next_line], width=self.width, color=self.color)
 
 
@@ -65,7 +67,7 @@ def _facts(report: Report) -> list[tuple[str, str]]:
         facts.append(("mesh", dimensions))
     facts += [("groups" if i == 0 else "", text) for i, text in enumerate(_groups(run))]
     facts += [("buckets", text) for text in _buckets(run)]
-    together = {row.module for summary in run.ranks for row in summary.fsdp if row.module is not None}
+    together = {row.module for summary in run.ranks for row in summary[FSDP_UNITS] if row.module is not None}
     modules = {name for names in together for name in names_together(names)[0]}
     facts += [("modules", f"{len(modules)} whose parameters or gradients are sharded")] if modules else []
     facts.append(("steps", _steps(run)))
@@ -89,7 +91,7 @@ def _groups(run: Run) -> list[str]:
 
 
 def _buckets(run: Run) -> list[str]:
-    modules = next((summary.ddp for summary in run.ranks if summary.ddp), ())
+    modules = next((summary[DDP_MODULES].modules for summary in run.ranks if summary[DDP_MODULES].modules), ())
     return [f"{len(module.buckets)} of DDP around {module.module}" for module in modules]
 
 

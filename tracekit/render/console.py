@@ -45,7 +45,7 @@ def headline(run: Run) -> Text:
         ranks = f"{len(run.ranks)} rank{'s' * (len(run.ranks) != 1)}"
     names = sorted({s.device_name for s in run.ranks if s.device_name})
     device = f"{run.device.upper()} ({', '.join(names[:3])})" if names else run.device.upper()
-    trained = [s for s in run.ranks if not s.is_server] or run.ranks
+    trained = [s for s in run.ranks if not s.serves_only] or run.ranks
     steps = {len([step for step in s.steps if step.complete]) for s in trained}
     counted = str(steps.pop()) if len(steps) == 1 else f"{min(steps)} to {max(steps)}"
     facts = [ranks, f"{counted} step{'s' * (counted != '1')}", device, " + ".join(run.strategies) or None]
@@ -90,12 +90,5 @@ def statement(severity: str, text: str, *, leading: bool = False) -> Table:
 
 def next_command(command: str, run: Run, *arguments: str) -> Text:
     """What to type next for the same selection, as a shell takes it, in one piece."""
-    words = ["tracekit", command, *run.paths]
-    if run.run_id is not None and run.other_runs:
-        words += ["--run", run.run_id]
-    if any(other.run_id == run.run_id for other in run.other_runs):
-        words += ["--attempt", str(run.attempt)]
-    if run.selected_ranks is not None:
-        words += ["--ranks", ",".join(map(str, run.selected_ranks))]
-    line = safe_text(shlex.join([*words, *arguments]))
+    line = safe_text(shlex.join(["tracekit", command, *run.arguments, *arguments]))
     return Text.assemble("Next: ", (line, "bold"), no_wrap=True)

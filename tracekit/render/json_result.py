@@ -15,13 +15,10 @@ from tracekit.analysis.matching.messages import message_table
 from tracekit.analysis.pipeline.bubbles import action_table
 from tracekit.analysis.report import Report
 from tracekit.analysis.step_time.overhead import capture_overhead
+from tracekit.analysis.timeline.parts import FLIGHT_RECORDER
 from tracekit.model.communication import GroupKey
 from tracekit.model.run import ClockModel, Run
-from tracekit.render.sections.pipeline import pipeline_dict
-from tracekit.render.sections.roofline import roofline_dict
-from tracekit.render.sections.stragglers import stragglers_dict
-from tracekit.render.sections.whatif import whatif_dict
-from tracekit.schema import rows_of
+from tracekit.render.section_views import VIEWS
 
 __all__ = ["SCHEMA_VERSION", "JsonResult", "result_dict"]
 
@@ -69,17 +66,17 @@ def result_dict(report: Report) -> dict[str, Any]:
         "joins": [
             {
                 "rank": summary.rank,
-                "collectives": summary.joins.recorded,
-                "joined": summary.joins.joined,
+                "collectives": match.recorded,
+                "joined": match.joined,
                 "unjoined": [
-                    {"kind": missed.kind, "reason": missed.reason, "count": missed.count}
-                    for missed in summary.joins.unjoined
+                    {"kind": missed.kind, "reason": missed.reason, "count": missed.count} for missed in match.unjoined
                 ],
             }
             for summary in run.ranks
-            if summary.joins is not None
+            if (match := summary[FLIGHT_RECORDER]) is not None
         ],
         "point_to_point": message_table(run).rows,
+        "unavailable": report.unavailable,
         "findings": [
             {
                 "severity": finding.severity,
@@ -92,47 +89,12 @@ def result_dict(report: Report) -> dict[str, Any]:
             for finding in report.findings
         ],
     }
-    if report.breakdown is not None:
-        result["ranks"] = rows_of(report.breakdown, "ranks")
-        result["steps"] = rows_of(report.breakdown, "steps")
-    if report.phases is not None:
-        result["phases"] = {"parts": rows_of(report.phases, "parts"), "ranks": rows_of(report.phases, "ranks")}
-    if report.memory is not None:
-        result["memory"] = rows_of(report.memory, "ranks")
-    if report.overlap is not None:
-        result["communication"] = rows_of(report.overlap, "communication")
-    if report.collectives is not None:
-        result["collectives"] = rows_of(report.collectives, "table")
-    if report.buckets is not None:
-        result["bucket_map"] = rows_of(report.buckets, "bucket_map")
-        result["buckets"] = rows_of(report.buckets, "times")
-        result["buckets_by_index"] = rows_of(report.buckets, "by_index")
-        result["bucket_micro_batches"] = report.buckets.micro_batches
-        result["bucket_whatif"] = rows_of(report.buckets, "whatif")
-        result["bucket_whatif_reason"] = report.buckets.whatif_reason
-    if report.fsdp is not None:
-        result["fsdp"] = rows_of(report.fsdp, "units")
-        result["fsdp_remark"] = report.fsdp.remark or None
-        result["fsdp_prefetch"] = rows_of(report.fsdp, "prefetching")
-    if report.tensor is not None:
-        result["tensor"] = rows_of(report.tensor, "modules")
-    if report.dimensions is not None:
-        result["dimensions"] = rows_of(report.dimensions, "by_rank")
-        result["dimensions_by_name"] = rows_of(report.dimensions, "by_name")
-    if report.expert_load is not None:
-        result["expert_load"] = rows_of(report.expert_load, "ranks")
-    if report.rpc is not None:
-        result["rpc"] = {"calls": rows_of(report.rpc, "calls"), "unjoined": rows_of(report.rpc, "unjoined")}
-    if report.stragglers is not None:
-        result["stragglers"] = stragglers_dict(report.stragglers)
-    if report.critical_path is not None:
-        result["critical_path"] = rows_of(report.critical_path, "parts")
-    if "roofline" in report.sections:
-        result["roofline"] = None if report.roofline is None else roofline_dict(report.roofline)
-    if "whatif" in report.sections:
-        result["whatif"] = None if report.whatif is None else whatif_dict(report.whatif)
-    if "pipeline" in report.sections:
-        result["pipeline"] = None if report.pipeline is None else pipeline_dict(report.pipeline)
+    for view in VIEWS:
+        found = report.result(view.section)
+        if found is not None:
+            result |= view.json(found)
+        elif view.section.name in report.results:
+            result |= dict.fromkeys(view.null_keys)
     return result
 
 
@@ -192,5 +154,5 @@ def _clock(clock: ClockModel) -> dict[str, Any]:
         "drift_ppm": clock.drift_ppm,
         "error_ns": clock.error_ns,
         "at_ns": clock.at_ns,
-        "steps": [{"from_ns": s.from_ns, "at_ns": s.at_ns, "offset_ns": s.offset_ns} for s in clock.steps],
+        "steps": [{"from_ns": s.from_ns, "at_ns": s.at_ns, "offset_ns": s.offset_ns} for s in clock.jumps],
     }

@@ -8,11 +8,14 @@ from typing import Any
 
 import numpy as np
 
-from tracekit.model.actions import ACTION_KINDS, Actions
+from tracekit.analysis.pipeline.parts import Actions
+from tracekit.analysis.sections import ALL_PARTS
 from tracekit.model.communication import GroupKey
 from tracekit.model.messages import Messages
+from tracekit.model.metadata import PipelineLayout
 from tracekit.model.run import ClockModel, Run
-from tracekit.model.summary import RankSummary, StepParts
+from tracekit.model.spans import ACTION_KINDS
+from tracekit.model.summary import PipelineMembership, RankSummary, StepParts
 
 WORLD = GroupKey(description="default_pg", ranks=(0, 1, 2, 3))
 
@@ -42,9 +45,16 @@ def recv(peer: int, at_ns: int, **others: Any) -> Message:
 
 
 def rank(
-    number: int, messages: Sequence[Message] = (), *, steps: Sequence[int] = (5,), host: str = "node0", **others: Any
+    number: int,
+    messages: Sequence[Message] = (),
+    *,
+    steps: Sequence[int] = (5,),
+    host: str = "node0",
+    pipeline: PipelineLayout | None = None,
+    pipeline_ranks: Sequence[int] = (),
+    **others: Any,
 ) -> RankSummary:
-    """`others`: any field of the summary."""
+    """`others`: any field of the summary, or any of its parts by name."""
     fields: dict[str, Any] = {
         "rank": number,
         "world_size": 4,
@@ -52,6 +62,9 @@ def rank(
         "run_id": "run-1",
         "attempt": 0,
         "host": host,
+        "host_id": None,
+        "serves_only": False,
+        "pipeline": PipelineMembership(layout=pipeline, ranks=tuple(pipeline_ranks)) if pipeline else None,
         "device": "cpu",
         "device_name": None,
         "strategies": (),
@@ -59,17 +72,15 @@ def rank(
         "groups": (WORLD,),
         "mesh": None,
         "clock": None,
-        "ddp": (),
-        "overhead_per_step_ns": None,
         "recorded_steps": tuple(steps),
         "steps": tuple(map(_step, steps)),
-        "communication": (),
         "event_count": 0,
         "first_event_ns": 0,
         "notes": (),
         "messages": _messages(messages),
     }
-    return RankSummary(**fields | others)
+    parts = {name: others.pop(name, part.empty()) for name, part in ALL_PARTS.items()}
+    return RankSummary(**fields | others, parts=parts)
 
 
 def actions(*rows: tuple[str, int, int, int], stage: int = 0, wait_ns: int = 0, step: int = 5) -> Actions:

@@ -20,9 +20,9 @@ import numpy as np
 
 from tests.unit.analysis.exchanges import rank as summary_of
 from tests.unit.analysis.exchanges import run_of
-from tracekit.model.collectives import Collectives, MatchedGroup, no_collectives
+from tracekit.model.collectives import Collectives, MatchedGroup
 from tracekit.model.communication import KINDS, GroupKey
-from tracekit.model.messages import MatchedMessages, Messages, no_messages
+from tracekit.model.messages import MatchedMessages, Messages
 from tracekit.model.run import ClockModel, Run
 from tracekit.model.summary import StepParts
 
@@ -166,7 +166,7 @@ class Cluster:
     @staticmethod
     def _collectives(own: _Rank, place: dict[tuple[int, ...], int], offset: int) -> Collectives:
         if not own.rows:
-            return no_collectives()
+            return Collectives.empty()
 
         def column(name: str, shift: int = 0) -> np.ndarray:
             return np.array([row[name] + shift for row in own.rows], dtype=np.int64)
@@ -192,7 +192,7 @@ class Cluster:
 
 def _messages(own: _Rank, offset: int) -> Messages:
     if not own.messages:
-        return no_messages()
+        return Messages.empty()
     rows = own.messages
 
     def column(name: str, shift: int = 0) -> np.ndarray:

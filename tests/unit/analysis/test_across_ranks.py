@@ -15,9 +15,9 @@ from tests.planted import RANKS, Planted, plant
 from tests.simulated_gpus import GpuCluster
 from tracekit.analysis.load import load
 from tracekit.analysis.report import Report, analyze
+from tracekit.analysis.table import records
 from tracekit.model.spans import DATA_SPAN
 from tracekit.render.json_result import result_dict
-from tracekit.schema import records
 
 ACROSS = ("collectives", "stragglers", "critical_path", "whatif", "clock", "findings")
 

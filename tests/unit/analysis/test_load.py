@@ -12,13 +12,13 @@ import pytest
 
 from tests.builders import TraceBuilder, write_run
 from tracekit.analysis.load import load
-from tracekit.analysis.per_rank.summarize import StepSelection, SummaryOptions
+from tracekit.analysis.per_rank.options import StepSelection, SummaryOptions
 from tracekit.analysis.report import analyze
+from tracekit.analysis.sections import TABLES
 from tracekit.errors import InputError, UsageError
 from tracekit.model.metadata import Bucket, DdpModule, Group
 from tracekit.render.json_result import JsonResult, result_dict
 from tracekit.render.terminal import TerminalReport
-from tracekit.schema import TABLES
 
 
 def gpu_rank(rank: int, world_size: int = 4, *, compute_us: float = 50, steps: range = range(3)) -> TraceBuilder:

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import fields
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.places import DATA
 from tests.simulated_fsdp import Unit, train
+from tracekit.analysis.communication.parts import TRAFFIC
 from tracekit.analysis.load import load
-from tracekit.analysis.per_rank.summarize import _READ_BY, SummaryOptions
-from tracekit.analysis.report import SECTIONS, analyze
+from tracekit.analysis.per_rank.options import SummaryOptions
+from tracekit.analysis.report import analyze
+from tracekit.analysis.sections import SECTIONS, parts_for
+from tracekit.analysis.step_time.parts import PHASES
+from tracekit.analysis.table import Filled
 from tracekit.errors import UsageError
 from tracekit.model.run import Run
-from tracekit.model.summary import RankSummary
+from tracekit.model.summary import Part, RankSummary
 from tracekit.render.json_result import JsonResult
 from tracekit.render.terminal import TerminalReport
 
@@ -48,9 +54,9 @@ def test_a_section_is_the_same_whether_others_are_asked_for_or_not(
 def test_what_no_wanted_section_reads_is_not_summarised(runs: dict[str, Run]) -> None:
     (alone, *_), (whole, *_) = loaded(RECORDED, "breakdown", "overlap").ranks, runs["recorded"].ranks
 
-    assert whole.traffic
-    assert not alone.traffic
-    assert alone.phases == whole.phases  # idle time less the time in which data is loaded
+    assert whole[TRAFFIC]
+    assert TRAFFIC.name not in alone.parts
+    assert alone[PHASES] == whole[PHASES]  # idle time less the time in which data is loaded
 
 
 def test_a_run_cannot_be_asked_for_sections_that_it_was_not_loaded_for() -> None:
@@ -58,9 +64,13 @@ def test_a_run_cannot_be_asked_for_sections_that_it_was_not_loaded_for() -> None
         analyze(loaded(RECORDED, "breakdown"), only=["breakdown", "buckets", "roofline"])
 
 
-def test_every_table_that_some_sections_read_is_one_of_a_summary() -> None:
-    assert set(_READ_BY) <= {field.name for field in fields(RankSummary)}
-    assert frozenset.union(*_READ_BY.values()) <= set(SECTIONS)
+def test_every_part_that_a_section_reads_is_made_by_one_section() -> None:
+    makers = Counter(part for section in SECTIONS.values() for part in section.keeps)
+    read = {part for section in SECTIONS.values() for part in section.reads}
+
+    assert read <= makers.keys()
+    assert set(makers.values()) == {1}
+    assert len({part.name for part in makers}) == len(makers)
 
 
 @pytest.mark.parametrize("section", SECTIONS)
@@ -68,16 +78,37 @@ def test_every_table_that_some_sections_read_is_one_of_a_summary() -> None:
 def test_a_section_reads_nothing_that_is_not_summarised_for_it(
     runs: dict[str, Run], which: str, section: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    read: set[str] = set()
+    """A part that the section does not declare may not be there: only those of every run are."""
+    read: set[Part[Any]] = set()
+    given = RankSummary.__getitem__
 
-    def noted(summary: RankSummary, name: str) -> object:
-        read.add(name)
-        return object.__getattribute__(summary, name)
+    def noted(summary: RankSummary, part: Part[Any]) -> Any:
+        read.add(part)
+        return given(summary, part)
 
-    monkeypatch.setattr(RankSummary, "__getattribute__", noted)
+    monkeypatch.setattr(RankSummary, "__getitem__", noted)
     report = analyze(runs[which], only=section)
     JsonResult().render(report)
     TerminalReport().render(report)
 
-    assert "steps" in read
-    assert {field for field, sections in _READ_BY.items() if field in read and section not in sections} == set()
+    assert read <= parts_for(frozenset({section})).keys()
+
+
+def test_each_table_of_a_result_is_one_of_its_section(runs: dict[str, Run]) -> None:
+    for run in runs.values():
+        for section in SECTIONS.values():
+            result = analyze(run, only=section.name).result(section)
+            names = {field.name for field in fields(result)} if result is not None else set()
+            tables = {vars(result)[name].columns for name in names if isinstance(vars(result)[name], Filled)}
+            assert tables <= {table.columns for table in section.tables}
+
+
+def test_a_report_has_the_sections_that_were_asked_for(runs: dict[str, Run]) -> None:
+    report = analyze(runs["recorded"], only=["breakdown", "pipeline"])
+
+    assert report.breakdown is not None
+    assert report.pipeline is None
+    assert report.unavailable == {"pipeline": "no rank recorded actions of a pipeline"}
+    assert report.overlap is None
+    with pytest.raises(AttributeError, match="no_such_section"):
+        report.no_such_section  # noqa: B018

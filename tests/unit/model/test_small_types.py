@@ -10,7 +10,9 @@ from types import NoneType
 import numpy as np
 import pytest
 
-from tracekit import schema
+from tracekit.analysis.sections import TABLES
+from tracekit.analysis.step_time import columns
+from tracekit.analysis.table import Column, Frame, Table, records, rows_of
 from tracekit.errors import InputError, NotATraceError, OutputError, TracekitError, UsageError
 from tracekit.model.communication import KINDS
 from tracekit.model.notes import Note
@@ -45,10 +47,10 @@ def test_errors_survive_the_way_back_from_a_worker(kind: type[TracekitError]) ->
     assert kind.exit_code in {2, 3, 4}
 
 
-@pytest.mark.parametrize("table", schema.TABLES, ids=lambda table: table.name)
-def test_tables_keep_their_columns_without_rows_and_give_back_what_they_took(table: schema.Table) -> None:
+@pytest.mark.parametrize("table", TABLES, ids=lambda table: table.name)
+def test_tables_keep_their_columns_without_rows_and_give_back_what_they_took(table: Table) -> None:
     assert list(table.filled([]).frame.columns) == [column.name for column in table.columns]
-    assert table.filled([]).rows == schema.records(table.filled([]).frame) == []
+    assert table.filled([]).rows == records(table.filled([]).frame) == []
     value = {
         "int": 2**62,
         "int?": None,
@@ -63,23 +65,23 @@ def test_tables_keep_their_columns_without_rows_and_give_back_what_they_took(tab
     row = {column.name: value[column.type] for column in table.columns}
     full = row | {column.name: 2**62 + 1 for column in table.columns if column.type == "int?"}
     filled = table.filled([row, full])
-    assert filled.rows == schema.records(filled.frame) == [row, full]
+    assert filled.rows == records(filled.frame) == [row, full]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Result:
-    ranks: schema.Frame = schema.Frame(schema.MEMORY)
+    ranks: Frame = Frame(columns.MEMORY)
     steps: int
 
 
-MEMORY = [{"rank": 1} | {column.name: None for column in schema.MEMORY.columns[1:]}]
+MEMORY = [{"rank": 1} | {column.name: None for column in columns.MEMORY.columns[1:]}]
 
 
 def test_a_result_is_given_rows_and_read_as_the_same_frame_each_time() -> None:
     result = Result(ranks=MEMORY, steps=2)
     assert result.ranks is result.ranks
     assert result.ranks["rank"].tolist() == [1]
-    assert schema.rows_of(result, "ranks") == MEMORY
+    assert rows_of(result, "ranks") == MEMORY
     with pytest.raises(FrozenInstanceError):
         result.ranks = MEMORY  # type: ignore[misc]
     with pytest.raises(TypeError, match="ranks"):
@@ -91,12 +93,12 @@ def test_a_result_can_be_sent_and_changed_as_any_other() -> None:
     for sent in (pickle.loads(pickle.dumps(result)), replace(result, steps=3)):
         assert sent.ranks.equals(result.ranks)
         assert sent.ranks.dtypes.equals(result.ranks.dtypes)
-        assert schema.rows_of(sent, "ranks") == MEMORY
+        assert rows_of(sent, "ranks") == MEMORY
 
 
 def test_rows_are_plain_values_whatever_they_were_computed_with() -> None:
-    columns = tuple(schema.Column(kind, kind, "", "") for kind in ("int", "int?", "float", "float?", "bool"))  # type: ignore[arg-type]
-    table = schema.Table("numbers", columns)
+    columns = tuple(Column(kind, kind, "", "") for kind in ("int", "int?", "float", "float?", "bool"))  # type: ignore[arg-type]
+    table = Table("numbers", columns)
     row = {"int": np.int64(1), "int?": np.int32(2), "float": 3, "float?": math.nan, "bool": np.True_}
     (plain,) = table.filled([row, row]).rows[1:]
     assert plain == {"int": 1, "int?": 2, "float": 3.0, "float?": None, "bool": True}

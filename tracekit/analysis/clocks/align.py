@@ -26,10 +26,10 @@ from tracekit.model.collectives import MatchedGroup
 from tracekit.model.communication import KINDS
 from tracekit.model.events import ABSENT, Bool, Int64
 from tracekit.model.notes import Note
-from tracekit.model.run import ClockModel, ClockStep
+from tracekit.model.run import ClockJump, ClockModel
 from tracekit.model.summary import RankSummary
 
-__all__ = ["SYNCHRONISING", "align", "ends_on_run_clock", "moment_on_run_clock", "on_run_clock"]
+__all__ = ["SYNCHRONISING", "align"]
 
 SYNCHRONISING = tuple(
     KINDS.index(kind) for kind in ("all_reduce", "reduce_scatter", "all_gather", "all_to_all", "barrier")
@@ -41,48 +41,14 @@ _FEWEST = 3  # moments that can contradict a measurement, or show their own spre
 Method = Literal["probe", "collectives", "none"]
 
 
-def on_run_clock(time_ns: Int64, clock: ClockModel) -> Int64:
-    """int64 [n]: times of a rank on the run's clock."""
-    if not clock.steps:
-        shifted = time_ns - clock.offset_ns
-        return np.asarray(shifted - _drifted(time_ns - clock.at_ns, clock) if clock.drift_ppm else shifted)
-    offset_ns, at_ns = np.full(len(time_ns), clock.offset_ns), np.full(len(time_ns), clock.at_ns)
-    for step in clock.steps:
-        after = time_ns >= step.from_ns
-        offset_ns[after], at_ns[after] = step.offset_ns, step.at_ns
-    shifted = time_ns - offset_ns
-    return np.asarray(shifted - _drifted(time_ns - at_ns, clock) if clock.drift_ppm else shifted)
-
-
-def moment_on_run_clock(time_ns: int, clock: ClockModel) -> int:
-    """`on_run_clock` of one point of time, without arrays."""
-    offset_ns, at_ns = clock.offset_ns, clock.at_ns
-    for step in clock.steps:
-        if time_ns >= step.from_ns:
-            offset_ns, at_ns = step.offset_ns, step.at_ns
-    return time_ns - offset_ns - round((time_ns - at_ns) * ((clock.drift_ppm or 0.0) * 1e-6))
-
-
-def ends_on_run_clock(start_ns: Int64, end_ns: Int64, clock: ClockModel) -> tuple[Int64, Int64]:
-    """Both ends of n intervals on the run's clock, int64 [n] each. One that a clock was set back in by more than it
-    took ends where it starts."""
-    start_ns, end_ns = on_run_clock(start_ns, clock), on_run_clock(end_ns, clock)
-    return start_ns, np.maximum(start_ns, end_ns)
-
-
-def _drifted(elapsed_ns: Int64, clock: ClockModel) -> Int64:
-    drifted: Int64 = np.rint(elapsed_ns * ((clock.drift_ppm or 0.0) * 1e-6)).astype(np.int64)
-    return drifted
-
-
 def align(
     ranks: Sequence[RankSummary], collectives: Sequence[MatchedGroup] = ()
 ) -> tuple[tuple[ClockModel, ...], list[Note]]:
     """A model for each of the `ranks`, in the order given (ascending), on the clock of the lowest that is known."""
     hosts: dict[str | None, list[int]] = {}
     for summary in ranks:
-        if _host(summary) is not None:
-            hosts.setdefault(_host(summary), []).append(summary.rank)
+        if summary.machine is not None:
+            hosts.setdefault(summary.machine, []).append(summary.rank)
     state = _State(ranks=ranks, measured={summary.rank: probe_clock(summary) for summary in ranks}, hosts=hosts)
     moments = [found for group in collectives if (found := _Moments.of(ranks, group)) is not None]
     anchors = sorted(ranks, key=_content_of_ranks(state, moments))
@@ -145,13 +111,9 @@ class _State:
         own = self.measured[summary.rank]
         if own.method != "none":
             return own
-        same = [self.models[rank] for rank in self.hosts.get(_host(summary), ()) if rank in self.models]
+        same = [self.models[rank] for rank in self.hosts.get(summary.machine, ()) if rank in self.models]
         best = min(same, key=lambda model: (model.error_ns or 0, model.offset_ns), default=None)
         return None if best is None else replace(best, rank=summary.rank)
-
-
-def _host(summary: RankSummary) -> str | None:
-    return summary.host_id or summary.host
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -228,7 +190,7 @@ def _target(state: _State, moments: _Moments, known: Sequence[int]) -> tuple[Int
     """When each collective ended in the frame, the median over the ranks whose clock is known: int64 [n]; and for which
     collectives there is such a rank: bool [n]."""
     there = moments.there[known]
-    ends_ns = np.stack([on_run_clock(moments.end_ns[r], state.models[moments.ranks[r]]) for r in known])
+    ends_ns = np.stack([state.models[moments.ranks[r]].to_run(moments.end_ns[r]) for r in known])
     if len(known) == 1:
         return ends_ns[0], there[0]
     any_there = np.asarray(there.any(axis=0))
@@ -246,7 +208,7 @@ def _model(
     prior = state.prior(summary)
     if prior is not None:
         measured = state.measured[summary.rank].method != "none"
-        apart_ns = on_run_clock(end_ns, prior) - target_ns
+        apart_ns = prior.to_run(end_ns) - target_ns
         off_ns, noise_ns = _middle_and_noise(apart_ns)
         if not _contradict(apart_ns, target_ns, transfer_ns, prior.error_ns or 0):
             if measured:
@@ -290,5 +252,5 @@ def _of_fit(rank: int, fit: ClockFit, error_ns: int) -> ClockModel:
         at_ns=first.at_ns,
         drift_ppm=None if fit.drift is None else fit.drift * 1e6,
         error_ns=error_ns,
-        steps=tuple(ClockStep(from_ns=p.from_ns, offset_ns=p.offset_ns, at_ns=p.at_ns) for p in later),
+        jumps=tuple(ClockJump(from_ns=p.from_ns, offset_ns=p.offset_ns, at_ns=p.at_ns) for p in later),
     )

@@ -56,15 +56,15 @@ def _note(kind: str, rank: int, what: str) -> Note:
 def _contradicted(
     ranks: Sequence[RankSummary], models: Sequence[ClockModel], measured: Mapping[int, ClockModel]
 ) -> dict[int, int]:
-    """By how much clocks are off what was measured, or off those of their host, where that is more than their error."""
+    """By how much clocks are off what was measured, or off those of their machine, beyond their error."""
     alike: dict[str | None, list[tuple[int, int, int]]] = {}
     for summary, model in zip(ranks, models, strict=True):
         own = measured[summary.rank]
-        if model.method == "none" or (own.method == "none" and summary.host is None):
+        if model.method == "none" or (own.method == "none" and summary.machine is None):
             continue
         off_ns = model.offset_ns - own.offset_ns
         error_ns = (model.error_ns or 0) + (own.error_ns or 0)
-        alike.setdefault(summary.host if own.method == "none" else None, []).append((model.rank, off_ns, error_ns))
+        alike.setdefault(summary.machine if own.method == "none" else None, []).append((model.rank, off_ns, error_ns))
     result: dict[int, int] = {}
     for same in alike.values():
         offs_ns = sorted(off_ns for _, off_ns, _ in same)
@@ -76,7 +76,7 @@ def _contradicted(
 
 def _step_ns(model: ClockModel) -> int:
     """The largest of its steps."""
-    pieces = [(model.offset_ns, model.at_ns), *((step.offset_ns, step.at_ns) for step in model.steps)]
+    pieces = [(model.offset_ns, model.at_ns), *((step.offset_ns, step.at_ns) for step in model.jumps)]
     drift = (model.drift_ppm or 0.0) * 1e-6
     by_ns = []
     for (was_ns, was_at_ns), (is_ns, at_ns) in pairwise(pieces):
@@ -87,7 +87,7 @@ def _step_ns(model: ClockModel) -> int:
 
 def _steps(model: ClockModel) -> bool:
     """The reference's own steps leave traces in models of ranks that do not step against it."""
-    return bool(model.steps) and abs(_step_ns(model)) >= _NOTABLE_STEP_NS
+    return bool(model.jumps) and abs(_step_ns(model)) >= _NOTABLE_STEP_NS
 
 
 def _drifts(model: ClockModel) -> bool:

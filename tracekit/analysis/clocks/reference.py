@@ -11,7 +11,7 @@ from dataclasses import replace
 from itertools import pairwise
 
 from tracekit.model.events import ABSENT
-from tracekit.model.run import ClockModel, ClockStep
+from tracekit.model.run import ClockJump, ClockModel
 from tracekit.model.summary import RankSummary
 
 _END_NS = 1 << 62
@@ -77,7 +77,7 @@ def _relative(model: ClockModel, reference: ClockModel) -> ClockModel:
         ahead_ns = _ahead_ns(own, moment_ns, own_drift)
         halfway_ns = (_ahead_ns(own, begin_ns - 1, own_drift) + _ahead_ns(own, after_ns, own_drift)) // 2
         steps.append(
-            ClockStep(
+            ClockJump(
                 from_ns=begin_ns + halfway_ns,
                 at_ns=moment_ns + ahead_ns,
                 offset_ns=ahead_ns - _ahead_ns(other, moment_ns, other_drift),
@@ -92,7 +92,7 @@ def _relative(model: ClockModel, reference: ClockModel) -> ClockModel:
         at_ns=steps[0].at_ns,
         drift_ppm=None if unknown else drift * 1e6,
         error_ns=error_ns,
-        steps=tuple(steps[1:]),
+        jumps=tuple(steps[1:]),
     )
 
 
@@ -100,7 +100,7 @@ def _pieces(model: ClockModel) -> list[_Piece]:
     """A step is halfway between two moments on the own clock, and so in the frame."""
     pieces = [(-_END_NS, model.offset_ns, model.at_ns)]
     drift = (model.drift_ppm or 0.0) * 1e-6
-    for step in model.steps:
+    for step in model.jumps:
         _, offset_ns, at_ns = pieces[-1]
         before_ns = offset_ns + round(drift * (step.from_ns - at_ns))
         after_ns = step.offset_ns + round(drift * (step.from_ns - step.at_ns))

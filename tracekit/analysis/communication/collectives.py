@@ -18,17 +18,16 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from tracekit import schema
-from tracekit.analysis.clocks.align import SYNCHRONISING, on_run_clock
+from tracekit.analysis.clocks.align import SYNCHRONISING
+from tracekit.analysis.communication import columns
 from tracekit.analysis.communication.link_comparison import LinkClass, idle_time_ns, link_class
-from tracekit.analysis.matching.collectives import group_name
-from tracekit.analysis.matching.messages import comparable_clocks
+from tracekit.analysis.table import Frame
 from tracekit.model.collectives import MatchedGroup
 from tracekit.model.communication import KINDS
 from tracekit.model.events import ABSENT, Int64
 from tracekit.model.links import LinkMeasurements, bus_factor
 from tracekit.model.ranks import format_ranges
-from tracekit.model.run import Finding, Run
+from tracekit.model.run import Finding, Run, clocks_are_comparable
 
 __all__ = ["CollectiveTimes", "GroupTimes", "collective_times", "group_times"]
 
@@ -39,9 +38,9 @@ _NOTABLE = 0.02  # of a step
 
 @dataclass(frozen=True, kw_only=True)
 class CollectiveTimes:
-    """`table`: columns of schema.COLLECTIVES, the most time in transfers and waiting first."""
+    """`table`: rows of columns.COLLECTIVES, the most time in transfers and waiting first."""
 
-    table: schema.Frame = schema.Frame(schema.COLLECTIVES)
+    table: Frame = Frame(columns.COLLECTIVES)
     findings: tuple[Finding, ...]
 
 
@@ -75,9 +74,9 @@ def group_times(run: Run, matched: MatchedGroup) -> GroupTimes:
             continue
         row, own = matched.row[r, place], summary.collectives
         took_ns[r] = own.end_ns[row] - own.start_ns[row]
-        arrival_ns[r], end_ns[r] = on_run_clock(own.start_ns[row], clock), on_run_clock(own.end_ns[row], clock)
+        arrival_ns[r], end_ns[r] = clock.to_run(own.start_ns[row]), clock.to_run(own.end_ns[row])
         errors_ns.append(clock.error_ns)
-    comparable = comparable_clocks(
+    comparable = clocks_are_comparable(
         [s for s in run.ranks if s.rank in members], [c for c in run.clocks if c.rank in members]
     )
     error_ns = sum(sorted(error or 0 for error in errors_ns)[-2:]) if comparable else None
@@ -224,7 +223,7 @@ def _below_links(run: Run, rows: Sequence[_Row]) -> list[Finding]:
         return []
     factor = bus_factor(row.kind, row.members)
     text = (
-        f"{row.kind} in group {group_name(run.groups[row.group])} (ranks {format_ranges(row.ranks)}) runs at "
+        f"{row.kind} in group {run.groups[row.group].label or 'all ranks'} (ranks {format_ranges(row.ranks)}) runs at "
         f"{row.algbw_bps * factor / 1e9:.2f} GB/s, {row.link_share:.0%} of what its links do when idle; at their speed "
         f"its transfers would take {lost_ns / 1e6:.1f} ms a step less"
     )
@@ -237,7 +236,7 @@ def _slow_groups(run: Run, rows: Sequence[_Row]) -> list[Finding]:
     alike: dict[tuple[object, ...], list[_Row]] = {}
     for row in rows:
         alike.setdefault((row.kind, row.size_bytes, row.members, row.link), []).append(row)
-    hosts = {summary.rank: summary.host or summary.host_id for summary in run.ranks}
+    hosts = {summary.rank: summary.machine for summary in run.ranks}
     slow: dict[str, list[float]] = {}
     quick: set[str | None] = set()
     for same in alike.values():

@@ -7,14 +7,13 @@ makes the sum unknown, never smaller.
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
-from tracekit.model.events import ABSENT, Int64
 from tracekit.model.module_names import name_of_layers_alike
 
-__all__ = ["StepShare", "layers_alike", "means_over_ranks", "merge_sums", "step_share", "sum_of_sizes"]
+__all__ = ["StepShare", "layers_alike", "means_over_ranks", "step_share"]
 
 
 class _Sum(Protocol):
@@ -29,26 +28,6 @@ class _Sum(Protocol):
 
 
 S = TypeVar("S")
-
-
-def sum_of_sizes(size_bytes: Int64) -> int | None:
-    """Of int64 [n], ABSENT where not known; None if one is, or there are none."""
-    return int(size_bytes.sum()) if len(size_bytes) and (size_bytes != ABSENT).all() else None
-
-
-def merge_sums(rows: Sequence[S], key: Callable[[S], Hashable], amounts: Sequence[str]) -> tuple[S, ...]:
-    """Rows of several recordings of one rank, whose times do not overlap: those of one `key` become one, with the
-    fields `amounts` added up."""
-    merged: dict[Hashable, Any] = {}
-    for row in rows:
-        seen = merged.get(key(row))
-        if seen is None:
-            merged[key(row)] = row
-        else:
-            values = {name: (getattr(seen, name), getattr(row, name)) for name in amounts}
-            added = {name: None if None in pair else sum(pair) for name, pair in values.items()}
-            merged[key(row)] = replace(seen, **added)
-    return tuple(merged.values())
 
 
 @dataclass(frozen=True, kw_only=True)

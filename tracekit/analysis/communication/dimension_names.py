@@ -15,10 +15,11 @@ from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
 
+from tracekit.analysis.communication.parts import TRAFFIC, InFlight
 from tracekit.model.communication import GroupKey
 from tracekit.model.mesh import parallelism_of_group
 from tracekit.model.run import Run
-from tracekit.model.summary import RankSummary, Traffic
+from tracekit.model.summary import RankSummary
 
 WITHIN_LAYERS = ("tp", "ep", "cp")
 _MESH_PREFIX = "mesh_"
@@ -37,7 +38,7 @@ class Dimension:
     inferred: bool
 
 
-def dimensions_of(run: Run) -> list[dict[Traffic, Dimension]]:
+def dimensions_of(run: Run) -> list[dict[InFlight, Dimension]]:
     """In the order of the run's ranks."""
     known: dict[GroupKey, str] = {}
     for group in (group for summary in run.ranks for group in summary.groups):
@@ -45,7 +46,7 @@ def dimensions_of(run: Run) -> list[dict[Traffic, Dimension]]:
             known.setdefault(group, group.parallelism)
     several = _of_several_shapes(run, known)
     return [
-        {t: _dimension_of(t, known, several, summary) for row in summary.traffic for t in row.in_flight}
+        {t: _dimension_of(t, known, several, summary) for row in summary[TRAFFIC] for t in row.in_flight}
         for summary in run.ranks
     ]
 
@@ -55,14 +56,14 @@ def _of_several_shapes(run: Run, known: Mapping[GroupKey, str]) -> frozenset[str
     mesh are."""
     shapes: dict[tuple[int, str], set[str | None]] = defaultdict(set)
     for summary in run.ranks:
-        for group in {t.group for row in summary.traffic for t in row.in_flight if not t.messages}:
+        for group in {t.group for row in summary[TRAFFIC] for t in row.in_flight if not t.messages}:
             if group is not None and group in known:
                 shapes[summary.rank, known[group]].add(_shape(group.ranks))
     return frozenset(use for (_, use), different in shapes.items() if len(different) > 1)
 
 
 def _dimension_of(
-    traffic: Traffic, known: Mapping[GroupKey, str], several: frozenset[str], summary: RankSummary
+    traffic: InFlight, known: Mapping[GroupKey, str], several: frozenset[str], summary: RankSummary
 ) -> Dimension:
     group = traffic.group
     use = None if group is None else known.get(group)

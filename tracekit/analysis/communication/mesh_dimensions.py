@@ -11,9 +11,11 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from tracekit import schema
+from tracekit.analysis.communication import columns
 from tracekit.analysis.communication.collectives import group_times
 from tracekit.analysis.communication.dimension_names import WITHIN_LAYERS, Dimension, dimensions_of
+from tracekit.analysis.communication.parts import TRAFFIC
+from tracekit.analysis.table import Frame
 from tracekit.model.communication import GroupKey
 from tracekit.model.notes import Severity
 from tracekit.model.run import Finding, Run
@@ -28,10 +30,10 @@ _EXACT = 0.1  # of transfers: clocks with smaller errors than that tell whether 
 
 @dataclass(frozen=True, kw_only=True)
 class MeshDimensions:
-    """`by_rank`: columns of schema.DIMENSIONS. `by_name`: columns of schema.DIMENSIONS_BY_NAME, most charged first."""
+    """`by_rank`: rows of columns.DIMENSIONS. `by_name`: rows of columns.DIMENSIONS_BY_NAME, most charged first."""
 
-    by_rank: schema.Frame = schema.Frame(schema.DIMENSIONS)
-    by_name: schema.Frame = schema.Frame(schema.DIMENSIONS_BY_NAME)
+    by_rank: Frame = Frame(columns.DIMENSIONS)
+    by_name: Frame = Frame(columns.DIMENSIONS_BY_NAME)
     findings: tuple[Finding, ...]
 
 
@@ -68,7 +70,7 @@ def mesh_dimensions(run: Run) -> MeshDimensions:
     least_ns = _AMONG_OTHERS * sum(total_ns.values())
     if sum(dimension.name is not None and own_ns > least_ns for dimension, own_ns in total_ns.items()) < 2:
         uses = {}
-    hosts = {summary.rank: summary.host_id or summary.host for summary in run.ranks}
+    hosts = {summary.rank: summary.machine for summary in run.ranks}
     summed = [_summed(run, dimension, own, hosts) for dimension, own in uses.items()]
     summed.sort(key=lambda one: (-one.share, one.dimension.name or ""))
     number = {group: i for i, group in enumerate(run.groups)}
@@ -101,7 +103,7 @@ def _uses(run: Run) -> dict[Dimension, list[_Use]]:
     result: dict[Dimension, list[_Use]] = defaultdict(list)
     for summary, dimensions in zip(run.ranks, dimensions_of(run), strict=True):
         for dimension in dict.fromkeys(dimensions.values()):
-            own = [row for row in summary.traffic if any(dimensions[t] == dimension for t in row.in_flight)]
+            own = [row for row in summary[TRAFFIC] if any(dimensions[t] == dimension for t in row.in_flight)]
             exposed = [row for row in own if row.charged is not None]
             charged = [row for row in exposed if row.charged is not None and dimensions[row.charged] == dimension]
             groups = (t.group for t, its in dimensions.items() if its == dimension and t.group is not None)

@@ -6,27 +6,20 @@ Per rank (in a worker): lanes to `CommunicationSum` rows. Over ranks: `overlap(r
 from __future__ import annotations
 
 import statistics
-from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tracekit import schema
+from tracekit.analysis.communication import columns
 from tracekit.analysis.communication.communication_sums import (
     StepShare,
     means_over_ranks,
-    merge_sums,
     step_share,
-    sum_of_sizes,
 )
-from tracekit.analysis.events.phases import PHASES, PhaseTimeline
+from tracekit.analysis.communication.parts import COMMUNICATION, CommunicationSum
 from tracekit.analysis.step_time.savings import saving_without_ns
-from tracekit.analysis.timeline.lanes import Lanes, complete_steps
-from tracekit.model.communication import KINDS
-from tracekit.model.events import ABSENT
-from tracekit.model.intervals import Intervals
+from tracekit.analysis.table import Frame
 from tracekit.model.run import Finding, Run
-from tracekit.model.summary import CommunicationSum, StepParts
 
-__all__ = ["Overlap", "communication_sums", "merge_communication_sums", "overlap"]
+__all__ = ["Overlap", "overlap"]
 
 _NOTABLE = 0.05  # of a step
 _MESSAGES = ("send", "recv", "send_recv")
@@ -34,50 +27,13 @@ _MESSAGES = ("send", "recv", "send_recv")
 
 @dataclass(frozen=True, kw_only=True)
 class Overlap:
-    """`communication`: columns of schema.COMMUNICATION, over the complete steps of each rank. `by_kind`: columns of
-    schema.COMMUNICATION_BY_KIND, most exposed first.
+    """`communication`: rows of columns.COMMUNICATION, over the complete steps of each rank. `by_kind`: columns of
+    columns.COMMUNICATION_BY_KIND, most exposed first.
     """
 
-    communication: schema.Frame = schema.Frame(schema.COMMUNICATION)
-    by_kind: schema.Frame = schema.Frame(schema.COMMUNICATION_BY_KIND)
+    communication: Frame = Frame(columns.COMMUNICATION)
+    by_kind: Frame = Frame(columns.COMMUNICATION_BY_KIND)
     findings: tuple[Finding, ...]
-
-
-def communication_sums(lanes: Lanes, phases: PhaseTimeline, steps: Sequence[StepParts]) -> list[CommunicationSum]:
-    """Rows by (group, kind, phase), times clipped to the complete steps among `steps`, counts by launch.
-
-    A collective that ran as several spans (a reduce-scatter of a list, on gloo) is one: it counts once, with its size;
-    its time is the union of its spans.
-    """
-    found, complete = lanes.communication_events, complete_steps(lanes, steps)
-    phase = phases.at(found.launch_ns)
-    rows = []
-    for group, kind, phase_index in sorted(
-        set(zip(found.group.tolist(), found.kind.tolist(), phase.tolist(), strict=True))
-    ):
-        mask = (found.group == group) & (found.kind == kind) & (phase == phase_index)
-        time = Intervals.union_of(found.start_ns[mask], found.end_ns[mask]) & complete.time
-        count = int((mask & complete.counted).sum())
-        if not count and not len(time):
-            continue
-        rows.append(
-            CommunicationSum(
-                group=found.groups[group] if group != ABSENT else None,
-                kind=KINDS[kind],
-                phase=PHASES[phase_index] if phase_index >= 0 else None,
-                count=count,
-                size_bytes=sum_of_sizes(found.size_bytes[mask & complete.counted]),
-                total_ns=time.len_ns,
-                exposed_ns=(time - lanes.compute).len_ns,
-            )
-        )
-    return rows
-
-
-def merge_communication_sums(rows: Sequence[CommunicationSum]) -> tuple[CommunicationSum, ...]:
-    """Those of several recordings of one rank."""
-    amounts = ("count", "size_bytes", "total_ns", "exposed_ns")
-    return merge_sums(rows, lambda row: (row.group, row.kind, row.phase), amounts)
 
 
 def overlap(run: Run) -> Overlap:
@@ -95,7 +51,7 @@ def overlap(run: Run) -> Overlap:
             "exposed_ns": row.exposed_ns,
         }
         for summary in run.ranks
-        for row in summary.communication
+        for row in summary[COMMUNICATION]
     ]
     return Overlap(
         communication=rows,
@@ -111,8 +67,8 @@ def _by_kind(run: Run) -> list[dict[str, object]]:
     for summary in run.ranks:
         steps = sum(step.complete for step in summary.steps)
         own: dict[tuple[str, str | None, str | None], list[CommunicationSum]] = {}
-        for row in summary.communication:
-            group = None if row.group is None else row.group.parallelism or row.group.description or row.group.name
+        for row in summary[COMMUNICATION]:
+            group = None if row.group is None else row.group.label
             own.setdefault((row.kind, row.phase, group), []).append(row)
         for key, rows in own.items():
             shares.setdefault(key, []).append(step_share(summary.rank, steps, rows))
@@ -141,7 +97,7 @@ def _exposed(run: Run) -> list[Finding]:
     hidden = 1 - exposed_ns / comm_ns
     by_kind: dict[tuple[str, str | None], int] = {}
     for summary in run.ranks:
-        for row in summary.communication:
+        for row in summary[COMMUNICATION]:
             by_kind[row.kind, row.phase] = by_kind.get((row.kind, row.phase), 0) + row.exposed_ns
     (kind, phase), most_ns = max(by_kind.items(), key=lambda item: item[1])
     where = f"{kind}{f' in {phase}' if phase else ''}"

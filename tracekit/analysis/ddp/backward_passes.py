@@ -13,17 +13,22 @@ from itertools import pairwise
 
 import numpy as np
 
-from tracekit.analysis.clocks.align import on_run_clock
 from tracekit.analysis.communication.collectives import group_times
 from tracekit.analysis.ddp.bucket_assignment import Parameters, parameters_of
 from tracekit.analysis.ddp.bucket_replay import BackwardPass, copies_back
 from tracekit.analysis.ddp.bucket_rows import rows_of_buckets
+from tracekit.analysis.ddp.parts import (
+    BUCKET_REDUCTIONS,
+    DDP_MODULES,
+    GRADIENT_TIMES,
+    WHOLE,
+    BucketReductions,
+    GradientTimes,
+)
 from tracekit.analysis.stats.transfer_fit import Stretches, stretches_of
-from tracekit.model.bucket_runs import WHOLE, BucketRuns
 from tracekit.model.collectives import MatchedGroup
 from tracekit.model.communication import KINDS
 from tracekit.model.events import Int64
-from tracekit.model.gradients import GradientTimes
 from tracekit.model.intervals import Intervals
 from tracekit.model.run import ClockModel, Run
 from tracekit.model.summary import RankSummary
@@ -93,12 +98,12 @@ def _group_passes(
 ) -> GroupPasses | str:
     """Or why there is none."""
     modules = sorted(
-        {int(m) for summary, found in zip(own, rows, strict=True) for m in summary.bucket_runs.module[found]}
+        {int(m) for summary, found in zip(own, rows, strict=True) for m in summary[BUCKET_REDUCTIONS].module[found]}
     )
-    gradients = [s.gradient_times.rows(np.isin(s.gradient_times.module, modules)) for s in own]
+    gradients = [s[GRADIENT_TIMES].rows(np.isin(s[GRADIENT_TIMES].module, modules)) for s in own]
     if not all(len(times) for times in gradients):
         return "when single gradients came is not recorded (gradient_as_bucket_view, or no shapes)"
-    parameters = [parameters_of(own[0].ddp[m], _elements(gradients[0], m)) for m in modules]
+    parameters = [parameters_of(own[0][DDP_MODULES].modules[m], _elements(gradients[0], m)) for m in modules]
     if any(each is None for each in parameters):
         return "the sizes of the parameters are not recorded"
     known = tuple(each for each in parameters if each is not None)
@@ -113,7 +118,7 @@ def _group_passes(
     passes = tuple(_passes(run, own, rows, gradients, offsets, len(size_bytes)))
     if not passes:
         return "no step has all gradients on all ranks"
-    runs = [summary.bucket_runs.rows(found) for summary, found in zip(own, rows, strict=True)]
+    runs = [summary[BUCKET_REDUCTIONS].rows(found) for summary, found in zip(own, rows, strict=True)]
     runs = [each.rows(each.index != WHOLE) for each in runs]
     layout = dict(zip(modules, known, strict=True))
     clocks = {clock.rank: clock for clock in run.clocks}
@@ -126,7 +131,9 @@ def _group_passes(
         return "no step has all reductions on all ranks"
     travelled = sum(int(each.size_bytes.sum()) for each in runs)
     sizes = sum(
-        own[0].ddp[m].buckets[i].size_bytes for each in runs for m, i in zip(each.module, each.index, strict=True)
+        own[0][DDP_MODULES].modules[m].buckets[i].size_bytes
+        for each in runs
+        for m, i in zip(each.module, each.index, strict=True)
     )
     return GroupPasses(
         ranks=len(own),
@@ -144,7 +151,7 @@ def _group_passes(
 
 
 def _copies_back(
-    clock: ClockModel, reduced: BucketRuns, gradients: GradientTimes, layout: Mapping[int, Parameters]
+    clock: ClockModel, reduced: BucketReductions, gradients: GradientTimes, layout: Mapping[int, Parameters]
 ) -> Intervals:
     """When one rank copied its buckets back to the gradients, on the run's clock; layout: of its modules."""
     began_ns, ended_ns = [], []
@@ -157,8 +164,8 @@ def _copies_back(
             int(here.back_ns[(here.module == module) & np.isin(here.place, layout[module].buckets[index])].sum())
             for module, index in zip(own.module.tolist(), own.index.tolist(), strict=True)
         ]
-        last_ns = on_run_clock(here.ready_ns.max(keepdims=True), clock)[0]
-        copied_ns = copies_back(float(last_ns), on_run_clock(own.end_ns, clock), np.array(back_ns))
+        last_ns = clock.to_run(here.ready_ns.max(keepdims=True))[0]
+        copied_ns = copies_back(float(last_ns), clock.to_run(own.end_ns), np.array(back_ns))
         began_ns.append(copied_ns[:, 0])
         ended_ns.append(copied_ns[:, 1])
     none = np.empty(0)
@@ -192,7 +199,7 @@ def _passes(
     """Those of the steps that all ranks completed, in which all ranks have as many gradients."""
     clocks = {clock.rank: clock for clock in run.clocks}
     common = run.common_steps()
-    runs = [summary.bucket_runs.rows(found) for summary, found in zip(own, rows, strict=True)]
+    runs = [summary[BUCKET_REDUCTIONS].rows(found) for summary, found in zip(own, rows, strict=True)]
     keys = set.intersection(*({*zip(t.step.tolist(), t.turn.tolist(), strict=True)} for t in gradients))
     for step, turn in sorted(key for key in keys if key[0] in common):
         ready_ns, back_ns = np.full((len(own), parameters), -np.inf), np.zeros((len(own), parameters))
@@ -200,7 +207,7 @@ def _passes(
         for r, (summary, times, reduced) in enumerate(zip(own, gradients, runs, strict=True)):
             here = times.rows((times.step == step) & (times.turn == turn))
             here = here.rows(np.argsort(here.ready_ns, kind="stable"))
-            at_ns = on_run_clock(here.ready_ns, clocks[summary.rank]).astype(float)
+            at_ns = clocks[summary.rank].to_run(here.ready_ns).astype(float)
             place = _places(here, offsets)
             ready_ns[r, place], back_ns[r, place] = at_ns, here.back_ns
             curves.append(at_ns)
@@ -226,5 +233,5 @@ def _taking_part(ready_ns: np.ndarray, bounds: Sequence[int]) -> frozenset[int]:
     return frozenset(i for i, (first, stop) in enumerate(pairwise(bounds)) if np.isfinite(ready_ns[first:stop]).any())
 
 
-def _exposed_ns(runs: BucketRuns, step: int, turn: int) -> int:
+def _exposed_ns(runs: BucketReductions, step: int, turn: int) -> int:
     return int(runs.added_ns[(runs.step == step) & (runs.turn == turn)].sum())

@@ -13,8 +13,8 @@ from typing import Any
 
 from tracekit.analysis.ddp.bucket_order import held_up_buckets
 from tracekit.analysis.ddp.bucket_whatif import BucketWhatIf
+from tracekit.analysis.ddp.parts import DDP_MODULES, DDP_PASSES, GRADIENT_TIMES, WHOLE
 from tracekit.analysis.step_time.savings import saving_of_ns
-from tracekit.model.bucket_runs import WHOLE
 from tracekit.model.communication import DTYPES, KINDS
 from tracekit.model.metadata import DdpModule
 from tracekit.model.notes import Severity
@@ -30,12 +30,12 @@ _Rows = Sequence[dict[str, Any]]
 
 
 def bucket_findings(run: Run, outcome: BucketWhatIf | None, times: _Rows) -> tuple[Finding, ...]:
-    """`times`: rows of schema.BUCKETS."""
+    """`times`: rows of the table BUCKETS."""
     step_ns = run.mean_step_ns()
     if not step_ns or outcome is None:
         return ()
-    of_all = next((summary for summary in run.ranks if summary.ddp), None)
-    modules = of_all.ddp if of_all is not None else ()
+    of_all = next((summary for summary in run.ranks if summary[DDP_MODULES].modules), None)
+    modules = of_all[DDP_MODULES].modules if of_all is not None else ()
     limit = _other_limit(outcome, step_ns)
     found = [*limit, *_every_micro_batch(run, times, step_ns)]
     found += [] if limit else [*_one_bucket(run, modules, times, step_ns), *_tail(run, modules, times, step_ns)]
@@ -82,7 +82,7 @@ def _every_micro_batch(run: Run, times: _Rows, step_ns: float) -> Iterator[Findi
         last[key] = max(last[key], row["turn"])
     turns = max(last.values(), default=0) + 1
     steps = sum(step.complete for summary in run.ranks for step in summary.steps)
-    if turns < 2 or not 0 < sum(summary.ddp_passes.updates for summary in run.ranks) <= steps:
+    if turns < 2 or not 0 < sum(summary[DDP_PASSES].updates for summary in run.ranks) <= steps:
         return
     early_ns: dict[tuple[int, int], int] = defaultdict(int)
     for row in times:
@@ -192,7 +192,7 @@ def _unused(run: Run, modules: Sequence[DdpModule], step_ns: float) -> Iterator[
 
 def _all_used(run: Run, module: int, count: int) -> Iterator[bool]:
     for summary in run.ranks:
-        times = summary.gradient_times
+        times = summary[GRADIENT_TIMES]
         own = times.rows(times.module == module)
         passes = len({*zip(own.step.tolist(), own.turn.tolist(), strict=True)})
         yield passes > 0 and len(own) == passes * count

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from tracekit.analysis.ddp.parts import DDP_MODULES, GRADIENT_TIMES
 from tracekit.model.run import Run
 from tracekit.model.summary import RankSummary
 
@@ -45,7 +46,7 @@ def held_up_buckets(run: Run) -> list[HeldUp]:
                 continue
             (behind, parameter), _ = Counter((b, p) for _, b, p in late).most_common(1)[0]
             found = HeldUp(
-                module=summary.ddp[module].module,
+                module=summary[DDP_MODULES].modules[module].module,
                 index=index,
                 behind=behind,
                 parameter=parameter,
@@ -60,14 +61,14 @@ def held_up_buckets(run: Run) -> list[HeldUp]:
 
 def _waits(summary: RankSummary, common: frozenset[int]) -> dict[tuple[int, int], list[tuple[int, int, str]]]:
     """By module and bucket, of each pass: how long it stood complete, behind which bucket, for which parameter."""
-    times = summary.gradient_times
+    times = summary[GRADIENT_TIMES]
     result: dict[tuple[int, int], list[tuple[int, int, str]]] = defaultdict(list)
     if not len(times):
         return result
     passes = np.stack((times.module.astype(np.int64), times.step, times.turn.astype(np.int64)))
     each, which = np.unique(passes, axis=1, return_inverse=True)
     for i, (module, step, _) in enumerate(each.T.tolist()):
-        buckets = summary.ddp[module].buckets
+        buckets = summary[DDP_MODULES].modules[module].buckets
         names = [name for bucket in buckets for name in bucket.parameters]
         if step not in common or not names:
             continue

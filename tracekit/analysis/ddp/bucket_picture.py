@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tracekit.model.bucket_runs import WHOLE
+from tracekit.analysis.ddp.parts import WHOLE
 
 __all__ = ["BucketBar", "BucketPicture", "bucket_picture"]
 
@@ -39,7 +39,7 @@ class BucketPicture:
 
 
 def bucket_picture(times: Sequence[dict[str, Any]]) -> BucketPicture | None:
-    """`times`: rows of schema.BUCKETS. The step whose exposed time is closest to the median of its rank's steps."""
+    """`times`: rows of the table BUCKETS. The step whose exposed time is closest to the median of its rank's steps."""
     added_ns: dict[int, dict[int, int]] = defaultdict(lambda: defaultdict(int))
     for row in times:
         if row["index"] != WHOLE:

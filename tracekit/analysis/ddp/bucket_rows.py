@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from tracekit.analysis.ddp.parts import BUCKET_REDUCTIONS
 from tracekit.model.events import ABSENT, Int64
 from tracekit.model.summary import RankSummary
 
@@ -15,7 +16,7 @@ __all__ = ["rows_of_buckets"]
 
 def rows_of_buckets(summary: RankSummary) -> Int64:
     """int64 [n], one for each bucket reduction, or -1."""
-    own, runs = summary.collectives, summary.bucket_runs
+    own, runs = summary.collectives, summary[BUCKET_REDUCTIONS]
     if not len(own):
         return np.full(len(runs), ABSENT, dtype=np.int64)
     row = np.minimum(np.searchsorted(own.launch_ns, runs.launch_ns), len(own) - 1)

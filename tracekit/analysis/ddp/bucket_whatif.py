@@ -21,6 +21,7 @@ import numpy as np
 from tracekit.analysis.ddp.backward_passes import GroupPasses, passes_of_groups
 from tracekit.analysis.ddp.bucket_assignment import assigned_buckets
 from tracekit.analysis.ddp.bucket_replay import Transfers, replay
+from tracekit.analysis.ddp.parts import BUCKET_REDUCTIONS, DDP_MODULES
 from tracekit.analysis.stats.medians import median_error
 from tracekit.analysis.stats.transfer_fit import TransferFit, fit_transfers
 from tracekit.model.run import Run
@@ -58,7 +59,7 @@ class BucketWhatIf:
 
 def bucket_whatif(run: Run, caps_mb: Sequence[float] = CAPS_MB) -> BucketWhatIf | None:
     """None without DDP buckets; the present limit comes along."""
-    if not any(len(summary.bucket_runs) for summary in run.ranks):
+    if not any(len(summary[BUCKET_REDUCTIONS]) for summary in run.ranks):
         return None
     groups, reason = passes_of_groups(run)
     if not groups:
@@ -69,7 +70,9 @@ def bucket_whatif(run: Run, caps_mb: Sequence[float] = CAPS_MB) -> BucketWhatIf 
 
 def _present_bytes(run: Run) -> int | None:
     """The limit of the modules that reduced; None where they differ or it is not known."""
-    caps = {s.ddp[m].bucket_cap_bytes for s in run.ranks for m in set(s.bucket_runs.module.tolist())}
+    caps = {
+        s[DDP_MODULES].modules[m].bucket_cap_bytes for s in run.ranks for m in set(s[BUCKET_REDUCTIONS].module.tolist())
+    }
     return caps.pop() if len(caps) == 1 else None
 
 

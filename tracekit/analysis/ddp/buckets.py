@@ -14,13 +14,15 @@ from typing import Any
 
 import numpy as np
 
-from tracekit import schema
 from tracekit.analysis.communication.collectives import GroupTimes, group_times
+from tracekit.analysis.ddp import columns
 from tracekit.analysis.ddp.bucket_findings import bucket_findings
 from tracekit.analysis.ddp.bucket_picture import BucketPicture, bucket_picture
 from tracekit.analysis.ddp.bucket_rows import rows_of_buckets
 from tracekit.analysis.ddp.bucket_whatif import bucket_whatif
-from tracekit.model.bucket_runs import WHOLE
+from tracekit.analysis.ddp.manual_gradients import manual_data_parallel
+from tracekit.analysis.ddp.parts import BUCKET_REDUCTIONS, DDP_MODULES, DDP_PASSES, WHOLE
+from tracekit.analysis.table import Frame
 from tracekit.model.collectives import MatchedGroup
 from tracekit.model.events import ABSENT
 from tracekit.model.links import bus_factor
@@ -35,15 +37,15 @@ _Matched = tuple[MatchedGroup, GroupTimes]
 
 @dataclass(frozen=True, kw_only=True)
 class Buckets:
-    """`bucket_map`: columns of schema.BUCKET_MAP; empty when no DDP module was recorded. `times`: columns of
-    schema.BUCKETS, a row a reduction. `by_index`: columns of schema.BUCKETS_BY_INDEX, a row a bucket. `whatif`: columns
-    of schema.BUCKET_WHATIF, a row a limit of the size; empty where `whatif_reason` says why (None without DDP).
+    """`bucket_map`: rows of columns.BUCKET_MAP; empty when no DDP module was recorded. `times`: columns of
+    columns.BUCKETS, a row a reduction. `by_index`: rows of columns.BUCKETS_BY_INDEX, a row a bucket. `whatif`: columns
+    of columns.BUCKET_WHATIF, a row a limit of the size; empty where `whatif_reason` says why (None without DDP).
     `micro_batches`: forward passes for each that reduces; None where they are not labelled."""
 
-    bucket_map: schema.Frame = schema.Frame(schema.BUCKET_MAP)
-    times: schema.Frame = schema.Frame(schema.BUCKETS)
-    by_index: schema.Frame = schema.Frame(schema.BUCKETS_BY_INDEX)
-    whatif: schema.Frame = schema.Frame(schema.BUCKET_WHATIF)
+    bucket_map: Frame = Frame(columns.BUCKET_MAP)
+    times: Frame = Frame(columns.BUCKETS)
+    by_index: Frame = Frame(columns.BUCKETS_BY_INDEX)
+    whatif: Frame = Frame(columns.BUCKET_WHATIF)
     whatif_reason: str | None
     micro_batches: int | None
     picture: BucketPicture | None
@@ -52,8 +54,8 @@ class Buckets:
 
 def buckets(run: Run) -> Buckets:
     """The bucket map of the run: equal on all ranks, so the lowest rank that has it speaks for all."""
-    of_all = next((summary for summary in run.ranks if summary.ddp), None)
-    modules = of_all.ddp if of_all is not None else ()
+    of_all = next((summary for summary in run.ranks if summary[DDP_MODULES].modules), None)
+    modules = of_all[DDP_MODULES].modules if of_all is not None else ()
     bucket_map: list[dict[str, object]] = [
         {
             "module": module.module,
@@ -61,12 +63,12 @@ def buckets(run: Run) -> Buckets:
             "size_bytes": bucket.size_bytes,
             "dtype": bucket.dtype,
             "parameters": list(bucket.parameters) if bucket.parameters else None,
-            "inferred": of_all is not None and of_all.ddp_inferred,
+            "inferred": of_all is not None and of_all[DDP_MODULES].inferred,
         }
         for module in modules
         for bucket in module.buckets
     ]
-    reduces = any(len(summary.bucket_runs) for summary in run.ranks)
+    reduces = any(len(summary[BUCKET_REDUCTIONS]) for summary in run.ranks)
     matched = [(group, group_times(run, group)) for group in run.collectives] if reduces else []
     times = [row for summary in run.ranks for row in _times(run, summary, matched)]
     outcome = bucket_whatif(run)
@@ -78,18 +80,18 @@ def buckets(run: Run) -> Buckets:
         whatif_reason=None if outcome is None else outcome.reason,
         micro_batches=_micro_batches(run, times),
         picture=bucket_picture(times),
-        findings=bucket_findings(run, outcome, times),
+        findings=(*bucket_findings(run, outcome, times), *manual_data_parallel(run)),
     )
 
 
 def _micro_batches(run: Run, times: list[dict[str, Any]]) -> int | None:
-    forwards = sum(summary.ddp_passes.forwards for summary in run.ranks)
+    forwards = sum(summary[DDP_PASSES].forwards for summary in run.ranks)
     reducing = len({(row["rank"], row["step"], row["module"], row["turn"]) for row in times})
     return forwards // reducing if reducing and forwards and forwards % reducing == 0 else None
 
 
 def _times(run: Run, summary: RankSummary, matched: Sequence[_Matched]) -> list[dict[str, Any]]:
-    runs = summary.bucket_runs
+    runs = summary[BUCKET_REDUCTIONS]
     starts_ns = {step.step: step.start_ns for step in summary.steps if step.complete}
     busbw_bps = _bus_bandwidths(run, summary, matched)
     rows = []
@@ -104,7 +106,7 @@ def _times(run: Run, summary: RankSummary, matched: Sequence[_Matched]) -> list[
             {
                 "rank": summary.rank,
                 "step": step,
-                "module": summary.ddp[runs.module[i]].module,
+                "module": summary[DDP_MODULES].modules[runs.module[i]].module,
                 "index": int(runs.index[i]),
                 "turn": int(runs.turn[i]),
                 **offsets,
@@ -118,7 +120,7 @@ def _times(run: Run, summary: RankSummary, matched: Sequence[_Matched]) -> list[
 
 def _bus_bandwidths(run: Run, summary: RankSummary, matched: Sequence[_Matched]) -> list[float | None]:
     """Of each of the rank's reductions, bytes/s; None unless all ranks of the group are there, in steps of all."""
-    own, runs = summary.collectives, summary.bucket_runs
+    own, runs = summary.collectives, summary[BUCKET_REDUCTIONS]
     result: list[float | None] = [None] * len(runs)
     if not len(own) or not len(runs):
         return result

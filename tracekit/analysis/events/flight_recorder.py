@@ -7,13 +7,13 @@ operator, and what is to be said of those that have no operator or no span.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from tracekit.analysis.events.communication_rules import kind_of_collective
-from tracekit.model.communication import Joins, Unjoined
+from tracekit.model.communication import FlightRecorderMatch, Unjoined
 from tracekit.model.events import ABSENT, DecodedTrace, EventTable, Int64
 from tracekit.model.metadata import CollectiveRecord
 from tracekit.model.notes import Note, Severity
@@ -24,7 +24,7 @@ _NO_OPERATOR = "issued outside of every recorded operator"
 _NOT_OVER = "still queued or running when the recording ended"
 _NO_SPAN = "without a span of its own"
 
-__all__ = ["Entries", "entries_of_operators", "join_counts", "join_notes", "merge_joins", "run_as"]
+__all__ = ["Entries", "entries_of_operators", "join_counts", "join_notes", "run_as"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,7 +68,7 @@ def entries_of_operators(trace: DecodedTrace, operators: Int64) -> Entries:
     return entries
 
 
-def join_counts(entries: Entries, spans: Mapping[int, int]) -> Joins:
+def join_counts(entries: Entries, spans: Mapping[int, int]) -> FlightRecorderMatch:
     """`spans`: how many spans each operator, by its position, was found to have."""
     reasons: Counter[tuple[str, str]] = Counter()
     for record in entries.outside:
@@ -81,7 +81,7 @@ def join_counts(entries: Entries, spans: Mapping[int, int]) -> Joins:
                 later_ran.add(record.group)
             else:
                 reasons[record.kind, _NO_SPAN if record.group in later_ran else _NOT_OVER] += 1
-    return Joins(
+    return FlightRecorderMatch(
         recorded=len(entries.outside) + sum(map(len, entries.of_operator)),
         unjoined=tuple(
             Unjoined(kind=kind, reason=reason, count=count, expected=reason in {_OTHER_THREAD, _NOT_OVER})
@@ -90,24 +90,7 @@ def join_counts(entries: Entries, spans: Mapping[int, int]) -> Joins:
     )
 
 
-def merge_joins(recordings: Sequence[Joins]) -> Joins | None:
-    """The joins of several recordings of one rank together; None without any."""
-    if not recordings:
-        return None
-    counts: Counter[tuple[str, str, bool]] = Counter()
-    for joins in recordings:
-        for missed in joins.unjoined:
-            counts[missed.kind, missed.reason, missed.expected] += missed.count
-    return Joins(
-        recorded=sum(joins.recorded for joins in recordings),
-        unjoined=tuple(
-            Unjoined(kind=kind, reason=reason, count=count, expected=expected)
-            for (kind, reason, expected), count in sorted(counts.items())
-        ),
-    )
-
-
-def join_notes(joins: Joins | None, file: str) -> list[Note]:
+def join_notes(joins: FlightRecorderMatch | None, file: str) -> list[Note]:
     """What a reader must know of the collectives of a file that were not joined: how many, of which kind, and why."""
     if joins is None or not joins.unjoined:
         return []

@@ -21,9 +21,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from tracekit.analysis.events.phases import PHASES
+from tracekit.analysis.fsdp.parts import FSDP_GATHERS, FsdpGathers
 from tracekit.analysis.step_time.savings import savings_ns
 from tracekit.model.events import ABSENT, Int64
-from tracekit.model.fsdp_gathers import FsdpGathers
 from tracekit.model.run import Finding, Run
 
 __all__ = ["Forecast", "prefetch_findings", "prefetch_forecasts", "shortest_transfers_ns"]
@@ -65,7 +65,7 @@ class Forecast:
 
 def prefetch_forecasts(run: Run) -> list[Forecast]:
     """By phase and number of modules ahead; empty where no waits were measured."""
-    gathers = {summary.rank: summary.fsdp_gathers for summary in run.ranks if len(summary.fsdp_gathers)}
+    gathers = {summary.rank: summary[FSDP_GATHERS] for summary in run.ranks if len(summary[FSDP_GATHERS])}
     shortest = shortest_transfers_ns(gathers)
     several = (1,) if "fsdp1" in run.strategies else _AHEAD  # FSDP1 knows no more
     result = []

@@ -19,10 +19,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from tracekit.analysis.fsdp.parts import FSDP_GATHERS, FSDP_UNITS, FsdpGathers
 from tracekit.analysis.fsdp.prefetch import Forecast, shortest_transfers_ns
 from tracekit.analysis.step_time.savings import savings_ns
 from tracekit.model.events import Int64
-from tracekit.model.fsdp_gathers import FsdpGathers
 from tracekit.model.run import Finding, Run
 
 __all__ = ["wrapping_findings"]
@@ -39,7 +39,7 @@ _SIGNIFICANT = 2.0  # standard errors
 
 def wrapping_findings(run: Run, forecasts: Sequence[Forecast]) -> list[Finding]:
     """At most one: units are not too large and too small."""
-    gathers = {summary.rank: summary.fsdp_gathers for summary in run.ranks if len(summary.fsdp_gathers)}
+    gathers = {summary.rank: summary[FSDP_GATHERS] for summary in run.ranks if len(summary[FSDP_GATHERS])}
     if not gathers or len(run.common_steps()) < 2 or any((own.size_bytes <= 0).any() for own in gathers.values()):
         return []
     return _one_giant(run, gathers) or _many_tiny(run, gathers, forecasts)
@@ -59,7 +59,7 @@ def _one_giant(run: Run, gathers: Mapping[int, FsdpGathers]) -> list[Finding]:
         if own is None:
             continue
         complete = [step for step in summary.steps if step.complete]
-        reductions = [row for row in summary.fsdp if (row.module, row.kind) == (giant, "reduce_scatter")]
+        reductions = [row for row in summary[FSDP_UNITS] if (row.module, row.kind) == (giant, "reduce_scatter")]
         reduction_ns = sum(row.exposed_ns for row in reductions) // len(complete)
         for step in complete:
             here = (own.step == step.step) & (own.module == giant)

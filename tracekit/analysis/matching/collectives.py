@@ -33,7 +33,7 @@ from tracekit.model.summary import RankSummary
 
 _SPARSE = 16  # ids farther apart than this, on average, are numbered anew
 
-__all__ = ["group_name", "groups_of_run", "match_collectives"]
+__all__ = ["groups_of_run", "match_collectives"]
 
 
 def groups_of_run(ranks: Sequence[RankSummary], world_size: int | None) -> tuple[GroupKey, ...]:
@@ -59,15 +59,10 @@ def match_collectives(
     matched, notes = [], []
     for index in sorted(members):
         present = _with_silent(members[index], ranks, groups[index])
-        found, about = _match(index, group_name(groups[index]), present)
+        found, about = _match(index, groups[index].label or "all ranks", present)
         matched.append(found)
         notes += about
     return tuple(matched), sorted(notes, key=lambda note: (note.rank or 0, note.text))
-
-
-def group_name(group: GroupKey) -> str:
-    """What a sentence calls a group."""
-    return group.description or group.name or group.parallelism or "all ranks"
 
 
 def _everyone(ranks: Sequence[RankSummary], world_size: int | None) -> GroupKey:
@@ -80,7 +75,7 @@ def _with_silent(found: list[Member], ranks: Sequence[RankSummary], group: Group
     speaking = {member.summary.rank for member in found}
     belongs = frozenset(group.ranks)
     none = np.empty(0, dtype=np.int64)
-    silent = [s for s in ranks if s.rank in belongs and s.rank not in speaking and not s.is_server]
+    silent = [s for s in ranks if s.rank in belongs and s.rank not in speaking and not s.serves_only]
     return sorted([*found, *(Member(summary=s, rows=none) for s in silent)], key=lambda member: member.summary.rank)
 
 

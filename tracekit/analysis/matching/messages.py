@@ -18,14 +18,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tracekit import schema
-from tracekit.analysis.clocks.align import on_run_clock
+from tracekit.analysis.matching import columns
+from tracekit.analysis.table import Filled
 from tracekit.model.columnar import Columnar
 from tracekit.model.communication import GroupKey
 from tracekit.model.events import ABSENT, Bool, Int64
-from tracekit.model.messages import MatchedMessages, nothing_matched
+from tracekit.model.messages import MatchedMessages
 from tracekit.model.notes import Note
-from tracekit.model.run import ClockModel, Run
+from tracekit.model.run import ClockModel, Run, clocks_are_comparable
 from tracekit.model.summary import RankSummary
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ _EDGES = "its counterpart lies before or after the recording"
 _DISAGREE = "the two sides of its edge do not agree in order and size"
 _NO_RECORDS = "the other rank recorded no messages"
 
-__all__ = ["comparable_clocks", "match_messages", "message_edges", "message_table"]
+__all__ = ["match_messages", "message_edges", "message_table"]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -69,7 +69,7 @@ def match_messages(
     silent = np.isin(peer, [summary.rank for summary in ranks if not len(summary.messages)])
     unlinked[_NO_RECORDS] += int(silent.sum())
     if not len(table.rank):
-        return nothing_matched(), []
+        return MatchedMessages.empty(), []
     table = table.rows(~absent & ~silent)
     pairs = _match(table, 2 * max((clock.error_ns or 0 for clock in clocks), default=0), unlinked)
     sends, receives = table.rows(pairs[0]), table.rows(pairs[1])
@@ -87,7 +87,7 @@ def match_messages(
 def _table(ranks: Sequence[RankSummary], clocks: Sequence[ClockModel]) -> tuple[_Table, Int64]:
     """The table, and each row's peer. Clocks that were not measured tell nothing about order: then no end is known."""
     clock_of = {clock.rank: clock for clock in clocks}
-    comparable = comparable_clocks(ranks, clocks)
+    comparable = clocks_are_comparable(ranks, clocks)
     groups: dict[GroupKey, int] = {}
     parts, keys = [], []
     for summary in ranks:
@@ -104,8 +104,8 @@ def _table(ranks: Sequence[RankSummary], clocks: Sequence[ClockModel]) -> tuple[
                 edge=rank,
                 step=own.step,
                 is_send=own.is_send,
-                begun_ns=on_run_clock(own.issue_ns, clock),
-                ended_ns=np.where(known, on_run_clock(own.end_ns, clock), ABSENT),
+                begun_ns=clock.to_run(own.issue_ns),
+                ended_ns=np.where(known, clock.to_run(own.end_ns), ABSENT),
                 size_bytes=own.size_bytes,
             )
         )
@@ -117,11 +117,11 @@ def _table(ranks: Sequence[RankSummary], clocks: Sequence[ClockModel]) -> tuple[
 
 
 def message_edges(run: Run) -> pd.DataFrame:
-    """Who sends to whom: columns of schema.POINT_TO_POINT, over all recorded steps."""
+    """Who sends to whom: rows of columns.POINT_TO_POINT, over all recorded steps."""
     return message_table(run).frame
 
 
-def message_table(run: Run) -> schema.Filled:
+def message_table(run: Run) -> Filled:
     """What `message_edges` gives."""
     number = {group: i for i, group in enumerate(run.groups)}
     counts: dict[tuple[int, int, int], list[int]] = {}  # sends, receives, bytes (-1: one is not known) of an edge
@@ -156,13 +156,7 @@ def message_table(run: Run) -> schema.Filled:
         }
         for edge, (sends, receives, size_bytes) in sorted(counts.items())
     ]
-    return schema.POINT_TO_POINT.filled(rows)
-
-
-def comparable_clocks(ranks: Sequence[RankSummary], clocks: Sequence[ClockModel]) -> bool:
-    """Whether times of different ranks can be compared: all clocks are known, or there is one host."""
-    hosts = {summary.host for summary in ranks}
-    return all(clock.method != "none" for clock in clocks) or (len(hosts) == 1 and None not in hosts)
+    return columns.POINT_TO_POINT.filled(rows)
 
 
 def _match(table: _Table, error_ns: int, unlinked: Counter[str]) -> tuple[Int64, Int64]:

@@ -11,7 +11,9 @@ import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from tracekit import schema
+from tracekit.analysis.model_parallel import columns
+from tracekit.analysis.model_parallel.parts import EXPERT_EXCHANGES
+from tracekit.analysis.table import Frame
 from tracekit.model.communication import GroupKey
 from tracekit.model.run import Finding, Run
 
@@ -28,9 +30,9 @@ Load = dict[int, dict[int, int]]  # rank -> step -> what, bytes or ns
 
 @dataclass(frozen=True, kw_only=True)
 class ExpertLoad:
-    """`ranks`: columns of schema.EXPERT_LOAD, by group and module; empty without all-to-alls for experts."""
+    """`ranks`: rows of columns.EXPERT_LOAD, by group and module; empty without all-to-alls for experts."""
 
-    ranks: schema.Frame = schema.Frame(schema.EXPERT_LOAD)
+    ranks: Frame = Frame(columns.EXPERT_LOAD)
     findings: tuple[Finding, ...]
 
 
@@ -39,7 +41,7 @@ def expert_load(run: Run) -> ExpertLoad:
     loads: dict[GroupKey | None, dict[str | None, Load]] = {}
     exposed_ns: dict[GroupKey | None, Load] = {}
     for summary in run.ranks:
-        for row in summary.expert_exchanges:
+        for row in summary[EXPERT_EXCHANGES]:
             load = loads.setdefault(row.group, {}).setdefault(row.module, {})
             load.setdefault(summary.rank, {})[row.step] = row.received_bytes
             waits = exposed_ns.setdefault(row.group, {}).setdefault(summary.rank, {})

@@ -1,9 +1,4 @@
-"""Which module tensor, expert and context parallelism communicate for.
-
-Per rank (in a worker): a trace and its lanes to `TensorSum` rows. Over ranks: `tensor(run)` to tables. Every collective
-of a tp, ep or cp group is in a row; where no module is known of it, one without a name, so that nothing is lost.
-Without the capture's metadata, what DTensor redistributes is taken for tensor parallelism, and marked inferred.
-"""
+"""Which module tensor, expert and context parallelism communicate for, over all ranks: one file a table."""
 
 from __future__ import annotations
 
@@ -14,29 +9,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
-from tracekit import schema
 from tracekit.analysis.communication.communication_sums import (
     StepShare,
     layers_alike,
     means_over_ranks,
-    merge_sums,
     step_share,
-    sum_of_sizes,
 )
-from tracekit.analysis.events.innermost_span import innermost_span
-from tracekit.analysis.events.modules import modules_of_launches
-from tracekit.analysis.events.phases import PHASES, PhaseTimeline
-from tracekit.analysis.model_parallel.per_rank.layer_times import layer_times
-from tracekit.analysis.timeline.lanes import Lanes, complete_steps
-from tracekit.model.communication import KINDS
-from tracekit.model.events import ABSENT, DecodedTrace, Int64
-from tracekit.model.intervals import Intervals
-from tracekit.model.run import Run
-from tracekit.model.summary import StepParts, TensorSum
+from tracekit.analysis.model_parallel import columns
+from tracekit.analysis.model_parallel.expert_load import ExpertLoad, expert_load
+from tracekit.analysis.model_parallel.parts import LAYERS
+from tracekit.analysis.table import Frame
+from tracekit.model.run import Finding, Run
 
-__all__ = ["Tensor", "merge_tensor_sums", "tensor", "tensor_sums"]
+__all__ = ["TensorParallel", "tensor_parallel"]
 
 _WITHIN_LAYERS = ("tp", "ep", "cp")
 _NONE = -1
@@ -44,81 +29,23 @@ _DTENSOR = re.compile(r"(?:(?:Nested)?Redistribute|_FromTorchTensor|_ToTorchTens
 
 
 @dataclass(frozen=True, kw_only=True)
-class Tensor:
-    """`modules`: columns of schema.TENSOR, over the complete steps of each rank. `by_module`: columns of
-    schema.TENSOR_BY_MODULE, and `by_layer`: of schema.TENSOR_BY_LAYER, most exposed first. All empty without such
+class TensorParallel:
+    """`modules`: rows of columns.TENSOR, over the complete steps of each rank. `by_module`: columns of
+    columns.TENSOR_BY_MODULE, and `by_layer`: of columns.TENSOR_BY_LAYER, most exposed first. All empty without such
     groups.
     """
 
-    modules: schema.Frame = schema.Frame(schema.TENSOR)
-    by_module: schema.Frame = schema.Frame(schema.TENSOR_BY_MODULE)
-    by_layer: schema.Frame = schema.Frame(schema.TENSOR_BY_LAYER)
+    modules: Frame = Frame(columns.TENSOR)
+    by_module: Frame = Frame(columns.TENSOR_BY_MODULE)
+    by_layer: Frame = Frame(columns.TENSOR_BY_LAYER)
+    experts: ExpertLoad
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        return self.experts.findings
 
 
-def tensor_sums(
-    trace: DecodedTrace, lanes: Lanes, phases: PhaseTimeline, steps: Sequence[StepParts]
-) -> list[TensorSum]:
-    """Rows by (module, parallelism, kind, phase) of one rank: times clipped to the complete steps among `steps`, counts
-    by launch.
-    """
-    found = lanes.communication_events
-    use, inferred = _parallelism(trace, lanes)
-    in_scope = np.flatnonzero(use != _NONE)
-    if not len(in_scope):
-        return []
-    complete = complete_steps(lanes, steps)
-    module = modules_of_launches(trace.events, found.launch_track[in_scope].astype(np.int64), found.launch_ns[in_scope])
-    layers = layer_times(trace.events, lanes, phases, {name for name in module if name is not None})
-    phase = phases.at(found.launch_ns)
-    members: dict[tuple[str | None, int, int, int], list[int]] = defaultdict(list)
-    for name, i in zip(module, in_scope.tolist(), strict=True):
-        members[name, int(use[i]), int(found.kind[i]), int(phase[i])].append(i)
-    result = []
-    for (name, parallelism, kind, phase_index), positions in members.items():
-        own = np.array(positions, dtype=np.int64)
-        here = own[complete.counted[own]]
-        time = Intervals.union_of(found.start_ns[own], found.end_ns[own]) & complete.time
-        layer = layers.get((name, phase_index))
-        if not len(here) and not len(time):
-            continue
-        result.append(
-            TensorSum(
-                module=name,
-                parallelism=_WITHIN_LAYERS[parallelism],
-                phase=PHASES[phase_index] if phase_index >= 0 else None,
-                kind=KINDS[kind],
-                count=len(here),
-                size_bytes=sum_of_sizes(found.size_bytes[here]),
-                exposed_ns=(time - lanes.compute).len_ns,
-                layer_ns=None if layer is None else (time | (layer & complete.time)).len_ns,
-                inferred=inferred,
-            )
-        )
-    return result
-
-
-def _parallelism(trace: DecodedTrace, lanes: Lanes) -> tuple[Int64, bool]:
-    """int64 [n]: of each communication event the index of its parallelism in `_WITHIN_LAYERS`, or -1; and whether that
-    is inferred."""
-    found, events = lanes.communication_events, trace.events
-    of_group = [_WITHIN_LAYERS.index(g.parallelism) if g.parallelism in _WITHIN_LAYERS else _NONE for g in found.groups]
-    use = np.array([*of_group, _NONE], dtype=np.int64)[found.group]
-    if trace.header.metadata is not None or (use != _NONE).any():
-        return use, False
-    # Out of the graph, DTensor serves FSDP2 as well: for norms of gradients, for instance.
-    in_graph = events.named(lambda name: _DTENSOR.fullmatch(name) is not None) & (events.sequence_number != ABSENT)
-    spans = events.each_once(in_graph)
-    around = innermost_span(events, spans, found.launch_track.astype(np.int64), found.launch_ns)
-    return np.where(around != ABSENT, _WITHIN_LAYERS.index("tp"), _NONE), True
-
-
-def merge_tensor_sums(rows: Sequence[TensorSum]) -> tuple[TensorSum, ...]:
-    """Those of several recordings of one rank."""
-    amounts = ("count", "size_bytes", "exposed_ns", "layer_ns")
-    return merge_sums(rows, lambda row: (row.module, row.parallelism, row.kind, row.phase), amounts)
-
-
-def tensor(run: Run) -> Tensor:
+def tensor_parallel(run: Run) -> TensorParallel:
     """The tables over all ranks."""
     rows = [
         {
@@ -135,13 +62,14 @@ def tensor(run: Run) -> Tensor:
             "inferred": row.inferred,
         }
         for summary in run.ranks
-        for row in summary.tensor
+        for row in summary[LAYERS]
     ]
     by_module = _by_module(run)
-    return Tensor(
+    return TensorParallel(
         modules=rows,
         by_module=by_module,
         by_layer=_by_layer(by_module),
+        experts=expert_load(run),
     )
 
 
@@ -154,11 +82,11 @@ def _by_module(run: Run) -> list[dict[str, Any]]:
     layers: dict[tuple[str | None, str, str, str | None], list[float | None]] = defaultdict(list)
     for summary in run.ranks:
         steps = sum(step.complete for step in summary.steps)
-        for row in summary.tensor:
+        for row in summary[LAYERS]:
             key = (row.module, row.parallelism, row.kind, row.phase)
             shares[key].append(step_share(summary.rank, steps, [row]))
             layers[key].append(None if row.layer_ns is None else row.layer_ns / steps)
-    inferred = any(row.inferred for summary in run.ranks for row in summary.tensor)
+    inferred = any(row.inferred for summary in run.ranks for row in summary[LAYERS])
     rows = []
     for key, ranks in shares.items():
         module, parallelism, kind, phase = key

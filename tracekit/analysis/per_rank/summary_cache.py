@@ -11,7 +11,9 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
-from tracekit.analysis.per_rank.summarize import RankFailure, SummaryOptions, summarize
+from tracekit.analysis.per_rank.options import SummaryOptions
+from tracekit.analysis.per_rank.summarize import RankFailure, summarize
+from tracekit.analysis.sections import ALL_PARTS
 from tracekit.model.summary import RankSummary
 from tracekit.read.cache.code_version import IMPORTED_CODE
 from tracekit.read.cache.codec import CodecError, Shared, pack, unpack
@@ -40,10 +42,17 @@ class Order:
 
 @dataclass(frozen=True, kw_only=True)
 class _Kept:
-    """`positions`: of the summary's files among those that were asked for, whose folder may have been moved since."""
+    """A summary as it lies in the cache.
+
+    Attributes:
+        positions: of its files among those that were asked for, whose folder may have been moved since.
+        summary: without its files and parts.
+        parts: names and packed values.
+    """
 
     positions: tuple[int, ...]
     summary: RankSummary
+    parts: tuple[tuple[str, bytes], ...]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,7 +104,9 @@ def summarize_and_keep(order: Order) -> Outcome:
     positions = tuple(places[file] for file in outcome.files if file in places)
     if len(positions) == len(order.paths):
         with suppress(CodecError):
-            keep(order.entry, pack(_Kept(positions=positions, summary=replace(outcome, files=()))))
+            parts = tuple((name, pack(value, ALL_PARTS[name].type)) for name, value in outcome.parts.items())
+            summary = replace(outcome, files=(), parts={})
+            keep(order.entry, pack(_Kept(positions=positions, summary=summary, parts=parts)))
     return outcome
 
 
@@ -112,9 +123,10 @@ def _first_kept(
 
 def _kept_summary(data: bytes, paths: Sequence[TracePath], shared: Shared) -> RankSummary | None:
     try:
-        kept = unpack(data, _Kept, shared)
-    except CodecError:
+        kept: _Kept = unpack(data, _Kept, shared)
+        parts = {name: unpack(value, ALL_PARTS[name].type, shared) for name, value in kept.parts}
+    except (CodecError, KeyError):
         return None
     if sorted(kept.positions) != list(range(len(paths))):
         return None
-    return replace(kept.summary, files=tuple(str(paths[position]) for position in kept.positions))
+    return replace(kept.summary, files=tuple(str(paths[position]) for position in kept.positions), parts=parts)

@@ -20,10 +20,10 @@ from tracekit.analysis.pipeline.bubble_causes import MeasuredPipeline, Typical, 
 from tracekit.analysis.pipeline.schedules import ORDERED_SCHEDULES, Order, order_of_schedule, schedule_of_order
 from tracekit.analysis.pipeline.transfers import edges_between_ranks
 from tracekit.analysis.replay.replay import Float64
-from tracekit.model.actions import ACTION_KINDS
 from tracekit.model.events import ABSENT
 from tracekit.model.ranks import format_ranges
 from tracekit.model.run import Finding
+from tracekit.model.spans import ACTION_KINDS
 
 __all__ = ["Move", "UnevenStage", "order_that_was_run", "pipeline_findings", "pipeline_moves", "uneven_stage"]
 

@@ -24,9 +24,9 @@ import numpy as np
 from tracekit.analysis.pipeline.steps import PipelineSteps, Program
 from tracekit.analysis.pipeline.transfers import Edges, Transfers, edges_between_ranks, transfers_of
 from tracekit.analysis.replay.replay import CyclicGraphError, Float64, Graph, build_graph
-from tracekit.model.actions import ACTION_KINDS
 from tracekit.model.events import ABSENT, Int32, Int64
 from tracekit.model.run import Run
+from tracekit.model.spans import ACTION_KINDS
 
 __all__ = [
     "CAUSES",

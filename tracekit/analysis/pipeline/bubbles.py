@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from tracekit import schema
-from tracekit.analysis.clocks.align import on_run_clock
+from tracekit.analysis.pipeline import columns
 from tracekit.analysis.pipeline.advice import Move, UnevenStage, pipeline_findings, pipeline_moves, uneven_stage
 from tracekit.analysis.pipeline.bubble_causes import (
     CAUSES,
@@ -23,11 +22,14 @@ from tracekit.analysis.pipeline.bubble_causes import (
     causes_of_bubbles,
     measured_pipeline,
 )
+from tracekit.analysis.pipeline.parts import ACTIONS, Actions
 from tracekit.analysis.pipeline.steps import PipelineSteps, pipeline_steps
-from tracekit.model.actions import ACTION_KINDS, Actions
+from tracekit.analysis.section import Unavailable
+from tracekit.analysis.table import Filled, Frame
 from tracekit.model.intervals import Intervals
 from tracekit.model.metadata import PipelineLayout
 from tracekit.model.run import Finding, Run
+from tracekit.model.spans import ACTION_KINDS
 from tracekit.model.summary import RankSummary
 
 if TYPE_CHECKING:
@@ -38,8 +40,8 @@ __all__ = ["Pipeline", "action_table", "closed_form_of_bubbles", "pipeline", "pi
 
 @dataclass(frozen=True, kw_only=True)
 class Pipeline:
-    """`by_stage`: columns of schema.PIPELINE_STAGES. `by_rank`: columns of schema.PIPELINE_RANKS. `typical_step`: of
-    schema.PIPELINE_ACTIONS, the actions of one pipeline in the step of median length.
+    """`by_stage`: rows of columns.PIPELINE_STAGES. `by_rank`: rows of columns.PIPELINE_RANKS. `typical_step`: of
+    columns.PIPELINE_ACTIONS, the actions of one pipeline in the step of median length.
 
     `steps`: how many these are over; `pipelines`: how many run side by side (data parallel), `stages` each.
     `causes_ns`: the bubbles of all ranks by cause, which sum to them; `replay_error`: the share by which a replay of
@@ -63,20 +65,19 @@ class Pipeline:
     uneven_stage: UnevenStage | None
     moves: tuple[Move, ...]
     findings: tuple[Finding, ...]
-    by_stage: schema.Frame = schema.Frame(schema.PIPELINE_STAGES)
-    by_rank: schema.Frame = schema.Frame(schema.PIPELINE_RANKS)
-    typical_step: schema.Frame = schema.Frame(schema.PIPELINE_ACTIONS)
+    by_stage: Frame = Frame(columns.PIPELINE_STAGES)
+    by_rank: Frame = Frame(columns.PIPELINE_RANKS)
+    typical_step: Frame = Frame(columns.PIPELINE_ACTIONS)
 
 
-def pipeline(run: Run) -> Pipeline | None:
-    """None if no rank recorded actions of a pipeline."""
-    members = [summary for summary in run.ranks if summary.pipeline is not None and len(summary.actions)]
-    if not members:
-        return None
-    layout = members[0].pipeline
-    assert layout is not None
+def pipeline(run: Run) -> Pipeline | Unavailable:
+    """Unavailable if no rank recorded actions of a pipeline."""
+    members = [summary for summary in run.ranks if summary.pipeline is not None and len(summary[ACTIONS])]
+    if not members or members[0].pipeline is None:
+        return Unavailable(reason="no rank recorded actions of a pipeline", expected=True)
+    layout = members[0].pipeline.layout
     common = sorted(run.common_steps())
-    actions = {s.rank: s.actions.rows(np.isin(s.actions.step, common)) for s in members}
+    actions = {s.rank: s[ACTIONS].rows(np.isin(s[ACTIONS].step, common)) for s in members}
     busy_ns = {rank: _busy_ns(own) for rank, own in actions.items()}
     side_by_side = pipeline_steps(run, members, actions)
     span_ns = {rank: _span_ns(steps) for steps in side_by_side for rank in steps.ranks}
@@ -93,7 +94,7 @@ def pipeline(run: Run) -> Pipeline | None:
         if own is not None
         for place, rank in enumerate(steps.ranks)
     }
-    ranks = len(members[0].pipeline_ranks) or layout.stages // max(layout.virtual_stages, 1)
+    ranks = len(members[0].pipeline.ranks) or layout.stages // max(layout.virtual_stages, 1)
     closed_form = closed_form_of_bubbles(layout, ranks)
     replayed = sum(own.ideal_ratio for own in known) / len(known) if known else None
     ideal = replayed if closed_form is None else closed_form
@@ -104,7 +105,7 @@ def pipeline(run: Run) -> Pipeline | None:
     moves = _moves(complete, layout)
     return Pipeline(
         schedule=layout.schedule,
-        schedule_inferred=any(summary.pipeline_inferred for summary in members),
+        schedule_inferred=any(s.pipeline is not None and s.pipeline.inferred for s in members),
         stages=layout.stages,
         virtual_stages=layout.virtual_stages,
         microbatches=layout.microbatches,
@@ -133,23 +134,23 @@ def closed_form_of_bubbles(layout: PipelineLayout, ranks: int) -> float | None:
 
 
 def pipeline_actions(run: Run) -> pd.DataFrame:
-    """Every action of the steps that all ranks completed: columns of schema.PIPELINE_ACTIONS."""
+    """Every action of the steps that all ranks completed: rows of columns.PIPELINE_ACTIONS."""
     return action_table(run).frame
 
 
-def action_table(run: Run) -> schema.Filled:
+def action_table(run: Run) -> Filled:
     """What `pipeline_actions` gives."""
     common = sorted(run.common_steps())
     clocks = {clock.rank: clock for clock in run.clocks}
     rows: list[dict[str, object]] = []
     for summary in run.ranks:
-        own, clock = summary.actions.rows(np.isin(summary.actions.step, common)), clocks[summary.rank]
-        columns = (
+        own, clock = summary[ACTIONS].rows(np.isin(summary[ACTIONS].step, common)), clocks[summary.rank]
+        values = (
             *(own.step, own.stage, own.microbatch, own.kind),
-            *(on_run_clock(own.start_ns, clock), on_run_clock(own.end_ns, clock), own.wait_ns),
+            *(clock.to_run(own.start_ns), clock.to_run(own.end_ns), own.wait_ns),
         )
-        rows += [_action(summary.rank, *row) for row in zip(*(column.tolist() for column in columns), strict=True)]
-    return schema.PIPELINE_ACTIONS.filled(rows)
+        rows += [_action(summary.rank, *row) for row in zip(*(column.tolist() for column in values), strict=True)]
+    return columns.PIPELINE_ACTIONS.filled(rows)
 
 
 def _action(
@@ -195,7 +196,7 @@ def _of_rank(
     values: Sequence[int | None] = (None,) * len(CAUSES) if causes_ns is None else causes_ns
     return {
         "rank": summary.rank,
-        "stages": list(summary.pipeline.stage_ids) if summary.pipeline is not None else [],
+        "stages": list(summary.pipeline.layout.stage_ids) if summary.pipeline is not None else [],
         "busy_ns": busy_ns,
         "bubble_ns": bubble_ns,
         "bubble_ratio": bubble_ns / span_ns if bubble_ns is not None and span_ns else None,
@@ -231,10 +232,10 @@ def _typical_step(side_by_side: Sequence[PipelineSteps]) -> list[dict[str, objec
         return []
     _, ranks, program, number = sorted(candidates, key=lambda c: (c[0], c[1], c[3]))[(len(candidates) - 1) // 2]
     waits_ns = program.end_ns - program.start_ns - program.work_ns
-    columns = (
+    values = (
         *(program.stage, program.microbatch, program.kind),
         *(times[:, number] for times in (program.start_ns, program.end_ns, waits_ns)),
     )
     step = int(program.steps[number])
-    rows = zip(program.rank.tolist(), *(column.tolist() for column in columns), strict=True)
+    rows = zip(program.rank.tolist(), *(column.tolist() for column in values), strict=True)
     return [_action(ranks[place], step, *row) for place, *row in rows]

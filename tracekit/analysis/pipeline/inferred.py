@@ -12,26 +12,27 @@ from dataclasses import replace
 
 import numpy as np
 
+from tracekit.analysis.pipeline.parts import ACTIONS
 from tracekit.analysis.pipeline.schedules import Order, schedule_of_order
-from tracekit.model.actions import ACTION_KINDS
 from tracekit.model.communication import GroupKey
 from tracekit.model.events import ABSENT
 from tracekit.model.metadata import PipelineLayout
-from tracekit.model.summary import RankSummary
+from tracekit.model.spans import ACTION_KINDS
+from tracekit.model.summary import PipelineMembership, RankSummary
 
 __all__ = ["with_inferred_pipelines"]
 
 
 def with_inferred_pipelines(ranks: Sequence[RankSummary], groups: Sequence[GroupKey]) -> tuple[RankSummary, ...]:
     """`groups`: of the run. The summaries as they were where the capture described the pipeline, or there is none."""
-    unknown = {s.rank: s for s in ranks if s.pipeline is None and (s.actions.stage != ABSENT).any()}
+    unknown = {s.rank: s for s in ranks if s.pipeline is None and (s[ACTIONS].stage != ABSENT).any()}
     if not unknown:
         return tuple(ranks)
-    stages = {rank: tuple(np.unique(s.actions.stage).tolist()) for rank, s in unknown.items()}
+    stages = {rank: tuple(np.unique(s[ACTIONS].stage).tolist()) for rank, s in unknown.items()}
     count = 1 + max(stage for own in stages.values() for stage in own)
     pipelines = _pipelines(stages, groups, count)
     schedules = {ranks: _schedule([unknown[rank] for rank in ranks]) for ranks in set(pipelines.values())}
-    microbatches = 1 + max(int(s.actions.microbatch.max()) for s in unknown.values())
+    microbatches = 1 + max(int(s[ACTIONS].microbatch.max()) for s in unknown.values())
     result = []
     for summary in ranks:
         if summary.rank in unknown:
@@ -43,7 +44,8 @@ def with_inferred_pipelines(ranks: Sequence[RankSummary], groups: Sequence[Group
                 microbatches=microbatches,
                 stage_ids=list(stages[summary.rank]),
             )
-            summary = replace(summary, pipeline=layout, pipeline_inferred=True, pipeline_ranks=together)
+            membership = PipelineMembership(layout=layout, ranks=together, inferred=True)
+            summary = replace(summary, pipeline=membership)
         result.append(summary)
     return tuple(result)
 
@@ -69,12 +71,12 @@ def _holds_all(ranks: Collection[int], stages: Mapping[int, tuple[int, ...]], co
 
 def _schedule(members: Sequence[RankSummary]) -> str:
     """Of the order in the first step that they have in common."""
-    common = set.intersection(*(set(s.actions.step.tolist()) for s in members))
+    common = set.intersection(*(set(s[ACTIONS].step.tolist()) for s in members))
     if not common:
         return "unknown"
     orders: list[Order] = []
     for summary in members:
-        own = summary.actions.rows(summary.actions.step == min(common))
+        own = summary[ACTIONS].rows(summary[ACTIONS].step == min(common))
         kinds = [ACTION_KINDS[kind] for kind in own.kind.tolist()]
         orders.append(list(zip(kinds, own.stage.tolist(), own.microbatch.tolist(), strict=True)))
     return schedule_of_order(sorted(orders, key=lambda order: min(stage for _, stage, _ in order)))

@@ -17,12 +17,14 @@ from itertools import pairwise
 
 import numpy as np
 
-from tracekit.model.actions import ACTION_KINDS, no_actions
+from tracekit.analysis.communication.parts import COMMUNICATION
+from tracekit.analysis.pipeline.parts import ACTIONS, Actions
 from tracekit.model.communication import GroupKey
 from tracekit.model.events import ABSENT
 from tracekit.model.messages import MatchedMessages
 from tracekit.model.metadata import PipelineLayout
-from tracekit.model.summary import RankSummary
+from tracekit.model.spans import ACTION_KINDS
+from tracekit.model.summary import PipelineMembership, RankSummary
 
 _FORWARD = ACTION_KINDS.index("F")
 Edge = tuple[int, int]
@@ -32,7 +34,7 @@ __all__ = ["lines_of", "with_manual_pipelines"]
 
 def with_manual_pipelines(ranks: Sequence[RankSummary], matched: MatchedMessages) -> tuple[RankSummary, ...]:
     """The summaries, those of stages with actions, layout, strategy `pp` and the parallelism of their group."""
-    candidates = [s for s in ranks if s.pipeline is None and len(s.actions)]
+    candidates = [s for s in ranks if s.pipeline is None and len(s[ACTIONS])]
     if not candidates:
         return tuple(ranks)
     forward, groups = _forward_edges({s.rank: s for s in candidates}, matched)
@@ -49,22 +51,22 @@ def with_manual_pipelines(ranks: Sequence[RankSummary], matched: MatchedMessages
         line = line_of.get(summary.rank)
         if summary.rank in candidate_ranks and line is not None:
             stage = line.index(summary.rank)
+            layout = PipelineLayout(
+                schedule="manual",
+                stages=len(line),
+                virtual_stages=1,
+                microbatches=microbatches[line],
+                stage_ids=[stage],
+            )
+            actions = replace(named[ACTIONS], stage=np.full(len(named[ACTIONS]), stage, dtype=np.int32))
             named = replace(
-                named,
+                named.with_part(ACTIONS, actions),
                 strategies=tuple(sorted({*named.strategies, "pp"})),
                 strategies_inferred=named.strategies_inferred and bool(named.strategies),
-                actions=replace(named.actions, stage=np.full(len(named.actions), stage, dtype=np.int32)),
-                pipeline=PipelineLayout(
-                    schedule="manual",
-                    stages=len(line),
-                    virtual_stages=1,
-                    microbatches=microbatches[line],
-                    stage_ids=[stage],
-                ),
-                pipeline_ranks=tuple(sorted(line)),
+                pipeline=PipelineMembership(layout=layout, ranks=tuple(sorted(line))),
             )
         elif summary.rank in candidate_ranks:
-            named = replace(named, actions=no_actions())
+            named = named.with_part(ACTIONS, Actions.empty())
         result.append(named)
     return tuple(result)
 
@@ -149,7 +151,7 @@ def _group(summary: RankSummary, row: int) -> GroupKey | None:
 
 def _microbatches(summary: RankSummary) -> int:
     """Forwards a step, the most of its steps."""
-    forward = summary.actions.rows(summary.actions.kind == _FORWARD)
+    forward = summary[ACTIONS].rows(summary[ACTIONS].kind == _FORWARD)
     return int(forward.microbatch.max(initial=-1)) + 1
 
 
@@ -161,10 +163,8 @@ def _with_parallelism(summary: RankSummary, claimed: set[GroupKey]) -> RankSumma
 
     if not claimed:
         return summary
-    return replace(
-        summary,
-        groups=tuple(map(named, summary.groups)),
-        communication=tuple(
-            row if row.group is None else replace(row, group=named(row.group)) for row in summary.communication
-        ),
-    )
+    renamed = replace(summary, groups=tuple(map(named, summary.groups)))
+    if COMMUNICATION.name not in summary.parts:  # no wanted section reads it
+        return renamed
+    rows = (row if row.group is None else replace(row, group=named(row.group)) for row in summary[COMMUNICATION])
+    return renamed.with_part(COMMUNICATION, tuple(rows))

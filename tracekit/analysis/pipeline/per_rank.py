@@ -21,21 +21,22 @@ import numpy as np
 
 from tracekit.analysis.events.device_extent import extent_on_device
 from tracekit.analysis.events.groups import key_of_recorded_group
+from tracekit.analysis.pipeline.parts import Actions
 from tracekit.analysis.timeline.lanes import Lanes
 from tracekit.analysis.timeline.point_to_point import passes_of
-from tracekit.model.actions import ACTION_KINDS, Actions, no_actions
 from tracekit.model.communication import KINDS
 from tracekit.model.events import ABSENT, DecodedTrace, EventTable, Int32, Int64
 from tracekit.model.intervals import Intervals
 from tracekit.model.messages import Messages
 from tracekit.model.metadata import CaptureMetadata
-from tracekit.model.spans import WAIT_SPAN, parse_forward_span, parse_pipeline_span, parse_torch_action
+from tracekit.model.spans import ACTION_KINDS, WAIT_SPAN, parse_forward_span, parse_pipeline_span, parse_torch_action
+from tracekit.model.summary import PipelineMembership
 
 _FORWARD = ACTION_KINDS.index("F")
 _TOGETHER = "OVERLAP_F_B"
 _RECEIVES = tuple(KINDS.index(kind) for kind in ("recv", "send_recv"))
 
-__all__ = ["rank_actions", "ranks_of_pipeline"]
+__all__ = ["rank_actions", "recorded_pipeline"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,11 +58,11 @@ def rank_actions(trace: DecodedTrace, lanes: Lanes, messages: Messages) -> Actio
     parts = _tagged(events)
     if parts is None:
         if not len(messages):
-            return no_actions()
+            return Actions.empty()
         parts = _passes(events, lanes, messages)
     count = len(parts.kind)
     if not count:
-        return no_actions()
+        return Actions.empty()
     host_start_ns = _smallest(events.start_ns[parts.rows], parts.action, count)
     start_ns, end_ns = _times(events, lanes, parts.rows)
     waits = _receive_waits(events, lanes)
@@ -82,11 +83,13 @@ def rank_actions(trace: DecodedTrace, lanes: Lanes, messages: Messages) -> Actio
     return actions.rows(order[window[order] >= 0])
 
 
-def ranks_of_pipeline(metadata: CaptureMetadata) -> tuple[int, ...]:
-    """The ranks between which this one's stages exchange activations, ascending; empty when they are not known."""
-    number = None if metadata.pipeline is None else metadata.pipeline.group
-    group = next((group for group in metadata.groups if group.id == number), None)
-    return () if group is None else tuple(sorted(key_of_recorded_group(group, metadata).ranks))
+def recorded_pipeline(metadata: CaptureMetadata | None) -> PipelineMembership | None:
+    """The pipeline that the capture described, with the ranks between which its stages exchange activations."""
+    if metadata is None or metadata.pipeline is None:
+        return None
+    group = next((group for group in metadata.groups if group.id == metadata.pipeline.group), None)
+    ranks = () if group is None else tuple(sorted(key_of_recorded_group(group, metadata).ranks))
+    return PipelineMembership(layout=metadata.pipeline, ranks=ranks)
 
 
 def _tagged(events: EventTable) -> _Parts | None:

@@ -12,11 +12,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tracekit.analysis.clocks.align import on_run_clock
-from tracekit.analysis.matching.messages import comparable_clocks
-from tracekit.model.actions import Actions
+from tracekit.analysis.pipeline.parts import Actions
 from tracekit.model.events import Int32, Int64
-from tracekit.model.run import Run
+from tracekit.model.run import Run, clocks_are_comparable
 from tracekit.model.summary import RankSummary
 
 __all__ = ["PipelineSteps", "Program", "pipeline_steps"]
@@ -61,20 +59,20 @@ def pipeline_steps(
     """Of ranks that are part of pipelines, with the actions of each that count."""
     by_pipeline: dict[tuple[int, ...], list[RankSummary]] = defaultdict(list)
     for summary in members:
-        by_pipeline[summary.pipeline_ranks].append(summary)
+        by_pipeline[() if summary.pipeline is None else summary.pipeline.ranks].append(summary)
     clocks = {clock.rank: clock for clock in run.clocks}
     result = []
     for expected, own in by_pipeline.items():
         first_stage = {s.rank: int(actions[s.rank].stage.min(initial=np.iinfo(np.int32).max)) for s in own}
         ranks = tuple(sorted(first_stage, key=lambda rank: (first_stage[rank], rank)))
         whole = set(expected) == set(ranks) and all(len(actions[rank]) for rank in ranks)
-        known = whole and comparable_clocks(own, [clocks[rank] for rank in ranks])
+        known = whole and clocks_are_comparable(own, [clocks[rank] for rank in ranks])
         programs = None
         if known:
             on_run = {
                 rank: (
-                    on_run_clock(actions[rank].start_ns, clocks[rank]),
-                    on_run_clock(actions[rank].end_ns, clocks[rank]),
+                    clocks[rank].to_run(actions[rank].start_ns),
+                    clocks[rank].to_run(actions[rank].end_ns),
                 )
                 for rank in ranks
             }

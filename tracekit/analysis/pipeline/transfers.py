@@ -17,12 +17,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tracekit.analysis.clocks.align import on_run_clock
 from tracekit.analysis.pipeline.steps import Program
-from tracekit.analysis.stragglers.message_instances import own_arrivals_ns
-from tracekit.model.actions import ACTION_KINDS
 from tracekit.model.events import ABSENT, Bool, Int32, Int64
 from tracekit.model.run import Run
+from tracekit.model.spans import ACTION_KINDS
 
 __all__ = ["Edges", "Transfers", "edges_between_ranks", "transfers_of"]
 
@@ -128,10 +126,10 @@ def _messages(run: Run, ranks: Sequence[int]) -> list[tuple[int, int, tuple[Int6
         sender, receiver = summaries[source], summaries[destination]
         over_ns = receiver.messages.end_ns[matched.recv[rows]]
         rows, over_ns = rows[over_ns != ABSENT], over_ns[over_ns != ABSENT]
-        sent_ns = on_run_clock(own_arrivals_ns(sender)[matched.send[rows]], clocks[source])
-        posted_ns = on_run_clock(own_arrivals_ns(receiver)[matched.recv[rows]], clocks[destination])
+        sent_ns = clocks[source].to_run(sender.messages.ready_ns[matched.send[rows]])
+        posted_ns = clocks[destination].to_run(receiver.messages.ready_ns[matched.recv[rows]])
         order = np.argsort(sent_ns, kind="stable")
-        over_ns = on_run_clock(over_ns, clocks[destination])
+        over_ns = clocks[destination].to_run(over_ns)
         result.append((source, destination, (sent_ns[order], posted_ns[order], over_ns[order])))
     return result
 

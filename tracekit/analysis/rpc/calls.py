@@ -11,11 +11,14 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-import msgspec
 import numpy as np
 
-from tracekit import schema
-from tracekit.model.intervals import Intervals
+from tracekit.analysis.rpc import columns
+from tracekit.analysis.rpc.parts import REMOTE_CALLS
+from tracekit.analysis.rpc.per_rank import WHAT
+from tracekit.analysis.rpc.waits import blocked_time, complete_time, in_flight_time, time_of
+from tracekit.analysis.step_time.parts import NAMED_WAITS
+from tracekit.analysis.table import Frame
 from tracekit.model.metadata import RpcCall, RpcService, RpcUse
 from tracekit.model.notes import Note
 from tracekit.model.run import Finding, Run
@@ -31,21 +34,21 @@ _NO_RECORDING = "the callee has no recording"
 _OUTSIDE = "served outside the callee's recording"
 _NOT_OVER = "not over when the recording ended"
 
-__all__ = ["Rpc", "merge_rpc_uses", "rpc", "rpc_notes", "rpc_wait_ns"]
+__all__ = ["RemoteCalls", "remote_call_notes", "remote_calls"]
 
 _Function = tuple[str, str]
 """Callee and function."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Rpc:
-    """`calls`: columns of schema.RPC, the calls that a rank issued in its complete steps. `by_function`: columns of
-    schema.RPC_BY_FUNCTION, most waited for first. `unjoined`: columns of schema.RPC_UNJOINED. All empty without RPC.
+class RemoteCalls:
+    """`calls`: rows of columns.RPC, the calls that a rank issued in its complete steps. `by_function`: columns of
+    columns.RPC_BY_FUNCTION, most waited for first. `unjoined`: rows of columns.RPC_UNJOINED. All empty without RPC.
     """
 
-    calls: schema.Frame = schema.Frame(schema.RPC)
-    by_function: schema.Frame = schema.Frame(schema.RPC_BY_FUNCTION)
-    unjoined: schema.Frame = schema.Frame(schema.RPC_UNJOINED)
+    calls: Frame = Frame(columns.RPC)
+    by_function: Frame = Frame(columns.RPC_BY_FUNCTION)
+    unjoined: Frame = Frame(columns.RPC_UNJOINED)
     findings: tuple[Finding, ...]
 
 
@@ -62,26 +65,14 @@ class _Sums:
     reasons: Counter[str] = field(default_factory=Counter)
 
 
-def merge_rpc_uses(uses: Sequence[RpcUse]) -> RpcUse | None:
-    """All windows of one worker as one."""
-    if not uses:
-        return None
-    return msgspec.structs.replace(
-        uses[0],
-        calls=[call for use in uses for call in use.calls],
-        services=[service for use in uses for service in use.services],
-        waits=[wait for use in uses for wait in use.waits],
-    )
-
-
-def rpc(run: Run) -> Rpc:
+def remote_calls(run: Run) -> RemoteCalls:
     """The tables over all ranks, and the finding that remote calls bound the step, if they do."""
     sums = _joined(run.ranks)
     places = _places(run.ranks)
     rows = [
         {
             "rank": summary.rank,
-            "worker": summary.rpc.worker,
+            "worker": use.worker,
             "callee": callee,
             "callee_rank": places.get(callee),
             "function": function,
@@ -94,10 +85,10 @@ def rpc(run: Run) -> Rpc:
             "transit_ns": own.round_trip_ns - own.service_ns if own.completed else None,
         }
         for summary in run.ranks
-        if summary.rpc is not None
+        if (use := summary[REMOTE_CALLS]) is not None
         for (callee, function), own in sums[summary.rank].items()
     ]
-    return Rpc(
+    return RemoteCalls(
         calls=rows,
         by_function=_by_function(run, sums),
         unjoined=[
@@ -108,7 +99,7 @@ def rpc(run: Run) -> Rpc:
     )
 
 
-def rpc_notes(ranks: Sequence[RankSummary], *, all_selected: bool) -> list[Note]:
+def remote_call_notes(ranks: Sequence[RankSummary], all_selected: bool) -> list[Note]:
     """What could not be joined, and why. A callee that was not selected is not missing."""
     notes = []
     for rank, callee, reason, count in _unjoined(_joined(ranks)):
@@ -123,39 +114,13 @@ def rpc_notes(ranks: Sequence[RankSummary], *, all_selected: bool) -> list[Note]
     return notes
 
 
-def rpc_wait_ns(summary: RankSummary) -> int:
-    """Time in the rank's complete steps in which its training thread was blocked in a wait for remote calls."""
-    return (_waits(summary) & _steps(summary)).len_ns
-
-
-def _steps(summary: RankSummary) -> Intervals:
-    complete = [step for step in summary.steps if step.complete]
-    return _intervals([(step.start_ns, step.start_ns + step.step_ns) for step in complete])
-
-
-def _waits(summary: RankSummary) -> Intervals:
-    """Blocked while a remote call was in flight: other futures are waited for, too."""
-    if summary.rpc is None:
-        return _intervals([])
-    blocked = _intervals([(wait.start_ns, wait.end_ns) for wait in summary.rpc.waits])
-    return blocked & _in_flight(summary.rpc.calls, blocked)
-
-
-def _in_flight(calls: Sequence[RpcCall], until: Intervals) -> Intervals:
-    """From issue to completion; a call that was not seen to complete may be waited for until the last wait."""
-    last_ns = int(until.end_ns[-1]) if len(until) else 0
-    ends = [last_ns if call.done_ns is None else call.done_ns for call in calls]
-    return _intervals([(call.issued_ns, max(end, call.issued_ns)) for call, end in zip(calls, ends, strict=True)])
-
-
-def _intervals(pairs: Sequence[tuple[int, int]]) -> Intervals:
-    both = np.array(pairs, dtype=np.int64).reshape(-1, 2)
-    return Intervals.union_of(both[:, 0], both[:, 1])
+def _wait_ns(summary: RankSummary) -> int:
+    return sum(wait.total_ns for wait in summary[NAMED_WAITS] if wait.what == WHAT)
 
 
 def _places(ranks: Sequence[RankSummary]) -> dict[str, int]:
     """The rank of each worker that has a recording."""
-    return {summary.rpc.worker: summary.rank for summary in ranks if summary.rpc is not None}
+    return {use.worker: summary.rank for summary in ranks if (use := summary[REMOTE_CALLS]) is not None}
 
 
 def _joined(ranks: Sequence[RankSummary]) -> dict[int, dict[_Function, _Sums]]:
@@ -163,19 +128,21 @@ def _joined(ranks: Sequence[RankSummary]) -> dict[int, dict[_Function, _Sums]]:
     services: dict[tuple[int, int], RpcService] = {
         (service.caller, service.number): service
         for summary in ranks
-        if summary.rpc is not None
-        for service in summary.rpc.services
+        if (use := summary[REMOTE_CALLS]) is not None
+        for service in use.services
     }
     places = _places(ranks)
     return {
-        summary.rank: _sums_of(summary, summary.rpc, services, places) for summary in ranks if summary.rpc is not None
+        summary.rank: _sums_of(summary, use, services, places)
+        for summary in ranks
+        if (use := summary[REMOTE_CALLS]) is not None
     }
 
 
 def _sums_of(
     summary: RankSummary, use: RpcUse, services: dict[tuple[int, int], RpcService], places: dict[str, int]
 ) -> dict[_Function, _Sums]:
-    steps, waits = _steps(summary), _waits(summary)
+    steps, waits = complete_time(summary.steps), blocked_time(use)
     issued_ns = np.array([call.issued_ns for call in use.calls], dtype=np.int64)
     place = np.searchsorted(steps.start_ns, issued_ns, side="right") - 1
     members: dict[_Function, list[tuple[RpcCall, RpcService | None]]] = defaultdict(list)
@@ -183,11 +150,11 @@ def _sums_of(
         if place[i] >= 0 and call.issued_ns < steps.end_ns[place[i]]:
             members[call.callee, call.function].append((call, services.get((use.worker_id, call.number))))
     result = {}
-    undirected = _intervals([(wait.start_ns, wait.end_ns) for wait in use.waits if wait.number is None])
+    undirected = time_of([(wait.start_ns, wait.end_ns) for wait in use.waits if wait.number is None])
     directed = {wait.number: (wait.start_ns, wait.end_ns) for wait in use.waits if wait.number is not None}
     for function, calls in members.items():
-        waited = _intervals([directed[call.number] for call, _ in calls if call.number in directed])
-        waited = waited | (undirected & _in_flight([call for call, _ in calls], waits))
+        waited = time_of([directed[call.number] for call, _ in calls if call.number in directed])
+        waited = waited | (undirected & in_flight_time([call for call, _ in calls], waits))
         own = result[function] = _Sums(wait_ns=(waited & waits & steps).len_ns)
         for call, service in calls:
             own.calls += 1
@@ -254,7 +221,7 @@ def _finding(run: Run, sums: dict[int, dict[_Function, _Sums]]) -> list[Finding]
     """The callers' waits bound the step, and where the function most waited for spends its round trip."""
     callers = [summary for summary in run.ranks if sums.get(summary.rank)]
     steps = [step for summary in callers for step in summary.steps if step.complete]
-    step_ns, wait_ns = sum(step.step_ns for step in steps), sum(rpc_wait_ns(summary) for summary in callers)
+    step_ns, wait_ns = sum(step.step_ns for step in steps), sum(_wait_ns(summary) for summary in callers)
     if not step_ns or wait_ns < _NOTABLE * step_ns:
         return []
     rows = _by_function(run, sums)

@@ -5,17 +5,17 @@ Per rank (in a worker): lanes and windows to `StepParts`. Over ranks: `breakdown
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 
-from tracekit import schema
-from tracekit.analysis.rpc.calls import rpc_wait_ns
+from tracekit.analysis.step_time import columns
+from tracekit.analysis.step_time.parts import NAMED_WAITS, PHASES
 from tracekit.analysis.step_time.savings import saving_without_ns
-from tracekit.analysis.timeline.lanes import Lanes
-from tracekit.model.events import ABSENT
+from tracekit.analysis.table import Frame
 from tracekit.model.run import Finding, Run
-from tracekit.model.summary import RankSummary, StepParts
+from tracekit.model.summary import RankSummary
 
-__all__ = ["Breakdown", "breakdown", "nothing_notable", "step_parts"]
+__all__ = ["Breakdown", "breakdown", "nothing_notable"]
 
 _PARTS = ("step_ns", "compute_ns", "comm_ns", "overlapped_comm_ns", "exposed_comm_ns", "exposed_copy_ns", "idle_ns")
 _NOTABLY_IDLE = 0.2  # of a step
@@ -24,39 +24,11 @@ _NOTABLE = 0.05  # of a step: below this a difference between ranks is not worth
 
 @dataclass(frozen=True, kw_only=True)
 class Breakdown:
-    """`ranks`: columns of schema.RANKS, sums over complete steps. `steps`: columns of schema.STEPS."""
+    """`ranks`: rows of columns.RANKS, sums over complete steps. `steps`: rows of columns.STEPS."""
 
-    ranks: schema.Frame = schema.Frame(schema.RANKS)
-    steps: schema.Frame = schema.Frame(schema.STEPS)
+    ranks: Frame = Frame(columns.RANKS)
+    steps: Frame = Frame(columns.STEPS)
     findings: tuple[Finding, ...]
-
-
-def step_parts(lanes: Lanes) -> list[StepParts]:
-    """The parts of every window, in order of time.
-
-    Raises AssertionError if the parts and the idle time, which is measured as gaps, do not add up to a window.
-    """
-    windows = lanes.windows
-    result = []
-    for i in range(len(windows)):
-        window = int(windows.start_ns[i]), int(windows.end_ns[i])
-        parts = StepParts(
-            step=int(windows.step[i]),
-            start_ns=window[0],
-            complete=bool(windows.complete[i]),
-            data_ns=int(windows.data_ns[i]) if windows.data_ns[i] != ABSENT else None,
-            step_ns=window[1] - window[0],
-            compute_ns=lanes.compute.clip(*window).len_ns,
-            comm_ns=(comm := lanes.communication.clip(*window)).len_ns,
-            overlapped_comm_ns=(comm & lanes.compute.clip(*window)).len_ns,
-            exposed_comm_ns=lanes.exposed_communication.clip(*window).len_ns,
-            exposed_copy_ns=lanes.exposed_copy.clip(*window).len_ns,
-            idle_ns=lanes.busy.gaps(*window).len_ns,
-        )
-        total = parts.compute_ns + parts.exposed_comm_ns + parts.exposed_copy_ns + parts.idle_ns
-        assert total == parts.step_ns, f"step {parts.step}: the parts sum to {total} ns of {parts.step_ns} ns"
-        result.append(parts)
-    return result
 
 
 def breakdown(run: Run) -> Breakdown:
@@ -89,23 +61,30 @@ def _ratio(overlapped_ns: int, comm_ns: int) -> float | None:
 
 
 def _idle(run: Run) -> list[Finding]:
-    """Time in which the ranks neither compute, communicate nor copy. Loading data and waiting for remote calls have
-    findings of their own."""
+    """Time in which the ranks neither compute, communicate nor copy. Loading data and named
+    waits have findings of their own."""
     steps = [step for summary in run.ranks for step in summary.steps if step.complete]
-    data_idle_ns = sum(part.idle_ns for summary in run.ranks for part in summary.phases.parts if part.phase == "data")
-    rpc_ns = sum(rpc_wait_ns(summary) for summary in run.ranks)
-    step_ns, idle_ns = sum(step.step_ns for step in steps), sum(step.idle_ns for step in steps) - data_idle_ns - rpc_ns
+    data_idle_ns = sum(part.idle_ns for summary in run.ranks for part in summary[PHASES].parts if part.phase == "data")
+    waits_ns = Counter[str]()
+    for summary in run.ranks:
+        waits_ns.update({wait.what: wait.total_ns for wait in summary[NAMED_WAITS]})
+    named_ns = waits_ns.total()
+    step_ns, idle_ns = (
+        sum(step.step_ns for step in steps),
+        sum(step.idle_ns for step in steps) - data_idle_ns - named_ns,
+    )
     if not step_ns or idle_ns < _NOTABLY_IDLE * step_ns:
         return []
     what = {"gpu": "nothing runs on the GPU", "cpu": "no operator and no communication runs", "mixed": "nothing runs"}
     text = f"{what[run.device]} for {idle_ns / step_ns:.0%} of the step ({idle_ns / len(steps) / 1e6:.1f} ms)"
     if data_idle_ns >= _NOTABLE * step_ns:
         text += ", data loading aside"
-    if rpc_ns >= _NOTABLE * step_ns:
-        text += ", waits for remote calls aside"
+    for waited_for, wait_ns in waits_ns.items():
+        if wait_ns >= _NOTABLE * step_ns:
+            text += f", waits for {waited_for} aside"
     saving_ns = saving_without_ns(run, "idle_ns")
     if saving_ns is not None:
-        saving_ns = max(saving_ns - (data_idle_ns + rpc_ns) // len(steps), 0)
+        saving_ns = max(saving_ns - (data_idle_ns + named_ns) // len(steps), 0)
     evidence = {"idle_share": idle_ns / step_ns, "data_idle_ns": data_idle_ns // len(steps)}
     return [Finding(severity="warning", text=text, saving_ns=saving_ns, evidence=evidence)]
 

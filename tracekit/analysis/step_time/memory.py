@@ -7,29 +7,32 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tracekit import schema
-from tracekit.model.run import Run
+from tracekit.analysis.step_time import columns
+from tracekit.analysis.step_time.parts import MEMORY
+from tracekit.analysis.table import Frame
+from tracekit.model.run import Finding, Run
 
 __all__ = ["Memory", "memory"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Memory:
-    """`ranks`: columns of schema.MEMORY; a rank of which nothing is known has no row."""
+    """`ranks`: rows of columns.MEMORY; a rank of which nothing is known has no row."""
 
-    ranks: schema.Frame = schema.Frame(schema.MEMORY)
+    ranks: Frame = Frame(columns.MEMORY)
+    findings: tuple[Finding, ...] = ()
 
 
 def memory(run: Run) -> Memory:
     rows = [
         {
             "rank": summary.rank,
-            "parameter_bytes": summary.memory.parameter_bytes,
-            "gradient_bytes": summary.memory.gradient_bytes,
-            "optimizer_bytes": summary.memory.optimizer_bytes,
-            "peak_bytes": summary.memory.peak_bytes,
+            "parameter_bytes": use.parameter_bytes,
+            "gradient_bytes": use.gradient_bytes,
+            "optimizer_bytes": use.optimizer_bytes,
+            "peak_bytes": use.peak_bytes,
         }
         for summary in run.ranks
-        if summary.memory is not None
+        if (use := summary[MEMORY]) is not None
     ]
     return Memory(ranks=rows)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import statistics
 from dataclasses import dataclass
 
+from tracekit.analysis.step_time.parts import RECORDING_COST
 from tracekit.model.run import Finding, Run
 from tracekit.model.summary import RankSummary
 
@@ -53,11 +54,12 @@ def overhead_findings(run: Run) -> list[Finding]:
 
 def _cost(summary: RankSummary) -> CaptureOverhead | None:
     steps_ns = [step.step_ns for step in summary.steps if step.complete]
-    if summary.overhead_per_step_ns is None or not any(steps_ns):
+    cost = summary[RECORDING_COST]
+    if cost is None or not any(steps_ns):
         return None
     return CaptureOverhead(
         rank=summary.rank,
-        per_step_ns=summary.overhead_per_step_ns,
-        ratio=summary.overhead_per_step_ns / statistics.mean(steps_ns),
-        options=summary.overhead_options,
+        per_step_ns=cost.per_step_ns,
+        ratio=cost.per_step_ns / statistics.mean(steps_ns),
+        options=cost.options,
     )

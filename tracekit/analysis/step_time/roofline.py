@@ -17,32 +17,27 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from tracekit import schema
+from tracekit.analysis.section import KnownWork, Unavailable
+from tracekit.analysis.step_time import columns
 from tracekit.analysis.step_time.device_peaks import peak_tflops
+from tracekit.analysis.step_time.parts import FLOPS
+from tracekit.analysis.table import Frame
 from tracekit.model.run import Finding, Run
 from tracekit.model.summary import RankSummary
 
-__all__ = ["KnownWork", "Roofline", "roofline"]
+__all__ = ["Roofline", "roofline"]
 
 _NOTABLE = 0.05  # of a step
 
 
 @dataclass(frozen=True, kw_only=True)
-class KnownWork:
-    """What the user says. `flops_per_step`: the model's, on one rank; `peak_flops_per_s`: of one rank's device."""
-
-    flops_per_step: float | None = None
-    peak_flops_per_s: float | None = None
-
-
-@dataclass(frozen=True, kw_only=True)
 class Roofline:
-    """`by_rank`: columns of schema.ROOFLINE. `source`: of the operations; `peak_source`: of what the devices can do at
+    """`by_rank`: rows of columns.ROOFLINE. `source`: of the operations; `peak_source`: of what the devices can do at
     most, None where no rank has any. `unknown`: why something is null, by its name. `uncounted`: names of work that
     could not be counted.
     """
 
-    by_rank: schema.Frame = schema.Frame(schema.ROOFLINE)
+    by_rank: Frame = Frame(columns.ROOFLINE)
     source: Literal["shapes", "given"]
     peak_source: Literal["data sheet", "given"] | None
     unknown: Mapping[str, str]
@@ -66,12 +61,12 @@ class _Work:
     peak: float | None
 
 
-def roofline(run: Run, known: KnownWork | None = None) -> Roofline | None:
-    """None for a run without complete steps."""
+def roofline(run: Run, known: KnownWork | None = None) -> Roofline | Unavailable:
+    """Unavailable for a run without complete steps."""
     known = known or KnownWork()
-    ranks = [s for s in run.ranks if not s.is_server and any(step.complete for step in s.steps)]
+    ranks = [s for s in run.ranks if not s.serves_only and any(step.complete for step in s.steps)]
     if not ranks:
-        return None
+        return Unavailable(reason="no step is complete")
     works = [_work(summary, known) for summary in ranks]
     given = known.flops_per_step is not None
     return Roofline(
@@ -79,14 +74,14 @@ def roofline(run: Run, known: KnownWork | None = None) -> Roofline | None:
         source="given" if given else "shapes",
         peak_source=_peak_source(works, known),
         unknown=_unknown(works, known),
-        uncounted=() if given else tuple(sorted({name for s in ranks for name in s.flops.uncounted})),
+        uncounted=() if given else tuple(sorted({name for s in ranks for name in s[FLOPS].uncounted})),
         findings=tuple(_without_tensor_cores(works)),
     )
 
 
 def _work(summary: RankSummary, known: KnownWork) -> _Work:
     complete = [step for step in summary.steps if step.complete]
-    counted = summary.flops
+    counted = summary[FLOPS]
     by_dtype: dict[str, int] = {}
     for row in counted.rows:
         by_dtype[row.dtype] = by_dtype.get(row.dtype, 0) + row.flops
@@ -132,8 +127,8 @@ def _row(work: _Work, *, given: bool) -> dict[str, object]:
         "steps": work.steps,
         "flops": flops,
         "recomputed_flops": recomputed,
-        "recompute": None if given else work.summary.flops.recompute,
-        "lower_bound": not given and bool(work.summary.flops.uncounted),
+        "recompute": None if given else work.summary[FLOPS].recompute,
+        "lower_bound": not given and bool(work.summary[FLOPS].uncounted),
         "dtypes": sorted(work.flops_by_dtype, key=lambda dtype: (-work.flops_by_dtype[dtype], dtype)),
         "step_ns": work.step_ns,
         "compute_ns": work.compute_ns,
@@ -148,7 +143,7 @@ def _row(work: _Work, *, given: bool) -> dict[str, object]:
 def _unknown(works: Sequence[_Work], known: KnownWork) -> dict[str, str]:
     result = {"memory_traffic": "traces do not record what kernels read and write"}
     if known.flops_per_step is None:
-        reasons = [work.summary.flops.unknown for work in works if work.summary.flops.unknown is not None]
+        reasons = [reason for work in works if (reason := work.summary[FLOPS].unknown) is not None]
         result |= {"flops": reasons[0]} if reasons else {}
     else:
         result["hfu"] = "of given operations it is not known what is computed again"
@@ -174,7 +169,7 @@ def _without_tensor_cores(works: Sequence[_Work]) -> list[Finding]:
     for work in works:
         peaks = peak_tflops(work.summary.device_name) if work.summary.device == "gpu" else {}
         flops = work.flops_by_dtype.get("float32", 0) / work.steps
-        if work.summary.flops.scalar_float32 and {"float32", "tf32"} <= peaks.keys():
+        if work.summary[FLOPS].scalar_float32 and {"float32", "tf32"} <= peaks.keys():
             gains.append((flops / peaks["float32"] - flops / peaks["tf32"]) / 1e3)
     if len(gains) < len(works) or not works:
         return []

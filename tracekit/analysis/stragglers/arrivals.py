@@ -1,7 +1,7 @@
 """Who came last to each instance of a collective, how late, and what had held that rank up before.
 
-Comes in: a run with matched collectives and messages. Goes out: `Instances`, a row an instance: flat columns over all
-groups, so that a question about a run of a thousand ranks is a handful of array operations.
+`CollectiveInstances` has a row an instance: flat columns over all groups, so that a question about a run of a thousand
+ranks is a handful of array operations.
 
     rank 0  compute |   wait    |        The last rank's lateness is to the last but one. Its own part of it is the
     rank 1  compute...........  |        excess of its segment, from its last release to its arrival, over the median
@@ -18,7 +18,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tracekit.analysis.clocks.align import on_run_clock
 from tracekit.analysis.stats.leave_one_out import median_of_others, usual_of_others
 from tracekit.analysis.stragglers.message_instances import message_arrivals
 from tracekit.model.collectives import MatchedGroup
@@ -27,13 +26,13 @@ from tracekit.model.communication import KINDS
 from tracekit.model.events import ABSENT, Bool, Int64
 from tracekit.model.run import Run
 
-__all__ = ["Arrivals", "Instances", "arrivals_of"]
+__all__ = ["Arrivals", "CollectiveInstances", "arrivals_of"]
 
 _NEVER, _LATEST = np.iinfo(np.int64).min, np.iinfo(np.int64).max
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Instances(Columnar):
+class CollectiveInstances(Columnar):
     """n instances of collectives, group by group, then the run's messages in their order; int64 [n] unless said.
 
     group: index into the run's groups, -1 of messages. kind: index into `KINDS`. members: how many ranks know it. rank:
@@ -78,7 +77,7 @@ class Arrivals:
     and of each of its collectives: instance_of, int64, the instance, or -1; waited_ns, int64, how long it waited in it.
     """
 
-    instances: Instances
+    instances: CollectiveInstances
     collectives: int
     arrivals: Int64
     wait_ns: Int64
@@ -107,7 +106,7 @@ def arrivals_of(run: Run, steps: frozenset[int]) -> Arrivals:
             own_waits_ns[member][matched.row[column][known]] = waited_ns[known, column]
         total += matched.row.shape[1]
     parts.append(_of_messages(run, place))
-    instances = Instances.concatenate(parts)
+    instances = CollectiveInstances.concatenate(parts)
     instances.before[:] = _before(run, instances, total, instance_of)
     return Arrivals(
         instances=instances,
@@ -119,7 +118,7 @@ def arrivals_of(run: Run, steps: frozenset[int]) -> Arrivals:
     )
 
 
-def _of_group(run: Run, matched: MatchedGroup, members: Int64) -> tuple[Instances, Int64]:
+def _of_group(run: Run, matched: MatchedGroup, members: Int64) -> tuple[CollectiveInstances, Int64]:
     """Its m instances, and the wait of each of its k ranks: int64 [m, k]. Arrays are [m, k]: a row's ranks lie together
     in memory, which is what sorting them wants."""
     row = np.ascontiguousarray(matched.row.T)
@@ -133,7 +132,7 @@ def _of_group(run: Run, matched: MatchedGroup, members: Int64) -> tuple[Instance
         for own, rows, member in zip(result, matched.row, members.tolist(), strict=True):
             values = getattr(run.ranks[member].collectives, name)
             if on_run:
-                values = on_run_clock(values, run.clocks[member])
+                values = run.clocks[member].to_run(values)
             if complete:
                 np.take(values, rows, out=own)
             else:
@@ -178,7 +177,7 @@ def _of_group(run: Run, matched: MatchedGroup, members: Int64) -> tuple[Instance
     differs = several & (done != usual_of_others(work, known, last))
     queued_ns = gathered("queued_ns")[each, last]
     queued = queued_ns != ABSENT
-    instances = Instances(
+    instances = CollectiveInstances(
         group=np.full(count, matched.group, dtype=np.int64),
         kind=matched.kind.astype(np.int64),
         members=known.sum(axis=1).astype(np.int64),
@@ -234,11 +233,11 @@ def _before_that(run: Run, rank: Int64, row: Int64, name: str) -> Int64:
     return result
 
 
-def _of_messages(run: Run, place: dict[int, int]) -> Instances:
+def _of_messages(run: Run, place: dict[int, int]) -> CollectiveInstances:
     found = message_arrivals(run, place)
     count = len(found.rank)
     none = np.zeros(count, dtype=np.int64)
-    return Instances(
+    return CollectiveInstances(
         group=np.full(count, ABSENT, dtype=np.int64),
         kind=np.full(count, KINDS.index("send"), dtype=np.int64),
         members=np.full(count, 2, dtype=np.int64),
@@ -262,7 +261,7 @@ def _of_messages(run: Run, place: dict[int, int]) -> Instances:
     )
 
 
-def _before(run: Run, instances: Instances, collectives: int, instance_of: Sequence[Int64]) -> Int64:
+def _before(run: Run, instances: CollectiveInstances, collectives: int, instance_of: Sequence[Int64]) -> Int64:
     """int64 [n]: the instance that ended on the last rank when its segment began; only one that, on the run's clock,
     its own last rank had reached earlier: clocks that differ by more than their error must not close a circle."""
     result = np.full(len(instances), ABSENT, dtype=np.int64)

@@ -18,14 +18,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tracekit import schema
-from tracekit.analysis.clocks.align import moment_on_run_clock
-from tracekit.analysis.matching.messages import comparable_clocks
+from tracekit.analysis.stragglers import columns
 from tracekit.analysis.stragglers.arrivals import Arrivals
-from tracekit.analysis.stragglers.message_instances import own_arrivals_ns
+from tracekit.analysis.table import Frame
+from tracekit.analysis.timeline.parts import STEP_ENDS
 from tracekit.model.communication import KINDS
 from tracekit.model.events import ABSENT, Int64
-from tracekit.model.run import Run
+from tracekit.model.run import Finding, Run, clocks_are_comparable
 
 __all__ = ["CriticalPath", "Stretch", "critical_path"]
 
@@ -46,18 +45,19 @@ class Stretch:
 
 @dataclass(frozen=True, kw_only=True)
 class CriticalPath:
-    """`parts`: columns of schema.CRITICAL_PATH, the longest first. `steps`: how many were walked. `stretches`: what the
+    """`parts`: rows of columns.CRITICAL_PATH, the longest first. `steps`: how many were walked. `stretches`: what the
     chain consists of, in order of time; they may overlap by the errors of clocks.
     """
 
-    parts: schema.Frame = schema.Frame(schema.CRITICAL_PATH)
+    parts: Frame = Frame(columns.CRITICAL_PATH)
     steps: int
     stretches: tuple[Stretch, ...] = ()
+    findings: tuple[Finding, ...] = ()
 
 
 def critical_path(run: Run, arrivals: Arrivals) -> CriticalPath:
     """Over the steps that all ranks completed; empty where the clocks of different hosts were not measured."""
-    steps = sorted(run.common_steps()) if comparable_clocks(run.ranks, run.clocks) else []
+    steps = sorted(run.common_steps()) if clocks_are_comparable(run.ranks, run.clocks) else []
     stretches: list[Stretch] = []
     if steps:
         walk = _Walk(run, arrivals)
@@ -110,7 +110,7 @@ class _Walk:
         self.arrivals = arrivals
         self.instances = arrivals.instances
         self._releases: dict[int, _Releases] = {}
-        trained = [(place, summary) for place, summary in enumerate(run.ranks) if not summary.is_server]
+        trained = [(place, summary) for place, summary in enumerate(run.ranks) if not summary.serves_only]
         self._steps = {place: {part.step: part for part in summary.steps} for place, summary in trained}
 
     def back_from_end(self, number: int) -> Iterator[Stretch]:
@@ -186,7 +186,7 @@ class _Walk:
         instances, place, row = self.instances, int(self.instances.rank[which]), int(self.instances.row[which])
         if which < self.arrivals.collectives:
             return self._of_collective(place, row, int(instances.before[which]))
-        until_ns = int(own_arrivals_ns(self.run.ranks[place])[row])
+        until_ns = int(self.run.ranks[place].messages.ready_ns[row])
         since_ns = int(instances.since_ns[which])
         if since_ns == ABSENT:
             return self._since_last_release(place, until_ns, self._name(which))
@@ -224,7 +224,7 @@ class _Walk:
 
     def _tail(self, place: int, until_ns: int) -> _Segment | None:
         """What a rank did before a step's end, if it was recorded."""
-        tails, releases = self.run.ranks[place].tails, self._releases_of(place)
+        tails, releases = self.run.ranks[place][STEP_ENDS], self._releases_of(place)
         at = int(np.searchsorted(tails.until_ns, until_ns))
         if at == len(tails) or int(tails.until_ns[at]) != until_ns:
             return None
@@ -264,9 +264,8 @@ class _Walk:
         kind, group = KINDS[self.instances.kind[which]], int(self.instances.group[which])
         if group == ABSENT:
             return kind
-        key = self.run.groups[group]
-        belongs = key.parallelism or key.description
-        return f"{kind} ({belongs})" if belongs else kind
+        label = self.run.groups[group].label
+        return f"{kind} ({label})" if label else kind
 
     def _run_ns(self, place: int, time_ns: int) -> int:
-        return moment_on_run_clock(time_ns, self.run.clocks[place])
+        return self.run.clocks[place].moment_to_run(time_ns)

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tracekit.analysis.stragglers.arrivals import Instances
+from tracekit.analysis.stragglers.arrivals import CollectiveInstances
 from tracekit.model.events import ABSENT, Int64
 
 __all__ = ["CAUSES", "Charges", "charge"]
@@ -42,7 +42,7 @@ class Charges:
 
 
 def charge(
-    instances: Instances, slow_ns: Int64, link: Int64, *, ranks: int, links: int, steps: Sequence[int]
+    instances: CollectiveInstances, slow_ns: Int64, link: Int64, *, ranks: int, links: int, steps: Sequence[int]
 ) -> Charges:
     """slow_ns: int64 [n], by how much each transfer took longer than on other links; link: int64 [n], whose it was, or
     -1. Only what happened in `steps` (ascending) is charged.
@@ -63,7 +63,7 @@ def charge(
     return Charges(ranks_ns=ranks_ns, causes_ns=_resolved(causes_ns), links_ns=links_ns)
 
 
-def _followed_back(instances: Instances, slow_ns: Int64) -> tuple[Int64, Int64]:
+def _followed_back(instances: CollectiveInstances, slow_ns: Int64) -> tuple[Int64, Int64]:
     """int64 [n] each: of the lateness that reaches an instance, what its last rank adds, and what its transfer adds."""
     before = instances.before
     excess_ns = np.maximum(instances.excess_ns, 0)
@@ -84,7 +84,7 @@ def _followed_back(instances: Instances, slow_ns: Int64) -> tuple[Int64, Int64]:
 
 
 def _levels(before: Int64) -> list[Int64]:
-    """Instances by how many lie before them, the most first, those with none left out."""
+    """CollectiveInstances by how many lie before them, the most first, those with none left out."""
     depth = (before != ABSENT).astype(np.int64)
     further = before.copy()
     going = np.flatnonzero(further != ABSENT)
@@ -97,7 +97,7 @@ def _levels(before: Int64) -> list[Int64]:
     return np.split(order, bounds)[:0:-1]
 
 
-def _once_a_segment(instances: Instances, own_ns: Int64, charged: Int64) -> Int64:
+def _once_a_segment(instances: CollectiveInstances, own_ns: Int64, charged: Int64) -> Int64:
     """Of the instances of a step that a rank reached since the same release only the largest charge counts:
     collectives that do not block lie in one stretch of computing, and each shows all of the delay in it."""
     segment = (instances.step[charged], instances.since_ns[charged], instances.rank[charged])
@@ -107,7 +107,7 @@ def _once_a_segment(instances: Instances, own_ns: Int64, charged: Int64) -> Int6
     return charged[order[largest]]
 
 
-def _by_cause(instances: Instances, which: Int64, own_ns: Int64) -> Int64:
+def _by_cause(instances: CollectiveInstances, which: Int64, own_ns: Int64) -> Int64:
     """int64 [k, 6]: charges int64 [k] as `CAUSES`, as compute of which it is not known whether it is more work, and as
     wholly unknown."""
     data_ns = np.maximum(instances.data_ns[which], 0)

@@ -12,13 +12,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tracekit.analysis.clocks.align import on_run_clock
 from tracekit.analysis.stats.leave_one_out import medians_of_others
 from tracekit.model.events import ABSENT, Int64
 from tracekit.model.run import Run
-from tracekit.model.summary import RankSummary
 
-__all__ = ["MessageArrivals", "message_arrivals", "own_arrivals_ns"]
+__all__ = ["MessageArrivals", "message_arrivals"]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -50,9 +48,9 @@ def message_arrivals(run: Run, place: Mapping[int, int]) -> MessageArrivals:
         for number in np.unique(rank).tolist():
             here, member = np.flatnonzero(rank == number), place[number]
             own, rows, clock = run.ranks[member].messages, row[here], run.clocks[member]
-            result["at"][here] = on_run_clock(own_arrivals_ns(run.ranks[member])[rows], clock)
+            result["at"][here] = clock.to_run(run.ranks[member].messages.ready_ns[rows])
             ends_ns = own.end_ns[rows]
-            result["end"][here] = np.where(ends_ns == ABSENT, ABSENT, on_run_clock(ends_ns, clock))
+            result["end"][here] = np.where(ends_ns == ABSENT, ABSENT, clock.to_run(ends_ns))
             result["since"][here], result["excess"][here] = since[member][rows], excess[member][rows]
             result["size"][here] = own.size_bytes[rows]
         columns[side] = [result[name] for name in ("at", "end", "since", "excess", "size")]
@@ -77,18 +75,12 @@ def message_arrivals(run: Run, place: Mapping[int, int]) -> MessageArrivals:
     )
 
 
-def own_arrivals_ns(summary: RankSummary) -> Int64:
-    """int64 [n]: when a rank came to each of its messages, on its own clock."""
-    messages = summary.messages
-    return np.where(messages.start_ns == ABSENT, messages.issue_ns, messages.start_ns)
-
-
 def _segments(run: Run, place: Mapping[int, int]) -> tuple[list[Int64], list[Int64]]:
     """Of each rank: when it was last released before each message, or -1; and the excess of its own time since, over
     that of its peers, 0 without peers. The first step's beginning is a release too."""
     since, own = [], []
     for summary in run.ranks:
-        messages, arrival_ns = summary.messages, own_arrivals_ns(summary)
+        messages, arrival_ns = summary.messages, summary.messages.ready_ns
         if not len(messages):
             since.append(arrival_ns)
             own.append(arrival_ns)

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tracekit.analysis.stats.leave_one_out import medians_of_others
-from tracekit.analysis.stragglers.arrivals import Instances
+from tracekit.analysis.stragglers.arrivals import CollectiveInstances
 from tracekit.model.events import ABSENT, Int64
 from tracekit.model.run import Run
 
@@ -42,10 +42,10 @@ class SlowTransfers:
     link: Int64
 
 
-def slow_transfers(run: Run, instances: Instances, collectives: int) -> SlowTransfers:
+def slow_transfers(run: Run, instances: CollectiveInstances, collectives: int) -> SlowTransfers:
     """The first `collectives` instances are no messages."""
     ends, link_of = _links(run, instances, collectives)
-    host_of = {summary.rank: summary.host for summary in run.ranks}
+    host_of = {summary.rank: summary.machine for summary in run.ranks}
     hosts = np.array([len({host_of.get(rank) for rank in ranks}) for ranks in ends], dtype=np.int64)
     transfer_ns = np.maximum(instances.end_ns - instances.arrival_ns, 0)
     slow_ns, link = np.zeros(len(instances), dtype=np.int64), np.full(len(instances), ABSENT, dtype=np.int64)
@@ -74,7 +74,7 @@ def slow_transfers(run: Run, instances: Instances, collectives: int) -> SlowTran
     return SlowTransfers(links=tuple(result), slow_ns=slow_ns, link=link)
 
 
-def _links(run: Run, instances: Instances, collectives: int) -> tuple[list[tuple[int, ...]], Int64]:
+def _links(run: Run, instances: CollectiveInstances, collectives: int) -> tuple[list[tuple[int, ...]], Int64]:
     """Ranks of all links, and each instance's link: int64 [n]."""
     groups = [group.ranks for group in run.groups]
     ends = run.messages.source.astype(np.int64) << 32 | run.messages.destination

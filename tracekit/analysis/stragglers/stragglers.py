@@ -19,15 +19,15 @@ from typing import Any
 
 import numpy as np
 
-from tracekit import schema
-from tracekit.analysis.matching.messages import comparable_clocks
 from tracekit.analysis.stats.leave_one_out import medians_of_others
+from tracekit.analysis.stragglers import columns
 from tracekit.analysis.stragglers.arrivals import Arrivals, arrivals_of
 from tracekit.analysis.stragglers.delay_attribution import CAUSES, Charges, charge
 from tracekit.analysis.stragglers.slow_transfers import Link, slow_transfers
+from tracekit.analysis.table import Frame
 from tracekit.model.events import ABSENT
 from tracekit.model.ranks import format_ranges
-from tracekit.model.run import Finding, Run
+from tracekit.model.run import Finding, Run, clocks_are_comparable
 from tracekit.model.summary import RankSummary
 
 __all__ = ["Stragglers", "Verdict", "counted_steps", "stragglers"]
@@ -56,11 +56,11 @@ class Verdict:
 
 @dataclass(frozen=True, kw_only=True)
 class Stragglers:
-    """`by_rank`: columns of schema.STRAGGLERS. `links`: those slower than others that carry the same."""
+    """`by_rank`: rows of columns.STRAGGLERS. `links`: those slower than others that carry the same."""
 
     verdict: Verdict
     links: tuple[Link, ...]
-    by_rank: schema.Frame = schema.Frame(schema.STRAGGLERS)
+    by_rank: Frame = Frame(columns.STRAGGLERS)
     findings: tuple[Finding, ...]
 
 
@@ -114,7 +114,7 @@ def stragglers(run: Run, arrivals: Arrivals | None = None) -> Stragglers:
             "cause": _cause(run, place, charges, counted),
         }
         for place, summary in enumerate(run.ranks)
-        if not summary.is_server
+        if not summary.serves_only
     ]
     verdict, findings = _verdict(run, charges, transfers.links, steps, told_apart=told_apart)
     return Stragglers(verdict=verdict, links=transfers.links, by_rank=rows, findings=tuple(findings))
@@ -124,8 +124,8 @@ def _clocks_are_comparable(run: Run) -> bool:
     """Those of all ranks that take part in what is matched."""
     matched = {rank for group in run.collectives for rank in group.ranks.tolist()}
     matched |= {*run.messages.source.tolist(), *run.messages.destination.tolist()}
-    taking_part = [s.rank in matched and not s.is_server for s in run.ranks]
-    return comparable_clocks(list(compress(run.ranks, taking_part)), list(compress(run.clocks, taking_part)))
+    taking_part = [s.rank in matched and not s.serves_only for s in run.ranks]
+    return clocks_are_comparable(list(compress(run.ranks, taking_part)), list(compress(run.clocks, taking_part)))
 
 
 # ---- the verdict ----------------------------------------------------------------------------------------------------
@@ -134,7 +134,7 @@ def _clocks_are_comparable(run: Run) -> bool:
 def _verdict(
     run: Run, charges: Charges, links: Sequence[Link], steps: Sequence[int], *, told_apart: bool
 ) -> tuple[Verdict, list[Finding]]:
-    trained = [place for place, summary in enumerate(run.ranks) if not summary.is_server]
+    trained = [place for place, summary in enumerate(run.ranks) if not summary.serves_only]
     why_none = None
     if len(trained) < 2:
         why_none = "a rank alone holds up nobody"
@@ -212,7 +212,7 @@ def _clock_error_ns(run: Run) -> int:
 
 
 def _step_ns(run: Run, steps: Sequence[int]) -> float:
-    return max(_mean_ns([summary], steps, "step_ns") for summary in run.ranks if not summary.is_server)
+    return max(_mean_ns([summary], steps, "step_ns") for summary in run.ranks if not summary.serves_only)
 
 
 def _mean_ns(ranks: Sequence[RankSummary], steps: Sequence[int], part: str) -> float:

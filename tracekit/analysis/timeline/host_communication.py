@@ -27,7 +27,7 @@ from tracekit.analysis.events.groups import GroupResolver
 from tracekit.analysis.events.shapes import RecordedShapes, peers_in_group, recorded_shapes
 from tracekit.analysis.timeline.gloo_spans import Issue, is_span, issues_of, match_spans
 from tracekit.analysis.timeline.point_to_point import message_of_operator, records_of_operators
-from tracekit.model.communication import KINDS, CommunicationEvents, Joins
+from tracekit.model.communication import KINDS, CommunicationEvents, FlightRecorderMatch
 from tracekit.model.events import ABSENT, Bool, DecodedTrace, Int64
 from tracekit.model.metadata import CollectiveRecord
 
@@ -46,7 +46,7 @@ class HostCommunication:
     counted: Bool
     operator_row: Int64
     flight_end_ns: Int64
-    joins: Joins
+    joins: FlightRecorderMatch
 
 
 def host_communication(trace: DecodedTrace) -> HostCommunication:

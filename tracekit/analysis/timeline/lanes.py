@@ -22,7 +22,7 @@ from tracekit.analysis.timeline.device_communication import device_communication
 from tracekit.analysis.timeline.gloo_spans import is_span, point_to_point
 from tracekit.analysis.timeline.host_communication import HostCommunication, host_communication
 from tracekit.analysis.timeline.steps import StepWindows, step_windows
-from tracekit.model.communication import CommunicationEvents, Joins
+from tracekit.model.communication import CommunicationEvents, FlightRecorderMatch
 from tracekit.model.events import Bool, DecodedTrace, EventTable, Int64
 from tracekit.model.intervals import EMPTY, Intervals
 from tracekit.model.spans import LABEL_PREFIX, WAIT_SPAN
@@ -67,7 +67,7 @@ class Lanes:
     counted: Bool
     threads: Int64
     compute_rows: Int64
-    joins: Joins | None = None
+    joins: FlightRecorderMatch | None = None
 
     @cached_property
     def exposed_communication(self) -> Intervals:

@@ -15,12 +15,11 @@ import numpy as np
 from tracekit.analysis.events.groups import GroupResolver, key_of_recorded_group
 from tracekit.analysis.events.shapes import peers_and_tags
 from tracekit.analysis.timeline.steps import StepWindows
-from tracekit.model.actions import ACTION_KINDS
 from tracekit.model.communication import KINDS, CommunicationEvents, GroupKey
 from tracekit.model.events import ABSENT, DecodedTrace, EventTable, Int32, Int64
-from tracekit.model.messages import Messages, no_messages
+from tracekit.model.messages import Messages
 from tracekit.model.metadata import PointToPointRecord
-from tracekit.model.spans import BACKWARD_SPAN, parse_forward_span, parse_pipeline_span
+from tracekit.model.spans import ACTION_KINDS, BACKWARD_SPAN, parse_forward_span, parse_pipeline_span
 
 _OPERATORS = {"c10d::send": "send", "c10d::recv_": "recv", "c10d::recv_any_source_": "any"}
 _EVENT_KINDS = tuple(KINDS.index(kind) for kind in ("send", "recv", "send_recv"))
@@ -110,7 +109,7 @@ def rank_messages(trace: DecodedTrace, windows: StepWindows, found: Communicatio
     """The messages of one recording; `group` is an index into `found.groups`."""
     events, metadata = trace.events, trace.header.metadata
     if metadata is None or not metadata.p2p:
-        return no_messages()
+        return Messages.empty()
     operators = events.each_once(events.named(_OPERATORS.__contains__))
     record_of_operator = records_of_operators(trace, operators)
     records = metadata.p2p

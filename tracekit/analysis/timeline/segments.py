@@ -1,9 +1,8 @@
 """Collectives of one rank, and what the rank did before each of them, and before each step's end.
 
-Comes in: a decoded trace and its lanes. Goes out: `Collectives`, in order of launch, and `StepTails`. Such a segment
-begins when the rank was last released from communication that it waited for: a collective or receive that was over
-before, at whose end nothing computed. A step's beginning is no release: a batch that is loaded between two steps
-delays the first collective of the second.
+Such a segment begins when the rank was last released from communication that it waited for: a collective or receive
+that was over before, at whose end nothing computed. A step's beginning is no release: a batch that is loaded between
+two steps delays the first collective of the second.
 """
 
 from __future__ import annotations
@@ -17,11 +16,11 @@ import numpy as np
 from tracekit.analysis.events.kernel_launches import BEFORE_RECORDING
 from tracekit.analysis.events.phases import data_loading
 from tracekit.analysis.timeline.lanes import Lanes
-from tracekit.model.collectives import Collectives, no_collectives
+from tracekit.analysis.timeline.parts import StepEndSegments
+from tracekit.model.collectives import Collectives
 from tracekit.model.communication import KINDS, CommunicationEvents, GroupKey
 from tracekit.model.events import ABSENT, DecodedTrace, EventTable, Int64
 from tracekit.model.intervals import Intervals
-from tracekit.model.step_tails import StepTails
 
 # Transfers between two ranks, and what may be no communication at all.
 _NO_COLLECTIVES = tuple(KINDS.index(kind) for kind in ("send", "recv", "peer_copy", "unclassified"))
@@ -31,29 +30,24 @@ _QUEUED_NS = 10_000  # from the end of a kernel to the start of one that waits f
 _SEND_RECV = KINDS.index("send_recv")
 _RELEASES_NOBODY = tuple(KINDS.index(kind) for kind in ("send", "peer_copy", "unclassified"))
 
-__all__ = ["merge_collectives", "rank_segments"]
+__all__ = ["Work", "computing_or_loading", "merge_collectives", "rank_collectives", "step_end_segments"]
 
 
-_Work = tuple[Intervals, Intervals]  # computing, and loading data instead
+Work = tuple[Intervals, Intervals]
+"""When a rank computes, and when it loads data instead."""
 
 
-def rank_segments(trace: DecodedTrace, lanes: Lanes, *, exchanges_messages: bool) -> tuple[Collectives, StepTails]:
-    """The collectives of one recording, whose `group` is an index into the groups of the lanes' communication events,
-    and the ends of all its step windows.
+def rank_collectives(trace: DecodedTrace, lanes: Lanes, work: Work, *, exchanges_messages: bool) -> Collectives:
+    """Return the collectives of one recording; `group` is an index into the groups of the lanes' communication events.
 
     `exchanges_messages`: the rank's sends and receives are known, so that a kernel that sends and receives is one of
     them; otherwise it may be an all-to-all.
     """
-    work = _computing_or_loading(trace, lanes)
-    return _collectives(trace, lanes, work, exchanges_messages), _step_tails(lanes, work)
-
-
-def _collectives(trace: DecodedTrace, lanes: Lanes, work: _Work, exchanges_messages: bool) -> Collectives:
     found = lanes.communication_events
     left_out = (*_NO_COLLECTIVES, _SEND_RECV) if exchanges_messages else _NO_COLLECTIVES
     which = np.flatnonzero(~np.isin(found.kind, left_out))
     if not len(which):
-        return no_collectives()
+        return Collectives.empty()
     first, end_ns = _together(found, lanes, which)
     alike = (column[first] for column in (found.sequence, found.size_bytes, found.dtype, found.kind, found.group))
     order = np.lexsort((*alike, end_ns, found.start_ns[first], found.launch_ns[first]))
@@ -87,11 +81,12 @@ def _collectives(trace: DecodedTrace, lanes: Lanes, work: _Work, exchanges_messa
     )
 
 
-def _step_tails(lanes: Lanes, work: _Work) -> StepTails:
+def step_end_segments(lanes: Lanes, work: Work) -> StepEndSegments:
+    """Return the ends of all step windows."""
     until_ns = lanes.windows.end_ns
     since_ns = _released_ns(lanes, until_ns, until_ns)
     computing, loading = work
-    return StepTails(
+    return StepEndSegments(
         since_ns=since_ns,
         until_ns=until_ns,
         compute_ns=computing.covered_ns(since_ns, until_ns),
@@ -99,7 +94,7 @@ def _step_tails(lanes: Lanes, work: _Work) -> StepTails:
     )
 
 
-def _computing_or_loading(trace: DecodedTrace, lanes: Lanes) -> _Work:
+def computing_or_loading(trace: DecodedTrace, lanes: Lanes) -> Work:
     """When the rank computes, and when it loads data instead: a device that has enough to do does not wait for it, and
     what a CPU computes while it loads is part of loading."""
     loading = data_loading(trace.events, lanes.windows.thread)

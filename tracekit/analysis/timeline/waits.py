@@ -9,11 +9,11 @@ from __future__ import annotations
 import numpy as np
 
 from tracekit.analysis.timeline.lanes import Lanes
+from tracekit.analysis.timeline.parts import Waits
 from tracekit.model.communication import KINDS
 from tracekit.model.events import DecodedTrace
 from tracekit.model.intervals import Intervals
 from tracekit.model.spans import WAIT_SPAN
-from tracekit.model.waits import Waits, no_waits
 
 _NOTHING_WAITS_FOR = tuple(KINDS.index(kind) for kind in ("peer_copy", "unclassified"))
 
@@ -25,7 +25,7 @@ def rank_waits(trace: DecodedTrace, lanes: Lanes) -> Waits:
     awaited = ~np.isin(found.kind, _NOTHING_WAITS_FOR)
     awaited[awaited] = ~compute.covers(found.end_ns[awaited] - 1)
     if not awaited.any():
-        return no_waits()
+        return Waits.empty()
     launch_ns, until_ns = found.launch_ns[awaited], found.end_ns[awaited]
     since_ns = np.maximum(launch_ns, int(lanes.windows.start_ns.min(initial=np.iinfo(np.int64).max)))
     if len(compute):

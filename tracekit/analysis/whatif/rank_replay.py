@@ -14,12 +14,13 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from tracekit.analysis.clocks.align import on_run_clock
+from tracekit.analysis.pipeline.parts import ACTIONS
+from tracekit.analysis.timeline.parts import WAITS
 from tracekit.analysis.whatif.run_communication import Communication
-from tracekit.model.actions import ACTION_KINDS
 from tracekit.model.communication import KINDS
 from tracekit.model.events import Int64
 from tracekit.model.run import ClockModel
+from tracekit.model.spans import ACTION_KINDS
 from tracekit.model.summary import RankSummary
 
 _ACTION_NAMES = {"F": "forward", "B": "backward", "I": "input gradient", "W": "weight gradient"}
@@ -109,15 +110,15 @@ class RankLane:
     ) -> None:
         self.summary, self.operations, self.names, self.bounds = summary, operations, names, bounds
         self.communication, self.several = communication, replicas > 1
-        actions = summary.actions
-        own = np.flatnonzero((on_run_clock(actions.start_ns, clock) >= bounds[0]) & (actions.stage >= 0))
-        own = own[on_run_clock(actions.end_ns[own], clock) <= bounds[-1]]
+        actions = summary[ACTIONS]
+        own = np.flatnonzero((clock.to_run(actions.start_ns) >= bounds[0]) & (actions.stage >= 0))
+        own = own[clock.to_run(actions.end_ns[own]) <= bounds[-1]]
         self.actions = actions.rows(own)
-        self.waits_ns = np.stack([on_run_clock(t, clock) for t in (summary.waits.since_ns, summary.waits.until_ns)])
+        self.waits_ns = np.stack([clock.to_run(t) for t in (summary[WAITS].since_ns, summary[WAITS].until_ns)])
         self.arrivals = np.flatnonzero((communication.ready_ns >= bounds[0]) & (communication.ready_ns < bounds[-1]))
         self.cuts = self._cuts(clock)
         self.position = int(bounds[0])
-        layout = summary.pipeline
+        layout = None if summary.pipeline is None else summary.pipeline.layout
         self.stage = layout.stage_ids[0] if layout is not None and len(layout.stage_ids) == 1 else -1
         self.signatures = self._signatures()
         self.step, self.slot, self.action, self.last = 0, 0, -1, -1
@@ -134,8 +135,8 @@ class RankLane:
         self.waits_ns = np.stack((np.maximum(since_ns, first), until_ns))
         happenings = (
             (_ARRIVAL, self.communication.ready_ns[self.arrivals], False),
-            (_ACTION_BEGIN, on_run_clock(self.actions.start_ns, clock), True),
-            (_ACTION_END, on_run_clock(self.actions.end_ns, clock), True),
+            (_ACTION_BEGIN, clock.to_run(self.actions.start_ns), True),
+            (_ACTION_END, clock.to_run(self.actions.end_ns), True),
             (_STEP_END, self.bounds[1:], True),
         )
         cuts = [(int(t), _WAIT, i) for i, t in enumerate(self.waits_ns[0].tolist())]

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tracekit.analysis.clocks.align import on_run_clock
+from tracekit.analysis.timeline.parts import WAITS
 from tracekit.model.communication import KINDS
 from tracekit.model.events import ABSENT, Bool, Int64
 from tracekit.model.run import ClockModel, Run
@@ -76,7 +76,7 @@ def run_communication(run: Run) -> dict[int, Communication]:
 def _columns(summary: RankSummary, clock: ClockModel, rows: Int64, group: Int64, members: Int64, lane: int) -> Int64:
     own = summary.collectives
     ready_ns = own.start_ns if summary.device == "gpu" else own.launch_ns
-    times = [on_run_clock(column[rows], clock) for column in (ready_ns, own.end_ns)]
+    times = [clock.to_run(column[rows]) for column in (ready_ns, own.end_ns)]
     return np.stack((*times, own.kind[rows], own.size_bytes[rows], members, group, np.full(len(rows), lane)))
 
 
@@ -91,8 +91,8 @@ def _messages(
     ready_ns, end_ns, awaited, group = {}, {}, {}, {}
     for rank, summary in summaries.items():
         own, clock = summary.messages, clocks[rank]
-        ready_ns[rank] = on_run_clock(own.start_ns if summary.device == "gpu" else own.issue_ns, clock)
-        end_ns[rank] = np.where(own.end_ns == ABSENT, ABSENT, on_run_clock(own.end_ns, clock))
+        ready_ns[rank] = clock.to_run(own.start_ns if summary.device == "gpu" else own.issue_ns)
+        end_ns[rank] = np.where(own.end_ns == ABSENT, ABSENT, clock.to_run(own.end_ns))
         awaited[rank] = _was_awaited(summary)
         group[rank] = np.full(len(own), ABSENT, dtype=np.int64)
     matched = run.messages
@@ -126,7 +126,7 @@ def _messages(
 
 def _was_awaited(summary: RankSummary) -> Bool:
     """bool [m]: whether the rank had waited for a while when a message ended."""
-    since_ns, until_ns = summary.waits.since_ns, summary.waits.until_ns
+    since_ns, until_ns = summary[WAITS].since_ns, summary[WAITS].until_ns
     end_ns = summary.messages.end_ns
     if not len(since_ns):
         return np.zeros(len(end_ns), dtype=np.bool_)

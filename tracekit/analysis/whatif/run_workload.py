@@ -16,12 +16,11 @@ run one after another.
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 
 import numpy as np
 
-from tracekit.analysis.clocks.align import on_run_clock
-from tracekit.analysis.matching.messages import comparable_clocks
 from tracekit.analysis.replay.replay import CyclicGraphError, build_graph
 from tracekit.analysis.replay.workload import Job, Workload
 from tracekit.analysis.whatif.rank_replay import Names, Operations, RankLane
@@ -29,7 +28,7 @@ from tracekit.analysis.whatif.run_communication import Communication, run_commun
 from tracekit.errors import InputError
 from tracekit.model.events import Int64
 from tracekit.model.ranks import format_ranges
-from tracekit.model.run import ClockModel, Run
+from tracekit.model.run import ClockModel, Run, clocks_are_comparable
 from tracekit.model.summary import RankSummary
 
 _MOST_OPERATIONS = 500_000
@@ -43,20 +42,21 @@ def job_of_run(run: Run) -> Job:
 
     Raises InputError when there is none, or too much to replay.
     """
-    trained = [summary for summary in run.ranks if not summary.is_server]
+    trained = [summary for summary in run.ranks if not summary.serves_only]
     clocks = {clock.rank: clock for clock in run.clocks}
     stretches = _stretches(run, trained)
     hint = "record all ranks, two steps at least"
+    info = shlex.join(["tracekit", "info", *run.arguments])
     if len(trained) < 2:
         raise InputError(f"{run.path}: one rank; what if asks about several", hint=hint)
     if not stretches:
         raise InputError(f"{run.path}: no step that all ranks completed", hint=hint)
-    if not comparable_clocks(trained, [clocks[summary.rank] for summary in trained]):
-        raise InputError(f"{run.path}: the clocks of its hosts are not known", hint="see tracekit info")
+    if not clocks_are_comparable(trained, [clocks[summary.rank] for summary in trained]):
+        raise InputError(f"{run.path}: the clocks of its hosts are not known", hint=f"which are: {info}")
     communication = run_communication(run)
     if 2 * sum(len(own) for own in communication.values()) > _MOST_OPERATIONS:
         raise InputError(f"{run.path}: more collectives than can be replayed", hint="choose fewer steps or ranks")
-    replicas = len({s.pipeline_ranks for s in trained if s.pipeline is not None})
+    replicas = len({s.pipeline.ranks for s in trained if s.pipeline is not None})
     names, workloads, notes = Names(), [], []
     for steps in stretches:
         try:
@@ -64,7 +64,7 @@ def job_of_run(run: Run) -> Job:
         except CyclicGraphError as error:
             notes.append(f"steps {format_ranges(steps)} left out: {error}, as far as the clocks tell")
     if not workloads:
-        raise InputError(f"{run.path}: {notes[0]}", hint="see the clock table of tracekit info")
+        raise InputError(f"{run.path}: {notes[0]}", hint=f"its table of clocks: {info}")
     if run.missing_ranks:
         notes.append(f"{len(run.missing_ranks)} ranks are missing: waiting for them counts as transfer")
     transfers = frozenset(number for name, number in names.kinds.of.items() if name[0] == "transfer")  # type: ignore[index]
@@ -156,7 +156,7 @@ def _bounds(summary: RankSummary, steps: list[int], clock: ClockModel) -> Int64:
     """int64 [s + 1]: the begin of the first step and the end of each, on the run's clock."""
     of = {step.step: step for step in summary.steps}
     ends_ns = [of[step].start_ns + of[step].step_ns for step in steps]
-    return on_run_clock(np.array([of[steps[0]].start_ns, *ends_ns], dtype=np.int64), clock)
+    return clock.to_run(np.array([of[steps[0]].start_ns, *ends_ns], dtype=np.int64))
 
 
 def _synchronise(operations: Operations, arrived_ns: dict[int, int]) -> None:

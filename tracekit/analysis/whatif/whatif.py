@@ -22,10 +22,11 @@ import numpy as np
 
 from tracekit.analysis.replay.replay import Float64
 from tracekit.analysis.replay.workload import Job, Workload
+from tracekit.analysis.section import Unavailable
 from tracekit.analysis.whatif.run_workload import job_of_run
 from tracekit.errors import InputError
 from tracekit.model.events import Bool, Int64
-from tracekit.model.run import Run
+from tracekit.model.run import Finding, Run
 
 __all__ = ["BALANCED", "Fix", "WhatIf", "what_if", "what_if_of_run"]
 
@@ -73,6 +74,7 @@ class WhatIf:
     m_s: float | None
     fixes: tuple[Fix, ...]
     notes: tuple[str, ...]
+    findings: tuple[Finding, ...] = ()
 
 
 class _Replays:
@@ -128,12 +130,12 @@ class _Replays:
         return result
 
 
-def what_if_of_run(run: Run) -> WhatIf | None:
-    """None where the run cannot be replayed: one rank alone, no common steps, too much of it."""
+def what_if_of_run(run: Run) -> WhatIf | Unavailable:
+    """Unavailable where the run cannot be replayed: one rank alone, no common steps, too much of it."""
     try:
         return what_if(job_of_run(run))
-    except InputError:
-        return None
+    except InputError as error:
+        return Unavailable(reason=str(error).removeprefix(f"{run.path}: "))
 
 
 def what_if(job: Job) -> WhatIf:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TextIO, TypeVar
 import click
 
 if TYPE_CHECKING:
-    from tracekit.analysis.per_rank.summarize import StepSelection
+    from tracekit.analysis.per_rank.options import StepSelection
     from tracekit.analysis.pool.workers import Progress
 
 _HIGHEST_RANK = 1 << 20
@@ -52,7 +52,7 @@ class StepRange(click.ParamType["StepSelection"]):
     name = "steps"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> StepSelection:
-        from tracekit.analysis.per_rank.summarize import StepSelection
+        from tracekit.analysis.per_rank.options import StepSelection
 
         if value == "recording":
             return StepSelection(whole=True)

@@ -9,14 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import fields, is_dataclass
 from functools import cache
-from typing import Any, TypeVar, get_args
+from typing import Any, get_args
 
 import msgspec
 import numpy as np
 
 from tracekit.model.columnar import Columnar
-
-T = TypeVar("T")
 
 Shared = dict[tuple[Any, ...], tuple[Any, ...]]
 """Long tuples seen so far, each once."""
@@ -30,11 +28,14 @@ class CodecError(ValueError):
     """A value that cannot be packed so that it comes back equal, or bytes that hold no such value."""
 
 
-def pack(value: Any) -> bytes:
-    """Raises CodecError for a value that would not come back as it is."""
+def pack(value: Any, kind: Any = None) -> bytes:
+    """Return the bytes of a value of a declared type, by default its class.
+
+    Raises CodecError for a value that would not come back as it is.
+    """
     try:
         data = _ENCODER.encode(value)
-        again = _ENCODER.encode(_decoder(value.__class__).decode(data))
+        again = _ENCODER.encode(_decoder(kind or value.__class__).decode(data))
     except (TypeError, ValueError, OverflowError, RecursionError, msgspec.MsgspecError) as error:
         raise CodecError(str(error)) from error
     if again != data:  # an int where a float is declared, and the like
@@ -42,13 +43,12 @@ def pack(value: Any) -> bytes:
     return data
 
 
-def unpack(data: bytes, kind: type[T], shared: Shared | None = None) -> T:
+def unpack(data: bytes, kind: Any, shared: Shared | None = None) -> Any:
     """The inverse of `pack`. Long tuples that are equal, within the value or in `shared`, become one object: packing
     forgets which were. Raises CodecError.
     """
-    declared: Any = kind
     try:
-        value: T = _decoder(declared).decode(data)
+        value = _decoder(kind).decode(data)
     except (ValueError, OverflowError, MemoryError, RecursionError, msgspec.MsgspecError) as error:
         raise CodecError(str(error)) from error
     known: Shared = {} if shared is None else shared

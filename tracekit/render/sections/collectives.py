@@ -6,14 +6,17 @@ from collections.abc import Mapping
 from typing import Any
 
 from tracekit.analysis.communication.collectives import CollectiveTimes
+from tracekit.analysis.communication.sections import COLLECTIVES_SECTION
+from tracekit.analysis.table import rows_of
+from tracekit.model.communication import GroupKey
 from tracekit.model.run import Run
 from tracekit.render.console import table
 from tracekit.render.quantities import file_size, milliseconds
-from tracekit.schema import rows_of
+from tracekit.render.section_view import SectionView
 
 _SHOWN = 12
 
-__all__ = ["collectives_table"]
+__all__ = ["COLLECTIVES_VIEW", "collectives_table"]
 
 
 def collectives_table(collectives: CollectiveTimes, run: Run) -> list[object]:
@@ -50,9 +53,16 @@ def collectives_table(collectives: CollectiveTimes, run: Run) -> list[object]:
 
 
 def _name(row: Mapping[str, Any], run: Run) -> str:
-    group = run.groups[row["group"]]
-    return group.parallelism or group.description or group.name or "all"
+    group: GroupKey = run.groups[row["group"]]
+    return group.label or "all"
 
 
 def _significant(time_ns: int | None) -> str:
     return "n.s." if time_ns is None else milliseconds(time_ns)
+
+
+COLLECTIVES_VIEW = SectionView(
+    section=COLLECTIVES_SECTION,
+    json=lambda result: {"collectives": rows_of(result, "table")},
+    text=lambda result, run, width: collectives_table(result, run) if rows_of(result, "table") else [],
+)

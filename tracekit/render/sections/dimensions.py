@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from tracekit.analysis.communication.mesh_dimensions import MeshDimensions
+from tracekit.analysis.communication.sections import DIMENSIONS_SECTION
+from tracekit.analysis.table import rows_of
 from tracekit.render.console import table
 from tracekit.render.quantities import milliseconds
-from tracekit.schema import rows_of
+from tracekit.render.section_view import SectionView
 
-__all__ = ["dimension_table"]
+__all__ = ["DIMENSIONS_VIEW", "dimension_table"]
 
 
 def dimension_table(dimensions: MeshDimensions) -> list[object]:
@@ -31,3 +33,13 @@ def dimension_table(dimensions: MeshDimensions) -> list[object]:
     ]
     columns = ("group", "ranks", "hosts", "total", "exposed", "waited\nfor", "of\nstep", "late\nranks", "worst\nrank")
     return table(title, columns, cells)
+
+
+DIMENSIONS_VIEW = SectionView(
+    section=DIMENSIONS_SECTION,
+    json=lambda result: {
+        "dimensions": rows_of(result, "by_rank"),
+        "dimensions_by_name": rows_of(result, "by_name"),
+    },
+    text=lambda result, run, width: dimension_table(result) if rows_of(result, "by_name") else [],
+)

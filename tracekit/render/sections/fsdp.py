@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
+from tracekit.analysis.fsdp.sections import FSDP_SECTION
 from tracekit.analysis.fsdp.units import Fsdp
+from tracekit.analysis.table import rows_of
 from tracekit.model.module_names import names_together
 from tracekit.render.console import statement, table
 from tracekit.render.quantities import file_size, milliseconds
-from tracekit.schema import rows_of
+from tracekit.render.section_view import SectionView
 
 _SHOWN = 12
 _LONGEST_NAME = 18  # with it the table is 80 columns wide
 
-__all__ = ["fsdp_table"]
+__all__ = ["FSDP_VIEW", "fsdp_table"]
 
 
 def fsdp_table(fsdp: Fsdp, strategies: Sequence[str]) -> list[object]:
@@ -53,3 +56,18 @@ def _shortened(names: str, modules: int) -> str:
     more += f" x{modules}" if modules > 1 else ""
     room = _LONGEST_NAME - len(more)
     return (name if len(name) <= room else "…" + name[1 - room :]) + more
+
+
+def _json(fsdp: Fsdp) -> dict[str, Any]:
+    return {
+        "fsdp": rows_of(fsdp, "units"),
+        "fsdp_remark": fsdp.remark or None,
+        "fsdp_prefetch": rows_of(fsdp, "prefetching"),
+    }
+
+
+FSDP_VIEW = SectionView(
+    section=FSDP_SECTION,
+    json=_json,
+    text=lambda result, run, width: fsdp_table(result, run.strategies) if rows_of(result, "by_module") else [],
+)

@@ -1,6 +1,6 @@
 """Communication within layers for a terminal: what layers of each sort wait for, and how even the load of experts is.
 
-Comes in: `Tensor` and `ExpertLoad`. Goes out: renderables for `console.write`. Times are milliseconds a step.
+Comes in: `TensorParallel` and `ExpertLoad`. Goes out: renderables for `console.write`. Times are milliseconds a step.
 """
 
 from __future__ import annotations
@@ -9,12 +9,15 @@ from collections import defaultdict
 from typing import Any
 
 from tracekit.analysis.model_parallel.expert_load import ExpertLoad
-from tracekit.analysis.model_parallel.layers import Tensor
+from tracekit.analysis.model_parallel.layers import TensorParallel
+from tracekit.analysis.model_parallel.sections import TENSOR_SECTION
+from tracekit.analysis.table import rows_of
+from tracekit.model.run import Run
 from tracekit.render.console import statement, table
 from tracekit.render.quantities import file_size, milliseconds
-from tracekit.schema import rows_of
+from tracekit.render.section_view import SectionView
 
-__all__ = ["expert_table", "tensor_table"]
+__all__ = ["TENSOR_VIEW", "expert_table", "tensor_table"]
 
 _SHOWN = 12
 _LONGEST_NAME = 15  # with it the table is 80 columns wide
@@ -22,7 +25,7 @@ _SHOWN_RANKS = 8
 _NEARLY_THE_SAME = 1.1
 
 
-def tensor_table(tensor: Tensor) -> list[object]:
+def tensor_table(tensor: TensorParallel) -> list[object]:
     """A row for all layers alike; `of layer`: the share of the time that these take in that phase."""
     rows = rows_of(tensor, "by_layer")
     title = "Communication within layers, the most exposed first (ms a step, mean)"
@@ -80,3 +83,15 @@ def expert_table(load: ExpertLoad) -> list[object]:
         title += f"; the {len(cells)} most loaded of {len(received)}"
     columns = ("rank", "received", "to mean\nof others", "most in layer", "to mean\nof others")
     return table(title, columns, cells)
+
+
+def _text(tensor: TensorParallel, run: Run, width: int) -> list[object]:
+    layers = tensor_table(tensor) if rows_of(tensor, "by_module") else []
+    return [*layers, *(expert_table(tensor.experts) if rows_of(tensor.experts, "ranks") else [])]
+
+
+TENSOR_VIEW = SectionView(
+    section=TENSOR_SECTION,
+    json=lambda result: {"tensor": rows_of(result, "modules"), "expert_load": rows_of(result.experts, "ranks")},
+    text=_text,
+)

@@ -7,11 +7,13 @@ from __future__ import annotations
 
 from tracekit.analysis.step_time.memory import Memory
 from tracekit.analysis.step_time.phases import StepPhases
+from tracekit.analysis.step_time.sections import MEMORY_SECTION, PHASES_SECTION
+from tracekit.analysis.table import rows_of
 from tracekit.render.console import statement, table
 from tracekit.render.quantities import file_size, milliseconds
-from tracekit.schema import rows_of
+from tracekit.render.section_view import SectionView
 
-__all__ = ["memory_text", "phase_facts", "phase_tables"]
+__all__ = ["MEMORY_VIEW", "PHASES_VIEW", "memory_text", "phase_facts", "phase_tables"]
 
 
 def phase_tables(phases: StepPhases) -> list[object]:
@@ -68,3 +70,20 @@ def memory_text(memory: Memory) -> str:
     parts = [f"{file_size(worst[field])} {name}" for field, name in names if worst[field] is not None]
     parts += [f"peak {file_size(worst['peak_bytes'])}"] if worst["peak_bytes"] is not None else []
     return ", ".join(parts) + (f" (rank {worst['rank']}, the highest)" if len(rows) > 1 else "")
+
+
+def _memory_line(memory: Memory) -> list[object]:
+    line = memory_text(memory)
+    return [statement("info", f"Memory: {line}")] if line else []
+
+
+PHASES_VIEW = SectionView(
+    section=PHASES_SECTION,
+    json=lambda result: {"phases": {"parts": rows_of(result, "parts"), "ranks": rows_of(result, "ranks")}},
+    text=lambda result, run, width: phase_tables(result) if rows_of(result, "by_phase") else [],
+)
+MEMORY_VIEW = SectionView(
+    section=MEMORY_SECTION,
+    json=lambda result: {"memory": rows_of(result, "ranks")},
+    text=lambda result, run, width: _memory_line(result),
+)

@@ -6,19 +6,25 @@ Comes in: a `Pipeline`. Goes out: a table of stages and kinds of action, rendera
 from __future__ import annotations
 
 import dataclasses
+import string
 from typing import Any
+
+from rich.text import Text
 
 from tracekit.analysis.pipeline.bubble_causes import CAUSES
 from tracekit.analysis.pipeline.bubbles import Pipeline
+from tracekit.analysis.pipeline.sections import PIPELINE_SECTION
+from tracekit.analysis.table import rows_of
+from tracekit.model.run import Run
 from tracekit.render.console import table
 from tracekit.render.quantities import milliseconds
-from tracekit.schema import rows_of
+from tracekit.render.section_view import SectionView
 
 _KINDS = {"F": "forward", "B": "backward", "I": "input gradient", "W": "weight gradient"}
 _SHOWN_STAGES = 16
 _SHOWN_RANKS = 16
 
-__all__ = ["bubble_table", "pipeline_dict", "pipeline_table"]
+__all__ = ["PIPELINE_VIEW", "bubble_table", "pipeline_dict", "pipeline_grid", "pipeline_table"]
 
 
 def pipeline_dict(pipeline: Pipeline) -> dict[str, Any]:
@@ -105,3 +111,61 @@ def bubble_table(pipeline: Pipeline) -> list[object]:
 
 def _shortened(ranks: list[str]) -> str:
     return ", ".join(ranks) if len(ranks) <= 4 else f"{', '.join(ranks[:3])}, ..."
+
+
+_MOST_RANKS = 16
+_IDLE = "·"
+_SIGNS = {"F": string.digits, "B": string.ascii_lowercase, "I": string.ascii_lowercase, "W": string.ascii_uppercase}
+_STYLES = {"F": "blue", "B": "green", "I": "green", "W": "cyan"}
+
+
+def pipeline_grid(actions: list[dict[str, Any]], width: int) -> list[object]:
+    """`actions` of one step: rows of the table PIPELINE_ACTIONS. Nothing without any. `width` in characters."""
+    if not actions:
+        return []
+    ranks = list(dict.fromkeys(row["rank"] for row in actions))
+    begin_ns = min(row["start_ns"] for row in actions)
+    span_ns = max(row["end_ns"] for row in actions) - begin_ns
+    label = len(f"rank {max(ranks)}") + 2
+    cells = max(min(width - label, 120), 10)
+    numbered = any(row["microbatch"] > 9 for row in actions)
+    title = f"Step {actions[0]['step']} of the pipeline, {milliseconds(span_ns)} ms: microbatches forward 0 1 2, "
+    title += "backward a b c" + (", weight gradients A B C" if any(row["kind"] == "W" for row in actions) else "")
+    title += f", idle {_IDLE}" + ("; they repeat after 9 and z" if numbered else "")
+    lines: list[object] = [Text(title, style="bold")]
+    for rank in ranks[:_MOST_RANKS]:
+        own = [row for row in actions if row["rank"] == rank]
+        lines.append(Text.assemble(f"rank {rank}".ljust(label), _row(own, begin_ns, span_ns, cells), no_wrap=True))
+    if len(ranks) > _MOST_RANKS:
+        lines.append(Text(f"{len(ranks) - _MOST_RANKS} more ranks; --json --actions has all"))
+    return [*lines, Text("")]
+
+
+def _row(actions: list[dict[str, Any]], begin_ns: int, span_ns: int, cells: int) -> Text:
+    """Of each cell the action that covers most of it, if it covers half."""
+    taken_ns = [0] * cells
+    signs = [_IDLE] * cells
+    styles = ["dim"] * cells
+    for row in actions:
+        start_ns, end_ns = row["start_ns"] - begin_ns, row["end_ns"] - begin_ns
+        series = _SIGNS[row["kind"]]
+        for cell in range(start_ns * cells // span_ns, min(end_ns * cells // span_ns + 1, cells)):
+            edge_ns = cell * span_ns // cells, (cell + 1) * span_ns // cells
+            covered_ns = min(end_ns, edge_ns[1]) - max(start_ns, edge_ns[0])
+            if covered_ns > max(taken_ns[cell], (edge_ns[1] - edge_ns[0]) // 2):
+                taken_ns[cell] = covered_ns
+                signs[cell], styles[cell] = series[row["microbatch"] % len(series)], _STYLES[row["kind"]]
+    return Text.assemble(*zip(signs, styles, strict=True))
+
+
+def _text(pipeline: Pipeline, run: Run, width: int) -> list[object]:
+    picture = pipeline_grid(rows_of(pipeline, "typical_step"), width)
+    return [*pipeline_table(pipeline), *bubble_table(pipeline), *picture]
+
+
+PIPELINE_VIEW = SectionView(
+    section=PIPELINE_SECTION,
+    json=lambda result: {"pipeline": pipeline_dict(result)},
+    text=_text,
+    null_keys=("pipeline",),
+)

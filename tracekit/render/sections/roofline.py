@@ -7,9 +7,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tracekit.analysis.step_time.roofline import Roofline
-from tracekit.schema import rows_of
+from tracekit.analysis.step_time.sections import ROOFLINE_SECTION
+from tracekit.analysis.table import rows_of
+from tracekit.render.console import statement
+from tracekit.render.section_view import SectionView
 
-__all__ = ["roofline_dict", "roofline_text"]
+__all__ = ["ROOFLINE_VIEW", "roofline_dict", "roofline_text"]
 
 _WHAT = {"flops": "model FLOP/s", "peak": "MFU", "mfu": "MFU"}
 
@@ -66,3 +69,16 @@ def _scaled(value: float) -> str:
     while value >= 1000 and len(units) > 1:
         value, units = value / 1000, units[1:]
     return f"{value:.3g} {units[0]}"
+
+
+def _text(result: Roofline) -> list[object]:
+    line = roofline_text(result)
+    return [statement("info", line)] if line else []
+
+
+ROOFLINE_VIEW = SectionView(
+    section=ROOFLINE_SECTION,
+    json=lambda result: {"roofline": roofline_dict(result)},
+    text=lambda result, run, width: _text(result),
+    null_keys=("roofline",),
+)

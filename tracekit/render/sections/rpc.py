@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from tracekit.analysis.rpc.calls import Rpc
+from tracekit.analysis.rpc.calls import RemoteCalls
+from tracekit.analysis.rpc.sections import RPC_SECTION
+from tracekit.analysis.table import rows_of
 from tracekit.render.console import table
 from tracekit.render.quantities import milliseconds
-from tracekit.schema import rows_of
+from tracekit.render.section_view import SectionView
 
 _SHOWN = 12
 _LONGEST_NAME = 20
 
-__all__ = ["rpc_table"]
+__all__ = ["RPC_VIEW", "rpc_table"]
 
 
-def rpc_table(rpc: Rpc) -> list[object]:
+def rpc_table(rpc: RemoteCalls) -> list[object]:
     rows = rows_of(rpc, "by_function")
     title = "Remote calls, the most waited for first (ms: the wait a step, the rest a call)"
     if len(rows) > _SHOWN:
@@ -39,3 +41,10 @@ def rpc_table(rpc: Rpc) -> list[object]:
 def _shortened(name: str) -> str:
     """The end of a long name, which tells functions apart."""
     return name if len(name) <= _LONGEST_NAME else "…" + name[1 - _LONGEST_NAME :]
+
+
+RPC_VIEW = SectionView(
+    section=RPC_SECTION,
+    json=lambda result: {"rpc": {"calls": rows_of(result, "calls"), "unjoined": rows_of(result, "unjoined")}},
+    text=lambda result, run, width: rpc_table(result) if rows_of(result, "by_function") else [],
+)

@@ -8,12 +8,14 @@ from __future__ import annotations
 from typing import Any
 
 from tracekit.analysis.stragglers.critical_path import CriticalPath
+from tracekit.analysis.stragglers.sections import CRITICAL_PATH_SECTION, STRAGGLERS_SECTION
 from tracekit.analysis.stragglers.stragglers import Stragglers
+from tracekit.analysis.table import rows_of
 from tracekit.render.console import statement, table
 from tracekit.render.quantities import milliseconds
-from tracekit.schema import rows_of
+from tracekit.render.section_view import SectionView
 
-__all__ = ["critical_path_table", "straggler_table", "stragglers_dict"]
+__all__ = ["CRITICAL_PATH_VIEW", "STRAGGLERS_VIEW", "critical_path_table", "straggler_table", "stragglers_dict"]
 
 _SHOWN_RANKS = 4
 _SHOWN_PARTS = 6
@@ -87,3 +89,15 @@ def critical_path_table(path: CriticalPath) -> list[object]:
         for row in shown
     ]
     return table(title, ("rank", "what", "where", "time", "share"), cells, left=3)
+
+
+STRAGGLERS_VIEW = SectionView(
+    section=STRAGGLERS_SECTION,
+    json=lambda result: {"stragglers": stragglers_dict(result)},
+    text=lambda result, run, width: straggler_table(result) if len(run.ranks) > 1 else [],
+)
+CRITICAL_PATH_VIEW = SectionView(
+    section=CRITICAL_PATH_SECTION,
+    json=lambda result: {"critical_path": rows_of(result, "parts")},
+    text=lambda result, run, width: critical_path_table(result) if rows_of(result, "parts") else [],
+)

@@ -7,13 +7,15 @@ from __future__ import annotations
 
 from typing import Any
 
+from tracekit.analysis.whatif.sections import WHATIF_SECTION
 from tracekit.analysis.whatif.whatif import WhatIf
 from tracekit.render.console import statement, table
 from tracekit.render.quantities import milliseconds
+from tracekit.render.section_view import SectionView
 
 _SHOWN = 8
 
-__all__ = ["fix_table", "whatif_dict", "whatif_table"]
+__all__ = ["WHATIF_VIEW", "fix_table", "whatif_dict", "whatif_table"]
 
 
 def whatif_dict(result: WhatIf) -> dict[str, Any]:
@@ -83,3 +85,11 @@ def fix_table(result: WhatIf) -> list[object]:
     ]
     title = f"What if (ms a step of {milliseconds(result.measured_ns)}; replay error {result.replay_error:+.1%})"
     return table(title, ("change", "saves", "error", "share"), rows)
+
+
+WHATIF_VIEW = SectionView(
+    section=WHATIF_SECTION,
+    json=lambda result: {"whatif": whatif_dict(result)},
+    text=lambda result, run, width: fix_table(result) if result.fixes else [],
+    null_keys=("whatif",),
+)

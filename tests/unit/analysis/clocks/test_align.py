@@ -11,10 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.builders import TraceBuilder, write_run
-from tracekit.analysis.clocks.align import ends_on_run_clock, moment_on_run_clock, on_run_clock
 from tracekit.analysis.load import load
 from tracekit.analysis.report import analyze
-from tracekit.model.run import ClockModel, ClockStep
+from tracekit.model.run import ClockJump, ClockModel
 from tracekit.render.json_result import result_dict
 
 Samples = list[tuple[float, int, int]]  # at us, offset ns, error ns
@@ -50,7 +49,7 @@ def test_drift_between_the_ends_of_a_window(tmp_path: Path) -> None:
     found = clocks(tmp_path, still, drifting, noisy)
     assert [clock.drift_ppm for clock in found] == [0.0, pytest.approx(50), 0.0]
     wall_ns = TraceBuilder().wall_ns
-    on_run = on_run_clock(np.array([wall_ns(0), wall_ns(2_000_000)]), found[1])
+    on_run = found[1].to_run(np.array([wall_ns(0), wall_ns(2_000_000)]))
     assert on_run.tolist() == [wall_ns(0) - 1000, wall_ns(2_000_000) - 101_000]
 
 
@@ -168,7 +167,7 @@ def test_a_clock_that_steps(tmp_path: Path, rank: int) -> None:
     """GIVEN a step of 5 s in the middle of 10 s THEN it is recovered to the spread of the transfers."""
     folder = write_job(tmp_path, ranks=8, step_us={rank: (5_000_000, 5_000_000)}, steps=100, every_us=20_000)
     run = load(folder)
-    by_ns = [model.steps[0].offset_ns - model.offset_ns if model.steps else 0 for model in run.clocks]
+    by_ns = [model.jumps[0].offset_ns - model.offset_ns if model.jumps else 0 for model in run.clocks]
     expected = [5e9 * (r == rank) for r in range(8)] if rank else [-5e9 * (r != 0) for r in range(8)]
     assert by_ns == pytest.approx(expected, abs=4000)
     assert [note.rank for note in run.notes if note.kind == "clock_step"] == [rank]
@@ -219,8 +218,8 @@ def test_a_rank_is_aligned_through_the_groups_of_others(tmp_path: Path) -> None:
 
 def test_what_a_clock_was_set_back_in_does_not_end_before_it_starts() -> None:
     """GIVEN a clock that jumps 50 ns at 100 THEN what spans the jump is shorter by it, or of no length."""
-    clock = ClockModel(rank=1, method="collectives", steps=(ClockStep(from_ns=100, offset_ns=50, at_ns=100),))
-    start_ns, end_ns = ends_on_run_clock(np.array([10, 90, 100]), np.array([120, 110, 120]), clock)
+    clock = ClockModel(rank=1, method="collectives", jumps=(ClockJump(from_ns=100, offset_ns=50, at_ns=100),))
+    start_ns, end_ns = clock.intervals_to_run(np.array([10, 90, 100]), np.array([120, 110, 120]))
     assert start_ns.tolist() == [10, 90, 50]
     assert end_ns.tolist() == [70, 90, 70]
 
@@ -236,7 +235,7 @@ def test_one_point_of_time_is_where_an_array_has_it(
 ) -> None:
     clock = ClockModel(
         rank=1, offset_ns=offset_ns, drift_ppm=drift_ppm, method="probe", at_ns=1_752_000_000_000_000_000,
-        steps=tuple(ClockStep(from_ns=at, offset_ns=to, at_ns=at) for at, to in sorted(steps)),
+        jumps=tuple(ClockJump(from_ns=at, offset_ns=to, at_ns=at) for at, to in sorted(steps)),
     )  # fmt: skip
-    expected = on_run_clock(np.array(times_ns, dtype=np.int64), clock).tolist()
-    assert [moment_on_run_clock(time_ns, clock) for time_ns in times_ns] == expected
+    expected = clock.to_run(np.array(times_ns, dtype=np.int64)).tolist()
+    assert [clock.moment_to_run(time_ns) for time_ns in times_ns] == expected

@@ -14,12 +14,12 @@ from tests.builders import TraceBuilder, write_run
 from tracekit.analysis.communication.collectives import collective_times
 from tracekit.analysis.load import load
 from tracekit.analysis.report import analyze
+from tracekit.analysis.table import records
 from tracekit.errors import InputError
 from tracekit.model.links import LinkGroup, LinkHost, LinkMeasurements, LinkRow
 from tracekit.model.metadata import Device
 from tracekit.model.run import Run
 from tracekit.render.terminal import TerminalReport
-from tracekit.schema import records
 
 ELEMENTS = 250_000  # of four bytes: 1 MB
 
@@ -194,7 +194,7 @@ def test_links_come_from_a_file(tmp_path: Path) -> None:
     assert "50%" in TerminalReport().render(report)
     assert max(map(len, TerminalReport().render(report).splitlines())) <= 80
     path.write_text("{}")
-    with pytest.raises(InputError, match=r"links\.json: not a result of the bandwidth probe"):
+    with pytest.raises(InputError, match=r"links\.json: not a result of tracekit links"):
         analyze(run, links=path)
     with pytest.raises(InputError, match="No such file"):
         analyze(run, links=tmp_path / "none.json")

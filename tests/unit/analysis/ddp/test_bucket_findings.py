@@ -11,9 +11,9 @@ from tests.unit.analysis.ddp import ddp_training as training
 from tracekit.analysis.ddp.bucket_order import held_up_buckets
 from tracekit.analysis.ddp.buckets import buckets
 from tracekit.analysis.load import load
+from tracekit.analysis.table import records
 from tracekit.model.metadata import DdpModule
 from tracekit.model.run import Finding, Run
-from tracekit.schema import records
 
 EVEN = (3, 3, 3, 1)
 

@@ -10,8 +10,8 @@ import pytest
 from tests.builders import TraceBuilder, write_run
 from tracekit.analysis.ddp.buckets import Buckets, buckets
 from tracekit.analysis.load import load
+from tracekit.analysis.table import records
 from tracekit.model.metadata import Bucket, DdpModule
-from tracekit.schema import records
 
 COPY = "torch::distributed::reducer::mul_out"
 SIZES = (300, 200)  # elements

@@ -9,9 +9,12 @@ import msgspec
 import pytest
 
 from tests.builders import TraceBuilder
-from tracekit.analysis.events.flight_recorder import join_notes, merge_joins
-from tracekit.analysis.per_rank.summarize import SummaryOptions, summarize_trace
-from tracekit.model.communication import Joins, Unjoined
+from tracekit.analysis.communication.parts import COMMUNICATION
+from tracekit.analysis.events.flight_recorder import join_notes
+from tracekit.analysis.per_rank.options import SummaryOptions
+from tracekit.analysis.per_rank.summarize import summarize_trace
+from tracekit.analysis.timeline.parts import FLIGHT_RECORDER
+from tracekit.model.communication import FlightRecorderMatch, Unjoined
 from tracekit.model.metadata import Group
 from tracekit.model.summary import RankSummary
 from tracekit.read.decode.portable import decode
@@ -35,7 +38,7 @@ def test_an_entry_of_another_thread_is_not_given_to_an_operator_that_runs_meanwh
     other = msgspec.structs.replace(trace.record("all_reduce", 7, created_at=13), on_step_thread=False)
     own = msgspec.structs.replace(own, on_step_thread=True)
 
-    joins = summarize(trace.capture(collectives=[own, other])).joins
+    joins = summarize(trace.capture(collectives=[own, other]))[FLIGHT_RECORDER]
 
     assert joins is not None
     assert (joins.recorded, joins.joined) == (2, 1)
@@ -53,7 +56,7 @@ def test_spans_keep_to_the_group_of_their_thread(summarize: Summarize) -> None:
     trace.gloo("all_reduce", 20, 5, issued_at=14, issued_for=2, runloop=1)
     records = [trace.record("all_reduce", 1, created_at=11), trace.record("all_reduce", 1, created_at=15, group=1)]
 
-    rows = summarize(trace.capture(collectives=records, groups=[first, second])).communication
+    rows = summarize(trace.capture(collectives=records, groups=[first, second]))[COMMUNICATION]
 
     assert {row.group and row.group.description: row.total_ns for row in rows} == {"default_pg": 30_000, "half": 5_000}
 
@@ -71,7 +74,7 @@ def test_a_collective_without_a_span_is_named_by_what_came_after_it(summarize: S
 
     summary = summarize(trace.capture(collectives=records))
 
-    assert summary.joins == Joins(
+    assert summary[FLIGHT_RECORDER] == FlightRecorderMatch(
         recorded=3,
         unjoined=(
             Unjoined(
@@ -87,21 +90,26 @@ def test_a_collective_without_a_span_is_named_by_what_came_after_it(summarize: S
 
 def test_what_is_expected_is_no_defect() -> None:
     missed = Unjoined(kind="all_reduce", reason="a reason", count=2, expected=True)
-    (expected,) = join_notes(Joins(recorded=4, unjoined=(missed,)), "rank0.json")
+    (expected,) = join_notes(FlightRecorderMatch(recorded=4, unjoined=(missed,)), "rank0.json")
     (found,) = join_notes(
-        Joins(recorded=4, unjoined=(missed, Unjoined(kind="broadcast", reason="lost", count=1, expected=False))), "f"
+        FlightRecorderMatch(
+            recorded=4, unjoined=(missed, Unjoined(kind="broadcast", reason="lost", count=1, expected=False))
+        ),
+        "f",
     )
 
     assert (expected.severity, expected.is_defect) == ("info", False)
     assert (found.severity, found.is_defect) == ("warning", True)
-    assert join_notes(Joins(recorded=4), "f") == join_notes(None, "f") == []
+    assert join_notes(FlightRecorderMatch(recorded=4), "f") == join_notes(None, "f") == []
 
 
 def test_recordings_of_a_rank_add_up() -> None:
     missed = Unjoined(kind="all_reduce", reason="a reason", count=2, expected=True)
 
-    merged = merge_joins([Joins(recorded=4, unjoined=(missed,)), Joins(recorded=3, unjoined=(missed,))])
+    merged = FLIGHT_RECORDER.merge(
+        [FlightRecorderMatch(recorded=4, unjoined=(missed,)), FlightRecorderMatch(recorded=3, unjoined=(missed,))]
+    )
 
     assert merged is not None
     assert (merged.recorded, merged.joined, len(merged.unjoined)) == (7, 3, 1)
-    assert merge_joins([]) is None
+    assert FLIGHT_RECORDER.merge([None]) is None

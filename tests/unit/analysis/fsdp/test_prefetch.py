@@ -10,10 +10,10 @@ import pytest
 from tests.builders import TraceBuilder, write_run
 from tests.simulated_fsdp import Unit, train
 from tracekit.analysis.events.phases import PHASES
+from tracekit.analysis.fsdp.parts import FSDP_GATHERS, FsdpGathers
 from tracekit.analysis.fsdp.prefetch import predicted_waits_ns
 from tracekit.analysis.report import Report, analyze
-from tracekit.model.fsdp_gathers import FsdpGathers
-from tracekit.schema import records
+from tracekit.analysis.table import records
 
 
 def blocks(gather_us: float, forward_us: float = 500, count: int = 6) -> list[Unit]:
@@ -39,7 +39,7 @@ def predicted_saving_ns(report: Report, ahead: int) -> float:
 
 def forward_wait_ns(report: Report) -> float:
     """A step's, mean over ranks."""
-    own = [summary.fsdp_gathers for summary in report.run.ranks]
+    own = [summary[FSDP_GATHERS] for summary in report.run.ranks]
     steps = sum(len(np.unique(gathers.step)) for gathers in own)
     return sum(int(gathers.wait_ns[gathers.phase == PHASES.index("forward")].sum()) for gathers in own) / steps
 

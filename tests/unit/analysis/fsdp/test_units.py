@@ -9,12 +9,13 @@ import pytest
 
 from tests.builders import TraceBuilder
 from tests.simulated_fsdp import Unit, train
-from tracekit.analysis.per_rank.summarize import SummaryOptions, summarize_trace
+from tracekit.analysis.fsdp.parts import FSDP_UNITS, FsdpSum
+from tracekit.analysis.per_rank.options import SummaryOptions
+from tracekit.analysis.per_rank.summarize import summarize_trace
 from tracekit.analysis.report import analyze
+from tracekit.analysis.table import records
 from tracekit.model.spans import fsdp_span
-from tracekit.model.summary import FsdpSum
 from tracekit.read.decode.portable import decode
-from tracekit.schema import records
 
 Sums = Callable[[TraceBuilder], dict[tuple[str | None, str], FsdpSum]]
 
@@ -23,7 +24,7 @@ Sums = Callable[[TraceBuilder], dict[tuple[str | None, str], FsdpSum]]
 def sums(tmp_path: Path) -> Sums:
     def run(trace: TraceBuilder) -> dict[tuple[str | None, str], FsdpSum]:
         path = trace.write(tmp_path / f"rank{trace.rank}.json")
-        return {(row.module, row.kind): row for row in summarize_trace(decode(path), 0, SummaryOptions()).fsdp}
+        return {(row.module, row.kind): row for row in summarize_trace(decode(path), 0, SummaryOptions())[FSDP_UNITS]}
 
     return run
 

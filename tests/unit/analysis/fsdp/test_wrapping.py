@@ -8,8 +8,8 @@ import pytest
 
 from tests.simulated_fsdp import Unit, train
 from tracekit.analysis.report import Report, analyze
+from tracekit.analysis.table import records
 from tracekit.model.run import Finding
-from tracekit.schema import records
 
 LATENCY_US, US_PER_MB = 40.0, 30.0
 

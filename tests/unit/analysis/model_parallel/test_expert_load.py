@@ -9,8 +9,8 @@ import pytest
 
 from tests.builders import TraceBuilder, write_run
 from tracekit.analysis.report import Report, analyze
+from tracekit.analysis.table import records
 from tracekit.model.metadata import Group
-from tracekit.schema import records
 
 WIDTH = 32
 TOKEN_BYTES = 4 * WIDTH
@@ -68,18 +68,18 @@ def run_of(
 
 
 def findings(report: Report) -> list[str]:
-    assert report.expert_load is not None
-    return [finding.text for finding in report.expert_load.findings]
+    assert report.tensor.experts is not None
+    return [finding.text for finding in report.tensor.experts.findings]
 
 
 @pytest.mark.parametrize("exchange", [on_gloo, on_nccl])
 def test_the_rank_whose_experts_get_three_times_the_tokens_is_named(tmp_path: Path, exchange: Exchange) -> None:
     report = run_of(tmp_path, [HOT] * 3, exchange)
-    assert report.expert_load is not None
-    (finding,) = report.expert_load.findings
+    assert report.tensor.experts is not None
+    (finding,) = report.tensor.experts.findings
     assert finding.rank == 2
     assert finding.text.startswith("the experts of rank 2 receive 3.0x the mean of the others")
-    rows = {row["rank"]: row for row in records(report.expert_load.ranks)}
+    rows = {row["rank"]: row for row in records(report.tensor.experts.ranks)}
     # Twice a step, forward and backward; what is taken back does not count.
     assert {rank: row["received_bytes"] for rank, row in rows.items()} == {
         rank: 2 * tokens * TOKEN_BYTES for rank, tokens in enumerate(HOT)
@@ -89,9 +89,9 @@ def test_the_rank_whose_experts_get_three_times_the_tokens_is_named(tmp_path: Pa
 
 def test_even_loads_name_nobody(tmp_path: Path) -> None:
     report = run_of(tmp_path, [EVEN] * 3)
-    assert report.expert_load is not None
+    assert report.tensor.experts is not None
     assert findings(report) == []
-    assert {row["ratio"] for row in records(report.expert_load.ranks)} == {1.0}
+    assert {row["ratio"] for row in records(report.tensor.experts.ranks)} == {1.0}
 
 
 def test_a_load_that_differs_as_much_from_step_to_step_names_nobody(tmp_path: Path) -> None:
@@ -110,8 +110,8 @@ def test_one_step_names_nobody(tmp_path: Path) -> None:
 def test_what_the_others_wait_for_the_busiest_is_what_even_loads_would_shorten(tmp_path: Path) -> None:
     """GIVEN two exchanges a step in which the others are 400 us longer THEN of that 3/4 are beyond a mean load."""
     report = run_of(tmp_path, [HOT] * 3, wait_us=150)
-    assert report.expert_load is not None
-    (finding,) = report.expert_load.findings
+    assert report.tensor.experts is not None
+    (finding,) = report.tensor.experts.findings
     assert finding.severity == "warning"
     assert finding.evidence["waiting_ns"] == 2 * 150_000
     assert finding.saving_ns == 2 * 150_000 * 3 // 4
@@ -119,7 +119,7 @@ def test_what_the_others_wait_for_the_busiest_is_what_even_loads_would_shorten(t
 
 
 def test_without_waits_there_is_no_saving(tmp_path: Path) -> None:
-    (finding,) = run_of(tmp_path, [HOT] * 3).expert_load.findings  # type: ignore[union-attr]
+    (finding,) = run_of(tmp_path, [HOT] * 3).tensor.experts.findings
     assert (finding.severity, finding.saving_ns) == ("info", None)
 
 
@@ -137,8 +137,8 @@ def test_what_comes_back_as_gradients_only_is_not_for_experts_unless_that_is_kno
         group = Group(id=0, name="0", desc="", backend="gloo", parallelism=parallelism, ranks="world")
         traces.append(trace.capture(groups=[group]))
     report = analyze(write_run(tmp_path, traces))
-    assert report.expert_load is not None
-    assert len(report.expert_load.ranks) == rows
+    assert report.tensor.experts is not None
+    assert len(report.tensor.experts.ranks) == rows
 
 
 @pytest.mark.parametrize(("parallelism", "named"), [("ep", 1), ("cp", 0), ("dp", 0)])
@@ -168,9 +168,9 @@ def test_how_many_tokens_will_come_is_not_a_load(tmp_path: Path) -> None:
             there_and_back(trace, on_gloo, step * STEP_US + 100, EVEN)
         traces.append(trace)
     report = analyze(write_run(tmp_path, traces))
-    assert report.expert_load is not None
+    assert report.tensor.experts is not None
     assert findings(report) == []
-    assert {row["received_bytes"] for row in records(report.expert_load.ranks)} == {2 * 180 * TOKEN_BYTES}
+    assert {row["received_bytes"] for row in records(report.tensor.experts.ranks)} == {2 * 180 * TOKEN_BYTES}
 
 
 def test_one_uneven_layer_is_named(tmp_path: Path) -> None:
@@ -190,6 +190,6 @@ def test_one_uneven_layer_is_named(tmp_path: Path) -> None:
         traces.append(trace.capture(groups=[group]))
     report = analyze(write_run(tmp_path, traces))
     assert findings(report) == ["the experts of rank 1 receive 3.0x the mean of the others in blocks.1.moe"]
-    assert report.expert_load is not None
-    ratios = {(row["module"], row["rank"]): row["ratio"] for row in records(report.expert_load.ranks)}
+    assert report.tensor.experts is not None
+    ratios = {(row["module"], row["rank"]): row["ratio"] for row in records(report.tensor.experts.ranks)}
     assert (ratios["blocks.1.moe", 1], ratios["blocks.0.moe", 1]) == (3.0, 1.0)

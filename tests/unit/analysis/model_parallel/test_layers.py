@@ -8,12 +8,13 @@ import pytest
 
 from tests.builders import TraceBuilder
 from tests.unit.analysis.exchanges import rank, run_of
-from tracekit.analysis.model_parallel.layers import merge_tensor_sums, tensor
-from tracekit.analysis.per_rank.summarize import SummaryOptions, summarize_trace
+from tracekit.analysis.model_parallel.layers import tensor_parallel
+from tracekit.analysis.model_parallel.parts import LAYERS, TensorSum
+from tracekit.analysis.per_rank.options import SummaryOptions
+from tracekit.analysis.per_rank.summarize import summarize_trace
+from tracekit.analysis.table import records
 from tracekit.model.metadata import Group
-from tracekit.model.summary import TensorSum
 from tracekit.read.decode.portable import decode
-from tracekit.schema import records
 
 FORWARD_THREAD = 1  # as a backward operator numbers it; the operators of a forward have 0
 
@@ -22,7 +23,7 @@ def tensor_rows(trace: TraceBuilder, tmp_path: Path, parallelism: str | None = "
     group = Group(id=0, name="0", desc="default_pg", backend="gloo", parallelism=parallelism, ranks="world")
     trace.capture(groups=[group])
     path = trace.write(tmp_path / f"rank{trace.rank}.json")
-    return list(summarize_trace(decode(path), trace.rank, SummaryOptions()).tensor)
+    return list(summarize_trace(decode(path), trace.rank, SummaryOptions())[LAYERS])
 
 
 def named(rows: list[TensorSum]) -> list[tuple[str | None, str | None, str, int]]:
@@ -148,7 +149,7 @@ def test_without_metadata_what_dtensor_redistributes_is_tensor_parallel_and_infe
     trace.gloo("all_reduce", 12, 10).gloo("all_reduce", 40, 10)
     trace.op("Redistribute", 60, 20).gloo("all_reduce", 62, 10)  # out of the graph, as for a norm under FSDP2
     path = trace.write(tmp_path / "rank0.json")
-    (row,) = summarize_trace(decode(path), 0, SummaryOptions()).tensor
+    (row,) = summarize_trace(decode(path), 0, SummaryOptions())[LAYERS]
     assert (row.parallelism, row.inferred, row.module, row.count) == ("tp", True, None, 1)
 
 
@@ -168,7 +169,7 @@ def layer(module: str | None, exposed_ns: int, layer_ns: int | None) -> TensorSu
 def test_layers_alike_are_one_row_that_names_the_worst() -> None:
     sums = [layer(f"blocks.{i}.down", 100 + i, 400) for i in range(32)]
     sums += [layer("head", 40, 100), layer("h1.head", 30, None), layer(None, 5, None)]
-    rows = records(tensor(run_of([rank(0, tensor=tuple(sums))])).by_layer)
+    rows = records(tensor_parallel(run_of([rank(0, layers=tuple(sums))])).by_layer)
     assert [(row["module"], row["modules"], row["exposed_ns"]) for row in rows] == [
         ("blocks.*.down", 32, sum(range(100, 132))),
         ("head", 1, 40),
@@ -187,6 +188,6 @@ def test_windows_of_a_rank_add_up() -> None:
     other = TensorSum(
         module=None, parallelism="tp", phase="forward", kind="all_reduce", count=1, size_bytes=None, exposed_ns=1
     )
-    first, second = merge_tensor_sums([row, other, row])
+    first, second = LAYERS.merge([(row, other), (row,)])
     assert (first.module, first.count, first.size_bytes, first.exposed_ns) == ("up", 4, 20, 14)
     assert second == other

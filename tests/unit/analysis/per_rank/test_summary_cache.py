@@ -19,7 +19,7 @@ from tracekit.analysis.events.communication_rules import CommunicationRule
 from tracekit.analysis.load import load
 from tracekit.analysis.per_rank import summarize
 from tracekit.analysis.per_rank import summary_cache as cached
-from tracekit.analysis.per_rank.summarize import StepSelection, SummaryOptions
+from tracekit.analysis.per_rank.options import StepSelection, SummaryOptions
 from tracekit.analysis.report import analyze
 from tracekit.errors import InputError
 from tracekit.model.run import Run

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from tests.unit.analysis.exchanges import actions, clocks, rank, run_of
 from tracekit.analysis.pipeline.bubble_causes import CAUSES
 from tracekit.analysis.pipeline.bubbles import Pipeline, closed_form_of_bubbles, pipeline
-from tracekit.model.actions import Actions
+from tracekit.analysis.pipeline.parts import Actions
+from tracekit.analysis.section import Unavailable
 from tracekit.model.metadata import PipelineLayout
 from tracekit.model.run import Run
 
@@ -108,7 +109,7 @@ def test_only_steps_that_all_ranks_completed_count() -> None:
 
 
 def test_no_actions_are_no_pipeline() -> None:
-    assert pipeline(run_of([rank(0), rank(1)])) is None
+    assert isinstance(pipeline(run_of([rank(0), rank(1)])), Unavailable)
 
 
 @pytest.mark.parametrize(

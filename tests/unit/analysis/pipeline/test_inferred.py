@@ -6,8 +6,8 @@ import pytest
 
 from tests.unit.analysis.exchanges import actions, rank
 from tracekit.analysis.pipeline.inferred import with_inferred_pipelines
+from tracekit.analysis.pipeline.parts import Actions
 from tracekit.analysis.pipeline.schedules import order_of_schedule
-from tracekit.model.actions import Actions
 from tracekit.model.communication import GroupKey
 from tracekit.model.metadata import PipelineLayout
 
@@ -29,14 +29,14 @@ def of_rank(place: int, ranks: int, schedule: str = "1f1b", virtual_stages: int 
 def test_actions_tell_the_layout(schedule: str, virtual_stages: int) -> None:
     found = with_inferred_pipelines([rank(i, actions=of_rank(i, 2, schedule, virtual_stages)) for i in range(2)], [])
     for place, summary in enumerate(found):
-        assert summary.pipeline == PipelineLayout(
+        assert summary.pipeline.layout == PipelineLayout(
             schedule=schedule,
             stages=2 * virtual_stages,
             virtual_stages=virtual_stages,
             microbatches=4,
             stage_ids=[place + 2 * chunk for chunk in range(virtual_stages)],
         )
-        assert (summary.pipeline_inferred, summary.pipeline_ranks) == (True, (0, 1))
+        assert (summary.pipeline.inferred, summary.pipeline.ranks) == (True, (0, 1))
 
 
 def test_groups_tell_which_ranks_are_one_pipeline() -> None:
@@ -45,14 +45,14 @@ def test_groups_tell_which_ranks_are_one_pipeline() -> None:
     groups = [GroupKey(description=f"pp{i}", ranks=(i, i + 2)) for i in range(2)]
     data_parallel = [GroupKey(description=f"dp{i}", ranks=(2 * i, 2 * i + 1)) for i in range(2)]
     found = with_inferred_pipelines(members, [*data_parallel, *groups])
-    assert [summary.pipeline_ranks for summary in found] == [(0, 2), (1, 3), (0, 2), (1, 3)]
-    assert {summary.pipeline.schedule for summary in found if summary.pipeline is not None} == {"1f1b"}
+    assert [summary.pipeline.ranks for summary in found] == [(0, 2), (1, 3), (0, 2), (1, 3)]
+    assert {summary.pipeline.layout.schedule for summary in found if summary.pipeline is not None} == {"1f1b"}
 
 
 def test_without_groups_replicas_cannot_be_told() -> None:
     found = with_inferred_pipelines([rank(i, actions=of_rank(i // 2, 2)) for i in range(4)], [])
-    assert [summary.pipeline_ranks for summary in found] == [()] * 4
-    assert {summary.pipeline.schedule for summary in found if summary.pipeline is not None} == {"unknown"}
+    assert [summary.pipeline.ranks for summary in found] == [()] * 4
+    assert {summary.pipeline.layout.schedule for summary in found if summary.pipeline is not None} == {"unknown"}
 
 
 def test_what_the_capture_described_stays() -> None:

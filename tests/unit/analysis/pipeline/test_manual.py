@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from tests.unit.analysis.exchanges import Message, actions, clocks, rank, recv, send
 from tracekit.analysis.matching.messages import match_messages
 from tracekit.analysis.pipeline.manual import lines_of, with_manual_pipelines
+from tracekit.analysis.pipeline.parts import ACTIONS
 from tracekit.model.summary import RankSummary
 
 
@@ -57,25 +58,25 @@ def test_activations_forward_and_gradients_back_make_a_pipeline() -> None:
     found = stages((first, True), (second, True), (third, True))
 
     assert [summary.strategies for summary in found] == [("pp",)] * 3
-    assert [summary.actions.stage.tolist() for summary in found] == [[0, 0], [1, 1], [2, 2]]
+    assert [summary[ACTIONS].stage.tolist() for summary in found] == [[0, 0], [1, 1], [2, 2]]
     for stage, summary in enumerate(found):
-        layout = summary.pipeline
+        layout = summary.pipeline.layout
         assert layout is not None
         assert (layout.schedule, layout.stages, layout.virtual_stages, layout.microbatches) == ("manual", 3, 1, 1)
         assert layout.stage_ids == [stage]
-        assert summary.pipeline_ranks == (0, 1, 2)
+        assert summary.pipeline.ranks == (0, 1, 2)
         assert [group.parallelism for group in summary.groups] == ["pp"]
 
 
 def test_a_ring_in_the_forward_is_no_pipeline() -> None:
     found = stages(*(([send((r + 1) % 3, 5, after="F"), recv((r - 1) % 3, 5, before="F")], False) for r in range(3)))
-    assert [(s.strategies, s.pipeline, len(s.actions)) for s in found] == [((), None, 0)] * 3
+    assert [(s.strategies, s.pipeline, len(s[ACTIONS])) for s in found] == [((), None, 0)] * 3
     assert {group.parallelism for summary in found for group in summary.groups} == {None}
 
 
 def test_messages_outside_of_passes_are_no_pipeline() -> None:
     found = stages(([send(1, 0)], True), ([recv(0, 1)], True))
-    assert [(summary.pipeline, len(summary.actions)) for summary in found] == [(None, 0)] * 2
+    assert [(summary.pipeline, len(summary[ACTIONS])) for summary in found] == [(None, 0)] * 2
 
 
 def test_a_rank_without_actions_is_left_as_it_is() -> None:
@@ -90,5 +91,5 @@ def test_a_line_goes_on_over_a_rank_whose_trace_is_missing() -> None:
         rank(2, [recv(1, 11, before="F")], actions=actions(("F", 0, 20, 30), stage=-1)),
     ]
     found = with_manual_pipelines(kept, match_messages(kept, clocks(3))[0])
-    assert [summary.actions.stage.tolist() for summary in found] == [[0], [2]]
-    assert {summary.pipeline_ranks for summary in found} == {(0, 1, 2)}
+    assert [summary[ACTIONS].stage.tolist() for summary in found] == [[0], [2]]
+    assert {summary.pipeline.ranks for summary in found} == {(0, 1, 2)}

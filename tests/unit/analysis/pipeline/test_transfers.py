@@ -6,9 +6,9 @@ import numpy as np
 
 from tests.unit.analysis.exchanges import Message, actions, rank, recv, run_of, send
 from tracekit.analysis.matching.messages import match_messages
+from tracekit.analysis.pipeline.parts import Actions
 from tracekit.analysis.pipeline.steps import Program, pipeline_steps
 from tracekit.analysis.pipeline.transfers import Edges, Transfers, edges_between_ranks, transfers_of
-from tracekit.model.actions import Actions
 from tracekit.model.metadata import PipelineLayout
 
 

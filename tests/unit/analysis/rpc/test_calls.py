@@ -12,8 +12,8 @@ import pytest
 from tests.builders import TraceBuilder
 from tracekit.analysis.load import load
 from tracekit.analysis.report import Report, analyze
+from tracekit.analysis.table import records
 from tracekit.model.metadata import RpcCall, RpcCallKind, RpcService, RpcUse, RpcWait
-from tracekit.schema import records
 
 Analyse = Callable[..., Report]
 
@@ -113,7 +113,7 @@ def test_a_server_without_steps_is_no_rank_to_compare_with(analyse: Analyse) -> 
     server = worker("ps", 0, services=[(1, 0, 20, 50)])
     run = analyse(trainer, server).run
 
-    assert [summary.is_server for summary in run.ranks] == [True, False]
+    assert [summary.serves_only for summary in run.ranks] == [True, False]
     assert run.common_steps() == {0, 1}
     assert [note.text for note in run.notes if note.rank == 0 or note.kind in {"step_mismatch", "no_steps"}] == []
 

@@ -11,8 +11,8 @@ from tests.builders import TraceBuilder
 from tracekit.analysis.load import load
 from tracekit.analysis.step_time.device_peaks import peak_tflops
 from tracekit.analysis.step_time.roofline import KnownWork, Roofline, roofline
+from tracekit.analysis.table import records
 from tracekit.render.sections.roofline import roofline_text
-from tracekit.schema import records
 
 H100 = "NVIDIA H100 80GB HBM3"
 SIZE = 4096

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from tests.unit.analysis.simulated import Cluster
 from tracekit.analysis.stragglers.arrivals import arrivals_of
 from tracekit.analysis.stragglers.critical_path import critical_path
+from tracekit.analysis.table import records
 from tracekit.model.run import Run
-from tracekit.schema import records
 
 
 def chain(run: Run) -> dict[tuple[int, str, str], int]:

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from tests.unit.analysis.simulated import Cluster
 from tracekit.analysis.stragglers.stragglers import Stragglers, stragglers
-from tracekit.model.collectives import no_collectives
+from tracekit.analysis.table import records
+from tracekit.model.collectives import Collectives
 from tracekit.model.run import ClockModel, Run
-from tracekit.schema import records
 
 STEPS = 6
 
@@ -154,7 +154,7 @@ def test_a_server_s_unknown_clock_hides_nobody_else() -> None:
     """GIVEN two hosts, and a rank of unknown clock that takes part in nothing."""
     run = one_group(ranks=4, compute=300)
     ranks = tuple(replace(summary, host=f"node{i // 2}") for i, summary in enumerate(run.ranks))
-    idle = replace(ranks[3], rank=4, collectives=no_collectives())
+    idle = replace(ranks[3], rank=4, collectives=Collectives.empty())
     unknown = ClockModel(rank=4, method="none")
     assert stragglers(replace(run, ranks=(*ranks, idle), clocks=(*run.clocks, unknown))).verdict.rank == 2
 

@@ -9,7 +9,9 @@ import msgspec
 import pytest
 
 from tests.builders import TraceBuilder
-from tracekit.analysis.per_rank.summarize import SummaryOptions, summarize_trace
+from tracekit.analysis.communication.parts import COMMUNICATION
+from tracekit.analysis.per_rank.options import SummaryOptions
+from tracekit.analysis.per_rank.summarize import summarize_trace
 from tracekit.model.summary import RankSummary
 from tracekit.read.decode.portable import decode
 
@@ -208,7 +210,7 @@ def test_send_and_receive_have_a_lane_of_their_own(summarize: Summarize) -> None
     trace = TraceBuilder().step(0, 0, 100).gloo("recv", 10, 30).op("aten::mm", 20, 10).gloo("send", 35, 15)
     summary = summarize(trace)
     assert parts(summary) == of(100, 10, 40, 10, 30, 60)
-    assert {(row.kind, row.count, row.total_ns, row.exposed_ns) for row in summary.communication} == {
+    assert {(row.kind, row.count, row.total_ns, row.exposed_ns) for row in summary[COMMUNICATION]} == {
         ("recv", 1, 30_000, 20_000),
         ("send", 1, 15_000, 15_000),
     }
@@ -219,14 +221,14 @@ def test_two_collectives_at_once_count_once(summarize: Summarize) -> None:
     trace.gloo("all_reduce", 10, 30, issued_at=8).gloo("all_reduce", 20, 40, issued_at=18, runloop=1, elements=500)
     summary = summarize(trace)
     assert parts(summary) == of(100, 0, 50, 0, 50, 50)
-    (row,) = summary.communication
+    (row,) = summary[COMMUNICATION]
     assert (row.count, row.size_bytes, row.total_ns) == (2, 6000, 50_000)
 
 
 def test_what_gloo_runs_as_an_all_reduce_is_named_as_it_was_issued(summarize: Summarize) -> None:
     trace = TraceBuilder().step(0, 0, 100)
     trace.gloo("reduce_scatter", 10, 10, issued_at=8).gloo("all_reduce", 30, 10, issued_at=28)
-    rows = [(row.kind, row.count) for row in summarize(trace).communication]
+    rows = [(row.kind, row.count) for row in summarize(trace)[COMMUNICATION]]
     assert sorted(rows) == [("all_reduce", 1), ("reduce_scatter", 1)]
 
 
@@ -236,7 +238,7 @@ def test_spans_queue_behind_their_operators(summarize: Summarize) -> None:
     for i, at in enumerate((30, 50, 70)):
         trace.gloo("all_reduce", at, 20, issued_at=12 + i, elements=100 * (i + 1), thread=trace.autograd)
     trace.label("Optimizer.step#SGD.step", 60, 35)
-    (row,) = summarize(trace).communication
+    (row,) = summarize(trace)[COMMUNICATION]
     assert (row.phase, row.count, row.size_bytes, row.total_ns) == ("backward", 3, 2400, 60_000)
 
 
@@ -245,7 +247,7 @@ def test_flight_recorder_entries_give_group_and_size(summarize: Summarize) -> No
     trace.gloo("all_gather", 10, 10, issued_at=8, issued_for=2, elements=500)
     record = trace.record("all_gather", 16, created_at=9, elements=500)
     trace.capture(collectives=[msgspec.structs.replace(record, out_shapes=[[1000]])])
-    (row,) = summarize(trace).communication
+    (row,) = summarize(trace)[COMMUNICATION]
     assert row.group is not None
     assert (row.group.description, row.group.ranks, row.group.parallelism) == ("default_pg", (0, 1), "dp")
     assert row.size_bytes == 4000
@@ -261,13 +263,13 @@ def test_a_repeated_event_counts_once(summarize: Summarize) -> None:
     trace.events += trace.events
     twice = summarize(trace)
     assert twice.steps == once.steps
-    assert twice.communication == once.communication
-    assert once.communication[0].count == 2
+    assert twice[COMMUNICATION] == once[COMMUNICATION]
+    assert once[COMMUNICATION][0].count == 2
 
 
 def test_a_trace_of_nothing(summarize: Summarize) -> None:
     summary = summarize(TraceBuilder().label("phase", 0, 10))
-    assert summary.communication == ()
+    assert summary[COMMUNICATION] == ()
     assert {note.kind for note in summary.notes} == {"no_steps", "no_device_records"}
     only_labels = summarize(TraceBuilder().step(0, 0, 10))
     assert parts(only_labels) == of(10, 0, 0, 0, 0, 10)

@@ -5,14 +5,16 @@ from __future__ import annotations
 from pathlib import Path
 
 from tests.builders import TraceBuilder
-from tracekit.analysis.per_rank.summarize import SummaryOptions, summarize_trace
+from tracekit.analysis.communication.parts import COMMUNICATION
+from tracekit.analysis.per_rank.options import SummaryOptions
+from tracekit.analysis.per_rank.summarize import summarize_trace
 from tracekit.read.decode.portable import decode
 
 
 def kinds(folder: Path, trace: TraceBuilder) -> dict[str, int]:
     """Kind to count."""
     summary = summarize_trace(decode(trace.write(folder / "rank0.json")), 0, SummaryOptions())
-    return {row.kind: row.count for row in summary.communication}
+    return {row.kind: row.count for row in summary[COMMUNICATION]}
 
 
 def a_step() -> TraceBuilder:

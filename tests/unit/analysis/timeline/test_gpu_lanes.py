@@ -9,8 +9,10 @@ from typing import Any
 import pytest
 
 from tests.builders import TraceBuilder
+from tracekit.analysis.communication.parts import COMMUNICATION
 from tracekit.analysis.events.communication_rules import DEFAULT_RULES, CommunicationRule
-from tracekit.analysis.per_rank.summarize import StepSelection, SummaryOptions, summarize_trace
+from tracekit.analysis.per_rank.options import StepSelection, SummaryOptions
+from tracekit.analysis.per_rank.summarize import summarize_trace
 from tracekit.model.metadata import Group
 from tracekit.model.summary import RankSummary, StepParts
 from tracekit.read.decode.portable import decode
@@ -71,7 +73,7 @@ def test_steps_begin_when_the_compute_launched_before_them_has_ended(summarize: 
         of(40, 40, 20, 20, 0, 0, 0),
         of(50, 50, 0, 0, 0, 0, 0),
     ]
-    (row,) = summary.communication
+    (row,) = summary[COMMUNICATION]
     assert (row.count, row.total_ns, row.exposed_ns) == (1, 22_000, 0)
 
 
@@ -104,7 +106,7 @@ def test_kernels_launched_before_the_recording(summarize: Summarize) -> None:
     assert note.kind == "before_recording"
     assert "3 kernels (1 of them communication) were launched before the recording" in note.text
     assert note.text.startswith("rank 0: rank0.json: ")
-    rows = {row.phase: (row.count, row.total_ns, row.exposed_ns) for row in summary.communication}
+    rows = {row.phase: (row.count, row.total_ns, row.exposed_ns) for row in summary[COMMUNICATION]}
     assert rows == {None: (0, 1_000, 1_000), "forward": (1, 10_000, 2_000)}
 
 
@@ -158,7 +160,7 @@ def test_selected_steps_alone_are_summed(summarize: Summarize) -> None:
     summary = summarize(trace, steps=StepSelection(first=1, stop=3))
     assert [step.step for step in summary.steps] == [1, 2]
     assert summary.recorded_steps == (0, 1, 2, 3)
-    (row,) = summary.communication
+    (row,) = summary[COMMUNICATION]
     assert (row.count, row.total_ns, row.exposed_ns, row.size_bytes) == (2, 11_000 + 12_000, 6_000 + 7_000, 8000)
     whole = summarize(trace, steps=StepSelection(whole=True))
     assert [step.step_ns for step in whole.steps] == [400_000]
@@ -192,7 +194,7 @@ def test_kernels_that_communicate(summarize: Summarize, name: str, kind: str) ->
     trace = TraceBuilder().step(0, 0, 100).kernel(name, 10, 20, launched_at=1).kernel("gemm", 50, 5, launched_at=2)
     summary = summarize(trace)
     assert parts(summary.steps[0]) == of(100, 5, 20, 0, 20, 0, 75)
-    assert [row.kind for row in summary.communication] == [kind]
+    assert [row.kind for row in summary[COMMUNICATION]] == [kind]
 
 
 @pytest.mark.parametrize(
@@ -209,14 +211,14 @@ def test_kernels_that_communicate(summarize: Summarize, name: str, kind: str) ->
 def test_kernels_that_only_sound_like_it(summarize: Summarize, name: str) -> None:
     summary = summarize(TraceBuilder().step(0, 0, 100).kernel(name, 10, 20, launched_at=1))
     assert parts(summary.steps[0]) == of(100, 20, 0, 0, 0, 0, 80)
-    assert summary.communication == ()
+    assert summary[COMMUNICATION] == ()
 
 
 def test_a_rule_of_the_user(summarize: Summarize) -> None:
     trace = TraceBuilder().step(0, 0, 100).kernel("my_ring_kernel", 10, 20, launched_at=1)
     rules = (CommunicationRule("^my_ring", "all_to_all"), *DEFAULT_RULES)
     summary = summarize(trace, rules=rules)
-    assert [(row.kind, row.count, row.total_ns) for row in summary.communication] == [("all_to_all", 1, 20_000)]
+    assert [(row.kind, row.count, row.total_ns) for row in summary[COMMUNICATION]] == [("all_to_all", 1, 20_000)]
 
 
 def test_what_no_rule_claims_but_a_collective_launched_is_not_compute(summarize: Summarize) -> None:
@@ -224,7 +226,7 @@ def test_what_no_rule_claims_but_a_collective_launched_is_not_compute(summarize:
     trace.op("c10d::allreduce_", 1, 3, **{"External id": trace.events[-1]["args"]["External id"]})
     summary = summarize(trace)
     assert parts(summary.steps[0]) == of(100, 0, 20, 0, 20, 0, 80)
-    assert [row.kind for row in summary.communication] == ["unclassified"]
+    assert [row.kind for row in summary[COMMUNICATION]] == ["unclassified"]
     assert [note.kind for note in summary.notes] == ["unclassified"]
 
 
@@ -234,7 +236,7 @@ def test_copies_between_devices_communicate(summarize: Summarize) -> None:
     trace.kernel("Memset (Device)", 60, 5, category="gpu_memset", launched_at=2)
     summary = summarize(trace)
     assert parts(summary.steps[0]) == of(100, 10, 30, 0, 30, 5, 55)
-    assert [row.kind for row in summary.communication] == ["peer_copy"]
+    assert [row.kind for row in summary[COMMUNICATION]] == ["peer_copy"]
 
 
 def test_kind_group_and_size_of_collectives(summarize: Summarize) -> None:
@@ -246,7 +248,7 @@ def test_kind_group_and_size_of_collectives(summarize: Summarize) -> None:
     trace.nccl("reduce_scatter", 50, 10, launched_at=3, group=[0, 2], description="mesh_tp", dtype="Half",
                **{"In msg nelems": 60, "Out msg nelems": 30})  # fmt: skip
     trace.nccl("all_to_all", 70, 10, launched_at=4, group=[0, 1], description="", elements=7, dtype="Odd8")
-    rows = {(row.kind, row.group and row.group.ranks): row for row in summarize(trace).communication}
+    rows = {(row.kind, row.group and row.group.ranks): row for row in summarize(trace)[COMMUNICATION]}
     assert {key: row.size_bytes for key, row in rows.items()} == {
         ("all_reduce", (0, 1, 2, 3)): 400,
         ("all_gather", (0, 2)): 200,
@@ -261,7 +263,7 @@ def test_recorded_groups_give_the_parallelism(summarize: Summarize) -> None:
     trace = TraceBuilder(world_size=4).step(0, 0, 100)
     trace.nccl("all_reduce", 10, 10, launched_at=1, group=[0, 1], description="tp0", **{"Process Group Name": "7"})
     group = Group(id=3, name="7", desc="tp0", backend="nccl", parallelism="tp", ranks=[0, 1])
-    (row,) = summarize(trace.capture(groups=[group])).communication
+    (row,) = summarize(trace.capture(groups=[group]))[COMMUNICATION]
     assert row.group is not None
     assert (row.group.parallelism, row.group.ranks) == ("tp", (0, 1))
 
@@ -286,12 +288,12 @@ def test_odd_arguments_cost_at_most_the_size(summarize: Summarize, arguments: di
     trace = TraceBuilder().step(0, 0, 100).nccl("all_reduce", 10, 10, launched_at=5, **arguments)
     trace.label("nccl:all_reduce", 4, 3)
     trace.events[-1]["args"] |= arguments
-    (row,) = summarize(trace).communication
+    (row,) = summarize(trace)[COMMUNICATION]
     assert (row.kind, row.count, row.total_ns) == ("all_reduce", 1, 10_000)
     cpu = TraceBuilder().step(0, 0, 100).gloo("all_reduce", 10, 10, issued_at=9)
     cpu.events[-1]["args"] |= arguments
     cpu.events[-2]["args"] |= arguments
-    (row,) = summarize(cpu).communication
+    (row,) = summarize(cpu)[COMMUNICATION]
     assert (row.kind, row.count, row.total_ns) == ("all_reduce", 1, 10_000)
 
 
@@ -301,7 +303,7 @@ def test_communication_follows_the_phase_of_its_launch(summarize: Summarize) -> 
     trace.nccl("all_gather", 10, 10, launched_at=3)
     trace.backward("MmBackward0", 20, 10).nccl("all_reduce", 50, 20, launched_at=25)
     trace.label("Optimizer.step#SGD.step", 40, 10).nccl("broadcast", 80, 5, launched_at=45)
-    rows = {row.phase: (row.kind, row.count, row.total_ns) for row in summarize(trace).communication}
+    rows = {row.phase: (row.kind, row.count, row.total_ns) for row in summarize(trace)[COMMUNICATION]}
     assert rows == {
         "forward": ("all_gather", 1, 10_000),
         "backward": ("all_reduce", 1, 20_000),
@@ -312,7 +314,7 @@ def test_communication_follows_the_phase_of_its_launch(summarize: Summarize) -> 
 def test_a_forward_that_backward_recomputes_is_backward(summarize: Summarize) -> None:
     trace = TraceBuilder().step(0, 0, 100).backward("CheckpointBackward", 20, 60, thread=4000)
     trace.op("aten::mm", 25, 5, **{"Sequence number": 1, "Fwd thread id": 0}).nccl("all_gather", 50, 10, launched_at=40)
-    (row,) = summarize(trace).communication
+    (row,) = summarize(trace)[COMMUNICATION]
     assert row.phase == "backward"
 
 
@@ -320,5 +322,5 @@ def test_equal_collectives_on_two_streams_are_two(summarize: Summarize) -> None:
     """GIVEN a recording in whole microseconds WHEN two collectives coincide THEN both are counted."""
     trace = TraceBuilder().step(0, 0, 100).kernel("k", 0, 5, launched_at=0)
     trace.nccl("all_reduce", 10, 10, stream=20, launched_at=1).nccl("all_reduce", 10, 10, stream=21, launched_at=2)
-    (row,) = summarize(trace).communication
+    (row,) = summarize(trace)[COMMUNICATION]
     assert (row.count, row.size_bytes, row.total_ns) == (2, 8000, 10_000)

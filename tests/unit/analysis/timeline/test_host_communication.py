@@ -10,10 +10,12 @@ import msgspec
 import pytest
 
 from tests.builders import TraceBuilder
-from tracekit.analysis.per_rank.summarize import SummaryOptions, summarize_trace
+from tracekit.analysis.communication.parts import COMMUNICATION, CommunicationSum
+from tracekit.analysis.per_rank.options import SummaryOptions
+from tracekit.analysis.per_rank.summarize import summarize_trace
 from tracekit.analysis.timeline import gloo_spans
 from tracekit.model.metadata import CollectiveRecord, Group
-from tracekit.model.summary import CommunicationSum, RankSummary
+from tracekit.model.summary import RankSummary
 from tracekit.read.decode.portable import decode
 
 Summarize = Callable[..., RankSummary]
@@ -51,7 +53,7 @@ def entry(
 
 
 def the_row(summary: RankSummary) -> CommunicationSum:
-    (row,) = summary.communication
+    (row,) = summary[COMMUNICATION]
     return row
 
 
@@ -69,7 +71,7 @@ def test_a_reduce_scatter_of_a_list_is_one_collective(summarize: Summarize, reco
     span(trace, "all_reduce", 75, 5, [[500]])
     created = (11, 13, 33, 34, 71)
     entries = [entry(trace, "all_reduce", at, [[500]], [[500]]) for at in created] if recorded else []
-    rows = {row.kind: row for row in summarize(trace.capture(collectives=entries)).communication}
+    rows = {row.kind: row for row in summarize(trace.capture(collectives=entries))[COMMUNICATION]}
     assert {kind: (row.count, row.size_bytes, row.total_ns) for kind, row in rows.items()} == {
         "reduce_scatter": (2, 8000, 28_000),
         "all_reduce": (1, 2000, 5_000),
@@ -145,7 +147,7 @@ def test_entries_of_two_threads_find_their_operators(summarize: Summarize) -> No
     span(trace, "all_reduce", 20, 5, [[200]])
     span(trace, "all_reduce", 30, 5, [[100]])
     entries = [entry(trace, "all_reduce", 11.5, [[200]], [[200]], 1), entry(trace, "all_reduce", 14, [[100]], [[100]])]
-    rows = summarize(trace.capture(collectives=entries, groups=[WORLD, TENSOR])).communication
+    rows = summarize(trace.capture(collectives=entries, groups=[WORLD, TENSOR]))[COMMUNICATION]
     assert {row.size_bytes: row.group and row.group.description for row in rows} == {400: "default_pg", 800: "mesh_tp"}
 
 

@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 
 from tests.builders import TraceBuilder
-from tracekit.analysis.per_rank.summarize import SummaryOptions, summarize, summarize_trace
+from tracekit.analysis.per_rank.options import SummaryOptions
+from tracekit.analysis.per_rank.summarize import summarize, summarize_trace
+from tracekit.analysis.timeline.parts import STEP_ENDS
 from tracekit.model.collectives import Collectives
 from tracekit.model.communication import DTYPES, KINDS
 from tracekit.model.spans import DATA_SPAN
@@ -63,7 +65,7 @@ def test_the_end_of_a_step_is_known_from_the_last_release_on(tmp_path: Path) -> 
     trace.op("aten::mm", 10, 20).gloo("all_reduce", 50, 10).wait(51, 10)
     trace.op("aten::mm", 65, 4).label(DATA_SPAN, 70, 28)
     file = trace.write(tmp_path / "rank0.json", "compact")
-    tails = summarize_trace(decode(file), 0, SummaryOptions()).tails
+    tails = summarize_trace(decode(file), 0, SummaryOptions())[STEP_ENDS]
     origin_ns = trace.wall_ns(0)
     assert (tails.since_ns - origin_ns).tolist() == [60_000, 60_000]
     assert (tails.until_ns - origin_ns).tolist() == [100_000, 200_000]

@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 
 from tests.builders import TraceBuilder
-from tracekit.analysis.per_rank.summarize import StepSelection, SummaryOptions, summarize_trace
+from tracekit.analysis.communication.parts import COMMUNICATION
+from tracekit.analysis.per_rank.options import StepSelection, SummaryOptions
+from tracekit.analysis.per_rank.summarize import summarize_trace
 from tracekit.model.summary import RankSummary
 from tracekit.read.decode.portable import decode
 
@@ -37,7 +39,7 @@ def completed(summary: RankSummary) -> list[bool]:
 
 def counts(summary: RankSummary) -> dict[str, tuple[int, int]]:
     """Kind to count and total ns."""
-    return {row.kind: (row.count, row.total_ns) for row in summary.communication}
+    return {row.kind: (row.count, row.total_ns) for row in summary[COMMUNICATION]}
 
 
 # ---- files that were cut off -------------------------------------------------------------------------------------
@@ -56,7 +58,7 @@ def test_a_cut_that_takes_whole_tracks_leaves_no_step_complete(summarize: Summar
     summary = summarize(trace, cut_at="gone")
     assert any(note.kind == "no_steps" for note in summary.notes) == (source == "recording")
     assert completed(summary) == [False] * (1 if source == "recording" else 2)
-    assert summary.communication == ()
+    assert summary[COMMUNICATION] == ()
 
 
 def in_order_of_time() -> TraceBuilder:

@@ -12,12 +12,13 @@ from tests.builders import TraceBuilder
 from tests.unit.analysis.exchanges import clocks, rank, recv, run_of, send
 from tracekit.analysis.load import load
 from tracekit.analysis.matching.messages import match_messages
+from tracekit.analysis.section import Unavailable
+from tracekit.analysis.timeline.parts import WAITS, Waits
 from tracekit.analysis.whatif.run_workload import job_of_run
 from tracekit.analysis.whatif.whatif import WhatIf, what_if, what_if_of_run
 from tracekit.errors import InputError
 from tracekit.model.run import Run
 from tracekit.model.summary import StepParts
-from tracekit.model.waits import Waits
 
 STEPS = 3
 
@@ -158,7 +159,7 @@ def exchange(own_us: int, *, sent_at_us: int, received_at_us: int, awaited: bool
     sender = rank(0, [send(1, 1000 * own_us, took_ns=1000 * (sent_at_us - own_us))])
     receiver = rank(1, [recv(0, 10_000, took_ns=1000 * (received_at_us - 10))])
     waited = Waits(since_ns=us(20) if awaited else us(200), until_ns=us(received_at_us))
-    ranks = [replace(sender, steps=(step,)), replace(receiver, steps=(step,), waits=waited)]
+    ranks = [replace(sender, steps=(step,)), replace(receiver, steps=(step,)).with_part(WAITS, waited)]
     messages, notes = match_messages(ranks, clocks(2))
     assert notes == []
     return run_of(ranks, messages=messages)
@@ -202,7 +203,9 @@ def test_a_send_that_was_over_before_the_receive_was_posted_waits_for_nobody() -
 
 def test_one_rank_alone_is_no_what_if(tmp_path: Path) -> None:
     run = synchronous(tmp_path, {0: 100})
-    assert what_if_of_run(run) is None
+    outcome = what_if_of_run(run)
+    assert isinstance(outcome, Unavailable)
+    assert outcome.reason.startswith("one rank")
     with pytest.raises(InputError, match="one rank"):
         job_of_run(run)
 

@@ -13,11 +13,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tracekit.analysis.communication.parts import TRAFFIC, InFlight, TrafficTime
+from tracekit.analysis.sections import ALL_PARTS
 from tracekit.model.columnar import Columnar
 from tracekit.model.communication import GroupKey
-from tracekit.model.messages import no_messages
+from tracekit.model.messages import Messages
 from tracekit.model.notes import NOTE_KINDS, Note
-from tracekit.model.summary import CommunicationSum, RankSummary, Traffic, TrafficTime
+from tracekit.model.summary import Part, RankSummary
 from tracekit.read.cache.codec import CodecError, pack, unpack
 
 _TEXT = st.text(max_size=6)
@@ -77,7 +79,7 @@ def anything(kind: Any) -> st.SearchStrategy[Any]:
     }[kind]
 
 
-@pytest.mark.parametrize("name", [field.name for field in fields(RankSummary)])
+@pytest.mark.parametrize("name", [field.name for field in fields(RankSummary) if field.name != "parts"])
 @settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 @given(data=st.data())
 def test_every_field_of_a_summary_comes_back_as_it_was(name: str, data: st.DataObject) -> None:
@@ -90,6 +92,18 @@ def test_every_field_of_a_summary_comes_back_as_it_was(name: str, data: st.DataO
     if isinstance(value, Columnar):
         columns = [(getattr(value, field.name), getattr(getattr(again, name), field.name)) for field in fields(value)]
         assert all(mine.dtype == theirs.dtype and theirs.flags.writeable for mine, theirs in columns)
+
+
+@pytest.mark.parametrize("part", ALL_PARTS.values(), ids=lambda part: part.name)
+@settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@given(data=st.data())
+def test_every_part_of_a_summary_comes_back_as_it_was(part: Part[Any], data: st.DataObject) -> None:
+    """Parts are taken from the sections: a new one is tried without being named here."""
+    value = data.draw(anything(part.type))
+    packed = pack(value, part.type)
+    assert unpack(packed, part.type) == value
+    assert pack(unpack(packed, part.type), part.type) == packed
+    assert unpack(pack(part.empty(), part.type), part.type) == part.empty()
 
 
 # ---- what is refused ---------------------------------------------------------------------------------------------
@@ -168,18 +182,16 @@ def test_changed_bytes_are_refused_or_hold_a_summary(data: st.DataObject) -> Non
 def test_the_members_of_a_group_are_held_once() -> None:
     """As they are in the summary that a worker makes: rows, ranks and groups would multiply."""
     shared: dict[tuple[Any, ...], tuple[Any, ...]] = {}
-    first, second = (unpack(pack(replace(SUMMARY, rank=rank)), RankSummary, shared) for rank in (0, 1))
+    summaries = [unpack(pack(replace(SUMMARY, rank=rank)), RankSummary, shared) for rank in (0, 1)]
+    traffic = [unpack(pack(TRAFFIC_ROWS, TRAFFIC.type), TRAFFIC.type, shared) for _ in range(2)]
     members = [
         group.ranks
-        for summary in (first, second)
         for group in (
-            *summary.groups,
-            *(row.group for row in summary.communication),
-            *(traffic.group for row in summary.traffic for traffic in row.in_flight),
+            *(group for summary in summaries for group in summary.groups),
+            *(use.group for rows in traffic for row in rows for use in row.in_flight),
         )
-        if group is not None
     ]
-    assert len(members) == 6
+    assert len(members) == 4
     assert {id(ranks) for ranks in members} == {id(members[0])}
 
 
@@ -191,25 +203,22 @@ SUMMARY = RankSummary(
     run_id=None,
     attempt=0,
     host="node0",
+    host_id=None,
     device="gpu",
     device_name=None,
+    serves_only=False,
+    pipeline=None,
     strategies=("ddp",),
     strategies_inferred=True,
     groups=(WORLD,),
     mesh=None,
     clock=None,
-    ddp=(),
-    overhead_per_step_ns=None,
     recorded_steps=(1, 2, 3),
     steps=(),
-    communication=(
-        CommunicationSum(
-            group=WORLD, kind="all_reduce", phase=None, count=1, size_bytes=None, total_ns=1 << 62, exposed_ns=0
-        ),
-    ),
     event_count=5,
     first_event_ns=1_790_857_026_000_000_000,
     notes=(Note(kind="limit", severity="info", text="é\ud7ff"),),
-    traffic=(TrafficTime(in_flight=(Traffic(group=WORLD, messages=False),), charged=None, total_ns=1),),
-    messages=no_messages(),
+    messages=Messages.empty(),
+    parts={},
 )
+TRAFFIC_ROWS = (TrafficTime(in_flight=(InFlight(group=WORLD, messages=False),), charged=None, total_ns=1),)

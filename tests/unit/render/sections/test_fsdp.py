@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tests.unit.analysis.exchanges import rank, run_of
+from tracekit.analysis.fsdp.parts import FsdpSum
 from tracekit.analysis.fsdp.units import fsdp
-from tracekit.model.summary import FsdpSum
 from tracekit.render.console import write
 from tracekit.render.sections.fsdp import fsdp_table
 
@@ -29,7 +29,7 @@ def drawn(strategies: list[str], *modules: str | None) -> list[str]:
         )
         for module in modules
     )
-    result = fsdp(run_of([rank(0, fsdp=sums)]))
+    result = fsdp(run_of([rank(0, fsdp_units=sums)]))
     assert result is not None
     return write(fsdp_table(result, strategies), width=80, color=False).splitlines()
 

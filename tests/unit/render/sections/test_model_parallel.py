@@ -6,9 +6,9 @@ import pytest
 
 from tests.unit.analysis.exchanges import WORLD, rank, run_of
 from tracekit.analysis.model_parallel.expert_load import expert_load
-from tracekit.analysis.model_parallel.layers import tensor
+from tracekit.analysis.model_parallel.layers import tensor_parallel
+from tracekit.analysis.model_parallel.parts import ExpertExchangeSum, TensorSum
 from tracekit.model.run import Run
-from tracekit.model.summary import ExpertExchangeSum, TensorSum
 from tracekit.render.console import write
 from tracekit.render.sections.model_parallel import expert_table, tensor_table
 
@@ -27,7 +27,7 @@ def run_with(*modules: str | None) -> Run:
         )
         for module in modules
     )
-    return run_of([rank(0, tensor=sums)])
+    return run_of([rank(0, layers=sums)])
 
 
 @pytest.mark.parametrize(
@@ -41,7 +41,7 @@ def run_with(*modules: str | None) -> Run:
     ],
 )
 def test_a_row_is_a_line_however_long_the_names_and_many_the_layers(modules: list[str | None], shown: str) -> None:
-    lines = write(tensor_table(tensor(run_with(*modules))), width=80, color=False).splitlines()
+    lines = write(tensor_table(tensor_parallel(run_with(*modules))), width=80, color=False).splitlines()
     (row,) = [line for line in lines if "reduce_scatter" in line]
     assert shown in row
     assert "62%" in row

@@ -18,17 +18,17 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tracekit.analysis.communication.communication_sums import merge_sums
+from tracekit.analysis.communication.parts import InFlight, TrafficTime
 from tracekit.analysis.timeline.lanes import Lanes, complete_steps
 from tracekit.model.communication import KINDS, CommunicationEvents
 from tracekit.model.events import ABSENT, Bool, Int64
 from tracekit.model.intervals import Intervals
-from tracekit.model.summary import StepParts, Traffic, TrafficTime
+from tracekit.model.summary import StepParts
 
 _MESSAGES = tuple(KINDS.index(kind) for kind in ("send", "recv", "send_recv"))
 _NEVER_NS = np.iinfo(np.int64).max
 
-__all__ = ["merge_traffic_times", "traffic_times"]
+__all__ = ["traffic_times"]
 
 
 def traffic_times(lanes: Lanes, steps: Sequence[StepParts]) -> list[TrafficTime]:
@@ -74,17 +74,12 @@ def _different_rows(columns: Int64) -> tuple[Int64, Int64]:
     return ordered[new], of_row
 
 
-def merge_traffic_times(rows: Sequence[TrafficTime]) -> tuple[TrafficTime, ...]:
-    """Those of several recordings of one rank."""
-    return merge_sums(rows, lambda row: (frozenset(row.in_flight), row.charged), ("total_ns",))
-
-
-def _traffics(found: CommunicationEvents) -> tuple[list[Traffic], Int64]:
+def _traffics(found: CommunicationEvents) -> tuple[list[InFlight], Int64]:
     """All there are, in an order that neither events nor numbers of ranks decide, as the first of equals is charged;
     and of each event which one it is."""
     each, which = np.unique(2 * found.group.astype(np.int64) + np.isin(found.kind, _MESSAGES), return_inverse=True)
     traffics = [
-        Traffic(group=None if number < 0 else found.groups[number // 2], messages=bool(number % 2))
+        InFlight(group=None if number < 0 else found.groups[number // 2], messages=bool(number % 2))
         for number in each.tolist()
     ]
     order = sorted(range(len(traffics)), key=lambda i: _sorting(traffics[i]))
@@ -93,7 +88,7 @@ def _traffics(found: CommunicationEvents) -> tuple[list[Traffic], Int64]:
     return [traffics[i] for i in order], place[which.reshape(-1)]
 
 
-def _sorting(traffic: Traffic) -> tuple[object, ...]:
+def _sorting(traffic: InFlight) -> tuple[object, ...]:
     group = traffic.group
     known = ("", "", 0) if group is None else (group.description, group.name, len(group.ranks))
     return (*known, traffic.messages)

@@ -1,6 +1,6 @@
 """When each of DDP's buckets was ready, launched, on its way and done, on one rank.
 
-Comes in: a decoded trace, its lanes and phases, and the DDP modules. Goes out: `BucketRuns`.
+Comes in: a decoded trace, its lanes and phases, and the DDP modules. Goes out: `BucketReductions`.
 
 DDP launches the buckets of a module in order of their index, whatever the order in which their gradients come, and once
 in a backward pass that reduces. So the next all-reduce of a step that has as many elements as the next bucket is its
@@ -20,18 +20,18 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from tracekit.analysis.ddp.parts import WHOLE, BucketReductions
 from tracekit.analysis.ddp.per_rank.gradient_times import copies_into_buckets
 from tracekit.analysis.events.communication_rules import bytes_per_element
 from tracekit.analysis.events.phases import PHASES, PhaseTimeline
 from tracekit.analysis.timeline.lanes import Lanes
 from tracekit.analysis.timeline.steps import device_starts
-from tracekit.model.bucket_runs import WHOLE, BucketRuns, no_bucket_runs
 from tracekit.model.communication import DTYPES, KINDS
 from tracekit.model.events import ABSENT, DecodedTrace, Int64
 from tracekit.model.intervals import beyond_earlier
 from tracekit.model.metadata import DdpModule
 
-__all__ = ["Reductions", "bucket_runs", "gradient_reductions"]
+__all__ = ["Reductions", "bucket_reductions", "gradient_reductions"]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -54,16 +54,18 @@ def gradient_reductions(lanes: Lanes, phases: PhaseTimeline) -> Reductions:
     return Reductions(which=which, elements=found.size_bytes[which] // element_bytes[found.dtype[which]])
 
 
-def bucket_runs(trace: DecodedTrace, lanes: Lanes, reductions: Reductions, modules: Sequence[DdpModule]) -> BucketRuns:
+def bucket_reductions(
+    trace: DecodedTrace, lanes: Lanes, reductions: Reductions, modules: Sequence[DdpModule]
+) -> BucketReductions:
     """Of all step windows; empty without a bucket map."""
     if not any(module.buckets for module in modules):
-        return no_bucket_runs()
+        return BucketReductions.empty()
     found, which = lanes.communication_events, reductions.which
     taken, module, index, turn = _assigned(reductions.elements, lanes.window[which], modules)
     own = which[taken]
     launch_ns, start_ns, end_ns = found.launch_ns[own], found.start_ns[own], found.end_ns[own]
     alone_ns, alone_end_ns = beyond_earlier(start_ns, end_ns)
-    return BucketRuns(
+    return BucketReductions(
         module=module.astype(np.int32),
         index=index.astype(np.int32),
         step=lanes.windows.step[lanes.window[own]].astype(np.int64),

@@ -16,12 +16,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from tracekit.analysis.ddp.parts import BucketReductions, GradientTimes
 from tracekit.analysis.events.communication_rules import bytes_per_element
 from tracekit.analysis.events.shapes import recorded_shapes
 from tracekit.analysis.timeline.lanes import Lanes
-from tracekit.model.bucket_runs import BucketRuns
 from tracekit.model.events import ABSENT, Bool, DecodedTrace, EventTable, Int64
-from tracekit.model.gradients import GradientTimes, no_gradient_times
 from tracekit.model.metadata import DdpModule
 
 __all__ = ["copies_into_buckets", "gradient_times"]
@@ -35,19 +34,21 @@ def copies_into_buckets(events: EventTable, lanes: Lanes) -> Bool:
     return events.named(lambda name: _COPIED.fullmatch(name) is not None) & events.on_tracks(lanes.threads)
 
 
-def gradient_times(trace: DecodedTrace, lanes: Lanes, runs: BucketRuns, modules: Sequence[DdpModule]) -> GradientTimes:
+def gradient_times(
+    trace: DecodedTrace, lanes: Lanes, runs: BucketReductions, modules: Sequence[DdpModule]
+) -> GradientTimes:
     """Of the backward passes that reduced all buckets of a module; empty where copies or their shapes are not there."""
     events = trace.events
     rows = np.flatnonzero(copies_into_buckets(events, lanes))
     shapes = recorded_shapes(events)
     rows = rows[np.array([int(row) in shapes for row in rows], dtype=np.bool_)]
     if not len(rows) or not len(runs):
-        return no_gradient_times()
+        return GradientTimes.empty()
     rows = rows[np.argsort(events.start_ns[rows], kind="stable")]
     elements = np.array([max(shapes[int(row)].elements_of_arguments, default=0) for row in rows], dtype=np.int64)
     passes = _passes(lanes, events.start_ns[rows], elements, runs, modules)
     if not passes:
-        return no_gradient_times()
+        return GradientTimes.empty()
     times = _device_times if lanes.device == "gpu" else _host_times
     ready_ns, copy_ns = times(events, lanes, rows)
     back = np.flatnonzero(events.named(lambda name: _COPIED_BACK.fullmatch(name) is not None))
@@ -85,7 +86,7 @@ _Pass = tuple[tuple[int, int, int], list[tuple[int, int]]]
 
 
 def _passes(
-    lanes: Lanes, start_ns: Int64, elements: Int64, runs: BucketRuns, modules: Sequence[DdpModule]
+    lanes: Lanes, start_ns: Int64, elements: Int64, runs: BucketReductions, modules: Sequence[DdpModule]
 ) -> list[_Pass]:
     """Of each pass its module, step and turn, and of each of its gradients the place and which of the copies it is. A
     pass is over when the last bucket of its module is launched."""

@@ -9,9 +9,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from tracekit.analysis.ddp.parts import DdpPasses
 from tracekit.analysis.timeline.lanes import Lanes, complete_steps
 from tracekit.model.events import DecodedTrace
-from tracekit.model.summary import DdpPasses, StepParts
+from tracekit.model.summary import StepParts
 
 __all__ = ["ddp_passes"]
 

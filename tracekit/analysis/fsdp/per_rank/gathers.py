@@ -17,11 +17,11 @@ from collections.abc import Sequence
 import numpy as np
 
 from tracekit.analysis.events.phases import PhaseTimeline
+from tracekit.analysis.fsdp.parts import FsdpGathers
 from tracekit.analysis.fsdp.per_rank.labels import fsdp_labels
 from tracekit.analysis.timeline.lanes import Lanes, complete_steps
 from tracekit.model.communication import KINDS
 from tracekit.model.events import ABSENT, DecodedTrace, Int64
-from tracekit.model.fsdp_gathers import FsdpGathers, no_fsdp_gathers
 from tracekit.model.intervals import Intervals
 from tracekit.model.summary import StepParts
 
@@ -32,15 +32,15 @@ def fsdp_gathers(trace: DecodedTrace, lanes: Lanes, phases: PhaseTimeline, steps
     """Of the complete steps among `steps`; empty on a CPU rank, and where no label tells of a use."""
     events, found = trace.events, lanes.communication_events
     if lanes.device != "gpu" or not len(lanes.compute_rows):
-        return no_fsdp_gathers()
+        return FsdpGathers.empty()
     labels = fsdp_labels(events)
     if not len(labels.rows):
-        return no_fsdp_gathers()
+        return FsdpGathers.empty()
     enclosing = labels.around(events, found)
     needed_ns = labels.needed_ns(events, enclosing, found)
     which = np.flatnonzero((needed_ns != ABSENT) & complete_steps(lanes, steps).counted)
     if not len(which):
-        return no_fsdp_gathers()
+        return FsdpGathers.empty()
     # A module of parameters of several types is gathered by several collectives: the last to end is waited for.
     by_label = np.lexsort((found.end_ns[which], enclosing[which]))
     last = np.append(enclosing[which][by_label][1:] != enclosing[which][by_label][:-1], True)

@@ -21,11 +21,12 @@ from tracekit.analysis.events.innermost_span import innermost_span
 from tracekit.analysis.events.modules import modules_of_launches
 from tracekit.analysis.events.phases import PHASES, PhaseTimeline
 from tracekit.analysis.events.shapes import recorded_shapes
+from tracekit.analysis.model_parallel.parts import ExpertExchangeSum
 from tracekit.analysis.timeline.device_communication import argument_positions
 from tracekit.analysis.timeline.lanes import Lanes, complete_steps
 from tracekit.model.communication import DTYPES, KINDS
 from tracekit.model.events import ABSENT, DecodedTrace, Int64
-from tracekit.model.summary import ExpertExchangeSum, StepParts
+from tracekit.model.summary import StepParts
 
 __all__ = ["expert_exchanges"]
 

@@ -22,10 +22,10 @@ import numpy as np
 
 from tracekit.analysis.events.communication_rules import dtype_index
 from tracekit.analysis.events.innermost_span import innermost_span
+from tracekit.analysis.step_time.parts import FlopSum, FlopSums, RecomputeSource
 from tracekit.analysis.timeline.lanes import Lanes, complete_steps
 from tracekit.model.communication import DTYPES
 from tracekit.model.events import ABSENT, Bool, DecodedTrace, EventTable, Int64
-from tracekit.model.flops import FlopSum, FlopSums, RecomputeSource
 from tracekit.model.spans import RECOMPUTE_SPAN
 from tracekit.model.summary import StepParts
 from tracekit.read.decode.operators import ATTENTIONS, MULTIPLYING
@@ -46,7 +46,7 @@ _TF32_KERNEL = re.compile(r"tf32|s1688(?:gemm|fprop|dgrad|wgrad)")
 # And without them.
 _SCALAR_KERNEL = re.compile(r"sgemm|_simt_|f32f32_f32f32_f32")
 
-__all__ = ["flop_sums", "flops_of", "merge_flop_sums"]
+__all__ = ["flop_sums", "flops_of"]
 
 
 def flop_sums(trace: DecodedTrace, lanes: Lanes, steps: Sequence[StepParts]) -> FlopSums:
@@ -104,30 +104,6 @@ def flop_sums(trace: DecodedTrace, lanes: Lanes, steps: Sequence[StepParts]) -> 
         unknown=unknown,
         recompute=told_by if unknown is None else None,
         scalar_float32=scalar and not tf32,
-    )
-
-
-def merge_flop_sums(windows: Sequence[FlopSums]) -> FlopSums:
-    """The sums over all windows of one rank; what one of them does not know, nobody knows."""
-    if unknown := next((window.unknown for window in windows if window.unknown is not None), None):
-        return FlopSums(unknown=unknown)
-    rows: dict[tuple[str, bool], list[FlopSum]] = defaultdict(list)
-    for window in windows:
-        for row in window.rows:
-            rows[row.dtype, row.recomputed].append(row)
-    return FlopSums(
-        rows=tuple(
-            FlopSum(
-                dtype=dtype,
-                recomputed=again,
-                count=sum(row.count for row in same),
-                flops=sum(row.flops for row in same),
-            )
-            for (dtype, again), same in sorted(rows.items())
-        ),
-        uncounted=tuple(sorted({name for window in windows for name in window.uncounted})),
-        recompute=next((window.recompute for window in windows), None),
-        scalar_float32=all(window.scalar_float32 for window in windows),
     )
 
 

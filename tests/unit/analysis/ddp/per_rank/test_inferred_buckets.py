@@ -10,7 +10,7 @@ from tests.builders import write_run
 from tests.unit.analysis.ddp import ddp_training as training
 from tracekit.analysis.ddp.buckets import Buckets, buckets
 from tracekit.analysis.load import load
-from tracekit.schema import records
+from tracekit.analysis.table import records
 
 EVEN = (3, 3, 3, 1)
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from tests.builders import TraceBuilder
-from tracekit.analysis.per_rank.summarize import SummaryOptions, summarize_trace
+from tracekit.analysis.communication.parts import COMMUNICATION
+from tracekit.analysis.per_rank.options import SummaryOptions
+from tracekit.analysis.per_rank.summarize import summarize_trace
 from tracekit.read.decode.portable import decode
 
 
@@ -29,4 +31,4 @@ def test_operators_that_make_no_node_of_the_graph_do_not_begin_a_forward(tmp_pat
 
     summary = summarize_trace(decode(trace.capture().write(tmp_path / "rank0.json", "compact")), 0, SummaryOptions())
 
-    assert [(row.kind, row.phase, row.count) for row in summary.communication] == [("all_reduce", "backward", 2)]
+    assert [(row.kind, row.phase, row.count) for row in summary[COMMUNICATION]] == [("all_reduce", "backward", 2)]

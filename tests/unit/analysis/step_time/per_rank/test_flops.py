@@ -13,9 +13,10 @@ from torch.utils.checkpoint import checkpoint
 from torch.utils.flop_counter import FlopCounterMode, sdpa_backward_flop_count, sdpa_flop_count
 
 from tests.builders import TraceBuilder
-from tracekit.analysis.per_rank.summarize import SummaryOptions, summarize_trace
-from tracekit.analysis.step_time.per_rank.flops import flops_of, merge_flop_sums
-from tracekit.model.flops import FlopSum, FlopSums
+from tracekit.analysis.per_rank.options import SummaryOptions
+from tracekit.analysis.per_rank.summarize import summarize_trace
+from tracekit.analysis.step_time.parts import FLOPS, FlopSum, FlopSums
+from tracekit.analysis.step_time.per_rank.flops import flops_of
 from tracekit.read.decode.operators import ATTENTIONS
 from tracekit.read.decode.portable import decode
 
@@ -24,7 +25,7 @@ EACH = 2 * 4 * 6 * 5
 
 
 def sums_of(trace: TraceBuilder, folder: Path) -> FlopSums:
-    return summarize_trace(decode(trace.write(folder / "rank0.json")), 0, SummaryOptions()).flops
+    return summarize_trace(decode(trace.write(folder / "rank0.json")), 0, SummaryOptions())[FLOPS]
 
 
 def profiled(step: Callable[[], object], folder: Path) -> FlopSums:
@@ -33,7 +34,7 @@ def profiled(step: Callable[[], object], folder: Path) -> FlopSums:
         step()
     path = folder / "rank0.json"
     profiler.export_chrome_trace(str(path))
-    return summarize_trace(decode(path), 0, SummaryOptions()).flops
+    return summarize_trace(decode(path), 0, SummaryOptions())[FLOPS]
 
 
 def total(sums: FlopSums, *, recomputed: bool | None = None) -> int:
@@ -239,7 +240,7 @@ def test_windows_of_a_rank_add_up() -> None:
     row = FlopSum(dtype="float32", recomputed=False, count=2, flops=10)
     again = FlopSum(dtype="float32", recomputed=True, count=1, flops=5)
     one, other = FlopSums(rows=(row,), uncounted=("a",)), FlopSums(rows=(row, again), uncounted=("b",))
-    merged = merge_flop_sums([one, other])
+    merged = FLOPS.merge([one, other])
     assert merged.rows == (FlopSum(dtype="float32", recomputed=False, count=4, flops=20), again)
     assert merged.uncounted == ("a", "b")
-    assert merge_flop_sums([one, FlopSums(unknown="no shapes")]) == FlopSums(unknown="no shapes")
+    assert FLOPS.merge([one, FlopSums(unknown="no shapes")]) == FlopSums(unknown="no shapes")

@@ -1,0 +1,196 @@
+"""Windows of one rank as one summary: no field and no part of a later window is lost."""
+
+from __future__ import annotations
+
+from dataclasses import fields, replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.unit.analysis.exchanges import WORLD, actions, rank, send
+from tracekit.analysis.communication.parts import COMMUNICATION, TRAFFIC, CommunicationSum, InFlight, TrafficTime
+from tracekit.analysis.ddp.parts import (
+    BUCKET_REDUCTIONS,
+    DDP_MODULES,
+    DDP_PASSES,
+    GRADIENT_TIMES,
+    MANUAL_GRADIENTS,
+    DdpModules,
+    DdpPasses,
+    GradientSum,
+)
+from tracekit.analysis.fsdp.parts import FSDP_GATHERS, FSDP_UNITS, FsdpSum
+from tracekit.analysis.model_parallel.parts import EXPERT_EXCHANGES, LAYERS, ExpertExchangeSum, TensorSum
+from tracekit.analysis.per_rank.merge import merge_windows
+from tracekit.analysis.pipeline.parts import ACTIONS
+from tracekit.analysis.rpc.parts import REMOTE_CALLS
+from tracekit.analysis.sections import ALL_PARTS
+from tracekit.analysis.step_time.parts import (
+    FLOPS,
+    MEMORY,
+    NAMED_WAITS,
+    PHASES,
+    RECORDING_COST,
+    FlopSum,
+    FlopSums,
+    NamedWait,
+    PhasePart,
+    PhaseSums,
+    RecordingCost,
+)
+from tracekit.analysis.timeline.parts import FLIGHT_RECORDER, STEP_ENDS, WAITS
+from tracekit.model.columnar import Columnar
+from tracekit.model.communication import FlightRecorderMatch
+from tracekit.model.metadata import (
+    ClockMeasurement,
+    DdpModule,
+    MemoryUse,
+    Mesh,
+    PipelineLayout,
+    RpcUse,
+)
+from tracekit.model.notes import Note
+from tracekit.model.summary import Part, PipelineMembership, RankSummary
+
+DDP = DdpModule(module="model", bucket_cap_bytes=None, static_graph=False, find_unused=False, rebuilt=True, buckets=[])
+
+
+def one_row(table: type[Columnar]) -> Columnar:
+    empty = table.empty()
+    columns: dict[str, Any] = {
+        field.name: np.ones(1, dtype=getattr(empty, field.name).dtype)
+        for field in fields(empty)  # type: ignore[arg-type]
+    }
+    return table(**columns)
+
+
+# Of each part a value that shows something, for the later of two windows.
+LATER: dict[Part[Any], Any] = {
+    COMMUNICATION: (
+        CommunicationSum(group=WORLD, kind="all_reduce", phase=None, count=1, size_bytes=8, total_ns=5, exposed_ns=3),
+    ),
+    TRAFFIC: (TrafficTime(in_flight=(InFlight(group=WORLD, messages=False),), charged=None, total_ns=7),),
+    DDP_MODULES: DdpModules(modules=(DDP,), inferred=True),
+    DDP_PASSES: DdpPasses(forwards=3, updates=2),
+    MANUAL_GRADIENTS: (GradientSum(step=5, count=1, in_backward=0, exposed_ns=4, hideable_ns=2, parameters=None),),
+    FSDP_UNITS: (
+        FsdpSum(
+            module="layer",
+            unit_bytes=None,
+            shards=None,
+            phase=None,
+            kind="all_gather",
+            count=1,
+            size_bytes=None,
+            exposed_ns=9,
+            ahead_count=0,
+            ahead_ns=0,
+        ),
+    ),
+    LAYERS: (
+        TensorSum(
+            module="layer", parallelism="tp", phase=None, kind="all_reduce", count=1, size_bytes=None, exposed_ns=9
+        ),
+    ),
+    EXPERT_EXCHANGES: (ExpertExchangeSum(group=None, module=None, step=5, received_bytes=6, exposed_ns=1),),
+    PHASES: PhaseSums(
+        parts=tuple(
+            PhasePart(phase=phase, total_ns=4, compute_ns=4, exposed_comm_ns=0, exposed_copy_ns=0, idle_ns=0)
+            for phase in ("data", "forward", "backward", "optimizer", "other")
+        )
+    ),
+    FLOPS: FlopSums(rows=(FlopSum(dtype="float32", recomputed=False, count=1, flops=10),)),
+    MEMORY: MemoryUse(parameter_bytes=1, gradient_bytes=2, optimizer_bytes=3, peak_bytes=4),
+    RECORDING_COST: RecordingCost(per_step_ns=11, steps=2, options=("with_stack",)),
+    NAMED_WAITS: (NamedWait(what="remote calls", total_ns=13),),
+    FLIGHT_RECORDER: FlightRecorderMatch(recorded=4),
+    ACTIONS: actions(("F", 0, 0, 10)),
+    REMOTE_CALLS: RpcUse(worker="trainer", worker_id=1, calls=[], services=[], waits=[]),
+} | {part: one_row(part.type) for part in (BUCKET_REDUCTIONS, GRADIENT_TIMES, FSDP_GATHERS, STEP_ENDS, WAITS)}
+
+
+def test_every_part_is_tried() -> None:
+    assert {part.name for part in LATER} == ALL_PARTS.keys()
+
+
+@pytest.mark.parametrize("part", LATER, ids=lambda part: part.name)
+def test_what_only_a_later_window_shows_is_not_lost(part: Part[Any]) -> None:
+    """GIVEN a window that shows nothing of a part, and one that does WHEN they are merged THEN it is there."""
+    first = rank(0, steps=(5,))
+    second = rank(0, steps=(9,), **{part.name: LATER[part]})
+
+    merged = merge_windows([first, second])
+
+    assert merged[part] != part.empty()
+    assert merged[part] == part.merge([LATER[part]])
+
+
+@pytest.mark.parametrize("part", LATER, ids=lambda part: part.name)
+def test_what_two_windows_show_is_of_both(part: Part[Any]) -> None:
+    """GIVEN two windows THEN the merged part is what `Part.merge` makes of both, in order of time."""
+    windows = [rank(0, steps=(step,), **{part.name: LATER[part]}) for step in (5, 9)]
+
+    assert merge_windows(windows)[part] == part.merge([LATER[part], LATER[part]])
+
+
+LAYOUT = PipelineLayout(schedule="1f1b", stages=2, virtual_stages=1, microbatches=4, stage_ids=[0])
+CLOCK = ClockMeasurement(reference_rank=None, method="none", samples=[])
+# Of each field a value for the later window, and what the merged summary says where the first knows nothing of it.
+FIELDS: dict[str, tuple[Any, Any, Any]] = {
+    "rank": (0, 0, 0),
+    "world_size": (None, 8, 8),
+    "files": (("a",), ("b",), ("a", "b")),
+    "run_id": (None, "run-2", "run-2"),
+    "attempt": (1, 1, 1),
+    "host": (None, "node7", "node7"),
+    "host_id": (None, "id", "id"),
+    "device": ("gpu", "gpu", "gpu"),
+    "device_name": (None, "H100", "H100"),
+    "serves_only": (True, False, False),
+    "strategies": (("ddp",), ("pp",), ("ddp", "pp")),
+    "strategies_inferred": (False, True, True),
+    "mesh": (None, Mesh(names=["dp"], shape=[2], coordinate=[0]), Mesh(names=["dp"], shape=[2], coordinate=[0])),
+    "pipeline": (None, PipelineMembership(layout=LAYOUT), PipelineMembership(layout=LAYOUT)),
+    "clock": (None, CLOCK, CLOCK),
+    "recorded_steps": ((5,), (9,), (5, 9)),
+    "event_count": (3, 4, 7),
+    "first_event_ns": (None, 50, 50),
+    "notes": ((), (Note(kind="limit", severity="info", text="x"),), (Note(kind="limit", severity="info", text="x"),)),
+}
+BY_THEIR_OWN_TESTS = {"groups", "steps", "collectives", "messages", "parts"}
+
+
+def test_every_field_is_tried() -> None:
+    assert FIELDS.keys() | BY_THEIR_OWN_TESTS == {field.name for field in fields(RankSummary)}
+
+
+@pytest.mark.parametrize("field", FIELDS)
+def test_a_field_is_merged(field: str) -> None:
+    first, second, expected = FIELDS[field]
+
+    merged = merge_windows([replace(rank(0), **{field: first}), replace(rank(0), **{field: second})])
+
+    assert getattr(merged, field) == expected
+
+
+def test_steps_groups_and_messages_are_of_all_windows() -> None:
+    other = replace(WORLD, description="tp")
+    first = replace(rank(0, [send(1, 30)], steps=(5,)), groups=(WORLD,))
+    second = replace(rank(0, [send(2, 60, step=9)], steps=(9,)), groups=(other, WORLD))
+
+    merged = merge_windows([first, second])
+
+    assert [step.step for step in merged.steps] == [5, 9]
+    assert merged.groups == (WORLD, other)
+    assert merged.messages.peer.tolist() == [1, 2]
+    assert merged.messages.group.tolist() == [0, 1]
+
+
+def test_what_must_be_the_same_and_is_not_is_named() -> None:
+    merged = merge_windows([rank(0, world_size=4), rank(0, world_size=2)])
+
+    assert merged.world_size == 2
+    assert [note.text for note in merged.notes] == [
+        "rank 0: its recordings name more than one world size; the latest is taken"
+    ]

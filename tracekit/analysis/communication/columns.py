@@ -1,0 +1,91 @@
+"""Tables of communication, by rank and over ranks."""
+
+from tracekit.analysis.table import RANK, Column, Table
+
+__all__ = ["COLLECTIVES", "COMMUNICATION", "COMMUNICATION_BY_KIND", "DIMENSIONS", "DIMENSIONS_BY_NAME"]
+
+COMMUNICATION = Table(
+    "communication",
+    (
+        RANK,
+        Column("group", "int?", "", "Id in `groups`; null when the trace does not tell."),
+        Column("kind", "str", "", "all_reduce, all_gather, ...; unclassified: looks like communication."),
+        Column("phase", "str?", "", "forward, backward or optimizer, by its launch."),
+        Column("count", "int", "", "Events launched in complete steps."),
+        Column("size_bytes", "int?", "bytes", "Sum of the full arrays; null when one is unknown."),
+        Column("total_ns", "int", "ns", "Time covered by these events. Rows may overlap."),
+        Column("exposed_ns", "int", "ns", "The part of it that no compute covers."),
+    ),
+)
+COMMUNICATION_BY_KIND = Table(
+    "communication_by_kind",
+    (
+        Column("kind", "str", "", "all_reduce, all_gather, ..."),
+        Column("phase", "str?", "", "forward, backward or optimizer."),
+        Column("group", "str?", "", "Parallelism of the group, else its description."),
+        Column("ranks", "int", "", "Ranks that take part; the means are over them and their complete steps."),
+        Column("count", "float", "", "Mean number a step."),
+        Column("size_bytes", "float?", "bytes", "Mean of the full arrays a step; null when one is unknown."),
+        Column("total_ns", "float", "ns", "Mean time a step."),
+        Column("exposed_ns", "float", "ns", "Mean time a step that no compute covers."),
+        Column("worst_rank", "int", "", "The rank with the most exposed time."),
+        Column("worst_exposed_ns", "float", "ns", "Its exposed time a step."),
+    ),
+)
+COLLECTIVES = Table(
+    "collectives",
+    (
+        Column("group", "int", "", "Id in `groups`."),
+        Column("kind", "str", "", "all_reduce, all_gather, ..."),
+        Column("count", "int", "", "Instances in the steps that all ranks completed."),
+        Column("size_bytes", "int?", "bytes", "The full array."),
+        Column("matched_by", "str", "", "seq: by sequence ids; order: by the order within the group."),
+        Column("ranks", "int", "", "Ranks of the group that are there."),
+        Column("link", "str?", "", "host: its ranks share one; network: each has its own; mixed; null: not known."),
+        Column("skew_p50_ns", "int?", "ns", "Median time from the first to the last arrival; null: not significant."),
+        Column("skew_max_ns", "int?", "ns", "The longest; null: below the clocks' uncertainty."),
+        Column("wait_mean_ns", "int?", "ns", "Mean over ranks from the own to the last arrival; null likewise."),
+        Column("transfer_p50_ns", "int", "ns", "Median time from the last arrival to the end."),
+        Column("algbw_bps", "float?", "B/s", "Size by that time."),
+        Column("busbw_bps", "float?", "B/s", "algbw times the factor of its kind and number of ranks (nccl-tests)."),
+        Column("link_share", "float?", "ratio", "Of the bandwidth of idle links (--links); null: not measured."),
+        Column("error_ns", "int?", "ns", "Uncertainty of the skew; null: clocks that cannot be compared."),
+        Column("significant", "bool", "", "Whether any skew is above that uncertainty."),
+    ),
+)
+_DIMENSION = Column(
+    "dimension", "str?", "", "dp, dp_shard, tp, pp ...: name in the mesh, else what its groups are for; null: unknown."
+)
+_INFERRED = Column("inferred", "bool", "", "Whether that was concluded from names, members or messages of groups.")
+DIMENSIONS = Table(
+    "dimensions",
+    (
+        RANK,
+        _DIMENSION,
+        _INFERRED,
+        Column("groups", "list", "", "Ids in `groups` of those that the rank communicates in."),
+        Column("group_size", "int?", "", "Ranks of the largest of them; null when unknown."),
+        Column("hosts", "int?", "", "Hosts that the widest of them spans; null when one is unknown."),
+        Column("total_ns", "int", "ns", "Time covered by its communication, messages included, in complete steps."),
+        Column("exposed_ns", "int", "ns", "The part of it that no compute covers. Rows may overlap."),
+        Column("charged_ns", "int", "ns", "What of that the rank waits for: the rows sum to its exposed_comm_ns."),
+    ),
+)
+DIMENSIONS_BY_NAME = Table(
+    "dimensions_by_name",
+    (
+        _DIMENSION,
+        _INFERRED,
+        Column("ranks", "int", "", "Ranks that communicate in it; the means are over them and their complete steps."),
+        Column("group_size", "int?", "", "Ranks of its largest group; null when unknown."),
+        Column("hosts", "int?", "", "Hosts that its widest group spans; null when one is unknown."),
+        Column("total_ns", "float", "ns", "Mean time a step that its communication covers."),
+        Column("exposed_ns", "float", "ns", "Mean time of it a step that no compute covers."),
+        Column("charged_ns", "float", "ns", "Mean time a step that ranks wait for it."),
+        Column("share", "float", "ratio", "Charged time of all ranks by the time of their steps."),
+        Column("waiting_ratio", "float?", "ratio", "Of the time in its collectives, until the last rank arrives."),
+        Column("waiting_unknown", "str?", "", "Why that ratio is null."),
+        Column("worst_rank", "int", "", "The rank with the most charged time."),
+        Column("worst_charged_ns", "float", "ns", "Its charged time a step."),
+    ),
+)

@@ -1,0 +1,79 @@
+"""What is kept of one rank's communication: sums by group, kind and phase, and what was in flight when."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain
+from typing import Any, TypeVar
+
+from tracekit.model.communication import GroupKey
+from tracekit.model.summary import Part
+
+__all__ = ["COMMUNICATION", "TRAFFIC", "CommunicationSum", "InFlight", "TrafficTime", "merge_sums"]
+
+S = TypeVar("S")
+
+
+@dataclass(frozen=True, kw_only=True)
+class CommunicationSum:
+    """Communication of one rank by group, kind and phase, over its complete steps."""
+
+    group: GroupKey | None
+    kind: str
+    phase: str | None
+    count: int
+    size_bytes: int | None
+    total_ns: int
+    exposed_ns: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class InFlight:
+    """What a rank does in one group (None: not known): collectives, or messages."""
+
+    group: GroupKey | None
+    messages: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrafficTime:
+    """Time of one rank in its complete steps during which exactly this was in flight. `charged`: which of it held the
+    rank up, None where compute went on.
+    """
+
+    in_flight: tuple[InFlight, ...]
+    charged: InFlight | None
+    total_ns: int
+
+
+def merge_sums(rows: Iterable[S], key: Callable[[S], Hashable], amounts: Sequence[str]) -> tuple[S, ...]:
+    """Rows of several recordings of one rank, whose times do not overlap: those of one `key` become one, with the
+    fields `amounts` added up."""
+    merged: dict[Hashable, Any] = {}
+    for row in rows:
+        seen = merged.get(key(row))
+        if seen is None:
+            merged[key(row)] = row
+        else:
+            values = {name: (getattr(seen, name), getattr(row, name)) for name in amounts}
+            added = {name: None if None in pair else sum(pair) for name, pair in values.items()}
+            merged[key(row)] = replace(seen, **added)
+    return tuple(merged.values())
+
+
+def _merged_communication(windows: Sequence[tuple[CommunicationSum, ...]]) -> tuple[CommunicationSum, ...]:
+    amounts = ("count", "size_bytes", "total_ns", "exposed_ns")
+    return merge_sums(chain.from_iterable(windows), lambda row: (row.group, row.kind, row.phase), amounts)
+
+
+def _merged_traffic(windows: Sequence[tuple[TrafficTime, ...]]) -> tuple[TrafficTime, ...]:
+    return merge_sums(chain.from_iterable(windows), lambda row: (frozenset(row.in_flight), row.charged), ("total_ns",))
+
+
+COMMUNICATION: Part[tuple[CommunicationSum, ...]] = Part(
+    name="communication", type=tuple[CommunicationSum, ...], empty=tuple, merge=_merged_communication
+)
+TRAFFIC: Part[tuple[TrafficTime, ...]] = Part(
+    name="traffic", type=tuple[TrafficTime, ...], empty=tuple, merge=_merged_traffic
+)

@@ -1,0 +1,74 @@
+"""Gradients that one rank's training loop averages by hand: collectives of the groups that the capture saw used so."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from tracekit.analysis.ddp.parts import GradientSum
+from tracekit.analysis.events.groups import key_of_recorded_group
+from tracekit.analysis.events.phases import PHASES, PhaseTimeline
+from tracekit.analysis.timeline.lanes import Lanes
+from tracekit.model.communication import KINDS, GroupKey
+from tracekit.model.events import ABSENT, DecodedTrace
+from tracekit.model.intervals import Intervals
+from tracekit.model.metadata import CaptureMetadata, CommunicationUse
+from tracekit.model.spans import BACKWARD_SPAN
+from tracekit.model.summary import StepParts
+
+__all__ = ["gradient_sums"]
+
+_REDUCES = tuple(KINDS.index(kind) for kind in ("all_reduce", "reduce", "reduce_scatter"))
+_SCALAR_BYTES = 8  # a loss and its like
+
+
+def gradient_sums(
+    trace: DecodedTrace, lanes: Lanes, phases: PhaseTimeline, steps: Sequence[StepParts]
+) -> list[GradientSum]:
+    """A row for each complete step of a job that reduces its gradients by hand."""
+    metadata, found = trace.header.metadata, lanes.communication_events
+    if metadata is None or "manual_dp" not in metadata.strategies:
+        return []
+    uses = [use for use in metadata.uses if use.purpose == "gradients"]
+    reduces = (
+        np.isin(found.kind, _REDUCES)
+        & np.isin(found.group, _indexes(metadata, found.groups, uses))
+        & ((found.size_bytes == ABSENT) | (found.size_bytes > _SCALAR_BYTES))
+        & (phases.at(found.launch_ns) != PHASES.index("forward"))
+    )
+    running = Intervals.of_events(trace.events, np.flatnonzero(trace.events.named(BACKWARD_SPAN.__eq__)))
+    backward = running & lanes.compute
+    numbers = lanes.windows.step.tolist()
+    window_of_step = dict(zip(reversed(numbers), reversed(range(len(numbers))), strict=True))  # the first of several
+    reductions = np.flatnonzero(reduces)
+    reductions = reductions[np.argsort(lanes.window[reductions], kind="stable")]
+    rows = []
+    for step in steps:
+        window = window_of_step[step.step]
+        first, stop = np.searchsorted(lanes.window[reductions], (window, window + 1))
+        own = reductions[first:stop]
+        if not step.complete or not len(own):
+            continue
+        start_ns, end_ns = step.start_ns, step.start_ns + step.step_ns
+        time = Intervals.union_of(found.start_ns[own], found.end_ns[own]).clip(start_ns, end_ns)
+        counted = own[lanes.counted[own]]
+        exposed_ns = (time - lanes.compute).len_ns
+        rows.append(
+            GradientSum(
+                step=step.step,
+                count=len(counted),
+                in_backward=int(running.covers(found.launch_ns[counted]).sum()),
+                exposed_ns=exposed_ns,
+                hideable_ns=min(exposed_ns, backward.clip(start_ns, end_ns).len_ns),
+                parameters=next((use.parameters for use in uses if use.parameters), None),
+            )
+        )
+    return rows
+
+
+def _indexes(metadata: CaptureMetadata, groups: Sequence[GroupKey], uses: Sequence[CommunicationUse]) -> list[int]:
+    """Of the groups that these uses name, the indexes into `groups`."""
+    named = {use.group for use in uses}
+    keys = {key_of_recorded_group(group, metadata) for group in metadata.groups if group.id in named}
+    return [index for index, key in enumerate(groups) if key in keys]

@@ -1,0 +1,73 @@
+"""What is kept of one rank's FSDP units: sums by module and phase, and each all-gather on a GPU."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import chain
+
+import numpy as np
+
+from tracekit.analysis.communication.parts import merge_sums
+from tracekit.model.columnar import Columnar
+from tracekit.model.events import Int32, Int64
+from tracekit.model.summary import Part
+
+__all__ = ["FSDP_GATHERS", "FSDP_UNITS", "FsdpGathers", "FsdpSum"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class FsdpSum:
+    """Communication of one rank for one module under FSDP, by kind and phase, over its complete steps. `module` is ""
+    for the outermost, None for what no module is known of; `shards`: how many ranks take part, None where not known. Of
+    `ahead_count` all-gathers it is known how long before their parameters were needed they were issued: `ahead_ns`
+    together.
+    """
+
+    module: str | None
+    unit_bytes: int | None
+    shards: int | None
+    phase: str | None
+    kind: str
+    count: int
+    size_bytes: int | None
+    exposed_ns: int
+    ahead_count: int
+    ahead_ns: int
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class FsdpGathers(Columnar):
+    """n all-gathers of one GPU rank in complete steps, in the order in which their modules are used.
+
+    step, size_bytes: int64 [n]. module: object [n], names. phase: int32 [n], index into `PHASES` or -1, of the use.
+    ahead: int64 [n], of how many modules compute was launched between its issue and its use.
+    transfer_ns: int64 [n], start to end on the device. wait_ns: int64 [n], how long compute that was launched waited
+    for it. span_ns: int64 [n], from the first compute of the module to where the next one's could begin; -1 for the
+    last of a step. compute_ns: int64 [n], how much of that (to the step's end for the last) is compute. busy_ns: int64
+    [n], how long from that first compute to the next module's the stream of the all-gathers is busy with other things.
+    drain_ns: int64 [n], for the last of a step from its first compute until that stream is done, -1 for the others.
+    """
+
+    step: Int64
+    module: np.ndarray
+    phase: Int32
+    ahead: Int64
+    size_bytes: Int64
+    transfer_ns: Int64
+    wait_ns: Int64
+    span_ns: Int64
+    compute_ns: Int64
+    busy_ns: Int64
+    drain_ns: Int64
+
+
+def _merged_units(windows: Sequence[tuple[FsdpSum, ...]]) -> tuple[FsdpSum, ...]:
+    amounts = ("count", "size_bytes", "exposed_ns", "ahead_count", "ahead_ns")
+    return merge_sums(chain.from_iterable(windows), lambda row: (row.module, row.kind, row.phase), amounts)
+
+
+FSDP_UNITS: Part[tuple[FsdpSum, ...]] = Part(
+    name="fsdp_units", type=tuple[FsdpSum, ...], empty=tuple, merge=_merged_units
+)
+FSDP_GATHERS = Part(name="fsdp_gathers", type=FsdpGathers, empty=FsdpGathers.empty, merge=FsdpGathers.concatenate)

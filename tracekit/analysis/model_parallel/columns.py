@@ -1,0 +1,75 @@
+"""Tables of communication within layers: tensor, expert and context parallelism."""
+
+from tracekit.analysis.table import RANK, Column, Table
+
+__all__ = ["EXPERT_LOAD", "TENSOR", "TENSOR_BY_LAYER", "TENSOR_BY_MODULE"]
+
+_TENSOR_MODULE = Column("module", "str?", "", 'Name below the outermost, which is ""; null: no module is known.')
+_TENSOR_PARALLELISM = Column("parallelism", "str", "", "Of the group: tp, ep or cp.")
+_TENSOR_PHASE = Column("phase", "str?", "", "forward, backward or optimizer, by its launch.")
+_LAYER_SHARE = Column("layer_share", "float?", "", "exposed_ns over layer_ns; null: the layer's time is not known.")
+_INFERRED = Column("inferred", "bool", "", "That the group is for this parallelism is inferred, not recorded.")
+TENSOR = Table(
+    "tensor",
+    (
+        RANK,
+        _TENSOR_MODULE,
+        _TENSOR_PARALLELISM,
+        _TENSOR_PHASE,
+        Column("kind", "str", "", "all_reduce, all_gather, reduce_scatter, all_to_all, ..."),
+        Column("count", "int", "", "Collectives launched in complete steps."),
+        Column("size_bytes", "int?", "bytes", "Sum of the full arrays; null when one is unknown."),
+        Column("exposed_ns", "int", "ns", "Time that no compute covers. Rows may overlap."),
+        Column("layer_ns", "int?", "ns", "The module's time in that phase, this communication included."),
+        _LAYER_SHARE,
+        _INFERRED,
+    ),
+)
+TENSOR_BY_MODULE = Table(
+    "tensor_by_module",
+    (
+        _TENSOR_MODULE,
+        _TENSOR_PARALLELISM,
+        _TENSOR_PHASE,
+        Column("kind", "str", "", "all_reduce, all_gather, ..."),
+        Column("ranks", "int", "", "Ranks that take part; the means are over them and their complete steps."),
+        Column("count", "float", "", "Mean number a step."),
+        Column("size_bytes", "float?", "bytes", "Mean of the full arrays a step; null when one is unknown."),
+        Column("exposed_ns", "float", "ns", "Mean time a step that no compute covers."),
+        Column("worst_rank", "int", "", "The rank with the most exposed time."),
+        Column("worst_exposed_ns", "float", "ns", "Its exposed time a step."),
+        Column("layer_ns", "float?", "ns", "Mean time a step of the module in that phase."),
+        _LAYER_SHARE,
+        _INFERRED,
+    ),
+)
+TENSOR_BY_LAYER = Table(
+    "tensor_by_layer",
+    (
+        Column("module", "str?", "", "Name, with * for a number in which several modules differ; null: not known."),
+        Column("modules", "int", "", "How many modules these are, over which the sums are."),
+        _TENSOR_PARALLELISM,
+        _TENSOR_PHASE,
+        Column("kind", "str", "", "all_reduce, all_gather, ..."),
+        Column("count", "float", "", "Mean number a step, mean over ranks."),
+        Column("size_bytes", "float?", "bytes", "Mean of the full arrays a step; null when one is unknown."),
+        Column("exposed_ns", "float", "ns", "Mean time a step that no compute covers."),
+        Column("layer_ns", "float?", "ns", "Mean time a step of the modules in that phase."),
+        _LAYER_SHARE,
+        Column("worst_module", "str?", "", "The module with the most exposed time."),
+        Column("worst_exposed_ns", "float", "ns", "Its exposed time a step."),
+        _INFERRED,
+    ),
+)
+EXPERT_LOAD = Table(
+    "expert_load",
+    (
+        Column("group", "int?", "", "Index into `groups`; null: not known, and the present ranks are compared."),
+        Column("module", "str?", "", "The layer whose all-to-alls these are; null: no module is known."),
+        RANK,
+        Column("steps", "int", "", "Complete steps with all-to-alls, over which the means are."),
+        Column("received_bytes", "float", "bytes", "Mean a step of what all-to-alls bring to the rank's experts."),
+        Column("received_share", "float?", "", "Of what the group's present ranks receive; null: nothing."),
+        Column("ratio", "float?", "", "To the mean of the group's other present ranks; null: there is none."),
+    ),
+)

@@ -1,0 +1,81 @@
+"""Several recordings of one rank as one summary. Every field says how: nothing is taken from the first one unseen."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+import msgspec
+
+from tracekit.analysis.sections import ALL_PARTS
+from tracekit.analysis.timeline.point_to_point import merge_messages
+from tracekit.analysis.timeline.segments import merge_collectives
+from tracekit.model.metadata import ClockMeasurement
+from tracekit.model.notes import Note
+from tracekit.model.summary import RankSummary
+
+__all__ = ["merge_windows"]
+
+T = TypeVar("T")
+
+
+def merge_windows(windows: Sequence[RankSummary]) -> RankSummary:
+    """Return the windows of one rank, at least one, in order of time, as one summary. What must be the same in all of
+    them and is not is a note."""
+    if len(windows) == 1:
+        return windows[0]
+    groups = tuple(dict.fromkeys(group for window in windows for group in window.groups))
+    notes: list[Note] = [note for window in windows for note in window.notes]
+
+    def same(field: str) -> Any:
+        """The value that the windows agree in, unknown ones aside; of several the latest, with a note."""
+        values = [value for window in windows if (value := getattr(window, field)) is not None]
+        if any(value != values[0] for value in values):
+            notes.append(_differs(windows[0].rank, field))
+        return values[-1] if values else None
+
+    return RankSummary(
+        rank=same("rank"),
+        world_size=same("world_size"),
+        files=_joined(windows, lambda window: window.files),
+        run_id=same("run_id"),
+        attempt=same("attempt"),
+        host=same("host"),
+        host_id=same("host_id"),
+        device=same("device"),
+        device_name=same("device_name"),
+        serves_only=all(window.serves_only for window in windows),
+        strategies=tuple(sorted({slug for window in windows for slug in window.strategies})),
+        strategies_inferred=any(window.strategies_inferred for window in windows),
+        groups=groups,
+        mesh=same("mesh"),
+        pipeline=same("pipeline"),
+        clock=_all_samples([window.clock for window in windows if window.clock is not None]),
+        recorded_steps=_joined(windows, lambda window: window.recorded_steps),
+        steps=_joined(windows, lambda window: window.steps),
+        collectives=merge_collectives([(window.collectives, window.groups) for window in windows], groups),
+        messages=merge_messages([(window.messages, window.groups) for window in windows], groups),
+        event_count=sum(window.event_count for window in windows),
+        first_event_ns=min((w.first_event_ns for w in windows if w.first_event_ns is not None), default=None),
+        parts={name: ALL_PARTS[name].merge([window.parts[name] for window in windows]) for name in windows[0].parts},
+        notes=tuple(notes),
+    )
+
+
+def _joined(windows: Sequence[RankSummary], field: Callable[[RankSummary], tuple[T, ...]]) -> tuple[T, ...]:
+    return tuple(item for window in windows for item in field(window))
+
+
+def _differs(rank: int, field: str) -> Note:
+    what = field.replace("_", " ")
+    text = f"rank {rank}: its recordings name more than one {what}; the latest is taken"
+    return Note(kind="windows_differ", severity="warning", rank=rank, text=text)
+
+
+def _all_samples(clocks: Sequence[ClockMeasurement]) -> ClockMeasurement | None:
+    """What all windows measured of the rank's clock, which is one and the same."""
+    measured = [clock for clock in clocks if clock.method != "none"] or list(clocks)
+    if not measured:
+        return None
+    samples = [sample for clock in measured for sample in clock.samples]
+    return msgspec.structs.replace(measured[0], samples=samples)

@@ -1,0 +1,62 @@
+"""What a reader must know of one recording: what it lacks, and what in it could not be understood."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from tracekit.analysis.events.flight_recorder import join_notes
+from tracekit.analysis.timeline.lanes import Lanes
+from tracekit.model.communication import KINDS
+from tracekit.model.events import DecodedTrace
+from tracekit.model.notes import Note
+from tracekit.model.ranks import format_ranges
+from tracekit.read.files.identify import rank_in_name
+
+__all__ = ["recording_notes"]
+
+
+def recording_notes(trace: DecodedTrace, lanes: Lanes, own_rank: int | None) -> list[Note]:
+    file = Path(trace.file).name
+    notes = []
+    named_rank = rank_in_name(Path(trace.file))
+    if own_rank is not None and named_rank is not None and own_rank != named_rank:
+        text = f"{file}: the file says rank {own_rank}, its name {named_rank}; the file is believed"
+        notes.append(Note(kind="rank_mismatch", severity="warning", file=file, text=text))
+    metadata = trace.header.metadata
+    serves = metadata is not None and metadata.rpc is not None and not metadata.steps
+    if lanes.windows.source == "recording" and not serves:
+        text = f"{file}: no steps recorded; the whole recording counts as one"
+        notes.append(Note(kind="no_steps", severity="info", file=file, text=text))
+    device = lanes.device_events
+    early_kernels = device.row[device.before_recording & device.is_kernel]
+    if len(early_kernels):
+        communication = int(np.isin(early_kernels, lanes.communication_events.row).sum())
+        text = (
+            f"{file}: {len(early_kernels)} kernels ({communication} of them communication) were launched before the "
+            f"recording; the first step begins when those that compute have ended"
+        )
+        notes.append(Note(kind="before_recording", severity="info", file=file, text=text))
+    unclassified = int((lanes.communication_events.kind == KINDS.index("unclassified")).sum())
+    if unclassified:
+        text = f"{file}: {unclassified} kernels look like communication and match no rule: listed as unclassified"
+        notes.append(Note(kind="unclassified", severity="warning", file=file, text=text))
+    if not len(lanes.compute) and not len(lanes.communication) and not serves:
+        text = f"{file}: no kernel, operator or collective in it; nothing can be said about its time"
+        notes.append(Note(kind="no_device_records", severity="warning", file=file, text=text))
+    windows = lanes.windows
+    if trace.complete and not windows.complete.all():
+        text = (
+            f"{file}: step {format_ranges(windows.step[~windows.complete].tolist())} is incomplete and does not count"
+        )
+        notes.append(Note(kind="unterminated", severity="warning", file=file, text=text))
+    notes += join_notes(lanes.joins, file)
+    if metadata is not None:
+        if metadata.window.partial:
+            text = f"{file}: the job ended before the window was full; {len(metadata.steps)} steps were recorded"
+            notes.append(Note(kind="partial", severity="warning", file=file, text=text))
+        notes += [
+            Note(kind="capture", severity="info", file=file, text=f"{file}: {note.text}") for note in metadata.notes
+        ]
+    return notes

@@ -1,0 +1,44 @@
+"""Tables of pipelines."""
+
+from tracekit.analysis.table import RANK, Column, Table
+
+__all__ = ["PIPELINE_ACTIONS", "PIPELINE_RANKS", "PIPELINE_STAGES"]
+
+PIPELINE_STAGES = Table(
+    "pipeline_stages",
+    (
+        Column("stage", "int", "", "Number of the stage, from 0."),
+        Column("kind", "str", "", "F forward, B backward, I its input gradient and W its weight gradient, if split."),
+        Column("count", "int", "", "Actions in the steps that all ranks completed."),
+        Column("mean_ns", "int", "ns", "Mean time of one, without waiting for a receive."),
+    ),
+)
+PIPELINE_RANKS = Table(
+    "pipeline_ranks",
+    (
+        RANK,
+        Column("stages", "list", "", "Its stages."),
+        Column("busy_ns", "int", "ns", "Time covered by its actions in the steps that all ranks completed."),
+        Column("bubble_ns", "int?", "ns", "The rest of the time from the pipeline's first to its last action."),
+        Column("bubble_ratio", "float?", "ratio", "bubble over that time; null where ranks or clocks are missing."),
+        Column("warmup_ns", "int?", "ns", "Idle before the first backward, were all actions of a kind equally long."),
+        Column("drain_ns", "int?", "ns", "Idle after it, likewise."),
+        Column("imbalance_ns", "int?", "ns", "What the stages' different lengths add to that."),
+        Column("transfer_ns", "int?", "ns", "What typical transfers between stages add."),
+        Column("late_peer_ns", "int?", "ns", "What the own length of every action and transfer adds."),
+        Column("other_ns", "int?", "ns", "The rest of the bubble: the six sum to it."),
+    ),
+)
+PIPELINE_ACTIONS = Table(
+    "pipeline_actions",
+    (
+        RANK,
+        Column("step", "int", "", "Number of the step, as recorded."),
+        Column("stage", "int", "", "Number of the stage, from 0."),
+        Column("microbatch", "int", "", "Number of the microbatch, from 0."),
+        Column("kind", "str", "", "F, B, I or W."),
+        Column("start_ns", "int", "ns", "On the run's clock."),
+        Column("end_ns", "int", "ns", "On the run's clock."),
+        Column("wait_ns", "int", "ns", "What of it was waiting for a receive."),
+    ),
+)

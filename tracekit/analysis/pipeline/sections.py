@@ -1,0 +1,26 @@
+"""The section on pipeline parallelism."""
+
+from __future__ import annotations
+
+from tracekit.analysis.pipeline import columns
+from tracekit.analysis.pipeline.bubbles import Pipeline, pipeline
+from tracekit.analysis.pipeline.parts import ACTIONS, Actions
+from tracekit.analysis.pipeline.per_rank import rank_actions
+from tracekit.analysis.section import Section
+from tracekit.analysis.timeline.recorded_steps import RecordedSteps
+
+__all__ = ["PIPELINE_SECTION"]
+
+
+def _actions(recorded: RecordedSteps) -> Actions:
+    """The rank's actions; of a pipeline written by hand only all ranks together can tell the stages."""
+    return rank_actions(recorded.trace, recorded.lanes, recorded.messages)
+
+
+PIPELINE_SECTION: Section[Pipeline] = Section(
+    name="pipeline",
+    reads=(ACTIONS,),
+    keeps={ACTIONS: _actions},
+    analyze=lambda given: given.once(pipeline),
+    tables=(columns.PIPELINE_ACTIONS, columns.PIPELINE_RANKS, columns.PIPELINE_STAGES),
+)

@@ -1,0 +1,33 @@
+"""The section on remote calls. No other analysis knows of it."""
+
+from __future__ import annotations
+
+from tracekit.analysis.rpc import columns
+from tracekit.analysis.rpc.calls import RemoteCalls, remote_call_notes, remote_calls
+from tracekit.analysis.rpc.parts import REMOTE_CALLS
+from tracekit.analysis.rpc.per_rank import rpc_waits
+from tracekit.analysis.section import Section
+from tracekit.analysis.step_time.parts import NAMED_WAITS, NamedWait
+from tracekit.analysis.timeline.recorded_steps import RecordedSteps
+from tracekit.model.metadata import RpcUse
+
+__all__ = ["RPC_SECTION"]
+
+
+def _remote_calls(recorded: RecordedSteps) -> RpcUse | None:
+    metadata = recorded.trace.header.metadata
+    return None if metadata is None else metadata.rpc
+
+
+def _waits(recorded: RecordedSteps) -> tuple[NamedWait, ...]:
+    return rpc_waits(recorded.once(_remote_calls), recorded.steps)
+
+
+RPC_SECTION: Section[RemoteCalls] = Section(
+    name="rpc",
+    reads=(REMOTE_CALLS, NAMED_WAITS),
+    keeps={REMOTE_CALLS: _remote_calls, NAMED_WAITS: _waits},
+    analyze=lambda given: remote_calls(given.run),
+    notes=remote_call_notes,
+    tables=(columns.RPC, columns.RPC_BY_FUNCTION, columns.RPC_UNJOINED),
+)

@@ -1,0 +1,103 @@
+"""The seam for an analysis: what a section keeps of each rank, what it says of the run, and its tables.
+
+A section is named in `analysis/sections.py`, and drawn by one file of `render/sections/`; docs/add-an-analysis.md adds
+one step by step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
+
+from tracekit.analysis.table import Table
+from tracekit.analysis.timeline.recorded_steps import RecordedSteps
+from tracekit.model.links import LinkMeasurements
+from tracekit.model.notes import Note
+from tracekit.model.run import Finding, Run
+from tracekit.model.summary import Part, RankSummary
+
+__all__ = ["AnalysisInput", "KnownWork", "Result", "Section", "Unavailable"]
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, kw_only=True)
+class KnownWork:
+    """What is known of the work from elsewhere than the trace: the model's operations a step and rank, and the most
+    that its device can do, in operations a second.
+    """
+
+    flops_per_step: float | None = None
+    peak_flops_per_s: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Unavailable:
+    """Why there is no result, or no number.
+
+    Attributes:
+        reason: one sentence without a full stop.
+        expected: the question does not arise for this run, such as bubbles without a pipeline.
+    """
+
+    reason: str
+    expected: bool = False
+
+
+@runtime_checkable
+class Result(Protocol):
+    """What an analysis returns: a frozen dataclass, whose fields of rows are `Frame`s."""
+
+    @property
+    def findings(self) -> tuple[Finding, ...]: ...
+
+
+R = TypeVar("R", bound=Result)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class AnalysisInput:
+    """What the analyses of one report read.
+
+    Attributes:
+        links: what idle links can do, to compare transfers with.
+        known_work: of the model and its device.
+        wanted: names of the sections that were asked for.
+    """
+
+    run: Run
+    wanted: frozenset[str]
+    links: LinkMeasurements | None = None
+    known_work: KnownWork | None = None
+    _results: dict[Callable[[Run], Any], Any] = field(default_factory=dict)
+
+    def once(self, function: Callable[[Run], T]) -> T:
+        """Return `function(run)`, which is called the first time only: several sections may read its result."""
+        if function not in self._results:
+            self._results[function] = function(self.run)
+        result: T = self._results[function]
+        return result
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Section(Generic[R]):
+    """One question of a report.
+
+    Attributes:
+        name: as it is typed after `--only`.
+        analyze: returns the result over all ranks, or why there is none.
+        reads: the parts of a rank's summary that `analyze` needs, its own or another section's.
+        keeps: its own parts, and for each the function that makes it, in a worker, from one recording. `Part.merge`
+            joins those of several recordings.
+        notes: returns what a reader must know of the section's input, whether or not the section is asked for. Told
+            whether all ranks of the run were selected.
+        tables: those of the result, whose columns JSON and DataFrames have.
+    """
+
+    name: str
+    analyze: Callable[[AnalysisInput], R | Unavailable]
+    reads: tuple[Part[Any], ...] = ()
+    keeps: Mapping[Part[Any], Callable[[RecordedSteps], Any]] = field(default_factory=dict)
+    notes: Callable[[Sequence[RankSummary], bool], list[Note]] | None = None
+    tables: tuple[Table, ...] = ()

@@ -1,0 +1,74 @@
+"""All sections of a report, and what of each rank is kept for them: the list to which a new analysis is added."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from tracekit.analysis.clocks.columns import CLOCK
+from tracekit.analysis.communication.sections import COLLECTIVES_SECTION, DIMENSIONS_SECTION, OVERLAP_SECTION
+from tracekit.analysis.ddp.sections import BUCKETS_SECTION
+from tracekit.analysis.fsdp.sections import FSDP_SECTION
+from tracekit.analysis.matching.columns import POINT_TO_POINT
+from tracekit.analysis.model_parallel.sections import TENSOR_SECTION
+from tracekit.analysis.pipeline.parts import ACTIONS
+from tracekit.analysis.pipeline.sections import PIPELINE_SECTION
+from tracekit.analysis.rpc.parts import REMOTE_CALLS
+from tracekit.analysis.rpc.sections import RPC_SECTION
+from tracekit.analysis.section import Section
+from tracekit.analysis.step_time.parts import RECORDING_COST
+from tracekit.analysis.step_time.sections import BREAKDOWN_SECTION, MEMORY_SECTION, PHASES_SECTION, ROOFLINE_SECTION
+from tracekit.analysis.stragglers.sections import CRITICAL_PATH_SECTION, STRAGGLERS_SECTION
+from tracekit.analysis.table import Table
+from tracekit.analysis.timeline.parts import FLIGHT_RECORDER
+from tracekit.analysis.timeline.recorded_steps import RecordedSteps
+from tracekit.analysis.whatif.sections import WHATIF_SECTION
+from tracekit.model.summary import Part
+
+__all__ = ["ALL_PARTS", "SECTIONS", "TABLES", "parts_for"]
+
+# Of findings that are equally grave and would save equally much, those of an earlier section come first.
+_LISTED: tuple[Section[Any], ...] = (
+    BREAKDOWN_SECTION,
+    STRAGGLERS_SECTION,
+    PHASES_SECTION,
+    OVERLAP_SECTION,
+    COLLECTIVES_SECTION,
+    PIPELINE_SECTION,
+    BUCKETS_SECTION,
+    RPC_SECTION,
+    DIMENSIONS_SECTION,
+    ROOFLINE_SECTION,
+    FSDP_SECTION,
+    TENSOR_SECTION,
+    MEMORY_SECTION,
+    CRITICAL_PATH_SECTION,
+    WHATIF_SECTION,
+)
+
+SECTIONS: dict[str, Section[Any]] = {section.name: section for section in _LISTED}
+"""By name."""
+
+# Of the run as a whole, whichever sections are asked for: notes, stages of pipelines, the cost of recording.
+_OF_EVERY_RUN: tuple[Part[Any], ...] = (ACTIONS, FLIGHT_RECORDER, RECORDING_COST, REMOTE_CALLS)
+
+_MADE_BY: dict[Part[Any], Callable[[RecordedSteps], Any]] = {
+    part: make for section in _LISTED for part, make in section.keeps.items()
+}
+
+ALL_PARTS: dict[str, Part[Any]] = {part.name: part for part in _MADE_BY}
+"""By name."""
+
+TABLES: tuple[Table, ...] = (
+    CLOCK,
+    POINT_TO_POINT,
+    *(table for section in _LISTED for table in section.tables),
+)
+"""Of every result, and of the sections."""
+
+
+def parts_for(wanted: frozenset[str] | None) -> dict[Part[Any], Callable[[RecordedSteps], Any]]:
+    """Return the parts that the `wanted` sections read (None: all sections), and the functions that make them."""
+    names = SECTIONS if wanted is None else wanted
+    read = {part for name in names for part in SECTIONS[name].reads} | set(_OF_EVERY_RUN)
+    return {part: make for part, make in _MADE_BY.items() if part in read}

@@ -1,0 +1,193 @@
+"""What is kept of one rank's steps: phases, floating-point work, memory, the cost of recording."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from tracekit.model.metadata import MemoryUse, Precision
+from tracekit.model.summary import Part
+
+RecomputeSource = Literal["recorded", "inferred"]
+
+STEP_PHASES = ("data", "forward", "backward", "optimizer", "other")
+
+__all__ = [
+    "FLOPS",
+    "MEMORY",
+    "NAMED_WAITS",
+    "PHASES",
+    "RECORDING_COST",
+    "STEP_PHASES",
+    "FlopSum",
+    "FlopSums",
+    "NamedWait",
+    "PhasePart",
+    "PhaseSums",
+    "RecomputeSource",
+    "RecordingCost",
+]
+
+
+@dataclass(frozen=True, kw_only=True)
+class PhasePart:
+    """One phase of one rank over its complete steps: `total_ns` is the exact sum of the other four."""
+
+    phase: str
+    total_ns: int
+    compute_ns: int
+    exposed_comm_ns: int
+    exposed_copy_ns: int
+    idle_ns: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class PhaseSums:
+    """What one rank did in its complete steps, by phase, and in them: backward passes, forwards run again within those
+    (`recompute_*`), steps of a gradient scaler. None: not known.
+    """
+
+    parts: tuple[PhasePart, ...] = ()
+    backward_passes: int | None = None
+    recompute_count: int | None = None
+    recompute_ns: int | None = None
+    recompute_compute_ns: int | None = None
+    scaled_steps: int | None = None
+    skipped_steps: int | None = None
+    precision: Precision | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class FlopSum:
+    """Operators of one rank on one data type (`tf32`: float32 on tensor cores), over its complete steps. `recomputed`:
+    forwards that a backward pass ran again.
+    """
+
+    dtype: str
+    recomputed: bool
+    count: int
+    flops: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class FlopSums:
+    """`unknown`: why there are no rows. `uncounted`: what else does such work, which the rows lack. `recompute`: how
+    recomputation was told, None where it was not. `scalar_float32`: kernels multiplied float32 without tensor cores.
+    """
+
+    rows: tuple[FlopSum, ...] = ()
+    uncounted: tuple[str, ...] = ()
+    unknown: str | None = None
+    recompute: RecomputeSource | None = None
+    scalar_float32: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class RecordingCost:
+    """What recording cost this rank.
+
+    Attributes:
+        per_step_ns: mean over its `steps`.
+        options: of torch.profiler, those that were on.
+    """
+
+    per_step_ns: int
+    steps: int
+    options: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class NamedWait:
+    """Time in complete steps in which the step's thread waited for something that another section reports on.
+
+    Attributes:
+        what: as it stands in a sentence: "remote calls".
+    """
+
+    what: str
+    total_ns: int
+
+
+def _last_known(windows: Sequence[MemoryUse | None]) -> MemoryUse | None:
+    return next((memory for memory in reversed(windows) if memory is not None), None)
+
+
+def _merged_costs(windows: Sequence[RecordingCost | None]) -> RecordingCost | None:
+    """The mean over the steps of all windows that measured it."""
+    measured = [window for window in windows if window is not None]
+    steps = sum(window.steps for window in measured)
+    if not steps:
+        return None
+    return RecordingCost(
+        per_step_ns=sum(window.per_step_ns * window.steps for window in measured) // steps,
+        steps=steps,
+        options=tuple(dict.fromkeys(option for window in measured for option in window.options)),
+    )
+
+
+def _merged_waits(windows: Sequence[tuple[NamedWait, ...]]) -> tuple[NamedWait, ...]:
+    total_ns: Counter[str] = Counter()
+    for window in windows:
+        total_ns.update({wait.what: wait.total_ns for wait in window})
+    return tuple(NamedWait(what=what, total_ns=sum_ns) for what, sum_ns in total_ns.items())
+
+
+def merge_phase_sums(windows: Sequence[PhaseSums]) -> PhaseSums:
+    """The sums over all windows of one rank; what one of them does not know, nobody knows."""
+
+    def total(name: str) -> int | None:
+        values = [getattr(window, name) for window in windows]
+        return None if None in values else sum(values)
+
+    fields = ("total_ns", "compute_ns", "exposed_comm_ns", "exposed_copy_ns", "idle_ns")
+    parts: dict[str, Counter[str]] = {phase: Counter() for phase in STEP_PHASES}
+    for window in windows:
+        for part in window.parts:
+            parts[part.phase].update({field: getattr(part, field) for field in fields})
+    return PhaseSums(
+        parts=tuple(PhasePart(phase=phase, **{f: sums[f] for f in fields}) for phase, sums in parts.items()),
+        backward_passes=total("backward_passes"),
+        recompute_count=total("recompute_count"),
+        recompute_ns=total("recompute_ns"),
+        recompute_compute_ns=total("recompute_compute_ns"),
+        scaled_steps=total("scaled_steps"),
+        skipped_steps=total("skipped_steps"),
+        precision=next((window.precision for window in reversed(windows) if window.precision is not None), None),
+    )
+
+
+def merge_flop_sums(windows: Sequence[FlopSums]) -> FlopSums:
+    """The sums over all windows of one rank; what one of them does not know, nobody knows."""
+    if unknown := next((window.unknown for window in windows if window.unknown is not None), None):
+        return FlopSums(unknown=unknown)
+    rows: dict[tuple[str, bool], list[FlopSum]] = defaultdict(list)
+    for window in windows:
+        for row in window.rows:
+            rows[row.dtype, row.recomputed].append(row)
+    return FlopSums(
+        rows=tuple(
+            FlopSum(
+                dtype=dtype,
+                recomputed=again,
+                count=sum(row.count for row in same),
+                flops=sum(row.flops for row in same),
+            )
+            for (dtype, again), same in sorted(rows.items())
+        ),
+        uncounted=tuple(sorted({name for window in windows for name in window.uncounted})),
+        recompute=next((window.recompute for window in windows), None),
+        scalar_float32=all(window.scalar_float32 for window in windows),
+    )
+
+
+PHASES = Part(name="phases", type=PhaseSums, empty=PhaseSums, merge=merge_phase_sums)
+FLOPS = Part(name="flops", type=FlopSums, empty=FlopSums, merge=merge_flop_sums)
+MEMORY: Part[MemoryUse | None] = Part(name="memory", type=MemoryUse | None, empty=lambda: None, merge=_last_known)
+RECORDING_COST: Part[RecordingCost | None] = Part(
+    name="recording_cost", type=RecordingCost | None, empty=lambda: None, merge=_merged_costs
+)
+NAMED_WAITS: Part[tuple[NamedWait, ...]] = Part(
+    name="named_waits", type=tuple[NamedWait, ...], empty=tuple, merge=_merged_waits
+)

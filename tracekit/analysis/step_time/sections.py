@@ -1,0 +1,78 @@
+"""Sections on a step's time: breakdown, phases, memory, roofline."""
+
+from __future__ import annotations
+
+from tracekit.analysis.section import Section
+from tracekit.analysis.step_time import columns
+from tracekit.analysis.step_time.breakdown import Breakdown, breakdown
+from tracekit.analysis.step_time.memory import Memory, memory
+from tracekit.analysis.step_time.parts import (
+    FLOPS,
+    MEMORY,
+    NAMED_WAITS,
+    PHASES,
+    RECORDING_COST,
+    FlopSums,
+    PhaseSums,
+    RecordingCost,
+)
+from tracekit.analysis.step_time.per_rank.flops import flop_sums
+from tracekit.analysis.step_time.per_rank.phase_sums import phase_sums
+from tracekit.analysis.step_time.phases import StepPhases, step_phases
+from tracekit.analysis.step_time.roofline import Roofline, roofline
+from tracekit.analysis.timeline.recorded_steps import RecordedSteps
+from tracekit.model.metadata import MemoryUse
+
+__all__ = ["BREAKDOWN_SECTION", "MEMORY_SECTION", "PHASES_SECTION", "ROOFLINE_SECTION"]
+
+
+def _phases(recorded: RecordedSteps) -> PhaseSums:
+    return phase_sums(recorded.trace, recorded.lanes, recorded.phases, recorded.steps)
+
+
+def _memory(recorded: RecordedSteps) -> MemoryUse | None:
+    metadata = recorded.trace.header.metadata
+    return None if metadata is None else metadata.memory
+
+
+def _recording_cost(recorded: RecordedSteps) -> RecordingCost | None:
+    metadata = recorded.trace.header.metadata
+    cost = None if metadata is None else metadata.overhead
+    if cost is None or cost.per_step_ns is None:
+        return None
+    steps = len(recorded.lanes.windows)
+    return RecordingCost(per_step_ns=cost.per_step_ns, steps=steps, options=tuple(cost.options))
+
+
+def _flops(recorded: RecordedSteps) -> FlopSums:
+    return flop_sums(recorded.trace, recorded.lanes, recorded.steps)
+
+
+BREAKDOWN_SECTION: Section[Breakdown] = Section(
+    name="breakdown",
+    reads=(PHASES, NAMED_WAITS),
+    keeps={RECORDING_COST: _recording_cost},
+    analyze=lambda given: breakdown(given.run),
+    tables=(columns.RANKS, columns.STEPS),
+)
+PHASES_SECTION: Section[StepPhases] = Section(
+    name="phases",
+    reads=(PHASES,),
+    keeps={PHASES: _phases},
+    analyze=lambda given: step_phases(given.run),
+    tables=(columns.PHASES, columns.PHASES_BY_PHASE, columns.PHASE_FACTS),
+)
+MEMORY_SECTION: Section[Memory] = Section(
+    name="memory",
+    reads=(MEMORY,),
+    keeps={MEMORY: _memory},
+    analyze=lambda given: memory(given.run),
+    tables=(columns.MEMORY,),
+)
+ROOFLINE_SECTION: Section[Roofline] = Section(
+    name="roofline",
+    reads=(FLOPS,),
+    keeps={FLOPS: _flops},
+    analyze=lambda given: roofline(given.run, given.known_work),
+    tables=(columns.ROOFLINE,),
+)

@@ -1,0 +1,61 @@
+"""What is kept of one rank's timeline: its waits, the ends of its steps, and what the flight recorder confirms."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tracekit.model.columnar import Columnar
+from tracekit.model.communication import FlightRecorderMatch, Unjoined
+from tracekit.model.events import Int64
+from tracekit.model.summary import Part
+
+__all__ = ["FLIGHT_RECORDER", "STEP_ENDS", "WAITS", "StepEndSegments", "Waits"]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Waits(Columnar):
+    """n disjoint waits in order of time: since_ns, until_ns: int64 [n], on the rank's wall clock. Each ends when a
+    collective, send or receive ends.
+    """
+
+    since_ns: Int64
+    until_ns: Int64
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class StepEndSegments(Columnar):
+    """In order of time, int64 [n] each: from `since_ns`, the release, to `until_ns`, the step's end, and of that
+    `compute_ns` computing and `data_ns` loading data."""
+
+    since_ns: Int64
+    until_ns: Int64
+    compute_ns: Int64
+    data_ns: Int64
+
+
+def _merged_matches(windows: Sequence[FlightRecorderMatch | None]) -> FlightRecorderMatch | None:
+    """The joins of several recordings of one rank together; None without any."""
+    found = [window for window in windows if window is not None]
+    if not found:
+        return None
+    counts: Counter[tuple[str, str, bool]] = Counter()
+    for joins in found:
+        for missed in joins.unjoined:
+            counts[missed.kind, missed.reason, missed.expected] += missed.count
+    return FlightRecorderMatch(
+        recorded=sum(joins.recorded for joins in found),
+        unjoined=tuple(
+            Unjoined(kind=kind, reason=reason, count=count, expected=expected)
+            for (kind, reason, expected), count in sorted(counts.items())
+        ),
+    )
+
+
+WAITS = Part(name="waits", type=Waits, empty=Waits.empty, merge=Waits.concatenate)
+STEP_ENDS = Part(name="step_ends", type=StepEndSegments, empty=StepEndSegments.empty, merge=StepEndSegments.concatenate)
+FLIGHT_RECORDER: Part[FlightRecorderMatch | None] = Part(
+    name="flight_recorder", type=FlightRecorderMatch | None, empty=lambda: None, merge=_merged_matches
+)
+"""None: there was nothing to match."""

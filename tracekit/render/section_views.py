@@ -1,0 +1,40 @@
+"""All sections as they are drawn, in the order of the terminal: the list to which a new analysis is added."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tracekit.render.section_view import SectionView
+from tracekit.render.sections.breakdown import BREAKDOWN_VIEW
+from tracekit.render.sections.buckets import BUCKETS_VIEW
+from tracekit.render.sections.collectives import COLLECTIVES_VIEW
+from tracekit.render.sections.dimensions import DIMENSIONS_VIEW
+from tracekit.render.sections.fsdp import FSDP_VIEW
+from tracekit.render.sections.model_parallel import TENSOR_VIEW
+from tracekit.render.sections.overlap import OVERLAP_VIEW
+from tracekit.render.sections.phases import MEMORY_VIEW, PHASES_VIEW
+from tracekit.render.sections.pipeline import PIPELINE_VIEW
+from tracekit.render.sections.roofline import ROOFLINE_VIEW
+from tracekit.render.sections.rpc import RPC_VIEW
+from tracekit.render.sections.stragglers import CRITICAL_PATH_VIEW, STRAGGLERS_VIEW
+from tracekit.render.sections.whatif import WHATIF_VIEW
+
+__all__ = ["VIEWS"]
+
+VIEWS: tuple[SectionView[Any], ...] = (
+    BREAKDOWN_VIEW,
+    PHASES_VIEW,
+    OVERLAP_VIEW,
+    COLLECTIVES_VIEW,
+    BUCKETS_VIEW,
+    FSDP_VIEW,
+    TENSOR_VIEW,
+    PIPELINE_VIEW,
+    DIMENSIONS_VIEW,
+    RPC_VIEW,
+    STRAGGLERS_VIEW,
+    CRITICAL_PATH_VIEW,
+    WHATIF_VIEW,
+    ROOFLINE_VIEW,
+    MEMORY_VIEW,
+)
