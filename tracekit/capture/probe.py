@@ -97,7 +97,7 @@ def probe(
         path: folder of the runs; `TRACEKIT_PATH` overrides it.
         skip, warmup, steps: numbers of calls; `TRACEKIT_SKIP`, `TRACEKIT_WARMUP` and `TRACEKIT_STEPS` override them.
         repeat: number of windows.
-        every: calls from the begin of one window to the begin of the next.
+        every: calls from the start of one window to the start of the next.
         watch: modules that the garbage collector cannot find (after `gc.freeze()`).
         shapes: torch.profiler's `record_shapes`.
         stack: torch.profiler's `with_stack`.

@@ -135,7 +135,7 @@ class Recording:
     def close(self, objects: LiveObjects | None = None, *, anywhere: bool = False) -> None:
         """Stop recording, and learn about groups and modules while they exist. May be called again.
 
-        `anywhere`: the program is neither at the begin nor at the end of a call.
+        `anywhere`: the program is neither at the start nor at the end of a call.
         """
         if not self.is_open:
             self.discard()

@@ -57,7 +57,7 @@ def test_the_error_of_a_failed_loop_reaches_the_probe(calls: list[str]) -> None:
     assert calls == ["enter", "exit by ValueError"]
 
 
-def test_a_step_before_the_begin_is_ignored(calls: list[str]) -> None:
+def test_a_step_before_the_loop_begins_is_ignored(calls: list[str]) -> None:
     recorded = RecordedLoop("runs", {})
     recorded.step()
     recorded.end()

@@ -40,14 +40,14 @@ def live_instances(*kinds: type) -> dict[type, list[Any]]:
 
 def _with_subclasses(kind: type) -> dict[int, type]:
     """Return `kind` and all its subclasses, by id: a metaclass may redefine comparison and hash."""
-    matches: dict[int, type] = {}
+    classes: dict[int, type] = {}
     pending = [kind]
     while pending:
         candidate = pending.pop()
-        if id(candidate) not in matches:
-            matches[id(candidate)] = candidate
+        if id(candidate) not in classes:
+            classes[id(candidate)] = candidate
             pending += type.__subclasses__(candidate)
-    return matches
+    return classes
 
 
 def _search() -> list[Any]:
@@ -90,7 +90,7 @@ class LiveObjects:
         """
         if self._matches is None:
             return LiveObjects(self._watch)
-        references = [weakref.ref(matches) for matches in self._matches]
+        references = [weakref.ref(each) for each in self._matches]
         return LiveObjects(self._watch, lambda: [alive for ref in references if (alive := ref()) is not None])
 
     def _with_watched(self, matches: list[Any]) -> list[Any]:
