@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import sys
 import types
 from pathlib import Path
 
@@ -12,8 +13,9 @@ from torch import Tensor, nn
 from torch._dynamo.utils import counters
 
 import tracekit
+from tracekit.capture.hooks import torch_compile
 from tracekit.capture.hooks.patching import Patch
-from tracekit.capture.hooks.torch_compile import _code_objects
+from tracekit.capture.hooks.torch_compile import _code_objects, hide_from_compiler
 
 pytestmark = pytest.mark.filterwarnings("default")  # torch.compile itself issues warnings
 
@@ -104,3 +106,9 @@ def test_a_replaced_function_is_traced_like_the_original():
 
     assert result.tolist() == [3.0, 3.0]
     assert counters["stats"]["unique_graphs"] == 1
+
+
+def test_the_functions_of_all_modules_of_the_capture_are_hidden_from_the_compiler():
+    hide_from_compiler()
+
+    assert torch_compile._hidden == {name for name in sys.modules if name.startswith("tracekit.capture")}
