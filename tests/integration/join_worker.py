@@ -79,8 +79,8 @@ def rooted() -> None:
 
 
 def split_sizes() -> None:
-    given, taken = [3 + rank for rank in range(RANKS)], [3 + RANK] * RANKS
-    dist.all_to_all_single(torch.empty(sum(taken)), torch.ones(sum(given)), taken, given)
+    send_splits, receive_splits = [3 + rank for rank in range(RANKS)], [3 + RANK] * RANKS
+    dist.all_to_all_single(torch.empty(sum(receive_splits)), torch.ones(sum(send_splits)), receive_splits, send_splits)
 
 
 def messages() -> None:

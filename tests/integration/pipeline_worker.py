@@ -121,17 +121,17 @@ def fill_and_drain(microbatches: int = MICROBATCHES, forward_only: bool = False,
         stage = Layer(rank, sleeps)
 
         def run(x: Tensor, target: Tensor) -> float | None:
-            held = []
+            pairs = []
             with torch.set_grad_enabled(not forward_only):
-                for part, wanted in zip(x.chunk(microbatches), target.chunk(microbatches), strict=True):
+                for part, expected in zip(x.chunk(microbatches), target.chunk(microbatches), strict=True):
                     if rank == 1:
                         dist.recv(part, src=0)
                         part.requires_grad_(not forward_only)
                     output = stage(part)
                     if rank == 0:
                         dist.send(output.detach(), dst=1)
-                    held.append((part, nn.functional.mse_loss(output, wanted) if rank == 1 else output))
-            for part, output in [] if forward_only else held:
+                    pairs.append((part, nn.functional.mse_loss(output, expected) if rank == 1 else output))
+            for part, output in [] if forward_only else pairs:
                 if rank == 1:
                     output.backward()
                     dist.send(part.grad, dst=0)
@@ -139,7 +139,7 @@ def fill_and_drain(microbatches: int = MICROBATCHES, forward_only: bool = False,
                     gradient = torch.empty_like(output)
                     dist.recv(gradient, src=1)
                     output.backward(gradient)
-            return torch.stack([output for _, output in held]).mean().item() if rank == 1 else None
+            return torch.stack([output for _, output in pairs]).mean().item() if rank == 1 else None
 
         return [stage], run
 
@@ -172,11 +172,11 @@ def one_forward_one_backward() -> Any:
 
         def second(x: Tensor, target: Tensor) -> float | None:
             losses, gradient = [], None
-            for wanted in target.chunk(MICROBATCHES):
-                received = exchange(gradient, wanted)
+            for expected in target.chunk(MICROBATCHES):
+                received = exchange(gradient, expected)
                 assert received is not None
                 received.requires_grad_()
-                loss = nn.functional.mse_loss(parts[1](parts[0](received)), wanted)
+                loss = nn.functional.mse_loss(parts[1](parts[0](received)), expected)
                 loss.backward()
                 gradient = received.grad
                 losses.append(loss)

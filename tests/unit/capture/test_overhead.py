@@ -19,10 +19,10 @@ PROFILER = {"record_shapes": True, "with_stack": False}
 
 
 @pytest.fixture(autouse=True)
-def nothing_known(monkeypatch: pytest.MonkeyPatch) -> dict[frozenset[str], Any]:
-    known: dict[frozenset[str], Any] = {}
-    monkeypatch.setattr(overhead, "_costs", known)
-    return known
+def no_costs(monkeypatch: pytest.MonkeyPatch) -> dict[frozenset[str], Any]:
+    costs: dict[frozenset[str], Any] = {}
+    monkeypatch.setattr(overhead, "_costs", costs)
+    return costs
 
 
 @pytest.fixture
@@ -74,39 +74,37 @@ def test_the_first_window_measures_the_cost_of_an_operator_after_its_last_step(
     assert measurement["ts"] >= max(ends_us)
     assert spans(second, CALIBRATION_SPAN) == []
     costs = [trace["tracekit"]["overhead"] for trace in (first, second)]
-    own = [e for e in first["traceEvents"] if e.get("cat") == "cpu_op" and e["ts"] > measurement["ts"]]
-    passes = len([event for event in own if event["name"] == "aten::gelu"])
+    calibration = [e for e in first["traceEvents"] if e.get("cat") == "cpu_op" and e["ts"] > measurement["ts"]]
+    passes = len([event for event in calibration if event["name"] == "aten::gelu"])
     assert passes > 1
-    assert costs[0]["operation_ns"] == costs[1]["operation_ns"] == round(2_000_000 * passes / len(own))
+    assert costs[0]["operation_ns"] == costs[1]["operation_ns"] == round(2_000_000 * passes / len(calibration))
     assert all(cost["per_step_ns"] > cost["operation_ns"] for cost in costs)
     assert all(cost["options"] == ["record_shapes"] for cost in costs)
     assert len(runs.files()) == 4  # two traces, two manifests
 
 
 def test_the_cost_counts_the_events_of_the_steps_without_those_of_the_measurement(
-    nothing_known: dict[frozenset[str], Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    no_costs: dict[frozenset[str], Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cost = overhead._Cost(operation_ns=100, python_call_ns=10, span_ns=1000)
-    nothing_known[frozenset({"record_shapes"})] = cost
+    no_costs[frozenset({"record_shapes"})] = cost
     steps = [("user_annotation", "ProfilerStep#0"), ("cpu_op", "aten::add"), ("cpu_op", "tracekit.backward")]
-    own = [("cpu_op", CALIBRATION_SPAN), ("cpu_op", "aten::gelu"), ("cpu_op", "aten::mul")]
+    calibration = [("cpu_op", CALIBRATION_SPAN), ("cpu_op", "aten::gelu"), ("cpu_op", "aten::mul")]
     others = [("kernel", "gemm"), ("python_function", "train.py(1): step"), ("python_function", "train.py(9): loss")]
     meter = OverheadMeter(PROFILER)
-    meter.count(exported(tmp_path, *steps, *own, *others))
+    meter.count(exported(tmp_path, *steps, *calibration, *others))
     # The name of the measurement's span follows its category, so its category counts as one more operator.
     assert meter.recording_ns() == (3 + 1) * 100 + 2 * 10 + 1 * 1000
 
     for size in (1, 7, 64):  # a pattern that spans two pieces counts once
         monkeypatch.setattr(overhead, "_PIECE_BYTES", size)
         again = OverheadMeter(PROFILER)
-        again.count(exported(tmp_path, *steps, *own, *others))
+        again.count(exported(tmp_path, *steps, *calibration, *others))
         assert again.recording_ns() == meter.recording_ns()
 
 
-def test_a_cost_measured_with_other_options_is_not_used(
-    nothing_known: dict[frozenset[str], Any], tmp_path: Path
-) -> None:
-    nothing_known[frozenset()] = overhead._Cost(operation_ns=100, python_call_ns=0, span_ns=0)
+def test_a_cost_measured_with_other_options_is_not_used(no_costs: dict[frozenset[str], Any], tmp_path: Path) -> None:
+    no_costs[frozenset()] = overhead._Cost(operation_ns=100, python_call_ns=0, span_ns=0)
     meter = OverheadMeter(PROFILER)
     meter.count(exported(tmp_path, ("cpu_op", "aten::add")))
     assert meter.recording_ns() is None
@@ -206,9 +204,9 @@ def test_the_measurement_runs_outside_of_the_program_s_autocast(
         step()
     (trace,) = runs.traces()
     (measurement,) = spans(trace, CALIBRATION_SPAN)
-    own = [e["name"] for e in trace["traceEvents"] if e.get("cat") == "cpu_op" and e["ts"] > measurement["ts"]]
-    assert "aten::gelu" in own
-    assert not {"aten::to", "aten::_to_copy"} & set(own)
+    calibration = [e["name"] for e in trace["traceEvents"] if e.get("cat") == "cpu_op" and e["ts"] > measurement["ts"]]
+    assert "aten::gelu" in calibration
+    assert not {"aten::to", "aten::_to_copy"} & set(calibration)
 
 
 def test_nothing_is_measured_inside_a_step_that_did_not_end(runs: Any, training: Callable[[], float]) -> None:

@@ -39,7 +39,7 @@ def mesh(names: tuple[str, ...] | None, shape: tuple[int, ...], coordinate: list
     )
 
 
-def described(meshes: list[Any], groups: GroupTable | None = None, rank: int = 7) -> Mesh | None:
+def chosen_mesh(meshes: list[Any], groups: GroupTable | None = None, rank: int = 7) -> Mesh | None:
     table = groups or GroupTable()
     return choose_mesh(find_layouts(meshes, table), table.groups, rank, WORLD)
 
@@ -51,10 +51,12 @@ def test_the_mesh_with_most_ranks_then_most_dimensions_then_names_is_chosen() ->
     named = mesh(("dp", "tp"), (4, 2), [3, 1])
     elsewhere = mesh(("a", "b", "c"), (2, 2, 2), None)  # this rank is not in it
 
-    assert described([tp, flat, unnamed, named, elsewhere]) == Mesh(names=["dp", "tp"], shape=[4, 2], coordinate=[3, 1])
-    assert described([tp, flat]) == Mesh(names=["dim0"], shape=[8], coordinate=[7])
-    assert described([tp]) == Mesh(names=["tp"], shape=[2], coordinate=[1])
-    assert described([elsewhere]) is None
+    assert chosen_mesh([tp, flat, unnamed, named, elsewhere]) == Mesh(
+        names=["dp", "tp"], shape=[4, 2], coordinate=[3, 1]
+    )
+    assert chosen_mesh([tp, flat]) == Mesh(names=["dim0"], shape=[8], coordinate=[7])
+    assert chosen_mesh([tp]) == Mesh(names=["tp"], shape=[2], coordinate=[1])
+    assert chosen_mesh([elsewhere]) is None
 
 
 def test_dimensions_without_names_get_the_parallelism_of_their_groups() -> None:
@@ -76,9 +78,9 @@ def test_two_dimensions_of_one_parallelism_get_different_names() -> None:
     for handle in groups.handles:
         groups.set_parallelism(handle, "dp")
 
-    found = choose_mesh(layouts, groups.groups, 7, WORLD)
-    assert found is not None
-    assert found.names == ["dp", "dp_1"]
+    mesh_of_run = choose_mesh(layouts, groups.groups, 7, WORLD)
+    assert mesh_of_run is not None
+    assert mesh_of_run.names == ["dp", "dp_1"]
 
 
 def test_the_name_of_a_dimension_decides_the_parallelism_of_its_group() -> None:
@@ -92,20 +94,20 @@ def test_the_name_of_a_dimension_decides_the_parallelism_of_its_group() -> None:
 
 @pytest.mark.parametrize("order", [(0, 1, 2), (2, 0, 1)])
 def test_groups_made_by_hand_are_a_mesh_if_they_form_a_grid(order: tuple[int, ...]) -> None:
-    made = [("tp_group", [4, 5]), ("dp_group", [1, 5]), ("undefined", [5, 7])]
-    groups = Groups(("default_pg", "world"), *(made[i] for i in order))
+    hand_made = [("tp_group", [4, 5]), ("dp_group", [1, 5]), ("undefined", [5, 7])]
+    groups = Groups(("default_pg", "world"), *(hand_made[i] for i in order))
     groups.set_parallelism(groups.handles[1 + order.index(2)], "pp")
 
-    assert described([], groups, rank=5) == Mesh(names=["dp", "pp", "tp"], shape=[2, 2, 2], coordinate=[1, 0, 1])
+    assert chosen_mesh([], groups, rank=5) == Mesh(names=["dp", "pp", "tp"], shape=[2, 2, 2], coordinate=[1, 0, 1])
 
 
 @pytest.mark.parametrize(
-    "made",
+    "hand_made",
     [
         [("tp_group", [4, 5])],  # not the whole world
         [("tp_group", [4, 5]), ("dp_group", [1, 3, 5, 7]), ("pp_group", [1, 5])],  # two share more than this rank
         [("tp_group", [4, 5]), ("ep_group", [1, 3, 5, 7])],  # expert groups overlap with the others
     ],
 )
-def test_groups_that_form_no_grid_are_no_mesh(made: list[tuple[str, list[int] | Literal["world"]]]) -> None:
-    assert described([], Groups(*made), rank=5) is None
+def test_groups_that_form_no_grid_are_no_mesh(hand_made: list[tuple[str, list[int] | Literal["world"]]]) -> None:
+    assert chosen_mesh([], Groups(*hand_made), rank=5) is None

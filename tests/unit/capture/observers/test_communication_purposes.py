@@ -60,7 +60,7 @@ class _OneModel(LiveObjects):
         return list(self._model.modules())
 
 
-def meaning(draft: MetadataDraft) -> tuple[str | None, list[str]]:
+def parallelism_and_strategies(draft: MetadataDraft) -> tuple[str | None, list[str]]:
     return draft.groups.groups[0].parallelism, draft.strategies
 
 
@@ -73,7 +73,7 @@ def test_an_all_reduce_of_each_gradient_is_data_parallel_by_hand() -> None:
 
     draft = observed(step)
 
-    assert meaning(draft) == ("dp", ["manual_dp"])
+    assert parallelism_and_strategies(draft) == ("dp", ["manual_dp"])
     (use,) = draft.uses
     assert (use.purpose, use.calls, use.in_backward, use.parameters) == ("gradients", 12, 0, 6)
 
@@ -85,7 +85,7 @@ def test_a_flat_buffer_of_all_gradients_is_data_parallel_by_hand() -> None:
 
     draft = observed(step)
 
-    assert meaning(draft) == ("dp", ["manual_dp"])
+    assert parallelism_and_strategies(draft) == ("dp", ["manual_dp"])
     assert [(use.purpose, use.calls, use.parameters) for use in draft.uses] == [("gradients", 2, None)]
 
 
@@ -102,7 +102,7 @@ def test_averaging_in_gradient_hooks_is_data_parallel_by_hand() -> None:
 
     draft = observed(step)
 
-    assert meaning(draft) == ("dp", ["manual_dp"])
+    assert parallelism_and_strategies(draft) == ("dp", ["manual_dp"])
     (use,) = draft.uses
     assert (use.calls, use.in_backward, use.parameters) == (12, 12, 6)
 
@@ -163,7 +163,7 @@ def test_what_is_reduced_for_a_log_is_ignored(tensor: Any) -> None:
 
     draft = observed(step)
 
-    assert meaning(draft) == (None, [])
+    assert parallelism_and_strategies(draft) == (None, [])
     assert draft.uses == []
 
 
@@ -177,7 +177,7 @@ def test_the_parallelism_of_a_wrapper_s_group_stays() -> None:
 
     draft = observed(step, strategies=("ddp",))
 
-    assert meaning(draft) == ("dp", ["ddp"])
+    assert parallelism_and_strategies(draft) == ("dp", ["ddp"])
     assert draft.uses == []
 
 

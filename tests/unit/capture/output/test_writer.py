@@ -229,16 +229,16 @@ def test_a_file_system_without_links_works(tmp_path: Path, monkeypatch: pytest.M
 
 @pytest.mark.parametrize("suffix", [".json.gz", ".manifest.json"])
 def test_a_run_whose_files_exist_gets_the_next_unused_name(tmp_path: Path, suffix: str) -> None:
-    def taken(run_id: str) -> None:
+    def occupy(run_id: str) -> None:
         folder = trace_folder(tmp_path, run_id, 0, 4, 1, 2)
         folder.mkdir(parents=True)
         (folder / f"rank-000001{suffix}").touch()
 
     assert unused_run_id(tmp_path, "run", 0, 4, 1, 2) == "run"
-    taken("run")
+    occupy("run")
     assert unused_run_id(tmp_path, "run", 0, 4, 0, 2) == "run"
     assert unused_run_id(tmp_path, "run", 0, 4, 1, 2) == "run-2"
-    taken("run-2")
+    occupy("run-2")
     assert unused_run_id(tmp_path, "run", 0, 4, 1, 2) == "run-3"
-    taken("x" * 64)
+    occupy("x" * 64)
     assert unused_run_id(tmp_path, "x" * 64, 0, 4, 1, 2) == "x" * 62 + "-2"
