@@ -23,6 +23,7 @@ from tracekit.capture.hooks.live_objects import live_instances
 from tracekit.capture.hooks.patching import Patch
 from tracekit.capture.probe import Probe
 from tracekit.capture.recording import Recording
+from tracekit.capture.rpc.remote_calls import rpc_ready
 from tracekit.capture.windows import Windows
 
 SCHEDULE = {"TRACEKIT_SKIP": "1", "TRACEKIT_WARMUP": "1", "TRACEKIT_STEPS": "1"}
@@ -96,14 +97,9 @@ class _EndOfWindow:
 
     def _on_call(self, on_call: Callable[..., int], *args: Any, **kwargs: Any) -> int:
         next_call = on_call(*args, **kwargs)
-        if self._written and threading.current_thread() is threading.main_thread() and not _serves():
+        if self._written and threading.current_thread() is threading.main_thread() and not rpc_ready():
             raise WindowWritten
         return next_call
-
-
-def _serves() -> bool:
-    rpc = sys.modules.get("torch.distributed.rpc")
-    return rpc is not None and bool(getattr(rpc, "_is_current_rpc_agent_set", lambda: False)())
 
 
 def _finish() -> None:

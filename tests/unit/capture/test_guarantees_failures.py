@@ -30,11 +30,11 @@ from tracekit.capture.warn import CaptureWarning
 KINDS: tuple[Callable[[str], Exception], ...] = (lambda text: OSError(5, text), MemoryError, RuntimeError)
 ONE_WINDOW: dict[str, Any] = {"skip": 0, "warmup": 0, "steps": 1}
 EARLY_AND_PREPARED: dict[str, Any] = {"skip": 0, "warmup": 2, "steps": 1}
-LIFE = {
+WINDOW_LIFECYCLE = {
     *("membership", "probe", "profiler_lock", "profiler_session", "recording", "shutdown", "step_log", "windows"),
 }
 # Each of these files is guarded by itself: a failure in one does not affect the others.
-APART = {file.stem for file in Path(observers.__file__).parent.iterdir()} | {
+GUARDED_APART = {file.stem for file in Path(observers.__file__).parent.iterdir()} | {
     *("clock", "ddp_comm_hooks", "facts", "flight_recorder", "groups", "meshes"),
 }
 
@@ -52,7 +52,7 @@ def torch() -> Iterator[Any]:
 
 
 @pytest.fixture(scope="module")
-def undisturbed(torch: Any) -> list[float]:
+def losses_without_a_probe(torch: Any) -> list[float]:
     """The losses without a probe."""
     losses = Job(torch, Path()).run()
     assert len(set(losses)) == len(losses)
@@ -132,9 +132,11 @@ def sites_of(torch: Any, folder: Path, options: dict[str, Any]) -> dict[Site, in
     return found
 
 
-def broken_promises(outcome: Outcome, undisturbed: list[float], failed: Mapping[Site, Failure]) -> list[str]:
+def broken_guarantees(
+    outcome: Outcome, losses_without_a_probe: list[float], failed: Mapping[Site, Failure]
+) -> list[str]:
     broken = list(outcome.leftovers)
-    if outcome.losses != undisturbed:
+    if outcome.losses != losses_without_a_probe:
         broken.append(f"other results: {outcome.losses}")
     if len(outcome.warned) > 1:
         broken.append(f"several warnings: {outcome.warned}")
@@ -152,14 +154,14 @@ def combinations(sites: Mapping[Site, int]) -> Iterator[dict[Site, int]]:
     for method in sorted({site.callee.rpartition(".")[2] for site in guarded}):
         yield {site: sites[site] for site in guarded if site.callee.endswith(f".{method}")}
     others = [site for site in sites if site.caller != GUARD]
-    parts = [[site for site in others if site.file == file] for file in sorted(APART)]
+    parts = [[site for site in others if site.file == file] for file in sorted(GUARDED_APART)]
     for together in itertools.zip_longest(*parts):
         yield {site: sites[site] for site in together if site is not None}
-    yield from ({site: sites[site]} for site in others if site.file not in APART)
+    yield from ({site: sites[site]} for site in others if site.file not in GUARDED_APART)
 
 
 def fail_everywhere(
-    torch: Any, tmp_path: Path, undisturbed: list[float], options: dict[str, Any], sites: Mapping[Site, int]
+    torch: Any, tmp_path: Path, losses_without_a_probe: list[float], options: dict[str, Any], sites: Mapping[Site, int]
 ) -> dict[str, list[str]]:
     """Let each of the calls fail; return the first failures that broke a guarantee, and what they broke."""
     waiting = list(combinations(sites))
@@ -173,17 +175,17 @@ def fail_everywhere(
         failed: set[Site] = set()
 
         def execute(training: Callable[[], Any], failures: Any = failures, failed: set[Site] = failed) -> Any:
-            result, came_to = run_with_failures(training, failures)
-            failed |= came_to
+            result, called = run_with_failures(training, failures)
+            failed |= called
             for failure in failures.values():  # release their frames, which hold open files
                 failure.error.__traceback__ = failure.error.__context__ = None
             return result
 
         outcome = run(torch, tmp_path / str(number), options, execute)
         did_fail = {site: failure for site, failure in failures.items() if site in failed}
-        if promises := broken_promises(outcome, undisturbed, did_fail):
+        if guarantees := broken_guarantees(outcome, losses_without_a_probe, did_fail):
             # Stop: what is left of this run would break the next ones.
-            return {", ".join(f"{site}: {failure}" for site, failure in did_fail.items()): promises}
+            return {", ".join(f"{site}: {failure}" for site, failure in did_fail.items()): guarantees}
         missed = [site for site in portion if site not in failed]  # not made after the failure of another call
         if len(portion) == 1 and missed:
             return {str(missed[0]): ["the call was not made"]}
@@ -191,10 +193,12 @@ def fail_everywhere(
     return {}
 
 
-def test_every_call_that_a_window_makes_may_fail(torch: Any, tmp_path: Path, undisturbed: list[float]) -> None:
+def test_every_call_that_a_window_makes_may_fail(
+    torch: Any, tmp_path: Path, losses_without_a_probe: list[float]
+) -> None:
     sites = sites_of(torch, tmp_path / "sites", ONE_WINDOW)
 
-    broken = fail_everywhere(torch, tmp_path, undisturbed, ONE_WINDOW, dict.fromkeys(sites, 1))
+    broken = fail_everywhere(torch, tmp_path, losses_without_a_probe, ONE_WINDOW, dict.fromkeys(sites, 1))
 
     assert broken == {}
     callees = {site.callee for site in sites}
@@ -204,12 +208,14 @@ def test_every_call_that_a_window_makes_may_fail(torch: Any, tmp_path: Path, und
     assert len(sites) > 150
 
 
-def test_the_last_of_each_call_around_windows_may_fail(torch: Any, tmp_path: Path, undisturbed: list[float]) -> None:
-    """GIVEN a provisional recording and then a window with a warm-up: the last occurrence is in the window."""
+def test_the_last_of_each_call_around_windows_may_fail(
+    torch: Any, tmp_path: Path, losses_without_a_probe: list[float]
+) -> None:
+    """GIVEN a provisional recording and a window with a warm-up: the last occurrence is in the window."""
     sites = sites_of(torch, tmp_path / "sites", EARLY_AND_PREPARED)
-    chosen = {site: count for site, count in sites.items() if site.file in LIFE}
+    chosen = {site: count for site, count in sites.items() if site.file in WINDOW_LIFECYCLE}
 
-    broken = fail_everywhere(torch, tmp_path, undisturbed, EARLY_AND_PREPARED, chosen)
+    broken = fail_everywhere(torch, tmp_path, losses_without_a_probe, EARLY_AND_PREPARED, chosen)
 
     assert broken == {}
     assert len(chosen) > 30
@@ -223,7 +229,7 @@ OBSERVERS = [type(observer) for observer in default_observers()]
 def test_an_observer_that_fails_loses_only_its_contribution(
     torch: Any,
     tmp_path: Path,
-    undisturbed: list[float],
+    losses_without_a_probe: list[float],
     monkeypatch: pytest.MonkeyPatch,
     observer: type,
     method: str,
@@ -234,7 +240,7 @@ def test_an_observer_that_fails_loses_only_its_contribution(
     monkeypatch.setattr(observer, method, fail)
     outcome = run(torch, tmp_path, ONE_WINDOW, lambda training: training())
 
-    assert outcome.losses == undisturbed
+    assert outcome.losses == losses_without_a_probe
     assert outcome.leftovers == []
     assert outcome.warned == []
     (metadata,) = outcome.metadata
