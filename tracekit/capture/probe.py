@@ -157,7 +157,7 @@ class Probe:
             budget=budget,
         )
         self._calls = 0
-        self._next_event = 0  # the next call that `Windows` must be told of
+        self._next_event = 0  # the next call that `Windows` handles
         self._in_call = False
         self._busy = False
         self._thread: int | None = None  # that made the first call
@@ -234,7 +234,7 @@ class Probe:
         return True
 
     def _enter_event(self) -> bool:
-        """Begin a call that `Windows` must be told of."""
+        """Begin a call that `Windows` handles."""
         if self._thread is None:
             self._thread = threading.get_ident()
         elif self._thread != threading.get_ident():
