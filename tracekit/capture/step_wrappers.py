@@ -18,7 +18,7 @@ class StepCalls:
     """What a wrapper tells the probe.
 
     Attributes:
-        enter: reports that a call begins; returns False for a call inside another one, whose end is not reported.
+        enter: reports that a call begins; returns False if it is inside another call, and then its end is not reported.
         leave: reports that the call has ended, and whether it raised.
         cancel: reports that the call which has begun is no step; `leave` follows.
     """
@@ -30,17 +30,18 @@ class StepCalls:
 
 def wrap_function(step: Callable[P, R], calls: StepCalls) -> Callable[P, R]:
     """Return `step` as a function each call of which is a step."""
+    enter, leave = calls.enter, calls.leave  # looked up once, as a call that is not recorded must cost nearly nothing
 
     @functools.wraps(step)
     def recorded(*args: P.args, **kwargs: P.kwargs) -> R:
-        if not calls.enter():
+        if not enter():
             return step(*args, **kwargs)
         try:
             result = step(*args, **kwargs)
         except BaseException:
-            calls.leave(True)
+            leave(True)
             raise
-        calls.leave(False)
+        leave(False)
         return result
 
     return recorded
