@@ -25,12 +25,14 @@ def _print_views(ctx: click.Context, param: click.Parameter, value: bool) -> Non
 class _TwoArguments(click.Command):
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """click fills the last argument first, and would miss RUN where SQL was forgotten."""
+        typed = [*args]  # click empties the list
         try:
             return super().parse_args(ctx, args)
         except click.MissingParameter:
             from tracekit.errors import UsageError
 
-            hint = 'tracekit query RUN "select * from tracekit_steps"; tracekit query --views lists what can be asked'
+            asked = shlex.join(["tracekit", "query", *(typed or ["runs/"]), "select * from tracekit_steps"])
+            hint = f"see what can be asked with tracekit query --views, and ask, as in: {asked}"
             raise UsageError("a query takes a run, or a merged trace, and the SQL to ask it", hint=hint) from None
 
 
@@ -46,19 +48,20 @@ class _TwoArguments(click.Command):
 )
 @click.option("--force", is_flag=True, help="Overwrite FILE.")
 def query(choice: RunChoice, sql: str, as_json: bool, as_csv: bool, output: Path | None, force: bool) -> None:
-    """Ask the merged trace in PerfettoSQL.
+    """Query the merged trace in PerfettoSQL.
 
-    RUN is what merge takes, or one merged trace. SQL is text, a file that ends in .sql, or - for stdin; of several
-    statements the last one's rows are shown. Beside Perfetto's tables there are tracekit's views, tracekit_...
+    RUN is what merge takes, or one merged trace. SQL is text, a file that ends in .sql, or - for stdin. Of several
+    statements, the rows of the last one are shown. In addition to Perfetto's tables there are tracekit's views, named
+    tracekit_...
 
     \b
         ranks, steps, phases, lanes                 where each rank's time goes
         collectives, point_to_point, kernels        what it runs
-        buckets, actions, bubbles                   of DDP and of pipelines
+        buckets, actions, bubbles                   DDP and pipelines
         waits, lateness, ranks_waiting              who waits for whom
-        findings, critical_path                     what the report says
+        findings, critical_path                     what the report finds
         counters, busbw, memory                     values over time
-        tracks, slices, run_slices                  all that tracekit added
+        tracks, slices, run_slices                  everything that tracekit adds
 
     \b
         tracekit query run.pftrace "select rank, step, dur from tracekit_steps"
@@ -73,7 +76,8 @@ def query(choice: RunChoice, sql: str, as_json: bool, as_csv: bool, output: Path
         raise UsageError("--json and --csv: a result has one form", hint="leave one out")
     suffix = ".json" if as_json else ".csv" if as_csv else ".txt" if output is None else output.suffix
     if output is not None and output.is_dir():
-        raise UsageError(f"-o {output}: a folder", hint=f"name the file, too: -o {output / 'rows.csv'}")
+        named = shlex.quote(str(output / "rows.csv"))
+        raise UsageError(f"-o {output}: a folder", hint=f"name the file, too: -o {named}")
     if output is not None and (output.suffix != suffix or suffix not in {".json", ".csv", ".txt"}):
         wanted = suffix if as_json or as_csv else ".json, .csv or .txt"
         raise UsageError(f"-o {output}: the name does not end in {wanted}", hint="it says the format")
@@ -81,7 +85,7 @@ def query(choice: RunChoice, sql: str, as_json: bool, as_csv: bool, output: Path
     with open_trace_processor() as processor, perfetto_trace(choice) as trace:
         processor.load(trace.stream)
         for error in processor.errors():
-            click.echo(safe_text(f"Perfetto counts against the trace: {error['name']} {error['value']:,}"), err=True)
+            click.echo(safe_text(f"Perfetto reports errors in the trace: {error['name']} {error['value']:,}"), err=True)
         processor.ask(views_sql())
         answer = processor.ask(statements)
     if suffix == ".json":
@@ -100,14 +104,14 @@ def query(choice: RunChoice, sql: str, as_json: bool, as_csv: bool, output: Path
     if suffix == ".txt":
         if trace.is_merged:
             click.echo("\nThe run was merged for this query alone; a file that is kept answers at once.")
-            following = ["merge", *choice.words, "-o", "run.pftrace"]
+            following = ["merge", *choice.argv, "-o", "run.pftrace"]
         else:
-            following = ["open", *choice.words]
+            following = ["open", *choice.argv]
         click.echo(f"Next: {safe_text(shlex.join(['tracekit', *following]))}")
 
 
 def _statements(sql: str) -> str:
-    """What was typed, or what the file or stdin that was named holds."""
+    """Return the SQL that was given as text, in a file or on stdin."""
     from tracekit.errors import InputError
 
     try:

@@ -1,7 +1,8 @@
-"""A run that was typed, merged: what `merge`, `open` and `query` do first."""
+"""Merge the run that was given: the first step of `merge`, `open` and `query`."""
 
 from __future__ import annotations
 
+import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,7 +16,7 @@ from tracekit.cli.inputs.run_choice import RunChoice
 if TYPE_CHECKING:
     from tracekit.analysis.per_rank.options import SummaryOptions
     from tracekit.model.notes import Note
-    from tracekit.model.run import OtherRun
+    from tracekit.model.run import Run
     from tracekit.render.merged.input_slices import SliceFilter
     from tracekit.render.merged.merge import Form, Merged
 
@@ -31,19 +32,21 @@ def merged_run(
     form: Form = "perfetto",
     force: bool = False,
 ) -> Merged:
-    """Write it to `output`, with what an analysis finds; defects of the run are told on stderr. Raises what `load` and
-    `merge` do."""
+    """Write the merged trace, with the findings of an analysis, to `output`.
+
+    Defects of the run are printed on stderr. Raises what `load` and `merge` raise.
+    """
     from tracekit.analysis.report import analyze
-    from tracekit.read.cache.spool import Shelf
+    from tracekit.read.cache.spool import DecodedSpool
     from tracekit.render.merged.merge import merge
     from tracekit.render.output import scratch_folder
 
     with scratch_folder(output, force=force) as folder:
-        shelf = Shelf(folder=folder)
-        found = choice.load(options, shelf)
+        spool = DecodedSpool(folder=folder)
+        found = choice.load(options, spool)
         defects = [note for note in found.notes if note.is_defect]
         if found.other_runs or defects:
-            click.echo(_told(found.other_runs, defects), err=True, nl=False)
+            click.echo(_told(found, defects), err=True, nl=False)
         with progress_on_stderr("writing ranks") as progress:
             return merge(
                 found,
@@ -54,20 +57,21 @@ def merged_run(
                 form=form,
                 force=force,
                 jobs=choice.jobs,
-                shelf=shelf,
+                spool=spool,
                 progress=progress,
             )
 
 
-def _told(other_runs: Sequence[OtherRun], defects: Sequence[Note]) -> str:
+def _told(run: Run, defects: Sequence[Note]) -> str:
     """Which other runs are left out, and what is wrong with this one."""
     from tracekit.render.console import note_lines, statement, write
-    from tracekit.render.quantities import counted
+    from tracekit.render.quantities import count_text
 
     lines: list[object] = []
-    for other in other_runs:
+    for other in run.other_runs:
         name = f"run {other.run_id or 'without an id'}, attempt {other.attempt}"
-        text = f"left out: {name}, of {counted(other.ranks, 'rank')}; --run and --attempt choose"
+        text = f"left out: {name}, of {count_text(other.ranks, 'rank')}; --run and --attempt choose"
         lines.append(statement("info", text))
-    lines += note_lines(defects, all_told_by="tracekit analyze --json")
+    everything = shlex.join(["tracekit", "analyze", *run.arguments, "--json"])
+    lines += note_lines(defects, all_told_by=everything)
     return write(lines, **terminal_format(sys.stderr))

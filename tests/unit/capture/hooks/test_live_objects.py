@@ -1,0 +1,155 @@
+"""The search for objects of the program."""
+
+from __future__ import annotations
+
+import gc
+import sys
+import types
+from typing import Any
+
+import pytest
+
+from tracekit.capture.hooks.live_objects import LiveObjects, live_instances
+
+
+class Base:
+    def __init__(self) -> None:
+        self._modules: dict[str, Any] = {}
+
+
+class Derived(Base):
+    pass
+
+
+class Unrelated:
+    """Has a `__class__` property that must not be read, as proxies have."""
+
+    @property
+    def __class__(self) -> Any:
+        raise AssertionError("asked for its class")
+
+    @__class__.setter
+    def __class__(self, value: Any) -> None:
+        raise AssertionError
+
+
+@pytest.fixture
+def torch_like(monkeypatch: pytest.MonkeyPatch) -> types.ModuleType:
+    """`torch.nn.modules.module` as if its `Module` were `Base`."""
+    module = types.ModuleType("torch.nn.modules.module")
+    module.Module = Base  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "torch.nn.modules.module", module)
+    return module
+
+
+def test_instances_of_subclasses_are_found_once_and_others_are_not_asked_for_their_class() -> None:
+    """GIVEN objects from before and after a garbage collection, and one whose `__class__` must not be read."""
+    old = [Derived(), Base(), Unrelated()]
+    gc.collect()
+    new = [Derived()]
+    found = live_instances(Base, Derived)
+    assert sorted(map(id, found[Base])) == sorted([id(old[0]), id(old[1]), id(new[0])])
+    assert sorted(map(id, found[Derived])) == sorted([id(old[0]), id(new[0])])
+
+
+def test_a_deleted_object_is_not_found() -> None:
+    kept, gone = Derived(), Derived()
+    del gone
+    assert live_instances(Derived)[Derived] == [kept]
+
+
+def test_a_module_that_training_has_not_imported_has_no_instances() -> None:
+    assert LiveObjects().instances("torch.never.imported", "Module") == []
+    assert LiveObjects().instances("sys", "NoSuchClass") == []
+
+
+def test_one_search_serves_all_questions(torch_like: types.ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = Base()
+    program = LiveObjects()
+    assert program.instances(torch_like.__name__, "Module") == [first]
+    monkeypatch.setattr(gc, "get_objects", lambda: pytest.fail("searched again"))
+    assert program.instances(torch_like.__name__, "Module") == [first]
+
+
+def test_an_object_hidden_from_the_garbage_collector_is_found_if_it_is_watched(torch_like: types.ModuleType) -> None:
+    gc.collect()
+    hidden, seen = Base(), None
+    try:
+        gc.freeze()
+        seen = Base()
+        assert LiveObjects().instances(torch_like.__name__, "Module") == [seen]
+        assert LiveObjects(watch=[hidden, seen]).instances(torch_like.__name__, "Module") == [seen, hidden]
+    finally:
+        gc.unfreeze()
+
+
+def test_the_modules_of_a_watched_model_are_found(torch_like: types.ModuleType) -> None:
+    class Model(Base):
+        def modules(self) -> list[Base]:
+            return [self, self.inner]
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = Derived()
+
+    model = Model()
+    found = LiveObjects(watch=[model]).instances(torch_like.__name__, "Module")
+    assert len(found) == 2
+    assert {id(each) for each in found} == {id(model), id(model.inner)}
+
+
+def test_types_that_cannot_be_compared_or_hashed_are_skipped() -> None:
+    class Odd(type):
+        def __eq__(cls, other: object) -> bool:
+            raise AssertionError("asked whether it is another")
+
+        __hash__ = None  # type: ignore[assignment]
+
+    class Foreign(metaclass=Odd):
+        def __init__(self) -> None:
+            self.items: list[int] = []  # so that the collector tracks it
+
+    foreign, wanted = Foreign(), Base()
+    assert any(found is wanted for found in live_instances(Base)[Base])
+    assert foreign.items == []
+
+
+def test_a_module_whose_constructor_failed_is_not_found(torch_like: types.ModuleType) -> None:
+    class Failed(Base):
+        def __init__(self) -> None:
+            self.kept = [self]
+
+    failed = Failed()
+    found = LiveObjects().instances("torch.nn.modules.module", "Module")
+    assert not any(candidate is failed for candidate in found)
+    failed.kept.clear()
+
+
+def test_objects_for_a_later_call_are_not_kept_alive_and_not_searched_again(
+    torch_like: types.ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept, dropped = Base(), Base()
+    program = LiveObjects()
+    assert len(program.instances(torch_like.__name__, "Module")) == 2
+    later = program.later()
+    del program, dropped
+    gc.collect()
+    monkeypatch.setattr(gc, "get_objects", lambda: pytest.fail("searched again"))
+    assert later.instances(torch_like.__name__, "Module") == [kept]
+
+
+def test_the_search_does_not_ask_proxies_for_their_class() -> None:
+    class Wanted:
+        pass
+
+    class Special(Wanted):
+        pass
+
+    class Proxy:
+        @property
+        def __class__(self) -> type:  # type: ignore[override]
+            raise AssertionError("a proxy was made to work")
+
+    kept = [Wanted(), Special(), Proxy()]
+
+    assert live_instances(Wanted, Special) == {Wanted: kept[:2], Special: [kept[1]]}
