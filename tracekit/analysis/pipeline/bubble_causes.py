@@ -246,7 +246,6 @@ def _stages_of(stage: Int32, edges: Edges) -> list[tuple[int, int]]:
 
 def _warmup_ns(order: ActionOrder, work_ns: Float64, start_ns: Float64) -> Float64:
     """Return how long each rank is idle before its first backward, or without one before its first action."""
-
     result = np.zeros(int(order.rank.max()) + 1)
     for rank in range(len(result)):
         actions = np.flatnonzero(order.rank == rank)

@@ -240,7 +240,6 @@ def _stage_rows(actions: list[Actions]) -> list[dict[str, object]]:
 
 def _typical_step(side_by_side: Sequence[PipelineSteps]) -> list[dict[str, object]]:
     """Return the actions of the step of median length, of all steps of all pipelines."""
-
     candidates = [
         (int(span), steps.ranks, order, number)
         for steps in side_by_side

@@ -82,5 +82,4 @@ def _schedule(members: Sequence[RankSummary]) -> str:
         actions = summary[ACTIONS].rows(summary[ACTIONS].step == min(common))
         kinds = [ACTION_KINDS[kind] for kind in actions.kind.tolist()]
         orders.append(list(zip(kinds, actions.stage.tolist(), actions.microbatch.tolist(), strict=True)))
-
     return schedule_of_order(sorted(orders, key=lambda order: min(stage for _, stage, _ in order)))

@@ -169,5 +169,4 @@ def _with_parallelism(summary: RankSummary, claimed: set[GroupKey]) -> RankSumma
     if COMMUNICATION.name not in summary.parts:  # no wanted section reads it
         return renamed
     rows = (row if row.group is None else replace(row, group=with_pp(row.group)) for row in summary[COMMUNICATION])
-
     return renamed.with_part(COMMUNICATION, tuple(rows))

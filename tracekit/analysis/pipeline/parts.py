@@ -36,7 +36,6 @@ class Actions(Columnar):
     @property
     def work_ns(self) -> Int64:
         """How long each action took without waiting, int64 [n]."""
-
         return self.end_ns - self.start_ns - self.wait_ns
 
 

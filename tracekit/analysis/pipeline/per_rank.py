@@ -153,7 +153,6 @@ def _handwritten_actions(events: EventTable, lanes: Lanes, messages: Messages) -
             number = counts.get((windows[i], pass_kind), 0)
             counts[windows[i], pass_kind] = number + 1
             kinds.append(pass_kind)
-
             microbatches.append(number)
         called.add(modules[i])
         action.append(len(kinds) - 1)

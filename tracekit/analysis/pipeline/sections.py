@@ -14,7 +14,6 @@ __all__ = ["PIPELINE_SECTION"]
 
 def _actions(recorded: RecordedSteps) -> Actions:
     """Return the rank's actions. Stages of a pipeline written by hand are found later, from all ranks together."""
-
     return rank_actions(recorded.trace, recorded.lanes, recorded.messages)
 
 

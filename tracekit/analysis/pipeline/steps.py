@@ -98,7 +98,6 @@ def _action_orders(actions: Sequence[Actions], on_run: Sequence[tuple[Int64, Int
     alike: dict[bytes, list[Int64]] = defaultdict(list)
     for rows in np.split(order, edges[1:]):
         alike[identity[:, rows].tobytes()].append(rows)
-
     action_orders = []
     for together in alike.values():
         rows = np.stack(together, axis=1)

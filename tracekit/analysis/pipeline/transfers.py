@@ -145,7 +145,6 @@ def _messages(run: Run, ranks: Sequence[int]) -> list[tuple[int, int, tuple[Int6
 
 def _next_end_ns(order: ActionOrder, actions: Int64, step: int) -> Int64:
     """Return when the next action on its rank ends, for each action; the largest time for the last one."""
-
     following = np.minimum(actions + 1, len(order.rank) - 1)
     last = (actions == following) | (order.rank[following] != order.rank[actions])
     return np.where(last, np.iinfo(np.int64).max, order.end_ns[following, step])

@@ -170,7 +170,6 @@ def _levels(before: Int64, after: Int64, group: Int64) -> Int64:
         places = np.arange(len(ready))
         last[ready] = places
         ready = ready[last[ready] == places]  # each group once; np.unique takes ten times as long for a few
-
         number += 1
     if (level < 0).any():
         raise CyclicGraphError(np.flatnonzero(level[group] < 0))

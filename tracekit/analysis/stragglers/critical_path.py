@@ -273,7 +273,6 @@ class _BackwardWalk:
         """Return the segment of a rank from its last release on, of which only the length is known."""
         releases = self._releases_of(place)
         at = int(np.searchsorted(releases.ends_ns, until_ns, side="right")) - 1
-
         since_ns, which = (int(releases.ends_ns[at]), int(releases.instance[at])) if at >= 0 else (0, ABSENT)
         return _Segment(place=place, since_ns=since_ns, until_ns=until_ns, released_by=which, leads_to=leads_to)
 

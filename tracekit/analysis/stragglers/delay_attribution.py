@@ -141,7 +141,6 @@ def _split_by_cause(instances: CollectiveInstances, which: Int64, caused_ns: Int
 
 def _resolve_unclear(parts_ns: Int64) -> Int64:
     """Return int64 [r, 5] of int64 [r, 6]: compute that may be more work counts as what the other compute mostly is."""
-
     compute_ns, more_ns, host_ns, data_ns, unclear_ns, unknown_ns = parts_ns.T
     more = more_ns > compute_ns
     compute_ns, more_ns = compute_ns + unclear_ns * ~more, more_ns + unclear_ns * more

@@ -124,7 +124,6 @@ def _quartiles(values: Int64, group: Int64, counts: Int64) -> tuple[Int64, Int64
 
     Groups are 0 <= i < g, and `counts`, int64 [g], says how many values each has. The median is rounded down.
     """
-
     ordered = values[np.lexsort((values, group))]
     first, last = np.cumsum(counts) - counts, counts - 1
     low, high = ordered[first + last // 2], ordered[first + counts // 2]

@@ -209,7 +209,6 @@ def _across(stage: Int64, code: Int64, number: Int64, stages: int) -> Int64:
 
     These are collectives of data parallelism. Clipping synchronises all stages as well.
     """
-
     synchronises = np.isin(code, (_GATHER, _REDUCE, _SEPARATE, _CLIP))
     where = np.where(code == _CLIP, 0, stage)
     return np.where(synchronises, (code * stages + where) * (1 << 32) + number, -1)

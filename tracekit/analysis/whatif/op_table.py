@@ -147,7 +147,6 @@ def build_table_graph(table: pd.DataFrame, name: str = "the table") -> Operation
 
     Raises InputError when no step fits.
     """
-
     columns = _canonical(table)
     facts = {
         "stages": int(columns["stage"].max()) + 1,
@@ -269,7 +268,6 @@ def _graph_steps(
 
 def _arrivals(start_ns: Float64, group: Int64) -> Float64:
     """Return when the last of each operation's group started, float64 [n, k]."""
-
     last_ns = start_ns.copy()
     together = group >= 0
     numbers = np.unique(group[together], return_inverse=True)[1]

@@ -266,7 +266,6 @@ class RankReplayBuilder:
         communication = self.communication
         kind = KINDS[int(communication.kind[row])]
         label = ("transfer", kind, int(communication.size_bytes[row]), int(communication.members[row]))
-
         return _Task(
             name=("transfer", self.summary.rank, row),
             kind=self.interners.kinds[label],

@@ -149,7 +149,6 @@ def _assemble(rank: int, parts: list[Int64], serial: dict[int, bool]) -> Communi
     for process_group in np.unique(lane).tolist():
         if serial.get(process_group, False):
             rows = np.flatnonzero(lane == process_group)
-
             follows[rows[1:]] = rows[:-1]
     return Communication(
         rank=rank,

@@ -167,7 +167,6 @@ def _synchronise(operations: Operations, arrived_ns: dict[int, int]) -> None:
     A member that was over before the last one arrived had not waited for it: it leaves the group, and the last one
     waits for it. arrived_ns: when each transfer's rank was ready for it, by the operation's place.
     """
-
     members: dict[int, list[int]] = {}
     for place in arrived_ns:
         members.setdefault(operations.group[place], []).append(place)

@@ -132,13 +132,13 @@ def _slowdown_by_rank(replays: Replays, by_stage: Mapping[int, float], notes: li
     slowest_first = sorted(bound_ns, key=lambda rank: (-bound_ns[rank], rank))
     count = min(len(bound_ns), max(_REPLAYED_RANKS, _slowest_count(len(bound_ns))))
     if count * sum(duration_ns.size for duration_ns in replays.measured) > _MOST_REPLAYED_OPERATIONS:
-        notes.append(f"S of each of {count} ranks would take too many replays; left out")
+        notes.append(f"the slowdown S of each of {count} ranks would take too many replays; left out")
         return {}
     replayed, others = slowest_first[:count], slowest_first[count:]
     if others and replays.ideal_ns:
         notes.append(
-            f"S of the {count} of {len(bound_ns)} ranks whose operations last longest beyond the ideal; that of no "
-            f"other is above {1 + bound_ns[others[0]] / replays.ideal_ns:.3f}"
+            f"the slowdown S of the {count} of {len(bound_ns)} ranks whose operations last longest beyond the ideal; "
+            f"that of no other is above {1 + bound_ns[others[0]] / replays.ideal_ns:.3f}"
         )
     return replays.slowdowns(lambda group: np.where(np.isin(group.rank, replayed), group.rank, -1))
 

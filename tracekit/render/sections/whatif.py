@@ -49,15 +49,15 @@ def whatif_table(result: WhatIf) -> list[object]:
     """What each change would save, then where the slowness comes from."""
     summary = (
         f"  A step takes {milliseconds(result.measured_ns)} ms; replayed {milliseconds(result.replayed_ns)} ms "
-        f"({result.replay_error:+.1%}); were all ranks and steps alike, {milliseconds(result.ideal_ns)} ms: "
-        f"S = {result.slowdown:.3f}."
+        f"({result.replay_error:+.1%}). If all ranks and steps were alike, it would take "
+        f"{milliseconds(result.ideal_ns)} ms: the slowdown S is {result.slowdown:.3f}."
     )
     parts: list[object] = [summary]
     explained = []
     if result.slowest_ranks_share is not None:
-        explained.append(f"the worst 3 % of the ranks explain {result.slowest_ranks_share:.0%} of that (M_W)")
+        explained.append(f"the slowest 3 % of the ranks explain {result.slowest_ranks_share:.0%} of that (M_W)")
     if result.last_stage_share is not None:
-        explained.append(f"the last stage {result.last_stage_share:.0%} (M_S)")
+        explained.append(f"the last stage explains {result.last_stage_share:.0%} of that (M_S)")
     if explained:
         text = ", ".join(explained)
         parts.append(f"  {text[0].upper()}{text[1:]}.")
@@ -71,7 +71,7 @@ def whatif_table(result: WhatIf) -> list[object]:
         *((name, value) for name, value in result.by_type.items()),
     ]
     rows = [(what, f"{value:.3f}") for what, value in sorted(slow, key=lambda pair: -pair[1])[:_SHOWN]]
-    title = "Slowdown S if only this were as measured and all else ideal"
+    title = "Slowdown S if only this is as measured and all else ideal"
     if len(slow) > _SHOWN:
         title += f"; {_SHOWN} of {len(slow)}, --json has all"
     parts += table(title, ("what", "S"), rows)

@@ -154,7 +154,7 @@ def test_of_many_ranks_those_are_replayed_that_can_have_slowed_the_job_most() ->
     assert result.slowest_ranks_share == pytest.approx(
         (1010 - (997 + 10)) / (1010 - (mean_ns + 10))
     )  # 3 % of 70 ranks are 3
-    (note,) = [note for note in result.notes if note.startswith("S of the 64 of 70 ranks")]
+    (note,) = [note for note in result.notes if note.startswith("the slowdown S of the 64 of 70 ranks")]
     assert note.endswith("is above 1.000")
 
 
@@ -162,4 +162,4 @@ def test_all_ranks_are_replayed_where_they_are_few() -> None:
     result = what_if(data_parallel([[100 + rank] * 2 for rank in range(64)]))
 
     assert len(result.by_rank) == 64
-    assert not [note for note in result.notes if note.startswith("S of")]
+    assert not [note for note in result.notes if note.startswith("the slowdown S of")]
