@@ -54,7 +54,7 @@ def build_run_graph(run: Run) -> OperationGraph:
     if not clocks_are_comparable(trained, [clocks[summary.rank] for summary in trained]):
         raise InputError(f"{run.path}: the clocks of its hosts are not known", hint=f"which are: {info}")
     communication = run_communication(run)
-    if 2 * sum(len(own) for own in communication.values()) > _MOST_OPERATIONS:
+    if 2 * sum(len(of_rank) for of_rank in communication.values()) > _MOST_OPERATIONS:
         raise InputError(f"{run.path}: more collectives than can be replayed", hint="choose fewer steps or ranks")
     replicas = len({s.pipeline.ranks for s in trained if s.pipeline is not None})
     interners, step_groups, notes = Interners(), [], []
@@ -106,7 +106,7 @@ def _graph_steps(
 ) -> GraphSteps:
     """Return one stretch of steps. interners: numbers of kinds, classes and types, the same in all stretches."""
     bounds = {s.rank: _bounds(s, steps, clocks[s.rank]) for s in ranks}
-    operations = Operations(begin_ns=int(min(own[0] for own in bounds.values())))
+    operations = Operations(begin_ns=int(min(of_rank[0] for of_rank in bounds.values())))
     ends = []
     arrived_ns, placed = {}, {}
     for summary in ranks:
@@ -132,8 +132,8 @@ def _graph_steps(
                 arrived_ns[place] = max(arrived_ns[place], int(of_rank.end_ns[earlier]))
             operations.duration_ns[place] = int(of_rank.end_ns[row])
     _synchronise(operations, arrived_ns)
-    last_begin_ns = int(max(own[0] for own in bounds.values()))
-    step_ends_ns = np.array([own[1:] for own in bounds.values()]).max(axis=0)
+    last_begin_ns = int(max(of_rank[0] for of_rank in bounds.values()))
+    step_ends_ns = np.array([of_rank[1:] for of_rank in bounds.values()]).max(axis=0)
     count = len(operations.duration_ns)
     graph = build_graph(
         count,

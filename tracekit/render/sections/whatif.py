@@ -1,7 +1,4 @@
-"""What-if as a terminal shows it and as JSON.
-
-Comes in: a `WhatIf`. Goes out: renderables; and plain values.
-"""
+"""What-if as a terminal shows it and as JSON."""
 
 from __future__ import annotations
 
