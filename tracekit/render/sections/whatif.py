@@ -52,9 +52,9 @@ def whatif_table(result: WhatIf) -> list[object]:
     parts: list[object] = [summary]
     explained = []
     if result.slowest_ranks_share is not None:
-        explained.append(f"the slowest 3 % of the ranks explain {result.slowest_ranks_share:.0%} of that (M_W)")
+        explained.append(f"the slowest 3 % of the ranks explain {result.slowest_ranks_share:.0%} of the slowdown (M_W)")
     if result.last_stage_share is not None:
-        explained.append(f"the last stage explains {result.last_stage_share:.0%} of that (M_S)")
+        explained.append(f"the last stage explains {result.last_stage_share:.0%} of it (M_S)")
     if explained:
         text = ", ".join(explained)
         parts.append(f"  {text[0].upper()}{text[1:]}.")
