@@ -10,9 +10,20 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
-from tests.components import require
+from tests import parallel, summary
+from tests.components import REAL_TRACES, require
 from tracekit.trace_processor import TraceProcessor, open_trace_processor
+
+# Beside a busy neighbour an example takes longer than its deadline, and examples take too long to be made.
+settings.register_profile("beside others", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("beside others")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    for plugin in (parallel, summary):
+        config.pluginmanager.register(plugin)
 
 
 @pytest.fixture(autouse=True)
@@ -35,8 +46,8 @@ def _nothing_kept_beside_traces() -> Iterator[None]:
 def real_traces() -> Path:
     """The folder of public traces with known answers."""
     folder = os.environ.get("TRACEKIT_REAL_TRACES", "")
-    require("real traces", folder, "set TRACEKIT_REAL_TRACES to the folder that holds dlrm_8xV100 and its siblings")
-    require("real traces", Path(folder).is_dir(), f"TRACEKIT_REAL_TRACES={folder} is no folder")
+    require(REAL_TRACES, folder, "set TRACEKIT_REAL_TRACES to the folder that holds dlrm_8xV100 and its siblings")
+    require(REAL_TRACES, Path(folder).is_dir(), f"TRACEKIT_REAL_TRACES={folder} is no folder")
     return Path(folder).resolve()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import subprocess
 import sys
 from collections.abc import Iterable
@@ -12,6 +13,7 @@ import pytest
 
 from tests.components import require_module
 from tests.integration.recorded import Launch
+from tests.summary import JOBS_RUN_AGAIN
 
 ROOT = Path(__file__).parents[2]
 TIMEOUT_S = 120
@@ -39,11 +41,11 @@ def launch() -> Launch:
 
 
 @pytest.fixture(scope="session")
-def torchrun(launch: Launch) -> Launch:
+def torchrun(launch: Launch, pytestconfig: pytest.Config) -> Launch:
     """`torchrun(script, *arguments)`: run it in two ranks, or in `ranks`; fails the test if they do.
 
     A thread of Gloo that lets go of a tensor while the interpreter ends aborts the process, after all work is done and
-    rarely: such a job is run again, without what it left in the folders it was given.
+    rarely: such a job is run again, without what it left in the folders it was given. The summary counts these.
     """
 
     def run(*arguments: str | Path, ranks: int = 2) -> subprocess.CompletedProcess[str]:
@@ -57,6 +59,7 @@ def torchrun(launch: Launch) -> Launch:
             for file in files_below(folders):
                 if file not in before:
                     file.unlink()
+            pytestconfig.stash[JOBS_RUN_AGAIN].append(shlex.join(map(str, arguments)))
             result = launch(*job)
         assert result.returncode == 0, result.stderr
         return result
