@@ -20,8 +20,8 @@ import types
 from pathlib import Path
 from typing import Any, TypedDict
 
-# `torch._dynamo` is what every optimizer imports; with it come DTensor and FSDP.
-IMPORTED_ONCE = ("torch", "torch._dynamo", "torch.distributed.run")
+# Not `torch._dynamo`, which optimizers import: what a job itself imports, it imports when it would.
+IMPORTED_ONCE = ("torch", "torch.distributed.run")
 
 
 class Request(TypedDict):
