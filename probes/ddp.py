@@ -29,7 +29,7 @@ from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import fp16_compr
 from torch.nn.parallel import DistributedDataParallel
 
 import tracekit
-from job import job, train, training_options
+from job import Job, job, train, training_options
 from sleeping import SleepyLinear, sleep
 
 LAYERS, BATCH = 6, 64
@@ -65,39 +65,43 @@ class Network(nn.Module):
 def main() -> None:
     options = parse_options()
     with job(options.out) as this:
-        torch.manual_seed(0)
-        delay_s = options.delay_ms / 1000 if this.rank == options.slow_rank else 0.0
-        network = Network(options.width, delay_s, options.sleep_compute, options.batch_norm).to(this.device)
+        training(this, options)  # its model is gone before the process group is, which DDP holds
 
-        # Before the communication hook is registered: then the hook has a span of its own in the trace.
-        @tracekit.probe(path=options.out, steps=6)
-        def train_step() -> Tensor:
-            optimizer.zero_grad(set_to_none=True)
-            loss = torch.zeros((), device=this.device)
-            for micro_batch in range(options.accumulate):
-                x = torch.randn(BATCH, options.width, generator=batches).to(this.device)
-                target = torch.randint(10, (BATCH,), generator=batches).to(this.device)
-                last = micro_batch == options.accumulate - 1
-                with contextlib.nullcontext() if last else model.no_sync():
-                    micro_loss = nn.functional.cross_entropy(forward(x), target) / options.accumulate
-                    micro_loss.backward()
-                loss += micro_loss.detach()
-            optimizer.step()
-            return loss
 
-        model = DistributedDataParallel(
-            network,
-            bucket_cap_mb=options.bucket_cap_mb,
-            static_graph=options.static_graph,
-            find_unused_parameters=options.find_unused,
-        )
-        if options.comm_hook == "fp16":
-            model.register_comm_hook(None, fp16_compress_hook)
-        forward = torch.compile(model) if options.compile else model
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.001)
-        batches = torch.Generator().manual_seed(1 + this.rank)
+def training(this: Job, options: argparse.Namespace) -> None:
+    torch.manual_seed(0)
+    delay_s = options.delay_ms / 1000 if this.rank == options.slow_rank else 0.0
+    network = Network(options.width, delay_s, options.sleep_compute, options.batch_norm).to(this.device)
 
-        train(train_step, options.steps, prints=this.rank == 0)
+    # Before the communication hook is registered: then the hook has a span of its own in the trace.
+    @tracekit.probe(path=options.out, steps=6)
+    def train_step() -> Tensor:
+        optimizer.zero_grad(set_to_none=True)
+        loss = torch.zeros((), device=this.device)
+        for micro_batch in range(options.accumulate):
+            x = torch.randn(BATCH, options.width, generator=batches).to(this.device)
+            target = torch.randint(10, (BATCH,), generator=batches).to(this.device)
+            last = micro_batch == options.accumulate - 1
+            with contextlib.nullcontext() if last else model.no_sync():
+                micro_loss = nn.functional.cross_entropy(forward(x), target) / options.accumulate
+                micro_loss.backward()
+            loss += micro_loss.detach()
+        optimizer.step()
+        return loss
+
+    model = DistributedDataParallel(
+        network,
+        bucket_cap_mb=options.bucket_cap_mb,
+        static_graph=options.static_graph,
+        find_unused_parameters=options.find_unused,
+    )
+    if options.comm_hook == "fp16":
+        model.register_comm_hook(None, fp16_compress_hook)
+    forward = torch.compile(model) if options.compile else model
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.001)
+    batches = torch.Generator().manual_seed(1 + this.rank)
+
+    train(train_step, options.steps, prints=this.rank == 0)
 
 
 def parse_options() -> argparse.Namespace:

@@ -29,6 +29,9 @@ class Job:
 def job(out: str) -> Iterator[Job]:
     """Join the process group that torchrun describes (NCCL on GPUs, Gloo on CPUs); at the end leave it, and rank 0 says
     how to read the recording below `out`.
+
+    A model in DDP has to be gone by then. Else it is what ends the group, with the interpreter in hand, and waits for
+    ever if a thread of Gloo needs that to let go of its last tensor.
     """
     on_gpu = torch.cuda.is_available() and torch.cuda.device_count() >= int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
     device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0"))) if on_gpu else torch.device("cpu")

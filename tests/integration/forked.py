@@ -20,8 +20,8 @@ import types
 from pathlib import Path
 from typing import Any, TypedDict
 
-# Not `torch._dynamo`, which optimizers import: what a job itself imports, it imports when it would.
-IMPORTED_ONCE = ("torch", "torch.distributed.run")
+# `torch._dynamo` is what every optimizer imports.
+IMPORTED_ONCE = ("torch", "torch._dynamo", "torch.distributed.run")
 
 
 class Request(TypedDict):
