@@ -45,8 +45,9 @@ def _nothing_kept_beside_traces() -> Iterator[None]:
 @pytest.fixture(scope="session")
 def real_traces() -> Path:
     """The folder of public traces with known answers."""
-    folder = os.environ.get("TRACEKIT_REAL_TRACES", "")
-    require(REAL_TRACES, folder, "set TRACEKIT_REAL_TRACES to the folder that holds dlrm_8xV100 and its siblings")
+    folder = os.environ.get("TRACEKIT_REAL_TRACES")
+    if not folder:  # in CI neither is anything outside the clone needed; the summary says what was not run
+        pytest.skip(f"needs {REAL_TRACES}: set TRACEKIT_REAL_TRACES to the folder that holds them")
     require(REAL_TRACES, Path(folder).is_dir(), f"TRACEKIT_REAL_TRACES={folder} is no folder")
     return Path(folder).resolve()
 
