@@ -42,7 +42,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, Any, Any]:
-    with machine(item.config.cache.mkdir("machine"), alone=is_alone(item)):
+    if not hasattr(item.config, "workerinput"):  # the only process of this run
+        return (yield)
+    folder_of_run = Path(item.config.getoption("basetemp")).parent  # pytest-xdist gives each worker one below it
+    with machine(folder_of_run, alone=is_alone(item)):
         return (yield)
 
 
@@ -56,7 +59,7 @@ def machine(folder: Path, *, alone: bool) -> Iterator[None]:
 
     Whoever waits for it holds the queue, so that no other process starts one more test before.
     """
-    with (folder / "queue").open("w") as queue, (folder / "use").open("w") as use:
+    with (folder / "machine-queue").open("w") as queue, (folder / "machine").open("w") as use:
         fcntl.flock(queue, fcntl.LOCK_EX)
         fcntl.flock(use, fcntl.LOCK_EX if alone else fcntl.LOCK_SH)
         fcntl.flock(queue, fcntl.LOCK_UN)
