@@ -15,6 +15,7 @@ from collections import Counter
 import numpy as np
 
 from tracekit.analysis.ddp.per_rank.bucket_reductions import Reductions
+from tracekit.analysis.events.autograd import AUTOGRAD_NODE_PREFIX
 from tracekit.analysis.events.communication_rules import bytes_per_element
 from tracekit.analysis.events.strategies import strategies_of
 from tracekit.analysis.timeline.lanes import Lanes
@@ -25,7 +26,7 @@ from tracekit.model.metadata import Bucket, DdpModule
 
 __all__ = ["inferred_modules"]
 
-_ACCUMULATES = "autograd::engine::evaluate_function: torch::autograd::AccumulateGrad"
+_ACCUMULATES = f"{AUTOGRAD_NODE_PREFIX}torch::autograd::AccumulateGrad"
 _FLOATING = tuple(i for i, name in enumerate(DTYPES) if "float" in name)
 
 

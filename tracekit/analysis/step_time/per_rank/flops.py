@@ -20,6 +20,7 @@ from collections.abc import Sequence
 import msgspec
 import numpy as np
 
+from tracekit.analysis.events.autograd import is_autograd_node
 from tracekit.analysis.events.communication_rules import dtype_index
 from tracekit.analysis.events.innermost_span import innermost_span
 from tracekit.analysis.step_time.parts import FlopSum, FlopSums, RecomputeSource
@@ -35,7 +36,6 @@ Dims = list[list[int]]
 _MAX_FLOPS = 1 << 52
 _MOST_DIMENSIONS = 8
 _KEEPS = ("aten::detach", "detach")  # what checkpointing itself does with what an operator keeps
-_ENGINE = "autograd::engine::evaluate_function"
 # Work of the same sort whose amount its inputs do not tell: sequences of varied length, templates, whole networks.
 _UNCOUNTED = re.compile(
     r"flash_attn\w*::|xformers\w*::.*fmha|\bflex_attention|unified_attention|_grouped_mm|_(?:cudnn|mi?open)_rnn|"
@@ -250,7 +250,7 @@ def _recomputed(trace: DecodedTrace, rows: Int64, numbered: Bool) -> tuple[Bool,
     """Which operators a backward pass ran again, and how that was told."""
     events = trace.events
     recorded = trace.header.metadata is not None
-    named = RECOMPUTE_SPAN.__eq__ if recorded else lambda name: name.startswith(_ENGINE)
+    named = RECOMPUTE_SPAN.__eq__ if recorded else is_autograd_node
     spans = events.each_once(events.named(named) & ~events.in_category("gpu_user_annotation"))
     inside = innermost_span(events, spans, events.track[rows].astype(np.int64), events.start_ns[rows]) != ABSENT
     return (inside, "recorded") if recorded else (inside & numbered, "inferred")

@@ -12,6 +12,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from tracekit.analysis.events.autograd import is_autograd_node
 from tracekit.analysis.events.phases import PhaseTimeline, data_loading
 from tracekit.analysis.step_time.parts import STEP_PHASES, PhasePart, PhaseSums
 from tracekit.analysis.timeline.lanes import CompleteSteps, Lanes, complete_steps
@@ -132,7 +133,7 @@ def _recompute(events: EventTable, lanes: Lanes, rows: Int64) -> Intervals:
 
 
 def _ran_backward(events: EventTable) -> bool:
-    return bool(events.named(lambda name: name.startswith("autograd::engine::evaluate_function")).any())
+    return bool(events.named(is_autograd_node).any())
 
 
 def _without_step(events: EventTable, scaled: Int64) -> int:
