@@ -9,7 +9,7 @@ from collections import Counter
 from dataclasses import dataclass
 
 from tracekit.analysis.step_time import columns
-from tracekit.analysis.step_time.parts import NAMED_WAITS, PHASES
+from tracekit.analysis.step_time.parts import NAMED_WAITS, PHASE_SUMS
 from tracekit.analysis.step_time.savings import saving_without_ns
 from tracekit.analysis.table import Frame
 from tracekit.model.run import Finding, Run
@@ -64,7 +64,9 @@ def _idle(run: Run) -> list[Finding]:
     """Time in which the ranks neither compute, communicate nor copy. Loading data and named
     waits have findings of their own."""
     steps = [step for summary in run.ranks for step in summary.steps if step.complete]
-    data_idle_ns = sum(part.idle_ns for summary in run.ranks for part in summary[PHASES].parts if part.phase == "data")
+    data_idle_ns = sum(
+        part.idle_ns for summary in run.ranks for part in summary[PHASE_SUMS].parts if part.phase == "data"
+    )
     waits_ns = Counter[str]()
     for summary in run.ranks:
         waits_ns.update({wait.what: wait.total_ns for wait in summary[NAMED_WAITS]})

@@ -7,18 +7,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from tracekit.analysis.events.phases import PHASES
 from tracekit.model.metadata import MemoryUse, Precision
 from tracekit.model.summary import Part
 
 RecomputeSource = Literal["recorded", "inferred"]
 
-STEP_PHASES = ("data", "forward", "backward", "optimizer", "other")
+STEP_PHASES = ("data", *PHASES, "other")
 
 __all__ = [
     "FLOPS",
     "MEMORY",
     "NAMED_WAITS",
-    "PHASES",
+    "PHASE_SUMS",
     "RECORDING_COST",
     "STEP_PHASES",
     "FlopSum",
@@ -182,7 +183,7 @@ def merge_flop_sums(windows: Sequence[FlopSums]) -> FlopSums:
     )
 
 
-PHASES = Part(name="phases", type=PhaseSums, empty=PhaseSums, merge=merge_phase_sums)
+PHASE_SUMS = Part(name="phases", type=PhaseSums, empty=PhaseSums, merge=merge_phase_sums)
 FLOPS = Part(name="flops", type=FlopSums, empty=FlopSums, merge=merge_flop_sums)
 MEMORY: Part[MemoryUse | None] = Part(name="memory", type=MemoryUse | None, empty=lambda: None, merge=_last_known)
 RECORDING_COST: Part[RecordingCost | None] = Part(

@@ -12,21 +12,16 @@ from __future__ import annotations
 import statistics
 from dataclasses import dataclass
 
-import numpy as np
-
 from tracekit.analysis.step_time import columns
-from tracekit.analysis.step_time.parts import PHASES
+from tracekit.analysis.step_time.parts import PHASE_SUMS, STEP_PHASES
 from tracekit.analysis.table import Frame
 from tracekit.model.run import Finding, Run
 from tracekit.model.summary import RankSummary
 
-STEP_PHASES = ("data", "forward", "backward", "optimizer", "other")
-_DATA, _FORWARD, _BACKWARD, _OPTIMIZER, _OTHER = range(5)
-# What `PhaseTimeline.at` says, with -1 as the last. Once its step has ended, what follows is not the optimizer's.
-_OF_LAUNCH = np.array([_FORWARD, _BACKWARD, _OTHER, _OTHER], dtype=np.int64)
+_DATA = STEP_PHASES.index("data")
 _NOTABLE = 0.05  # of a step
 
-__all__ = ["STEP_PHASES", "StepPhases", "step_phases"]
+__all__ = ["StepPhases", "step_phases"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,7 +49,7 @@ def step_phases(run: Run) -> StepPhases:
             "idle_ns": part.idle_ns,
         }
         for summary in run.ranks
-        for part in summary[PHASES].parts
+        for part in summary[PHASE_SUMS].parts
     ]
     return StepPhases(
         parts=parts,
@@ -65,7 +60,7 @@ def step_phases(run: Run) -> StepPhases:
 
 
 def _facts(summary: RankSummary) -> dict[str, object]:
-    sums, precision = summary[PHASES], summary[PHASES].precision
+    sums, precision = summary[PHASE_SUMS], summary[PHASE_SUMS].precision
     steps = _complete_steps(summary)
     return {
         "rank": summary.rank,
@@ -89,7 +84,7 @@ def _complete_steps(summary: RankSummary) -> int:
 def _by_phase(run: Run) -> list[dict[str, object]]:
     """Rows of the phases that took any time, over the ranks that completed a step."""
     steps = {s.rank: count for s in run.ranks if (count := _complete_steps(s))}
-    parts = {s.rank: s[PHASES].parts for s in run.ranks if s.rank in steps}
+    parts = {s.rank: s[PHASE_SUMS].parts for s in run.ranks if s.rank in steps}
     step_ns = statistics.fmean(_mean_step_ns(s) for s in run.ranks if s.rank in steps) if steps else 0.0
     rows = []
     for i, phase in enumerate(STEP_PHASES):
@@ -107,14 +102,14 @@ def _by_phase(run: Run) -> list[dict[str, object]]:
 
 
 def _mean_step_ns(summary: RankSummary) -> float:
-    return sum(part.total_ns for part in summary[PHASES].parts) / _complete_steps(summary)
+    return sum(part.total_ns for part in summary[PHASE_SUMS].parts) / _complete_steps(summary)
 
 
 def _data_loading(run: Run) -> list[Finding]:
     """Time in which a rank does nothing but load data."""
     ranks = [summary for summary in run.ranks if _complete_steps(summary)]
     step_ns = {s.rank: _mean_step_ns(s) for s in ranks}
-    data_ns = {s.rank: s[PHASES].parts[_DATA].total_ns / _complete_steps(s) for s in ranks}
+    data_ns = {s.rank: s[PHASE_SUMS].parts[_DATA].total_ns / _complete_steps(s) for s in ranks}
     worst = max(data_ns, key=lambda rank: (data_ns[rank] / step_ns[rank], -rank), default=None)
     if worst is None or data_ns[worst] < _NOTABLE * step_ns[worst]:
         return []

@@ -30,7 +30,7 @@ from tracekit.analysis.step_time.parts import (
     FLOPS,
     MEMORY,
     NAMED_WAITS,
-    PHASES,
+    PHASE_SUMS,
     RECORDING_COST,
     FlopSum,
     FlopSums,
@@ -94,7 +94,7 @@ LATER: dict[Part[Any], Any] = {
         ),
     ),
     EXPERT_EXCHANGES: (ExpertExchangeSum(group=None, module=None, step=5, received_bytes=6, exposed_ns=1),),
-    PHASES: PhaseSums(
+    PHASE_SUMS: PhaseSums(
         parts=tuple(
             PhasePart(phase=phase, total_ns=4, compute_ns=4, exposed_comm_ns=0, exposed_copy_ns=0, idle_ns=0)
             for phase in ("data", "forward", "backward", "optimizer", "other")
