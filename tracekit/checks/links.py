@@ -16,8 +16,9 @@ from pathlib import Path
 
 import msgspec
 
+from tracekit.analysis.communication.link_comparison import link_time
 from tracekit.checks.link_timing import ELEMENT_BYTES, KINDS, Effort, job_device, measure_links
-from tracekit.model.links import LinkMeasurements, link_time
+from tracekit.model.links import LinkMeasurements
 
 __all__ = ["main"]
 

@@ -8,20 +8,40 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 import msgspec
+import numpy as np
 
+from tracekit.analysis.stats.latency_bandwidth import fit_latency_bandwidth
 from tracekit.errors import InputError
-from tracekit.model.links import LinkGroup, LinkMeasurements, LinkRow, link_time
+from tracekit.model.links import LinkGroup, LinkMeasurements, LinkRow
 from tracekit.model.run import Run
 
 LinkClass = Literal["host", "network", "mixed"]
 
 _FARTHEST = 4.0  # times the largest or smallest size that was measured: beyond it nothing is said
 
-__all__ = ["LinkClass", "idle_time_ns", "link_class", "read_links"]
+__all__ = ["LinkClass", "LinkTime", "idle_time_ns", "link_class", "link_time", "read_links"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class LinkTime:
+    """How long transfers take on an idle link: `time = latency + size / bandwidth`.
+
+    Attributes:
+        error: the largest relative deviation of a measured row from that.
+    """
+
+    latency_ns: float
+    bandwidth_bps: float
+    error: float
+
+    def time_ns(self, size_bytes: float) -> float:
+        """Return how long a transfer of this size takes."""
+        return self.latency_ns + size_bytes / self.bandwidth_bps * 1e9
 
 
 def read_links(path: Path) -> LinkMeasurements:
@@ -53,6 +73,25 @@ def idle_time_ns(links: LinkMeasurements, kind: str, ranks: Sequence[int], where
     alike = [group for group in links.groups if group.link == where and len(group.ranks) == len(ranks)]
     times = [_time_ns(links, group, kind, size) for group in same or alike]
     return min((time for time in times if not math.isnan(time)), default=math.nan)
+
+
+def link_time(rows: Sequence[LinkRow]) -> LinkTime | None:
+    """Return the line through the rows of one kind and group that keeps relative deviations small.
+
+    So small and large sizes count alike. None for fewer than two sizes, or times that do not grow with size.
+    """
+    if len({row.size_bytes for row in rows}) < 2 or any(row.time_ns <= 0 for row in rows):
+        return None
+    size_bytes = np.array([row.size_bytes for row in rows], dtype=np.float64)
+    time_ns = np.array([row.time_ns for row in rows], dtype=np.float64)
+    line = fit_latency_bandwidth(size_bytes, time_ns, error_ns=time_ns)
+    latency_ns, ns_per_byte = line.latency_ns, line.ns_per_byte
+    if latency_ns < 0:  # too small to be seen: the line goes through the origin
+        latency_ns, ns_per_byte = 0.0, float((size_bytes / time_ns).sum() / ((size_bytes / time_ns) ** 2).sum())
+    if ns_per_byte <= 0 or math.isinf(line.latency_error_ns):
+        return None
+    error = float(np.abs((latency_ns + ns_per_byte * size_bytes) / time_ns - 1).max())
+    return LinkTime(latency_ns=latency_ns, bandwidth_bps=1e9 / ns_per_byte, error=error)
 
 
 def _time_ns(links: LinkMeasurements, group: LinkGroup, kind: str, size: int) -> float:

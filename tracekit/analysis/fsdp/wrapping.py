@@ -15,12 +15,12 @@ import math
 import statistics
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from tracekit.analysis.fsdp.parts import FSDP_GATHERS, FSDP_UNITS, FsdpGathers
 from tracekit.analysis.fsdp.prefetch import Forecast, shortest_transfers_ns
+from tracekit.analysis.stats.latency_bandwidth import LatencyBandwidth, fit_latency_bandwidth
 from tracekit.analysis.step_time.savings import savings_ns
 from tracekit.model.events import Int64
 from tracekit.model.run import Finding, Run
@@ -86,15 +86,6 @@ def _one_giant(run: Run, gathers: Mapping[int, FsdpGathers]) -> list[Finding]:
     return [Finding(severity="warning", text=text, saving_ns=round(saving_ns), evidence=evidence)]
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Fit:
-    """transfer = latency + size / bandwidth, by the median transfer of each unit. error_ns: of the latency."""
-
-    latency_ns: float
-    ns_per_byte: float
-    error_ns: float
-
-
 def _many_tiny(run: Run, gathers: Mapping[int, FsdpGathers], forecasts: Sequence[Forecast]) -> list[Finding]:
     sizes, shortest_ns = _sizes(gathers), shortest_transfers_ns(gathers)
     fit = _fit(gathers, sizes, shortest_ns)
@@ -125,7 +116,7 @@ def _many_tiny(run: Run, gathers: Mapping[int, FsdpGathers], forecasts: Sequence
                 waits_ns[rank, step] += wait_ns
     savings = savings_ns(run, hidden_ns)
     saving_ns, waiting_ns = statistics.fmean(savings), statistics.fmean(waits_ns.values())
-    error_ns = _error_ns(savings) + saving_ns * fit.error_ns / fit.latency_ns
+    error_ns = _error_ns(savings) + saving_ns * _latency_error_ns(fit) / fit.latency_ns
     best_ns: dict[str, float] = defaultdict(float)
     for forecast in forecasts:
         best_ns[forecast.phase] = max(best_ns[forecast.phase], forecast.saving_ns)
@@ -157,25 +148,26 @@ def _sizes(gathers: Mapping[int, FsdpGathers]) -> dict[str, int]:
     return sizes
 
 
-def _fit(gathers: Mapping[int, FsdpGathers], sizes: Mapping[str, int], shortest_ns: Mapping[int, Int64]) -> _Fit | None:
-    """None where sizes are too alike, or the latency is not significant."""
+def _fit(
+    gathers: Mapping[int, FsdpGathers], sizes: Mapping[str, int], shortest_ns: Mapping[int, Int64]
+) -> LatencyBandwidth | None:
+    """Fit the median transfer of each unit. None where sizes are too alike, or the latency is not significant."""
     transfers_ns: dict[str, list[int]] = defaultdict(list)
     for rank, own in gathers.items():
         for module, transfer_ns in zip(own.module.tolist(), shortest_ns[rank].tolist(), strict=True):
             transfers_ns[module].append(transfer_ns)
     if max(sizes.values()) < _APART * min(sizes.values()):
         return None
-    size = np.array([sizes[module] for module in transfers_ns], dtype=np.float64)
-    time_ns = np.array([statistics.median(transfers) for transfers in transfers_ns.values()], dtype=np.float64)
-    spread = size - size.mean()
-    slope = float((spread * time_ns).sum() / (spread**2).sum())
-    latency_ns = float(time_ns.mean() - slope * size.mean())
-    residual_ns = time_ns - latency_ns - slope * size
-    scatter_ns = math.sqrt(float((residual_ns**2).sum()) / max(len(size) - 2, 1))
-    error_ns = scatter_ns * math.sqrt(1 / len(size) + size.mean() ** 2 / float((spread**2).sum()))
-    if slope < 0 or latency_ns <= 0 or latency_ns < _SIGNIFICANT * error_ns:
+    times_ns = [statistics.median(transfers) for transfers in transfers_ns.values()]
+    fit = fit_latency_bandwidth([sizes[module] for module in transfers_ns], times_ns)
+    if fit.ns_per_byte < 0 or fit.latency_ns <= 0 or fit.latency_ns < _latency_error_ns(fit):
         return None
-    return _Fit(latency_ns=latency_ns, ns_per_byte=slope, error_ns=_SIGNIFICANT * error_ns)
+    return fit
+
+
+def _latency_error_ns(fit: LatencyBandwidth) -> float:
+    """Return how far the latency may be off, by how far the units' transfers are off the line."""
+    return _SIGNIFICANT * math.sqrt(fit.misfit) * fit.latency_error_ns
 
 
 def _error_ns(savings: Sequence[int]) -> float:
