@@ -21,10 +21,12 @@ class SectionView(Generic[R]):
     Attributes:
         json: returns plain values by the keys that they have at the top of the JSON result.
         text: returns renderables for a terminal of that many columns; nothing where there is nothing to show.
+        title: what a sentence calls the section; None for its name.
         null_keys: keys that are null in the JSON result where the section was asked for and there is no result.
     """
 
     section: Section[R]
     json: Callable[[R], Mapping[str, Any]]
     text: Callable[[R, Run, int], list[object]]
+    title: str | None = None
     null_keys: tuple[str, ...] = ()

@@ -15,6 +15,7 @@ from tracekit.analysis.communication import columns
 from tracekit.analysis.communication.collectives import group_times
 from tracekit.analysis.communication.dimension_names import WITHIN_LAYERS, Dimension, dimensions_of
 from tracekit.analysis.communication.parts import TRAFFIC
+from tracekit.analysis.section import Unavailable
 from tracekit.analysis.table import Frame
 from tracekit.model.communication import GroupKey
 from tracekit.model.notes import Severity
@@ -51,7 +52,7 @@ class _Use:
 
 @dataclass(frozen=True, kw_only=True)
 class _Summed:
-    """A dimension over all ranks; times are means a step. `waiting_unknown` says why there is no ratio."""
+    """A dimension over all ranks; times are means a step. `waiting`: ratio of the time in its collectives."""
 
     dimension: Dimension
     uses: Sequence[_Use]
@@ -59,8 +60,15 @@ class _Summed:
     hosts: int | None
     share: float
     charged_ns: float
-    waiting_ratio: float | None
-    waiting_unknown: str | None
+    waiting: float | Unavailable
+
+    @property
+    def waiting_ratio(self) -> float | None:
+        return None if isinstance(self.waiting, Unavailable) else self.waiting
+
+    @property
+    def waiting_unknown(self) -> str | None:
+        return self.waiting.reason if isinstance(self.waiting, Unavailable) else None
 
 
 def mesh_dimensions(run: Run) -> MeshDimensions:
@@ -136,7 +144,6 @@ def _hosts(groups: Sequence[GroupKey], hosts: Mapping[int, str | None]) -> int |
 def _summed(run: Run, dimension: Dimension, uses: Sequence[_Use], hosts: Mapping[int, str | None]) -> _Summed:
     groups = tuple({group for use in uses for group in use.groups})
     step_ns = sum(step.step_ns for summary in run.ranks for step in summary.steps if step.complete)
-    ratio, unknown = _waiting(run, frozenset(groups))
     return _Summed(
         dimension=dimension,
         uses=uses,
@@ -144,8 +151,7 @@ def _summed(run: Run, dimension: Dimension, uses: Sequence[_Use], hosts: Mapping
         hosts=_hosts(groups, hosts),
         share=sum(use.charged_ns for use in uses) / step_ns,
         charged_ns=statistics.fmean(use.charged_ns / use.steps for use in uses),
-        waiting_ratio=ratio,
-        waiting_unknown=unknown,
+        waiting=_waiting(run, frozenset(groups)),
     )
 
 
@@ -168,9 +174,8 @@ def _row(one: _Summed) -> dict[str, object]:
     }
 
 
-def _waiting(run: Run, groups: frozenset[GroupKey]) -> tuple[float | None, str | None]:
-    """Of the time that ranks spend in collectives of these groups the part until the last one has arrived, or why that
-    is not known."""
+def _waiting(run: Run, groups: frozenset[GroupKey]) -> float | Unavailable:
+    """Return the part of the time in collectives of these groups for which ranks wait until the last one arrives."""
     wait_ns = transfer_ns = members = error_ns = 0
     missing: set[int] = set()
     for matched in run.collectives:
@@ -182,16 +187,16 @@ def _waiting(run: Run, groups: frozenset[GroupKey]) -> tuple[float | None, str |
             continue
         times = group_times(run, matched)
         if times.error_ns is None:
-            return None, "the clocks of different hosts were not measured"
+            return Unavailable(reason="the clocks of different hosts were not measured")
         wait_ns += int(times.wait_ns.sum())
         transfer_ns += int(times.transfer_ns.sum()) * len(matched.ranks)
         error_ns += times.error_ns * times.wait_ns.size
         members += times.wait_ns.size
     if not members:
-        return None, "ranks are missing in its groups" if missing else "no collectives to compare"
+        return Unavailable(reason="ranks are missing in its groups" if missing else "no collectives to compare")
     if wait_ns <= error_ns and error_ns > _EXACT * transfer_ns:
-        return None, f"below the clocks' uncertainty of {error_ns / members / 1e6:.2f} ms"
-    return wait_ns / max(wait_ns + transfer_ns, 1), None
+        return Unavailable(reason=f"below the clocks' uncertainty of {error_ns / members / 1e6:.2f} ms")
+    return wait_ns / max(wait_ns + transfer_ns, 1)
 
 
 # ---- the finding ----------------------------------------------------------------------------------------------------

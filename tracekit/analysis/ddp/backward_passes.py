@@ -25,6 +25,7 @@ from tracekit.analysis.ddp.parts import (
     BucketReductions,
     GradientTimes,
 )
+from tracekit.analysis.section import Unavailable
 from tracekit.analysis.stats.transfer_fit import Stretches, stretches_of
 from tracekit.model.collectives import MatchedGroup
 from tracekit.model.communication import KINDS
@@ -63,10 +64,10 @@ class GroupPasses:
     passes: tuple[GroupPass, ...]
 
 
-def passes_of_groups(run: Run) -> tuple[list[GroupPasses], str | None]:
-    """Of the process groups that reduce buckets and are all there; without any, why."""
+def passes_of_groups(run: Run) -> list[GroupPasses] | Unavailable:
+    """Return the backward passes of each process group that reduces buckets and whose ranks were all recorded."""
     groups: list[GroupPasses] = []
-    reasons: list[str] = []
+    missing: list[Unavailable] = []
     for matched in run.collectives:
         members = run.groups[matched.group].ranks
         present = set(matched.ranks.tolist())
@@ -75,16 +76,17 @@ def passes_of_groups(run: Run) -> tuple[list[GroupPasses], str | None]:
         if not any(len(found) for found in rows):
             continue
         if len(own) < 2 or len(own) < (len(members) or run.world_size or 0):
-            reasons.append("not all ranks that reduce together are there, so nobody knows when a transfer could begin")
+            reason = "not all ranks that reduce together are there, so nobody knows when a transfer could begin"
+            missing.append(Unavailable(reason=reason))
             continue
-        found = _group_passes(run, matched, own, rows)
-        if isinstance(found, str):
-            reasons.append(found)
+        passes = _group_passes(run, matched, own, rows)
+        if isinstance(passes, Unavailable):
+            missing.append(passes)
         else:
-            groups.append(found)
+            groups.append(passes)
     if groups:
-        return groups, None
-    return [], reasons[0] if reasons else "the reductions could not be matched over ranks"
+        return groups
+    return missing[0] if missing else Unavailable(reason="the reductions could not be matched over ranks")
 
 
 def _rows_in(matched: MatchedGroup, summary: RankSummary) -> Int64:
@@ -95,17 +97,16 @@ def _rows_in(matched: MatchedGroup, summary: RankSummary) -> Int64:
 
 def _group_passes(
     run: Run, matched: MatchedGroup, own: Sequence[RankSummary], rows: Sequence[Int64]
-) -> GroupPasses | str:
-    """Or why there is none."""
+) -> GroupPasses | Unavailable:
     modules = sorted(
         {int(m) for summary, found in zip(own, rows, strict=True) for m in summary[BUCKET_REDUCTIONS].module[found]}
     )
     gradients = [s[GRADIENT_TIMES].rows(np.isin(s[GRADIENT_TIMES].module, modules)) for s in own]
     if not all(len(times) for times in gradients):
-        return "when single gradients came is not recorded (gradient_as_bucket_view, or no shapes)"
+        return Unavailable(reason="when single gradients came is not recorded (gradient_as_bucket_view, or no shapes)")
     parameters = [parameters_of(own[0][DDP_MODULES].modules[m], _elements(gradients[0], m)) for m in modules]
     if any(each is None for each in parameters):
-        return "the sizes of the parameters are not recorded"
+        return Unavailable(reason="the sizes of the parameters are not recorded")
     known = tuple(each for each in parameters if each is not None)
     times = group_times(run, matched)
     reduces = (matched.kind[times.place] == KINDS.index("all_reduce")) & (matched.size_bytes[times.place] > 0)
@@ -117,7 +118,7 @@ def _group_passes(
     offsets = dict(zip(modules, first, strict=False))
     passes = tuple(_passes(run, own, rows, gradients, offsets, len(size_bytes)))
     if not passes:
-        return "no step has all gradients on all ranks"
+        return Unavailable(reason="no step has all gradients on all ranks")
     runs = [summary[BUCKET_REDUCTIONS].rows(found) for summary, found in zip(own, rows, strict=True)]
     runs = [each.rows(each.index != WHOLE) for each in runs]
     layout = dict(zip(modules, known, strict=True))
@@ -128,7 +129,7 @@ def _group_passes(
     ]
     stretches = stretches_of(begin_ns, begin_ns + times.transfer_ns[reduces], sizes, in_flight, copies)
     if stretches is None:
-        return "no step has all reductions on all ranks"
+        return Unavailable(reason="no step has all reductions on all ranks")
     travelled = sum(int(each.size_bytes.sum()) for each in runs)
     sizes = sum(
         own[0][DDP_MODULES].modules[m].buckets[i].size_bytes

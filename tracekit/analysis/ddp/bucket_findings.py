@@ -14,6 +14,7 @@ from typing import Any
 from tracekit.analysis.ddp.bucket_order import held_up_buckets
 from tracekit.analysis.ddp.bucket_whatif import BucketWhatIf
 from tracekit.analysis.ddp.parts import DDP_MODULES, DDP_PASSES, GRADIENT_TIMES, WHOLE
+from tracekit.analysis.section import Unavailable
 from tracekit.analysis.step_time.savings import saving_of_ns
 from tracekit.model.communication import DTYPES, KINDS
 from tracekit.model.metadata import DdpModule
@@ -29,14 +30,14 @@ _ONE_OF_MANY_BYTES = 1 << 20  # less than this is not worth several buckets
 _Rows = Sequence[dict[str, Any]]
 
 
-def bucket_findings(run: Run, outcome: BucketWhatIf | None, times: _Rows) -> tuple[Finding, ...]:
+def bucket_findings(run: Run, outcome: BucketWhatIf | Unavailable, times: _Rows) -> tuple[Finding, ...]:
     """`times`: rows of the table BUCKETS."""
     step_ns = run.mean_step_ns()
-    if not step_ns or outcome is None:
+    if not step_ns or (isinstance(outcome, Unavailable) and outcome.expected):
         return ()
     of_all = next((summary for summary in run.ranks if summary[DDP_MODULES].modules), None)
     modules = of_all[DDP_MODULES].modules if of_all is not None else ()
-    limit = _other_limit(outcome, step_ns)
+    limit = _other_limit(outcome, step_ns) if isinstance(outcome, BucketWhatIf) else []
     found = [*limit, *_every_micro_batch(run, times, step_ns)]
     found += [] if limit else [*_one_bucket(run, modules, times, step_ns), *_tail(run, modules, times, step_ns)]
     found += [*_held_up(run, step_ns), *_unused(run, modules, step_ns), *_before_rebuilding(times, modules)]

@@ -22,6 +22,7 @@ from tracekit.analysis.ddp.backward_passes import GroupPasses, passes_of_groups
 from tracekit.analysis.ddp.bucket_assignment import assigned_buckets
 from tracekit.analysis.ddp.bucket_replay import Transfers, replay
 from tracekit.analysis.ddp.parts import BUCKET_REDUCTIONS, DDP_MODULES
+from tracekit.analysis.section import Unavailable
 from tracekit.analysis.stats.medians import median_error
 from tracekit.analysis.stats.transfer_fit import TransferFit, fit_transfers
 from tracekit.model.run import Run
@@ -49,21 +50,26 @@ class CapOutcome:
 
 @dataclass(frozen=True, kw_only=True)
 class BucketWhatIf:
-    """`caps`: by limit; empty where `reason` says why. measured_ns: what is exposed with the present limit."""
+    """What a step would expose under each limit.
 
-    caps: tuple[CapOutcome, ...] = ()
-    measured_ns: int | None = None
-    fit: TransferFit | None = None
-    reason: str | None = None
+    Attributes:
+        caps: in ascending order of the limit; the present one comes along where it is known.
+        measured_ns: what is exposed with the present limit.
+        fit: of the transfers of the first process group.
+    """
+
+    caps: tuple[CapOutcome, ...]
+    measured_ns: int
+    fit: TransferFit
 
 
-def bucket_whatif(run: Run, caps_mb: Sequence[float] = CAPS_MB) -> BucketWhatIf | None:
-    """None without DDP buckets; the present limit comes along."""
+def bucket_whatif(run: Run, caps_mb: Sequence[float] = CAPS_MB) -> BucketWhatIf | Unavailable:
+    """Return what the limits `caps_mb` would expose."""
     if not any(len(summary[BUCKET_REDUCTIONS]) for summary in run.ranks):
-        return None
-    groups, reason = passes_of_groups(run)
-    if not groups:
-        return BucketWhatIf(reason=reason)
+        return Unavailable(reason="no rank reduced DDP buckets", expected=True)
+    groups = passes_of_groups(run)
+    if isinstance(groups, Unavailable):
+        return groups
     fits = [fit_transfers(group.stretches) for group in groups]
     return _outcomes(groups, fits, _present_bytes(run), caps_mb)
 

@@ -19,9 +19,10 @@ from tracekit.analysis.ddp import columns
 from tracekit.analysis.ddp.bucket_findings import bucket_findings
 from tracekit.analysis.ddp.bucket_picture import BucketPicture, bucket_picture
 from tracekit.analysis.ddp.bucket_rows import rows_of_buckets
-from tracekit.analysis.ddp.bucket_whatif import bucket_whatif
+from tracekit.analysis.ddp.bucket_whatif import BucketWhatIf, bucket_whatif
 from tracekit.analysis.ddp.manual_gradients import manual_data_parallel
 from tracekit.analysis.ddp.parts import BUCKET_REDUCTIONS, DDP_MODULES, DDP_PASSES, WHOLE
+from tracekit.analysis.section import Unavailable
 from tracekit.analysis.table import Frame
 from tracekit.model.collectives import MatchedGroup
 from tracekit.model.events import ABSENT
@@ -39,14 +40,14 @@ _Matched = tuple[MatchedGroup, GroupTimes]
 class Buckets:
     """`bucket_map`: rows of columns.BUCKET_MAP; empty when no DDP module was recorded. `times`: columns of
     columns.BUCKETS, a row a reduction. `by_index`: rows of columns.BUCKETS_BY_INDEX, a row a bucket. `whatif`: columns
-    of columns.BUCKET_WHATIF, a row a limit of the size; empty where `whatif_reason` says why (None without DDP).
+    of columns.BUCKET_WHATIF, a row a limit of the size; empty where `whatif_unavailable` says why.
     `micro_batches`: forward passes for each that reduces; None where they are not labelled."""
 
     bucket_map: Frame = Frame(columns.BUCKET_MAP)
     times: Frame = Frame(columns.BUCKETS)
     by_index: Frame = Frame(columns.BUCKETS_BY_INDEX)
     whatif: Frame = Frame(columns.BUCKET_WHATIF)
-    whatif_reason: str | None
+    whatif_unavailable: Unavailable | None
     micro_batches: int | None
     picture: BucketPicture | None
     findings: tuple[Finding, ...]
@@ -76,8 +77,8 @@ def buckets(run: Run) -> Buckets:
         bucket_map=bucket_map,
         times=times,
         by_index=_by_index(times),
-        whatif=[asdict(cap) for cap in outcome.caps] if outcome is not None else [],
-        whatif_reason=None if outcome is None else outcome.reason,
+        whatif=[asdict(cap) for cap in outcome.caps] if isinstance(outcome, BucketWhatIf) else [],
+        whatif_unavailable=outcome if isinstance(outcome, Unavailable) else None,
         micro_batches=_micro_batches(run, times),
         picture=bucket_picture(times),
         findings=(*bucket_findings(run, outcome, times), *manual_data_parallel(run)),

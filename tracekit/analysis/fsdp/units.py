@@ -28,6 +28,7 @@ from tracekit.analysis.fsdp import columns
 from tracekit.analysis.fsdp.parts import FSDP_UNITS, FsdpSum
 from tracekit.analysis.fsdp.prefetch import prefetch_findings, prefetch_forecasts
 from tracekit.analysis.fsdp.wrapping import wrapping_findings
+from tracekit.analysis.section import Unavailable
 from tracekit.analysis.table import Frame
 from tracekit.model.communication import KINDS
 from tracekit.model.run import Finding, Run
@@ -40,10 +41,14 @@ _NOT_COLLECTIVE = np.array([KINDS.index(kind) for kind in ("send", "recv", "send
 
 @dataclass(frozen=True, kw_only=True)
 class Fsdp:
-    """`units`: rows of columns.FSDP, over the complete steps of each rank. `by_module`: columns of
-    columns.FSDP_BY_MODULE, and `by_layer`: of columns.FSDP_BY_LAYER, most exposed first. `prefetching`: columns of
-    columns.FSDP_PREFETCH, what it would hide. All empty when nothing is sharded; `remark`: why something of this is not
-    known, or empty.
+    """Communication by module under FSDP or ZeRO; tables are empty where nothing is sharded.
+
+    Attributes:
+        units: rows of columns.FSDP, sums over the complete steps of each rank.
+        by_module: rows of columns.FSDP_BY_MODULE, the most exposed first.
+        by_layer: rows of columns.FSDP_BY_LAYER, the most exposed first.
+        prefetching: rows of columns.FSDP_PREFETCH, what explicit prefetching would hide.
+        unavailable: why modules have no names, or why prefetching would hide nothing.
     """
 
     units: Frame = Frame(columns.FSDP)
@@ -51,7 +56,7 @@ class Fsdp:
     by_layer: Frame = Frame(columns.FSDP_BY_LAYER)
     prefetching: Frame = Frame(columns.FSDP_PREFETCH)
     findings: tuple[Finding, ...]
-    remark: str
+    unavailable: Unavailable | None
 
 
 def fsdp(run: Run) -> Fsdp:
@@ -80,26 +85,26 @@ def fsdp(run: Run) -> Fsdp:
         prefetching=[vars(forecast) for forecast in forecasts],
         # In other units other modules would wait: what prefetching does then is not known.
         findings=tuple(wrapping_findings(run, forecasts) or prefetch_findings(run, forecasts)),
-        remark=_remark(run),
+        unavailable=_unavailable(run),
     )
 
 
-def _remark(run: Run) -> str:
-    """That modules have no names, or that all-gathers block their rank, so that nothing they do can be hidden."""
+def _unavailable(run: Run) -> Unavailable | None:
+    """Return why modules have no names, or that all-gathers block their rank, so that prefetching hides nothing."""
     rows = [row for summary in run.ranks for row in summary[FSDP_UNITS]]
     if rows and "fsdp1" in run.strategies and all(row.module is None for row in rows):
-        return "FSDP1 does not name its modules in a trace; recorded with tracekit they have names"
+        return Unavailable(reason="FSDP1 does not name its modules in a trace; recorded with tracekit they have names")
     gathers = [row for summary in run.ranks for row in summary[COMMUNICATION] if row.kind == "all_gather"]
     total_ns = sum(row.total_ns for row in gathers)
     hidden_ns = total_ns - sum(row.exposed_ns for row in gathers)
     if run.device != "cpu" or not total_ns or hidden_ns > _BLOCKING * total_ns:
-        return ""
+        return None
     if not {"fsdp1", "fsdp2"} & set(run.strategies):
-        return ""
-    return (
-        f"all-gathers block their rank here, as FSDP's do on CPUs ({hidden_ns / total_ns:.0%} of their time hides): "
-        "prefetching would hide nothing"
+        return None
+    blocking = (
+        f"all-gathers block their rank here, as FSDP's do on CPUs ({hidden_ns / total_ns:.0%} of their time hides)"
     )
+    return Unavailable(reason=f"{blocking}: prefetching would hide nothing")
 
 
 def _by_module(run: Run) -> list[dict[str, Any]]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from tracekit.analysis.events.phases import PHASES
+from tracekit.analysis.section import Unavailable
 from tracekit.model.metadata import MemoryUse, Precision
 from tracekit.model.summary import Part
 
@@ -74,13 +75,18 @@ class FlopSum:
 
 @dataclass(frozen=True, kw_only=True)
 class FlopSums:
-    """`unknown`: why there are no rows. `uncounted`: what else does such work, which the rows lack. `recompute`: how
-    recomputation was told, None where it was not. `scalar_float32`: kernels multiplied float32 without tensor cores.
+    """Floating-point work of one rank over its complete steps.
+
+    Attributes:
+        uncounted: names of operators and kernels that do such work, which the rows lack.
+        unavailable: why there are no rows.
+        recompute: how recomputation was identified; None where there are no rows.
+        scalar_float32: whether kernels multiplied float32 without tensor cores.
     """
 
     rows: tuple[FlopSum, ...] = ()
     uncounted: tuple[str, ...] = ()
-    unknown: str | None = None
+    unavailable: Unavailable | None = None
     recompute: RecomputeSource | None = None
     scalar_float32: bool = False
 
@@ -161,8 +167,8 @@ def merge_phase_sums(windows: Sequence[PhaseSums]) -> PhaseSums:
 
 def merge_flop_sums(windows: Sequence[FlopSums]) -> FlopSums:
     """The sums over all windows of one rank; what one of them does not know, nobody knows."""
-    if unknown := next((window.unknown for window in windows if window.unknown is not None), None):
-        return FlopSums(unknown=unknown)
+    if unavailable := next((window.unavailable for window in windows if window.unavailable is not None), None):
+        return FlopSums(unavailable=unavailable)
     rows: dict[tuple[str, bool], list[FlopSum]] = defaultdict(list)
     for window in windows:
         for row in window.rows:

@@ -33,14 +33,14 @@ _NOTABLE = 0.05  # of a step
 @dataclass(frozen=True, kw_only=True)
 class Roofline:
     """`by_rank`: rows of columns.ROOFLINE. `source`: of the operations; `peak_source`: of what the devices can do at
-    most, None where no rank has any. `unknown`: why something is null, by its name. `uncounted`: names of work that
+    most, None where no rank has any. `unavailable`: why something is null, by its name. `uncounted`: names of work that
     could not be counted.
     """
 
     by_rank: Frame = Frame(columns.ROOFLINE)
     source: Literal["shapes", "given"]
     peak_source: Literal["data sheet", "given"] | None
-    unknown: Mapping[str, str]
+    unavailable: Mapping[str, Unavailable]
     uncounted: tuple[str, ...]
     findings: tuple[Finding, ...]
 
@@ -73,7 +73,7 @@ def roofline(run: Run, known: KnownWork | None = None) -> Roofline | Unavailable
         by_rank=[_row(work, given=given) for work in works],
         source="given" if given else "shapes",
         peak_source=_peak_source(works, known),
-        unknown=_unknown(works, known),
+        unavailable=_unavailable(works, known),
         uncounted=() if given else tuple(sorted({name for s in ranks for name in s[FLOPS].uncounted})),
         findings=tuple(_without_tensor_cores(works)),
     )
@@ -89,7 +89,7 @@ def _work(summary: RankSummary, known: KnownWork) -> _Work:
     flops: int | None = sum(by_dtype.values())
     if known.flops_per_step is not None:
         flops, recomputed = round(known.flops_per_step * len(complete)), None
-    elif counted.unknown is not None:
+    elif counted.unavailable is not None:
         flops, recomputed = None, None
     return _Work(
         summary=summary,
@@ -140,27 +140,32 @@ def _row(work: _Work, *, given: bool) -> dict[str, object]:
     }
 
 
-def _unknown(works: Sequence[_Work], known: KnownWork) -> dict[str, str]:
-    result = {"memory_traffic": "traces do not record what kernels read and write"}
-    if known.flops_per_step is None:
-        reasons = [reason for work in works if (reason := work.summary[FLOPS].unknown) is not None]
-        result |= {"flops": reasons[0]} if reasons else {}
-    else:
-        result["hfu"] = "of given operations it is not known what is computed again"
-    lacking = next((work for work in works if work.peak is None), None)
-    if lacking is not None:
-        name, of = lacking.summary.device_name, ", ".join(sorted(lacking.flops_by_dtype))
-        if lacking.summary.device == "cpu":
-            result["peak"] = "the peak of CPUs is not known"
-        elif name is None:
-            result["peak"] = "no device is named in the trace"
-        elif not of:
-            result["peak"] = "the data type of the operations is not known"
-        else:
-            result["peak"] = f"no peak is known of {name} in {of}"
+def _unavailable(works: Sequence[_Work], known: KnownWork) -> dict[str, Unavailable]:
+    """Return why a number is null on some rank, by the name of the number, in the order in which they are shown."""
+    result = {"memory_traffic": Unavailable(reason="traces do not record what kernels read and write")}
+    uncounted = next((why for work in works if (why := work.summary[FLOPS].unavailable) is not None), None)
+    if known.flops_per_step is not None:
+        result["hfu"] = Unavailable(reason="of given operations it is not known what is computed again")
+    elif uncounted is not None:
+        result["flops"] = uncounted
+    without_peak = next((work for work in works if work.peak is None), None)
+    if without_peak is not None:
+        result["peak"] = _no_peak(without_peak)
     elif any(work.flops is not None and work.peak and work.flops > work.step_ns / 1e9 * work.peak for work in works):
-        result["mfu"] = "the steps do more than the peak allows, so it is not this device's, or not of this data type"
+        reason = "the steps do more than the peak allows, so it is not this device's, or not of this data type"
+        result["mfu"] = Unavailable(reason=reason)
     return result
+
+
+def _no_peak(work: _Work) -> Unavailable:
+    name, dtypes = work.summary.device_name, ", ".join(sorted(work.flops_by_dtype))
+    if work.summary.device == "cpu":
+        return Unavailable(reason="the peak of CPUs is not known")
+    if name is None:
+        return Unavailable(reason="no device is named in the trace")
+    if not dtypes:
+        return Unavailable(reason="the data type of the operations is not known")
+    return Unavailable(reason=f"no peak is known of {name} in {dtypes}")
 
 
 def _without_tensor_cores(works: Sequence[_Work]) -> list[Finding]:

@@ -14,7 +14,7 @@ from tracekit.analysis.ddp.buckets import Buckets
 from tracekit.analysis.ddp.sections import BUCKETS_SECTION
 from tracekit.analysis.table import rows_of
 from tracekit.model.run import Run
-from tracekit.render.console import table
+from tracekit.render.console import statement, table
 from tracekit.render.quantities import file_size, milliseconds
 from tracekit.render.safe_text import safe_text
 from tracekit.render.section_view import SectionView
@@ -103,20 +103,27 @@ def _bar(ready: int, start: int, end: int, last_gradient: int) -> str:
 
 
 def _json(buckets: Buckets) -> dict[str, Any]:
+    missing = buckets.whatif_unavailable
     return {
         "bucket_map": rows_of(buckets, "bucket_map"),
         "buckets": rows_of(buckets, "times"),
         "buckets_by_index": rows_of(buckets, "by_index"),
         "bucket_micro_batches": buckets.micro_batches,
         "bucket_whatif": rows_of(buckets, "whatif"),
-        "bucket_whatif_reason": buckets.whatif_reason,
+        "bucket_whatif_reason": None if missing is None or missing.expected else missing.reason,
     }
 
 
 def _text(buckets: Buckets, run: Run, width: int) -> list[object]:
     if not rows_of(buckets, "bucket_map"):
         return []
-    return [*bucket_table(buckets), *([] if buckets.picture is None else bucket_chart(buckets.picture))]
+    parts = bucket_table(buckets)
+    if buckets.picture is not None:
+        parts += bucket_chart(buckets.picture)
+    missing = buckets.whatif_unavailable
+    if missing is not None and not missing.expected:
+        parts += [statement("info", f"other bucket sizes n/a: {missing.reason}"), ""]
+    return parts
 
 
 BUCKETS_VIEW = SectionView(section=BUCKETS_SECTION, json=_json, text=_text)

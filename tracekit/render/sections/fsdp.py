@@ -38,8 +38,8 @@ def fsdp_table(fsdp: Fsdp, strategies: Sequence[str]) -> list[object]:
         for row in rows[:_SHOWN]
     ]
     columns = ("module", "kind", "phase", "count", "size", "exposed", "issue\nto use")
-    remark = [statement("info", fsdp.remark)] if fsdp.remark else []
-    return [*table(title, columns, cells, left=3), *remark]
+    missing = [] if fsdp.unavailable is None else [statement("info", fsdp.unavailable.reason)]
+    return [*table(title, columns, cells, left=3), *missing]
 
 
 def _owner(strategies: Sequence[str]) -> str:
@@ -61,7 +61,7 @@ def _shortened(names: str, modules: int) -> str:
 def _json(fsdp: Fsdp) -> dict[str, Any]:
     return {
         "fsdp": rows_of(fsdp, "units"),
-        "fsdp_remark": fsdp.remark or None,
+        "fsdp_remark": None if fsdp.unavailable is None else fsdp.unavailable.reason,
         "fsdp_prefetch": rows_of(fsdp, "prefetching"),
     }
 

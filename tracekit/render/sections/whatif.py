@@ -91,5 +91,6 @@ WHATIF_VIEW = SectionView(
     section=WHATIF_SECTION,
     json=lambda result: {"whatif": whatif_dict(result)},
     text=lambda result, run, width: fix_table(result) if result.fixes else [],
+    title="what if",
     null_keys=("whatif",),
 )

@@ -12,6 +12,7 @@ from tracekit.analysis.ddp.bucket_findings import bucket_findings
 from tracekit.analysis.ddp.bucket_whatif import BucketWhatIf, bucket_whatif
 from tracekit.analysis.ddp.buckets import buckets
 from tracekit.analysis.load import load
+from tracekit.analysis.section import Unavailable
 from tracekit.model.metadata import DdpModule
 from tracekit.model.run import Run
 
@@ -26,7 +27,7 @@ def run(folder: Path, traces: list[TraceBuilder], ddp: DdpModule) -> Run:
 
 def outcome(run: Run) -> BucketWhatIf:
     found = bucket_whatif(run)
-    assert found is not None
+    assert isinstance(found, BucketWhatIf)
     return found
 
 
@@ -85,9 +86,9 @@ def test_one_size_leaves_the_latency_open(tmp_path: Path) -> None:
 )
 def test_why_there_is_no_prediction(tmp_path: Path, shapes: bool, ranks: tuple[int, ...], reason: str) -> None:
     traces = [training.rank(rank, PRESENT, shapes=shapes) for rank in ranks]
-    found = outcome(run(tmp_path, traces, training.module(PRESENT, 2.5)))
-    assert not found.caps
-    assert reason in (found.reason or "")
+    found = bucket_whatif(run(tmp_path, traces, training.module(PRESENT, 2.5)))
+    assert isinstance(found, Unavailable)
+    assert reason in found.reason
 
 
 def test_without_a_bucket_map_the_limits_are_replayed_all_the_same(tmp_path: Path) -> None:
@@ -100,4 +101,6 @@ def test_without_a_bucket_map_the_limits_are_replayed_all_the_same(tmp_path: Pat
 
 def test_no_ddp_no_prediction(tmp_path: Path) -> None:
     traces = [training.rank(rank, PRESENT) for rank in (0, 1)]
-    assert bucket_whatif(load(write_run(tmp_path, traces))) is None
+    assert bucket_whatif(load(write_run(tmp_path, traces))) == Unavailable(
+        reason="no rank reduced DDP buckets", expected=True
+    )

@@ -153,4 +153,5 @@ def test_on_a_cpu_where_all_gathers_block_nothing_is_promised(tmp_path: Path) ->
     report = analyze(write_run(tmp_path, traces))
     assert report.fsdp is not None
     assert (report.fsdp.findings, len(report.fsdp.prefetching)) == ((), 0)
-    assert "prefetching would hide nothing" in report.fsdp.remark
+    assert report.fsdp.unavailable is not None
+    assert "prefetching would hide nothing" in report.fsdp.unavailable.reason

@@ -54,7 +54,7 @@ def train(
 
 def result_of(path: Path, known: KnownWork | None = None) -> tuple[Roofline, dict[str, Any]]:
     result = roofline(load(path), known)
-    assert result is not None
+    assert isinstance(result, Roofline)
     (row,) = records(result.by_rank)
     return result, row
 
@@ -69,7 +69,7 @@ def test_utilisation_by_hand(tmp_path: Path) -> None:
     assert row["peak_flops_per_s"] == 989.4e12
     assert row["mfu"] == row["hfu"] == pytest.approx(2 * EACH / seconds / 989.4e12)
     assert (result.source, result.peak_source) == ("shapes", "data sheet")
-    assert result.unknown.keys() == {"memory_traffic"}
+    assert result.unavailable.keys() == {"memory_traffic"}
     assert result.findings == ()
 
 
@@ -91,7 +91,7 @@ def test_steps_that_do_more_than_the_peak_have_no_utilisation(tmp_path: Path) ->
     """1 ms at 67 TFLOP/s is less than one product: it did not run in float32, whatever its inputs are."""
     result, row = result_of(train(tmp_path, dtypes=("float",)))
     assert (row["mfu"], row["hfu"]) == (None, None)
-    assert "more than the peak allows" in result.unknown["mfu"]
+    assert "more than the peak allows" in result.unavailable["mfu"].reason
     assert "MFU n/a" in roofline_text(result)
 
 
@@ -107,21 +107,21 @@ def test_without_a_peak_there_are_rates_only(tmp_path: Path, options: dict[str, 
     result, row = result_of(train(tmp_path, **options))
     assert (row["mfu"], row["hfu"], row["peak_flops_per_s"]) == (None, None, None)
     assert row["flops_per_s"] is not None
-    assert result.unknown["peak"] == why
+    assert result.unavailable["peak"].reason == why
     assert f"MFU n/a: {why}" in roofline_text(result)
 
 
 def test_what_the_user_knows_is_believed(tmp_path: Path) -> None:
     path = train(tmp_path, device=None, shapes=False)
     result, row = result_of(path)
-    assert (row["flops"], result.unknown["flops"]) == (None, "operators recorded no shapes (record_shapes)")
+    assert (row["flops"], result.unavailable["flops"].reason) == (None, "operators recorded no shapes (record_shapes)")
     assert roofline_text(result).startswith("model FLOP/s n/a: operators recorded no shapes")
 
     result, row = result_of(path, KnownWork(flops_per_step=1e11, peak_flops_per_s=1e15))
     assert row["flops"] == 2 * 10**11
     assert row["mfu"] == pytest.approx(2e11 / (row["step_ns"] / 1e9) / 1e15)
     assert row["hfu"] is None
-    assert "not known what is computed again" in result.unknown["hfu"]
+    assert "not known what is computed again" in result.unavailable["hfu"].reason
     assert (result.source, result.peak_source) == ("given", "given")
 
 

@@ -23,6 +23,7 @@ import numpy as np
 from tracekit.analysis.events.autograd import is_autograd_node
 from tracekit.analysis.events.communication_rules import dtype_index
 from tracekit.analysis.events.innermost_span import innermost_span
+from tracekit.analysis.section import Unavailable
 from tracekit.analysis.step_time.parts import FlopSum, FlopSums, RecomputeSource
 from tracekit.analysis.timeline.lanes import Lanes, complete_steps
 from tracekit.model.communication import DTYPES
@@ -90,19 +91,19 @@ def flop_sums(trace: DecodedTrace, lanes: Lanes, steps: Sequence[StepParts]) -> 
         dtype = "tf32" if dtype == "float32" and tf32 else dtype
         count[dtype, again] += times
         flops[dtype, again] += times * own
-    unknown = None
+    unavailable = None
     if not len(inner):
-        unknown = "no matrix product, convolution or attention is in the trace"
+        unavailable = Unavailable(reason="no matrix product, convolution or attention is in the trace")
     elif unreadable == len(inner):
-        unknown = "operators recorded no shapes (record_shapes)"
+        unavailable = Unavailable(reason="operators recorded no shapes (record_shapes)")
     return FlopSums(
         rows=tuple(
             FlopSum(dtype=dtype, recomputed=again, count=count[dtype, again], flops=flops[dtype, again])
             for dtype, again in sorted(count)
         ),
-        uncounted=tuple(sorted(uncounted)) if unknown is None else (),
-        unknown=unknown,
-        recompute=told_by if unknown is None else None,
+        uncounted=tuple(sorted(uncounted)) if unavailable is None else (),
+        unavailable=unavailable,
+        recompute=told_by if unavailable is None else None,
         scalar_float32=scalar and not tf32,
     )
 

@@ -56,5 +56,5 @@ def test_a_real_trace_of_ddp_on_a_gpu(real_traces: Path) -> None:
     for row in times:
         assert row["launch_ns"] <= row["start_ns"] < row["end_ns"]
         assert 0 <= row["added_ns"] <= row["exposed_ns"] <= row["end_ns"] - row["start_ns"]
-    assert found.whatif_reason is not None
-    assert "not all ranks" in found.whatif_reason
+    assert found.whatif_unavailable is not None
+    assert "not all ranks" in found.whatif_unavailable.reason

@@ -15,6 +15,7 @@ from torch.utils.flop_counter import FlopCounterMode, sdpa_backward_flop_count, 
 from tests.builders import TraceBuilder
 from tracekit.analysis.per_rank.options import SummaryOptions
 from tracekit.analysis.per_rank.summarize import summarize_trace
+from tracekit.analysis.section import Unavailable
 from tracekit.analysis.step_time.parts import FLOPS, FlopSum, FlopSums
 from tracekit.analysis.step_time.per_rank.flops import flops_of
 from tracekit.read.decode.operators import ATTENTIONS
@@ -213,9 +214,9 @@ def test_types_and_tensor_cores(tmp_path: Path) -> None:
 
 def test_without_shapes_nothing_is_known(tmp_path: Path) -> None:
     sums = sums_of(TraceBuilder().step(0, 0, 100).op("aten::mm", 10, 20), tmp_path)
-    assert (sums.rows, sums.unknown) == ((), "operators recorded no shapes (record_shapes)")
+    assert (sums.rows, sums.unavailable) == ((), Unavailable(reason="operators recorded no shapes (record_shapes)"))
     sums = sums_of(TraceBuilder().step(0, 0, 100).op("aten::add", 10, 20), tmp_path)
-    assert sums.unknown == "no matrix product, convolution or attention is in the trace"
+    assert sums.unavailable == Unavailable(reason="no matrix product, convolution or attention is in the trace")
 
 
 @pytest.mark.parametrize(
@@ -240,7 +241,8 @@ def test_windows_of_a_rank_add_up() -> None:
     row = FlopSum(dtype="float32", recomputed=False, count=2, flops=10)
     again = FlopSum(dtype="float32", recomputed=True, count=1, flops=5)
     one, other = FlopSums(rows=(row,), uncounted=("a",)), FlopSums(rows=(row, again), uncounted=("b",))
+    without = FlopSums(unavailable=Unavailable(reason="no shapes"))
     merged = FLOPS.merge([one, other])
     assert merged.rows == (FlopSum(dtype="float32", recomputed=False, count=4, flops=20), again)
     assert merged.uncounted == ("a", "b")
-    assert FLOPS.merge([one, FlopSums(unknown="no shapes")]) == FlopSums(unknown="no shapes")
+    assert FLOPS.merge([one, without]) == without
