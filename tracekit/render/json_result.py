@@ -90,9 +90,9 @@ def result_dict(report: Report) -> dict[str, Any]:
         ],
     }
     for view in VIEWS:
-        found = report.result(view.section)
-        if found is not None:
-            result |= view.json(found)
+        section_result = report.result(view.section)
+        if section_result is not None:
+            result |= view.json(section_result)
         elif view.section.name in report.results:
             result |= dict.fromkeys(view.null_keys)
     return result
@@ -130,8 +130,8 @@ def _mesh(run: Run) -> dict[str, Any] | None:
     if mesh is None:
         return None
     coordinates = [
-        list(own.coordinate) if own is not None and (own.names, own.shape) == (mesh.names, mesh.shape) else None
-        for own in meshes
+        list(other.coordinate) if other is not None and (other.names, other.shape) == (mesh.names, mesh.shape) else None
+        for other in meshes
     ]
     return {"names": list(mesh.names), "shape": list(mesh.shape), "coordinates": coordinates}
 

@@ -72,9 +72,9 @@ def group_times(run: Run, matched: MatchedGroup) -> GroupTimes:
         r = members.get(summary.rank)
         if r is None:
             continue
-        row, own = matched.row[r, place], summary.collectives
-        took_ns[r] = own.end_ns[row] - own.start_ns[row]
-        arrival_ns[r], end_ns[r] = clock.to_run(own.start_ns[row]), clock.to_run(own.end_ns[row])
+        row, collectives = matched.row[r, place], summary.collectives
+        took_ns[r] = collectives.end_ns[row] - collectives.start_ns[row]
+        arrival_ns[r], end_ns[r] = clock.to_run(collectives.start_ns[row]), clock.to_run(collectives.end_ns[row])
         errors_ns.append(clock.error_ns)
     comparable = clocks_are_comparable(
         [s for s in run.ranks if s.rank in members], [c for c in run.clocks if c.rank in members]
@@ -218,7 +218,7 @@ def _below_links(run: Run, rows: Sequence[_Row]) -> list[Finding]:
     lost = [(ns, row) for ns, row in lost if row.link_share is not None and row.link_share < _FAR_BELOW]
     if not lost:
         return []
-    lost_ns, row = max(lost, key=lambda found: found[0])
+    lost_ns, row = max(lost, key=lambda loss: loss[0])
     if lost_ns < _NOTABLE * run.mean_step_ns() or row.algbw_bps is None or row.link_share is None:
         return []
     factor = bus_factor(row.kind, row.members)

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
 
-from tracekit.analysis.communication.parts import TRAFFIC, InFlight
+from tracekit.analysis.communication.parts import IN_FLIGHT_TIMES, InFlight
 from tracekit.model.communication import GroupKey
 from tracekit.model.mesh import parallelism_of_group
 from tracekit.model.run import Run
@@ -46,7 +46,7 @@ def dimensions_of(run: Run) -> list[dict[InFlight, Dimension]]:
             known.setdefault(group, group.parallelism)
     several = _of_several_shapes(run, known)
     return [
-        {t: _dimension_of(t, known, several, summary) for row in summary[TRAFFIC] for t in row.in_flight}
+        {t: _dimension_of(t, known, several, summary) for row in summary[IN_FLIGHT_TIMES] for t in row.in_flight}
         for summary in run.ranks
     ]
 
@@ -56,18 +56,18 @@ def _of_several_shapes(run: Run, known: Mapping[GroupKey, str]) -> frozenset[str
     mesh are."""
     shapes: dict[tuple[int, str], set[str | None]] = defaultdict(set)
     for summary in run.ranks:
-        for group in {t.group for row in summary[TRAFFIC] for t in row.in_flight if not t.messages}:
+        for group in {t.group for row in summary[IN_FLIGHT_TIMES] for t in row.in_flight if not t.messages}:
             if group is not None and group in known:
                 shapes[summary.rank, known[group]].add(_shape(group.ranks))
     return frozenset(use for (_, use), different in shapes.items() if len(different) > 1)
 
 
 def _dimension_of(
-    traffic: InFlight, known: Mapping[GroupKey, str], several: frozenset[str], summary: RankSummary
+    in_flight: InFlight, known: Mapping[GroupKey, str], several: frozenset[str], summary: RankSummary
 ) -> Dimension:
-    group = traffic.group
+    group = in_flight.group
     use = None if group is None else known.get(group)
-    if traffic.messages and summary.pipeline is not None and use not in WITHIN_LAYERS:
+    if in_flight.messages and summary.pipeline is not None and use not in WITHIN_LAYERS:
         return Dimension(name="pp", parallelism="pp", inferred=summary.run_id is None)
     if group is None:
         return Dimension(name=None, parallelism=None, inferred=False)

@@ -58,11 +58,11 @@ def read_links(path: Path) -> LinkMeasurements:
 def link_class(run: Run, ranks: Sequence[int]) -> LinkClass | None:
     """Whether ranks share a host, or each has its own, or neither; None where a host is not known."""
     hosts = {summary.rank: summary.machine for summary in run.ranks}
-    own = [hosts.get(rank) for rank in ranks]
-    if None in own or len(own) < 2:
+    of_ranks = [hosts.get(rank) for rank in ranks]
+    if None in of_ranks or len(of_ranks) < 2:
         return None
-    different = len(set(own))
-    return "host" if different == 1 else "network" if different == len(own) else "mixed"
+    different = len(set(of_ranks))
+    return "host" if different == 1 else "network" if different == len(of_ranks) else "mixed"
 
 
 def idle_time_ns(links: LinkMeasurements, kind: str, ranks: Sequence[int], where: LinkClass | None, size: int) -> float:

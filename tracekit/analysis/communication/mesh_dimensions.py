@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from tracekit.analysis.communication import columns
 from tracekit.analysis.communication.collectives import group_times
 from tracekit.analysis.communication.dimension_names import WITHIN_LAYERS, Dimension, dimensions_of
-from tracekit.analysis.communication.parts import TRAFFIC
+from tracekit.analysis.communication.parts import IN_FLIGHT_TIMES
 from tracekit.analysis.section import Unavailable
 from tracekit.analysis.table import Frame
 from tracekit.model.communication import GroupKey
@@ -74,12 +74,12 @@ class _Summed:
 def mesh_dimensions(run: Run) -> MeshDimensions:
     """Tables over all ranks that completed a step, and a finding when one dimension holds up the steps."""
     uses = _uses(run)
-    total_ns = {dimension: sum(use.total_ns for use in own) for dimension, own in uses.items()}
+    total_ns = {dimension: sum(use.total_ns for use in of_dimension) for dimension, of_dimension in uses.items()}
     least_ns = _AMONG_OTHERS * sum(total_ns.values())
-    if sum(dimension.name is not None and own_ns > least_ns for dimension, own_ns in total_ns.items()) < 2:
+    if sum(dimension.name is not None and dimension_ns > least_ns for dimension, dimension_ns in total_ns.items()) < 2:
         uses = {}
     hosts = {summary.rank: summary.machine for summary in run.ranks}
-    summed = [_summed(run, dimension, own, hosts) for dimension, own in uses.items()]
+    summed = [_summed(run, dimension, of_dimension, hosts) for dimension, of_dimension in uses.items()]
     summed.sort(key=lambda one: (-one.share, one.dimension.name or ""))
     number = {group: i for i, group in enumerate(run.groups)}
     rows = [
@@ -111,8 +111,8 @@ def _uses(run: Run) -> dict[Dimension, list[_Use]]:
     result: dict[Dimension, list[_Use]] = defaultdict(list)
     for summary, dimensions in zip(run.ranks, dimensions_of(run), strict=True):
         for dimension in dict.fromkeys(dimensions.values()):
-            own = [row for row in summary[TRAFFIC] if any(dimensions[t] == dimension for t in row.in_flight)]
-            exposed = [row for row in own if row.charged is not None]
+            rows = [row for row in summary[IN_FLIGHT_TIMES] if any(dimensions[t] == dimension for t in row.in_flight)]
+            exposed = [row for row in rows if row.charged is not None]
             charged = [row for row in exposed if row.charged is not None and dimensions[row.charged] == dimension]
             groups = (t.group for t, its in dimensions.items() if its == dimension and t.group is not None)
             result[dimension].append(
@@ -120,7 +120,7 @@ def _uses(run: Run) -> dict[Dimension, list[_Use]]:
                     rank=summary.rank,
                     steps=sum(step.complete for step in summary.steps),
                     groups=tuple(dict.fromkeys(groups)),
-                    total_ns=sum(row.total_ns for row in own),
+                    total_ns=sum(row.total_ns for row in rows),
                     exposed_ns=sum(row.total_ns for row in exposed),
                     charged_ns=sum(row.total_ns for row in charged),
                 )
@@ -265,11 +265,11 @@ def _saving_ns(run: Run, one: _Summed) -> int | None:
     """By how much the slowest rank's mean step would be shorter at most."""
     charged_ns = {use.rank: use.charged_ns / use.steps for use in one.uses}
     step_ns = {
-        summary.rank: statistics.fmean(own)
+        summary.rank: statistics.fmean(of_rank_ns)
         for summary in run.ranks
-        if (own := [step.step_ns for step in summary.steps if step.complete])
+        if (of_rank_ns := [step.step_ns for step in summary.steps if step.complete])
     }
     if run.missing_ranks or not step_ns:
         return None
-    shorter_ns = max(own_ns - charged_ns.get(rank, 0.0) for rank, own_ns in step_ns.items())
+    shorter_ns = max(mean_ns - charged_ns.get(rank, 0.0) for rank, mean_ns in step_ns.items())
     return int(max(step_ns.values()) - shorter_ns)

@@ -66,11 +66,11 @@ def _by_kind(run: Run) -> list[dict[str, object]]:
     total_ns: dict[tuple[str, str | None, str | None], list[float]] = {}
     for summary in run.ranks:
         steps = sum(step.complete for step in summary.steps)
-        own: dict[tuple[str, str | None, str | None], list[CommunicationSum]] = {}
+        of_rank: dict[tuple[str, str | None, str | None], list[CommunicationSum]] = {}
         for row in summary[COMMUNICATION]:
             group = None if row.group is None else row.group.label
-            own.setdefault((row.kind, row.phase, group), []).append(row)
-        for key, rows in own.items():
+            of_rank.setdefault((row.kind, row.phase, group), []).append(row)
+        for key, rows in of_rank.items():
             shares.setdefault(key, []).append(step_share(summary.rank, steps, rows))
             total_ns.setdefault(key, []).append(sum(row.total_ns for row in rows) / steps)
     most_exposed_first = sorted(shares.items(), key=lambda item: -sum(share.exposed_ns for share in item[1]))

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from tracekit.model.communication import GroupKey
 from tracekit.model.summary import Part
 
-__all__ = ["COMMUNICATION", "TRAFFIC", "CommunicationSum", "InFlight", "TrafficTime", "merge_sums"]
+__all__ = ["COMMUNICATION", "IN_FLIGHT_TIMES", "CommunicationSum", "InFlight", "InFlightTime", "merge_sums"]
 
 S = TypeVar("S")
 
@@ -37,7 +37,7 @@ class InFlight:
 
 
 @dataclass(frozen=True, kw_only=True)
-class TrafficTime:
+class InFlightTime:
     """Time of one rank in its complete steps during which exactly this was in flight. `charged`: which of it held the
     rank up, None where compute went on.
     """
@@ -67,13 +67,13 @@ def _merged_communication(windows: Sequence[tuple[CommunicationSum, ...]]) -> tu
     return merge_sums(chain.from_iterable(windows), lambda row: (row.group, row.kind, row.phase), amounts)
 
 
-def _merged_traffic(windows: Sequence[tuple[TrafficTime, ...]]) -> tuple[TrafficTime, ...]:
+def _merged_in_flight(windows: Sequence[tuple[InFlightTime, ...]]) -> tuple[InFlightTime, ...]:
     return merge_sums(chain.from_iterable(windows), lambda row: (frozenset(row.in_flight), row.charged), ("total_ns",))
 
 
 COMMUNICATION: Part[tuple[CommunicationSum, ...]] = Part(
     name="communication", type=tuple[CommunicationSum, ...], empty=tuple, merge=_merged_communication
 )
-TRAFFIC: Part[tuple[TrafficTime, ...]] = Part(
-    name="traffic", type=tuple[TrafficTime, ...], empty=tuple, merge=_merged_traffic
+IN_FLIGHT_TIMES: Part[tuple[InFlightTime, ...]] = Part(
+    name="in_flight_times", type=tuple[InFlightTime, ...], empty=tuple, merge=_merged_in_flight
 )

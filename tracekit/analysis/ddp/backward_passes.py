@@ -71,15 +71,15 @@ def passes_of_groups(run: Run) -> list[GroupPasses] | Unavailable:
     for matched in run.collectives:
         members = run.groups[matched.group].ranks
         present = set(matched.ranks.tolist())
-        own = [summary for summary in run.ranks if summary.rank in present]
-        rows = [_rows_in(matched, summary) for summary in own]
-        if not any(len(found) for found in rows):
+        summaries = [summary for summary in run.ranks if summary.rank in present]
+        rows = [_rows_in(matched, summary) for summary in summaries]
+        if not any(len(of_rank) for of_rank in rows):
             continue
-        if len(own) < 2 or len(own) < (len(members) or run.world_size or 0):
+        if len(summaries) < 2 or len(summaries) < (len(members) or run.world_size or 0):
             reason = "not all ranks that reduce together are there, so nobody knows when a transfer could begin"
             missing.append(Unavailable(reason=reason))
             continue
-        passes = _group_passes(run, matched, own, rows)
+        passes = _group_passes(run, matched, summaries, rows)
         if isinstance(passes, Unavailable):
             missing.append(passes)
         else:
@@ -96,48 +96,52 @@ def _rows_in(matched: MatchedGroup, summary: RankSummary) -> Int64:
 
 
 def _group_passes(
-    run: Run, matched: MatchedGroup, own: Sequence[RankSummary], rows: Sequence[Int64]
+    run: Run, matched: MatchedGroup, summaries: Sequence[RankSummary], rows: Sequence[Int64]
 ) -> GroupPasses | Unavailable:
     modules = sorted(
-        {int(m) for summary, found in zip(own, rows, strict=True) for m in summary[BUCKET_REDUCTIONS].module[found]}
+        {
+            int(m)
+            for summary, of_rank in zip(summaries, rows, strict=True)
+            for m in summary[BUCKET_REDUCTIONS].module[of_rank]
+        }
     )
-    gradients = [s[GRADIENT_TIMES].rows(np.isin(s[GRADIENT_TIMES].module, modules)) for s in own]
+    gradients = [s[GRADIENT_TIMES].rows(np.isin(s[GRADIENT_TIMES].module, modules)) for s in summaries]
     if not all(len(times) for times in gradients):
         return Unavailable(reason="when single gradients came is not recorded (gradient_as_bucket_view, or no shapes)")
-    parameters = [parameters_of(own[0][DDP_MODULES].modules[m], _elements(gradients[0], m)) for m in modules]
+    parameters = [parameters_of(summaries[0][DDP_MODULES].modules[m], _elements(gradients[0], m)) for m in modules]
     if any(each is None for each in parameters):
         return Unavailable(reason="the sizes of the parameters are not recorded")
     known = tuple(each for each in parameters if each is not None)
     times = group_times(run, matched)
     reduces = (matched.kind[times.place] == KINDS.index("all_reduce")) & (matched.size_bytes[times.place] > 0)
     begin_ns = times.arrival_ns.max(axis=0)[reduces]
-    in_flight = 1 if own[0].device == "gpu" else _GLOO_THREADS
+    in_flight = 1 if summaries[0].device == "gpu" else _GLOO_THREADS
     sizes = matched.size_bytes[times.place][reduces]
     first = tuple(np.cumsum([0, *(len(each.size_bytes) for each in known)]).tolist())
     size_bytes = np.array([size for each in known for size in each.size_bytes], dtype=np.float64)
     offsets = dict(zip(modules, first, strict=False))
-    passes = tuple(_passes(run, own, rows, gradients, offsets, len(size_bytes)))
+    passes = tuple(_passes(run, summaries, rows, gradients, offsets, len(size_bytes)))
     if not passes:
         return Unavailable(reason="no step has all gradients on all ranks")
-    runs = [summary[BUCKET_REDUCTIONS].rows(found) for summary, found in zip(own, rows, strict=True)]
+    runs = [summary[BUCKET_REDUCTIONS].rows(of_rank) for summary, of_rank in zip(summaries, rows, strict=True)]
     runs = [each.rows(each.index != WHOLE) for each in runs]
     layout = dict(zip(modules, known, strict=True))
     clocks = {clock.rank: clock for clock in run.clocks}
     copies = [
         _copies_back(clocks[summary.rank], reduced, times, layout)
-        for summary, reduced, times in zip(own, runs, gradients, strict=True)
+        for summary, reduced, times in zip(summaries, runs, gradients, strict=True)
     ]
     stretches = stretches_of(begin_ns, begin_ns + times.transfer_ns[reduces], sizes, in_flight, copies)
     if stretches is None:
         return Unavailable(reason="no step has all reductions on all ranks")
     travelled = sum(int(each.size_bytes.sum()) for each in runs)
     sizes = sum(
-        own[0][DDP_MODULES].modules[m].buckets[i].size_bytes
+        summaries[0][DDP_MODULES].modules[m].buckets[i].size_bytes
         for each in runs
         for m, i in zip(each.module, each.index, strict=True)
     )
     return GroupPasses(
-        ranks=len(own),
+        ranks=len(summaries),
         parameters=known,
         first=first,
         size_bytes=size_bytes,
@@ -156,17 +160,17 @@ def _copies_back(
 ) -> Intervals:
     """When one rank copied its buckets back to the gradients, on the run's clock; layout: of its modules."""
     began_ns, ended_ns = [], []
-    for step, turn in {*zip(reduced.step.tolist(), reduced.turn.tolist(), strict=True)}:
-        here = gradients.rows((gradients.step == step) & (gradients.turn == turn))
-        own = reduced.rows((reduced.step == step) & (reduced.turn == turn))
+    for step, backward_pass in {*zip(reduced.step.tolist(), reduced.backward_pass.tolist(), strict=True)}:
+        here = gradients.rows((gradients.step == step) & (gradients.backward_pass == backward_pass))
+        reductions = reduced.rows((reduced.step == step) & (reduced.backward_pass == backward_pass))
         if not len(here):
             continue
         back_ns = [
             int(here.back_ns[(here.module == module) & np.isin(here.place, layout[module].buckets[index])].sum())
-            for module, index in zip(own.module.tolist(), own.index.tolist(), strict=True)
+            for module, index in zip(reductions.module.tolist(), reductions.index.tolist(), strict=True)
         ]
         last_ns = clock.to_run(here.ready_ns.max(keepdims=True))[0]
-        copied_ns = copies_back(float(last_ns), clock.to_run(own.end_ns), np.array(back_ns))
+        copied_ns = copies_back(float(last_ns), clock.to_run(reductions.end_ns), np.array(back_ns))
         began_ns.append(copied_ns[:, 0])
         ended_ns.append(copied_ns[:, 1])
     none = np.empty(0)
@@ -177,9 +181,9 @@ def _copies_back(
 
 def _elements(gradients: GradientTimes, module: int) -> list[int]:
     """Of the module's parameters by place, as the first pass with all of them shows."""
-    own = gradients.rows(gradients.module == module)
-    places, at = np.unique(own.place, return_index=True)
-    return own.elements[at].tolist() if np.array_equal(places, np.arange(len(places))) else []
+    of_module = gradients.rows(gradients.module == module)
+    places, at = np.unique(of_module.place, return_index=True)
+    return of_module.elements[at].tolist() if np.array_equal(places, np.arange(len(places))) else []
 
 
 def _places(times: GradientTimes, offsets: dict[int, int]) -> Int64:
@@ -191,7 +195,7 @@ def _places(times: GradientTimes, offsets: dict[int, int]) -> Int64:
 
 def _passes(
     run: Run,
-    own: Sequence[RankSummary],
+    summaries: Sequence[RankSummary],
     rows: Sequence[Int64],
     gradients: Sequence[GradientTimes],
     offsets: dict[int, int],
@@ -200,20 +204,20 @@ def _passes(
     """Those of the steps that all ranks completed, in which all ranks have as many gradients."""
     clocks = {clock.rank: clock for clock in run.clocks}
     common = run.common_steps()
-    runs = [summary[BUCKET_REDUCTIONS].rows(found) for summary, found in zip(own, rows, strict=True)]
-    keys = set.intersection(*({*zip(t.step.tolist(), t.turn.tolist(), strict=True)} for t in gradients))
-    for step, turn in sorted(key for key in keys if key[0] in common):
-        ready_ns, back_ns = np.full((len(own), parameters), -np.inf), np.zeros((len(own), parameters))
+    runs = [summary[BUCKET_REDUCTIONS].rows(of_rank) for summary, of_rank in zip(summaries, rows, strict=True)]
+    keys = set.intersection(*({*zip(t.step.tolist(), t.backward_pass.tolist(), strict=True)} for t in gradients))
+    for step, backward_pass in sorted(key for key in keys if key[0] in common):
+        ready_ns, back_ns = np.full((len(summaries), parameters), -np.inf), np.zeros((len(summaries), parameters))
         curves, sums, measured = [], [], []
-        for r, (summary, times, reduced) in enumerate(zip(own, gradients, runs, strict=True)):
-            here = times.rows((times.step == step) & (times.turn == turn))
+        for r, (summary, times, reduced) in enumerate(zip(summaries, gradients, runs, strict=True)):
+            here = times.rows((times.step == step) & (times.backward_pass == backward_pass))
             here = here.rows(np.argsort(here.ready_ns, kind="stable"))
             at_ns = clocks[summary.rank].to_run(here.ready_ns).astype(float)
             place = _places(here, offsets)
             ready_ns[r, place], back_ns[r, place] = at_ns, here.back_ns
             curves.append(at_ns)
             sums.append(np.maximum.accumulate(here.compute_ns).astype(float))
-            measured.append(_exposed_ns(reduced, step, turn))
+            measured.append(_exposed_ns(reduced, step, backward_pass))
         if (np.isfinite(ready_ns).sum(axis=1) == np.isfinite(ready_ns[0]).sum()).all():
             origin_ns = min(float(curve[0]) for curve in curves)
             yield GroupPass(
@@ -234,5 +238,5 @@ def _taking_part(ready_ns: np.ndarray, bounds: Sequence[int]) -> frozenset[int]:
     return frozenset(i for i, (first, stop) in enumerate(pairwise(bounds)) if np.isfinite(ready_ns[first:stop]).any())
 
 
-def _exposed_ns(runs: BucketReductions, step: int, turn: int) -> int:
-    return int(runs.added_ns[(runs.step == step) & (runs.turn == turn)].sum())
+def _exposed_ns(runs: BucketReductions, step: int, backward_pass: int) -> int:
+    return int(runs.added_ns[(runs.step == step) & (runs.backward_pass == backward_pass)].sum())

@@ -39,15 +39,15 @@ def parameters_of(module: DdpModule, elements: Sequence[int] = ()) -> Parameters
     rest = list(elements)
     for bucket in module.buckets:
         width = bytes_per_element(bucket.dtype) or 1
-        own = list(bucket.elements)
-        while not own or sum(own) * width < bucket.size_bytes:
+        counts = list(bucket.elements)
+        while not counts or sum(counts) * width < bucket.size_bytes:
             if bucket.elements or not rest:
                 return None
-            own.append(rest.pop(0))
-        buckets.append(tuple(range(len(sizes), len(sizes) + len(own))))
-        names += bucket.parameters if len(bucket.parameters) == len(own) else [""] * len(own)
-        sizes += [count * width for count in own]
-        dtypes += [bucket.dtype] * len(own)
+            counts.append(rest.pop(0))
+        buckets.append(tuple(range(len(sizes), len(sizes) + len(counts))))
+        names += bucket.parameters if len(bucket.parameters) == len(counts) else [""] * len(counts)
+        sizes += [count * width for count in counts]
+        dtypes += [bucket.dtype] * len(counts)
     return Parameters(
         names=tuple(names),
         size_bytes=tuple(sizes),

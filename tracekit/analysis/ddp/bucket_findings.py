@@ -38,10 +38,10 @@ def bucket_findings(run: Run, outcome: BucketWhatIf | Unavailable, times: _Rows)
     of_all = next((summary for summary in run.ranks if summary[DDP_MODULES].modules), None)
     modules = of_all[DDP_MODULES].modules if of_all is not None else ()
     limit = _other_limit(outcome, step_ns) if isinstance(outcome, BucketWhatIf) else []
-    found = [*limit, *_every_micro_batch(run, times, step_ns)]
-    found += [] if limit else [*_one_bucket(run, modules, times, step_ns), *_tail(run, modules, times, step_ns)]
-    found += [*_held_up(run, step_ns), *_unused(run, modules, step_ns), *_before_rebuilding(times, modules)]
-    return tuple(found)
+    findings = [*limit, *_every_micro_batch(run, times, step_ns)]
+    findings += [] if limit else [*_one_bucket(run, modules, times, step_ns), *_tail(run, modules, times, step_ns)]
+    findings += [*_held_up(run, step_ns), *_unused(run, modules, step_ns), *_before_rebuilding(times, modules)]
+    return tuple(findings)
 
 
 def _other_limit(outcome: BucketWhatIf, step_ns: float) -> list[Finding]:
@@ -81,9 +81,9 @@ def _every_micro_batch(run: Run, times: _Rows, step_ns: float) -> Iterator[Findi
     for row in times:
         key = (row["rank"], row["step"], row["module"])
         last[key] = max(last[key], row["turn"])
-    turns = max(last.values(), default=0) + 1
+    reductions = max(last.values(), default=0) + 1
     steps = sum(step.complete for summary in run.ranks for step in summary.steps)
-    if turns < 2 or not 0 < sum(summary[DDP_PASSES].updates for summary in run.ranks) <= steps:
+    if reductions < 2 or not 0 < sum(summary[DDP_PASSES].updates for summary in run.ranks) <= steps:
         return
     early_ns: dict[tuple[int, int], int] = defaultdict(int)
     for row in times:
@@ -93,10 +93,10 @@ def _every_micro_batch(run: Run, times: _Rows, step_ns: float) -> Iterator[Findi
     if saving_ns < _NOTABLE * step_ns:
         return
     text = (
-        f"DDP reduces all gradients {turns} times a step, once for each micro-batch; under `no_sync()` for all but the "
-        f"last one it would do so once and save up to {saving_ns / 1e6:.1f} ms a step ({saving_ns / step_ns:.0%})"
+        f"DDP reduces all gradients {reductions} times a step, once for each micro-batch; under `no_sync()` for all but "
+        f"the last one it would do so once and save up to {saving_ns / 1e6:.1f} ms a step ({saving_ns / step_ns:.0%})"
     )
-    yield Finding(severity="warning", text=text, saving_ns=saving_ns, evidence={"reductions_per_step": turns})
+    yield Finding(severity="warning", text=text, saving_ns=saving_ns, evidence={"reductions_per_step": reductions})
 
 
 def _one_bucket(run: Run, modules: Sequence[DdpModule], times: _Rows, step_ns: float) -> Iterator[Finding]:
@@ -155,16 +155,16 @@ def _tail(run: Run, modules: Sequence[DdpModule], times: _Rows, step_ns: float) 
 
 
 def _held_up(run: Run, step_ns: float) -> Iterator[Finding]:
-    found = next((held for held in held_up_buckets(run) if held.held_ns >= _LARGE_TAIL * step_ns), None)
-    if found is None:
+    worst = next((held for held in held_up_buckets(run) if held.held_ns >= _LARGE_TAIL * step_ns), None)
+    if worst is None:
         return
     text = (
-        f"DDP launches buckets in order, and bucket {found.behind} waits for {found.parameter}: bucket {found.index} "
-        f"stands complete behind it for {found.held_ns / 1e6:.1f} ms a step ({found.held_ns / step_ns:.0%}, rank "
-        f"{found.rank}); its gradient comes later than in the iteration from which DDP took the order"
+        f"DDP launches buckets in order, and bucket {worst.behind} waits for {worst.parameter}: bucket {worst.index} "
+        f"stands complete behind it for {worst.held_ns / 1e6:.1f} ms a step ({worst.held_ns / step_ns:.0%}, rank "
+        f"{worst.rank}); its gradient comes later than in the iteration from which DDP took the order"
     )
-    evidence = {"parameter": found.parameter, "index": found.index, "behind": found.behind, "held_ns": found.held_ns}
-    yield Finding(severity="info", text=text, rank=found.rank, evidence=evidence)
+    evidence = {"parameter": worst.parameter, "index": worst.index, "behind": worst.behind, "held_ns": worst.held_ns}
+    yield Finding(severity="info", text=text, rank=worst.rank, evidence=evidence)
 
 
 def _unused(run: Run, modules: Sequence[DdpModule], step_ns: float) -> Iterator[Finding]:
@@ -175,12 +175,12 @@ def _unused(run: Run, modules: Sequence[DdpModule], step_ns: float) -> Iterator[
             continue
         took_ns = {}
         for summary in run.ranks:
-            own = summary.collectives
-            flags = (own.kind == KINDS.index("all_reduce")) & (own.dtype == DTYPES.index("int32"))
-            flags &= own.size_bytes == 4 * count
+            collectives = summary.collectives
+            flags = (collectives.kind == KINDS.index("all_reduce")) & (collectives.dtype == DTYPES.index("int32"))
+            flags &= collectives.size_bytes == 4 * count
             for step in {step.step for step in summary.steps if step.complete}:
-                here = flags & (own.step == step)
-                took_ns[summary.rank, step] = int((own.end_ns[here] - own.start_ns[here]).sum())
+                here = flags & (collectives.step == step)
+                took_ns[summary.rank, step] = int((collectives.end_ns[here] - collectives.start_ns[here]).sum())
         cost_ns = statistics.median(took_ns.values()) if took_ns else 0
         text = (
             f"{module.module} looks for unused parameters, and all {count} had gradients in every recorded step: "
@@ -194,9 +194,9 @@ def _unused(run: Run, modules: Sequence[DdpModule], step_ns: float) -> Iterator[
 def _all_used(run: Run, module: int, count: int) -> Iterator[bool]:
     for summary in run.ranks:
         times = summary[GRADIENT_TIMES]
-        own = times.rows(times.module == module)
-        passes = len({*zip(own.step.tolist(), own.turn.tolist(), strict=True)})
-        yield passes > 0 and len(own) == passes * count
+        of_module = times.rows(times.module == module)
+        passes = len({*zip(of_module.step.tolist(), of_module.backward_pass.tolist(), strict=True)})
+        yield passes > 0 and len(of_module) == passes * count
 
 
 def _before_rebuilding(times: _Rows, modules: Sequence[DdpModule]) -> Iterator[Finding]:

@@ -45,7 +45,7 @@ def held_up_buckets(run: Run) -> list[HeldUp]:
             if 2 * len(late) <= len(waits):
                 continue
             (behind, parameter), _ = Counter((b, p) for _, b, p in late).most_common(1)[0]
-            found = HeldUp(
+            held = HeldUp(
                 module=summary[DDP_MODULES].modules[module].module,
                 index=index,
                 behind=behind,
@@ -53,10 +53,10 @@ def held_up_buckets(run: Run) -> list[HeldUp]:
                 rank=summary.rank,
                 held_ns=round(statistics.median(ns for ns, _, _ in waits)),
             )
-            key = (found.module, index)
-            if key not in worst or worst[key].held_ns < found.held_ns:
-                worst[key] = found
-    return sorted(worst.values(), key=lambda found: (-found.held_ns, found.module, found.index))
+            key = (held.module, index)
+            if key not in worst or worst[key].held_ns < held.held_ns:
+                worst[key] = held
+    return sorted(worst.values(), key=lambda held: (-held.held_ns, held.module, held.index))
 
 
 def _waits(summary: RankSummary, common: frozenset[int]) -> dict[tuple[int, int], list[tuple[int, int, str]]]:
@@ -65,7 +65,7 @@ def _waits(summary: RankSummary, common: frozenset[int]) -> dict[tuple[int, int]
     result: dict[tuple[int, int], list[tuple[int, int, str]]] = defaultdict(list)
     if not len(times):
         return result
-    passes = np.stack((times.module.astype(np.int64), times.step, times.turn.astype(np.int64)))
+    passes = np.stack((times.module.astype(np.int64), times.step, times.backward_pass.astype(np.int64)))
     each, which = np.unique(passes, axis=1, return_inverse=True)
     for i, (module, step, _) in enumerate(each.T.tolist()):
         buckets = summary[DDP_MODULES].modules[module].buckets

@@ -168,9 +168,9 @@ def _buckets(group: GroupPasses, cap_mb: float | None) -> tuple[list[tuple[int, 
     """Of all modules, each module's in order; and of which module each is."""
     buckets, modules = [], []
     for module, (parameters, first) in enumerate(zip(group.parameters, group.first, strict=False)):
-        own = parameters.buckets if cap_mb is None else assigned_buckets(parameters, int(cap_mb * _MIB))
-        buckets += [tuple(first + place for place in bucket) for bucket in own]
-        modules += [module] * len(own)
+        of_module = parameters.buckets if cap_mb is None else assigned_buckets(parameters, int(cap_mb * _MIB))
+        buckets += [tuple(first + place for place in bucket) for bucket in of_module]
+        modules += [module] * len(of_module)
     return buckets, modules
 
 
@@ -178,8 +178,8 @@ def _of_steps(groups: Sequence[GroupPasses], values: Sequence[Sequence[float]]) 
     """By step: the passes of a group add up, groups count by their ranks."""
     sums: dict[int, float] = {}
     weights: dict[int, float] = {}
-    for group, own in zip(groups, values, strict=True):
-        for each, value in zip(group.passes, own, strict=True):
+    for group, of_group in zip(groups, values, strict=True):
+        for each, value in zip(group.passes, of_group, strict=True):
             sums[each.step] = sums.get(each.step, 0.0) + value * group.ranks
         for step in {each.step for each in group.passes}:
             weights[step] = weights.get(step, 0.0) + group.ranks

@@ -109,7 +109,7 @@ def _times(run: Run, summary: RankSummary, matched: Sequence[_Matched]) -> list[
                 "step": step,
                 "module": summary[DDP_MODULES].modules[runs.module[i]].module,
                 "index": int(runs.index[i]),
-                "turn": int(runs.turn[i]),
+                "turn": int(runs.backward_pass[i]),
                 **offsets,
                 "exposed_ns": int(runs.exposed_ns[i]),
                 "added_ns": int(runs.added_ns[i]),
@@ -121,9 +121,9 @@ def _times(run: Run, summary: RankSummary, matched: Sequence[_Matched]) -> list[
 
 def _bus_bandwidths(run: Run, summary: RankSummary, matched: Sequence[_Matched]) -> list[float | None]:
     """Of each of the rank's reductions, bytes/s; None unless all ranks of the group are there, in steps of all."""
-    own, runs = summary.collectives, summary[BUCKET_REDUCTIONS]
+    collectives, runs = summary.collectives, summary[BUCKET_REDUCTIONS]
     result: list[float | None] = [None] * len(runs)
-    if not len(own) or not len(runs):
+    if not len(collectives) or not len(runs):
         return result
     row = rows_of_buckets(summary)
     for group, times in matched:
@@ -131,7 +131,7 @@ def _bus_bandwidths(run: Run, summary: RankSummary, matched: Sequence[_Matched])
         place = np.flatnonzero(group.ranks == summary.rank)
         if not len(place) or members < 2 or len(group.ranks) < members:
             continue
-        transfer_ns = np.zeros(len(own), dtype=np.int64)
+        transfer_ns = np.zeros(len(collectives), dtype=np.int64)
         transfer_ns[group.row[place[0], times.place]] = times.transfer_ns
         factor = bus_factor("all_reduce", members)
         for i in np.flatnonzero((row != ABSENT) & (transfer_ns[row] > 0)).tolist():

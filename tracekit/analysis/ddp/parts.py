@@ -56,7 +56,7 @@ class BucketReductions(Columnar):
     module: Int32
     index: Int32
     step: Int64
-    turn: Int32
+    backward_pass: Int32
     ready_ns: Int64
     launch_ns: Int64
     start_ns: Int64
@@ -79,7 +79,7 @@ class GradientTimes(Columnar):
 
     module: Int32
     step: Int64
-    turn: Int32
+    backward_pass: Int32
     place: Int32
     ready_ns: Int64
     copy_ns: Int64

@@ -71,8 +71,8 @@ def prefetch_forecasts(run: Run) -> list[Forecast]:
     result = []
     for phase in _PASSES:
         passes = {
-            (rank, step): np.flatnonzero((own.step == step) & (own.phase == PHASES.index(phase)))
-            for rank, own in gathers.items()
+            (rank, step): np.flatnonzero((of_rank.step == step) & (of_rank.phase == PHASES.index(phase)))
+            for rank, of_rank in gathers.items()
             for step in sorted(run.common_steps())
         }
         passes = {key: rows for key, rows in passes.items() if len(rows) > 1}
@@ -90,44 +90,44 @@ def shortest_transfers_ns(gathers: Mapping[int, FsdpGathers]) -> dict[int, Int64
     """For each rank's all-gathers int64 [n]: how long it took where it was shortest."""
     keys: dict[int, list[tuple[int, int, str, int]]] = {}
     shortest: dict[tuple[int, int, str, int], int] = {}
-    for rank, own in gathers.items():
+    for rank, of_rank in gathers.items():
         seen: Counter[tuple[int, int, str]] = Counter()
         keys[rank] = []
-        columns = (own.step.tolist(), own.phase.tolist(), own.module.tolist(), own.transfer_ns.tolist())
+        columns = (of_rank.step.tolist(), of_rank.phase.tolist(), of_rank.module.tolist(), of_rank.transfer_ns.tolist())
         for step, phase, module, transfer_ns in zip(*columns, strict=True):
             key = (step, phase, module, seen[step, phase, module])
             seen[step, phase, module] += 1
             keys[rank].append(key)
             shortest[key] = min(transfer_ns, shortest.get(key, transfer_ns))
-    return {rank: np.array([shortest[key] for key in own], dtype=np.int64) for rank, own in keys.items()}
+    return {rank: np.array([shortest[key] for key in of_rank], dtype=np.int64) for rank, of_rank in keys.items()}
 
 
-def predicted_waits_ns(own: FsdpGathers, transfer_ns: Int64, ahead: int) -> Int64:
+def predicted_waits_ns(gathers: FsdpGathers, transfer_ns: Int64, ahead: int) -> Int64:
     """int64 [n]: how long each of the modules of one pass, in order of use, would wait for its all-gather."""
-    wait_ns = own.wait_ns.copy()
-    late_ns = np.clip(own.transfer_ns - transfer_ns, 0, wait_ns)
+    wait_ns = gathers.wait_ns.copy()
+    late_ns = np.clip(gathers.transfer_ns - transfer_ns, 0, wait_ns)
     begin_ns = ready_ns = free_ns = 0
     arrival_ns = [0]  # of each module's parameters, from the beginning of the first one's compute
-    for i in range(len(own) - 1):
+    for i in range(len(gathers) - 1):
         if i:  # what was issued as module i - 1 ended
-            free_ns = max(free_ns, ready_ns) + int(own.busy_ns[i - 1])
-        while len(arrival_ns) <= min(i + ahead, len(own) - 1):
+            free_ns = max(free_ns, ready_ns) + int(gathers.busy_ns[i - 1])
+        while len(arrival_ns) <= min(i + ahead, len(gathers) - 1):
             free_ns = max(free_ns, begin_ns) + int(transfer_ns[len(arrival_ns)])
             arrival_ns.append(free_ns)
-        ready_ns = begin_ns + int(own.span_ns[i])
+        ready_ns = begin_ns + int(gathers.span_ns[i])
         left_ns = late_ns[i + 1] + max(arrival_ns[i + 1] - ready_ns, 0)
         wait_ns[i + 1] = min(wait_ns[i + 1], left_ns)
         begin_ns = ready_ns + int(wait_ns[i + 1])
     return wait_ns
 
 
-def _stream_idle_ns(own: FsdpGathers, transfer_ns: Int64) -> int:
+def _stream_idle_ns(gathers: FsdpGathers, transfer_ns: Int64) -> int:
     """How long in a pass, from where its second module could be asked for, the stream has nothing to do: by no more
     could the step be shorter, whose last reduction ends the pass. Of a pass with another one behind it, no limit."""
-    if own.drain_ns[-1] == ABSENT:
+    if gathers.drain_ns[-1] == ABSENT:
         return int(np.iinfo(np.int64).max)
-    length_ns = int(own.span_ns[:-1].sum() + own.wait_ns[1:].sum() + own.drain_ns[-1])
-    return max(length_ns - int(transfer_ns[1:].sum() + own.busy_ns.sum()), 0)
+    length_ns = int(gathers.span_ns[:-1].sum() + gathers.wait_ns[1:].sum() + gathers.drain_ns[-1])
+    return max(length_ns - int(transfer_ns[1:].sum() + gathers.busy_ns.sum()), 0)
 
 
 def _forecast(
@@ -143,18 +143,20 @@ def _forecast(
     hidden_ns: dict[tuple[int, int], int] = {}
     by_module: Counter[str] = Counter()
     for (rank, step), rows in passes.items():
-        own = gathers[rank].rows(rows)
-        predicted_ns = predicted_waits_ns(own, shortest_ns[rank][rows], ahead)
-        waits.append(int(own.wait_ns.sum()))
-        hidden_ns[rank, step] = min(waits[-1] - int(predicted_ns.sum()), _stream_idle_ns(own, shortest_ns[rank][rows]))
+        in_pass = gathers[rank].rows(rows)
+        predicted_ns = predicted_waits_ns(in_pass, shortest_ns[rank][rows], ahead)
+        waits.append(int(in_pass.wait_ns.sum()))
+        hidden_ns[rank, step] = min(
+            waits[-1] - int(predicted_ns.sum()), _stream_idle_ns(in_pass, shortest_ns[rank][rows])
+        )
         predictions.append(waits[-1] - hidden_ns[rank, step])
-        by_module.update(dict(zip(own.module.tolist(), own.wait_ns.tolist(), strict=True)))
+        by_module.update(dict(zip(in_pass.module.tolist(), in_pass.wait_ns.tolist(), strict=True)))
     savings = savings_ns(run, hidden_ns)
     error_ns = None
     if len(savings) > 1:
         error_ns = _SIGNIFICANT * statistics.stdev(savings) / math.sqrt(len(savings))
     # The modules that are gathered ahead of their use are there at once.
-    sizes = [int(size) for own in gathers.values() for size in own.size_bytes]
+    sizes = [int(size) for in_pass in gathers.values() for size in in_pass.size_bytes]
     return Forecast(
         phase=phase,
         asked_ahead=asked_ahead,

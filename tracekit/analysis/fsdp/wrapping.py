@@ -40,7 +40,11 @@ _SIGNIFICANT = 2.0  # standard errors
 def wrapping_findings(run: Run, forecasts: Sequence[Forecast]) -> list[Finding]:
     """At most one: units are not too large and too small."""
     gathers = {summary.rank: summary[FSDP_GATHERS] for summary in run.ranks if len(summary[FSDP_GATHERS])}
-    if not gathers or len(run.common_steps()) < 2 or any((own.size_bytes <= 0).any() for own in gathers.values()):
+    if (
+        not gathers
+        or len(run.common_steps()) < 2
+        or any((of_rank.size_bytes <= 0).any() for of_rank in gathers.values())
+    ):
         return []
     return _one_giant(run, gathers) or _many_tiny(run, gathers, forecasts)
 
@@ -55,18 +59,18 @@ def _one_giant(run: Run, gathers: Mapping[int, FsdpGathers]) -> list[Finding]:
     hideable_ns: dict[tuple[int, int], int] = defaultdict(int)
     waits_ns = []
     for summary in run.ranks:
-        own = gathers.get(summary.rank)
-        if own is None:
+        of_rank = gathers.get(summary.rank)
+        if of_rank is None:
             continue
         complete = [step for step in summary.steps if step.complete]
         reductions = [row for row in summary[FSDP_UNITS] if (row.module, row.kind) == (giant, "reduce_scatter")]
         reduction_ns = sum(row.exposed_ns for row in reductions) // len(complete)
         for step in complete:
-            here = (own.step == step.step) & (own.module == giant)
-            covered_ns = int(np.minimum(own.wait_ns[here], own.compute_ns[here]).sum())
+            here = (of_rank.step == step.step) & (of_rank.module == giant)
+            covered_ns = int(np.minimum(of_rank.wait_ns[here], of_rank.compute_ns[here]).sum())
             free_ns = max(step.compute_ns - covered_ns, 0)
             hideable_ns[summary.rank, step.step] = covered_ns + min(reduction_ns, free_ns)
-            waits_ns.append(int(own.wait_ns[here].sum()) + reduction_ns)
+            waits_ns.append(int(of_rank.wait_ns[here].sum()) + reduction_ns)
     savings = savings_ns(run, hideable_ns)
     saving_ns = statistics.fmean(savings)
     if saving_ns < max(_error_ns(savings), _NOTABLE * run.mean_step_ns()):
@@ -106,12 +110,12 @@ def _many_tiny(run: Run, gathers: Mapping[int, FsdpGathers], forecasts: Sequence
     vanishing = fit.latency_ns * (1 - 1 / together) / (fit.latency_ns + fit.ns_per_byte * usual_bytes)
     hidden_ns: dict[tuple[int, int], int] = defaultdict(int)
     waits_ns: dict[tuple[int, int], int] = defaultdict(int)
-    for rank, own in gathers.items():
+    for rank, of_rank in gathers.items():
         for step in sorted(run.common_steps()):
-            for phase in np.unique(own.phase):
-                here = (own.step == step) & (own.phase == phase) & np.isin(own.module, list(tiny))
-                work_ns = int(shortest_ns[rank][here].sum() + own.busy_ns[here].sum())
-                wait_ns = int(own.wait_ns[here].sum())
+            for phase in np.unique(of_rank.phase):
+                here = (of_rank.step == step) & (of_rank.phase == phase) & np.isin(of_rank.module, list(tiny))
+                work_ns = int(shortest_ns[rank][here].sum() + of_rank.busy_ns[here].sum())
+                wait_ns = int(of_rank.wait_ns[here].sum())
                 hidden_ns[rank, step] += min(wait_ns, round(vanishing * work_ns))
                 waits_ns[rank, step] += wait_ns
     savings = savings_ns(run, hidden_ns)
@@ -142,8 +146,8 @@ def _many_tiny(run: Run, gathers: Mapping[int, FsdpGathers], forecasts: Sequence
 def _sizes(gathers: Mapping[int, FsdpGathers]) -> dict[str, int]:
     """Bytes of each module's all-gather, the largest seen."""
     sizes: dict[str, int] = {}
-    for own in gathers.values():
-        for module, size in zip(own.module.tolist(), own.size_bytes.tolist(), strict=True):
+    for of_rank in gathers.values():
+        for module, size in zip(of_rank.module.tolist(), of_rank.size_bytes.tolist(), strict=True):
             sizes[module] = max(size, sizes.get(module, 0))
     return sizes
 
@@ -153,8 +157,8 @@ def _fit(
 ) -> LatencyBandwidth | None:
     """Fit the median transfer of each unit. None where sizes are too alike, or the latency is not significant."""
     transfers_ns: dict[str, list[int]] = defaultdict(list)
-    for rank, own in gathers.items():
-        for module, transfer_ns in zip(own.module.tolist(), shortest_ns[rank].tolist(), strict=True):
+    for rank, of_rank in gathers.items():
+        for module, transfer_ns in zip(of_rank.module.tolist(), shortest_ns[rank].tolist(), strict=True):
             transfers_ns[module].append(transfer_ns)
     if max(sizes.values()) < _APART * min(sizes.values()):
         return None

@@ -92,24 +92,26 @@ def _finding(
     run: Run, group: GroupKey | None, modules: Mapping[str | None, Load], exposed_ns: Mapping[int, Mapping[int, int]]
 ) -> Finding | None:
     by_module = {module: _most_loaded(load) for module, load in modules.items()}
-    uneven = {module: found for module, found in by_module.items() if found is not None and found.significant}
+    uneven = {
+        module: imbalance for module, imbalance in by_module.items() if imbalance is not None and imbalance.significant
+    }
     whole = _most_loaded(_added(list(modules.values())))
     module = max(uneven, key=lambda module: uneven[module].ratio, default=None)
     if whole is not None and whole.significant and (len(uneven) != 1 or len(modules) == 1):
-        found, where = whole, ""
+        imbalance, where = whole, ""
     elif uneven:
-        found, where = uneven[module], f" in {module or 'the outermost module'}"
+        imbalance, where = uneven[module], f" in {module or 'the outermost module'}"
     else:
         return None
-    amount = f"{found.ratio:.1f}x the mean of the others" if found.ratio < _ALL else "nearly all tokens"
-    text = f"the experts of rank {found.rank} receive {amount}{where}"
+    amount = f"{imbalance.ratio:.1f}x the mean of the others" if imbalance.ratio < _ALL else "nearly all tokens"
+    text = f"the experts of rank {imbalance.rank} receive {amount}{where}"
     members = max(len(group.ranks) if group is not None else 0, len(exposed_ns))
     parallelism = None if group is None else group.parallelism
     if len(exposed_ns) < members:
         text += f" ({len(exposed_ns)} of the group's {members} ranks are there)"
     if parallelism is None:
         text += " (inferred: all-to-alls of uneven sizes)"
-    waiting_ns = _waiting_ns(found.rank, exposed_ns)
+    waiting_ns = _waiting_ns(imbalance.rank, exposed_ns)
     # With even loads the busiest rank has the mean of all: it gets rid of (n - 1) / n of what it has beyond the others.
     saving_ns = None if waiting_ns is None else round(waiting_ns * (members - 1) / members)
     if saving_ns is not None and saving_ns < _NOTABLE * run.mean_step_ns():
@@ -121,12 +123,12 @@ def _finding(
         )
     return Finding(
         severity="info" if saving_ns is None else "warning",
-        rank=found.rank,
+        rank=imbalance.rank,
         text=text,
         saving_ns=saving_ns,
         evidence={
-            "ratio": found.ratio,
-            "noise": found.noise,
+            "ratio": imbalance.ratio,
+            "noise": imbalance.noise,
             "module": module if where else None,
             "parallelism": parallelism,
             "waiting_ns": None if waiting_ns is None else round(waiting_ns),
@@ -139,9 +141,9 @@ def _added(loads: Sequence[Load]) -> Load:
     total: Load = {}
     for load in loads:
         for rank, steps in load.items():
-            own = total.setdefault(rank, {})
+            of_rank = total.setdefault(rank, {})
             for step, size in steps.items():
-                own[step] = own.get(step, 0) + size
+                of_rank[step] = of_rank.get(step, 0) + size
     return total
 
 
@@ -172,10 +174,10 @@ def _most_loaded(load: Load) -> _Uneven | None:
 def _waiting_ns(rank: int, exposed_ns: Mapping[int, Mapping[int, int]]) -> float | None:
     """By how much longer than this rank the others (their median) are exposed to the group's all-to-alls, mean over
     steps; None where steps differ as much."""
-    own = exposed_ns[rank]
+    of_rank = exposed_ns[rank]
     common = frozenset.intersection(*(frozenset(steps) for steps in exposed_ns.values()))
     beyond = [
-        statistics.median(steps[step] for other, steps in exposed_ns.items() if other != rank) - own[step]
+        statistics.median(steps[step] for other, steps in exposed_ns.items() if other != rank) - of_rank[step]
         for step in sorted(common)
     ]
     if len(beyond) < 2:

@@ -76,17 +76,19 @@ def remote_calls(run: Run) -> RemoteCalls:
             "callee": callee,
             "callee_rank": places.get(callee),
             "function": function,
-            "calls": own.calls,
-            "joined": own.joined,
-            "wait_ns": own.wait_ns,
-            "completed": own.completed,
-            "round_trip_ns": own.round_trip_ns if own.completed else None,
-            "service_ns": own.service_ns if own.completed else None,
-            "transit_ns": own.round_trip_ns - own.service_ns if own.completed else None,
+            "calls": sums_of_function.calls,
+            "joined": sums_of_function.joined,
+            "wait_ns": sums_of_function.wait_ns,
+            "completed": sums_of_function.completed,
+            "round_trip_ns": sums_of_function.round_trip_ns if sums_of_function.completed else None,
+            "service_ns": sums_of_function.service_ns if sums_of_function.completed else None,
+            "transit_ns": sums_of_function.round_trip_ns - sums_of_function.service_ns
+            if sums_of_function.completed
+            else None,
         }
         for summary in run.ranks
         if (use := summary[REMOTE_CALLS]) is not None
-        for (callee, function), own in sums[summary.rank].items()
+        for (callee, function), sums_of_function in sums[summary.rank].items()
     ]
     return RemoteCalls(
         calls=rows,
@@ -155,17 +157,17 @@ def _sums_of(
     for function, calls in members.items():
         waited = time_of([directed[call.number] for call, _ in calls if call.number in directed])
         waited = waited | (undirected & in_flight_time([call for call, _ in calls], waits))
-        own = result[function] = _Sums(wait_ns=(waited & waits & steps).len_ns)
+        sums_of_function = result[function] = _Sums(wait_ns=(waited & waits & steps).len_ns)
         for call, service in calls:
-            own.calls += 1
+            sums_of_function.calls += 1
             if service is None:
-                own.reasons[_reason(call, places)] += 1
+                sums_of_function.reasons[_reason(call, places)] += 1
                 continue
-            own.joined += 1
+            sums_of_function.joined += 1
             if call.done_ns is not None:
-                own.completed += 1
-                own.round_trip_ns += call.done_ns - call.issued_ns
-                own.service_ns += service.end_ns - service.start_ns
+                sums_of_function.completed += 1
+                sums_of_function.round_trip_ns += call.done_ns - call.issued_ns
+                sums_of_function.service_ns += service.end_ns - service.start_ns
     return result
 
 
@@ -181,8 +183,8 @@ def _unjoined(sums: dict[int, dict[_Function, _Sums]]) -> Iterator[tuple[int, st
     """Rank, callee, reason and number of the calls that no service was found of."""
     for rank, functions in sums.items():
         counts: Counter[tuple[str, str]] = Counter()
-        for (callee, _), own in functions.items():
-            for reason, count in own.reasons.items():
+        for (callee, _), sums_of_function in functions.items():
+            for reason, count in sums_of_function.reasons.items():
                 counts[callee, reason] += count
         for (callee, reason), count in sorted(counts.items()):
             yield rank, callee, reason, count
@@ -192,21 +194,25 @@ def _by_function(run: Run, sums: dict[int, dict[_Function, _Sums]]) -> list[dict
     steps = {summary.rank: sum(step.complete for step in summary.steps) for summary in run.ranks}
     shares: dict[_Function, list[tuple[int, _Sums]]] = defaultdict(list)
     for rank, functions in sums.items():
-        for function, own in functions.items():
-            shares[function].append((rank, own))
+        for function, sums_of_function in functions.items():
+            shares[function].append((rank, sums_of_function))
     rows = []
     for (callee, name), ranks in shares.items():
-        completed = sum(own.completed for _, own in ranks)
-        round_trip_ns = sum(own.round_trip_ns for _, own in ranks) / completed if completed else None
-        service_ns = sum(own.service_ns for _, own in ranks) / completed if completed else None
+        completed = sum(sums_of_function.completed for _, sums_of_function in ranks)
+        round_trip_ns = (
+            sum(sums_of_function.round_trip_ns for _, sums_of_function in ranks) / completed if completed else None
+        )
+        service_ns = (
+            sum(sums_of_function.service_ns for _, sums_of_function in ranks) / completed if completed else None
+        )
         worst_rank, worst = max(ranks, key=lambda share: (share[1].wait_ns / steps[share[0]], -share[0]))
         rows.append(
             {
                 "callee": callee,
                 "function": name,
                 "ranks": len(ranks),
-                "calls": statistics.fmean(own.calls / steps[rank] for rank, own in ranks),
-                "wait_ns": statistics.fmean(own.wait_ns / steps[rank] for rank, own in ranks),
+                "calls": statistics.fmean(sums_of_function.calls / steps[rank] for rank, sums_of_function in ranks),
+                "wait_ns": statistics.fmean(sums_of_function.wait_ns / steps[rank] for rank, sums_of_function in ranks),
                 "round_trip_ns": round_trip_ns,
                 "service_ns": service_ns,
                 "transit_ns": None if round_trip_ns is None or service_ns is None else round_trip_ns - service_ns,

@@ -88,12 +88,12 @@ def _by_phase(run: Run) -> list[dict[str, object]]:
     step_ns = statistics.fmean(_mean_step_ns(s) for s in run.ranks if s.rank in steps) if steps else 0.0
     rows = []
     for i, phase in enumerate(STEP_PHASES):
-        mean_ns = {rank: own[i].total_ns / steps[rank] for rank, own in parts.items()}
+        mean_ns = {rank: of_rank[i].total_ns / steps[rank] for rank, of_rank in parts.items()}
         if not any(mean_ns.values()):
             continue
         worst = max(mean_ns, key=lambda rank: (mean_ns[rank], -rank))
         means = {
-            field: statistics.fmean(getattr(own[i], field) / steps[rank] for rank, own in parts.items())
+            field: statistics.fmean(getattr(of_rank[i], field) / steps[rank] for rank, of_rank in parts.items())
             for field in ("total_ns", "compute_ns", "exposed_comm_ns", "exposed_copy_ns", "idle_ns")
         }
         row: dict[str, object] = {"phase": phase, "ranks": len(parts), "share": means["total_ns"] / step_ns, **means}

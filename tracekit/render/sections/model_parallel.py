@@ -69,7 +69,7 @@ def expert_table(load: ExpertLoad) -> list[object]:
     layers: dict[tuple[int | None, int], list[dict[str, Any]]] = defaultdict(list)
     for row in rows:
         layers[row["group"], row["rank"]].append(row)
-    received = {key: sum(row["received_bytes"] for row in own) for key, own in layers.items()}
+    received = {key: sum(row["received_bytes"] for row in of_layer) for key, of_layer in layers.items()}
     cells = []
     for (group, rank), size in sorted(received.items(), key=lambda item: (-item[1], item[0][1]))[:_SHOWN_RANKS]:
         others = [other for (of, member), other in received.items() if of == group and member != rank]

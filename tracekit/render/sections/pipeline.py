@@ -134,8 +134,8 @@ def pipeline_grid(actions: list[dict[str, Any]], width: int) -> list[object]:
     title += f", idle {_IDLE}" + ("; they repeat after 9 and z" if numbered else "")
     lines: list[object] = [Text(title, style="bold")]
     for rank in ranks[:_MOST_RANKS]:
-        own = [row for row in actions if row["rank"] == rank]
-        lines.append(Text.assemble(f"rank {rank}".ljust(label), _row(own, begin_ns, span_ns, cells), no_wrap=True))
+        of_rank = [row for row in actions if row["rank"] == rank]
+        lines.append(Text.assemble(f"rank {rank}".ljust(label), _row(of_rank, begin_ns, span_ns, cells), no_wrap=True))
     if len(ranks) > _MOST_RANKS:
         lines.append(Text(f"{len(ranks) - _MOST_RANKS} more ranks; --json --actions has all"))
     return [*lines, Text("")]

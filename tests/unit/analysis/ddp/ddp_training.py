@@ -46,17 +46,17 @@ def rank(
     shapes: bool = True,
     late: int | None = None,
     used: int = LAYERS,
-    turns: int = 1,
+    backward_passes: int = 1,
     labels: bool = False,
 ) -> TraceBuilder:
     """`late`: the gradient of this layer comes last, 10 ms after all others. `used`: only so many layers have one.
-    `turns`: backward passes a step, each of which reduces. `labels`: torch's own."""
+    `backward_passes`: backward passes a step, each of which reduces. `labels`: torch's own."""
     trace = TraceBuilder(number, 2)
     for step in range(steps):
-        at = step * STEP * turns
-        trace.step(step, at, STEP * turns)
-        for turn in range(turns):
-            _backward(trace, at + turn * STEP, layers, shapes=shapes, late=late, used=used, labels=labels)
+        at = step * STEP * backward_passes
+        trace.step(step, at, STEP * backward_passes)
+        for backward_pass in range(backward_passes):
+            _backward(trace, at + backward_pass * STEP, layers, shapes=shapes, late=late, used=used, labels=labels)
     return trace
 
 

@@ -82,7 +82,7 @@ def test_a_search_for_unused_parameters_that_finds_none(tmp_path: Path, used: in
 @pytest.mark.parametrize(("updates", "said"), [(1, 1), (2, 0)])
 def test_reductions_of_every_micro_batch(tmp_path: Path, updates: int, said: int) -> None:
     """Two backward passes a step, both reduced, in front of one update; two updates need them both. 21 ms exposed."""
-    traces = [training.rank(rank, (5, 5), turns=2) for rank in (0, 1)]
+    traces = [training.rank(rank, (5, 5), backward_passes=2) for rank in (0, 1)]
     for trace in traces:
         for step in range(4):
             for update in range(updates):

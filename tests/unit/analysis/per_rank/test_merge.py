@@ -9,7 +9,13 @@ import numpy as np
 import pytest
 
 from tests.unit.analysis.exchanges import WORLD, actions, rank, send
-from tracekit.analysis.communication.parts import COMMUNICATION, TRAFFIC, CommunicationSum, InFlight, TrafficTime
+from tracekit.analysis.communication.parts import (
+    COMMUNICATION,
+    IN_FLIGHT_TIMES,
+    CommunicationSum,
+    InFlight,
+    InFlightTime,
+)
 from tracekit.analysis.ddp.parts import (
     BUCKET_REDUCTIONS,
     DDP_MODULES,
@@ -70,7 +76,7 @@ LATER: dict[Part[Any], Any] = {
     COMMUNICATION: (
         CommunicationSum(group=WORLD, kind="all_reduce", phase=None, count=1, size_bytes=8, total_ns=5, exposed_ns=3),
     ),
-    TRAFFIC: (TrafficTime(in_flight=(InFlight(group=WORLD, messages=False),), charged=None, total_ns=7),),
+    IN_FLIGHT_TIMES: (InFlightTime(in_flight=(InFlight(group=WORLD, messages=False),), charged=None, total_ns=7),),
     DDP_MODULES: DdpModules(modules=(DDP,), inferred=True),
     DDP_PASSES: DdpPasses(forwards=3, updates=2),
     MANUAL_GRADIENTS: (GradientSum(step=5, count=1, in_backward=0, exposed_ns=4, hideable_ns=2, parameters=None),),

@@ -45,13 +45,19 @@ class Reductions:
 
 def gradient_reductions(lanes: Lanes, phases: PhaseTimeline) -> Reductions:
     """Those of the step windows whose size is known."""
-    found = lanes.communication_events
-    reduces = (found.kind == KINDS.index("all_reduce")) & (found.dtype != ABSENT) & (found.size_bytes > 0)
-    in_backward = phases.at(found.launch_ns) == PHASES.index("backward")
+    communication = lanes.communication_events
+    reduces = (
+        (communication.kind == KINDS.index("all_reduce"))
+        & (communication.dtype != ABSENT)
+        & (communication.size_bytes > 0)
+    )
+    in_backward = phases.at(communication.launch_ns) == PHASES.index("backward")
     which = np.flatnonzero(reduces & in_backward & lanes.counted & (lanes.window >= 0))
-    which = which[np.argsort(found.launch_ns[which], kind="stable")]
+    which = which[np.argsort(communication.launch_ns[which], kind="stable")]
     element_bytes = np.array([bytes_per_element(name) or 1 for name in DTYPES], dtype=np.int64)
-    return Reductions(which=which, elements=found.size_bytes[which] // element_bytes[found.dtype[which]])
+    return Reductions(
+        which=which, elements=communication.size_bytes[which] // element_bytes[communication.dtype[which]]
+    )
 
 
 def bucket_reductions(
@@ -60,23 +66,27 @@ def bucket_reductions(
     """Of all step windows; empty without a bucket map."""
     if not any(module.buckets for module in modules):
         return BucketReductions.empty()
-    found, which = lanes.communication_events, reductions.which
-    taken, module, index, turn = _assigned(reductions.elements, lanes.window[which], modules)
-    own = which[taken]
-    launch_ns, start_ns, end_ns = found.launch_ns[own], found.start_ns[own], found.end_ns[own]
+    communication, which = lanes.communication_events, reductions.which
+    assigned, module, index, backward_pass = _assigned(reductions.elements, lanes.window[which], modules)
+    of_buckets = which[assigned]
+    launch_ns, start_ns, end_ns = (
+        communication.launch_ns[of_buckets],
+        communication.start_ns[of_buckets],
+        communication.end_ns[of_buckets],
+    )
     alone_ns, alone_end_ns = beyond_earlier(start_ns, end_ns)
     return BucketReductions(
         module=module.astype(np.int32),
         index=index.astype(np.int32),
-        step=lanes.windows.step[lanes.window[own]].astype(np.int64),
-        turn=turn.astype(np.int32),
+        step=lanes.windows.step[lanes.window[of_buckets]].astype(np.int64),
+        backward_pass=backward_pass.astype(np.int32),
         ready_ns=_ready_ns(trace, lanes, launch_ns),
         launch_ns=launch_ns,
         start_ns=start_ns,
         end_ns=end_ns,
         exposed_ns=end_ns - start_ns - lanes.compute.covered_ns(start_ns, end_ns),
         added_ns=alone_end_ns - alone_ns - lanes.compute.covered_ns(alone_ns, alone_end_ns),
-        size_bytes=found.size_bytes[own],
+        size_bytes=communication.size_bytes[of_buckets],
     )
 
 
@@ -86,20 +96,20 @@ def _assigned(elements: Int64, window: Int64, modules: Sequence[DdpModule]) -> t
     expected = [
         [bucket.size_bytes // (bytes_per_element(bucket.dtype) or 1) for bucket in module.buckets] for module in modules
     ]
-    upcoming, turns, current = [0] * len(modules), [0] * len(modules), ABSENT
+    upcoming, backward_passes, current = [0] * len(modules), [0] * len(modules), ABSENT
     rows: list[tuple[int, int, int, int]] = []
     for position, (count, step) in enumerate(zip(elements.tolist(), window.tolist(), strict=True)):
         if step != current:
-            upcoming, turns, current = [0] * len(modules), [0] * len(modules), step
+            upcoming, backward_passes, current = [0] * len(modules), [0] * len(modules), step
         for module, buckets in enumerate(expected):
             if buckets and buckets[upcoming[module]] == count:
-                rows.append((position, module, upcoming[module], turns[module]))
+                rows.append((position, module, upcoming[module], backward_passes[module]))
                 upcoming[module] = (upcoming[module] + 1) % len(buckets)
-                turns[module] += not upcoming[module]
+                backward_passes[module] += not upcoming[module]
                 break
             if len(buckets) > 1 and not upcoming[module] and count == sum(buckets):
-                rows.append((position, module, WHOLE, turns[module]))
-                turns[module] += 1
+                rows.append((position, module, WHOLE, backward_passes[module]))
+                backward_passes[module] += 1
                 break
     columns = np.array(rows, dtype=np.int64).reshape(-1, 4).T
     return columns[0], columns[1], columns[2], columns[3]

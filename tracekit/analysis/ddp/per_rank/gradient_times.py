@@ -57,20 +57,20 @@ def gradient_times(
     launched_ns, back_launched_ns = events.start_ns[rows], events.start_ns[back]
     computed_ns = lanes.compute.covered_ns(np.full(len(rows), ready_ns.min()), ready_ns)
     columns = []
-    for (module, step, turn), gradients in passes:
+    for (module, step, backward_pass), gradients in passes:
         place, copy = np.array(gradients, dtype=np.int64).T
         # Bucket by bucket, in each one in order, once everything is launched.
         first = int(np.searchsorted(back_launched_ns, launched_ns[copy].max()))
         back_ns = copy_ns[copy].copy()
-        if len(own := took_back_ns[first : first + len(copy)]) == len(copy):
-            back_ns[np.argsort(place, kind="stable")] = own
+        if len(measured_ns := took_back_ns[first : first + len(copy)]) == len(copy):
+            back_ns[np.argsort(place, kind="stable")] = measured_ns
         in_time = np.argsort(ready_ns[copy], kind="stable")
         place, copy, back_ns = place[in_time], copy[in_time], back_ns[in_time]
         columns.append(
             GradientTimes(
                 module=np.full(len(copy), module, dtype=np.int32),
                 step=np.full(len(copy), step, dtype=np.int64),
-                turn=np.full(len(copy), turn, dtype=np.int32),
+                backward_pass=np.full(len(copy), backward_pass, dtype=np.int32),
                 place=place.astype(np.int32),
                 ready_ns=ready_ns[copy],
                 copy_ns=copy_ns[copy],
@@ -88,8 +88,10 @@ _Pass = tuple[tuple[int, int, int], list[tuple[int, int]]]
 def _passes(
     lanes: Lanes, start_ns: Int64, elements: Int64, runs: BucketReductions, modules: Sequence[DdpModule]
 ) -> list[_Pass]:
-    """Of each pass its module, step and turn, and of each of its gradients the place and which of the copies it is. A
-    pass is over when the last bucket of its module is launched."""
+    """Return for each backward pass its module, step and number in the step, and (place, copy) of each gradient.
+
+    A pass is over when the last bucket of its module is launched.
+    """
     known = all(len(bucket.elements) == len(bucket.parameters) > 0 for module in modules for bucket in module.buckets)
     if not known and len(modules) > 1:
         return []
@@ -109,7 +111,7 @@ def _passes(
             fill.take(copy, int(elements[copy]))
         first = stop
         if gradients := fill.finish(int(runs.module[row])):
-            result.append(((int(runs.module[row]), int(runs.step[row]), int(runs.turn[row])), gradients))
+            result.append(((int(runs.module[row]), int(runs.step[row]), int(runs.backward_pass[row])), gradients))
     return result
 
 
@@ -135,14 +137,14 @@ class _Fill:
         missing: defaultdict[int, deque[int]] = defaultdict(deque)
         for place in self._orders[module]:
             missing[self._sizes[module][place]].append(place)
-        came, rest = [], []
+        gradients, rest = [], []
         for copy, elements in self._copies:
             if missing[elements]:
-                came.append((missing[elements].popleft(), copy))
+                gradients.append((missing[elements].popleft(), copy))
             else:
                 rest.append((copy, elements))
         self._copies = rest
-        return came
+        return gradients
 
 
 class _InOrder:
@@ -163,9 +165,9 @@ class _InOrder:
 
     def finish(self, module: int) -> list[tuple[int, int]]:
         filled = self._full <= set(self._reached) and self._reached[-1] == max(self._full)
-        came = list(enumerate(self._copies)) if filled else []
+        gradients = list(enumerate(self._copies)) if filled else []
         self.begin()
-        return came
+        return gradients
 
 
 def _host_times(events: EventTable, lanes: Lanes, rows: Int64) -> tuple[Int64, Int64]:
@@ -187,7 +189,7 @@ def _device_times(events: EventTable, lanes: Lanes, rows: Int64) -> tuple[Int64,
             continue
         place = np.searchsorted(device.launch_ns[launched], events.end_ns[rows[here]], side="right") - 1
         latest = launched[np.maximum(place, 0)]
-        own = (place >= 0) & (device.launch_ns[latest] >= events.start_ns[rows[here]])
-        kernel = device.row[latest[own]]
-        ready_ns[here[own]], copy_ns[here[own]] = events.end_ns[kernel], events.duration_ns[kernel]
+        has_kernel = (place >= 0) & (device.launch_ns[latest] >= events.start_ns[rows[here]])
+        kernel = device.row[latest[has_kernel]]
+        ready_ns[here[has_kernel]], copy_ns[here[has_kernel]] = events.end_ns[kernel], events.duration_ns[kernel]
     return ready_ns, copy_ns

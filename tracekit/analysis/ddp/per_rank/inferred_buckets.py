@@ -35,12 +35,12 @@ def inferred_modules(trace: DecodedTrace, lanes: Lanes, reductions: Reductions) 
     strategies, _ = strategies_of(trace)
     if trace.header.metadata is not None or "ddp" not in strategies:
         return ()
-    events, found, which = trace.events, lanes.communication_events, reductions.which
+    events, communication, which = trace.events, lanes.communication_events, reductions.which
     accumulating = Intervals.of_events(events, events.named(_ACCUMULATES.__eq__))
-    issued = accumulating.covers(found.launch_ns[which]) & np.isin(found.dtype[which], _FLOATING)
-    if not issued.any() or len(np.unique(found.group[which[issued]])) > 1:
+    issued = accumulating.covers(communication.launch_ns[which]) & np.isin(communication.dtype[which], _FLOATING)
+    if not issued.any() or len(np.unique(communication.group[which[issued]])) > 1:
         return ()
-    sizes, dtypes = reductions.elements[issued], found.dtype[which[issued]]
+    sizes, dtypes = reductions.elements[issued], communication.dtype[which[issued]]
     window = lanes.window[which[issued]]
     sequences = Counter(tuple(zip(sizes[here].tolist(), dtypes[here].tolist(), strict=True)) for here in _each(window))
     (usual, count), *_ = sequences.most_common(1)

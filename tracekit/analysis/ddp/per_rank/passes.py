@@ -24,11 +24,11 @@ def ddp_passes(trace: DecodedTrace, lanes: Lanes, steps: Sequence[StepParts]) ->
     """Of the complete steps."""
     events = trace.events
     on_host = events.on_tracks(lanes.threads)
-    own = complete_steps(lanes, steps).windows
+    complete = complete_steps(lanes, steps).windows
 
     def count(prefix: str) -> int:
         rows = np.flatnonzero(events.named(lambda name: name.startswith(prefix)) & on_host)
         window = lanes.windows.index_of(events.start_ns[rows])
-        return int(own[window[window >= 0]].sum())
+        return int(complete[window[window >= 0]].sum())
 
     return DdpPasses(forwards=count(_FORWARD), updates=count(_UPDATE))

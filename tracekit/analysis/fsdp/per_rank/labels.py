@@ -37,7 +37,7 @@ _FSDP1_ACTIONS: dict[str, Action] = {
     "use": "use",
     "reduce": "reduce",
 }
-_FSDP1_OWN_LABEL = "FullyShardedDataParallel._"  # around its own work, as `FullyShardedDataParallel.forward` is not
+_FSDP1_WORK_LABEL = "FullyShardedDataParallel._"  # around its own work, as `FullyShardedDataParallel.forward` is not
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,35 +56,35 @@ class FsdpLabels:
     def at(self, events: EventTable, row: int) -> FsdpLabel:
         return self.of_name[int(events.name[row])]
 
-    def around(self, events: EventTable, found: CommunicationEvents) -> Int64:
+    def around(self, events: EventTable, communication: CommunicationEvents) -> Int64:
         """int64 [n]: the row of the innermost label around each launch that says what is done, or ABSENT."""
         action = np.array([self.of_name[name].action for name in events.name[self.rows].tolist()], dtype=object)
-        track = found.launch_track.astype(np.int64)
-        return innermost_span(events, self.rows[action != "use"], track, found.launch_ns)
+        track = communication.launch_track.astype(np.int64)
+        return innermost_span(events, self.rows[action != "use"], track, communication.launch_ns)
 
-    def issued_ns(self, enclosing: Int64, found: CommunicationEvents) -> Int64:
+    def issued_ns(self, enclosing: Int64, communication: CommunicationEvents) -> Int64:
         """int64 [n]: when the first collective of the same label was issued."""
         rows, which = np.unique(enclosing, return_inverse=True)
         first_ns = np.full(len(rows), np.iinfo(np.int64).max, dtype=np.int64)
-        np.minimum.at(first_ns, which, found.launch_ns)
-        return np.where(enclosing == ABSENT, found.launch_ns, first_ns[which])
+        np.minimum.at(first_ns, which, communication.launch_ns)
+        return np.where(enclosing == ABSENT, communication.launch_ns, first_ns[which])
 
-    def needed_ns(self, events: EventTable, enclosing: Int64, found: CommunicationEvents) -> Int64:
+    def needed_ns(self, events: EventTable, enclosing: Int64, communication: CommunicationEvents) -> Int64:
         """int64 [n]: when the host came to the point where it needs the module that an all-gather brings; ABSENT for
         other kinds, and where that moment is not in the trace or another all-gather of the module comes first.
         """
-        needed_ns = np.full(len(found), ABSENT, dtype=np.int64)
+        needed_ns = np.full(len(communication), ABSENT, dtype=np.int64)
         uses: dict[str | None, list[int]] = defaultdict(list)
         for row in self.rows.tolist():
             if self.at(events, row).action == "use":
                 uses[self.at(events, row).module].append(int(events.start_ns[row]))
         gathers: dict[int, list[int]] = defaultdict(list)
-        for i in np.flatnonzero((enclosing != ABSENT) & (found.kind == KINDS.index("all_gather"))).tolist():
+        for i in np.flatnonzero((enclosing != ABSENT) & (communication.kind == KINDS.index("all_gather"))).tolist():
             gathers[int(enclosing[i])].append(i)
         next_issue_ns: dict[str | None, int] = {}
         for row in sorted(gathers, key=lambda row: -int(events.start_ns[row])):
             label = self.at(events, row)
-            issue_ns = int(found.launch_ns[gathers[row]].min())
+            issue_ns = int(communication.launch_ns[gathers[row]].min())
             if label.action == "gather_and_use":
                 needed_ns[gathers[row]] = int(events.end_ns[row])
             elif label.action == "gather":
@@ -98,15 +98,15 @@ class FsdpLabels:
 
 def fsdp_labels(events: EventTable) -> FsdpLabels:
     """The labels of a trace."""
-    found: dict[int, FsdpLabel] = {}
+    labels: dict[int, FsdpLabel] = {}
     for i, text in enumerate(events.strings):
         if text.startswith("FSDP::") and (match := _FSDP2_LABEL.fullmatch(text)) is not None:
             action = _FSDP2_ACTIONS.get(match[1], "other")
             module = None if action == "other" else clean_module_name(match[2] or "")
-            found[i] = FsdpLabel(action=action, module=module)
-        elif text.startswith(_FSDP1_OWN_LABEL):
-            found[i] = FsdpLabel(action="other", module=None)
+            labels[i] = FsdpLabel(action=action, module=module)
+        elif text.startswith(_FSDP1_WORK_LABEL):
+            labels[i] = FsdpLabel(action="other", module=None)
         elif (span := parse_fsdp_span(text)) is not None:
-            found[i] = FsdpLabel(action=_FSDP1_ACTIONS[span.action], module=span.module)
-    rows = events.each_once(np.isin(events.name, list(found)) & ~events.in_category("gpu_user_annotation"))
-    return FsdpLabels(of_name=found, rows=rows)
+            labels[i] = FsdpLabel(action=_FSDP1_ACTIONS[span.action], module=span.module)
+    rows = events.each_once(np.isin(events.name, list(labels)) & ~events.in_category("gpu_user_annotation"))
+    return FsdpLabels(of_name=labels, rows=rows)

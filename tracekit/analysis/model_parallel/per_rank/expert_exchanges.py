@@ -39,38 +39,44 @@ def expert_exchanges(
     trace: DecodedTrace, lanes: Lanes, phases: PhaseTimeline, steps: Sequence[StepParts]
 ) -> list[ExpertExchangeSum]:
     """Rows by (group, module, step) over the complete steps among `steps`, in order of time."""
-    found = lanes.communication_events
-    own_group = _groups(trace, lanes)
+    communication = lanes.communication_events
+    group_of_event = _groups(trace, lanes)
     # Without metadata no event of Gloo tells its group; the entry at the end is for those.
     unknown = trace.header.metadata is None
-    may_be = np.array([*(group.parallelism in _FOR_EXPERTS for group in found.groups), unknown], dtype=np.bool_)
+    may_be = np.array([*(group.parallelism in _FOR_EXPERTS for group in communication.groups), unknown], dtype=np.bool_)
     complete = complete_steps(lanes, steps)
-    which = np.flatnonzero((found.kind == KINDS.index("all_to_all")) & complete.counted & may_be[own_group])
+    which = np.flatnonzero(
+        (communication.kind == KINDS.index("all_to_all")) & complete.counted & may_be[group_of_event]
+    )
     if not len(which):
         return []
-    which = which[np.argsort(found.launch_ns[which], kind="stable")]
+    which = which[np.argsort(communication.launch_ns[which], kind="stable")]
     received, sent = _elements(trace, lanes, which)
-    known = (received != ABSENT) & (found.dtype[which] != ABSENT) & ~np.isin(found.dtype[which], _COUNTS)
+    known = (
+        (received != ABSENT) & (communication.dtype[which] != ABSENT) & ~np.isin(communication.dtype[which], _COUNTS)
+    )
     which, received, sent = which[known], received[known], sent[known]
     step = lanes.windows.step[lanes.window[which]]
-    module = modules_of_launches(trace.events, found.launch_track[which].astype(np.int64), found.launch_ns[which])
-    back = _takes_back(list(zip(own_group[which].tolist(), step.tolist(), strict=True)), received, sent)
-    forward = phases.at(found.launch_ns[which]) == PHASES.index("forward")
-    for_experts = {index for index, group in enumerate(found.groups) if group.parallelism == "ep"}
-    for_experts |= set(own_group[which][forward & np.array(back, dtype=np.bool_)].tolist())
-    exposed_ns = found.end_ns[which] - found.start_ns[which]
-    exposed_ns = exposed_ns - lanes.compute.covered_ns(found.start_ns[which], found.end_ns[which])
+    module = modules_of_launches(
+        trace.events, communication.launch_track[which].astype(np.int64), communication.launch_ns[which]
+    )
+    back = _takes_back(list(zip(group_of_event[which].tolist(), step.tolist(), strict=True)), received, sent)
+    forward = phases.at(communication.launch_ns[which]) == PHASES.index("forward")
+    for_experts = {index for index, group in enumerate(communication.groups) if group.parallelism == "ep"}
+    for_experts |= set(group_of_event[which][forward & np.array(back, dtype=np.bool_)].tolist())
+    exposed_ns = communication.end_ns[which] - communication.start_ns[which]
+    exposed_ns = exposed_ns - lanes.compute.covered_ns(communication.start_ns[which], communication.end_ns[which])
     sums: dict[tuple[int, str | None, int], list[int]] = defaultdict(lambda: [0, 0])
     for i, position in enumerate(which.tolist()):
-        if int(own_group[position]) not in for_experts:
+        if int(group_of_event[position]) not in for_experts:
             continue
-        width = bytes_per_element(DTYPES[found.dtype[position]]) or 0
-        total = sums[int(own_group[position]), module[i], int(step[i])]
+        width = bytes_per_element(DTYPES[communication.dtype[position]]) or 0
+        total = sums[int(group_of_event[position]), module[i], int(step[i])]
         total[0] += 0 if back[i] else int(received[i]) * width
         total[1] += int(exposed_ns[i])
     return [
         ExpertExchangeSum(
-            group=None if group == ABSENT else found.groups[group],
+            group=None if group == ABSENT else communication.groups[group],
             module=name,
             step=number,
             received_bytes=size,
@@ -83,23 +89,25 @@ def expert_exchanges(
 def _groups(trace: DecodedTrace, lanes: Lanes) -> Int64:
     """int64 [n]: of each communication event the index of its group, or ABSENT. Where the event does not tell and all
     groups of this rank that may be for experts have the same members, it is the first of these."""
-    found = lanes.communication_events
-    own_group = found.group.astype(np.int64)
-    candidates = [i for i, key in enumerate(found.groups) if key.parallelism == "ep"]
-    candidates = candidates or [i for i, key in enumerate(found.groups) if key.parallelism in _FOR_EXPERTS]
-    if trace.header.metadata is None and len({found.groups[i].ranks for i in candidates}) == 1:
-        own_group[own_group == ABSENT] = candidates[0]
-    return own_group
+    communication = lanes.communication_events
+    group_of_event = communication.group.astype(np.int64)
+    candidates = [i for i, key in enumerate(communication.groups) if key.parallelism == "ep"]
+    candidates = candidates or [i for i, key in enumerate(communication.groups) if key.parallelism in _FOR_EXPERTS]
+    if trace.header.metadata is None and len({communication.groups[i].ranks for i in candidates}) == 1:
+        group_of_event[group_of_event == ABSENT] = candidates[0]
+    return group_of_event
 
 
 def _elements(trace: DecodedTrace, lanes: Lanes, which: Int64) -> tuple[Int64, Int64]:
     """Elements that each of these all-to-alls received and sent, int64 [k] each; ABSENT where that is not known."""
-    events, found = trace.events, lanes.communication_events
+    events, communication = trace.events, lanes.communication_events
     arguments, shapes = events.collective_arguments, recorded_shapes(events)
     operators = events.each_once(events.named(_OPERATORS.__contains__))
-    operator = innermost_span(events, operators, found.launch_track[which].astype(np.int64), found.launch_ns[which])
+    operator = innermost_span(
+        events, operators, communication.launch_track[which].astype(np.int64), communication.launch_ns[which]
+    )
     received, sent = (np.full(len(which), ABSENT, dtype=np.int64) for _ in range(2))
-    for i, position in enumerate(argument_positions(events, found.row[which]).tolist()):
+    for i, position in enumerate(argument_positions(events, communication.row[which]).tolist()):
         recorded = shapes.get(int(operator[i]))
         if position != ABSENT:
             received[i], sent[i] = arguments.out_elements[position], arguments.in_elements[position]

@@ -44,7 +44,9 @@ def _on_device(events: EventTable, lanes: Lanes, host: HostStretches) -> tuple[I
     for thread in np.unique(host.track):
         order = np.flatnonzero(track == thread)
         order = order[np.argsort(launch_ns[order], kind="stable")]
-        own = np.flatnonzero(host.track == thread)
-        first, stop = (np.searchsorted(launch_ns[order], times[own]) for times in (host.start_ns, host.end_ns))
-        start_ns[own], end_ns[own] = extent_on_device(events, row[order], first, stop, start_ns[own], end_ns[own])
+        on_thread = np.flatnonzero(host.track == thread)
+        first, stop = (np.searchsorted(launch_ns[order], times[on_thread]) for times in (host.start_ns, host.end_ns))
+        start_ns[on_thread], end_ns[on_thread] = extent_on_device(
+            events, row[order], first, stop, start_ns[on_thread], end_ns[on_thread]
+        )
     return start_ns, end_ns

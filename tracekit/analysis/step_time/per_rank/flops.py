@@ -82,15 +82,15 @@ def flop_sums(trace: DecodedTrace, lanes: Lanes, steps: Sequence[StepParts]) -> 
     flops: dict[tuple[str, bool], int] = defaultdict(int)
     unreadable = 0
     for (*key, again), times in alike.items():
-        found = _operator(events.strings, key)
-        if found is None:
+        operation = _operator(events.strings, key)
+        if operation is None:
             unreadable += times
             uncounted.add(f"{events.strings[key[0]]} without shapes")
             continue
-        dtype, own = found
+        dtype, operations = operation
         dtype = "tf32" if dtype == "float32" and tf32 else dtype
         count[dtype, again] += times
-        flops[dtype, again] += times * own
+        flops[dtype, again] += times * operations
     unavailable = None
     if not len(inner):
         unavailable = Unavailable(reason="no matrix product, convolution or attention is in the trace")
@@ -262,10 +262,10 @@ def _anything_in(events: EventTable, rows: Int64) -> Bool:
     result = np.zeros(len(rows), dtype=np.bool_)
     happens = ~events.named(_KEEPS.__contains__)
     for track in events.tracks_of(rows):
-        own = np.flatnonzero(events.track[rows] == track)
+        on_track = np.flatnonzero(events.track[rows] == track)
         starts_ns = np.sort(events.start_ns[happens & (events.track == track)])
-        first = np.searchsorted(starts_ns, events.start_ns[rows[own]], side="right")
-        result[own] = np.searchsorted(starts_ns, events.end_ns[rows[own]], side="left") > first
+        first = np.searchsorted(starts_ns, events.start_ns[rows[on_track]], side="right")
+        result[on_track] = np.searchsorted(starts_ns, events.end_ns[rows[on_track]], side="left") > first
     return result
 
 

@@ -41,14 +41,14 @@ def phase_sums(trace: DecodedTrace, lanes: Lanes, launches: PhaseTimeline, steps
 def _parts(time: Sequence[Intervals], lanes: Lanes, inside: Intervals) -> tuple[PhasePart, ...]:
     parts = []
     for name, everywhere in zip(STEP_PHASES, time, strict=True):
-        own = everywhere & inside
+        time_in_phase = everywhere & inside
         part = PhasePart(
             phase=name,
-            total_ns=own.len_ns,
-            compute_ns=(own & lanes.compute).len_ns,
-            exposed_comm_ns=(own & lanes.exposed_communication).len_ns,
-            exposed_copy_ns=(own & lanes.exposed_copy).len_ns,
-            idle_ns=(own - lanes.busy).len_ns,
+            total_ns=time_in_phase.len_ns,
+            compute_ns=(time_in_phase & lanes.compute).len_ns,
+            exposed_comm_ns=(time_in_phase & lanes.exposed_communication).len_ns,
+            exposed_copy_ns=(time_in_phase & lanes.exposed_copy).len_ns,
+            idle_ns=(time_in_phase - lanes.busy).len_ns,
         )
         total = part.compute_ns + part.exposed_comm_ns + part.exposed_copy_ns + part.idle_ns
         assert total == part.total_ns, f"{name}: the parts sum to {total} ns of {part.total_ns} ns"
@@ -88,8 +88,8 @@ def _of_optimizer(events: EventTable, threads: Int64) -> Bool:
 
 def _on_device(events: EventTable, lanes: Lanes, host_ns: Int64) -> Int64:
     """When the device comes to what the host began at each of the times `host_ns` (ascending), ascending."""
-    device, found = lanes.device_events, lanes.communication_events
-    computes = device.is_kernel & ~device.among(found.row)
+    device, communication = lanes.device_events, lanes.communication_events
+    computes = device.is_kernel & ~device.among(communication.row)
     rows, launch_ns = device.row[computes], device.launch_ns[computes]
     begin_ns = device_starts(events, host_ns, device, rows)
     # Communication that is still running keeps the phase before it going until the next compute begins.
@@ -97,9 +97,9 @@ def _on_device(events: EventTable, lanes: Lanes, host_ns: Int64) -> Int64:
     starts_ns = np.append(events.start_ns[rows][order], np.iinfo(np.int64).max)
     next_compute_ns = np.minimum.accumulate(starts_ns[::-1])[::-1]
     next_compute_ns = next_compute_ns[np.searchsorted(launch_ns[order], host_ns, side="left")]
-    order = np.argsort(found.launch_ns, kind="stable")
-    reach_ns = np.concatenate(([0], np.maximum.accumulate(found.end_ns[order])))
-    communicating_ns = reach_ns[np.searchsorted(found.launch_ns[order], host_ns, side="left")]
+    order = np.argsort(communication.launch_ns, kind="stable")
+    reach_ns = np.concatenate(([0], np.maximum.accumulate(communication.end_ns[order])))
+    communicating_ns = reach_ns[np.searchsorted(communication.launch_ns[order], host_ns, side="left")]
     return np.maximum.accumulate(np.maximum(begin_ns, np.minimum(communicating_ns, next_compute_ns)))
 
 
@@ -108,9 +108,9 @@ def _happened(events: EventTable, lanes: Lanes, complete: CompleteSteps) -> Phas
     windows = lanes.windows
 
     def rows(name: str) -> Int64:
-        found = events.each_once(events.named(name.__eq__) & ~events.in_category("gpu_user_annotation"))
-        window = windows.index_of(events.start_ns[found])
-        return found[(window >= 0) & complete.windows[np.maximum(window, 0)]]
+        named = events.each_once(events.named(name.__eq__) & ~events.in_category("gpu_user_annotation"))
+        window = windows.index_of(events.start_ns[named])
+        return named[(window >= 0) & complete.windows[np.maximum(window, 0)]]
 
     passes, recomputed = rows(BACKWARD_SPAN), rows(RECOMPUTE_SPAN)
     scaled, fused = rows(optimizer_span("scaled_step")), rows(optimizer_span("fused_scaled_step"))

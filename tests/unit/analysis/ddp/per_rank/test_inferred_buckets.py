@@ -15,18 +15,18 @@ from tracekit.analysis.table import records
 EVEN = (3, 3, 3, 1)
 
 
-def analysed(folder: Path, *, labels: bool = True, turns: int = 1) -> Buckets:
-    traces = [training.rank(rank, EVEN, labels=labels, turns=turns) for rank in (0, 1)]
+def analysed(folder: Path, *, labels: bool = True, backward_passes: int = 1) -> Buckets:
+    traces = [training.rank(rank, EVEN, labels=labels, backward_passes=backward_passes) for rank in (0, 1)]
     return buckets(load(write_run(folder, traces)))
 
 
-@pytest.mark.parametrize("turns", [1, 2])
-def test_the_sizes_that_repeat_are_the_buckets(tmp_path: Path, turns: int) -> None:
-    found = analysed(tmp_path, turns=turns)
+@pytest.mark.parametrize("backward_passes", [1, 2])
+def test_the_sizes_that_repeat_are_the_buckets(tmp_path: Path, backward_passes: int) -> None:
+    found = analysed(tmp_path, backward_passes=backward_passes)
     expected = [(i, count * training.LAYER_BYTES, None, True) for i, count in enumerate(EVEN)]
     rows = records(found.bucket_map)
     assert [(row["index"], row["size_bytes"], row["parameters"], row["inferred"]) for row in rows] == expected
-    assert len(found.times) == 2 * 4 * turns * len(EVEN)
+    assert len(found.times) == 2 * 4 * backward_passes * len(EVEN)
 
 
 def test_an_average_by_hand_is_not_ddp(tmp_path: Path) -> None:

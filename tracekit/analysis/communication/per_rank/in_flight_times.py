@@ -1,6 +1,6 @@
 """When which groups of a rank communicate, and which of them the rank waits for.
 
-Per rank (in a worker): lanes to `TrafficTime` rows, a partition of the rank's communication time over its complete
+Per rank (in a worker): lanes to `InFlightTime` rows, a partition of the rank's communication time over its complete
 steps by what is in flight. From them the time of any set of groups follows, overlaps counted once, exactly.
 
 Exposed time is charged to one of those in flight, the one that holds the rank up: of those that end before compute goes
@@ -18,7 +18,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tracekit.analysis.communication.parts import InFlight, TrafficTime
+from tracekit.analysis.communication.parts import InFlight, InFlightTime
 from tracekit.analysis.timeline.lanes import Lanes, complete_steps
 from tracekit.model.communication import KINDS, CommunicationEvents
 from tracekit.model.events import ABSENT, Bool, Int64
@@ -28,24 +28,24 @@ from tracekit.model.summary import StepParts
 _MESSAGES = tuple(KINDS.index(kind) for kind in ("send", "recv", "send_recv"))
 _NEVER_NS = np.iinfo(np.int64).max
 
-__all__ = ["traffic_times"]
+__all__ = ["in_flight_times"]
 
 
-def traffic_times(lanes: Lanes, steps: Sequence[StepParts]) -> list[TrafficTime]:
+def in_flight_times(lanes: Lanes, steps: Sequence[StepParts]) -> list[InFlightTime]:
     """Over the complete ones among `steps`; the rows that are charged sum to their exposed communication."""
-    found, inside = lanes.communication_events, complete_steps(lanes, steps).time
-    traffics, which = _traffics(found)
+    communication, inside = lanes.communication_events, complete_steps(lanes, steps).time
+    distinct, which = _distinct_in_flight(communication)
     start_ns, duration_ns = _pieces(lanes, inside)
     exposed = ~lanes.compute.covers(start_ns)
-    in_flight = np.zeros((len(start_ns), len(traffics)), dtype=np.bool_)
+    in_flight = np.zeros((len(start_ns), len(distinct)), dtype=np.bool_)
     # Of each piece the latest end so far of those awaited in it, and of those that outlast it, and whose these are.
     ends_ns = np.full((2, len(start_ns)), ABSENT, dtype=np.int64)
     whose = np.full((2, len(start_ns)), ABSENT, dtype=np.int64)
-    for number in range(len(traffics)):
-        own = which == number
-        outlasting = _latest_end(found.start_ns[own], found.end_ns[own], start_ns)
+    for number in range(len(distinct)):
+        mask = which == number
+        outlasting = _latest_end(communication.start_ns[mask], communication.end_ns[mask], start_ns)
         in_flight[:, number] = outlasting != ABSENT
-        for i, latest_ns in enumerate((_latest_end(*_awaited(lanes, own), start_ns), outlasting)):
+        for i, latest_ns in enumerate((_latest_end(*_awaited(lanes, mask), start_ns), outlasting)):
             whose[i, latest_ns > ends_ns[i]] = number
             ends_ns[i] = np.maximum(ends_ns[i], latest_ns)
     charged = np.where(exposed, np.where(whose[0] != ABSENT, whose[0], whose[1]), ABSENT)
@@ -54,9 +54,9 @@ def traffic_times(lanes: Lanes, steps: Sequence[StepParts]) -> list[TrafficTime]
     total_ns = np.zeros(len(different), dtype=np.int64)
     np.add.at(total_ns, of_row, duration_ns)
     return [
-        TrafficTime(
-            in_flight=tuple(traffics[i] for i in np.flatnonzero(row[:-1])),
-            charged=None if row[-1] == ABSENT else traffics[row[-1]],
+        InFlightTime(
+            in_flight=tuple(distinct[i] for i in np.flatnonzero(row[:-1])),
+            charged=None if row[-1] == ABSENT else distinct[row[-1]],
             total_ns=length_ns,
         )
         for row, length_ns in zip(different, total_ns.tolist(), strict=True)
@@ -74,18 +74,20 @@ def _different_rows(columns: Int64) -> tuple[Int64, Int64]:
     return ordered[new], of_row
 
 
-def _traffics(found: CommunicationEvents) -> tuple[list[InFlight], Int64]:
+def _distinct_in_flight(communication: CommunicationEvents) -> tuple[list[InFlight], Int64]:
     """All there are, in an order that neither events nor numbers of ranks decide, as the first of equals is charged;
     and of each event which one it is."""
-    each, which = np.unique(2 * found.group.astype(np.int64) + np.isin(found.kind, _MESSAGES), return_inverse=True)
-    traffics = [
-        InFlight(group=None if number < 0 else found.groups[number // 2], messages=bool(number % 2))
+    each, which = np.unique(
+        2 * communication.group.astype(np.int64) + np.isin(communication.kind, _MESSAGES), return_inverse=True
+    )
+    distinct = [
+        InFlight(group=None if number < 0 else communication.groups[number // 2], messages=bool(number % 2))
         for number in each.tolist()
     ]
-    order = sorted(range(len(traffics)), key=lambda i: _sorting(traffics[i]))
+    order = sorted(range(len(distinct)), key=lambda i: _sorting(distinct[i]))
     place = np.empty(len(order), dtype=np.int64)
     place[order] = np.arange(len(order))
-    return [traffics[i] for i in order], place[which.reshape(-1)]
+    return [distinct[i] for i in order], place[which.reshape(-1)]
 
 
 def _sorting(traffic: InFlight) -> tuple[object, ...]:
@@ -96,19 +98,21 @@ def _sorting(traffic: InFlight) -> tuple[object, ...]:
 
 def _pieces(lanes: Lanes, inside: Intervals) -> tuple[Int64, Int64]:
     """Start and duration of the pieces of communication time in which nothing begins or ends."""
-    found, time = lanes.communication_events, lanes.communication & inside
+    communication, time = lanes.communication_events, lanes.communication & inside
     compute = lanes.compute & time
     edges_ns = np.unique(
-        np.concatenate((found.start_ns, found.end_ns, compute.start_ns, compute.end_ns, time.start_ns, time.end_ns))
+        np.concatenate(
+            (communication.start_ns, communication.end_ns, compute.start_ns, compute.end_ns, time.start_ns, time.end_ns)
+        )
     )
-    kept = time.covers(edges_ns[:-1])
-    return edges_ns[:-1][kept], np.diff(edges_ns)[kept]
+    inside_time = time.covers(edges_ns[:-1])
+    return edges_ns[:-1][inside_time], np.diff(edges_ns)[inside_time]
 
 
-def _awaited(lanes: Lanes, own: Bool) -> tuple[Int64, Int64]:
+def _awaited(lanes: Lanes, mask: Bool) -> tuple[Int64, Int64]:
     """Of the events `own` the part, if any, from the last compute before their end."""
-    found, compute = lanes.communication_events, lanes.compute
-    start_ns, end_ns = found.start_ns[own], found.end_ns[own]
+    communication, compute = lanes.communication_events, lanes.compute
+    start_ns, end_ns = communication.start_ns[mask], communication.end_ns[mask]
     last = np.searchsorted(compute.start_ns, end_ns, side="left") - 1
     since_ns = np.concatenate((compute.end_ns, [-_NEVER_NS]))[last]
     return np.maximum(start_ns, since_ns), end_ns

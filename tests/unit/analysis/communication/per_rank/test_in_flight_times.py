@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.builders import TraceBuilder
-from tracekit.analysis.communication.parts import TRAFFIC
+from tracekit.analysis.communication.parts import IN_FLIGHT_TIMES
 from tracekit.analysis.per_rank.options import SummaryOptions
 from tracekit.analysis.per_rank.summarize import summarize_trace
 from tracekit.model.summary import RankSummary
@@ -40,7 +40,7 @@ def summary_of(trace: TraceBuilder) -> RankSummary:
 def charged(summary: RankSummary) -> dict[str, int]:
     """Nanoseconds by name of the group."""
     result: dict[str, int] = {}
-    for row in summary[TRAFFIC]:
+    for row in summary[IN_FLIGHT_TIMES]:
         if row.charged is not None and row.charged.group is not None:
             name = row.charged.group.description.removeprefix("mesh_")
             result[name] = result.get(name, 0) + row.total_ns
@@ -55,7 +55,7 @@ def test_one_group_after_the_other() -> None:
 def test_compute_charges_nobody() -> None:
     summary = summary_of(trace_of([(0, 30), (40, 50)], {"tp": [(10, 20)], "dp": [(15, 25)]}, until=50))
     assert charged(summary) == {}
-    assert sum(row.total_ns for row in summary[TRAFFIC]) == 15_000
+    assert sum(row.total_ns for row in summary[IN_FLIGHT_TIMES]) == 15_000
 
 
 def test_of_two_at_once_the_one_that_ends_last_holds_up_the_rank() -> None:
@@ -100,21 +100,21 @@ def test_as_counted_by_nanoseconds(compute: list[Event], tp: list[Event], dp: li
     summary = summary_of(trace_of(compute, groups, until=until, scale=0.001))
     (step,) = summary.steps
     assert charged(summary) == counted(compute, groups, until)
-    assert sum(row.total_ns for row in summary[TRAFFIC] if row.charged is not None) == step.exposed_comm_ns
-    assert sum(row.total_ns for row in summary[TRAFFIC]) == step.comm_ns
+    assert sum(row.total_ns for row in summary[IN_FLIGHT_TIMES] if row.charged is not None) == step.exposed_comm_ns
+    assert sum(row.total_ns for row in summary[IN_FLIGHT_TIMES]) == step.comm_ns
     for name, own in groups.items():  # the union of each comes out as well
         flown = sum(any(begin <= t < end for begin, end in own) for t in range(until))
         rows = [
             row
-            for row in summary[TRAFFIC]
+            for row in summary[IN_FLIGHT_TIMES]
             if any(t.group.description == f"mesh_{name}" for t in row.in_flight if t.group)
         ]
         assert sum(row.total_ns for row in rows) == flown
 
 
 def test_windows_of_a_rank_add_up() -> None:
-    one = summary_of(trace_of([(0, 10)], {"tp": [(10, 30)], "dp": [(20, 25)]}, until=40))[TRAFFIC]
-    other = summary_of(trace_of([(0, 10)], {"dp": [(10, 17)], "tp": [(12, 15)]}, until=40))[TRAFFIC]
-    merged = TRAFFIC.merge([one, other])
+    one = summary_of(trace_of([(0, 10)], {"tp": [(10, 30)], "dp": [(20, 25)]}, until=40))[IN_FLIGHT_TIMES]
+    other = summary_of(trace_of([(0, 10)], {"dp": [(10, 17)], "tp": [(12, 15)]}, until=40))[IN_FLIGHT_TIMES]
+    merged = IN_FLIGHT_TIMES.merge([one, other])
     assert sum(row.total_ns for row in merged) == sum(row.total_ns for row in (*one, *other)) == 27_000
     assert len(merged) == 4  # tp alone, both for tp, dp alone, both for dp
