@@ -1,7 +1,7 @@
 """The report as JSON: the contract that other programs build on.
 
-Comes in: a `Report`. Goes out: one object with sorted keys, floats as Python's `repr`: equal results are equal bytes.
-Within a `SCHEMA_VERSION` fields are added, never renamed.
+One object with sorted keys, and floats as Python's `repr`: equal results are equal bytes. Within a `SCHEMA_VERSION`
+fields are added, never renamed.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class JsonResult:
 
 
 def result_dict(report: Report) -> dict[str, Any]:
-    """The result as plain values. A section that was not asked for is absent; unknown values are None."""
+    """Return the result as plain values. A section that was not asked for is absent; unknown values are None."""
     run = report.run
     result: dict[str, Any] = {
         "schema_version": SCHEMA_VERSION,
@@ -124,7 +124,10 @@ def _run(run: Run) -> dict[str, Any]:
 
 
 def _mesh(run: Run) -> dict[str, Any] | None:
-    """The mesh of the lowest rank that has one; `coordinates` in the order of `ranks`, None for one outside of it."""
+    """Return the mesh of the lowest rank that has one.
+
+    `coordinates` are in the order of `ranks`, None for a rank outside of the mesh.
+    """
     meshes = [summary.mesh for summary in run.ranks]
     mesh = next((mesh for mesh in meshes if mesh is not None), None)
     if mesh is None:

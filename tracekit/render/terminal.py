@@ -1,4 +1,4 @@
-"""The report for a terminal: the verdict, what is missing or damaged, tables, what to type next.
+"""The report for a terminal: the verdict, what is missing or damaged, tables, the next command.
 
 Times are milliseconds a step, means over complete steps.
 """
@@ -18,7 +18,7 @@ __all__ = ["TerminalReport"]
 
 @dataclass(frozen=True, kw_only=True)
 class TerminalReport:
-    """`width` in characters; `color` writes ANSI styles."""
+    """Renders a report as text of `width` characters; `color` writes ANSI styles."""
 
     width: int = 80
     color: bool = False

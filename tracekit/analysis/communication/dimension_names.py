@@ -1,9 +1,13 @@
-"""Which dimension of the mesh (dp, tp, pp, ...) the traffic of a rank belongs to.
+"""Which dimension of the mesh (dp, tp, pp, ...) the communication of a rank belongs to.
 
-Comes in: a run. Goes out: for each rank the `Dimension` of what it does in each group. A group belongs to the dimension
-whose name the mesh gives it (so that dp_shard and dp_replicate are two), else to what it is for; where that is unknown,
-to its description, or, if that is its own, to its shape: groups of as many ranks equally far apart. Messages between
-the stages of a pipeline are of pp, whatever group they go through.
+The name of a group's dimension is the first of these that is known:
+
+* the name that the mesh gives it, so that dp_shard and dp_replicate are two;
+* what the group is for;
+* its description, unless that differs from group to group;
+* its shape: groups with equally many ranks, equally far apart.
+
+Messages between the stages of a pipeline belong to pp, whatever group they use.
 """
 
 from __future__ import annotations
@@ -31,7 +35,12 @@ __all__ = ["WITHIN_LAYERS", "Dimension", "dimensions_of"]
 
 @dataclass(frozen=True, kw_only=True)
 class Dimension:
-    """`parallelism`: what its groups are for, None where not known. `inferred`: from names, members or messages."""
+    """One dimension of the mesh.
+
+    Attributes:
+        parallelism: what its groups are for; None where not known.
+        inferred: whether that was concluded from names, members or messages.
+    """
 
     name: str | None
     parallelism: str | None
@@ -39,7 +48,7 @@ class Dimension:
 
 
 def dimensions_of(run: Run) -> list[dict[InFlight, Dimension]]:
-    """In the order of the run's ranks."""
+    """Return the dimension of all that is ever in flight on each rank, in the order of the run's ranks."""
     known: dict[GroupKey, str] = {}
     for group in (group for summary in run.ranks for group in summary.groups):
         if group.parallelism is not None:
@@ -52,8 +61,10 @@ def dimensions_of(run: Run) -> list[dict[InFlight, Dimension]]:
 
 
 def _of_several_shapes(run: Run, known: Mapping[GroupKey, str]) -> frozenset[str]:
-    """What a rank has groups of different shapes for: two dimensions for one use, as shards and replicas without a
-    mesh are."""
+    """Return the uses for which a rank has groups of different shapes.
+
+    These are two dimensions, such as shards and replicas without a mesh.
+    """
     shapes: dict[tuple[int, str], set[str | None]] = defaultdict(set)
     for summary in run.ranks:
         for group in {t.group for row in summary[IN_FLIGHT_TIMES] for t in row.in_flight if not t.messages}:
@@ -86,6 +97,6 @@ def _dimension_of(
 
 @lru_cache(_MOST_GROUPS)
 def _shape(ranks: tuple[int, ...]) -> str | None:
-    """Groups along one dimension of a grid have as many ranks, equally far apart."""
+    """Return a name for groups along one dimension of a grid: equally many ranks, equally far apart."""
     strides = {after - before for before, after in pairwise(ranks)}
     return f"{len(ranks)} ranks, stride {strides.pop()}" if len(strides) == 1 else None

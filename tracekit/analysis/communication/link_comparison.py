@@ -1,8 +1,4 @@
-"""What collectives achieve against what the links between their ranks can do.
-
-Comes in: the result of the bandwidth probe (`links.json`), and a collective's kind, ranks and size. Goes out: the time
-that it takes on idle links, and between which hosts these are.
-"""
+"""How long collectives take on idle links, as `tracekit links` measured it."""
 
 from __future__ import annotations
 
@@ -45,7 +41,7 @@ class LinkTime:
 
 
 def read_links(path: Path) -> LinkMeasurements:
-    """Raises InputError for a file that cannot be read or is no result of the bandwidth probe."""
+    """Return the measurements. Raises InputError for a file that cannot be read or is no result of the measurement."""
     hint = "write one with: torchrun ... -m tracekit.checks.links -o links.json"
     try:
         return msgspec.json.decode(path.read_bytes(), type=LinkMeasurements)
@@ -56,7 +52,7 @@ def read_links(path: Path) -> LinkMeasurements:
 
 
 def link_class(run: Run, ranks: Sequence[int]) -> LinkClass | None:
-    """Whether ranks share a host, or each has its own, or neither; None where a host is not known."""
+    """Return whether the ranks share a host, each have a different one, or neither; None where a host is not known."""
     hosts = {summary.rank: summary.machine for summary in run.ranks}
     of_ranks = [hosts.get(rank) for rank in ranks]
     if None in of_ranks or len(of_ranks) < 2:
@@ -66,8 +62,10 @@ def link_class(run: Run, ranks: Sequence[int]) -> LinkClass | None:
 
 
 def idle_time_ns(links: LinkMeasurements, kind: str, ranks: Sequence[int], where: LinkClass | None, size: int) -> float:
-    """What a collective of this size takes when nothing else runs: as these ranks were measured, else as many ranks in
-    the same place; NaN where that was not measured. Of several groups alike, the quickest speaks.
+    """Return how long a collective of `size` bytes takes when nothing else runs; NaN where that was not measured.
+
+    The measurement of the same ranks is taken, else that of equally many ranks in the same place. Of several such
+    groups the fastest counts.
     """
     same = [group for group in links.groups if set(group.ranks) == set(ranks)]
     alike = [group for group in links.groups if group.link == where and len(group.ranks) == len(ranks)]

@@ -1,7 +1,6 @@
 """Communication by dimension of the mesh (dp, tp, pp, ...), and which dimension bounds the step.
 
-Comes in: a run, whose ranks know when which of their groups communicate and which they wait for (`traffic.py`). Goes
-out: tables by rank and by dimension, and a finding. Empty where fewer than two dimensions communicate.
+Empty where fewer than two dimensions communicate.
 """
 
 from __future__ import annotations
@@ -31,7 +30,12 @@ _EXACT = 0.1  # of transfers: clocks with smaller errors than that tell whether 
 
 @dataclass(frozen=True, kw_only=True)
 class MeshDimensions:
-    """`by_rank`: rows of columns.DIMENSIONS. `by_name`: rows of columns.DIMENSIONS_BY_NAME, most charged first."""
+    """Communication of all dimensions.
+
+    Attributes:
+        by_rank: rows of columns.DIMENSIONS.
+        by_name: rows of columns.DIMENSIONS_BY_NAME, the one charged most first.
+    """
 
     by_rank: Frame = Frame(columns.DIMENSIONS)
     by_name: Frame = Frame(columns.DIMENSIONS_BY_NAME)
@@ -52,7 +56,11 @@ class _Use:
 
 @dataclass(frozen=True, kw_only=True)
 class _Summed:
-    """A dimension over all ranks; times are means a step. `waiting`: ratio of the time in its collectives."""
+    """A dimension over all ranks; times are means a step.
+
+    Attributes:
+        waiting: the part of the time in its collectives for which ranks wait until the last one arrives.
+    """
 
     dimension: Dimension
     uses: Sequence[_Use]
@@ -72,7 +80,7 @@ class _Summed:
 
 
 def mesh_dimensions(run: Run) -> MeshDimensions:
-    """Tables over all ranks that completed a step, and a finding when one dimension holds up the steps."""
+    """Return tables over all ranks that completed a step, and a finding when one dimension holds up the steps."""
     uses = _uses(run)
     total_ns = {dimension: sum(use.total_ns for use in of_dimension) for dimension, of_dimension in uses.items()}
     least_ns = _AMONG_OTHERS * sum(total_ns.values())
@@ -133,7 +141,7 @@ def _size(groups: Sequence[GroupKey]) -> int | None:
 
 
 def _hosts(groups: Sequence[GroupKey], hosts: Mapping[int, str | None]) -> int | None:
-    """How many hosts a group spans at most; None where that of a member is not known."""
+    """Return the most hosts that a group spans; None where that of a member is not known."""
     spans = [{hosts.get(rank) for rank in group.ranks} or {None} for group in groups]
     return None if not spans or any(None in span for span in spans) else max(map(len, spans))
 
@@ -203,7 +211,7 @@ def _waiting(run: Run, groups: frozenset[GroupKey]) -> float | Unavailable:
 
 
 def _bounding(run: Run, summed: Sequence[_Summed]) -> list[Finding]:
-    """The dimension that most of the exposed communication is charged to."""
+    """Find the dimension that most of the exposed communication is charged to."""
     if not summed or summed[0].dimension.name is None or summed[0].share < _NOTABLE:
         return []
     first, second = summed[:2]
@@ -254,7 +262,10 @@ def _place(one: _Summed) -> str:
 
 
 def _misplaced(first: _Summed, summed: Sequence[_Summed]) -> _Summed | None:
-    """The dimension within hosts whose place one that communicates in every layer had better have."""
+    """Return a dimension within hosts that should change places with `first`, or None.
+
+    `first` communicates in every layer, and so should be the one within hosts.
+    """
     if first.dimension.parallelism not in WITHIN_LAYERS or (first.hosts or 1) < 2:
         return None
     others = [one for one in summed if one.hosts == 1 and one.dimension.parallelism in ("dp", "pp")]
@@ -262,7 +273,7 @@ def _misplaced(first: _Summed, summed: Sequence[_Summed]) -> _Summed | None:
 
 
 def _saving_ns(run: Run, one: _Summed) -> int | None:
-    """By how much the slowest rank's mean step would be shorter at most."""
+    """Return by how much the slowest rank's mean step would be shorter at most."""
     charged_ns = {use.rank: use.charged_ns / use.steps for use in one.uses}
     step_ns = {
         summary.rank: statistics.fmean(of_rank_ns)

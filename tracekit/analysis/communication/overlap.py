@@ -1,7 +1,4 @@
-"""How much communication hides under compute, by collective kind, group and phase.
-
-Per rank (in a worker): lanes to `CommunicationSum` rows. Over ranks: `overlap(run)` to a table and findings.
-"""
+"""How much communication compute hides, by collective kind, group and phase."""
 
 from __future__ import annotations
 
@@ -27,8 +24,11 @@ _MESSAGES = ("send", "recv", "send_recv")
 
 @dataclass(frozen=True, kw_only=True)
 class Overlap:
-    """`communication`: rows of columns.COMMUNICATION, over the complete steps of each rank. `by_kind`: columns of
-    columns.COMMUNICATION_BY_KIND, most exposed first.
+    """Communication of all ranks.
+
+    Attributes:
+        communication: rows of columns.COMMUNICATION, sums over the complete steps of each rank.
+        by_kind: rows of columns.COMMUNICATION_BY_KIND, the most exposed first.
     """
 
     communication: Frame = Frame(columns.COMMUNICATION)
@@ -37,7 +37,7 @@ class Overlap:
 
 
 def overlap(run: Run) -> Overlap:
-    """The table over all ranks, and a finding about the communication that compute does not hide."""
+    """Return the tables, and a finding about the communication that compute does not hide."""
     index = {group: i for i, group in enumerate(run.groups)}
     rows = [
         {
@@ -61,7 +61,10 @@ def overlap(run: Run) -> Overlap:
 
 
 def _by_kind(run: Run) -> list[dict[str, object]]:
-    """Rows over ranks: groups of one dimension of the mesh (different members on each rank) count as one."""
+    """Return rows over ranks.
+
+    Groups of one dimension of the mesh count as one, though their members differ by rank.
+    """
     shares: dict[tuple[str, str | None, str | None], list[StepShare]] = {}
     total_ns: dict[tuple[str, str | None, str | None], list[float]] = {}
     for summary in run.ranks:

@@ -30,7 +30,7 @@ class CommunicationSum:
 
 @dataclass(frozen=True, kw_only=True)
 class InFlight:
-    """What a rank does in one group (None: not known): collectives, or messages."""
+    """Collectives, or messages, of one rank in one group (None: not known)."""
 
     group: GroupKey | None
     messages: bool
@@ -38,8 +38,10 @@ class InFlight:
 
 @dataclass(frozen=True, kw_only=True)
 class InFlightTime:
-    """Time of one rank in its complete steps during which exactly this was in flight. `charged`: which of it held the
-    rank up, None where compute went on.
+    """Time of one rank in its complete steps during which exactly these were in flight.
+
+    Attributes:
+        charged: the one that held the rank up; None where the rank computed meanwhile.
     """
 
     in_flight: tuple[InFlight, ...]
@@ -48,8 +50,10 @@ class InFlightTime:
 
 
 def merge_sums(rows: Iterable[S], key: Callable[[S], Hashable], amounts: Sequence[str]) -> tuple[S, ...]:
-    """Rows of several recordings of one rank, whose times do not overlap: those of one `key` become one, with the
-    fields `amounts` added up."""
+    """Return the rows of several recordings of one rank with one row for each `key`.
+
+    The fields `amounts` are added up; the recordings do not overlap. A sum with an unknown value is not known.
+    """
     merged: dict[Hashable, Any] = {}
     for row in rows:
         seen = merged.get(key(row))

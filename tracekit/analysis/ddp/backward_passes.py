@@ -1,7 +1,7 @@
-"""Backward passes of DDP over the ranks that reduce together, as their replay with other buckets needs them.
+"""Backward passes of DDP over the ranks that reduce together, as a replay with other buckets needs them.
 
-Comes in: a run with the gradients and bucket reductions of each rank. Goes out: for each process group its parameters,
-the time its transfers took, and each pass with its gradients on the run's clock; or why there is none.
+For each process group: its parameters, how long its transfers took, and each pass with its gradients on the run's
+clock.
 """
 
 from __future__ import annotations
@@ -41,7 +41,12 @@ _GLOO_THREADS = 2  # a process group; NCCL has one stream
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class GroupPass:
-    """One backward pass of a group. modules: which of its modules take part. measured_ns: exposed, mean over ranks."""
+    """One backward pass of a process group.
+
+    Attributes:
+        modules: which of the group's modules take part.
+        measured_ns: exposed time, mean over ranks.
+    """
 
     step: int
     modules: frozenset[int]
@@ -51,7 +56,16 @@ class GroupPass:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class GroupPasses:
-    """What the replays of one group need: modules as one list of parameters, `first`: where each begins in it."""
+    """What the replays of one process group need. The parameters of its modules form one list.
+
+    Attributes:
+        first: where each module begins in the list of parameters; the last entry is the length of the list.
+        size_bytes: float64 [p], of each parameter.
+        travels_ratio: bytes transferred by bytes of the buckets.
+        dispatch_ns: median time from ready to start of the first bucket.
+        in_flight: how many transfers run at once.
+        stretches: of time in which the group transfers.
+    """
 
     ranks: int
     parameters: tuple[Parameters, ...]
@@ -90,7 +104,7 @@ def passes_of_groups(run: Run) -> list[GroupPasses] | Unavailable:
 
 
 def _rows_in(matched: MatchedGroup, summary: RankSummary) -> Int64:
-    """Positions of the rank's bucket reductions that are of this group."""
+    """Return the positions of the rank's bucket reductions that belong to this group."""
     place = int(np.flatnonzero(matched.ranks == summary.rank)[0])
     return np.flatnonzero(np.isin(rows_of_buckets(summary), matched.row[place]))
 
@@ -98,6 +112,7 @@ def _rows_in(matched: MatchedGroup, summary: RankSummary) -> Int64:
 def _group_passes(
     run: Run, matched: MatchedGroup, summaries: Sequence[RankSummary], rows: Sequence[Int64]
 ) -> GroupPasses | Unavailable:
+    """Return the passes of one group. `rows`: for each rank, the positions of its reductions in this group."""
     modules = sorted(
         {
             int(m)
@@ -158,7 +173,10 @@ def _group_passes(
 def _copies_back(
     clock: ClockModel, reduced: BucketReductions, gradients: GradientTimes, layout: Mapping[int, Parameters]
 ) -> Intervals:
-    """When one rank copied its buckets back to the gradients, on the run's clock; layout: of its modules."""
+    """Return when one rank copied its buckets back to the gradients, on the run's clock.
+
+    `layout`: the parameters of each of its modules.
+    """
     began_ns, ended_ns = [], []
     for step, backward_pass in {*zip(reduced.step.tolist(), reduced.backward_pass.tolist(), strict=True)}:
         here = gradients.rows((gradients.step == step) & (gradients.backward_pass == backward_pass))
@@ -180,13 +198,14 @@ def _copies_back(
 
 
 def _elements(gradients: GradientTimes, module: int) -> list[int]:
-    """Of the module's parameters by place, as the first pass with all of them shows."""
+    """Return the elements of the module's parameters by place; empty unless gradients of all of them were seen."""
     of_module = gradients.rows(gradients.module == module)
     places, at = np.unique(of_module.place, return_index=True)
     return of_module.elements[at].tolist() if np.array_equal(places, np.arange(len(places))) else []
 
 
 def _places(times: GradientTimes, offsets: dict[int, int]) -> Int64:
+    """Return the position of each gradient's parameter in the group's list, int64 [n]."""
     lookup = np.zeros(max(offsets) + 1, dtype=np.int64)
     for module, first in offsets.items():
         lookup[module] = first
@@ -201,7 +220,7 @@ def _passes(
     offsets: dict[int, int],
     parameters: int,
 ) -> Iterator[GroupPass]:
-    """Those of the steps that all ranks completed, in which all ranks have as many gradients."""
+    """Yield the passes of steps that all ranks completed, if all ranks have equally many gradients in them."""
     clocks = {clock.rank: clock for clock in run.clocks}
     common = run.common_steps()
     runs = [summary[BUCKET_REDUCTIONS].rows(of_rank) for summary, of_rank in zip(summaries, rows, strict=True)]
@@ -235,6 +254,7 @@ def _passes(
 
 
 def _taking_part(ready_ns: np.ndarray, bounds: Sequence[int]) -> frozenset[int]:
+    """Return the modules with a gradient in the pass. `bounds`: where each begins in the list of parameters."""
     return frozenset(i for i, (first, stop) in enumerate(pairwise(bounds)) if np.isfinite(ready_ns[first:stop]).any())
 
 

@@ -1,7 +1,6 @@
 """What to do about DDP's buckets.
 
-Comes in: a run, what other limits of their size would expose, and the times of all reductions. Goes out: findings, each
-only where it is worth a notable share of the step and more than its own error.
+A finding is returned only if it is worth a notable share of the step and more than its error.
 """
 
 from __future__ import annotations
@@ -31,7 +30,10 @@ _Rows = Sequence[dict[str, Any]]
 
 
 def bucket_findings(run: Run, outcome: BucketWhatIf | Unavailable, times: _Rows) -> tuple[Finding, ...]:
-    """`times`: rows of the table BUCKETS."""
+    """Return the findings.
+
+    `outcome`: what other limits of the size would expose. `times`: rows of the table BUCKETS.
+    """
     step_ns = run.mean_step_ns()
     if not step_ns or (isinstance(outcome, Unavailable) and outcome.expected):
         return ()
@@ -45,7 +47,7 @@ def bucket_findings(run: Run, outcome: BucketWhatIf | Unavailable, times: _Rows)
 
 
 def _other_limit(outcome: BucketWhatIf, step_ns: float) -> list[Finding]:
-    """The limit that exposes least; of those that nothing tells apart, the one with the fewest buckets."""
+    """Find the limit that exposes least. Among limits that differ by less than is notable, take the fewest buckets."""
     present = next((cap for cap in outcome.caps if cap.present), None)
     if present is None:
         return []
@@ -76,7 +78,7 @@ def _other_limit(outcome: BucketWhatIf, step_ns: float) -> list[Finding]:
 
 
 def _every_micro_batch(run: Run, times: _Rows, step_ns: float) -> Iterator[Finding]:
-    """Several reductions of a module before one update of its parameters: the sums of all but the last are not used."""
+    """Find modules that reduce several times before one update: only the last sum is needed."""
     last: dict[tuple[int, int, str], int] = defaultdict(int)
     for row in times:
         key = (row["rank"], row["step"], row["module"])
@@ -93,14 +95,14 @@ def _every_micro_batch(run: Run, times: _Rows, step_ns: float) -> Iterator[Findi
     if saving_ns < _NOTABLE * step_ns:
         return
     text = (
-        f"DDP reduces all gradients {reductions} times a step, once for each micro-batch; under `no_sync()` for all but "
+        f"DDP reduces all gradients {reductions} times a step, once for each micro-batch; with `no_sync()` for all but "
         f"the last one it would do so once and save up to {saving_ns / 1e6:.1f} ms a step ({saving_ns / step_ns:.0%})"
     )
     yield Finding(severity="warning", text=text, saving_ns=saving_ns, evidence={"reductions_per_step": reductions})
 
 
 def _one_bucket(run: Run, modules: Sequence[DdpModule], times: _Rows, step_ns: float) -> Iterator[Finding]:
-    """All gradients of a module in one bucket, which starts when the backward pass is over."""
+    """Find modules with all gradients in one bucket, whose reduction starts when the backward pass is over."""
     for module in modules:
         if len(module.buckets) != 1 or module.buckets[0].size_bytes < 2 * _ONE_OF_MANY_BYTES:
             continue
@@ -126,7 +128,7 @@ def _rounded(size_mb: float) -> float:
 
 
 def _tail(run: Run, modules: Sequence[DdpModule], times: _Rows, step_ns: float) -> Iterator[Finding]:
-    """What of the last bucket no compute covers, on the rank that waits least for others."""
+    """Find what no compute covers of the last bucket, on the rank that waits least for others."""
     for module in modules:
         if len(module.buckets) < 2:
             continue
@@ -168,7 +170,7 @@ def _held_up(run: Run, step_ns: float) -> Iterator[Finding]:
 
 
 def _unused(run: Run, modules: Sequence[DdpModule], step_ns: float) -> Iterator[Finding]:
-    """The all-reduce of which parameters were used, in a run in which all of them were, always."""
+    """Find `find_unused_parameters` in a run whose parameters were all used, always: its all-reduce is not needed."""
     for number, module in enumerate(modules):
         count = sum(len(bucket.parameters) for bucket in module.buckets)
         if not module.find_unused or not count or not all(_all_used(run, number, count)):

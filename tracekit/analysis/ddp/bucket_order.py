@@ -1,10 +1,9 @@
-"""The order in which gradients come against the order in which DDP reduces its buckets.
+"""Buckets whose gradients are complete, but whose reduction waits for an earlier bucket.
 
-Comes in: a run with the gradients of each rank. Goes out: for each bucket how long it stood complete behind an earlier
-one, and the parameter that held it up.
+DDP launches its buckets in order of their index, whatever the order in which their gradients come.
 
     bucket 0   g...............................g     its last gradient comes late,
-    bucket 1            g...g  (held up)             and nothing behind it may be launched
+    bucket 1            g...g  (held up)             and no later bucket may be launched
 """
 
 from __future__ import annotations
@@ -24,8 +23,13 @@ __all__ = ["HeldUp", "held_up_buckets"]
 
 @dataclass(frozen=True, kw_only=True)
 class HeldUp:
-    """By how much the launch of a bucket waited for a gradient of an earlier one: the median over steps of the rank on
-    which that is most. `parameter`: the most frequent one, with its bucket `behind`."""
+    """By how much the launch of a bucket waited for a gradient of an earlier one.
+
+    Attributes:
+        held_ns: median over steps, on the rank where that is longest.
+        parameter: the one most often waited for.
+        behind: the bucket of that parameter.
+    """
 
     module: str
     index: int
@@ -36,7 +40,7 @@ class HeldUp:
 
 
 def held_up_buckets(run: Run) -> list[HeldUp]:
-    """Buckets that waited in more than half of the steps of some rank, the longest first."""
+    """Return the buckets that waited in more than half of the steps of some rank, the longest wait first."""
     common = run.common_steps()
     worst: dict[tuple[str, int], HeldUp] = {}
     for summary in run.ranks:
@@ -60,7 +64,7 @@ def held_up_buckets(run: Run) -> list[HeldUp]:
 
 
 def _waits(summary: RankSummary, common: frozenset[int]) -> dict[tuple[int, int], list[tuple[int, int, str]]]:
-    """By module and bucket, of each pass: how long it stood complete, behind which bucket, for which parameter."""
+    """Return by module and bucket, for each pass, how long it waited, behind which bucket, and for which parameter."""
     times = summary[GRADIENT_TIMES]
     result: dict[tuple[int, int], list[tuple[int, int, str]]] = defaultdict(list)
     if not len(times):

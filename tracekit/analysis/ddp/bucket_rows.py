@@ -1,7 +1,4 @@
-"""Which of a rank's collectives its bucket reductions are.
-
-Comes in: a rank's summary. Goes out: positions in its `Collectives`, which the matching over ranks refers to.
-"""
+"""Which of a rank's collectives its bucket reductions are."""
 
 from __future__ import annotations
 
@@ -15,7 +12,7 @@ __all__ = ["rows_of_buckets"]
 
 
 def rows_of_buckets(summary: RankSummary) -> Int64:
-    """int64 [n], one for each bucket reduction, or -1."""
+    """Return the position in the rank's `Collectives` of each bucket reduction, int64 [n]; ABSENT if there is none."""
     collectives, runs = summary.collectives, summary[BUCKET_REDUCTIONS]
     if not len(collectives):
         return np.full(len(runs), ABSENT, dtype=np.int64)

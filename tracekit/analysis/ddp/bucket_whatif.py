@@ -1,12 +1,11 @@
-"""What other limits of the bucket size would expose: DDP's `bucket_cap_mb`.
+"""What other limits of the bucket size, DDP's `bucket_cap_mb`, would expose.
 
-Comes in: a run whose DDP gradients were seen as they came, and whose bucket reductions were matched over ranks. Goes
-out: for each limit the buckets that DDP would make and the exposed time a step, with its error; or why not.
+Each recorded backward pass is replayed (`bucket_replay`) with the recorded times of its gradients and the buckets of
+each limit. How long their transfers take follows from a latency and a bandwidth fitted to the measured ones
+(`transfer_fit`).
 
-Each recorded backward pass is replayed (`bucket_replay`) with the gradients' own times and the buckets of each limit,
-whose transfers take what a latency and a bandwidth fitted to the measured ones say (`transfer_fit`). The present
-buckets are replayed too: by as much as that misses what was measured the others are corrected, and as much is part of
-every error.
+The present buckets are replayed, too. The ratio of measured to replayed exposed time corrects the results for the other
+limits, and the difference is part of every error.
 """
 
 from __future__ import annotations
@@ -37,8 +36,12 @@ _CORRECTIONS = (0.5, 2.0)  # a replay that misses by more is not understood
 
 @dataclass(frozen=True, kw_only=True)
 class CapOutcome:
-    """Medians over steps of means over ranks. saving_ns: what a step would be shorter than with the present limit,
-    by the same replay."""
+    """One limit: medians over steps of means over ranks.
+
+    Attributes:
+        saving_ns: how much shorter a step is than with the present limit, by the same replay.
+        present: whether this is the limit of the run.
+    """
 
     bucket_cap_mb: float
     buckets: int
@@ -75,7 +78,7 @@ def bucket_whatif(run: Run, caps_mb: Sequence[float] = CAPS_MB) -> BucketWhatIf 
 
 
 def _present_bytes(run: Run) -> int | None:
-    """The limit of the modules that reduced; None where they differ or it is not known."""
+    """Return the limit of the modules that reduced; None where they differ or it is not known."""
     caps = {
         s[DDP_MODULES].modules[m].bucket_cap_bytes for s in run.ranks for m in set(s[BUCKET_REDUCTIONS].module.tolist())
     }
@@ -130,7 +133,7 @@ def _outcomes(
 def _with_other_latencies(
     groups: Sequence[GroupPasses], fits: Sequence[TransferFit], cap_mb: float | None
 ) -> Iterator[float]:
-    """Median exposed time with the least and the most latency that the fit allows."""
+    """Yield the median exposed time with the least and the most latency that the fit allows."""
     for way in (-1, 1):
         others = [fit.with_latency(fit.latency_ns + way * fit.latency_error_ns) for fit in fits]
         outcome = [_replayed(group, fit, cap_mb) for group, fit in zip(groups, others, strict=True)]
@@ -142,7 +145,7 @@ def _exposed(groups: Sequence[GroupPasses], outcome: Sequence[Sequence[tuple[flo
 
 
 def _replayed(group: GroupPasses, fit: TransferFit, cap_mb: float | None) -> list[tuple[float, float]]:
-    """Exposed time (mean over ranks) and end (the last rank's) of each pass, with the present buckets for None."""
+    """Return exposed time (mean over ranks) and end (of the last rank) of each pass. No limit: the present buckets."""
     buckets, modules = _buckets(group, cap_mb)
     bucket_bytes = np.array([group.size_bytes[list(bucket)].sum() for bucket in buckets]) * group.travels_ratio
     until_ns = group.stretches.end_ns.astype(float)
@@ -165,7 +168,7 @@ def _replayed(group: GroupPasses, fit: TransferFit, cap_mb: float | None) -> lis
 
 
 def _buckets(group: GroupPasses, cap_mb: float | None) -> tuple[list[tuple[int, ...]], list[int]]:
-    """Of all modules, each module's in order; and of which module each is."""
+    """Return the buckets of all modules, each module's in order, and the module of each bucket."""
     buckets, modules = [], []
     for module, (parameters, first) in enumerate(zip(group.parameters, group.first, strict=False)):
         of_module = parameters.buckets if cap_mb is None else assigned_buckets(parameters, int(cap_mb * _MIB))
@@ -175,7 +178,7 @@ def _buckets(group: GroupPasses, cap_mb: float | None) -> tuple[list[tuple[int, 
 
 
 def _of_steps(groups: Sequence[GroupPasses], values: Sequence[Sequence[float]]) -> list[float]:
-    """By step: the passes of a group add up, groups count by their ranks."""
+    """Return one value for each step: passes of a group add up, and groups are weighted by their number of ranks."""
     sums: dict[int, float] = {}
     weights: dict[int, float] = {}
     for group, of_group in zip(groups, values, strict=True):

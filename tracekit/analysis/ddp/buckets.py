@@ -1,8 +1,4 @@
-"""DDP buckets: which parameters travel together, and when.
-
-Comes in: a run. Goes out: the bucket map that the capture took from DDP itself, each module once, and the times of
-every reduction, over the complete steps.
-"""
+"""DDP buckets: which parameters are reduced together, and when."""
 
 from __future__ import annotations
 
@@ -38,10 +34,16 @@ _Matched = tuple[MatchedGroup, GroupTimes]
 
 @dataclass(frozen=True, kw_only=True)
 class Buckets:
-    """`bucket_map`: rows of columns.BUCKET_MAP; empty when no DDP module was recorded. `times`: columns of
-    columns.BUCKETS, a row a reduction. `by_index`: rows of columns.BUCKETS_BY_INDEX, a row a bucket. `whatif`: columns
-    of columns.BUCKET_WHATIF, a row a limit of the size; empty where `whatif_unavailable` says why.
-    `micro_batches`: forward passes for each that reduces; None where they are not labelled."""
+    """The bucket map and the times of all reductions in complete steps.
+
+    Attributes:
+        bucket_map: rows of columns.BUCKET_MAP; empty when no DDP module was recorded.
+        times: rows of columns.BUCKETS, one for each reduction.
+        by_index: rows of columns.BUCKETS_BY_INDEX, one for each bucket.
+        whatif: rows of columns.BUCKET_WHATIF, one for each limit of the size.
+        whatif_unavailable: why there are no such rows.
+        micro_batches: forward passes for each backward pass that reduces; None where forward passes are not labelled.
+    """
 
     bucket_map: Frame = Frame(columns.BUCKET_MAP)
     times: Frame = Frame(columns.BUCKETS)
@@ -54,7 +56,10 @@ class Buckets:
 
 
 def buckets(run: Run) -> Buckets:
-    """The bucket map of the run: equal on all ranks, so the lowest rank that has it speaks for all."""
+    """Return the tables and findings.
+
+    The bucket map is equal on all ranks: that of the lowest rank that has one is taken.
+    """
     of_all = next((summary for summary in run.ranks if summary[DDP_MODULES].modules), None)
     modules = of_all[DDP_MODULES].modules if of_all is not None else ()
     bucket_map: list[dict[str, object]] = [
@@ -86,6 +91,10 @@ def buckets(run: Run) -> Buckets:
 
 
 def _micro_batches(run: Run, times: list[dict[str, Any]]) -> int | None:
+    """Return how many forward passes there are for each backward pass that reduces.
+
+    None where forward passes are not labelled, or their number is no multiple.
+    """
     forwards = sum(summary[DDP_PASSES].forwards for summary in run.ranks)
     reducing = len({(row["rank"], row["step"], row["module"], row["turn"]) for row in times})
     return forwards // reducing if reducing and forwards and forwards % reducing == 0 else None
@@ -120,7 +129,10 @@ def _times(run: Run, summary: RankSummary, matched: Sequence[_Matched]) -> list[
 
 
 def _bus_bandwidths(run: Run, summary: RankSummary, matched: Sequence[_Matched]) -> list[float | None]:
-    """Of each of the rank's reductions, bytes/s; None unless all ranks of the group are there, in steps of all."""
+    """Return the bus bandwidth of each of the rank's reductions, bytes/s.
+
+    None unless all ranks of the group were recorded, and in steps that not all ranks completed.
+    """
     collectives, runs = summary.collectives, summary[BUCKET_REDUCTIONS]
     result: list[float | None] = [None] * len(runs)
     if not len(collectives) or not len(runs):

@@ -1,8 +1,4 @@
-"""Gradients that the training loop averages by hand: how long nothing hides it, and what DDP would save.
-
-Per rank (in a worker): collectives of the groups whose use for gradients the capture noted, to a `GradientSum` a step.
-Over ranks: `manual_data_parallel(run)` to findings.
-"""
+"""Gradients that the training loop averages by hand: how long that is exposed, and what DDP would save."""
 
 from __future__ import annotations
 
@@ -21,7 +17,7 @@ __all__ = ["manual_data_parallel"]
 
 
 def manual_data_parallel(run: Run) -> tuple[Finding, ...]:
-    """One finding about the rank-steps in which gradients were reduced by hand, if it takes a notable time."""
+    """Return one finding about the steps in which gradients were reduced by hand, if it takes a notable time."""
     rows = {(s.rank, row.step): row for s in run.ranks for row in s[MANUAL_GRADIENTS]}
     steps = {(s.rank, step.step): step.step_ns for s in run.ranks for step in s.steps}
     if not rows:

@@ -1,11 +1,11 @@
 """What explicit prefetching would hide of the all-gathers that FSDP's modules wait for.
 
-Comes in: a run with `FsdpGathers` of its GPU ranks. Goes out: a `Forecast` for each phase and number of modules to ask
-for ahead, and findings. Each pass is replayed with what was measured: module i begins to compute, asks for the next
-`ahead` modules, and computes for its span; all-gathers, and the reductions that share their stream, go one by one.
+Each recorded pass is replayed with the measured times. When module i begins to compute, the all-gathers of the next
+`ahead` modules are issued; then it computes for its span. All-gathers, and the reductions on their stream, run one
+after the other.
 
-    compute    |== i ==|= i+1 =|          an all-gather lasts as long as on the rank where it was shortest: the rest is
-    stream     |AG i+1 |AG i+2 |RS i|     waiting for ranks that come late, which no prefetching hides
+    compute    |== i ==|= i+1 =|          an all-gather takes as long as on the rank where it was shortest:
+    stream     |AG i+1 |AG i+2 |RS i|     the rest is waiting for late ranks, which no prefetching hides
 
 The first module of a pass has nothing before it to hide under. No module is predicted to wait longer than it did.
 """
@@ -46,10 +46,17 @@ _SLUGS = ("fsdp2", "fsdp1", "zero3")
 
 @dataclass(frozen=True, kw_only=True)
 class Forecast:
-    """A step's, means over steps: how long modules wait for their all-gathers in a phase (mean over ranks), how long
-    they would with `ahead` modules asked for instead of `asked_ahead`, what that saves the slowest rank, with its error
-    (None: one step), and the memory that it takes (None: sizes are not known). `modules`: those that wait, the longest
-    first.
+    """What prefetching does in one phase, means over steps.
+
+    Attributes:
+        asked_ahead: how many modules ahead all-gathers are issued now.
+        ahead: how many modules ahead they would be issued.
+        wait_ns: how long modules wait for their all-gathers now, mean over ranks.
+        predicted_wait_ns: how long they would wait.
+        saving_ns: how much shorter the slowest rank's step would be.
+        error_ns: of the saving; None: one step.
+        memory_bytes: memory that the parameters take that are gathered ahead; None: sizes are not known.
+        modules: those that wait, the longest first.
     """
 
     phase: str
@@ -64,7 +71,7 @@ class Forecast:
 
 
 def prefetch_forecasts(run: Run) -> list[Forecast]:
-    """By phase and number of modules ahead; empty where no waits were measured."""
+    """Return forecasts by phase and number of modules ahead; empty where no waits were measured."""
     gathers = {summary.rank: summary[FSDP_GATHERS] for summary in run.ranks if len(summary[FSDP_GATHERS])}
     shortest = shortest_transfers_ns(gathers)
     several = (1,) if "fsdp1" in run.strategies else _AHEAD  # FSDP1 knows no more
@@ -87,7 +94,7 @@ def prefetch_forecasts(run: Run) -> list[Forecast]:
 
 
 def shortest_transfers_ns(gathers: Mapping[int, FsdpGathers]) -> dict[int, Int64]:
-    """For each rank's all-gathers int64 [n]: how long it took where it was shortest."""
+    """Return for each rank's all-gathers how long each took on the rank where it was shortest: int64 [n]."""
     keys: dict[int, list[tuple[int, int, str, int]]] = {}
     shortest: dict[tuple[int, int, str, int], int] = {}
     for rank, of_rank in gathers.items():
@@ -103,7 +110,7 @@ def shortest_transfers_ns(gathers: Mapping[int, FsdpGathers]) -> dict[int, Int64
 
 
 def predicted_waits_ns(gathers: FsdpGathers, transfer_ns: Int64, ahead: int) -> Int64:
-    """int64 [n]: how long each of the modules of one pass, in order of use, would wait for its all-gather."""
+    """Return how long each module of one pass, in order of use, would wait for its all-gather: int64 [n]."""
     wait_ns = gathers.wait_ns.copy()
     late_ns = np.clip(gathers.transfer_ns - transfer_ns, 0, wait_ns)
     begin_ns = ready_ns = free_ns = 0
@@ -122,8 +129,11 @@ def predicted_waits_ns(gathers: FsdpGathers, transfer_ns: Int64, ahead: int) -> 
 
 
 def _stream_idle_ns(gathers: FsdpGathers, transfer_ns: Int64) -> int:
-    """How long in a pass, from where its second module could be asked for, the stream has nothing to do: by no more
-    could the step be shorter, whose last reduction ends the pass. Of a pass with another one behind it, no limit."""
+    """Return how long the stream is idle in a pass, from where its second module could be asked for.
+
+    The last reduction ends the pass. So no prefetching can save more than this. There is no such limit for a pass that
+    is followed by another.
+    """
     if gathers.drain_ns[-1] == ABSENT:
         return int(np.iinfo(np.int64).max)
     length_ns = int(gathers.span_ns[:-1].sum() + gathers.wait_ns[1:].sum() + gathers.drain_ns[-1])
@@ -171,7 +181,7 @@ def _forecast(
 
 
 def prefetch_findings(run: Run, forecasts: Sequence[Forecast]) -> list[Finding]:
-    """For each phase in which prefetching saves a significant part of the step."""
+    """Return a finding for each phase in which prefetching saves a significant part of the step."""
     findings = []
     step_ns = run.mean_step_ns()
     by_phase: dict[str, list[Forecast]] = defaultdict(list)

@@ -1,12 +1,4 @@
-"""Which module FSDP communicates for: all-gathers of parameters, reductions of gradients, by module and phase.
-
-Per rank (in a worker): a trace and its lanes to `FsdpSum` rows. Over ranks: `fsdp(run)` to tables.
-
-A collective belongs to the module that the innermost FSDP label around its launch names: the one whose parameters it
-gathers, though an earlier one may have asked for it. FSDP2 writes such labels itself, for FSDP1 the capture does. What
-else runs in the groups that FSDP uses has a row without a module, so that nothing is lost. Time that several
-collectives of a kind share counts for the first of them: over the modules it adds up to the exposed time of the kind.
-"""
+"""Which module FSDP and ZeRO communicate for, over all ranks: by module, by layer, and what prefetching would hide."""
 
 from __future__ import annotations
 
@@ -60,7 +52,7 @@ class Fsdp:
 
 
 def fsdp(run: Run) -> Fsdp:
-    """The tables over all ranks."""
+    """Return the tables over all ranks, and findings."""
     rows = [
         {
             "rank": summary.rank,
@@ -126,14 +118,14 @@ def _by_module(run: Run) -> list[dict[str, Any]]:
 
 
 def _by_layer(by_module: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Its prefetch time is the mean over the modules."""
+    """Return rows of layers alike. Their prefetch time is the mean over the modules."""
     rows = layers_alike(by_module, ("kind", "phase"), ("count", "size_bytes", "exposed_ns", "prefetch_ns"))
     ahead_ns = [None if row["prefetch_ns"] is None else row["prefetch_ns"] / row["modules"] for row in rows]
     return [row | {"prefetch_ns": mean_ns} for row, mean_ns in zip(rows, ahead_ns, strict=True)]
 
 
 def _shard_bytes(row: FsdpSum) -> int | None:
-    """What this rank contributes to each all-gather, or is left with after each reduce-scatter."""
+    """Return what this rank contributes to each all-gather, or keeps after each reduce-scatter."""
     if row.kind not in {"all_gather", "reduce_scatter"} or row.size_bytes is None or not row.shards or not row.count:
         return None
     return row.size_bytes // (row.count * row.shards)

@@ -1,12 +1,9 @@
-"""Whether FSDP's units are of a size that suits them: one that holds nearly all, or many that are mostly latency.
+"""Whether FSDP's units have a suitable size: not one that holds nearly all, nor many that are mostly latency.
 
-Comes in: a run with `FsdpGathers` of its GPU ranks, and what prefetching is predicted to leave of their waits. Goes
-out: findings.
-
-* While one giant unit is gathered there is nothing to compute, and its gradients are reduced when all is computed. As
-  blocks of their own most of both could hide, up to the compute there is: an upper bound.
-* Transfers that get hardly longer with size are latency. Latency and bandwidth are fitted to the all-gathers of the
-  run's own units, so this needs units of different sizes. Of g units wrapped as one, g - 1 latencies vanish.
+* While one giant unit is gathered there is nothing to compute, and its gradients are reduced after all is computed.
+  With blocks as separate units, most of both could hide under compute. The saving is an upper bound.
+* Small units are bound by latency. Latency and bandwidth are fitted to the run's all-gathers, so this needs units of
+  different sizes. If g units are wrapped as one, g - 1 latencies vanish.
 """
 
 from __future__ import annotations
@@ -38,7 +35,7 @@ _SIGNIFICANT = 2.0  # standard errors
 
 
 def wrapping_findings(run: Run, forecasts: Sequence[Forecast]) -> list[Finding]:
-    """At most one: units are not too large and too small."""
+    """Return at most one finding: units are not both too large and too small."""
     gathers = {summary.rank: summary[FSDP_GATHERS] for summary in run.ranks if len(summary[FSDP_GATHERS])}
     if (
         not gathers
@@ -144,7 +141,7 @@ def _many_tiny(run: Run, gathers: Mapping[int, FsdpGathers], forecasts: Sequence
 
 
 def _sizes(gathers: Mapping[int, FsdpGathers]) -> dict[str, int]:
-    """Bytes of each module's all-gather, the largest seen."""
+    """Return the bytes of each module's all-gather, the largest seen."""
     sizes: dict[str, int] = {}
     for of_rank in gathers.values():
         for module, size in zip(of_rank.module.tolist(), of_rank.size_bytes.tolist(), strict=True):
@@ -155,7 +152,10 @@ def _sizes(gathers: Mapping[int, FsdpGathers]) -> dict[str, int]:
 def _fit(
     gathers: Mapping[int, FsdpGathers], sizes: Mapping[str, int], shortest_ns: Mapping[int, Int64]
 ) -> LatencyBandwidth | None:
-    """Fit the median transfer of each unit. None where sizes are too alike, or the latency is not significant."""
+    """Return latency and bandwidth, fitted to the median transfer of each unit.
+
+    None where sizes are too similar, or the latency is not significant.
+    """
     transfers_ns: dict[str, list[int]] = defaultdict(list)
     for rank, of_rank in gathers.items():
         for module, transfer_ns in zip(of_rank.module.tolist(), shortest_ns[rank].tolist(), strict=True):

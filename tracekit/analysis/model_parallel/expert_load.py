@@ -1,7 +1,7 @@
-"""How evenly expert parallelism spreads its tokens: what all-to-alls bring to the experts of each rank.
+"""How evenly expert parallelism distributes its tokens: what all-to-alls bring to the experts of each rank.
 
-Comes in: a run with `ExpertExchangeSum` rows. Goes out: a table, and findings about ranks whose experts get far more
-than those of others. They abstain where the steps differ among themselves as much as the ranks do.
+Findings name ranks whose experts get far more tokens than those of others. There is none where the load differs as much
+from step to step as from rank to rank.
 """
 
 from __future__ import annotations
@@ -30,14 +30,18 @@ Load = dict[int, dict[int, int]]  # rank -> step -> what, bytes or ns
 
 @dataclass(frozen=True, kw_only=True)
 class ExpertLoad:
-    """`ranks`: rows of columns.EXPERT_LOAD, by group and module; empty without all-to-alls for experts."""
+    """The load of all ranks.
+
+    Attributes:
+        ranks: rows of columns.EXPERT_LOAD, by group and module; empty without all-to-alls for experts.
+    """
 
     ranks: Frame = Frame(columns.EXPERT_LOAD)
     findings: tuple[Finding, ...]
 
 
 def expert_load(run: Run) -> ExpertLoad:
-    """The table over all ranks, and a finding for each group in which one rank's experts get far more than others'."""
+    """Return the table, and a finding for each group in which one rank's experts get far more tokens than others'."""
     loads: dict[GroupKey | None, dict[str | None, Load]] = {}
     exposed_ns: dict[GroupKey | None, Load] = {}
     for summary in run.ranks:
@@ -79,8 +83,12 @@ def _rows(group: int | None, module: str | None, load: Load) -> list[dict[str, o
 
 @dataclass(frozen=True, kw_only=True)
 class _Uneven:
-    """The rank whose experts get the most: `ratio` times the mean of the others', give or take `noise` (a standard
-    deviation) from step to step."""
+    """The rank whose experts get the most.
+
+    Attributes:
+        ratio: by the mean of the other ranks.
+        noise: standard deviation of the ratio from step to step.
+    """
 
     rank: int
     ratio: float
@@ -137,7 +145,7 @@ def _finding(
 
 
 def _added(loads: Sequence[Load]) -> Load:
-    """Over modules."""
+    """Return the sums over modules."""
     total: Load = {}
     for load in loads:
         for rank, steps in load.items():
@@ -148,7 +156,7 @@ def _added(loads: Sequence[Load]) -> Load:
 
 
 def _most_loaded(load: Load) -> _Uneven | None:
-    """None where there is nobody to compare with, or nothing is received."""
+    """Return the rank with the highest load; None where there is no other rank, or nothing is received."""
     common = sorted(frozenset.intersection(*(frozenset(steps) for steps in load.values())))
     if len(load) < 2 or not common:
         return None
@@ -172,8 +180,10 @@ def _most_loaded(load: Load) -> _Uneven | None:
 
 
 def _waiting_ns(rank: int, exposed_ns: Mapping[int, Mapping[int, int]]) -> float | None:
-    """By how much longer than this rank the others (their median) are exposed to the group's all-to-alls, mean over
-    steps; None where steps differ as much."""
+    """Return how much longer the other ranks (their median) are exposed to the group's all-to-alls than this rank.
+
+    The mean over steps; None where steps differ as much.
+    """
     of_rank = exposed_ns[rank]
     common = frozenset.intersection(*(frozenset(steps) for steps in exposed_ns.values()))
     beyond = [

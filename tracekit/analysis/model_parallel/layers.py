@@ -1,4 +1,4 @@
-"""Which module tensor, expert and context parallelism communicate for, over all ranks: one file a table."""
+"""Which module tensor, expert and context parallelism communicate for, over all ranks."""
 
 from __future__ import annotations
 
@@ -30,9 +30,12 @@ _DTENSOR = re.compile(r"(?:(?:Nested)?Redistribute|_FromTorchTensor|_ToTorchTens
 
 @dataclass(frozen=True, kw_only=True)
 class TensorParallel:
-    """`modules`: rows of columns.TENSOR, over the complete steps of each rank. `by_module`: columns of
-    columns.TENSOR_BY_MODULE, and `by_layer`: of columns.TENSOR_BY_LAYER, most exposed first. All empty without such
-    groups.
+    """Communication within layers of all ranks; empty without groups of tp, ep or cp.
+
+    Attributes:
+        modules: rows of columns.TENSOR, sums over the complete steps of each rank.
+        by_module: rows of columns.TENSOR_BY_MODULE, the most exposed first.
+        by_layer: rows of columns.TENSOR_BY_LAYER, the most exposed first.
     """
 
     modules: Frame = Frame(columns.TENSOR)
@@ -46,7 +49,7 @@ class TensorParallel:
 
 
 def tensor_parallel(run: Run) -> TensorParallel:
-    """The tables over all ranks."""
+    """Return the tables over all ranks."""
     rows = [
         {
             "rank": summary.rank,

@@ -1,7 +1,4 @@
-"""What devices can multiply at most: operations a second by data type, dense, as their makers' data sheets say.
-
-Comes in: a device's name as CUDA or ROCm tells it. Goes out: 1e12 operations a second by data type.
-"""
+"""How many operations a second devices can do at most, by data type: dense, from the data sheets of their makers."""
 
 from __future__ import annotations
 
@@ -40,5 +37,8 @@ _DEVICES: tuple[tuple[str, dict[str, float]], ...] = (
 
 
 def peak_tflops(device_name: str | None) -> dict[str, float]:
-    """Empty for a device that is not known."""
+    """Return 1e12 operations a second by data type, for a name as CUDA or ROCm reports it.
+
+    Empty for an unknown device.
+    """
     return next((peaks for pattern, peaks in _DEVICES if re.search(pattern, device_name or "")), {})

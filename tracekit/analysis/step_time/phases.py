@@ -1,11 +1,4 @@
-"""What a step's time is spent on: loading data, forward, backward, optimizer, or anything else; exact in integers.
-
-Per rank (in a worker): lanes and the timeline of phases to `PhaseSums`. Over ranks: `step_phases(run)` to tables and a
-finding about data loading. The phases partition the step, and within each its compute, exposed communication, exposed
-copies and idle time do. On a GPU rank a phase begins on the device when the compute launched before it has ended, as a
-step does; communication launched before it that the phase's first compute seems to wait for still belongs to the
-phase before.
-"""
+"""What the steps of a run are spent on: loading data, forward, backward, optimizer, or anything else."""
 
 from __future__ import annotations
 
@@ -26,8 +19,12 @@ __all__ = ["StepPhases", "step_phases"]
 
 @dataclass(frozen=True, kw_only=True)
 class StepPhases:
-    """`parts`: rows of columns.PHASES, sums over the complete steps of each rank. `by_phase`: columns of
-    columns.PHASES_BY_PHASE, means over ranks. `ranks`: rows of columns.PHASE_FACTS.
+    """The phases of all ranks.
+
+    Attributes:
+        parts: rows of columns.PHASES, sums over the complete steps of each rank.
+        by_phase: rows of columns.PHASES_BY_PHASE, means over ranks.
+        ranks: rows of columns.PHASE_FACTS.
     """
 
     parts: Frame = Frame(columns.PHASES)
@@ -37,7 +34,7 @@ class StepPhases:
 
 
 def step_phases(run: Run) -> StepPhases:
-    """Tables over all ranks, and a finding when steps wait for their data."""
+    """Return tables over all ranks, and a finding when steps wait for their data."""
     parts = [
         {
             "rank": summary.rank,
@@ -106,7 +103,7 @@ def _mean_step_ns(summary: RankSummary) -> float:
 
 
 def _data_loading(run: Run) -> list[Finding]:
-    """Time in which a rank does nothing but load data."""
+    """Find time in which a rank does nothing but load data."""
     ranks = [summary for summary in run.ranks if _complete_steps(summary)]
     step_ns = {s.rank: _mean_step_ns(s) for s in ranks}
     data_ns = {s.rank: s[PHASE_SUMS].parts[_DATA].total_ns / _complete_steps(s) for s in ranks}

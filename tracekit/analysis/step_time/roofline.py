@@ -1,14 +1,13 @@
-"""Model FLOP/s: how much of what its device can do at most each rank's step uses.
+"""Model FLOP/s: which part of its device's peak each rank's step uses.
 
-Comes in: a run, and what the user knows better: operations of the model a step, the device's peak. Goes out: a table
-by rank, why something is not known, and a finding. With F the operations of the complete steps but for recomputed
-forwards, R those, T the length of the steps and P the peak of the data type they are done in (with several, what the
-device would do of this mixture),
+With F the operations of the complete steps without recomputed forwards, R those of recomputed forwards, T the length of
+the steps and P the peak of the device,
 
     MFU = F / (T P)        HFU = (F + R) / (T P)
 
-(Chowdhery et al., "PaLM", 2022; Korthikanti et al., "Reducing Activation Recomputation", 2022). While it computes, a
-device does (F + R) / compute time; what lies between that and the rate over the step is communication and idling.
+(Chowdhery et al., "PaLM", 2022; Korthikanti et al., "Reducing Activation Recomputation", 2022). The peak is that of the
+data type of the operations; for several, that of their mixture. While it computes, a device does (F + R) / compute
+time. The difference to the rate over the whole step is communication and idle time.
 """
 
 from __future__ import annotations
@@ -32,9 +31,14 @@ _NOTABLE = 0.05  # of a step
 
 @dataclass(frozen=True, kw_only=True)
 class Roofline:
-    """`by_rank`: rows of columns.ROOFLINE. `source`: of the operations; `peak_source`: of what the devices can do at
-    most, None where no rank has any. `unavailable`: why something is null, by its name. `uncounted`: names of work that
-    could not be counted.
+    """The table of all ranks.
+
+    Attributes:
+        by_rank: rows of columns.ROOFLINE.
+        source: where the number of operations comes from.
+        peak_source: where the peak comes from; None where no rank has one.
+        unavailable: why a number is null, by its name.
+        uncounted: names of operators and kernels whose work could not be counted.
     """
 
     by_rank: Frame = Frame(columns.ROOFLINE)
@@ -47,8 +51,10 @@ class Roofline:
 
 @dataclass(frozen=True, kw_only=True)
 class _Work:
-    """One rank's, over its complete steps. `peak`: operations a second at which its device does this mixture of data
-    types at most.
+    """The work of one rank over its complete steps.
+
+    Attributes:
+        peak: the most operations a second that its device can do of this mixture of data types.
     """
 
     summary: RankSummary
@@ -62,7 +68,7 @@ class _Work:
 
 
 def roofline(run: Run, known: KnownWork | None = None) -> Roofline | Unavailable:
-    """Unavailable for a run without complete steps."""
+    """Return the utilisation of each rank; unavailable for a run without complete steps."""
     known = known or KnownWork()
     ranks = [s for s in run.ranks if not s.serves_only and any(step.complete for step in s.steps)]
     if not ranks:
@@ -169,7 +175,7 @@ def _no_peak(work: _Work) -> Unavailable:
 
 
 def _without_tensor_cores(works: Sequence[_Work]) -> list[Finding]:
-    """Products of float32 that take longer than they would on tensor cores, even at the device's peak."""
+    """Find products of float32 that would be faster on tensor cores, even at the device's peak."""
     gains = []
     for work in works:
         peaks = peak_tflops(work.summary.device_name) if work.summary.device == "gpu" else {}

@@ -1,7 +1,4 @@
-"""DDP's buckets for a terminal: what is in each, and when it was ready, queued, on its way and exposed.
-
-Comes in: `Buckets`. Goes out: renderables for `console.write`. Times are milliseconds.
-"""
+"""DDP's buckets: what is in each, and when it was ready, queued, transferred and exposed. Times are milliseconds."""
 
 from __future__ import annotations
 
@@ -25,7 +22,7 @@ _SHOWN_BUCKETS = 16
 
 
 def bucket_table(buckets: Buckets) -> list[object]:
-    """A row a bucket, with times where reductions were recorded."""
+    """Return a row for each bucket, with times where reductions were recorded."""
     rows = rows_of(buckets, "bucket_map")
     times = {(row["module"], row["index"]): row for row in rows_of(buckets, "by_index")}
     if used := {module for module, _ in times}:
@@ -69,7 +66,10 @@ _QUEUED, _HIDDEN, _AFTER = "·", "▒", "█"
 
 
 def bucket_chart(picture: BucketPicture) -> list[object]:
-    """The first two bars and the last ones where there are many: the end of the pass is what is exposed."""
+    """Return bars of the reductions of one backward pass.
+
+    Of many, the first two and the last ones are shown: at the end of the pass they are exposed.
+    """
     bars = picture.bars
     begin_ns, end_ns = bars[0].ready_ns, max(bar.end_ns for bar in bars)
     begin_ns -= (end_ns - begin_ns) // 8  # the first bucket's gradients came before it was ready

@@ -1,4 +1,4 @@
-"""Modules of FSDP and ZeRO in the terminal: what waits for which module's parameters and gradients."""
+"""Modules of FSDP and ZeRO in the terminal: what waits for the parameters and gradients of which module."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = ["FSDP_VIEW", "fsdp_table"]
 
 
 def fsdp_table(fsdp: Fsdp, strategies: Sequence[str]) -> list[object]:
-    """`strategies` of the run: whose modules these are. A row for all layers alike."""
+    """Return a row for all layers alike. `strategies` of the run: they name the table."""
     rows = rows_of(fsdp, "by_layer")
     title = f"{_owner(strategies)} modules, the most exposed first (ms a step, mean over ranks)"
     if len(rows) > _SHOWN:
@@ -49,8 +49,10 @@ def _owner(strategies: Sequence[str]) -> str:
 
 
 def _shortened(names: str, modules: int) -> str:
-    """The end of a long name, which tells modules apart; of several modules the first and how many more, of layers
-    alike how many they are."""
+    """Return the end of a long name, which tells modules apart, and how many modules there are.
+
+    Of several modules together it is the first name and how many more there are.
+    """
     (name, *others), left_out = names_together(names)
     more = f" +{len(others) + left_out}" if others else ""
     more += f" x{modules}" if modules > 1 else ""

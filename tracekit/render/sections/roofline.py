@@ -28,7 +28,7 @@ def roofline_dict(result: Roofline) -> dict[str, Any]:
 
 
 def roofline_text(result: Roofline) -> str:
-    """Means over ranks; may be empty, for a run in which nobody would look for it."""
+    """Return a line of means over ranks; empty for a run without countable work and without a reason."""
     rows = [row for row in rows_of(result, "by_rank") if row["flops"]]
     reasons = "; ".join(
         f"{_WHAT[name]} n/a: {missing.reason}" for name, missing in result.unavailable.items() if name in _WHAT

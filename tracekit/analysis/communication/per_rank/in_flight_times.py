@@ -1,15 +1,18 @@
 """When which groups of a rank communicate, and which of them the rank waits for.
 
-Per rank (in a worker): lanes to `InFlightTime` rows, a partition of the rank's communication time over its complete
-steps by what is in flight. From them the time of any set of groups follows, overlaps counted once, exactly.
+The communication time of the complete steps is divided by what is in flight. From these rows the exact time of any set
+of groups follows, with overlaps counted once.
 
-Exposed time is charged to one of those in flight, the one that holds the rank up: of those that end before compute goes
-on the last to end, as without the others compute could not have gone on earlier; if none ends before, the last to end.
+Exposed time is charged to one of the collectives in flight, the one that holds the rank up:
+
+* among those that end before compute continues, the last to end: without the others, compute could not have continued
+  earlier;
+* if none ends before that, the last to end.
 
     compute     ####                      ####
     tp              ======                        charged: tp to its end, although dp is in flight,
     dp            ==================              then dp
-    pp                  ======================    nothing: compute goes on before it ends
+    pp                  ======================    nothing: compute continues before it ends
 """
 
 from __future__ import annotations
@@ -32,7 +35,10 @@ __all__ = ["in_flight_times"]
 
 
 def in_flight_times(lanes: Lanes, steps: Sequence[StepParts]) -> list[InFlightTime]:
-    """Over the complete ones among `steps`; the rows that are charged sum to their exposed communication."""
+    """Return rows over the complete steps among `steps`.
+
+    The rows with `charged` sum to the exposed communication of these steps.
+    """
     communication, inside = lanes.communication_events, complete_steps(lanes, steps).time
     distinct, which = _distinct_in_flight(communication)
     start_ns, duration_ns = _pieces(lanes, inside)
@@ -64,7 +70,7 @@ def in_flight_times(lanes: Lanes, steps: Sequence[StepParts]) -> list[InFlightTi
 
 
 def _different_rows(columns: Int64) -> tuple[Int64, Int64]:
-    """The rows that differ, sorted, and of each row which of them it is. np.unique compares rows byte by byte."""
+    """Return the distinct rows, sorted, and for each row the index of its equal. np.unique compares byte by byte."""
     order = np.lexsort(columns.T[::-1])
     ordered = columns[order]
     new = (ordered != np.roll(ordered, 1, axis=0)).any(axis=1)
@@ -75,8 +81,10 @@ def _different_rows(columns: Int64) -> tuple[Int64, Int64]:
 
 
 def _distinct_in_flight(communication: CommunicationEvents) -> tuple[list[InFlight], Int64]:
-    """All there are, in an order that neither events nor numbers of ranks decide, as the first of equals is charged;
-    and of each event which one it is."""
+    """Return what is ever in flight, and the index into that of each event.
+
+    The first of equals is charged. So the order must not depend on events or numbers of ranks.
+    """
     each, which = np.unique(
         2 * communication.group.astype(np.int64) + np.isin(communication.kind, _MESSAGES), return_inverse=True
     )
@@ -97,7 +105,7 @@ def _sorting(traffic: InFlight) -> tuple[object, ...]:
 
 
 def _pieces(lanes: Lanes, inside: Intervals) -> tuple[Int64, Int64]:
-    """Start and duration of the pieces of communication time in which nothing begins or ends."""
+    """Return start and duration of the pieces of communication time in which nothing begins or ends."""
     communication, time = lanes.communication_events, lanes.communication & inside
     compute = lanes.compute & time
     edges_ns = np.unique(
@@ -110,7 +118,7 @@ def _pieces(lanes: Lanes, inside: Intervals) -> tuple[Int64, Int64]:
 
 
 def _awaited(lanes: Lanes, mask: Bool) -> tuple[Int64, Int64]:
-    """Of the events `own` the part, if any, from the last compute before their end."""
+    """Return the part, if any, of each event in `mask` after the last compute before its end."""
     communication, compute = lanes.communication_events, lanes.compute
     start_ns, end_ns = communication.start_ns[mask], communication.end_ns[mask]
     last = np.searchsorted(compute.start_ns, end_ns, side="left") - 1
@@ -119,7 +127,7 @@ def _awaited(lanes: Lanes, mask: Bool) -> tuple[Int64, Int64]:
 
 
 def _latest_end(start_ns: Int64, end_ns: Int64, time_ns: Int64) -> Int64:
-    """int64 [t]: at each time the latest end of the intervals that it lies in, or ABSENT."""
+    """Return at each time the latest end of the intervals that contain it, or ABSENT: int64 [t]."""
     order = np.argsort(start_ns, kind="stable")
     reach_ns = np.concatenate(([ABSENT], np.maximum.accumulate(end_ns[order])))
     latest_ns = reach_ns[np.searchsorted(start_ns[order], time_ns, side="right")]

@@ -16,10 +16,10 @@ __all__ = ["communication_sums"]
 
 
 def communication_sums(lanes: Lanes, phases: PhaseTimeline, steps: Sequence[StepParts]) -> list[CommunicationSum]:
-    """Rows by (group, kind, phase), times clipped to the complete steps among `steps`, counts by launch.
+    """Return rows by (group, kind, phase): times within the complete steps among `steps`, counts by launch.
 
-    A collective that ran as several spans (a reduce-scatter of a list, on gloo) is one: it counts once, with its size;
-    its time is the union of its spans.
+    A collective that ran as several spans (a reduce-scatter of a list, on Gloo) counts once, with its size. Its time is
+    the union of its spans.
     """
     communication, complete = lanes.communication_events, complete_steps(lanes, steps)
     phase = phases.at(communication.launch_ns)

@@ -1,16 +1,15 @@
-"""When each of DDP's buckets was ready, launched, on its way and done, on one rank.
+"""When each of DDP's buckets was ready, launched, started and done, on one rank.
 
-Comes in: a decoded trace, its lanes and phases, and the DDP modules. Goes out: `BucketReductions`.
+DDP launches the buckets of a module in order of their index, once in each backward pass that reduces. So the next
+all-reduce of a step with as many elements as the next bucket is its reduction. Other all-reduces, such as that of
+`find_unused_parameters`, fit no bucket. In the first iteration, before DDP has rebuilt its buckets, it reduces all
+gradients at once.
 
-DDP launches the buckets of a module in order of their index, whatever the order in which their gradients come, and once
-in a backward pass that reduces. So the next all-reduce of a step that has as many elements as the next bucket is its
-reduction; others, such as that of which parameters were used, fit no bucket. Before it has rebuilt its buckets, in the
-first iteration, it reduces all gradients at once. On a CPU rank DDP copies each gradient into its bucket when it is
-there (`reducer::mul_out`): the last copy before a launch is what it waited for. On a GPU rank that is the last kernel
-launched before.
+On a CPU rank DDP copies each gradient into its bucket (`reducer::mul_out`): a launch waited for the last copy before
+it. On a GPU rank it waited for the last kernel launched before it.
 
-    gradients   |--g--|--g--|--g--|                       ready and launch: the last gradient is in
-    bucket 0                      |queued|= all-reduce =|  queued: Gloo's threads were busy, or NCCL's stream
+    gradients   |--g--|--g--|--g--|                       ready and launch: the last gradient is in the bucket
+    bucket 0                      |queued|= all-reduce =|  queued: Gloo's threads or NCCL's stream were busy
 """
 
 from __future__ import annotations
@@ -36,15 +35,19 @@ __all__ = ["Reductions", "bucket_reductions", "gradient_reductions"]
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Reductions:
-    """All-reduces of the backward pass, in order of launch: which: int64 [n], among the communication events; elements:
-    int64 [n]."""
+    """All-reduces of backward passes, in order of launch.
+
+    Attributes:
+        which: int64 [n], positions among the communication events.
+        elements: int64 [n].
+    """
 
     which: Int64
     elements: Int64
 
 
 def gradient_reductions(lanes: Lanes, phases: PhaseTimeline) -> Reductions:
-    """Those of the step windows whose size is known."""
+    """Return the all-reduces of backward passes in the step windows whose size is known."""
     communication = lanes.communication_events
     reduces = (
         (communication.kind == KINDS.index("all_reduce"))
@@ -63,7 +66,7 @@ def gradient_reductions(lanes: Lanes, phases: PhaseTimeline) -> Reductions:
 def bucket_reductions(
     trace: DecodedTrace, lanes: Lanes, reductions: Reductions, modules: Sequence[DdpModule]
 ) -> BucketReductions:
-    """Of all step windows; empty without a bucket map."""
+    """Return the reductions of buckets in all step windows; empty without a bucket map."""
     if not any(module.buckets for module in modules):
         return BucketReductions.empty()
     communication, which = lanes.communication_events, reductions.which
@@ -91,8 +94,7 @@ def bucket_reductions(
 
 
 def _assigned(elements: Int64, window: Int64, modules: Sequence[DdpModule]) -> tuple[Int64, Int64, Int64, Int64]:
-    """Which of the reductions, by elements and step, are of a bucket; its module, its index, and which of
-    the module's turns in the step it is, from 0: int64 [k] each."""
+    """Return which reductions are of a bucket, with module, index and backward pass in the step: int64 [k] each."""
     expected = [
         [bucket.size_bytes // (bytes_per_element(bucket.dtype) or 1) for bucket in module.buckets] for module in modules
     ]
@@ -116,7 +118,10 @@ def _assigned(elements: Int64, window: Int64, modules: Sequence[DdpModule]) -> t
 
 
 def _ready_ns(trace: DecodedTrace, lanes: Lanes, launch_ns: Int64) -> Int64:
-    """int64 [n]: when the last gradient before each launch was there; where no copy shows it, the launch itself."""
+    """Return when the last gradient before each launch was ready, int64 [n].
+
+    Where no copy shows it, that is the launch itself.
+    """
     events = trace.events
     if lanes.device == "gpu":
         return device_starts(events, launch_ns, lanes.device_events, lanes.compute_rows)

@@ -1,11 +1,11 @@
 """When the gradients of DDP modules were in their buckets, on one rank.
 
-Comes in: a decoded trace, its lanes, the reductions of the buckets, and the modules. Goes out: `GradientTimes`.
+DDP copies each gradient into its bucket in a separate operator: `reducer::mul_out`, or `copy_` with a communication
+hook. There is none where the gradients are views of the bucket. On a CPU rank the gradient is ready when that operator
+ends, on a GPU rank when the kernel ends that it launched.
 
-DDP copies each gradient into its bucket in an operator of its own (`reducer::mul_out`; `copy_` with a communication
-hook; none where the gradients are views of the bucket). On a CPU rank the gradient is there when that ends, on a GPU
-rank when the kernel that it launched has. Which parameter it is nobody records: it is the next one that has as many
-elements, in the order in which gradients came in a pass that DDP logged, else in the order of the buckets.
+The trace does not say which parameter a gradient is of. It is the next one with as many elements, in the order of
+gradients in the pass that DDP logged, else in the order of the buckets.
 """
 
 from __future__ import annotations
@@ -30,14 +30,17 @@ _COPIED_BACK = re.compile(r"torch(?:::|\.)distributed(?:::|\.)(?:ddp\.)?reducer:
 
 
 def copies_into_buckets(events: EventTable, lanes: Lanes) -> Bool:
-    """Mask [n]: operators by which DDP copies gradients into buckets."""
+    """Return a mask [n] of the operators by which DDP copies gradients into buckets."""
     return events.named(lambda name: _COPIED.fullmatch(name) is not None) & events.on_tracks(lanes.threads)
 
 
 def gradient_times(
     trace: DecodedTrace, lanes: Lanes, runs: BucketReductions, modules: Sequence[DdpModule]
 ) -> GradientTimes:
-    """Of the backward passes that reduced all buckets of a module; empty where copies or their shapes are not there."""
+    """Return the gradients of the backward passes that reduced all buckets of a module.
+
+    Empty where the trace has no copies, or not their shapes.
+    """
     events = trace.events
     rows = np.flatnonzero(copies_into_buckets(events, lanes))
     shapes = recorded_shapes(events)
@@ -116,8 +119,11 @@ def _passes(
 
 
 class _Fill:
-    """Parameters whose gradients come: when a module is through, the copies that fit its parameters were theirs, each
-    of the next one that has as many elements. What fits none is of a module that is not through yet."""
+    """Assigns copies to parameters by size, when a module has launched its last bucket.
+
+    Each copy belongs to the module's next parameter with as many elements. Copies that fit no parameter are of a module
+    that has not finished.
+    """
 
     def __init__(self, modules: Sequence[DdpModule]) -> None:
         self._sizes = [[count for bucket in module.buckets for count in bucket.elements] for module in modules]
@@ -148,7 +154,10 @@ class _Fill:
 
 
 class _InOrder:
-    """Parameters of a module of which only the sizes of buckets are known: in order, if they fill the buckets so."""
+    """Assigns copies to parameters in order, for a module of which only the sizes of buckets are known.
+
+    If the copies do not fill the buckets exactly, none is assigned.
+    """
 
     def __init__(self, module: DdpModule) -> None:
         sizes = [bucket.size_bytes // (bytes_per_element(bucket.dtype) or 1) for bucket in module.buckets]
@@ -175,7 +184,7 @@ def _host_times(events: EventTable, lanes: Lanes, rows: Int64) -> tuple[Int64, I
 
 
 def _device_times(events: EventTable, lanes: Lanes, rows: Int64) -> tuple[Int64, Int64]:
-    """Of the last thing on the device that each operator launched; where that is not recorded, of the operator."""
+    """Return end and duration of the last kernel that each operator launched; else those of the operator."""
     device = lanes.device_events
     ready_ns, copy_ns = _host_times(events, lanes, rows)
     linked = np.flatnonzero(device.linked)

@@ -1,11 +1,13 @@
-"""DDP's buckets from the all-reduces of a trace that has no bucket map.
+"""DDP's buckets, inferred from the all-reduces of a trace that has no bucket map.
 
-Comes in: a decoded trace without tracekit's key, its lanes, and the all-reduces of its backward passes. Goes out: one
-DDP module whose buckets are known by their sizes alone.
+DDP reduces the same buckets in the same order in every backward pass. It does so in hooks that run as a gradient is
+accumulated. So in a trace with labels of DDP, its buckets are the all-reduces that fulfil all of these:
 
-DDP reduces the same buckets in the same order in every pass, out of the hooks of its reducer, which run as a gradient
-is accumulated. So where labels show DDP, the all-reduces of floating-point numbers issued there, by one group, in the
-same order of sizes in most steps, are its buckets. A loop that averages gradients by hand has no such label.
+* they are of floating-point numbers, and issued while a gradient is accumulated;
+* they are of one group;
+* their sizes have the same order in most steps.
+
+A loop that averages gradients by hand has no such label. Of the buckets only the sizes are known.
 """
 
 from __future__ import annotations
@@ -31,7 +33,10 @@ _FLOATING = tuple(i for i, name in enumerate(DTYPES) if "float" in name)
 
 
 def inferred_modules(trace: DecodedTrace, lanes: Lanes, reductions: Reductions) -> tuple[DdpModule, ...]:
-    """None or one: several modules cannot be told apart. Its `bucket_cap_bytes` is not known."""
+    """Return the DDP module that the all-reduces suggest, or nothing. Its `bucket_cap_bytes` is not known.
+
+    Several modules cannot be told apart.
+    """
     strategies, _ = strategies_of(trace)
     if trace.header.metadata is not None or "ddp" not in strategies:
         return ()
@@ -67,7 +72,7 @@ def _each(window: np.ndarray) -> list[np.ndarray]:
 
 
 def _once(sequence: tuple[tuple[int, int], ...]) -> tuple[tuple[int, int], ...]:
-    """The shortest part that the sequence repeats: a step may reduce several times."""
+    """Return the shortest part that the sequence repeats: a step may reduce several times."""
     for length in range(1, len(sequence) // 2 + 1):
         if len(sequence) % length == 0 and sequence == sequence[:length] * (len(sequence) // length):
             return sequence[:length]

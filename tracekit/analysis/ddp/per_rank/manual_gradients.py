@@ -1,4 +1,4 @@
-"""Gradients that one rank's training loop averages by hand: collectives of the groups that the capture saw used so."""
+"""Gradients that one rank's training loop averages by hand, in groups whose use for gradients the capture recorded."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _SCALAR_BYTES = 8  # a loss and its like
 def gradient_sums(
     trace: DecodedTrace, lanes: Lanes, phases: PhaseTimeline, steps: Sequence[StepParts]
 ) -> list[GradientSum]:
-    """A row for each complete step of a job that reduces its gradients by hand."""
+    """Return one row for each complete step of a job that reduces its gradients by hand."""
     metadata, communication = trace.header.metadata, lanes.communication_events
     if metadata is None or "manual_dp" not in metadata.strategies:
         return []
@@ -68,7 +68,7 @@ def gradient_sums(
 
 
 def _indexes(metadata: CaptureMetadata, groups: Sequence[GroupKey], uses: Sequence[CommunicationUse]) -> list[int]:
-    """Of the groups that these uses name, the indexes into `groups`."""
+    """Return the indexes into `groups` of the groups that these uses name."""
     named = {use.group for use in uses}
     keys = {key_of_recorded_group(group, metadata) for group in metadata.groups if group.id in named}
     return [index for index, key in enumerate(groups) if key in keys]

@@ -1,13 +1,13 @@
-"""For each all-gather of FSDP on a GPU rank how long compute waited for it, and what there was to hide it under.
+"""How long compute waited for each all-gather of FSDP on a GPU rank, and what could have hidden it.
 
-Comes in: a trace and its lanes. Goes out: `FsdpGathers`. The host comes to use a module at some moment; the first
-compute kernel launched then (FSDP's copy out of the gathered buffer) is what waits:
+The host comes to use a module at some moment. The first compute kernel launched then waits: it is FSDP's copy out of
+the gathered buffer.
 
     compute stream   blocks.0 |======|         wait          |== blocks.1 ==|
     gathers                    launched      |== blocks.1 ==|
 
-It could have begun when it was launched and the compute before it had ended; from there to the end of the all-gather
-it waits. On a CPU rank all-gathers block the host, and nothing is said here.
+It could have begun when it was launched and the compute before it had ended. From there to the end of the all-gather it
+waits. On a CPU rank all-gathers block the host, and this module returns nothing.
 """
 
 from __future__ import annotations
@@ -29,7 +29,10 @@ __all__ = ["fsdp_gathers"]
 
 
 def fsdp_gathers(trace: DecodedTrace, lanes: Lanes, phases: PhaseTimeline, steps: Sequence[StepParts]) -> FsdpGathers:
-    """Of the complete steps among `steps`; empty on a CPU rank, and where no label tells of a use."""
+    """Return the all-gathers of the complete steps among `steps`.
+
+    Empty on a CPU rank, and where no label shows a use.
+    """
     events, communication = trace.events, lanes.communication_events
     if lanes.device != "gpu" or not len(lanes.compute_rows):
         return FsdpGathers.empty()
@@ -75,7 +78,10 @@ def fsdp_gathers(trace: DecodedTrace, lanes: Lanes, phases: PhaseTimeline, steps
 
 
 def _modules_ahead(lanes: Lanes, issued_ns: Int64, needed_ns: Int64) -> Int64:
-    """int64 [n]: of how many modules compute was launched between issue and use; needed_ns: int64 [n], sorted."""
+    """Return of how many modules compute was launched between issue and use: int64 [n].
+
+    `needed_ns`: int64 [n], sorted.
+    """
     device = lanes.device_events
     launch_ns = np.sort(device.launch_ns[device.among(lanes.compute_rows)])
     # Asked for as it is needed: for itself.
@@ -85,8 +91,10 @@ def _modules_ahead(lanes: Lanes, issued_ns: Int64, needed_ns: Int64) -> Int64:
 
 
 def _beside(trace: DecodedTrace, lanes: Lanes, gathers: Int64, begin_ns: Int64, end_ns: Int64) -> tuple[Int64, Int64]:
-    """For windows int64 [n]: how long the stream of each all-gather `own` is busy with anything but all-gathers, and
-    when the last that begins there has ended."""
+    """Return how long the stream of each of `gathers` does other work in a window, and when that ends.
+
+    begin_ns, end_ns: int64 [n], the windows. The end is that of the last work that begins in the window.
+    """
     communication, stream = lanes.communication_events, trace.events.track[lanes.communication_events.row]
     busy_ns, done_ns = np.zeros(len(gathers), dtype=np.int64), begin_ns.copy()
     for track in np.unique(stream[gathers]):
@@ -101,8 +109,10 @@ def _beside(trace: DecodedTrace, lanes: Lanes, gathers: Int64, begin_ns: Int64, 
 
 
 def _compute_that_waits(trace: DecodedTrace, lanes: Lanes, needed_ns: Int64) -> tuple[Int64, Int64]:
-    """Of the first compute kernel launched at or after each moment, int64 [n] each: when it could have begun (it was
-    launched, and its stream had done what was before it), and when it did. After the last kernel both are its end.
+    """Return when the first compute kernel launched at or after each moment could have begun, and when it did.
+
+    It could have begun when it was launched and the work before it on its stream was done. After the last kernel both
+    are its end. int64 [n] each.
     """
     events, device = trace.events, lanes.device_events
     compute = device.among(lanes.compute_rows)

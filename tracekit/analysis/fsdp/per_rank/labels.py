@@ -1,7 +1,7 @@
-"""What FSDP says of itself in a trace: which module it gathers, reduces or comes to use.
+"""What FSDP's labels in a trace show: which module it gathers, reduces or begins to use.
 
-Comes in: an event table, with the labels of FSDP2 or those that the capture writes for FSDP1 and ZeRO 3. Goes out:
-`FsdpLabels`, and by them for each collective its label, and when what it gathers was asked for and needed.
+FSDP2 writes such labels; for FSDP1 and ZeRO 3 the capture does. They tell for each collective its module, and when what
+it gathers was asked for and needed.
 """
 
 from __future__ import annotations
@@ -48,7 +48,12 @@ class FsdpLabel:
 
 @dataclass(frozen=True, kw_only=True)
 class FsdpLabels:
-    """`of_name`: labels by the index of their text. rows: int64 [k], of all of them on host threads, by time."""
+    """The labels of one trace.
+
+    Attributes:
+        of_name: labels by the index of their text.
+        rows: int64 [k], all of them on host threads, in order of time.
+    """
 
     of_name: dict[int, FsdpLabel]
     rows: Int64
@@ -57,21 +62,23 @@ class FsdpLabels:
         return self.of_name[int(events.name[row])]
 
     def around(self, events: EventTable, communication: CommunicationEvents) -> Int64:
-        """int64 [n]: the row of the innermost label around each launch that says what is done, or ABSENT."""
+        """Return the row of the innermost label that names an action around each launch, or ABSENT: int64 [n]."""
         action = np.array([self.of_name[name].action for name in events.name[self.rows].tolist()], dtype=object)
         track = communication.launch_track.astype(np.int64)
         return innermost_span(events, self.rows[action != "use"], track, communication.launch_ns)
 
     def issued_ns(self, enclosing: Int64, communication: CommunicationEvents) -> Int64:
-        """int64 [n]: when the first collective of the same label was issued."""
+        """Return when the first collective of the same label was issued: int64 [n]."""
         rows, which = np.unique(enclosing, return_inverse=True)
         first_ns = np.full(len(rows), np.iinfo(np.int64).max, dtype=np.int64)
         np.minimum.at(first_ns, which, communication.launch_ns)
         return np.where(enclosing == ABSENT, communication.launch_ns, first_ns[which])
 
     def needed_ns(self, events: EventTable, enclosing: Int64, communication: CommunicationEvents) -> Int64:
-        """int64 [n]: when the host came to the point where it needs the module that an all-gather brings; ABSENT for
-        other kinds, and where that moment is not in the trace or another all-gather of the module comes first.
+        """Return when the host needed the module that each all-gather brings: int64 [n].
+
+        ABSENT for other kinds, where that moment is not in the trace, and where another all-gather of the module comes
+        first.
         """
         needed_ns = np.full(len(communication), ABSENT, dtype=np.int64)
         uses: dict[str | None, list[int]] = defaultdict(list)
@@ -97,7 +104,7 @@ class FsdpLabels:
 
 
 def fsdp_labels(events: EventTable) -> FsdpLabels:
-    """The labels of a trace."""
+    """Return the labels of a trace."""
     labels: dict[int, FsdpLabel] = {}
     for i, text in enumerate(events.strings):
         if text.startswith("FSDP::") and (match := _FSDP2_LABEL.fullmatch(text)) is not None:

@@ -1,9 +1,11 @@
 """Which module one rank's FSDP collectives are for: all-gathers of parameters, reductions of gradients, by phase.
 
-A collective belongs to the module that the innermost FSDP label around its launch names: the one whose parameters it
-gathers, though an earlier one may have asked for it. FSDP2 writes such labels itself, for FSDP1 the capture does. What
-else runs in the groups that FSDP uses has a row without a module, so that nothing is lost. Time that several
-collectives of a kind share counts for the first of them: over the modules it adds up to the exposed time of the kind.
+A collective belongs to the module that the innermost FSDP label around its launch names. That is the module whose
+parameters it gathers, though an earlier module may have asked for it. FSDP2 writes such labels; for FSDP1 the capture
+does. Other collectives in the groups of FSDP have a row without a module, so that none is lost.
+
+Time that several collectives of a kind share counts for the first of them. So the sum over modules is the exposed time
+of the kind.
 """
 
 from __future__ import annotations
@@ -30,7 +32,7 @@ _NOT_COLLECTIVE = np.array([KINDS.index(kind) for kind in ("send", "recv", "send
 
 
 def fsdp_sums(trace: DecodedTrace, lanes: Lanes, phases: PhaseTimeline, steps: Sequence[StepParts]) -> list[FsdpSum]:
-    """Rows by (module, kind, phase): times clipped to the complete steps among `steps`, counts by launch."""
+    """Return rows by (module, kind, phase): times within the complete steps among `steps`, counts by launch."""
     events, communication = trace.events, lanes.communication_events
     labels = fsdp_labels(events)
     enclosing = labels.around(events, communication)
@@ -76,14 +78,14 @@ def fsdp_sums(trace: DecodedTrace, lanes: Lanes, phases: PhaseTimeline, steps: S
 
 
 def _members(communication: CommunicationEvents, which: Int64) -> int | None:
-    """How many ranks these collectives are among; None where that is not known, or differs."""
+    """Return how many ranks take part in these collectives; None where that is not known, or differs."""
     groups = np.unique(communication.group[which]).tolist()
     members = {len(communication.groups[group].ranks) if group != ABSENT else 0 for group in groups}
     return (members.pop() or None) if len(members) == 1 else None
 
 
 def _shard_groups(metadata: CaptureMetadata | None, communication: CommunicationEvents) -> Int64:
-    """Indexes into `found.groups` of the groups that the capture says modules are sharded over."""
+    """Return the indexes into `communication.groups` of the groups over which the capture says modules are sharded."""
     if metadata is None:
         return np.empty(0, dtype=np.int64)
     ids = {unit.shard_group for unit in metadata.fsdp}
@@ -92,7 +94,7 @@ def _shard_groups(metadata: CaptureMetadata | None, communication: Communication
 
 
 def _unit_bytes(metadata: CaptureMetadata | None) -> dict[str, int]:
-    """Unsharded bytes of each module's parameters; those of a module may be sharded over several groups."""
+    """Return the unsharded bytes of each module's parameters, which may be sharded over several groups."""
     size_bytes: dict[str, int] = defaultdict(int)
     for unit in metadata.fsdp if metadata is not None else ():
         size_bytes[unit.module] += unit.unit_bytes
@@ -100,7 +102,7 @@ def _unit_bytes(metadata: CaptureMetadata | None) -> dict[str, int]:
 
 
 def _first_share(communication: CommunicationEvents, in_scope: Bool) -> tuple[Int64, Int64]:
-    """Begin and end, int64 [n], of the part of each event that no earlier one of its kind in scope has covered."""
+    """Return begin and end, int64 [n], of the part of each event that no earlier one of its kind in scope covers."""
     start_ns, end_ns = communication.start_ns.copy(), communication.end_ns.copy()
     for kind in np.unique(communication.kind[in_scope]):
         of_kind = np.flatnonzero(in_scope & (communication.kind == kind))

@@ -1,12 +1,12 @@
 """What all-to-alls of expert parallelism bring to one rank.
 
-Comes in: a trace with its lanes and phases. Goes out: `ExpertExchangeSum` rows by group, module and step.
+An all-to-all that brings tokens to experts is followed by one that takes them back. The second receives what the first
+has sent, and sends what it has received. Gradients go the same two ways. So the first of such a pair shows the load. An
+exchange without a counterpart counts as well. How much each received follows from the shape of its output, or from
+NCCL's arguments.
 
-An all-to-all that brings tokens to experts is followed by one that takes them back, which receives what the first has
-sent and sends what it has received; gradients go the same two ways. So of such a pair the first tells the load. An
-exchange without a counterpart counts as well. What each received is in its output's shape, or in NCCL's arguments. A
-group of which nobody said what it is for counts if tokens go there and back within a forward pass: other all-to-alls
-(of embedding tables, of sequences) come back as gradients only.
+The purpose of a group may be unknown. Then it counts if tokens go there and back within a forward pass. Other
+all-to-alls (of embedding tables, of sequences) come back as gradients only.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _COUNTS = [DTYPES.index(name) for name in ("int32", "int64")]  # how many tokens
 def expert_exchanges(
     trace: DecodedTrace, lanes: Lanes, phases: PhaseTimeline, steps: Sequence[StepParts]
 ) -> list[ExpertExchangeSum]:
-    """Rows by (group, module, step) over the complete steps among `steps`, in order of time."""
+    """Return rows by (group, module, step) over the complete steps among `steps`, in order of time."""
     communication = lanes.communication_events
     group_of_event = _groups(trace, lanes)
     # Without metadata no event of Gloo tells its group; the entry at the end is for those.
@@ -87,8 +87,11 @@ def expert_exchanges(
 
 
 def _groups(trace: DecodedTrace, lanes: Lanes) -> Int64:
-    """int64 [n]: of each communication event the index of its group, or ABSENT. Where the event does not tell and all
-    groups of this rank that may be for experts have the same members, it is the first of these."""
+    """Return the index of each communication event's group, or ABSENT: int64 [n].
+
+    Where the event does not tell and all groups of this rank that may be for experts have the same members, it is the
+    first of these.
+    """
     communication = lanes.communication_events
     group_of_event = communication.group.astype(np.int64)
     candidates = [i for i, key in enumerate(communication.groups) if key.parallelism == "ep"]
@@ -99,7 +102,7 @@ def _groups(trace: DecodedTrace, lanes: Lanes) -> Int64:
 
 
 def _elements(trace: DecodedTrace, lanes: Lanes, which: Int64) -> tuple[Int64, Int64]:
-    """Elements that each of these all-to-alls received and sent, int64 [k] each; ABSENT where that is not known."""
+    """Return how many elements each of these all-to-alls received and sent, int64 [k] each; ABSENT where not known."""
     events, communication = trace.events, lanes.communication_events
     arguments, shapes = events.collective_arguments, recorded_shapes(events)
     operators = events.each_once(events.named(_OPERATORS.__contains__))
@@ -117,7 +120,7 @@ def _elements(trace: DecodedTrace, lanes: Lanes, which: Int64) -> tuple[Int64, I
 
 
 def _takes_back(places: Sequence[tuple[int, int]], received: Int64, sent: Int64) -> list[bool]:
-    """Whether each exchange, in order of launch, takes back what an earlier one at its place (group, step) brought."""
+    """Return whether each exchange, in order of launch, takes back what an earlier one brought in its group and step."""
     waiting: Counter[tuple[tuple[int, int], int, int]] = Counter()
     result = []
     for place, into, out in zip(places, received.tolist(), sent.tolist(), strict=True):

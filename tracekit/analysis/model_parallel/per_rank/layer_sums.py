@@ -1,7 +1,7 @@
 """Which module one rank's collectives of tensor, expert and context parallelism are for.
 
-Every collective of a tp, ep or cp group is in a row. Where no module is known of it, the row has no name, so that
-nothing is lost. Without the capture's metadata, what DTensor redistributes counts as tensor parallelism, marked
+Every collective of a tp, ep or cp group is in a row. Where its module is not known, the row has no name, so that
+nothing is lost. Without the capture's metadata, what DTensor redistributes counts as tensor parallelism, marked as
 inferred.
 """
 
@@ -34,9 +34,7 @@ _DTENSOR = re.compile(r"(?:(?:Nested)?Redistribute|_FromTorchTensor|_ToTorchTens
 def tensor_sums(
     trace: DecodedTrace, lanes: Lanes, phases: PhaseTimeline, steps: Sequence[StepParts]
 ) -> list[TensorSum]:
-    """Rows by (module, parallelism, kind, phase) of one rank: times clipped to the complete steps among `steps`, counts
-    by launch.
-    """
+    """Return rows by (module, parallelism, kind, phase): times within the complete steps, counts by launch."""
     communication = lanes.communication_events
     use, inferred = _parallelism(trace, lanes)
     in_scope = np.flatnonzero(use != _NONE)
@@ -76,8 +74,10 @@ def tensor_sums(
 
 
 def _parallelism(trace: DecodedTrace, lanes: Lanes) -> tuple[Int64, bool]:
-    """int64 [n]: of each communication event the index of its parallelism in `_WITHIN_LAYERS`, or -1; and whether that
-    is inferred."""
+    """Return for each communication event the index of its parallelism in `_WITHIN_LAYERS`, or -1: int64 [n].
+
+    And whether that is inferred.
+    """
     communication, events = lanes.communication_events, trace.events
     of_group = [
         _WITHIN_LAYERS.index(g.parallelism) if g.parallelism in _WITHIN_LAYERS else _NONE for g in communication.groups

@@ -1,13 +1,12 @@
 """Floating-point operations of matrix products, convolutions and attention, from the shapes of their inputs.
 
-Per rank (in a worker): a trace and its lanes to `FlopSums`. Traces hold no counts, not with torch.profiler's
-`with_flops` either. The formulas are those of `torch.utils.flop_counter` (a multiplication and an addition are two;
-attention counts in full, causal or not), but for the weights' gradient of grouped convolutions, which that one
-multiplies by the number of groups.
+Traces hold no counts, not even with torch.profiler's `with_flops`. The formulas are those of
+`torch.utils.flop_counter`: a multiplication and an addition are two operations, and attention counts in full, causal or
+not. One differs: for the weights' gradient of grouped convolutions, PyTorch multiplies by the number of groups.
 
-A forward that a backward pass runs again is told by the capture's spans; without them by its autograd number: what
-evaluates a gradient has none. It is broken off in the operator that asks for the last thing it was run for, so one in
-which nothing happens does not count.
+The capture's spans show which forwards a backward pass runs again. Without them, autograd numbers do: an operator that
+computes a gradient has none. A forward that is run again stops in the operator that computes the last result that the
+backward pass needs. So an operator in which nothing happens does not count.
 """
 
 from __future__ import annotations
@@ -51,7 +50,7 @@ __all__ = ["flop_sums", "flops_of"]
 
 
 def flop_sums(trace: DecodedTrace, lanes: Lanes, steps: Sequence[StepParts]) -> FlopSums:
-    """Of the operators launched in the complete ones among `steps`."""
+    """Return the sums over the operators launched in the complete steps among `steps`."""
     events, arguments = trace.events, trace.events.operator_arguments
     complete = complete_steps(lanes, steps).windows
 
@@ -109,8 +108,9 @@ def flop_sums(trace: DecodedTrace, lanes: Lanes, steps: Sequence[StepParts]) -> 
 
 
 def flops_of(name: str, shapes: Dims, concrete: Sequence[object]) -> int | None:
-    """Operations of an operator in `MULTIPLYING` on inputs of these shapes; `concrete`: the inputs that are no tensors,
-    as text. None for shapes that it cannot have.
+    """Return the operations of an operator in `MULTIPLYING`; None for shapes that it cannot have.
+
+    `shapes`: of its inputs. `concrete`: its inputs that are no tensors, as text.
     """
     try:
         flops = _formula(name, shapes, concrete)
@@ -174,18 +174,21 @@ def _convolution(shapes: Dims, concrete: Sequence[object]) -> int:
 
 
 def _filtered(images: int, points: Sequence[int], weight: Sequence[int]) -> int:
-    """Each point of each image by all weights, which have the channels of one group only in one dimension."""
+    """Return the operations of all weights on each point of each image.
+
+    One dimension of the weights has the channels of one group only.
+    """
     return 2 * images * math.prod(points) * math.prod(weight)
 
 
 def _scores(query: Sequence[int], key: Sequence[int]) -> int:
-    """2 * batch * heads * queries * keys; keys and values may have fewer heads than queries."""
+    """Return 2 * batch * heads * queries * keys; keys and values may have fewer heads than queries."""
     batch, heads, queries, _ = query
     return 2 * batch * heads * queries * key[2]
 
 
 def _operator(strings: Sequence[str], key: Sequence[int]) -> tuple[str, int] | None:
-    """Data type and operations; None where the trace does not tell."""
+    """Return data type and operations; None where the trace does not tell."""
     name, *texts = (None if number == ABSENT else strings[number] for number in key)
     shapes, types, concrete = (None if text is None else _decoded(text) for text in texts)
     if name is None or shapes is None or not all(map(_is_shape, shapes)):
@@ -218,14 +221,15 @@ def _list(value: object) -> list[str]:
 
 
 def _numbers(value: object, count: int) -> list[int]:
-    """`[1, 1]`; one number stands for all dimensions."""
+    """Return the numbers of a text such as `[1, 1]`; one number stands for all dimensions."""
     numbers = [int(item) for item in _list(value)]
     return numbers * count if len(numbers) == 1 else numbers
 
 
 def _innermost(events: EventTable, rows: Int64) -> tuple[Int64, Bool]:
-    """Of operators in order of time those that contain none of the others: a tensor subclass dispatches to an operator
-    on its own part of the data. And whether such a one or what it is in has an autograd number.
+    """Return the operators that contain none of the others, and whether they are in one with an autograd number.
+
+    A tensor subclass dispatches to an operator on its local part of the data: only the inner one counts.
     """
     order = rows[np.lexsort((-events.duration_ns[rows], events.start_ns[rows]))]
     start_ns = events.start_ns[order]
@@ -248,7 +252,7 @@ def _innermost(events: EventTable, rows: Int64) -> tuple[Int64, Bool]:
 
 
 def _recomputed(trace: DecodedTrace, rows: Int64, numbered: Bool) -> tuple[Bool, RecomputeSource]:
-    """Which operators a backward pass ran again, and how that was told."""
+    """Return which operators a backward pass ran again, and what shows it."""
     events = trace.events
     recorded = trace.header.metadata is not None
     named = RECOMPUTE_SPAN.__eq__ if recorded else is_autograd_node
@@ -258,7 +262,7 @@ def _recomputed(trace: DecodedTrace, rows: Int64, numbered: Bool) -> tuple[Bool,
 
 
 def _anything_in(events: EventTable, rows: Int64) -> Bool:
-    """Mask over `rows`: whether anything begins on their thread after they have begun, and before they end."""
+    """Return whether any event begins on their thread within each of `rows`, mask."""
     result = np.zeros(len(rows), dtype=np.bool_)
     happens = ~events.named(_KEEPS.__contains__)
     for track in events.tracks_of(rows):

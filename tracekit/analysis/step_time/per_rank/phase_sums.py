@@ -1,8 +1,11 @@
-"""What one rank's steps are spent on: loading data, forward, backward, optimizer, or anything else; exact in integers.
+"""What one rank's steps are spent on: loading data, forward, backward, optimizer, or anything else.
 
-The phases partition the step, and within each its compute, exposed communication, exposed copies and idle time do. On a
-GPU rank a phase begins on the device when the compute launched before it has ended, as a step does. Communication
-launched before it that the phase's first compute seems to wait for still belongs to the phase before.
+The phases partition the step exactly. Within each phase, compute, exposed communication, exposed copies and idle time
+do.
+
+On a GPU rank, a phase begins on the device when the compute ends that was launched before it, as a step does. The first
+compute of a phase may wait for communication that was launched before it. That communication belongs to the phase
+before.
 """
 
 from __future__ import annotations
@@ -30,7 +33,7 @@ _OF_LAUNCH = np.array([_FORWARD, _BACKWARD, _OTHER, _OTHER], dtype=np.int64)
 
 
 def phase_sums(trace: DecodedTrace, lanes: Lanes, launches: PhaseTimeline, steps: Sequence[StepParts]) -> PhaseSums:
-    """The parts of each phase over the complete steps among `steps`, and what happened in them."""
+    """Return the parts of each phase over the complete steps among `steps`, and what happened in these steps."""
     complete = complete_steps(lanes, steps)
     parts = _parts(_phases_in_time(trace.events, lanes, launches), lanes, complete.time)
     if trace.header.metadata is None:  # the spans are the capture's, and that there are none says nothing
@@ -59,7 +62,10 @@ def _parts(time: Sequence[Intervals], lanes: Lanes, inside: Intervals) -> tuple[
 
 
 def _phases_in_time(events: EventTable, lanes: Lanes, launches: PhaseTimeline) -> list[Intervals]:
-    """When each of `STEP_PHASES` was, without gaps or overlap from the first window to the end of the last."""
+    """Return when each of `STEP_PHASES` was.
+
+    They have no gaps or overlap from the first window to the end of the last.
+    """
     windows = lanes.windows
     data = data_loading(events, windows.thread)
     optimizer = Intervals.of_events(events, _of_optimizer(events, lanes.threads))
@@ -87,7 +93,7 @@ def _of_optimizer(events: EventTable, threads: Int64) -> Bool:
 
 
 def _on_device(events: EventTable, lanes: Lanes, host_ns: Int64) -> Int64:
-    """When the device comes to what the host began at each of the times `host_ns` (ascending), ascending."""
+    """Return when the device comes to what the host began at each of the ascending times `host_ns`, ascending."""
     device, communication = lanes.device_events, lanes.communication_events
     computes = device.is_kernel & ~device.among(communication.row)
     rows, launch_ns = device.row[computes], device.launch_ns[computes]
@@ -104,7 +110,7 @@ def _on_device(events: EventTable, lanes: Lanes, host_ns: Int64) -> Int64:
 
 
 def _happened(events: EventTable, lanes: Lanes, complete: CompleteSteps) -> PhaseSums:
-    """What the capture's spans show of the complete steps."""
+    """Return what the capture's spans show of the complete steps."""
     windows = lanes.windows
 
     def rows(name: str) -> Int64:
@@ -137,7 +143,10 @@ def _ran_backward(events: EventTable) -> bool:
 
 
 def _without_step(events: EventTable, scaled: Int64) -> int:
-    """How many of these steps of a gradient scaler did not step their optimizer, as a gradient was infinite."""
+    """Return how many of these steps of a gradient scaler did not step their optimizer.
+
+    The scaler skips a step whose gradients are infinite.
+    """
     steps = np.flatnonzero(events.named(lambda name: name.startswith("Optimizer.step#")))
     skipped = 0
     for row in scaled.tolist():
