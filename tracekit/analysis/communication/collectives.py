@@ -30,8 +30,8 @@ from tracekit.model.run import Finding, Run, clocks_are_comparable
 
 __all__ = ["CollectiveTimes", "GroupTimes", "collective_times", "group_times"]
 
-_SLOW = 1.5  # times what is usual in groups alike
-_FAR_BELOW = 0.5  # of what the links can do
+_SLOW = 1.5  # times the median of equal groups
+_FAR_BELOW = 0.5  # of the bandwidth of idle links
 _NOTABLE = 0.02  # of a step
 
 
@@ -96,7 +96,7 @@ def group_times(run: Run, matched: MatchedGroup) -> GroupTimes:
         np.where(may_be_last, took_ns, longest_ns).min(axis=0),
         np.maximum(end_ns.max(axis=0) - last_ns, 0),
     )
-    held = end_ns + (error_ns or 0) >= last_ns  # who only sends, or only receives, may leave before the last comes
+    held = end_ns + (error_ns or 0) >= last_ns  # ranks that only send or receive may leave before the last arrives
     return GroupTimes(
         place=place,
         arrival_ns=arrival_ns,
@@ -134,7 +134,7 @@ class _Row:
     skew_max_ns: int | None
     wait_mean_ns: int | None
     transfer_p50_ns: int
-    idle_ns: float  # what it takes on idle links, or NaN
+    idle_ns: float  # time on idle links, or NaN
     error_ns: int | None
 
     @property
@@ -251,7 +251,7 @@ def _slow_groups(run: Run, rows: Sequence[_Row]) -> list[Finding]:
     slow: dict[str, list[float]] = {}
     quick: set[str | None] = set()
     for same in alike.values():
-        if len(same) < 3 or same[0].link is None:  # of two nobody knows which one is usual
+        if len(same) < 3 or same[0].link is None:  # of two groups it is not known which one is slow
             continue
         for row in same:
             usual_ns = statistics.median(other.transfer_p50_ns for other in same if other is not row)

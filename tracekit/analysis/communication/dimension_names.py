@@ -27,8 +27,8 @@ from tracekit.model.summary import RankSummary
 
 WITHIN_LAYERS = ("tp", "ep", "cp")
 _MESH_PREFIX = "mesh_"
-_NAMELESS = ("", "undefined", "default_pg")  # what torch describes groups as that nobody described
-_MOST_GROUPS = 4096  # the ranks of a run share most of theirs
+_NAMELESS = ("", "undefined", "default_pg")  # torch's descriptions of groups without one
+_MOST_GROUPS = 4096  # that are kept: ranks share most of their groups
 
 __all__ = ["WITHIN_LAYERS", "Dimension", "dimensions_of"]
 
@@ -90,7 +90,7 @@ def _dimension_of(
         shape = _shape(group.ranks) if use in several else None
         name = f"{use} ({shape})" if shape is not None else use
         return Dimension(name=name, parallelism=use, inferred=summary.run_id is None)
-    # A number in it tells apart groups of one dimension, which then must be found otherwise.
+    # A description with a number names one group of a dimension, not the dimension.
     shape = _shape(group.ranks) if description in _NAMELESS or re.search(r"\d", description) else None
     return Dimension(name=shape or description or group.name or None, parallelism=None, inferred=shape is not None)
 

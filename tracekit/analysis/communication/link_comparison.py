@@ -18,7 +18,7 @@ from tracekit.model.run import Run
 
 LinkClass = Literal["host", "network", "mixed"]
 
-_FARTHEST = 4.0  # times the largest or smallest size that was measured: beyond it nothing is said
+_FARTHEST = 4.0  # times the largest or smallest measured size: no result beyond that
 
 __all__ = ["LinkClass", "LinkTime", "idle_time_ns", "link_class", "link_time", "read_links"]
 

@@ -23,9 +23,9 @@ from tracekit.model.run import Finding, Run
 __all__ = ["MeshDimensions", "mesh_dimensions"]
 
 _NOTABLE = 0.05  # of a step
-_AMONG_OTHERS = 0.01  # of all communication: with less than that a dimension is none
-_ALIKE = 0.8  # of the largest: who has so much is as large
-_EXACT = 0.1  # of transfers: clocks with smaller errors than that tell whether ranks waited
+_AMONG_OTHERS = 0.01  # of all communication: a dimension with less does not count
+_ALIKE = 0.8  # of the largest: with at least that much, two are equally large
+_EXACT = 0.1  # of transfers: only clocks with a smaller error show whether ranks waited
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,7 +43,7 @@ class MeshDimensions:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Use:
+class _RankUse:
     """What one rank communicates along one dimension, over its complete steps."""
 
     rank: int
@@ -55,7 +55,7 @@ class _Use:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Summed:
+class _DimensionSum:
     """A dimension over all ranks; times are means a step.
 
     Attributes:
@@ -63,7 +63,7 @@ class _Summed:
     """
 
     dimension: Dimension
-    uses: Sequence[_Use]
+    uses: Sequence[_RankUse]
     group_size: int | None
     hosts: int | None
     share: float
@@ -87,7 +87,7 @@ def mesh_dimensions(run: Run) -> MeshDimensions:
     if sum(dimension.name is not None and dimension_ns > least_ns for dimension, dimension_ns in total_ns.items()) < 2:
         uses = {}
     hosts = {summary.rank: summary.machine for summary in run.ranks}
-    summed = [_summed(run, dimension, of_dimension, hosts) for dimension, of_dimension in uses.items()]
+    summed = [_dimension_sum(run, dimension, of_dimension, hosts) for dimension, of_dimension in uses.items()]
     summed.sort(key=lambda one: (-one.share, one.dimension.name or ""))
     number = {group: i for i, group in enumerate(run.groups)}
     rows = [
@@ -115,8 +115,8 @@ def mesh_dimensions(run: Run) -> MeshDimensions:
 # ---- by rank --------------------------------------------------------------------------------------------------------
 
 
-def _uses(run: Run) -> dict[Dimension, list[_Use]]:
-    result: dict[Dimension, list[_Use]] = defaultdict(list)
+def _uses(run: Run) -> dict[Dimension, list[_RankUse]]:
+    result: dict[Dimension, list[_RankUse]] = defaultdict(list)
     for summary, dimensions in zip(run.ranks, dimensions_of(run), strict=True):
         for dimension in dict.fromkeys(dimensions.values()):
             rows = [row for row in summary[IN_FLIGHT_TIMES] if any(dimensions[t] == dimension for t in row.in_flight)]
@@ -124,7 +124,7 @@ def _uses(run: Run) -> dict[Dimension, list[_Use]]:
             charged = [row for row in exposed if row.charged is not None and dimensions[row.charged] == dimension]
             groups = (t.group for t, its in dimensions.items() if its == dimension and t.group is not None)
             result[dimension].append(
-                _Use(
+                _RankUse(
                     rank=summary.rank,
                     steps=sum(step.complete for step in summary.steps),
                     groups=tuple(dict.fromkeys(groups)),
@@ -149,10 +149,12 @@ def _hosts(groups: Sequence[GroupKey], hosts: Mapping[int, str | None]) -> int |
 # ---- over ranks -----------------------------------------------------------------------------------------------------
 
 
-def _summed(run: Run, dimension: Dimension, uses: Sequence[_Use], hosts: Mapping[int, str | None]) -> _Summed:
+def _dimension_sum(
+    run: Run, dimension: Dimension, uses: Sequence[_RankUse], hosts: Mapping[int, str | None]
+) -> _DimensionSum:
     groups = tuple({group for use in uses for group in use.groups})
     step_ns = sum(step.step_ns for summary in run.ranks for step in summary.steps if step.complete)
-    return _Summed(
+    return _DimensionSum(
         dimension=dimension,
         uses=uses,
         group_size=_size(groups),
@@ -163,7 +165,7 @@ def _summed(run: Run, dimension: Dimension, uses: Sequence[_Use], hosts: Mapping
     )
 
 
-def _row(one: _Summed) -> dict[str, object]:
+def _row(one: _DimensionSum) -> dict[str, object]:
     worst = max(one.uses, key=lambda use: (use.charged_ns / use.steps, -use.rank))
     return {
         "dimension": one.dimension.name,
@@ -210,7 +212,7 @@ def _waiting(run: Run, groups: frozenset[GroupKey]) -> float | Unavailable:
 # ---- the finding ----------------------------------------------------------------------------------------------------
 
 
-def _bounding(run: Run, summed: Sequence[_Summed]) -> list[Finding]:
+def _bounding(run: Run, summed: Sequence[_DimensionSum]) -> list[Finding]:
     """Find the dimension that most of the exposed communication is charged to."""
     if not summed or summed[0].dimension.name is None or summed[0].share < _NOTABLE:
         return []
@@ -233,7 +235,7 @@ def _bounding(run: Run, summed: Sequence[_Summed]) -> list[Finding]:
         )
     elif misplaced is not None:
         text += (
-            f"; its groups span hosts, those of {misplaced.dimension.name} do not: exchange the two, so that "
+            f"; its groups span hosts, those of {misplaced.dimension.name} do not: swap the two, so that "
             f"{first.dimension.name} stays within a host"
         )
     elif first.waiting_ratio is not None:
@@ -249,19 +251,19 @@ def _bounding(run: Run, summed: Sequence[_Summed]) -> list[Finding]:
         "next": second.dimension.name,
         "next_share": second.share,
     }
-    # Who is late, and what a pipeline waits for, are findings of their own.
+    # Other findings name late ranks, and what a pipeline waits for.
     severity: Severity = "info" if pipeline or waits or alike else "warning"
     return [Finding(severity=severity, text=text, saving_ns=_saving_ns(run, first), evidence=evidence)]
 
 
-def _place(one: _Summed) -> str:
+def _place(one: _DimensionSum) -> str:
     if one.group_size is None:
         return ""
     where = "" if one.hosts is None else " within a host" if one.hosts == 1 else f" on {one.hosts} hosts"
     return f", in groups of {one.group_size} ranks{where}"
 
 
-def _misplaced(first: _Summed, summed: Sequence[_Summed]) -> _Summed | None:
+def _misplaced(first: _DimensionSum, summed: Sequence[_DimensionSum]) -> _DimensionSum | None:
     """Return a dimension within hosts that should change places with `first`, or None.
 
     `first` communicates in every layer, and so should be the one within hosts.
@@ -272,7 +274,7 @@ def _misplaced(first: _Summed, summed: Sequence[_Summed]) -> _Summed | None:
     return max(others, key=lambda one: one.group_size or 0, default=None)
 
 
-def _saving_ns(run: Run, one: _Summed) -> int | None:
+def _saving_ns(run: Run, one: _DimensionSum) -> int | None:
     """Return by how much the slowest rank's mean step would be shorter at most."""
     charged_ns = {use.rank: use.charged_ns / use.steps for use in one.uses}
     step_ns = {

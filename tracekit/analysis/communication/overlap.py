@@ -104,7 +104,7 @@ def _exposed(run: Run) -> list[Finding]:
             by_kind[row.kind, row.phase] = by_kind.get((row.kind, row.phase), 0) + row.exposed_ns
     (kind, phase), most_ns = max(by_kind.items(), key=lambda item: item[1])
     where = f"{kind}{f' in {phase}' if phase else ''}"
-    # What a pipeline's stages wait for is its bubble, which has a finding, and a remedy, of its own.
+    # Waiting between the stages of a pipeline is its bubble, which has another finding and another remedy.
     between_stages = kind in _MESSAGES and any(summary.pipeline is not None for summary in run.ranks)
     saving_ns = None if between_stages else saving_without_ns(run, "exposed_comm_ns")
     text = (

@@ -36,7 +36,7 @@ from tracekit.model.summary import RankSummary
 
 __all__ = ["GroupPass", "GroupPasses", "passes_of_groups"]
 
-_GLOO_THREADS = 2  # a process group; NCCL has one stream
+_GLOO_THREADS = 2  # of each process group; NCCL has one stream
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

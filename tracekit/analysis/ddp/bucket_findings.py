@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from tracekit.analysis.ddp.bucket_order import held_up_buckets
+from tracekit.analysis.ddp.bucket_order import blocked_buckets
 from tracekit.analysis.ddp.bucket_whatif import BucketWhatIf
 from tracekit.analysis.ddp.parts import DDP_MODULES, DDP_PASSES, GRADIENT_TIMES, WHOLE
 from tracekit.analysis.section import Unavailable
@@ -24,7 +24,7 @@ __all__ = ["bucket_findings"]
 
 _NOTABLE = 0.015  # of a step
 _LARGE_TAIL = 0.05
-_ONE_OF_MANY_BYTES = 1 << 20  # less than this is not worth several buckets
+_ONE_OF_MANY_BYTES = 1 << 20  # a smaller module needs no several buckets
 
 _Rows = Sequence[dict[str, Any]]
 
@@ -42,7 +42,7 @@ def bucket_findings(run: Run, outcome: BucketWhatIf | Unavailable, times: _Rows)
     limit = _other_limit(outcome, step_ns) if isinstance(outcome, BucketWhatIf) else []
     findings = [*limit, *_every_micro_batch(run, times, step_ns)]
     findings += [] if limit else [*_one_bucket(run, modules, times, step_ns), *_tail(run, modules, times, step_ns)]
-    findings += [*_held_up(run, step_ns), *_unused(run, modules, step_ns), *_before_rebuilding(times, modules)]
+    findings += [*_blocked(run, step_ns), *_unused(run, modules, step_ns), *_before_rebuilding(times, modules)]
     return tuple(findings)
 
 
@@ -116,8 +116,8 @@ def _one_bucket(run: Run, modules: Sequence[DdpModule], times: _Rows, step_ns: f
         size_mb = module.buckets[0].size_bytes / (1 << 20)
         limit = "" if module.bucket_cap_bytes is None else f" (bucket_cap_mb={module.bucket_cap_bytes / (1 << 20):g})"
         text = (
-            f"all gradients of {module.module}, {size_mb:.1f} MiB, travel in one bucket{limit}, which waits for the "
-            f"last of them, so that nothing overlaps it: {saving_ns / 1e6:.1f} ms a step ({saving_ns / step_ns:.0%}); "
+            f"all gradients of {module.module}, {size_mb:.1f} MiB, are reduced in one bucket{limit}. It waits for "
+            f"the last gradient, so nothing overlaps it: {saving_ns / 1e6:.1f} ms a step ({saving_ns / step_ns:.0%}); "
             f"with bucket_cap_mb={_rounded(size_mb / 4):g} most of it could run during the backward pass"
         )
         yield Finding(severity="warning", text=text, saving_ns=saving_ns, evidence={"size_mb": size_mb})
@@ -156,14 +156,14 @@ def _tail(run: Run, modules: Sequence[DdpModule], times: _Rows, step_ns: float) 
         yield Finding(severity="info", text=text, saving_ns=least_ns, evidence=evidence)
 
 
-def _held_up(run: Run, step_ns: float) -> Iterator[Finding]:
-    worst = next((held for held in held_up_buckets(run) if held.held_ns >= _LARGE_TAIL * step_ns), None)
+def _blocked(run: Run, step_ns: float) -> Iterator[Finding]:
+    worst = next((held for held in blocked_buckets(run) if held.held_ns >= _LARGE_TAIL * step_ns), None)
     if worst is None:
         return
     text = (
-        f"DDP launches buckets in order, and bucket {worst.behind} waits for {worst.parameter}: bucket {worst.index} "
-        f"stands complete behind it for {worst.held_ns / 1e6:.1f} ms a step ({worst.held_ns / step_ns:.0%}, rank "
-        f"{worst.rank}); its gradient comes later than in the iteration from which DDP took the order"
+        f"DDP launches buckets in order: bucket {worst.index} is complete, but waits "
+        f"{worst.held_ns / 1e6:.1f} ms a step ({worst.held_ns / step_ns:.0%}, rank {worst.rank}) for {worst.parameter} "
+        f"in bucket {worst.behind}, whose gradient comes later than in the iteration from which DDP took the order"
     )
     evidence = {"parameter": worst.parameter, "index": worst.index, "behind": worst.behind, "held_ns": worst.held_ns}
     yield Finding(severity="info", text=text, rank=worst.rank, evidence=evidence)

@@ -18,11 +18,11 @@ from tracekit.analysis.ddp.parts import DDP_MODULES, GRADIENT_TIMES
 from tracekit.model.run import Run
 from tracekit.model.summary import RankSummary
 
-__all__ = ["HeldUp", "held_up_buckets"]
+__all__ = ["BlockedBucket", "blocked_buckets"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class HeldUp:
+class BlockedBucket:
     """By how much the launch of a bucket waited for a gradient of an earlier one.
 
     Attributes:
@@ -39,17 +39,17 @@ class HeldUp:
     held_ns: int
 
 
-def held_up_buckets(run: Run) -> list[HeldUp]:
+def blocked_buckets(run: Run) -> list[BlockedBucket]:
     """Return the buckets that waited in more than half of the steps of some rank, the longest wait first."""
     common = run.common_steps()
-    worst: dict[tuple[str, int], HeldUp] = {}
+    worst: dict[tuple[str, int], BlockedBucket] = {}
     for summary in run.ranks:
         for (module, index), waits in _waits(summary, common).items():
             late = [wait for wait in waits if wait[0] > 0]
             if 2 * len(late) <= len(waits):
                 continue
             (behind, parameter), _ = Counter((b, p) for _, b, p in late).most_common(1)[0]
-            held = HeldUp(
+            held = BlockedBucket(
                 module=summary[DDP_MODULES].modules[module].module,
                 index=index,
                 behind=behind,

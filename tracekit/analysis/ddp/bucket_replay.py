@@ -118,17 +118,17 @@ def _run(
             start_ns[:, b] = np.maximum(launch_ns[:, b], end_ns[b - transfers.in_flight])
         arrived_ns = float(start_ns[:, b].max())
         then = min(int(np.searchsorted(until_ns, arrived_ns, side="right")), len(until_ns) - 1)
-        # What else holds transfers up (a core that is busy elsewhere) does so by the transfer rather than by the byte.
+        # Other delays, such as a busy core, grow with the number of transfers rather than with their bytes.
         moved_ns = max(float(transfers.moved_ns[b] + transfers.late_ns[then]), 0.0)
         begin_ns = max(arrived_ns + transfers.latency_ns, done_ns)
-        end_ns[b] = done_ns = _moved_by(begin_ns, moved_ns, copies_ns, transfers.held_ratio / len(launch_ns))
+        end_ns[b] = done_ns = _transfer_end(begin_ns, moved_ns, copies_ns, transfers.held_ratio / len(launch_ns))
         begins_ns = np.maximum(free_ns, done_ns)
         free_ns = begins_ns + back_ns[:, b]
         copies_ns = np.concatenate((copies_ns, np.stack((begins_ns, free_ns), axis=1)))
     return start_ns, end_ns
 
 
-def _moved_by(begin_ns: float, moved_ns: float, copies_ns: np.ndarray, held_ratio: float) -> float:
+def _transfer_end(begin_ns: float, moved_ns: float, copies_ns: np.ndarray, held_ratio: float) -> float:
     """Return when a transfer of `moved_ns` ends if each of the copies, float64 [c, 2], slows it by `held_ratio`."""
     copies_ns = np.maximum(copies_ns[copies_ns[:, 1] > begin_ns], begin_ns)
     if not held_ratio or not len(copies_ns):

@@ -31,7 +31,7 @@ __all__ = ["CAPS_MB", "BucketWhatIf", "CapOutcome", "bucket_whatif"]
 _MIB = 1 << 20
 CAPS_MB = (0.5, 1, 2, 4, 8, 16, 25, 50, 100, 200, 400, 800)
 _MOST_BUCKETS = 512
-_CORRECTIONS = (0.5, 2.0)  # a replay that misses by more is not understood
+_CORRECTIONS = (0.5, 2.0)  # limits of the correction of a replay
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,7 +98,9 @@ def _outcomes(
     missed_ns = replayed_ns - measured_ns
     correction = float(np.clip(measured_ns / replayed_ns, *_CORRECTIONS)) if replayed_ns else 1.0
     one_bucket_mb = max(float(group.size_bytes.sum()) for group in groups) / _MIB
-    larger = sorted(cap for cap in caps_mb if cap >= one_bucket_mb)[1:]  # all alike: a bucket a data type
+    larger = sorted(cap for cap in caps_mb if cap >= one_bucket_mb)[
+        1:
+    ]  # all have the same effect: one bucket for each data type
     result = []
     for cap in sorted({*(float(cap) for cap in caps_mb if cap not in larger), *([present_mb] if present_mb else [])}):
         chosen = None if cap == present_mb else cap

@@ -10,7 +10,7 @@ from tracekit.model.communication import KINDS
 from tracekit.model.run import Finding, Run
 
 _REDUCES = tuple(KINDS.index(kind) for kind in ("all_reduce", "reduce", "reduce_scatter"))
-_SCALAR_BYTES = 8  # a loss and its like
+_SCALAR_BYTES = 8  # scalars, such as a loss
 _NOTABLE = 0.05  # of a step
 
 __all__ = ["manual_data_parallel"]

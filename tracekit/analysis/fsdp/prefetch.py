@@ -31,7 +31,7 @@ __all__ = ["Forecast", "prefetch_findings", "prefetch_forecasts", "shortest_tran
 _AHEAD = (1, 2)
 _PASSES = ("forward", "backward")
 _NOTABLE = 0.02  # of a step
-_AS_GOOD = 0.9  # of what more modules ahead would save
+_AS_GOOD = 0.9  # of the saving with more modules ahead
 _SIGNIFICANT = 2.0  # standard errors
 _SETTINGS = {
     ("fsdp2", "forward"): "set_modules_to_forward_prefetch",
@@ -74,7 +74,7 @@ def prefetch_forecasts(run: Run) -> list[Forecast]:
     """Return forecasts by phase and number of modules ahead; empty where no waits were measured."""
     gathers = {summary.rank: summary[FSDP_GATHERS] for summary in run.ranks if len(summary[FSDP_GATHERS])}
     shortest = shortest_transfers_ns(gathers)
-    several = (1,) if "fsdp1" in run.strategies else _AHEAD  # FSDP1 knows no more
+    several = (1,) if "fsdp1" in run.strategies else _AHEAD  # FSDP1 cannot prefetch more
     result = []
     for phase in _PASSES:
         passes = {
@@ -165,7 +165,7 @@ def _forecast(
     error_ns = None
     if len(savings) > 1:
         error_ns = _SIGNIFICANT * statistics.stdev(savings) / math.sqrt(len(savings))
-    # The modules that are gathered ahead of their use are there at once.
+    # All modules that are gathered ahead of their use are in memory at once.
     sizes = [int(size) for in_pass in gathers.values() for size in in_pass.size_bytes]
     return Forecast(
         phase=phase,
@@ -220,9 +220,9 @@ def _text(run: Run, chosen: Forecast) -> str:
     memory = f", for up to {chosen.memory_bytes / 1e6:.0f} MB of memory" if chosen.memory_bytes is not None else ""
     hidden_ns = chosen.wait_ns - chosen.predicted_wait_ns
     return (
-        f"{chosen.phase} waits {chosen.wait_ns / 1e6:.2f} ms a step for the all-gathers of {names}; they are asked for "
-        f"{asked}: asked for {_modules_ahead(chosen.ahead)} ({setting}), {hidden_ns / 1e6:.2f} ms of that would hide "
-        f"under compute and a step be {chosen.saving_ns / 1e6:.2f} ms shorter "
+        f"{chosen.phase} waits {chosen.wait_ns / 1e6:.2f} ms a step for the all-gathers of {names}; they are issued "
+        f"{asked}. Issued {_modules_ahead(chosen.ahead)} ({setting}), {hidden_ns / 1e6:.2f} ms of that would hide "
+        f"under compute, and a step would be {chosen.saving_ns / 1e6:.2f} ms shorter "
         f"(+- {(chosen.error_ns or 0) / 1e6:.2f}){memory}"
     )
 

@@ -27,7 +27,7 @@ from tracekit.model.run import Finding, Run
 
 __all__ = ["Fsdp", "fsdp"]
 
-_BLOCKING = 0.02  # hidden, of what blocks: the ends of operators
+_BLOCKING = 0.02  # of blocking all-gathers this much may hide: the ends of operators
 _NOT_COLLECTIVE = np.array([KINDS.index(kind) for kind in ("send", "recv", "send_recv")])
 
 
@@ -75,7 +75,7 @@ def fsdp(run: Run) -> Fsdp:
         by_module=by_module,
         by_layer=_by_layer(by_module),
         prefetching=[vars(forecast) for forecast in forecasts],
-        # In other units other modules would wait: what prefetching does then is not known.
+        # With other units other modules would wait, and what prefetching does then is not known.
         findings=tuple(wrapping_findings(run, forecasts) or prefetch_findings(run, forecasts)),
         unavailable=_unavailable(run),
     )
@@ -113,7 +113,7 @@ def _by_module(run: Run) -> list[dict[str, Any]]:
         ahead_ns = sum(row.ahead_ns for row in ahead[module, kind, phase])
         means = {**means_over_ranks(ranks), "prefetch_ns": ahead_ns / known if known else None}
         rows.append({"module": module, "phase": phase, "kind": kind, **means})
-    # Sorting is stable: rows of equal exposure stay in the order in which the first rank came to them.
+    # Sorting is stable: rows of equal exposure keep the order of the first rank.
     return sorted(rows, key=lambda row: -row["exposed_ns"])
 
 

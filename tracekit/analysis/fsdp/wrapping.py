@@ -26,9 +26,9 @@ __all__ = ["wrapping_findings"]
 
 _NEARLY_ALL = 0.8  # of the bytes
 _MANY = 8  # units
-_APART = 4.0  # times: sizes that tell latency from bandwidth
+_APART = 4.0  # times: sizes with this ratio tell latency from bandwidth
 _MOSTLY = 0.5  # of a transfer
-_LITTLE = 0.2  # of a transfer, that latency may be
+_LITTLE = 0.2  # of a transfer: that much may be latency
 _NOTABLE = 0.02  # of a step
 _SOLVED = 0.8  # of the waits, by prefetching
 _SIGNIFICANT = 2.0  # standard errors
@@ -100,10 +100,10 @@ def _many_tiny(run: Run, gathers: Mapping[int, FsdpGathers], forecasts: Sequence
     usual_bytes = statistics.median(sizes[module] for module in tiny) if tiny else 0
     if len(tiny) < _MANY:
         return []
-    # So many as one that latency is a small part of the transfer, and still some blocks to overlap with one another.
+    # As many together that latency is a small part of the transfer; but several units must remain, to overlap.
     wanted = fit.latency_ns * (1 / _LITTLE - 1) / max(fit.ns_per_byte * usual_bytes, 1)
     together = max(2, min(math.ceil(wanted), len(tiny) // 4))
-    # A stream that is never idle ends as much earlier as it has less to do.
+    # A stream that is never idle ends earlier by the work that it no longer has.
     vanishing = fit.latency_ns * (1 - 1 / together) / (fit.latency_ns + fit.ns_per_byte * usual_bytes)
     hidden_ns: dict[tuple[int, int], int] = defaultdict(int)
     waits_ns: dict[tuple[int, int], int] = defaultdict(int)

@@ -19,7 +19,7 @@ from tracekit.model.run import Finding, Run
 
 __all__ = ["ExpertLoad", "expert_load"]
 
-_UNEVEN = 1.5  # times what the others' experts get; less is usual where a router learns
+_UNEVEN = 1.5  # times the load of the others; less is usual while a router learns
 _SIGNIFICANT = 4.0  # standard errors of the mean over steps, and never less than a standard deviation
 _PERSISTENT = 0.8  # of the steps
 _ALL = 100.0  # times the others', or more: a router that has collapsed
@@ -82,7 +82,7 @@ def _rows(group: int | None, module: str | None, load: Load) -> list[dict[str, o
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Uneven:
+class _Imbalance:
     """The rank whose experts get the most.
 
     Attributes:
@@ -103,7 +103,7 @@ def _finding(
     uneven = {
         module: imbalance for module, imbalance in by_module.items() if imbalance is not None and imbalance.significant
     }
-    whole = _most_loaded(_added(list(modules.values())))
+    whole = _most_loaded(_over_modules(list(modules.values())))
     module = max(uneven, key=lambda module: uneven[module].ratio, default=None)
     if whole is not None and whole.significant and (len(uneven) != 1 or len(modules) == 1):
         imbalance, where = whole, ""
@@ -120,7 +120,7 @@ def _finding(
     if parallelism is None:
         text += " (inferred: all-to-alls of uneven sizes)"
     waiting_ns = _waiting_ns(imbalance.rank, exposed_ns)
-    # With even loads the busiest rank has the mean of all: it gets rid of (n - 1) / n of what it has beyond the others.
+    # With even loads the busiest rank has the mean of all: (n - 1) / n of its excess over the others goes away.
     saving_ns = None if waiting_ns is None else round(waiting_ns * (members - 1) / members)
     if saving_ns is not None and saving_ns < _NOTABLE * run.mean_step_ns():
         saving_ns = None
@@ -144,7 +144,7 @@ def _finding(
     )
 
 
-def _added(loads: Sequence[Load]) -> Load:
+def _over_modules(loads: Sequence[Load]) -> Load:
     """Return the sums over modules."""
     total: Load = {}
     for load in loads:
@@ -155,7 +155,7 @@ def _added(loads: Sequence[Load]) -> Load:
     return total
 
 
-def _most_loaded(load: Load) -> _Uneven | None:
+def _most_loaded(load: Load) -> _Imbalance | None:
     """Return the rank with the highest load; None where there is no other rank, or nothing is received."""
     common = sorted(frozenset.intersection(*(frozenset(steps) for steps in load.values())))
     if len(load) < 2 or not common:
@@ -176,7 +176,7 @@ def _most_loaded(load: Load) -> _Uneven | None:
         and persistence >= _PERSISTENT
         and ratio - 1 > noise * max(1.0, _SIGNIFICANT / math.sqrt(len(ratios)))
     )
-    return _Uneven(rank=rank, ratio=ratio, noise=noise, significant=significant)
+    return _Imbalance(rank=rank, ratio=ratio, noise=noise, significant=significant)
 
 
 def _waiting_ns(rank: int, exposed_ns: Mapping[int, Mapping[int, int]]) -> float | None:

@@ -99,7 +99,7 @@ def _by_module(run: Run) -> list[dict[str, Any]]:
         share = _share(means["exposed_ns"], layer_ns)
         layer = {"layer_ns": layer_ns, "layer_share": share, "inferred": inferred}
         rows.append({"module": module, "parallelism": parallelism, "phase": phase, "kind": kind, **means, **layer})
-    # Sorting is stable: rows of equal exposure stay in the order in which the first rank came to them.
+    # Sorting is stable: rows of equal exposure keep the order of the first rank.
     return sorted(rows, key=lambda row: -row["exposed_ns"])
 
 

@@ -16,7 +16,7 @@ __all__ = ["Breakdown", "breakdown", "nothing_notable"]
 
 _PARTS = ("step_ns", "compute_ns", "comm_ns", "overlapped_comm_ns", "exposed_comm_ns", "exposed_copy_ns", "idle_ns")
 _NOTABLY_IDLE = 0.2  # of a step
-_NOTABLE = 0.05  # of a step: below this a difference between ranks is not worth a sentence
+_NOTABLE = 0.05  # of a step
 
 
 @dataclass(frozen=True, kw_only=True)

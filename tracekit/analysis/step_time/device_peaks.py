@@ -7,7 +7,7 @@ import re
 __all__ = ["peak_tflops"]
 
 _H100_SXM = {"float64": 67.0, "float32": 67.0, "tf32": 494.7, "float16": 989.4, "bfloat16": 989.4, "float8": 1978.9}
-# The first pattern that the name matches; sheets that give sparse figures only are halved.
+# The first pattern that matches counts. Figures of data sheets that only give sparse ones are halved.
 _DEVICES: tuple[tuple[str, dict[str, float]], ...] = (
     # NVIDIA GB200 NVL72 and DGX B200 data sheets
     (r"\bGB200\b", {"float32": 80.0, "tf32": 1250.0, "float16": 2500.0, "bfloat16": 2500.0, "float8": 5000.0}),

@@ -9,8 +9,8 @@ from tracekit.analysis.step_time.parts import RECORDING_COST
 from tracekit.model.run import Finding, Run
 from tracekit.model.summary import RankSummary
 
-_MOST_RATIO = 0.1  # of a step: more, and short operations look longer than they are
-# The profiler's options by how dear they are, and the probe's names of them. FLOPs are counted from the shapes.
+_MOST_RATIO = 0.1  # of a step: with more, short operations look longer than they are
+# The profiler's options, the most expensive first, and the probe's names of them. FLOPs are counted from the shapes.
 _ADVICE = {
     "with_stack": "stack=False",
     "profile_memory": "memory=False",

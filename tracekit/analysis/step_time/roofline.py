@@ -50,7 +50,7 @@ class Roofline:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Work:
+class _RankWork:
     """The work of one rank over its complete steps.
 
     Attributes:
@@ -85,7 +85,7 @@ def roofline(run: Run, known: KnownWork | None = None) -> Roofline | Unavailable
     )
 
 
-def _work(summary: RankSummary, known: KnownWork) -> _Work:
+def _work(summary: RankSummary, known: KnownWork) -> _RankWork:
     complete = [step for step in summary.steps if step.complete]
     counted = summary[FLOPS]
     by_dtype: dict[str, int] = {}
@@ -97,7 +97,7 @@ def _work(summary: RankSummary, known: KnownWork) -> _Work:
         flops, recomputed = round(known.flops_per_step * len(complete)), None
     elif counted.unavailable is not None:
         flops, recomputed = None, None
-    return _Work(
+    return _RankWork(
         summary=summary,
         steps=len(complete),
         step_ns=sum(step.step_ns for step in complete),
@@ -116,17 +116,17 @@ def _peak(summary: RankSummary, by_dtype: Mapping[str, int]) -> float | None:
     return sum(by_dtype.values()) / sum(flops / (peaks[dtype] * 1e12) for dtype, flops in by_dtype.items())
 
 
-def _peak_source(works: Sequence[_Work], known: KnownWork) -> Literal["data sheet", "given"] | None:
+def _peak_source(works: Sequence[_RankWork], known: KnownWork) -> Literal["data sheet", "given"] | None:
     if known.peak_flops_per_s is not None:
         return "given"
     return "data sheet" if any(work.peak is not None for work in works) else None
 
 
-def _row(work: _Work, *, given: bool) -> dict[str, object]:
+def _row(work: _RankWork, *, given: bool) -> dict[str, object]:
     flops, recomputed, peak = work.flops, work.recomputed, work.peak
     possible = None if peak is None else work.step_ns / 1e9 * peak
     used = None if flops is None or not possible else flops / possible
-    used = None if used is not None and used > 1 else used  # then the peak is not this device's
+    used = None if used is not None and used > 1 else used  # the peak cannot be this device's
     without = None if used is None or not flops else used * (1 - (recomputed or 0) / flops)
     return {
         "rank": work.summary.rank,
@@ -146,7 +146,7 @@ def _row(work: _Work, *, given: bool) -> dict[str, object]:
     }
 
 
-def _unavailable(works: Sequence[_Work], known: KnownWork) -> dict[str, Unavailable]:
+def _unavailable(works: Sequence[_RankWork], known: KnownWork) -> dict[str, Unavailable]:
     """Return why a number is null on some rank, by the name of the number, in the order in which they are shown."""
     result = {"memory_traffic": Unavailable(reason="traces do not record what kernels read and write")}
     uncounted = next((why for work in works if (why := work.summary[FLOPS].unavailable) is not None), None)
@@ -163,7 +163,7 @@ def _unavailable(works: Sequence[_Work], known: KnownWork) -> dict[str, Unavaila
     return result
 
 
-def _no_peak(work: _Work) -> Unavailable:
+def _no_peak(work: _RankWork) -> Unavailable:
     name, dtypes = work.summary.device_name, ", ".join(sorted(work.flops_by_dtype))
     if work.summary.device == "cpu":
         return Unavailable(reason="the peak of CPUs is not known")
@@ -174,7 +174,7 @@ def _no_peak(work: _Work) -> Unavailable:
     return Unavailable(reason=f"no peak is known of {name} in {dtypes}")
 
 
-def _without_tensor_cores(works: Sequence[_Work]) -> list[Finding]:
+def _without_tensor_cores(works: Sequence[_RankWork]) -> list[Finding]:
     """Find products of float32 that would be faster on tensor cores, even at the device's peak."""
     gains = []
     for work in works:

@@ -26,7 +26,7 @@ def bucket_table(buckets: Buckets) -> list[object]:
     rows = rows_of(buckets, "bucket_map")
     times = {(row["module"], row["index"]): row for row in rows_of(buckets, "by_index")}
     if used := {module for module, _ in times}:
-        rows = [row for row in rows if row["module"] in used]  # others were idle: models that take turns
+        rows = [row for row in rows if row["module"] in used]  # other modules did not reduce in these steps
     several = len({row["module"] for row in rows}) > 1
     title = "DDP buckets, in order of launch"
     columns = ["first parameter", "bucket", "params", "size"]

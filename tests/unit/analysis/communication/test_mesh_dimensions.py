@@ -101,7 +101,7 @@ def test_waiting_for_late_ranks_is_told_from_transfer(tmp_path: Path) -> None:
 def test_tensor_parallelism_across_hosts_is_named(tmp_path: Path) -> None:
     finding = finding_of(mesh_dimensions(train(tmp_path, tp_us=120, tensor=ACROSS_HOSTS, data=WITHIN_HOSTS)))
     assert finding.evidence["hosts"] == 2
-    assert "its groups span hosts, those of dp do not: exchange the two, so that tp stays within a host" in finding.text
+    assert "its groups span hosts, those of dp do not: swap the two, so that tp stays within a host" in finding.text
 
 
 def test_dimensions_of_equal_cost_are_both_named(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from tests.builders import TraceBuilder, write_run
 from tests.unit.analysis.ddp import ddp_training as training
-from tracekit.analysis.ddp.bucket_order import held_up_buckets
+from tracekit.analysis.ddp.bucket_order import blocked_buckets
 from tracekit.analysis.ddp.buckets import buckets
 from tracekit.analysis.load import load
 from tracekit.analysis.table import records
@@ -30,7 +30,7 @@ def findings(found: Run, words: str) -> list[Finding]:
 
 def test_a_single_bucket_overlaps_nothing(tmp_path: Path) -> None:
     found = run(tmp_path, [training.rank(rank, (10,)) for rank in (0, 1)], training.module((10,), 25))
-    (finding,) = findings(found, "travel in one bucket (bucket_cap_mb=25)")
+    (finding,) = findings(found, "are reduced in one bucket (bucket_cap_mb=25)")
     assert finding.saving_ns == pytest.approx(41e6, rel=0.01)
     assert finding.severity == "warning"
 
@@ -56,15 +56,15 @@ def test_a_late_gradient_holds_up_the_buckets_behind_it(tmp_path: Path) -> None:
     found = run(tmp_path, [training.rank(rank, EVEN, late=1) for rank in (0, 1)], ddp)
     (finding,) = findings(found, "launches buckets in order")
     assert finding.evidence == {"parameter": training.NAMES[1], "index": 1, "behind": 0, "held_ns": 50_000_000}
-    assert [(held.index, held.held_ns) for held in held_up_buckets(found)] == [
+    assert [(held.index, held.held_ns) for held in blocked_buckets(found)] == [
         (1, 50_000_000),
         (2, 20_000_000),
         (3, 10_000_000),
     ]
 
 
-@pytest.mark.parametrize(("used", "said"), [(10, 1), (9, 0)])
-def test_a_search_for_unused_parameters_that_finds_none(tmp_path: Path, used: int, said: int) -> None:
+@pytest.mark.parametrize(("used", "count"), [(10, 1), (9, 0)])
+def test_a_search_for_unused_parameters_that_finds_none(tmp_path: Path, used: int, count: int) -> None:
     traces = [training.rank(rank, EVEN, used=used) for rank in (0, 1)]
     for trace in traces:
         for step in range(4):
@@ -73,14 +73,14 @@ def test_a_search_for_unused_parameters_that_finds_none(tmp_path: Path, used: in
             trace.events[-2]["args"]["Input type"] = ["int"]
             trace.events[-1]["args"]["Input type"] = ["int"]
     found = findings(run(tmp_path, traces, training.module(EVEN, 1, find_unused=True)), "looks for unused parameters")
-    assert len(found) == said
-    if said:
+    assert len(found) == count
+    if count:
         assert found[0].evidence["all_reduce_ns"] == 4_000_000
         assert found[0].severity == "warning"
 
 
-@pytest.mark.parametrize(("updates", "said"), [(1, 1), (2, 0)])
-def test_reductions_of_every_micro_batch(tmp_path: Path, updates: int, said: int) -> None:
+@pytest.mark.parametrize(("updates", "count"), [(1, 1), (2, 0)])
+def test_reductions_of_every_micro_batch(tmp_path: Path, updates: int, count: int) -> None:
     """Two backward passes a step, both reduced, in front of one update; two updates need them both. 21 ms exposed."""
     traces = [training.rank(rank, (5, 5), backward_passes=2) for rank in (0, 1)]
     for trace in traces:
@@ -88,8 +88,8 @@ def test_reductions_of_every_micro_batch(tmp_path: Path, updates: int, said: int
             for update in range(updates):
                 trace.label("Optimizer.step#SGD.step", (2 * step + 2 - update) * training.STEP - 1_000, 500)
     found = findings(run(tmp_path, traces, training.module((5, 5), 1.907)), "no_sync()")
-    assert len(found) == said
-    if said:
+    assert len(found) == count
+    if count:
         assert found[0].saving_ns == pytest.approx(21e6, rel=0.01)
 
 

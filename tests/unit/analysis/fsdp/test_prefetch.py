@@ -66,9 +66,7 @@ def test_modules_that_wait_are_named_with_the_setting_and_what_it_saves(tmp_path
     report = recorded(tmp_path, blocks(300))
     found = fsdp_findings(report)
     assert set(found) == {"forward", "backward"}
-    assert (
-        "asked for as they are needed: asked for one module ahead (set_modules_to_forward_prefetch)" in found["forward"]
-    )
+    assert "issued as they are needed. Issued one module ahead (set_modules_to_forward_prefetch)" in found["forward"]
     assert "set_modules_to_backward_prefetch" in found["backward"]
     assert "for up to 8 MB of memory" in found["forward"]
     assert report.fsdp is not None

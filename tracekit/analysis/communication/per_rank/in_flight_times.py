@@ -44,17 +44,18 @@ def in_flight_times(lanes: Lanes, steps: Sequence[StepParts]) -> list[InFlightTi
     start_ns, duration_ns = _pieces(lanes, inside)
     exposed = ~lanes.compute.covers(start_ns)
     in_flight = np.zeros((len(start_ns), len(distinct)), dtype=np.bool_)
-    # Of each piece the latest end so far of those awaited in it, and of those that outlast it, and whose these are.
+    # For each piece, the latest end of communication that ends before compute continues, and of any that outlasts the
+    # piece; and the index of what ends then.
     ends_ns = np.full((2, len(start_ns)), ABSENT, dtype=np.int64)
-    whose = np.full((2, len(start_ns)), ABSENT, dtype=np.int64)
+    holder = np.full((2, len(start_ns)), ABSENT, dtype=np.int64)
     for number in range(len(distinct)):
         mask = which == number
         outlasting = _latest_end(communication.start_ns[mask], communication.end_ns[mask], start_ns)
         in_flight[:, number] = outlasting != ABSENT
-        for i, latest_ns in enumerate((_latest_end(*_awaited(lanes, mask), start_ns), outlasting)):
-            whose[i, latest_ns > ends_ns[i]] = number
+        for i, latest_ns in enumerate((_latest_end(*_after_compute(lanes, mask), start_ns), outlasting)):
+            holder[i, latest_ns > ends_ns[i]] = number
             ends_ns[i] = np.maximum(ends_ns[i], latest_ns)
-    charged = np.where(exposed, np.where(whose[0] != ABSENT, whose[0], whose[1]), ABSENT)
+    charged = np.where(exposed, np.where(holder[0] != ABSENT, holder[0], holder[1]), ABSENT)
     columns = np.concatenate((in_flight, charged[:, None]), axis=1)
     different, of_row = _different_rows(columns)
     total_ns = np.zeros(len(different), dtype=np.int64)
@@ -117,7 +118,7 @@ def _pieces(lanes: Lanes, inside: Intervals) -> tuple[Int64, Int64]:
     return edges_ns[:-1][inside_time], np.diff(edges_ns)[inside_time]
 
 
-def _awaited(lanes: Lanes, mask: Bool) -> tuple[Int64, Int64]:
+def _after_compute(lanes: Lanes, mask: Bool) -> tuple[Int64, Int64]:
     """Return the part, if any, of each event in `mask` after the last compute before its end."""
     communication, compute = lanes.communication_events, lanes.compute
     start_ns, end_ns = communication.start_ns[mask], communication.end_ns[mask]

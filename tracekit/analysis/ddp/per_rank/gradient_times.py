@@ -62,7 +62,7 @@ def gradient_times(
     columns = []
     for (module, step, backward_pass), gradients in passes:
         place, copy = np.array(gradients, dtype=np.int64).T
-        # Bucket by bucket, in each one in order, once everything is launched.
+        # After the last launch, DDP copies back bucket by bucket, and each bucket in order.
         first = int(np.searchsorted(back_launched_ns, launched_ns[copy].max()))
         back_ns = copy_ns[copy].copy()
         if len(measured_ns := took_back_ns[first : first + len(copy)]) == len(copy):
@@ -103,22 +103,22 @@ def _passes(
     last = np.flatnonzero(runs.index == ends[runs.module])
     last = last[np.argsort(runs.launch_ns[last], kind="stable")]
     until = np.searchsorted(start_ns, runs.launch_ns[last], side="right")
-    fill = _Fill(modules) if known else _InOrder(modules[0])
+    assignment = _AssignBySize(modules) if known else _AssignInOrder(modules[0])
     result: list[_Pass] = []
     first, step = 0, ABSENT
     for stop, row in zip(until.tolist(), last.tolist(), strict=True):
         for copy in range(first, stop):
-            if window[copy] != step:  # what an earlier step left over belongs to no pass
+            if window[copy] != step:  # copies left over from an earlier step belong to no pass
                 step = int(window[copy])
-                fill.begin()
-            fill.take(copy, int(elements[copy]))
+                assignment.begin()
+            assignment.take(copy, int(elements[copy]))
         first = stop
-        if gradients := fill.finish(int(runs.module[row])):
+        if gradients := assignment.finish(int(runs.module[row])):
             result.append(((int(runs.module[row]), int(runs.step[row]), int(runs.backward_pass[row])), gradients))
     return result
 
 
-class _Fill:
+class _AssignBySize:
     """Assigns copies to parameters by size, when a module has launched its last bucket.
 
     Each copy belongs to the module's next parameter with as many elements. Copies that fit no parameter are of a module
@@ -153,7 +153,7 @@ class _Fill:
         return gradients
 
 
-class _InOrder:
+class _AssignInOrder:
     """Assigns copies to parameters in order, for a module of which only the sizes of buckets are known.
 
     If the copies do not fill the buckets exactly, none is assigned.

@@ -53,7 +53,7 @@ def inferred_modules(trace: DecodedTrace, lanes: Lanes, reductions: Reductions) 
         return ()
     buckets = [
         Bucket(index=i, size_bytes=size * (bytes_per_element(DTYPES[dtype]) or 1), dtype=DTYPES[dtype], parameters=[])
-        for i, (size, dtype) in enumerate(_once(usual))
+        for i, (size, dtype) in enumerate(_repeated_part(usual))
     ]
     return (
         DdpModule(
@@ -71,7 +71,7 @@ def _each(window: np.ndarray) -> list[np.ndarray]:
     return [window == value for value in np.unique(window)]
 
 
-def _once(sequence: tuple[tuple[int, int], ...]) -> tuple[tuple[int, int], ...]:
+def _repeated_part(sequence: tuple[tuple[int, int], ...]) -> tuple[tuple[int, int], ...]:
     """Return the shortest part that the sequence repeats: a step may reduce several times."""
     for length in range(1, len(sequence) // 2 + 1):
         if len(sequence) % length == 0 and sequence == sequence[:length] * (len(sequence) // length):

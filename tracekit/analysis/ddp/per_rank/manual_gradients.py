@@ -20,7 +20,7 @@ from tracekit.model.summary import StepParts
 __all__ = ["gradient_sums"]
 
 _REDUCES = tuple(KINDS.index(kind) for kind in ("all_reduce", "reduce", "reduce_scatter"))
-_SCALAR_BYTES = 8  # a loss and its like
+_SCALAR_BYTES = 8  # scalars, such as a loss
 
 
 def gradient_sums(

@@ -44,7 +44,7 @@ def fsdp_gathers(trace: DecodedTrace, lanes: Lanes, phases: PhaseTimeline, steps
     which = np.flatnonzero((needed_ns != ABSENT) & complete_steps(lanes, steps).counted)
     if not len(which):
         return FsdpGathers.empty()
-    # A module of parameters of several types is gathered by several collectives: the last to end is waited for.
+    # A module with parameters of several types is gathered by several collectives: compute waits for the last.
     by_label = np.lexsort((communication.end_ns[which], enclosing[which]))
     last = np.append(enclosing[which][by_label][1:] != enclosing[which][by_label][:-1], True)
     first = np.insert(last[:-1], 0, True)
@@ -61,7 +61,7 @@ def fsdp_gathers(trace: DecodedTrace, lanes: Lanes, phases: PhaseTimeline, steps
     last_ns = np.maximum(lanes.windows.end_ns[lanes.window[gathers]], begin_ns)
     next_ready_ns = np.where(followed, np.maximum(np.append(ready_ns[1:], 0), begin_ns), last_ns)
     next_begin_ns = np.where(followed, np.append(begin_ns[1:], 0), last_ns)
-    busy_ns, done_ns = _beside(trace, lanes, gathers, begin_ns, next_begin_ns)
+    busy_ns, done_ns = _other_work(trace, lanes, gathers, begin_ns, next_begin_ns)
     return FsdpGathers(
         step=step,
         module=np.array([labels.at(events, row).module for row in enclosing[gathers].tolist()], dtype=object),
@@ -84,13 +84,15 @@ def _modules_ahead(lanes: Lanes, issued_ns: Int64, needed_ns: Int64) -> Int64:
     """
     device = lanes.device_events
     launch_ns = np.sort(device.launch_ns[device.among(lanes.compute_rows)])
-    # Asked for as it is needed: for itself.
+    # An all-gather that is issued when it is needed is for the module itself.
     following = np.minimum(np.searchsorted(needed_ns, issued_ns, side="right"), np.arange(len(needed_ns)))
     launched = np.searchsorted(launch_ns, issued_ns) < np.searchsorted(launch_ns, needed_ns[following])
     return np.arange(len(needed_ns)) - following + launched
 
 
-def _beside(trace: DecodedTrace, lanes: Lanes, gathers: Int64, begin_ns: Int64, end_ns: Int64) -> tuple[Int64, Int64]:
+def _other_work(
+    trace: DecodedTrace, lanes: Lanes, gathers: Int64, begin_ns: Int64, end_ns: Int64
+) -> tuple[Int64, Int64]:
     """Return how long the stream of each of `gathers` does other work in a window, and when that ends.
 
     begin_ns, end_ns: int64 [n], the windows. The end is that of the last work that begins in the window.
@@ -118,7 +120,7 @@ def _compute_that_waits(trace: DecodedTrace, lanes: Lanes, needed_ns: Int64) -> 
     compute = device.among(lanes.compute_rows)
     order = np.argsort(device.launch_ns[compute], kind="stable")
     row, launch_ns = device.row[compute][order], device.launch_ns[compute][order]
-    # FSDP copies what it gathers together on a stream of its own: that is compute, too, but not what waits.
+    # FSDP copies gathered parameters on a separate stream: that is compute, too, but not what waits.
     ready_ns = launch_ns.copy()
     for stream in events.tracks_of(row):
         on_stream = np.flatnonzero(events.track[row] == stream)

@@ -37,7 +37,9 @@ _FSDP1_ACTIONS: dict[str, Action] = {
     "use": "use",
     "reduce": "reduce",
 }
-_FSDP1_WORK_LABEL = "FullyShardedDataParallel._"  # around its own work, as `FullyShardedDataParallel.forward` is not
+_FSDP1_WORK_LABEL = (
+    "FullyShardedDataParallel._"  # around FSDP's work; `FullyShardedDataParallel.forward` is around the module's
+)
 
 
 @dataclass(frozen=True, kw_only=True)

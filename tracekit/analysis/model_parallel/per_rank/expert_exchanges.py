@@ -31,8 +31,8 @@ from tracekit.model.summary import StepParts
 __all__ = ["expert_exchanges"]
 
 _OPERATORS = ("c10d::alltoall_base_", "c10d::alltoall_")  # output first, then input
-_FOR_EXPERTS = ("ep", None)  # None: a group of which nobody said what it is for
-_COUNTS = [DTYPES.index(name) for name in ("int32", "int64")]  # how many tokens will come, no tokens
+_FOR_EXPERTS = ("ep", None)  # None: the purpose of the group is not known
+_COUNTS = [DTYPES.index(name) for name in ("int32", "int64")]  # numbers of tokens, not tokens
 
 
 def expert_exchanges(
@@ -41,7 +41,7 @@ def expert_exchanges(
     """Return rows by (group, module, step) over the complete steps among `steps`, in order of time."""
     communication = lanes.communication_events
     group_of_event = _groups(trace, lanes)
-    # Without metadata no event of Gloo tells its group; the entry at the end is for those.
+    # Without metadata, Gloo's events do not name their group; the last entry is for those.
     unknown = trace.header.metadata is None
     may_be = np.array([*(group.parallelism in _FOR_EXPERTS for group in communication.groups), unknown], dtype=np.bool_)
     complete = complete_steps(lanes, steps)
@@ -120,7 +120,10 @@ def _elements(trace: DecodedTrace, lanes: Lanes, which: Int64) -> tuple[Int64, I
 
 
 def _takes_back(places: Sequence[tuple[int, int]], received: Int64, sent: Int64) -> list[bool]:
-    """Return whether each exchange, in order of launch, takes back what an earlier one brought in its group and step."""
+    """Return whether each exchange takes back what an earlier one brought in its group and step.
+
+    Exchanges are in order of launch.
+    """
     waiting: Counter[tuple[tuple[int, int], int, int]] = Counter()
     result = []
     for place, into, out in zip(places, received.tolist(), sent.tolist(), strict=True):

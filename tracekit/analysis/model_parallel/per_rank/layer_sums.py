@@ -85,7 +85,7 @@ def _parallelism(trace: DecodedTrace, lanes: Lanes) -> tuple[Int64, bool]:
     use = np.array([*of_group, _NONE], dtype=np.int64)[communication.group]
     if trace.header.metadata is not None or (use != _NONE).any():
         return use, False
-    # Out of the graph, DTensor serves FSDP2 as well: for norms of gradients, for instance.
+    # Outside of the autograd graph, FSDP2 uses DTensor as well: for norms of gradients, for instance.
     in_graph = events.named(lambda name: _DTENSOR.fullmatch(name) is not None) & (events.sequence_number != ABSENT)
     spans = events.each_once(in_graph)
     around = innermost_span(events, spans, communication.launch_track.astype(np.int64), communication.launch_ns)

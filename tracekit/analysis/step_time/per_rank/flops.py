@@ -35,15 +35,15 @@ Dims = list[list[int]]
 
 _MAX_FLOPS = 1 << 52
 _MOST_DIMENSIONS = 8
-_KEEPS = ("aten::detach", "detach")  # what checkpointing itself does with what an operator keeps
-# Work of the same sort whose amount its inputs do not tell: sequences of varied length, templates, whole networks.
+_KEEPS = ("aten::detach", "detach")  # what checkpointing runs on the results of an operator
+# Such work whose amount does not follow from its inputs: sequences of varied length, templates, whole networks.
 _UNCOUNTED = re.compile(
     r"flash_attn\w*::|xformers\w*::.*fmha|\bflex_attention|unified_attention|_grouped_mm|_(?:cudnn|mi?open)_rnn|"
     r"mkldnn_rnn|triton_tem_|(?:cuda|hip)GraphLaunch"
 )
-# How CUDA libraries call kernels that multiply float32 on tensor cores.
+# Names of kernels of CUDA libraries that multiply float32 on tensor cores.
 _TF32_KERNEL = re.compile(r"tf32|s1688(?:gemm|fprop|dgrad|wgrad)")
-# And without them.
+# The same without tensor cores.
 _SCALAR_KERNEL = re.compile(r"sgemm|_simt_|f32f32_f32f32_f32")
 
 __all__ = ["flop_sums", "flops_of"]
@@ -65,7 +65,7 @@ def flop_sums(trace: DecodedTrace, lanes: Lanes, steps: Sequence[StepParts]) -> 
     others = launched_in_steps(others)
     uncounted = {_short(events.strings[number]) for number in np.unique(events.name[others]).tolist()}
     inner, numbered = _innermost(events, rows)
-    recomputed, told_by = _recomputed(trace, inner, numbered)
+    recomputed, source = _recomputed(trace, inner, numbered)
     done = ~recomputed
     done[recomputed] = _anything_in(events, inner[recomputed])
     inner, recomputed = inner[done], recomputed[done]
@@ -75,7 +75,7 @@ def flop_sums(trace: DecodedTrace, lanes: Lanes, steps: Sequence[StepParts]) -> 
     at = np.searchsorted(arguments.row, inner)
     columns = (arguments.input_shapes, arguments.input_types, arguments.concrete_inputs)
     keys = (events.name[inner], *(column[at] for column in columns))
-    # A training loop repeats the same few.
+    # A training loop repeats a few operators with the same shapes.
     alike = Counter(zip(*(key.tolist() for key in keys), recomputed.tolist(), strict=True))
     count: dict[tuple[str, bool], int] = defaultdict(int)
     flops: dict[tuple[str, bool], int] = defaultdict(int)
@@ -102,7 +102,7 @@ def flop_sums(trace: DecodedTrace, lanes: Lanes, steps: Sequence[StepParts]) -> 
         ),
         uncounted=tuple(sorted(uncounted)) if unavailable is None else (),
         unavailable=unavailable,
-        recompute=told_by if unavailable is None else None,
+        recompute=source if unavailable is None else None,
         scalar_float32=scalar and not tf32,
     )
 

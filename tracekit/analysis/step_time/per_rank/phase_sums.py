@@ -28,7 +28,7 @@ from tracekit.model.summary import StepParts
 __all__ = ["phase_sums"]
 
 _DATA, _FORWARD, _BACKWARD, _OPTIMIZER, _OTHER = range(len(STEP_PHASES))
-# What `PhaseTimeline.at` says, with -1 as the last. Once its step has ended, what follows is not the optimizer's.
+# By index that `PhaseTimeline.at` returns; the last is for -1. What follows the optimizer's step is not its phase.
 _OF_LAUNCH = np.array([_FORWARD, _BACKWARD, _OTHER, _OTHER], dtype=np.int64)
 
 
@@ -36,9 +36,11 @@ def phase_sums(trace: DecodedTrace, lanes: Lanes, launches: PhaseTimeline, steps
     """Return the parts of each phase over the complete steps among `steps`, and what happened in these steps."""
     complete = complete_steps(lanes, steps)
     parts = _parts(_phases_in_time(trace.events, lanes, launches), lanes, complete.time)
-    if trace.header.metadata is None:  # the spans are the capture's, and that there are none says nothing
+    if trace.header.metadata is None:  # without the capture, missing spans show nothing
         return PhaseSums(parts=parts)
-    return replace(_happened(trace.events, lanes, complete), parts=parts, precision=trace.header.metadata.precision)
+    return replace(
+        _recorded_facts(trace.events, lanes, complete), parts=parts, precision=trace.header.metadata.precision
+    )
 
 
 def _parts(time: Sequence[Intervals], lanes: Lanes, inside: Intervals) -> tuple[PhasePart, ...]:
@@ -98,7 +100,7 @@ def _on_device(events: EventTable, lanes: Lanes, host_ns: Int64) -> Int64:
     computes = device.is_kernel & ~device.among(communication.row)
     rows, launch_ns = device.row[computes], device.launch_ns[computes]
     begin_ns = device_starts(events, host_ns, device, rows)
-    # Communication that is still running keeps the phase before it going until the next compute begins.
+    # While communication is still running, the phase before continues until the next compute begins.
     order = np.argsort(launch_ns, kind="stable")
     starts_ns = np.append(events.start_ns[rows][order], np.iinfo(np.int64).max)
     next_compute_ns = np.minimum.accumulate(starts_ns[::-1])[::-1]
@@ -109,7 +111,7 @@ def _on_device(events: EventTable, lanes: Lanes, host_ns: Int64) -> Int64:
     return np.maximum.accumulate(np.maximum(begin_ns, np.minimum(communicating_ns, next_compute_ns)))
 
 
-def _happened(events: EventTable, lanes: Lanes, complete: CompleteSteps) -> PhaseSums:
+def _recorded_facts(events: EventTable, lanes: Lanes, complete: CompleteSteps) -> PhaseSums:
     """Return what the capture's spans show of the complete steps."""
     windows = lanes.windows
 
