@@ -39,12 +39,12 @@ def job(
     world = len(arrivals)
     groups = groups or [list(range(world))]
     traces = []
-    for rank, own in enumerate(arrivals):
+    for rank, times in enumerate(arrivals):
         trace = TraceBuilder(rank, world, host=hosts[rank] if hosts else "node0").step(0, 0, 100_000)
         trace.kernel("gemm", 0, 5, launched_at=0)
         number, members = next((i, group) for i, group in enumerate(groups) if rank in group)
         took = transfers[number] if transfers else transfer
-        for place, at in enumerate(own):
+        for place, at in enumerate(times):
             end = max(arrivals[other][place] for other in members) + took
             arguments: dict[str, Any] = {"elements": ELEMENTS, "group": members, "description": "tp", "Seq": place}
             trace.nccl(kind, at, end - at, launched_at=at - 1, **arguments)
@@ -103,8 +103,8 @@ def test_instances_that_a_rank_lacks_do_not_count(tmp_path: Path) -> None:
     group = run.collectives[0]
     row = group.row.copy()
     row[1, 0] = -1
-    (found,) = table(replace(run, collectives=(replace(group, row=row),)))
-    assert (found["count"], found["skew_max_ns"]) == (1, 50_000)
+    (remaining,) = table(replace(run, collectives=(replace(group, row=row),)))
+    assert (remaining["count"], remaining["skew_max_ns"]) == (1, 50_000)
 
 
 def test_a_rank_without_any_leaves_the_others_their_row(tmp_path: Path) -> None:
@@ -169,9 +169,9 @@ def links(time_ns: Callable[[int], int], ranks: list[int]) -> LinkMeasurements:
 def test_share_of_what_the_links_can_do(tmp_path: Path) -> None:
     """GIVEN 1 MB in 10 + 20 us on idle links and 100 us in the job THEN it has 30 % of them, and that is said."""
     run = job(tmp_path, [[100 + 900 * i for i in range(40)]] * 2)
-    found = collective_times(run, links(lambda size: 10_000 + size // 50, [0, 1]))
-    assert records(found.table)[0]["link_share"] == pytest.approx(0.3)
-    (finding,) = found.findings
+    result = collective_times(run, links(lambda size: 10_000 + size // 50, [0, 1]))
+    assert records(result.table)[0]["link_share"] == pytest.approx(0.3)
+    (finding,) = result.findings
     assert finding.saving_ns == 40 * 70_000
     assert "30% of what its links do when idle" in finding.text
 

@@ -70,8 +70,8 @@ def _backward(
     for place, layer in enumerate(order):
         begin = at + place * EVERY
         trace.backward("MmBackward0", begin + 10, EVERY - 30)
-        recorded = {"Input Dims": [[ELEMENTS]], "Input type": ["float"]} if shapes else {}
-        trace.op(COPY, begin + EVERY - 10, 10, thread=trace.autograd, **recorded)
+        arguments = {"Input Dims": [[ELEMENTS]], "Input type": ["float"]} if shapes else {}
+        trace.op(COPY, begin + EVERY - 10, 10, thread=trace.autograd, **arguments)
         trace.event(ACCUMULATE, "cpu_op", begin + EVERY - 15, 22, thread=trace.autograd, args={})
         ready[layer] = begin + EVERY
     launched, free, first = at, at, 0

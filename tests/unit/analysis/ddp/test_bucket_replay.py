@@ -27,7 +27,7 @@ def replayed(
     """`ready`: for each rank when each gradient comes; the rank computes until the last one. `late`: how much longer
     the measured transfers took than they were to."""
     times = np.array(ready) * MS
-    curves = [np.sort(own[np.isfinite(own)]) for own in times]
+    curves = [np.sort(of_rank[np.isfinite(of_rank)]) for of_rank in times]
     observed = BackwardPass(
         origin_ns=0.0,
         ready_ns=times,

@@ -107,8 +107,8 @@ def test_only_the_part_that_compute_does_not_cover_is_exposed(tmp_path: Path) ->
 @pytest.mark.parametrize(("parallelism", "rows"), [("ep", 1), ("cp", 1), ("dp", 0), ("pp", 0), (None, 0)])
 def test_only_groups_within_layers_count(tmp_path: Path, parallelism: str | None, rows: int) -> None:
     trace = TraceBuilder().step(0, 0, 100).gloo("all_reduce", 10, 20)
-    found = tensor_rows(trace, tmp_path, parallelism)
-    assert [row.parallelism for row in found] == [parallelism] * rows
+    result = tensor_rows(trace, tmp_path, parallelism)
+    assert [row.parallelism for row in result] == [parallelism] * rows
 
 
 def test_a_layer_s_share_is_of_its_own_time_forward_and_backward(tmp_path: Path) -> None:

@@ -30,30 +30,30 @@ def report(folder: Path, *costs_ns: int | None, options: tuple[str, ...] = ("rec
     return analyze(load(folder))
 
 
-def warnings(found: Report) -> list[str]:
-    return [finding.text for finding in found.findings if finding.text.startswith("recording cost")]
+def warnings(result: Report) -> list[str]:
+    return [finding.text for finding in result.findings if finding.text.startswith("recording cost")]
 
 
 def test_the_rank_that_paid_most_counts(tmp_path: Path) -> None:
-    found = report(tmp_path, 1000, 4000, None, 2000)
-    cost = capture_overhead(found.run)
+    result = report(tmp_path, 1000, 4000, None, 2000)
+    cost = capture_overhead(result.run)
     assert cost is not None
     assert (cost.rank, cost.per_step_ns, cost.ratio, cost.options) == (1, 4000, 0.04, ("record_shapes",))
-    run = result_dict(found)["run"]
+    run = result_dict(result)["run"]
     assert (run["capture_overhead_ns"], run["capture_overhead_ratio"]) == (4000, 0.04)
-    assert warnings(found) == []
+    assert warnings(result) == []
 
 
 def test_what_was_not_measured_is_unknown(tmp_path: Path) -> None:
-    found = report(tmp_path, None, None)
-    run = result_dict(found)["run"]
+    result = report(tmp_path, None, None)
+    run = result_dict(result)["run"]
     assert (run["capture_overhead_ns"], run["capture_overhead_ratio"]) == (None, None)
-    assert "what recording cost was not measured" in TerminalReport().render(found)
+    assert "what recording cost was not measured" in TerminalReport().render(result)
 
 
 def test_more_than_a_tenth_of_the_step_is_a_warning_that_names_what_to_leave_out(tmp_path: Path) -> None:
-    found = report(tmp_path, 10_001, 25_000, options=("profile_memory", "record_shapes", "with_stack"))
-    (text,) = warnings(found)
+    result = report(tmp_path, 10_001, 25_000, options=("profile_memory", "record_shapes", "with_stack"))
+    (text,) = warnings(result)
     assert text == (
         "recording cost 25% of the step on rank 1: times of short operations are inflated; "
         "record with stack=False, memory=False, shapes=False"

@@ -56,11 +56,11 @@ def test_phases_of_a_device_begin_when_what_was_launched_before_has_ended(summar
     """The optimizer waits for the all-reduce, which is still the backward pass's."""
     summary = summarize(gpu_step().capture())
     assert summary.device == "gpu"
-    found = phases(summary)
-    assert found["backward"] == 85 - 40
-    assert found["optimizer"] == 95 - 85
-    assert found["data"] + found["forward"] == 40
-    assert sum(found.values()) == 100
+    times = phases(summary)
+    assert times["backward"] == 85 - 40
+    assert times["optimizer"] == 95 - 85
+    assert times["data"] + times["forward"] == 40
+    assert sum(times.values()) == 100
 
 
 def test_parts_of_a_phase_are_those_of_its_time(summarize: Summarize) -> None:

@@ -9,7 +9,7 @@ from tracekit.render.sections.buckets import bucket_chart
 MS = 1_000_000
 
 
-def drawn(*times: tuple[float, float, float], module: str = "Network") -> list[str]:
+def chart_lines(*times: tuple[float, float, float], module: str = "Network") -> list[str]:
     """Of buckets (ready, start, end), in milliseconds; the last gradient came when the last one was ready."""
     bars = tuple(
         BucketBar(
@@ -27,7 +27,7 @@ def drawn(*times: tuple[float, float, float], module: str = "Network") -> list[s
 
 
 def test_a_bar_is_queued_hidden_and_after_the_last_gradient() -> None:
-    lines = drawn((0, 0, 16), (16, 24, 40), (32, 40, 48))
+    lines = chart_lines((0, 0, 16), (16, 24, 40), (32, 40, 48))
     # 48 ms and an eighth of that before them are 54 columns: one a millisecond.
     first, second, third = (line for line in lines if line.startswith("bucket"))
     assert first[11:].rstrip() == " " * 6 + "▒" * 16 + " " * 32 + "    16.00"
@@ -38,7 +38,7 @@ def test_a_bar_is_queued_hidden_and_after_the_last_gradient() -> None:
 
 
 def test_many_buckets_are_the_first_and_the_last_ones() -> None:
-    lines = drawn(*((k * 10, k * 10, k * 10 + 8) for k in range(40)), module="a long name of a module")
+    lines = chart_lines(*((k * 10, k * 10, k * 10 + 8) for k in range(40)), module="a long name of a module")
     assert len(lines) <= 16
     assert all(len(line) <= 80 for line in lines)
     assert any(line.startswith("...") and "31 more" in line for line in lines)

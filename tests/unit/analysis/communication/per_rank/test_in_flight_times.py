@@ -83,10 +83,12 @@ def counted(compute: list[Event], groups: dict[str, list[Event]], until: int) ->
     result: dict[str, int] = {}
     for t in range(until):
         goes_on = next((later for later in range(t, 200) if computes[later]), 200)
-        flying = [(end <= goes_on, end, name) for name, own in groups.items() for begin, end in own if begin <= t < end]
-        if flying and not computes[t]:
-            best = max(in_time_and_end for *in_time_and_end, _ in flying)
-            name = min(name for *in_time_and_end, name in flying if in_time_and_end == best)
+        in_flight = [
+            (end <= goes_on, end, name) for name, events in groups.items() for begin, end in events if begin <= t < end
+        ]
+        if in_flight and not computes[t]:
+            best = max(in_time_and_end for *in_time_and_end, _ in in_flight)
+            name = min(name for *in_time_and_end, name in in_flight if in_time_and_end == best)
             result[name] = result.get(name, 0) + 1
     return result
 
@@ -102,14 +104,14 @@ def test_as_counted_by_nanoseconds(compute: list[Event], tp: list[Event], dp: li
     assert charged(summary) == counted(compute, groups, until)
     assert sum(row.total_ns for row in summary[IN_FLIGHT_TIMES] if row.charged is not None) == step.exposed_comm_ns
     assert sum(row.total_ns for row in summary[IN_FLIGHT_TIMES]) == step.comm_ns
-    for name, own in groups.items():  # the union of each comes out as well
-        flown = sum(any(begin <= t < end for begin, end in own) for t in range(until))
+    for name, events_of_group in groups.items():  # the union of each comes out as well
+        covered = sum(any(begin <= t < end for begin, end in events_of_group) for t in range(until))
         rows = [
             row
             for row in summary[IN_FLIGHT_TIMES]
             if any(t.group.description == f"mesh_{name}" for t in row.in_flight if t.group)
         ]
-        assert sum(row.total_ns for row in rows) == flown
+        assert sum(row.total_ns for row in rows) == covered
 
 
 def test_windows_of_a_rank_add_up() -> None:
