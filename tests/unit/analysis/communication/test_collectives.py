@@ -1,4 +1,4 @@
-"""The table of collectives over ranks, by hand. Times are microseconds."""
+"""The table of collectives over ranks, with known times in microseconds."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_bus_bandwidth_by_kind(tmp_path: Path, kind: str, factor: float) -> None
     assert row["busbw_bps"] == row["algbw_bps"] * factor == 1e6 / 100e-6 * factor
 
 
-def test_below_the_uncertainty_of_the_clocks_nothing_is_said(tmp_path: Path) -> None:
+def test_times_below_the_uncertainty_of_the_clocks_are_null(tmp_path: Path) -> None:
     run = job(tmp_path, [[100, 300], [104, 303]], hosts=["a", "b"])
     clocks = (run.clocks[0], replace(run.clocks[1], error_ns=5000))
     (row,) = table(replace(run, clocks=clocks))
@@ -91,14 +91,14 @@ def test_below_the_uncertainty_of_the_clocks_nothing_is_said(tmp_path: Path) -> 
     assert "n.s." in TerminalReport().render(analyze(replace(run, clocks=clocks)))
 
 
-def test_clocks_that_cannot_be_compared_still_tell_transfers(tmp_path: Path) -> None:
+def test_transfers_are_known_with_clocks_that_cannot_be_compared(tmp_path: Path) -> None:
     run = job(tmp_path, [[100], [180]], hosts=["a", "b"])
     (row,) = table(replace(run, clocks=tuple(replace(c, method="none", error_ns=None) for c in run.clocks)))
     assert (row["skew_max_ns"], row["error_ns"], row["link"]) == (None, None, "network")
     assert row["transfer_p50_ns"] == 100_000
 
 
-def test_instances_that_a_rank_lacks_do_not_count(tmp_path: Path) -> None:
+def test_instances_without_one_of_the_ranks_do_not_count(tmp_path: Path) -> None:
     run = job(tmp_path, [[100, 400], [100, 450]])
     group = run.collectives[0]
     row = group.row.copy()
@@ -107,7 +107,7 @@ def test_instances_that_a_rank_lacks_do_not_count(tmp_path: Path) -> None:
     assert (remaining["count"], remaining["skew_max_ns"]) == (1, 50_000)
 
 
-def test_a_rank_without_any_leaves_the_others_their_row(tmp_path: Path) -> None:
+def test_a_rank_without_collectives_does_not_remove_the_row(tmp_path: Path) -> None:
     run = job(tmp_path, [[10, 500], [40, 530], [20, 520]])
     silent = run.collectives[0].row.copy()
     silent[2] = -1
@@ -128,7 +128,7 @@ def test_a_slow_host_is_named(tmp_path: Path) -> None:
     assert finding.evidence["host"] == "node2"
 
 
-def test_hosts_alike_are_not(tmp_path: Path) -> None:
+def test_equal_hosts_are_not_named(tmp_path: Path) -> None:
     hosts = [f"node{rank // 2}" for rank in range(8)]
     groups = [[0, 1], [2, 3], [4, 5], [6, 7]]
     run = job(tmp_path, [[100]] * 8, hosts=hosts, groups=groups, transfers=[100, 110, 120, 90])
@@ -167,7 +167,10 @@ def links(time_ns: Callable[[int], int], ranks: list[int]) -> LinkMeasurements:
 
 
 def test_share_of_what_the_links_can_do(tmp_path: Path) -> None:
-    """GIVEN 1 MB in 10 + 20 us on idle links and 100 us in the job THEN it has 30 % of them, and that is said."""
+    """GIVEN 1 MB in 10 + 20 us on idle links and 100 us in the job.
+
+    THEN it reaches 30 % of them, which is a finding.
+    """
     run = job(tmp_path, [[100 + 900 * i for i in range(40)]] * 2)
     result = collective_times(run, links(lambda size: 10_000 + size // 50, [0, 1]))
     assert records(result.table)[0]["link_share"] == pytest.approx(0.3)
@@ -176,7 +179,7 @@ def test_share_of_what_the_links_can_do(tmp_path: Path) -> None:
     assert "30% of what its links do when idle" in finding.text
 
 
-def test_as_many_ranks_in_the_same_place_stand_in(tmp_path: Path) -> None:
+def test_equally_many_ranks_in_the_same_place_replace_a_missing_measurement(tmp_path: Path) -> None:
     run = job(tmp_path, [[100]] * 4, groups=[[0, 1], [2, 3]])
     shares = [row["link_share"] for row in table(run, links=links(lambda size: size // 20, [0, 1]))]
     assert shares == pytest.approx([0.5, 0.5])

@@ -1,4 +1,4 @@
-"""The line through the measured times of links."""
+"""Latency and bandwidth of idle links, from measured times."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def row(size_bytes: int, time_ns: int) -> LinkRow:
     )
 
 
-def test_latency_and_bandwidth_come_back_from_times_made_of_them() -> None:
+def test_planted_latency_and_bandwidth_come_back() -> None:
     rows = [row(size, 20_000 + size // 2) for size in (4096, 65_536, 1 << 20, 16 << 20)]  # 20 us, 2 GB/s
 
     line = link_time(rows)
@@ -33,7 +33,7 @@ def test_latency_and_bandwidth_come_back_from_times_made_of_them() -> None:
     assert line.time_ns(8 << 20) == pytest.approx(20_000 + (4 << 20))
 
 
-def test_a_latency_too_small_to_be_seen_is_none() -> None:
+def test_a_negative_latency_is_zero() -> None:
     line = link_time([row(1000, 900), row(2000, 2100)])
 
     assert line is not None

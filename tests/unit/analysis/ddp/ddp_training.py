@@ -1,5 +1,6 @@
-"""CPU ranks that train with DDP, simulated: ten layers whose gradients come every 10 ms, and reductions that take 1 ms
-and 10 ns a byte. Times are microseconds.
+"""Simulated CPU ranks that train with DDP. Times are microseconds.
+
+The gradients of ten layers come every 10 ms. Reductions take 1 ms and 10 ns a byte.
 
     rank 0, 1   |--g--|--g--|--g--| ... |--g--|
     buckets                       |= 1 ms + 10 ns a byte =|
@@ -49,8 +50,11 @@ def rank(
     backward_passes: int = 1,
     labels: bool = False,
 ) -> TraceBuilder:
-    """`late`: the gradient of this layer comes last, 10 ms after all others. `used`: only so many layers have one.
-    `backward_passes`: backward passes a step, each of which reduces. `labels`: torch's own."""
+    """Return the trace of one rank.
+
+    `late`: the layer whose gradient comes last, 10 ms after all others. `used`: how many layers have a gradient.
+    `backward_passes`: how many a step has, each of which reduces. `labels`: whether the trace has those of torch.
+    """
     trace = TraceBuilder(number, 2)
     for step in range(steps):
         at = step * STEP * backward_passes

@@ -1,4 +1,4 @@
-"""Which parameters DDP puts into one bucket: as it did in real runs of `probes/ddp.py` (bytes of each bucket)."""
+"""Which parameters DDP puts into one bucket, as in real runs of `probes/ddp.py` (bytes of each bucket)."""
 
 from __future__ import annotations
 
@@ -60,13 +60,13 @@ def test_a_bucket_is_closed_when_it_reaches_the_limit(cap_mb: float, expected: l
         (7, [5_275_688, 7_352_320]),
     ],
 )
-def test_looking_for_unused_parameters_the_first_ones_are_together(cap_mb: float, expected: list[int]) -> None:
+def test_find_unused_parameters_fills_buckets_in_the_order_of_parameters(cap_mb: float, expected: list[int]) -> None:
     """Weight and bias of twelve layers and the head, in the order of the parameters; reduced from the end."""
     result = parameters(([*([WEIGHT, BIAS] * 12), HEAD, HEAD_BIAS],), rebuilt=False)
     assert sizes(result, cap_mb) == expected
 
 
-def test_data_types_have_buckets_of_their_own() -> None:
+def test_data_types_have_separate_buckets() -> None:
     result = Parameters(
         names=("a", "b", "c", "d"),
         size_bytes=(40, 20, 70, 90),
@@ -79,7 +79,7 @@ def test_data_types_have_buckets_of_their_own() -> None:
     assert assigned_buckets(result, 1) == ((0,), (1,), (2,), (3,))
 
 
-def test_gradients_tell_the_sizes_where_the_map_does_not() -> None:
+def test_sizes_come_from_gradients_where_the_map_has_none() -> None:
     bucket = Bucket(index=0, size_bytes=4 * 30, dtype="float32", parameters=[])
     fields = {"module": "Network", "bucket_cap_bytes": None, "static_graph": False, "find_unused": False}
     module = DdpModule(

@@ -1,4 +1,4 @@
-"""What is said about DDP's buckets, with planted causes; times as in `ddp_training`."""
+"""Findings about DDP's buckets, with planted causes; times as in `ddp_training`."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_a_single_bucket_overlaps_nothing(tmp_path: Path) -> None:
 
 
 def test_the_tail_is_named_with_its_largest_part(tmp_path: Path) -> None:
-    """Five layers after the last gradient: 1 ms and 20 ms."""
+    """GIVEN five layers after the last gradient: 1 ms and 20 ms."""
     trained = run(tmp_path, [training.rank(rank, (5, 5)) for rank in (0, 1)], training.module((5, 5), 1.907))
     (finding,) = findings(trained, "come after the last gradient")
     assert finding.saving_ns == pytest.approx(21e6, rel=0.01)
@@ -44,13 +44,13 @@ def test_the_tail_is_named_with_its_largest_part(tmp_path: Path) -> None:
     assert f"from {training.NAMES[5]} on" in finding.text
 
 
-def test_a_short_tail_is_not_worth_a_word(tmp_path: Path) -> None:
+def test_a_short_tail_is_no_finding(tmp_path: Path) -> None:
     trained = run(tmp_path, [training.rank(rank, EVEN) for rank in (0, 1)], training.module(EVEN, 1))
     assert not buckets(trained).findings
 
 
-def test_a_late_gradient_holds_up_the_buckets_behind_it(tmp_path: Path) -> None:
-    """Layer 1 of bucket 0 comes after all others: bucket 1 was complete at 50 ms, and waits until 100 ms."""
+def test_a_late_gradient_blocks_the_buckets_behind_it(tmp_path: Path) -> None:
+    """GIVEN layer 1 of bucket 0 after all others. THEN bucket 1 is complete at 50 ms, and waits until 100 ms."""
     order = [0, *range(2, 10), 1]
     ddp = training.module(EVEN, 1, gradient_order=order)
     trained = run(tmp_path, [training.rank(rank, EVEN, late=1) for rank in (0, 1)], ddp)
@@ -64,7 +64,7 @@ def test_a_late_gradient_holds_up_the_buckets_behind_it(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("used", "count"), [(10, 1), (9, 0)])
-def test_a_search_for_unused_parameters_that_finds_none(tmp_path: Path, used: int, count: int) -> None:
+def test_find_unused_parameters_without_unused_parameters(tmp_path: Path, used: int, count: int) -> None:
     traces = [training.rank(rank, EVEN, used=used) for rank in (0, 1)]
     for trace in traces:
         for step in range(4):
@@ -81,7 +81,10 @@ def test_a_search_for_unused_parameters_that_finds_none(tmp_path: Path, used: in
 
 @pytest.mark.parametrize(("updates", "count"), [(1, 1), (2, 0)])
 def test_reductions_of_every_micro_batch(tmp_path: Path, updates: int, count: int) -> None:
-    """Two backward passes a step, both reduced, in front of one update; two updates need them both. 21 ms exposed."""
+    """GIVEN two backward passes a step that both reduce: 21 ms are exposed.
+
+    THEN with one update the first is not needed; two updates need both.
+    """
     traces = [training.rank(rank, (5, 5), backward_passes=2) for rank in (0, 1)]
     for trace in traces:
         for step in range(4):
@@ -109,7 +112,7 @@ def test_the_first_iteration_reduces_everything_at_once(tmp_path: Path) -> None:
 
 
 def test_gradient_accumulation_reduces_once(tmp_path: Path) -> None:
-    """Two forward passes a step, the first under `no_sync`: as it should be, so nothing is said."""
+    """GIVEN two forward passes a step, the first under `no_sync`. THEN there is no finding."""
     traces = [training.rank(rank, EVEN, labels=True) for rank in (0, 1)]
     for trace in traces:
         for step in range(4):

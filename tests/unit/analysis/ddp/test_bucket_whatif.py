@@ -1,4 +1,4 @@
-"""What other limits of the bucket size expose: against a training whose times are known."""
+"""What other limits of the bucket size expose, for a training with known times."""
 
 from __future__ import annotations
 
@@ -71,8 +71,8 @@ def test_nothing_is_recommended_where_the_present_limit_is_best(tmp_path: Path) 
     assert not [finding for finding in buckets(trained).findings if "bucket_cap_mb=" in finding.text]
 
 
-def test_one_size_leaves_the_latency_open(tmp_path: Path) -> None:
-    """Two buckets of 5 layers, 21 ms each: what smaller ones would take nobody can tell."""
+def test_one_size_does_not_show_the_latency(tmp_path: Path) -> None:
+    """GIVEN two buckets of 5 layers, 21 ms each. THEN the time of smaller buckets has a large error."""
     one_size = run(tmp_path, [training.rank(rank, (5, 5)) for rank in (0, 1)], training.module((5, 5), 1.907))
     result = outcome(one_size)
     (present,) = [cap for cap in result.caps if cap.present]
@@ -91,7 +91,7 @@ def test_why_there_is_no_prediction(tmp_path: Path, shapes: bool, ranks: tuple[i
     assert reason in result.reason
 
 
-def test_without_a_bucket_map_the_limits_are_replayed_all_the_same(tmp_path: Path) -> None:
+def test_without_a_bucket_map_the_limits_are_replayed(tmp_path: Path) -> None:
     """The present limit is not known then, but its buckets are."""
     traces = [training.rank(rank, PRESENT, labels=True) for rank in (0, 1)]
     result = outcome(load(write_run(tmp_path, traces)))
@@ -99,7 +99,7 @@ def test_without_a_bucket_map_the_limits_are_replayed_all_the_same(tmp_path: Pat
     assert not any(cap.present for cap in result.caps)
 
 
-def test_no_ddp_no_prediction(tmp_path: Path) -> None:
+def test_without_ddp_there_is_no_prediction(tmp_path: Path) -> None:
     traces = [training.rank(rank, PRESENT) for rank in (0, 1)]
     assert bucket_whatif(load(write_run(tmp_path, traces))) == Unavailable(
         reason="no rank reduced DDP buckets", expected=True

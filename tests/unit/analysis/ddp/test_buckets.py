@@ -1,4 +1,4 @@
-"""When DDP's buckets were ready, queued, on their way and exposed. Times are microseconds."""
+"""When DDP's buckets were ready, launched, started and exposed. Times are microseconds."""
 
 from __future__ import annotations
 
@@ -70,17 +70,20 @@ def test_means_over_ranks_and_steps(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("extra", [7, 200])
 def test_another_reduction_is_no_bucket(tmp_path: Path, extra: int) -> None:
-    """Of other elements than the next bucket; one that has as many is taken for it, and then none is left over."""
+    """GIVEN a reduction with other elements than the next bucket. THEN it has no row.
+
+    One with as many elements is taken for the bucket, and the bucket's reduction has no row then.
+    """
     rows = records(run(tmp_path, cpu_rank(0, 0, extra=extra), cpu_rank(1, 0, extra=extra)).times)
     assert [row["index"] for row in rows if row["rank"] == 0] == [0, 1, 0, 1]
 
 
-def test_two_modules_keep_apart(tmp_path: Path) -> None:
+def test_two_modules_have_separate_buckets(tmp_path: Path) -> None:
     result = run(tmp_path, cpu_rank(0, 0), cpu_rank(1, 0), ddp=(model("A", (300,)), model("B", (200,))))
     assert [(row["module"], row["index"]) for row in records(result.by_index)] == [("A", 0), ("B", 0)]
 
 
-def test_without_a_map_nothing_is_said(tmp_path: Path) -> None:
+def test_without_a_bucket_map_there_are_no_rows(tmp_path: Path) -> None:
     result = buckets(load(write_run(tmp_path, [cpu_rank(0, 0), cpu_rank(1, 0)])))
     assert (len(result.bucket_map), len(result.times), len(result.by_index)) == (0, 0, 0)
 

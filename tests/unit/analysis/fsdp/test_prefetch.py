@@ -1,4 +1,4 @@
-"""What prefetching would hide, predicted from runs without it and checked against the same runs with it, simulated."""
+"""What prefetching would hide, predicted from simulated runs without it and checked against runs with it."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def fsdp_findings(report: Report) -> dict[str, str]:
 
 @pytest.mark.parametrize("ahead", [1, 2])
 @pytest.mark.parametrize("gather_us", [300, 800], ids=["short gathers", "gathers longer than compute"])
-def test_what_prefetching_is_predicted_to_save_it_saves(tmp_path: Path, gather_us: float, ahead: int) -> None:
+def test_prefetching_saves_what_is_predicted(tmp_path: Path, gather_us: float, ahead: int) -> None:
     without = report_of(tmp_path, blocks(gather_us))
     with_it = report_of(tmp_path, blocks(gather_us), ahead=ahead)
     saved_ns = step_ns(without) - step_ns(with_it)
@@ -61,8 +61,10 @@ def test_what_prefetching_is_predicted_to_save_it_saves(tmp_path: Path, gather_u
 
 
 def test_modules_that_wait_are_named_with_the_setting_and_what_it_saves(tmp_path: Path) -> None:
-    """GIVEN 5 of 6 all-gathers of 300 us that 500 us of compute forward and 1000 backward could cover, the backward
-    ones behind a reduction of 300 us."""
+    """GIVEN 5 of 6 all-gathers of 300 us that compute could cover: 500 us forward and 1000 us backward.
+
+    Backward all-gathers run after a reduction of 300 us.
+    """
     report = report_of(tmp_path, blocks(300))
     texts = fsdp_findings(report)
     assert set(texts) == {"forward", "backward"}
@@ -96,7 +98,7 @@ def test_a_host_that_runs_ahead_needs_no_prefetching_forward(tmp_path: Path) -> 
     assert set(fsdp_findings(report_of(tmp_path, blocks(300), synced=False))) == {"backward"}
 
 
-def test_one_step_is_no_ground_for_advice(tmp_path: Path) -> None:
+def test_one_step_gives_no_advice(tmp_path: Path) -> None:
     report = report_of(tmp_path, blocks(300), steps=1)
     assert fsdp_findings(report) == {}
     assert report.fsdp is not None
@@ -121,13 +123,16 @@ def gathers(waits_ns: list[int], transfers_ns: list[int], spans_ns: list[int]) -
 
 
 def test_waiting_for_a_late_rank_is_not_hidden() -> None:
-    """GIVEN an all-gather that takes 100 ns here, of which 70 are a rank's that comes late THEN those stay."""
+    """GIVEN an all-gather of 100 ns, of which 70 are waiting for a late rank. THEN these 70 remain."""
     modules = gathers([50, 100], [50, 100], [200, 200])
     assert predicted_waits_ns(modules, np.array([50, 30]), ahead=1).tolist() == [50, 70]
 
 
-def test_all_gathers_go_one_by_one() -> None:
-    """Two modules ahead: both asked for at 0, there at 60 and 120; needed at 50 and, after a wait of 10, at 110."""
+def test_all_gathers_run_one_after_the_other() -> None:
+    """GIVEN two modules ahead. THEN both are issued at 0 and done at 60 and 120.
+
+    They are needed at 50 and, after a wait of 10, at 110.
+    """
     modules = gathers([60, 60, 60], [60, 60, 60], [50, 50, 50])
     shortest = np.array([60, 60, 60])
     assert predicted_waits_ns(modules, shortest, ahead=2).tolist() == [60, 10, 10]
@@ -138,7 +143,7 @@ def test_no_module_is_predicted_to_wait_longer_than_it_did() -> None:
     assert predicted_waits_ns(modules, np.array([50, 100]), ahead=1).tolist() == [0, 5]
 
 
-def test_on_a_cpu_where_all_gathers_block_nothing_is_promised(tmp_path: Path) -> None:
+def test_on_a_cpu_where_all_gathers_block_there_is_no_forecast(tmp_path: Path) -> None:
     traces = []
     for rank in range(2):
         trace = TraceBuilder(rank)

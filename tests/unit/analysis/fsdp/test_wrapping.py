@@ -1,4 +1,4 @@
-"""Units that are too large or too small for FSDP, simulated, with what another wrapping really gives."""
+"""Units that are too large or too small for FSDP, simulated, with the effect of another wrapping."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def layers(count: int, size_kb: int, forward_us: float) -> list[Unit]:
 
 
 def report_of(folder: Path, units: list[Unit]) -> Report:
-    """Whose host runs ahead, and asks for one module ahead, as FSDP2 does of its own accord backward."""
+    """Return the report on a run whose host runs ahead, and asks for one module ahead, as FSDP2 does backward."""
     return analyze(train(units, ahead=1, synced=False).write(folder / str(len(units))))
 
 
@@ -38,7 +38,7 @@ def step_ns(report: Report) -> float:
     return max(row["step_ns"] / row["steps"] for row in records(report.breakdown.ranks))
 
 
-def test_one_giant_unit_is_named_with_at_most_what_blocks_save(tmp_path: Path) -> None:
+def test_one_giant_unit_is_named_with_an_upper_bound_of_the_saving(tmp_path: Path) -> None:
     giant = report_of(tmp_path, [unit("", 48_000, 3000)])
     (finding,) = wrapping(giant)
     assert finding.text.startswith("one FSDP unit (<root>, 48 MB) holds 100% of the parameters")
@@ -69,14 +69,14 @@ def test_many_tiny_units_are_mostly_latency(tmp_path: Path) -> None:
     assert wrapping(larger) == []
 
 
-def test_small_units_that_compute_covers_are_well(tmp_path: Path) -> None:
+def test_small_units_that_compute_covers_are_no_finding(tmp_path: Path) -> None:
     assert wrapping(report_of(tmp_path, layers(48, 64, 200))) == []
 
 
-def test_units_of_one_size_tell_no_latency(tmp_path: Path) -> None:
+def test_units_of_one_size_do_not_show_the_latency(tmp_path: Path) -> None:
     assert wrapping(report_of(tmp_path, layers(48, 64, 15)[1:])) == []
 
 
 @pytest.mark.parametrize("size_kb", [8000, 2000])
-def test_blocks_of_a_usual_size_are_well(tmp_path: Path, size_kb: int) -> None:
+def test_blocks_of_a_usual_size_are_no_finding(tmp_path: Path, size_kb: int) -> None:
     assert wrapping(report_of(tmp_path, layers(12, size_kb, 500))) == []

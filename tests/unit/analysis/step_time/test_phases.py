@@ -1,4 +1,4 @@
-"""What a step's time is spent on: phases of GPU ranks by hand, and on any trace in sum. Times are microseconds."""
+"""What a step's time is spent on: GPU ranks by hand, and any trace by its sums. Times are microseconds."""
 
 from __future__ import annotations
 
@@ -52,8 +52,8 @@ def gpu_step() -> TraceBuilder:
     return trace.kernel("optimizer_add", 85, 10, launched_at=32)
 
 
-def test_phases_of_a_device_begin_when_what_was_launched_before_has_ended(summarize: Summarize) -> None:
-    """The optimizer waits for the all-reduce, which is still the backward pass's."""
+def test_a_phase_begins_on_the_device_when_earlier_launches_have_ended(summarize: Summarize) -> None:
+    """The optimizer waits for the all-reduce, which still belongs to the backward pass."""
     summary = summarize(gpu_step().capture())
     assert summary.device == "gpu"
     times = phases(summary)
@@ -63,7 +63,7 @@ def test_phases_of_a_device_begin_when_what_was_launched_before_has_ended(summar
     assert sum(times.values()) == 100
 
 
-def test_parts_of_a_phase_are_those_of_its_time(summarize: Summarize) -> None:
+def test_the_parts_of_a_phase_sum_to_its_time(summarize: Summarize) -> None:
     parts = {part.phase: part for part in summarize(gpu_step().capture())[PHASE_SUMS].parts}
     backward = parts["backward"]
     assert (backward.compute_ns, backward.exposed_comm_ns, backward.idle_ns) == (35_000, 10_000, 0)
@@ -71,7 +71,7 @@ def test_parts_of_a_phase_are_those_of_its_time(summarize: Summarize) -> None:
     assert parts["other"].idle_ns == parts["other"].total_ns == 5_000
 
 
-def test_what_happened_is_counted_from_the_spans_of_the_capture(summarize: Summarize) -> None:
+def test_recomputation_and_scaled_steps_are_counted_from_the_capture_s_spans(summarize: Summarize) -> None:
     trace = gpu_step().label(RECOMPUTE_SPAN, 21, 3).label(optimizer_span("scaled_step"), 29.5, 6)
     trace.label(optimizer_span("scaled_step"), 36, 2)  # steps nothing: a gradient was infinite
     sums = summarize(trace.capture())[PHASE_SUMS]
@@ -80,7 +80,7 @@ def test_what_happened_is_counted_from_the_spans_of_the_capture(summarize: Summa
     assert sums.recompute_ns == sums.recompute_compute_ns == 35_000  # of the kernel launched within it
 
 
-def test_without_the_capture_nothing_is_known_of_what_it_would_mark(summarize: Summarize) -> None:
+def test_without_the_capture_these_counts_are_unknown(summarize: Summarize) -> None:
     sums = summarize(gpu_step())[PHASE_SUMS]
     assert (sums.backward_passes, sums.recompute_count, sums.scaled_steps, sums.skipped_steps) == (None,) * 4
     assert sum(part.total_ns for part in sums.parts) == 100_000

@@ -1,4 +1,4 @@
-"""MFU, HFU and the rates behind them, from steps whose truth is computed by hand."""
+"""MFU, HFU and FLOP/s of steps with known work."""
 
 from __future__ import annotations
 
@@ -29,8 +29,10 @@ def train(
     kernel: str = "nvjet_tst_128x256",
     shapes: bool = True,
 ) -> Path:
-    """Two steps of 1 ms with a product of each of `dtypes`, under kernels of 400 us in all, on one GPU; `again`: how
-    many more a backward pass runs in bfloat16 for a checkpointed forward."""
+    """Write two steps of 1 ms on one GPU, with a product of each of `dtypes`, under kernels of 400 us in all.
+
+    `again`: how many more products a backward pass runs in bfloat16 for a checkpointed forward.
+    """
     trace = TraceBuilder(rank=0, world_size=1)
     if device is not None:
         trace.header["deviceProperties"] = [{"id": 0, "name": device}]
@@ -73,14 +75,14 @@ def test_utilisation_by_hand(tmp_path: Path) -> None:
     assert result.findings == ()
 
 
-def test_recomputation_counts_for_the_hardware_and_not_for_the_model(tmp_path: Path) -> None:
+def test_recomputation_counts_in_hfu_and_not_in_mfu(tmp_path: Path) -> None:
     result, row = result_of(train(tmp_path, dtypes=("c10::BFloat16",) * 3, again=1))
     assert (row["flops"], row["recomputed_flops"], row["recompute"]) == (8 * EACH, 2 * EACH, "inferred")
     assert row["mfu"] == pytest.approx(0.75 * row["hfu"])
     assert "with the 25% that are recomputed (inferred)" in roofline_text(result)
 
 
-def test_several_types_are_measured_by_what_the_device_would_do_of_them(tmp_path: Path) -> None:
+def test_the_peak_of_several_types_is_that_of_their_mixture(tmp_path: Path) -> None:
     _, row = result_of(train(tmp_path, dtypes=("c10::BFloat16", "c10::Float8_e4m3fn")))
     least_s = EACH / 989.4e12 + EACH / 1978.9e12
     assert row["peak_flops_per_s"] == pytest.approx(2 * EACH / least_s)
@@ -88,7 +90,7 @@ def test_several_types_are_measured_by_what_the_device_would_do_of_them(tmp_path
 
 
 def test_steps_that_do_more_than_the_peak_have_no_utilisation(tmp_path: Path) -> None:
-    """1 ms at 67 TFLOP/s is less than one product: it did not run in float32, whatever its inputs are."""
+    """GIVEN products that take longer at the peak of float32 than the step. THEN they did not run in float32."""
     result, row = result_of(train(tmp_path, dtypes=("float",)))
     assert (row["mfu"], row["hfu"]) == (None, None)
     assert "more than the peak allows" in result.unavailable["mfu"].reason
@@ -111,7 +113,7 @@ def test_without_a_peak_there_are_rates_only(tmp_path: Path, options: dict[str, 
     assert f"MFU n/a: {why}" in roofline_text(result)
 
 
-def test_what_the_user_knows_is_believed(tmp_path: Path) -> None:
+def test_given_operations_and_peak_replace_those_of_the_trace(tmp_path: Path) -> None:
     path = train(tmp_path, device=None, shapes=False)
     result, row = result_of(path)
     assert (row["flops"], result.unavailable["flops"].reason) == (None, "operators recorded no shapes (record_shapes)")
@@ -126,7 +128,10 @@ def test_what_the_user_knows_is_believed(tmp_path: Path) -> None:
 
 
 def test_float32_without_tensor_cores_is_a_finding(tmp_path: Path) -> None:
-    """On an A10 a product takes 4.4 ms in float32, and 2.2 in TF32: of a step of 1 ms that cannot be, but of 10."""
+    """GIVEN a product that takes 4.4 ms in float32 on an A10, and 2.2 in TF32. THEN it is a finding in a step of 10 ms.
+
+    It cannot be in a step of 1 ms.
+    """
     trace = TraceBuilder(rank=0, world_size=1)
     trace.header["deviceProperties"] = [{"id": 0, "name": "NVIDIA A10"}]
     trace.step(0, 0, 10_000)

@@ -1,4 +1,4 @@
-"""Buckets as bars: what is where, in 80 columns, without color."""
+"""Buckets as bars in 80 columns, without color."""
 
 from __future__ import annotations
 
@@ -10,7 +10,10 @@ MS = 1_000_000
 
 
 def chart_lines(*times: tuple[float, float, float], module: str = "Network") -> list[str]:
-    """Of buckets (ready, start, end), in milliseconds; the last gradient came when the last one was ready."""
+    """Return the chart of buckets (ready, start, end), in milliseconds.
+
+    The last gradient came when the last was ready.
+    """
     bars = tuple(
         BucketBar(
             module=module,
@@ -37,7 +40,7 @@ def test_a_bar_is_queued_hidden_and_after_the_last_gradient() -> None:
     assert gradients.index("┤") == 11 + 37
 
 
-def test_many_buckets_are_the_first_and_the_last_ones() -> None:
+def test_of_many_buckets_the_first_and_the_last_are_shown() -> None:
     lines = chart_lines(*((k * 10, k * 10, k * 10 + 8) for k in range(40)), module="a long name of a module")
     assert len(lines) <= 16
     assert all(len(line) <= 80 for line in lines)
@@ -45,7 +48,7 @@ def test_many_buckets_are_the_first_and_the_last_ones() -> None:
     assert [line.split()[1] for line in lines if line.startswith("bucket")] == [*"01", *map(str, range(33, 40))]
 
 
-def test_the_typical_step_of_the_rank_with_most_exposed() -> None:
+def test_the_picture_is_a_typical_step_of_the_rank_with_most_exposed_time() -> None:
     times = [
         {
             "rank": rank,

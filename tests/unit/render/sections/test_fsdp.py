@@ -1,4 +1,4 @@
-"""The table of sharded modules: whose they are, names that fit, 80 columns."""
+"""The table of sharded modules: its title, names that fit, 80 columns."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_a_row_is_a_line_however_long_its_names(module: str, shown: str) -> None
     assert len(row) <= 80
 
 
-def test_layers_alike_are_one_row_with_the_sum_of_their_time() -> None:
+def test_equal_layers_are_one_row_with_the_sum_of_their_time() -> None:
     (row,) = [line for line in table_lines(["fsdp2"], *(f"blocks.{i}" for i in range(64))) if "reduce_scatter" in line]
     assert "blocks.* x64" in row
     assert "790.12" in row

@@ -1,4 +1,4 @@
-"""Which of several groups in flight a rank waits for; truths by hand in microseconds, and by counting nanoseconds."""
+"""Which of several groups in flight a rank waits for: by hand in microseconds, and by counting nanoseconds."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Event = tuple[int, int]  # start and end
 
 
 def trace_of(compute: list[Event], groups: dict[str, list[Event]], *, until: int, scale: float = 1) -> TraceBuilder:
-    """One step from 0 to `until`, in microseconds by `scale`; of each group the collectives on a stream of its own."""
+    """Return a trace of one step from 0 to `until`, in microseconds by `scale`; each group has a separate stream."""
     trace = TraceBuilder(rank=0, world_size=8).step(0, 0, until * scale)
     for begin, end in compute:
         trace.kernel("gemm", begin * scale, (end - begin) * scale, launched_at=0)
@@ -38,7 +38,7 @@ def summary_of(trace: TraceBuilder) -> RankSummary:
 
 
 def charged(summary: RankSummary) -> dict[str, int]:
-    """Nanoseconds by name of the group."""
+    """Return the charged nanoseconds by name of the group."""
     result: dict[str, int] = {}
     for row in summary[IN_FLIGHT_TIMES]:
         if row.charged is not None and row.charged.group is not None:
@@ -52,23 +52,23 @@ def test_one_group_after_the_other() -> None:
     assert charged(summary_of(trace)) == {"tp": 20_000, "dp": 5_000}
 
 
-def test_compute_charges_nobody() -> None:
+def test_nothing_is_charged_under_compute() -> None:
     summary = summary_of(trace_of([(0, 30), (40, 50)], {"tp": [(10, 20)], "dp": [(15, 25)]}, until=50))
     assert charged(summary) == {}
     assert sum(row.total_ns for row in summary[IN_FLIGHT_TIMES]) == 15_000
 
 
-def test_of_two_at_once_the_one_that_ends_last_holds_up_the_rank() -> None:
+def test_the_last_of_two_to_end_is_charged() -> None:
     trace = trace_of([(0, 10), (40, 50)], {"tp": [(10, 20)], "dp": [(12, 40)]}, until=50)
     assert charged(summary_of(trace)) == {"tp": 2_000, "dp": 28_000}
 
 
-def test_what_is_in_flight_when_compute_goes_on_held_up_nobody() -> None:
+def test_what_is_in_flight_when_compute_continues_is_not_charged() -> None:
     trace = trace_of([(0, 10), (30, 90)], {"tp": [(10, 30)], "dp": [(5, 80)]}, until=100)
     assert charged(summary_of(trace)) == {"tp": 20_000}
 
 
-def test_the_second_gap_of_a_long_collective_is_its_own() -> None:
+def test_a_long_collective_is_charged_in_the_gap_in_which_it_ends() -> None:
     """dp outlasts the first gap, in which tp ends, and ends in the second."""
     trace = trace_of([(0, 10), (30, 50), (70, 80)], {"tp": [(10, 28)], "dp": [(5, 60)]}, until=100)
     assert charged(summary_of(trace)) == {"tp": 18_000, "dp": 2_000 + 10_000}
@@ -78,7 +78,7 @@ EVENTS = st.lists(st.tuples(st.integers(0, 60), st.integers(0, 25)).map(lambda e
 
 
 def counted(compute: list[Event], groups: dict[str, list[Event]], until: int) -> dict[str, int]:
-    """The rule of the module's docstring, nanosecond by nanosecond; equal ends go by name."""
+    """Apply the rule of the module's docstring to each nanosecond; of equal ends the first name counts."""
     computes = [any(begin <= t < end for begin, end in compute) for t in range(200)]
     result: dict[str, int] = {}
     for t in range(until):
@@ -95,7 +95,9 @@ def counted(compute: list[Event], groups: dict[str, list[Event]], until: int) ->
 
 @settings(max_examples=150, deadline=None)
 @given(EVENTS, EVENTS, EVENTS, EVENTS)
-def test_as_counted_by_nanoseconds(compute: list[Event], tp: list[Event], dp: list[Event], pp: list[Event]) -> None:
+def test_the_charge_is_that_of_counting_nanoseconds(
+    compute: list[Event], tp: list[Event], dp: list[Event], pp: list[Event]
+) -> None:
     groups = {"tp": tp, "dp": dp, "pp": pp}
     compute = [(0, 1), *compute]  # the device's step begins with it
     until = max(end for events in (compute, tp, dp, pp) for _, end in events)

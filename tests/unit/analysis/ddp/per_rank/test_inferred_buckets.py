@@ -1,4 +1,4 @@
-"""Buckets of traces that have no bucket map: from the order and sizes of their all-reduces."""
+"""Buckets inferred from the order and sizes of all-reduces, in traces without a bucket map."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_an_average_by_hand_is_not_ddp(tmp_path: Path) -> None:
     assert len(buckets_of(tmp_path, labels=False).bucket_map) == 0
 
 
-def test_steps_that_differ_leave_no_map(tmp_path: Path) -> None:
+def test_different_steps_have_no_bucket_map(tmp_path: Path) -> None:
     traces = []
     for rank in (0, 1):
         trace = training.rank(rank, EVEN, labels=True, steps=1)
@@ -46,7 +46,7 @@ def test_steps_that_differ_leave_no_map(tmp_path: Path) -> None:
 
 
 def test_a_real_trace_of_ddp_on_a_gpu(real_traces: Path) -> None:
-    """ResNet-50: its gradients are 102 MB. Sizes as the arguments of the reductions say."""
+    """The gradients of ResNet-50 are 102 MB. The arguments of the reductions show their sizes."""
     result = buckets(load(real_traces / "single_rank" / "a100_ddp_rank0_of_2.json.gz"))
     rows = records(result.bucket_map)
     assert all(row["inferred"] for row in rows)
