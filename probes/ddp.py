@@ -30,7 +30,7 @@ from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import fp16_compr
 from torch.nn.parallel import DistributedDataParallel
 
 import tracekit
-from job import job, train, training_options
+from job import Job, job, train, training_options
 from sleeping import SleepyLinear, sleep
 
 LAYERS, BATCH = 6, 64
@@ -66,39 +66,43 @@ class Network(nn.Module):
 def main() -> None:
     options = parse_options()
     with job(options.out) as process:
-        torch.manual_seed(0)
-        delay_s = options.delay_ms / 1000 if process.rank == options.slow_rank else 0.0
-        network = Network(options.width, delay_s, options.sleep_compute, options.batch_norm).to(process.device)
+        training(process, options)  # its model is gone before the process group is, which DDP holds
 
-        # The probe is made before the communication hook is registered: only then does the hook get a span.
-        @tracekit.probe(path=options.out, steps=6)
-        def train_step() -> Tensor:
-            optimizer.zero_grad(set_to_none=True)
-            loss = torch.zeros((), device=process.device)
-            for micro_batch in range(options.accumulate):
-                x = torch.randn(BATCH, options.width, generator=batches).to(process.device)
-                target = torch.randint(10, (BATCH,), generator=batches).to(process.device)
-                last = micro_batch == options.accumulate - 1
-                with contextlib.nullcontext() if last else model.no_sync():
-                    micro_loss = nn.functional.cross_entropy(forward(x), target) / options.accumulate
-                    micro_loss.backward()
-                loss += micro_loss.detach()
-            optimizer.step()
-            return loss
 
-        model = DistributedDataParallel(
-            network,
-            bucket_cap_mb=options.bucket_cap_mb,
-            static_graph=options.static_graph,
-            find_unused_parameters=options.find_unused,
-        )
-        if options.comm_hook == "fp16":
-            model.register_comm_hook(None, fp16_compress_hook)
-        forward = torch.compile(model) if options.compile else model
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.001)
-        batches = torch.Generator().manual_seed(1 + process.rank)
+def training(process: Job, options: argparse.Namespace) -> None:
+    torch.manual_seed(0)
+    delay_s = options.delay_ms / 1000 if process.rank == options.slow_rank else 0.0
+    network = Network(options.width, delay_s, options.sleep_compute, options.batch_norm).to(process.device)
 
-        train(train_step, options.steps, prints=process.rank == 0)
+    # The probe is made before the communication hook is registered: only then does the hook get a span.
+    @tracekit.probe(path=options.out, steps=6)
+    def train_step() -> Tensor:
+        optimizer.zero_grad(set_to_none=True)
+        loss = torch.zeros((), device=process.device)
+        for micro_batch in range(options.accumulate):
+            x = torch.randn(BATCH, options.width, generator=batches).to(process.device)
+            target = torch.randint(10, (BATCH,), generator=batches).to(process.device)
+            last = micro_batch == options.accumulate - 1
+            with contextlib.nullcontext() if last else model.no_sync():
+                micro_loss = nn.functional.cross_entropy(forward(x), target) / options.accumulate
+                micro_loss.backward()
+            loss += micro_loss.detach()
+        optimizer.step()
+        return loss
+
+    model = DistributedDataParallel(
+        network,
+        bucket_cap_mb=options.bucket_cap_mb,
+        static_graph=options.static_graph,
+        find_unused_parameters=options.find_unused,
+    )
+    if options.comm_hook == "fp16":
+        model.register_comm_hook(None, fp16_compress_hook)
+    forward = torch.compile(model) if options.compile else model
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.001)
+    batches = torch.Generator().manual_seed(1 + process.rank)
+
+    train(train_step, options.steps, prints=process.rank == 0)
 
 
 def parse_options() -> argparse.Namespace:

@@ -42,36 +42,40 @@ SLEEP_S = 0.002
 def main() -> None:
     options = parse_options()
     with job(options.out) as process:
-        shape, names = ((2, 2, 2), ("dp", "pp", "tp")) if process.world_size == 8 else ((2, 2), ("dp", "tp"))
-        mesh = init_device_mesh(process.device.type, shape, mesh_dim_names=None if options.unnamed else names)
-        along = {name: mesh.get_group(number) for number, name in enumerate(names)}
-        torch.manual_seed(0)  # the same on all ranks: they hold parts of one model
-        forward_s = SLEEP_S if options.sleep_compute else 0.0
-        if process.rank == options.slow_rank:
-            forward_s += options.delay_ms / 1000
-        layers = nn.Sequential(*(Block(WIDTH, forward_s) for _ in range(LAYERS)))
-        if "pp" in along:
-            stage_index = dist.get_rank(along["pp"])
-            layers = layers[stage_index * LAYERS // 2 : (stage_index + 1) * LAYERS // 2]
-        layers = layers.to(process.device)
-        if options.unnamed:
-            shard_by_hand(layers, along["tp"])
-        else:
-            shard_with_dtensor(layers, mesh["tp"])
-        model = data_parallel(layers, mesh, along["dp"], options, process)
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.01, foreach=False)
-        forward_backward = pipeline(model, along["pp"], process) if "pp" in along else whole(model)
-        batches = torch.Generator().manual_seed(1 + dist.get_rank(along["dp"]))
+        training(process, options)  # its model is gone before the process group is, which DDP holds
 
-        @tracekit.probe(path=options.out, steps=options.recorded)
-        def train_step() -> Tensor | None:
-            optimizer.zero_grad(set_to_none=True)
-            x = torch.randn(BATCH, SEQUENCE, WIDTH, generator=batches).to(process.device)
-            loss = forward_backward(x, torch.roll(x, 1, dims=-1))
-            optimizer.step()
-            return loss
 
-        train(train_step, options.steps, prints=dist.get_rank(along["dp"]) == dist.get_rank(along["tp"]) == 0)
+def training(process: Job, options: argparse.Namespace) -> None:
+    shape, names = ((2, 2, 2), ("dp", "pp", "tp")) if process.world_size == 8 else ((2, 2), ("dp", "tp"))
+    mesh = init_device_mesh(process.device.type, shape, mesh_dim_names=None if options.unnamed else names)
+    along = {name: mesh.get_group(number) for number, name in enumerate(names)}
+    torch.manual_seed(0)  # the same on all ranks: they hold parts of one model
+    forward_s = SLEEP_S if options.sleep_compute else 0.0
+    if process.rank == options.slow_rank:
+        forward_s += options.delay_ms / 1000
+    layers = nn.Sequential(*(Block(WIDTH, forward_s) for _ in range(LAYERS)))
+    if "pp" in along:
+        mine = dist.get_rank(along["pp"])
+        layers = layers[mine * LAYERS // 2 : (mine + 1) * LAYERS // 2]
+    layers = layers.to(process.device)
+    if options.unnamed:
+        shard_by_hand(layers, along["tp"])
+    else:
+        shard_with_dtensor(layers, mesh["tp"])
+    model = data_parallel(layers, mesh, along["dp"], options, process)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01, foreach=False)
+    forward_backward = pipeline(model, along["pp"], process) if "pp" in along else whole(model)
+    batches = torch.Generator().manual_seed(1 + dist.get_rank(along["dp"]))
+
+    @tracekit.probe(path=options.out, steps=options.recorded)
+    def train_step() -> Tensor | None:
+        optimizer.zero_grad(set_to_none=True)
+        x = torch.randn(BATCH, SEQUENCE, WIDTH, generator=batches).to(process.device)
+        loss = forward_backward(x, torch.roll(x, 1, dims=-1))
+        optimizer.step()
+        return loss
+
+    train(train_step, options.steps, prints=dist.get_rank(along["dp"]) == dist.get_rank(along["tp"]) == 0)
 
 
 def data_parallel(

@@ -31,6 +31,9 @@ def job(out: str) -> Iterator[Job]:
     """Join the process group that torchrun describes (NCCL on GPUs, Gloo on CPUs), and leave it at the end.
 
     Rank 0 then prints how to read the recording below `out`.
+
+    Leave no DDP model alive until then. Otherwise the model ends the group while it holds the interpreter's lock, and
+    waits for ever if a thread of Gloo needs that lock to release its last tensor.
     """
     on_gpu = torch.cuda.is_available() and torch.cuda.device_count() >= int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
     device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0"))) if on_gpu else torch.device("cpu")

@@ -52,33 +52,37 @@ class Network(nn.Module):
 def main() -> None:
     options = parse_options()
     with job(options.out) as process:
-        torch.manual_seed(0)
-        network = Network(options.reentrant, SLEEP_S if options.sleep_compute else 0.0).to(process.device)
-        model = DistributedDataParallel(network)
-        optimizer = torch.optim.AdamW(model.parameters())
-        scaler = torch.amp.GradScaler(process.device.type, enabled=options.amp == "float16")
+        training(process, options)  # its model is gone before the process group is, which DDP holds
 
-        @tracekit.probe(path=options.out, steps=4)
-        def train_step(batch: Tensor, factor: float) -> Tensor:
-            optimizer.zero_grad(set_to_none=True)
-            total = torch.zeros((), device=process.device)
-            parts = batch.to(process.device).chunk(options.accumulate)
-            for number, x in enumerate(parts):
-                with contextlib.nullcontext() if number == len(parts) - 1 else model.no_sync():
-                    with autocast(process, options.amp):
-                        loss = nn.functional.mse_loss(model(x), torch.roll(x, 1, dims=-1)) / len(parts)
-                    scaler.scale(loss * factor).backward()
-                total += loss.detach()
-            scaler.unscale_(optimizer)
-            nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-            scaler.step(optimizer)
-            scaler.update()
-            return total
 
-        for step, batch in enumerate(loader(options, process)):
-            loss = train_step(batch, float("inf") if step == options.overflow_step else 1.0)
-            if process.rank == 0:
-                print(f"step {step}: loss {loss.item():.4f}")
+def training(process: Job, options: argparse.Namespace) -> None:
+    torch.manual_seed(0)
+    network = Network(options.reentrant, SLEEP_S if options.sleep_compute else 0.0).to(process.device)
+    model = DistributedDataParallel(network)
+    optimizer = torch.optim.AdamW(model.parameters())
+    scaler = torch.amp.GradScaler(process.device.type, enabled=options.amp == "float16")
+
+    @tracekit.probe(path=options.out, steps=4)
+    def train_step(batch: Tensor, factor: float) -> Tensor:
+        optimizer.zero_grad(set_to_none=True)
+        total = torch.zeros((), device=process.device)
+        parts = batch.to(process.device).chunk(options.accumulate)
+        for number, x in enumerate(parts):
+            with contextlib.nullcontext() if number == len(parts) - 1 else model.no_sync():
+                with autocast(process, options.amp):
+                    loss = nn.functional.mse_loss(model(x), torch.roll(x, 1, dims=-1)) / len(parts)
+                scaler.scale(loss * factor).backward()
+            total += loss.detach()
+        scaler.unscale_(optimizer)
+        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        scaler.step(optimizer)
+        scaler.update()
+        return total
+
+    for step, batch in enumerate(loader(options, process)):
+        loss = train_step(batch, float("inf") if step == options.overflow_step else 1.0)
+        if process.rank == 0:
+            print(f"step {step}: loss {loss.item():.4f}")
 
 
 def autocast(process: Job, amp: str) -> torch.autocast:

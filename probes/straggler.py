@@ -59,32 +59,36 @@ class Network(nn.Module):
 def main() -> None:
     options = parse_options()
     with job(options.out) as process:
-        torch.manual_seed(0)
-        cause = options.cause if process.rank == options.rank else "none"
-        delay_s = options.delay_ms / 1000
-        longer_s = delay_s if cause in ("compute", "more_work") else 0.0
-        more = MORE_OPERATIONS if cause == "more_work" else 0
-        network = Network(SLEEP_S if options.sleep_compute else 0.0, longer_s, more).to(process.device)
-        model = DistributedDataParallel(network)
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-        varied = random.Random(1000 * options.seed + process.rank)
+        training(process, options)  # its model is gone before the process group is, which DDP holds
 
-        @tracekit.probe(path=options.out, steps=options.recorded)
-        def train_step(batch: Tensor) -> Tensor:
-            optimizer.zero_grad(set_to_none=True)
-            x = batch.to(process.device)
-            network.jitter_s = varied.random() * options.jitter * 3 * BLOCKS * SLEEP_S
-            loss = nn.functional.mse_loss(model(x), torch.roll(x, 1, dims=-1))
-            if cause == "host":
-                time.sleep(delay_s)
-            loss.backward()
-            optimizer.step()
-            return loss.detach()
 
-        for step, batch in enumerate(loader(options, process, delay_s if cause == "data" else 0.0)):
-            loss = train_step(batch)
-            if process.rank == 0:
-                print(f"step {step}: loss {loss.item():.4f}")
+def training(process: Job, options: argparse.Namespace) -> None:
+    torch.manual_seed(0)
+    cause = options.cause if process.rank == options.rank else "none"
+    delay_s = options.delay_ms / 1000
+    longer_s = delay_s if cause in ("compute", "more_work") else 0.0
+    more = MORE_OPERATIONS if cause == "more_work" else 0
+    network = Network(SLEEP_S if options.sleep_compute else 0.0, longer_s, more).to(process.device)
+    model = DistributedDataParallel(network)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    varied = random.Random(1000 * options.seed + process.rank)
+
+    @tracekit.probe(path=options.out, steps=options.recorded)
+    def train_step(batch: Tensor) -> Tensor:
+        optimizer.zero_grad(set_to_none=True)
+        x = batch.to(process.device)
+        network.jitter_s = varied.random() * options.jitter * 3 * BLOCKS * SLEEP_S
+        loss = nn.functional.mse_loss(model(x), torch.roll(x, 1, dims=-1))
+        if cause == "host":
+            time.sleep(delay_s)
+        loss.backward()
+        optimizer.step()
+        return loss.detach()
+
+    for step, batch in enumerate(loader(options, process, delay_s if cause == "data" else 0.0)):
+        loss = train_step(batch)
+        if process.rank == 0:
+            print(f"step {step}: loss {loss.item():.4f}")
 
 
 def loader(options: argparse.Namespace, process: Job, slow_s: float) -> itertools.islice[Tensor]:

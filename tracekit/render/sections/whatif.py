@@ -1,4 +1,4 @@
-"""What-if as a terminal shows it and as JSON."""
+"""What a run would save without its stragglers, in the terminal and as JSON."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["WHATIF_VIEW", "change_table", "whatif_dict", "whatif_table"]
 
 
 def whatif_dict(result: WhatIf) -> dict[str, Any]:
-    """The section of the JSON contract."""
+    """Return the section of the JSON contract."""
     return {
         "S": result.slowdown,
         "M_W": result.slowest_ranks_share,
@@ -43,7 +43,7 @@ def whatif_dict(result: WhatIf) -> dict[str, Any]:
 
 
 def whatif_table(result: WhatIf) -> list[object]:
-    """What each change would save, then where the slowness comes from."""
+    """Return what each change would save, then where the slowness comes from."""
     summary = (
         f"  A step takes {milliseconds(result.measured_ns)} ms; replayed {milliseconds(result.replayed_ns)} ms "
         f"({result.replay_error:+.1%}). If all ranks and steps were alike, it would take "
@@ -77,7 +77,7 @@ def whatif_table(result: WhatIf) -> list[object]:
 
 
 def change_table(result: WhatIf) -> list[object]:
-    """What each change would save, the most worthwhile first."""
+    """Return what each change would save, the largest saving first."""
     rows = [
         (
             change.what,
@@ -94,6 +94,7 @@ def change_table(result: WhatIf) -> list[object]:
 WHATIF_VIEW = SectionView(
     section=WHATIF_SECTION,
     json=lambda result: {"whatif": whatif_dict(result)},
-    text=lambda result, run, width: change_table(result) if result.changes else [],
+    text=lambda result, run, width: change_table(result) if result.fixes else [],
+    title="what if",
     null_keys=("whatif",),
 )
