@@ -94,7 +94,7 @@ def change_table(result: WhatIf) -> list[object]:
 WHATIF_VIEW = SectionView(
     section=WHATIF_SECTION,
     json=lambda result: {"whatif": whatif_dict(result)},
-    text=lambda result, run, width: change_table(result) if result.fixes else [],
+    text=lambda result, run, width: change_table(result) if result.changes else [],
     title="what if",
     null_keys=("whatif",),
 )
