@@ -26,9 +26,9 @@ from tracekit.analysis.stragglers import columns
 from tracekit.analysis.stragglers.arrivals import Arrivals, arrivals_of
 from tracekit.analysis.stragglers.delay_attribution import CAUSES, Charges, attribute_delays
 from tracekit.analysis.stragglers.slow_transfers import Link, slow_transfers
+from tracekit.analysis.stragglers.verdict_texts import link_text, rank_text
 from tracekit.analysis.table import Frame
 from tracekit.model.events import ABSENT
-from tracekit.model.ranks import format_ranges
 from tracekit.model.run import Finding, Run, clocks_are_comparable
 from tracekit.model.summary import RankSummary
 
@@ -191,13 +191,13 @@ def _verdict(
     others = [summary for place, summary in enumerate(run.ranks) if place in trained]
     if first.is_link:
         link = links[first.place]
-        text = _link_text(link, first.mean_ns, first.mean_ns / step_ns)
+        text = link_text(link, first.mean_ns, first.mean_ns / step_ns)
         verdict = Verdict(cause="link", link=link, text=text, **figures)
     else:
         rank = run.ranks[first.place].rank
         others = [summary for summary in others if summary.rank != rank]
         cause = _cause(run, first.place, charges, steps)
-        text = _rank_text(rank, cause, first.mean_ns, step_ns, _mean_ns(others, steps, "compute_ns"), len(others))
+        text = rank_text(rank, cause, first.mean_ns, step_ns, _mean_ns(others, steps, "compute_ns"), len(others))
         verdict = Verdict(rank=rank, cause=cause, text=text, **figures)
     waiting_ns = _mean_ns(others, steps, "exposed_comm_ns")
     saving_ns = min(first.mean_ns, waiting_ns)
@@ -279,35 +279,6 @@ def _excess_by_cause(run: Run, place: int, steps: Sequence[int]) -> list[float]:
     ]
     beyond = {part: _mean_ns([this], steps, part) - _mean_ns(others, steps, part) for part in ("compute_ns", "idle_ns")}
     return [beyond["compute_ns"], 0.0, beyond["idle_ns"], 0.0]
-
-
-def _rank_text(
-    rank: int, cause: str | None, mean_ns: float, step_ns: float, peers_compute_ns: float, peers: int
-) -> str:
-    whom = "its peer" if peers == 1 else "the median of its peers"
-    one = "s" * (peers == 1)
-    delay, share = f"{mean_ns / 1e6:.1f} ms a step", f"{mean_ns / max(step_ns, 1):.0%} of it"
-    wait = f"which wait{one} for it in communication"
-    if cause == "host":
-        return f"rank {rank} spends {delay} ({share}) longer between operations than {whom}, {wait}"
-    if cause == "data":
-        return f"rank {rank} loads data for {delay} ({share}) longer than {whom}, {wait}"
-    if peers_compute_ns >= mean_ns / 10:
-        share = f"{mean_ns / peers_compute_ns:.0%}"
-    more = f"rank {rank} computes {delay} ({share}) longer than {whom}, {wait}"
-    return f"{more}: it has more work" if cause == "more_work" else more
-
-
-def _link_text(link: Link, mean_ns: float, share: float) -> str:
-    if link.directed or len(link.ranks) == 2:
-        name = f"the link from rank {link.ranks[0]} to rank {link.ranks[1]}"
-    else:
-        name = f"the links between ranks {format_ranges(link.ranks)}"
-    verb = "takes" if link.directed or len(link.ranks) == 2 else "take"
-    return (
-        f"{name} {verb} {link.slowdown:.1f} times as long as others for the same: "
-        f"{mean_ns / 1e6:.1f} ms a step ({share:.0%} of it)"
-    )
 
 
 def _abstention_text(first: _Candidate, significance_ns: float, clock_ns: int, step_ns: float) -> str:
