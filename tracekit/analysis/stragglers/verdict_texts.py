@@ -8,9 +8,7 @@ from tracekit.model.ranks import format_ranges
 __all__ = ["link_text", "rank_text"]
 
 
-def rank_text(
-    rank: int, cause: str | None, mean_ns: float, step_ns: float, peers_compute_ns: float, peers: int
-) -> str:
+def rank_text(rank: int, cause: str | None, mean_ns: float, step_ns: float, peers_compute_ns: float, peers: int) -> str:
     """Return what a slow rank does longer than its peers, and by how much."""
     whom = "its peer" if peers == 1 else "the median of its peers"
     one = "s" * (peers == 1)
