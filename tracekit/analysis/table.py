@@ -20,7 +20,7 @@ __all__ = ["RANK", "Column", "Filled", "Frame", "Rows", "Table", "records", "row
 Type = Literal["int", "int?", "float", "float?", "str", "str?", "list", "list?", "bool"]
 Rows = Sequence[Mapping[str, object]]
 
-_DTYPES = {"int": "int64", "int?": "Int64", "float": "float64", "float?": "object", "bool": "bool"}
+_DTYPES = {"int": "int64", "int?": "Int64", "float": "float64", "float?": "Float64", "bool": "bool"}
 _PLAIN: dict[Type, Callable[[Any], object]] = {"int": int, "int?": int, "float": float, "bool": bool}
 
 
@@ -57,7 +57,7 @@ class Filled:
 
     @cached_property
     def frame(self) -> pd.DataFrame:
-        """The columns in their order; nullable integers as Int64, text and nullable floats as objects."""
+        """The columns in their order; nullable integers as Int64, nullable floats as Float64, text as objects."""
         import pandas as pd
 
         data = {

@@ -64,6 +64,7 @@ def test_tables_keep_their_columns_without_rows_and_give_back_what_they_took(tab
     }
     row = {column.name: value[column.type] for column in table.columns}
     full = row | {column.name: 2**62 + 1 for column in table.columns if column.type == "int?"}
+    full |= {column.name: 0.25 for column in table.columns if column.type == "float?"}
     filled = table.filled([row, full])
     assert filled.rows == records(filled.frame) == [row, full]
 
@@ -103,6 +104,21 @@ def test_rows_are_plain_values_whatever_they_were_computed_with() -> None:
     (plain,) = table.filled([row, row]).rows[1:]
     assert plain == {"int": 1, "int?": 2, "float": 3.0, "float?": None, "bool": True}
     assert [type(value) for value in plain.values()] == [int, int, float, NoneType, bool]
+
+
+def test_columns_of_numbers_have_a_dtype_of_numbers_whatever_is_null_in_them() -> None:
+    columns = tuple(Column(kind, kind, "", "") for kind in ("int", "int?", "float", "float?", "bool"))  # type: ignore[arg-type]
+    table = Table("numbers", columns)
+    rows = [
+        {"int": 1, "int?": None, "float": 1.5, "float?": None, "bool": True},
+        {"int": 2, "int?": 3, "float": 2.5, "float?": math.nan, "bool": False},
+        {"int": 2, "int?": 3, "float": 2.5, "float?": 0.5, "bool": False},
+    ]
+    for count in range(len(rows) + 1):
+        frame = table.filled(rows[:count]).frame
+        assert [str(dtype) for dtype in frame.dtypes] == ["int64", "Int64", "float64", "Float64", "bool"]
+    assert frame["float?"].isna().tolist() == [True, True, False]
+    assert frame["float?"].sum() == 0.5
 
 
 def test_safe_text_shows_what_a_terminal_would_obey() -> None:
