@@ -5,16 +5,16 @@ VENV := .venv
 BIN := $(VENV)/bin
 
 # What was installed, and from which state of these files: a stamp older than one of them is made again.
-INPUTS := pyproject.toml constraints.txt $(wildcard tracekit/read/decode/native/*.?pp tracekit/render/perfetto/*.cpp)
+INPUTS := pyproject.toml constraints.txt $(wildcard tracekit/read/decode/native/*.?pp tracekit/render/perfetto/*.?pp)
 DEMO_READY := $(VENV)/.ready-demo
 TEST_READY := $(VENV)/.ready-test
 INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check reports bench studies clean
+.PHONY: help demo test check package-check reports bench studies clean
 
 help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: $(DEMO_READY) ## Train a small model on two processes and analyse it (installs core and torch)
 	$(BIN)/tracekit demo
@@ -27,6 +27,9 @@ check: $(TEST_READY) ## Lint, format, types, seams
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+package-check: $(TEST_READY) ## Build wheel and sdist, install each into an empty environment, run them
+	.ci/package-check $(BIN)/python
 
 reports: $(TEST_READY) ## Run the probes again and rebuild the gallery in reports/
 	rm -rf build/reports

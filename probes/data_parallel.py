@@ -10,6 +10,7 @@ step; `DistributedDataParallel` (probes/ddp.py) has a process a device and copie
 from __future__ import annotations
 
 import argparse
+import shlex
 
 import torch
 from torch import Tensor, nn
@@ -38,7 +39,7 @@ def main() -> None:
         return loss.detach()
 
     train(train_step, options.steps, prints=True)
-    print(f"\nNext: tracekit analyze {options.out}")
+    print(f"\nNext: tracekit analyze {shlex.quote(str(options.out))}")
 
 
 def parse_options() -> argparse.Namespace:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import shlex
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -43,7 +44,7 @@ def job(out: str) -> Iterator[Job]:
     dist.all_reduce(_kept[-1])
     dist.destroy_process_group()
     if this.rank == 0:
-        print(f"\nNext: tracekit analyze {out}")
+        print(f"\nNext: tracekit analyze {shlex.quote(str(out))}")
 
 
 def training_options(description: str, out: str, steps: int = 9) -> argparse.ArgumentParser:

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import shlex
 import threading
 import time
 
@@ -99,7 +100,7 @@ def main() -> None:
         print(f"trainer {rank}: loss {losses[0]!r} to {losses[-1]!r}")
     rpc.shutdown()
     if rank == 0:
-        print(f"\nNext: tracekit analyze {arguments.out}")
+        print(f"\nNext: tracekit analyze {shlex.quote(str(arguments.out))}")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,5 @@
-"""Documents in Chrome's format, made by several writers as `tracekit merge` does, and read by the standard library."""
+"""Write documents in Chrome's format with several writers, as `tracekit merge` does, and read them with the standard
+library."""
 
 from __future__ import annotations
 
@@ -26,9 +27,9 @@ def slices_of(
     category: int = -1,
     arguments: tuple[Argument, ...] = (),
     flows: tuple[Flows, ...] = (),
-    details: Sequence[int] | None = None,
+    extra_args: Sequence[int] | None = None,
 ) -> Slices:
-    """Slices (start after `BASE_NS`, duration, name) of one category."""
+    """Return slices of one category from rows (start after `BASE_NS`, duration, index of the name)."""
     columns = np.array(rows, dtype=np.int64).reshape(-1, 3)
     return Slices(
         start_ns=columns[:, 0] + BASE_NS,
@@ -38,12 +39,12 @@ def slices_of(
         strings=strings,
         arguments=arguments,
         flows=flows,
-        details=None if details is None else np.array(details, dtype=np.int32),
+        extra_args=None if extra_args is None else np.array(extra_args, dtype=np.int32),
     )
 
 
 def chrome_document(*ranks: Callable[[ChromeWriter], None]) -> bytes:
-    """Each of `ranks` writes its part; the document that they make."""
+    """Return a document in which each of `ranks` writes its page."""
     stream = io.BytesIO()
     chrome = ChromeFormat(base_ns=BASE_NS)
     document = Document(stream, chrome)
@@ -55,7 +56,7 @@ def chrome_document(*ranks: Callable[[ChromeWriter], None]) -> bytes:
 
 
 def read_events(document: bytes, phases: str = "X") -> list[dict[str, Any]]:
-    """Events of those phases, `ts` and `dur` as exact integer nanoseconds after `BASE_NS`."""
+    """Return the events of the `phases`, with `ts` and `dur` in integer nanoseconds, `ts` after `BASE_NS`."""
     content = json.loads(document, parse_float=Decimal)
     assert content["baseTimeNanoseconds"] == BASE_NS
     events = [event for event in content["traceEvents"] if event["ph"] in phases]

@@ -1,14 +1,13 @@
-"""A trace from this machine to Perfetto's UI in a browser, over the loopback interface.
+"""Serve a trace from this machine to Perfetto's UI in a browser, over the loopback interface.
 
-Comes in: an open trace, and for use without a network the folder of a UI. Goes out: the trace, to the page whose
-address is `TraceServer.url`, and nothing else to anybody else:
+The trace goes to the page at `TraceServer.url`, and nothing else is served. Without a network, the UI is served too.
 
-* only 127.0.0.1 is bound, and only requests for that host and port are answered (a name that a stranger's DNS points
-  at this machine is refused);
-* the trace has a path that cannot be guessed, and is given to the UI's origin alone;
-* its bytes come from the descriptor that was open when the server began, whatever becomes of the name on disk;
-* of the UI's folder, the regular files that were there when the server began, by their exact names;
-* it ends by itself: when the trace has been fetched, or nobody has asked for it for a while.
+* The server listens on 127.0.0.1 only, and answers only requests for that host and port. So a foreign DNS name that
+  points at this machine is refused.
+* The trace has a path that cannot be guessed, and is given to the UI's origin only.
+* The trace is read from the file that was open when the server began, even if its name is then given to another file.
+* Of the UI's folder, the regular files are served that were there when the server began, by their exact names.
+* The server ends by itself: when the trace has been fetched, or after a time without requests.
 """
 
 from __future__ import annotations
@@ -35,15 +34,15 @@ __all__ = ["PORT", "UI_ORIGIN", "TraceServer"]
 
 HOST = "127.0.0.1"
 PORT = 9001
-"""The one port of this machine that the content security policy of Perfetto's UI lets it fetch from."""
+"""The only local port from which the content security policy of Perfetto's UI lets it fetch."""
 
 UI_ORIGIN = "https://ui.perfetto.dev"
 
-PATIENCE_S = 600.0
-"""How long nobody may ask for the trace: time to type an ssh command on another machine."""
+IDLE_TIMEOUT_S = 600.0
+"""The server ends after this time without a request. It suffices to type an ssh command on another machine."""
 
-_LINGER_S = 60.0  # a bundled UI goes on asking for its own files after it has the trace
-_STALL_S = 30.0
+_LINGER_S = 60.0  # a bundled UI continues to fetch its files after it has the trace
+_STALL_S = 30.0  # a connection without any progress is closed after this time
 _POLL_S = 0.1
 _CHUNK = 1 << 20
 _COMMON_HEADERS = {
@@ -52,7 +51,7 @@ _COMMON_HEADERS = {
     "Referrer-Policy": "no-referrer",
     "X-Content-Type-Options": "nosniff",
 }
-# Without a network is a promise: the UI's own policy would allow it to reach its maker's sites.
+# The UI's policy would allow it to reach its maker's sites. This one ensures that nothing leaves the machine.
 _OFFLINE_POLICY = (
     "default-src 'self' 'unsafe-inline' 'unsafe-eval' blob: data:; object-src 'none'; base-uri 'none'; "
     "form-action 'none'; frame-ancestors 'none'"
@@ -70,19 +69,22 @@ _MEDIA_TYPES = {
 
 
 class TraceServer(socketserver.ThreadingTCPServer):
-    """Serves one trace; it listens from the moment it is made until it is closed.
+    """Serves one trace. It listens from its construction until it is closed.
 
         with path.open("rb") as trace, TraceServer(trace, "run.pftrace") as server:
             webbrowser.open(server.url)
             server.serve_until_fetched()
 
-    trace: a regular file, open. name: what the UI calls it. ui: folder of a UI to serve with it, which is then opened
-    in place of ui.perfetto.dev. Raises OutputError when the port is taken.
+    trace: an open regular file.
+    name: name of the trace in the UI.
+    ui: folder of a UI, which is served too and opened instead of ui.perfetto.dev.
+
+    Raises OutputError if the port is taken.
     """
 
     daemon_threads = True
-    allow_reuse_address = True  # a port that was just closed can be had again
-    allow_reuse_port = False  # no other process may listen beside this one
+    allow_reuse_address = True  # a port that was just closed can be opened again
+    allow_reuse_port = False  # no other process may listen on the port too
     timeout = _POLL_S
     request_queue_size = 32  # a page asks for several files at once
 
@@ -93,14 +95,14 @@ class TraceServer(socketserver.ThreadingTCPServer):
         *,
         ui: Path | None = None,
         port: int = PORT,
-        patience_s: float = PATIENCE_S,
+        idle_timeout_s: float = IDLE_TIMEOUT_S,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.trace_path = f"/{secrets.token_urlsafe(32)}/{_plain_name(name)}"
         self.trace_size_bytes = os.fstat(trace.fileno()).st_size
         self.ui_files = {} if ui is None else _files_below(ui)
         self._trace = trace
-        self._patience_s = patience_s
+        self._idle_timeout_s = idle_timeout_s
         self._linger_s = 0.0 if ui is None else _LINGER_S
         self._clock = clock
         self._last_used = clock()
@@ -113,7 +115,7 @@ class TraceServer(socketserver.ThreadingTCPServer):
             if error.errno != errno.EADDRINUSE:
                 raise OutputError(f"{HOST}:{port}: {error.strerror}", hint="allow listening on 127.0.0.1") from None
             message = f"port {port} of {HOST} is taken, and Perfetto's UI fetches from no other"
-            hint = f"end what listens there, seen with: ss -ltnp 'sport = :{port}' (often another tracekit open)"
+            hint = f"end what listens there, often another tracekit open: ss -ltnp 'sport = :{port}'"
             raise OutputError(message, hint=hint) from None
         port = self.server_address[1]
         self.hosts = (f"{HOST}:{port}", f"localhost:{port}")
@@ -128,32 +130,36 @@ class TraceServer(socketserver.ThreadingTCPServer):
     @property
     def url(self) -> str:
         """The address that opens the UI with the trace."""
-        own = f"http://{self.hosts[0]}"
-        return f"{own if self.is_offline else UI_ORIGIN}/#!/?url={own}{self.trace_path}"
+        server = f"http://{self.hosts[0]}"
+        return f"{server if self.is_offline else UI_ORIGIN}/#!/?url={server}{self.trace_path}"
 
     @property
     def is_offline(self) -> bool:
-        """A UI is served too, so that page and trace have one origin."""
+        """Whether a UI is served too, so that page and trace have the same origin."""
         return bool(self.ui_files)
 
     @property
     def was_fetched(self) -> bool:
-        """Somebody has got all of the trace."""
+        """Whether a client has received all of the trace."""
         return self._fetched.is_set()
 
     def serve_until_fetched(self) -> bool:
-        """Answer until the trace was fetched and, with a UI, that has gone quiet; False: nobody came for it."""
-        while self._clock() - self._last_used <= (self._linger_s if self.was_fetched else self._patience_s):
+        """Answer requests until the trace was fetched. Return False if nobody fetched it in time.
+
+        With a UI, continue until that has sent no request for a minute.
+        """
+        while self._clock() - self._last_used <= (self._linger_s if self.was_fetched else self._idle_timeout_s):
             if self.was_fetched and not self.is_offline:
                 break
             self.handle_request()
         return self.was_fetched
 
-    def note_use(self) -> None:
+    def touch(self) -> None:
+        """Restart the time after which the server ends."""
         self._last_used = self._clock()
 
-    def note_fetched(self) -> None:
-        self.note_use()
+    def mark_fetched(self) -> None:
+        self.touch()
         self._fetched.set()
 
     def trace_bytes(self, at: int) -> bytes:
@@ -163,19 +169,19 @@ class TraceServer(socketserver.ThreadingTCPServer):
             return os.pread(self._trace.fileno(), min(_CHUNK, self.trace_size_bytes - at), at)
 
     def server_close(self) -> None:
-        # From here on the descriptor may become another file's; a thread that still answers must not read it.
+        # From here on the descriptor may belong to another file. A thread that still answers must not read it.
         with self._reading:
             self._is_closed = True
         super().server_close()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        # Browsers open connections that they never use, and close others early.
+        # Browsers open connections that they never use, and close others early. That is no error.
         if not isinstance(sys.exception(), OSError):
             super().handle_error(request, client_address)
 
 
 class _Handler(BaseHTTPRequestHandler):
-    """One request a connection (HTTP/1.0). What is not exactly asked for is refused with an empty answer."""
+    """Handles one request on each connection (HTTP/1.0). All but the expected requests get an empty refusal."""
 
     server: TraceServer
     timeout = _STALL_S
@@ -193,13 +199,13 @@ class _Handler(BaseHTTPRequestHandler):
             self.send_error(HTTPStatus.NOT_FOUND)
 
     def do_OPTIONS(self) -> None:
-        """The browser asks whether a page of the UI's origin may reach into this machine."""
+        """Answer the browser's question whether a page of the UI's origin may reach this machine (preflight)."""
         if not self._is_admitted():
             return
         if not self._is_for_trace() or self.headers.get("Access-Control-Request-Method") != "GET":
             self.send_error(HTTPStatus.NOT_FOUND)
             return
-        self.server.note_use()
+        self.server.touch()
         self.send_response(HTTPStatus.NO_CONTENT)
         self.send_header("Access-Control-Allow-Methods", "GET")
         if self.headers.get("Access-Control-Request-Private-Network") == "true":
@@ -207,17 +213,20 @@ class _Handler(BaseHTTPRequestHandler):
         self._end_headers()
 
     def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
-        """Refuse; also what the standard library calls for a request that it cannot read."""
+        """Refuse the request. The standard library also calls this for requests that it cannot parse."""
         self.close_connection = True
         self.send_response(code)
         self.send_header("Content-Length", "0")
         self.end_headers()
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002
-        """Paths are secrets, and stderr is for the person who typed the command."""
+        """Log nothing: paths are secret, and stderr is for messages to the user."""
 
     def _is_admitted(self) -> bool:
-        """Host and origin are right; else they have been refused. A UI's own requests carry no origin."""
+        """Return whether host and origin are right; if not, refuse the request.
+
+        A served UI requests its files without an origin.
+        """
         hosts, origins = self.headers.get_all("Host", []), self.headers.get_all("Origin", [])
         if len(hosts) != 1 or hosts[0] not in self.server.hosts:
             self.send_error(HTTPStatus.MISDIRECTED_REQUEST)
@@ -234,28 +243,28 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _send_trace(self) -> None:
         size, at = self.server.trace_size_bytes, 0
-        self.server.note_use()
+        self.server.touch()
         self._begin(size, "application/octet-stream")
         while at < size:
             chunk = self.server.trace_bytes(at)
-            if not chunk:  # cut short on disk: the reader sees an incomplete answer
+            if not chunk:  # the file was truncated; the client sees an incomplete answer
                 return
             self.wfile.write(chunk)
             at += len(chunk)
-            self.server.note_use()
+            self.server.touch()
         self.connection.shutdown(socket.SHUT_WR)
-        self.server.note_fetched()
+        self.server.mark_fetched()
 
     def _send_file(self, file: Path) -> None:
         try:
-            # Not through a link that has taken the file's place since it was listed.
+            # Do not follow a link that has replaced the file since the folder was listed.
             descriptor = os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
         except OSError:
             self.send_error(HTTPStatus.NOT_FOUND)
             return
         with os.fdopen(descriptor, "rb") as stream:
             content = stream.read()
-        self.server.note_use()
+        self.server.touch()
         self._begin(len(content), _MEDIA_TYPES.get(file.suffix, "application/octet-stream"))
         self.wfile.write(content)
 
@@ -281,11 +290,11 @@ def _plain_name(name: str) -> str:
 
 
 def _files_below(folder: Path) -> dict[str, Path]:
-    """The regular files below a folder by their path in an address; links are left out."""
-    found = {"/": folder / "index.html"}
+    """Return the regular files below a folder by their path in an address. Links are left out."""
+    files = {"/": folder / "index.html"}
     for parent, _, names in os.walk(folder):
         for name in names:
             path = Path(parent, name)
             if path.is_file() and not path.is_symlink():
-                found[f"/{path.relative_to(folder).as_posix()}"] = path
-    return found
+                files[f"/{path.relative_to(folder).as_posix()}"] = path
+    return files

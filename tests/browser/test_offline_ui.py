@@ -1,4 +1,4 @@
-"""A merged trace in Perfetto's UI in a real Chromium: handed over by `TraceServer`, shown without an error."""
+"""A merged trace in Perfetto's UI in a real Chromium: `TraceServer` serves it, and the UI shows it without an error."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def browser() -> Iterator[Any]:
 
 @pytest.fixture(scope="module")
 def names_and_trace(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[str], Path]:
-    """What the processes are called, and the merged trace."""
+    """The names of the processes, and the merged trace."""
     run = load(DDP)
     path = tmp_path_factory.mktemp("merged") / "run.pftrace"
     merge(run, path)
@@ -52,7 +52,7 @@ def names_and_trace(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[str]
 
 @contextmanager
 def serving(trace: Path, ui: Path | None = None) -> Iterator[tuple[TraceServer, threading.Thread]]:
-    """A server that answers while the block runs; its time stands still, and then is over."""
+    """A server that answers while the block runs. Its clock stands still until then, so it does not end before."""
     is_over = threading.Event()
     with (
         trace.open("rb") as stream,
@@ -68,7 +68,12 @@ def serving(trace: Path, ui: Path | None = None) -> Iterator[tuple[TraceServer, 
 
 
 class Page:
-    """A page that is opened on the server's address; what went wrong on it, and whom it asked."""
+    """A page that is opened on the server's address.
+
+    Attributes:
+        errors: Errors and dialogs of the page.
+        answered: Hosts that answered its requests.
+    """
 
     def __init__(self, context: Any, server: TraceServer) -> None:
         self.page = context.new_page()
@@ -105,19 +110,19 @@ def test_the_bundled_ui_shows_every_rank_without_a_network(
 def test_a_page_of_the_uis_origin_can_fetch_the_trace(
     browser: Any, ui: Path, names_and_trace: tuple[list[str], Path]
 ) -> None:
-    """GIVEN https://ui.perfetto.dev, played by the bundled UI WHEN its user allows it to reach this machine THEN the
-    trace arrives over the origins' border, and the server ends.
+    """GIVEN the bundled UI as https://ui.perfetto.dev WHEN the user allows it to reach this machine THEN it fetches the
+    trace from the other origin, and the server ends.
     """
     names, trace = names_and_trace
 
-    def play(route: Any) -> None:
+    def serve_ui(route: Any) -> None:
         path = route.request.url.removeprefix(f"{UI_ORIGIN}/").partition("?")[0] or "index.html"
         file = ui / path
         route.fulfill(path=file) if file.is_file() else route.fulfill(status=404)
 
     with serving(trace) as (server, thread), browser.new_context() as context:
         context.grant_permissions(["local-network-access"])
-        context.route(f"{UI_ORIGIN}/**", play)
+        context.route(f"{UI_ORIGIN}/**", serve_ui)
         Page(context, server).assert_shows(names)
         thread.join(timeout=60)
         assert server.was_fetched

@@ -34,7 +34,7 @@ Analysed = Callable[..., Any]
 @pytest.fixture
 def hta(real_traces: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Analysed:
     """HTA's analysis of a file or folder of the real traces."""
-    require("hta", importlib.util.find_spec("hta"), "pip install 'torch-tracekit[hta]'")
+    require("hta", importlib.util.find_spec("hta"), "pip install 'torch-tracekit[dev]'")
     trace = importlib.import_module("hta.common.trace")
     link_launches = trace.transform_correlation_to_index
 

@@ -2,7 +2,7 @@
 is, who talks to whom, in which units, and the defect that it plants.
 
 Planted delays are sleeps, which a busy machine only lengthens: times are bounded from below, all else is exact. The
-probe of meshes has its tests in test_hybrid_capture.py, the bandwidth command in test_bandwidth.py.
+probe of meshes has its tests in test_hybrid_capture.py, `tracekit links` in test_links.py.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A merged trace in the form that its readers rely on, written packet by packet with Perfetto's own messages."""
+"""Build a merged trace packet by packet from Perfetto's messages, in the form that tracekit's views expect."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ START_NS = 1_752_000_000_123_456_789
 
 
 class HandmadeTrace:
-    """Processes, tracks under them, and slices with arguments; times are ns after `START_NS`."""
+    """Builds processes, tracks under them, and slices with arguments. Times are ns after `START_NS`."""
 
     def __init__(self) -> None:
         self._trace = Trace()
@@ -40,7 +40,7 @@ class HandmadeTrace:
         self._event(track, TrackEvent.TYPE_SLICE_END, start_ns + duration_ns)
 
     def counter(self, name: str, parent: int, values: dict[int, float]) -> None:
-        """values: by time."""
+        """Add a counter with `values` by time."""
         descriptor = self._describe()
         descriptor.name, descriptor.parent_uuid = name, parent
         descriptor.counter.unit_name = "bytes"

@@ -1,4 +1,4 @@
-"""What must hold of the merged trace of any run, asked of the real trace processor and of the standard library."""
+"""Properties that the merged trace of any run must have, checked with the real trace processor."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def merged(
     options: SummaryOptions | None = None,
     shown: SliceFilter | None = None,
 ) -> Merged:
-    """Merge `run`, with what an analysis finds, and load the result."""
+    """Merge `run` with its report and load the result into the trace processor."""
     folder.mkdir(exist_ok=True)
     written = merge(run, folder / "run.pftrace", report=analyze(run), options=options, shown=shown)
     assert written.path.stat().st_size == written.size_bytes
@@ -49,7 +49,7 @@ def merged(
 
 
 def complete_events(folder: Path) -> Iterator[dict[str, Any]]:
-    """Every event with a duration below `folder`, or in that file, by the standard library's reader."""
+    """Yield every complete event (ph X) in the files below `folder`, or in that file."""
     for path in [folder] if folder.is_file() else folder.rglob("*.json*"):
         if "manifest" not in path.name:
             packed = path.read_bytes()
@@ -58,12 +58,12 @@ def complete_events(folder: Path) -> Iterator[dict[str, Any]]:
 
 
 def input_slices(folder: Path) -> Counter[tuple[str, str]]:
-    """How many of each category and name."""
+    """Count the complete events by category and name."""
     return Counter((event.get("cat", ""), event["name"]) for event in complete_events(folder))
 
 
 def shown_slices(processor: TraceProcessor) -> Counter[tuple[str, str]]:
-    """Of the input, as the trace processor has them."""
+    """Count the slices that tracekit did not add in the loaded trace, by category and name."""
     rows = processor.query(
         "select ifnull(category, '') as category, ifnull(name, '') as name, count() as n from slice "
         "where id not in (select slice_id from tracekit_slices union all select slice_id from tracekit_run_slices) "
@@ -73,7 +73,7 @@ def shown_slices(processor: TraceProcessor) -> Counter[tuple[str, str]]:
 
 
 def assert_totals_are_the_reports(processor: TraceProcessor, run: Run) -> None:
-    """Sums over tracks are the report's numbers: the parts of steps, and bubbles."""
+    """Sums over tracks equal the report's numbers: the parts of steps, and bubbles."""
     totals: Counter[tuple[int, str]] = Counter()
     for row in processor.query(
         "select rank, track, dur, ifnull(extract_arg(arg_set_id, 'debug.wait_ns'), 0) as wait_ns from tracekit_slices"
@@ -94,10 +94,10 @@ def assert_totals_are_the_reports(processor: TraceProcessor, run: Run) -> None:
 
 
 def assert_views_are_the_reports(processor: TraceProcessor, run: Run) -> None:
-    """Findings, the critical path, who waited and who was late; and the ranks that wait at any time."""
+    """Views equal the report: findings, the critical path, waits, lateness, and the number of ranks that wait."""
     report, counted = analyze(run), counted_steps(run)
-    found = processor.query("select severity, rank, step, text, saving_ns from tracekit_findings")
-    assert Counter(tuple(row.values()) for row in found) == Counter(
+    rows = processor.query("select severity, rank, step, text, saving_ns from tracekit_findings")
+    assert Counter(tuple(row.values()) for row in rows) == Counter(
         (finding.severity, finding.rank, finding.step, finding.text, finding.saving_ns) for finding in report.findings
     )
     path = processor.query("select * from tracekit_critical_path")
@@ -115,8 +115,8 @@ def assert_views_are_the_reports(processor: TraceProcessor, run: Run) -> None:
     instances = arrivals_of(run, frozenset(counted)).instances
     if clocks_are_comparable(run.ranks, run.clocks):
         for row in report.stragglers.by_rank.to_dict("records"):
-            own = [wait for wait in waits if wait["rank"] == row["rank"] and wait["step"] in counted]
-            waited_ns = sum(wait["dur"] for wait in own if not wait["is_message"])
+            of_rank = [wait for wait in waits if wait["rank"] == row["rank"] and wait["step"] in counted]
+            waited_ns = sum(wait["dur"] for wait in of_rank if not wait["is_message"])
             assert waited_ns // max(len(counted), 1) == row["wait_ns"], row["rank"]
             assert sum(each["rank"] == row["rank"] for each in late) == row["last_arrivals"]
         assert sum(row["dur"] for row in late) == instances.late_ns[np.isin(instances.step, counted)].sum()
@@ -127,7 +127,7 @@ def assert_views_are_the_reports(processor: TraceProcessor, run: Run) -> None:
 
 
 def assert_the_counter_counts_open_waits(processor: TraceProcessor) -> None:
-    """At each time at which the counter changes, or a wait begins or ends."""
+    """Whenever the counter changes, and whenever a wait begins or ends, the counter equals the number of open waits."""
     levels = processor.query("select ranks, ts, dur from tracekit_ranks_waiting order by ts")
     waits = processor.query("select rank, ts, ts + dur as until_ns from tracekit_waits")
     assert bool(levels) == bool(waits)
@@ -138,16 +138,16 @@ def assert_the_counter_counts_open_waits(processor: TraceProcessor) -> None:
 
 
 def assert_arrows_are_whole(processor: TraceProcessor, run: Run) -> None:
-    """One arrow fewer than members in every collective and message, each forward in time."""
+    """Every collective and message has one arrow fewer than members, and all arrows lead forward in time."""
     rows = processor.query(
         "select a.ts <= b.ts as forward, ta.name as track, extract_arg(a.arg_set_id, 'debug.instance') as number, "
         "extract_arg(b.arg_set_id, 'debug.instance') as other from flow join slice a on slice_out = a.id "
         "join slice b on slice_in = b.id join track ta on a.track_id = ta.id"
     )
     assert all(row["forward"] for row in rows)
-    drawn = [row for row in rows if (row["track"] or "").startswith("collectives")]
-    assert all(row["number"] == row["other"] for row in drawn)
+    collectives = [row for row in rows if (row["track"] or "").startswith("collectives")]
+    assert all(row["number"] == row["other"] for row in collectives)
     members = [(matched.row >= 0).sum(axis=0) for matched in run.collectives]
-    assert len(drawn) == sum(int((count - 1).sum()) for count in members)
+    assert len(collectives) == sum(int((count - 1).sum()) for count in members)
     messages = [row for row in rows if (row["track"] or "").startswith("point to point")]
     assert len(messages) == len(run.messages)

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Speaks as trace_processor_shell does (-D --http-port N), and lets the bundled trace processor answer.
+"""A stand-in for trace_processor_shell (-D --http-port N), which answers with the bundled trace processor.
 
-The real binary must be downloaded, which tests never do.
+The real binary would have to be downloaded, which tests never do.
 """
 
 import sys
@@ -33,13 +33,13 @@ class Handler(BaseHTTPRequestHandler):
         arguments = protos.QueryArgs.FromString(body)
         result = protos.QueryResult()
         try:
-            found = processor.ask(arguments.sql_query)
+            answer = processor.ask(arguments.sql_query)
         except UsageError as error:
             result.error = f"line 1 col 8\n{error.message}"
         else:
-            result.column_names.extend(found.columns)
+            result.column_names.extend(answer.columns)
             batch = result.batch.add(is_last_batch=True)
-            for cell in (cell for row in found.rows for cell in row):
+            for cell in (cell for row in answer.rows for cell in row):
                 if cell is None:
                     batch.cells.append(1)
                 elif isinstance(cell, int):

@@ -1,4 +1,4 @@
-"""The Chrome JSON that tracekit writes, as the real trace processor sees it."""
+"""Chrome JSON that tracekit writes, read by the real trace processor."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Arrow = tuple[int, int, int]  # id, rank, start
 
 
 def write(threads: list[list[Slice]], ranks: int = 2) -> bytes:
-    """Thread i is written by rank i % ranks."""
+    """Return a document of slices; rank i % ranks writes thread i."""
 
     def part(rank: int, writer: ChromeWriter) -> None:
         process = writer.add_process(f"rank {rank}", pid=rank + 1, order=rank)
@@ -33,7 +33,7 @@ def write(threads: list[list[Slice]], ranks: int = 2) -> bytes:
 
 
 def read(processor: TraceProcessor, trace: bytes) -> dict[int, list[tuple[int, int, str, int]]]:
-    """Slices (start, duration, name, depth) of each thread, on whichever of its lanes."""
+    """Return the slices (start, duration, name, depth) of each thread, over all its lanes."""
     processor.load(trace)
     assert processor.errors() == []
     rows = processor.query(
@@ -104,8 +104,8 @@ def test_arguments(trace_processor: TraceProcessor) -> None:
     ]
 
 
-def test_details_are_found_with_their_values_and_types(trace_processor: TraceProcessor) -> None:
-    """GIVEN details beside an argument, with texts that would end the reading of a trace THEN each is an argument."""
+def test_extra_arguments_keep_values_and_types(trace_processor: TraceProcessor) -> None:
+    """GIVEN extra arguments beside another one, with texts for which Perfetto refuses traces THEN all are arguments."""
     kernel = (
         '{"grid": [4, 1, 1],"est. achieved occupancy %": 50,"warps per SM": 0.25,"on": true,"path": ["C:\\\\"],'
         '"end": "\\\\","Input type": ["float", ""],"kernel": "\\u4e2d\\ud83d\\ude00","o": {"\\ud83d\\ude00": 1e-3}}'
@@ -128,21 +128,21 @@ def test_details_are_found_with_their_values_and_types(trace_processor: TracePro
     def part(writer: ChromeWriter) -> None:
         track = writer.add_track("t", parent=writer.add_process("rank 0", pid=1))
         size = Argument(name="size", values=np.array([7, 8, 9]))
-        rows = [(i, 1, 0) for i in range(3)]
-        writer.write_slices(track, slices_of(rows, ["op", kernel], arguments=(size,), details=[1, -1, 1]))
+        times = [(i, 1, 0) for i in range(3)]
+        writer.write_slices(track, slices_of(times, ["op", kernel], arguments=(size,), extra_args=[1, -1, 1]))
 
     trace_processor.load(chrome_document(part))
     assert trace_processor.errors() == []
     for name, (value, kind) in expected.items():
-        found = trace_processor.query(
+        rows = trace_processor.query(
             f"select extract_arg(arg_set_id, 'args.{name}') as value, value_type from slice "
             f"left join args using (arg_set_id) where key = 'args.{name}' order by ts"
         )
-        assert [found[0], len(found)] == [{"value": value, "value_type": kind}, 3 if name == "size" else 2]
+        assert [rows[0], len(rows)] == [{"value": value, "value_type": kind}, 3 if name == "size" else 2]
 
 
 def test_processes_threads_and_counters(trace_processor: TraceProcessor) -> None:
-    """Perfetto's UI shows the threads of a process by tid."""
+    """GIVEN tracks in any order WHEN sorted by tid, as Perfetto's UI does THEN they are in the order of the page."""
 
     def part(writer: ChromeWriter) -> None:
         process = writer.add_process("rank 0 · host", pid=1)
@@ -180,8 +180,8 @@ def arrows(processor: TraceProcessor, document: bytes) -> list[Row]:
 
 @thorough
 @given(data=st.data())
-def test_arrows_join_what_they_should(trace_processor: TraceProcessor, data: st.DataObject) -> None:
-    """GIVEN chains over nested slices of three ranks WHEN loaded THEN each links its slices in time order."""
+def test_arrows_join_the_slices_of_each_chain(trace_processor: TraceProcessor, data: st.DataObject) -> None:
+    """GIVEN chains over nested slices of three ranks WHEN loaded THEN each joins its slices in order of time."""
     starts = sorted(data.draw(st.sets(st.integers(0, 60), min_size=12, max_size=40)))
     rows = [(start, data.draw(st.integers(0, 20))) for start in starts]
     rank_of = np.array([data.draw(st.integers(0, 2)) for _ in rows])
@@ -196,8 +196,8 @@ def test_arrows_join_what_they_should(trace_processor: TraceProcessor, data: st.
         numbers = np.flatnonzero(rank_of == rank)
         number = Argument(name="number", values=numbers)
         flows = Flows(ids=arrow[numbers], role=role[numbers])
-        own = slices_of([(*rows[n], 0) for n in numbers], NAMES, arguments=(number,), flows=(flows,))
-        writer.write_slices(track, own)
+        of_rank = slices_of([(*rows[n], 0) for n in numbers], NAMES, arguments=(number,), flows=(flows,))
+        writer.write_slices(track, of_rank)
 
     document = chrome_document(*(lambda writer, rank=rank: part(rank, writer) for rank in range(3)))
     expected = Counter(pair for chain in chains for pair in pairwise(chain))
@@ -205,31 +205,34 @@ def test_arrows_join_what_they_should(trace_processor: TraceProcessor, data: st.
 
 
 def test_arrows_of_slices_that_start_together(trace_processor: TraceProcessor) -> None:
-    """Of slices that start together, those without duration have their own arrows, of the others the innermost all."""
-    rows = [(0, 10, 0), (0, 10, 0), (0, 5, 0), (0, 0, 0), (0, 0, 0), (20, 0, 0)]
+    """GIVEN slices that start together THEN the innermost of them has the arrows of all that have a duration.
+
+    Slices of duration 0 keep their arrows.
+    """
+    times = [(0, 10, 0), (0, 10, 0), (0, 5, 0), (0, 0, 0), (0, 0, 0), (20, 0, 0)]
 
     def part(writer: ChromeWriter) -> None:
         process = writer.add_process("rank 0", pid=1)
-        numbers = np.arange(len(rows))
+        numbers = np.arange(len(times))
         for first, role in ((0, "begins"), (100, "ends")):
-            roles = np.full(len(rows), ROLES.index(role), dtype=np.uint8)
+            roles = np.full(len(times), ROLES.index(role), dtype=np.uint8)
             flows = (Flows(ids=(numbers + 1).astype(np.uint64), role=roles),)
             number = Argument(name="number", values=numbers + first)
-            moved = [(start + first, duration, name) for start, duration, name in rows]
+            moved = [(start + first, duration, name) for start, duration, name in times]
             track = writer.add_track(f"from {first}", parent=process)
             writer.write_slices(track, slices_of(moved, NAMES, arguments=(number,), flows=flows))
 
-    found = arrows(trace_processor, chrome_document(part))
-    assert Counter((row["begin"], row["end"]) for row in found) == {(2, 102): 3, (3, 103): 1, (4, 104): 1, (5, 105): 1}
+    rows = arrows(trace_processor, chrome_document(part))
+    assert Counter((row["begin"], row["end"]) for row in rows) == {(2, 102): 3, (3, 103): 1, (4, 104): 1, (5, 105): 1}
 
 
-def test_hostile_text_costs_no_slice(trace_processor: TraceProcessor) -> None:
-    """Texts with an escape and no quote come out of the trace processor (v52) with the escape in them."""
-    shown = {
+def test_no_slice_is_lost_because_of_its_text(trace_processor: TraceProcessor) -> None:
+    """The trace processor (v52) returns texts that have an escape and no quote with the escape in them."""
+    expected = {
         "ends \\": "ends \\u005c", "\\": "\\u005c", "\0 \x1f\n": "\\u0000 \\u001f\\n", "\ud800": "?", "": "[No name]",
         '"\\': '"\\', '\\"': '\\"', "{}[],:": "{}[],:", "</script>": "</script>", "\u2028 \u202e": "\u2028 \u202e",
     }  # fmt: skip
-    names = list(shown)
+    names = list(expected)
 
     def part(writer: ChromeWriter) -> None:
         process = writer.add_process(names[0], pid=1)
@@ -240,5 +243,5 @@ def test_hostile_text_costs_no_slice(trace_processor: TraceProcessor) -> None:
 
     trace_processor.load(chrome_document(part))
     assert trace_processor.errors() == []
-    found = [row["name"] for row in trace_processor.query("select name from slice order by ts")]
-    assert found == list(shown.values())
+    actual = [row["name"] for row in trace_processor.query("select name from slice order by ts")]
+    assert actual == list(expected.values())

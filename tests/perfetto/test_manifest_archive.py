@@ -1,7 +1,7 @@
-"""The archive of untouched files, as the trace processor sees it.
+"""The archive of unchanged files, read by the trace processor.
 
-The one that is bundled (v52) knows nothing of manifests, which came with v58: that the offsets are right is asked of
-the documented rule (tests/unit/render/perfetto/test_manifest.py). Here: that it opens the archive, and finds all in it.
+The bundled one (v52) ignores manifests, which came with v58. So tests/unit/render/perfetto/test_manifest.py checks the
+offsets with the documented rule. These tests check that the archive can be opened and that nothing is lost.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from tracekit.render.perfetto.manifest import write_manifest
 from tracekit.trace_processor import TraceProcessor
 
 
-def test_every_slice_of_the_archive_is_found(trace_processor: TraceProcessor, tmp_path: Path) -> None:
+def test_every_slice_of_the_files_is_in_the_archive(trace_processor: TraceProcessor, tmp_path: Path) -> None:
     folder = write_run(tmp_path / "in", [gpu_rank(0), gpu_rank(1, skew_us=12_345)])
     archive = write_manifest(load(folder), tmp_path / "run.zip")
     trace_processor.load(archive.path.read_bytes())

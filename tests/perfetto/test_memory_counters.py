@@ -1,5 +1,4 @@
-"""Memory over time on the pages of ranks, as the real trace processor sees it: the numbers that were recorded, to the
-nanosecond, and none that nobody told."""
+"""Memory over time on the pages of ranks, read by the real trace processor: the recorded numbers and no others."""
 
 from __future__ import annotations
 
@@ -23,20 +22,22 @@ Curve = list[tuple[int, float]]
 
 
 def counters(processor: TraceProcessor, rank: int = 0) -> dict[str, Curve]:
-    """Time and value of each point of the counters on a rank's page, by their names."""
+    """Return the points, time and value, of each counter on a rank's page."""
     rows = processor.query(
         "select t.name as name, c.ts as ts, c.value as value from counter c join process_counter_track t "
         f"on c.track_id = t.id join process p using (upid) where p.name glob 'rank {rank}*' order by c.id"
     )
-    found: dict[str, Curve] = {}
+    curves: dict[str, Curve] = {}
     for row in rows:
-        found.setdefault(row["name"], []).append((row["ts"], row["value"]))
-    return found
+        curves.setdefault(row["name"], []).append((row["ts"], row["value"]))
+    return curves
 
 
 def gpu_rank(rank: int, skew_us: int = 0) -> TraceBuilder:
-    """A step allocates 8 MiB at 100.001 us and frees them at 900.5 us; 32 MiB are held beside. 64 MiB are reserved,
-    from the third step on 128. The clock is ahead by `skew_us`."""
+    """A rank on a GPU. A step allocates 8 MiB at 100.001 us and frees them at 900.5 us, besides 32 MiB that stay.
+
+    The allocator reserves 64 MiB, and 128 MiB from the third step on. The clock is ahead by `skew_us`.
+    """
     trace = TraceBuilder(rank, 2)
     for k in range(STEPS):
         at = STEP_US * k + skew_us
@@ -49,16 +50,14 @@ def gpu_rank(rank: int, skew_us: int = 0) -> TraceBuilder:
 
 
 def planted(*steps: int) -> Curve:
-    """Of each of the steps what it allocates and frees."""
+    """The expected points of allocated memory in some steps."""
     wall_ns = TraceBuilder().wall_ns
     return [(wall_ns(STEP_US * k + at), value * MIB) for k in steps for at, value in ((100.001, 40.0), (900.5, 32.0))]
 
 
 @pytest.mark.parametrize("skew_us", [0, 12_345, -1_500_000])
-def test_what_a_gpu_holds_is_told_on_the_run_s_clock(
-    trace_processor: TraceProcessor, tmp_path: Path, skew_us: int
-) -> None:
-    """GIVEN a rank whose clock is off WHEN merged THEN both ranks show what was recorded, when it truly was."""
+def test_memory_of_a_gpu_is_on_the_run_s_clock(trace_processor: TraceProcessor, tmp_path: Path, skew_us: int) -> None:
+    """GIVEN a rank whose clock is off WHEN merged THEN both ranks show the recorded numbers at their true times."""
     run = load(write_run(tmp_path / "in", [gpu_rank(0), gpu_rank(1, skew_us)]))
     assert run.clocks[1].offset_ns == skew_us * 1000
     written = merged(trace_processor, run, tmp_path / "out")
@@ -76,7 +75,9 @@ def test_what_a_gpu_holds_is_told_on_the_run_s_clock(
     assert units == [{"unit": "bytes"}]
 
 
-def test_memory_stands_behind_what_else_tracekit_adds(trace_processor: TraceProcessor, tmp_path: Path) -> None:
+def test_memory_counters_are_the_last_tracks_that_tracekit_adds(
+    trace_processor: TraceProcessor, tmp_path: Path
+) -> None:
     merged(trace_processor, load(write_run(tmp_path / "in", [gpu_rank(0), gpu_rank(1)])), tmp_path / "out")
     rows = trace_processor.query(
         "select t.name as name, extract_arg(t.source_arg_set_id, 'sibling_order_rank') as place from track t "
@@ -88,8 +89,10 @@ def test_memory_stands_behind_what_else_tracekit_adds(trace_processor: TraceProc
     assert names[0] == "steps"
 
 
-def test_of_chosen_steps_memory_is_told_as_they_begin(trace_processor: TraceProcessor, tmp_path: Path) -> None:
-    """GIVEN 32 MiB held since the step before WHEN only steps 2 and 3 are wanted THEN the counter begins with these."""
+def test_counters_of_chosen_steps_begin_with_the_value_at_their_start(
+    trace_processor: TraceProcessor, tmp_path: Path
+) -> None:
+    """GIVEN 32 MiB allocated before WHEN only steps 2 and 3 are chosen THEN the counter begins with these 32 MiB."""
     folder = write_run(tmp_path / "in", [gpu_rank(0), gpu_rank(1)])
     for steps, before in (((2, 3), [(TraceBuilder().wall_ns(2 * STEP_US), 32.0 * MIB)]), ((0,), [])):
         options = SummaryOptions(steps=StepSelection(first=steps[0], stop=steps[-1] + 1))
@@ -111,7 +114,7 @@ def test_chrome_s_format_has_the_same_numbers(trace_processor: TraceProcessor, t
 def test_without_totals_changes_are_counted_from_the_beginning(
     trace_processor: TraceProcessor, tmp_path: Path, device: tuple[int, int]
 ) -> None:
-    """GIVEN a CPU, whose totals are none, or an allocator that tells only changes THEN they are summed up from 0."""
+    """GIVEN a CPU, whose totals are wrong, or an allocator that records changes only THEN the curve adds up from 0."""
     trace = TraceBuilder(0, 1).step(0, 0, 100).op("aten::empty", 10, 50)
     total = 12_345 if device == (0, -1) else 0
     for at, change in ((20, 1000), (30.25, 24), (30.25, -1), (40, -2000)):
@@ -122,7 +125,7 @@ def test_without_totals_changes_are_counted_from_the_beginning(
     assert counters(trace_processor) == {f"{label} · allocated less freed": curve}
 
 
-def test_devices_are_told_apart(trace_processor: TraceProcessor, tmp_path: Path) -> None:
+def test_each_device_has_its_counters(trace_processor: TraceProcessor, tmp_path: Path) -> None:
     trace = TraceBuilder(0, 1).step(0, 0, 100)
     for at, device in enumerate([(1, 1), (0, -1), (6, 0), (1, 1), (20, 4), (12, 0)]):
         trace.memory(at, 8, allocated=100 + at, reserved=0, device=device)
@@ -136,8 +139,10 @@ def test_devices_are_told_apart(trace_processor: TraceProcessor, tmp_path: Path)
     }
 
 
-def test_records_outside_of_all_events_break_nothing(trace_processor: TraceProcessor, tmp_path: Path) -> None:
-    """GIVEN a record hours before the first event of a trace that begins at zero THEN it holds as that begins."""
+def test_a_record_before_all_events_holds_from_the_first_event_on(
+    trace_processor: TraceProcessor, tmp_path: Path
+) -> None:
+    """GIVEN a record hours before the first event of a trace that begins at zero THEN it moves to the first event."""
     trace = TraceBuilder(0, 1)
     trace.base_ns, trace.origin_ns = 0, 0
     trace.step(0, 0, 100).memory(-3.6e9, 8, allocated=7, device=GPU).memory(50, 8, allocated=15, device=GPU)
@@ -148,8 +153,9 @@ def test_records_outside_of_all_events_break_nothing(trace_processor: TraceProce
 
 
 def test_windows_of_a_real_recording_share_a_counter(trace_processor: TraceProcessor, tmp_path: Path) -> None:
-    """Its steps allocate 4 MB and free them, then 1 MB that stays. PyTorch's own totals would start the second window
-    with 2 MB that were freed long before.
+    """GIVEN two windows, whose steps allocate 4 MB and free them, then 1 MB that stays THEN they share a counter.
+
+    PyTorch's totals would start the second window with 2 MB that were freed long before.
     """
     run = load(RECORDED)
     written = merged(trace_processor, run, tmp_path)
@@ -165,7 +171,7 @@ def test_windows_of_a_real_recording_share_a_counter(trace_processor: TraceProce
 
 
 def test_the_view_of_memory_has_every_value(trace_processor: TraceProcessor, tmp_path: Path) -> None:
-    """GIVEN a GPU whose memory was recorded, and a CPU THEN `tracekit_memory` says what each counter does."""
+    """GIVEN a GPU and a CPU whose memory was recorded THEN `tracekit_memory` has the values of each counter."""
     for number, folder in enumerate((write_run(tmp_path / "in", [gpu_rank(0), gpu_rank(1)]), RECORDED)):
         run = load(folder)
         merged(trace_processor, run, tmp_path / f"out{number}")

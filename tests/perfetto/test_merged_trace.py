@@ -1,4 +1,4 @@
-"""The merged trace of a whole run, as the real trace processor sees it: nothing lost, the report's own numbers."""
+"""The merged trace of a run, read by the real trace processor: nothing is lost, and sums equal the report."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_steps_have_their_windows(trace_processor: TraceProcessor, tmp_path: Pat
 
 
 def gpu_rank(rank: int, *, skew_us: int = 0, drift_ppm: float = 0, error_ns: int = 0) -> TraceBuilder:
-    """100 ms steps; an all-reduce that ends at the same true time on every rank; the clock is ahead by `skew_us`."""
+    """20 steps of 100 ms, with an all-reduce at the same true time on every rank. The clock is ahead by `skew_us`."""
 
     def clock(true_us: float) -> float:
         return round(true_us * (1 + drift_ppm / 1e6) + skew_us, 3)
@@ -106,7 +106,7 @@ def test_a_drifting_clock_comes_out_aligned(trace_processor: TraceProcessor, tmp
 
 
 def test_windows_of_a_rank_share_their_tracks(trace_processor: TraceProcessor, tmp_path: Path) -> None:
-    """GIVEN two windows of each rank WHEN merged THEN each rank is one process whose tracks hold both."""
+    """GIVEN two windows of each rank WHEN merged THEN each rank is one process, and its tracks have both windows."""
     for rank in (0, 1):
         for first in (0, 50):
             trace = TraceBuilder(rank, 2)
@@ -130,7 +130,7 @@ def test_windows_of_a_rank_share_their_tracks(trace_processor: TraceProcessor, t
 
 
 def test_selected_steps_and_the_whole_recording(trace_processor: TraceProcessor, tmp_path: Path) -> None:
-    """The lanes hold what the report counts, whichever steps were chosen."""
+    """GIVEN any choice of steps THEN the lanes have what the report counts."""
     folder = write_run(tmp_path / "in", [gpu_rank(0), gpu_rank(1)])
     for number, selection in enumerate((StepSelection(first=3, stop=5), StepSelection(whole=True))):
         options = SummaryOptions(steps=selection)
@@ -142,7 +142,7 @@ def test_selected_steps_and_the_whole_recording(trace_processor: TraceProcessor,
         assert_totals_are_the_reports(trace_processor, run)
 
 
-def test_what_filters_leave_out_is_counted_by_the_first_that_does(
+def test_a_slice_that_is_left_out_counts_for_the_first_filter_that_leaves_it_out(
     trace_processor: TraceProcessor, real_traces: Path, tmp_path: Path
 ) -> None:
     folder = real_traces / "dlrm_8xV100"
@@ -162,7 +162,7 @@ def test_what_filters_leave_out_is_counted_by_the_first_that_does(
 def test_arguments_and_launches_are_the_input_s(
     trace_processor: TraceProcessor, real_traces: Path, tmp_path: Path
 ) -> None:
-    """Every kernel and copy has an arrow from the call that launched it, which shows the same correlation."""
+    """GIVEN a run on GPUs THEN every kernel and copy has an arrow from its launch, which has its correlation id."""
     folder = real_traces / "dlrm_8xV100"
     merged(trace_processor, load(folder), tmp_path)
     rows = trace_processor.query(
@@ -171,10 +171,10 @@ def test_arguments_and_launches_are_the_input_s(
         "where category != 'tracekit' group by 1, 2, 3"
     )
     events = list(complete_events(folder))
-    said = Counter(
+    expected = Counter(
         (event["cat"], event["args"].get("correlation"), event["args"].get("External id")) for event in events
     )
-    assert {(row["category"], row["correlation"], row["external_id"]): row["n"] for row in rows} == said
+    assert {(row["category"], row["correlation"], row["external_id"]): row["n"] for row in rows} == expected
     arrows = trace_processor.query(
         "select b.category as category, extract_arg(a.arg_set_id, 'debug.correlation') as call, "
         "extract_arg(b.arg_set_id, 'debug.correlation') as launched from flow join slice a on slice_out = a.id "
@@ -182,10 +182,10 @@ def test_arguments_and_launches_are_the_input_s(
     )
     assert all(row["call"] == row["launched"] for row in arrows)
     launched = 0
-    for path in folder.glob("*.json*"):  # correlation ids are a rank's own
-        own = list(complete_events(path))
-        calls = {event["args"]["correlation"] for event in own if event["cat"] == "cuda_runtime"}
-        on_device = [event for event in own if event["cat"] in {"kernel", "gpu_memcpy", "gpu_memset"}]
+    for path in folder.glob("*.json*"):  # correlation ids are unique within a rank
+        of_rank = list(complete_events(path))
+        calls = {event["args"]["correlation"] for event in of_rank if event["cat"] == "cuda_runtime"}
+        on_device = [event for event in of_rank if event["cat"] in {"kernel", "gpu_memcpy", "gpu_memset"}]
         launched += sum(event["args"]["correlation"] in calls for event in on_device)
     assert len(arrows) == launched == 2116
 
@@ -206,20 +206,20 @@ def test_kernels_are_the_input_s_with_the_calls_that_launched_them(
     expected: Counter[tuple[object, ...]] = Counter()
     for path in folder.glob("*.json*"):
         document = json.loads(gzip.decompress(path.read_bytes()))
-        own = [event for event in document["traceEvents"] if event["ph"] == "X"]
-        calls = {event["args"]["correlation"] for event in own if event["cat"] == "cuda_runtime"}
-        for event in own:
+        of_rank = [event for event in document["traceEvents"] if event["ph"] == "X"]
+        calls = {event["args"]["correlation"] for event in of_rank if event["cat"] == "cuda_runtime"}
+        for event in of_rank:
             if event["cat"] in {"kernel", "gpu_memcpy", "gpu_memset"}:
-                said, number = event["args"], event["args"]["correlation"]
+                arguments, number = event["args"], event["args"]["correlation"]
                 where = (document["distributedInfo"]["rank"], event["cat"], event["name"], event["pid"], event["tid"])
-                shape = [json.dumps(said[name]) if name in said else None for name in ("grid", "block")]
-                expected[*where, *shape, said.get("bytes"), number, number if number in calls else None] += 1
+                shape = [json.dumps(arguments[name]) if name in arguments else None for name in ("grid", "block")]
+                expected[*where, *shape, arguments.get("bytes"), number, number if number in calls else None] += 1
     assert shown == expected
     assert sum(count for key, count in shown.items() if key[-1] is not None) == 2116
 
 
 def test_all_kernels_of_a_graph_lead_to_its_launch(trace_processor: TraceProcessor, tmp_path: Path) -> None:
-    """Unless a filter left that out."""
+    """GIVEN kernels of one CUDA graph THEN each names the launch, unless a filter leaves that out."""
     trace = TraceBuilder(0, 1).step(0, 0, 100)
     ids = {"correlation": 900, "External id": 900}
     trace.event("cudaGraphLaunch", "cuda_runtime", 10, 1, args=ids)
@@ -235,10 +235,8 @@ def test_all_kernels_of_a_graph_lead_to_its_launch(trace_processor: TraceProcess
         ]
 
 
-def test_an_input_that_calls_its_own_as_tracekit_does_is_told_from_it(
-    trace_processor: TraceProcessor, tmp_path: Path
-) -> None:
-    """GIVEN events of the category, the names and the threads of what tracekit adds THEN they are the input's."""
+def test_input_with_the_names_of_derived_tracks_stays_input(trace_processor: TraceProcessor, tmp_path: Path) -> None:
+    """GIVEN events with the category, names and threads of tracks that tracekit adds THEN they count as input."""
     trace = TraceBuilder(0, 1).step(0, 0, 100).op("aten::mm", 20, 30)
     names = ("analysis", "steps", "waits", "device", "findings")
     for thread, name in enumerate(names, 50):
@@ -252,7 +250,7 @@ def test_an_input_that_calls_its_own_as_tracekit_does_is_told_from_it(
 
 
 def test_a_backward_operator_has_an_arrow_from_its_forward(trace_processor: TraceProcessor, tmp_path: Path) -> None:
-    """As many as Kineto itself draws, and between the same numbers of operators."""
+    """GIVEN a run of PyTorch THEN there are as many arrows as in Kineto's file, between equal sequence numbers."""
     merged(trace_processor, load(DDP), tmp_path)
     rows = trace_processor.query(
         "select extract_arg(a.arg_set_id, 'debug.Sequence number') as forward, "
@@ -268,20 +266,21 @@ def test_a_backward_operator_has_an_arrow_from_its_forward(trace_processor: Trac
 
 
 def test_overlapping_slices_of_a_thread_are_all_kept(trace_processor: TraceProcessor, tmp_path: Path) -> None:
-    """Send and receive lie un-nested on the calling thread; Chrome JSON would lose one of two that cross."""
+    """GIVEN a send and a receive that cross on the calling thread, of which viewers of Chrome JSON would drop one THEN
+    both are in the trace."""
     trace = TraceBuilder(0, 1).step(0, 0, 100).gloo("recv", 10, 30).op("aten::mm", 20, 30).gloo("send", 35, 15)
     trace.op("aten::mm", 20, 30).op("empty", 20, 0).op("", 21, 1)
     run = load(write_run(tmp_path / "in", [trace]))
     merged(trace_processor, run, tmp_path / "out")
     rows = trace_processor.query("select name, ts, dur from slice where category != 'tracekit'")
-    found = Counter((row["name"] or "", row["ts"] - trace.wall_ns(0), row["dur"]) for row in rows)
+    actual = Counter((row["name"] or "", row["ts"] - trace.wall_ns(0), row["dur"]) for row in rows)
     origin = trace.ts(0)
-    assert found == Counter(
+    assert actual == Counter(
         (e["name"], int((e["ts"] - origin) * 1000), int(e["dur"] * 1000)) for e in trace.events if e["ph"] == "X"
     )
 
 
-def test_the_same_bytes_with_one_worker_or_two_packed_or_not(tmp_path: Path) -> None:
+def test_one_worker_two_workers_and_gzip_write_the_same_bytes(tmp_path: Path) -> None:
     run = load(DDP)
     one = merge(run, tmp_path / "one.pftrace", jobs=1)
     two = merge(run, tmp_path / "two.pftrace", jobs=2)

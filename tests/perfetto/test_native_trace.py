@@ -1,4 +1,4 @@
-"""The native traces that tracekit writes, as the real trace processor sees them."""
+"""Native traces that tracekit writes, read by the real trace processor."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tracekit.trace_processor import TraceProcessor
 
 @pytest.fixture(scope="module", params=["native", "portable"], autouse=True)
 def encoder(request: pytest.FixtureRequest) -> Iterator[None]:
-    """All of this holds of compiled and of portable code."""
+    """All tests run with the compiled and with the portable encoder."""
     if request.param == "native":
         require_module("tracekit.render.perfetto._encoder")
     with pytest.MonkeyPatch.context() as patch:
@@ -38,7 +38,7 @@ Slice = tuple[int, int, int]  # start, duration, name
 
 @st.composite
 def trees(draw: st.DrawFn) -> list[Slice]:
-    """Properly nested slices; siblings may touch, children may share both ends, leaves may have no duration."""
+    """Slices that nest. Siblings may touch, children may share both ends, leaves may have no duration."""
     slices: list[Slice] = []
 
     def fill(start: int, end: int, depth: int) -> None:
@@ -61,7 +61,7 @@ def columns(slices: list[Slice]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 
 def write(threads: list[list[Slice]], ranks: int = 2) -> bytes:
-    """Thread i is written by rank i % ranks, ranks in descending order."""
+    """Return a trace of slices; rank i % ranks writes thread i, and ranks write in descending order."""
     stream = io.BytesIO()
     stream.write(PerfettoFormat(start_ns=START).head)
     for rank in reversed(range(ranks)):
@@ -77,7 +77,7 @@ def write(threads: list[list[Slice]], ranks: int = 2) -> bytes:
 
 
 def read(processor: TraceProcessor, trace: bytes) -> dict[int, list[tuple[int, int, str, int]]]:
-    """Slices (start, duration, name, depth) of each thread, on whichever of its tracks."""
+    """Return the slices (start, duration, name, depth) of each thread, over all its tracks."""
     processor.load(trace)
     assert processor.errors() == []
     rows = processor.query(
@@ -93,7 +93,7 @@ def read(processor: TraceProcessor, trace: bytes) -> dict[int, list[tuple[int, i
 
 
 def true_depths(slices: list[Slice]) -> list[int]:
-    """How many slices contain each: start before it or as long from the same start, and end after its start."""
+    """Return how many slices contain each slice: those that open before it and end after its start."""
     rows = sorted(range(len(slices)), key=lambda row: (slices[row][0], -slices[row][1]))
     depths = [0] * len(slices)
     for position, row in enumerate(rows):
@@ -101,7 +101,7 @@ def true_depths(slices: list[Slice]) -> list[int]:
     return depths
 
 
-# A load takes some 50 ms, so an example holds many threads.
+# Loading a trace takes about 50 ms, so an example has many threads.
 thorough = settings(
     max_examples=15,
     deadline=None,
@@ -159,8 +159,8 @@ def test_a_slice_may_have_no_name_and_odd_text(trace_processor: TraceProcessor) 
     ]
 
 
-def test_details_are_found_with_their_values_and_types(trace_processor: TraceProcessor) -> None:
-    """GIVEN details beside an argument WHEN loaded THEN each is one; where a name has . [ or ] Perfetto shows _."""
+def test_extra_arguments_keep_values_and_types(trace_processor: TraceProcessor) -> None:
+    """GIVEN extra arguments beside another one WHEN loaded THEN each is an argument, with _ for . [ ] in its name."""
     kernel = (
         '{"grid": [4, 1, 1],"registers per thread": 32,"est. achieved occupancy %": 50,"warps per SM": 0.25,"on": true,'
         '"Input type": ["float", ""],"kernel": "sm90 \\u4e2d\\ud83d\\ude00","handle": 18446744073709551615,'
@@ -184,21 +184,21 @@ def test_details_are_found_with_their_values_and_types(trace_processor: TracePro
     slices = Slices(
         start_ns=START + np.arange(3), duration_ns=column.astype(np.int64), name=column, category=column,
         strings=["op", details_of(kernel.encode())], arguments=(Argument(name="size", values=np.array([7, 8, 9])),),
-        details=np.array([1, ABSENT, 1], np.int32),
+        extra_args=np.array([1, ABSENT, 1], np.int32),
     )  # fmt: skip
     writer.write_slices(writer.add_track("t"), slices)
     trace_processor.load(stream.getvalue())
     assert trace_processor.errors() == []
     for name, (value, kind) in expected.items():
-        found = trace_processor.query(
+        rows = trace_processor.query(
             f"select extract_arg(arg_set_id, 'debug.{name}') as value, value_type from slice "
             f"left join args using (arg_set_id) where key = 'debug.{name}' order by ts"
         )
-        assert [found[0], len(found)] == [{"value": value, "value_type": kind}, 3 if name == "size" else 2]
+        assert [rows[0], len(rows)] == [{"value": value, "value_type": kind}, 3 if name == "size" else 2]
 
 
-def test_tracks_are_shown_in_the_order_asked_for(trace_processor: TraceProcessor) -> None:
-    """GIVEN tracks of one name WHEN the UI's own module orders them THEN by `order`, not time, and none are merged."""
+def test_tracks_are_shown_by_their_order(trace_processor: TraceProcessor) -> None:
+    """GIVEN tracks of one name WHEN the UI's module sorts them THEN they are sorted by `order`, and none are merged."""
     stream = io.BytesIO()
     writer = RankTraceWriter(stream, rank=0)
     group = writer.add_track("steps", parent=writer.add_process("rank 0", pid=1))
@@ -206,7 +206,7 @@ def test_tracks_are_shown_in_the_order_asked_for(trace_processor: TraceProcessor
     for order in (3, 1, 2):
         track = writer.add_track("same", parent=group, order=order)
         start_ns = START - order * one
-        writer.write_slices(track, Slices.named(["s"], start_ns, start_ns + one, category="made"))
+        writer.write_slices(track, Slices.named(["s"], start_ns, start_ns + one, category="tracekit"))
     trace_processor.load(stream.getvalue())
     trace_processor.query("include perfetto module viz.summary.track_event")
     shown = trace_processor.query(

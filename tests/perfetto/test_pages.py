@@ -1,4 +1,4 @@
-"""What tracekit adds to the pages of a merged trace, on runs with planted answers."""
+"""Tracks that tracekit adds to the pages of a merged trace, on runs with known answers."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ RANKS, STEPS, LATE_US, ELEMENTS = 3, 6, 700, 1_000_000
 
 
 def rank_of_run(rank: int, *, late: int = RANKS - 1) -> TraceBuilder:
-    """Steps of 10 ms; one rank computes 700 us longer before each all-reduce of 4 MB, which then takes 1 ms."""
+    """Steps of 10 ms. The rank `late` computes 700 us longer before each all-reduce of 4 MB, which then takes 1 ms."""
     trace = TraceBuilder(rank, RANKS)
     for k in range(STEPS):
         at = 10_000 * k
@@ -55,7 +55,7 @@ def on_track(page: TraceProcessor, track: str, *arguments: str) -> list[Row]:
     )
 
 
-def test_whoever_waits_names_whom_it_waits_for(page: TraceProcessor) -> None:
+def test_waits_name_the_rank_that_is_late(page: TraceProcessor) -> None:
     waits = on_track(page, "waits", "blamed_rank", "instance")
     assert [(row["rank"], row["name"], row["blamed_rank"]) for row in waits] == [
         (rank, "waits for rank 2", 2) for _ in range(STEPS) for rank in (0, 1)
@@ -80,7 +80,7 @@ ARROWS = (
 def test_an_arrow_leads_from_each_wait_to_the_rank_that_is_late(
     trace_processor: TraceProcessor, tmp_path: Path, late: int
 ) -> None:
-    """The members of an instance are one chain, in the order of their arrival, whoever is late."""
+    """GIVEN any rank that is late THEN the members of an instance are one chain, in the order of their arrival."""
     ranks = [rank_of_run(rank, late=late) for rank in range(RANKS)]
     merged(trace_processor, load(write_run(tmp_path / "in", ranks)), tmp_path / "out")
     first, second = (rank for rank in range(RANKS) if rank != late)
@@ -97,10 +97,11 @@ def test_an_arrow_leads_from_each_wait_to_the_rank_that_is_late(
     ]
 
 
-def test_a_rank_that_is_late_because_it_waited_leads_on_to_whom_it_waited_for(
+def test_a_rank_that_is_late_because_it_waited_has_an_arrow_from_its_wait(
     trace_processor: TraceProcessor, tmp_path: Path
 ) -> None:
-    """GIVEN rank 2 late to rank 1, which is late to rank 0 for that WHEN merged THEN arrows lead from 0 over 1 to 2."""
+    """GIVEN rank 2 late to a collective with rank 1, which is therefore late to one with rank 0 WHEN merged THEN arrows
+    lead from rank 0 over rank 1 to rank 2."""
     starts = {0: [(10, 60, [0, 1])], 1: [(20, 30, [1, 2]), (55, 15, [0, 1])], 2: [(50, 1, [1, 2])]}
     ranks = []
     for rank, calls in starts.items():
@@ -115,8 +116,10 @@ def test_a_rank_that_is_late_because_it_waited_leads_on_to_whom_it_waited_for(
     assert arrows == [(0, 1, "arrives"), (1, 1, "arrives"), (1, 2, "arrives")]
 
 
-def test_who_sends_and_leaves_has_not_waited(trace_processor: TraceProcessor, tmp_path: Path) -> None:
-    """GIVEN the root of a broadcast, which is done before the last rank comes THEN it has no wait, as in the report."""
+def test_a_rank_that_leaves_before_the_last_one_comes_has_not_waited(
+    trace_processor: TraceProcessor, tmp_path: Path
+) -> None:
+    """GIVEN the root of a broadcast, which ends before the last rank comes THEN it has no wait, as in the report."""
     ranks = []
     for rank, (arrival, end) in enumerate([(1_000, 1_200), (5_000, 7_100), (7_000, 7_100)]):
         trace = TraceBuilder(rank, 3)
@@ -136,7 +139,7 @@ def test_who_sends_and_leaves_has_not_waited(trace_processor: TraceProcessor, tm
     )
 
 
-def test_where_clocks_cannot_be_compared_nobody_is_blamed(trace_processor: TraceProcessor, tmp_path: Path) -> None:
+def test_without_comparable_clocks_there_are_no_waits(trace_processor: TraceProcessor, tmp_path: Path) -> None:
     ranks = []
     for rank in (0, 1):
         trace = TraceBuilder(rank, 2, host=f"node{rank}").step(0, 0, 10_000)
@@ -167,7 +170,7 @@ def test_arrows_stay_within_their_window(trace_processor: TraceProcessor, tmp_pa
     assert [row["after"] for row in rows] == [10_000] * 4
 
 
-def test_a_collective_says_what_it_is(page: TraceProcessor) -> None:
+def test_collectives_have_kind_size_type_and_instance(page: TraceProcessor) -> None:
     rows = page.query('select rank, kind, "group", size_bytes, dtype, instance, step from tracekit_collectives')
     assert len(rows) == RANKS * STEPS
     assert {(row["kind"], row["size_bytes"], row["dtype"]) for row in rows} == {("all_reduce", 4 * ELEMENTS, "float32")}
@@ -190,7 +193,7 @@ def test_counters_over_all_ranks(page: TraceProcessor) -> None:
     assert_the_counter_counts_open_waits(page)
 
 
-def test_the_page_of_the_run_tells_the_findings_and_the_critical_path(page: TraceProcessor, folder: Path) -> None:
+def test_the_page_of_the_run_has_the_findings_and_the_critical_path(page: TraceProcessor, folder: Path) -> None:
     report = analyze(load(folder))
     rows = page.query(
         "select process_track.name as track, slice.name as name, dur, "
@@ -211,8 +214,8 @@ def test_the_page_of_the_run_tells_the_findings_and_the_critical_path(page: Trac
 def test_findings_hide_neither_each_other_nor_their_text(
     trace_processor: TraceProcessor, folder: Path, tmp_path: Path
 ) -> None:
-    """GIVEN findings of the run, of which two are about one step THEN they lie below each other on one track, each as
-    long as what it is about."""
+    """GIVEN findings of the run, two of them of one step THEN they are stacked on one track, each as long as its step
+    or as all steps."""
     run = load(folder)
     report = analyze(run)
     texts = [(None, "of all steps"), (None, "of all, too"), (2, "of one step"), (2, "of the same"), (4, "later")]
@@ -258,8 +261,8 @@ def test_the_run_comes_first_then_ranks_in_the_order_of_the_mesh(tmp_path: Path)
     tracks = {p.track_descriptor.uuid: p.track_descriptor for p in packets if p.HasField("track_descriptor")}
     pages = sorted((t.sibling_order_rank, t.process.process_name) for t in tracks.values() if t.HasField("process"))
     assert [name.split(" · ")[-1] for _, name in pages] == ["run", "dp0 tp0", "dp0 tp1", "dp1 tp0", "dp1 tp1"]
-    made = [t for t in tracks.values() if t.parent_uuid and tracks[t.parent_uuid].name == "analysis"]
-    of_rank_0 = [t for t in made if tracks[tracks[t.parent_uuid].parent_uuid].process.pid == 1]
+    derived = [t for t in tracks.values() if t.parent_uuid and tracks[t.parent_uuid].name == "analysis"]
+    of_rank_0 = [t for t in derived if tracks[tracks[t.parent_uuid].parent_uuid].process.pid == 1]
     in_order = sorted(of_rank_0, key=lambda track: track.sibling_order_rank)
     assert [track.name for track in in_order] == ["steps", "phases", "compute", "idle"]
 

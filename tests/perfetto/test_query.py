@@ -1,4 +1,4 @@
-"""SQL over merged traces, as the real trace processor answers: tracekit's views, and `tracekit query` itself."""
+"""SQL over merged traces with the real trace processor: tracekit's views, and `tracekit query` itself."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def ask(processor: TraceProcessor, trace: bytes, sql: str) -> list[Row]:
 
 
 def view(processor: TraceProcessor, trace: bytes, name: str) -> list[Row]:
-    """Its rows in order of rank and time, without what only leads to other tables; times from the trace's start."""
+    """Return the rows of a view in order of rank and time, without `slice_id`; `ts` counts from the trace's start."""
     rows = ask(processor, trace, f"select * from tracekit_{name} order by rank, ts")
     for row in rows:
         assert row.pop("slice_id") is not None
@@ -45,8 +45,8 @@ def view(processor: TraceProcessor, trace: bytes, name: str) -> list[Row]:
     return rows
 
 
-def test_answers_that_come_in_pieces_are_whole(trace_processor: TraceProcessor, page: bytes) -> None:
-    """The trace processor sends a batch of long cells in several pieces."""
+def test_answers_that_come_in_pieces_are_complete(trace_processor: TraceProcessor, page: bytes) -> None:
+    """GIVEN long cells, which the trace processor sends in several pieces THEN all of them arrive."""
     numbers = "with recursive n(i) as (select 1 union all select i + 1 from n where i < 100000) "
     rows = ask(trace_processor, page, numbers + "select i * 10000000000007 as i from n")
     assert [row["i"] for row in rows] == [i * 10000000000007 for i in range(1, 100001)]
@@ -56,7 +56,7 @@ def test_answers_that_come_in_pieces_are_whole(trace_processor: TraceProcessor, 
 
 @pytest.fixture(scope="module")
 def page() -> bytes:
-    """Rank 10 and rank 2, with a slice or two on every track that tracekit adds."""
+    """A trace of rank 10 and rank 2, with a slice or two on every track that tracekit adds."""
     trace = HandmadeTrace()
     run = trace.track("analysis", trace.process("run", 1 << 20))
     trace.slice(trace.track("steps", run), "step 1", 0, 50)
@@ -66,7 +66,7 @@ def page() -> bytes:
         steps = trace.track("steps", process)
         trace.slice(steps, "step 1", 0, 100, step=1, complete=1)
         trace.slice(steps, "step 2 (incomplete)", 100, 50, step=2, complete=0)
-    # What the input calls by the same names is not tracekit's.
+    # Tracks and slices of the input may have the same names and category.
     host = trace.track("host", page)
     thread = trace.track("compute", trace.track("analysis", host))
     for category in ("cpu_op", "tracekit"):
@@ -102,7 +102,7 @@ def test_ranks_are_numbers(trace_processor: TraceProcessor, page: bytes) -> None
     assert rows == [{"rank": 2, "name": "rank 2 · node0 · dp1 tp0"}, {"rank": 10, "name": "rank 10 · node0 · dp1 tp0"}]
 
 
-def test_steps_say_whether_they_are_whole(trace_processor: TraceProcessor, page: bytes) -> None:
+def test_steps_are_complete_or_not(trace_processor: TraceProcessor, page: bytes) -> None:
     assert [tuple(row.values()) for row in view(trace_processor, page, "steps")] == [
         (2, 1, 1, 0, 100), (2, 2, 0, 100, 50), (10, 1, 1, 0, 100), (10, 2, 0, 100, 50),
     ]  # fmt: skip
@@ -130,7 +130,7 @@ def test_memory_is_by_device(trace_processor: TraceProcessor, page: bytes) -> No
     assert rows[0]["dur"] == 20
 
 
-def test_collectives_that_cross_others_are_of_their_group(trace_processor: TraceProcessor, page: bytes) -> None:
+def test_collectives_that_cross_others_have_their_group(trace_processor: TraceProcessor, page: bytes) -> None:
     same = {"rank": 2, "step": 1, "process_group": "dp", "size_bytes": 1 << 40, "dtype": "bf16", "dur": 20}
     assert view(trace_processor, page, "collectives") == [
         same | {"kind": "all_reduce", "sequence": 7, "instance": 3, "ts": 10},
@@ -153,8 +153,8 @@ def test_messages_actions_and_buckets(trace_processor: TraceProcessor, page: byt
     assert (second["module"], second["bucket"], second["ready_ns"]) == ("1", 3, None)
 
 
-def test_slices_that_the_writer_puts_on_extra_tracks_keep_their_lane(trace_processor: TraceProcessor) -> None:
-    """As `RankTraceWriter` does it: a track below the track, whose process must still be found."""
+def test_slices_on_overlap_tracks_keep_their_rank_and_track(trace_processor: TraceProcessor) -> None:
+    """GIVEN crossing slices, which `RankTraceWriter` writes on tracks under the track THEN the view has all of them."""
     stream = io.BytesIO()
     stream.write(PerfettoFormat(start_ns=START_NS).head)
     writer = RankTraceWriter(stream, rank=0)
@@ -172,8 +172,8 @@ def test_slices_that_the_writer_puts_on_extra_tracks_keep_their_lane(trace_proce
 
 
 def assert_lanes_are_the_reports_numbers(processor: TraceProcessor, run: Run) -> None:
-    found = processor.query("select rank, lane, sum(dur) as dur from tracekit_lanes group by rank, lane")
-    lanes = {(row["rank"], row["lane"]): row["dur"] for row in found}
+    rows = processor.query("select rank, lane, sum(dur) as dur from tracekit_lanes group by rank, lane")
+    lanes = {(row["rank"], row["lane"]): row["dur"] for row in rows}
     breakdown = analyze(run).breakdown
     assert breakdown is not None
     for row in breakdown.ranks.to_dict("records"):
@@ -194,7 +194,7 @@ def test_lanes_of_a_merged_run_are_the_reports_numbers(trace_processor: TracePro
 
 @pytest.fixture
 def running(trace_processor: TraceProcessor, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The command takes the one that is running: another needs a second to start."""
+    """The command uses the trace processor that already runs, as another would need a second to start."""
     monkeypatch.setattr(tracekit.trace_processor, "open_trace_processor", lambda: nullcontext(trace_processor))
 
 
@@ -203,7 +203,7 @@ def query(*arguments: str | Path) -> Result:
 
 
 def test_the_command_over_a_run(trace_processor: TraceProcessor) -> None:
-    """The last statement's rows; earlier ones may prepare it."""
+    """GIVEN two statements, the first of which makes a table THEN the rows of the second are printed."""
     first = "create perfetto table slow as select rank, max(dur) as dur from tracekit_steps group by rank"
     result = query(DDP, f"{first}; select * from slow", "--json")
     assert result.exit_code == 0, result.stderr
@@ -235,7 +235,7 @@ def test_the_command_over_a_merged_trace(page: bytes, tmp_path: Path) -> None:
         ("include perfetto module no.such", "'no.such' not found"),
     ],
 )
-def test_wrong_sql_is_one_line_that_says_where(page: bytes, tmp_path: Path, sql: str, message: str) -> None:
+def test_wrong_sql_is_reported_in_one_line_with_its_place(page: bytes, tmp_path: Path, sql: str, message: str) -> None:
     path = tmp_path / "run.pftrace"
     path.write_bytes(page)
     result = query(path, sql)
@@ -245,9 +245,9 @@ def test_wrong_sql_is_one_line_that_says_where(page: bytes, tmp_path: Path, sql:
 
 
 @pytest.mark.usefixtures("running")
-def test_what_perfetto_cannot_read_is_one_line(tmp_path: Path) -> None:
+def test_a_trace_that_perfetto_cannot_read_is_reported_in_one_line(tmp_path: Path) -> None:
     path = tmp_path / "run.pftrace"
-    path.write_bytes(b"\x0a\x02\xff\xff" * 20)  # packets, of nothing that could be one
+    path.write_bytes(b"\x0a\x02\xff\xff" * 20)  # packets that cannot be parsed
     result = query(path, "select 1")
     assert (result.exit_code, result.stdout) == (3, "")
     assert "Perfetto cannot read the trace: " in result.stderr
@@ -267,7 +267,7 @@ def test_cells_of_every_kind(trace_processor: TraceProcessor, page: bytes) -> No
 def test_a_named_binary_answers_as_the_bundled_one(
     page: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """GIVEN a program that speaks as trace_processor_shell does WHEN it is named THEN it is used over HTTP."""
+    """GIVEN a program with the interface of trace_processor_shell WHEN it is named THEN it is used over HTTP."""
     stand_in = Path(__file__).with_name("shell_stand_in.py")
     binary = tmp_path / "trace_processor_shell"
     root = shlex.quote(str(stand_in.parents[2]))

@@ -1,4 +1,4 @@
-"""The hand-off of a trace to Perfetto's UI: who gets it, who is refused, and when it ends. Over real sockets."""
+"""The server that gives a trace to Perfetto's UI, over real sockets: who gets it, who is refused, when it ends."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ import pytest
 from tracekit.errors import OutputError
 from tracekit.serve import UI_ORIGIN, TraceServer
 
-TRACE = bytes(range(256)) * 40_000  # more than the buffers of a socket hold
-PATIENCE_S = 100.0
+TRACE = bytes(range(256)) * 40_000  # larger than the buffers of a socket
+IDLE_TIMEOUT_S = 100.0
 
 
 class Clock:
-    """Time that passes when the test says so."""
+    """A clock that the test sets."""
 
     def __init__(self) -> None:
         self.now_s = 0.0
@@ -33,23 +33,23 @@ class Clock:
 
 
 class WatchedServer(TraceServer):
-    """Tells when it has done all that it does for a request, which is after its last byte has left."""
+    """A server that tests can wait for: it has finished a request some time after the last byte of the answer."""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
-        self._over: set[Any] = set()
+        self._finished: set[Any] = set()
         self._changed = threading.Condition()
         super().__init__(*arguments, **options)
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
         super().process_request_thread(request, client_address)
         with self._changed:
-            self._over.add(client_address)
+            self._finished.add(client_address)
             self._changed.notify_all()
 
-    def wait_until_over(self, client_address: Any) -> None:
+    def wait_until_finished(self, client_address: Any) -> None:
         with self._changed:
-            assert self._changed.wait_for(lambda: client_address in self._over, timeout=20)
-            self._over.discard(client_address)  # the next connection may have the same port
+            assert self._changed.wait_for(lambda: client_address in self._finished, timeout=20)
+            self._finished.discard(client_address)  # the next connection may have the same port
 
 
 @dataclass(frozen=True)
@@ -65,20 +65,20 @@ class Served:
     def ask(
         self, method: str, path: str | None = None, headers: list[tuple[str, str]] | None = None
     ) -> tuple[http.client.HTTPResponse, bytes]:
-        """The answer and its body, when the server too is done; without `headers`, those that the UI's page sends."""
-        given = [("Host", self.host), ("Origin", UI_ORIGIN)] if headers is None else headers
+        """Return the answer and its body after the server has finished. Default `headers`: those of the UI's page."""
+        headers = [("Host", self.host), ("Origin", UI_ORIGIN)] if headers is None else headers
         connection = http.client.HTTPConnection("127.0.0.1", self.server.port, timeout=20)
         try:
             connection.putrequest(
                 method, self.server.trace_path if path is None else path, skip_host=True, skip_accept_encoding=True
             )
-            for name, value in given:
+            for name, value in headers:
                 connection.putheader(name, value)
             connection.endheaders()
             address = connection.sock.getsockname()
             answer = connection.getresponse()
             body = answer.read()
-            self.server.wait_until_over(address)
+            self.server.wait_until_finished(address)
             return answer, body
         finally:
             connection.close()
@@ -89,10 +89,10 @@ def serving(trace: Path, ui: Path | None = None) -> Iterator[Served]:
     clock = Clock()
     with (
         trace.open("rb") as stream,
-        WatchedServer(stream, "run.pftrace", ui=ui, port=0, patience_s=PATIENCE_S, clock=clock) as server,
+        WatchedServer(stream, "run.pftrace", ui=ui, port=0, idle_timeout_s=IDLE_TIMEOUT_S, clock=clock) as server,
         ThreadPoolExecutor(1) as pool,
     ):
-        server.timeout = 0.01  # the tests wait for the end of each
+        server.timeout = 0.01  # each test waits until the server has ended
         ended = pool.submit(server.serve_until_fetched)
         yield Served(server, clock, ended)
         clock.now_s += 1e9
@@ -113,7 +113,7 @@ def served(trace: Path) -> Iterator[Served]:
 
 @pytest.fixture
 def ui(tmp_path: Path) -> Path:
-    """A folder such as the UI's, with links in it that lead out."""
+    """A folder such as the UI's, that also contains links out of it."""
     secret = tmp_path / "secrets"
     secret.mkdir()
     (secret / "key.txt").write_text("secret")
@@ -196,17 +196,17 @@ def test_any_other_method_is_refused(served: Served, method: str) -> None:
 def test_any_other_path_is_refused(served: Served, path: str) -> None:
     name = served.server.trace_path
     filled = path.format(trace=name, folder=name.rpartition("/")[0], port=served.server.port)
-    # http.client refuses what is no ASCII; a hostile page would not.
+    # http.client refuses paths that are not ASCII; a hostile page would send them.
     with socket.create_connection(("127.0.0.1", served.server.port), timeout=20) as connection:
         connection.sendall(f"GET {filled} HTTP/1.1\r\nHost: {served.host}\r\nOrigin: {UI_ORIGIN}\r\n\r\n".encode())
         with connection.makefile("rb") as answer:
-            said = answer.read()
-    assert said.split()[1] == b"404"
-    assert said.endswith(b"\r\n\r\n")
+            actual = answer.read()
+    assert actual.split()[1] == b"404"
+    assert actual.endswith(b"\r\n\r\n")
     assert not served.server.was_fetched
 
 
-def test_what_is_no_request_is_refused_without_a_word(served: Served, capsys: pytest.CaptureFixture[str]) -> None:
+def test_malformed_requests_are_refused_without_a_message(served: Served, capsys: pytest.CaptureFixture[str]) -> None:
     for line in (b"<script>\r\n\r\n", b"GET / HTTP/9.9\r\n\r\n", b"\x16\x03\x01\x02\r\n\r\n", b"GET / x y\r\n\r\n"):
         with socket.create_connection(("127.0.0.1", served.server.port), timeout=20) as connection:
             connection.sendall(line)
@@ -239,14 +239,14 @@ def test_paths_cannot_be_guessed_and_names_are_plain(trace: Path) -> None:
     assert all(len(path[1]) >= 43 for path in paths)  # 256 bits
 
 
-def test_what_is_put_in_the_place_of_the_file_is_not_served(served: Served, trace: Path) -> None:
+def test_a_file_that_replaces_the_trace_is_not_served(served: Served, trace: Path) -> None:
     other = trace.with_name("other")
     other.write_bytes(b"secret" * 10_000_000)
     other.replace(trace)
     assert served.ask("GET")[1] == TRACE
 
 
-def test_a_file_that_was_cut_short_counts_as_not_fetched(served: Served, trace: Path) -> None:
+def test_a_trace_that_was_truncated_counts_as_not_fetched(served: Served, trace: Path) -> None:
     os.truncate(trace, 1000)
     with pytest.raises(http.client.IncompleteRead) as error:
         served.ask("GET")
@@ -254,7 +254,7 @@ def test_a_file_that_was_cut_short_counts_as_not_fetched(served: Served, trace: 
     assert not served.server.was_fetched
 
 
-def test_a_fetch_that_broke_off_can_be_tried_again(served: Served, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_interrupted_fetch_can_be_repeated(served: Served, capsys: pytest.CaptureFixture[str]) -> None:
     request = f"GET {served.server.trace_path} HTTP/1.1\r\nHost: {served.host}\r\nOrigin: {UI_ORIGIN}\r\n\r\n"
     with socket.create_connection(("127.0.0.1", served.server.port), timeout=20) as connection:
         connection.sendall(request.encode())
@@ -265,7 +265,7 @@ def test_a_fetch_that_broke_off_can_be_tried_again(served: Served, capsys: pytes
 
 
 def test_a_fetch_under_way_ends_with_the_server(trace: Path) -> None:
-    """Its descriptor may be another file's by then."""
+    """GIVEN a closed server, whose descriptor may belong to another file WHEN read THEN it raises."""
     with trace.open("rb") as stream:
         with TraceServer(stream, "run.pftrace", port=0) as server:
             assert server.trace_bytes(256) == TRACE[: 1 << 20]
@@ -273,37 +273,37 @@ def test_a_fetch_under_way_ends_with_the_server(trace: Path) -> None:
             server.trace_bytes(0)
 
 
-def test_a_connection_that_says_nothing_is_in_nobodys_way(served: Served) -> None:
+def test_a_silent_connection_does_not_block_others(served: Served) -> None:
     with socket.create_connection(("127.0.0.1", served.server.port)):
         assert served.ask("GET")[1] == TRACE
         assert served.ended.result(timeout=20) is True
 
 
-def test_it_ends_when_nobody_comes(served: Served) -> None:
-    served.clock.now_s = PATIENCE_S + 1
+def test_it_ends_when_nobody_fetches_the_trace(served: Served) -> None:
+    served.clock.now_s = IDLE_TIMEOUT_S + 1
     assert served.ended.result(timeout=20) is False
 
 
-def test_refused_requests_keep_nothing_alive_and_the_uis_do(served: Served) -> None:
+def test_only_requests_of_the_ui_restart_the_timeout(served: Served) -> None:
     preflight = [("Host", served.host), ("Origin", UI_ORIGIN), ("Access-Control-Request-Method", "GET")]
-    served.clock.now_s = PATIENCE_S
+    served.clock.now_s = IDLE_TIMEOUT_S
     assert served.ask("OPTIONS", headers=preflight)[0].status == 204
-    served.clock.now_s = 2 * PATIENCE_S
+    served.clock.now_s = 2 * IDLE_TIMEOUT_S
     assert served.ask("GET", "/guess")[0].status == 404
     assert not served.ended.done()
     served.clock.now_s += 1
     assert served.ended.result(timeout=20) is False
 
 
-def test_a_port_that_is_taken_is_said_with_the_remedy(served: Served, trace: Path) -> None:
+def test_a_taken_port_is_reported_with_the_remedy(served: Served, trace: Path) -> None:
     with trace.open("rb") as stream, pytest.raises(OutputError, match="is taken") as error:
         TraceServer(stream, "run.pftrace", port=served.server.port)
     assert f"ss -ltnp 'sport = :{served.server.port}'" in error.value.hint
 
 
 def test_offline_page_and_trace_have_one_origin(offline: Served) -> None:
-    own = f"http://{offline.host}"
-    assert offline.server.url == f"{own}/#!/?url={own}{offline.server.trace_path}"
+    origin = f"http://{offline.host}"
+    assert offline.server.url == f"{origin}/#!/?url={origin}{offline.server.trace_path}"
     for path, kind, content in (
         ("/", "text/html; charset=utf-8", b"<html>"),
         ("/index.html", "text/html; charset=utf-8", b"<html>"),
@@ -316,7 +316,7 @@ def test_offline_page_and_trace_have_one_origin(offline: Served) -> None:
         assert answer.headers["X-Content-Type-Options"] == "nosniff"
         assert "default-src 'self'" in answer.headers["Content-Security-Policy"]
         assert "Access-Control-Allow-Origin" not in answer.headers
-    with_origin = [("Host", offline.host), ("Origin", own)]
+    with_origin = [("Host", offline.host), ("Origin", origin)]
     assert offline.ask("GET", headers=with_origin)[1] == TRACE
 
 
@@ -332,7 +332,7 @@ def test_offline_nothing_else_is_served(offline: Served, ui: Path, path: str) ->
     assert (answer.status, body) == (404, b"")
 
 
-def test_offline_a_link_in_the_place_of_a_file_is_not_followed(offline: Served, ui: Path) -> None:
+def test_offline_a_link_that_replaces_a_file_is_not_followed(offline: Served, ui: Path) -> None:
     (ui / "index.html").unlink()
     (ui / "index.html").symlink_to(ui.parent / "secrets" / "key.txt")
     (ui / "v1" / "engine.wasm").unlink()
@@ -357,7 +357,7 @@ def test_offline_a_wrong_host_or_origin_is_refused(
     assert offline.ask("GET", path, headers=filled)[0].status == status
 
 
-def test_offline_it_ends_when_the_page_has_gone_quiet(offline: Served) -> None:
+def test_offline_it_ends_a_minute_after_the_last_request(offline: Served) -> None:
     page = [("Host", offline.host)]
     assert offline.ask("GET", headers=page)[1] == TRACE
     offline.clock.now_s = 59

@@ -77,9 +77,9 @@ def analyze(
 ) -> Report:
     """Analyse a run, or the newest run below the given paths.
 
-    `only` names sections (all of `SECTIONS` by default). `links` is a result of `tracekit links`, or its file:
-    transfers are compared with it. `work`: what is known of the model's operations and the device's peak. `executor` and `cache`
-    are `load`'s, of no use with a run that is loaded.
+    `only` names sections (all of `SECTIONS` by default). `links` is a result of `tracekit links`, or its file. `work`:
+    what is known of the model's operations and the device's peak. `executor` and `cache` are `load`'s, of no use with a
+    run that is loaded.
 
     Raises UsageError for a name that is no section, and whatever `load` raises.
     """

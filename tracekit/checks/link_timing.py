@@ -19,6 +19,7 @@ from typing import Any, Literal
 
 import tracekit
 from tracekit.capture.job.process import identify, this_device
+from tracekit.errors import InputError
 from tracekit.model.links import (
     LINKS_VERSION,
     LeftOut,
@@ -37,7 +38,7 @@ ELEMENT_BYTES = 4  # float32
 LEAST_REPEAT_NS = 2_000_000  # a repeat of less would measure the barrier
 MOST_CALLS = 50  # in a repeat
 
-__all__ = ["ELEMENT_BYTES", "KINDS", "Effort", "job_device", "measure_links"]
+__all__ = ["ELEMENT_BYTES", "KINDS", "Effort", "job_device", "measure_job", "measure_links"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,6 +56,30 @@ class Effort:
         while sizes[-1] * 4 <= self.max_bytes:
             sizes.append(sizes[-1] * 4)
         return sizes
+
+
+def measure_job(*, kinds: Sequence[str] = KINDS, effort: Effort | None = None) -> LinkMeasurements | None:
+    """Join the job that the environment describes (NCCL where every process of this host has a GPU, else Gloo), and
+    measure all its ranks. Called in each of its processes; returns the result on rank 0, None on the others.
+
+    Raises InputError where the processes find no way to each other.
+    """
+    import torch
+    import torch.distributed as dist
+
+    device = job_device()
+    if device[0] == "cuda":
+        torch.cuda.set_device(torch.device(*device))
+    try:
+        dist.init_process_group("nccl" if device[0] == "cuda" else "gloo")
+    except (RuntimeError, ValueError) as error:
+        reason = (str(error).splitlines() or [""])[0]
+        hint = "is MASTER_ADDR reachable from all hosts, and each rank started once?"
+        raise InputError(f"the ranks of the job could not join: {reason}", hint=hint) from error
+    try:
+        return measure_links(kinds=kinds, effort=effort)
+    finally:
+        dist.destroy_process_group()
 
 
 def measure_links(

@@ -37,7 +37,9 @@ def try_torch() -> list[Capability]:
     try:
         import torch
     except Exception as error:  # a broken shared library is an OSError, a mixture of versions anything
-        return [Capability(name="torch", works=False, detail=_reason(error), remedy="install torch again")]
+        return [
+            Capability(name="torch", works=False, detail=_reason(error), remedy="pip install --force-reinstall torch")
+        ]
     found = Capability(name="torch", works=True, detail=str(torch.__version__))
     return [found, *(_tried(name, check, torch) for name, check in _CHECKS.items())]
 

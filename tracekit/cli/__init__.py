@@ -35,6 +35,7 @@ COMMANDS = {
     "merge": "Write one Perfetto trace of all ranks.",
     "open": "Show a run or a trace in Perfetto's UI.",
     "query": "Ask the merged trace in SQL.",
+    "links": "Time collectives between the ranks of a job.",
     "demo": "Train a small model on two processes and analyse it.",
     "doctor": "Check this installation and name what is missing.",
 }
@@ -133,7 +134,7 @@ def explain(error: BaseException) -> tuple[str, int]:
             return f"Ended by {signal.Signals(error.number).name}.", _EXIT_SIGNALLED + error.number
         case click.UsageError():
             command = error.ctx.command_path if error.ctx else "tracekit"
-            return _line(error.format_message(), f"{command} --help lists what it takes"), _EXIT_USAGE
+            return _line(error.format_message(), f"what it takes: {command} --help"), _EXIT_USAGE
         case click.ClickException():
             return _line(error.format_message(), "check the path and its permissions"), _EXIT_INPUT
         case _:
@@ -147,7 +148,8 @@ def explain(error: BaseException) -> tuple[str, int]:
 
 
 def _line(message: str, hint: str) -> str:
-    return safe_text(f"Error: {_sentence(message)} Hint: {_sentence(hint)}")
+    # A hint often ends in a command: a full stop would be pasted with it.
+    return safe_text(f"Error: {_sentence(message)} Hint: {hint.strip()}")
 
 
 def _sentence(text: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import subprocess
 import sys
 from importlib.util import find_spec
@@ -35,6 +36,7 @@ def demo(output: Path) -> None:
     from tracekit.analysis.table import rows_of
     from tracekit.render.merged.merge import merge
     from tracekit.render.quantities import file_size
+    from tracekit.render.safe_text import safe_text
     from tracekit.render.terminal import TerminalReport
 
     run = load(output)
@@ -50,7 +52,7 @@ def demo(output: Path) -> None:
     trace = output / f"{run.run_id}.pftrace"
     merged = merge(run, trace, report=report, force=True)
     click.echo(f"{trace}: {merged.ranks} ranks, {merged.slices:,} slices, {file_size(merged.size_bytes)}")
-    click.echo(f"Next: tracekit open {trace}")
+    click.echo(f"Next: {safe_text(shlex.join(['tracekit', 'open', str(trace)]))}")
 
 
 def _train(output: Path) -> None:
@@ -68,5 +70,5 @@ def _train(output: Path) -> None:
         reason = next(
             (line for line in reversed(done.stderr.splitlines()) if "Error" in line), done.stderr.strip()[-200:]
         )
-        hint = f"run it yourself to see all it prints: {' '.join(command)}"
+        hint = f"run it yourself to see all it prints: {shlex.join(command)}"
         raise InputError(f"the training failed with exit code {done.returncode}: {reason}", hint=hint)

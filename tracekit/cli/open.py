@@ -27,7 +27,7 @@ def open(choice: RunChoice, offline: bool, print_url: bool) -> None:  # noqa: A0
     from tracekit.errors import OutputError
     from tracekit.render.quantities import file_size
     from tracekit.render.safe_text import safe_text
-    from tracekit.serve import PATIENCE_S, PORT, TraceServer
+    from tracekit.serve import IDLE_TIMEOUT_S, PORT, TraceServer
 
     ui = _bundled_ui() if offline else None
     with perfetto_trace(choice) as trace, TraceServer(trace.stream, trace.name, ui=ui) as server:
@@ -40,7 +40,7 @@ def open(choice: RunChoice, offline: bool, print_url: bool) -> None:  # noqa: A0
         if not offline:
             click.echo("If the browser asks to reach your local network, allow it: the trace is there.")
         if not is_opened and not offline:
-            click.echo(f"It waits for {PATIENCE_S / 60:.0f} minutes; Ctrl-C ends it.")
+            click.echo(f"It waits for {IDLE_TIMEOUT_S / 60:.0f} minutes; Ctrl-C ends it.")
         click.echo("Next: look at the page" if is_opened else "Next: open the address in a browser")
         if offline:
             click.echo("This ends with Ctrl-C, or a minute after the page has asked for its last file.", err=True)
@@ -51,9 +51,9 @@ def open(choice: RunChoice, offline: bool, print_url: bool) -> None:  # noqa: A0
                 raise
         if not server.was_fetched:
             hint = "type it again; --print-url is for a browser elsewhere, --offline for no network"
-            raise OutputError(f"nobody fetched the trace in {PATIENCE_S / 60:.0f} minutes", hint=hint)
+            raise OutputError(f"nobody fetched the trace in {IDLE_TIMEOUT_S / 60:.0f} minutes", hint=hint)
     click.echo("The page has the trace.")
-    example = shlex.join(["tracekit", "query", *choice.words, "select * from tracekit_steps"])
+    example = shlex.join(["tracekit", "query", *choice.argv, "select * from tracekit_steps"])
     click.echo(f"Next: {safe_text(example)}")
 
 

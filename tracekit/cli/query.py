@@ -25,12 +25,14 @@ def _print_views(ctx: click.Context, param: click.Parameter, value: bool) -> Non
 class _TwoArguments(click.Command):
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """click fills the last argument first, and would miss RUN where SQL was forgotten."""
+        typed = [*args]  # click empties the list
         try:
             return super().parse_args(ctx, args)
         except click.MissingParameter:
             from tracekit.errors import UsageError
 
-            hint = 'tracekit query RUN "select * from tracekit_steps"; tracekit query --views lists what can be asked'
+            asked = shlex.join(["tracekit", "query", *(typed or ["runs/"]), "select * from tracekit_steps"])
+            hint = f"see what can be asked with tracekit query --views, and ask, as in: {asked}"
             raise UsageError("a query takes a run, or a merged trace, and the SQL to ask it", hint=hint) from None
 
 
@@ -73,7 +75,8 @@ def query(choice: RunChoice, sql: str, as_json: bool, as_csv: bool, output: Path
         raise UsageError("--json and --csv: a result has one form", hint="leave one out")
     suffix = ".json" if as_json else ".csv" if as_csv else ".txt" if output is None else output.suffix
     if output is not None and output.is_dir():
-        raise UsageError(f"-o {output}: a folder", hint=f"name the file, too: -o {output / 'rows.csv'}")
+        named = shlex.quote(str(output / "rows.csv"))
+        raise UsageError(f"-o {output}: a folder", hint=f"name the file, too: -o {named}")
     if output is not None and (output.suffix != suffix or suffix not in {".json", ".csv", ".txt"}):
         wanted = suffix if as_json or as_csv else ".json, .csv or .txt"
         raise UsageError(f"-o {output}: the name does not end in {wanted}", hint="it says the format")
@@ -100,9 +103,9 @@ def query(choice: RunChoice, sql: str, as_json: bool, as_csv: bool, output: Path
     if suffix == ".txt":
         if trace.is_merged:
             click.echo("\nThe run was merged for this query alone; a file that is kept answers at once.")
-            following = ["merge", *choice.words, "-o", "run.pftrace"]
+            following = ["merge", *choice.argv, "-o", "run.pftrace"]
         else:
-            following = ["open", *choice.words]
+            following = ["open", *choice.argv]
         click.echo(f"Next: {safe_text(shlex.join(['tracekit', *following]))}")
 
 

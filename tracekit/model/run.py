@@ -135,6 +135,18 @@ class Run:
         return " ".join(self.paths)
 
     @property
+    def arguments(self) -> list[str]:
+        """What a command takes to read the same run, attempt and ranks again."""
+        chosen = [*self.paths]
+        if self.run_id is not None and self.other_runs:
+            chosen += ["--run", self.run_id]
+        if any(other.run_id == self.run_id for other in self.other_runs):
+            chosen += ["--attempt", str(self.attempt)]
+        if self.selected_ranks is not None:
+            chosen += ["--ranks", ",".join(map(str, self.selected_ranks))]
+        return chosen
+
+    @property
     def device(self) -> Literal["gpu", "cpu", "mixed"]:
         # A server's recording shows nothing of what its device does.
         kinds = {s.device for s in self.ranks if not s.serves_only} or {s.device for s in self.ranks}

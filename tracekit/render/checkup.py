@@ -46,7 +46,7 @@ class CheckupPage:
         parts: list[object] = [title, "", grid]
         if report.run.notes:
             parts += ["", *note_lines(report.run.notes)]
-        next_line = Text("Next: run it without doctor, then: tracekit analyze FOLDER_OF_ITS_PROBE", no_wrap=True)
+        next_line = Text("Next: run it without doctor, and read its probe's folder with tracekit analyze", no_wrap=True)
         return write([*parts, "", next_line], width=self.width, color=self.color)
 
 

@@ -90,12 +90,5 @@ def statement(severity: str, text: str, *, leading: bool = False) -> Table:
 
 def next_command(command: str, run: Run, *arguments: str) -> Text:
     """What to type next for the same selection, as a shell takes it, in one piece."""
-    words = ["tracekit", command, *run.paths]
-    if run.run_id is not None and run.other_runs:
-        words += ["--run", run.run_id]
-    if any(other.run_id == run.run_id for other in run.other_runs):
-        words += ["--attempt", str(run.attempt)]
-    if run.selected_ranks is not None:
-        words += ["--ranks", ",".join(map(str, run.selected_ranks))]
-    line = safe_text(shlex.join([*words, *arguments]))
+    line = safe_text(shlex.join(["tracekit", command, *run.arguments, *arguments]))
     return Text.assemble("Next: ", (line, "bold"), no_wrap=True)

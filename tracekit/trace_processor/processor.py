@@ -1,4 +1,4 @@
-"""What can be asked of a trace processor, however it runs."""
+"""The interface of trace processors, however they run."""
 
 from __future__ import annotations
 
@@ -20,37 +20,40 @@ _PLACE = re.compile(r"line (\d+) col (\d+)")
 
 @dataclass(frozen=True, kw_only=True)
 class Answer:
-    """Rows of a query. Names of columns need not differ."""
+    """Columns and rows of a query. Several columns may have the same name."""
 
     columns: tuple[str, ...]
     rows: list[tuple[Cell, ...]]
 
 
 class TraceProcessor(ABC):
-    """One trace processor; it can load one trace after another."""
+    """One trace processor. It can load one trace after another."""
 
     def load(self, trace: bytes | BinaryIO) -> None:
-        """Replace the trace. InputError: it is no trace, or too large; or the trace processor ended."""
+        """Load a trace in place of the previous one.
+
+        Raises InputError if it is not a trace, if it is too large, and if the trace processor has ended.
+        """
         self._load(io.BytesIO(trace) if isinstance(trace, bytes) else trace)
 
     @abstractmethod
     def ask(self, sql: str) -> Answer:
-        """Run the statements; the rows are those of the last one. UsageError: one of them is wrong."""
+        """Run the statements and return the rows of the last one. Raises UsageError if a statement is wrong."""
 
     @abstractmethod
     def close(self) -> None:
-        """End it."""
+        """End the trace processor."""
 
     @abstractmethod
     def _load(self, trace: BinaryIO) -> None: ...
 
     def query(self, sql: str) -> list[Row]:
-        """`ask`, a dictionary a row."""
+        """Run the statements and return a dictionary for each row of the last one."""
         answer = self.ask(sql)
         return [dict(zip(answer.columns, row, strict=True)) for row in answer.rows]
 
     def errors(self) -> list[Row]:
-        """What the trace processor counted as wrong with the trace, or lost of it."""
+        """Return what the trace processor reports as errors of the trace, or as lost data."""
         return self.query("select name, idx, value from stats where severity in ('error', 'data_loss') and value > 0")
 
     def __enter__(self) -> Self:
@@ -61,8 +64,11 @@ class TraceProcessor(ABC):
 
 
 def sql_error(text: str) -> UsageError:
-    """The error for what the trace processor says of a statement: a traceback, whose last line is the reason."""
+    """Return the error for the trace processor's message on a wrong statement.
+
+    The message is a traceback, whose last line is the reason.
+    """
     lines = [line.strip() for line in text.splitlines() if line.strip()] or ["no reason given"]
     places = _PLACE.findall(text)
     where = f" in line {places[-1][0]}, column {places[-1][1]}" if places else ""
-    return UsageError(f"the SQL is wrong{where}: {lines[-1]}", hint="tracekit query --views lists tracekit's views")
+    return UsageError(f"the SQL is wrong{where}: {lines[-1]}", hint="tracekit's views: tracekit query --views")

@@ -14,27 +14,27 @@ CREATE PERFETTO VIEW tracekit_run_slices(
   -- Its arguments, for extract_arg(arg_set_id, 'debug.NAME').
   arg_set_id ARGSETID
 ) AS
-SELECT made.name AS track, slice.name, slice.ts, slice.dur, slice.id AS slice_id, slice.arg_set_id
+SELECT derived.name AS track, slice.name, slice.ts, slice.dur, slice.id AS slice_id, slice.arg_set_id
 FROM slice
-JOIN tracekit_tracks AS made USING (track_id)
+JOIN tracekit_tracks AS derived USING (track_id)
 JOIN process USING (upid)
 WHERE process.name = 'run';
 
--- What the report found, as it says it.
+-- The findings of the report.
 CREATE PERFETTO VIEW tracekit_findings(
   -- error, warning or info.
   severity STRING,
-  -- The rank that it is about, NULL: the run.
+  -- The rank that it concerns; NULL: the run.
   rank LONG,
-  -- The step that it is about, NULL: all.
+  -- The step that it concerns; NULL: all steps.
   step LONG,
-  -- What was found.
+  -- The finding.
   text STRING,
-  -- What mending it would save a step, ns; NULL: not known.
+  -- How much a step would be shorter without it, ns; NULL: not known.
   saving_ns DURATION,
-  -- When what it is about begins, ns since the Unix epoch on the run's clock: its step, or the first.
+  -- When its step begins, or the first step, ns since the Unix epoch on the run's clock.
   ts TIMESTAMP,
-  -- How long that takes, ns: its step, or all.
+  -- How long its step takes, or all steps, ns.
   dur DURATION,
   -- The slice in Perfetto's tables.
   slice_id JOINID(slice.id)
@@ -51,20 +51,20 @@ SELECT
 FROM tracekit_run_slices
 WHERE track = 'findings';
 
--- The chain of work and transfers over all ranks that bounds the steps, a row for each stretch of it on one rank. The sum
--- of `dur` is the report's total.
+-- The critical path: the chain of work and transfers over all ranks that determines how long the steps take. It has a
+-- row for each stretch on one rank. The sum of `dur` is the report's total.
 CREATE PERFETTO VIEW tracekit_critical_path(
-  -- The rank that the chain is on.
+  -- The rank of the stretch.
   rank LONG,
-  -- What the stretch leads to, or transfers: a collective, a send, the end of the step.
+  -- What the stretch leads to or transfers: a collective, a send, the end of the step.
   leads_to STRING,
-  -- Its time in compute, ns; this and the next three add up to `dur`, NULL counting nothing.
+  -- Its time in compute, ns; this and the next three add up to `dur`, with NULL as 0.
   compute_ns DURATION,
-  -- In loading data, ns.
+  -- Its time in loading data, ns.
   data_ns DURATION,
-  -- On the host alone, ns.
+  -- Its time on the host alone, ns.
   host_ns DURATION,
-  -- In the transfer, after the last rank had come, ns.
+  -- Its time in a transfer, after the last rank had arrived, ns.
   communication_ns DURATION,
   -- When it begins, ns since the Unix epoch on the run's clock.
   ts TIMESTAMP,
@@ -86,19 +86,19 @@ SELECT
 FROM tracekit_run_slices
 WHERE track = 'critical path';
 
--- Every counter, a row for each time at which it changes.
+-- All counters, with a row for each time at which a counter changes.
 CREATE PERFETTO VIEW tracekit_counters(
-  -- The rank; NULL: of the run as a whole.
+  -- The rank; NULL: the run as a whole.
   rank LONG,
-  -- Name of the counter, as the page shows it: ranks waiting, "busbw · dp" and so on.
+  -- Name of the counter in the merged trace: ranks waiting, "busbw · dp" and so on.
   counter STRING,
   -- Unit of the values.
   unit STRING,
-  -- The value from then on, in that unit.
+  -- The value from `ts` on, in that unit.
   value DOUBLE,
-  -- From when on, ns since the Unix epoch on the run's clock.
+  -- From when on it holds, ns since the Unix epoch on the run's clock.
   ts TIMESTAMP,
-  -- For how long, ns: until the next value, or the end of the trace.
+  -- For how long it holds, ns: until the next value, or the end of the trace.
   dur DURATION
 ) AS
 SELECT
@@ -112,15 +112,15 @@ FROM counter
 JOIN process_counter_track AS track ON counter.track_id = track.id
 LEFT JOIN tracekit_ranks USING (upid);
 
--- The bus bandwidth of each group, of all its collectives in flight, while they transfer: from the last rank's arrival on.
+-- The bus bandwidth of each process group: the sum over its collectives that transfer, from the last rank's arrival on.
 CREATE PERFETTO VIEW tracekit_busbw(
   -- The process group: dp, tp and so on, or its description.
   process_group STRING,
-  -- Bus bandwidth from then on, GB/s, as nccl-tests counts it; 0 between collectives.
+  -- Bus bandwidth from `ts` on, GB/s, as nccl-tests defines it; 0 between collectives.
   busbw_gb_per_s DOUBLE,
-  -- From when on, ns since the Unix epoch on the run's clock.
+  -- From when on it holds, ns since the Unix epoch on the run's clock.
   ts TIMESTAMP,
-  -- For how long, ns.
+  -- For how long it holds, ns.
   dur DURATION
 ) AS
 SELECT substr(counter, length('busbw · ') + 1) AS process_group, value AS busbw_gb_per_s, ts, dur
@@ -135,11 +135,11 @@ CREATE PERFETTO VIEW tracekit_memory(
   device STRING,
   -- What is counted: allocated, reserved, or on a CPU "allocated less freed" since the recording began.
   what STRING,
-  -- How much from then on, bytes.
+  -- The memory from `ts` on, bytes.
   size_bytes LONG,
-  -- From when on, ns since the Unix epoch on the run's clock.
+  -- From when on it holds, ns since the Unix epoch on the run's clock.
   ts TIMESTAMP,
-  -- For how long, ns.
+  -- For how long it holds, ns.
   dur DURATION
 ) AS
 SELECT
@@ -152,13 +152,13 @@ SELECT
 FROM tracekit_counters
 WHERE rank IS NOT NULL AND (counter GLOB '* · allocated*' OR counter GLOB '* · reserved');
 
--- How many ranks wait for another: have a row in tracekit_waits that has begun and not ended.
+-- How many ranks wait for another rank, as in tracekit_waits.
 CREATE PERFETTO VIEW tracekit_ranks_waiting(
-  -- How many from then on.
+  -- Number of ranks that wait from `ts` on.
   ranks LONG,
-  -- From when on, ns since the Unix epoch on the run's clock.
+  -- From when on it holds, ns since the Unix epoch on the run's clock.
   ts TIMESTAMP,
-  -- For how long, ns.
+  -- For how long it holds, ns.
   dur DURATION
 ) AS
 SELECT cast(value AS INT) AS ranks, ts, dur

@@ -1,4 +1,4 @@
-"""A native trace processor (trace_processor_shell), started and spoken to by the `perfetto` package."""
+"""A native trace processor (trace_processor_shell), which the `perfetto` package starts and talks to."""
 
 from __future__ import annotations
 
@@ -17,13 +17,16 @@ from perfetto.trace_processor.platform import PlatformDelegate
 from tracekit.errors import InputError
 from tracekit.trace_processor.processor import Answer, TraceProcessor, sql_error
 
-__all__ = ["ShellTraceProcessor", "perfettos_own"]
+__all__ = ["ShellTraceProcessor", "downloaded_shell"]
 
 _FOR_THIS_MACHINE = "name a trace_processor_shell that runs on this machine"
 
 
 class ShellTraceProcessor(TraceProcessor):
-    """binary: a trace_processor_shell. InputError: it is none, or does not start."""
+    """Runs the program `binary`, a trace_processor_shell.
+
+    Raises InputError if it is not a program. `load` raises InputError if it does not start.
+    """
 
     def __init__(self, binary: Path) -> None:
         if not binary.is_file() or not os.access(binary, os.X_OK):
@@ -63,16 +66,19 @@ class ShellTraceProcessor(TraceProcessor):
 
     def _ended(self, error: Exception) -> InputError:
         hint = "it may have run out of memory: ask fewer ranks (--ranks)"
-        return InputError(f"{self._binary} has gone: {_one_line(error)}", hint=hint)
+        return InputError(f"{self._binary} ended: {_one_line(error)}", hint=hint)
 
 
-def perfettos_own() -> Path:
-    """The binary that the `perfetto` package goes with, downloaded unless it has been. InputError: it cannot be had."""
+def downloaded_shell() -> Path:
+    """Return the binary that the `perfetto` package uses, and download it first if need be.
+
+    Raises InputError if the download failed.
+    """
     try:
-        # It says on stdout, which is for results, that it downloads.
+        # The package reports the download on stdout, which is for results.
         with contextlib.redirect_stdout(sys.stderr):
             return Path(PlatformDelegate().get_shell_path(bin_path=None))
-    except Exception as error:  # the package raises no type of its own here
+    except Exception as error:  # the package raises plain exceptions here
         raise InputError(f"the download failed: {_one_line(error)}", hint="see the three ways") from None
 
 

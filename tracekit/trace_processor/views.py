@@ -11,6 +11,9 @@ _FILES = ("views.sql", "run_views.sql", "kernel_views.sql")  # each may use the 
 
 
 def views_sql() -> str:
-    """Statements to run once after a merged trace was loaded; every column has a comment: its meaning and unit."""
+    """Return the statements that create the views of a merged trace, to be run once after it was loaded.
+
+    Every column has a comment with its meaning and unit.
+    """
     folder = files("tracekit.trace_processor")
     return "".join(folder.joinpath(name).read_text(encoding="utf-8") for name in _FILES)

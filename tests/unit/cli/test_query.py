@@ -106,7 +106,7 @@ def test_wrong_sql_is_one_line(processor: Canned, ready: Path) -> None:
     assert (result.exit_code, result.stdout) == (2, "")
     assert result.stderr == (
         "Error: the SQL is wrong in line 2, column 7: no such column: \\x1b[2J. "
-        "Hint: tracekit query --views lists tracekit's views.\n"
+        "Hint: tracekit's views: tracekit query --views\n"
     )
     assert processor.is_closed
 
@@ -132,7 +132,8 @@ def test_without_sql_it_says_what_to_type(processor: Canned, given: list[str]) -
     result = query(*given)
     assert (result.exit_code, result.stdout) == (2, "")
     assert result.stderr.startswith("Error: a query takes a run, or a merged trace, and the SQL to ask it.")
-    assert 'tracekit query RUN "select * from tracekit_steps"' in result.stderr
+    typed = f"tracekit query {(given or ['runs/'])[0]} 'select * from tracekit_steps'\n"
+    assert result.stderr.endswith(typed)
     assert result.stderr.count("\n") == 1
 
 

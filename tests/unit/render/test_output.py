@@ -1,4 +1,4 @@
-"""Files for the user: parts that become one."""
+"""Output files that are joined from parts."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tracekit.render.output import move_to_end, new_file
 
 
 @pytest.mark.parametrize("kernel_copies", [True, False])
-def test_parts_follow_each_other_whoever_copies(
+def test_parts_are_joined_in_order_with_and_without_the_kernel_s_copy(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kernel_copies: bool
 ) -> None:
     if not kernel_copies:
@@ -33,7 +33,7 @@ def test_parts_follow_each_other_whoever_copies(
     assert [path.name for path in tmp_path.iterdir()] == ["whole"]
 
 
-def test_what_is_packed_on_the_way_is_packed(tmp_path: Path) -> None:
+def test_a_part_is_compressed_if_the_stream_compresses(tmp_path: Path) -> None:
     part = tmp_path / "part"
     part.write_bytes(b"x" * 100_000)
     with (tmp_path / "whole.gz").open("wb") as file, gzip.GzipFile(fileobj=file, mode="wb") as stream:

@@ -1,4 +1,4 @@
-"""Rows of a query as text, JSON and CSV."""
+"""Results of queries as text, JSON and CSV."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def text(columns: list[str], rows: list[tuple[object, ...]], width: int = 80) ->
     return [line for line in query_text(columns, rows, width=width, color=False).splitlines() if line]
 
 
-def test_numbers_stand_to_the_right_and_null_is_said() -> None:
+def test_numbers_are_aligned_right_and_null_is_shown() -> None:
     assert text(["name", "dur"], [("a", 1), (None, 1000), ("[b]c", 0.5)]) == [
         " name   dur",
         " ──────────",
@@ -30,7 +30,7 @@ def test_no_rows_and_no_columns() -> None:
     assert text([], []) == ["0 rows"]
 
 
-def test_rows_that_are_too_wide_are_written_one_below_the_other() -> None:
+def test_rows_that_are_too_wide_are_written_with_a_line_for_each_column() -> None:
     rows = [(1795256091268559120, "x" * 70), (None, "y")]
     assert text(["ts", "name"], rows) == [
         "row 1", "  ts    1795256091268559120", f"  name  {'x' * 70}",
@@ -40,20 +40,20 @@ def test_rows_that_are_too_wide_are_written_one_below_the_other() -> None:
     assert len(text(["ts", "name"], rows, width=120)) == 5
 
 
-def test_text_from_traces_cannot_write_to_the_terminal() -> None:
+def test_control_characters_in_text_are_escaped() -> None:
     shown = "".join(text(["\x1b[1m"], [("\x1b[2J\u202e",), (b"\x00\xff",)]))
     assert "\x1b" not in shown
     assert "\\x1b[2J\\u202e" in shown
     assert "00ff" in shown
 
 
-def test_of_many_rows_the_first_are_shown_and_the_rest_counted() -> None:
+def test_only_the_first_rows_of_many_are_shown() -> None:
     lines = text(["a"], [(i,) for i in range(1234)])
     assert lines[-1] == "1,234 rows (the first 200 are shown; --csv and --json have all)"
     assert len(lines) == 2 + SHOWN_ROWS + 1
 
 
-def test_json_keeps_integers_whole_and_has_no_infinity() -> None:
+def test_json_keeps_large_integers_and_has_no_infinity() -> None:
     document = query_json(["a", "b"], [(2**63 - 1, float("inf")), (b"\xff", "=1")], path="run")
     assert json.loads(document)["rows"] == [{"a": 2**63 - 1, "b": None}, {"a": "ff", "b": "=1"}]
 

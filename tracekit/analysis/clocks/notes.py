@@ -56,7 +56,7 @@ def _note(kind: str, rank: int, what: str) -> Note:
 def _contradicted(
     ranks: Sequence[RankSummary], models: Sequence[ClockModel], measured: Mapping[int, ClockModel]
 ) -> dict[int, int]:
-    """By how much clocks are off what was measured, or off those of their machine, where that is more than their error."""
+    """By how much clocks are off what was measured, or off those of their machine, beyond their error."""
     alike: dict[str | None, list[tuple[int, int, int]]] = {}
     for summary, model in zip(ranks, models, strict=True):
         own = measured[summary.rank]

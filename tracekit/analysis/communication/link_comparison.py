@@ -1,6 +1,6 @@
 """What collectives achieve against what the links between their ranks can do.
 
-Comes in: the result of the bandwidth probe (`links.json`), and a collective's kind, ranks and size. Goes out: the time
+Comes in: the result of `tracekit links` (`links.json`), and a collective's kind, ranks and size. Goes out: the time
 that it takes on idle links, and between which hosts these are.
 """
 
@@ -25,14 +25,14 @@ __all__ = ["LinkClass", "idle_time_ns", "link_class", "read_links"]
 
 
 def read_links(path: Path) -> LinkMeasurements:
-    """Raises InputError for a file that cannot be read or is no result of the bandwidth probe."""
-    hint = "write one with: torchrun ... -m tracekit.checks.links -o links.json"
+    """Raises InputError for a file that cannot be read or is no result of `tracekit links`."""
+    hint = "write one with: torchrun --nproc-per-node 2 -m tracekit links -o links.json"
     try:
         return msgspec.json.decode(path.read_bytes(), type=LinkMeasurements)
     except OSError as error:
         raise InputError(f"{path}: {error.strerror or error}", hint=hint) from error
     except msgspec.DecodeError as error:
-        raise InputError(f"{path}: not a result of the bandwidth probe ({error})", hint=hint) from error
+        raise InputError(f"{path}: not a result of tracekit links ({error})", hint=hint) from error
 
 
 def link_class(run: Run, ranks: Sequence[int]) -> LinkClass | None:

@@ -45,7 +45,7 @@ def dask_cluster(address: str) -> Iterator[Executor]:
             with warnings.catch_warnings(action="ignore"):  # versions of libraries that differ; ours is checked later
                 client = Client(address, timeout=_CONNECT_S, set_as_default=False)
         except (OSError, TimeoutError):
-            hint = "start it with: dask scheduler; or leave out --scheduler"
+            hint = "leave out --scheduler, or start one with: dask scheduler"
             raise InputError(f"--scheduler {address}: no Dask scheduler answers there", hint=hint) from None
         with client:
             try:
@@ -54,7 +54,7 @@ def dask_cluster(address: str) -> Iterator[Executor]:
                 hint = f"start one with: dask worker {address}"
                 raise InputError(f"--scheduler {address}: the cluster has no worker", hint=hint) from None
             if lacking := _without_tracekit(client):
-                hint = f"pip install torch-tracekit=={__version__} where it and its workers run"
+                hint = f"where it and its workers run: pip install torch-tracekit=={__version__}"
                 raise InputError(f"--scheduler {address}: tracekit is not installed on {lacking}", hint=hint)
             try:
                 # A call whose result the cluster remembers is made again: the file may be another one by now.

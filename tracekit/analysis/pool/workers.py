@@ -125,7 +125,7 @@ def _of_one_version(version: str, work: Callable[..., T], *call: object) -> T:
     """Run by a worker, which may live in another installation than who asks."""
     if version != __version__:
         what = f"a worker has tracekit {__version__}, this one is {version}: their results would not fit together"
-        raise UsageError(what, hint=f"pip install torch-tracekit=={version} for the workers")
+        raise UsageError(what, hint=f"where the workers run: pip install torch-tracekit=={version}")
     return work(*call)
 
 

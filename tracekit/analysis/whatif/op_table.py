@@ -71,10 +71,10 @@ def read_operations(path: Path) -> pd.DataFrame:
     if not path.is_file():
         raise InputError(f"{path}: no such file", hint="give a Parquet or CSV file of operations")
     try:
-        table = pd.read_csv(path) if path.suffix.lower() == ".csv" else pd.read_parquet(path)
+        table = pd.read_csv(path) if path.suffix.lower() == ".csv" else pd.read_parquet(path, engine="pyarrow")
     except ImportError:
         raise InputError(
-            f"{path}: reading Parquet takes pyarrow", hint="pip install 'torch-tracekit[parquet]', or give a CSV file"
+            f"{path}: reading Parquet takes pyarrow", hint="give a CSV file, or: pip install 'torch-tracekit[parquet]'"
         ) from None
     except (OSError, ValueError) as error:  # pyarrow's errors and pandas' are one or the other
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__

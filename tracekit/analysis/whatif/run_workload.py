@@ -16,6 +16,7 @@ run one after another.
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 
 import numpy as np
@@ -45,12 +46,13 @@ def job_of_run(run: Run) -> Job:
     clocks = {clock.rank: clock for clock in run.clocks}
     stretches = _stretches(run, trained)
     hint = "record all ranks, two steps at least"
+    info = shlex.join(["tracekit", "info", *run.arguments])
     if len(trained) < 2:
         raise InputError(f"{run.path}: one rank; what if asks about several", hint=hint)
     if not stretches:
         raise InputError(f"{run.path}: no step that all ranks completed", hint=hint)
     if not clocks_are_comparable(trained, [clocks[summary.rank] for summary in trained]):
-        raise InputError(f"{run.path}: the clocks of its hosts are not known", hint="see tracekit info")
+        raise InputError(f"{run.path}: the clocks of its hosts are not known", hint=f"which are: {info}")
     communication = run_communication(run)
     if 2 * sum(len(own) for own in communication.values()) > _MOST_OPERATIONS:
         raise InputError(f"{run.path}: more collectives than can be replayed", hint="choose fewer steps or ranks")
@@ -62,7 +64,7 @@ def job_of_run(run: Run) -> Job:
         except CyclicGraphError as error:
             notes.append(f"steps {format_ranges(steps)} left out: {error}, as far as the clocks tell")
     if not workloads:
-        raise InputError(f"{run.path}: {notes[0]}", hint="see the clock table of tracekit info")
+        raise InputError(f"{run.path}: {notes[0]}", hint=f"its table of clocks: {info}")
     if run.missing_ranks:
         notes.append(f"{len(run.missing_ranks)} ranks are missing: waiting for them counts as transfer")
     transfers = frozenset(number for name, number in names.kinds.of.items() if name[0] == "transfer")  # type: ignore[index]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,7 +16,7 @@ from tracekit.cli.inputs.run_choice import RunChoice
 if TYPE_CHECKING:
     from tracekit.analysis.per_rank.options import SummaryOptions
     from tracekit.model.notes import Note
-    from tracekit.model.run import OtherRun
+    from tracekit.model.run import Run
     from tracekit.render.merged.input_slices import SliceFilter
     from tracekit.render.merged.merge import Form, Merged
 
@@ -43,7 +44,7 @@ def merged_run(
         found = choice.load(options, shelf)
         defects = [note for note in found.notes if note.is_defect]
         if found.other_runs or defects:
-            click.echo(_told(found.other_runs, defects), err=True, nl=False)
+            click.echo(_told(found, defects), err=True, nl=False)
         with progress_on_stderr("writing ranks") as progress:
             return merge(
                 found,
@@ -59,15 +60,16 @@ def merged_run(
             )
 
 
-def _told(other_runs: Sequence[OtherRun], defects: Sequence[Note]) -> str:
+def _told(run: Run, defects: Sequence[Note]) -> str:
     """Which other runs are left out, and what is wrong with this one."""
     from tracekit.render.console import note_lines, statement, write
     from tracekit.render.quantities import counted
 
     lines: list[object] = []
-    for other in other_runs:
+    for other in run.other_runs:
         name = f"run {other.run_id or 'without an id'}, attempt {other.attempt}"
         text = f"left out: {name}, of {counted(other.ranks, 'rank')}; --run and --attempt choose"
         lines.append(statement("info", text))
-    lines += note_lines(defects, all_told_by="tracekit analyze --json")
+    everything = shlex.join(["tracekit", "analyze", *run.arguments, "--json"])
+    lines += note_lines(defects, all_told_by=everything)
     return write(lines, **terminal_format(sys.stderr))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -40,8 +41,8 @@ class RunChoice:
     cache: CacheChoice
 
     @property
-    def words(self) -> list[str]:
-        """What to type for the same run and ranks."""
+    def argv(self) -> list[str]:
+        """The arguments that choose the same run and ranks."""
         ranks = None if self.ranks is None else ",".join(map(str, sorted(self.ranks)))
         chosen = {"--run": self.run, "--attempt": self.attempt, "--ranks": ranks}
         return [*self.paths, *(f"{option}={value}" for option, value in chosen.items() if value is not None)]
@@ -64,10 +65,10 @@ class RunChoice:
                     **workers,
                 )
         except InputError as error:
-            raise self._told_better(error) from None
+            raise self._clarify_error(error) from None
 
-    def _told_better(self, error: InputError) -> InputError:
-        """The error for one file that is something else than a recording of torch.profiler."""
+    def _clarify_error(self, error: InputError) -> InputError:
+        """Return an error that names what a file is, if the only path is a file that torch.profiler did not record."""
         from tracekit.errors import InputError
 
         path = Path(self.paths[0])
@@ -75,7 +76,7 @@ class RunChoice:
             return error
         kind = kind_of(path)
         if kind.is_ready:
-            hint = f"give the run that it was made of; tracekit open {path} shows it"
+            hint = f"give the run that it was made of, or look at it: {shlex.join(['tracekit', 'open', str(path)])}"
             return InputError(f"{path}: {kind.name}, not a recording of torch.profiler", hint=hint)
         hint = "give a run, or Chrome-trace JSON files of torch.profiler"
         return error if kind.is_run else InputError(f"{path}: {kind.name}, not a trace", hint=hint)
@@ -93,8 +94,8 @@ class RunChoice:
             yield {"executor": executor, "progress": progress}
 
 
-def _made(cache_dir: str) -> Path:
-    """The folder, which must be one that can be used: who asks for it wants to know otherwise."""
+def _ensure_cache_dir(cache_dir: str) -> Path:
+    """Create the folder if need be and return it. Raises UsageError if it cannot be written."""
     from tracekit.errors import UsageError
 
     if not cache_dir:
@@ -141,7 +142,7 @@ def run_options(command: F) -> F:
             ranks=ranks,
             jobs=jobs,
             scheduler=scheduler,
-            cache=False if no_cache else True if cache_dir is None else _made(cache_dir),
+            cache=False if no_cache else True if cache_dir is None else _ensure_cache_dir(cache_dir),
         )
         return command(choice, **options)
 

@@ -12,11 +12,11 @@ from tracekit.model.events import DecodedTrace
 from tracekit.read.decode import portable
 from tracekit.read.files.storage import TracePath
 
-__all__ = ["Decoder", "decode", "decoder", "has_native"]
+__all__ = ["VARIABLE", "Decoder", "decode", "decoder", "has_native"]
 
 Decoder = Literal["native", "portable"]
 
-_VARIABLE = "TRACEKIT_DECODER"
+VARIABLE = "TRACEKIT_DECODER"
 
 
 def decode(path: TracePath, *, details: bool = False) -> DecodedTrace:
@@ -33,17 +33,17 @@ def decoder() -> Decoder:
 
     Raises UsageError when the variable names no decoder, or the native one and there is none.
     """
-    wanted = os.environ.get(_VARIABLE, "")
+    wanted = os.environ.get(VARIABLE, "")
     if wanted not in ("", "native", "portable"):
-        raise UsageError(f"{_VARIABLE}={wanted}: no such decoder", hint="set it to native or portable, or not at all")
+        raise UsageError(f"{VARIABLE}={wanted}: no such decoder", hint="set it to native or portable, or not at all")
     if wanted == "native" and not has_native():
-        hint = "install a C++ compiler and then tracekit again, or unset the variable"
-        raise UsageError(f"{_VARIABLE}=native: the native decoder was not built", hint=hint)
+        hint = "unset the variable, or see why, and what to do: tracekit doctor"
+        raise UsageError(f"{VARIABLE}=native: there is no native decoder", hint=hint)
     return "native" if wanted != "portable" and has_native() else "portable"
 
 
 def has_native() -> bool:
-    """Whether the native decoder was built: there was a C++ compiler when tracekit was installed."""
+    """Whether the native decoder was built and loads; `tracekit doctor` says why not."""
     return _native_decode() is not None
 
 

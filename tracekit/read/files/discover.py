@@ -238,4 +238,4 @@ def _nothing_found(paths: Sequence[str], ignored: Sequence[_Ignored]) -> InputEr
         f"; and {len(reasons) - _LISTED_IGNORED} more" * (len(reasons) > _LISTED_IGNORED)
     )
     message = f"{typed}: no trace in it" + (f" ({shown})" if shown else "")
-    return InputError(message, hint="record one with @tracekit.probe, or see tracekit demo")
+    return InputError(message, hint="record one with @tracekit.probe, or see what one is: tracekit demo")

@@ -1,4 +1,4 @@
-"""Chrome's trace event format, for viewers that read no other: chrome://tracing, Perfetto, TensorBoard, scripts."""
+"""Chrome's trace event format, for viewers that read no other format: chrome://tracing, TensorBoard, scripts."""
 
 from tracekit.render.chrome.document import ChromeFormat
 from tracekit.render.chrome.writer import ChromeTrack, ChromeWriter

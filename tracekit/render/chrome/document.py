@@ -1,4 +1,4 @@
-"""Chrome's trace event format: what stands around the pages that a `ChromeWriter` each has written."""
+"""Chrome's trace event format as a whole: what comes before, between and after the pages."""
 
 from __future__ import annotations
 
@@ -15,9 +15,13 @@ __all__ = ["ChromeFormat"]
 
 @dataclass(frozen=True, kw_only=True)
 class ChromeFormat:
-    """`ts` counts microseconds from `base_ns` (Unix epoch), before which there is nothing; it stands in the document as
-    `baseTimeNanoseconds`, as in Kineto's own files: numbers since 1970 would not keep their nanoseconds in viewers,
-    which read them as doubles.
+    """Chrome's format, as `TraceFormat` describes formats.
+
+    Viewers read `ts` as a double, which would lose the nanoseconds of times since 1970. So `ts` counts from a base. The
+    document holds it as `baseTimeNanoseconds`, as Kineto's files do.
+
+    Attributes:
+        base_ns: Time since the Unix epoch from which `ts` counts; nothing is before it.
     """
 
     base_ns: int

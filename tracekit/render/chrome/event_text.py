@@ -1,7 +1,6 @@
-"""Columns -> lines of JSON, one an event.
+"""Format columns of events as lines of JSON, one line an event.
 
-Comes in: the columns of a block of events. Goes out: their lines, without a line break inside. Times are turned to text
-as integers: a float of microseconds since 1970 is only good to 250 ns.
+Times are formatted from integers: a float of microseconds since 1970 has a precision of 250 ns only.
 """
 
 from __future__ import annotations
@@ -19,26 +18,26 @@ from tracekit.render.trace.slices import Argument, Rows
 __all__ = ["MICROSECONDS", "JsonStrings", "argument_texts", "format_lines", "json_members", "json_text", "microseconds"]
 
 MICROSECONDS = "%d.%03d"
-"""Two places of a template, for the two columns of `microseconds`."""
+"""Part of a template, for the two columns of `microseconds`."""
 _TOKEN = re.compile(r'("[^"\\]*(?:\\.[^"\\]*)*")|(-?[0-9][0-9.eE+-]*)|\s+')
 
 
 def format_lines(template: str, columns: Sequence[Iterable[object]]) -> list[str]:
-    """A line a row: `template`, which has a `%` place for each of the columns."""
+    """Return a line for each row. `template` has a `%` place for each column."""
     return [template % cells for cells in zip(*columns, strict=True)]
 
 
 def microseconds(time_ns: Int64) -> list[list[int]]:
-    """Columns of whole microseconds and of the nanoseconds beyond; times are not negative."""
+    """Return whole microseconds, and the remaining nanoseconds, of times >= 0."""
     whole, rest = np.divmod(time_ns, 1000)
     return [whole.tolist(), rest.tolist()]
 
 
 def json_text(text: str) -> str:
-    """`text` as JSON, in quotes. Lone surrogates, which UTF-8 cannot express, as question marks.
+    """Return `text` as JSON, in quotes, with question marks for lone surrogates, which UTF-8 cannot express.
 
-    Perfetto's trace processor (v52) refuses a whole trace for an escaped surrogate pair, and for a text that ends with
-    an escaped backslash: it takes the quote behind it for a part of the text.
+    Perfetto's trace processor (v52) refuses a whole trace for an escaped surrogate pair. It also refuses one for a text
+    that ends with an escaped backslash: it takes the quote after that for a part of the text.
     """
     encoded = json.dumps(text, ensure_ascii=False)
     if text.endswith("\\"):
@@ -47,12 +46,15 @@ def json_text(text: str) -> str:
 
 
 def json_members(text: str) -> str:
-    """Of a JSON object what stands between its braces: strings and keys as `json_text` has them, without space between,
-    numbers as they are written, but as text where readers of JSON would make others of them."""
-    return _TOKEN.sub(_written, text)[1:-1]
+    """Return the members of a JSON object, without the braces and without white space.
+
+    Strings and keys are formatted by `json_text`. Numbers keep their digits; those that are out of the range of readers
+    of JSON become texts.
+    """
+    return _TOKEN.sub(_formatted, text)[1:-1]
 
 
-def _written(token: re.Match[str]) -> str:
+def _formatted(token: re.Match[str]) -> str:
     string, number = token.groups(default="")
     if string:
         return json_text(json.loads(string))
@@ -60,14 +62,15 @@ def _written(token: re.Match[str]) -> str:
 
 
 class JsonStrings:
-    """Strings as what `encode` makes of them, each once, however often and from whichever table it is named."""
+    """A cache of what `encode` returns for strings, over all tables of strings that share it."""
 
     def __init__(self, encode: Callable[[str], str] = json_text) -> None:
         self._encode = encode
         self._known: dict[str, str] = {}
 
     def of(self, strings: Sequence[str], ids: np.typing.NDArray[np.int32]) -> list[str]:
-        """Of each of the `ids`, int32 [n]: indexes into `strings`; `ABSENT` is as an empty text."""
+        """Return the encoded string of each of the `ids`, indexes into `strings`, int32 [n]. `ABSENT` is encoded as an
+        empty text."""
         table = np.empty(len(strings) + 1, dtype=object)
         table[-1] = self._encoded("")
         for string_id in np.unique(ids[ids >= 0]).tolist():
@@ -82,7 +85,7 @@ class JsonStrings:
 
 
 def argument_texts(argument: Argument, rows: Rows, strings: Sequence[str], encoded: JsonStrings) -> list[object]:
-    """What stands in a `%s` place for the values of `rows`."""
+    """Return the values of `rows` as they are put into a `%s` place."""
     values = argument.values[rows]
     if argument.is_text:
         return list(encoded.of(strings, values.astype(np.int32, copy=False)))

@@ -1,18 +1,19 @@
-"""Columns of slices -> Chrome's trace event format, a part a rank.
+"""Write one page of a merged trace in Chrome's trace event format.
 
-A part is a file of events separated by commas, with nothing before and nothing behind: `document.write_chrome` joins
-parts, which can have been written by different processes.
+A page is a list of events separated by commas, with nothing before or after it. Different processes can write the
+pages; `merged.document.Document` joins them.
 
-Tracks. The format knows processes and threads, no tracks in tracks: every track is a thread of its process, whatever
-it was put under, and stands where its parents and its order put it. Viewers sort the threads of a process by
-`thread_sort_index` (chrome://tracing) or by tid (Perfetto), so both are the place on the page. A track without slices
-is not shown. Counters belong to their process, and viewers put them where they like.
+Tracks. The format knows processes and threads, but no tracks under tracks. So every track is a thread of its process,
+whatever it was put under. Viewers sort the threads of a process by `thread_sort_index` (chrome://tracing) or by tid
+(Perfetto), so both follow from the track's parents and its order. A track without slices is not shown. Counters belong
+to their process, and viewers choose their position.
 
-Overlap. Viewers drop one of two slices of a thread that cross, and say nothing. Slices that cross others go to further
-threads, "<name> · overlap 2" and so on; a slice stands behind those that contain it, from which viewers take its depth.
+Overlap. Of two slices of a thread that cross, viewers drop one without a word. So slices that cross others go to
+further threads, "<name> · overlap 2" and so on. A slice is written after those that contain it, because viewers derive
+its depth from that order.
 
-Arrows. The event of an arrow stands right behind its slice, at its start. The format binds it by thread and time: of
-slices that start together and have a duration, viewers draw it to the innermost.
+Arrows. The event of an arrow is written right after its slice, at the slice's start. The format binds it by thread and
+time: of slices that start together and have a duration, viewers draw it to the innermost.
 """
 
 from __future__ import annotations
@@ -32,30 +33,38 @@ from tracekit.render.chrome.event_text import (
     json_text,
     microseconds,
 )
+from tracekit.render.chrome.presence_groups import PresenceGroups
 from tracekit.render.trace.nesting import MAX_DEPTH, FreeLanes, lane_boundaries
-from tracekit.render.trace.presence_groups import Forms
 from tracekit.render.trace.slices import Argument, Float64, Rows, Sink, Slices
 
 __all__ = ["ChromeTrack", "ChromeWriter"]
 
-_BLOCK = 1 << 14  # values of a counter turned to text at once
-_BLOCK_BYTES = 4 << 20  # of slices, about
-_SLICE_BYTES = 256  # of one without details, about
+_BLOCK = 1 << 14  # values of a counter that are written at once
+_BLOCK_BYTES = 4 << 20  # text of slices that is written at once, about
+_SLICE_BYTES = 256  # text of one slice without extra arguments, about
 _SEPARATOR = ",\n"
-# A thread's id is its place on the page: 13 bits for the rank, 4 for the place in the process, 10 for that under
-# another track, 4 for the lane. Where there are more of them than that, the next free id is taken. Ids are beyond those
-# of processes and fit into 31 bits.
+# A thread's id is its position on the page: 13 bits for the rank, 4 for the position in the process, 10 for that under
+# another track, 4 for the lane. A track that does not fit takes the next free id. Ids are larger than those of
+# processes and fit into 31 bits.
 _FIRST_ID, _RANK_IDS, _RANKS = 1 << 20, 1 << 18, (1 << 13) - 8
 _TOP, _UNDER, _LANE = 1 << 14, 1 << 4, 1
 _PLACES = {_TOP: _RANK_IDS // _TOP, _UNDER: _TOP // _UNDER, _LANE: _UNDER}
 _ROOM_BELOW = {_TOP: _UNDER, _UNDER: _LANE, _LANE: _LANE}
-_LETTERS = dict(enumerate("stf"))  # of an arrow that begins in a slice, goes through it, ends: as `ROLES`
+_PHASES = dict(enumerate("stf"))  # of an arrow's event, by index in `ROLES`
 _DEPTH = MAX_DEPTH // 2
 
 
 @dataclass(frozen=True, kw_only=True)
 class ChromeTrack:
-    """A process (no `tid`), a thread, or a counter (a `unit`). `room`: ids from one track under it to the next."""
+    """A process, thread or counter.
+
+    Attributes:
+        pid: Id of the process.
+        name: Name of the track.
+        tid: Id of the thread; 0 for processes and counters.
+        room: Distance between the ids of two tracks under it.
+        unit: Unit of a counter; empty for processes and threads.
+    """
 
     pid: int
     name: str
@@ -65,10 +74,10 @@ class ChromeTrack:
 
 
 class ChromeWriter:
-    """Writes one rank's events to a binary stream; `TraceWriter` says what the methods do.
+    """Writes one rank's events to a binary stream. `TraceWriter` describes the methods.
 
-    `rank`, an integer >= 0, gives the part its thread ids. Times count from `base_ns` (Unix epoch), before which there
-    must be none. Memory grows with the distinct strings alone.
+    `rank`, an integer >= 0, determines the thread ids. Times count from `base_ns` (Unix epoch), and none may be before
+    it. Memory grows with the number of distinct strings alone.
 
         with path.open("wb") as stream:
             writer = ChromeWriter(stream, rank=3, base_ns=base_ns)
@@ -86,10 +95,10 @@ class ChromeWriter:
         self._free_lanes: dict[int, FreeLanes] = {}
         self._lanes: dict[tuple[int, int], ChromeTrack] = {}
         self._strings = JsonStrings()
-        self._details = JsonStrings(json_members)
+        self._extra_args = JsonStrings(json_members)
 
     def add_process(self, name: str, *, pid: int, order: int = 0) -> ChromeTrack:
-        """ValueError: a pid below 1, which is Perfetto's idle process, or among the ids of threads."""
+        """Raises ValueError for a pid below 1 (0 is Perfetto's idle process) or among the ids of threads."""
         if not 1 <= pid < _FIRST_ID:
             raise ValueError(f"pid must be at least 1 and less than {_FIRST_ID}, not {pid}")
         self._describe("process", f'"pid":{pid}', name, order)
@@ -100,18 +109,18 @@ class ChromeWriter:
         return ChromeTrack(pid=parent.pid, name=name, tid=self._free(place), room=_ROOM_BELOW[parent.room])
 
     def add_counter(self, name: str, *, unit: str = "", parent: ChromeTrack, order: int = 0) -> ChromeTrack:
-        """`order` is not kept: the format has no place for it."""
+        """`order` is ignored: the format cannot express it."""
         del order
         return ChromeTrack(pid=parent.pid, name=name, unit=unit or "value")
 
     def write_slices(self, track: ChromeTrack, slices: Slices) -> int:
-        """ValueError: a start before `base_ns`."""
+        """Raises ValueError for a start before `base_ns`."""
         if slices.start_ns.min(initial=self._base_ns) < self._base_ns:
             raise ValueError("a slice starts before the base time")
         if len(slices) == 0:
             return 0
         rows = slices.rows_of(np.arange(len(slices)))
-        forms = Forms([argument.known(rows) for argument in slices.arguments], len(slices))
+        groups = PresenceGroups([argument.known(rows) for argument in slices.arguments], len(slices))
         free = self._free_lanes.setdefault(track.tid, FreeLanes())
         lanes = _lanes(slices.start_ns, slices.duration_ns)
         end_ns = slices.start_ns + slices.duration_ns
@@ -120,46 +129,46 @@ class ChromeWriter:
             on = self._lane(track, number) if number else track
             self._name(on)
             for block in _blocks(slices, lane):
-                self._write_block(on, slices, block, forms)
+                self._write_block(on, slices, block, groups)
         return len(lanes)
 
     def write_counter(self, track: ChromeTrack, time_ns: Int64, values: Float64) -> None:
-        """JSON has no NaN and no infinity: these are left out, so that a viewer shows the value before them for longer.
+        """NaN and infinity are left out, as JSON has neither; viewers show the value before them instead.
 
-        ValueError: `track` is no counter, columns of different lengths, or a time before `base_ns`.
+        Raises ValueError if `track` is no counter, for columns of different lengths, and for a time before `base_ns`.
         """
         if not track.unit or len(time_ns) != len(values) or time_ns.min(initial=self._base_ns) < self._base_ns:
             raise ValueError(
                 f"no counter {track}, {len(time_ns)} times for {len(values)} values, or one before the base"
             )
         known = np.flatnonzero(np.isfinite(values))
-        about = f'"name":{json_text(track.name)},"pid":{track.pid},"ts":'.replace("%", "%%")
+        fields = f'"name":{json_text(track.name)},"pid":{track.pid},"ts":'.replace("%", "%%")
         unit = json_text(track.unit).replace("%", "%%")
-        template = f'{{"ph":"C",{about}{MICROSECONDS},"args":{{{unit}:%r}}}}'
+        template = f'{{"ph":"C",{fields}{MICROSECONDS},"args":{{{unit}:%r}}}}'
         for rows in np.split(known, range(_BLOCK, len(known), _BLOCK)):
             columns = [*microseconds(time_ns[rows] - self._base_ns), values[rows].tolist()]
             self._write(format_lines(template, columns))
 
-    def _write_block(self, on: ChromeTrack, slices: Slices, block: Int64, forms: Forms) -> None:
-        """Events of the slices in `block`, in their order, each with the events of its arrows behind it."""
+    def _write_block(self, on: ChromeTrack, slices: Slices, block: Int64, groups: PresenceGroups) -> None:
+        """Write the slices in `block`, in their order, each followed by the events of its arrows."""
         places: list[Int64] = []
         lines: list[str] = []
-        behind = 1 + len(slices.flows)
+        events_a_slice = 1 + len(slices.flows)
         start_ns, rows = slices.start_ns[block] - self._base_ns, slices.rows_of(block)
         duration_ns = slices.duration_ns[block]
-        for at, having in forms.of(block):
-            said = [slices.arguments[place] for place in having]
-            lines += self._slice_lines(on, slices, rows[at], start_ns[at], duration_ns[at], said)
-            places.append(at * behind)
+        for at, columns in groups.of(block):
+            arguments = [slices.arguments[column] for column in columns]
+            lines += self._slice_lines(on, slices, rows[at], start_ns[at], duration_ns[at], arguments)
+            places.append(at * events_a_slice)
         for number, flows in enumerate(slices.flows):
             at = np.flatnonzero(flows.ids[rows])
             template = (
                 f'{{"ph":"%s","bp":"e","cat":"flow","name":"flow","id":"0x%x","pid":{on.pid},"tid":{on.tid},'
                 f'"ts":{MICROSECONDS}}}'
             )
-            letters = [_LETTERS[role] for role in flows.role[rows[at]].tolist()]
-            lines += format_lines(template, [letters, flows.ids[rows[at]].tolist(), *microseconds(start_ns[at])])
-            places.append(at * behind + number + 1)
+            phases = [_PHASES[role] for role in flows.role[rows[at]].tolist()]
+            lines += format_lines(template, [phases, flows.ids[rows[at]].tolist(), *microseconds(start_ns[at])])
+            places.append(at * events_a_slice + number + 1)
         order = np.argsort(np.concatenate(places), kind="stable")
         self._write([lines[line] for line in order.tolist()])
 
@@ -170,25 +179,26 @@ class ChromeWriter:
         rows: Rows,
         start_ns: Int64,
         duration_ns: Int64,
-        said: list[Argument],
+        arguments: list[Argument],
     ) -> list[str]:
-        arguments = ",".join(f"{json_text(argument.name)}:".replace("%", "%%") + "%s" for argument in said)
-        further = "" if slices.details is None else "%s"
+        """Return an event for each slice; all of them have the same `arguments`."""
+        members = ",".join(f"{json_text(argument.name)}:".replace("%", "%%") + "%s" for argument in arguments)
+        extra = "" if slices.extra_args is None else "%s"
         template = (
             f'{{"ph":"X","cat":%s,"name":%s,"pid":{on.pid},"tid":{on.tid},"ts":{MICROSECONDS},"dur":{MICROSECONDS}'
-            + (f',"args":{{{arguments}{further}}}}}' if said else further + "}")
+            + (f',"args":{{{members}{extra}}}}}' if arguments else extra + "}")
         )
         columns: list[Sequence[object]] = [
             self._strings.of(slices.strings, slices.category[rows]),
             self._strings.of(slices.strings, slices.name[rows]),
             *microseconds(start_ns),
             *microseconds(duration_ns),
-            *(argument_texts(argument, rows, slices.strings, self._strings) for argument in said),
+            *(argument_texts(argument, rows, slices.strings, self._strings) for argument in arguments),
         ]
-        if slices.details is not None:
-            before, behind = (",", "") if said else (',"args":{', "}")
-            details = self._details.of(slices.strings, slices.details[rows])
-            columns.append([before + members + behind if members else "" for members in details])
+        if slices.extra_args is not None:
+            before, after = (",", "") if arguments else (',"args":{', "}")
+            extra_args = self._extra_args.of(slices.strings, slices.extra_args[rows])
+            columns.append([before + text + after if text else "" for text in extra_args])
         return format_lines(template, columns)
 
     def _lane(self, track: ChromeTrack, lane: int) -> ChromeTrack:
@@ -211,7 +221,7 @@ class ChromeWriter:
 
     def _describe(self, what: str, which: str, name: str, order: int) -> None:
         lines = [f'{{"ph":"M","name":"{what}_sort_index",{which},"args":{{"sort_index":{order}}}}}']
-        if name:  # Perfetto counts an empty one as an error
+        if name:  # Perfetto counts an empty name as an error
             lines.append(f'{{"ph":"M","name":"{what}_name",{which},"args":{{"name":{json_text(name)}}}}}')
         self._write(lines)
 
@@ -223,11 +233,11 @@ class ChromeWriter:
 
 
 def _blocks(slices: Slices, lane: Int64) -> Sequence[Int64]:
-    """Slices of a lane, as many at a time as make some megabytes of text."""
+    """Split the slices of a lane into blocks of some megabytes of text."""
     size_bytes = np.full(len(lane), _SLICE_BYTES, dtype=np.int64)
-    if slices.details is not None:
-        ids = slices.details[slices.rows_of(lane)]
-        lengths = np.zeros(len(slices.strings) + 1, dtype=np.int64)  # the last answers for ABSENT
+    if slices.extra_args is not None:
+        ids = slices.extra_args[slices.rows_of(lane)]
+        lengths = np.zeros(len(slices.strings) + 1, dtype=np.int64)  # `ABSENT` indexes the last
         for text in np.unique(ids[ids >= 0]).tolist():
             lengths[text] = len(slices.strings[text])
         size_bytes += lengths[ids]
@@ -235,9 +245,9 @@ def _blocks(slices: Slices, lane: Int64) -> Sequence[Int64]:
 
 
 def _lanes(start_ns: Int64, duration_ns: Int64) -> list[Int64]:
-    """Rows of each lane, those of parents before those of what they contain.
+    """Return the slices of each lane, parents before their children.
 
-    Viewers put slices without duration that share their time into each other, so that half of the depth is theirs.
+    Viewers nest slices of duration 0 that share a time. So half of the depth is reserved for those.
     """
     lanes, crowded = [], []
     for boundaries in lane_boundaries(start_ns, duration_ns, _DEPTH):
@@ -252,7 +262,7 @@ def _lanes(start_ns: Int64, duration_ns: Int64) -> list[Int64]:
 
 
 def _place_among_instants(start_ns: Int64, duration_ns: Int64) -> Int64:
-    """int64 [n]: how many slices without duration come before each of them at its time; 0 for all others."""
+    """Return how many slices of duration 0 precede each slice of duration 0 at its time, int64 [n]; 0 for others."""
     place = np.arange(len(start_ns))
     follows = (duration_ns[1:] == 0) & (duration_ns[:-1] == 0) & (start_ns[1:] == start_ns[:-1])
     first = place.copy()

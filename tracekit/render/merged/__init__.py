@@ -1,1 +1,1 @@
-"""All ranks on one page with one clock: what is on it, whatever the format."""
+"""The pages of a merged trace, all ranks with one clock, whatever the format."""

@@ -1,7 +1,6 @@
-"""The tracks that tracekit adds to a rank's page.
+"""The tracks that tracekit adds to a rank's page, in the order in which they are shown.
 
-Comes in: the rank's `RankPlan`, and the lanes of its recordings. Goes out: `MadeTrack`s, in the order to show them.
-Their slices are on the run's clock, in the category `CATEGORY`.
+Their slices are on the run's clock and have the category `CATEGORY`.
 """
 
 from __future__ import annotations
@@ -31,18 +30,18 @@ from tracekit.render.merged.lateness import Lateness, PeerWaits
 from tracekit.render.merged.plan import RankPlan
 from tracekit.render.trace.slices import ROLES, Argument, Flows, Slices
 
-__all__ = ["CATEGORY", "MADE_GROUP", "MadeTrack", "group_labels", "tracks_of_rank", "tracks_of_recording"]
+__all__ = ["CATEGORY", "DERIVED_GROUP", "DerivedTrack", "group_labels", "tracks_of_rank", "tracks_of_recording"]
 
 CATEGORY = "tracekit"
-"""Category of the slices that tracekit adds; all others are the input's."""
+"""Category of the slices that tracekit adds. All other slices are the input's."""
 
-MADE_GROUP = "analysis"
-"""What these tracks are under, on each page."""
+DERIVED_GROUP = "analysis"
+"""Name of the track under which each page has these tracks."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class MadeTrack:
-    """Slices for the track of this name, under `MADE_GROUP`."""
+class DerivedTrack:
+    """Slices for the track of this name under `DERIVED_GROUP`."""
 
     name: str
     slices: Slices
@@ -50,10 +49,11 @@ class MadeTrack:
 
 def tracks_of_recording(
     lanes: Lanes, phases: PhaseTimeline, clock: ClockModel, chosen: StepSelection
-) -> Iterator[MadeTrack]:
-    """Steps, phases and the parts of the steps that count: complete, and chosen. The sums of `compute`,
-    `communication`, `exposed communication`, `exposed copies` and `idle` are the report's numbers, but for what the
-    drift of the rank's clock makes of them.
+) -> Iterator[DerivedTrack]:
+    """Yield the chosen steps, their phases, and what the device did in those of them that are complete.
+
+    The sums of `compute`, `communication`, `exposed communication`, `exposed copies` and `idle` equal the report's
+    numbers, apart from the correction of the clock's drift.
     """
     windows = lanes.windows
     shown = chosen.mask(windows.step)
@@ -63,8 +63,8 @@ def tracks_of_recording(
         f"step {number}{'' if whole else ' (incomplete)'}"
         for number, whole in zip(step.tolist(), complete.tolist(), strict=True)
     ]
-    said = (_number("step", step), _number("complete", complete.astype(np.int64)))
-    yield _track("steps", names, windows.start_ns[shown], windows.end_ns[shown], clock, said)
+    arguments = (_number("step", step), _number("complete", complete.astype(np.int64)))
+    yield _track("steps", names, windows.start_ns[shown], windows.end_ns[shown], clock, arguments)
     yield _phases(phases, windows, shown, clock)
     inside = Intervals.union_of(windows.start_ns[counted], windows.end_ns[counted])
     for name, intervals in (
@@ -77,22 +77,21 @@ def tracks_of_recording(
         yield _track(name, [name] * len(intervals), intervals.start_ns, intervals.end_ns, clock)
 
 
-def _phases(phases: PhaseTimeline, windows: StepWindows, shown: Bool, clock: ClockModel) -> MadeTrack:
-    """In the steps in the mask `shown` [s], as the host was in them."""
+def _phases(phases: PhaseTimeline, windows: StepWindows, shown: Bool, clock: ClockModel) -> DerivedTrack:
+    """Return the host's phases in the steps of the mask `shown` [s]."""
     on_host = windows.host_time(shown)
     ends_ns = np.append(phases.change_ns[1:], windows.host_end_ns)[: len(phases.change_ns)]
     names: list[str] = []
-    found = [EMPTY]
+    intervals = [EMPTY]
     for index, phase in enumerate(PHASES):
-        own = phases.phase == index
-        found.append(Intervals.union_of(phases.change_ns[own], ends_ns[own]) & on_host)
-        names += [phase] * len(found[-1])
-    columns = (np.concatenate([each.start_ns for each in found]), np.concatenate([each.end_ns for each in found]))
-    return _track("phases", names, *columns, clock)
+        rows = phases.phase == index
+        intervals.append(Intervals.union_of(phases.change_ns[rows], ends_ns[rows]) & on_host)
+        names += [phase] * len(intervals[-1])
+    return _track("phases", names, *_joined_bounds(intervals), clock)
 
 
-def tracks_of_rank(plan: RankPlan, chosen: StepSelection) -> Iterator[MadeTrack]:
-    """What is known of the rank as a whole: its pipeline, collectives, messages, buckets, waits and clock."""
+def tracks_of_rank(plan: RankPlan, chosen: StepSelection) -> Iterator[DerivedTrack]:
+    """Yield the tracks over all recordings: bubbles, actions, buckets, collectives, messages, waits, clock."""
     yield from _bubbles(plan, chosen)
     yield from _actions(plan, chosen)
     yield from _buckets(plan, chosen)
@@ -102,13 +101,13 @@ def tracks_of_rank(plan: RankPlan, chosen: StepSelection) -> Iterator[MadeTrack]
     yield from _clock(plan)
 
 
-def _bubbles(plan: RankPlan, chosen: StepSelection) -> Iterator[MadeTrack]:
-    """Between the actions of a step of the pipeline; waiting inside actions is their `wait_ns`."""
+def _bubbles(plan: RankPlan, chosen: StepSelection) -> Iterator[DerivedTrack]:
+    """Yield the time between the actions of each step of the pipeline. Waits inside actions are their `wait_ns`."""
     actions = plan.summary[ACTIONS]
     spans = plan.pipeline.rows(chosen.mask(plan.pipeline.step))
     names: list[str] = []
     steps: list[int] = []
-    found: list[Intervals] = []
+    bubbles: list[Intervals] = []
     start_ns, end_ns = plan.clock.to_run(actions.start_ns), plan.clock.to_run(actions.end_ns)
     for step, from_ns, until_ns in zip(*(c.tolist() for c in (spans.step, spans.start_ns, spans.end_ns)), strict=True):
         rows = actions.step == step
@@ -117,26 +116,26 @@ def _bubbles(plan: RankPlan, chosen: StepSelection) -> Iterator[MadeTrack]:
         for begin_ns, finish_ns in zip(gaps.start_ns.tolist(), gaps.end_ns.tolist(), strict=True):
             names.append("warmup" if finish_ns <= first_ns else "drain" if begin_ns >= last_ns else "wait")
             steps.append(step)
-        found.append(gaps)
-    if found:
-        columns = (np.concatenate([each.start_ns for each in found]), np.concatenate([each.end_ns for each in found]))
-        said = (_number("step", np.array(steps, dtype=np.int64)),)
-        yield MadeTrack(name="bubble", slices=Slices.named(names, *columns, category=CATEGORY, arguments=said))
+        bubbles.append(gaps)
+    if bubbles:
+        arguments = (_number("step", np.array(steps, dtype=np.int64)),)
+        slices = Slices.named(names, *_joined_bounds(bubbles), category=CATEGORY, arguments=arguments)
+        yield DerivedTrack(name="bubble", slices=slices)
 
 
-def _actions(plan: RankPlan, chosen: StepSelection) -> Iterator[MadeTrack]:
+def _actions(plan: RankPlan, chosen: StepSelection) -> Iterator[DerivedTrack]:
     actions = plan.summary[ACTIONS]
     actions = actions.rows(chosen.mask(actions.step))
     for stage in np.unique(actions.stage).tolist():
-        own = actions.rows(actions.stage == stage)
-        kinds = [ACTION_KINDS[kind] for kind in own.kind.tolist()]
-        names = [f"{kind}{batch}" for kind, batch in zip(kinds, own.microbatch.tolist(), strict=True)]
-        arguments = [_number(name, getattr(own, name)) for name in ("stage", "microbatch", "step", "wait_ns")]
+        of_stage = actions.rows(actions.stage == stage)
+        kinds = [ACTION_KINDS[kind] for kind in of_stage.kind.tolist()]
+        names = [f"{kind}{batch}" for kind, batch in zip(kinds, of_stage.microbatch.tolist(), strict=True)]
+        arguments = [_number(name, getattr(of_stage, name)) for name in ("stage", "microbatch", "step", "wait_ns")]
         track = "actions" if stage == ABSENT else f"actions · stage {stage}"
-        yield _track(track, names, own.start_ns, own.end_ns, plan.clock, arguments, {"kind": kinds})
+        yield _track(track, names, of_stage.start_ns, of_stage.end_ns, plan.clock, arguments, {"kind": kinds})
 
 
-def _buckets(plan: RankPlan, chosen: StepSelection) -> Iterator[MadeTrack]:
+def _buckets(plan: RankPlan, chosen: StepSelection) -> Iterator[DerivedTrack]:
     runs = plan.summary[BUCKET_REDUCTIONS]
     runs = runs.rows(chosen.mask(runs.step))
     if not len(runs):
@@ -151,42 +150,47 @@ def _buckets(plan: RankPlan, chosen: StepSelection) -> Iterator[MadeTrack]:
     yield _track("buckets", names, runs.start_ns, runs.end_ns, plan.clock, arguments, {"module": modules})
 
 
-def _collectives(plan: RankPlan, chosen: StepSelection) -> Iterator[MadeTrack]:
-    every, labels = plan.summary.collectives, group_labels(plan.summary.groups)
-    within = chosen.mask(every.step)
-    for group in np.unique(every.group[within]).tolist():
-        rows = np.flatnonzero(within & (every.group == group))
-        own = every.rows(rows)
-        kinds = [KINDS[kind] for kind in own.kind.tolist()]
+def _collectives(plan: RankPlan, chosen: StepSelection) -> Iterator[DerivedTrack]:
+    collectives, labels = plan.summary.collectives, group_labels(plan.summary.groups)
+    within = chosen.mask(collectives.step)
+    for group in np.unique(collectives.group[within]).tolist():
+        rows = np.flatnonzero(within & (collectives.group == group))
+        of_group = collectives.rows(rows)
+        kinds = [KINDS[kind] for kind in of_group.kind.tolist()]
         label = "unknown group" if group == ABSENT else labels[group]
-        dtypes = ["" if dtype == ABSENT else DTYPES[dtype] for dtype in own.dtype.tolist()]
+        dtypes = ["" if dtype == ABSENT else DTYPES[dtype] for dtype in of_group.dtype.tolist()]
         instance = plan.instance[rows]
-        said = {"size_bytes": own.size_bytes, "sequence": own.sequence, "step": own.step, "instance": instance}
         texts = {"kind": kinds, "group": [label] * len(rows), "dtype": dtypes}
         flows = [Flows(ids=ids_of(COLLECTIVE_ARROWS, instance), role=plan.instance_role[rows])]
-        arguments = [_number(name, values) for name, values in said.items()]
-        yield _track(f"collectives · {label}", kinds, own.start_ns, own.end_ns, plan.clock, arguments, texts, flows)
+        arguments = [_number(name, getattr(of_group, name)) for name in ("size_bytes", "sequence", "step")]
+        arguments.append(_number("instance", instance))
+        bounds_ns = (of_group.start_ns, of_group.end_ns)
+        yield _track(f"collectives · {label}", kinds, *bounds_ns, plan.clock, arguments, texts, flows)
 
 
-def _messages(plan: RankPlan, chosen: StepSelection) -> Iterator[MadeTrack]:
-    every = plan.summary.messages
-    rows = np.flatnonzero(chosen.mask(every.step) & (every.start_ns != ABSENT) & (every.end_ns != ABSENT))
+def _messages(plan: RankPlan, chosen: StepSelection) -> Iterator[DerivedTrack]:
+    messages = plan.summary.messages
+    rows = np.flatnonzero(chosen.mask(messages.step) & (messages.start_ns != ABSENT) & (messages.end_ns != ABSENT))
     if not len(rows):
         return
-    own, number = every.rows(rows), plan.message[rows]
-    names = [f"{'send to' if sent else 'recv from'} {peer}" for sent, peer in zip(own.is_send, own.peer, strict=True)]
-    said = {"peer": own.peer, "is_send": own.is_send, "tag": own.tag, "size_bytes": own.size_bytes, "step": own.step}
+    messages, number = messages.rows(rows), plan.message[rows]
+    names = [
+        f"{'send to' if is_send else 'recv from'} {peer}"
+        for is_send, peer in zip(messages.is_send, messages.peer, strict=True)
+    ]
     flows = [Flows(ids=ids_of(MESSAGE_ARROWS, number), role=plan.message_role[rows])]
     labels = group_labels(plan.summary.groups)
-    groups = ["" if group == ABSENT else labels[group] for group in own.group.tolist()]
-    arguments = [_number(name, values.astype(np.int64)) for name, values in said.items()]
-    yield _track("point to point", names, own.start_ns, own.end_ns, plan.clock, arguments, {"group": groups}, flows)
+    texts = {"group": ["" if group == ABSENT else labels[group] for group in messages.group.tolist()]}
+    arguments = [_number(name, getattr(messages, name)) for name in ("peer", "is_send", "tag", "size_bytes", "step")]
+    yield _track("point to point", names, messages.start_ns, messages.end_ns, plan.clock, arguments, texts, flows)
 
 
-def _waits(plan: RankPlan, chosen: StepSelection) -> Iterator[MadeTrack]:
-    """For whoever is late to a collective, and for messages. An arrow leads from the ranks that wait to the arrival of
-    the one that is late; and to there from its own wait before, if that is what made it late. Times are on the run's
-    clock already."""
+def _waits(plan: RankPlan, chosen: StepSelection) -> Iterator[DerivedTrack]:
+    """Yield when the rank waited for others and when it was late. Their times are on the run's clock already.
+
+    An arrow leads from the waits of other ranks to the arrival of the rank that was late. Another arrow leads there
+    from an earlier wait of that rank itself, if that wait made it late.
+    """
     if plan.waits is None or plan.late is None:
         return
     waits = plan.waits.rows(chosen.mask(plan.waits.step))
@@ -202,23 +206,27 @@ def _waits(plan: RankPlan, chosen: StepSelection) -> Iterator[MadeTrack]:
             ],
             flows=[
                 Flows(ids=ids_of(LATE_ARROWS, waits.instance), role=waits.role),
-                Flows(ids=ids_of(CHAIN_ARROWS, waits.leads_to), role=_every("begins", waits)),
+                Flows(ids=ids_of(CHAIN_ARROWS, waits.leads_to), role=_constant_role("begins", waits)),
             ],
         )
-        yield MadeTrack(name="waits", slices=slices)
+        yield DerivedTrack(name="waits", slices=slices)
     if len(late):
-        yield MadeTrack(name="late", slices=_late_slices(late, waits))
+        yield DerivedTrack(name="late", slices=_late_slices(late, waits))
 
 
 def _late_slices(late: Lateness, waits: PeerWaits) -> Slices:
-    """Each lateness, and at its end the arrival, which has no duration: whoever waits has begun before that."""
-    host_ns = late.excess_ns - late.compute_ns - late.data_ns
-    said = {"instance": late.instance, "late_ns": late.end_ns - late.start_ns, "excess_ns": late.excess_ns}
-    said |= {
+    """Return a slice for each time when the rank was late, and a slice of no duration for its arrival.
+
+    Arrows from waits end in the arrival: waits start before it, and arrows lead forward in time.
+    """
+    numbers = {
+        "instance": late.instance,
+        "late_ns": late.end_ns - late.start_ns,
+        "excess_ns": late.excess_ns,
         "step": late.step,
         "excess_compute_ns": late.compute_ns,
         "excess_data_ns": late.data_ns,
-        "excess_host_ns": host_ns,
+        "excess_host_ns": late.excess_ns - late.compute_ns - late.data_ns,
     }
     is_lateness = np.repeat([True, False], len(late))
     chained = np.where(np.isin(late.instance, waits.leads_to), late.instance, ABSENT)
@@ -230,33 +238,41 @@ def _late_slices(late: Lateness, waits: PeerWaits) -> Slices:
         category=CATEGORY,
         arguments=[
             Argument(name=name, values=np.tile(values, 2), present=None if name == "instance" else is_lateness)
-            for name, values in said.items()
+            for name, values in numbers.items()
         ],
         flows=[
-            Flows(ids=np.concatenate((none, ids_of(kind, instance))), role=np.tile(_every("ends", late), 2))
+            Flows(ids=np.concatenate((none, ids_of(kind, instance))), role=np.tile(_constant_role("ends", late), 2))
             for kind, instance in ((LATE_ARROWS, late.instance), (CHAIN_ARROWS, chained))
         ],
     )
 
 
-def _clock(plan: RankPlan) -> Iterator[MadeTrack]:
+def _clock(plan: RankPlan) -> Iterator[DerivedTrack]:
     clock, steps = plan.clock, plan.summary.steps
     if not steps or clock.method == "none" or clock.error_ns is None:
         return
     bounds = np.array([[steps[0].start_ns], [max(step.start_ns + step.step_ns for step in steps)]], dtype=np.int64)
-    said = {"error_ns": clock.error_ns, "offset_ns": clock.offset_ns}
-    arguments = [Argument(name=name, values=np.array([value], dtype=np.int64)) for name, value in said.items()]
+    numbers = {"error_ns": clock.error_ns, "offset_ns": clock.offset_ns}
+    arguments = [Argument(name=name, values=np.array([value], dtype=np.int64)) for name, value in numbers.items()]
     name = f"± {clock.error_ns / 1000:,.1f} us"
     yield _track("clock uncertainty", [name], bounds[0], bounds[1], clock, arguments, {"method": [clock.method]})
 
 
-def _every(role: str, rows: Columnar) -> npt.NDArray[np.uint8]:
+def _joined_bounds(intervals: Sequence[Intervals]) -> tuple[Int64, Int64]:
+    """Return the starts and the ends of all the intervals."""
+    return np.concatenate([each.start_ns for each in intervals]), np.concatenate([each.end_ns for each in intervals])
+
+
+def _constant_role(role: str, rows: Columnar) -> npt.NDArray[np.uint8]:
     return np.full(len(rows), ROLES.index(role), dtype=np.uint8)
 
 
 def group_labels(groups: Sequence[GroupKey]) -> list[str]:
-    """What to call each group: what it is for, else as the job describes it; where that is shared, its ranks too."""
-    labels = [group.label or "unnamed group" for group in groups]
+    """Return a label for each group: its parallelism, else the job's description.
+
+    A label that several groups would share also names the ranks.
+    """
+    labels = [group.label or "unknown group" for group in groups]
     count = Counter(labels)
     return [
         f"{label} ({format_ranges(group.ranks)})" if count[label] > 1 and group.ranks else label
@@ -265,7 +281,7 @@ def group_labels(groups: Sequence[GroupKey]) -> list[str]:
 
 
 def _number(name: str, values: npt.NDArray[np.integer]) -> Argument:
-    """Absent where it is `ABSENT`: a number that is negative only where it is not known."""
+    """Return an argument that rows with `ABSENT` (-1) do not have. Known values must not be negative."""
     wide = values.astype(np.int64)
     known = wide != ABSENT
     return Argument(name=name, values=wide, present=None if known.all() else known)
@@ -280,8 +296,8 @@ def _track(
     arguments: Sequence[Argument] = (),
     texts: Mapping[str, Sequence[str]] | None = None,
     flows: Sequence[Flows] = (),
-) -> MadeTrack:
-    """Starts and ends are each put on the run's clock: what met still meets."""
+) -> DerivedTrack:
+    """Return a track, on the run's clock. Starts and ends are converted each, so that slices that touched still do."""
     slices = Slices.named(
         names,
         *clock.intervals_to_run(start_ns, end_ns),
@@ -290,4 +306,4 @@ def _track(
         texts=texts or {},
         flows=flows,
     )
-    return MadeTrack(name=name, slices=slices)
+    return DerivedTrack(name=name, slices=slices)

@@ -1,7 +1,4 @@
-"""Pages -> one file, one behind the other: each is written right here, or comes from a file that a worker wrote.
-
-Comes in: a stream, the format, and the pages. Goes out: the trace, whole once `end` was called.
-"""
+"""Join the pages of a merged trace in one file. A page is written here, or comes from a file that a worker wrote."""
 
 from __future__ import annotations
 
@@ -15,7 +12,10 @@ __all__ = ["Document"]
 
 
 class Document:
-    """Takes what is written to it for the page that was begun last. A page may be empty."""
+    """A merged trace that is being written. What is written to it belongs to the page that was begun last.
+
+    A page may be empty. The trace is complete after `end`.
+    """
 
     def __init__(self, stream: BinaryIO, form: TraceFormat) -> None:
         self._stream = stream
@@ -34,7 +34,7 @@ class Document:
             self._is_empty, self._between = False, b""
 
     def add_page(self, part: Path) -> None:
-        """The page in a file, which is removed."""
+        """Append the page in the file `part`, and remove the file."""
         self.begin_page()
         if part.stat().st_size:
             self._stream.write(self._between)

@@ -1,8 +1,4 @@
-"""The slices of one recording as they are shown: which of them, with all their arguments, and with arrows.
-
-Comes in: a decoded trace, its lanes, the clock of its rank, and what the user wants to see. Goes out: `Slices`, a track
-at a time; all that is left out is counted with the reason.
-"""
+"""Select the slices of a recording that the user wants to see, with all their arguments and their arrows."""
 
 from __future__ import annotations
 
@@ -27,16 +23,21 @@ __all__ = ["InputSlices", "SliceFilter", "chosen_time", "slices_by_track"]
 
 @dataclass(frozen=True, kw_only=True)
 class SliceFilter:
-    """Which slices of the input to show: those of `categories` (None: of all), of at least `min_duration_ns`. What
-    tracekit adds is not filtered.
+    """Which slices of the input to show. Slices that tracekit adds are not filtered.
+
+    Attributes:
+        categories: Categories to show; None: all.
+        min_duration_ns: Shortest duration to show.
     """
 
     categories: frozenset[str] | None = None
     min_duration_ns: int = 0
 
     def of(self, events: EventTable, lanes: Lanes, steps: StepSelection) -> tuple[Bool, Counter[str]]:
-        """Mask [n] of the slices to show, those with a part in the chosen steps; and how many are left out by which
-        option, the first that applies."""
+        """Return a mask [n] of the slices to show, and the number of slices that each option leaves out.
+
+        Slices that overlap the chosen steps are shown. A slice counts for the first option that leaves it out.
+        """
         kept = np.ones(len(events), dtype=np.bool_)
         left_out: Counter[str] = Counter()
         if (time := chosen_time(lanes, steps)) is not None:
@@ -52,7 +53,7 @@ class SliceFilter:
 
 
 def chosen_time(lanes: Lanes, steps: StepSelection) -> Intervals | None:
-    """When the chosen steps were, on host and device; None: all of the recording is wanted, or no step is known."""
+    """Return when the chosen steps were, on host and device; None if the whole recording is wanted or has no steps."""
     windows = lanes.windows
     if steps.is_everything or windows.source == "recording":
         return None
@@ -62,7 +63,12 @@ def chosen_time(lanes: Lanes, steps: StepSelection) -> Intervals | None:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class InputSlices:
-    """The slices of one track (index into the events' tracks)."""
+    """The slices of one track.
+
+    Attributes:
+        track: Index into the events' tracks.
+        slices: The slices to show.
+    """
 
     track: int
     slices: Slices
@@ -71,8 +77,10 @@ class InputSlices:
 def slices_by_track(
     events: EventTable, lanes: Lanes, clock: ClockModel, kept: Bool, *, place: int, first_row: int = 0
 ) -> Iterator[InputSlices]:
-    """All slices in the mask `kept` [n], the step's thread first; `place`: of the rank in the run; `first_row`: how
-    many events its recordings before had, so that arrows of different ones are different.
+    """Yield the slices in the mask `kept` [n] by track, the thread of the steps first.
+
+    place: index of the rank in the run. first_row: number of events in the rank's earlier recordings, so that arrows of
+    different recordings have different ids.
     """
     start_ns, end_ns = clock.intervals_to_run(events.start_ns, events.end_ns)
     arrows = (
@@ -85,7 +93,7 @@ def slices_by_track(
         category=events.category,
         strings=events.strings,
         arguments=tuple(_ids(events)),
-        details=events.details,
+        extra_args=events.details,
         flows=tuple(flows for flows in arrows if flows.ids.any()),
     )
     order = np.flatnonzero(kept).astype(np.int32)
@@ -104,7 +112,7 @@ def _by_interest(tracks: int, lanes: Lanes) -> Sequence[int]:
 
 
 def _ids(events: EventTable) -> Iterator[Argument]:
-    """Of all events; those that only some have are said of these alone."""
+    """Yield the ids that events have as arguments. Events without an id have no such argument."""
     for name, column in IDS.items():
         values = getattr(events, column)
         present = values != ABSENT

@@ -1,8 +1,8 @@
-"""Who waited for whom, and who came late, as stretches of time on a rank's page.
+"""When a rank waited for another one, and when it was late itself, for its page.
 
-Comes in: a run and its arrivals. Goes out: `PeerWaits` and `Lateness` of one rank. Of collectives, what the report does
-not count as waiting is no wait here either: that a rank left before the last one came, or what is within the errors of
-clocks. Messages are waited for until they are there, their transfer included.
+Waits in collectives are those that the report counts. If a rank left a collective before the last one came, or if the
+difference is within the error of the clocks, it has no wait. A wait for a message lasts until the message is there, so
+it includes the transfer.
 """
 
 from __future__ import annotations
@@ -23,10 +23,17 @@ __all__ = ["Lateness", "PeerWaits", "grouped", "late_instances", "lateness_of", 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class PeerWaits(Columnar):
-    """n times when a rank was in a collective whose last rank had not come, or had nothing to do before a message was
-    over, on the run's clock; int64 [n] each. instance: the collective's number in the run, -1 of messages; step: as
-    recorded, or -1. blamed_rank: whom it waited for. leads_to: the instance to which the wait made this rank come late,
-    or -1. is_message: 0 or 1. role: uint8 [n], of the rank in the instance.
+    """n waits of one rank: in a collective until its last rank came, or for a message. int64 [n] each.
+
+    Attributes:
+        start_ns: Start on the run's clock.
+        end_ns: End on the run's clock.
+        instance: Number of the collective in the run; -1 for messages.
+        step: Step that was recorded, or -1.
+        blamed_rank: The rank that it waited for.
+        leads_to: The instance that this rank came late to because of the wait, or -1.
+        is_message: 1 for a message, 0 for a collective.
+        role: Role of the rank in the instance, index into `ROLES`, uint8 [n].
     """
 
     start_ns: Int64
@@ -41,9 +48,16 @@ class PeerWaits(Columnar):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Lateness(Columnar):
-    """n times when a rank was late, from the arrival of the last but one to its own, on the run's clock; int64 [n]
-    each. instance: what it came late to; step: as recorded, or -1. excess_ns, compute_ns, data_ns: how much more than
-    its peers it took since its last release, computed, and loaded data.
+    """n times when one rank was late to a collective; int64 [n] each.
+
+    Attributes:
+        start_ns: Arrival of the last rank but one, on the run's clock.
+        end_ns: Arrival of this rank, on the run's clock.
+        instance: Number of the collective in the run.
+        step: Step that was recorded, or -1.
+        excess_ns: How much more time than its peers it took since it was last released.
+        compute_ns: How much more of that time it computed than its peers.
+        data_ns: How much more of that time it loaded data than its peers.
     """
 
     start_ns: Int64
@@ -56,26 +70,32 @@ class Lateness(Columnar):
 
 
 def waits_of(run: Run, arrivals: Arrivals, place: int, role: npt.NDArray[np.uint8], late: Int64) -> PeerWaits:
-    """Of the rank at this place. `role`: of it in each of its collectives; `late`: the instances it came last to."""
-    instances, own = arrivals.instances, arrivals.instance_of[place]
+    """Return the waits in collectives of the rank at this place.
+
+    role: role of the rank in each of its collectives. late: the instances that it came last to.
+    """
+    instances = arrivals.instances
     rows = np.flatnonzero(arrivals.waited_ns[place] > 0)
-    rows = rows[instances.rank[own[rows]] != ABSENT]
-    end_ns = instances.arrival_ns[own[rows]]
+    rows = rows[instances.rank[arrivals.instance_of[place][rows]] != ABSENT]
+    instance = arrivals.instance_of[place][rows]
     return PeerWaits(
         start_ns=run.clocks[place].to_run(run.ranks[place].collectives.start_ns[rows]),
-        end_ns=end_ns,
-        instance=own[rows],
-        step=instances.step[own[rows]],
-        blamed_rank=np.array([run.ranks[k].rank for k in instances.rank[own[rows]].tolist()], dtype=np.int64),
-        leads_to=_led_to(instances, own[rows], late),
+        end_ns=instances.arrival_ns[instance],
+        instance=instance,
+        step=instances.step[instance],
+        blamed_rank=np.array([run.ranks[k].rank for k in instances.rank[instance].tolist()], dtype=np.int64),
+        leads_to=_led_to(instances, instance, late),
         is_message=np.zeros(len(rows), dtype=np.int64),
         role=role[rows],
     )
 
 
 def message_waits_of(run: Run, arrivals: Arrivals, place: int, number: Int64, late: Int64) -> PeerWaits:
-    """Of the rank at this place, each from where what it waited for before was over. `number`: of each of its messages
-    in the run, or -1; `late`: as above."""
+    """Return the waits for messages of the rank at this place.
+
+    A wait starts when the rank had nothing else to do and what it waited for before was over. number: number in the run
+    of each of the rank's messages, or -1. late: the instances that it came last to.
+    """
     summary, clock = run.ranks[place], run.clocks[place]
     messages, waits = summary.messages, summary[WAITS]
     ends_ns = np.unique(np.concatenate((summary.collectives.end_ns, messages.end_ns)))
@@ -101,13 +121,13 @@ def message_waits_of(run: Run, arrivals: Arrivals, place: int, number: Int64, la
 
 
 def _led_to(instances: CollectiveInstances, over: Int64, late: Int64) -> Int64:
-    """int64 [n]: to which of the instances `late` a rank came late for having waited for `over`, int64 [n], or -1."""
-    next_late = {int(instances.before[which]): int(which) for which in late if instances.before[which] != ABSENT}
-    return np.array([next_late.get(which, ABSENT) for which in over.tolist()], dtype=np.int64)
+    """Return which of the instances `late` a rank came late to because it had waited for `over`, or -1; int64 [n]."""
+    next_late = {int(instances.before[each]): int(each) for each in late if instances.before[each] != ABSENT}
+    return np.array([next_late.get(each, ABSENT) for each in over.tolist()], dtype=np.int64)
 
 
 def lateness_of(arrivals: Arrivals, late: Int64) -> Lateness:
-    """Of a rank. `late`: the instances that it came last to."""
+    """Return when a rank was late. `late`: the instances that it came last to."""
     instances = arrivals.instances
     return Lateness(
         start_ns=instances.arrival_ns[late] - instances.late_ns[late],
@@ -121,12 +141,12 @@ def lateness_of(arrivals: Arrivals, late: Int64) -> Lateness:
 
 
 def late_instances(arrivals: Arrivals) -> list[Int64]:
-    """By place in the run, the instances to which the rank came last."""
+    """Return for each place in the run the instances to which the rank came last."""
     late = np.flatnonzero((arrivals.instances.rank != ABSENT) & (arrivals.instances.late_ns > 0))
     return grouped(late, arrivals.instances.rank[late], len(arrivals.waited_ns))
 
 
 def grouped(values: Int64, group: Int64, count: int) -> list[Int64]:
-    """`values`, int64 [n], of each of `count` groups, in their order; group: int64 [n]."""
+    """Return the `values`, int64 [n], of each of `count` groups, in their order. group: int64 [n], 0 to count - 1."""
     order = np.argsort(group, kind="stable")
     return np.split(values[order], np.searchsorted(group[order], np.arange(1, count)))

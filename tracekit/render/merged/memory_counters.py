@@ -1,13 +1,12 @@
-"""Memory over time, as the allocators of a rank told the profiler (`profile_memory`).
+"""Memory over time, from the records that the profiler writes with `profile_memory`.
 
-Comes in: a recording's records of memory, the time to show, the clock of its rank. Goes out: `MemoryCounter`s, in bytes
-on the run's clock, one or two a device:
+A device has one or two counters, in bytes:
 
-* `GPU 0 · allocated`, `GPU 0 · reserved`: what the allocator says that it holds of this device in tensors, and in all
-  (`torch.cuda.memory_allocated()` and `memory_reserved()`);
-* `CPU · allocated less freed`: what was allocated since the recording began, less what was freed, as far as the
-  profiler was told. PyTorch writes totals for the CPU, too, which are none: they leave out whatever was allocated while
-  nothing was recorded, and keep what was freed then. Any device without totals is shown like this.
+* `GPU 0 · allocated`, `GPU 0 · reserved`: the allocator's totals in tensors and in all, as
+  `torch.cuda.memory_allocated()` and `memory_reserved()` return them;
+* `CPU · allocated less freed`: bytes allocated since the recording began, less bytes freed, as far as they were
+  recorded. PyTorch writes totals for the CPU too, but they are wrong: they miss what was allocated while nothing was
+  recorded, and still contain what was freed then. Any device without totals has this counter.
 """
 
 from __future__ import annotations
@@ -27,12 +26,18 @@ __all__ = ["MemoryCounter", "joined", "memory_counters"]
 
 _CPU = 0
 _DEVICES = {_CPU: "CPU", 1: "GPU", 6: "GPU", 12: "XPU", 13: "MPS", 15: "HPU", 19: "MTIA"}
-"""By number in c10::DeviceType."""
+"""Names of device types, by number in c10::DeviceType."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class MemoryCounter:
-    """n values, each from its time on; time_ns: int64 [n], on the run's clock, ascending."""
+    """A counter of n values.
+
+    Attributes:
+        name: Name of the counter.
+        time_ns: Time from which each value holds, on the run's clock, ascending, int64 [n].
+        values: Bytes, float64 [n].
+    """
 
     name: str
     time_ns: Int64
@@ -40,7 +45,7 @@ class MemoryCounter:
 
 
 def memory_counters(events: EventTable, clock: ClockModel, shown: Intervals | None) -> Iterator[MemoryCounter]:
-    """Of one recording, in the time to show, on the rank's clock (None: all)."""
+    """Yield the counters of one recording. `shown`: the time to show, on the rank's clock; None: all."""
     records = events.memory
     if not len(records):
         return
@@ -50,21 +55,21 @@ def memory_counters(events: EventTable, clock: ClockModel, shown: Intervals | No
     for rows in np.split(order, np.flatnonzero(np.any(device[:, 1:] != device[:, :-1], axis=0)) + 1):
         kind, number = int(records.device_type[rows[0]]), int(records.device_id[rows[0]])
         label = _DEVICES.get(kind, f"device of type {kind}") + ("" if number == ABSENT else f" {number}")
-        for name, time_ns, values in _told(records, rows, begin_ns):
-            # What came before the first event holds as that begins.
+        for name, time_ns, values in _curves(records, rows, begin_ns):
+            # Values from before the first event hold when that begins.
             time_ns = np.maximum(time_ns, begin_ns)
             if shown is not None:
                 time_ns, values = _within(shown, time_ns, values)
-            kept = _changes(time_ns, values)
+            changes = _changes(time_ns, values)
             yield MemoryCounter(
                 name=f"{label} · {name}",
-                time_ns=clock.to_run(time_ns[kept]),
-                values=values[kept].astype(np.float64),
+                time_ns=clock.to_run(time_ns[changes]),
+                values=values[changes].astype(np.float64),
             )
 
 
-def _told(records: MemoryRecords, rows: Int64, begin_ns: int) -> Iterator[tuple[str, Int64, Int64]]:
-    """What the records in `rows`, of one device, in order of time, say: its name, times, values."""
+def _curves(records: MemoryRecords, rows: Int64, begin_ns: int) -> Iterator[tuple[str, Int64, Int64]]:
+    """Yield name, times and values of each counter of one device, whose records are `rows`, in order of time."""
     time_ns, allocated, reserved = records.time_ns[rows], records.allocated_bytes[rows], records.reserved_bytes[rows]
     has_reserve = bool((reserved > 0).any())
     if records.device_type[rows[0]] == _CPU or not (has_reserve or (allocated > 0).any()):
@@ -77,15 +82,15 @@ def _told(records: MemoryRecords, rows: Int64, begin_ns: int) -> Iterator[tuple[
 
 
 def _changes(time_ns: Int64, values: Int64) -> Int64:
-    """Where another value begins to hold; of those of one time the last does."""
+    """Return the indexes at which another value begins to hold. Of several values at one time the last holds."""
     last = np.flatnonzero(np.append(time_ns[1:] != time_ns[:-1], True)[: len(time_ns)])
     differs = values[last[1:]] != values[last[:-1]]
-    kept: Int64 = last[np.append(True, differs)[: len(last)]]
-    return kept
+    changes: Int64 = last[np.append(True, differs)[: len(last)]]
+    return changes
 
 
 def _within(shown: Intervals, time_ns: Int64, values: Int64) -> tuple[Int64, Int64]:
-    """The values in the time to show, each stretch of which begins with the one that holds there."""
+    """Return times and values inside the intervals `shown`. Each interval begins with the value that holds there."""
     before = np.searchsorted(time_ns, shown.start_ns, side="right") - 1
     known = before >= 0
     within = shown.covers(time_ns)
@@ -96,7 +101,7 @@ def _within(shown: Intervals, time_ns: Int64, values: Int64) -> tuple[Int64, Int
 
 
 def joined(counters: Iterable[MemoryCounter]) -> Iterator[MemoryCounter]:
-    """Those of several recordings, one of each name."""
+    """Join the counters of several recordings that have the same name."""
     by_name: defaultdict[str, list[MemoryCounter]] = defaultdict(list)
     for counter in counters:
         by_name[counter.name].append(counter)

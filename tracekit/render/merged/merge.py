@@ -1,17 +1,17 @@
-"""All ranks on one page with one clock: a run to a merged trace.
+"""Write all ranks of a run into one trace with one clock.
 
-Comes in: a `Run`, whose files are decoded once more where they are on no shelf. Goes out: one file. First on the page
-is the process "run", then a process a rank, "rank 3 · host · dp1 tp0", in the order of the mesh; under it:
+The trace starts with the process "run". A process for each rank follows, such as "rank 3 · host · dp1 tp0", in the
+order of the mesh. Each of them has three groups of tracks:
 
     analysis     what tracekit adds (category "tracekit"): steps, phases, compute, communication, exposed communication
                  and copies, idle, bubble, actions, buckets, collectives by group, point to point, waits, late, clock
-                 uncertainty, memory by device where it was recorded. The parts of steps hold the complete steps, so
-                 that their sums are the report's numbers
-    device       a track a stream
-    host         a track a thread, then whatever else the trace holds
+                 uncertainty, and memory by device where it was recorded
+    device       a track for each stream
+    host         a track for each thread, then whatever else the trace holds
 
-Every slice of the input is there once, on the track it was recorded on, with all its arguments but the numbers by which
-the profiler counts its records; times are on the run's clock.
+Compute, communication, the exposed parts and idle show complete steps only, so that their sums equal the report's
+numbers. Every slice of the input is there once, on the track it was recorded on. It has all its arguments but the
+numbers with which the profiler counts its own records. Times are on the run's clock.
 """
 
 from __future__ import annotations
@@ -45,16 +45,23 @@ __all__ = ["Form", "Merged", "merge"]
 
 Form = Literal["perfetto", "chrome"]
 
-_BEFORE_ALL_NS = 10**9  # what tracekit adds may begin a little before the first event
-_FEW_EVENTS = 200_000  # below this, starting workers costs more than they save
+_MARGIN_NS = 10**9  # tracks that tracekit adds may begin a little before the first event
+_FEW_EVENTS = 200_000  # with fewer, starting workers costs more time than they save
 
 
 @dataclass(frozen=True, kw_only=True)
 class Merged:
-    """What was written; `slices` counts those of the input, not those that tracekit adds. `filtered`: slices that an
-    option leaves out, by the option. `left_out`: events that are neither slices nor on the counters of memory, by their
-    phase in the Chrome format (s and f flows, which are drawn anew; C counters, i instants, M metadata, ...).
-    `categories`: of the input's slices.
+    """A merged trace that was written.
+
+    Attributes:
+        path: The file.
+        ranks: Number of ranks.
+        slices: Number of slices from the input, without those that tracekit adds.
+        filtered: Number of slices that an option leaves out, by option.
+        left_out: Number of events that are neither slices nor records of memory, by phase in Chrome's format: s and f
+            flows (arrows are drawn anew), C counters, i instants, M metadata, and so on.
+        categories: Categories of the input's slices.
+        size_bytes: Size of the file.
     """
 
     path: Path
@@ -79,13 +86,16 @@ def merge(
     progress: Progress | None = None,
     form: Form = "perfetto",
 ) -> Merged:
-    """Write the merged trace of `run` to `output`, gzipped when its name ends in `.gz`; `report`, of the same run, adds
-    its findings and the critical path; `form`: Perfetto's own, or Chrome's JSON for other viewers. `options`: those
-    that the run was loaded with; `shown`: which slices of the input to write. `jobs` is that of `load`, and so is
-    `shelf`, which decoded traces are taken off.
+    """Write the merged trace of `run` to `output`, gzipped when its name ends in `.gz`.
 
-    Raises OutputError when it cannot be written, or a rank's worker dies, InputError when a file of the run has become
-    unreadable, UsageError when there is none of the categories that were asked for.
+    report: of the same run; adds its findings and the critical path.
+    options: those that the run was loaded with.
+    shown: which slices of the input to write.
+    jobs, shelf: as for `load`; traces that `load` has decoded are taken from the shelf.
+    form: Perfetto's native format, or Chrome's JSON for other viewers.
+
+    Raises OutputError if the file cannot be written or the worker of a rank dies, InputError if a file of the run has
+    become unreadable, UsageError if no event has one of the categories that were asked for.
     """
     output, options, shown = Path(output), options or SummaryOptions(), shown or SliceFilter()
     refuse_input(output, run)
@@ -100,7 +110,7 @@ def merge(
         trace_format: TraceFormat = (
             PerfettoFormat(start_ns=plan.first_ns)
             if form == "perfetto"
-            else ChromeFormat(base_ns=plan.first_ns - _BEFORE_ALL_NS)
+            else ChromeFormat(base_ns=plan.first_ns - _MARGIN_NS)
         )
         document = Document(packed, trace_format)
         document.begin_page()
@@ -147,7 +157,7 @@ def _check_categories(shown: SliceFilter, counts: PageCounts) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class _Pages:
-    """How each rank's page is written, in whichever process."""
+    """What it takes to write any rank's page, in any process."""
 
     form: TraceFormat
     options: SummaryOptions
@@ -164,6 +174,6 @@ def _write_here(pages: _Pages, rank: RankPlan, document: Document) -> PageCounts
 
 
 def _write_part(pages: _Pages, rank: RankPlan, part: Path) -> PageCounts:
-    """To a file of its own, in a worker."""
+    """Write the page to the file `part`, in a worker."""
     with part.open("wb") as stream:
         return pages.write(rank, stream)

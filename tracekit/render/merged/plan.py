@@ -1,7 +1,6 @@
-"""What the run knows of each rank that its own recording does not: who waited for it, what met what, and when.
+"""What a rank's page shows that only the whole run tells: instances of collectives, messages, waits for other ranks.
 
-Comes in: a `Run`. Goes out: a `RunPlan`, with a `RankPlan` a rank: compact, and picklable for the worker that writes
-the rank's page.
+A `RankPlan` is compact and picklable, as a worker may write the rank's page.
 """
 
 from __future__ import annotations
@@ -37,8 +36,13 @@ __all__ = ["PipelineSpans", "RankPlan", "RunPlan", "plan_of"]
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class PipelineSpans(Columnar):
-    """n steps of the pipeline that a rank is in, from the first to the last action over its ranks, on the run's clock;
-    int64 [n] each."""
+    """n steps of a rank's pipeline; int64 [n] each.
+
+    Attributes:
+        step: Number of the step.
+        start_ns: Start of the first action over all ranks of the pipeline, on the run's clock.
+        end_ns: End of the last action over all ranks of the pipeline, on the run's clock.
+    """
 
     step: Int64
     start_ns: Int64
@@ -47,10 +51,20 @@ class PipelineSpans(Columnar):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class RankPlan:
-    """`place` in the run's ranks; `order` on the page. instance: int64, of each of its collectives, or -1; message:
-    int64, the number in the run of each of its messages, or -1; of either the role, uint8: which of its members begins
-    it, passes it on and ends it (`ROLES`), in the order in which they start. `waits`, `late`: None where times of ranks
-    cannot be compared.
+    """What it takes to write the page of one rank.
+
+    Attributes:
+        place: Index in the run's ranks.
+        order: Position of the page, from 0.
+        summary: The rank's summary.
+        clock: The rank's clock model.
+        instance: Instance of each of the rank's collectives, or -1, int64.
+        instance_role: Role of the rank in the arrow through the instance, index into `ROLES`, uint8.
+        message: Number in the run of each of the rank's messages, or -1, int64.
+        message_role: Role of the rank in the message's arrow, index into `ROLES`, uint8.
+        waits: The rank's waits for others; None if times of ranks cannot be compared.
+        late: When the rank was late; None if times of ranks cannot be compared.
+        pipeline: Steps of the rank's pipeline.
     """
 
     place: int
@@ -74,9 +88,15 @@ class RankPlan:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class RunPlan:
-    """`ranks` in the run's order; `groups` are the run's, and so are the numbers of `instances`. `comparable`: whether
-    times of different ranks are. `shift_ns`: by how much all times are later than the run's clock has them. `first_ns`:
-    when the first event of any rank began, or a step if that was earlier, then.
+    """What it takes to write the page of the run and those of its ranks.
+
+    Attributes:
+        ranks: Plans of the ranks, in the run's order.
+        groups: The run's process groups.
+        instances: The run's instances of collectives.
+        comparable: Whether times of different ranks can be compared.
+        shift_ns: By how much all times in the trace are later than on the run's clock.
+        first_ns: Time in the trace of the first event or step of any rank.
     """
 
     ranks: tuple[RankPlan, ...]
@@ -88,7 +108,7 @@ class RunPlan:
 
 
 def plan_of(run: Run) -> RunPlan:
-    """What the pages of a run's merged trace show over its ranks."""
+    """Return the plan of a run's merged trace."""
     shift_ns, clocks = _from_zero(run)
     run = replace(run, clocks=tuple(clocks))
     comparable = clocks_are_comparable(run.ranks, run.clocks)
@@ -133,8 +153,8 @@ def plan_of(run: Run) -> RunPlan:
 
 
 def _from_zero(run: Run) -> tuple[int, list[ClockModel]]:
-    """By how much the run's clocks move together when a trace begins before zero, where Perfetto knows no time; and
-    these clocks."""
+    """Return how far all clocks are shifted, and the shifted clocks. Perfetto shows nothing before time zero, so a run
+    that begins there is shifted as a whole."""
     below_ns = min(0, _first_ns(run.ranks, run.clocks))
     moved = [
         replace(
@@ -148,18 +168,18 @@ def _from_zero(run: Run) -> tuple[int, list[ClockModel]]:
 
 
 def _first_ns(ranks: Sequence[RankSummary], clocks: Sequence[ClockModel]) -> int:
-    """When the first event of any rank began, on the run's clock, or a step if that was earlier."""
+    """Return when the first event or step of any rank began, on the run's clock."""
     starts_ns: list[int] = []
     for summary, clock in zip(ranks, clocks, strict=True):
-        own_ns = [step.start_ns for step in summary.steps]
+        of_rank_ns = [step.start_ns for step in summary.steps]
         if summary.first_event_ns is not None:
-            own_ns.append(summary.first_event_ns)
-        starts_ns += clock.to_run(np.array(own_ns, dtype=np.int64)).tolist()
+            of_rank_ns.append(summary.first_event_ns)
+        starts_ns += clock.to_run(np.array(of_rank_ns, dtype=np.int64)).tolist()
     return min(starts_ns, default=0)
 
 
 def _page_order(ranks: Sequence[RankSummary]) -> list[int]:
-    """Places by coordinates in the mesh where all have one, else by rank."""
+    """Return the places of ranks in page order: by coordinates if all ranks have a mesh, else by rank."""
     meshed = all(summary.mesh is not None for summary in ranks)
 
     def key(place: int) -> tuple[list[int], int]:
@@ -170,9 +190,13 @@ def _page_order(ranks: Sequence[RankSummary]) -> list[int]:
 
 
 def _roles(numbers: Sequence[Int64], run: Run, starts_ns: Sequence[Int64]) -> list[npt.NDArray[np.uint8]]:
-    """By rank, of what has a number over the run (or -1): which member starts first, last, and in between."""
+    """Return for each rank the roles of its rows, indexes into `ROLES`.
+
+    numbers: number in the run of each row of each rank, or -1. Rows of one number are members of one arrow, from the
+    row that starts first to the row that starts last.
+    """
     empty = np.empty(0, dtype=np.int64)
-    on_run = [clock.to_run(own) for own, clock in zip(starts_ns, run.clocks, strict=True)]
+    on_run = [clock.to_run(of_rank_ns) for of_rank_ns, clock in zip(starts_ns, run.clocks, strict=True)]
     number, start_ns = np.concatenate([empty, *numbers]), np.concatenate([empty, *on_run])
     order = np.lexsort((start_ns, number))
     ordered = number[order]
@@ -180,19 +204,20 @@ def _roles(numbers: Sequence[Int64], run: Run, starts_ns: Sequence[Int64]) -> li
     role = np.full(len(number), ROLES.index("passes"), dtype=np.uint8)
     role[order[np.append(differs, True)[: len(order)]]] = ROLES.index("ends")
     role[order[np.append(True, differs)[: len(order)]]] = ROLES.index("begins")
-    return np.split(role, np.cumsum([len(own) for own in numbers])[:-1])
+    return np.split(role, np.cumsum([len(of_rank) for of_rank in numbers])[:-1])
 
 
 def _message_numbers(run: Run) -> list[Int64]:
-    """By rank, of each of its messages the number in the run, or -1."""
+    """Return for each rank the number in the run of each of its messages, or -1."""
     numbers = [np.full(len(summary.messages), ABSENT, dtype=np.int64) for summary in run.ranks]
     matched = run.messages
     ranks = np.array([summary.rank for summary in run.ranks], dtype=np.int64)
     by_rank = np.argsort(ranks, kind="stable")
     for rank, row in ((matched.source, matched.send), (matched.destination, matched.recv)):
         place = by_rank[np.searchsorted(ranks[by_rank], rank)]
-        for own, here in zip(numbers, grouped(np.arange(len(matched)), place, len(numbers)), strict=True):
-            own[row[here]] = here
+        by_place = grouped(np.arange(len(matched)), place, len(numbers))
+        for of_rank, messages in zip(numbers, by_place, strict=True):
+            of_rank[row[messages]] = messages
     return numbers
 
 
@@ -200,11 +225,12 @@ _NO_SPANS = PipelineSpans(**{name: np.empty(0, dtype=np.int64) for name in ("ste
 
 
 def _pipeline_spans(run: Run) -> dict[int, PipelineSpans]:
-    """By rank, of the steps that all ranks completed; none where ranks are missing or clocks cannot be compared."""
+    """Return by rank the spans of the steps that all ranks completed. Pipelines of which ranks are missing, or whose
+    clocks cannot be compared, have none."""
     common = sorted(run.common_steps())
     members = [summary for summary in run.ranks if summary.pipeline is not None and len(summary[ACTIONS])]
     actions = {summary.rank: summary[ACTIONS].rows(np.isin(summary[ACTIONS].step, common)) for summary in members}
-    found: dict[int, PipelineSpans] = {}
+    spans_of: dict[int, PipelineSpans] = {}
     for steps in pipeline_steps(run, members, actions):
         if steps.programs:
             spans = PipelineSpans.concatenate(
@@ -215,5 +241,5 @@ def _pipeline_spans(run: Run) -> dict[int, PipelineSpans]:
                     for program in steps.programs
                 ]
             )
-            found |= dict.fromkeys(steps.ranks, spans)
-    return found
+            spans_of |= dict.fromkeys(steps.ranks, spans)
+    return spans_of

@@ -1,8 +1,4 @@
-"""One rank's page: the process, what tracekit adds, and every slice of its recordings.
-
-Comes in: the rank's `RankPlan`, whose files are decoded, and what the user wants to see. Goes out: packets, or whatever
-the writer makes of them; and counts of what is there and what is not.
-"""
+"""Write one rank's page: the process, the tracks that tracekit adds, and every slice of its recordings."""
 
 from __future__ import annotations
 
@@ -18,7 +14,7 @@ from tracekit.model.events import Bool, EventTable, Track
 from tracekit.read.cache.spool import Shelf
 from tracekit.read.decode.decoder import decode
 from tracekit.read.files.storage import located
-from tracekit.render.merged.derived_tracks import MADE_GROUP, MadeTrack, tracks_of_rank, tracks_of_recording
+from tracekit.render.merged.derived_tracks import DERIVED_GROUP, DerivedTrack, tracks_of_rank, tracks_of_recording
 from tracekit.render.merged.input_slices import SliceFilter, chosen_time, slices_by_track
 from tracekit.render.merged.memory_counters import MemoryCounter, joined, memory_counters
 from tracekit.render.merged.plan import RankPlan
@@ -29,9 +25,14 @@ __all__ = ["PageCounts", "write_rank"]
 
 @dataclass(frozen=True, kw_only=True)
 class PageCounts:
-    """`slices`: of the input, on the page. `filtered`: those that an option leaves out, by the option. `other_phases`:
-    events of the input that are neither slices nor records of memory, by their phase in the Chrome format.
-    `categories`: that its slices have.
+    """What is on a page, and what is not.
+
+    Attributes:
+        slices: Number of slices from the input.
+        filtered: Number of slices that an option leaves out, by option.
+        other_phases: Number of events of the input that are neither slices nor records of memory, by phase in Chrome's
+            format.
+        categories: Categories of the input's slices.
     """
 
     slices: int = 0
@@ -51,8 +52,10 @@ class PageCounts:
 def write_rank(
     writer: TraceWriter[Any], plan: RankPlan, options: SummaryOptions, shown: SliceFilter, shelf: Shelf | None = None
 ) -> PageCounts:
-    """Decode the rank's files, or take them off the `shelf`, and write its page. Raises InputError when a file has
-    become unreadable."""
+    """Decode the rank's files, or take the decoded traces from the `shelf`, and write the rank's page.
+
+    Raises InputError if a file has become unreadable.
+    """
     page = _Page(writer, plan)
     counts = PageCounts()
     memory: list[MemoryCounter] = []
@@ -61,7 +64,7 @@ def write_rank(
         if recording is None:
             recording = recording_of(decode(located(path), details=True), options.rules, whole=options.steps.whole)
         events, lanes = recording.trace.events, recording.lanes
-        if not plan.summary.serves_only:  # what it serves is no step
+        if not plan.summary.serves_only:  # a server has no steps
             for track in tracks_of_recording(lanes, recording.phases, plan.clock, options.steps):
                 page.add(track)
         kept, filtered = shown.of(events, lanes, options.steps)
@@ -81,43 +84,42 @@ def write_rank(
 
 
 class _Page:
-    """The process of one rank and its tracks, each made once, whatever number of recordings is written on them."""
+    """The process of one rank and its tracks. A track is added once, however many recordings are written on it."""
 
     def __init__(self, writer: TraceWriter[Any], plan: RankPlan) -> None:
         self._writer = writer
         self._plan = plan
         process = writer.add_process(plan.process_name, pid=plan.place + 1, order=plan.order + 1)
-        # In this order by name, too: UIs before v57 know no other for what is right under a process.
-        self._made = writer.add_track(MADE_GROUP, parent=process, order=0)
+        # These names are in alphabetical order, because UIs before v57 sort tracks right under a process by name.
+        self._derived = writer.add_track(DERIVED_GROUP, parent=process, order=0)
         on_gpu = plan.summary.device == "gpu"
         self._device = writer.add_track("device", parent=process, order=1) if on_gpu else None
         self._host = writer.add_track("host", parent=process, order=2)
         self._tracks: dict[Track | str, Any] = {}
-        self._rows = 0  # of the recordings so far
+        self._rows = 0  # events in the recordings so far
 
-    def add(self, made: MadeTrack) -> None:
-        if len(made.slices) == 0:
+    def add(self, track: DerivedTrack) -> None:
+        if len(track.slices) == 0:
             return
-        if made.name not in self._tracks:
-            self._tracks[made.name] = self._writer.add_track(made.name, parent=self._made, order=len(self._tracks))
-        self._writer.write_slices(self._tracks[made.name], made.slices)
+        if track.name not in self._tracks:
+            self._tracks[track.name] = self._writer.add_track(track.name, parent=self._derived, order=len(self._tracks))
+        self._writer.write_slices(self._tracks[track.name], track.slices)
 
     def add_counter(self, counter: MemoryCounter) -> None:
         if len(counter.time_ns):
-            track = self._writer.add_counter(counter.name, unit="bytes", parent=self._made, order=len(self._tracks))
+            track = self._writer.add_counter(counter.name, unit="bytes", parent=self._derived, order=len(self._tracks))
             self._tracks[counter.name] = track
             self._writer.write_counter(track, counter.time_ns, counter.values)
 
     def add_input(self, events: EventTable, lanes: Lanes, kept: Bool) -> None:
-        """Every slice in the mask `kept` [n], on a track for each (pid, tid)."""
+        """Write the slices in the mask `kept` [n], on a track for each thread or stream."""
         on_device = set(events.tracks_of(events.in_category(*DEVICE_CATEGORIES, "gpu_user_annotation")).tolist())
         first_row = self._rows
         self._rows += len(events)
-        for found in slices_by_track(
-            events, lanes, self._plan.clock, kept, place=self._plan.place, first_row=first_row
-        ):
-            track = self._track(events.tracks[found.track], on_device=found.track in on_device)
-            self._writer.write_slices(track, found.slices)
+        place, clock = self._plan.place, self._plan.clock
+        for part in slices_by_track(events, lanes, clock, kept, place=place, first_row=first_row):
+            track = self._track(events.tracks[part.track], on_device=part.track in on_device)
+            self._writer.write_slices(track, part.slices)
 
     def _track(self, source: Track, *, on_device: bool) -> Any:
         if source not in self._tracks:

@@ -1,7 +1,4 @@
-"""The page of the run as a whole, the first: steps, findings, the critical path, and what goes on over all ranks.
-
-Comes in: a run, the plans of its ranks, and what an analysis found. Goes out: one process, "run".
-"""
+"""Write the page of the run as a whole, the process "run": steps, findings, the critical path, counters over ranks."""
 
 from __future__ import annotations
 
@@ -19,7 +16,7 @@ from tracekit.model.events import ABSENT, Int64
 from tracekit.model.intervals import Intervals
 from tracekit.model.links import bus_factor
 from tracekit.model.run import Finding
-from tracekit.render.merged.derived_tracks import CATEGORY, MADE_GROUP, MadeTrack, group_labels
+from tracekit.render.merged.derived_tracks import CATEGORY, DERIVED_GROUP, DerivedTrack, group_labels
 from tracekit.render.merged.plan import RunPlan
 from tracekit.render.trace.slices import Argument, Float64, Slices, TraceWriter
 
@@ -27,10 +24,13 @@ __all__ = ["write_run"]
 
 
 def write_run(writer: TraceWriter[Any], plan: RunPlan, report: Report | None, chosen: StepSelection) -> None:
-    """`report`: of the same run; without one there are neither findings nor a critical path. `chosen`: the steps that
-    the pages of ranks show."""
+    """Write the page of the run.
+
+    report: of the same run; without it the page has neither findings nor a critical path.
+    chosen: the steps that the pages of ranks show.
+    """
     process = writer.add_process("run", pid=len(plan.ranks) + 1, order=0)
-    page = writer.add_track(MADE_GROUP, parent=process, order=0)
+    page = writer.add_track(DERIVED_GROUP, parent=process, order=0)
     steps_ns = _steps_ns(plan)
     tracks = [_steps(steps_ns)]
     if report is not None:
@@ -41,7 +41,7 @@ def write_run(writer: TraceWriter[Any], plan: RunPlan, report: Report | None, ch
         if len(track.slices):
             writer.write_slices(writer.add_track(track.name, parent=page, order=order), track.slices)
             order += 1
-    # Where times of different ranks cannot be compared these would say nothing.
+    # These counters mean nothing if times of different ranks cannot be compared.
     counters = (_ranks_waiting(plan, chosen), *_bus_bandwidths(plan)) if plan.comparable else ()
     for name, unit, time_ns, values in counters:
         if len(time_ns):
@@ -50,14 +50,17 @@ def write_run(writer: TraceWriter[Any], plan: RunPlan, report: Report | None, ch
 
 
 def _steps_ns(plan: RunPlan) -> dict[int, tuple[int, int]]:
-    """Of each step when the first rank began it and the next one, or when the last rank ended it: ranks are in several
-    steps at a time where they need not wait for each other."""
+    """Return start and end of each step over all ranks.
+
+    A step starts when the first rank begins it. It ends when the last rank ends it, or when the first rank begins the
+    next one: ranks that need not wait for each other are in different steps at a time.
+    """
     bounds: defaultdict[int, list[int]] = defaultdict(list)
     for rank in plan.ranks:
         edges_ns = [(step.start_ns, step.start_ns + step.step_ns) for step in rank.summary.steps]
         on_run = rank.clock.to_run(np.array(edges_ns, dtype=np.int64).reshape(-1)).reshape(-1, 2)
-        for step, own_ns in zip(rank.summary.steps, on_run.tolist(), strict=True):
-            bounds[step.step] += own_ns
+        for step, bounds_ns in zip(rank.summary.steps, on_run.tolist(), strict=True):
+            bounds[step.step] += bounds_ns
     steps = sorted(bounds)
     starts_ns = [min(bounds[step]) for step in steps]
     followed_by = dict(zip(steps, starts_ns[1:], strict=False))
@@ -67,57 +70,58 @@ def _steps_ns(plan: RunPlan) -> dict[int, tuple[int, int]]:
     }
 
 
-def _steps(steps_ns: dict[int, tuple[int, int]]) -> MadeTrack:
+def _steps(steps_ns: dict[int, tuple[int, int]]) -> DerivedTrack:
     start_ns, end_ns = np.array(list(steps_ns.values()), dtype=np.int64).reshape(-1, 2).T
-    said = [Argument(name="step", values=np.array(list(steps_ns), dtype=np.int64))]
+    arguments = [Argument(name="step", values=np.array(list(steps_ns), dtype=np.int64))]
     names = [f"step {step}" for step in steps_ns]
-    return MadeTrack(name="steps", slices=Slices.named(names, start_ns, end_ns, category=CATEGORY, arguments=said))
+    slices = Slices.named(names, start_ns, end_ns, category=CATEGORY, arguments=arguments)
+    return DerivedTrack(name="steps", slices=slices)
 
 
-def _findings(findings: Sequence[Finding], steps_ns: dict[int, tuple[int, int]], first_ns: int) -> MadeTrack:
-    """Each as long as what it is about, its step or all, so that it can be read and none hides another: those of all
-    steps lie below each other, above those of one step."""
+def _findings(findings: Sequence[Finding], steps_ns: dict[int, tuple[int, int]], first_ns: int) -> DerivedTrack:
+    """Return the findings as slices that are as long as the finding's step, or as all steps.
+
+    So their texts can be read, and none hides another. Findings of one step are shown below those of all steps.
+    """
     bounds_ns = [bound_ns for step_ns in steps_ns.values() for bound_ns in step_ns] or [first_ns]
     whole_ns = (min(bounds_ns), max(bounds_ns))
     spans_ns = [whole_ns if finding.step is None else steps_ns.get(finding.step, whole_ns) for finding in findings]
     start_ns, end_ns = np.array(spans_ns, dtype=np.int64).reshape(-1, 2).T
-    said = []
+    arguments = []
     for name in ("rank", "step", "saving_ns"):
         values = [getattr(finding, name) for finding in findings]
         present = np.array([value is not None for value in values], dtype=np.bool_)
-        said.append(
-            Argument(name=name, values=np.array([value or 0 for value in values], dtype=np.int64), present=present)
-        )
+        numbers = np.array([value or 0 for value in values], dtype=np.int64)
+        arguments.append(Argument(name=name, values=numbers, present=present))
     texts: dict[str, list[str]] = {
         "text": [finding.text for finding in findings],
         "severity": [finding.severity for finding in findings],
     }
     names = [f"{finding.severity}: {finding.text}" for finding in findings]
-    slices = Slices.named(names, start_ns, end_ns, category=CATEGORY, arguments=said, texts=texts)
-    return MadeTrack(name="findings", slices=slices)
+    slices = Slices.named(names, start_ns, end_ns, category=CATEGORY, arguments=arguments, texts=texts)
+    return DerivedTrack(name="findings", slices=slices)
 
 
-def _critical_path(path: CriticalPath | None, shift_ns: int) -> Iterator[MadeTrack]:
+def _critical_path(path: CriticalPath | None, shift_ns: int) -> Iterator[DerivedTrack]:
     if path is None or not path.stretches:
         return
     stretches = path.stretches
     names = [f"rank {s.rank}: {max(s.parts_ns, key=s.parts_ns.__getitem__)} to {s.name}" for s in stretches]
-    said = [Argument(name="rank", values=np.array([s.rank for s in stretches], dtype=np.int64))]
+    arguments = [Argument(name="rank", values=np.array([s.rank for s in stretches], dtype=np.int64))]
     for kind in sorted({kind for s in stretches for kind in s.parts_ns}):
         values = np.array([s.parts_ns.get(kind, ABSENT) for s in stretches], dtype=np.int64)
-        said.append(Argument(name=f"{kind}_ns", values=values, present=values != ABSENT))
+        arguments.append(Argument(name=f"{kind}_ns", values=values, present=values != ABSENT))
     start_ns, end_ns = np.array([(s.start_ns, s.end_ns) for s in stretches], dtype=np.int64).T + shift_ns
-    slices = Slices.named(
-        names, start_ns, end_ns, category=CATEGORY, arguments=said, texts={"before": [s.name for s in stretches]}
-    )
-    yield MadeTrack(name="critical path", slices=slices)
+    texts = {"before": [s.name for s in stretches]}
+    slices = Slices.named(names, start_ns, end_ns, category=CATEGORY, arguments=arguments, texts=texts)
+    yield DerivedTrack(name="critical path", slices=slices)
 
 
 _Counter = tuple[str, str, Int64, Float64]  # name, unit, times on the run's clock, values
 
 
 def _ranks_waiting(plan: RunPlan, chosen: StepSelection) -> _Counter:
-    """How many ranks have a wait on their page that has begun and not ended."""
+    """Return the number of ranks that wait for another rank, over time."""
     edges = [np.empty(0, dtype=np.int64)]
     change = [np.empty(0, dtype=np.int64)]
     for rank in plan.ranks:
@@ -132,7 +136,7 @@ def _ranks_waiting(plan: RunPlan, chosen: StepSelection) -> _Counter:
 
 
 def _bus_bandwidths(plan: RunPlan) -> Iterator[_Counter]:
-    """Of each group, while its collectives transfer: from the last rank's arrival to the end, by size and kind."""
+    """Yield the bus bandwidth of each group while its collectives transfer, from the last rank's arrival to the end."""
     instances = plan.instances
     labels = group_labels(plan.groups)
     known = (instances.group != ABSENT) & (instances.size_bytes > 0) & (instances.end_ns > instances.arrival_ns)
@@ -148,9 +152,9 @@ def _bus_bandwidths(plan: RunPlan) -> Iterator[_Counter]:
 
 
 def _levels(times_ns: Int64, change: Float64) -> tuple[Int64, Float64]:
-    """A value at each time at which it changes."""
+    """Return the times at which a sum of changes changes, and its value from each of them on."""
     order = np.argsort(times_ns, kind="stable")
     times_ns, level = times_ns[order], np.cumsum(change[order])
     last = np.append(times_ns[1:] != times_ns[:-1], True)[: len(times_ns)]
-    level[np.abs(level) < 1e-9] = 0.0  # sums of floats that should have come to nothing
+    level[np.abs(level) < 1e-9] = 0.0  # sums of floats that are 0 but for rounding
     return times_ns[last], level[last]

@@ -5,6 +5,12 @@ from tracekit.render.trace.slices import Unsigned
 
 INTERFACE: int
 
+FieldColumns = tuple[bytes, bytes, Unsigned | Int64 | Int32, Unsigned | None, Bool | None, bool]
+"""annotation, prefix, values, numbers, present, is_fixed64"""
+
+ExtraArgColumns = tuple[Int32, Int64, Int64, bytes]
+"""ids, starts, sizes, content"""
+
 def lanes(order: Int32, start_ns: Int64, duration_ns: Int64, max_depth: int) -> bytes: ...
 
 class Packets:
@@ -14,9 +20,9 @@ class Packets:
         start_ns: Int64,
         duration_ns: Int64,
         rows: Int32 | None,
-        fields: list[tuple[bytes, bytes, Unsigned | Int32, Unsigned | None, Bool | None, bool]],
-        details: tuple[Int32, Int64, Int64, bytes] | None,
-        frame: tuple[bytes, bytes, bytes, bytes, bytes],
+        fields: list[FieldColumns],
+        extra_args: ExtraArgColumns | None,
+        template: tuple[bytes, bytes, bytes, bytes, bytes],
     ) -> None: ...
     def __iter__(self) -> Self: ...
     def __next__(self) -> bytes: ...

@@ -1,73 +1,69 @@
-"""Slices of one track -> packets of each lane that they need, by `encoder.cpp`: the same lanes as `portable_packets`
-gives, and messages that say the same in fewer bytes. Importing this fails where the extension was not built.
+"""Encode the slices of one track as packets, by `encoder.cpp`.
+
+Importing this module fails where the extension was not built.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import Trace, TracePacket, TrackEvent
+from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import DebugAnnotation, Trace, TracePacket, TrackEvent
 
 from tracekit.model.events import Int32, Int64
 from tracekit.render.perfetto._encoder import INTERFACE, Packets, lanes
-from tracekit.render.perfetto.extra_args import Details
+from tracekit.render.perfetto.encoded_lane import EncodedLane
+from tracekit.render.perfetto.extra_args import ExtraArgs
 from tracekit.render.perfetto.fields import Field
-from tracekit.render.perfetto.portable_packets import Lane, event
-from tracekit.render.perfetto.wire import FIXED64, LENGTH_DELIMITED, VARINT, fixed, tag
 from tracekit.render.trace.nesting import MAX_DEPTH, opening_order
 from tracekit.render.trace.slices import Slices
 
-__all__ = ["lanes_of"]
+if TYPE_CHECKING:
+    from tracekit.render.perfetto._encoder import ExtraArgColumns, FieldColumns
 
-if INTERFACE != 2:  # an installation whose extension was built from other sources
+__all__ = ["encode_lanes"]
+
+if INTERFACE != 3:  # the extension was built from other sources
     raise ImportError("the extension does not fit: install tracekit again", name="tracekit.render.perfetto._encoder")
 
+_VARINT, _FIXED64, _LENGTH_DELIMITED = 0, 1, 2  # wire types: https://protobuf.dev/programming-guides/encoding/
 
-def lanes_of(slices: Slices, fields: Sequence[Field], details: Details | None, sequence: int) -> list[Lane]:
-    """Of n > 0 slices; `sequence`: the id of the packet sequence."""
-    frame = (
-        tag(Trace.PACKET_FIELD_NUMBER, LENGTH_DELIMITED),
-        tag(TracePacket.TIMESTAMP_FIELD_NUMBER, VARINT),
-        fixed(TracePacket.TRUSTED_PACKET_SEQUENCE_ID_FIELD_NUMBER, sequence).content
-        + tag(TracePacket.TRACK_EVENT_FIELD_NUMBER, LENGTH_DELIMITED),
-        event(TrackEvent.TYPE_SLICE_BEGIN).content,
-        event(TrackEvent.TYPE_SLICE_END).content,
+
+def encode_lanes(
+    slices: Slices, fields: Sequence[Field], extra_args: ExtraArgs | None, sequence: int
+) -> list[EncodedLane]:
+    """Return the packets of n > 0 slices, by lane. `sequence`: id of the packet sequence."""
+    template = (
+        _tag(Trace, "packet", _LENGTH_DELIMITED),
+        _tag(TracePacket, "timestamp", _VARINT),
+        TracePacket(trusted_packet_sequence_id=sequence).SerializeToString()
+        + _tag(TracePacket, "track_event", _LENGTH_DELIMITED),
+        TrackEvent(type=TrackEvent.TYPE_SLICE_BEGIN).SerializeToString(),
+        TrackEvent(type=TrackEvent.TYPE_SLICE_END).SerializeToString(),
     )
-    around = tag(TrackEvent.DEBUG_ANNOTATIONS_FIELD_NUMBER, LENGTH_DELIMITED)
-    told = [
-        (
-            around if field.annotation else b"",
-            field.annotation + tag(field.number, FIXED64 if field.is_fixed64 else VARINT),
-            np.require(field.values, requirements="C"),
-            field.numbers,
-            None if field.present is None else np.require(field.present, requirements="C"),
-            field.is_fixed64,
-        )
-        for field in fields
-    ]
-    further = None
-    if details is not None:
-        further = (np.require(details.ids, requirements="C"), details.starts, details.sizes, details.content)
+    columns = [_field_columns(field) for field in fields]
+    extra = None if extra_args is None else _extra_arg_columns(extra_args, len(slices.strings))
     start_ns, duration_ns = (np.require(times, requirements="C") for times in (slices.start_ns, slices.duration_ns))
-    found = []
+    encoded = []
     for order in _orders(start_ns, duration_ns):
         packets = Packets(
             order=order,
             start_ns=start_ns,
             duration_ns=duration_ns,
             rows=slices.rows,
-            fields=told,
-            details=further,
-            frame=frame,
+            fields=columns,
+            extra_args=extra,
+            template=template,
         )
         end_ns = int((start_ns[order] + duration_ns[order]).max())
-        found.append(Lane(start_ns=int(start_ns[order[0]]), end_ns=end_ns, packets=packets))
-    return found
+        encoded.append(EncodedLane(start_ns=int(start_ns[order[0]]), end_ns=end_ns, packets=packets))
+    return encoded
 
 
 def _orders(start_ns: Int64, duration_ns: Int64) -> list[Int32]:
-    """Of each lane the slices, in the order in which they open."""
+    """Return the slices of each lane in the order in which they open."""
     order = opening_order(start_ns, duration_ns)
     lane = np.frombuffer(lanes(order, start_ns, duration_ns, max_depth=MAX_DEPTH), dtype=np.int32)
     last = int(lane.max())
@@ -75,3 +71,35 @@ def _orders(start_ns: Int64, duration_ns: Int64) -> list[Int32]:
         return [order]
     by_lane = np.argsort(lane, kind="stable")
     return np.split(order[by_lane], np.searchsorted(lane[by_lane], np.arange(1, last + 1)))
+
+
+def _field_columns(field: Field) -> FieldColumns:
+    """Return what `Packets` takes for a field."""
+    message, annotation, name = TrackEvent, b"", b""
+    if field.argument is not None:
+        message, annotation = DebugAnnotation, _tag(TrackEvent, "debug_annotations", _LENGTH_DELIMITED)
+        name = DebugAnnotation(name_iid=field.argument).SerializeToString()
+    return (
+        annotation,
+        name + _tag(message, field.name, _FIXED64 if field.is_fixed64 else _VARINT),
+        np.require(field.values, requirements="C"),
+        field.numbers,
+        None if field.present is None else np.require(field.present, requirements="C"),
+        field.is_fixed64,
+    )
+
+
+def _extra_arg_columns(extra_args: ExtraArgs, strings: int) -> ExtraArgColumns:
+    """Return what `Packets` takes for extra arguments: where in one text each string id has its bytes."""
+    encoded = extra_args.encoded
+    sizes = np.zeros(strings, dtype=np.int64)
+    sizes[list(encoded)] = [len(each) for each in encoded.values()]
+    ids = np.require(extra_args.ids, requirements="C")
+    return ids, np.cumsum(sizes) - sizes, sizes, b"".join(encoded.values())
+
+
+@cache
+def _tag(message: Any, field: str, wire_type: int) -> bytes:
+    """Return the bytes that come before the value of a field."""
+    tag = message.DESCRIPTOR.fields_by_name[field].number << 3 | wire_type
+    return bytes([tag]) if tag < 0x80 else bytes([tag & 0x7F | 0x80, tag >> 7])  # numbers below 2^11: two bytes suffice

@@ -1,17 +1,15 @@
-// Slices of one track -> packets of Perfetto's trace format.
+// Encodes the slices of one track as packets of Perfetto's trace format.
 //
-// `lanes`: one sweep in the order in which slices open, with a stack of open ends a lane; a slice goes to the first
-// lane in which it crosses none that is open. `Packets`: those of one lane, a block at a time, so that a block is still
-// in the CPU's cache when it is written. The same lanes, and messages that say the same, as `portable_packets` gives;
-// numbers take as few bytes as they can here.
-#define PY_SSIZE_T_CLEAN
-#include <Python.h>
+// `lanes` assigns slices to lanes, rows on which slices nest. It goes through the slices in the order in which they open
+// and keeps a stack of open ends for each lane. A slice goes to the first lane in which it crosses no open slice.
+// `Packets` encodes one lane, a block at a time, so that a block is still in the CPU's cache when it is written.
+// Lanes and messages equal those of `portable_packets`.
+#include "borrowed.hpp"
 
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
 #include <memory>
-#include <new>
 #include <stdexcept>
 #include <string_view>
 #include <utility>
@@ -19,13 +17,13 @@
 
 namespace {
 
-// Of what is in the module: raised when that changes, so that no other sources use this build.
-constexpr long interface_number = 2;
+using namespace tracekit;
+
+// Version of the module's interface. Raise it when the interface changes, so that other sources refuse this build.
+constexpr long interface_number = 3;
 
 constexpr std::size_t longest_varint = 10;
 constexpr std::size_t block_bytes = 256 << 10;
-
-struct PythonError {};  // one that is left set
 
 char* put_varint(char* out, std::uint64_t value) {
   while (value > 0x7f) {
@@ -36,13 +34,13 @@ char* put_varint(char* out, std::uint64_t value) {
   return out;
 }
 
-// What is said again and again: short enough to be copied at once, with what happens to stand behind it.
-class Phrase {
+// Constant bytes of a message. All 16 are copied at once, which is faster than copying exactly `size` of them.
+class ShortBytes {
  public:
   static constexpr std::size_t longest = 16;
 
-  Phrase() = default;
-  explicit Phrase(std::string_view text) : size_(text.size()) {
+  ShortBytes() = default;
+  explicit ShortBytes(std::string_view text) : size_(text.size()) {
     if (text.size() > longest) throw std::invalid_argument("a tag is too long");
     std::memcpy(text_, text.data(), text.size());
   }
@@ -57,55 +55,11 @@ class Phrase {
   std::size_t size_ = 0;
 };
 
-// ---- What Python hands in; the memory stays its own.
-
-class Buffer {
- public:
-  Buffer() = default;
-  Buffer(PyObject* object, Py_ssize_t item_bytes) {
-    if (PyObject_GetBuffer(object, &view_, PyBUF_ND) != 0) throw PythonError();  // ND: contiguous
-    if (view_.ndim != 1 || view_.itemsize != item_bytes) {
-      PyBuffer_Release(&view_);
-      throw std::invalid_argument("a column has other items");
-    }
-    size_ = static_cast<std::size_t>(view_.len / view_.itemsize);
-  }
-  Buffer(Buffer&& other) noexcept : view_(std::exchange(other.view_, Py_buffer{})), size_(other.size_) {}
-  Buffer& operator=(Buffer&&) = delete;
-  ~Buffer() { PyBuffer_Release(&view_); }  // of an empty one: nothing
-
-  std::size_t size() const { return size_; }
-  bool given() const { return view_.obj != nullptr; }
-  template <typename T>
-  T at(std::size_t place) const {
-    if (place >= size_) throw std::invalid_argument("a row that a column does not have");
-    return static_cast<const T*>(view_.buf)[place];
-  }
-  std::string_view bytes(std::uint64_t start, std::uint64_t size) const {
-    if (start > size_ || size > size_ - start) throw std::invalid_argument("a row of bytes that are not there");
-    return {static_cast<const char*>(view_.buf) + start, static_cast<std::size_t>(size)};
-  }
-
- private:
-  Py_buffer view_{};
-  std::size_t size_ = 0;
-};
-
-Buffer optional(PyObject* object, Py_ssize_t item_bytes) {
-  return object == Py_None ? Buffer() : Buffer(object, item_bytes);
-}
-
-std::string_view bytes_of(PyObject* object) {
-  char* data = nullptr;
-  Py_ssize_t size = 0;
-  if (PyBytes_AsStringAndSize(object, &data, &size) != 0) throw PythonError();
-  return {data, static_cast<std::size_t>(size)};
-}
-
-// A field of the beginnings of slices: a number behind `tag`; all of it inside of a message behind `around`, if that is
-// given. A column of ids stands for `numbers`, of which 0 is none, as is a 0 that is written as it is (fixed64).
+// A number that the events which begin slices carry, after the bytes of `prefix`. If `annotation` is not empty, prefix
+// and number are inside of a nested message with that tag.
+// If there are `numbers`, `values` are indexes into them. The field is absent where its number or its fixed64 is 0.
 struct Field {
-  Phrase around, tag;
+  ShortBytes annotation, prefix;
   Buffer values, numbers, present;
   bool is_fixed64;
 
@@ -122,37 +76,37 @@ struct Field {
 
   char* put(char* out, std::uint64_t value) const {
     if (is_fixed64) {
-      out = tag.put(out);
+      out = prefix.put(out);
       for (int byte = 0; byte < 8; ++byte) *out++ = static_cast<char>(value >> 8 * byte);
       return out;
     }
-    if (around.size() == 0) return put_varint(tag.put(out), value);
-    char* length = around.put(out);  // of one byte: what follows is shorter than 128
-    char* end = put_varint(tag.put(length + 1), value);
+    if (annotation.size() == 0) return put_varint(prefix.put(out), value);
+    char* length = annotation.put(out);  // one byte: the nested message is shorter than 128
+    char* end = put_varint(prefix.put(length + 1), value);
     *length = static_cast<char>(end - length - 1);
     return end;
   }
 };
 
-constexpr std::size_t longest_field = 2 * Phrase::longest + 1 + longest_varint;
+constexpr std::size_t longest_field = 2 * ShortBytes::longest + 1 + longest_varint;
 
 Field field_of(PyObject* item) {
-  PyObject *around, *tag, *values, *numbers, *present;
+  PyObject *annotation, *prefix, *values, *numbers, *present;
   int is_fixed64;
-  if (!PyArg_ParseTuple(item, "SSOOOp", &around, &tag, &values, &numbers, &present, &is_fixed64)) {
+  if (!PyArg_ParseTuple(item, "SSOOOp", &annotation, &prefix, &values, &numbers, &present, &is_fixed64)) {
     throw PythonError();
   }
   const Py_ssize_t item_bytes = numbers == Py_None ? sizeof(std::uint64_t) : sizeof(std::int32_t);
-  return {Phrase(bytes_of(around)),
-          Phrase(bytes_of(tag)),
+  return {ShortBytes(bytes_of(annotation)),
+          ShortBytes(bytes_of(prefix)),
           Buffer(values, item_bytes),
           optional(numbers, sizeof(std::uint64_t)),
           optional(present, sizeof(bool)),
           is_fixed64 != 0};
 }
 
-// What stands behind the fields of a slice, encoded before: each row has the id of some bytes of `content`, or -1.
-struct Details {
+// Fields that Python has encoded, to be put after the others. Each row has the id of some bytes of `content`, or -1.
+struct ExtraArgs {
   Buffer ids, starts, sizes, content;
   std::size_t longest = 0;
 
@@ -164,36 +118,37 @@ struct Details {
   }
 };
 
-Details details_of(PyObject* item) {
+ExtraArgs extra_args_of(PyObject* item) {
   if (item == Py_None) return {};
   PyObject *ids, *starts, *sizes, *content;
   if (!PyArg_ParseTuple(item, "OOOO", &ids, &starts, &sizes, &content)) throw PythonError();
-  Details details{Buffer(ids, sizeof(std::int32_t)), Buffer(starts, sizeof(std::int64_t)),
-                  Buffer(sizes, sizeof(std::int64_t)), Buffer(content, 1)};
-  for (std::size_t id = 0; id < details.sizes.size(); ++id) {
-    const auto size = static_cast<std::size_t>(details.sizes.at<std::uint64_t>(id));
-    details.longest = std::max(details.longest, std::min(size, details.content.size()));
+  ExtraArgs extra_args{Buffer(ids, sizeof(std::int32_t)), Buffer(starts, sizeof(std::int64_t)),
+                       Buffer(sizes, sizeof(std::int64_t)), Buffer(content, 1)};
+  for (std::size_t id = 0; id < extra_args.sizes.size(); ++id) {
+    const auto size = static_cast<std::size_t>(extra_args.sizes.at<std::uint64_t>(id));
+    extra_args.longest = std::max(extra_args.longest, std::min(size, extra_args.content.size()));
   }
-  return details;
+  return extra_args;
 }
 
-// ---- What goes out.
+// ---- Packets
 
-// What all packets have. An event's own length is written behind `event`.
-struct Frame {
-  Phrase packet, time, event, begin, end;
+// Constant bytes that all packets share, in their order: tag of the packet, tag of its time, all that stands between the
+// time and the length of the event, and the first field of an event that begins or ends a slice.
+struct PacketTemplate {
+  ShortBytes packet, time, event, begin, end;
 
-  static constexpr std::size_t longest = 3 * Phrase::longest + 3 * longest_varint;
+  static constexpr std::size_t longest = 3 * ShortBytes::longest + 3 * longest_varint;
 
-  // `content`: of `size` bytes, in a place with room for whole words; so is what `out` points to, for `longest` and
-  // `details` more, which is the rest of the event.
+  // Writes a packet whose event consists of `content`, `size` bytes, and then `extra_args`; returns its end.
+  // `content` is copied in whole words, so there must be room for one more word behind `content` and behind the packet.
   char* put(char* out, std::int64_t time_ns, const char* content, std::size_t size,
-            std::string_view details = {}) const {
-    // The time stands where it will be if the packet's length takes one byte, as is usual.
+            std::string_view extra_args = {}) const {
+    // Most packets have a length of one byte. If it takes more, what follows the length is moved.
     char* const body = packet.put(out) + 1;
     char* next = put_varint(time.put(body), static_cast<std::uint64_t>(time_ns));
-    next = put_varint(event.put(next), size + details.size());
-    const std::size_t length = static_cast<std::size_t>(next - body) + size + details.size();
+    next = put_varint(event.put(next), size + extra_args.size());
+    const std::size_t length = static_cast<std::size_t>(next - body) + size + extra_args.size();
     if (length < 0x80) {
       body[-1] = static_cast<char>(length);
     } else {
@@ -204,60 +159,62 @@ struct Frame {
       next += more;
     }
     for (std::size_t done = 0; done < size; done += word) std::memcpy(next + done, content + done, word);
-    if (!details.empty()) std::memcpy(next + size, details.data(), details.size());
-    return next + size + details.size();
+    if (!extra_args.empty()) std::memcpy(next + size, extra_args.data(), extra_args.size());
+    return next + size + extra_args.size();
   }
 
   static constexpr std::size_t word = 16;
 };
 
-// ---- Packets of one lane
-
+// The packets of one lane, one after the other.
 class Lane {
  public:
-  Lane(Buffer order, Buffer start, Buffer duration, Buffer rows, std::vector<Field> fields, Details details,
-       Frame frame)
+  Lane(Buffer order, Buffer start, Buffer duration, Buffer rows, std::vector<Field> fields, ExtraArgs extra_args,
+       PacketTemplate packet_template)
       : order_(std::move(order)),
         start_(std::move(start)),
         duration_(std::move(duration)),
         rows_(std::move(rows)),
         fields_(std::move(fields)),
-        details_(std::move(details)),
-        frame_(frame),
-        content_(Phrase::longest + fields_.size() * longest_field + Frame::word) {}
+        extra_args_(std::move(extra_args)),
+        template_(packet_template),
+        content_(ShortBytes::longest + fields_.size() * longest_field + PacketTemplate::word) {}
 
   bool done() const { return next_ == order_.size() && open_ends_.empty(); }
-  std::size_t longest_packet() const { return Frame::longest + content_.size() + Frame::word + details_.longest; }
+  std::size_t longest_packet() const {
+    return PacketTemplate::longest + content_.size() + PacketTemplate::word + extra_args_.longest;
+  }
 
-  // The next packet: of a slice that ends before another opens, or of that one.
+  // Writes the next packet: the end of the innermost open slice, or the start of the next slice if that is earlier.
   char* put(char* out) {
     const bool opens = next_ < order_.size();
-    const auto slice = opens ? static_cast<std::size_t>(order_.at<std::int32_t>(next_)) : 0;  // -1 is beyond all
+    // A negative index becomes one beyond the end of every column.
+    const auto slice = opens ? static_cast<std::size_t>(order_.at<std::int32_t>(next_)) : 0;
     const auto start_ns = opens ? start_.at<std::int64_t>(slice) : INT64_MAX;
     if (!open_ends_.empty() && open_ends_.back() <= start_ns) {
       const auto end_ns = open_ends_.back();
       open_ends_.pop_back();
-      const char* const end = frame_.end.put(content_.data());
-      return frame_.put(out, end_ns, content_.data(), static_cast<std::size_t>(end - content_.data()));
+      const char* const end = template_.end.put(content_.data());
+      return template_.put(out, end_ns, content_.data(), static_cast<std::size_t>(end - content_.data()));
     }
     ++next_;
     const auto row = rows_.given() ? static_cast<std::size_t>(rows_.at<std::int32_t>(slice)) : slice;
     open_ends_.push_back(start_ns + duration_.at<std::int64_t>(slice));
-    char* end = frame_.begin.put(content_.data());
+    char* end = template_.begin.put(content_.data());
     for (const Field& field : fields_) {
       std::uint64_t value;
       if (field.value_of(row, value)) end = field.put(end, value);
     }
-    return frame_.put(out, start_ns, content_.data(), static_cast<std::size_t>(end - content_.data()),
-                      details_.of_row(row));
+    return template_.put(out, start_ns, content_.data(), static_cast<std::size_t>(end - content_.data()),
+                         extra_args_.of_row(row));
   }
 
  private:
   Buffer order_, start_, duration_, rows_;
   std::vector<Field> fields_;
-  Details details_;
-  Frame frame_;
-  std::vector<char> content_;  // of one event
+  ExtraArgs extra_args_;
+  PacketTemplate template_;
+  std::vector<char> content_;  // fields of one event
   std::size_t next_ = 0;
   std::vector<std::int64_t> open_ends_;
 };
@@ -267,38 +224,24 @@ struct PacketsObject {
   Lane* lane;
 };
 
-// Calls `make`, and turns what it throws into an error of Python's.
-template <typename Make>
-PyObject* guarded(Make make) {
-  try {
-    return make();
-  } catch (const PythonError&) {
-    return nullptr;
-  } catch (const std::invalid_argument& error) {
-    PyErr_SetString(PyExc_ValueError, error.what());
-    return nullptr;
-  } catch (const std::bad_alloc&) {
-    return PyErr_NoMemory();
-  }
-}
-
 PyObject* packets_new(PyTypeObject* type, PyObject* arguments, PyObject* keywords) {
-  static const char* names[] = {"order", "start_ns", "duration_ns", "rows", "fields", "details", "frame", nullptr};
-  PyObject *order, *start, *duration, *rows, *items, *details, *parts;
+  static const char* names[] = {"order", "start_ns", "duration_ns", "rows", "fields", "extra_args", "template", nullptr};
+  PyObject *order, *start, *duration, *rows, *items, *extra_args, *parts;
   PyObject *packet, *time, *event, *begin, *end;
   if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "OOOOO!OO!", const_cast<char**>(names), &order, &start,
-                                   &duration, &rows, &PyList_Type, &items, &details, &PyTuple_Type, &parts) ||
+                                   &duration, &rows, &PyList_Type, &items, &extra_args, &PyTuple_Type, &parts) ||
       !PyArg_ParseTuple(parts, "SSSSS", &packet, &time, &event, &begin, &end)) {
     return nullptr;
   }
   return guarded([&]() -> PyObject* {
-    const Frame frame{Phrase(bytes_of(packet)), Phrase(bytes_of(time)), Phrase(bytes_of(event)),
-                      Phrase(bytes_of(begin)), Phrase(bytes_of(end))};
+    const PacketTemplate packet_template{ShortBytes(bytes_of(packet)), ShortBytes(bytes_of(time)),
+                                         ShortBytes(bytes_of(event)), ShortBytes(bytes_of(begin)),
+                                         ShortBytes(bytes_of(end))};
     std::vector<Field> fields;
     for (Py_ssize_t k = 0; k < PyList_GET_SIZE(items); ++k) fields.push_back(field_of(PyList_GET_ITEM(items, k)));
     auto lane = std::make_unique<Lane>(Buffer(order, sizeof(std::int32_t)), Buffer(start, sizeof(std::int64_t)),
                                        Buffer(duration, sizeof(std::int64_t)), optional(rows, sizeof(std::int32_t)),
-                                       std::move(fields), details_of(details), frame);
+                                       std::move(fields), extra_args_of(extra_args), packet_template);
     auto* self = reinterpret_cast<PacketsObject*>(type->tp_alloc(type, 0));
     if (self != nullptr) self->lane = lane.release();
     return reinterpret_cast<PyObject*>(self);
@@ -338,13 +281,15 @@ PyType_Slot packets_slots[] = {
     {Py_tp_iternext, reinterpret_cast<void*>(packets_next)},
     {Py_tp_doc,
      const_cast<char*>(
-         "Packets(order, start_ns, duration_ns, rows, fields, details, frame): of one lane, as blocks of bytes.\n\n"
-         "order: int32, its slices in the order in which they open, the outer first; rows: int32 or None, where the\n"
-         "columns of fields have what each slice says; fields: a list of (around, tag, values, numbers, present,\n"
-         "is_fixed64); details: None, or (ids, starts, sizes, content), where an id's bytes are that stand behind the\n"
-         "fields; frame: the tags of a packet and of its time, what follows that up to the tag of its event, and\n"
-         "what an event says that begins and that ends a slice. Raises ValueError, also while it is iterated: columns\n"
-         "that do not fit together.")},
+         "Packets(order, start_ns, duration_ns, rows, fields, extra_args, template): packets of one lane.\n\n"
+         "Iterates over blocks of bytes.\n\n"
+         "order: the lane's slices in the order in which they open, the outer first, int32.\n"
+         "rows: the row of each slice in the columns of fields, int32; None: the slice's own index.\n"
+         "fields: list of (annotation, prefix, values, numbers, present, is_fixed64).\n"
+         "extra_args: None, or (ids, starts, sizes, content): encoded fields by id, put after the others.\n"
+         "template: tag of a packet, tag of its time, bytes between the time and the event's length, and the first\n"
+         "field of an event that begins and that ends a slice.\n\n"
+         "Raises ValueError, also during iteration, if columns do not fit together.")},
     {0, nullptr},
 };
 PyType_Spec packets_spec = {"tracekit.render.perfetto._encoder.Packets", sizeof(PacketsObject), 0, Py_TPFLAGS_DEFAULT,
@@ -376,7 +321,7 @@ PyObject* lanes(PyObject*, PyObject* arguments, PyObject* keywords) {
   return guarded([&]() -> PyObject* {
     const Buffer opening(order, sizeof(std::int32_t));
     const Buffer starts(start, sizeof(std::int64_t)), durations(duration, sizeof(std::int64_t));
-    if (max_depth < 1) throw std::invalid_argument("a lane holds one slice at least");
+    if (max_depth < 1) throw std::invalid_argument("a lane must hold at least one slice");
     std::vector<std::int32_t> found(opening.size());
     std::vector<std::vector<std::int64_t>> open_ends;
     for (std::size_t k = 0; k < found.size(); ++k) {
@@ -392,7 +337,7 @@ PyObject* lanes(PyObject*, PyObject* arguments, PyObject* keywords) {
 
 PyMethodDef methods[] = {
     {"lanes", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(lanes)), METH_VARARGS | METH_KEYWORDS,
-     "lanes(order, start_ns, duration_ns, max_depth): the lane of each slice, in their order, as the bytes of int32."},
+     "lanes(order, start_ns, duration_ns, max_depth): lane of each slice in `order`, as the bytes of int32."},
     {nullptr, nullptr, 0, nullptr},
 };
 
@@ -406,7 +351,7 @@ int execute(PyObject* module) {
 
 PyModuleDef_Slot module_slots[] = {{Py_mod_exec, reinterpret_cast<void*>(execute)}, {0, nullptr}};
 PyModuleDef module_definition = {
-    PyModuleDef_HEAD_INIT, "_encoder", "Slices to packets.", 0, methods, module_slots, nullptr, nullptr, nullptr};
+    PyModuleDef_HEAD_INIT, "_encoder", "Encodes slices as packets.", 0, methods, module_slots, nullptr, nullptr, nullptr};
 
 }  // namespace
 

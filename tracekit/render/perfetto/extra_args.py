@@ -1,27 +1,24 @@
-"""Details of slices, texts of JSON objects -> annotations of their events.
+"""Encode the extra arguments of slices, which are JSON objects as text, as annotations of their events.
 
-Comes in: `Slices`. Goes out: `Details`, bytes that stand behind the fields of the beginnings of slices. Usually a few
-hundred texts are distinct of a million slices, and fewer members: what was encoded is kept for the next that is equal.
+Of a million slices usually a few hundred texts are distinct, and fewer of their members. So each is encoded once.
 """
 
 from __future__ import annotations
 
 import json
-import struct
+from collections.abc import Mapping
 from dataclasses import dataclass
 
-import numpy as np
 from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import DebugAnnotation, TrackEvent
 
-from tracekit.model.events import Int32, Int64
+from tracekit.model.events import Int32
 from tracekit.read.decode.extra_args import is_in_range, members_of
 from tracekit.render.perfetto.fields import Interned, ids_used
-from tracekit.render.perfetto.wire import FIXED64, LENGTH_DELIMITED, VARINT, tag, varint_bytes
 from tracekit.render.trace.slices import Rows, Slices
 
-__all__ = ["DetailEncoder", "Details"]
+__all__ = ["ExtraArgs", "ExtraArgsEncoder"]
 
-_KEPT = 10_000  # texts, and members, at a time: a writer may give each slice one of its own
+_CACHE_SIZE = 10_000  # texts, and members, at a time: a job may give every slice a text of its own
 _JSON = json.JSONDecoder(
     parse_int=lambda digits: int(digits) if is_in_range(digits) else digits,
     parse_float=lambda digits: float(digits) if is_in_range(digits) else digits,
@@ -29,63 +26,52 @@ _JSON = json.JSONDecoder(
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Details:
-    """`ids`: int32 [m], indexes into strings, or `ABSENT`. `content`: what stands behind the fields for all strings,
-    encoded. `starts`, `sizes`: int64 [strings + 1], from which byte on each has its own, and how many; the last,
-    without any, is for `ABSENT`.
+class ExtraArgs:
+    """Encoded extra arguments of m rows.
+
+    Attributes:
+        ids: String ids or `ABSENT`, int32 [m].
+        encoded: By string id, the arguments as encoded fields of TrackEvent.
     """
 
     ids: Int32
-    content: bytes
-    starts: Int64
-    sizes: Int64
+    encoded: Mapping[int, bytes]
 
-    def sizes_of(self, rows: Rows) -> Int64:
-        """Of the rows in `rows`, integers [n]; 0: none."""
-        return self.sizes[self.ids[rows]]
-
-    def starts_of(self, rows: Rows) -> Int64:
-        return self.starts[self.ids[rows]]
+    def of_rows(self, rows: Rows) -> list[bytes]:
+        """Return the encoded arguments of each of the rows, integers [n]; empty where a row has none."""
+        return [self.encoded.get(string_id, b"") for string_id in self.ids[rows].tolist()]
 
 
-class DetailEncoder:
-    """Of one packet sequence."""
+class ExtraArgsEncoder:
+    """Encodes the extra arguments of one packet sequence."""
 
     def __init__(self, interned: Interned) -> None:
         self._texts: dict[str, bytes] = {}
         self._annotations = _Annotations(interned)
 
-    def of(self, slices: Slices) -> Details | None:
-        """None: no slice has any."""
-        if slices.details is None:
+    def encode(self, slices: Slices) -> ExtraArgs | None:
+        """Return the slices' extra arguments, or None if no slice has any."""
+        if slices.extra_args is None:
             return None
-        texts = ids_used(slices.details if slices.rows is None else slices.details[slices.rows], len(slices.strings))
-        encoded = [self._object(slices.strings[index]) for index in texts]
-        sizes = np.zeros(len(slices.strings) + 1, dtype=np.int64)
-        sizes[texts] = [len(each) for each in encoded]
-        return Details(ids=slices.details, content=b"".join(encoded), starts=np.cumsum(sizes) - sizes, sizes=sizes)
+        ids = slices.extra_args
+        used = ids_used(ids if slices.rows is None else ids[slices.rows], len(slices.strings))
+        return ExtraArgs(ids=ids, encoded={index: self._encode_object(slices.strings[index]) for index in used})
 
-    def _object(self, text: str) -> bytes:
+    def _encode_object(self, text: str) -> bytes:
         if (known := self._texts.get(text)) is not None:
             return known
         encoded = b"".join(map(self._annotations.__getitem__, members_of(text)))
-        if len(self._texts) == _KEPT:
+        if len(self._texts) == _CACHE_SIZE:
             self._texts.clear()
         self._texts[text] = encoded
         return encoded
 
 
-_ANNOTATION = tag(TrackEvent.DEBUG_ANNOTATIONS_FIELD_NUMBER, LENGTH_DELIMITED)
-_NAME = tag(DebugAnnotation.NAME_IID_FIELD_NUMBER, VARINT)
-_BOOL = tag(DebugAnnotation.BOOL_VALUE_FIELD_NUMBER, VARINT)
-_INT = tag(DebugAnnotation.INT_VALUE_FIELD_NUMBER, VARINT)
-_DOUBLE = tag(DebugAnnotation.DOUBLE_VALUE_FIELD_NUMBER, FIXED64)
-_TEXT = tag(DebugAnnotation.STRING_VALUE_IID_FIELD_NUMBER, VARINT)
-
-
 class _Annotations(dict[str, bytes]):
-    """Of members of JSON objects, with their keys. The trace processor shows dots and brackets in names as underscores,
-    and of names that are equal then one."""
+    """Encoded annotations by member of a JSON object: key, colon, value.
+
+    The trace processor shows dots and brackets in names as underscores. Of names that are then equal it shows one.
+    """
 
     def __init__(self, interned: Interned) -> None:
         super().__init__()
@@ -93,23 +79,24 @@ class _Annotations(dict[str, bytes]):
 
     def __missing__(self, member: str) -> bytes:
         key, end = _JSON.raw_decode(member)
-        name = self._interned.number("debug_annotation_names", key)
-        annotation = _NAME + varint_bytes(name) + self._value(member[end + 1 :].strip())
-        encoded = _ANNOTATION + varint_bytes(len(annotation)) + annotation
-        if len(self) == _KEPT:
+        annotation = DebugAnnotation(name_iid=self._interned.number("debug_annotation_names", key))
+        self._set_value(annotation, member[end + 1 :].strip())
+        encoded: bytes = TrackEvent(debug_annotations=[annotation]).SerializeToString()
+        if len(self) == _CACHE_SIZE:
             self.clear()
         self[member] = encoded
         return encoded
 
-    def _value(self, written: str) -> bytes:
-        """Numbers and truth values as such, of strings the text, of all else the JSON as it is written."""
-        match written if written[0] in "[{" else _JSON.decode(written):  # which may be nested deeper than Python goes
+    def _set_value(self, annotation: DebugAnnotation, json_text: str) -> None:
+        """Set numbers and truth values as such, strings as their text, all else as its JSON."""
+        # Arrays and objects are not decoded: they may be nested deeper than Python's recursion limit.
+        match json_text if json_text[0] in "[{" else _JSON.decode(json_text):
             case bool() as value:
-                return _BOOL + varint_bytes(value)
+                annotation.bool_value = value
             case int() as value:
-                return _INT + varint_bytes(value % (1 << 64))
+                annotation.int_value = value
             case float() as value:
-                return _DOUBLE + struct.pack("<d", value)
+                annotation.double_value = value
             case value:
-                said = value if isinstance(value, str) else written
-                return _TEXT + varint_bytes(self._interned.number("debug_annotation_string_values", said))
+                text = value if isinstance(value, str) else json_text
+                annotation.string_value_iid = self._interned.number("debug_annotation_string_values", text)

@@ -1,7 +1,4 @@
-"""What the beginning of a slice says besides its time and track: names, arguments, arrows.
-
-Comes in: `Slices`, and what the packet sequence has interned so far. Goes out: the fields as columns of numbers.
-"""
+"""The fields of an event that begins a slice, as columns: name, category, arguments, arrows."""
 
 from __future__ import annotations
 
@@ -9,24 +6,27 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import DebugAnnotation, InternedData, TrackEvent
+from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import InternedData
 
-from tracekit.model.events import Bool, Int32
-from tracekit.render.perfetto.wire import fixed
+from tracekit.model.events import Bool, Int32, Int64
 from tracekit.render.trace.slices import Slices, Unsigned
 
 __all__ = ["Field", "Interned", "encodable", "fields_of", "ids_used"]
 
 
 class Interned:
-    """Texts that a packet sequence has given numbers to. `fresh`: those that are not written yet."""
+    """Texts that a packet sequence refers to by number.
+
+    Attributes:
+        fresh: Texts that have a number and are not written yet.
+    """
 
     def __init__(self) -> None:
         self.fresh = InternedData()
         self._numbers: dict[str, dict[str, int]] = {}
 
     def number(self, kind: str, text: str) -> int:
-        """`kind`: a field of InternedData."""
+        """Return the number of a text, 1 or more. `kind`: a field of InternedData."""
         known = self._numbers.setdefault(kind, {})
         text = encodable(text)
         if text not in known:
@@ -39,8 +39,8 @@ class Interned:
         return known[text]
 
     def numbers(self, kind: str, ids: Int32, strings: Sequence[str]) -> Unsigned:
-        """uint64 [strings + 1]: the numbers of those of `strings` that `ids`, int32 [n], name; the last, 0, is for
-        `ABSENT`."""
+        """Return the numbers of those of `strings` that `ids`, int32 [n], name: uint64 [strings + 1]. The others are 0,
+        and so is the last, which `ABSENT` indexes."""
         numbers = np.zeros(len(strings) + 1, dtype=np.uint64)
         for index in ids_used(ids, len(strings)):
             numbers[index] = self.number(kind, strings[index])
@@ -49,64 +49,75 @@ class Interned:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Field:
-    """A field that the beginnings of slices have: `number` is its own in the event, or in a DebugAnnotation, of which
-    `annotation` is what stands before it. The rest is an `Argument`'s. `values`: uint64 (int64 as its two's
-    complement), or int32, ids that stand for `numbers`, uint64, whose last one, 0, is for `ABSENT`. `is_fixed64`: 0 is
-    none.
+    """A number that events which begin slices carry, as a column of m rows.
+
+    Attributes:
+        name: Name of the field in TrackEvent; in DebugAnnotation if there is an `argument`.
+        argument: Interned name of the argument; None: the field belongs to the event.
+        values: int64 or uint64 [m], or string ids, int32 [m], if there are `numbers`.
+        numbers: Interned numbers by string id, uint64; 0: the field is absent.
+        present: Rows that have the field, bool [m]; None: all.
     """
 
-    number: int
-    values: Unsigned | Int32
+    name: str
+    argument: int | None = None
+    values: Unsigned | Int64 | Int32
     numbers: Unsigned | None = None
     present: Bool | None = None
-    annotation: bytes = b""
-    is_fixed64: bool = False
+
+    @property
+    def is_fixed64(self) -> bool:
+        """The field is encoded as eight bytes, not as a varint."""
+        return self.name == "flow_ids"
+
+    @property
+    def is_repeated(self) -> bool:
+        """An event may have the field several times."""
+        return self.name in {"category_iids", "flow_ids"}
+
+    @property
+    def zero_is_absent(self) -> bool:
+        """Interned numbers and ids of arrows are never 0."""
+        return self.numbers is not None or self.is_fixed64
 
 
 def fields_of(slices: Slices, interned: Interned) -> list[Field]:
-    """What the beginnings of slices say; their texts are interned."""
-    every = slice(None) if slices.rows is None else slices.rows
+    """Return the fields that begin the slices, and intern their texts."""
+    shown = slice(None) if slices.rows is None else slices.rows
     fields = [
-        Field(number=number, values=ids, numbers=interned.numbers(kind, ids[every], slices.strings))
-        for kind, number, ids in (
-            ("event_names", TrackEvent.NAME_IID_FIELD_NUMBER, slices.name),
-            ("event_categories", TrackEvent.CATEGORY_IIDS_FIELD_NUMBER, slices.category),
+        Field(name=name, values=ids, numbers=interned.numbers(kind, ids[shown], slices.strings))
+        for kind, name, ids in (
+            ("event_names", "name_iid", slices.name),
+            ("event_categories", "category_iids", slices.category),
         )
     ]
     for argument in slices.arguments:
         name = interned.number("debug_annotation_names", argument.name)
-        annotation = fixed(DebugAnnotation.NAME_IID_FIELD_NUMBER, name).content
         if argument.is_text:
-            number = DebugAnnotation.STRING_VALUE_IID_FIELD_NUMBER
-            values = argument.values.astype(np.int32, copy=False)
-            numbers = interned.numbers("debug_annotation_string_values", values, slices.strings)
-        else:
-            number = DebugAnnotation.INT_VALUE_FIELD_NUMBER
-            values, numbers = argument.values.astype(np.int64, copy=False).view(np.uint64), None
-        fields.append(
-            Field(
-                number=number,
-                values=values,
-                numbers=numbers,
-                present=argument.present,
-                annotation=annotation,
+            ids = argument.values.astype(np.int32, copy=False)
+            numbers = interned.numbers("debug_annotation_string_values", ids, slices.strings)
+            fields.append(
+                Field(name="string_value_iid", argument=name, values=ids, numbers=numbers, present=argument.present)
             )
-        )
-    # The role is not said: an id is that of one arrow alone, which goes on where a further slice has it.
-    number = TrackEvent.FLOW_IDS_FIELD_NUMBER
-    fields += [Field(number=number, values=flows.ids, is_fixed64=True) for flows in slices.flows]
+        else:
+            values = argument.values.astype(np.int64, copy=False)
+            fields.append(Field(name="int_value", argument=name, values=values, present=argument.present))
+    # The role of a slice in an arrow is not written. Each arrow has its own id, and ids join slices in order of time.
+    fields += [Field(name="flow_ids", values=flows.ids) for flows in slices.flows]
     return fields
 
 
 def ids_used(ids: Int32, strings: int) -> list[int]:
-    """The `ids`, int32 [n], each once and in order, without `ABSENT`."""
+    """Return the distinct `ids`, int32 [n], in ascending order, without `ABSENT`."""
     used = np.zeros(strings + 1, dtype=np.bool_)
     used[ids] = True
-    found: list[int] = np.flatnonzero(used[:-1]).tolist()
-    return found
+    distinct: list[int] = np.flatnonzero(used[:-1]).tolist()
+    return distinct
 
 
 def encodable(text: str) -> str:
-    """Lone surrogates, which JSON can express and UTF-8 cannot, as question marks; and so zeros, at which the trace
-    processor takes a text to end."""
+    """Return the text with question marks for lone surrogates and for NULs.
+
+    JSON can express lone surrogates, UTF-8 cannot. The trace processor ends a text at a NUL.
+    """
     return text.replace("\0", "?").encode("utf-8", errors="replace").decode("utf-8")

@@ -1,13 +1,15 @@
-"""The files of a run as they are, with a manifest that tells Perfetto's trace processor how their clocks relate.
+"""Pack the unchanged files of a run with a manifest, which tells Perfetto's trace processor how their clocks relate.
 
-Comes in: a `Run`, whose files are read twice. Goes out: a ZIP archive of `perfetto_manifest.json` and every file's
-text, byte for byte, for Perfetto 58 or newer; older ones open it too, and take all clocks for one. The format:
+The archive is a ZIP file of `perfetto_manifest.json` and the text of every file, for Perfetto 58 or newer. Older
+versions open it too, but assume that all clocks agree. The files of the run are read twice. The format:
 https://perfetto.dev/docs/reference/perfetto-manifest
 
-Packed files are unpacked into the archive, because Perfetto accepts a clock for a plain file alone. It takes a file's
-`ts` without `baseTimeNanoseconds`: its reading is nanoseconds since that base. A manifest holds one offset a file, here
-from that reading to the run's clock (Unix epoch), the middle of those that its events need. Drift, and steps of a
-clock, cannot be said: what they leave, at most, stands next to the offset, as does the uncertainty of the clock itself.
+Compressed files are decompressed into the archive, because Perfetto accepts a clock for plain files only. Perfetto
+reads a file's `ts` without `baseTimeNanoseconds`, so the file's clock counts nanoseconds since that base.
+
+A manifest holds one offset for each file, here from the file's clock to the run's clock (Unix epoch). It cannot express
+drift or jumps of a clock. So the offset is the middle of the offsets that the file's events need. The manifest also
+holds the largest remaining error, and the uncertainty of the clock itself.
 """
 
 from __future__ import annotations
@@ -33,14 +35,23 @@ from tracekit.render.output import new_file, refuse_input
 __all__ = ["MANIFEST_NAME", "ClockedFile", "ManifestArchive", "manifest_of", "write_manifest"]
 
 MANIFEST_NAME = "perfetto_manifest.json"
-_LONG_AGO = (1980, 1, 1, 0, 0, 0)  # so that equal runs make equal archives
+_MEMBER_DATE = (1980, 1, 1, 0, 0, 0)  # a constant, so that equal runs make equal archives
 
 
 @dataclass(frozen=True, kw_only=True)
 class ClockedFile:
-    """One file of a rank. `offset_ns`: to be added to its own reading; `first_ns`: where its first event is then.
-    `left_ns`: how far an event is then at most from where the rank's clock model puts it. `complete` is False for a
-    file that ended before its events did.
+    """One file of a rank, and how its clock is corrected.
+
+    Attributes:
+        source: Path of the file.
+        member: Name in the archive.
+        rank: The rank.
+        host: Name of its host.
+        clock: The rank's clock model.
+        offset_ns: Offset to add to the file's times.
+        first_ns: Time of the first event with that offset.
+        left_ns: Largest remaining difference between an event and the clock model.
+        complete: False if the file is cut off.
     """
 
     source: str
@@ -56,7 +67,14 @@ class ClockedFile:
 
 @dataclass(frozen=True, kw_only=True)
 class ManifestArchive:
-    """What was written. `left_out`: files that are cut off, which Perfetto would refuse together with all others."""
+    """An archive that was written.
+
+    Attributes:
+        path: The archive.
+        files: Files in the archive.
+        left_out: Files that are cut off. With them Perfetto would refuse the whole archive.
+        size_bytes: Size of the archive.
+    """
 
     path: Path
     files: tuple[ClockedFile, ...]
@@ -72,10 +90,10 @@ def write_manifest(
     jobs: int | None = 1,
     progress: Progress | None = None,
 ) -> ManifestArchive:
-    """Write the archive to `output`; `jobs` is that of `load`.
+    """Write the archive to `output`. `jobs`: as for `load`.
 
-    Raises OutputError when it cannot be written, no file is whole, one is too large for an archive or a worker dies;
-    InputError when a file of the run has become unreadable.
+    Raises OutputError if it cannot be written, if no file is complete, if a file is too large for an archive, or if a
+    worker dies. Raises InputError if a file of the run has become unreadable.
     """
     output = Path(output)
     refuse_input(output, run)
@@ -88,24 +106,24 @@ def write_manifest(
     if LOST in outcomes:
         message = f"{output}: the worker that read {calls[outcomes.index(LOST)][0]} died, twice"
         raise OutputError(message, hint="it may have run out of memory: try --jobs 1, or leave it out with --ranks")
-    found = [outcome for outcome in outcomes if outcome is not LOST]
-    files = _from_zero([file for file in found if file.complete])
+    clocked = [outcome for outcome in outcomes if outcome is not LOST]
+    files = _from_zero([file for file in clocked if file.complete])
     if not files:
         raise OutputError(
-            f"{output}: no file of the run is whole", hint="use another --format, which takes cut off ones"
+            f"{output}: all files of the run are cut off", hint="use another --format, which accepts them"
         )
     with new_file(output, force=force) as stream:
         _write_archive(stream, manifest_of(files, run.run_id), files, output)
     return ManifestArchive(
         path=output,
         files=tuple(files),
-        left_out=tuple(file for file in found if not file.complete),
+        left_out=tuple(file for file in clocked if not file.complete),
         size_bytes=output.stat().st_size,
     )
 
 
 def manifest_of(files: list[ClockedFile], run_id: str | None) -> dict[str, Any]:
-    """The manifest as JSON values. Each rank is a machine, as pids and devices of different ranks may be the same."""
+    """Return the manifest as JSON values. Each rank is a machine, because ranks may have equal pids and devices."""
     trace_time = {"clock": "REALTIME", "file": files[0].member}
     attributes: dict[str, str | int] = {
         "tracekit.version": __version__,
@@ -121,7 +139,7 @@ def manifest_of(files: list[ClockedFile], run_id: str | None) -> dict[str, Any]:
             "path": file.member,
             "machine": {"name": f"rank {file.rank}{f' · {file.host}' if file.host else ''}"},
             "clocks": {"sync_to": trace_time, "offset_ns": file.offset_ns},
-            # Perfetto skips what it does not know.
+            # Perfetto ignores keys that it does not know.
             "tracekit": {
                 "source": located(file.source).name,
                 "clock": file.clock.method,
@@ -137,7 +155,7 @@ def manifest_of(files: list[ClockedFile], run_id: str | None) -> dict[str, Any]:
 
 
 def _from_zero(files: list[ClockedFile]) -> list[ClockedFile]:
-    """Moved together when one begins before zero: Perfetto drops what lies there."""
+    """Return the files, all shifted together if one begins before time zero, where Perfetto drops events."""
     below_ns = min((file.first_ns for file in files), default=0)
     if below_ns >= 0:
         return files
@@ -145,7 +163,7 @@ def _from_zero(files: list[ClockedFile]) -> list[ClockedFile]:
 
 
 def _clocked(path: str, member: str, rank: int, host: str | None, clock: ClockModel) -> ClockedFile:
-    """In a worker."""
+    """Read a file, in a worker, and return the offset that its events need."""
     trace = decode(located(path))
     time_ns = np.concatenate([trace.events.start_ns, trace.events.end_ns])
     shift_ns = clock.to_run(time_ns) - time_ns
@@ -172,15 +190,13 @@ def _write_archive(stream: BinaryIO, manifest: dict[str, Any], files: list[Clock
                 with archive.open(_member(file.member), "w") as text:
                     for chunk in TextChunks(located(file.source)):
                         text.write(chunk)
-            except (
-                RuntimeError
-            ) as error:  # 2 GiB of text: what lies beyond is another format, which Perfetto cannot read
+            except RuntimeError as error:  # more than 2 GiB would take ZIP64, which Perfetto cannot read
                 hint = "use another --format, or record fewer steps"
                 raise OutputError(f"{output}: {file.source} is too large for an archive", hint=hint) from error
 
 
 def _member(name: str) -> zipfile.ZipInfo:
-    member = zipfile.ZipInfo(name, date_time=_LONG_AGO)
+    member = zipfile.ZipInfo(name, date_time=_MEMBER_DATE)
     member.compress_type = zipfile.ZIP_DEFLATED
     member.external_attr = 0o644 << 16
     return member

@@ -1,36 +1,40 @@
-"""Slices of one track -> packets: the place where an encoder is chosen."""
+"""Choose the encoder that turns the slices of one track into packets."""
 
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import cache
 
 from tracekit.read.decode.decoder import decoder
 from tracekit.render.perfetto import portable_packets
-from tracekit.render.perfetto.extra_args import Details
+from tracekit.render.perfetto.encoded_lane import EncodedLane, Encoder
+from tracekit.render.perfetto.extra_args import ExtraArgs
 from tracekit.render.perfetto.fields import Field
-from tracekit.render.perfetto.portable_packets import Lane
 from tracekit.render.trace.slices import Slices
 
-__all__ = ["Encoder", "lanes_of"]
-
-Encoder = Callable[[Slices, Sequence[Field], Details | None, int], list[Lane]]
+__all__ = ["chosen_encoder", "encode_lanes"]
 
 
-def lanes_of(slices: Slices, fields: Sequence[Field], details: Details | None, sequence: int) -> list[Lane]:
-    """The packets of n > 0 slices, a lane at a time: compiled code writes them where there was a compiler and
-    $TRACEKIT_DECODER does not say portable. `sequence`: the id of the packet sequence."""
+def encode_lanes(
+    slices: Slices, fields: Sequence[Field], extra_args: ExtraArgs | None, sequence: int
+) -> list[EncodedLane]:
+    """Return the packets of n > 0 slices, by lane. `sequence`: id of the packet sequence."""
+    return chosen_encoder()(slices, fields, extra_args, sequence)
+
+
+def chosen_encoder() -> Encoder:
+    """Return the compiled encoder if it was built and $TRACEKIT_DECODER allows it, else the portable one."""
     compiled = _compiled() if decoder() == "native" else None
-    return (compiled or portable_packets.lanes_of)(slices, fields, details, sequence)
+    return compiled or portable_packets.encode_lanes
 
 
 @cache
 def _compiled() -> Encoder | None:
     try:
-        found: Encoder = importlib.import_module("tracekit.render.perfetto.compiled_packets").lanes_of
+        encoder: Encoder = importlib.import_module("tracekit.render.perfetto.compiled_packets").encode_lanes
     except ImportError as error:
         if error.name != "tracekit.render.perfetto._encoder":
             raise
         return None
-    return found
+    return encoder

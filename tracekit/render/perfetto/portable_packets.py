@@ -1,148 +1,85 @@
-"""Slices of one track -> packets of each lane that they need, by numpy.
+"""Encode the slices of one track as packets without compiled code: a loop over the `perfetto` package's messages.
 
-Comes in: `Slices` and their fields. Goes out: `Lane`s; opens and closes of a lane are in the order in which
-`nesting.boundary_order` has them. Slices that say the same fields are encoded together, as messages of one size, and
-their details as further records behind these.
+The packets equal those of `compiled_packets` message by message. Only the order of fields in the bytes differs.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 
 import numpy as np
-from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import Trace, TracePacket, TrackEvent
+from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import Trace, TrackEvent
 
-from tracekit.model.events import ABSENT, Bool, Int32, Int64
-from tracekit.render.perfetto.extra_args import Details
+from tracekit.model.events import Int32
+from tracekit.render.perfetto.encoded_lane import EncodedLane
+from tracekit.render.perfetto.extra_args import ExtraArgs
 from tracekit.render.perfetto.fields import Field
-from tracekit.render.perfetto.wire import (
-    Bytes,
-    Records,
-    Shape,
-    begun_message,
-    fixed,
-    fixed64,
-    message,
-    records,
-    varint,
-    width_of,
-    windows,
-    woven,
-)
 from tracekit.render.trace.nesting import lane_boundaries
-from tracekit.render.trace.presence_groups import Forms
-from tracekit.render.trace.slices import Rows, Slices, Unsigned
+from tracekit.render.trace.slices import Rows, Slices
 
-__all__ = ["Lane", "event", "event_packets", "lanes_of"]
+__all__ = ["encode_lanes"]
 
-_BLOCK = 1 << 15  # packets encoded at once: what a block needs fits into a CPU's cache
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Lane:
-    """`start_ns`, `end_ns`: of all that is on it. `packets`: bytes, one piece behind the other."""
-
-    start_ns: int
-    end_ns: int
-    packets: Iterable[bytes | memoryview]
+_BLOCK_PACKETS = 1 << 13  # packets that are in memory as messages at a time
 
 
-def lanes_of(slices: Slices, fields: Sequence[Field], details: Details | None, sequence: int) -> list[Lane]:
-    """Of n > 0 slices; `sequence`: the id of the packet sequence."""
-    rows = slices.rows_of(np.arange(len(slices), dtype=np.int32))
-    forms = Forms([_known(field, rows) for field in fields], len(slices))
-
-    def packets(boundaries: Int32) -> Iterator[memoryview]:
-        for block in np.split(boundaries, range(_BLOCK, len(boundaries), _BLOCK)):
-            yield _encoded(slices, fields, details, forms, block, sequence).data
-
-    end_ns = slices.start_ns + slices.duration_ns
-    found = []
+def encode_lanes(
+    slices: Slices, fields: Sequence[Field], extra_args: ExtraArgs | None, sequence: int
+) -> list[EncodedLane]:
+    """Return the packets of n > 0 slices, by lane. `sequence`: id of the packet sequence."""
+    lanes = []
     for boundaries in lane_boundaries(slices.start_ns, slices.duration_ns):
         opened = boundaries[boundaries >= 0]
-        times = {"start_ns": int(slices.start_ns[opened].min()), "end_ns": int(end_ns[opened].max())}
-        found.append(Lane(**times, packets=packets(boundaries)))
-    return found
+        lanes.append(
+            EncodedLane(
+                start_ns=int(slices.start_ns[opened].min()),
+                end_ns=int((slices.start_ns[opened] + slices.duration_ns[opened]).max()),
+                packets=_packets(slices, fields, extra_args, boundaries, sequence),
+            )
+        )
+    return lanes
 
 
-def event(kind: int) -> Shape:
-    """The type of a track event, which may say more behind it."""
-    return fixed(TrackEvent.TYPE_FIELD_NUMBER, kind)
+def _packets(
+    slices: Slices, fields: Sequence[Field], extra_args: ExtraArgs | None, boundaries: Int32, sequence: int
+) -> Iterator[bytes]:
+    """Yield blocks of packets in the order of `boundaries`, int32 [b]: slice to open, or ~slice to close."""
+    for block in np.split(boundaries, range(_BLOCK_PACKETS, len(boundaries), _BLOCK_PACKETS)):
+        opens = block >= 0
+        index = np.where(opens, block, ~block)
+        time_ns = slices.start_ns[index] + np.where(opens, 0, slices.duration_ns[index])
+        rows = slices.rows_of(block[opens])
+        numbers = zip(*(_numbers(field, rows) for field in fields), strict=True)
+        extra = iter([b""] * len(rows) if extra_args is None else extra_args.of_rows(rows))
+        trace = Trace()
+        for is_open, at_ns in zip(opens.tolist(), time_ns.tolist(), strict=True):
+            event = trace.packet.add(timestamp=at_ns, trusted_packet_sequence_id=sequence).track_event
+            if is_open:
+                event.type = TrackEvent.TYPE_SLICE_BEGIN
+                _fill(event, fields, next(numbers))
+                event.MergeFromString(next(extra))
+            else:
+                event.type = TrackEvent.TYPE_SLICE_END
+        yield trace.SerializeToString()
 
 
-def event_packets(sequence: int, said: Shape, columns: Sequence[Unsigned]) -> Records:
-    """Packets of one track event each, which is `said`; the first of `columns`, uint64 [n] each, is their time."""
-    packet = _about(sequence, columns[0]) + message(TracePacket.TRACK_EVENT_FIELD_NUMBER, said)
-    return records(message(Trace.PACKET_FIELD_NUMBER, packet), columns, len(columns[0]))
-
-
-def _begun_packets(sequence: int, said: Shape, columns: Sequence[Unsigned], more: Unsigned) -> Records:
-    """`event_packets` whose events have `more` bytes, uint64 [n], behind the record."""
-    inner, inner_length = begun_message(TracePacket.TRACK_EVENT_FIELD_NUMBER, said, more)
-    packet, length = begun_message(Trace.PACKET_FIELD_NUMBER, _about(sequence, columns[0]) + inner, more)
-    return records(packet, [length, columns[0], inner_length, *columns[1:]], len(columns[0]))
-
-
-def _about(sequence: int, time_ns: Unsigned) -> Shape:
-    """What a packet says besides its event; the hole is for its time."""
-    time = varint(TracePacket.TIMESTAMP_FIELD_NUMBER, width_of(time_ns))
-    return time + fixed(TracePacket.TRUSTED_PACKET_SEQUENCE_ID_FIELD_NUMBER, sequence)
-
-
-def _encoded(
-    slices: Slices, fields: Sequence[Field], details: Details | None, forms: Forms, boundaries: Int32, sequence: int
-) -> Bytes:
-    """Opens and closes of slices, in the order of `boundaries`, int32 [b]: a slice to open, ~slice to close. Of each
-    there is a place for its packet, and one for its details."""
-    opened, closed = np.flatnonzero(boundaries >= 0), np.flatnonzero(boundaries < 0)
-    ending = ~boundaries[closed]
-    ends_ns = (slices.start_ns[ending] + slices.duration_ns[ending]).view(np.uint64)
-    parts = [(2 * closed, event_packets(sequence, event(TrackEvent.TYPE_SLICE_END), [ends_ns]))]
-    for positions, places in forms.of(boundaries[opened]):
-        begun = boundaries[opened[positions]]
-        rows = slices.rows_of(begun)
-        values = [_numbers(fields[place], rows) for place in places]
-        shapes = [_shape(fields[place], width_of(column)) for place, column in zip(places, values, strict=True)]
-        said = sum(shapes, event(TrackEvent.TYPE_SLICE_BEGIN))
-        columns = [slices.start_ns[begun].view(np.uint64), *values]
-        at = 2 * opened[positions]
-        if details is None:
-            parts.append((at, event_packets(sequence, said, columns)))
-        else:
-            more = details.sizes_of(rows)
-            parts.append((at, _begun_packets(sequence, said, columns, more.view(np.uint64))))
-            parts += [(at[some] + 1, of_some) for some, of_some in _by_size(details, rows)]
-    return woven(parts, 2 * len(boundaries))
-
-
-def _by_size(details: Details, rows: Rows) -> Iterator[tuple[Int64, Records]]:
-    """The details of rows, integers [n], as records of one size each, with the positions of those that have them."""
-    sizes, starts = details.sizes_of(rows), details.starts_of(rows)
-    order = np.argsort(sizes, kind="stable")
-    for positions in np.split(order, np.flatnonzero(np.diff(sizes[order])) + 1):
-        if size := int(sizes[positions[0]]):
-            yield positions, windows(details.content, size)[starts[positions]]
-
-
-def _known(field: Field, rows: Rows) -> Bool:
-    """bool [n]: which of the rows have it."""
-    has = np.ones(len(rows), dtype=np.bool_) if field.present is None else field.present[rows]
-    if field.numbers is not None:
-        has &= field.values[rows] != ABSENT
-    if field.is_fixed64:
-        has &= field.values[rows] != 0
-    return has
-
-
-def _numbers(field: Field, rows: Rows) -> Unsigned:
-    """uint64 [n]: what the rows, which all have it, say."""
+def _numbers(field: Field, rows: Rows) -> list[int | None]:
+    """Return the field's number in each of the rows, integers [n]; None where the row has none."""
     values = field.values[rows]
-    return values.view(np.uint64) if field.numbers is None else field.numbers[values]
+    if field.numbers is not None:
+        values = field.numbers[values]
+    known = np.ones(len(rows), dtype=np.bool_) if field.present is None else field.present[rows]
+    if field.zero_is_absent:
+        known = known & (values != 0)
+    return [value if is_known else None for value, is_known in zip(values.tolist(), known.tolist(), strict=True)]
 
 
-def _shape(field: Field, width: int) -> Shape:
-    number = fixed64(field.number) if field.is_fixed64 else varint(field.number, width)
-    if not field.annotation:
-        return number
-    return message(TrackEvent.DEBUG_ANNOTATIONS_FIELD_NUMBER, Shape(content=field.annotation), number)
+def _fill(event: TrackEvent, fields: Sequence[Field], numbers: Sequence[int | None]) -> None:
+    for field, number in zip(fields, numbers, strict=True):
+        if number is None:
+            continue
+        if field.argument is not None:
+            event.debug_annotations.add(name_iid=field.argument, **{field.name: number})
+        elif field.is_repeated:
+            getattr(event, field.name).append(number)
+        else:
+            setattr(event, field.name, number)

@@ -1,24 +1,24 @@
-"""Columns of slices -> Perfetto's native trace format, a byte stream a rank.
+"""Write one rank's tracks and slices in Perfetto's native trace format.
 
-A trace is the format's `head`, then what one `RankTraceWriter` a rank has written, concatenated in any order (ranks can
-be written by different processes). Names and tracks are described by the `perfetto` package's messages; slices are
-encoded by `packets`.
+A trace is the format's `head` and then what one `RankTraceWriter` a rank has written, in any order. Different
+processes can write the ranks. Names and tracks are written as the `perfetto` package's messages; `packets` encodes
+slices.
 
-Size. A trace of a million slices has two million packets, so that a field more or less counts: names, categories,
-names of arguments and their texts are interned, a track is named once for all that follows on it, and a slice's end
-says its time alone. Details, of which many slices have the same, are encoded once and copied.
+Size. A trace of a million slices has two million packets, so each byte of a packet counts. Names, categories, argument
+names and argument texts are interned. A track is named once for all slices that follow on it. A slice's end carries its
+time alone. Extra arguments are encoded once for all slices that share them.
 
-Time. Timestamps are written as they are: nanoseconds since the Unix epoch on the run's clock. They stand in the
-trace's default clock (BOOTTIME), for which the trace processor converts nothing, so `slice.ts` in SQL is the number
-that was passed in. The header says that this clock equals REALTIME, with which the UI can show the date and time.
+Time. Timestamps are nanoseconds since the Unix epoch on the run's clock. They are written in the trace's default clock
+(BOOTTIME), for which the trace processor converts nothing, so `slice.ts` in SQL is the number that was passed in. The
+head says that this clock equals REALTIME, so that the UI can show date and time.
 
-Order. The trace processor sorts packets by time, keeping file order at equal times, and nests what it finds as a
-stack. So opens and closes are written in the order of `nesting.boundary_order`; order between tracks does not matter.
+Order. The trace processor sorts packets by time, keeps the order of the file at equal times, and nests slices as a
+stack. So slices are opened and closed in the order of `nesting.boundary_order`. Order between tracks does not matter.
 
 Display. Perfetto's UI shows
-* processes by `order` since v57 (the header asks for it); older versions by the number of slices in their threads;
+* processes by `order` since v57 (the head asks for it); older versions by the number of slices in their threads;
 * tracks under another track by `order`; those right under a process, and those without a parent, by name in older
-  versions. Threads would come before all tracks of their process, so that host threads are tracks here.
+  versions. The UI would show threads above all tracks of their process, so host threads are written as tracks.
 """
 
 from __future__ import annotations
@@ -36,11 +36,9 @@ from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import (
 )
 
 from tracekit.model.events import Int64
-from tracekit.render.perfetto.extra_args import DetailEncoder
+from tracekit.render.perfetto.extra_args import ExtraArgsEncoder
 from tracekit.render.perfetto.fields import Interned, encodable, fields_of
-from tracekit.render.perfetto.packets import lanes_of
-from tracekit.render.perfetto.portable_packets import event, event_packets
-from tracekit.render.perfetto.wire import fixed64
+from tracekit.render.perfetto.packets import encode_lanes
 from tracekit.render.trace.nesting import FreeLanes
 from tracekit.render.trace.slices import Float64, Sink, Slices
 
@@ -52,7 +50,11 @@ _TRACKS_PER_RANK = 1 << 20
 
 @dataclass(frozen=True, kw_only=True)
 class PerfettoFormat:
-    """`start_ns`: a time in the trace, Unix epoch."""
+    """Perfetto's native format, as `TraceFormat` describes formats.
+
+    Attributes:
+        start_ns: A time in the trace, since the Unix epoch.
+    """
 
     start_ns: int
     separator = b""
@@ -60,7 +62,7 @@ class PerfettoFormat:
 
     @property
     def head(self) -> bytes:
-        """What concerns the whole trace, once, before the ranks."""
+        """Packets that concern the whole trace, to be written once, before the ranks."""
         clock = TracePacket(trusted_packet_sequence_id=_FIRST_SEQUENCE - 1)
         for clock_id in (BUILTIN_CLOCK_BOOTTIME, BUILTIN_CLOCK_REALTIME):
             clock.clock_snapshot.clocks.add(clock_id=clock_id, timestamp=self.start_ns)
@@ -76,7 +78,7 @@ class PerfettoFormat:
 
 @dataclass(frozen=True, kw_only=True)
 class PerfettoTrack:
-    """A row of the trace to write on, or to put others under."""
+    """A row of the trace: slices or values are written on it, or other tracks put under it."""
 
     uuid: int
     name: str
@@ -85,8 +87,8 @@ class PerfettoTrack:
 class RankTraceWriter:
     """Writes one rank's tracks and slices to a binary stream.
 
-    Each rank has its own packet sequence (so its own interned names) and its own range of track ids, both made from
-    `rank`, an integer >= 0. Memory does not grow with what is written, but for the distinct names.
+    Each rank has its own packet sequence, so its own interned names, and its own range of track ids. Both follow from
+    `rank`, an integer >= 0. Memory grows with the number of distinct names alone.
 
         with open("rank3.pftrace", "wb") as stream:
             trace = PerfettoFormat(start_ns=int(events.start_ns.min()))
@@ -102,7 +104,7 @@ class RankTraceWriter:
         self._sequence = _FIRST_SEQUENCE + rank
         self._next_uuid = (rank + 1) * _TRACKS_PER_RANK
         self._interned = Interned()
-        self._details = DetailEncoder(self._interned)
+        self._extra_args = ExtraArgsEncoder(self._interned)
         self._free_lanes: dict[int, FreeLanes] = {}
         self._lanes: dict[int, list[PerfettoTrack]] = {}
         opening = self._packet()
@@ -111,7 +113,10 @@ class RankTraceWriter:
         self._write(opening)
 
     def add_process(self, name: str, *, pid: int, order: int = 0) -> PerfettoTrack:
-        """A process: tracks go under it. pid: unique in the trace, >= 1 (0 is Perfetto's idle process)."""
+        """Add a process, under which tracks go.
+
+        pid: unique in the trace. Raises ValueError if it is below 1; 0 is Perfetto's idle process.
+        """
         if pid < 1:
             raise ValueError(f"pid must be at least 1, not {pid}")
         descriptor = TrackDescriptor(sibling_order_rank=order)
@@ -120,7 +125,7 @@ class RankTraceWriter:
         return self._describe(name, descriptor)
 
     def add_track(self, name: str, *, parent: PerfettoTrack | None = None, order: int = 0) -> PerfettoTrack:
-        """A track of its own under a process or a track, or at the top. Equal names are not merged."""
+        """Add a track under a process or a track, or at the top. Tracks of equal names are not merged."""
         descriptor = TrackDescriptor(
             name=encodable(name),
             sibling_order_rank=order,
@@ -134,7 +139,7 @@ class RankTraceWriter:
     def add_counter(
         self, name: str, *, unit: str = "", parent: PerfettoTrack | None = None, order: int = 0
     ) -> PerfettoTrack:
-        """A track of numbers over time."""
+        """Add a track of numbers over time."""
         descriptor = TrackDescriptor(name=encodable(name), sibling_order_rank=order)
         descriptor.counter.unit_name = unit
         if parent is not None:
@@ -142,41 +147,39 @@ class RankTraceWriter:
         return self._describe(name, descriptor)
 
     def write_slices(self, track: PerfettoTrack, slices: Slices) -> int:
-        """Write all slices of a track; returns the number of lanes that they needed.
+        """Write slices on a track and return the number of lanes that they needed.
 
         Slices that cross others go to further tracks under this one, "<name> · overlap 2" and so on
-        (`nesting.assign_lanes`), and so do those that begin before what another call has written ends.
+        (`nesting.assign_lanes`). So do slices that begin before the end of what an earlier call wrote.
         """
         if len(slices) == 0:
             return 0
-        fields, details = fields_of(slices, self._interned), self._details.of(slices)
+        fields, extra_args = fields_of(slices, self._interned), self._extra_args.encode(slices)
         self._write_interned()
         free = self._free_lanes.setdefault(track.uuid, FreeLanes())
-        lanes = lanes_of(slices, fields, details, self._sequence)
+        lanes = encode_lanes(slices, fields, extra_args, self._sequence)
         numbers = free.take((lane.start_ns, lane.end_ns) for lane in lanes)
         for number, lane in zip(numbers, lanes, strict=True):
             self._go_to(self._lane(track, number))
-            for piece in lane.packets:
-                self._stream.write(piece)
+            for block in lane.packets:
+                self._stream.write(block)
         return len(lanes)
 
     def write_counter(self, track: PerfettoTrack, time_ns: Int64, values: Float64) -> None:
-        """Write the values of a counter, [n], each from its time on."""
+        """Write the values of a counter, [n], each of which holds from its time on."""
         if len(time_ns):
             self._go_to(track)
-            said = event(TrackEvent.TYPE_COUNTER) + fixed64(TrackEvent.DOUBLE_COUNTER_VALUE_FIELD_NUMBER)
-            columns = [time_ns.view(np.uint64), values.astype(np.float64).view(np.uint64)]
-            self._stream.write(event_packets(self._sequence, said, columns).tobytes())
+            self._stream.write(_counter_packets(self._sequence, time_ns, values))
 
     def _lane(self, track: PerfettoTrack, number: int) -> PerfettoTrack:
-        """The track itself, and those under it in the order in which they are asked for."""
+        """Return the track itself for 0, else its lane of this number, which is added when it is first asked for."""
         lanes = self._lanes.setdefault(track.uuid, [track])
         if number == len(lanes):
             lanes.append(self.add_track(f"{track.name} · overlap {number + 1}", parent=track, order=number))
         return lanes[number]
 
     def _go_to(self, track: PerfettoTrack) -> None:
-        """What follows is on this track: said once, and not in every packet."""
+        """Write that the packets that follow are on this track."""
         packet = self._packet()
         packet.trace_packet_defaults.track_event_defaults.track_uuid = track.uuid
         self._write(packet)
@@ -202,3 +205,21 @@ class RankTraceWriter:
 
     def _write(self, packet: TracePacket) -> None:
         self._stream.write(Trace(packet=[packet]).SerializeToString())
+
+
+def _counter_packets(sequence: int, time_ns: Int64, values: Float64) -> bytes:
+    """Return a packet for each value, [n].
+
+    All packets have the same length, so that numpy can copy one of them and put in the times and values. A time takes
+    nine bytes, the varint of the largest int64.
+    """
+    largest = np.iinfo(np.int64).max
+    event = TrackEvent(type=TrackEvent.TYPE_COUNTER, double_counter_value=np.inf)
+    packet = TracePacket(timestamp=largest, trusted_packet_sequence_id=sequence, track_event=event)
+    template = np.frombuffer(Trace(packet=[packet]).SerializeToString(), dtype=np.uint8)
+    packets = np.tile(template, (len(time_ns), 1))
+    time_at = 3  # behind the packet's tag and length and the tag of its time
+    for byte in range(9):
+        packets[:, time_at + byte] = time_ns >> 7 * byte & 0x7F | (0x80 if byte < 8 else 0)
+    packets[:, -8:] = values.astype("<f8").view(np.uint8).reshape(-1, 8)
+    return packets.tobytes()

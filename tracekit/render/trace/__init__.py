@@ -1,1 +1,1 @@
-"""What a merged trace consists of, whatever its format: tracks, slices, arrows, and how slices nest."""
+"""What every format of a merged trace consists of: tracks, slices, arrows, and how slices nest."""

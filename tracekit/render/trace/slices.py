@@ -1,6 +1,7 @@
-"""What is on the page of a merged trace, in the terms that every format knows: tracks, slices with arguments, arrows.
+"""What a page of a merged trace consists of, whatever the format: tracks, slices with arguments, arrows.
 
-The pages (`rank_page`, `run_page`) make these, a format's writer (`TraceWriter`) puts them down.
+A page is the part of a merged trace that shows one rank, or the run as a whole. `rank_page` and `run_page` make the
+slices, and the `TraceWriter` of a format writes them.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from tracekit.model.events import ABSENT, Bool, Int32, Int64
 __all__ = ["ROLES", "Argument", "Float64", "Flows", "Rows", "Sink", "Slices", "TraceFormat", "TraceWriter", "Unsigned"]
 
 ROLES = ("begins", "passes", "ends")
+"""What an arrow does in a slice."""
 
 Track = TypeVar("Track")
 
@@ -28,8 +30,13 @@ Rows = Int32 | Int64
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Argument:
-    """One argument of m rows: `values`, int64 [m], or int32 [m], indexes into the slices' `strings`, when `is_text`, of
-    which `ABSENT` is none. `present`: bool [m], None: all have it.
+    """One argument of m rows.
+
+    Attributes:
+        name: Name of the argument.
+        values: Numbers, int64 [m]; if `is_text`, indexes into the slices' `strings`, or `ABSENT`, int32 [m].
+        present: Rows that have the argument, bool [m]; None: all.
+        is_text: Whether the values are texts.
     """
 
     name: str
@@ -38,18 +45,21 @@ class Argument:
     is_text: bool = False
 
     def known(self, rows: Rows) -> Bool | None:
-        """bool [n], which of the rows in `rows` have it; None: all."""
+        """Return which of the rows in `rows`, integers [n], have the argument, bool [n]; None: all."""
         has = None if self.present is None else self.present[rows]
         if self.is_text:
-            said: Bool = self.values[rows] != ABSENT
-            has = said if has is None else has & said
+            has_text: Bool = self.values[rows] != ABSENT
+            has = has_text if has is None else has & has_text
         return has
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Flows:
-    """Arrows: slices that carry the same id are joined in the order in which they start. ids: uint64 [m], unique in the
-    trace, 0: none. role: uint8 [m], whether the arrow begins in a slice, goes through it or ends, by place in `ROLES`.
+    """Arrows, at most one of them in each of m rows. An arrow joins slices of the same id in order of their starts.
+
+    Attributes:
+        ids: Ids of arrows, unique in the trace, uint64 [m]; 0: no arrow.
+        role: Whether the arrow begins in a slice, passes it or ends in it, index into `ROLES`, uint8 [m].
     """
 
     ids: Unsigned
@@ -58,12 +68,24 @@ class Flows:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Slices:
-    """n slices of one track, in any order. start_ns (Unix epoch), duration_ns: int64 [n], >= 0. What they say may stand
-    in a table of more rows: name, category: int32 [m], indexes into `strings` or `ABSENT`, `arguments` and `flows` of m
-    rows; `details`: int32 [m], the same, further arguments as `read.details` writes them, of which few are distinct;
-    None: no slice has any. `rows`: int32 [n], the row of each slice; None: m is n.
+    """n slices of one track, in any order.
 
-    Raises ValueError: columns of different lengths, a negative time, or an end beyond int64.
+    Times are columns of n slices. All else may be columns of a table of m rows, such as the events of a recording, of
+    which `rows` selects those of the track.
+
+    Attributes:
+        start_ns: Start since the Unix epoch, int64 [n], >= 0.
+        duration_ns: Duration, int64 [n], >= 0.
+        name: Index into `strings`, or `ABSENT`, int32 [m].
+        category: Index into `strings`, or `ABSENT`, int32 [m].
+        strings: All texts.
+        arguments: Columns of arguments, of m rows.
+        flows: Columns of arrows, of m rows.
+        extra_args: Further arguments, as JSON objects (`read.decode.extra_args`): index into `strings`, or `ABSENT`,
+            int32 [m]. Few of them are distinct. None: no slice has any.
+        rows: Row of each slice, int32 [n]; None: m is n.
+
+    Raises ValueError for columns of different lengths, for a negative time, and for an end beyond int64.
     """
 
     start_ns: Int64
@@ -73,15 +95,16 @@ class Slices:
     strings: Sequence[str]
     arguments: tuple[Argument, ...] = ()
     flows: tuple[Flows, ...] = ()
-    details: Int32 | None = None
+    extra_args: Int32 | None = None
     rows: Int32 | None = None
 
     def __post_init__(self) -> None:
         times: list[npt.NDArray[Any]] = [self.start_ns, self.duration_ns, *([] if self.rows is None else [self.rows])]
-        said: list[npt.NDArray[Any]] = [self.name, self.category, *([] if self.details is None else [self.details])]
-        said += [argument.values for argument in self.arguments]
-        said += [column for flows in self.flows for column in (flows.ids, flows.role)]
-        groups = [times, said] if self.rows is not None else [times + said]
+        table: list[npt.NDArray[Any]] = [self.name, self.category]
+        table += [] if self.extra_args is None else [self.extra_args]
+        table += [argument.values for argument in self.arguments]
+        table += [column for flows in self.flows for column in (flows.ids, flows.role)]
+        groups = [times, table] if self.rows is not None else [times + table]
         groups += [[each.present, each.values] for each in self.arguments if each.present is not None]
         for columns in groups:
             lengths = {len(column) for column in columns}
@@ -93,7 +116,7 @@ class Slices:
             raise ValueError("a slice ends beyond the range of int64 nanoseconds")
 
     def rows_of(self, slices: Rows) -> Rows:
-        """The rows in which it stands what some slices say, by their places among the n."""
+        """Return the rows of some slices, given by their indexes."""
         return slices if self.rows is None else self.rows[slices]
 
     def __len__(self) -> int:
@@ -110,64 +133,71 @@ class Slices:
         texts: Mapping[str, Sequence[str]] = MappingProxyType({}),
         flows: Sequence[Flows] = (),
     ) -> Slices:
-        """Slices of one category from their names, n strings; `texts`: further arguments, n strings each, "" where a
-        slice has none."""
+        """Return n slices of one category from their names.
+
+        texts: further arguments by name, n strings each; "" where a slice has none.
+        """
         strings = list(dict.fromkeys([category, *names, *(text for column in texts.values() for text in column)]))
         place = {text: index for index, text in enumerate(strings)} | {"": ABSENT}
-        of_texts = [Argument(name=name, values=_places(place, column), is_text=True) for name, column in texts.items()]
+        text_arguments = [
+            Argument(name=name, values=_places(place, column), is_text=True) for name, column in texts.items()
+        ]
         return Slices(
             start_ns=start_ns,
             duration_ns=end_ns - start_ns,
             name=_places(place, names),
             category=np.full(len(names), place[category], dtype=np.int32),
             strings=strings,
-            arguments=(*arguments, *of_texts),
+            arguments=(*arguments, *text_arguments),
             flows=tuple(flows),
         )
 
 
 class TraceWriter(Protocol[Track]):
-    """Writes one rank's part of a merged trace. A `Track` is a row of the page, to write on or to put others under."""
+    """Writes one page of a merged trace. A `Track` is a row of the page: slices or values are written on it, or other
+    tracks put under it."""
 
     def add_process(self, name: str, *, pid: int, order: int = 0) -> Track:
-        """A process: tracks go under it. pid: unique in the trace, >= 1."""
+        """Add a process, under which tracks go. pid: unique in the trace, >= 1."""
 
     def add_track(self, name: str, *, parent: Track, order: int = 0) -> Track:
-        """A track of its own under a process or a track. Equal names are not merged."""
+        """Add a track under a process or a track. Tracks of equal names are not merged."""
 
     def add_counter(self, name: str, *, unit: str = "", parent: Track, order: int = 0) -> Track:
-        """A track of numbers over time."""
+        """Add a track of numbers over time."""
 
     def write_slices(self, track: Track, slices: Slices) -> int:
-        """Write all slices of a track; those that cross others go to further lanes, whose number is returned."""
+        """Write slices on a track; those that cross others go to further lanes. Return the number of lanes."""
 
     def write_counter(self, track: Track, time_ns: Int64, values: Float64) -> None:
-        """Write the values of a counter, [n], each from its time on."""
+        """Write the values of a counter, [n], each of which holds from its time on."""
 
 
 class Sink(Protocol):
-    """What a page is written to."""
+    """A binary stream that a page is written to."""
 
     def write(self, content: bytes | memoryview, /) -> object: ...
 
 
 class TraceFormat(Protocol):
-    """A format that pages are written in, in whichever process; `head` comes before them, `tail` behind them, and
-    `separator` between those that are not empty. Picklable."""
+    """A format of merged traces. Picklable, as different processes may write the pages."""
 
     @property
-    def head(self) -> bytes: ...
+    def head(self) -> bytes:
+        """Bytes before all pages."""
 
     @property
-    def separator(self) -> bytes: ...
+    def separator(self) -> bytes:
+        """Bytes between pages that are not empty."""
 
     @property
-    def tail(self) -> bytes: ...
+    def tail(self) -> bytes:
+        """Bytes after all pages."""
 
     def writer(self, stream: Sink, place: int) -> TraceWriter[Any]:
-        """Of the page of the rank at this place."""
+        """Return a writer for the page of the rank with this index in the run's ranks."""
 
 
 def _places(place: Mapping[str, int], texts: Sequence[str]) -> Int32:
-    """int32 [n]: the place of each of the texts."""
+    """Return the place of each text, int32 [n]."""
     return np.fromiter(map(place.__getitem__, texts), dtype=np.int32, count=len(texts))

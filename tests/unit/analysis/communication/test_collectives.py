@@ -194,7 +194,7 @@ def test_links_come_from_a_file(tmp_path: Path) -> None:
     assert "50%" in TerminalReport().render(report)
     assert max(map(len, TerminalReport().render(report).splitlines())) <= 80
     path.write_text("{}")
-    with pytest.raises(InputError, match=r"links\.json: not a result of the bandwidth probe"):
+    with pytest.raises(InputError, match=r"links\.json: not a result of tracekit links"):
         analyze(run, links=path)
     with pytest.raises(InputError, match="No such file"):
         analyze(run, links=tmp_path / "none.json")

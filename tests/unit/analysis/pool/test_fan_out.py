@@ -236,7 +236,7 @@ def test_where_nobody_answers(folder: Path) -> None:
     assert command.returncode == 3
     assert command.stderr == (
         "Error: --scheduler tcp://127.0.0.1:9: no Dask scheduler answers there. "
-        "Hint: start it with: dask scheduler; or leave out --scheduler.\n"
+        "Hint: leave out --scheduler, or start one with: dask scheduler\n"
     )
 
 
@@ -244,7 +244,7 @@ def test_without_dask(folder: Path) -> None:
     command = tracekit_command("analyze", str(folder), "--scheduler", "tcp://127.0.0.1:9", without="distributed")
     assert command.returncode == 2
     assert command.stderr == (
-        "Error: --scheduler needs the package distributed. Hint: pip install 'torch-tracekit[dask]'.\n"
+        "Error: --scheduler needs the package distributed. Hint: pip install 'torch-tracekit[dask]'\n"
     )
 
 

@@ -168,7 +168,7 @@ def test_a_worker_of_another_version_refuses() -> None:
     assert workers._of_one_version(__version__, abs, -1) == 1
     with pytest.raises(UsageError, match=r"a worker has tracekit .*, this one is 0\.0\.9") as caught:
         workers._of_one_version("0.0.9", abs, -1)
-    assert caught.value.hint == "pip install torch-tracekit==0.0.9 for the workers"
+    assert caught.value.hint == "where the workers run: pip install torch-tracekit==0.0.9"
 
 
 def test_a_script_without_a_guard_is_told_so(tmp_path: Path) -> None:

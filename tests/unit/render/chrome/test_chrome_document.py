@@ -1,4 +1,4 @@
-"""What tracekit has merged is never taken for a recording."""
+"""Merged documents among the input are recognized and left out."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a writer puts down, read by the standard library's JSON reader."""
+"""Documents in Chrome's format, read by the standard library's JSON reader."""
 
 from __future__ import annotations
 
@@ -42,9 +42,9 @@ def one_track(slices: Slices, name: str = "track") -> list[dict]:
     return read_events(chrome_document(write))
 
 
-@settings(deadline=None)  # each example is a file
+@settings(deadline=None)  # each example writes a document
 @given(SOUP)
-def test_every_slice_is_there_to_the_nanosecond_and_none_cross_on_a_thread(rows: list[tuple[int, int, int]]) -> None:
+def test_every_slice_is_exact_and_none_cross_on_a_thread(rows: list[tuple[int, int, int]]) -> None:
     events = one_track(slices_of(rows, ["a", "b"], category=1))
     names = {-1: "", 0: "a", 1: "b"}
     assert Counter((e["ts"], e["dur"], e["name"]) for e in events) == Counter(
@@ -70,10 +70,10 @@ def test_nanoseconds_survive_far_from_the_base() -> None:
     assert (event["ts"], event["dur"]) == (far, far + 998)
 
 
-def test_text_comes_back_as_it_was() -> None:
-    everywhere = [(i, 1, i) for i in range(len(HOSTILE))]
+def test_text_is_unchanged() -> None:
+    rows = [(i, 1, i) for i in range(len(HOSTILE))]
     text = Argument(name='odd "%s', values=np.arange(len(HOSTILE), dtype=np.int32), is_text=True)
-    events = one_track(slices_of(everywhere, HOSTILE, arguments=(text,)))
+    events = one_track(slices_of(rows, HOSTILE, arguments=(text,)))
     assert [event["name"] for event in events] == [event["args"]['odd "%s'] for event in events] == HOSTILE
 
 
@@ -81,7 +81,7 @@ def test_a_lone_surrogate_becomes_a_question_mark() -> None:
     assert one_track(slices_of([(0, 1, 0)], ["lone \ud800"]))[0]["name"] == "lone ?"
 
 
-def test_arguments_come_back_with_their_types_and_only_where_present() -> None:
+def test_arguments_keep_their_types_and_are_only_where_present() -> None:
     arguments = (
         Argument(name="size", values=np.array([0, -1, 2**63 - 1, -(2**63)])),
         Argument(name="step", values=np.array([1, 2, 3, 4]), present=np.array([True, False, False, True])),
@@ -98,14 +98,14 @@ def test_arguments_come_back_with_their_types_and_only_where_present() -> None:
 
 
 def test_many_optional_arguments() -> None:
-    """More of them than fit into the bits of an integer."""
+    """GIVEN more optional arguments than an integer has bits THEN each slice has its own."""
     present = np.eye(200, dtype=np.bool_)
     arguments = tuple(Argument(name=f"a{k}", values=np.arange(200), present=present[k]) for k in range(200))
     events = one_track(slices_of([(i, 1, 0) for i in range(200)], ["a"], arguments=arguments))
     assert [event["args"] for event in events] == [{f"a{i}": i} for i in range(200)]
 
 
-def test_blocks_do_not_show() -> None:
+def test_slices_of_several_blocks_are_complete_and_in_order() -> None:
     count = 40_000
     step = Argument(name="row", values=np.arange(count), present=np.arange(count) % 3 > 0)
     events = one_track(slices_of([(i, 1, 0) for i in range(count)], ["a"], arguments=(step,)))
@@ -113,7 +113,7 @@ def test_blocks_do_not_show() -> None:
     assert [event.get("args") for event in events] == [{"row": i} if i % 3 else None for i in range(count)]
 
 
-def test_counters_leave_out_what_json_cannot_say() -> None:
+def test_counters_leave_out_what_json_cannot_express() -> None:
     def write(writer: ChromeWriter) -> None:
         process = writer.add_process("rank 0", pid=1)
         times = BASE_NS + np.arange(5)
@@ -129,7 +129,7 @@ def test_counters_leave_out_what_json_cannot_say() -> None:
 
 
 def page(writer: ChromeWriter, pid: int) -> None:
-    """Tracks that are made in another order than that of the page; two overlapping slices on each."""
+    """Write tracks in another order than that of the page, with two overlapping slices on each."""
     process = writer.add_process(f"rank {pid - 1}", pid=pid, order=pid)
     crossing = slices_of([(0, 10, 0), (5, 10, 0)], ["a"])
     host = writer.add_track("host", parent=process, order=201)
@@ -143,8 +143,8 @@ def page(writer: ChromeWriter, pid: int) -> None:
         assert writer.write_slices(track, crossing) == 2
 
 
-def test_threads_stand_where_the_page_has_them() -> None:
-    """GIVEN tracks made in any order WHEN sorted by tid or sort index THEN tracks come by order, then host threads."""
+def test_threads_are_in_the_order_of_the_page() -> None:
+    """GIVEN tracks added in any order WHEN sorted by tid or sort index THEN they are in the order of the page."""
     document = chrome_document(lambda writer: page(writer, 1), lambda writer: page(writer, 2))
     metadata = read_events(document, "M")
     named = {e["tid"]: (e["pid"], e["args"]["name"]) for e in metadata if e["name"] == "thread_name"}
@@ -163,8 +163,8 @@ def test_threads_stand_where_the_page_has_them() -> None:
     ]  # fmt: skip
 
 
-def test_more_lanes_and_tracks_than_there_are_places() -> None:
-    """GIVEN 100 slices that all cross, on each of 200 tracks THEN every lane is a thread of its own."""
+def test_more_lanes_and_tracks_than_ids_are_reserved_for() -> None:
+    """GIVEN 100 slices that all cross, on each of 200 tracks THEN every lane has a thread id that no other has."""
 
     def write(writer: ChromeWriter) -> None:
         process = writer.add_process("rank 0", pid=1)
@@ -177,8 +177,8 @@ def test_more_lanes_and_tracks_than_there_are_places() -> None:
     assert len({event["tid"] for event in events}) == len(events) == 20_000
 
 
-def test_no_thread_is_deeper_than_viewers_keep() -> None:
-    """GIVEN a stack of 400 and in it 1200 slices of one time, which viewers nest, THEN threads hold 512 at most."""
+def test_no_thread_is_deeper_than_viewers_show() -> None:
+    """GIVEN a stack of 400 and in it 1200 slices of one time, which viewers nest, THEN no thread is deeper than 512."""
     rows = [(0, 5000, 0)] * 400 + [(7, 0, 1)] * 1200 + [(9, 0, 1)] * 300
     events = one_track(slices_of(rows, ["a", "b"]))
     assert Counter((e["ts"], e["dur"]) for e in events) == Counter((start, duration) for start, duration, _ in rows)
@@ -188,7 +188,7 @@ def test_no_thread_is_deeper_than_viewers_keep() -> None:
 
 
 def test_windows_share_their_threads() -> None:
-    """GIVEN two windows on one track THEN what overlaps in each of them is on the same further thread."""
+    """GIVEN two windows on one track THEN slices that overlap in either window are on the same further thread."""
 
     def write(writer: ChromeWriter) -> None:
         track = writer.add_track("t", parent=writer.add_process("rank 0", pid=1))
@@ -213,7 +213,7 @@ def test_ranks_share_no_thread() -> None:
     assert max(ids) < 2**31
 
 
-def test_a_track_without_slices_leaves_nothing() -> None:
+def test_a_track_without_slices_writes_nothing() -> None:
     stream = io.BytesIO()
     writer = ChromeWriter(stream, 0, base_ns=BASE_NS)
     process = writer.add_process("rank 0", pid=1)
@@ -222,7 +222,7 @@ def test_a_track_without_slices_leaves_nothing() -> None:
     assert stream.getvalue() == before
 
 
-def test_a_document_without_events_is_one() -> None:
+def test_a_document_without_events_is_valid() -> None:
     assert read_events(chrome_document(), "XM") == []
     assert len(read_events(chrome_document(lambda _: None, lambda w: page(w, 2), lambda _: None), "X")) == 16
 

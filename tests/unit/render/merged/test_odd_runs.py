@@ -1,4 +1,4 @@
-"""Pages of runs that analysis reads and that lack something."""
+"""Merged traces of unusual runs."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ from tracekit.render.merged.plan import plan_of
 
 
 def test_a_step_without_any_action_of_a_rank_is_one_bubble() -> None:
-    """GIVEN a step of 10 in which only the first stage ran THEN all of it is the other's bubble, as in the report."""
-    both = list(gpipe())
-    both[0] = Actions.concatenate([both[0], actions(("F", 0, 1000, 1010), stage=0, step=6)])
+    """GIVEN a step of 10 ns in which only the first stage ran THEN all of it is a bubble of the second, as reported."""
+    stages = list(gpipe())
+    stages[0] = Actions.concatenate([stages[0], actions(("F", 0, 1000, 1010), stage=0, step=6)])
     run = run_of(
         [
-            rank(i, actions=own, steps=(5, 6), pipeline=layout("gpipe", 2, 2, i), pipeline_ranks=(0, 1))
-            for i, own in enumerate(both)
+            rank(i, actions=stage, steps=(5, 6), pipeline=layout("gpipe", 2, 2, i), pipeline_ranks=(0, 1))
+            for i, stage in enumerate(stages)
         ]
     )
     report = pipeline(run)
@@ -47,9 +47,9 @@ def test_a_step_without_any_action_of_a_rank_is_one_bubble() -> None:
     assert bubble.duration_ns[-1] == 10
 
 
-def test_a_run_that_begins_before_zero_is_moved_as_a_whole(tmp_path: Path) -> None:
-    """GIVEN clocks near zero, of which one is set back WHEN planned THEN its steps, and what follows the jump, move by
-    as much as all others, and so does the critical path.
+def test_a_run_that_begins_before_zero_is_shifted_as_a_whole(tmp_path: Path) -> None:
+    """GIVEN clocks near zero, one of which jumps WHEN planned THEN all times are shifted by the same amount, also after
+    the jump, and so is the critical path.
     """
     ranks = []
     for number in range(2):
@@ -90,8 +90,8 @@ def test_a_server_has_no_steps_on_its_page(tmp_path: Path) -> None:
     assert next(names for page, names in of_page.items() if page.startswith("rank 1")).isdisjoint({"steps", "idle"})
 
 
-def test_numbers_too_large_for_the_shelf_cost_no_rank(tmp_path: Path) -> None:
-    """GIVEN a thread's id beyond 64 bits WHEN read with a shelf THEN the rank is there, and is decoded again."""
+def test_numbers_too_large_for_the_shelf_lose_no_rank(tmp_path: Path) -> None:
+    """GIVEN a thread's id beyond 64 bits WHEN read with a shelf THEN the rank is decoded again."""
     trace = TraceBuilder(0, 1).step(0, 0, 100).op("aten::mm", 10, 20)
     folder = write_run(tmp_path / "in", [trace])
     (path,) = folder.rglob("*.json*")
@@ -110,9 +110,9 @@ def test_numbers_too_large_for_the_shelf_cost_no_rank(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("same_numbers", [True, False])
-def test_a_backward_operator_s_forward_is_of_its_own_thread(tmp_path: Path, same_numbers: bool) -> None:
-    """GIVEN two forward threads that count alike WHEN nothing tells them apart THEN there is no arrow; else the right
-    ones."""
+def test_a_backward_operator_has_an_arrow_from_its_forward_thread(tmp_path: Path, same_numbers: bool) -> None:
+    """GIVEN two forward threads WHEN both have equally many of the sequence numbers THEN there is no arrow, else the
+    right ones."""
     trace = TraceBuilder(0, 1).step(0, 0, 1000)
     for i, thread in enumerate((50, 51)):
         for number in (5, 6) if same_numbers else (5, 6 + i):

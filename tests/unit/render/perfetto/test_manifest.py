@@ -1,4 +1,4 @@
-"""The manifest's offsets applied to the untouched files, as Perfetto's documentation says they are."""
+"""The manifest and the unchanged files, read as Perfetto's documentation describes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def read(archive: ManifestArchive) -> tuple[dict[str, Any], dict[str, bytes]]:
     with zipfile.ZipFile(archive.path) as members:
         content = {name: members.read(name) for name in members.namelist()}
         assert members.testzip() is None
-        # Perfetto reads no archive whose sizes stand behind the content.
+        # Perfetto cannot read archives that have the sizes after the content.
         assert {member.flag_bits for member in members.infolist()} == {0}
     manifest = content.pop(MANIFEST_NAME)
     assert manifest.startswith(b'{\n "perfetto_manifest"')
@@ -32,17 +32,17 @@ def read(archive: ManifestArchive) -> tuple[dict[str, Any], dict[str, bytes]]:
 
 
 def collectives_ns(manifest: dict[str, Any], content: dict[str, bytes]) -> list[list[int]]:
-    """Where Perfetto puts the collectives of each file: `ts`, without any base time, and the file's offset."""
+    """Return the times of collectives in Perfetto, by file: `ts`, without any base time, plus the file's offset."""
     reference = manifest["trace_time"]
     assert reference["clock"] == "REALTIME"
     assert reference["file"] in content
-    placed = []
+    times_ns = []
     for entry in manifest["files"]:
         assert entry["clocks"]["sync_to"] == reference
         events = json.loads(content[entry["path"]], parse_float=Decimal)["traceEvents"]
         starts = [e["ts"] for e in events if e["ph"] == "X" and e["name"].startswith("ncclDevKernel")]
-        placed.append([int(Decimal(ts) * 1000) + entry["clocks"]["offset_ns"] for ts in starts])
-    return placed
+        times_ns.append([int(Decimal(ts) * 1000) + entry["clocks"]["offset_ns"] for ts in starts])
+    return times_ns
 
 
 @pytest.mark.parametrize("skew_us", [0, 12_345, -1_500_000, 250_000_000])
@@ -61,8 +61,8 @@ def test_skewed_files_come_out_aligned(tmp_path: Path, skew_us: int) -> None:
     assert archive.size_bytes == archive.path.stat().st_size
 
 
-def test_what_drift_leaves_is_said(tmp_path: Path) -> None:
-    """GIVEN a clock that runs 200 ppm fast for 2 s THEN files are half of 400 us apart at most, and it is said."""
+def test_the_error_that_drift_leaves_is_in_the_manifest(tmp_path: Path) -> None:
+    """GIVEN a clock that runs 200 ppm fast for 2 s THEN files differ by 200 us at most, as the manifest says."""
     run = load(write_run(tmp_path / "in", [gpu_rank(0), gpu_rank(1, skew_us=777, drift_ppm=200)]))
     archive = write_manifest(run, tmp_path / "run.zip")
     manifest, content = read(archive)
@@ -75,8 +75,8 @@ def test_what_drift_leaves_is_said(tmp_path: Path) -> None:
     assert abs(max(apart) + min(apart)) < 0.1 * left_ns  # the offset is in the middle
 
 
-def test_files_are_as_they_were(tmp_path: Path) -> None:
-    """GIVEN two windows of each rank, packed THEN their text is there, and each rank is one machine of its own."""
+def test_files_are_unchanged(tmp_path: Path) -> None:
+    """GIVEN two compressed windows of each rank THEN the archive has their text, and each rank is a machine."""
     for rank in (0, 1):
         for first in (0, 50):
             trace = TraceBuilder(rank, 2)
@@ -96,8 +96,8 @@ def test_files_are_as_they_were(tmp_path: Path) -> None:
     assert [entry["tracekit"]["source"] for entry in manifest["files"]] == [path.name for path in sources]
 
 
-def test_times_since_1970_and_since_a_base_meet(tmp_path: Path) -> None:
-    """GIVEN a rank whose tool wrote whole wall clocks, and one of Kineto's THEN their collectives meet all the same."""
+def test_times_since_1970_and_since_a_base_are_aligned(tmp_path: Path) -> None:
+    """GIVEN a rank with times since 1970 and one with Kineto's base time THEN their collectives are aligned."""
     traces = []
     for rank, absolute in ((0, False), (1, True)):
         trace = TraceBuilder(rank, 2, absolute=absolute)
@@ -109,8 +109,8 @@ def test_times_since_1970_and_since_a_base_meet(tmp_path: Path) -> None:
     assert here == there == [traces[0].wall_ns(100 * k + 20) for k in range(3)]
 
 
-def test_nothing_is_put_before_zero(tmp_path: Path) -> None:
-    """GIVEN clocks that count from a boot, 5 s ago, and one that is 10 s ahead THEN all files move, and still meet."""
+def test_nothing_is_before_zero(tmp_path: Path) -> None:
+    """GIVEN clocks that count from a boot 5 s ago, and offsets of 10 s THEN all files are shifted, and stay aligned."""
     traces = [gpu_rank(0), gpu_rank(1)]
     for trace in traces:
         trace.base_ns = 0
@@ -133,12 +133,12 @@ def test_a_file_that_is_cut_off_is_left_out(tmp_path: Path) -> None:
     assert [file.rank for file in archive.left_out] == [1]
     assert [entry["path"] for entry in manifest["files"]] == list(content) == ["rank-000000.json"]
     (folder / "rank0.json.gz").unlink()
-    with pytest.raises(OutputError, match="no file of the run is whole"):
+    with pytest.raises(OutputError, match="all files of the run are cut off"):
         write_manifest(load(folder), tmp_path / "other.zip")
     assert not (tmp_path / "other.zip").exists()
 
 
-def test_text_that_no_archive_holds_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_text_that_is_too_large_for_an_archive_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = load(write_run(tmp_path / "in", [gpu_rank(0)]))
     monkeypatch.setattr(zipfile, "ZIP64_LIMIT", 10_000)
     with pytest.raises(OutputError, match="too large"):

@@ -1,4 +1,4 @@
-"""Packets of slices, by compiled code and by numpy: the same lanes, and messages that say the same."""
+"""The compiled encoder and the portable one: equal lanes, and equal packets on them."""
 
 from __future__ import annotations
 
@@ -14,13 +14,14 @@ from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import Trace, TracePacket
 from tests.components import require_module
 from tracekit.model.events import ABSENT
 from tracekit.read.decode.extra_args import details_of
-from tracekit.render.perfetto import packets, portable_packets
-from tracekit.render.perfetto.extra_args import DetailEncoder
-from tracekit.render.perfetto.fields import Field, Interned, fields_of
-from tracekit.render.perfetto.portable_packets import Lane
+from tracekit.render.perfetto import portable_packets
+from tracekit.render.perfetto.encoded_lane import EncodedLane, Encoder
+from tracekit.render.perfetto.extra_args import ExtraArgsEncoder
+from tracekit.render.perfetto.fields import Interned, fields_of
+from tracekit.render.perfetto.packets import chosen_encoder
 from tracekit.render.trace.slices import Argument, Flows, Slices
 
-TEXTS = [f"text {k}" for k in range(300)]  # numbers of one byte and of two
+TEXTS = [f"text {k}" for k in range(300)]  # interned numbers take one byte or two
 SEQUENCE = 5000
 START_NS = 1_752_000_000_123_456_789
 
@@ -32,7 +33,7 @@ def compiled() -> Any:
     return require_module("tracekit.render.perfetto.compiled_packets")
 
 
-# What arguments in JSON can be.
+# Values of arguments in JSON.
 VALUES = st.recursive(
     st.none()
     | st.booleans()
@@ -46,24 +47,30 @@ VALUES = st.recursive(
 OBJECTS = st.dictionaries(st.text(), VALUES, max_size=6)
 
 
-def lanes_by(way: Any, slices: Slices) -> list[Lane]:
+Lanes = list[tuple[int, int, list[TracePacket]]]
+
+
+def encoded(encoder: Encoder, slices: Slices) -> list[EncodedLane]:
     interned = Interned()
-    fields, details = fields_of(slices, interned), DetailEncoder(interned).of(slices)
-    found: list[Lane] = way.lanes_of(slices, fields, details, SEQUENCE)
-    return found
+    fields, extra_args = fields_of(slices, interned), ExtraArgsEncoder(interned).encode(slices)
+    return encoder(slices, fields, extra_args, SEQUENCE)
 
 
-def written(lanes: list[Lane]) -> list[tuple[int, int, bytes]]:
-    return [(lane.start_ns, lane.end_ns, b"".join(bytes(piece) for piece in lane.packets)) for lane in lanes]
+def decoded(lanes: list[EncodedLane]) -> Lanes:
+    """Start, end and packets of each lane."""
+    traces = [Trace.FromString(b"".join(lane.packets)) for lane in lanes]
+    return [(lane.start_ns, lane.end_ns, list(trace.packet)) for lane, trace in zip(lanes, traces, strict=True)]
 
 
-def said(lanes: list[tuple[int, int, bytes]]) -> list[tuple[int, int, list[TracePacket]]]:
-    return [(start_ns, end_ns, list(Trace.FromString(packets).packet)) for start_ns, end_ns, packets in lanes]
+def by_both(slices: Slices) -> tuple[Lanes, Lanes]:
+    """What the portable encoder and the compiled one write."""
+    compiled = require_module("tracekit.render.perfetto.compiled_packets")
+    return decoded(encoded(portable_packets.encode_lanes, slices)), decoded(encoded(compiled.encode_lanes, slices))
 
 
 @st.composite
 def tables(draw: st.DrawFn) -> Slices:
-    """Slices whose names, arguments, arrows and details stand in a table of more rows, in another order."""
+    """Slices that take names, arguments, arrows and extra arguments from a table of more rows, in another order."""
     rows = draw(st.integers(1, 12))
 
     def column(values: st.SearchStrategy[int], dtype: type, length: int = rows) -> np.ndarray:
@@ -85,9 +92,9 @@ def tables(draw: st.DrawFn) -> Slices:
         Flows(ids=column(st.integers(0, 2**64 - 1) | st.just(0), np.uint64), role=np.zeros(rows, dtype=np.uint8))
         for _ in range(draw(st.integers(0, 2)))
     ]
-    said = [json.dumps(each, ensure_ascii=draw(st.booleans())) for each in draw(st.lists(OBJECTS, max_size=4))]
-    details = [each for each in (details_of(members.encode()) for members in said) if each]
-    detail = st.sampled_from([ABSENT, *range(len(TEXTS), len(TEXTS) + len(details))])
+    texts = [json.dumps(each, ensure_ascii=draw(st.booleans())) for each in draw(st.lists(OBJECTS, max_size=4))]
+    objects = [each for each in (details_of(text.encode()) for text in texts) if each]
+    extra_args = st.sampled_from([ABSENT, *range(len(TEXTS), len(TEXTS) + len(objects))])
     of_slices = draw(st.none() | st.lists(st.integers(0, rows - 1), min_size=1, max_size=12))
     slices = rows if of_slices is None else len(of_slices)
     return Slices(
@@ -95,16 +102,16 @@ def tables(draw: st.DrawFn) -> Slices:
         duration_ns=column(st.integers(0, 9), np.int64, slices),
         name=column(text, np.int32),
         category=column(text, np.int32),
-        strings=[*TEXTS, *details],
+        strings=[*TEXTS, *objects],
         arguments=tuple(arguments),
         flows=tuple(flows),
-        details=column(detail, np.int32) if draw(st.booleans()) else None,
+        extra_args=column(extra_args, np.int32) if draw(st.booleans()) else None,
         rows=None if of_slices is None else np.array(of_slices, dtype=np.int32),
     )
 
 
 def one_slice(arguments: int) -> Slices:
-    """Its packet is a few kilobytes long."""
+    """A slice whose packet grows with its arguments, to a few kilobytes."""
     none = np.full(1, ABSENT, dtype=np.int32)
     return Slices(
         start_ns=np.array([START_NS]), duration_ns=np.array([5]), name=none, category=none, strings=[],
@@ -117,71 +124,69 @@ def one_slice(arguments: int) -> Slices:
 @example(slices=one_slice(arguments=8))
 @example(slices=one_slice(arguments=100))
 @example(slices=one_slice(arguments=1500))
-def test_compiled_and_portable_packets_say_the_same(slices: Slices) -> None:
-    encoder = require_module("tracekit.render.perfetto.compiled_packets")
-    by_numpy, by_compiled = (written(lanes_by(way, slices)) for way in (portable_packets, encoder))
-    assert sum(len(packets) for *_, packets in by_compiled) <= sum(len(packets) for *_, packets in by_numpy)
-    assert said(by_compiled) == said(by_numpy)
+def test_both_encoders_write_equal_packets(slices: Slices) -> None:
+    portable, compiled = by_both(slices)
+    assert compiled == portable
 
 
 @pytest.mark.parametrize("distinct", [1, 3000])
-def test_details_of_many_lengths_in_several_blocks(distinct: int, compiled: Any) -> None:
-    """GIVEN 40,000 slices, two of three with details of 8 to 3007 bytes THEN each says its own."""
+def test_extra_arguments_of_many_lengths_in_several_blocks(distinct: int) -> None:
+    """GIVEN 40,000 slices, two of three with 8 to 3007 bytes of extra arguments THEN each has its own."""
     count = 40_000
     column = np.zeros(count, dtype=np.int32)
 
-    def of(number: int) -> dict[Any, int]:
+    def arguments(number: int) -> dict[Any, int]:
         return {f"k{number % 7}": number} | dict.fromkeys(range(number % 100), True)
 
-    detail = np.where(np.arange(count) % 3, 1 + np.arange(count) * 7 % distinct, ABSENT).astype(np.int32)
+    ids = np.where(np.arange(count) % 3, 1 + np.arange(count) * 7 % distinct, ABSENT).astype(np.int32)
     slices = Slices(
         start_ns=np.arange(count), duration_ns=column.astype(np.int64), name=column, category=column,
-        strings=["op", *(details_of(json.dumps(of(k)).encode()) for k in range(distinct))],
-        details=detail,
+        strings=["op", *(details_of(json.dumps(arguments(k)).encode()) for k in range(distinct))],
+        extra_args=ids,
     )  # fmt: skip
-    by_numpy, by_compiled = (said(written(lanes_by(way, slices))) for way in (portable_packets, compiled))
-    assert by_compiled == by_numpy
-    ((_, _, packets_),) = by_compiled
-    opened = [p.track_event for p in packets_ if p.track_event.type == TrackEvent.TYPE_SLICE_BEGIN]
+    portable, compiled = by_both(slices)
+    assert compiled == portable
+    ((_, _, packets),) = compiled
+    opened = [p.track_event for p in packets if p.track_event.type == TrackEvent.TYPE_SLICE_BEGIN]
     first = [event.debug_annotations[0].int_value + 1 if event.debug_annotations else ABSENT for event in opened]
-    assert first == detail.tolist()
+    assert first == ids.tolist()
 
 
-def test_a_stack_deeper_than_the_limit_goes_on_in_the_next_lane(compiled: Any) -> None:
-    """GIVEN 1200 slices inside each other THEN there are 512, 512 and 176 on three lanes."""
+def test_a_stack_deeper_than_the_limit_continues_on_the_next_lane() -> None:
+    """GIVEN 1200 slices inside each other THEN 512, 512 and 176 of them are on three lanes."""
     depth = np.arange(1200)
     column = np.zeros(1200, dtype=np.int32)
     slices = Slices(start_ns=depth, duration_ns=5000 - 2 * depth, name=column, category=column, strings=["a"])
-    lanes = said(written(lanes_by(compiled, slices)))
-    opened = [[p.timestamp for p in each if p.track_event.type == TrackEvent.TYPE_SLICE_BEGIN] for *_, each in lanes]
-    assert opened == [list(range(512)), list(range(512, 1024)), list(range(1024, 1200))]
-    assert [(start_ns, end_ns) for start_ns, end_ns, _ in lanes] == [(0, 5000), (512, 4488), (1024, 3976)]
+    for lanes in by_both(slices):
+        opened = [
+            [p.timestamp for p in each if p.track_event.type == TrackEvent.TYPE_SLICE_BEGIN] for *_, each in lanes
+        ]
+        assert opened == [list(range(512)), list(range(512, 1024)), list(range(1024, 1200))]
+        assert [(start_ns, end_ns) for start_ns, end_ns, _ in lanes] == [(0, 5000), (512, 4488), (1024, 3976)]
 
 
 @pytest.mark.parametrize("wanted", ["portable", "native"])
-def test_the_decoder_that_is_asked_for_is_the_encoder_too(
+def test_the_variable_that_chooses_the_decoder_chooses_the_encoder(
     wanted: str, compiled: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """GIVEN $TRACEKIT_DECODER THEN nothing compiled is used where it says portable: its packets are the longer ones."""
     monkeypatch.setenv("TRACEKIT_DECODER", wanted)
-    slices = one_slice(arguments=1)
-    way = {"portable": portable_packets, "native": compiled}[wanted]
-    assert written(lanes_by(packets, slices)) == written(lanes_by(way, slices))
+    expected = {"portable": portable_packets, "native": compiled}[wanted]
+    assert chosen_encoder() is expected.encode_lanes
 
 
 INT32, INT64 = np.zeros(2, dtype=np.int32), np.zeros(2, dtype=np.int64)
-FRAME = (b"\x0a", b"\x08", b"\x50\x02\x5a", b"\x48\x01", b"\x48\x02")
+TEMPLATE = (b"\x0a", b"\x08", b"\x50\x02\x5a", b"\x48\x01", b"\x48\x02")
 TIMES = {"order": np.arange(2, dtype=np.int32), "start_ns": INT64, "duration_ns": INT64}
-FITTING = TIMES | {"rows": None, "fields": [], "details": None, "frame": FRAME}
+FITTING = TIMES | {"rows": None, "fields": [], "extra_args": None, "template": TEMPLATE}
 
 
 def field(**other: object) -> list[tuple[object, ...]]:
-    """(around, tag, values, numbers, present, is_fixed64)"""
+    """(annotation, prefix, values, numbers, present, is_fixed64)"""
     columns = {"values": INT64.view(np.uint64), "numbers": None, "present": None} | other
     return [(b"", b"\x50", *columns.values(), False)]
 
 
-def details(**other: object) -> tuple[object, ...]:
+def extra_args(**other: object) -> tuple[object, ...]:
     """(ids, starts, sizes, content)"""
     return tuple(({"ids": INT32, "starts": INT64, "sizes": INT64 + 3, "content": b"abc"} | other).values())
 
@@ -200,25 +205,25 @@ def details(**other: object) -> tuple[object, ...]:
         {"fields": field(values=INT32)},
         {"fields": field(values=INT32 + np.int32(3), numbers=np.zeros(3, dtype=np.uint64))},
         {"fields": field(present=np.ones(0, dtype=np.bool_))},
-        {"details": details(ids=INT32[:1])},
-        {"details": details(ids=INT64)},
-        {"details": details(ids=INT32 + np.int32(2))},
-        {"details": details(starts=INT64[:0])},
-        {"details": details(starts=INT64 + 1)},
-        {"details": details(starts=INT64 - 1)},
-        {"details": details(sizes=INT64[:0])},
-        {"details": details(sizes=INT64 + 4)},
-        {"details": details(sizes=INT64 - 1)},
-        {"details": details(content=b"")},
-        {"details": details(content=INT64)},
-        {"frame": (b"x" * 17, *FRAME[1:])},
+        {"extra_args": extra_args(ids=INT32[:1])},
+        {"extra_args": extra_args(ids=INT64)},
+        {"extra_args": extra_args(ids=INT32 + np.int32(2))},
+        {"extra_args": extra_args(starts=INT64[:0])},
+        {"extra_args": extra_args(starts=INT64 + 1)},
+        {"extra_args": extra_args(starts=INT64 - 1)},
+        {"extra_args": extra_args(sizes=INT64[:0])},
+        {"extra_args": extra_args(sizes=INT64 + 4)},
+        {"extra_args": extra_args(sizes=INT64 - 1)},
+        {"extra_args": extra_args(content=b"")},
+        {"extra_args": extra_args(content=INT64)},
+        {"template": (b"x" * 17, *TEMPLATE[1:])},
     ],
 )
 def test_columns_that_do_not_fit_are_refused(other: dict[str, Any], compiled: Any) -> None:
-    """GIVEN what would be read beyond a column's end THEN ValueError: the memory of others is not looked at."""
+    """GIVEN columns that would be read beyond their end THEN ValueError, and no foreign memory is read."""
     assert sum(map(len, compiled.Packets(**FITTING))) > 0
     assert sum(map(len, compiled.Packets(**FITTING | {"fields": field()}))) > 0
-    assert b"".join(compiled.Packets(**FITTING | {"details": details()})).count(b"abc") == 2
+    assert b"".join(compiled.Packets(**FITTING | {"extra_args": extra_args()})).count(b"abc") == 2
     with pytest.raises(ValueError, match=r"a (column|row|tag)"):
         list(compiled.Packets(**FITTING | other))
 
@@ -232,32 +237,29 @@ def test_lanes_of_columns_that_do_not_fit_are_refused(other: dict[str, Any], com
         compiled.lanes(**TIMES | {"max_depth": 1} | other)
 
 
-def test_packets_come_in_blocks_and_keep_what_they_are_made_of(compiled: Any) -> None:
-    """GIVEN 40,000 slices, whose columns nobody else holds THEN several blocks have each slice once."""
+def test_packets_come_in_blocks_and_hold_their_columns(compiled: Any) -> None:
+    """GIVEN 40,000 slices, whose columns nothing else references THEN several blocks hold each slice once."""
     count = 40_000
     start_ns = np.arange(count) * 10
     column = np.zeros(count, dtype=np.int32)
     slices = Slices(
         start_ns=start_ns, duration_ns=start_ns * 0 + 5, name=column, category=column, strings=["a", '{"b": 1}'],
-        details=column + np.int32(1),
+        extra_args=column + np.int32(1),
     )  # fmt: skip
-    (lane,) = lanes_by(compiled, slices)
+    (lane,) = encoded(compiled.encode_lanes, slices)
     del slices, column
     blocks = list(lane.packets)
     assert len(blocks) > 2
-    packets_ = Trace.FromString(b"".join(blocks)).packet
-    assert [p.timestamp for p in packets_] == [at for begin in start_ns.tolist() for at in (begin, begin + 5)]
+    packets = Trace.FromString(b"".join(blocks)).packet
+    assert [p.timestamp for p in packets] == [at for begin in start_ns.tolist() for at in (begin, begin + 5)]
 
 
-def test_a_field_says_which_message_it_is_in() -> None:
-    """What the two ways are given: names and texts are numbered as they come, 0 stands for none."""
+def test_names_and_texts_are_interned_in_order_of_appearance() -> None:
     slices = Slices(
         start_ns=INT64, duration_ns=INT64, name=INT32, category=np.array([1, ABSENT], dtype=np.int32),
         strings=["op", "kind", "text"],
-        arguments=(Argument(name="said", values=np.array([ABSENT, 2], dtype=np.int32), is_text=True),),
+        arguments=(Argument(name="note", values=np.array([ABSENT, 2], dtype=np.int32), is_text=True),),
     )  # fmt: skip
     name, category, argument = fields_of(slices, Interned())
-    assert [name.numbers[name.values].tolist(), category.numbers[category.values].tolist()] == [[1, 1], [1, 0]]
-    assert isinstance(argument, Field)
-    assert argument.annotation
-    assert not name.annotation
+    assert [field.numbers[field.values].tolist() for field in (name, category, argument)] == [[1, 1], [1, 0], [0, 1]]
+    assert [field.argument for field in (name, category, argument)] == [None, None, 1]

@@ -1,11 +1,20 @@
+"""Packets of one rank's tracks, read with the `perfetto` package's messages."""
+
 from __future__ import annotations
 
 import io
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import pytest
-from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import DebugAnnotation, Trace, TracePacket, TrackEvent
+from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import (
+    DebugAnnotation,
+    Trace,
+    TracePacket,
+    TrackEvent,
+    TrackEventDefaults,
+)
 
 from tests.components import require_module
 from tracekit.model.events import ABSENT
@@ -43,8 +52,12 @@ def events_of(stream: io.BytesIO) -> list[TrackEvent]:
     return [p.track_event for p in Trace.FromString(stream.getvalue()).packet if p.HasField("track_event")]
 
 
+def event_defaults(packets: Sequence[TracePacket]) -> list[TrackEventDefaults]:
+    return [p.trace_packet_defaults.track_event_defaults for p in packets if p.HasField("trace_packet_defaults")]
+
+
 def arguments_of(stream: io.BytesIO) -> list[dict[str, object]]:
-    """Of each slice, as they come."""
+    """Arguments of each slice, in the order of the file."""
     packets = Trace.FromString(stream.getvalue()).packet
     interned = [p.interned_data for p in packets if p.HasField("interned_data")]
     names = {n.iid: n.name for data in interned for n in data.debug_annotation_names}
@@ -82,21 +95,19 @@ def test_packets_of_a_small_trace() -> None:
         for after in (0, 9)
         for time, *what in ((0, begin, 2, [1]), (1, begin, 1, []), (3, end, 0, []), (9, end, 0, []))
     ]
-    said = [p.trace_packet_defaults.track_event_defaults for p in packets if p.HasField("trace_packet_defaults")]
-    assert {defaults.track_uuid for defaults in said} == {thread.uuid}
+    assert {defaults.track_uuid for defaults in event_defaults(packets)} == {thread.uuid}
 
 
 def test_calls_that_overlap_in_time_write_on_different_lanes() -> None:
-    """GIVEN slices of one track in several calls THEN none ends another, and lanes that are free again are used."""
+    """GIVEN slices of one track in several calls THEN calls that overlap use two lanes, and free lanes are reused."""
     stream = io.BytesIO()
     writer = RankTraceWriter(stream, rank=0)
     track = writer.add_track("t")
     for start_ns, duration_ns in ((0, 10), (5, 10), (10, 5), (20, 1)):
         writer.write_slices(track, slices(START + int64(start_ns), int64(duration_ns), int32(0), ["a"]))
     packets = Trace.FromString(stream.getvalue()).packet
-    said = [p.trace_packet_defaults.track_event_defaults for p in packets if p.HasField("trace_packet_defaults")]
     other = next(p.track_descriptor.uuid for p in packets if p.track_descriptor.name == "t · overlap 2")
-    assert [defaults.track_uuid for defaults in said] == [track.uuid, other, track.uuid, track.uuid]
+    assert [defaults.track_uuid for defaults in event_defaults(packets)] == [track.uuid, other, track.uuid, track.uuid]
 
 
 def test_ranks_share_no_track_and_no_sequence() -> None:
@@ -115,9 +126,9 @@ def test_no_slices_write_nothing() -> None:
     assert stream.getvalue() == before
 
 
-def test_details_are_of_all_rows() -> None:
+def test_extra_arguments_must_have_as_many_rows_as_names() -> None:
     with pytest.raises(ValueError, match="different lengths"):
-        slices(int64(1), int64(1), int32(0), ["a"], details=int32(0, 0))
+        slices(int64(1), int64(1), int32(0), ["a"], extra_args=int32(0, 0))
 
 
 @pytest.mark.parametrize(
@@ -134,8 +145,8 @@ def test_impossible_slices_are_refused(start_ns: np.ndarray, duration_ns: np.nda
         slices(start_ns, duration_ns, int32(0), ["a"])
 
 
-def test_each_slice_says_its_own_arguments() -> None:
-    """GIVEN arguments that only some slices have THEN a slice carries its own, with names and texts interned once."""
+def test_each_slice_has_its_arguments() -> None:
+    """GIVEN arguments that only some slices have THEN these slices have them, and names and texts are interned."""
     stream = io.BytesIO()
     writer = RankTraceWriter(stream, rank=0)
     size = Argument(name="size_bytes", values=int64(-5, 7, 1 << 40), present=np.array([True, False, True]))
@@ -152,8 +163,8 @@ def test_each_slice_says_its_own_arguments() -> None:
 
 
 @pytest.mark.parametrize("decoder", ["native", "portable"])
-def test_details_are_arguments_behind_the_others(decoder: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """GIVEN details WHEN written THEN numbers and truth values are such, texts are texts, all else is its JSON."""
+def test_extra_arguments_follow_the_others(decoder: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """GIVEN JSON objects WHEN written THEN numbers, truth values and texts keep their type, all else is JSON text."""
     if decoder == "native":
         require_module("tracekit.render.perfetto._encoder")
     monkeypatch.setenv("TRACEKIT_DECODER", decoder)
@@ -165,13 +176,13 @@ def test_details_are_arguments_behind_the_others(decoder: str, monkeypatch: pyte
         f'{{"in": {2**63 - 1}, "least": {-(2**63)}, "beyond": {2**63}, "below": {-(2**63) - 1}, "long": {"9" * 5000}, '
         '"huge": -1e999, "x\\u0000y": "a\\u0000"}'
     )
-    said = [details_of(text.encode()) for text in (kernel, odd, large)]
+    objects = [details_of(text.encode()) for text in (kernel, odd, large)]
     size = Argument(name="size_bytes", values=int64(1, 2, 3, 4, 5))
     writer.write_slices(
         writer.add_track("t"),
         slices(
-            START + np.arange(5), int64(0, 0, 0, 0, 0), int32(0, 0, 0, 0, 0), ["a", *said],
-            arguments=(size,), details=int32(1, ABSENT, 2, 3, ABSENT),
+            START + np.arange(5), int64(0, 0, 0, 0, 0), int32(0, 0, 0, 0, 0), ["a", *objects],
+            arguments=(size,), extra_args=int32(1, ABSENT, 2, 3, ABSENT),
         ),
     )  # fmt: skip
     expected = [
@@ -183,13 +194,13 @@ def test_details_are_arguments_behind_the_others(decoder: str, monkeypatch: pyte
         | {"long": "9" * 5000, "huge": "-1e999", "x?y": "a?"},
         {"size_bytes": 5},
     ]
-    told = arguments_of(stream)
-    assert told == expected
-    assert [[*map(type, each.values())] for each in told] == [[*map(type, each.values())] for each in expected]
+    actual = arguments_of(stream)
+    assert actual == expected
+    assert [[*map(type, each.values())] for each in actual] == [[*map(type, each.values())] for each in expected]
 
 
-def test_texts_of_details_are_interned_once_for_all_tracks() -> None:
-    """GIVEN two texts of details, on three tracks in tables of their own THEN each slice says its own, named once."""
+def test_texts_of_extra_arguments_are_interned_once_for_all_tracks() -> None:
+    """GIVEN two JSON objects, on three tracks with different tables of strings THEN keys and texts are written once."""
     stream = io.BytesIO()
     writer = RankTraceWriter(stream, rank=0)
     texts = ['{"a": "x"}', '{"b": 1,\n"a": "x"}']
@@ -197,7 +208,7 @@ def test_texts_of_details_are_interned_once_for_all_tracks() -> None:
         ids = np.arange(len(strings), dtype=np.int32) if strings[0] else int32(ABSENT, 1, 2)
         writer.write_slices(
             writer.add_track("t"),
-            slices(START + 0 * ids.astype(np.int64), 0 * ids.astype(np.int64), ids, strings, details=ids),
+            slices(START + 0 * ids.astype(np.int64), 0 * ids.astype(np.int64), ids, strings, extra_args=ids),
         )
     one, both = {"a": "x"}, {"b": 1, "a": "x"}
     assert arguments_of(stream) == [one, both, both, one, {}, one, both]
@@ -206,19 +217,19 @@ def test_texts_of_details_are_interned_once_for_all_tracks() -> None:
     assert [text.str for data in interned for text in data.debug_annotation_string_values] == [b"x"]
 
 
-def test_details_may_be_nested_deeper_than_python_goes() -> None:
+def test_extra_arguments_may_be_nested_deeper_than_python_recurses() -> None:
     stream = io.BytesIO()
     writer = RankTraceWriter(stream, rank=0)
     nested = "[" * 5000 + "]" * 5000
     text = f'{{"deep": {nested},\n"flat": 1}}'
     writer.write_slices(
-        writer.add_track("t"), slices(START + int64(0), int64(1), int32(0), ["a", text], details=int32(1))
+        writer.add_track("t"), slices(START + int64(0), int64(1), int32(0), ["a", text], extra_args=int32(1))
     )
     assert arguments_of(stream) == [{"deep": nested, "flat": 1}]
 
 
-def test_details_that_no_slice_of_the_track_has_are_not_written() -> None:
-    """GIVEN a table of two rows, of which a track shows one THEN the other's details are none of the trace's."""
+def test_extra_arguments_that_no_slice_of_the_track_has_are_not_written() -> None:
+    """GIVEN a table of two rows, of which a track shows one THEN the other's extra arguments are not in the trace."""
     stream = io.BytesIO()
     writer = RankTraceWriter(stream, rank=0)
     shown = slices(
@@ -226,7 +237,7 @@ def test_details_that_no_slice_of_the_track_has_are_not_written() -> None:
         int64(1),
         int32(0, 0),
         ["a", '{"shown": 1}', '{"hidden": 2}'],
-        details=int32(2, 1),
+        extra_args=int32(2, 1),
         rows=int32(1),
     )
     writer.write_slices(writer.add_track("t"), shown)
@@ -234,22 +245,22 @@ def test_details_that_no_slice_of_the_track_has_are_not_written() -> None:
     assert b"hidden" not in stream.getvalue()
 
 
-@pytest.mark.parametrize("extra", [1, 20])
-def test_more_arguments_than_bits_of_a_small_number_change_nothing(extra: int) -> None:
-    """GIVEN slices of which each has one argument of its own THEN that is the one it says."""
+@pytest.mark.parametrize("count", [1, 20])
+def test_each_slice_may_have_another_argument(count: int) -> None:
+    """GIVEN slices of which each has one argument that no other has THEN each has that one alone."""
     stream = io.BytesIO()
     writer = RankTraceWriter(stream, rank=0)
-    rows = np.arange(extra)
-    arguments = tuple(Argument(name=f"a{k}", values=rows.astype(np.int64), present=rows == k) for k in range(extra))
+    rows = np.arange(count)
+    arguments = tuple(Argument(name=f"a{k}", values=rows.astype(np.int64), present=rows == k) for k in range(count))
     writer.write_slices(
         writer.add_track("t"),
-        slices(START + rows, rows * 0, np.zeros(extra, dtype=np.int32), ["a"], arguments=arguments),
+        slices(START + rows, rows * 0, np.zeros(count, dtype=np.int32), ["a"], arguments=arguments),
     )
     opened = [event for event in events_of(stream) if event.type == TrackEvent.TYPE_SLICE_BEGIN]
-    assert [[a.int_value for a in event.debug_annotations] for event in opened] == [[k] for k in range(extra)]
+    assert [[a.int_value for a in event.debug_annotations] for event in opened] == [[k] for k in range(count)]
 
 
-def test_slices_say_to_which_arrows_they_belong() -> None:
+def test_slices_have_the_ids_of_their_arrows() -> None:
     stream = io.BytesIO()
     writer = RankTraceWriter(stream, rank=0)
     flows = Flows(ids=np.array([8, 0, 8], dtype=np.uint64), role=np.array([0, 0, 2], dtype=np.uint8))
@@ -260,17 +271,21 @@ def test_slices_say_to_which_arrows_they_belong() -> None:
     assert [list(event.flow_ids) for event in opened] == [[8], [], [8]]
 
 
-def test_a_counter_says_its_values_and_its_unit() -> None:
+@pytest.mark.parametrize("rank", [0, 300])
+@pytest.mark.parametrize("start_ns", [0, START, 2**63 - 10])
+def test_a_counter_has_values_and_a_unit(start_ns: int, rank: int) -> None:
+    """GIVEN any time in int64, and packet sequences whose ids take one byte or two THEN values come back."""
     stream = io.BytesIO()
-    writer = RankTraceWriter(stream, rank=0)
+    writer = RankTraceWriter(stream, rank)
     counter = writer.add_counter("busbw dp", unit="GB/s")
-    writer.write_counter(counter, START + int64(0, 9), np.array([1.5, 0.0]))
+    writer.write_counter(counter, start_ns + int64(0, 9), np.array([1.5, 0.0]))
     packets = Trace.FromString(stream.getvalue()).packet
     assert [p.track_descriptor.counter.unit_name for p in packets if p.track_descriptor.HasField("counter")] == ["GB/s"]
-    said = [(p.timestamp - START, p.track_event.double_counter_value) for p in packets if p.HasField("track_event")]
-    assert said == [(0, 1.5), (9, 0.0)]
+    events = [p for p in packets if p.HasField("track_event")]
+    assert {(p.trusted_packet_sequence_id, p.track_event.type) for p in events} == {(rank + 2, TrackEvent.TYPE_COUNTER)}
+    assert [(p.timestamp - start_ns, p.track_event.double_counter_value) for p in events] == [(0, 1.5), (9, 0.0)]
 
 
-def test_the_idle_process_s_pid_is_no_rank_s() -> None:
+def test_the_pid_of_the_idle_process_is_refused() -> None:
     with pytest.raises(ValueError, match="at least 1"):
         RankTraceWriter(io.BytesIO(), rank=0).add_process("rank 0", pid=0)

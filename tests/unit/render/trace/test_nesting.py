@@ -1,3 +1,5 @@
+"""Lanes on which slices nest, and the order in which slices open and close."""
+
 from __future__ import annotations
 
 import numpy as np
@@ -17,8 +19,8 @@ def columns(slices: list[tuple[int, int]]) -> tuple[Int64, Int64]:
     return array[:, 0], array[:, 1]
 
 
-def swept(slices: list[tuple[int, int]], max_depth: int = MAX_DEPTH) -> list[int]:
-    """First fit over all slices, one by one: what `assign_lanes` must agree with."""
+def first_fit(slices: list[tuple[int, int]], max_depth: int = MAX_DEPTH) -> list[int]:
+    """Return the lanes by first fit over all slices, one by one, as a reference for `assign_lanes`."""
     lanes: list[list[int]] = []
     answer = [0] * len(slices)
     for row in sorted(range(len(slices)), key=lambda row: (slices[row][0], -slices[row][1])):
@@ -35,7 +37,7 @@ def swept(slices: list[tuple[int, int]], max_depth: int = MAX_DEPTH) -> list[int
 
 
 def assert_brackets(boundaries: Int32, slices: list[tuple[int, int]]) -> None:
-    """Every slice is opened once and closed once, in time order, the innermost first."""
+    """Every slice is opened once and closed once, in order of time, and closes are innermost first."""
     stack: list[int] = []
     times = []
     for boundary in boundaries.tolist():
@@ -50,13 +52,13 @@ def assert_brackets(boundaries: Int32, slices: list[tuple[int, int]]) -> None:
 
 
 @given(SLICES)
-def test_lanes_are_those_of_a_plain_sweep(slices: list[tuple[int, int]]) -> None:
-    assert assign_lanes(*columns(slices)).tolist() == swept(slices)
+def test_lanes_are_those_of_first_fit(slices: list[tuple[int, int]]) -> None:
+    assert assign_lanes(*columns(slices)).tolist() == first_fit(slices)
 
 
 @given(SLICES, st.integers(1, 4))
-def test_lanes_of_limited_depth_are_those_of_a_plain_sweep(slices: list[tuple[int, int]], max_depth: int) -> None:
-    assert assign_lanes(*columns(slices), max_depth).tolist() == swept(slices, max_depth)
+def test_lanes_of_limited_depth_are_those_of_first_fit(slices: list[tuple[int, int]], max_depth: int) -> None:
+    assert assign_lanes(*columns(slices), max_depth).tolist() == first_fit(slices, max_depth)
 
 
 @given(SLICES)
