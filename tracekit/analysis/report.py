@@ -43,12 +43,12 @@ class Report:
     @property
     def unavailable(self) -> dict[str, str]:
         """Why there is no result, by the name of the section."""
-        return {name: found.reason for name, found in self.results.items() if isinstance(found, Unavailable)}
+        return {name: result.reason for name, result in self.results.items() if isinstance(result, Unavailable)}
 
     def result(self, section: Section[R]) -> R | None:
         """Return the result of a section; None if it was not asked for, or there is none."""
-        found = self.results.get(section.name)
-        return None if isinstance(found, Unavailable) else found
+        result = self.results.get(section.name)
+        return None if isinstance(result, Unavailable) else result
 
     def __getattr__(self, name: str) -> Any:
         if name not in SECTIONS:
@@ -84,23 +84,23 @@ def analyze(
     Raises UsageError for a name that is no section, and whatever `load` raises.
     """
     wanted = wanted_sections(only)
-    asked = frozenset(SECTIONS) if wanted is None else wanted
+    requested = frozenset(SECTIONS) if wanted is None else wanted
     if links is not None and not isinstance(links, LinkMeasurements):
         links = read_links(Path(links))
     if not isinstance(run, Run):
         run = load(run, options=SummaryOptions(sections=wanted), executor=executor, cache=cache)
-    if run.sections is not None and (lacking := asked - run.sections):
+    if run.sections is not None and (missing := requested - run.sections):
         hint = f"load it with these sections too; it has {', '.join(sorted(run.sections))}"
-        raise UsageError(f"the run was loaded without what {', '.join(sorted(lacking))} needs", hint=hint)
-    given = AnalysisInput(run=run, wanted=asked, links=links, known_work=work)
-    results = {name: section.analyze(given) for name, section in SECTIONS.items() if name in asked}
+        raise UsageError(f"the run was loaded without what {', '.join(sorted(missing))} needs", hint=hint)
+    analysis_input = AnalysisInput(run=run, wanted=requested, links=links, known_work=work)
+    results = {name: section.analyze(analysis_input) for name, section in SECTIONS.items() if name in requested}
     return Report(run=run, results=results, findings=tuple(_findings(run, results)))
 
 
 def _findings(run: Run, results: Mapping[str, Result | Unavailable]) -> list[Finding]:
-    found = [finding for result in results.values() if isinstance(result, Result) for finding in result.findings]
-    if not found and "breakdown" in results:
-        found.append(nothing_notable(run))
-    found += overhead_findings(run)
+    findings = [finding for result in results.values() if isinstance(result, Result) for finding in result.findings]
+    if not findings and "breakdown" in results:
+        findings.append(nothing_notable(run))
+    findings += overhead_findings(run)
     severity = ("error", "warning", "info")
-    return sorted(found, key=lambda finding: (severity.index(finding.severity), -(finding.saving_ns or 0)))
+    return sorted(findings, key=lambda finding: (severity.index(finding.severity), -(finding.saving_ns or 0)))

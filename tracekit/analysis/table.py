@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["RANK", "Column", "Filled", "Frame", "Rows", "Table", "records", "rows_of"]
+__all__ = ["RANK", "Column", "FilledTable", "Frame", "Rows", "Table", "records", "rows_of"]
 
 Type = Literal["int", "int?", "float", "float?", "str", "str?", "list", "list?", "bool"]
 Rows = Sequence[Mapping[str, object]]
@@ -37,12 +37,14 @@ class Table:
     name: str
     columns: tuple[Column, ...]
 
-    def filled(self, rows: Rows) -> Filled:
-        return Filled(columns=self.columns, values=tuple([row[column.name] for row in rows] for column in self.columns))
+    def fill(self, rows: Rows) -> FilledTable:
+        return FilledTable(
+            columns=self.columns, values=tuple([row[column.name] for row in rows] for column in self.columns)
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
-class Filled:
+class FilledTable:
     """A table with what is in it: `values` of each column, which are smaller than as many dicts."""
 
     columns: tuple[Column, ...]
@@ -79,18 +81,18 @@ class Frame:
     def __get__(self, result: object, owner: type | None = None) -> pd.DataFrame:
         if result is None:
             raise AttributeError(self._name)  # which tells `dataclass` that the field has no default
-        filled: Filled = vars(result)[self._name]
-        return filled.frame
+        table: FilledTable = vars(result)[self._name]
+        return table.frame
 
     def __set__(self, result: object, rows: Rows | pd.DataFrame) -> None:
         # `dataclasses.replace` gives what it read.
-        vars(result)[self._name] = self._table.filled(rows if isinstance(rows, Sequence) else records(rows))
+        vars(result)[self._name] = self._table.fill(rows if isinstance(rows, Sequence) else records(rows))
 
 
 def rows_of(result: object, name: str) -> list[dict[str, Any]]:
     """What is in the field `name`, a `Frame`: plain Python values, null as None."""
-    filled: Filled = vars(result)[name]
-    return filled.rows
+    table: FilledTable = vars(result)[name]
+    return table.rows
 
 
 def records(frame: pd.DataFrame) -> list[dict[str, Any]]:
@@ -105,9 +107,13 @@ def records(frame: pd.DataFrame) -> list[dict[str, Any]]:
 
 
 def _plain(column: Column, values: list[object]) -> list[object]:
-    plain = _PLAIN.get(column.type)
-    known = [None if value is None or (isinstance(value, float) and math.isnan(value)) else value for value in values]
-    return known if plain is None else [None if value is None else plain(value) for value in known]
+    convert = _PLAIN.get(column.type)
+    values_or_none = [
+        None if value is None or (isinstance(value, float) and math.isnan(value)) else value for value in values
+    ]
+    return (
+        values_or_none if convert is None else [None if value is None else convert(value) for value in values_or_none]
+    )
 
 
 RANK = Column("rank", "int", "", "Global rank.")

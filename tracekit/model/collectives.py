@@ -26,7 +26,7 @@ class Collectives(Columnar):
     group: int32 [n], index into the rank's groups. kind: int32 [n], index into `KINDS`. sequence, step, size_bytes:
     int64 [n]. dtype: int32 [n], index into `DTYPES`. launch_ns, start_ns, end_ns: int64 [n], on the rank's wall clock.
 
-    What the rank did from `since_ns` (int64 [n]), when it was last released from a collective or receive that it waited
+    What the rank did from `released_ns` (int64 [n]), when it was last released from a collective or receive it waited
     for, else the recording began, to `start_ns` (loading data between two steps is inside): compute_ns (of it in
     compute), data_ns (loading data), operations (how many compute operations or kernels began), and work, a hash of
     their names and shapes without order: int64 [n]. queued_ns, int64 [n]: the end of the communication that it had to
@@ -42,7 +42,7 @@ class Collectives(Columnar):
     launch_ns: Int64
     start_ns: Int64
     end_ns: Int64
-    since_ns: Int64
+    released_ns: Int64
     queued_ns: Int64
     compute_ns: Int64
     data_ns: Int64

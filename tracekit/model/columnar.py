@@ -27,7 +27,7 @@ class Columnar:
         if type(other) is not type(self):
             return NotImplemented
         pairs = zip(self._columns(), other._columns(), strict=True)
-        return all(np.array_equal(mine, theirs) for mine, theirs in pairs)
+        return all(np.array_equal(left, right) for left, right in pairs)
 
     __hash__ = None  # type: ignore[assignment]
 

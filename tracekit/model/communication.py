@@ -111,4 +111,4 @@ class FlightRecorderMatch:
 
     @property
     def joined(self) -> int:
-        return self.recorded - sum(missed.count for missed in self.unjoined)
+        return self.recorded - sum(unjoined.count for unjoined in self.unjoined)

@@ -35,10 +35,10 @@ class Intervals:
     @classmethod
     def union_of(cls, start_ns: Int64, end_ns: Int64) -> Intervals:
         """The union of any intervals int64 [n]: unsorted, overlapping, empty and repeated ones included."""
-        kept = end_ns > start_ns
-        if not kept.any():
+        is_positive = end_ns > start_ns
+        if not is_positive.any():
             return EMPTY
-        start_ns, end_ns = start_ns[kept], end_ns[kept]
+        start_ns, end_ns = start_ns[is_positive], end_ns[is_positive]
         order = np.argsort(start_ns, kind="stable")
         start_ns = start_ns[order]
         reach_ns = np.maximum.accumulate(end_ns[order])
@@ -86,9 +86,9 @@ class Intervals:
         few, many = sorted((self, other), key=len)
         # Each of the few meets a stretch of the many: those that end after its start and start before its end.
         first = np.searchsorted(many.end_ns, few.start_ns, side="right")
-        met = np.searchsorted(many.start_ns, few.end_ns, side="left") - first
-        of_few = np.repeat(np.arange(len(few)), met)
-        of_many = np.arange(len(of_few)) + np.repeat(first - np.cumsum(met) + met, met)
+        overlaps = np.searchsorted(many.start_ns, few.end_ns, side="left") - first
+        of_few = np.repeat(np.arange(len(few)), overlaps)
+        of_many = np.arange(len(of_few)) + np.repeat(first - np.cumsum(overlaps) + overlaps, overlaps)
         return Intervals(
             np.maximum(few.start_ns[of_few], many.start_ns[of_many]),
             np.minimum(few.end_ns[of_few], many.end_ns[of_many]),
@@ -116,8 +116,8 @@ class Intervals:
         inside = self.clip(start_ns, end_ns)
         starts = np.concatenate((np.array([start_ns], dtype=np.int64), inside.end_ns))
         ends = np.concatenate((inside.start_ns, np.array([end_ns], dtype=np.int64)))
-        kept = ends > starts
-        return Intervals(starts[kept], ends[kept])
+        is_positive = ends > starts
+        return Intervals(starts[is_positive], ends[is_positive])
 
     def covers(self, time_ns: Int64) -> np.ndarray:
         """Mask [m]: which points of time int64 [m] lie inside (starts included, ends not)."""

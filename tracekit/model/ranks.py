@@ -17,5 +17,5 @@ def format_ranges(numbers: Iterable[int]) -> str:
             runs[-1][1] = number
         else:
             runs.append([number, number])
-    shown = [str(first) if first == last else f"{first}-{last}" for first, last in runs[:_SHOWN_RANGES]]
-    return ",".join(shown) + (",..." if len(runs) > _SHOWN_RANGES else "") if runs else "none"
+    ranges = [str(first) if first == last else f"{first}-{last}" for first, last in runs[:_SHOWN_RANGES]]
+    return ",".join(ranges) + (",..." if len(runs) > _SHOWN_RANGES else "") if runs else "none"

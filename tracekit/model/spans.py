@@ -112,7 +112,7 @@ def parse_optimizer_span(name: str) -> OptimizerAction | None:
     action = name.removeprefix(_OPTIMIZER_PREFIX)
     if action == name:
         return None
-    return next((known for known in OPTIMIZER_ACTIONS if known == action), None)
+    return next((candidate for candidate in OPTIMIZER_ACTIONS if candidate == action), None)
 
 
 ActionKind = Literal["F", "B", "I", "W"]

@@ -94,7 +94,7 @@ class Cluster:
             instance[member] = len(own.rows)
             own.rows.append(
                 {"group": members, "kind": KINDS.index(kind), "size_bytes": size_bytes, "step": self.number}  # type: ignore[dict-item]
-                | {"since_ns": own.since, "start_ns": own.now, "end_ns": end, **own.done}
+                | {"released_ns": own.since, "start_ns": own.now, "end_ns": end, **own.done}
             )
             own.steps[-1][4] += end - own.now
             self._release(own, end)
@@ -181,7 +181,7 @@ class Cluster:
             launch_ns=column("start_ns", offset),
             start_ns=column("start_ns", offset),
             end_ns=column("end_ns", offset),
-            since_ns=column("since_ns", offset),
+            released_ns=column("released_ns", offset),
             queued_ns=np.full(len(own.rows), -1),
             compute_ns=column("compute"),
             data_ns=column("data"),

@@ -17,7 +17,7 @@ from tracekit.analysis.per_rank.options import SummaryOptions
 from tracekit.analysis.report import analyze
 from tracekit.analysis.sections import SECTIONS, parts_for
 from tracekit.analysis.step_time.parts import PHASES
-from tracekit.analysis.table import Filled
+from tracekit.analysis.table import FilledTable
 from tracekit.errors import UsageError
 from tracekit.model.run import Run
 from tracekit.model.summary import Part, RankSummary
@@ -99,7 +99,7 @@ def test_each_table_of_a_result_is_one_of_its_section(runs: dict[str, Run]) -> N
         for section in SECTIONS.values():
             result = analyze(run, only=section.name).result(section)
             names = {field.name for field in fields(result)} if result is not None else set()
-            tables = {vars(result)[name].columns for name in names if isinstance(vars(result)[name], Filled)}
+            tables = {vars(result)[name].columns for name in names if isinstance(vars(result)[name], FilledTable)}
             assert tables <= {table.columns for table in section.tables}
 
 

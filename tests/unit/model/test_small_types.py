@@ -49,8 +49,8 @@ def test_errors_survive_the_way_back_from_a_worker(kind: type[TracekitError]) ->
 
 @pytest.mark.parametrize("table", TABLES, ids=lambda table: table.name)
 def test_tables_keep_their_columns_without_rows_and_give_back_what_they_took(table: Table) -> None:
-    assert list(table.filled([]).frame.columns) == [column.name for column in table.columns]
-    assert table.filled([]).rows == records(table.filled([]).frame) == []
+    assert list(table.fill([]).frame.columns) == [column.name for column in table.columns]
+    assert table.fill([]).rows == records(table.fill([]).frame) == []
     value = {
         "int": 2**62,
         "int?": None,
@@ -65,8 +65,8 @@ def test_tables_keep_their_columns_without_rows_and_give_back_what_they_took(tab
     row = {column.name: value[column.type] for column in table.columns}
     full = row | {column.name: 2**62 + 1 for column in table.columns if column.type == "int?"}
     full |= {column.name: 0.25 for column in table.columns if column.type == "float?"}
-    filled = table.filled([row, full])
-    assert filled.rows == records(filled.frame) == [row, full]
+    table_of_rows = table.fill([row, full])
+    assert table_of_rows.rows == records(table_of_rows.frame) == [row, full]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,7 +101,7 @@ def test_rows_are_plain_values_whatever_they_were_computed_with() -> None:
     columns = tuple(Column(kind, kind, "", "") for kind in ("int", "int?", "float", "float?", "bool"))  # type: ignore[arg-type]
     table = Table("numbers", columns)
     row = {"int": np.int64(1), "int?": np.int32(2), "float": 3, "float?": math.nan, "bool": np.True_}
-    (plain,) = table.filled([row, row]).rows[1:]
+    (plain,) = table.fill([row, row]).rows[1:]
     assert plain == {"int": 1, "int?": 2, "float": 3.0, "float?": None, "bool": True}
     assert [type(value) for value in plain.values()] == [int, int, float, NoneType, bool]
 
@@ -115,7 +115,7 @@ def test_columns_of_numbers_have_a_dtype_of_numbers_whatever_is_null_in_them() -
         {"int": 2, "int?": 3, "float": 2.5, "float?": 0.5, "bool": False},
     ]
     for count in range(len(rows) + 1):
-        frame = table.filled(rows[:count]).frame
+        frame = table.fill(rows[:count]).frame
         assert [str(dtype) for dtype in frame.dtypes] == ["int64", "Int64", "float64", "Float64", "bool"]
     assert frame["float?"].isna().tolist() == [True, True, False]
     assert frame["float?"].sum() == 0.5

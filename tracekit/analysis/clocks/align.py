@@ -50,11 +50,11 @@ def align(
         if summary.machine is not None:
             hosts.setdefault(summary.machine, []).append(summary.rank)
     state = _State(ranks=ranks, measured={summary.rank: probe_clock(summary) for summary in ranks}, hosts=hosts)
-    moments = [found for group in collectives if (found := _Moments.of(ranks, group)) is not None]
+    moments = [group_moments for group in collectives if (group_moments := _Moments.of(ranks, group)) is not None]
     anchors = sorted(ranks, key=_content_of_ranks(state, moments))
     groups_of_rank: dict[int, list[int]] = {}
-    for i, found in enumerate(moments):
-        for rank in found.ranks:
+    for i, group_moments in enumerate(moments):
+        for rank in group_moments.ranks:
             groups_of_rank.setdefault(rank, []).append(i)
     for anchor in anchors:
         if anchor.rank in state.models:
@@ -66,8 +66,8 @@ def align(
         heapq.heapify(waiting)
         while waiting:
             _, i = heapq.heappop(waiting)
-            found_ranks = _align_group(state, moments[i])
-            for other in {group for rank in found_ranks for group in groups_of_rank[rank]} - {i}:
+            aligned = _align_group(state, moments[i])
+            for other in {group for rank in aligned for group in groups_of_rank[rank]} - {i}:
                 heapq.heappush(waiting, (moments[other].content, other))
     models = on_reference(state.ranks, state.models, state.root, state.measured)
     return models, clock_notes(ranks, models, state.measured)
@@ -76,21 +76,21 @@ def align(
 def _content_of_ranks(state: _State, moments: Sequence[_Moments]) -> Callable[[RankSummary], tuple[int, ...]]:
     """A key by which to begin with a rank, so that neither its number nor its clock matters: measured before not, whose
     time never goes back, with the most moments, and then by how long these took."""
-    moved_back, count, took_ns, mixed = (Counter[int]() for _ in range(4))
-    for found in moments:
-        place = np.arange(1, found.count + 1)
-        for r, rank in enumerate(found.ranks):
-            here = found.there[r]
-            duration_ns = (found.end_ns[r] - found.start_ns[r])[here]
-            moved_back[rank] += int((np.diff(found.end_ns[r, here]) < -_MOVED_BACK_NS).any())
+    moved_back, count, durations_ns, mixed = (Counter[int]() for _ in range(4))
+    for group_moments in moments:
+        place = np.arange(1, group_moments.count + 1)
+        for r, rank in enumerate(group_moments.ranks):
+            present = group_moments.there[r]
+            duration_ns = (group_moments.end_ns[r] - group_moments.start_ns[r])[present]
+            moved_back[rank] += int((np.diff(group_moments.end_ns[r, present]) < -_MOVED_BACK_NS).any())
             count[rank] += len(duration_ns)
-            took_ns[rank] += int(duration_ns.sum())
-            mixed[rank] += int((duration_ns * place[here]).sum())
+            durations_ns[rank] += int(duration_ns.sum())
+            mixed[rank] += int((duration_ns * place[present]).sum())
 
     def key(summary: RankSummary) -> tuple[int, ...]:
         rank = summary.rank
         unmeasured = state.measured[rank].method == "none"
-        return (unmeasured, moved_back[rank], -count[rank], took_ns[rank], mixed[rank], rank)
+        return (unmeasured, moved_back[rank], -count[rank], durations_ns[rank], mixed[rank], rank)
 
     return key
 
@@ -108,11 +108,11 @@ class _State:
 
     def prior(self, summary: RankSummary) -> ClockModel | None:
         """What holds for a rank unless collectives contradict: its measurement, else the clock of its host."""
-        own = self.measured[summary.rank]
-        if own.method != "none":
-            return own
-        same = [self.models[rank] for rank in self.hosts.get(summary.machine, ()) if rank in self.models]
-        best = min(same, key=lambda model: (model.error_ns or 0, model.offset_ns), default=None)
+        measured = self.measured[summary.rank]
+        if measured.method != "none":
+            return measured
+        same_host = [self.models[rank] for rank in self.hosts.get(summary.machine, ()) if rank in self.models]
+        best = min(same_host, key=lambda model: (model.error_ns or 0, model.offset_ns), default=None)
         return None if best is None else replace(best, rank=summary.rank)
 
 
@@ -143,23 +143,23 @@ class _Moments:
             chosen = np.flatnonzero(shared & np.isin(group.kind, _MAY_SYNCHRONISE))
         if not len(chosen):
             return None
-        own = {summary.rank: summary.collectives for summary in ranks}
+        collectives = {summary.rank: summary.collectives for summary in ranks}
         row = group.row[:, chosen]
         there = row != ABSENT
         start_ns, end_ns = np.zeros((2, *row.shape), dtype=np.int64)
         for r, rank in enumerate(group.ranks.tolist()):
-            here = there[r]
-            start_ns[r, here] = own[rank].start_ns[row[r, here]]
-            end_ns[r, here] = own[rank].end_ns[row[r, here]]
-        took_ns = end_ns - start_ns
-        transfer_ns = int(np.median(np.where(there, took_ns, np.iinfo(np.int64).max).min(axis=0)))
+            present = there[r]
+            start_ns[r, present] = collectives[rank].start_ns[row[r, present]]
+            end_ns[r, present] = collectives[rank].end_ns[row[r, present]]
+        durations_ns = end_ns - start_ns
+        transfer_ns = int(np.median(np.where(there, durations_ns, np.iinfo(np.int64).max).min(axis=0)))
         return cls(
             ranks=tuple(group.ranks.tolist()),
             start_ns=start_ns,
             end_ns=end_ns,
             there=there,
             transfer_ns=transfer_ns,
-            content=(-len(chosen), transfer_ns, int(took_ns.sum())),
+            content=(-len(chosen), transfer_ns, int(durations_ns.sum())),
         )
 
 
@@ -173,17 +173,17 @@ def _align_group(state: _State, moments: _Moments) -> list[int]:
     error_ns = min(state.models[moments.ranks[r]].error_ns or 0 for r in known)
     root = state.root[moments.ranks[known[0]]]
     summaries = {summary.rank: summary for summary in state.ranks}
-    found = {}
+    models = {}
     for r in unknown:
         rank = moments.ranks[r]
         both = target & moments.there[r]
         if not both.any():
             continue
         end_ns = moments.end_ns[r, both]
-        found[rank] = _model(state, summaries[rank], moments.transfer_ns, end_ns, target_ns[both], error_ns)
-    state.models |= found
-    state.root |= dict.fromkeys(found, root)
-    return list(found)
+        models[rank] = _model(state, summaries[rank], moments.transfer_ns, end_ns, target_ns[both], error_ns)
+    state.models |= models
+    state.root |= dict.fromkeys(models, root)
+    return list(models)
 
 
 def _target(state: _State, moments: _Moments, known: Sequence[int]) -> tuple[Int64, Bool]:
@@ -195,10 +195,10 @@ def _target(state: _State, moments: _Moments, known: Sequence[int]) -> tuple[Int
         return ends_ns[0], there[0]
     any_there = np.asarray(there.any(axis=0))
     base_ns: Int64 = ends_ns[np.argmax(there, axis=0), np.arange(ends_ns.shape[1])]
-    apart = np.where(there, (ends_ns - base_ns).astype(np.float64), np.nan)
-    apart[:, ~any_there] = 0.0
-    middle: Int64 = np.rint(np.nanmedian(apart, axis=0)).astype(np.int64)
-    return base_ns + middle, any_there
+    difference_ns = np.where(there, (ends_ns - base_ns).astype(np.float64), np.nan)
+    difference_ns[:, ~any_there] = 0.0
+    median_ns: Int64 = np.rint(np.nanmedian(difference_ns, axis=0)).astype(np.int64)
+    return base_ns + median_ns, any_there
 
 
 def _model(

@@ -15,7 +15,7 @@ from tracekit.model.run import ClockJump, ClockModel
 from tracekit.model.summary import RankSummary
 
 _END_NS = 1 << 62
-_ONE_STEP_NS = 1_000_000  # steps of two clocks that are as close as this are one
+_ONE_JUMP_NS = 1_000_000  # steps of two clocks that are as close as this are one
 _Piece = tuple[int, int, int]  # when it begins in the frame; its offset, and when on the own clock that holds
 
 __all__ = ["on_reference"]
@@ -66,33 +66,35 @@ def _relative(model: ClockModel, reference: ClockModel) -> ClockModel:
         return ClockModel(
             rank=model.rank, method=model.method, at_ns=model.at_ns, drift_ppm=drift_ppm, error_ns=error_ns
         )
-    own, other = _pieces(model), _pieces(reference)
-    own_drift, other_drift = ((clock.drift_ppm or 0.0) * 1e-6 for clock in (model, reference))
-    begins = _merged([piece[0] for piece in (*own[1:], *other[1:])])
-    steps = []
+    rank_pieces, reference_pieces = _pieces(model), _pieces(reference)
+    rank_drift, reference_drift = ((clock.drift_ppm or 0.0) * 1e-6 for clock in (model, reference))
+    begins = _merge_close([piece[0] for piece in (*rank_pieces[1:], *reference_pieces[1:])])
+    jumps = []
     for begin_ns, end_ns in pairwise([*begins, _END_NS]):
-        after_ns = begin_ns + _ONE_STEP_NS
-        _, offset_ns, at_ns = max(piece for piece in own if piece[0] <= after_ns)
+        after_ns = begin_ns + _ONE_JUMP_NS
+        _, offset_ns, at_ns = max(piece for piece in rank_pieces if piece[0] <= after_ns)
         moment_ns = max(after_ns, min(end_ns - 1, at_ns - offset_ns))
-        ahead_ns = _ahead_ns(own, moment_ns, own_drift)
-        halfway_ns = (_ahead_ns(own, begin_ns - 1, own_drift) + _ahead_ns(own, after_ns, own_drift)) // 2
-        steps.append(
+        ahead_ns = _offset_at_ns(rank_pieces, moment_ns, rank_drift)
+        halfway_ns = (
+            _offset_at_ns(rank_pieces, begin_ns - 1, rank_drift) + _offset_at_ns(rank_pieces, after_ns, rank_drift)
+        ) // 2
+        jumps.append(
             ClockJump(
                 from_ns=begin_ns + halfway_ns,
                 at_ns=moment_ns + ahead_ns,
-                offset_ns=ahead_ns - _ahead_ns(other, moment_ns, other_drift),
+                offset_ns=ahead_ns - _offset_at_ns(reference_pieces, moment_ns, reference_drift),
             )
         )
-    drift = own_drift - other_drift * (1 - own_drift) / (1 - other_drift)
+    drift = rank_drift - reference_drift * (1 - rank_drift) / (1 - reference_drift)
     unknown = None in (model.drift_ppm, reference.drift_ppm) and not drift
     return ClockModel(
         rank=model.rank,
         method=model.method,
-        offset_ns=steps[0].offset_ns,
-        at_ns=steps[0].at_ns,
+        offset_ns=jumps[0].offset_ns,
+        at_ns=jumps[0].at_ns,
         drift_ppm=None if unknown else drift * 1e6,
         error_ns=error_ns,
-        jumps=tuple(steps[1:]),
+        jumps=tuple(jumps[1:]),
     )
 
 
@@ -100,23 +102,23 @@ def _pieces(model: ClockModel) -> list[_Piece]:
     """A step is halfway between two moments on the own clock, and so in the frame."""
     pieces = [(-_END_NS, model.offset_ns, model.at_ns)]
     drift = (model.drift_ppm or 0.0) * 1e-6
-    for step in model.jumps:
+    for jump in model.jumps:
         _, offset_ns, at_ns = pieces[-1]
-        before_ns = offset_ns + round(drift * (step.from_ns - at_ns))
-        after_ns = step.offset_ns + round(drift * (step.from_ns - step.at_ns))
-        pieces.append((step.from_ns - (before_ns + after_ns) // 2, step.offset_ns, step.at_ns))
+        before_ns = offset_ns + round(drift * (jump.from_ns - at_ns))
+        after_ns = jump.offset_ns + round(drift * (jump.from_ns - jump.at_ns))
+        pieces.append((jump.from_ns - (before_ns + after_ns) // 2, jump.offset_ns, jump.at_ns))
     return pieces
 
 
-def _merged(begins: Sequence[int]) -> list[int]:
+def _merge_close(begins: Sequence[int]) -> list[int]:
     result = [-_END_NS]
     for begin_ns in sorted(begins):
-        if begin_ns - result[-1] > _ONE_STEP_NS:
+        if begin_ns - result[-1] > _ONE_JUMP_NS:
             result.append(begin_ns)
     return result
 
 
-def _ahead_ns(pieces: Sequence[_Piece], frame_ns: int, drift: float) -> int:
+def _offset_at_ns(pieces: Sequence[_Piece], frame_ns: int, drift: float) -> int:
     """How far a clock is ahead at a moment of the frame."""
     _, offset_ns, at_ns = max((piece for piece in pieces if piece[0] <= frame_ns), default=pieces[0])
     return offset_ns + round((frame_ns + offset_ns - at_ns) * (drift / (1 - drift)))

@@ -9,10 +9,10 @@ import numpy as np
 
 from tracekit.model.events import EventTable, Int64
 
-__all__ = ["extent_on_device"]
+__all__ = ["device_extent"]
 
 
-def extent_on_device(
+def device_extent(
     events: EventTable, rows: Int64, first: Int64, stop: Int64, start_ns: Int64, end_ns: Int64
 ) -> tuple[Int64, Int64]:
     """int64 [k] each, from the first begin to the last end of rows[first[i]:stop[i]], rows of `events`; where there are

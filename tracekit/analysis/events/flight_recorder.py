@@ -24,7 +24,7 @@ _NO_OPERATOR = "issued outside of every recorded operator"
 _NOT_OVER = "still queued or running when the recording ended"
 _NO_SPAN = "without a span of its own"
 
-__all__ = ["Entries", "entries_of_operators", "join_counts", "join_notes", "run_as"]
+__all__ = ["Entries", "entries_of_operators", "flight_recorder_notes", "match_flight_recorder", "run_as"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,22 +53,22 @@ def entries_of_operators(trace: DecodedTrace, operators: Int64) -> Entries:
     kinds = [run_as(kind_of_collective(events.strings[name])) for name in events.name[operators]]
     on_step_thread = (events.track[operators] == _step_thread(events)).tolist()
     running: list[int] = []
-    begun = 0
+    next_operator = 0
     for record in sorted(metadata.collectives, key=lambda record: record.created_ns):
-        while begun < len(operators) and start_ns[begun] <= record.created_ns:
-            running.append(begun)
-            begun += 1
+        while next_operator < len(operators) and start_ns[next_operator] <= record.created_ns:
+            running.append(next_operator)
+            next_operator += 1
         running = [position for position in running if end_ns[position] >= record.created_ns]
-        here = [p for p in running if record.on_step_thread in {None, on_step_thread[p]}]
-        of_its_kind = [position for position in here if kinds[position] == run_as(record.kind)]
-        if here:
-            entries.of_operator[(of_its_kind or here)[-1]].append(record)
+        candidates = [p for p in running if record.on_step_thread in {None, on_step_thread[p]}]
+        same_kind = [position for position in candidates if kinds[position] == run_as(record.kind)]
+        if candidates:
+            entries.of_operator[(same_kind or candidates)[-1]].append(record)
         else:
             entries.outside.append(record)
     return entries
 
 
-def join_counts(entries: Entries, spans: Mapping[int, int]) -> FlightRecorderMatch:
+def match_flight_recorder(entries: Entries, spans: Mapping[int, int]) -> FlightRecorderMatch:
     """`spans`: how many spans each operator, by its position, was found to have."""
     reasons: Counter[tuple[str, str]] = Counter()
     for record in entries.outside:
@@ -90,16 +90,16 @@ def join_counts(entries: Entries, spans: Mapping[int, int]) -> FlightRecorderMat
     )
 
 
-def join_notes(joins: FlightRecorderMatch | None, file: str) -> list[Note]:
+def flight_recorder_notes(match: FlightRecorderMatch | None, file: str) -> list[Note]:
     """What a reader must know of the collectives of a file that were not joined: how many, of which kind, and why."""
-    if joins is None or not joins.unjoined:
+    if match is None or not match.unjoined:
         return []
-    missed = "; ".join(f"{missed.count} {missed.kind} {missed.reason}" for missed in joins.unjoined)
+    unjoined = "; ".join(f"{unjoined.count} {unjoined.kind} {unjoined.reason}" for unjoined in match.unjoined)
     text = (
-        f"{file}: {joins.recorded - joins.joined} of {joins.recorded} collectives of the flight recorder are not "
-        f"joined to an event: {missed}"
+        f"{file}: {match.recorded - match.joined} of {match.recorded} collectives of the flight recorder are not "
+        f"joined to an event: {unjoined}"
     )
-    severity: Severity = "info" if all(missed.expected for missed in joins.unjoined) else "warning"
+    severity: Severity = "info" if all(unjoined.expected for unjoined in match.unjoined) else "warning"
     return [Note(kind="unlinked", severity=severity, file=file, text=text)]
 
 

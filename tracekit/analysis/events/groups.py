@@ -55,12 +55,12 @@ class GroupResolver:
 
     def with_peer(self, place: int) -> int:
         """Index of the one group of this rank in which another rank has this place, or ABSENT."""
-        found = [
+        indexes = [
             index
             for key, index in self._keys.items()
             if self._own_rank in key.ranks and place < len(key.ranks) and key.ranks[place] != self._own_rank
         ]
-        return found[0] if len(found) == 1 else ABSENT
+        return indexes[0] if len(indexes) == 1 else ABSENT
 
     def members(self, index: int) -> int | None:
         """How many ranks the group has; None when they are not known."""

@@ -19,19 +19,19 @@ def innermost_span(events: EventTable, spans: Int64, track: Int64, time_ns: Int6
     O((s + n) log s) and as many rounds over the pairs as spans are nested deep.
     """
     result = np.full(len(time_ns), ABSENT, dtype=np.int64)
-    for here in np.unique(track[track != ABSENT]):
-        own = spans[events.track[spans] == here]
+    for thread in np.unique(track[track != ABSENT]):
+        on_thread = spans[events.track[spans] == thread]
         # Of spans that begin together the longest is the outermost.
-        own = own[np.lexsort((-events.duration_ns[own], events.start_ns[own]))]
-        if not len(own):
+        on_thread = on_thread[np.lexsort((-events.duration_ns[on_thread], events.start_ns[on_thread]))]
+        if not len(on_thread):
             continue
-        start_ns, end_ns = events.start_ns[own], events.end_ns[own]
+        start_ns, end_ns = events.start_ns[on_thread], events.end_ns[on_thread]
         parent = _parents(end_ns, start_ns)
-        asked = np.flatnonzero(track == here)
-        place = np.searchsorted(start_ns, time_ns[asked], side="right") - 1
-        while len(left := np.flatnonzero((place >= 0) & (end_ns[place] <= time_ns[asked]))):
-            place[left] = parent[place[left]]
-        result[asked] = np.where(place >= 0, own[place], ABSENT)
+        queries = np.flatnonzero(track == thread)
+        place = np.searchsorted(start_ns, time_ns[queries], side="right") - 1
+        while len(ended := np.flatnonzero((place >= 0) & (end_ns[place] <= time_ns[queries]))):
+            place[ended] = parent[place[ended]]
+        result[queries] = np.where(place >= 0, on_thread[place], ABSENT)
     return result
 
 

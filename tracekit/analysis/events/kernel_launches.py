@@ -69,10 +69,10 @@ def _launch_rows(events: EventTable, device_row: Int64) -> Int64:
     runtime = np.flatnonzero(events.in_category(*RUNTIME_CATEGORIES) & (events.correlation != ABSENT))
     runtime = runtime[np.argsort(events.correlation[runtime], kind="stable")]
     ids = events.correlation[runtime]
-    wanted = events.correlation[device_row]
-    first = np.searchsorted(ids, wanted, side="left")
-    count = np.searchsorted(ids, wanted, side="right") - first
-    count[wanted == ABSENT] = 0
+    wanted_ids = events.correlation[device_row]
+    first = np.searchsorted(ids, wanted_ids, side="left")
+    count = np.searchsorted(ids, wanted_ids, side="right") - first
+    count[wanted_ids == ABSENT] = 0
     result = np.full(len(device_row), ABSENT, dtype=np.int64)
     result[count > 0] = runtime[first[count > 0]]
     for i in np.flatnonzero(count > 1):  # an id used twice: rare, and the wrong one would be a launch after the event

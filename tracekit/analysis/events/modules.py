@@ -42,18 +42,18 @@ def modules_of_launches(events: EventTable, track: Int64, time_ns: Int64) -> lis
         return [None] * len(time_ns)
     running = innermost_span(events, spans, track, time_ns)
     linked = (events.forward_thread > 0) & (events.sequence_number != ABSENT)
-    evaluated = innermost_span(
-        events, np.flatnonzero(linked & events.in_category("cpu_op", "Operator")), track, time_ns
+    node = innermost_span(events, np.flatnonzero(linked & events.in_category("cpu_op", "Operator")), track, time_ns)
+    forward = _forward_operators(events, np.unique(node[node != ABSENT]))
+    forward_row = np.array([forward.get(row, ABSENT) for row in node.tolist()], dtype=np.int64)
+    forward_span = innermost_span(
+        events, spans, np.where(forward_row == ABSENT, ABSENT, events.track[forward_row]), events.start_ns[forward_row]
     )
-    forward = _forward_operators(events, np.unique(evaluated[evaluated != ABSENT]))
-    made = np.array([forward.get(row, ABSENT) for row in evaluated.tolist()], dtype=np.int64)
-    made_in = innermost_span(events, spans, np.where(made == ABSENT, ABSENT, events.track[made]), events.start_ns[made])
     names = []
     for i in range(len(time_ns)):
-        span, operator = int(running[i]), int(evaluated[i])
+        span, operator = int(running[i]), int(node[i])
         # A forward that is run again within the backward pass is nearer than the node that asked for it.
         if operator != ABSENT and (span == ABSENT or events.start_ns[operator] > events.start_ns[span]):
-            span = int(made_in[i]) if made_in[i] != ABSENT else span
+            span = int(forward_span[i]) if forward_span[i] != ABSENT else span
         names.append(None if span == ABSENT else parse_module_span(events.strings[events.name[span]]))
     return names
 
@@ -67,25 +67,27 @@ def stretches_of_modules(events: EventTable, names: Iterable[str]) -> dict[str, 
     spans = events.each_once(is_span & ~events.in_category("gpu_user_annotation"))
     nodes = events.each_once(events.named(lambda name: name.startswith(_EVALUATION)))
     nodes = nodes[np.lexsort((events.start_ns[nodes], events.track[nodes]))]
-    made_in = _modules_of_nodes(events, spans, nodes)
+    node_modules = _modules_of_nodes(events, spans, nodes)
     of_span = np.array([parse_module_span(events.strings[name]) for name in events.name[spans].tolist()], dtype=object)
-    numbers = {name: number for number, name in enumerate(dict.fromkeys(made_in))}
-    which = np.array([numbers[name] for name in made_in], dtype=np.int64)
+    numbers = {name: number for number, name in enumerate(dict.fromkeys(node_modules))}
+    name_of_node = np.array([numbers[name] for name in node_modules], dtype=np.int64)
     same_track = np.concatenate(([False], events.track[nodes][1:] == events.track[nodes][:-1]))[: len(nodes)]
     result = {}
-    for wanted in names:
-        own = spans[of_span == wanted]
-        if not len(own):
+    for module in names:
+        module_spans = spans[of_span == module]
+        if not len(module_spans):
             continue
-        inside = np.array([name is not None and _is_inside(name, wanted) for name in numbers], dtype=np.bool_)[which]
+        inside = np.array([name is not None and _is_inside(name, module) for name in numbers], dtype=np.bool_)[
+            name_of_node
+        ]
         goes_on = same_track & np.concatenate(([False], inside[:-1]))[: len(nodes)]
         begin = np.flatnonzero(inside & ~goes_on)
         ends_ns = np.where(inside, events.end_ns[nodes], 0)
         last_ns = np.maximum.reduceat(ends_ns, begin) if len(begin) else ends_ns[:0]
-        result[wanted] = HostStretches(
-            track=np.concatenate((events.track[own], events.track[nodes[begin]])).astype(np.int64),
-            start_ns=np.concatenate((events.start_ns[own], events.start_ns[nodes[begin]])),
-            end_ns=np.concatenate((events.end_ns[own], last_ns)),
+        result[module] = HostStretches(
+            track=np.concatenate((events.track[module_spans], events.track[nodes[begin]])).astype(np.int64),
+            start_ns=np.concatenate((events.start_ns[module_spans], events.start_ns[nodes[begin]])),
+            end_ns=np.concatenate((events.end_ns[module_spans], last_ns)),
         )
     return result
 
@@ -97,13 +99,15 @@ def _is_inside(name: str, module: str) -> bool:
 def _modules_of_nodes(events: EventTable, spans: Int64, nodes: Int64) -> list[str | None]:
     """The module whose forward made each node; where that is not known, of the one before it on its thread."""
     forward = _forward_operators(events, nodes[events.sequence_number[nodes] != ABSENT])
-    made = np.array([forward.get(row, ABSENT) for row in nodes.tolist()], dtype=np.int64)
-    made_in = innermost_span(events, spans, np.where(made == ABSENT, ABSENT, events.track[made]), events.start_ns[made])
+    forward_row = np.array([forward.get(row, ABSENT) for row in nodes.tolist()], dtype=np.int64)
+    forward_span = innermost_span(
+        events, spans, np.where(forward_row == ABSENT, ABSENT, events.track[forward_row]), events.start_ns[forward_row]
+    )
     names: list[str | None] = []
-    for i, (span, track) in enumerate(zip(made_in.tolist(), events.track[nodes].tolist(), strict=True)):
+    for i, (span, track) in enumerate(zip(forward_span.tolist(), events.track[nodes].tolist(), strict=True)):
         if span != ABSENT:
             names.append(parse_module_span(events.strings[events.name[span]]))
-        elif made[i] == ABSENT and i and events.track[nodes[i - 1]] == track:
+        elif forward_row[i] == ABSENT and i and events.track[nodes[i - 1]] == track:
             names.append(names[-1])
         else:
             names.append(None)

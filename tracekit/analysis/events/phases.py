@@ -98,9 +98,9 @@ def phase_timeline(events: EventTable, threads: Int64, step_start_ns: Int64) -> 
     forward_label = events.named(lambda name: name.startswith(_FORWARD_LABELS)) & on_host
     forward = (_joins_graph(events, ran_backward) & on_threads & ~backward) | forward_label
     for track in threads:
-        here = events.track == track
-        rows = np.flatnonzero(forward & here)
-        inside = Intervals.of_events(events, (backward | optimizer) & here) | data_loading(events, int(track))
+        on_track = events.track == track
+        rows = np.flatnonzero(forward & on_track)
+        inside = Intervals.of_events(events, (backward | optimizer) & on_track) | data_loading(events, int(track))
         forward[rows] = ~inside.covers(events.start_ns[rows])
     times = [step_start_ns, events.start_ns[forward], events.start_ns[backward], events.start_ns[optimizer]]
     phases = (_FORWARD, _FORWARD, _BACKWARD, _OPTIMIZER)
@@ -108,6 +108,6 @@ def phase_timeline(events: EventTable, threads: Int64, step_start_ns: Int64) -> 
     phase = np.repeat(phases, [len(t) for t in times])
     order = np.argsort(change_ns, kind="stable")
     change_ns, phase = change_ns[order], phase[order]
-    kept = np.ones(len(phase), dtype=np.bool_)
-    kept[1:] = phase[1:] != phase[:-1]
-    return PhaseTimeline(change_ns=change_ns[kept], phase=phase[kept])
+    is_change = np.ones(len(phase), dtype=np.bool_)
+    is_change[1:] = phase[1:] != phase[:-1]
+    return PhaseTimeline(change_ns=change_ns[is_change], phase=phase[is_change])

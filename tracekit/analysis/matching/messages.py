@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tracekit.analysis.matching import columns
-from tracekit.analysis.table import Filled
+from tracekit.analysis.table import FilledTable
 from tracekit.model.columnar import Columnar
 from tracekit.model.communication import GroupKey
 from tracekit.model.events import ABSENT, Bool, Int64
@@ -91,26 +91,29 @@ def _table(ranks: Sequence[RankSummary], clocks: Sequence[ClockModel]) -> tuple[
     groups: dict[GroupKey, int] = {}
     parts, keys = [], []
     for summary in ranks:
-        own, clock = summary.messages, clock_of[summary.rank]
+        messages, clock = summary.messages, clock_of[summary.rank]
         numbers = np.array(
             [*(groups.setdefault(group, len(groups)) for group in summary.groups), ABSENT], dtype=np.int64
         )
-        rank = np.full(len(own), summary.rank, dtype=np.int64)
-        known = (own.end_ns != ABSENT) & comparable
+        rank = np.full(len(messages), summary.rank, dtype=np.int64)
+        known = (messages.end_ns != ABSENT) & comparable
         parts.append(
             _Table(
                 rank=rank,
-                row=np.arange(len(own), dtype=np.int64),
+                row=np.arange(len(messages), dtype=np.int64),
                 edge=rank,
-                step=own.step,
-                is_send=own.is_send,
-                begun_ns=clock.to_run(own.issue_ns),
-                ended_ns=np.where(known, clock.to_run(own.end_ns), ABSENT),
-                size_bytes=own.size_bytes,
+                step=messages.step,
+                is_send=messages.is_send,
+                begun_ns=clock.to_run(messages.issue_ns),
+                ended_ns=np.where(known, clock.to_run(messages.end_ns), ABSENT),
+                size_bytes=messages.size_bytes,
             )
         )
-        source, destination = np.where(own.is_send, rank, own.peer), np.where(own.is_send, own.peer, rank)
-        keys.append(np.stack((source, destination, numbers[own.group], own.tag, own.peer)))
+        source, destination = (
+            np.where(messages.is_send, rank, messages.peer),
+            np.where(messages.is_send, messages.peer, rank),
+        )
+        keys.append(np.stack((source, destination, numbers[messages.group], messages.tag, messages.peer)))
     key = np.concatenate(keys, axis=1)
     edge = np.unique(key[:4], axis=1, return_inverse=True)[1].reshape(-1) if key.size else key[0]
     return replace(_Table.concatenate(parts), edge=edge), key[4]
@@ -121,29 +124,29 @@ def message_edges(run: Run) -> pd.DataFrame:
     return message_table(run).frame
 
 
-def message_table(run: Run) -> Filled:
+def message_table(run: Run) -> FilledTable:
     """What `message_edges` gives."""
     number = {group: i for i, group in enumerate(run.groups)}
     counts: dict[tuple[int, int, int], list[int]] = {}  # sends, receives, bytes (-1: one is not known) of an edge
-    joined: Counter[tuple[int, int, int]] = Counter()
+    joined_counts: Counter[tuple[int, int, int]] = Counter()
     for summary in run.ranks:
-        own = summary.messages
-        groups = np.array([*(number[group] for group in summary.groups), ABSENT], dtype=np.int64)[own.group]
-        keys = np.stack((own.is_send.astype(np.int64), own.peer.astype(np.int64), groups))
-        each, place = np.unique(keys, axis=1, return_inverse=True)
-        for i, (is_send, peer, group) in enumerate(each.T.tolist()):
-            here = place.reshape(-1) == i
+        messages = summary.messages
+        groups = np.array([*(number[group] for group in summary.groups), ABSENT], dtype=np.int64)[messages.group]
+        keys = np.stack((messages.is_send.astype(np.int64), messages.peer.astype(np.int64), groups))
+        unique_keys, place = np.unique(keys, axis=1, return_inverse=True)
+        for i, (is_send, peer, group) in enumerate(unique_keys.T.tolist()):
+            in_edge = place.reshape(-1) == i
             edge = (summary.rank, peer, group) if is_send else (peer, summary.rank, group)
-            sizes = own.size_bytes[here]
+            sizes = messages.size_bytes[in_edge]
             row = counts.setdefault(edge, [0, 0, 0])
-            row[0 if is_send else 1] = int(here.sum())
+            row[0 if is_send else 1] = int(in_edge.sum())
             if is_send or row[0] == 0:
                 row[2] = int(sizes.sum()) if (sizes != ABSENT).all() else ABSENT
         of_this_rank = run.messages.source == summary.rank
-        matched = np.stack((run.messages.destination[of_this_rank], groups[run.messages.send[of_this_rank]]))
-        each, count = np.unique(matched, axis=1, return_counts=True)
-        for (destination, group), n in zip(each.T.tolist(), count.tolist(), strict=True):
-            joined[summary.rank, destination, group] = n
+        matched_keys = np.stack((run.messages.destination[of_this_rank], groups[run.messages.send[of_this_rank]]))
+        unique_keys, count = np.unique(matched_keys, axis=1, return_counts=True)
+        for (destination, group), n in zip(unique_keys.T.tolist(), count.tolist(), strict=True):
+            joined_counts[summary.rank, destination, group] = n
     rows = [
         {
             "source": edge[0],
@@ -151,12 +154,12 @@ def message_table(run: Run) -> Filled:
             "group": None if edge[2] == ABSENT else edge[2],
             "sends": sends,
             "receives": receives,
-            "joined": joined[edge],
+            "joined": joined_counts[edge],
             "size_bytes": None if size_bytes == ABSENT else size_bytes,
         }
         for edge, (sends, receives, size_bytes) in sorted(counts.items())
     ]
-    return columns.POINT_TO_POINT.filled(rows)
+    return columns.POINT_TO_POINT.fill(rows)
 
 
 def _match(table: _Table, error_ns: int, unlinked: Counter[str]) -> tuple[Int64, Int64]:
@@ -176,12 +179,16 @@ def _match(table: _Table, error_ns: int, unlinked: Counter[str]) -> tuple[Int64,
     late = _before_it_was_sent(table, straight_sends, straight_receives, error_ns)
     late |= _differ_in_size(table, straight_sends, straight_receives)
     crossing[table.edge[straight_sends[late]]] = True
-    kept = ~crossing[table.edge[straight_sends]]
-    pairs = [(straight_sends[kept], straight_receives[kept])]
+    straight = ~crossing[table.edge[straight_sends]]
+    pairs = [(straight_sends[straight], straight_receives[straight])]
     first = np.searchsorted(table.edge[order], np.arange(len(crossing) + 1))
     for edge in np.flatnonzero(crossing):
-        own = order[first[edge] : first[edge + 1]]
-        pairs.append(_match_edge(table, own[table.is_send[own]], own[~table.is_send[own]], error_ns, unlinked))
+        edge_rows = order[first[edge] : first[edge + 1]]
+        pairs.append(
+            _match_edge(
+                table, edge_rows[table.is_send[edge_rows]], edge_rows[~table.is_send[edge_rows]], error_ns, unlinked
+            )
+        )
     return np.concatenate([sends for sends, _ in pairs]), np.concatenate([receives for _, receives in pairs])
 
 
@@ -191,11 +198,13 @@ def _match_edge(
     """One edge in order, less the fewest first receives with which nothing arrives before it is sent."""
     for skipped in range(len(receives) + 1):
         count = min(len(sends), len(receives) - skipped)
-        some, others = sends[:count], receives[skipped : skipped + count]
-        wrong = _before_it_was_sent(table, some, others, error_ns) | _differ_in_size(table, some, others)
+        kept_sends, kept_receives = sends[:count], receives[skipped : skipped + count]
+        wrong = _before_it_was_sent(table, kept_sends, kept_receives, error_ns) | _differ_in_size(
+            table, kept_sends, kept_receives
+        )
         if count and not wrong.any():
             unlinked[_EDGES] += len(sends) + len(receives) - 2 * count
-            return some, others
+            return kept_sends, kept_receives
     unlinked[_EDGES if not len(sends) or not len(receives) else _DISAGREE] += len(sends) + len(receives)
     return sends[:0], receives[:0]
 

@@ -67,8 +67,8 @@ def _joined(windows: Sequence[RankSummary], field: Callable[[RankSummary], tuple
 
 
 def _differs(rank: int, field: str) -> Note:
-    what = field.replace("_", " ")
-    text = f"rank {rank}: its recordings name more than one {what}; the latest is taken"
+    field_name = field.replace("_", " ")
+    text = f"rank {rank}: its recordings name more than one {field_name}; the latest is taken"
     return Note(kind="windows_differ", severity="warning", rank=rank, text=text)
 
 

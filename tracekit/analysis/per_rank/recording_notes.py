@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from tracekit.analysis.events.flight_recorder import join_notes
+from tracekit.analysis.events.flight_recorder import flight_recorder_notes
 from tracekit.analysis.timeline.lanes import Lanes
 from tracekit.model.communication import KINDS
 from tracekit.model.events import DecodedTrace
@@ -51,7 +51,7 @@ def recording_notes(trace: DecodedTrace, lanes: Lanes, own_rank: int | None) -> 
             f"{file}: step {format_ranges(windows.step[~windows.complete].tolist())} is incomplete and does not count"
         )
         notes.append(Note(kind="unterminated", severity="warning", file=file, text=text))
-    notes += join_notes(lanes.joins, file)
+    notes += flight_recorder_notes(lanes.flight_recorder, file)
     if metadata is not None:
         if metadata.window.partial:
             text = f"{file}: the job ended before the window was full; {len(metadata.steps)} steps were recorded"

@@ -25,7 +25,7 @@ from tracekit.analysis.pipeline.bubble_causes import (
 from tracekit.analysis.pipeline.parts import ACTIONS, Actions
 from tracekit.analysis.pipeline.steps import PipelineSteps, pipeline_steps
 from tracekit.analysis.section import Unavailable
-from tracekit.analysis.table import Filled, Frame
+from tracekit.analysis.table import FilledTable, Frame
 from tracekit.model.intervals import Intervals
 from tracekit.model.metadata import PipelineLayout
 from tracekit.model.run import Finding, Run
@@ -138,7 +138,7 @@ def pipeline_actions(run: Run) -> pd.DataFrame:
     return action_table(run).frame
 
 
-def action_table(run: Run) -> Filled:
+def action_table(run: Run) -> FilledTable:
     """What `pipeline_actions` gives."""
     common = sorted(run.common_steps())
     clocks = {clock.rank: clock for clock in run.clocks}
@@ -150,7 +150,7 @@ def action_table(run: Run) -> Filled:
             *(clock.to_run(own.start_ns), clock.to_run(own.end_ns), own.wait_ns),
         )
         rows += [_action(summary.rank, *row) for row in zip(*(column.tolist() for column in values), strict=True)]
-    return columns.PIPELINE_ACTIONS.filled(rows)
+    return columns.PIPELINE_ACTIONS.fill(rows)
 
 
 def _action(

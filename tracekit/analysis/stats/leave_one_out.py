@@ -10,12 +10,12 @@ import numpy as np
 
 from tracekit.model.events import Bool, Int64
 
-__all__ = ["median_of_others", "medians_of_others", "usual_of_others"]
+__all__ = ["leave_one_out_medians", "majority_excluding", "median_excluding"]
 
 _MISSING = np.iinfo(np.int64).max
 
 
-def median_of_others(values: Int64, known: Bool, chosen: Int64) -> Int64:
+def median_excluding(values: Int64, known: Bool, chosen: Int64) -> Int64:
     """int64 [n]: the median, rounded down, of the known values of [n, k] without place `chosen` (int64 [n], known) of
     each row; 0 in rows without others.
     """
@@ -23,8 +23,8 @@ def median_of_others(values: Int64, known: Bool, chosen: Int64) -> Int64:
     return low + (high - low) // 2
 
 
-def medians_of_others(values: Int64, known: Bool) -> Int64:
-    """int64 [n, k]: of every rank what `median_of_others` says."""
+def leave_one_out_medians(values: Int64, known: Bool) -> Int64:
+    """int64 [n, k]: of every rank what `median_excluding` says."""
     order = np.argsort(np.where(known, values, _MISSING), axis=1, kind="stable")
     place = np.argsort(order, axis=1, kind="stable")
     ordered = np.take_along_axis(values, order, axis=1)
@@ -36,7 +36,7 @@ def medians_of_others(values: Int64, known: Bool) -> Int64:
     return np.where(others > 0, low + (high - low) // 2, 0)
 
 
-def usual_of_others(values: Int64, known: Bool, chosen: Int64) -> Int64:
+def majority_excluding(values: Int64, known: Bool, chosen: Int64) -> Int64:
     """The same for values without order: what more than half of the others have, if they agree."""
     return _middle_two(values, known, chosen)[0]
 

@@ -19,6 +19,6 @@ _OF_A_MEAN = 1.2533  # times that of a mean is the standard error of a median
 
 def median_error(values: ArrayLike) -> float:
     """In the unit of the values, of which there is one at least."""
-    each = np.asarray(values, dtype=np.float64)
-    deviation = float(np.median(np.abs(each - np.median(each))))
-    return _OF_A_MEAN * MAD_TO_SIGMA * deviation / math.sqrt(len(each))
+    numbers = np.asarray(values, dtype=np.float64)
+    deviation = float(np.median(np.abs(numbers - np.median(numbers))))
+    return _OF_A_MEAN * MAD_TO_SIGMA * deviation / math.sqrt(len(numbers))

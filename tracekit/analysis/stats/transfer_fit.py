@@ -85,11 +85,11 @@ def stretches_of(
 ) -> Stretches | None:
     """None without transfers that took time. int64 [n] each; `in_flight`: how many run at once; `copies`: of each rank,
     when it copies gradients back."""
-    kept = end_ns > begin_ns
-    begin_ns, end_ns, size_bytes = begin_ns[kept], end_ns[kept], size_bytes[kept]
+    is_transfer = end_ns > begin_ns
+    begin_ns, end_ns, size_bytes = begin_ns[is_transfer], end_ns[is_transfer], size_bytes[is_transfer]
     if not len(begin_ns):
         return None
-    took_ns = end_ns - begin_ns
+    durations_ns = end_ns - begin_ns
     order = np.argsort(begin_ns, kind="stable")
     reach_ns = np.maximum.accumulate(end_ns[order])
     opens = np.concatenate(([True], begin_ns[order][1:] >= reach_ns[:-1]))
@@ -103,9 +103,9 @@ def stretches_of(
         waves=-(-(last - first + 1) // in_flight),
         size_bytes=np.add.reduceat(size_bytes[order], first),
         copying_ns=np.array(
-            [own.covered_ns(*stretch_ns) for own in copies] or [np.zeros(len(first), dtype=np.int64)]
+            [rank_copies.covered_ns(*stretch_ns) for rank_copies in copies] or [np.zeros(len(first), dtype=np.int64)]
         ).mean(axis=0),
-        quickest_ns=min(float(np.median(took_ns[size_bytes == size])) for size in np.unique(size_bytes)),
+        quickest_ns=min(float(np.median(durations_ns[size_bytes == size])) for size in np.unique(size_bytes)),
     )
 
 
@@ -133,8 +133,8 @@ def _latency_and_bandwidth(stretches: Stretches) -> TransferFit:
     scale = np.linalg.norm(matrix, axis=0)
     solved, _, rank, _ = np.linalg.lstsq(matrix / scale, 1 / errors, rcond=_INDEPENDENT)
     latency_ns, ns_per_byte = (solved / scale).tolist()
-    off = (matrix @ (solved / scale) - 1 / errors) ** 2
-    inflation = max(1.0, float(off.sum()) / max(len(medians_ns) - 2, 1))
+    squared_errors = (matrix @ (solved / scale) - 1 / errors) ** 2
+    inflation = max(1.0, float(squared_errors.sum()) / max(len(medians_ns) - 2, 1))
     spread_ns = np.inf
     if rank == 2 and sizes.max() >= _APART * sizes.min():
         covariance = np.linalg.inv((matrix / scale).T @ (matrix / scale)) * inflation
@@ -156,11 +156,11 @@ def _latency_and_bandwidth(stretches: Stretches) -> TransferFit:
 
 def _medians(stretches: Stretches) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """Stretches alike: waves, bytes, the median time, and its relative error: float64 [k] each."""
-    took_ns = stretches.end_ns - stretches.begin_ns
-    kinds, which = np.unique(np.stack((stretches.waves, stretches.size_bytes)), axis=1, return_inverse=True)
+    durations_ns = stretches.end_ns - stretches.begin_ns
+    kinds, kind_of_stretch = np.unique(np.stack((stretches.waves, stretches.size_bytes)), axis=1, return_inverse=True)
     medians_ns, errors = [], []
     for i in range(kinds.shape[1]):
-        alike_ns = took_ns[which.reshape(-1) == i]
+        alike_ns = durations_ns[kind_of_stretch.reshape(-1) == i]
         medians_ns.append(float(np.median(alike_ns)))
         # One or two may be alike by chance.
         error = median_error(alike_ns) / medians_ns[-1] if len(alike_ns) > 2 else 1.0

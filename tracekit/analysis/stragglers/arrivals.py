@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tracekit.analysis.stats.leave_one_out import median_of_others, usual_of_others
+from tracekit.analysis.stats.leave_one_out import majority_excluding, median_excluding
 from tracekit.analysis.stragglers.message_instances import message_arrivals
 from tracekit.model.collectives import MatchedGroup
 from tracekit.model.columnar import Columnar
@@ -154,14 +154,14 @@ def _of_group(run: Run, matched: MatchedGroup, members: Int64) -> tuple[Collecti
     earlier[each, last] = _NEVER
     late_ns = np.where(several, arrival_ns - np.where(several, earlier.max(axis=1), arrival_ns), 0)
     alone = several & (late_ns > 0)
-    behind_ns = np.where(several, arrival_ns - median_of_others(arrived_ns, held, last), 0)
+    behind_ns = np.where(several, arrival_ns - median_excluding(arrived_ns, held, last), 0)
     del earlier, arrived_ns, ended_ns
     for apart_ns in (late_ns, behind_ns):
         apart_ns[apart_ns <= errors_ns[last] + errors_ns.max(initial=0)] = 0
-    since_ns = gathered("since_ns")
+    since_ns = gathered("released_ns")
     own_ns = gathered("start_ns") - since_ns
     since_ns = since_ns[each, last]
-    begun_ns = gathered("since_ns", on_run=True)
+    begun_ns = gathered("released_ns", on_run=True)
     begun_ns[~known] = begun_ns[each, last] = _LATEST
     free_ns = np.where(several, own_ns[each, last] - (arrival_ns - begun_ns.min(axis=1)), 0)
     del begun_ns
@@ -169,12 +169,12 @@ def _of_group(run: Run, matched: MatchedGroup, members: Int64) -> tuple[Collecti
     beyond, usual = {}, {}
     for name in ("own", "compute_ns", "data_ns", "operations"):
         values = own_ns if name == "own" else np.maximum(gathered(name), 0)
-        usual[name] = median_of_others(values, known, last)
+        usual[name] = median_excluding(values, known, last)
         done = values[each, last] - _before_that(run, members[last], earlier_row, name)
         beyond[name] = np.where(several, done - usual[name], 0)
     work = gathered("work")
     done = work[each, last] - _before_that(run, members[last], earlier_row, "work")
-    differs = several & (done != usual_of_others(work, known, last))
+    differs = several & (done != majority_excluding(work, known, last))
     queued_ns = gathered("queued_ns")[each, last]
     queued = queued_ns != ABSENT
     instances = CollectiveInstances(
@@ -213,10 +213,10 @@ def _passed(run: Run, rank: Int64, row: Int64, free_ns: Int64) -> Int64:
         here = free[rank[free] == member]
         own = run.ranks[member].collectives
         order = np.argsort(own.start_ns, kind="stable")
-        released_ns = own.since_ns[row[here]] + free_ns[here]
+        released_ns = own.released_ns[row[here]] + free_ns[here]
         place = np.searchsorted(own.start_ns[order], released_ns, side="right") - 1
         found = order[np.maximum(place, 0)]
-        same = (place >= 0) & (found != row[here]) & (own.since_ns[found] == own.since_ns[row[here]])
+        same = (place >= 0) & (found != row[here]) & (own.released_ns[found] == own.released_ns[row[here]])
         result[here] = np.where(same, found, ABSENT)
     return result
 
@@ -228,7 +228,7 @@ def _before_that(run: Run, rank: Int64, row: Int64, name: str) -> Int64:
     for member in np.unique(rank[known]).tolist():
         here = known[rank[known] == member]
         own = run.ranks[member].collectives
-        values = own.start_ns - own.since_ns if name == "own" else getattr(own, name)
+        values = own.start_ns - own.released_ns if name == "own" else getattr(own, name)
         result[here] = values[row[here]]
     return result
 

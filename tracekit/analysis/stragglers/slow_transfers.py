@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tracekit.analysis.stats.leave_one_out import medians_of_others
+from tracekit.analysis.stats.leave_one_out import leave_one_out_medians
 from tracekit.analysis.stragglers.arrivals import CollectiveInstances
 from tracekit.model.events import ABSENT, Int64
 from tracekit.model.run import Run
@@ -97,7 +97,7 @@ def _of_others(values: Int64, sorts: Int64) -> Int64:
     result = np.zeros(len(sorts), dtype=np.int64)
     for which in np.split(np.arange(len(sorts)), np.flatnonzero(np.diff(sorts)) + 1):
         own = values[which][None]
-        result[which] = medians_of_others(own, np.ones_like(own, dtype=np.bool_))[0]
+        result[which] = leave_one_out_medians(own, np.ones_like(own, dtype=np.bool_))[0]
     return result
 
 

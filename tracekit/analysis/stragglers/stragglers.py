@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from tracekit.analysis.stats.leave_one_out import medians_of_others
+from tracekit.analysis.stats.leave_one_out import leave_one_out_medians
 from tracekit.analysis.stragglers import columns
 from tracekit.analysis.stragglers.arrivals import Arrivals, arrivals_of
 from tracekit.analysis.stragglers.delay_attribution import CAUSES, Charges, charge
@@ -191,7 +191,7 @@ def _verdict(
 
 def _candidates(charges: Charges, trained: Sequence[int], *, first: int) -> list[_Candidate]:
     ranks_ns = charges.ranks_ns[trained].T
-    beyond_ns = ranks_ns - medians_of_others(ranks_ns, np.ones_like(ranks_ns, dtype=np.bool_))
+    beyond_ns = ranks_ns - leave_one_out_medians(ranks_ns, np.ones_like(ranks_ns, dtype=np.bool_))
     series = [(place, False, own) for place, own in zip(trained, beyond_ns.T.tolist(), strict=True)]
     series += [(place, True, own) for place, own in enumerate(charges.links_ns.tolist())]
     return [_candidate(place, is_link, own[first:]) for place, is_link, own in series]

@@ -78,7 +78,7 @@ def device_communication(
     _complete_from_annotations(events, launch_row, kind, size_bytes, dtypes)
     if (group == ABSENT).any() and (only := resolver.only_group()) is not None:
         group[group == ABSENT] = only
-    found = CommunicationEvents(
+    communication = CommunicationEvents(
         groups=resolver.groups(),
         row=row,
         start_ns=events.start_ns[row],
@@ -92,7 +92,7 @@ def device_communication(
         launch_track=np.where(launch_row != ABSENT, events.track[launch_row], ABSENT).astype(np.int32),
         linked=position != ABSENT,
     )
-    return found, is_communication
+    return communication, is_communication
 
 
 def _kinds_of_names(events: EventTable, device: DeviceEvents, rules: Sequence[CommunicationRule]) -> Int32:
@@ -117,12 +117,15 @@ def argument_positions(events: EventTable, row: Int64) -> Int64:
     """int64 [k]: where the collective's arguments stand: at the kernel itself, else at its `record_param_comms`."""
     arguments = events.collective_arguments
     with_collective = np.flatnonzero(arguments.collective != ABSENT)
-    own = {int(arguments.row[p]): int(p) for p in with_collective}
-    operator = {int(events.external_id[arguments.row[p]]): int(p) for p in with_collective}
-    operator.pop(ABSENT, None)
+    position_of_event = {int(arguments.row[p]): int(p) for p in with_collective}
+    position_of_operator = {int(events.external_id[arguments.row[p]]): int(p) for p in with_collective}
+    position_of_operator.pop(ABSENT, None)
     external_id = events.external_id[row]
-    found = (own.get(int(r), operator.get(int(e), ABSENT)) for r, e in zip(row, external_id, strict=True))
-    return np.fromiter(found, dtype=np.int64, count=len(row))
+    positions = (
+        position_of_event.get(int(r), position_of_operator.get(int(e), ABSENT))
+        for r, e in zip(row, external_id, strict=True)
+    )
+    return np.fromiter(positions, dtype=np.int64, count=len(row))
 
 
 def _unclassified(events: EventTable, device: DeviceEvents, undecided: Bool) -> Bool:
@@ -139,15 +142,15 @@ def _unclassified(events: EventTable, device: DeviceEvents, undecided: Bool) -> 
     """
     issues = events.in_category("cpu_op") & events.named(lambda name: _ISSUES_COLLECTIVE.match(name) is not None)
     ids = np.sort(events.external_id[issues])
-    wanted = events.external_id[device.row]
-    place = np.searchsorted(ids, wanted)  # np.isin would sort what is wanted, too
-    issued = undecided & (wanted != ABSENT) & (np.append(ids, ABSENT)[place] == wanted)
-    candidate = issued | (undecided & _launched_within(events, device, issues | _annotations(events)))
+    external_ids = events.external_id[device.row]
+    place = np.searchsorted(ids, external_ids)  # np.isin would sort what is wanted, too
+    is_issued = undecided & (external_ids != ABSENT) & (np.append(ids, ABSENT)[place] == external_ids)
+    candidate = is_issued | (undecided & _launched_within(events, device, issues | _annotations(events)))
     stream = events.track[device.row]
     claimed, mixed = np.zeros((2, len(events.tracks)), dtype=np.bool_)
     claimed[stream[device.is_kernel & ~undecided]] = True
     mixed[stream[undecided & ~candidate]] = True
-    result: Bool = issued | (candidate & claimed[stream] & ~mixed[stream])
+    result: Bool = is_issued | (candidate & claimed[stream] & ~mixed[stream])
     return result
 
 
@@ -156,9 +159,9 @@ def _launched_within(events: EventTable, device: DeviceEvents, around: Bool) -> 
     result = np.zeros(len(device.row), dtype=np.bool_)
     thread = np.where(device.linked, events.track[device.launch_row], ABSENT)
     for track in events.tracks_of(around):
-        here = np.flatnonzero(thread == track)
+        on_track = np.flatnonzero(thread == track)
         running = Intervals.of_events(events, around & (events.track == track))
-        result[here] = running.covers(events.start_ns[device.launch_row[here]])
+        result[on_track] = running.covers(events.start_ns[device.launch_row[on_track]])
     return result
 
 
@@ -191,10 +194,10 @@ def _annotation_of_launch(events: EventTable, launch_row: Int64) -> Int64:
     annotations = np.flatnonzero(_annotations(events))
     annotations = annotations[np.argsort(events.start_ns[annotations], kind="stable")]
     for track in events.tracks_of(annotations):
-        here = annotations[events.track[annotations] == track]
-        launched = np.flatnonzero((launch_row != ABSENT) & (events.track[launch_row] == track))
-        start_ns = events.start_ns[launch_row[launched]]
-        before = np.searchsorted(events.start_ns[here], start_ns, side="right") - 1
-        around = (before >= 0) & (events.end_ns[here[np.maximum(before, 0)]] >= start_ns)
-        result[launched[around]] = here[before[around]]
+        on_track = annotations[events.track[annotations] == track]
+        launches = np.flatnonzero((launch_row != ABSENT) & (events.track[launch_row] == track))
+        start_ns = events.start_ns[launch_row[launches]]
+        preceding = np.searchsorted(events.start_ns[on_track], start_ns, side="right") - 1
+        is_inside = (preceding >= 0) & (events.end_ns[on_track[np.maximum(preceding, 0)]] >= start_ns)
+        result[launches[is_inside]] = on_track[preceding[is_inside]]
     return result

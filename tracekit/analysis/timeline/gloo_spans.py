@@ -26,11 +26,11 @@ _SPAN_A_CHUNK = "c10d::reduce_scatter_"
 # It sends and receives on the calling thread, one message a rank.
 _MONITORED_BARRIER = "c10d::monitored_barrier_"
 
-__all__ = ["Issue", "is_span", "issues_of", "match_spans", "point_to_point"]
+__all__ = ["ExpectedSpan", "expected_spans", "is_span", "match_spans", "point_to_point"]
 
 
 @dataclass(frozen=True)
-class Issue:
+class ExpectedSpan:
     """A span that an operator (by its position) is to have, and the element counts it may show; any, if empty.
 
     `group`: the id in the metadata; None where only the operator is known.
@@ -59,41 +59,41 @@ def point_to_point(events: EventTable) -> Bool:
     return events.named(POINT_TO_POINT.__contains__)
 
 
-def issues_of(
+def expected_spans(
     events: EventTable,
     operators: Int64,
     entries: Sequence[Sequence[CollectiveRecord]],
     shapes: Mapping[int, RecordedShapes],
     members: int | None,
-) -> list[Issue]:
+) -> list[ExpectedSpan]:
     """The spans to expect, in order of their operators: one an entry; without entries one an operator, but one a rank
     of the group for a reduce-scatter of a list. `members`: of the only group, if there is one.
     """
-    issues = []
+    expected = []
     for position, row in enumerate(operators.tolist()):
         name = events.strings[events.name[row]]
-        issues += [Issue(position, _may_show(record.in_shapes), record.group) for record in entries[position]]
+        expected += [ExpectedSpan(position, _may_show(record.in_shapes), record.group) for record in entries[position]]
         if not entries[position]:
-            known = shapes.get(row)
+            recorded = shapes.get(row)
             elements: frozenset[int] = frozenset()
             # of a scatter the operator shows what this rank gets, the span of the root what all get
-            if known is not None and kind_of_collective(name) != "scatter":
-                elements = _may_show(known.tensors) | frozenset(known.elements_of_arguments) - {0}
-            issues += [Issue(position, elements)] * ((members or 1) if name == _SPAN_A_CHUNK else 1)
-    return issues
+            if recorded is not None and kind_of_collective(name) != "scatter":
+                elements = _may_show(recorded.tensors) | frozenset(recorded.elements_of_arguments) - {0}
+            expected += [ExpectedSpan(position, elements)] * ((members or 1) if name == _SPAN_A_CHUNK else 1)
+    return expected
 
 
 def _may_show(tensors: list[list[int]]) -> frozenset[int]:
     """Element counts that a span may show: gloo records its input, coalesced or not."""
-    each = [math.prod(dims) for dims in tensors]
-    return frozenset((sum(each), *each)) if each else frozenset()
+    counts = [math.prod(dims) for dims in tensors]
+    return frozenset((sum(counts), *counts)) if counts else frozenset()
 
 
 def match_spans(
     events: EventTable,
     spans: Int64,
     operators: Int64,
-    issues: Sequence[Issue],
+    expected: Sequence[ExpectedSpan],
     shapes: Mapping[int, RecordedShapes],
     metadata: CaptureMetadata | None,
 ) -> Int64:
@@ -106,20 +106,20 @@ def match_spans(
     group_of_track = _groups_of_tracks(events, metadata)
     queues: dict[tuple[object, ...], Queue] = defaultdict(Queue)
     start_ns = events.start_ns[operators].tolist()
-    for number, issue in enumerate(issues):
-        name = events.strings[events.name[operators[issue.position]]]
+    for number, span_expected in enumerate(expected):
+        name = events.strings[events.name[operators[span_expected.position]]]
         kind = run_as(kind_of_collective(name))
         if name == _MONITORED_BARRIER:
             continue
         # A span whose group is not known may be of any.
-        for group in {issue.group, ABSENT if issue.group is not None else None}:
+        for group in {span_expected.group, ABSENT if span_expected.group is not None else None}:
             queues[group, kind].append(number)
-            for elements in issue.elements or {0}:
+            for elements in span_expected.elements or {0}:
                 queues[group, kind, elements].append(number)
-    taken = bytearray(len(issues))
+    taken = bytearray(len(expected))
     result = np.full(len(spans), ABSENT, dtype=np.int64)
     in_barrier = _within_monitored_barriers(events, spans, operators)
-    number_of_position = {issue.position: number for number, issue in enumerate(issues)}
+    number_of_position = {span_expected.position: number for number, span_expected in enumerate(expected)}
     for i, row in enumerate(spans.tolist()):
         if in_barrier[i] != ABSENT:
             result[i] = number_of_position[int(in_barrier[i])]
@@ -131,7 +131,7 @@ def match_spans(
             if elements:
                 keys = [(group, kind, elements), (group, kind, 0)]
             number = min((n for key in keys if (n := queues[key].first(taken)) is not None), default=ABSENT)
-            if number != ABSENT and start_ns[issues[number].position] <= events.start_ns[row]:
+            if number != ABSENT and start_ns[expected[number].position] <= events.start_ns[row]:
                 taken[number] = 1
                 result[i] = number
                 break

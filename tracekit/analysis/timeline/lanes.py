@@ -67,7 +67,7 @@ class Lanes:
     counted: Bool
     threads: Int64
     compute_rows: Int64
-    joins: FlightRecorderMatch | None = None
+    flight_recorder: FlightRecorderMatch | None = None
 
     @cached_property
     def exposed_communication(self) -> Intervals:
@@ -95,12 +95,12 @@ class CompleteSteps:
 
 def complete_steps(lanes: Lanes, steps: Sequence[StepParts]) -> CompleteSteps:
     """Of the complete ones among `steps`."""
-    wanted = {step.step for step in steps if step.complete}
-    own = np.array([int(step) in wanted for step in lanes.windows.step], dtype=np.bool_)
+    complete_numbers = {step.step for step in steps if step.complete}
+    is_complete = np.array([int(step) in complete_numbers for step in lanes.windows.step], dtype=np.bool_)
     return CompleteSteps(
-        windows=own,
-        time=Intervals.union_of(lanes.windows.start_ns[own], lanes.windows.end_ns[own]),
-        counted=lanes.counted & (lanes.window >= 0) & own[np.maximum(lanes.window, 0)],
+        windows=is_complete,
+        time=Intervals.union_of(lanes.windows.start_ns[is_complete], lanes.windows.end_ns[is_complete]),
+        counted=lanes.counted & (lanes.window >= 0) & is_complete[np.maximum(lanes.window, 0)],
     )
 
 
@@ -109,41 +109,41 @@ def build_lanes(trace: DecodedTrace, rules: Sequence[CommunicationRule], *, whol
     events = trace.events
     device = device_events(events)
     if device.is_kernel.any() or _kernels_cut_off(trace):
-        found, is_communication = device_communication(trace, device, rules)
+        events_found, is_communication = device_communication(trace, device, rules)
         compute_row = device.row[device.is_kernel & ~is_communication]
         copy_row = device.row[~device.is_kernel & ~is_communication]
         windows = step_windows(trace, device, compute_row, whole=whole)
         return Lanes(
             device="gpu",
             compute=Intervals.of_events(events, compute_row),
-            communication=Intervals.union_of(found.start_ns, found.end_ns),
+            communication=Intervals.union_of(events_found.start_ns, events_found.end_ns),
             copy=Intervals.of_events(events, copy_row),
-            communication_events=found,
+            communication_events=events_found,
             device_events=device,
             windows=windows,
             window=windows.index_of_device(device, events.start_ns[device.row])[is_communication],
-            counted=np.ones(len(found), dtype=np.bool_),
+            counted=np.ones(len(events_found), dtype=np.bool_),
             threads=_threads(events, windows),
             compute_rows=compute_row,
         )
     windows = step_windows(trace, device, np.empty(0, dtype=np.int64), whole=whole)
     threads = _threads(events, windows)
     communication = host_communication(trace)
-    found = communication.events
+    events_found = communication.events
     compute, working = _host_compute(trace, threads, communication)
     return Lanes(
         device="cpu",
         compute=compute,
-        communication=Intervals.union_of(found.start_ns, found.end_ns),
+        communication=Intervals.union_of(events_found.start_ns, events_found.end_ns),
         copy=EMPTY,
-        communication_events=found,
+        communication_events=events_found,
         device_events=device,
         windows=windows,
-        window=windows.index_of(found.launch_ns),
+        window=windows.index_of(events_found.launch_ns),
         counted=communication.counted,
         threads=threads,
         compute_rows=working,
-        joins=communication.joins if trace.header.metadata is not None else None,
+        flight_recorder=communication.flight_recorder if trace.header.metadata is not None else None,
     )
 
 
@@ -177,10 +177,10 @@ def _host_compute(trace: DecodedTrace, threads: Int64, communication: HostCommun
     compute = EMPTY
     rows = [np.empty(0, dtype=np.int64)]
     for thread in threads:
-        here = operator & (events.track == thread)
-        dispatching = np.flatnonzero(here & dispatch)
-        working = np.flatnonzero(here & ~label & ~communicates & ~dispatch)
-        communicating = np.flatnonzero(here & communicates)
+        on_thread = operator & (events.track == thread)
+        dispatching = np.flatnonzero(on_thread & dispatch)
+        working = np.flatnonzero(on_thread & ~label & ~communicates & ~dispatch)
+        communicating = np.flatnonzero(on_thread & communicates)
         rows.append(working)
         blocked = Intervals.of_events(events, communicating)
         if waits_recorded:
@@ -204,15 +204,15 @@ def _at_work(events: EventTable, working: Int64, dispatching: Int64, generated: 
         return Intervals.of_events(events, working)
     working = working[np.argsort(events.start_ns[working], kind="stable")]
     # Dispatch is the first thing in an operator that is dispatched, and all its work is in there.
-    begun = np.searchsorted(events.start_ns[working], events.start_ns[dispatching], side="right") - 1
-    holds = (begun >= 0) & (events.end_ns[working[np.maximum(begun, 0)]] >= events.end_ns[dispatching])
-    working = np.delete(working, begun[holds])
+    enclosing = np.searchsorted(events.start_ns[working], events.start_ns[dispatching], side="right") - 1
+    has_operator = (enclosing >= 0) & (events.end_ns[working[np.maximum(enclosing, 0)]] >= events.end_ns[dispatching])
+    working = np.delete(working, enclosing[has_operator])
     starts_ns = np.sort(events.start_ns[dispatching])
-    began = np.searchsorted(starts_ns, events.start_ns[working], side="left")
-    around = np.searchsorted(starts_ns, events.end_ns[working], side="left") > began
-    own = working[around & ~generated[working]]
-    outside = Intervals.of_events(events, own) - Intervals.of_events(events, dispatching)
-    return outside | Intervals.of_events(events, working[~around])
+    first_inside = np.searchsorted(starts_ns, events.start_ns[working], side="left")
+    dispatches_inside = np.searchsorted(starts_ns, events.end_ns[working], side="left") > first_inside
+    dispatching_operators = working[dispatches_inside & ~generated[working]]
+    outside = Intervals.of_events(events, dispatching_operators) - Intervals.of_events(events, dispatching)
+    return outside | Intervals.of_events(events, working[~dispatches_inside])
 
 
 def _recorded_waits(events: EventTable, waits: Int64, working: Int64, communicating: Int64) -> Intervals:
@@ -235,13 +235,13 @@ def _recorded_waits(events: EventTable, waits: Int64, working: Int64, communicat
 
 def _waits_inferred(events: EventTable, thread: int, operators: Int64, communication: HostCommunication) -> Intervals:
     """Without wait spans: the self time of operators around a collective while what they issued is in flight."""
-    issued = np.flatnonzero(events.track[communication.operator_row] == thread)
-    issue_ns = events.start_ns[communication.operator_row[issued]]
+    issuing = np.flatnonzero(events.track[communication.operator_row] == thread)
+    issue_ns = events.start_ns[communication.operator_row[issuing]]
     start_ns, end_ns = events.start_ns[operators], events.end_ns[operators]
     holds = np.searchsorted(issue_ns, end_ns, side="left") > np.searchsorted(issue_ns, start_ns, side="left")
     around = Intervals.of_events(events, operators[holds])
     inside = around.covers(issue_ns)
-    issued, issue_ns = issued[inside], issue_ns[inside]
+    issuing, issue_ns = issuing[inside], issue_ns[inside]
     outermost_end_ns = around.end_ns[np.searchsorted(around.start_ns, issue_ns, side="right") - 1]
-    flight = Intervals.union_of(issue_ns, np.minimum(communication.flight_end_ns[issued], outermost_end_ns))
+    flight = Intervals.union_of(issue_ns, np.minimum(communication.flight_end_ns[issuing], outermost_end_ns))
     return (around - Intervals.of_events(events, operators[~holds])) & flight

@@ -26,10 +26,10 @@ class Waits(Columnar):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class StepEndSegments(Columnar):
-    """In order of time, int64 [n] each: from `since_ns`, the release, to `until_ns`, the step's end, and of that
+    """In order of time, int64 [n] each: from `released_ns`, the release, to `until_ns`, the step's end, and of that
     `compute_ns` computing and `data_ns` loading data."""
 
-    since_ns: Int64
+    released_ns: Int64
     until_ns: Int64
     compute_ns: Int64
     data_ns: Int64
@@ -37,15 +37,15 @@ class StepEndSegments(Columnar):
 
 def _merged_matches(windows: Sequence[FlightRecorderMatch | None]) -> FlightRecorderMatch | None:
     """The joins of several recordings of one rank together; None without any."""
-    found = [window for window in windows if window is not None]
-    if not found:
+    matches = [window for window in windows if window is not None]
+    if not matches:
         return None
     counts: Counter[tuple[str, str, bool]] = Counter()
-    for joins in found:
-        for missed in joins.unjoined:
-            counts[missed.kind, missed.reason, missed.expected] += missed.count
+    for match in matches:
+        for unjoined in match.unjoined:
+            counts[unjoined.kind, unjoined.reason, unjoined.expected] += unjoined.count
     return FlightRecorderMatch(
-        recorded=sum(joins.recorded for joins in found),
+        recorded=sum(match.recorded for match in matches),
         unjoined=tuple(
             Unjoined(kind=kind, reason=reason, count=count, expected=expected)
             for (kind, reason, expected), count in sorted(counts.items())

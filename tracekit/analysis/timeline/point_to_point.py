@@ -44,19 +44,19 @@ def records_of_operators(trace: DecodedTrace, operators: Int64) -> Int64:
         for group in metadata.groups
     }
     places = peers_and_tags(events)
-    known = bool(places)
+    places_known = bool(places)
     by_key: dict[tuple[object, ...], list[int]] = {}
     for index, record in enumerate(metadata.p2p):
-        by_key.setdefault(_key_of_record(record, places_in_group.get(record.group, {}), known), []).append(index)
+        by_key.setdefault(_key_of_record(record, places_in_group.get(record.group, {}), places_known), []).append(index)
     operators_by_key: dict[tuple[object, ...], list[int]] = {}
     for position, row in enumerate(operators.tolist()):
         direction = _OPERATORS.get(events.strings[events.name[row]])
         if direction is not None:
-            place = places.get(row, (ABSENT, ABSENT)) if known and direction != "any" else ()
+            place = places.get(row, (ABSENT, ABSENT)) if places_known and direction != "any" else ()
             operators_by_key.setdefault((direction, *place), []).append(position)
     created_ns = np.array([record.created_ns or 0 for record in metadata.p2p], dtype=np.int64)
-    for key, found in operators_by_key.items():
-        positions = np.array(found, dtype=np.int64)
+    for key, position_list in operators_by_key.items():
+        positions = np.array(position_list, dtype=np.int64)
         records = np.array(by_key.get(key, ()), dtype=np.int64)
         if len(records) == len(positions):
             result[positions] = records
@@ -105,7 +105,7 @@ def passes_of(events: EventTable) -> tuple[Int64, Int32]:
     return rows.astype(np.int64), kind_of_name[events.name[rows]]
 
 
-def rank_messages(trace: DecodedTrace, windows: StepWindows, found: CommunicationEvents) -> Messages:
+def rank_messages(trace: DecodedTrace, windows: StepWindows, communication: CommunicationEvents) -> Messages:
     """The messages of one recording; `group` is an index into `found.groups`."""
     events, metadata = trace.events, trace.header.metadata
     if metadata is None or not metadata.p2p:
@@ -116,11 +116,11 @@ def rank_messages(trace: DecodedTrace, windows: StepWindows, found: Communicatio
     issue_ns = np.array([record.created_ns or 0 for record in records], dtype=np.int64)
     start_ns, end_ns = (np.full(len(records), ABSENT, dtype=np.int64) for _ in range(2))
     joined = record_of_operator != ABSENT
-    event = _events_of(events, operators[joined], found)
-    carried = record_of_operator[joined]
-    issue_ns[carried] = events.start_ns[operators[joined]]
-    start_ns[carried] = np.where(event == ABSENT, ABSENT, found.start_ns[event])
-    end_ns[carried] = np.where(event == ABSENT, ABSENT, found.end_ns[event])
+    event = _events_of(events, operators[joined], communication)
+    joined_records = record_of_operator[joined]
+    issue_ns[joined_records] = events.start_ns[operators[joined]]
+    start_ns[joined_records] = np.where(event == ABSENT, ABSENT, communication.start_ns[event])
+    end_ns[joined_records] = np.where(event == ABSENT, ABSENT, communication.end_ns[event])
     window = windows.index_of(issue_ns)
     step = np.where(window >= 0, windows.step[window], ABSENT)
     resolver = GroupResolver(trace.header)
@@ -146,27 +146,31 @@ def rank_messages(trace: DecodedTrace, windows: StepWindows, found: Communicatio
 def merge_messages(parts: Sequence[tuple[Messages, Sequence[GroupKey]]], groups: Sequence[GroupKey]) -> Messages:
     """The messages of several recordings of a rank, each with its own groups, as indexes into the rank's `groups`."""
     number = {group: i for i, group in enumerate(groups)}
-    moved = []
-    for messages, own in parts:
-        numbers = np.array([*(number[group] for group in own), ABSENT], dtype=np.int32)
-        moved.append(replace(messages, group=numbers[messages.group]))
-    return Messages.concatenate(moved)
+    renumbered = []
+    for messages, window_groups in parts:
+        numbers = np.array([*(number[group] for group in window_groups), ABSENT], dtype=np.int32)
+        renumbered.append(replace(messages, group=numbers[messages.group]))
+    return Messages.concatenate(renumbered)
 
 
-def _events_of(events: EventTable, operators: Int64, found: CommunicationEvents) -> Int64:
+def _events_of(events: EventTable, operators: Int64, communication: CommunicationEvents) -> Int64:
     """int64 [o]: the event that each operator row launched, an index into `found` or ABSENT."""
     result = np.full(len(operators), ABSENT, dtype=np.int64)
-    candidates = np.flatnonzero(np.isin(found.kind, _EVENT_KINDS))
+    candidates = np.flatnonzero(np.isin(communication.kind, _EVENT_KINDS))
     for track in events.tracks_of(operators):
-        own = candidates[found.launch_track[candidates] == track]
-        own = own[np.argsort(found.launch_ns[own], kind="stable")]
-        here = np.flatnonzero(events.track[operators] == track)
-        if not len(own):
+        track_events = candidates[communication.launch_track[candidates] == track]
+        track_events = track_events[np.argsort(communication.launch_ns[track_events], kind="stable")]
+        on_track = np.flatnonzero(events.track[operators] == track)
+        if not len(track_events):
             continue
-        place = np.searchsorted(found.launch_ns[own], events.start_ns[operators[here]], side="left")
-        launched = own[np.minimum(place, len(own) - 1)]
-        inside = (place < len(own)) & (found.launch_ns[launched] <= events.end_ns[operators[here]])
-        result[here[inside]] = launched[inside]
+        place = np.searchsorted(
+            communication.launch_ns[track_events], events.start_ns[operators[on_track]], side="left"
+        )
+        candidate = track_events[np.minimum(place, len(track_events) - 1)]
+        inside = (place < len(track_events)) & (
+            communication.launch_ns[candidate] <= events.end_ns[operators[on_track]]
+        )
+        result[on_track[inside]] = candidate[inside]
     return result
 
 

@@ -43,39 +43,48 @@ def rank_collectives(trace: DecodedTrace, lanes: Lanes, work: Work, *, exchanges
     `exchanges_messages`: the rank's sends and receives are known, so that a kernel that sends and receives is one of
     them; otherwise it may be an all-to-all.
     """
-    found = lanes.communication_events
+    communication = lanes.communication_events
     left_out = (*_NO_COLLECTIVES, _SEND_RECV) if exchanges_messages else _NO_COLLECTIVES
-    which = np.flatnonzero(~np.isin(found.kind, left_out))
-    if not len(which):
+    rows = np.flatnonzero(~np.isin(communication.kind, left_out))
+    if not len(rows):
         return Collectives.empty()
-    first, end_ns = _together(found, lanes, which)
-    alike = (column[first] for column in (found.sequence, found.size_bytes, found.dtype, found.kind, found.group))
-    order = np.lexsort((*alike, end_ns, found.start_ns[first], found.launch_ns[first]))
+    first, end_ns = _together(communication, lanes, rows)
+    tie_breakers = (
+        column[first]
+        for column in (
+            communication.sequence,
+            communication.size_bytes,
+            communication.dtype,
+            communication.kind,
+            communication.group,
+        )
+    )
+    order = np.lexsort((*tie_breakers, end_ns, communication.start_ns[first], communication.launch_ns[first]))
     first, end_ns = first[order], end_ns[order]
-    launch_ns, start_ns = found.launch_ns[first], found.start_ns[first]
-    since_ns = _released_ns(lanes, start_ns, end_ns)
-    start_ns = np.maximum(start_ns, since_ns)
+    launch_ns, start_ns = communication.launch_ns[first], communication.start_ns[first]
+    released_ns = _last_release_ns(lanes, start_ns, end_ns)
+    start_ns = np.maximum(start_ns, released_ns)
     window = lanes.window[first]
     begun_ns, works = _begun_work(trace, lanes)
     # A CPU rank goes on after a launch: how much it begins before Gloo's thread starts is chance.
-    until_ns = np.maximum(launch_ns, since_ns) if lanes.device == "cpu" else start_ns
-    before, after = (np.searchsorted(begun_ns, time_ns, side="left") for time_ns in (since_ns, until_ns))
+    until_ns = np.maximum(launch_ns, released_ns) if lanes.device == "cpu" else start_ns
+    before, after = (np.searchsorted(begun_ns, time_ns, side="left") for time_ns in (released_ns, until_ns))
     sums = np.concatenate((np.zeros(1, dtype=np.uint64), np.cumsum(works, dtype=np.uint64)))
     computing, loading = work
     return Collectives(
-        group=found.group[first],
-        kind=found.kind[first],
-        sequence=found.sequence[first],
+        group=communication.group[first],
+        kind=communication.kind[first],
+        sequence=communication.sequence[first],
         step=np.where(window >= 0, lanes.windows.step[window], ABSENT),
-        size_bytes=found.size_bytes[first],
-        dtype=found.dtype[first],
+        size_bytes=communication.size_bytes[first],
+        dtype=communication.dtype[first],
         launch_ns=np.where(launch_ns == BEFORE_RECORDING, start_ns, launch_ns),
         start_ns=start_ns,
         end_ns=end_ns,
-        since_ns=since_ns,
-        queued_ns=_queued_ns(lanes, launch_ns, start_ns, end_ns, since_ns),
-        compute_ns=computing.covered_ns(since_ns, start_ns),
-        data_ns=loading.covered_ns(since_ns, start_ns),
+        released_ns=released_ns,
+        queued_ns=_queued_ns(lanes, launch_ns, start_ns, end_ns, released_ns),
+        compute_ns=computing.covered_ns(released_ns, start_ns),
+        data_ns=loading.covered_ns(released_ns, start_ns),
         operations=(after - before).astype(np.int64),
         work=(sums[after] - sums[before]).view(np.int64),
     )
@@ -84,13 +93,13 @@ def rank_collectives(trace: DecodedTrace, lanes: Lanes, work: Work, *, exchanges
 def step_end_segments(lanes: Lanes, work: Work) -> StepEndSegments:
     """Return the ends of all step windows."""
     until_ns = lanes.windows.end_ns
-    since_ns = _released_ns(lanes, until_ns, until_ns)
+    released_ns = _last_release_ns(lanes, until_ns, until_ns)
     computing, loading = work
     return StepEndSegments(
-        since_ns=since_ns,
+        released_ns=released_ns,
         until_ns=until_ns,
-        compute_ns=computing.covered_ns(since_ns, until_ns),
-        data_ns=loading.covered_ns(since_ns, until_ns),
+        compute_ns=computing.covered_ns(released_ns, until_ns),
+        data_ns=loading.covered_ns(released_ns, until_ns),
     )
 
 
@@ -108,45 +117,50 @@ def merge_collectives(
 ) -> Collectives:
     """Collectives of several recordings of a rank, each with its own groups, as indexes into the rank's `groups`."""
     number = {group: i for i, group in enumerate(groups)}
-    moved = []
-    for collectives, own in parts:
-        numbers = np.array([*(number[group] for group in own), ABSENT], dtype=np.int32)
-        moved.append(replace(collectives, group=numbers[collectives.group]))
-    merged = Collectives.concatenate(moved)
+    renumbered = []
+    for collectives, window_groups in parts:
+        numbers = np.array([*(number[group] for group in window_groups), ABSENT], dtype=np.int32)
+        renumbered.append(replace(collectives, group=numbers[collectives.group]))
+    merged = Collectives.concatenate(renumbered)
     return merged.rows(np.argsort(merged.launch_ns, kind="stable"))
 
 
-def _together(found: CommunicationEvents, lanes: Lanes, which: Int64) -> tuple[Int64, Int64]:
+def _together(communication: CommunicationEvents, lanes: Lanes, rows: Int64) -> tuple[Int64, Int64]:
     """Of each collective among the events `which` the first event, and the end of its last: int64 [k] each. The further
     events of one that ran as several share its launch.
     """
-    keys = (found.start_ns[which], ~lanes.counted[which], found.launch_track[which], found.launch_ns[which])
-    which = which[np.lexsort(keys)]
-    opens = lanes.counted[which]
+    keys = (
+        communication.start_ns[rows],
+        ~lanes.counted[rows],
+        communication.launch_track[rows],
+        communication.launch_ns[rows],
+    )
+    rows = rows[np.lexsort(keys)]
+    opens = lanes.counted[rows]
     opens[0] = True
     first = np.flatnonzero(opens)
-    return which[first], np.maximum.reduceat(found.end_ns[which], first)
+    return rows[first], np.maximum.reduceat(communication.end_ns[rows], first)
 
 
-def _released_ns(lanes: Lanes, start_ns: Int64, end_ns: Int64) -> Int64:
+def _last_release_ns(lanes: Lanes, start_ns: Int64, end_ns: Int64) -> Int64:
     """int64 [n]: when the rank was last released before each start, or so little after that it is a matter of rounding;
     before the first time, when the recording began."""
-    found = lanes.communication_events
-    releases = ~np.isin(found.kind, _RELEASES_NOBODY)
-    ends_ns = found.end_ns[releases]
-    before_ns = np.maximum(ends_ns - _ROUNDED_NS, np.minimum(found.start_ns[releases], ends_ns - 1))
-    released_ns = np.sort(ends_ns[~lanes.compute.covers(before_ns)])
+    communication = lanes.communication_events
+    is_release = ~np.isin(communication.kind, _RELEASES_NOBODY)
+    ends_ns = communication.end_ns[is_release]
+    before_ns = np.maximum(ends_ns - _ROUNDED_NS, np.minimum(communication.start_ns[is_release], ends_ns - 1))
+    release_ends_ns = np.sort(ends_ns[~lanes.compute.covers(before_ns)])
     begin_ns = min(int(lanes.windows.host_start_ns[0]), int(lanes.windows.start_ns[0]))
-    since_ns = _latest_end_ns(released_ns, start_ns, end_ns)
-    return np.where(since_ns != ABSENT, since_ns, np.minimum(begin_ns, start_ns))
+    released_ns = _latest_end_ns(release_ends_ns, start_ns, end_ns)
+    return np.where(released_ns != ABSENT, released_ns, np.minimum(begin_ns, start_ns))
 
 
-def _queued_ns(lanes: Lanes, launch_ns: Int64, start_ns: Int64, end_ns: Int64, since_ns: Int64) -> Int64:
+def _queued_ns(lanes: Lanes, launch_ns: Int64, start_ns: Int64, end_ns: Int64, released_ns: Int64) -> Int64:
     """int64 [n]: the end of other communication at which each began, launched before, where that released nobody."""
-    found = lanes.communication_events
-    ends_ns = np.sort(found.end_ns[~np.isin(found.kind, _RELEASES_NOBODY)])
+    communication = lanes.communication_events
+    ends_ns = np.sort(communication.end_ns[~np.isin(communication.kind, _RELEASES_NOBODY)])
     before_ns = _latest_end_ns(ends_ns, start_ns, end_ns)
-    queued = (start_ns - before_ns <= _QUEUED_NS) & (launch_ns < before_ns) & (before_ns > since_ns)
+    queued = (start_ns - before_ns <= _QUEUED_NS) & (launch_ns < before_ns) & (before_ns > released_ns)
     return np.where(queued, before_ns, ABSENT)
 
 

@@ -70,9 +70,9 @@ class StepWindows:
         if self.source == "recording":
             return index
         unlinked = ~device.linked & ~device.before_recording
-        own_ns = device_start_ns[unlinked]
-        window = np.searchsorted(self.start_ns, own_ns, side="right").astype(np.int64) - 1
-        window[own_ns >= self.end_ns[-1]] = -1
+        unlinked_start_ns = device_start_ns[unlinked]
+        window = np.searchsorted(self.start_ns, unlinked_start_ns, side="right").astype(np.int64) - 1
+        window[unlinked_start_ns >= self.end_ns[-1]] = -1
         index[unlinked] = window
         return index
 
@@ -173,8 +173,8 @@ def device_starts(events: EventTable, host_start_ns: Int64, device: DeviceEvents
     reach_ns = np.maximum.accumulate(events.end_ns[device.row[compute]][order])
     launched_before = np.searchsorted(launch_ns[order], host_start_ns, side="left")
     start_ns = host_start_ns.copy()
-    some = launched_before > 0
-    start_ns[some] = np.maximum(start_ns[some], reach_ns[launched_before[some] - 1])
+    has_earlier = launched_before > 0
+    start_ns[has_earlier] = np.maximum(start_ns[has_earlier], reach_ns[launched_before[has_earlier] - 1])
     return start_ns
 
 
@@ -212,8 +212,8 @@ def _host_steps(trace: DecodedTrace, *, whole: bool = False) -> _HostSteps:
 
 
 def _whole_recording(events: EventTable, thread: int) -> _HostSteps:
-    counted = ~events.in_category("Trace", "overhead")
-    start_ns, end_ns = events.start_ns[counted], events.end_ns[counted]
+    is_activity = ~events.in_category("Trace", "overhead")
+    start_ns, end_ns = events.start_ns[is_activity], events.end_ns[is_activity]
     return _HostSteps(
         step=np.zeros(1, dtype=np.int64),
         start_ns=np.array([start_ns.min(initial=np.iinfo(np.int64).max) if len(start_ns) else 0], dtype=np.int64),

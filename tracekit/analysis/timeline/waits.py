@@ -21,12 +21,12 @@ __all__ = ["rank_waits"]
 
 
 def rank_waits(trace: DecodedTrace, lanes: Lanes) -> Waits:
-    found, compute = lanes.communication_events, lanes.compute
-    awaited = ~np.isin(found.kind, _NOTHING_WAITS_FOR)
-    awaited[awaited] = ~compute.covers(found.end_ns[awaited] - 1)
+    communication, compute = lanes.communication_events, lanes.compute
+    awaited = ~np.isin(communication.kind, _NOTHING_WAITS_FOR)
+    awaited[awaited] = ~compute.covers(communication.end_ns[awaited] - 1)
     if not awaited.any():
         return Waits.empty()
-    launch_ns, until_ns = found.launch_ns[awaited], found.end_ns[awaited]
+    launch_ns, until_ns = communication.launch_ns[awaited], communication.end_ns[awaited]
     since_ns = np.maximum(launch_ns, int(lanes.windows.start_ns.min(initial=np.iinfo(np.int64).max)))
     if len(compute):
         last = np.searchsorted(compute.start_ns, until_ns, side="left") - 1

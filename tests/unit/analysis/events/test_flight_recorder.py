@@ -10,7 +10,7 @@ import pytest
 
 from tests.builders import TraceBuilder
 from tracekit.analysis.communication.parts import COMMUNICATION
-from tracekit.analysis.events.flight_recorder import join_notes
+from tracekit.analysis.events.flight_recorder import flight_recorder_notes
 from tracekit.analysis.per_rank.options import SummaryOptions
 from tracekit.analysis.per_rank.summarize import summarize_trace
 from tracekit.analysis.timeline.parts import FLIGHT_RECORDER
@@ -90,8 +90,8 @@ def test_a_collective_without_a_span_is_named_by_what_came_after_it(summarize: S
 
 def test_what_is_expected_is_no_defect() -> None:
     missed = Unjoined(kind="all_reduce", reason="a reason", count=2, expected=True)
-    (expected,) = join_notes(FlightRecorderMatch(recorded=4, unjoined=(missed,)), "rank0.json")
-    (found,) = join_notes(
+    (expected,) = flight_recorder_notes(FlightRecorderMatch(recorded=4, unjoined=(missed,)), "rank0.json")
+    (found,) = flight_recorder_notes(
         FlightRecorderMatch(
             recorded=4, unjoined=(missed, Unjoined(kind="broadcast", reason="lost", count=1, expected=False))
         ),
@@ -100,7 +100,7 @@ def test_what_is_expected_is_no_defect() -> None:
 
     assert (expected.severity, expected.is_defect) == ("info", False)
     assert (found.severity, found.is_defect) == ("warning", True)
-    assert join_notes(FlightRecorderMatch(recorded=4), "f") == join_notes(None, "f") == []
+    assert flight_recorder_notes(FlightRecorderMatch(recorded=4), "f") == flight_recorder_notes(None, "f") == []
 
 
 def test_recordings_of_a_rank_add_up() -> None:

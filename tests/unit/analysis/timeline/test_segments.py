@@ -29,7 +29,7 @@ def collectives(tmp_path: Path) -> Summarize:
 
 
 def since_us(found: Collectives, trace: TraceBuilder) -> list[float]:
-    return [(at - trace.wall_ns(0)) / 1000 for at in found.since_ns.tolist()]
+    return [(at - trace.wall_ns(0)) / 1000 for at in found.released_ns.tolist()]
 
 
 def test_what_lies_between_two_collectives_that_are_waited_for(collectives: Summarize) -> None:
@@ -67,7 +67,7 @@ def test_the_end_of_a_step_is_known_from_the_last_release_on(tmp_path: Path) -> 
     file = trace.write(tmp_path / "rank0.json", "compact")
     tails = summarize_trace(decode(file), 0, SummaryOptions())[STEP_ENDS]
     origin_ns = trace.wall_ns(0)
-    assert (tails.since_ns - origin_ns).tolist() == [60_000, 60_000]
+    assert (tails.released_ns - origin_ns).tolist() == [60_000, 60_000]
     assert (tails.until_ns - origin_ns).tolist() == [100_000, 200_000]
     assert (tails.compute_ns.tolist(), tails.data_ns.tolist()) == ([4_000, 4_000], [28_000, 28_000])
 
@@ -80,7 +80,7 @@ def test_what_begins_a_rounding_before_the_release_begins_after_it(collectives: 
     trace.nccl("all_reduce", 50, 10.001, launched_at=3).nccl("all_reduce", 60, 5, launched_at=4)
     found = collectives(trace)
     assert since_us(found, trace) == [0, 20.001, 60.001]
-    assert (found.start_ns >= found.since_ns).all()
+    assert (found.start_ns >= found.released_ns).all()
     assert found.compute_ns.tolist() == [0, 29_999, 0]
 
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from tracekit.analysis.events.device_extent import extent_on_device
+from tracekit.analysis.events.device_extent import device_extent
 from tracekit.analysis.events.modules import HostStretches, stretches_of_modules
 from tracekit.analysis.events.phases import PhaseTimeline
 from tracekit.analysis.timeline.lanes import Lanes
@@ -46,5 +46,5 @@ def _on_device(events: EventTable, lanes: Lanes, host: HostStretches) -> tuple[I
         order = order[np.argsort(launch_ns[order], kind="stable")]
         own = np.flatnonzero(host.track == thread)
         first, stop = (np.searchsorted(launch_ns[order], times[own]) for times in (host.start_ns, host.end_ns))
-        start_ns[own], end_ns[own] = extent_on_device(events, row[order], first, stop, start_ns[own], end_ns[own])
+        start_ns[own], end_ns[own] = device_extent(events, row[order], first, stop, start_ns[own], end_ns[own])
     return start_ns, end_ns
