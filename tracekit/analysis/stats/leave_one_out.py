@@ -1,7 +1,7 @@
-"""What is usual among the others: the median of a row of values without one of them.
+"""What is typical of the other ranks: medians of each row without one of its values.
 
-Comes in: values [n, k] of k ranks in n instances, some missing. Goes out: of one rank in each instance, or of all of
-them, the median of the other ranks' values. Which rank stands at which place makes no difference.
+The inputs are values [n, k] of k ranks in n instances, and a mask [n, k] of those that are known. The order of the
+ranks does not matter.
 """
 
 from __future__ import annotations
@@ -16,15 +16,17 @@ _MISSING = np.iinfo(np.int64).max
 
 
 def median_excluding(values: Int64, known: Bool, chosen: Int64) -> Int64:
-    """int64 [n]: the median, rounded down, of the known values of [n, k] without place `chosen` (int64 [n], known) of
-    each row; 0 in rows without others.
+    """Return int64 [n]: the median of the known values of each row without that of rank `chosen[i]`, rounded down.
+
+    `values` and `known` are [n, k]; the chosen values (`chosen`: int64 [n]) must be known. A row without other known
+    values gives 0.
     """
     low, high = _middle_two(values, known, chosen)
     return low + (high - low) // 2
 
 
 def leave_one_out_medians(values: Int64, known: Bool) -> Int64:
-    """int64 [n, k]: of every rank what `median_excluding` says."""
+    """Return int64 [n, k]: for every rank the result of `median_excluding`."""
     order = np.argsort(np.where(known, values, _MISSING), axis=1, kind="stable")
     place = np.argsort(order, axis=1, kind="stable")
     ordered = np.take_along_axis(values, order, axis=1)
@@ -37,11 +39,15 @@ def leave_one_out_medians(values: Int64, known: Bool) -> Int64:
 
 
 def majority_excluding(values: Int64, known: Bool, chosen: Int64) -> Int64:
-    """The same for values without order: what more than half of the others have, if they agree."""
+    """Return int64 [n]: the value that more than half of the other ranks have.
+
+    For values without order, such as hashes. Where no value has a majority, the result is one of the values.
+    """
     return _middle_two(values, known, chosen)[0]
 
 
 def _middle_two(values: Int64, known: Bool, chosen: Int64) -> tuple[Int64, Int64]:
+    """Return the two middle values of each row without the chosen one, int64 [n] each; 0 without others."""
     row = np.arange(len(values))
     if values.shape[1] == 2:
         other = np.where(known[row, 1 - chosen], values[row, 1 - chosen], 0)
@@ -49,7 +55,7 @@ def _middle_two(values: Int64, known: Bool, chosen: Int64) -> tuple[Int64, Int64
     others = known.sum(axis=1) - 1
     low, high = values[row, chosen], values[row, chosen]
     low[others < 1] = high[others < 1] = 0
-    # Of equal values, which many columns are full of, the median is known.
+    # Many rows hold one value only, which is then their median.
     rows = np.flatnonzero((others > 0) & ~(known.all(axis=1) & (values == values[:, :1]).all(axis=1)))
     if len(rows):
         low[rows], high[rows] = _middle_two_of(values[rows], known[rows], chosen[rows], others[rows])
@@ -59,7 +65,7 @@ def _middle_two(values: Int64, known: Bool, chosen: Int64) -> tuple[Int64, Int64
 def _middle_two_of(values: Int64, known: Bool, chosen: Int64, others: Int64) -> tuple[Int64, Int64]:
     row = np.arange(len(values))
     filled = np.where(known, values, _MISSING)
-    place = (filled < filled[row, chosen][:, None]).sum(axis=1)  # of the chosen one in order of size
+    place = (filled < filled[row, chosen][:, None]).sum(axis=1)  # of the chosen value among the sorted ones
     first, second = (others - 1) // 2, others // 2
     wanted = np.unique((first, second, first + 1, second + 1))
     filled.partition(wanted[wanted < values.shape[1]].tolist(), axis=1)
