@@ -1,11 +1,8 @@
-"""Which module issued a collective, and when each module ran.
+"""Which module launched a collective, and when each module ran on the host.
 
-It is the one whose forward was running, or, in a backward pass, the one whose forward made the node of the autograd
-graph that is being evaluated.
-
-Comes in: an event table, and launches (track, time) or names of modules. Goes out: for each launch the name of its
-module; for each name its stretches of time on the host. An operator of a backward pass has the sequence number of the
-forward operator that made its node, and the thread that ran that one.
+In forward it is the module whose forward was running. In backward the autograd engine evaluates a node of its graph:
+the module is the one whose forward created that node. An operator of a backward pass has the sequence number of the
+forward operator that created its node, and that operator's thread.
 """
 
 from __future__ import annotations
@@ -20,14 +17,20 @@ from tracekit.analysis.events.innermost_span import innermost_span
 from tracekit.model.events import ABSENT, EventTable, Int64
 from tracekit.model.spans import parse_module_span
 
-_EVALUATION = "autograd::engine::evaluate_function: "  # around each node of a backward pass
+_EVALUATION = "autograd::engine::evaluate_function: "  # the span around each node of a backward pass
 
 __all__ = ["HostStretches", "modules_of_launches", "stretches_of_modules"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class HostStretches:
-    """k stretches of host time in which a module (or what is inside it) ran: track, start_ns, end_ns: int64 [k]."""
+    """k stretches of host time in which a module, or a module inside it, ran.
+
+    Attributes:
+        track: int64 [k].
+        start_ns: int64 [k].
+        end_ns: int64 [k].
+    """
 
     track: Int64
     start_ns: Int64
@@ -35,7 +38,10 @@ class HostStretches:
 
 
 def modules_of_launches(events: EventTable, track: Int64, time_ns: Int64) -> list[str | None]:
-    """The module of each launch on thread `track[i]` at `time_ns[i]`: "" for the outermost, None where not known."""
+    """Return the name of the module of each launch on thread `track[i]` at `time_ns[i]`.
+
+    The outermost module is ""; None means that the module is not known.
+    """
     is_span = events.named(lambda name: parse_module_span(name) is not None)
     spans = events.each_once(is_span & ~events.in_category("gpu_user_annotation"))
     if not len(spans):
@@ -51,7 +57,7 @@ def modules_of_launches(events: EventTable, track: Int64, time_ns: Int64) -> lis
     names = []
     for i in range(len(time_ns)):
         span, operator = int(running[i]), int(node[i])
-        # A forward that is run again within the backward pass is nearer than the node that asked for it.
+        # A forward that is recomputed inside the backward pass is the inner one of the two.
         if operator != ABSENT and (span == ABSENT or events.start_ns[operator] > events.start_ns[span]):
             span = int(forward_span[i]) if forward_span[i] != ABSENT else span
         names.append(None if span == ABSENT else parse_module_span(events.strings[events.name[span]]))
@@ -59,9 +65,11 @@ def modules_of_launches(events: EventTable, track: Int64, time_ns: Int64) -> lis
 
 
 def stretches_of_modules(events: EventTable, names: Iterable[str]) -> dict[str, HostStretches]:
-    """Of each name that has spans: its forwards, and the nodes of backward passes that they made. Nodes that follow one
-    another on a thread are a stretch from the first to the last; one whose module is not known belongs to that of the
-    node before it, as a gradient's accumulation does.
+    """Return the stretches of each of the `names` that has spans: its forwards, and the backward nodes that they
+    created.
+
+    Nodes of a module that follow one another on a thread are one stretch, from the first to the last. A node of unknown
+    module belongs to the module of the node before it, such as the accumulation of a gradient.
     """
     is_span = events.named(lambda name: parse_module_span(name) is not None)
     spans = events.each_once(is_span & ~events.in_category("gpu_user_annotation"))
@@ -93,11 +101,14 @@ def stretches_of_modules(events: EventTable, names: Iterable[str]) -> dict[str, 
 
 
 def _is_inside(name: str, module: str) -> bool:
+    """Return whether module `name` is `module` or inside it."""
     return not module or name == module or name.startswith(f"{module}.")
 
 
 def _modules_of_nodes(events: EventTable, spans: Int64, nodes: Int64) -> list[str | None]:
-    """The module whose forward made each node; where that is not known, of the one before it on its thread."""
+    """Return the module whose forward created each node; where it is not known, that of the previous node on the
+    thread.
+    """
     forward = _forward_operators(events, nodes[events.sequence_number[nodes] != ABSENT])
     forward_row = np.array([forward.get(row, ABSENT) for row in nodes.tolist()], dtype=np.int64)
     forward_span = innermost_span(
