@@ -107,7 +107,7 @@ def kind_of_kernel(name: str, rules: Sequence[CommunicationRule] = DEFAULT_RULES
 
 @lru_cache(_MOST_NAMES)
 def kind_of_collective(name: str) -> str:
-    """Return the kind of a collective by any of its names: `allreduce_coalesced`, `_allgather_base`, `alltoall_base_`."""
+    """Return the kind of a collective by any of its names, such as `allreduce_coalesced` or `_allgather_base`."""
     bare = re.sub(r"[_:]", "", name.lower().removeprefix("_c10d_functional::").removeprefix("c10d::"))
     return next((kind for part, kind in _KINDS_IN_NAMES if part in bare), "unknown")
 

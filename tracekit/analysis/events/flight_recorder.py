@@ -1,4 +1,4 @@
-"""Which `c10d::*` operator created each entry of torch's flight recorder, and which entries have no operator or span."""
+"""Which `c10d::*` operator created each entry of torch's flight recorder, and which entries have none."""
 
 from __future__ import annotations
 

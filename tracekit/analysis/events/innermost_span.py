@@ -34,7 +34,10 @@ def innermost_span(events: EventTable, spans: Int64, track: Int64, time_ns: Int6
 
 
 def _parents(end_ns: Int64, start_ns: Int64) -> Int64:
-    """Return int64 [s]: the position of the innermost span around each span, or -1; spans are in order of their start."""
+    """Return int64 [s]: the position of the innermost span around each span, or -1.
+
+    The spans are in order of their start.
+    """
     parent = np.full(len(end_ns), -1, dtype=np.int64)
     if not (np.maximum.accumulate(end_ns)[:-1] > start_ns[1:]).any():  # none is nested, the usual case
         return parent

@@ -87,9 +87,7 @@ def _launch_rows(events: EventTable, device_row: Int64) -> Int64:
     count[wanted_ids == ABSENT] = 0
     result = np.full(len(device_row), ABSENT, dtype=np.int64)
     result[count > 0] = runtime[first[count > 0]]
-    for i in np.flatnonzero(
-        count > 1
-    ):  # rare: an id is used twice, and one of the calls is after the event
+    for i in np.flatnonzero(count > 1):  # rare: an id is used twice, and one of the calls is after the event
         calls = runtime[first[i] : first[i] + count[i]]
         calls = calls[np.argsort(events.start_ns[calls], kind="stable")]
         earlier = calls[events.start_ns[calls] <= events.start_ns[device_row[i]]]

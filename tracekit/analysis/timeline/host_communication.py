@@ -1,10 +1,11 @@
-"""Communication of a CPU rank: `gloo:*` spans, joined to the operators that issued them.
+"""Communication of a CPU rank: `gloo:*` spans, matched to the operators that issued them.
 
-Comes in: a decoded trace. Goes out: `CommunicationEvents`, and when each operator's communication was in flight. A span
-is matched to the earliest unmatched operator of the same kind and shape that began before it (per group and kind, gloo
-starts operations in the order of issue). Group, sequence id and sizes come from the flight-recorder entries that
-tracekit's capture saved: an entry was created inside its operator. An operator with several entries (a reduce-scatter
-of a list runs an all-reduce for each chunk) has as many spans, and all of them are one collective.
+A span is matched to the earliest unmatched operator of its kind and shape that began before it: per group and kind,
+Gloo starts operations in the order of issue. Group, sequence id and sizes come from the flight-recorder entries that
+the capture saved; an entry was created inside its operator.
+
+An operator may have several entries: a reduce-scatter of a list runs an all-reduce per chunk. It then has as many
+spans, and all of them are one collective.
 """
 
 from __future__ import annotations
@@ -38,8 +39,14 @@ _OPERATOR_PREFIX = "c10d::"
 
 @dataclass(frozen=True, kw_only=True)
 class HostCommunication:
-    """`events`; counted: bool [n], False for the second and further spans of one collective; for each of o `c10d::*`
-    operators (rows int64 [o]) when what it issued was over: int64 [o]; and how the flight recorder's entries joined.
+    """The communication of a rank without device events.
+
+    Attributes:
+        events: n events.
+        counted: False for the second and further spans of one collective, bool [n].
+        operator_row: rows of the `c10d::*` operators, int64 [o].
+        flight_end_ns: when what each operator issued was over, int64 [o].
+        flight_recorder: which of the flight recorder's entries have an operator and a span.
     """
 
     events: CommunicationEvents
@@ -50,7 +57,7 @@ class HostCommunication:
 
 
 def host_communication(trace: DecodedTrace) -> HostCommunication:
-    """Find and join the communication of a rank without device events."""
+    """Return the communication of a rank without device events."""
     events = trace.events
     spans = events.each_once(events.named(is_span))
     operators = events.each_once(events.named(lambda name: name.startswith(_OPERATOR_PREFIX)))
@@ -126,7 +133,10 @@ def host_communication(trace: DecodedTrace) -> HostCommunication:
 
 
 def _spans_of_operators(expected: Sequence[ExpectedSpan], expected_of_span: Int64) -> list[tuple[int, Int64]]:
-    """The spans of each operator that has any, as positions int64 [k]; a span of no operator alone, with ABSENT."""
+    """Return the spans of each operator that has any, as positions int64 [k].
+
+    A span without operator stands alone, with ABSENT.
+    """
     alone = [(ABSENT, np.array([i], dtype=np.int64)) for i in np.flatnonzero(expected_of_span == ABSENT)]
     by_operator: dict[int, list[int]] = defaultdict(list)
     for i in np.flatnonzero(expected_of_span != ABSENT).tolist():
@@ -135,7 +145,7 @@ def _spans_of_operators(expected: Sequence[ExpectedSpan], expected_of_span: Int6
 
 
 def _data_type(entries: list[CollectiveRecord], operator: RecordedShapes | None, spans: list[RecordedShapes]) -> str:
-    """The first known of those that entries, operator and spans name; empty without any."""
+    """Return the first known data type that the entries, the operator and the spans name; "" without any."""
     dtypes = [
         *(t for record in entries for t in record.dtypes),
         *(s.dtype for s in (operator, *spans) if s is not None),
@@ -151,8 +161,10 @@ def _full_bytes(
     spans: list[RecordedShapes],
     members: int | None,
 ) -> int:
-    """Bytes of the full array, or ABSENT: the most elements that the entries, one argument of the operator or the spans
-    show. Where all of them show this rank's shard alone, it is as many times that as the group has members.
+    """Return the bytes of the full array, or ABSENT.
+
+    It has the most elements that the entries, one argument of the operator or the spans show. Where all of them show
+    only this rank's shard, that is multiplied by the number of the group's members.
     """
     if kind == "barrier" or not dtype:
         return ABSENT

@@ -1,4 +1,4 @@
-"""What is kept of one rank's timeline: its waits, the ends of its steps, and what the flight recorder confirms."""
+"""What is kept of one rank's timeline: its waits, the ends of its steps, and its flight recorder's entries."""
 
 from __future__ import annotations
 
@@ -16,8 +16,11 @@ __all__ = ["FLIGHT_RECORDER", "STEP_ENDS", "WAITS", "StepEndSegments", "Waits"]
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Waits(Columnar):
-    """n disjoint waits in order of time: since_ns, until_ns: int64 [n], on the rank's wall clock. Each ends when a
-    collective, send or receive ends.
+    """n disjoint waits in order of time, on the rank's wall clock. Each ends when a collective, send or receive ends.
+
+    Attributes:
+        since_ns: int64 [n].
+        until_ns: int64 [n].
     """
 
     since_ns: Int64
@@ -26,8 +29,14 @@ class Waits(Columnar):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class StepEndSegments(Columnar):
-    """In order of time, int64 [n] each: from `released_ns`, the release, to `until_ns`, the step's end, and of that
-    `compute_ns` computing and `data_ns` loading data."""
+    """What the rank did before each step's end, in order of time.
+
+    Attributes:
+        released_ns: when it was last released from communication, int64 [n].
+        until_ns: the step's end, int64 [n].
+        compute_ns: how long it computed between the two, int64 [n].
+        data_ns: how long it loaded data between the two, int64 [n].
+    """
 
     released_ns: Int64
     until_ns: Int64
@@ -36,7 +45,7 @@ class StepEndSegments(Columnar):
 
 
 def _merged_matches(windows: Sequence[FlightRecorderMatch | None]) -> FlightRecorderMatch | None:
-    """The joins of several recordings of one rank together; None without any."""
+    """Return the matches of a rank's recordings as one; None without any."""
     matches = [window for window in windows if window is not None]
     if not matches:
         return None

@@ -1,8 +1,7 @@
-"""Sends and receives of one rank: records of the capture, joined to operators and to the events that carried them out.
+"""Sends and receives of one rank: the capture's records, matched to operators and to communication events.
 
-Comes in: a decoded trace. Goes out: which record each `c10d::send` and `c10d::recv_` operator has, and `Messages`. A
-record is made right before its operator begins. Without records (another tool's trace) there are no messages: an
-operator tells its peer's place in a group, but not which group.
+A record is made right before its operator begins. A trace of another tool has no records, and so no messages: an
+operator shows its peer's place in a group, but not which group.
 """
 
 from __future__ import annotations
@@ -29,11 +28,11 @@ __all__ = ["merge_messages", "message_of_operator", "passes_of", "rank_messages"
 
 
 def records_of_operators(trace: DecodedTrace, operators: Int64) -> Int64:
-    """int64 [o]: of each operator row in `operators` (int64 [o], in order of time) the index into the metadata's `p2p`,
-    or ABSENT.
+    """Return int64 [o]: the index in the metadata's `p2p` of each operator in `operators` (rows in order of time), or
+    ABSENT.
 
-    The k-th operator of a direction, peer and tag has the k-th record of these; where their counts differ, the last
-    record that was made before it began.
+    The k-th operator of a direction, peer and tag has the k-th record of these. Where the counts differ, an operator
+    has the last record that was made before it began.
     """
     events, metadata = trace.events, trace.header.metadata
     result = np.full(len(operators), ABSENT, dtype=np.int64)
@@ -66,7 +65,7 @@ def records_of_operators(trace: DecodedTrace, operators: Int64) -> Int64:
 
 
 def message_of_operator(trace: DecodedTrace, index: int) -> PointToPointRecord | None:
-    """The record at an index that `records_of_operators` gave."""
+    """Return the record at an index from `records_of_operators`; None for ABSENT."""
     metadata = trace.header.metadata
     return None if metadata is None or index == ABSENT else metadata.p2p[index]
 
@@ -78,7 +77,9 @@ def _key_of_record(record: PointToPointRecord, places: Mapping[int, int], known:
 
 
 def _latest_before(start_ns: Int64, records: Int64, created_ns: Int64) -> Int64:
-    """int64 [o]: for starts int64 [o] in order the last of `records` made before; each record once, else ABSENT."""
+    """Return int64 [o]: for each start, in order, the last of `records` made before it; each record once, else
+    ABSENT.
+    """
     order = np.argsort(created_ns, kind="stable")
     place = np.searchsorted(created_ns[order], start_ns, side="right") - 1
     repeated = np.zeros(len(place), dtype=np.bool_)
@@ -87,8 +88,10 @@ def _latest_before(start_ns: Int64, records: Int64, created_ns: Int64) -> Int64:
 
 
 def passes_of(events: EventTable) -> tuple[Int64, Int32]:
-    """Rows int64 [p] of the spans of forward and backward passes or of a pipeline's actions, in order of time, and
-    what each is: int32 [p], index of "F" or "B" in `ACTION_KINDS`. A backward within an action is none of its own.
+    """Return the spans of forward and backward passes, or of a pipeline's actions, in order of time, and their kind.
+
+    The rows are int64 [p]; the kinds are int32 [p], the index of "F" or "B" in `ACTION_KINDS`. A backward inside an
+    action is part of that action.
     """
     kind_of_name = np.full(len(events.strings) + 1, ABSENT, dtype=np.int32)
     actions = False
@@ -106,7 +109,7 @@ def passes_of(events: EventTable) -> tuple[Int64, Int32]:
 
 
 def rank_messages(trace: DecodedTrace, windows: StepWindows, communication: CommunicationEvents) -> Messages:
-    """The messages of one recording; `group` is an index into `found.groups`."""
+    """Return the messages of one recording; `group` is an index into `communication.groups`."""
     events, metadata = trace.events, trace.header.metadata
     if metadata is None or not metadata.p2p:
         return Messages.empty()
@@ -144,7 +147,10 @@ def rank_messages(trace: DecodedTrace, windows: StepWindows, communication: Comm
 
 
 def merge_messages(parts: Sequence[tuple[Messages, Sequence[GroupKey]]], groups: Sequence[GroupKey]) -> Messages:
-    """The messages of several recordings of a rank, each with its own groups, as indexes into the rank's `groups`."""
+    """Return the messages of a rank's recordings as one table, with `group` as an index into the rank's `groups`.
+
+    Each of the `parts` comes with the groups of its recording.
+    """
     number = {group: i for i, group in enumerate(groups)}
     renumbered = []
     for messages, window_groups in parts:
@@ -154,7 +160,7 @@ def merge_messages(parts: Sequence[tuple[Messages, Sequence[GroupKey]]], groups:
 
 
 def _events_of(events: EventTable, operators: Int64, communication: CommunicationEvents) -> Int64:
-    """int64 [o]: the event that each operator row launched, an index into `found` or ABSENT."""
+    """Return int64 [o]: the index in `communication` of the event that each operator launched, or ABSENT."""
     result = np.full(len(operators), ABSENT, dtype=np.int64)
     candidates = np.flatnonzero(np.isin(communication.kind, _EVENT_KINDS))
     for track in events.tracks_of(operators):
@@ -175,8 +181,10 @@ def _events_of(events: EventTable, operators: Int64, communication: Communicatio
 
 
 def _neighbours(events: EventTable, windows: StepWindows, window: Int64, time_ns: Int64) -> tuple[Int32, Int32]:
-    """int32 [n], int32 [n]: kind of the pass in or after which each time falls within its step (index of the step's
-    window: int64 [n]), and of the pass in or before which; ABSENT where the step has none there.
+    """Return the kind of the pass in or after which each time falls in its step, and of the pass in or before which:
+    int32 [n].
+
+    `window` is the index of the step's window, int64 [n]. ABSENT means that the step has no such pass.
     """
     rows, kind = passes_of(events)
     start_ns, end_ns = events.start_ns[rows], events.end_ns[rows]
@@ -193,7 +201,7 @@ def _neighbours(events: EventTable, windows: StepWindows, window: Int64, time_ns
 
 
 def _at(values: np.ndarray, place: Int64) -> np.ndarray:
-    """Values at places, whatever at places that do not exist."""
+    """Return the values at `place`; any value for places that do not exist."""
     if not len(values):
         return np.full(len(place), ABSENT, dtype=np.int64)
     return np.asarray(values[np.clip(place, 0, len(values) - 1)])

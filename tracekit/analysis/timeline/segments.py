@@ -1,8 +1,8 @@
-"""Collectives of one rank, and what the rank did before each of them, and before each step's end.
+"""Collectives of one rank, and what the rank did before each of them and before each step's end.
 
-Such a segment begins when the rank was last released from communication that it waited for: a collective or receive
-that was over before, at whose end nothing computed. A step's beginning is no release: a batch that is loaded between
-two steps delays the first collective of the second.
+Such a segment begins when the rank was last released from communication that it waited for. A release is the end of a
+collective or receive at which nothing computed. A step's beginning is no release: a batch that is loaded between two
+steps delays the first collective of the second.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from tracekit.model.communication import KINDS, CommunicationEvents, GroupKey
 from tracekit.model.events import ABSENT, DecodedTrace, EventTable, Int64
 from tracekit.model.intervals import Intervals
 
-# Transfers between two ranks, and what may be no communication at all.
+# Transfers between two ranks, and events that may be no communication at all.
 _NO_COLLECTIVES = tuple(KINDS.index(kind) for kind in ("send", "recv", "peer_copy", "unclassified"))
-# Start and duration may each be rounded to a microsecond: what begins at an end can seem to begin before it.
+# Start and duration may each be rounded to a microsecond: an event that begins at an end can seem to begin before it.
 _ROUNDED_NS = 2_000
 _QUEUED_NS = 10_000  # from the end of a kernel to the start of one that waits for it, on another stream
 _SEND_RECV = KINDS.index("send_recv")
@@ -34,14 +34,14 @@ __all__ = ["Work", "computing_or_loading", "merge_collectives", "rank_collective
 
 
 Work = tuple[Intervals, Intervals]
-"""When a rank computes, and when it loads data instead."""
+"""When a rank computes, and when it loads data and does not compute."""
 
 
 def rank_collectives(trace: DecodedTrace, lanes: Lanes, work: Work, *, exchanges_messages: bool) -> Collectives:
     """Return the collectives of one recording; `group` is an index into the groups of the lanes' communication events.
 
-    `exchanges_messages`: the rank's sends and receives are known, so that a kernel that sends and receives is one of
-    them; otherwise it may be an all-to-all.
+    `exchanges_messages` says whether the rank's sends and receives are known. Then a kernel that sends and receives is
+    one of them; otherwise it may be an all-to-all.
     """
     communication = lanes.communication_events
     left_out = (*_NO_COLLECTIVES, _SEND_RECV) if exchanges_messages else _NO_COLLECTIVES
@@ -66,7 +66,7 @@ def rank_collectives(trace: DecodedTrace, lanes: Lanes, work: Work, *, exchanges
     start_ns = np.maximum(start_ns, released_ns)
     window = lanes.window[first]
     begun_ns, works = _begun_work(trace, lanes)
-    # A CPU rank goes on after a launch: how much it begins before Gloo's thread starts is chance.
+    # A CPU rank goes on after a launch. How much work it begins before Gloo's thread starts is chance.
     until_ns = np.maximum(launch_ns, released_ns) if lanes.device == "cpu" else start_ns
     before, after = (np.searchsorted(begun_ns, time_ns, side="left") for time_ns in (released_ns, until_ns))
     sums = np.concatenate((np.zeros(1, dtype=np.uint64), np.cumsum(works, dtype=np.uint64)))
@@ -91,7 +91,7 @@ def rank_collectives(trace: DecodedTrace, lanes: Lanes, work: Work, *, exchanges
 
 
 def step_end_segments(lanes: Lanes, work: Work) -> StepEndSegments:
-    """Return the ends of all step windows."""
+    """Return the segment before the end of every step window."""
     until_ns = lanes.windows.end_ns
     released_ns = _last_release_ns(lanes, until_ns, until_ns)
     computing, loading = work
@@ -104,8 +104,10 @@ def step_end_segments(lanes: Lanes, work: Work) -> StepEndSegments:
 
 
 def computing_or_loading(trace: DecodedTrace, lanes: Lanes) -> Work:
-    """When the rank computes, and when it loads data instead: a device that has enough to do does not wait for it, and
-    what a CPU computes while it loads is part of loading."""
+    """Return when the rank computes, and when it loads data and does not compute.
+
+    A device that has enough work does not wait for the loading. What a CPU computes while it loads is part of loading.
+    """
     loading = data_loading(trace.events, lanes.windows.thread)
     if lanes.device == "gpu":
         return lanes.compute, loading - lanes.compute
@@ -115,7 +117,10 @@ def computing_or_loading(trace: DecodedTrace, lanes: Lanes) -> Work:
 def merge_collectives(
     parts: Sequence[tuple[Collectives, Sequence[GroupKey]]], groups: Sequence[GroupKey]
 ) -> Collectives:
-    """Collectives of several recordings of a rank, each with its own groups, as indexes into the rank's `groups`."""
+    """Return the collectives of a rank's recordings as one table, with `group` as an index into the rank's `groups`.
+
+    Each of the `parts` comes with the groups of its recording.
+    """
     number = {group: i for i, group in enumerate(groups)}
     renumbered = []
     for collectives, window_groups in parts:
@@ -126,8 +131,9 @@ def merge_collectives(
 
 
 def _together(communication: CommunicationEvents, lanes: Lanes, rows: Int64) -> tuple[Int64, Int64]:
-    """Of each collective among the events `which` the first event, and the end of its last: int64 [k] each. The further
-    events of one that ran as several share its launch.
+    """Return the first event and the last end of each collective among the events `rows`, int64 [k] each.
+
+    The further events of a collective that ran as several share its launch.
     """
     keys = (
         communication.start_ns[rows],
@@ -143,8 +149,11 @@ def _together(communication: CommunicationEvents, lanes: Lanes, rows: Int64) -> 
 
 
 def _last_release_ns(lanes: Lanes, start_ns: Int64, end_ns: Int64) -> Int64:
-    """int64 [n]: when the rank was last released before each start, or so little after that it is a matter of rounding;
-    before the first time, when the recording began."""
+    """Return int64 [n]: when the rank was last released before each start.
+
+    A release may seem to be up to the rounding after the start. Before the first release it is the recording's
+    beginning.
+    """
     communication = lanes.communication_events
     is_release = ~np.isin(communication.kind, _RELEASES_NOBODY)
     ends_ns = communication.end_ns[is_release]
@@ -156,7 +165,10 @@ def _last_release_ns(lanes: Lanes, start_ns: Int64, end_ns: Int64) -> Int64:
 
 
 def _queued_ns(lanes: Lanes, launch_ns: Int64, start_ns: Int64, end_ns: Int64, released_ns: Int64) -> Int64:
-    """int64 [n]: the end of other communication at which each began, launched before, where that released nobody."""
+    """Return int64 [n]: the end of other communication at which each collective began, or ABSENT.
+
+    The collective was launched before that end, and the end released nobody.
+    """
     communication = lanes.communication_events
     ends_ns = np.sort(communication.end_ns[~np.isin(communication.kind, _RELEASES_NOBODY)])
     before_ns = _latest_end_ns(ends_ns, start_ns, end_ns)
@@ -165,13 +177,16 @@ def _queued_ns(lanes: Lanes, launch_ns: Int64, start_ns: Int64, end_ns: Int64, r
 
 
 def _latest_end_ns(ends_ns: Int64, start_ns: Int64, end_ns: Int64) -> Int64:
-    """int64 [n]: the last of `ends_ns`, ascending, by each start, give or take rounding, less the own end; or -1."""
+    """Return int64 [n]: the last of `ends_ns` (ascending) at or before each start, up to rounding; or ABSENT.
+
+    An event's end does not count for itself.
+    """
     latest_ns = np.maximum(start_ns, np.minimum(start_ns + _ROUNDED_NS, end_ns - 1))
     return np.append(ends_ns, ABSENT)[np.searchsorted(ends_ns, latest_ns, side="right") - 1]
 
 
 def _begun_work(trace: DecodedTrace, lanes: Lanes) -> tuple[Int64, np.ndarray]:
-    """When each compute operation began, in order: int64 [n], and a hash of its name and shape: uint64 [n]."""
+    """Return when each compute operation began, in order: int64 [n]; and a hash of its name and shape: uint64 [n]."""
     events = trace.events
     rows = lanes.compute_rows
     rows = rows[np.argsort(events.start_ns[rows], kind="stable")]
@@ -179,7 +194,10 @@ def _begun_work(trace: DecodedTrace, lanes: Lanes) -> tuple[Int64, np.ndarray]:
 
 
 def _work_hashes(events: EventTable, rows: Int64) -> np.ndarray:
-    """uint64 [n]: the same for the same name and shape in every process; sums of them tell multisets apart."""
+    """Return uint64 [n]: hashes that are equal for the same name and shape in every process.
+
+    Different multisets of operations have different sums of hashes.
+    """
     names = np.zeros(len(events.strings), dtype=np.uint64)
     for name in np.unique(events.name[rows]).tolist():
         digest = blake2b(events.strings[name].encode("utf-8", "replace"), digest_size=8).digest()

@@ -1,7 +1,7 @@
-"""Waits of one rank for its communication.
+"""When one rank waited for its communication.
 
-Comes in: a decoded trace and its lanes. Goes out: `Waits`. Where nothing computed as a communication event ended, the
-rank had waited for it: since its last compute, since it issued it, or since it began to wait, whichever was last.
+If nothing computed when a communication event ended, the rank had waited for it. The wait began with the last of three:
+the end of its last compute, the issue of the event, or the beginning of a recorded wait.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ __all__ = ["rank_waits"]
 
 
 def rank_waits(trace: DecodedTrace, lanes: Lanes) -> Waits:
+    """Return the waits of one recording."""
     communication, compute = lanes.communication_events, lanes.compute
     awaited = ~np.isin(communication.kind, _NOTHING_WAITS_FOR)
     awaited[awaited] = ~compute.covers(communication.end_ns[awaited] - 1)
