@@ -57,9 +57,9 @@ bench: $(TEST_READY) ## Measure what analysing costs: against HTA, the limit, gr
 	$(BIN)/python -m benchmarks --json build/bench.json $(BENCH)
 
 studies: $(TEST_READY) ## Measure what recording and matching cost, and how often verdicts are right
-	$(BIN)/python -m benchmarks.capture_overhead
-	$(BIN)/python -m benchmarks.across_ranks
-	$(BIN)/python -m benchmarks.score_stragglers
+	$(BIN)/python -m benchmarks.studies.capture_overhead
+	$(BIN)/python -m benchmarks.studies.across_ranks
+	$(BIN)/python -m benchmarks.studies.score_stragglers
 
 clean: ## Remove the environment, build output and caches; recordings stay
 	rm -rf $(VENV) build dist *.egg-info .coverage* .hypothesis .import_linter_cache

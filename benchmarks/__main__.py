@@ -2,10 +2,11 @@
 
     python -m benchmarks [NAME...] [--quick] [--runs 3] [--json FILE] [--tracelens DIR]
 
-Comes in: $TRACEKIT_REAL_TRACES, whose A100 trace the inputs are made of (kept in build/benchmarks, 2 GB). Goes out: a
-table in Markdown on stdout, progress on stderr, and JSON for `python -m benchmarks.compare`. Every run is a fresh
-process, what is compared takes turns, and a ratio is the median over rounds of that of each round. Nothing fails
-because of a time.
+The inputs are made of the A100 trace in $TRACEKIT_REAL_TRACES and kept in build/benchmarks (2 GB). A Markdown table
+goes to stdout, progress to stderr, and JSON for `python -m benchmarks.compare` to a file on request.
+
+Every run is a fresh process. The commands of a comparison alternate in rounds. A ratio is computed in each round, and
+the median over the rounds is stated. No time makes the command fail.
 """
 
 from __future__ import annotations
@@ -16,9 +17,10 @@ import sys
 import time
 from pathlib import Path
 
-from benchmarks import growth, limits, machine, many_ranks, merging, one_more_rank, start, whole_run
-from benchmarks.results import Row, markdown, write_json
-from benchmarks.tools import BIG, SMALL, Setup
+from benchmarks.costs import growth, limits, many_ranks, merging, one_more_rank, start, whole_run
+from benchmarks.measuring import machine
+from benchmarks.measuring.results import Row, markdown, write_json
+from benchmarks.measuring.tools import BIG, SMALL, Setup
 
 BENCHMARKS = {
     "start": start.rows,
@@ -69,7 +71,7 @@ def main() -> None:
     for name in options.names or BENCHMARKS:
         print(f"{name}:", file=sys.stderr, flush=True)
         rows += BENCHMARKS[name](setup)
-        if options.json is not None:  # what is done is kept when a later one fails
+        if options.json is not None:  # a later failure then loses no result
             write_json(options.json, rows, facts)
     print(markdown(rows))
     print(f"\n{machine.in_words(facts)}; {(time.monotonic() - begun_s) / 60:.0f} minutes")

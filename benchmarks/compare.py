@@ -2,9 +2,9 @@
 
     python -m benchmarks.compare BEFORE.json AFTER.json
 
-Comes in: two files that `python -m benchmarks --json` wrote. Goes out: a table, a row each figure that both have: its
-medians and after / before, with a remark where nothing can be said. Figures that one of them lacks are listed below
-it, and above it how the machines and the inputs differ.
+Both files come from `python -m benchmarks --json`. The table has a row for each figure that both files have: its two
+medians, their ratio, and a remark where the ratio is not significant. Above the table stands how the machines and the
+inputs differ, below it which figures only one file has.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks.results import Row, number, read_json
-from benchmarks.samples import Spread
+from benchmarks.measuring.results import Row, number, read_json
+from benchmarks.measuring.samples import Spread
 
 __all__ = ["Change", "changes", "table"]
 
@@ -25,7 +25,7 @@ LEAST_RUNS = 3
 
 @dataclass(frozen=True, kw_only=True)
 class Change:
-    """One figure before and after."""
+    """One figure, measured at both commits."""
 
     benchmark: str
     what: str
@@ -39,7 +39,7 @@ class Change:
 
     @property
     def doubt(self) -> str:
-        """Why the ratio says nothing; empty when it does."""
+        """Return why the ratio is not significant; empty when it is."""
         if min(self.before.count, self.after.count) < LEAST_RUNS:
             return "too few runs"
         if self.after.low <= self.before.high and self.before.low <= self.after.high:
@@ -48,7 +48,7 @@ class Change:
 
 
 def changes(before: Sequence[Row], after: Sequence[Row]) -> tuple[list[Change], list[str]]:
-    """What both have, in the order of `after`, and what only one of them has."""
+    """Return the figures that both have, in the order of `after`, and a line for each figure that only one has."""
     earlier, later = _by_name(before), _by_name(after)
     found = [
         Change(benchmark=name[0], what=name[1], unit=name[2], before=earlier[name], after=spread)

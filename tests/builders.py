@@ -1,4 +1,4 @@
-"""Traces for tests, in the words of the domain and with a truth that can be computed by hand.
+"""A builder of traces for tests, whose right answers can be computed by hand.
 
     trace = TraceBuilder(rank=0)
     trace.step(7, at_us=0, for_us=100)
@@ -6,8 +6,8 @@
     trace.nccl("all_reduce", at_us=30, for_us=30, launched_at=5)       # 20 us under the kernel, 10 us exposed
     trace.write(folder / "rank0.json.gz")
 
-Times are microseconds (at most three decimals) from `ORIGIN_US`. What is written has the keys, the order of keys and
-the white space of a file that Kineto writes; `layout`, `tail` and `packing` ask for other habits.
+Times are microseconds (at most three decimals) after `ORIGIN_US`. Files have the keys, their order and the white space
+of files that Kineto writes; `layout`, `tail` and `packing` choose what other writers do.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ __all__ = ["BASE_NS", "ORIGIN_US", "Layout", "Packing", "TraceBuilder", "pack", 
 BASE_NS = 1_790_857_026_000_000_000
 """`baseTimeNanoseconds` of every built trace."""
 ORIGIN_US = 4_396_967
-"""`ts` of time 0: small enough for any decoder. `TraceBuilder(absolute=True)` writes whole wall clocks instead."""
+"""`ts` of time 0: small enough for any decoder. `TraceBuilder(absolute=True)` writes wall-clock times instead."""
 
 Layout = Literal["kineto", "compact", "pretty", "crlf", "array"]
 Packing = Literal["plain", "gz", "members"]
@@ -94,16 +94,16 @@ class TraceBuilder:
     def op(
         self, name: str, at_us: Microseconds, for_us: Microseconds, *, thread: int | None = None, **args: Any
     ) -> Self:
-        """An operator (`cpu_op`), on the main thread if no other is named."""
+        """An operator (`cpu_op`), by default on the main thread."""
         return self.event(name, "cpu_op", at_us, for_us, thread=thread, args={"External id": self._next_id()} | args)
 
     def backward(self, name: str, at_us: Microseconds, for_us: Microseconds, *, thread: int | None = None) -> Self:
-        """An operator that the autograd engine runs, on its thread if no other is named."""
+        """An operator that the autograd engine runs, by default on its thread."""
         thread = self.autograd if thread is None else thread
         return self.op(f"autograd::engine::evaluate_function: {name}", at_us, for_us, thread=thread)
 
     def label(self, name: str, at_us: Microseconds, for_us: Microseconds, *, thread: int | None = None) -> Self:
-        """A user annotation: never compute."""
+        """A user annotation, which does not count as compute."""
         return self.event(name, "user_annotation", at_us, for_us, thread=thread, args={"External id": self._next_id()})
 
     def wait(self, at_us: Microseconds, for_us: Microseconds, *, thread: int | None = None) -> Self:
@@ -135,7 +135,7 @@ class TraceBuilder:
         )
         inputs = {"Concrete Inputs": [""], "Input type": ["float"], "Input Dims": [[elements]]}
         where = thread if kind in {"send", "recv"} else self.gloo_threads[runloop]
-        # gloo has no reduce-scatter: it runs an all-reduce of the full input
+        # Gloo has no reduce-scatter: it runs an all-reduce of the full input.
         span = f"gloo:{'all_reduce' if kind == 'reduce_scatter' else kind}"
         return self.event(span, "user_annotation", at_us, for_us, thread=where, args=inputs)
 
@@ -152,7 +152,7 @@ class TraceBuilder:
         category: str = "kernel",
         **args: Any,
     ) -> Self:
-        """A device event; `launched_at`: when the main thread launched it (no launch is recorded if None)."""
+        """A device event. `launched_at` is when the main thread launches it; None records no launch."""
         correlation = self._next_id()
         if launched_at is not None:
             launch = {"correlation": correlation, "External id": correlation}
@@ -185,7 +185,7 @@ class TraceBuilder:
         description: str = "default_pg",
         **args: Any,
     ) -> Self:
-        """A collective kernel of NCCL with the arguments that Kineto copies to it."""
+        """A collective kernel of NCCL with the arguments that Kineto adds to it."""
         operation, collective = _NCCL_OPERATIONS[kind]
         ranks = list(range(self.world_size)) if group is None else list(group)
         described = {
@@ -211,14 +211,14 @@ class TraceBuilder:
         device: tuple[int, int] = (0, -1),
         **args: Any,
     ) -> Self:
-        """An allocation, or a free if `change_bytes` is negative, and what the allocator then says that it holds.
+        """An allocation, or a free if `change_bytes` is negative, with the allocator's totals after it.
 
-        `device`: type and number, the CPU if no other is named; (1, 0) is the first GPU.
+        `device` is type and number, by default the CPU; (1, 0) is the first GPU.
         """
-        told = {"Total Reserved": reserved, "Total Allocated": allocated, "Bytes": change_bytes}
-        told |= {"Device Id": device[1], "Device Type": device[0], "Addr": 94622226468672}
+        state = {"Total Reserved": reserved, "Total Allocated": allocated, "Bytes": change_bytes}
+        state |= {"Device Id": device[1], "Device Type": device[0], "Addr": 94622226468672}
         place = {"cat": "cpu_instant_event", "s": "t", "name": "[memory]", "pid": self.pid, "tid": self.main}
-        return self.raw(ph="i", **place, ts=self.ts(at_us), args=told | args)
+        return self.raw(ph="i", **place, ts=self.ts(at_us), args=state | args)
 
     # ---- anything else ------------------------------------------------------------------------------------------
 
@@ -240,16 +240,16 @@ class TraceBuilder:
         return self
 
     def raw(self, **event: Any) -> Self:
-        """An event of exactly these keys. Values of type Decimal are written as they are."""
+        """An event with exactly these keys. Values of type Decimal are written unquoted, with their digits."""
         self.events.append(event)
         return self
 
     def ts(self, at_us: Microseconds) -> Decimal:
-        """The text of a start: origin + `at_us`, with three decimals."""
+        """Return the `ts` of an event: the origin + `at_us`, with three decimals."""
         return Decimal(self.origin_ns) / 1000 + _decimal(at_us)
 
     def wall_ns(self, at_us: Microseconds) -> int:
-        """`at_us` on the rank's wall clock: what the decoder is to make of it."""
+        """Return `at_us` on the rank's wall clock, which the decoder should compute."""
         return self.base_ns + self.origin_ns + round(at_us * 1000)
 
     def capture(
@@ -263,9 +263,9 @@ class TraceBuilder:
         ddp: Sequence[DdpModule] = (),
         last_step_closed: bool = True,
     ) -> Self:
-        """The `tracekit` key, as the probe writes it: the steps are those of `step`, each to the start of the next.
+        """The `tracekit` key, as the probe writes it. Each of the steps from `step` ends where the next one begins.
 
-        `clock`: (at_us, offset_ns, error_ns) of each sample.
+        `clock` holds (at_us, offset_ns, error_ns) of each clock sample.
         """
         starts = [self.wall_ns(at_us) for _, at_us, _ in self.steps]
         ends: list[int | None] = [*starts[1:]]
@@ -305,7 +305,7 @@ class TraceBuilder:
     def record(
         self, kind: str, seq: int, *, created_at: Microseconds, elements: int = 1000, group: int = 0
     ) -> CollectiveRecord:
-        """A flight-recorder entry for `capture(collectives=[...])`."""
+        """Return a flight-recorder entry for `capture(collectives=[...])`."""
         shapes, created_ns = [[elements]], self.wall_ns(created_at)
         return CollectiveRecord(
             group=group,
@@ -320,7 +320,7 @@ class TraceBuilder:
     # ---- writing ------------------------------------------------------------------------------------------------
 
     def text(self, layout: Layout = "kineto", *, tail: bool = False) -> bytes:
-        """The file, unpacked. `tail` puts what is known about the trace behind its events."""
+        """Return the content of the file, unpacked. `tail` puts the keys about the whole trace after its events."""
         head = {**({} if self.metadata is None else {"tracekit": msgspec.to_builtins(self.metadata)}), **self.header}
         head |= {"host_name": self.host, "displayTimeUnit": "ms", "baseTimeNanoseconds": self.base_ns}
         events = [_event_text(event, layout) for event in self.events]
@@ -342,13 +342,13 @@ class TraceBuilder:
     def write(
         self, path: Path, layout: Layout = "kineto", *, tail: bool = False, packing: Packing | None = None
     ) -> Path:
-        """Write the trace; packed as its name says unless `packing` does. Returns the path."""
+        """Write the trace and return its path. `packing` overrides what the name's suffix says."""
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(pack(self.text(layout, tail=tail), packing or ("gz" if path.suffix == ".gz" else "plain")))
         return path
 
     def write_capture(self, root: Path) -> Path:
-        """Write trace and manifest where the probe would; the trace needs `capture()`. Returns the trace's path."""
+        """Write trace and manifest where the probe would; return the trace's path. Call `capture()` before."""
         assert self.metadata is not None
         known = self.metadata
         first, last = known.steps[0].step, known.steps[-1].step
@@ -376,7 +376,7 @@ class TraceBuilder:
 
 
 def pack(text: bytes, packing: Packing) -> bytes:
-    """`members`: gzip in several members, as appending writers leave it."""
+    """Return the text packed. `members` is gzip in several members, as writers that append produce it."""
     if packing == "plain":
         return text
     if packing == "gz":
@@ -386,7 +386,7 @@ def pack(text: bytes, packing: Packing) -> bytes:
 
 
 def write_run(folder: Path, traces: Iterable[TraceBuilder]) -> Path:
-    """A trace a rank, named by rank, in `folder`; returns the folder."""
+    """Write each rank's trace into `folder` and return the folder."""
     for trace in traces:
         trace.write(folder / f"rank{trace.rank}.json.gz")
     return folder
@@ -404,7 +404,7 @@ def _event_text(event: dict[str, Any], layout: Layout) -> str:
         stamps = [f'  "{key}": {value},' for key, value in event.items() if isinstance(value, Decimal)]
         return "\n".join(("    " + line) for line in [lines[0], *stamps, *lines[1:]])
     text = ",\n".join(f'    "{key}": {_value_text(value)}' for key, value in event.items() if key != "args")
-    if "args" in event:  # the comma on a line of its own is Kineto's habit
+    if "args" in event:  # Kineto puts this comma on its own line
         text += f'\n    ,\n    "args": {{\n      {_value_text(event["args"])[1:-1]}\n    }}'
     return "  {\n" + text + "\n  }"
 

@@ -1,4 +1,4 @@
-"""What a test needs beyond Python and the core: skipped with the reason on a developer's machine, failed in CI."""
+"""What a test needs beyond Python and the core. Where it is missing, the test is skipped, and in CI it fails."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-# CI has everything that can be installed; hardware and the right to mount cannot.
+# CI has everything that can be installed, which hardware and permission to mount cannot.
 EXCUSED_IN_CI = {"gpu", "mount"}
 
 
@@ -17,7 +17,7 @@ def in_ci() -> bool:
 
 
 def require(component: str, present: object, why: str) -> None:
-    """Go on if `present` is true; else skip the test, or fail it in CI, saying `why`."""
+    """Do nothing if `present` is true; else skip the test, or fail it in CI, with the reason `why`."""
     if present:
         return
     reason = f"needs {component}: {why}"
@@ -27,7 +27,7 @@ def require(component: str, present: object, why: str) -> None:
 
 
 def require_module(name: str) -> Any:
-    """The module of this name, which a component brings; `require` for what can be imported."""
+    """Return the imported module; where it is missing, skip or fail as `require` does."""
     try:
         return importlib.import_module(name)
     except ImportError as error:

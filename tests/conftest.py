@@ -17,7 +17,7 @@ from tracekit.trace_processor import TraceProcessor, open_trace_processor
 
 @pytest.fixture(autouse=True)
 def _garbage_is_collected_as_ever() -> Iterator[None]:
-    """A command that a test calls in this process believes that the process is its own."""
+    """Restore the garbage collector's threshold, which a command sets for its process, here that of the tests."""
     before = gc.get_threshold()
     yield
     gc.set_threshold(*before)
@@ -25,7 +25,7 @@ def _garbage_is_collected_as_ever() -> Iterator[None]:
 
 @pytest.fixture(scope="session", autouse=True)
 def _nothing_kept_beside_traces() -> Iterator[None]:
-    """Commands keep summaries beside the traces that they read, which here are the tests' own."""
+    """Switch the cache off, which commands would write beside the traces of the tests."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TRACEKIT_CACHE", "0")
         yield

@@ -1,4 +1,4 @@
-"""`python -m tests.dask_cluster`: two Dask workers on 127.0.0.1 until stdin ends; prints their scheduler's address."""
+"""`python -m tests.dask_cluster`: run two Dask workers on 127.0.0.1 until stdin ends; print the scheduler's address."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Work for workers that are killed; they import it, so it stands in a module of its own."""
+"""Functions for workers that are killed or hang. A module, because the workers import it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ KILLER = 1
 
 
 def note_process(folder: Path, name: int, killers: Sequence[int]) -> int:
-    """Leave this process' id in the folder, a file a call; killers go as by the kernel when memory is out."""
+    """Write this process' id to a new file in the folder. The killers die as if the kernel ran out of memory."""
     (folder / f"{name}.{len(list(folder.glob(f'{name}.*')))}").write_text(str(os.getpid()))
     if name in killers:
         os.kill(os.getpid(), signal.SIGKILL)
@@ -24,7 +24,7 @@ def note_process(folder: Path, name: int, killers: Sequence[int]) -> int:
 
 
 def begin_and_hang(name: int) -> None:
-    """Say so on stdout, and work until somebody ends this process."""
+    """Print that the work has begun, and hang until this process is ended."""
     os.write(1, b"began\n")  # in one piece: unbuffered, `print` would mix the lines of two processes
     signal.pause()
 

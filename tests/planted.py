@@ -1,7 +1,7 @@
-"""Generated GPU runs with a planted straggler, of which a seed chooses the rank, the delay and the jitter.
+"""Generated GPU runs with a planted straggler. A seed chooses the rank, the delay and the jitter.
 
-Eight ranks on two hosts, tensor parallel in pairs and data parallel over all: a step is eight layers forward and back,
-each with an all-reduce of the pair, and a reduction of the gradients.
+Eight ranks on two hosts are tensor parallel in pairs and data parallel over all. A step has eight layers forward and
+backward, each with an all-reduce of the pair, and then a reduction of the gradients.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ STEP_US = LAYERS * (FORWARD_US + BACKWARD_US + 2 * PAIR_US) + GRADIENTS_US
 
 @dataclass(frozen=True)
 class Planted:
-    """What was planted in a run: `rank` is slower by `delay_us` a step; of a link, a rank of its pair."""
+    """What was planted in a run: `rank` is slower by `delay_us` a step. For a slow link it is one rank of the pair."""
 
     cause: Cause
     rank: int
@@ -34,26 +34,26 @@ class Planted:
 
     @property
     def delay_share(self) -> float:
-        """Of the step without it."""
+        """Return the delay divided by the duration of a step without it."""
         return self.delay_us / STEP_US
 
 
 def plant(
     folder: Path, cause: Cause, seed: int, *, steps: int = 8, labels: Sequence[int] = (), measured: bool = False
 ) -> Planted:
-    """Write a run in which a delay of 5 to 30 % of the step is planted, and every duration varies by up to 5 %.
+    """Write a run with a planted delay of 5 to 30 % of the step. Every duration varies by up to 5 %.
 
-    `labels`: the ranks under which its eight are written; `Planted.rank` is not among them but a place in them.
-    `measured`: the traces tell that the clocks agree.
+    `labels` are rank numbers to write the eight ranks with; `Planted.rank` is an index into them. With `measured` the
+    traces hold clock samples that say that the clocks agree.
     """
-    varied = random.Random(seed)
-    rank, jitter = varied.randrange(RANKS), varied.uniform(0.0, 0.05)
-    delay_us = varied.uniform(0.05, 0.30) * STEP_US
+    rng = random.Random(seed)
+    rank, jitter = rng.randrange(RANKS), rng.uniform(0.0, 0.05)
+    delay_us = rng.uniform(0.05, 0.30) * STEP_US
     cluster = GpuCluster(RANKS, seed=seed, labels=labels)
     pairs = [(first, first + 1) for first in range(0, RANKS, 2)]
 
-    def took(usual_us: float) -> float:
-        return usual_us * varied.uniform(1 - jitter, 1 + jitter)
+    def jittered(usual_us: float) -> float:
+        return usual_us * rng.uniform(1 - jitter, 1 + jitter)
 
     for _ in cluster.steps(steps):
         for layer_us in [FORWARD_US] * LAYERS + [BACKWARD_US] * LAYERS:
@@ -63,7 +63,7 @@ def plant(
                     if cause == "host" and member == rank:
                         cluster.hold_up(rank, longer_us)
                     slow = cause == "compute" and member == rank
-                    cluster.compute(member, took(layer_us) + longer_us * slow)
-                cluster.collective(pair, took(PAIR_US) + longer_us * (cause == "link" and rank in pair))
-        cluster.collective(range(RANKS), took(GRADIENTS_US), elements=1 << 24)
+                    cluster.compute(member, jittered(layer_us) + longer_us * slow)
+                cluster.collective(pair, jittered(PAIR_US) + longer_us * (cause == "link" and rank in pair))
+        cluster.collective(range(RANKS), jittered(GRADIENTS_US), elements=1 << 24)
     return Planted(cause, rank, delay_us, jitter, cluster.write(folder, measured=measured))

@@ -1,4 +1,4 @@
-"""Traces of GPU ranks that train together, simulated: what the host launches, the device runs in order.
+"""Simulated traces of GPU ranks that train together.
 
     cluster = GpuCluster(8)
     for _ in cluster.steps(5):
@@ -6,9 +6,9 @@
         cluster.collective((0, 1), 100)
     cluster.write(folder)
 
-Times are microseconds. A host runs ahead of its device, as far as it launches faster than the device computes, until
-it is synchronised at a step's end. A collective runs from when a rank's device comes to it until `for_us` after the
-last has, on each rank up to a microsecond longer.
+Times are microseconds. A device runs what its host launches, in order. A host launches faster than the device computes
+and runs ahead of it; the two are synchronised at the end of each step. A collective starts on a rank when its device
+reaches it. It ends `for_us` after the last rank's start, on each rank up to a microsecond later.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ __all__ = ["GpuCluster"]
 
 _LAUNCH_US = 5.0
 _LATENCY_US = 4.0  # from launch to start
-_EVENT_US = 2.0  # from the end of a kernel to the start of one that waits for it, on another stream
+_EVENT_US = 2.0  # from the end of a kernel to the start of one on another stream that waits for it
 
 
 @dataclass
@@ -33,24 +33,24 @@ class _Gpu:
     trace: TraceBuilder
     host_us: float = 0.0
     device_us: float = 0.0
-    streams_us: dict[int, float] = field(default_factory=dict)  # when each stream beside the computing one is free
+    streams_us: dict[int, float] = field(default_factory=dict)  # when each stream is free, except the compute stream
 
     def launch(self) -> tuple[float, float]:
-        """When the host launches, and when the device can start it."""
+        """Return when the host launches a kernel, and when the device can start it."""
         launched_us = self.host_us
         self.host_us += _LAUNCH_US
         return launched_us, max(launched_us + _LATENCY_US, self.device_us)
 
 
 class GpuCluster:
-    """`labels`: the ranks under which they are written, instead of 0, 1, ..."""
+    """Simulated ranks. `labels` are rank numbers to write them with, instead of 0, 1, ..."""
 
     def __init__(self, ranks: int, *, per_host: int = 4, seed: int = 0, labels: Sequence[int] = ()) -> None:
         self.labels = labels or range(ranks)
         self.gpus = [
             _Gpu(TraceBuilder(label, ranks, host=f"node{place // per_host}")) for place, label in enumerate(self.labels)
         ]
-        self._varied = random.Random(seed)
+        self._rng = random.Random(seed)
         self._sequence: Counter[tuple[int, ...]] = Counter()
 
     def steps(self, count: int) -> Iterator[int]:
@@ -62,7 +62,7 @@ class GpuCluster:
                 gpu.trace.step(number, at_us, gpu.host_us - at_us)
 
     def hold_up(self, rank: int, for_us: float) -> None:
-        """The host waits for its device, as `.item()` does, and goes on after so long."""
+        """Let the host wait for its device, as `.item()` does, and continue `for_us` later."""
         gpu = self.gpus[rank]
         gpu.host_us = max(gpu.host_us, gpu.device_us) + for_us
 
@@ -80,7 +80,7 @@ class GpuCluster:
         for rank, end_us in ends_us.items():
             self.gpus[rank].device_us = end_us
 
-    def beside(
+    def collective_on_stream(
         self,
         members: Sequence[int],
         for_us: float,
@@ -91,8 +91,10 @@ class GpuCluster:
         elements: int = 1 << 20,
         description: str | None = None,
     ) -> None:
-        """A collective on a stream of its own, under which the device computes on: it waits for what is computed so
-        far, or for the stream `after`."""
+        """Run a collective on another stream, while the device continues to compute.
+
+        It waits for the compute that was launched so far, or for the stream `after`.
+        """
         launched = []
         for rank in members:
             gpu = self.gpus[rank]
@@ -106,7 +108,7 @@ class GpuCluster:
             self.gpus[rank].streams_us[stream] = end_us
 
     def wait_for(self, rank: int, until_us: float) -> None:
-        """What the device computes next waits until then, as for an event of another stream."""
+        """Let further compute of the device wait until then, as for an event of another stream."""
         gpu = self.gpus[rank]
         gpu.device_us = max(gpu.device_us, until_us + _EVENT_US)
 
@@ -121,12 +123,12 @@ class GpuCluster:
         elements: int = 1 << 20,
         description: str | None = None,
     ) -> dict[int, float]:
-        """When it ends on each; launched: when each launches it, and can start it."""
+        """Write a collective; return when it ends on each rank. `launched`: when each launches it and can start it."""
         members = tuple(members)
         self._sequence[members] += 1
         group = sorted(self.labels[member] for member in members)
         last_us = max(start_us for _, start_us in launched)
-        ends_us = {member: last_us + for_us + self._varied.uniform(0.0, 1.0) for member in members}
+        ends_us = {member: last_us + for_us + self._rng.uniform(0.0, 1.0) for member in members}
         for rank, (launched_us, start_us) in zip(members, launched, strict=True):
             self.gpus[rank].trace.nccl(
                 kind,
@@ -142,7 +144,7 @@ class GpuCluster:
         return ends_us
 
     def write(self, folder: Path, *, measured: bool = False) -> Path:
-        """A trace a rank; `measured`: with the metadata of a recording, by which the clocks agree."""
+        """Write a trace a rank. With `measured` the traces hold clock samples that say that the clocks agree."""
         for gpu in self.gpus if measured else ():
             gpu.trace.capture(clock=[(0, 0, 0), (gpu.host_us, 0, 0)])
         return write_run(folder, (gpu.trace for gpu in self.gpus))

@@ -1,4 +1,4 @@
-"""An object store for tests: a folder behind s3:// URLs, that counts what is fetched and fails when told to."""
+"""An object store for tests: a folder behind s3:// URLs that counts the bytes fetched and can be made to fail."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from fsspec.spec import AbstractBufferedFile, AbstractFileSystem
 
 
 class StoreError(Exception):
-    """Not an OSError, as little as what the clients of real stores raise."""
+    """An error of the store. Like those of real stores' clients, it is no OSError."""
 
 
 class FolderStore(AbstractFileSystem):
-    """`s3://bucket/...` is `folder/bucket/...`."""
+    """A file system in which `s3://bucket/...` is `folder/bucket/...`."""
 
     protocol = "s3"
     cachable = False

@@ -6,8 +6,8 @@
      │    └── NotATraceError         the file was read, and holds no trace
      └── OutputError                 exit code 3: a result that cannot be written
 
-Every error says what happened (naming the file or rank) and carries a `hint`: what to do about it. The command line
-prints both as one line; nothing else in the package formats errors.
+Every error says what happened, to which file or rank. Its `hint` says what to do. The command line prints both as one
+line; nothing else in the package formats errors.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ __all__ = ["InputError", "NotATraceError", "OutputError", "TracekitError", "Usag
 
 
 class TracekitError(Exception):
-    """Base of all errors that tracekit raises on purpose; an instance of it alone is an internal error."""
+    """Base of all errors that tracekit raises on purpose. An instance of this class itself is an internal error."""
 
     exit_code: ClassVar[int] = 4
 
@@ -31,7 +31,7 @@ class TracekitError(Exception):
         return f"{self.message} ({self.hint})"
 
     def __reduce__(self) -> tuple[object, ...]:
-        # Workers raise these in other processes; the default pickling forgets keyword-only arguments.
+        # Workers raise these in other processes. The default pickling loses keyword-only arguments.
         return _rebuild, (type(self), self.message, self.hint), vars(self)
 
 
@@ -40,7 +40,12 @@ class UsageError(TracekitError):
 
 
 class InputError(TracekitError):
-    """`reason` is the message without the path in front, for lists of files; `kind` the kind of note it is worth."""
+    """A path, file or run that cannot be used.
+
+    Attributes:
+        reason: the message without the path, for lists of files.
+        kind: the kind of the note that a run gets for this file.
+    """
 
     exit_code = 3
 

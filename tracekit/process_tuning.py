@@ -1,14 +1,14 @@
-"""A process that is ours alone, made quick: for a command and its workers, never for one that somebody else began.
+"""Settings that make a command and its workers faster. They affect the whole process, so `tracekit.load` sets none.
 
-Memory. Columns of a trace are arrays of some megabytes that come and go. By default glibc gives such blocks back to the
-system, which must clear new pages for the next one: that takes up to a tenth of a command's CPU time. What is kept is
-used again, so that the peak of memory does not grow.
+Memory. The columns of a trace are arrays of several megabytes that are allocated and freed all the time. By default
+glibc returns such blocks to the system, which must clear new pages for the next ones. That takes up to a tenth of a
+command's CPU time. With these settings freed blocks are reused; the peak of memory does not grow.
 
-Garbage. Python looks for cycles whenever 700 objects are new, and importing makes many more, none of them garbage. It
-does so again, among all objects, before it ends, when the system takes all memory back anyway.
+Garbage. Python searches for reference cycles after every 700 new objects. Imports create many more objects, none of
+them garbage. At exit Python searches all objects again, although the system is about to free all memory.
 
-Threads. The OpenBLAS in numpy starts one a processor as it is imported, and each looks for work for some time before it
-sleeps: a tenth of a second of CPU time. What is multiplied here is small.
+Threads. The OpenBLAS of numpy starts a thread for each processor at import. Each thread polls for work before it
+sleeps, which takes a tenth of a second of CPU time. The matrices here are too small to need threads.
 """
 
 from __future__ import annotations
@@ -20,23 +20,25 @@ import os
 import sys
 from contextlib import suppress
 
-__all__ = ["make_quick"]
+__all__ = ["tune_cli_process"]
 
 # malloc.h of glibc; see mallopt(3).
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
-_KEPT_BYTES = 512 << 20
-_LARGEST_IN_HEAP_BYTES = 32 << 20  # the most that glibc takes
-_NEW_OBJECTS = 1_000_000
+_MOST_FREE_HEAP_BYTES = 512 << 20
+_LARGEST_IN_HEAP_BYTES = 32 << 20  # the highest value that glibc accepts
+_NEW_OBJECTS_A_COLLECTION = 1_000_000
 
 
-def make_quick() -> None:
-    """For all of this process and those that it starts, best before numpy is imported. Where the C library is another,
-    memory is as it was; a number of threads that the user has set stays."""
+def tune_cli_process() -> None:
+    """Apply the settings to this process and those that it starts. Call it before numpy is imported.
+
+    The memory settings need glibc. A number of threads that the user has set is not changed.
+    """
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    gc.set_threshold(_NEW_OBJECTS)
+    gc.set_threshold(_NEW_OBJECTS_A_COLLECTION)
     atexit.register(gc.freeze)
     if sys.platform == "linux":
         with suppress(OSError, AttributeError):
             library = ctypes.CDLL(None)
             library.mallopt(_MMAP_THRESHOLD, _LARGEST_IN_HEAP_BYTES)
-            library.mallopt(_TRIM_THRESHOLD, _KEPT_BYTES)
+            library.mallopt(_TRIM_THRESHOLD, _MOST_FREE_HEAP_BYTES)

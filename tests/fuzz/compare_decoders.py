@@ -1,8 +1,8 @@
-"""Both decoders on a corpus of wounded traces: prints what they differ in, and ends with 1 if they do.
+"""Decode mutated traces with both decoders. Prints how they differ, and exits with 1 if they do.
 
     python -m tests.fuzz.compare_decoders --mutants 2000 TRACE...
 
-A program of its own, so that it can run with an extension that was built with sanitizers.
+A separate program, so that it can run with an extension that was built with sanitizers.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tests.fuzz.mutations import excerpt, mutants, read_text
 from tests.unit.read.decode.decoders import differences, native_decoder, outcome
 from tracekit.read.decode import portable
 
-MUTANTS_OF_AN_EXCERPT = 50
+MUTANTS_PER_EXCERPT = 50
 
 
 def main() -> int:
@@ -32,34 +32,34 @@ def main() -> int:
     if options.extension is not None:
         load_scanner(options.extension)
     native = native_decoder()
-    dice = random.Random(options.seed)
+    rng = random.Random(options.seed)
     understood = total = 0
     failures: list[str] = []
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "rank0.json"
         for trace in options.traces:
             text = read_text(trace)
-            excerpts = [excerpt(text, options.events, dice) for _ in range(options.mutants // MUTANTS_OF_AN_EXCERPT)]
-            wounded = (mutant for each in excerpts for mutant in mutants(each, MUTANTS_OF_AN_EXCERPT, dice))
-            for number, mutant in enumerate(wounded):
+            excerpts = [excerpt(text, options.events, rng) for _ in range(options.mutants // MUTANTS_PER_EXCERPT)]
+            corpus = (mutant for each in excerpts for mutant in mutants(each, MUTANTS_PER_EXCERPT, rng))
+            for number, mutant in enumerate(corpus):
                 path.write_bytes(mutant)
                 total += 1
-                found = outcome(native.decode, path, details=True)
-                reference = outcome(portable.decode, path, details=True)  # which must judge what the other leaves to it
-                if found is None:
+                actual = outcome(native.decode, path, extra_args=True)
+                expected = outcome(portable.decode, path, extra_args=True)
+                if actual is None:  # left to the portable decoder
                     continue
                 understood += 1
-                if different := differences(found, reference):
-                    kept = Path(tempfile.gettempdir()) / f"decoders-differ-{trace.name}-{number}.json"
-                    kept.write_bytes(mutant)
-                    failures.append(f"{kept}: {', '.join(different)}")
+                if different := differences(actual, expected):
+                    copy = Path(tempfile.gettempdir()) / f"decoders-differ-{trace.name}-{number}.json"
+                    copy.write_bytes(mutant)
+                    failures.append(f"{copy}: {', '.join(different)}")
     print(f"{total} traces, {understood} of them understood by the native decoder, {len(failures)} with differences")
     print("\n".join(failures[:20]))
     return 1 if failures else 0
 
 
 def load_scanner(path: Path) -> None:
-    """Make the extension at `path` the one that the native decoder finds."""
+    """Let the native decoder use the extension at `path`."""
     name = "tracekit.read.decode.native._scanner"
     spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None

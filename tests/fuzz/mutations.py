@@ -1,7 +1,4 @@
-"""Traces that have suffered, made of good ones: the corpus on which both decoders must agree.
-
-Comes in: real or written traces. Goes out: short texts, each with a few wounds, the same for the same seed.
-"""
+"""Damaged traces, on which both decoders must agree: short pieces of good traces with a few random mutations."""
 
 from __future__ import annotations
 
@@ -26,54 +23,54 @@ _TOKENS = [
 
 
 def read_text(path: Path) -> bytes:
-    """The beginning of a trace, as much as excerpts are taken from."""
+    """Return the beginning of the text of a trace, from which excerpts are taken."""
     packed = path.read_bytes()
     return (gzip.decompress(packed) if path.suffix == ".gz" else packed)[: 8 << 20]
 
 
-def excerpt(text: bytes, events: int, dice: random.Random) -> bytes:
-    """A whole trace of about `events` events, taken from anywhere in `text`, in its layout."""
+def excerpt(text: bytes, events: int, rng: random.Random) -> bytes:
+    """Return a whole trace of about `events` events, taken from anywhere in `text`, with its layout."""
     first = text.index(b"[", text.index(b'"traceEvents"'))
     commas = [first, *(match.start(1) for match in EVENT_BOUNDARY.finditer(text, first))]
-    begin = dice.randrange(max(len(commas) - events, 1))
+    begin = rng.randrange(max(len(commas) - events, 1))
     body = text[commas[begin] + 1 : commas[min(begin + events, len(commas) - 1)]].strip()
     return b'{"schemaVersion": 1, "traceEvents": [\n  ' + body + b'\n  ],\n  "baseTimeNanoseconds": 1000000000}'
 
 
-def mutants(text: bytes, count: int, dice: random.Random) -> Iterator[bytes]:
-    """`text` itself, then `count` wounded copies of it."""
+def mutants(text: bytes, count: int, rng: random.Random) -> Iterator[bytes]:
+    """Yield `text` itself, then `count` mutated copies of it."""
     yield text
     for _ in range(count):
-        wounded = bytearray(text)
-        for _ in range(dice.choice((1, 1, 1, 2, 3, 8))):
-            _wound(wounded, dice)
-        yield bytes(wounded)
+        mutant = bytearray(text)
+        for _ in range(rng.choice((1, 1, 1, 2, 3, 8))):
+            _mutate(mutant, rng)
+        yield bytes(mutant)
 
 
-def _wound(text: bytearray, dice: random.Random) -> None:
-    begin = dice.randrange(len(text) + 1)
-    end = min(begin + dice.choice((1, 1, 2, 5, 20, 200)), len(text))
-    kind = dice.randrange(7)
+def _mutate(text: bytearray, rng: random.Random) -> None:
+    begin = rng.randrange(len(text) + 1)
+    end = min(begin + rng.choice((1, 1, 2, 5, 20, 200)), len(text))
+    kind = rng.randrange(7)
     if kind == 0:
         del text[begin:end]
     elif kind == 1:
-        text[begin:begin] = dice.choice(_TOKENS)
+        text[begin:begin] = rng.choice(_TOKENS)
     elif kind == 2:
-        text[begin:end] = dice.choice(_TOKENS)
+        text[begin:end] = rng.choice(_TOKENS)
     elif kind == 3 and begin < len(text):
-        text[begin] ^= 1 << dice.randrange(8)
+        text[begin] ^= 1 << rng.randrange(8)
     elif kind == 4:
         text[begin:begin] = text[begin:end]
     elif kind == 5:
-        _replace_value(text, begin, dice)
+        _replace_value(text, begin, rng)
     else:
-        other = dice.randrange(len(text) + 1)
+        other = rng.randrange(len(text) + 1)
         text[begin:begin] = text[other : other + 300]
 
 
-def _replace_value(text: bytearray, begin: int, dice: random.Random) -> None:
-    """Another value behind the next colon: what stays is well-formed more often than after the other wounds."""
+def _replace_value(text: bytearray, begin: int, rng: random.Random) -> None:
+    """Replace the value behind the next colon. The text stays well-formed more often than after other mutations."""
     colon = text.find(b": ", begin)
     end = min((place for mark in (b",", b"}", b"\n") if (place := text.find(mark, colon)) >= 0), default=-1)
     if colon >= 0 and end > colon:
-        text[colon + 2 : end] = dice.choice(_TOKENS)
+        text[colon + 2 : end] = rng.choice(_TOKENS)

@@ -1,4 +1,4 @@
-"""Both decoders on wounded traces, and the scanner under AddressSanitizer. No fixed answers: the reference judges."""
+"""Mutated traces: both decoders agree about them, and the scanner touches no memory of others."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.components import require
 from tests.unit.read.decode.decoders import native_decoder
 
 ROOT = Path(__file__).parents[2]
-NATIVE = ROOT / "tracekit" / "read" / "native"
+NATIVE = ROOT / "tracekit" / "read" / "decode" / "native"
 SANITIZED = ["-std=c++17", "-O1", "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-Wall", "-Wextra"]
 
 native_decoder()
@@ -39,21 +39,21 @@ def compare(arguments: list[str], **environment: str) -> str:
     return result.stdout
 
 
-def test_the_decoders_agree_on_wounded_traces(corpus: list[Path]) -> None:
-    """GIVEN real traces, wounded at random WHEN the native decoder takes one THEN it says what the other says."""
+def test_the_decoders_agree_on_mutated_traces(corpus: list[Path]) -> None:
+    """GIVEN real traces, mutated at random WHEN the native decoder reads one THEN the portable one reads the same."""
     assert len(corpus) >= 6
-    said = compare(["--mutants", "600", *map(str, corpus)])
-    understood = int(said.split(" traces, ")[1].split()[0])
-    assert understood > 50 * len(corpus)  # the comparison is about something
+    output = compare(["--mutants", "600", *map(str, corpus)])
+    understood = int(output.split(" traces, ")[1].split()[0])
+    assert understood > 50 * len(corpus)  # enough of them to compare
 
 
-def test_no_wound_makes_the_scanner_touch_what_is_not_its_own(corpus: list[Path], tmp_path: Path) -> None:
-    """GIVEN the scanner built with sanitizers WHEN it meets wounded traces THEN none of them reports anything."""
+def test_no_mutation_makes_the_scanner_touch_other_memory(corpus: list[Path], tmp_path: Path) -> None:
+    """GIVEN the scanner built with sanitizers WHEN it reads mutated traces THEN no sanitizer reports anything."""
     compiler = shutil.which("g++")
     require("a C++ compiler", compiler, "g++ builds the scanner with AddressSanitizer")
     assert compiler is not None
     extension = tmp_path / "_scanner.so"
-    sources = [str(NATIVE / "module.cpp"), str(NATIVE / "scanner.cpp")]
+    sources = [str(source) for source in sorted(NATIVE.glob("*.cpp"))]
     include = f"-I{sysconfig.get_paths()['include']}"
     build = [compiler, *SANITIZED, "-shared", "-fPIC", include, *sources, "-o", str(extension)]
     subprocess.run(build, check=True, timeout=300)
@@ -61,7 +61,7 @@ def test_no_wound_makes_the_scanner_touch_what_is_not_its_own(corpus: list[Path]
         subprocess.run(
             [compiler, f"-print-file-name={name}"], capture_output=True, text=True, check=True
         ).stdout.strip()
-        for name in ("libasan.so", "libubsan.so", "libstdc++.so.6")  # the last, so that exceptions are caught
+        for name in ("libasan.so", "libubsan.so", "libstdc++.so.6")  # libstdc++ too, or exceptions are not caught
     ]
     arguments = ["--mutants", "150", "--seed", "1", "--extension", str(extension), *map(str, corpus)]
     # CPython frees little of what it allocates as it ends.

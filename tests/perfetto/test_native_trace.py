@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from tests.components import require_module
 from tracekit.model.events import ABSENT
-from tracekit.read.decode.extra_args import details_of
+from tracekit.read.decode.extra_args import select_extra_args
 from tracekit.render.perfetto import PerfettoFormat, RankTraceWriter
 from tracekit.render.trace.nesting import assign_lanes
 from tracekit.render.trace.slices import Argument, Slices
@@ -26,7 +26,7 @@ def encoder(request: pytest.FixtureRequest) -> Iterator[None]:
     if request.param == "native":
         require_module("tracekit.render.perfetto._encoder")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("TRACEKIT_DECODER", request.param)
+        patch.setenv("TRACEKIT_NATIVE", str(int(request.param == "native")))
         yield
 
 
@@ -183,7 +183,8 @@ def test_extra_arguments_keep_values_and_types(trace_processor: TraceProcessor) 
     column = np.zeros(3, np.int32)
     slices = Slices(
         start_ns=START + np.arange(3), duration_ns=column.astype(np.int64), name=column, category=column,
-        strings=["op", details_of(kernel.encode())], arguments=(Argument(name="size", values=np.array([7, 8, 9])),),
+        strings=["op", select_extra_args(kernel.encode())],
+        arguments=(Argument(name="size", values=np.array([7, 8, 9])),),
         extra_args=np.array([1, ABSENT, 1], np.int32),
     )  # fmt: skip
     writer.write_slices(writer.add_track("t"), slices)

@@ -1,4 +1,4 @@
-"""What a process of our own does not pay for: new pages for blocks that it had before, threads without work."""
+"""A tuned process reuses freed memory, and numpy starts no threads in it."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ import pytest
 
 PROGRAM = """
 import resource, sys
-from tracekit.process_tuning import make_quick
+from tracekit.process_tuning import tune_cli_process
 if sys.argv[1] == "kept":
-    make_quick()
-for turn in range(2):
+    tune_cli_process()
+for repetition in range(2):
     before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
     for _ in range(10):
         columns = [bytearray(6 << 20) for _ in range(8)]
@@ -31,7 +31,7 @@ def page_faults(how: str) -> int:
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="another C library")
 def test_freed_blocks_are_used_again() -> None:
-    """GIVEN 10 rounds of 48 MB, 12,288 pages, each freed in between THEN hardly a page is new in the second turn."""
+    """GIVEN 48 MB (12,288 pages) allocated and freed 10 times THEN the second time hardly a page is new."""
     assert page_faults("by default") > 10 * 6000
     assert page_faults("kept") < 1000
 
@@ -39,9 +39,9 @@ def test_freed_blocks_are_used_again() -> None:
 THREADS = """
 import sys
 from pathlib import Path
-from tracekit.process_tuning import make_quick
+from tracekit.process_tuning import tune_cli_process
 if sys.argv[1] == "quick":
-    make_quick()
+    tune_cli_process()
 import numpy
 print(len(list(Path("/proc/self/task").iterdir())))
 """

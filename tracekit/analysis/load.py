@@ -27,12 +27,12 @@ from tracekit.model.notes import Note
 from tracekit.model.ranks import format_ranges
 from tracekit.model.run import OtherRun, Run
 from tracekit.model.summary import RankSummary
-from tracekit.read.cache.spool import Shelf
+from tracekit.read.cache.spool import DecodedSpool
 from tracekit.read.cache.store import CacheChoice, chosen_cache
-from tracekit.read.decode.decoder import decoder
+from tracekit.read.decode.decoder import chosen_decoder
 from tracekit.read.files.discover import Discovery, discover
-from tracekit.read.files.grouping import began_apart
-from tracekit.read.files.identify import peek
+from tracekit.read.files.foreign_jobs import started_far_apart
+from tracekit.read.files.identify import identify
 from tracekit.read.files.storage import TracePath, version_of
 
 __all__ = ["Paths", "load"]
@@ -56,7 +56,7 @@ def load(
     executor: Executor | None = None,
     progress: Progress | None = None,
     cache: CacheChoice = False,
-    shelf: Shelf | None = None,
+    spool: DecodedSpool | None = None,
 ) -> Run:
     """Read the newest run below `paths` (or `run`, `attempt`), in this process or in `jobs` workers, a rank each.
 
@@ -66,12 +66,12 @@ def load(
     `jobs=None` takes as many workers as there are processors, and none for a small run. Workers import the main module
     again, so a script that asks for them needs the guard `if __name__ == "__main__":`. An `executor`, such as
     `dask.distributed.Client(...).get_executor(pure=False)`, is used instead of them. A worker that dies is tried again,
-    and costs no rank but its own. What workers of this machine decode, they lay on the `shelf`.
+    and costs no rank but its own. What workers of this machine decode, they put into the `spool`.
 
     Raises InputError when there is no usable trace, or `ranks` or the options' steps select none of what is there,
-    UsageError when there is no such `run` or `attempt`, or no decoder as $TRACEKIT_DECODER wants.
+    UsageError when there is no such `run` or `attempt`, or when $TRACEKIT_NATIVE cannot be followed.
     """
-    decoder()  # what is wrong with the choice of one concerns no rank
+    chosen_decoder()  # what is wrong with the choice of one concerns no rank
     typed = [os.fspath(paths)] if isinstance(paths, str | os.PathLike) else [os.fspath(path) for path in paths]
     kept_in = chosen_cache(cache)
     selected = None if ranks is None else frozenset(ranks)
@@ -86,7 +86,7 @@ def load(
         if not files:
             there = format_ranges(found.chosen.ranks)
             raise InputError(f"{' '.join(typed)}: none of the selected ranks is there", hint=f"there are ranks {there}")
-        kept = look_up([(rank, windows, chosen) for rank, windows in files.items()], kept_in, shelf)
+        kept = look_up([(rank, windows, chosen) for rank, windows in files.items()], kept_in, spool)
         size_bytes = _size_bytes(order.paths for (order,) in kept.missing)
         workers = 1 if jobs is None and executor is None and size_bytes < _SMALL_RUN_BYTES else jobs
         made = map_ranks(summarize_and_keep, kept.missing, jobs=workers, executor=executor, progress=progress)
@@ -99,11 +99,11 @@ def load(
 
     found = discover(typed, run=run, attempt=attempt)
     outcomes = outcomes_of(found)
-    if found.glanced and began_apart(_first_events_ns(outcomes)):
-        found = discover(typed, run=run, attempt=attempt, look=peek)
+    if found.is_provisional and started_far_apart(_first_events_ns(outcomes)):
+        found = discover(typed, run=run, attempt=attempt, identify_file=identify)
         outcomes = outcomes_of(found)
     if kept_in is not None:
-        kept_in.clean()
+        kept_in.prune()
     return replace(assemble(typed, found, outcomes, selected), sections=chosen.sections)
 
 

@@ -1,13 +1,12 @@
 """The command line: the table of commands, and the one place where errors become text and exit codes.
 
-A command is a module of this package that holds a click command of the same name. Modules are imported when their
-command runs, so `tracekit --help` waits for neither pandas nor torch. Results go to stdout, all else to stderr.
+A command is a module of this package with a click command of the same name. The module is imported when the command
+runs, so `tracekit --help` waits for neither pandas nor torch. Results go to stdout, everything else to stderr.
 """
 
 from __future__ import annotations
 
 import contextlib
-import difflib
 import importlib
 import os
 import signal
@@ -27,10 +26,10 @@ from tracekit.render.safe_text import safe_text
 
 __all__ = ["cli", "main"]
 
-# Name and line in `tracekit --help`, in the order in which one needs them.
+# Names and their lines in `tracekit --help`, in the order in which a user needs them.
 COMMANDS = {
-    "analyze": "Say where each rank's time went.",
-    "whatif": "Say what each fix would save a step.",
+    "analyze": "Show where each rank's time went.",
+    "whatif": "Estimate what each fix would save a step.",
     "info": "Show what a run holds: ranks, steps, device, clocks.",
     "merge": "Write one Perfetto trace of all ranks.",
     "open": "Show a run or a trace in Perfetto's UI.",
@@ -44,12 +43,12 @@ _EXIT_USAGE = 2
 _EXIT_INPUT = 3
 _EXIT_BUG = 4
 _EXIT_INTERRUPTED = 130
-_EXIT_BROKEN_PIPE = 141  # 128 + SIGPIPE, what other tools leave when `head` has read enough
-_EXIT_SIGNALLED = 128  # and the number of the signal, as shells have it
+_EXIT_BROKEN_PIPE = 141  # 128 + SIGPIPE, as of other tools whose reader, such as `head`, has ended
+_EXIT_SIGNAL_BASE = 128  # plus the number of the signal, as in shells
 
 
-class _Signalled(BaseException):
-    """A signal that asks to end: like KeyboardInterrupt it leaves every block on its way, which then cleans up."""
+class _SignalReceived(BaseException):
+    """Raised for a signal that asks to end, so that every `with` block cleans up, as for KeyboardInterrupt."""
 
     def __init__(self, number: int) -> None:
         super().__init__(number)
@@ -57,7 +56,7 @@ class _Signalled(BaseException):
 
 
 class LazyGroup(click.Group):
-    """A group whose commands are named in a table and imported when called, inside the error boundary."""
+    """A group that imports a command when it is called, inside the error boundary. A table names the commands."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
@@ -74,6 +73,8 @@ class LazyGroup(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         name = args[0]
         if name not in COMMANDS and name.isidentifier():
+            import difflib  # only a wrong name needs it
+
             # click would look for similar names among the commands that are already imported.
             similar = difflib.get_close_matches(name, COMMANDS, n=1)
             also = f" Did you mean '{similar[0]}'?" if similar else ""
@@ -97,15 +98,15 @@ class LazyGroup(click.Group):
 
 @contextlib.contextmanager
 def error_boundary() -> Iterator[None]:
-    """Turn whatever leaves the block into a line on stderr and click's `Exit` with the code of the contract."""
+    """Turn every exception of the block into a line on stderr and click's `Exit` with the documented exit code."""
     try:
         yield
-        # A reader that has gone away shows here, not as a traceback when the interpreter flushes for the last time.
+        # If the reader has ended, fail here, and not with a traceback when the interpreter exits.
         sys.stdout.flush()
     except Exit:
         raise
     except SystemExit as error:
-        # rich leaves this way, with a code of its own, when its reader has gone away.
+        # rich exits this way, with another code, when its reader has ended.
         if isinstance(error.__context__, BrokenPipeError):
             raise Exit(_EXIT_BROKEN_PIPE) from None
         raise
@@ -124,14 +125,14 @@ def error_boundary() -> Iterator[None]:
 
 
 def explain(error: BaseException) -> tuple[str, int]:
-    """The line to print and the exit code for what ended a command."""
+    """Return the line to print and the exit code for an exception that ended a command."""
     match error:
         case TracekitError():
             return _line(error.message, error.hint), error.exit_code
         case KeyboardInterrupt() | click.Abort():
             return "Interrupted.", _EXIT_INTERRUPTED
-        case _Signalled():
-            return f"Ended by {signal.Signals(error.number).name}.", _EXIT_SIGNALLED + error.number
+        case _SignalReceived():
+            return f"Ended by {signal.Signals(error.number).name}.", _EXIT_SIGNAL_BASE + error.number
         case click.UsageError():
             command = error.ctx.command_path if error.ctx else "tracekit"
             return _line(error.format_message(), f"what it takes: {command} --help"), _EXIT_USAGE
@@ -158,8 +159,8 @@ def _sentence(text: str) -> str:
 
 
 def _discard_stdout() -> None:
-    # What is still buffered would otherwise fail again, loudly, when the interpreter exits. Captured output has no
-    # descriptor, and needs none of this.
+    # Otherwise flushing the buffer fails again, with a traceback, when the interpreter exits. Captured output has no
+    # descriptor and needs none of this.
     with contextlib.suppress(OSError), Path(os.devnull).open("wb") as devnull:
         os.dup2(devnull.fileno(), sys.stdout.fileno())
 
@@ -167,7 +168,7 @@ def _discard_stdout() -> None:
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.version_option(__version__, prog_name="tracekit", message="%(prog)s %(version)s")
 def cli() -> None:
-    """Where the time of a distributed PyTorch training step goes.
+    """Show where the time of a distributed PyTorch training step goes.
 
     Record with the decorator tracekit.probe, then: tracekit analyze runs/
     """
@@ -178,15 +179,15 @@ def main() -> None:
     for name in ("SIGTERM", "SIGHUP"):
         number = getattr(signal, name, None)
         if number is not None and signal.getsignal(number) == signal.SIG_DFL:  # nohup ignores one on purpose
-            signal.signal(number, _end)
+            signal.signal(number, _raise_signal)
     cli(prog_name="tracekit")
 
 
-def _end(number: int, frame: FrameType | None) -> None:
-    """A second signal then kills, as it would have."""
+def _raise_signal(number: int, frame: FrameType | None) -> None:
+    """Raise `_SignalReceived`. A second signal kills the process."""
     signal.signal(number, signal.SIG_DFL)
-    # Unlike Ctrl-C it reaches this process alone, which would wait for what its workers have begun.
+    # Unlike Ctrl-C the signal reaches only this process, which would wait for its workers to finish.
     if (multiprocessing := sys.modules.get("multiprocessing")) is not None:
         for worker in multiprocessing.active_children():
             worker.terminate()
-    raise _Signalled(number)
+    raise _SignalReceived(number)

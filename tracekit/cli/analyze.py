@@ -1,4 +1,4 @@
-"""`tracekit analyze`: the verdict on a run, its tables, and what to type next."""
+"""`tracekit analyze`: the verdict on a run, its tables, and the next command."""
 
 from __future__ import annotations
 
@@ -22,12 +22,14 @@ if TYPE_CHECKING:
 
 @click.command()
 @run_options
-@click.option("--steps", type=STEPS, metavar="10:20", help="Only these steps; 'recording': all of it, as one span.")
-@click.option("--only", type=SECTIONS, metavar="A,B", help="Only these sections: breakdown, overlap, buckets.")
-@click.option("--links", type=click.Path(path_type=Path), metavar="FILE", help="What the links can do (links.json).")
-@click.option("--flops-per-step", type=AMOUNT, metavar="F", help="The model's operations a step and rank.")
-@click.option("--peak-tflops", type=AMOUNT, metavar="P", help="What a rank's device can do, 1e12 a second.")
-@click.option("--actions", is_flag=True, help="In JSON, every action of a pipeline.")
+@click.option("--steps", type=STEPS, metavar="10:20", help="Only these steps; 'recording': everything, as one span.")
+@click.option("--only", type=SECTIONS, metavar="A,B", help="Only these sections, such as breakdown,overlap.")
+@click.option(
+    "--links", type=click.Path(path_type=Path), metavar="FILE", help="Measured speeds of the links (links.json)."
+)
+@click.option("--flops-per-step", type=AMOUNT, metavar="F", help="The model's FLOPs a step and rank.")
+@click.option("--peak-tflops", type=AMOUNT, metavar="P", help="Peak of a rank's device, in TFLOP/s.")
+@click.option("--actions", is_flag=True, help="Add every pipeline action to the JSON.")
 @result_options
 @click.option("--strict", is_flag=True, help="Exit with 3 when anything is missing or was repaired.")
 def analyze(
@@ -43,7 +45,7 @@ def analyze(
     force: bool,
     strict: bool,
 ) -> None:
-    """Say where each rank's time went.
+    """Show where each rank's time went.
 
     RUN is a run folder (its newest run is taken), trace files, or a glob in quotes.
     """
@@ -53,7 +55,6 @@ def analyze(
     from tracekit.analysis.section import KnownWork
     from tracekit.errors import InputError, UsageError
     from tracekit.render.json_result import JsonResult
-    from tracekit.render.output import new_file
     from tracekit.render.terminal import TerminalReport
 
     formats = (JsonResult.suffix,) if as_json else (JsonResult.suffix, TerminalReport.suffix)
@@ -61,7 +62,7 @@ def analyze(
         raise UsageError(f"-o {output}: the name does not end in {' or '.join(formats)}", hint="it says the format")
     in_json = as_json or (output is not None and output.suffix == JsonResult.suffix)
     if actions and not in_json:
-        raise UsageError("--actions: a terminal shows one step's", hint="add --json")
+        raise UsageError("--actions: the terminal shows the actions of one step only", hint="add --json")
     options = SummaryOptions(steps=steps or StepSelection(), sections=wanted_sections(only))
     found = choice.load(options)
     peak = None if peak_tflops is None else peak_tflops * 1e12
@@ -71,6 +72,8 @@ def analyze(
         renderer = JsonResult(actions=actions) if in_json else TerminalReport(**terminal_format())
         click.echo(renderer.render(report), nl=False)
     else:
+        from tracekit.render.output import new_file
+
         renderer = JsonResult(actions=actions) if in_json else TerminalReport()
         with new_file(output, force=force) as stream:
             stream.write(renderer.render(report).encode())

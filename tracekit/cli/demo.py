@@ -1,4 +1,4 @@
-"""`tracekit demo`: the main job on this machine: train, record, analyse, merge."""
+"""`tracekit demo`: train a small model on this machine, record it, analyse and merge the run."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""The training run that `tracekit demo` records: a small transformer, data parallel over Gloo, with one rank slowed.
+"""The training that `tracekit demo` records: a small transformer, data parallel over Gloo, with one slow rank.
 
     python -m torch.distributed.run --standalone --nproc-per-node 2 -m tracekit.cli.demo_training --out DIR
 
-Comes in: random tokens. Goes out: a run folder under DIR in which rank 1 is the straggler, by `--delay-ms` a step.
+It trains on random tokens. In the run below DIR, rank 1 is the straggler by `--delay-ms` a step.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 import click
 
 SKIPPED, RECORDED = 3, 6
-STEPS = SKIPPED + 1 + RECORDED + 1  # one warms the profiler up, and one more ends the last
+STEPS = SKIPPED + 1 + RECORDED + 1  # one for warm-up, and one whose start ends the last recorded step
 SLOW_RANK = 1
 VOCABULARY, WIDTH, LAYERS, TOKENS, BATCH = 256, 128, 4, 32, 8
 
@@ -24,7 +24,7 @@ VOCABULARY, WIDTH, LAYERS, TOKENS, BATCH = 256, 128, 4, 32, 8
 @click.option("--delay-ms", default=40.0, show_default=True, help="How much longer rank 1 computes, a step.")
 def main(out: str, delay_ms: float) -> None:
     """Train a few steps, recorded by tracekit.probe."""
-    # Kineto announces each recording on stderr; it reads its level once, when torch loads.
+    # Kineto logs each recording on stderr. It reads its level once, when torch is imported.
     os.environ.setdefault("KINETO_LOG_LEVEL", "99")
     import torch
     import torch.distributed as dist
@@ -38,7 +38,7 @@ def train(out: str, delay_s: float, torch: Any) -> None:
     from tracekit.capture.probe import probe
 
     class SlowBackward(torch.autograd.Function):
-        """The identity, whose backward pass takes `delay_s` longer."""
+        """The identity function, with a backward pass that takes `delay_s` longer."""
 
         @staticmethod
         def forward(ctx: Any, x: Any) -> Any:

@@ -32,8 +32,10 @@ from tracekit import __version__
 from tracekit.capture.job.process import identify
 from tracekit.checks.selfcheck import Capability, try_job, try_torch
 from tracekit.errors import UsageError
-from tracekit.read.cache.store import CACHE_FOLDER, CACHE_VARIABLE
-from tracekit.read.decode.decoder import VARIABLE, decoder
+from tracekit.native_choice import VARIABLE
+from tracekit.read.cache.cache_dir import CACHE_FOLDER
+from tracekit.read.cache.store import CACHE_VARIABLE
+from tracekit.read.decode.decoder import chosen_decoder
 from tracekit.render.quantities import file_size
 
 __all__ = ["Check", "advise", "doctor", "draw", "examine"]
@@ -202,16 +204,16 @@ def _unrelated(version: str | None) -> list[Check]:
 def _native_parts() -> list[Check]:
     """A line for each compiled part: whether it is used, else why not."""
     wanted = os.environ.get(VARIABLE, "")
-    if wanted != "native":
+    if wanted != "1":
         try:
-            decoder()
+            chosen_decoder()
         except UsageError as error:
             return [Check(name="decoder", state="problem", found=error.message, remedy=f"unset {VARIABLE}")]
     return [_native_part(*part, wanted=wanted) for part in NATIVE_PARTS]
 
 
 def _native_part(name: str, module: str, extension: str, *, wanted: str) -> Check:
-    if wanted == "portable":
+    if wanted == "0":
         found = f"portable: {VARIABLE} switches the native one off"
         return Check(name=name, state="absent", found=found, remedy=f"unset {VARIABLE}")
     try:
@@ -224,7 +226,7 @@ def _native_part(name: str, module: str, extension: str, *, wanted: str) -> Chec
             return Check(name=name, state="problem", found=found, remedy=_compile_again())
         reason = "" if _compiler() else ", and there is no C++ compiler now"
         found = f"portable, several times slower: the native one was not built when tracekit was installed{reason}"
-        state: State = "problem" if wanted == "native" else "absent"
+        state: State = "problem" if wanted == "1" else "absent"
         return Check(name=name, state=state, found=found, remedy=_compile_again())
     return Check(name=name, state="ok", found="native")
 

@@ -1,4 +1,4 @@
-"""`tracekit info`: what a run holds, before any analysis."""
+"""`tracekit info`: what a run holds, without an analysis."""
 
 from __future__ import annotations
 

@@ -21,18 +21,18 @@ _SUFFIXES = {
     "chrome": (".json", ".json.gz"),
     "manifest": (".zip",),
 }
-# Phases in the Chrome format of events that are no slices: metadata and arrows, and what has no place on the page.
+# Phases of the Chrome format that are not slices. Metadata and arrows are written anew; the others cannot be shown.
 _WRITTEN_ANEW = "Mstf"
 _NOT_SHOWN = {"C": "counter values", "i": "instants", "I": "instants"}
 
 
 @click.command()
 @run_options
-@click.option("--steps", type=STEPS, metavar="10:20", help="Only what has a part in these steps.")
+@click.option("--steps", type=STEPS, metavar="10:20", help="Only slices that overlap these steps.")
 @click.option("--categories", type=SECTIONS, metavar="kernel,cpu_op", help="Only events of these categories.")
-@click.option("--min-dur", "min_duration_ns", type=DURATION, metavar="10us", help="Only events this long.")
+@click.option("--min-dur", "min_duration_ns", type=DURATION, metavar="10us", help="Only events at least this long.")
 @click.option("--format", "form", type=click.Choice([*_SUFFIXES]), default="perfetto", show_default=True,
-              help="Perfetto's own; Chrome's JSON; the files as they are, with offsets.")  # fmt: skip
+              help="Perfetto's format; Chrome's JSON; the files unchanged, with offsets.")  # fmt: skip
 @click.option("-o", "--output", type=click.Path(path_type=Path), metavar="FILE",
               help="The trace to write (run.pftrace, run.json.gz, run.zip); .gz packs it.")  # fmt: skip
 @click.option("--force", is_flag=True, help="Overwrite FILE.")
@@ -47,9 +47,8 @@ def merge(
 ) -> None:
     """Write one trace of all ranks, on one clock.
 
-    What tracekit adds to it (lanes, collectives, waits, findings, ...) is there whatever is filtered. The format
-    `manifest` is an archive of the untouched files alone, with a perfetto_manifest that aligns them (Perfetto 58 or
-    newer).
+    Filters do not apply to what tracekit adds: lanes, collectives, waits, findings, ... The format `manifest` is an
+    archive of the unchanged files and a perfetto_manifest that aligns their clocks (for Perfetto 58 or newer).
     """
     from tracekit.errors import UsageError
 
@@ -83,7 +82,7 @@ def _write_pages(
 ) -> None:
     from tracekit.analysis.per_rank.options import StepSelection, SummaryOptions
     from tracekit.render.merged.input_slices import SliceFilter
-    from tracekit.render.quantities import counted, file_size
+    from tracekit.render.quantities import count_text, file_size
     from tracekit.render.safe_text import safe_text
 
     shown = SliceFilter(
@@ -96,7 +95,7 @@ def _write_pages(
     if unknown := sorted(set(categories or ()) - merged.categories):
         there = ", ".join(sorted(merged.categories - {""}))
         click.echo(safe_text(f"--categories: no event is of {', '.join(unknown)}; there are {there}"), err=True)
-    what = f"{counted(merged.ranks, 'rank')}, {counted(merged.slices, 'slice')}"
+    what = f"{count_text(merged.ranks, 'rank')}, {count_text(merged.slices, 'slice')}"
     click.echo(f"{output}: {what}, {file_size(merged.size_bytes)}")
     left_out = ", ".join(f"{count:,} by {option}" for option, count in merged.filtered.items())
     click.echo(f"slices left out: {left_out or 'none; names and arrows are written anew'}")
@@ -112,16 +111,18 @@ def _write_pages(
 
 def _write_manifest(choice: RunChoice, output: Path, *, force: bool) -> None:
     from tracekit.render.perfetto.manifest import write_manifest
-    from tracekit.render.quantities import counted, file_size
+    from tracekit.render.quantities import count_text, file_size
     from tracekit.render.safe_text import safe_text
 
     found = choice.load()
     with progress_on_stderr("reading ranks") as progress:
         archive = write_manifest(found, output, force=force, jobs=choice.jobs, progress=progress)
     for file in archive.left_out:
-        click.echo(safe_text(f"{Path(file.source).name}: cut off, which Perfetto refuses; left out"), err=True)
+        click.echo(
+            safe_text(f"{Path(file.source).name}: cut off; left out, because Perfetto refuses such files"), err=True
+        )
     left_ns = max(file.left_ns for file in archive.files)
-    click.echo(f"{output}: {counted(len(archive.files), 'file')} with offsets, {file_size(archive.size_bytes)}")
+    click.echo(f"{output}: {count_text(len(archive.files), 'file')} with offsets, {file_size(archive.size_bytes)}")
     if left_ns:
-        click.echo(f"up to {left_ns / 1000:,.1f} us are left where clocks drift: an offset a file cannot say more")
+        click.echo(f"clocks drift: an error of up to {left_ns / 1000:,.1f} us remains, as a file has one offset")
     click.echo("Next: open it at https://ui.perfetto.dev (it stays in your browser)")

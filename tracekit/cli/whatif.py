@@ -1,4 +1,4 @@
-"""`tracekit whatif`: what mending a slow rank, stage or link would save."""
+"""`tracekit whatif`: what fixing a slow rank, stage or link would save."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def whatif(
     output: Path | None,
     force: bool,
 ) -> None:
-    """Say what each fix would save a step, by replaying it.
+    """Estimate what each fix would save a step, by replaying it.
 
     RUN is a run folder, trace files, or one table of operations (.parquet, .csv) from any tracer.
     """

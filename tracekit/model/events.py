@@ -125,9 +125,9 @@ class EventTable:
     name, category: int32 [n], interned. track: int32 [n], index into `tracks`. start_ns, duration_ns: int64 [n].
     correlation (device event to its launch), external_id (device event to its operator), sequence_number and
     forward_thread (backward operator to its forward): int64 [n] or `ABSENT`. shape: int64 [n], a hash of the shapes of
-    an operator's inputs or of a kernel's grid, the same for the same shapes in every process, or `ABSENT`. details:
-    interned, the JSON object of all arguments but ids and counters (`read.details`): int32 [n] or `ABSENT`; [0] where
-    they were not asked for.
+    an operator's inputs or of a kernel's grid, the same for the same shapes in every process, or `ABSENT`. extra_args:
+    interned, the JSON object of all arguments but ids and counters (`read.decode.extra_args`): int32 [n] or `ABSENT`;
+    [0] where they were not asked for.
     """
 
     strings: list[str]
@@ -142,7 +142,7 @@ class EventTable:
     sequence_number: Int64
     forward_thread: Int64
     shape: Int64
-    details: Int32 = field(default_factory=_no_text)
+    extra_args: Int32 = field(default_factory=_no_text)
     collective_arguments: CollectiveArguments
     operator_arguments: OperatorArguments = field(default_factory=OperatorArguments)
     memory: MemoryRecords = field(default_factory=MemoryRecords)

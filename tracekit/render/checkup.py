@@ -1,7 +1,4 @@
-"""What the probe sees of a job, for a terminal: one page.
-
-Comes in: the report on one recorded window. Goes out: text of a given width.
-"""
+"""What the probe sees of a job, as one page of text made from the report on one recorded window."""
 
 from __future__ import annotations
 
@@ -51,7 +48,7 @@ class CheckupPage:
 
 
 def _facts(report: Report) -> list[tuple[str, str]]:
-    """Name and text of each line; what does not apply has none."""
+    """Return name and text of each line that applies to the run."""
     run = report.run
     hosts = sorted({summary.host for summary in run.ranks if summary.host})
     ranks = f"{len(run.ranks)} of {run.world_size or len(run.ranks)}"
@@ -60,7 +57,7 @@ def _facts(report: Report) -> list[tuple[str, str]]:
     facts.append(("devices", f"{run.device.upper()}: {', '.join(names[:4]) or 'n/a'}"))
     inferred = any(summary.strategies_inferred for summary in run.ranks)
     strategies = " + ".join(run.strategies) + " (inferred from labels)" * inferred
-    facts.append(("strategies", strategies if run.strategies else "none that is known"))
+    facts.append(("strategies", strategies if run.strategies else "none recognised"))
     mesh = next((summary.mesh for summary in run.ranks if summary.mesh is not None), None)
     if mesh is not None:
         dimensions = " x ".join(f"{name} {size}" for name, size in zip(mesh.names, mesh.shape, strict=True))
@@ -83,7 +80,7 @@ def _groups(run: Run) -> list[str]:
     def text(group: GroupKey) -> str:
         name = group.description or group.name or "a group"
         members = f"ranks {format_ranges(group.ranks)}" if group.ranks else "members unknown"
-        return f"{name}: {group.parallelism or 'of no known parallelism'}, {members}"
+        return f"{name}: {group.parallelism or 'unknown parallelism'}, {members}"
 
     lines = [text(group) for group in run.groups[:_SHOWN_GROUPS]]
     left = len(run.groups) - len(lines)

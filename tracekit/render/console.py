@@ -1,6 +1,6 @@
-"""Building blocks of what tracekit prints: headline, tables, notes, the next command.
+"""Building blocks of terminal output: headline, tables, notes, the next command.
 
-Comes in: facts of a run. Goes out: rich renderables, and text of a given width. Text from traces is made harmless here.
+Text that comes from traces is escaped here, so that it cannot control the terminal.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _MARK = {"error": "x", "warning": "!", "info": "·"}
 
 
 def write(parts: Iterable[object], *, width: int, color: bool) -> str:
-    """Renderables to text; strings are taken literally, never as markup."""
+    """Return rich renderables as text of the given width. Strings are literal, not markup."""
     stream = io.StringIO()
     console = Console(
         file=stream, width=width, force_terminal=color, no_color=not color, markup=False, highlight=False, emoji=False
@@ -38,7 +38,7 @@ def write(parts: Iterable[object], *, width: int, color: bool) -> str:
 
 
 def headline(run: Run) -> Text:
-    """What was read: run, ranks, device, parallelism."""
+    """Return the headline of a run: its name, ranks, steps, device and parallelism."""
     expected = run.world_size if run.selected_ranks is None else len(run.selected_ranks)
     ranks = f"{len(run.ranks)} of {expected}{' selected' if run.selected_ranks is not None else ''} ranks"
     if not expected:
@@ -56,7 +56,7 @@ def headline(run: Run) -> Text:
 
 
 def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]], *, left: int = 1) -> list[object]:
-    """A title and a table whose first `left` columns are text and the others numbers."""
+    """Return a title and a table. The first `left` columns are text, the others numbers."""
     result = Table(box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1), collapse_padding=True)
     for i, column in enumerate(columns):
         result.add_column(column, justify="left" if i < left else "right", overflow="fold")
@@ -66,7 +66,10 @@ def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]], *, 
 
 
 def note_lines(notes: Sequence[Note], *, all_told_by: str = "--json") -> list[object]:
-    """The gravest kinds of notes first; of a kind that many ranks share, the first few, and what to type for all."""
+    """Return lines for the notes, the most severe first.
+
+    Of a kind with many notes the first few are shown, with the command that shows all of them.
+    """
     by_kind: dict[str, list[Note]] = {}
     for note in sorted(notes, key=lambda note: ("error", "warning", "info").index(note.severity)):
         by_kind.setdefault(note.kind, []).append(note)
@@ -81,7 +84,7 @@ def note_lines(notes: Sequence[Note], *, all_told_by: str = "--json") -> list[ob
 
 
 def statement(severity: str, text: str, *, leading: bool = False) -> Table:
-    """A sentence behind the mark of its severity; the leading one is the verdict."""
+    """Return a sentence after the mark of its severity. The leading one, in bold, is the verdict."""
     style = "bold" if leading else _STYLE[severity] if severity != "warning" else ""
     grid = Table.grid(padding=(0, 1))
     grid.add_row(Text(_MARK[severity], style=_STYLE[severity]), Text(safe_text(text), style=style))

@@ -1,4 +1,4 @@
-"""Files that tracekit writes for the user: whole or not at all, and never over something else by accident."""
+"""Write files for the user: completely or not at all, and never over another file by accident."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from tracekit.model.run import Run
 
 __all__ = ["move_to_end", "new_file", "refuse_input", "scratch_folder"]
 
-_AT_ONCE = 1 << 30
+_BYTES_A_COPY = 1 << 30
 
 
 @contextmanager
 def new_file(path: Path, *, force: bool = False) -> Iterator[BinaryIO]:
-    """A stream whose content becomes `path` when the block ends without an exception. It can be made again from the
-    run, so that nobody waits for the disk: after a failure of power, unlike one of the program, it may be empty.
+    """Yield a stream whose content becomes `path` when the block ends without an exception.
 
-    Raises OutputError when `path` exists and `force` is False, is a link or no file, or cannot be written.
+    The file is not synced to the disk, because it can be made again from the run: after a power failure it may be
+    empty. Raises OutputError when `path` exists and `force` is False, is a link or not a file, or cannot be written.
     """
     _check(path, force=force)
-    with _telling_of(path):
+    with _as_output_error(path):
         descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
     try:
         with os.fdopen(descriptor, "wb") as stream:
@@ -42,19 +42,21 @@ def new_file(path: Path, *, force: bool = False) -> Iterator[BinaryIO]:
 
 
 def refuse_input(path: Path, run: Run) -> None:
-    """Raises OutputError when `path` is a file of the run, which must not be lost, whatever is forced."""
+    """Raise OutputError when `path` is a file of the run: even `--force` must not overwrite it."""
     if path.exists() and any(Path(file).exists() and path.samefile(file) for s in run.ranks for file in s.files):
         raise OutputError(f"{path}: a file of the run itself", hint="choose another name")
 
 
 def move_to_end(part: Path, stream: BinaryIO) -> None:
-    """Append what a file holds to a stream, and remove the file. Within a file system the kernel copies, or shares, the
-    blocks by itself. Raises OSError."""
+    """Append the content of a file to a stream and remove the file.
+
+    Within one file system the kernel copies or shares the blocks. Raises OSError.
+    """
     with part.open("rb", buffering=0) as source:
         if isinstance(stream, io.BufferedWriter) and hasattr(os, "copy_file_range"):
             stream.flush()
-            with suppress(OSError):  # other file systems, or none that can: the rest is copied here
-                while os.copy_file_range(source.fileno(), stream.fileno(), _AT_ONCE):
+            with suppress(OSError):  # across file systems, or not supported: the rest is copied below
+                while os.copy_file_range(source.fileno(), stream.fileno(), _BYTES_A_COPY):
                     pass
         shutil.copyfileobj(source, stream, 1 << 20)
     part.unlink()
@@ -62,9 +64,9 @@ def move_to_end(part: Path, stream: BinaryIO) -> None:
 
 @contextmanager
 def scratch_folder(path: Path, *, force: bool = False) -> Iterator[Path]:
-    """A folder beside `path`, while the block runs, for what is needed to make it. Raises what `new_file` does."""
+    """Yield a temporary folder beside `path`, for the parts that it is made of. Raises what `new_file` raises."""
     _check(path, force=force)
-    with _telling_of(path):
+    with _as_output_error(path):
         folder = tempfile.TemporaryDirectory(dir=path.parent, prefix=f".{path.name}.")
     with folder as name:
         yield Path(name)
@@ -75,12 +77,12 @@ def _check(path: Path, *, force: bool) -> None:
         raise OutputError(f"{path}: a link or not a regular file", hint="choose another name")
     if path.exists() and not force:
         raise OutputError(f"{path}: exists already", hint="choose another name, or overwrite it with --force")
-    with _telling_of(path):
+    with _as_output_error(path):
         path.parent.mkdir(parents=True, exist_ok=True)
 
 
 @contextmanager
-def _telling_of(path: Path) -> Iterator[None]:
+def _as_output_error(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:

@@ -1,4 +1,4 @@
-"""What recording cost, in a line. Comes in: a run. Goes out: text; none for traces of other tools."""
+"""The cost of recording, in one line."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ __all__ = ["overhead_text"]
 
 
 def overhead_text(run: Run) -> str | None:
+    """Return what recording cost; None for traces of other tools."""
     cost = capture_overhead(run)
     if cost is not None:
         share = f"{cost.ratio:.1%}" if cost.ratio < 0.995 else f"{cost.ratio:.0%}"
         where = f", most on rank {cost.rank}" if len(run.ranks) > 1 else ""
-        # What the driver's own records of a GPU's work cost is not known.
+        # On a GPU the cost of the driver's tracing is unknown.
         about = "at least" if run.device != "cpu" else "about"
         return f"recording cost {about} {milliseconds(cost.per_step_ns)} ms a step ({share}){where}"
     recorded = any(summary.run_id is not None for summary in run.ranks)

@@ -1,7 +1,7 @@
 """Rows of a query as text, JSON or CSV.
 
-Comes in: names of columns, and rows of integers, floats, text, bytes or None, as SQL gives them. Goes out: text. What
-comes from traces is made harmless: for a terminal, and for spreadsheets that would take it for formulas.
+Cells are integers, floats, text, bytes or None. Text is escaped so that it can neither control a terminal nor become a
+formula in a spreadsheet.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ Rows = Sequence[Sequence[Any]]
 
 
 def query_text(columns: Sequence[str], rows: Rows, *, width: int, color: bool) -> str:
-    """A table; a block of lines a row where a table would be wider than `width`. The first 200 rows."""
+    """Return the first 200 rows as a table, or as a block of lines a row where a table is wider than `width`."""
     heads = [safe_text(column) for column in columns]
     texts = [["NULL" if cell is None else safe_text(_plain(cell)) for cell in row] for row in rows[:SHOWN_ROWS]]
     parts: list[object] = []
@@ -47,7 +47,7 @@ def query_text(columns: Sequence[str], rows: Rows, *, width: int, color: bool) -
 
 
 def query_json(columns: Sequence[str], rows: Rows, *, path: str) -> str:
-    """An object whose `rows` are objects. UsageError: two columns have one name."""
+    """Return a JSON object whose `rows` are objects. Raises UsageError when two columns have the same name."""
     repeated = [column for at, column in enumerate(columns) if column in columns[:at]]
     if repeated:
         raise UsageError(f"two columns are named {repeated[0]!r}", hint="tell them apart with AS, or take --csv")
@@ -62,7 +62,7 @@ def query_json(columns: Sequence[str], rows: Rows, *, path: str) -> str:
 
 
 def query_csv(columns: Sequence[str], rows: Rows) -> str:
-    """NULL is an empty cell. Text that a spreadsheet would take for a formula begins with an apostrophe."""
+    """Return the rows as CSV. NULL is an empty cell; an apostrophe precedes text that would become a formula."""
     stream = io.StringIO()
     writer = csv.writer(stream, lineterminator="\n")
     writer.writerow(map(_no_formula, columns))

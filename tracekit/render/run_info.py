@@ -1,7 +1,4 @@
-"""What a run holds, for a terminal: ranks found and missing, steps, device, clocks, notes.
-
-Comes in: a `Run`. Goes out: text of a given width.
-"""
+"""What a run holds, as text: ranks found and missing, steps, device, clocks, notes."""
 
 from __future__ import annotations
 
@@ -60,7 +57,7 @@ def _row(summary: RankSummary, clock: ClockModel) -> tuple[str, ...]:
 
 
 def _time(ns: int, sign: str = "") -> str:
-    """To the microsecond; an error of that size is usual."""
+    """Return a time with microsecond precision; errors of clocks are usually of that size."""
     if abs(ns) < 1_000_000:
         return f"{ns / 1e3:{sign}.1f} us"
     return f"{ns / 1e6:{sign}.3f} ms" if abs(ns) < 1_000_000_000 else f"{ns / 1e9:{sign}.6f} s"

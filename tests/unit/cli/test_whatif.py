@@ -20,7 +20,7 @@ def whatif(*arguments: str | Path) -> Result:
 
 @pytest.fixture
 def table(tmp_path: Path) -> Path:
-    """Two steps of two stages; in the second one stage 1 computes for longer, and all that follows is later."""
+    """Two steps of two stages. In the second step stage 1 computes longer, and everything after it is later."""
     slow = operations(TWO_STAGES, step=1)
     late = slow["start_ts"] >= 0.012
     forward = (slow["optype"] == "forward-compute") & (slow["stage"] == 1)
@@ -40,13 +40,14 @@ def test_a_table_of_operations(table: Path) -> None:
     assert max(len(line) for line in result.stdout.splitlines()[1:]) <= 80
 
 
-def test_json_follows_the_contract(table: Path, tmp_path: Path) -> None:
+def test_json_has_the_documented_fields(table: Path, tmp_path: Path) -> None:
     result = whatif(table, "--json")
     found = json.loads(result.stdout)
     assert found["schema_version"] == 1
     section = found["whatif"]
-    # Forwards take 10, 10, 11 and 31 ms, ideally 15.5 all: 10 + 21 on the path become 31. Optimizers take 10, 10, 7 and
-    # 7 ms, ideally 8.5. Transfers are the medians: 2 of the send, 2 of the receive, 3 and 2 as they are.
+    # Forwards take 10, 10, 11 and 31 ms. Ideally each takes their mean, 15.5 ms: 10 + 21 on the path become 31.
+    # Optimizers take 10, 10, 7 and 7 ms, ideally 8.5. Transfers take their medians: 2 ms for the send and 2 ms for the
+    # receive; the others keep their 3 and 2 ms.
     assert (
         section["ideal_step_ns"]
         == 15_500_000 * 2 + 2_000_000 + 40_000_000 + 2_000_000 + 3_000_000 + 2_000_000 + 8_500_000
@@ -68,12 +69,12 @@ def test_steps_are_selected(table: Path) -> None:
 
 
 def test_a_recorded_run(tmp_path: Path) -> None:
-    for rank, own in enumerate((100, 140)):
+    for rank, compute_us in enumerate((100, 140)):
         trace = TraceBuilder(rank=rank)
         for k in range(2):
-            trace.step(k, k * 200, 200).op("aten::mm", k * 200, own)
-            trace.gloo("all_reduce", k * 200 + own, 160 - own, issued_at=k * 200 + own)
-            trace.wait(k * 200 + own + 1, 160 - own - 1).op("aten::add_", k * 200 + 160, 40)
+            trace.step(k, k * 200, 200).op("aten::mm", k * 200, compute_us)
+            trace.gloo("all_reduce", k * 200 + compute_us, 160 - compute_us, issued_at=k * 200 + compute_us)
+            trace.wait(k * 200 + compute_us + 1, 160 - compute_us - 1).op("aten::add_", k * 200 + 160, 40)
         trace.capture(clock=[(0, 0, 100)])
         trace.write_capture(tmp_path)
     result = whatif(tmp_path)
@@ -82,7 +83,7 @@ def test_a_recorded_run(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "code", "said"),
+    ("arguments", "code", "message"),
     [
         (["none.parquet"], 3, "none.parquet: no such file"),
         (["none"], 3, "none"),
@@ -92,9 +93,9 @@ def test_a_recorded_run(tmp_path: Path) -> None:
         (["a.csv", "--json", "-o", "x.txt"], 2, "the name does not end in .json"),
     ],
 )
-def test_how_it_fails(arguments: list[str], code: int, said: str) -> None:
+def test_failures_are_one_line(arguments: list[str], code: int, message: str) -> None:
     result = whatif(*arguments)
     assert result.exit_code == code
-    assert said in result.stderr
+    assert message in result.stderr
     assert result.stdout == ""
     assert len(result.stderr.splitlines()) == 1

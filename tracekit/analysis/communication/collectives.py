@@ -237,6 +237,7 @@ def _slow_groups(run: Run, rows: Sequence[_Row]) -> list[Finding]:
     for row in rows:
         alike.setdefault((row.kind, row.size_bytes, row.members, row.link), []).append(row)
     hosts = {summary.rank: summary.machine for summary in run.ranks}
+    names = {summary.machine: summary.host or summary.machine for summary in run.ranks}
     slow: dict[str, list[float]] = {}
     quick: set[str | None] = set()
     for same in alike.values():
@@ -252,8 +253,8 @@ def _slow_groups(run: Run, rows: Sequence[_Row]) -> list[Finding]:
     return [
         Finding(
             severity="warning",
-            text=f"transfers on host {host} take {statistics.median(times):.1f} times as long as those on other hosts",
-            evidence={"host": host, "slowdown": statistics.median(times)},
+            text=f"transfers on host {names[host]} take {statistics.median(times):.1f} times as long as those on other hosts",
+            evidence={"host": names[host], "slowdown": statistics.median(times)},
         )
         for host, times in sorted(slow.items())
         if host and host not in quick

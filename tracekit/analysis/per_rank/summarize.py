@@ -20,7 +20,7 @@ from tracekit.errors import InputError
 from tracekit.model.events import DecodedTrace
 from tracekit.model.notes import Note
 from tracekit.model.summary import RankSummary
-from tracekit.read.cache.spool import Shelf
+from tracekit.read.cache.spool import DecodedSpool
 from tracekit.read.decode.decoder import decode
 from tracekit.read.files.storage import TracePath
 
@@ -37,10 +37,10 @@ class RankFailure:
 
 
 def summarize(
-    rank: int, paths: Sequence[TracePath], options: SummaryOptions, shelf: Shelf | None = None
+    rank: int, paths: Sequence[TracePath], options: SummaryOptions, spool: DecodedSpool | None = None
 ) -> RankSummary | RankFailure:
     """Summarise one rank from its windows. `rank` is what discovery made of the files; what a trace says itself wins.
-    What was made of the files is laid on the `shelf`, too.
+    Each `Recording` is put into the `spool`, too.
 
     A file that cannot be used is a note; a rank without any usable file is a `RankFailure`. An error of our own in one
     file must not lose the others either.
@@ -50,10 +50,10 @@ def summarize(
     internal_error = False
     for path in paths:
         try:
-            trace = decode(path, details=shelf is not None)  # who takes it off the shelf shows them
+            trace = decode(path, extra_args=spool is not None)  # a merged trace shows them
             recording = recording_of(trace, options.rules, whole=options.steps.whole)
-            if shelf is not None:
-                recording.lay_aside(shelf, path)
+            if spool is not None:
+                spool.put(path, recording)
             windows.append(_summary_of(recording, rank, options))
             del trace, recording  # of several windows one is in memory at a time
         except InputError as error:

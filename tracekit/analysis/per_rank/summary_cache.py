@@ -15,11 +15,11 @@ from tracekit.analysis.per_rank.options import SummaryOptions
 from tracekit.analysis.per_rank.summarize import RankFailure, summarize
 from tracekit.analysis.sections import ALL_PARTS
 from tracekit.model.summary import RankSummary
-from tracekit.read.cache.code_version import IMPORTED_CODE
+from tracekit.read.cache.code_version import CODE_VERSION
 from tracekit.read.cache.codec import CodecError, Shared, pack, unpack
-from tracekit.read.cache.spool import Shelf
-from tracekit.read.cache.store import Cache, Entry, keep
-from tracekit.read.decode.decoder import decoder
+from tracekit.read.cache.spool import DecodedSpool
+from tracekit.read.cache.store import Cache, Entry, store
+from tracekit.read.decode.decoder import chosen_decoder
 from tracekit.read.files.storage import TracePath
 
 __all__ = ["KeptSummaries", "Order", "look_up", "summarize_and_keep"]
@@ -29,7 +29,7 @@ Outcome = RankSummary | RankFailure
 
 @dataclass(frozen=True, kw_only=True)
 class Order:
-    """What a worker does: `summarize(rank, paths, options, shelf)`, and keep the result in `entry` if it runs that
+    """What a worker does: `summarize(rank, paths, options, spool)`, and keep the result in `entry` if it runs that
     `code`."""
 
     rank: int
@@ -37,7 +37,7 @@ class Order:
     options: SummaryOptions
     entry: Entry | None = None
     code: str | None = None
-    shelf: Shelf | None = None
+    spool: DecodedSpool | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,19 +72,21 @@ class KeptSummaries:
 
 
 def look_up(
-    calls: Sequence[tuple[int, tuple[TracePath, ...], SummaryOptions]], cache: Cache | None, shelf: Shelf | None = None
+    calls: Sequence[tuple[int, tuple[TracePath, ...], SummaryOptions]],
+    cache: Cache | None,
+    spool: DecodedSpool | None = None,
 ) -> KeptSummaries:
     """Look for each call's summary in `cache`; where there is none, prepare to keep it, and the decoded trace on the
-    `shelf`."""
+    `spool`."""
     found: dict[int, RankSummary] = {}
     missing: list[tuple[Order]] = []
     shared: Shared = {}
     for position, (rank, paths, options) in enumerate(calls):
-        order = Order(rank=rank, paths=paths, options=options, code=IMPORTED_CODE, shelf=shelf)
+        order = Order(rank=rank, paths=paths, options=options, code=CODE_VERSION, spool=spool)
         if cache is not None:
             # What was made for all sections serves those that are wanted.
             choices = dict.fromkeys((options, replace(options, sections=None)))
-            entries = [cache.entry_for(paths, (decoder(), rank, choice)) for choice in choices]
+            entries = [cache.entry_for(paths, (chosen_decoder(), rank, choice)) for choice in choices]
             summary = _first_kept(cache, entries, paths, shared)
             if summary is not None:
                 found[position] = summary
@@ -97,8 +99,8 @@ def look_up(
 
 def summarize_and_keep(order: Order) -> Outcome:
     """`summarize`, in a worker."""
-    outcome = summarize(order.rank, order.paths, order.options, order.shelf)
-    if order.entry is None or order.code != IMPORTED_CODE or not isinstance(outcome, RankSummary):
+    outcome = summarize(order.rank, order.paths, order.options, order.spool)
+    if order.entry is None or order.code != CODE_VERSION or not isinstance(outcome, RankSummary):
         return outcome
     places = {str(path): position for position, path in enumerate(order.paths)}
     positions = tuple(places[file] for file in outcome.files if file in places)
@@ -106,7 +108,7 @@ def summarize_and_keep(order: Order) -> Outcome:
         with suppress(CodecError):
             parts = tuple((name, pack(value, ALL_PARTS[name].type)) for name, value in outcome.parts.items())
             summary = replace(outcome, files=(), parts={})
-            keep(order.entry, pack(_Kept(positions=positions, summary=summary, parts=parts)))
+            store(order.entry, pack(_Kept(positions=positions, summary=summary, parts=parts)))
     return outcome
 
 

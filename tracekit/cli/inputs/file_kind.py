@@ -1,6 +1,6 @@
-"""What a file seems to be, by its first bytes: for `open` and `query`, which hand over what Perfetto reads.
+"""What kind of file a path is, by its first bytes: a trace that Perfetto reads, a run, or something else.
 
-Comes in: the name of a file. Goes out: a `FileKind`; what packs the file as a whole (gzip) is looked into.
+A file that is packed with gzip has the kind of its content.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pathlib import Path
 
 __all__ = ["PERFETTO", "FileKind", "kind_of"]
 
-_LOOKED_AT = 1 << 16
+_HEAD_BYTES = 1 << 16
 _GZIP = b"\x1f\x8b"
 _MANIFEST = "perfetto_manifest.json"
 _LONGEST_VARINT = 10
@@ -21,8 +21,13 @@ _LONGEST_VARINT = 10
 
 @dataclass(frozen=True, kw_only=True)
 class FileKind:
-    """`name`: with its article, for a sentence. `is_ready`: Perfetto reads it as it is. `is_run`: `load` is to say what
-    it is: JSON, or what cannot be looked into."""
+    """What a file seems to be.
+
+    Attributes:
+        name: with its article, for a sentence.
+        is_ready: Perfetto reads the file unchanged.
+        is_run: the file is JSON or could not be read; `load` reads it, or says what is wrong with it.
+    """
 
     name: str
     is_ready: bool = False
@@ -59,24 +64,24 @@ _NO_TRACE = {
 
 
 def kind_of(path: Path) -> FileKind:
-    """Of a regular file; `is_run` also where it cannot be read, or holds nothing."""
+    """Return the kind of a regular file; one that is empty or cannot be read counts as a run."""
     try:
         with path.open("rb") as stream:
-            beginning = stream.read(_LOOKED_AT)
-        is_whole = len(beginning) < _LOOKED_AT
+            beginning = stream.read(_HEAD_BYTES)
+        is_whole = len(beginning) < _HEAD_BYTES
         is_packed = beginning.startswith(_GZIP)
         if is_packed:
-            beginning = zlib.decompressobj(wbits=31).decompress(beginning, _LOOKED_AT)
-        is_whole = is_whole and len(beginning) < _LOOKED_AT
+            beginning = zlib.decompressobj(wbits=31).decompress(beginning, _HEAD_BYTES)
+        is_whole = is_whole and len(beginning) < _HEAD_BYTES
         if beginning.startswith(b"PK\x03\x04") and not is_packed:
-            return _of_archive(path)
+            return _kind_of_archive(path)
     except (OSError, zlib.error, zipfile.BadZipFile):
         return _RUN
-    found = _of_bytes(beginning, is_whole=is_whole)
+    found = _kind_of_bytes(beginning, is_whole=is_whole)
     return FileKind(name=f"{found.name}, gzipped") if is_packed and not (found.is_ready or found.is_run) else found
 
 
-def _of_bytes(beginning: bytes, *, is_whole: bool) -> FileKind:
+def _kind_of_bytes(beginning: bytes, *, is_whole: bool) -> FileKind:
     text = beginning.removeprefix(b"\xef\xbb\xbf").lstrip()
     if not text or text.startswith((b"{", b"[", _PACKED_RUN)):
         return _RUN
@@ -97,8 +102,10 @@ def _of_bytes(beginning: bytes, *, is_whole: bool) -> FileKind:
 
 
 def _is_packets(beginning: bytes, *, is_whole: bool) -> bool:
-    """Whether it begins as a message of packets does: each the byte 0x0a, its length, and that many bytes. The last may
-    be cut off, by where the reading stopped or the writing; but one alone that is not there proves nothing."""
+    """Return whether the bytes are a sequence of packets: each the byte 0x0a, its length, and that many bytes.
+
+    The last packet may be cut off. If the whole file was read, at least one packet must be complete.
+    """
     at, packets = 0, 0
     while at < len(beginning):
         if beginning[at] != 0x0A:
@@ -114,7 +121,7 @@ def _is_packets(beginning: bytes, *, is_whole: bool) -> bool:
     return packets > 0 or not is_whole
 
 
-def _of_archive(path: Path) -> FileKind:
+def _kind_of_archive(path: Path) -> FileKind:
     with zipfile.ZipFile(path) as archive:
         names = archive.namelist()
     if _MANIFEST in names:

@@ -1,4 +1,4 @@
-"""A run that was typed, merged: what `merge`, `open` and `query` do first."""
+"""Merge the run that was given: the first step of `merge`, `open` and `query`."""
 
 from __future__ import annotations
 
@@ -32,16 +32,18 @@ def merged_run(
     form: Form = "perfetto",
     force: bool = False,
 ) -> Merged:
-    """Write it to `output`, with what an analysis finds; defects of the run are told on stderr. Raises what `load` and
-    `merge` do."""
+    """Write the merged trace, with the findings of an analysis, to `output`.
+
+    Defects of the run are printed on stderr. Raises what `load` and `merge` raise.
+    """
     from tracekit.analysis.report import analyze
-    from tracekit.read.cache.spool import Shelf
+    from tracekit.read.cache.spool import DecodedSpool
     from tracekit.render.merged.merge import merge
     from tracekit.render.output import scratch_folder
 
     with scratch_folder(output, force=force) as folder:
-        shelf = Shelf(folder=folder)
-        found = choice.load(options, shelf)
+        spool = DecodedSpool(folder=folder)
+        found = choice.load(options, spool)
         defects = [note for note in found.notes if note.is_defect]
         if found.other_runs or defects:
             click.echo(_told(found, defects), err=True, nl=False)
@@ -55,7 +57,7 @@ def merged_run(
                 form=form,
                 force=force,
                 jobs=choice.jobs,
-                shelf=shelf,
+                spool=spool,
                 progress=progress,
             )
 
@@ -63,12 +65,12 @@ def merged_run(
 def _told(run: Run, defects: Sequence[Note]) -> str:
     """Which other runs are left out, and what is wrong with this one."""
     from tracekit.render.console import note_lines, statement, write
-    from tracekit.render.quantities import counted
+    from tracekit.render.quantities import count_text
 
     lines: list[object] = []
     for other in run.other_runs:
         name = f"run {other.run_id or 'without an id'}, attempt {other.attempt}"
-        text = f"left out: {name}, of {counted(other.ranks, 'rank')}; --run and --attempt choose"
+        text = f"left out: {name}, of {count_text(other.ranks, 'rank')}; --run and --attempt choose"
         lines.append(statement("info", text))
     everything = shlex.join(["tracekit", "analyze", *run.arguments, "--json"])
     lines += note_lines(defects, all_told_by=everything)

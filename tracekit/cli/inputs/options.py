@@ -1,4 +1,4 @@
-"""Options that several commands share, and how they are read."""
+"""Options that several commands share, and the types of their values."""
 
 from __future__ import annotations
 
@@ -8,13 +8,17 @@ import re
 import shutil
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO, TypeVar
 
 import click
 
 if TYPE_CHECKING:
+    from rich.progress import Progress as Bar
+    from rich.progress import TaskID
+
     from tracekit.analysis.per_rank.options import StepSelection
     from tracekit.analysis.pool.workers import Progress
 
@@ -24,12 +28,21 @@ _NANOSECONDS = {"ns": 1, "us": 10**3, "ms": 10**6, "s": 10**9}
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-__all__ = ["AMOUNT", "DURATION", "RANKS", "SECTIONS", "STEPS", "decorated", "progress_on_stderr", "result_options"]
-__all__ += ["terminal_format"]
+__all__ = [
+    "AMOUNT",
+    "DURATION",
+    "RANKS",
+    "SECTIONS",
+    "STEPS",
+    "apply_decorators",
+    "progress_on_stderr",
+    "result_options",
+    "terminal_format",
+]
 
 
 class RankSet(click.ParamType[frozenset[int]]):
-    """`0-7,12`: ranks and ranges of ranks, ends included."""
+    """`0-7,12`: ranks and ranges of ranks, including both ends."""
 
     name = "ranks"
 
@@ -41,13 +54,13 @@ class RankSet(click.ParamType[frozenset[int]]):
                 self.fail(f"{value!r} is not a list of ranks such as 0-7,12", param, ctx)
             first, last = int(match.group(1)), int(match.group(2) or match.group(1))
             if last < first or last > _HIGHEST_RANK:
-                self.fail(f"{part!r} is no range of ranks", param, ctx)
+                self.fail(f"{part!r} is not a range of ranks", param, ctx)
             ranks.update(range(first, last + 1))
         return frozenset(ranks)
 
 
 class StepRange(click.ParamType["StepSelection"]):
-    """`10:20`: steps 10 to 19; either end may be left out. `recording`: everything recorded, as one span."""
+    """`10:20`: steps 10 to 19; either end may be left out. `recording`: the whole recording as one span."""
 
     name = "steps"
 
@@ -61,7 +74,7 @@ class StepRange(click.ParamType["StepSelection"]):
             self.fail(f"{value!r} is neither a range such as 10:20, a step, nor 'recording'", param, ctx)
         first = int(match.group(1)) if match.group(1) else None
         if first is not None and match.group(2) and int(match.group(2)) <= first:
-            self.fail(f"{value!r} holds no step; the second number is the first that is left out", param, ctx)
+            self.fail(f"{value!r} holds no step; the second number is the first step after the range", param, ctx)
         if ":" not in str(value):
             assert first is not None
             return StepSelection(first=first, stop=first + 1)
@@ -69,7 +82,7 @@ class StepRange(click.ParamType["StepSelection"]):
 
 
 class Sections(click.ParamType[tuple[str, ...]]):
-    """`breakdown,overlap`: names of sections; which there are is known to the analysis."""
+    """`breakdown,overlap`: names of sections, which the analysis checks."""
 
     name = "sections"
 
@@ -88,19 +101,19 @@ class Amount(click.ParamType[float]):
         except ValueError:
             amount = math.nan
         if not 0 < amount < _LARGEST_AMOUNT:
-            self.fail(f"{value!r} is no number above 0 such as 1.2e15", param, ctx)
+            self.fail(f"{value!r} is not a number above 0, such as 1.2e15", param, ctx)
         return amount
 
 
 class Duration(click.ParamType[int]):
-    """`10us`: a length of time with its unit (ns, us, ms, s), in nanoseconds."""
+    """`10us`: a duration with its unit (ns, us, ms, s), converted to nanoseconds."""
 
     name = "duration"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
         match = re.fullmatch(r"(\d+(?:\.\d+)?)(ns|us|ms|s)", str(value))
         if match is None:
-            self.fail(f"{value!r} is no length of time with its unit, such as 10us", param, ctx)
+            self.fail(f"{value!r} is not a duration with its unit, such as 10us", param, ctx)
         return round(float(match.group(1)) * _NANOSECONDS[match.group(2)])
 
 
@@ -108,9 +121,9 @@ AMOUNT, DURATION, RANKS, STEPS, SECTIONS = Amount(), Duration(), RankSet(), Step
 
 
 def result_options(command: F) -> F:
-    """In which form a result goes where."""
+    """Add the options that choose the format and the file of a result."""
     file = click.Path(path_type=Path)
-    return decorated(
+    return apply_decorators(
         command,
         click.option("--json", "as_json", is_flag=True, help="Print the result as JSON."),
         click.option("-o", "--output", type=file, metavar="FILE", help="Write to FILE (.json or .txt)."),
@@ -118,7 +131,7 @@ def result_options(command: F) -> F:
     )
 
 
-def decorated(command: F, *decorators: Callable[[F], F]) -> F:
+def apply_decorators(command: F, *decorators: Callable[[F], F]) -> F:
     for decorate in reversed(decorators):
         command = decorate(command)
     return command
@@ -126,20 +139,33 @@ def decorated(command: F, *decorators: Callable[[F], F]) -> F:
 
 @contextmanager
 def progress_on_stderr(what: str) -> Iterator[Progress | None]:
-    """A progress bar over ranks while the block runs; None where stderr is no terminal."""
+    """Give the block a function that draws a progress bar over ranks; None where stderr is no terminal.
+
+    The bar is imported at the first call, because that takes 30 ms: a run that is in the cache needs none.
+    """
     if not sys.stderr.isatty():
         yield None
         return
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+    with ExitStack() as bars:
 
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task(what, total=None)
-        yield lambda done, total: bar.update(task, completed=done, total=total)
+        @cache
+        def bar() -> tuple[Bar, TaskID]:
+            from rich.console import Console
+            from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
+            from rich.progress import Progress as Bar
+
+            columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+            started = bars.enter_context(Bar(*columns, console=Console(stderr=True), transient=True))
+            return started, started.add_task(what, total=None)
+
+        def draw(done: int, total: int) -> None:
+            started, task = bar()
+            started.update(task, completed=done, total=total)
+
+        yield draw
 
 
 def terminal_format(stream: TextIO | None = None) -> dict[str, Any]:
-    """Width and color of stdout, or another stream, as keyword arguments of the terminal renderers."""
+    """Return the width and color of a stream, by default stdout, as keyword arguments of the terminal renderers."""
     color = (stream or sys.stdout).isatty() and not os.environ.get("NO_COLOR")
     return {"width": max(shutil.get_terminal_size((80, 24)).columns, 60), "color": color}

@@ -1,4 +1,4 @@
-"""What `open` and `query` take: a trace that Perfetto reads, or a run, which is merged into one."""
+"""The input of `open` and `query`: a trace that Perfetto reads, or a run, which is merged into one."""
 
 from __future__ import annotations
 
@@ -18,7 +18,13 @@ __all__ = ["PerfettoTrace", "perfetto_trace"]
 
 @dataclass(frozen=True, kw_only=True)
 class PerfettoTrace:
-    """stream: open, of a regular file. is_merged: it was made of a run just now, and goes when the stream is closed."""
+    """A trace to show or query.
+
+    Attributes:
+        stream: an open regular file.
+        name: the file's name, or one made from the run's folder.
+        is_merged: the trace was merged just now, and is deleted when the stream is closed.
+    """
 
     stream: BinaryIO
     name: str
@@ -27,25 +33,27 @@ class PerfettoTrace:
 
 @contextmanager
 def perfetto_trace(choice: RunChoice) -> Iterator[PerfettoTrace]:
-    """The trace that was named, or the run that was, merged. Raises what `load` and `merge` do."""
+    """Yield the trace that was given, or the given run merged. Raises what `load` and `merge` raise."""
     if len(choice.paths) == 1 and _is_ready(Path(choice.paths[0])):
         path = Path(choice.paths[0])
         if (choice.run, choice.attempt, choice.ranks) != (None, None, None):
             from tracekit.errors import UsageError
 
-            raise UsageError(f"{path}: a ready trace, nothing of it can be selected", hint="name the run instead")
+            raise UsageError(
+                f"{path}: a merged trace: runs and ranks cannot be selected in it", hint="name the run instead"
+            )
         with path.open("rb") as stream:
             yield PerfettoTrace(stream=stream, name=path.name, is_merged=False)
         return
     with tempfile.TemporaryDirectory(prefix="tracekit-") as folder:
         stream = merged_run(choice, Path(folder, "run.pftrace")).path.open("rb")
-    # The name has gone, so that nothing is left behind however this ends; the stream still has the bytes.
+    # The file is unlinked, so that nothing is left behind however this ends; the open stream still reads it.
     with stream:
         yield PerfettoTrace(stream=stream, name=f"{Path(choice.paths[0]).name or 'run'}.pftrace", is_merged=True)
 
 
 def _is_ready(path: Path) -> bool:
-    """A file that Perfetto reads as it is; not JSON, which is read as a run. InputError: it is neither."""
+    """Return whether Perfetto reads the file unchanged; JSON counts as a run. Raises InputError when it is neither."""
     if not path.is_file():
         return False
     kind = kind_of(path)

@@ -1,4 +1,4 @@
-"""Which run a command is about, who reads it, and where what is worked out of it is kept: options of most commands."""
+"""The argument RUN and the options of most commands: which run, which workers read it, and which cache they use."""
 
 from __future__ import annotations
 
@@ -13,14 +13,13 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import click
 
-from tracekit.cli.inputs.file_kind import kind_of
-from tracekit.cli.inputs.options import RANKS, decorated, progress_on_stderr
+from tracekit.cli.inputs.options import RANKS, apply_decorators, progress_on_stderr
 
 if TYPE_CHECKING:
     from tracekit.analysis.per_rank.options import SummaryOptions
     from tracekit.errors import InputError
     from tracekit.model.run import Run
-    from tracekit.read.cache.spool import Shelf
+    from tracekit.read.cache.spool import DecodedSpool
     from tracekit.read.cache.store import CacheChoice
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -30,7 +29,7 @@ __all__ = ["RunChoice", "run_options"]
 
 @dataclass(frozen=True, kw_only=True)
 class RunChoice:
-    """What was typed, None where nothing was."""
+    """The values of RUN and its options; None where an option was not given."""
 
     paths: tuple[str, ...]
     run: str | None
@@ -47,8 +46,8 @@ class RunChoice:
         chosen = {"--run": self.run, "--attempt": self.attempt, "--ranks": ranks}
         return [*self.paths, *(f"{option}={value}" for option, value in chosen.items() if value is not None)]
 
-    def load(self, options: SummaryOptions | None = None, shelf: Shelf | None = None) -> Run:
-        """Read it, with a progress bar; on this machine workers use the `shelf`. Raises what `analysis.load` does."""
+    def load(self, options: SummaryOptions | None = None, spool: DecodedSpool | None = None) -> Run:
+        """Read it, with a progress bar; on this machine workers use the `spool`. Raises what `analysis.load` does."""
         from tracekit.analysis.load import load
         from tracekit.errors import InputError
 
@@ -61,7 +60,7 @@ class RunChoice:
                     ranks=self.ranks,
                     options=options,
                     cache=self.cache,
-                    shelf=shelf if self.scheduler is None else None,
+                    spool=spool if self.scheduler is None else None,
                     **workers,
                 )
         except InputError as error:
@@ -69,6 +68,7 @@ class RunChoice:
 
     def _clarify_error(self, error: InputError) -> InputError:
         """Return an error that names what a file is, if the only path is a file that torch.profiler did not record."""
+        from tracekit.cli.inputs.file_kind import kind_of
         from tracekit.errors import InputError
 
         path = Path(self.paths[0])
@@ -83,7 +83,7 @@ class RunChoice:
 
     @contextmanager
     def _workers(self) -> Iterator[dict[str, Any]]:
-        """Who reads the ranks while the block runs, as keyword arguments of `load`."""
+        """Yield the workers that read the ranks, as keyword arguments of `load`."""
         if self.scheduler is None:
             with progress_on_stderr("reading ranks") as progress:
                 yield {"jobs": self.jobs, "progress": progress}
@@ -112,7 +112,7 @@ def _ensure_cache_dir(cache_dir: str) -> Path:
 
 
 def run_options(command: F) -> F:
-    """RUN and the options that choose what is read of it and how: the command's first argument, a `RunChoice`."""
+    """Add RUN and its options to a command, which gets them as its first argument, a `RunChoice`."""
 
     @wraps(command)
     def with_choice(
@@ -128,11 +128,11 @@ def run_options(command: F) -> F:
         **options: Any,
     ) -> Any:
         from tracekit.errors import UsageError
-        from tracekit.process_tuning import make_quick
+        from tracekit.process_tuning import tune_cli_process
 
-        make_quick()
+        tune_cli_process()
         if no_cache and cache_dir is not None:
-            raise UsageError("--no-cache and --cache-dir: one says the opposite of the other", hint="leave one out")
+            raise UsageError("--no-cache and --cache-dir contradict each other", hint="leave one out")
         if jobs is not None and scheduler is not None:
             raise UsageError("--jobs is for this machine, --scheduler for a cluster", hint="give one of them")
         choice = RunChoice(
@@ -146,14 +146,14 @@ def run_options(command: F) -> F:
         )
         return command(choice, **options)
 
-    return decorated(
+    return apply_decorators(
         cast(F, with_choice),
         click.argument("paths", nargs=-1, required=True, metavar="RUN..."),
         click.option("--run", metavar="ID", help="The run to take; the newest by default."),
         click.option("--attempt", type=click.IntRange(min=0), metavar="N", help="The attempt of an elastic job."),
         click.option("--ranks", type=RANKS, metavar="0-7", help="Only these ranks."),
-        click.option("--jobs", type=click.IntRange(min=1), metavar="N", help="Worker processes at a time."),
+        click.option("--jobs", type=click.IntRange(min=1), metavar="N", help="Number of worker processes."),
         click.option("--scheduler", metavar="tcp://HOST:PORT", help="Read the ranks on this Dask cluster."),
-        click.option("--cache-dir", metavar="DIR", help="Cache here (TRACEKIT_CACHE); else beside RUN."),
-        click.option("--no-cache", is_flag=True, help="Neither read nor write a cache."),
+        click.option("--cache-dir", metavar="DIR", help="Cache folder (default: TRACEKIT_CACHE, or beside RUN)."),
+        click.option("--no-cache", is_flag=True, help="Neither read nor write the cache."),
     )

@@ -1,1 +1,1 @@
-"""What is kept of traces for later: summaries for the next command, decoded columns for the same one."""
+"""What is written for later: summaries for the next command, decoded traces for a later part of the same one."""

@@ -1,7 +1,7 @@
-"""Frozen dataclasses of numbers, texts and arrays to bytes and back, by their declared types.
+"""A dataclass of numbers, texts and arrays, such as a `RankSummary`, to MessagePack and back, by its declared types.
 
-Comes in: a value such as a `RankSummary`. Goes out: MessagePack. Nothing in the bytes names a type or runs code, and
-what comes back has been checked against the declarations: bytes of strangers can be refused, never obeyed.
+The bytes name no type and run no code, and `unpack` checks them against the declarations. So bytes that somebody else
+has written can at worst be refused.
 """
 
 from __future__ import annotations
@@ -17,21 +17,21 @@ import numpy as np
 from tracekit.model.columnar import Columnar
 
 Shared = dict[tuple[Any, ...], tuple[Any, ...]]
-"""Long tuples seen so far, each once."""
+"""Long tuples that were unpacked so far, each as one object."""
 
 __all__ = ["CodecError", "Shared", "pack", "unpack"]
 
-_LONG_TUPLE = 16  # the members of a large process group stand in many rows of every rank
+_LONG_TUPLE = 16  # the members of a large process group are in many rows of every rank
 
 
 class CodecError(ValueError):
-    """A value that cannot be packed so that it comes back equal, or bytes that hold no such value."""
+    """A value that would not come back equal, or bytes that hold no such value."""
 
 
 def pack(value: Any, kind: Any = None) -> bytes:
     """Return the bytes of a value of a declared type, by default its class.
 
-    Raises CodecError for a value that would not come back as it is.
+    Raises CodecError for a value that would not come back equal.
     """
     try:
         data = _ENCODER.encode(value)
@@ -44,8 +44,9 @@ def pack(value: Any, kind: Any = None) -> bytes:
 
 
 def unpack(data: bytes, kind: Any, shared: Shared | None = None) -> Any:
-    """The inverse of `pack`. Long tuples that are equal, within the value or in `shared`, become one object: packing
-    forgets which were. Raises CodecError.
+    """Return the value that `pack` was given. Raises CodecError.
+
+    Long tuples that are equal, within the value or in `shared`, become one object, as they were before packing.
     """
     try:
         value = _decoder(kind).decode(data)
@@ -58,13 +59,13 @@ def unpack(data: bytes, kind: Any, shared: Shared | None = None) -> Any:
             continue
         for name in _field_names(part):
             if isinstance(items := getattr(part, name), tuple) and len(items) >= _LONG_TUPLE:
-                # Nobody else has seen the value yet, so that setting it does not change it under anybody's hands.
-                object.__setattr__(part, name, _one_of(items, known))
+                # Nobody else has the value yet, so that it may still be changed.
+                object.__setattr__(part, name, _shared_tuple(items, known))
     return value
 
 
-def _one_of(items: tuple[Any, ...], known: Shared) -> tuple[Any, ...]:
-    if not all(type(item) is int for item in items):  # 1.0 is equal to 1, and not the same
+def _shared_tuple(items: tuple[Any, ...], known: Shared) -> tuple[Any, ...]:
+    if not all(type(item) is int for item in items):  # 1.0 is equal to 1, but another value
         return items
     return known.setdefault(items, items)
 
@@ -98,13 +99,13 @@ def _check_columns(table: Columnar) -> None:
 
 
 def _to_plain(array: Any) -> object:
-    """Its bytes; of an array of texts the list of them."""
+    """Return the dtype and the bytes of an array; for an array of texts the list of them."""
     if not isinstance(array, np.ndarray) or array.ndim != 1:
         raise TypeError(f"cannot pack {type(array).__name__}")
     if array.dtype == object:
         texts = array.tolist()
         if not all(isinstance(text, str) or text is None for text in texts):
-            raise TypeError("cannot pack an array of objects that are no texts")
+            raise TypeError("cannot pack an array of objects other than texts")
         return texts
     return [array.dtype.str, array.tobytes()]
 
@@ -112,21 +113,21 @@ def _to_plain(array: Any) -> object:
 def _from_plain(declared: Any, plain: object) -> np.ndarray:
     dtype = _declared_dtype(declared)
     if not isinstance(plain, list):
-        raise TypeError("no array")
+        raise TypeError("not an array")
     if dtype is None:
         array = np.empty(len(plain), dtype=object)
         array[:] = plain
         if not all(isinstance(text, str) or text is None for text in plain):
-            raise TypeError("no array of texts")
+            raise TypeError("not an array of texts")
         return array
     if len(plain) != 2 or plain[0] != dtype.str or not isinstance(plain[1], bytes):
-        raise TypeError(f"no array of {dtype}")
+        raise TypeError(f"not an array of {dtype}")
     return np.frombuffer(plain[1], dtype=dtype).copy()  # a view of bytes cannot be written to
 
 
 @cache
 def _declared_dtype(declared: Any) -> np.dtype | None:
-    """`npt.NDArray[np.int64]` to int64, a bare `np.ndarray`, which holds texts, to None."""
+    """Return the dtype of `npt.NDArray[...]`; None for a bare `np.ndarray`, which holds texts."""
     if declared is np.ndarray:
         return None
     arguments = get_args(declared)

@@ -1,1 +1,1 @@
-"""One trace file to columns: two decoders that give the same, native and portable."""
+"""One trace file to columns, by a native or a portable decoder, which give the same."""

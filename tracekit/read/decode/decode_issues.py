@@ -1,4 +1,4 @@
-"""What was repaired or left out while a trace was decoded, as notes."""
+"""Notes about the events that were repaired or dropped while a trace was decoded."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 
 from tracekit.model.notes import Note
 
-__all__ = ["Losses", "count_of_events"]
+__all__ = ["DecodeIssues", "count_of_events"]
 
-_WHAT = {
+_DAMAGE = {
     "encoding": "invalid UTF-8",
     "escape": "invalid escapes or control characters",
     "limit": "deeper nesting or more text than the limits allow",
@@ -22,25 +22,31 @@ _WHAT = {
 
 
 @dataclass(kw_only=True)
-class Losses:
-    """Events by kind of note; `first_bad_byte` of the text, where that is known."""
+class DecodeIssues:
+    """Counts of damaged events.
+
+    Attributes:
+        repaired: How many, by kind of note.
+        dropped: How many, by kind of note.
+        first_bad_byte: Offset in the text of the first dropped event, where that is known.
+    """
 
     repaired: Counter[str] = field(default_factory=Counter)
     dropped: Counter[str] = field(default_factory=Counter)
     first_bad_byte: int | None = None
 
     def notes(self, file: str) -> list[Note]:
-        """One for each kind."""
-        found = []
+        """Return one note for each kind."""
+        notes = []
         for kind, count in sorted(self.repaired.items()):
-            text = f"{file}: {count_of_events(count)} with {_WHAT[kind]} repaired"
-            found.append(Note(kind=kind, severity="info", file=file, text=text))
+            text = f"{file}: {count_of_events(count)} with {_DAMAGE[kind]} repaired"
+            notes.append(Note(kind=kind, severity="info", file=file, text=text))
         where = "" if self.first_bad_byte is None else f"; the first at byte {self.first_bad_byte} of the text"
         for kind, count in sorted(self.dropped.items()):
             if count:
-                text = f"{file}: {count_of_events(count)} with {_WHAT[kind]} left out{where}"
-                found.append(Note(kind=kind, severity="warning", file=file, text=text, events_dropped=count))
-        return found
+                text = f"{file}: {count_of_events(count)} with {_DAMAGE[kind]} left out{where}"
+                notes.append(Note(kind=kind, severity="warning", file=file, text=text, events_dropped=count))
+        return notes
 
 
 def count_of_events(count: int) -> str:

@@ -1,7 +1,6 @@
-"""The text of a trace around its events: what stands before them, and where they begin.
+"""Where the events of a trace begin, and the top-level keys before and behind them.
 
-Comes in: chunks of text. Goes out: the top-level object without its events, and the events' text as far as it was read.
-Only a top-level `traceEvents` counts; the same key inside another object does not.
+Only a top-level `traceEvents` counts, not the same key inside another object.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from tracekit.read.files.inflate import TextChunks
 __all__ = [
     "LONGEST_HEADER_BYTES",
     "Head",
-    "no_events",
+    "no_events_error",
     "read_head",
     "search_events",
     "tail_keys_text",
@@ -32,21 +31,30 @@ __all__ = [
 LONGEST_HEADER_BYTES = 256 << 20
 
 _EVENTS_KEY = re.compile(rb'"traceEvents"\s*:\s*\[')
-# Behind the last event: an array of arguments may end alike, but then what follows is no whole object.
+# Behind the last event. An array in its arguments may end in the same way, but then no whole object follows.
 _BEHIND_EVENTS = re.compile(rb'\}\s*\]\s*,\s*(?=")')
 _TOP_LEVEL = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
 @dataclass(frozen=True, kw_only=True)
 class Head:
-    keys: bytes  # a JSON object; `{}` in array form
-    rest: bytes  # what was read behind the `[` of the events
-    position: int  # of `rest` in the text
-    is_object: bool  # False in array form: nothing can stand behind the events
+    """The text of a trace up to its events.
+
+    Attributes:
+        keys: The top-level keys before the events, as a JSON object; `{}` for a trace that is an array.
+        rest: The text that was read behind the `[` of the events.
+        position: Offset of `rest` in the text.
+        is_object: False for a trace that is an array: it has no keys behind its events either.
+    """
+
+    keys: bytes
+    rest: bytes
+    position: int
+    is_object: bool
 
 
 def read_head(chunks: Iterator[bytes], source: TextChunks, longest_bytes: int) -> Head:
-    """Read `chunks` (of `source`) up to the events. Raises NotATraceError when there are none in `longest_bytes`."""
+    """Read the `chunks` of `source` up to the events. Raises NotATraceError if none begin in `longest_bytes`."""
     head, text = search_events(chunks, longest_bytes)
     if head is not None:
         return head
@@ -62,12 +70,12 @@ def read_head(chunks: Iterator[bytes], source: TextChunks, longest_bytes: int) -
 
 
 def search_events(chunks: Iterator[bytes], longest_bytes: int) -> tuple[Head | None, bytes]:
-    """Read up to the events; None when they do not come. And the text that was read, as far as it was looked at."""
+    """Read up to the events. Return the head, None if there are no events; and the text that was searched."""
     text = b""
     pieces: list[bytes] = []
     for chunk in itertools.chain(chunks, [b""]):
         pieces.append(chunk)
-        # Looked through again when it has doubled, and at the end: never the same text for every chunk.
+        # Search again only when the text has doubled, and at the end: else the cost would be quadratic.
         if chunk and sum(map(len, pieces)) < len(text):
             continue
         text = b"".join([text, *pieces])
@@ -79,7 +87,7 @@ def search_events(chunks: Iterator[bytes], longest_bytes: int) -> tuple[Head | N
 
 
 def _find_events(text: bytes) -> Head | None:
-    """Where the events begin in the beginning of a file; None when they have not come yet."""
+    """Return the head in the beginning of a text; None if the events begin later."""
     text = text.removeprefix(b"\xef\xbb\xbf")
     if text.lstrip().startswith(b"["):
         position = text.index(b"[") + 1
@@ -96,15 +104,15 @@ def _may_begin_trace(text: bytes) -> bool:
 
 
 def trace_header(head: Head, behind: bytes, file: str) -> tuple[TraceHeader, list[Note]]:
-    """The header from the keys before the events and those in `behind`, all text after the events' `]`."""
+    """Return the header from the keys before the events and in `behind`, the text after their `]`; and notes."""
     keys = parse_top_level(head.keys)
     if behind.strip(b", \t\r\n}"):
         keys |= parse_top_level(b"{" + behind.lstrip(b", \t\r\n"))
     return parse_header(keys, file)
 
 
-def no_events(source: TextChunks) -> NotATraceError:
-    """The error for a trace in which no event can be used."""
+def no_events_error(source: TextChunks) -> NotATraceError:
+    """Return the error for a trace in which no event can be used."""
     reason, hint = "no events in it", "record again: the profiler saw nothing, or the job died while it wrote"
     if source.cut_off is not None:
         reason, hint = f"{reason} ({source.cut_off.what})", "copy it again, or record again"
@@ -112,7 +120,7 @@ def no_events(source: TextChunks) -> NotATraceError:
 
 
 def tail_keys_text(tail: bytes) -> bytes:
-    """The keys behind the events, as the text of an object, from the end of a trace; `{}` when there are none."""
+    """Return the keys behind the events as a JSON object, from the end of a trace; `{}` if there are none."""
     for match in _BEHIND_EVENTS.finditer(tail):
         text = b"{" + tail[match.end() :]
         try:
@@ -124,7 +132,7 @@ def tail_keys_text(tail: bytes) -> bytes:
 
 
 def _is_top_level(keys: bytes) -> bool:
-    """Not inside a nested object. A damaged header is taken as top level: its events still count."""
+    """Whether `keys` is one object, not the beginning of nested ones. True for damaged text: its events still count."""
     try:
         msgspec.json.decode(keys)
     except msgspec.DecodeError as error:

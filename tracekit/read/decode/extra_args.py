@@ -1,7 +1,7 @@
-"""Arguments of an event that have no column of their own -> one text, the same for all events that say the same.
+"""The arguments of an event that have no column, as one text.
 
-Comes in: the event's arguments as they are written. Goes out: a JSON object, a member a line. Of the many events that
-profilers of PyTorch write few say different things once the numbers are left out that are an event's own.
+The text is a JSON object with a member a line. Ids and counters are left out, so that most events share their text with
+many others: few texts are distinct.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from functools import lru_cache
 
 import msgspec
 
-__all__ = ["IDS", "NO_DETAILS", "details_of", "is_in_range", "members_of"]
+__all__ = ["EXCLUDED_ARGS", "IDS", "is_in_range", "select_extra_args", "split_members"]
 
 IDS = {
     "External id": "external_id",
@@ -19,32 +19,35 @@ IDS = {
     "Sequence number": "sequence_number",
     "Fwd thread id": "forward_thread",
 }
-"""Arguments that have a column of all events, by Kineto's names; what is no id there, such as -1, is shown nowhere."""
+"""Arguments that are columns of all events, by Kineto's names. A value that is no id, such as -1, is shown nowhere."""
 
-# By which the profiler counts its records: they tell nothing else.
+# Numbers that the profiler gives its records, without any other meaning.
 _COUNTERS = ("Ev Idx", "Record function id", "Python id", "Python parent id")
 
-NO_DETAILS = frozenset((*IDS, *_COUNTERS))
+EXCLUDED_ARGS = frozenset((*IDS, *_COUNTERS))
+"""Arguments that are no extra arguments."""
 
 _INT64 = range(-(1 << 63), 1 << 63)
 _ARGUMENTS = msgspec.json.Decoder(dict[str, msgspec.Raw] | None)
-# No JSON has a zero in it, and none of the others within a string: the zeros become the ends of lines.
+# No JSON has a zero byte, nor a line end or a tab within a string. So zeros can mark where lines shall end.
 _BETWEEN = b",\0"
 _ONE_LINE_EACH = bytes.maketrans(b"\0\n\r\t", b"\n   ")
 
 
-def details_of(arguments: bytes) -> str:
-    """Of the JSON object of an event's arguments, or null, all that are none of `NO_DETAILS`, as they are written; ""
-    for none, and where they are nested so deep that Python cannot tell."""
+def select_extra_args(arguments: bytes) -> str:
+    """Return the members of a JSON object that are not in `EXCLUDED_ARGS`, as they are written, as a JSON object.
+
+    `arguments`: the object, or null. Returns "" if there are none, or if they are nested too deeply for Python.
+    """
     try:
         members = _ARGUMENTS.decode(arguments) or {}
-    except UnicodeDecodeError:  # of keys; of values nobody asks
+    except UnicodeDecodeError:  # of a key; values are not decoded
         members = _ARGUMENTS.decode(arguments.decode("utf-8", "replace")) or {}
     except RecursionError:
         return ""
-    told = [_before_value(key) + bytes(value) for key, value in members.items() if key not in NO_DETAILS]
-    text = b"{" + _BETWEEN.join(told).translate(_ONE_LINE_EACH) + b"}"
-    return text.decode("utf-8", "replace") if told else ""
+    extra = [_before_value(key) + bytes(value) for key, value in members.items() if key not in EXCLUDED_ARGS]
+    text = b"{" + _BETWEEN.join(extra).translate(_ONE_LINE_EACH) + b"}"
+    return text.decode("utf-8", "replace") if extra else ""
 
 
 @lru_cache
@@ -52,15 +55,17 @@ def _before_value(key: str) -> bytes:
     return msgspec.json.encode(key) + b": "
 
 
-def members_of(details: str) -> list[str]:
-    """The members of what `details_of` has given, each with its key."""
-    return details[1:-1].split(",\n")
+def split_members(extra_args: str) -> list[str]:
+    """Return the members of a text that `select_extra_args` has returned, each with its key."""
+    return extra_args[1:-1].split(",\n")
 
 
-def is_in_range(written: str) -> bool:
-    """Whether a number of JSON is in the range of int64, or of float64 if it has a fraction or an exponent: of others
-    readers make something else, so that they are shown as text."""
-    if written.lstrip("-").isdigit():
-        # A long text of digits Python does not read.
-        return len(written) <= len(str(_INT64.start)) and int(written) in _INT64
-    return math.isfinite(float(written))
+def is_in_range(number: str) -> bool:
+    """Whether a JSON number fits int64, or float64 if it has a fraction or an exponent.
+
+    Readers disagree about other numbers, so that these are shown as text.
+    """
+    if number.lstrip("-").isdigit():
+        # Python refuses to parse very long integers, so the length comes first.
+        return len(number) <= len(str(_INT64.start)) and int(number) in _INT64
+    return math.isfinite(float(number))

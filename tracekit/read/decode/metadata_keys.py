@@ -1,7 +1,6 @@
-"""The top-level keys of a trace, before and after its events, as a `TraceHeader`.
+"""The top-level keys of a trace, before and behind its events, as a `TraceHeader`.
 
-Comes in: the text of the top-level object without its events. Goes out: what the trace says about itself; a key that
-cannot be read is a note, and costs only itself.
+A key that cannot be read becomes a note; the others still count.
 """
 
 from __future__ import annotations
@@ -19,13 +18,13 @@ from tracekit.model.notes import Note
 
 __all__ = ["parse_header", "parse_top_level"]
 
-_KEPT = ("distributedInfo", "deviceProperties", "baseTimeNanoseconds", "host_name", "trace_id", METADATA_KEY)
+_KNOWN_KEYS = ("distributedInfo", "deviceProperties", "baseTimeNanoseconds", "host_name", "trace_id", METADATA_KEY)
 _WHOLE_NUMBER = re.compile(r"\s*-?[0-9]{1,20}\s*")
 _TOP_LEVEL = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
 def parse_top_level(text: bytes) -> dict[str, bytes]:
-    """Top-level keys to the JSON text of their values; from a damaged object, the kept keys that can be read."""
+    """Return the JSON text of each top-level key; from a damaged object, of the known keys that can be read."""
     try:
         return {key: bytes(value) for key, value in _TOP_LEVEL.decode(text).items()}
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -33,23 +32,23 @@ def parse_top_level(text: bytes) -> dict[str, bytes]:
 
 
 def _salvage_top_level(text: str) -> dict[str, bytes]:
-    found = {}
+    values = {}
     decoder = json.JSONDecoder()
-    for key in _KEPT:
+    for key in _KNOWN_KEYS:
         if match := re.search(rf'"{key}"\s*:\s*', text):
             try:
                 value, _ = decoder.raw_decode(text, match.end())
             except (ValueError, RecursionError):
                 continue
-            found[key] = json.dumps(value).encode()
-    return found
+            values[key] = json.dumps(value).encode()
+    return values
 
 
 def parse_header(keys: Mapping[str, bytes], file: str) -> tuple[TraceHeader, list[Note]]:
-    """The header from top-level keys, with a note for each known key whose value is unusable."""
+    """Return the header, and a note for each known key whose value cannot be used."""
     values: dict[str, Any] = {}
     notes: list[Note] = []
-    for key in _KEPT:
+    for key in _KNOWN_KEYS:
         if key in keys and key != METADATA_KEY:
             try:
                 values[key] = msgspec.json.decode(keys[key])
@@ -122,7 +121,7 @@ def _process_groups(config: object) -> tuple[ProcessGroup, ...]:
 
 
 def _integer(value: object, least: int, most: int) -> int | None:
-    """A whole number, or text of one; None when it is none, or out of all reason."""
+    """Return an integer, or the integer that a text holds; None for other values and outside least to most."""
     if isinstance(value, str) and _WHOLE_NUMBER.fullmatch(value):
         value = int(value)
     if not isinstance(value, int) or isinstance(value, bool):

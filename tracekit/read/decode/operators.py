@@ -1,8 +1,8 @@
-"""Operators that do the floating-point work of a model, as a trace names them."""
+"""Operators whose arguments are kept, by the names that a trace gives them."""
 
 from __future__ import annotations
 
-__all__ = ["ATTENTIONS", "MULTIPLYING"]
+__all__ = ["ATTENTIONS", "COMMUNICATION_PREFIXES", "MULTIPLYING"]
 
 ATTENTIONS = tuple(
     f"aten::_scaled_dot_product_{kind}"
@@ -22,5 +22,20 @@ MULTIPLYING = frozenset(
         *(f"{name}_backward" for name in ATTENTIONS),
     )
 )
-"""Of these the number of operations follows from the shapes of their inputs. None of them is made of others, but for
-wrappers that dispatch to an operator of the same name."""
+"""Operators whose number of floating-point operations follows from the shapes of their inputs.
+
+None of them calls another one, except for wrappers that dispatch to an operator of the same name.
+"""
+
+COMMUNICATION_PREFIXES = (
+    "c10d::",
+    "gloo:",
+    "nccl:",
+    "_c10d_functional::",
+    "record_param_comms",
+    "mpi:",
+    "ucc:",
+    "xccl:",
+    "torch::distributed::reducer::",  # copies gradients into a bucket of DDP
+)
+"""Operators whose size of communication follows from the shapes of their inputs."""

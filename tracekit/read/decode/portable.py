@@ -1,7 +1,6 @@
 """The portable decoder: one trace file to columns with msgspec, in chunks.
 
-Comes in: the path of a trace, in object or array form. Goes out: a `DecodedTrace`. It is the reference for what a trace
-means, and the decoder that salvages damaged files. Memory is bounded by the columns and one chunk.
+It defines what a trace means, and salvages damaged files. Memory holds the columns and one chunk.
 """
 
 from __future__ import annotations
@@ -14,9 +13,11 @@ import msgspec
 
 from tracekit.model.events import DecodedTrace
 from tracekit.model.notes import Note
-from tracekit.read.decode.columns import ColumnBuilder, RawEvent, RawText, is_inexact
-from tracekit.read.decode.decode_issues import Losses, count_of_events
-from tracekit.read.decode.event_array import LONGEST_HEADER_BYTES, no_events, read_head, trace_header
+from tracekit.read.decode.columns import ColumnBuilder
+from tracekit.read.decode.decode_issues import DecodeIssues, count_of_events
+from tracekit.read.decode.event_array import LONGEST_HEADER_BYTES, no_events_error, read_head, trace_header
+from tracekit.read.decode.field_values import is_inexact
+from tracekit.read.decode.raw_events import RawEvent, RawText
 from tracekit.read.decode.salvage import EVENT_BOUNDARY, salvage, trailing_byte
 from tracekit.read.files.inflate import TextChunks
 from tracekit.read.files.storage import TracePath
@@ -30,25 +31,25 @@ _EVENTS = msgspec.json.Decoder(list[RawEvent])
 _AS_WRITTEN = msgspec.json.Decoder(list[RawText])
 
 
-def decode(path: TracePath, *, details: bool = False) -> DecodedTrace:
-    """Decode one trace file; `details`: keep all arguments of its events.
+def decode(path: TracePath, *, extra_args: bool = False) -> DecodedTrace:
+    """Decode one trace file. `extra_args`: keep all arguments of its events.
 
-    Raises NotATraceError when the file is empty or holds no usable event, InputError when it cannot be read at all.
+    Raises NotATraceError when the file is empty or has no usable event, InputError when it cannot be read.
     """
     with _no_garbage_collection():
-        return _Decoding(path, details=details).run()
+        return _Decoding(path, extra_args=extra_args).run()
 
 
 class _Decoding:
-    """The state of decoding one file."""
+    """The state of decoding one file. `position`: offset in the text of the first byte of the buffer."""
 
-    def __init__(self, path: TracePath, *, details: bool) -> None:
+    def __init__(self, path: TracePath, *, extra_args: bool) -> None:
         self.path = path
         self.chunks = TextChunks(path)
-        self.columns = ColumnBuilder(details=details)
-        self.details = details
-        self.losses = Losses()
-        self.position = 0  # of the buffer's first byte in the text
+        self.columns = ColumnBuilder(extra_args=extra_args)
+        self.extra_args = extra_args
+        self.issues = DecodeIssues()
+        self.position = 0
         self.events = 0
 
     def run(self) -> DecodedTrace:
@@ -61,8 +62,8 @@ class _Decoding:
         complete = tail is not None and self.chunks.cut_off is None
         events = self.columns.table(header.base_time_ns)
         if not len(events):
-            raise no_events(self.chunks)
-        self.losses.dropped += self.columns.dropped
+            raise no_events_error(self.chunks)
+        self.issues.dropped += self.columns.dropped
         return DecodedTrace(
             file=str(self.path),
             header=header,
@@ -72,7 +73,7 @@ class _Decoding:
         )
 
     def _read_events(self, buffer: bytes, chunks: Iterator[bytes]) -> bytes | None:
-        """Feed the columns; return the text behind the events' closing `]`, or None when it never came."""
+        """Add all events to the columns. Return the text behind their closing `]`, None if there is no `]`."""
         while True:
             cut = _last_boundary(buffer)
             chunk = next(chunks, None)
@@ -82,7 +83,7 @@ class _Decoding:
                 if closed is None:
                     self.position += len(buffer)
                 if closed is None and chunk is not None:
-                    self.losses.repaired["limit"] += 1
+                    self.issues.repaired["limit"] += 1
                 return None if closed is None else buffer[closed + 1 :] + (chunk or b"")
             if cut is not None:
                 closed, used = self._add(buffer[: cut - 1], last=too_long)
@@ -94,14 +95,14 @@ class _Decoding:
             buffer += chunk
 
     def _add(self, text: bytes, *, last: bool) -> tuple[int | None, int]:
-        """Decode a stretch of events; return where the array closes in it, if it does, and how much was used up."""
+        """Decode a piece of the array. Return the offset of its closing `]`, if it is there, and how much was used."""
         try:
             events = self._events(b"[" + text + b"]")
         except (ValueError, RecursionError) as error:
             end = trailing_byte(error) if isinstance(error, msgspec.DecodeError) else None
             if end is None:
                 return self._add_salvaged(text, last=last)
-            closed = text.rindex(b"]", 0, end - 1)  # -1: the "[" that was put before the text
+            closed = text.rindex(b"]", 0, end - 1)  # -1: for the "[" before the text
             self._add(text[:closed], last=True)
             return closed, closed + 1
         self.columns.add(events)
@@ -109,17 +110,17 @@ class _Decoding:
 
     def _add_salvaged(self, text: bytes, *, last: bool) -> tuple[int | None, int]:
         result = salvage(text, last=last)
-        losses = self.losses
-        if result.first_bad_byte is not None and losses.first_bad_byte is None:
-            losses.first_bad_byte = self.position + result.first_bad_byte
-        losses.repaired += result.repaired
-        losses.dropped += result.dropped
+        issues = self.issues
+        if result.first_bad_byte is not None and issues.first_bad_byte is None:
+            issues.first_bad_byte = self.position + result.first_bad_byte
+        issues.repaired += result.repaired
+        issues.dropped += result.dropped
         self.columns.add(result.events)
         return result.closed_at, result.consumed
 
     def _events(self, text: bytes) -> list[RawEvent]:
         events = _EVENTS.decode(text)
-        if self.details or any(is_inexact(event.ts) or is_inexact(event.dur) for event in events):
+        if self.extra_args or any(is_inexact(event.ts) or is_inexact(event.dur) for event in events):
             for event, written in zip(events, _AS_WRITTEN.decode(text), strict=True):
                 written.restore(event)
         return events
@@ -131,22 +132,22 @@ class _Decoding:
             damage = self.chunks.cut_off
             what = f"cut off at byte {self.position}" if damage is None else damage.what
             text = (
-                f"{name}: {what} after {count_of_events(events)}: merge shows what was read, but a step that may lack "
-                "events does not count (all of them where threads and streams stand one after the other, as by Kineto)"
+                f"{name}: {what} after {count_of_events(events)}: merge shows what was read, but steps that may lack "
+                "events do not count (all steps, if the file has one thread after the other, as Kineto writes it)"
             )
             kind = "truncated" if damage is None else damage.kind
-            half = self.losses.dropped.pop("truncated", 0)
-            notes.append(Note(kind=kind, severity="warning", file=name, text=text, events_dropped=half))
-        return notes + self.losses.notes(name)
+            cut_events = self.issues.dropped.pop("truncated", 0)
+            notes.append(Note(kind=kind, severity="warning", file=name, text=text, events_dropped=cut_events))
+        return notes + self.issues.notes(name)
 
 
 def _last_boundary(buffer: bytes) -> int | None:
-    """Index behind the last comma between two events, searched from the end."""
+    """Return the index behind the last comma between two events, searching from the end."""
     width = _BOUNDARY_SEARCH_BYTES
     while True:
         begin = max(0, len(buffer) - width)
         last = None
-        for last in EVENT_BOUNDARY.finditer(buffer, begin):  # noqa: B007 - the last one is wanted
+        for last in EVENT_BOUNDARY.finditer(buffer, begin):  # noqa: B007 - only the last one is used
             pass
         if last is not None:
             return last.end(1)
@@ -157,7 +158,7 @@ def _last_boundary(buffer: bytes) -> int | None:
 
 @contextmanager
 def _no_garbage_collection() -> Iterator[None]:
-    """Millions of short-lived objects without cycles: the collector only costs time here."""
+    """Stop the garbage collector: decoding makes millions of objects without cycles."""
     enabled = gc.isenabled()
     gc.disable()
     try:

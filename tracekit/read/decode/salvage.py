@@ -1,8 +1,7 @@
-"""Events out of text that the strict decoder refused.
+"""The readable events of text that the strict decoder refused.
 
-Comes in: a stretch of the events array. Goes out: every event in it that can be read, with what the others suffered
-from. Each value is taken as far as the parser says that it reaches; where it cannot say, the text up to the next place
-where an event seems to begin is repaired or dropped: one bad event costs itself and no other.
+The text is cut into values where the parser finds their ends. A value without a readable end is cut where the next
+event seems to begin. It is repaired or dropped: one bad event costs no other.
 """
 
 from __future__ import annotations
@@ -14,7 +13,8 @@ from typing import Any
 
 import msgspec
 
-from tracekit.read.decode.columns import RawArguments, RawEvent, RawText, Scalar
+from tracekit.read.decode.field_values import Scalar
+from tracekit.read.decode.raw_events import RawArguments, RawEvent, RawText
 
 EVENT_BOUNDARY = re.compile(rb'\}\s*(,)\s*(?=\{\s*"(?:ph|name|cat|pid|tid|ts|dur|args|id|bp|s)"\s*:)')
 
@@ -42,24 +42,35 @@ __all__ = ["EVENT_BOUNDARY", "Salvaged", "salvage", "trailing_byte"]
 
 @dataclass
 class Salvaged:
+    """The events of a piece of the array.
+
+    Attributes:
+        events: Those that could be read.
+        repaired: How many were repaired, by kind of note.
+        dropped: How many were dropped, by kind of note.
+        first_bad_byte: Offset of the first dropped event.
+        closed_at: Offset of the closing `]` of the array, if it is there.
+        consumed: How many bytes were used. The rest is the beginning of an event that goes on behind the text.
+    """
+
     events: list[RawEvent] = field(default_factory=list)
-    repaired: Counter[str] = field(default_factory=Counter)  # by kind of note
+    repaired: Counter[str] = field(default_factory=Counter)
     dropped: Counter[str] = field(default_factory=Counter)
     first_bad_byte: int | None = None
-    closed_at: int | None = None  # where the array's `]` stands
-    consumed: int = 0  # bytes; the rest begins an event that goes on behind the text
+    closed_at: int | None = None
+    consumed: int = 0
 
 
 def trailing_byte(error: Exception) -> int | None:
-    """Index of the first character behind a complete value, white space aside, when the error is about that."""
+    """Return the index of the first character behind a complete value, if the error is about that character."""
     match = _TRAILING.search(str(error))
     return int(match.group(1)) - 1 if match else None  # msgspec counts the character it stopped at
 
 
 def salvage(text: bytes, *, last: bool) -> Salvaged:
-    """All readable events of `text`, a comma-separated stretch of events, up to the end of the array if it is there.
+    """Return all readable events of `text`, events separated by commas, up to the end of the array if it is there.
 
-    `last`: nothing follows, so that an event without an end is damaged.
+    `last`: no text follows, so that an event without an end is damaged.
     """
     result = Salvaged()
     # A number cut behind its point is malformed to the parser, not cut off.
@@ -97,7 +108,7 @@ def _end_of(pattern: re.Pattern[bytes], text: bytes, position: int) -> int:
 
 
 def _extent(text: bytes, begin: int) -> int | None:
-    """Length of the JSON value at `begin`; `_CUT` when the text ends inside it, None when it is malformed."""
+    """Return the length of the JSON value at `begin`; `_CUT` if the text ends inside it, None if it is malformed."""
     width = _WINDOW_BYTES
     while True:
         window = text[begin : begin + width]
@@ -118,8 +129,8 @@ def _extent(text: bytes, begin: int) -> int | None:
 
 
 def _damaged_length(text: bytes, begin: int, last: bool) -> int:
-    """Length of the value without a readable end at `begin`: to where the next may begin; `_CUT` when unseen."""
-    key = _FIRST_KEY.match(text, begin)  # events begin alike: what begins otherwise may be an argument
+    """Return the length of a value without a readable end: to where the next may begin; `_CUT` if that is not seen."""
+    key = _FIRST_KEY.match(text, begin)  # events begin with the same key; other objects may be arguments
     following = re.compile(rb',\s*(?=\{\s*"' + key.group(1) + rb'"\s*:)') if key else EVENT_BOUNDARY
     if after := following.search(text, key.end() if key else begin):
         return (after.start() if key else after.start(1)) - begin
@@ -130,7 +141,7 @@ def _damaged_length(text: bytes, begin: int, last: bool) -> int:
 
 
 def _read(piece: bytes) -> tuple[RawEvent | None, str]:
-    """The event and what was repaired in it, or None and what it suffered from."""
+    """Return the event and the kind of note for a repair, or None and the kind of note for dropping it."""
     try:
         return _exact(_EVENT.decode(piece), piece), ""
     except msgspec.ValidationError:
@@ -150,13 +161,13 @@ def _read(piece: bytes) -> tuple[RawEvent | None, str]:
 
 
 def _exact(event: RawEvent, piece: bytes) -> RawEvent:
-    """The event with what it loses as text."""
+    """Return the event with the text of those values that decoding changed."""
     _AS_WRITTEN.decode(piece).restore(event)
     return event
 
 
 def _repaired(piece: bytes) -> bytes:
-    """Valid UTF-8 without control characters, invalid escapes or lone surrogates."""
+    """Return valid UTF-8 without control characters, invalid escapes or lone surrogates."""
     fixed = piece.decode("utf-8", "replace").encode()
     fixed = _CONTROL.sub(b" ", fixed)
     fixed = _BAD_ESCAPE.sub(lambda m: m.group() if m.group(1) else b"\\\\" + m.group(2), fixed)
@@ -164,7 +175,7 @@ def _repaired(piece: bytes) -> bytes:
 
 
 def _coerced(piece: bytes) -> tuple[RawEvent | None, str]:
-    """An event whose fields have unexpected types, as far as it makes sense; null and non-object events are dropped."""
+    """Return an event whose fields have unexpected types, as far as they can be used. None for what is no object."""
     try:
         value = _ANYTHING.decode(piece)
     except RecursionError:
@@ -192,15 +203,15 @@ def _coerced(piece: bytes) -> tuple[RawEvent | None, str]:
 
 
 def _coerced_arguments(arguments: dict[str, Any]) -> RawArguments:
-    kept = RawArguments()
+    coerced = RawArguments()
     for field_, key in zip(RawArguments.__struct_fields__, RawArguments.__struct_encode_fields__, strict=True):
         if key not in arguments:
             continue
-        if isinstance(getattr(kept, field_), msgspec.Raw):
-            setattr(kept, field_, msgspec.Raw(msgspec.json.encode(arguments[key])))
+        if isinstance(getattr(coerced, field_), msgspec.Raw):
+            setattr(coerced, field_, msgspec.Raw(msgspec.json.encode(arguments[key])))
         else:
-            setattr(kept, field_, _scalar(arguments[key]))
-    return kept
+            setattr(coerced, field_, _scalar(arguments[key]))
+    return coerced
 
 
 def _scalar(value: object) -> Scalar:

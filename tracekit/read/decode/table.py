@@ -1,7 +1,6 @@
-"""The last step of every decoder: its columns to an `EventTable`.
+"""The last step of both decoders: columns in file order to an `EventTable`.
 
-Comes in: columns in file order, with indexes into strings in whatever order a decoder met them. Goes out: a table whose
-strings are numbered by where they are first used, so that two decoders of one file give the same, bit for bit.
+Strings are numbered by their first use in the table, so that both decoders give the same table, bit for bit.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ from tracekit.model.events import (
 __all__ = ["COLLECTIVE_NUMBERS", "COLLECTIVE_TEXT", "DENSE", "LIMIT_NS", "MEMORY", "SHAPES", "build_table"]
 
 LIMIT_NS = 1 << 62
-"""Numbers as large as this are no time and no id."""
+"""Larger numbers are neither times nor ids."""
 
 DENSE = {
     "name": np.int32,
@@ -41,7 +40,7 @@ DENSE = {
     "forward_thread": np.int64,
     "shape": np.int64,
 }
-"""Columns with a value for every event."""
+"""Columns with a value for each event."""
 
 COLLECTIVE_TEXT = ("collective", "dtype", "group_name", "group_description", "group_ranks")
 COLLECTIVE_NUMBERS = ("in_elements", "out_elements", "group_size", "sequence")
@@ -49,7 +48,7 @@ SHAPES = ("input_shapes", "input_types", "concrete_inputs")
 MEMORY = tuple(field.name for field in fields(MemoryRecords))
 
 _FIRST_PIECE = 1024  # rows
-_FARTHEST_NS = 24 * 3600 * 10**9  # from the median start; a recording of a day does not exist
+_MAX_DISTANCE_NS = 24 * 3600 * 10**9  # from the median start; no recording is a day long
 
 
 def build_table(
@@ -63,30 +62,38 @@ def build_table(
     memory: Mapping[str, np.ndarray],
     other_phases: Mapping[str, int],
 ) -> tuple[EventTable, int]:
-    """The table, with `start_ns` on the wall clock, and how many events were dropped as out of range.
+    """Return the table, with `start_ns` on the wall clock, and how many events were dropped as out of range.
 
-    `dense` holds the columns of `DENSE`, and `details` where they were asked for; `collectives` and `operators` are
-    sparse: `row`, and the columns of `COLLECTIVE_TEXT`, `COLLECTIVE_NUMBERS`, `SHAPES`; `memory` holds those of
-    `MEMORY`. What is text indexes `strings`.
+    Columns of text are indexes into `strings`, in any order.
+
+    Args:
+        base_time_ns: Is added to all starts.
+        strings: All texts; two may be equal.
+        tracks: The table's tracks.
+        dense: The columns of `DENSE`; `extra_args` too if they are kept.
+        collectives: `row`, and the columns of `COLLECTIVE_TEXT`, `COLLECTIVE_NUMBERS` and `SHAPES`.
+        operators: `row`, and the columns of `SHAPES`.
+        memory: The columns of `MEMORY`.
+        other_phases: As in the table.
     """
     columns = dict(dense)
     columns["start_ns"] = columns["start_ns"] + base_time_ns
     sparse, operands = dict(collectives), dict(operators)
     outside = _out_of_range(columns["start_ns"], columns["duration_ns"])
     if len(outside):
-        kept = np.ones(len(columns["start_ns"]), dtype=np.bool_)
-        kept[outside] = False
-        columns = {name: column[kept] for name, column in columns.items()}
-        sparse, operands = _rows_left(sparse, kept), _rows_left(operands, kept)
+        inside = np.ones(len(columns["start_ns"]), dtype=np.bool_)
+        inside[outside] = False
+        columns = {name: column[inside] for name, column in columns.items()}
+        sparse, operands = _only_rows(sparse, inside), _only_rows(operands, inside)
     records = dict(memory)
     records["time_ns"] = records["time_ns"] + base_time_ns
     near = _near(records["time_ns"], columns["start_ns"])
-    of_events = [name for name in ("name", "category", "details") if name in columns]
-    text = [(columns, of_events), (sparse, (*COLLECTIVE_TEXT, *SHAPES)), (operands, SHAPES)]
-    used, place = _numbered([table[name] for table, names in text for name in names], strings)
-    for table, names in text:
+    of_events = [name for name in ("name", "category", "extra_args") if name in columns]
+    texts = [(columns, of_events), (sparse, (*COLLECTIVE_TEXT, *SHAPES)), (operands, SHAPES)]
+    used, new_index = _by_first_use([table[name] for table, names in texts for name in names], strings)
+    for table, names in texts:
         for name in names:
-            table[name] = np.take(place, table[name])
+            table[name] = np.take(new_index, table[name])
     events = EventTable(
         strings=used,
         tracks=list(tracks),
@@ -99,47 +106,48 @@ def build_table(
     return events, len(outside) + int((~near).sum())
 
 
-def _numbered(columns: Sequence[Int32], strings: Sequence[str]) -> tuple[list[str], Int32]:
-    """The strings that are used, each once, in the order of their first uses, column after column; and where each of
-    `strings` stands among them, with a last entry that answers for ABSENT.
+def _by_first_use(columns: Sequence[Int32], strings: Sequence[str]) -> tuple[list[str], Int32]:
+    """Return the distinct strings in the order of their first use, column after column, and the new index of each.
+
+    The indexes are int32 [len(strings) + 1]; the last one is ABSENT, so that ABSENT maps to itself.
     """
     used: dict[str, int] = {}
-    place = np.full(len(strings) + 1, ABSENT, dtype=np.int32)
-    met = np.zeros(len(strings) + 1, dtype=np.bool_)
-    met[ABSENT] = True
+    new_index = np.full(len(strings) + 1, ABSENT, dtype=np.int32)
+    seen = np.zeros(len(strings) + 1, dtype=np.bool_)
+    seen[ABSENT] = True
     for column in columns:
-        # What is in a column is mostly met near its beginning: the rest is looked over once, in ever longer pieces.
+        # Most strings first occur near the beginning of a column. So the pieces get ever longer.
         begin, length = 0, _FIRST_PIECE
         while begin < len(column):
             piece = column[begin : begin + length]
-            for index in dict.fromkeys(piece[~met.take(piece)].tolist()):
-                place[index] = used.setdefault(strings[index], len(used))
-                met[index] = True
+            for index in dict.fromkeys(piece[~seen.take(piece)].tolist()):
+                new_index[index] = used.setdefault(strings[index], len(used))
+                seen[index] = True
             begin, length = begin + length, 2 * length
-    return list(used), place
+    return list(used), new_index
 
 
-def _rows_left(columns: dict[str, Any], kept: np.ndarray) -> dict[str, Any]:
-    """The columns of some events when only those in the mask `kept` are left of all."""
-    left = kept[columns["row"]]
+def _only_rows(columns: dict[str, Any], mask: np.ndarray) -> dict[str, Any]:
+    """Return sparse columns without the events that are not in `mask` [n events], with new row numbers."""
+    kept = mask[columns["row"]]
     return {
-        name: ((np.cumsum(kept) - 1)[column] if name == "row" else column)[left] for name, column in columns.items()
+        name: ((np.cumsum(mask) - 1)[column] if name == "row" else column)[kept] for name, column in columns.items()
     }
 
 
 def _out_of_range(start_ns: Int64, duration_ns: Int64) -> Int64:
-    """Rows a day away from the bulk of the recording: lost clocks, wrapped counters, starts of zero."""
+    """Return the rows that are a day away from the rest: lost clocks, wrapped counters, starts of zero."""
     if not len(start_ns):
         return np.empty(0, dtype=np.int64)
-    if start_ns.max() - start_ns.min() <= _FARTHEST_NS and duration_ns.max() <= _FARTHEST_NS:
+    if start_ns.max() - start_ns.min() <= _MAX_DISTANCE_NS and duration_ns.max() <= _MAX_DISTANCE_NS:
         return np.empty(0, dtype=np.int64)
-    return np.flatnonzero(~_near(start_ns, start_ns) | (duration_ns > _FARTHEST_NS))
+    return np.flatnonzero(~_near(start_ns, start_ns) | (duration_ns > _MAX_DISTANCE_NS))
 
 
 def _near(time_ns: Int64, start_ns: Int64) -> Bool:
-    """Mask [n] of the times that are less than a day from the bulk of `start_ns`, int64 [m]."""
+    """Return a mask [n] of the times that are less than a day from the median of `start_ns`, int64 [m]."""
     if not len(time_ns) or not len(start_ns):
         return np.ones(len(time_ns), dtype=np.bool_)
     center = np.partition(start_ns, len(start_ns) // 2)[len(start_ns) // 2]
-    near: Bool = np.abs(time_ns - center) <= _FARTHEST_NS
+    near: Bool = np.abs(time_ns - center) <= _MAX_DISTANCE_NS
     return near

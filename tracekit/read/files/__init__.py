@@ -1,1 +1,1 @@
-"""Where trace files are, whose they are, and what is in them once they are unpacked."""
+"""Where trace files are, which rank and run each belongs to, and their text without compression."""

@@ -1,46 +1,37 @@
-"""Trace files to runs.
+"""Which trace files are one run.
 
-Comes in: the files that were found. Goes out: `RunFiles`, each with the notes about its files.
-
-Captures of tracekit say their run and attempt. Traces of other tools are grouped by world size, then:
-
-1. In one folder a file joins a job when the job was recording within ten minutes of it and does not have its rank yet
-   (clocks are skewed by seconds, ranks start minutes apart, the next job starts later or has the same ranks), or when
-   the same process (host and pid) wrote the job's last window of that rank less than six hours before. Folders that
-   only number windows (`iteration_10/`, `step-20/`) count as the folder above them.
-2. Jobs of different folders (`node0/`, `rank1/`) are one when no rank is in both, save as a copy, they were recording
-   within ten minutes of each other and name no different devices; the folders nearest to each other first.
-
-Where a trace does not say when it was, time does not count against it. A trace without a world size joins the others
-only when these have one world size. When in doubt there are two runs: what is apart can be seen, what is mixed cannot.
+Captures of tracekit name their run and attempt. Traces of other tools are grouped by world size, and then into jobs by
+`foreign_jobs`. A trace without a world size joins the others only when these have one world size.
 """
 
 from __future__ import annotations
 
-import re
-from bisect import bisect_left, insort
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from pathlib import PurePath
 
 from tracekit.errors import InputError
 from tracekit.model.notes import Note
-from tracekit.read.files.identify import EARLIEST_WALL_CLOCK_NS, TraceFile, peek
+from tracekit.read.files.foreign_jobs import group_into_jobs, number_ranks
+from tracekit.read.files.identify import EARLIEST_WALL_CLOCK_NS, TraceFile, identify
 from tracekit.read.files.storage import version_of
 
-__all__ = ["RunFiles", "began_apart", "group_into_runs", "is_plainly_one_run"]
-
-_MINUTE_NS = 60 * 10**9
-_RANKS_APART_NS = 10 * _MINUTE_NS
-_WINDOWS_APART_NS = 6 * 60 * _MINUTE_NS
-_NUMBERED_FOLDER = re.compile(r"(?:iteration|iter|step|epoch|window|cycle)s?[-_ ]?\d+", re.IGNORECASE)
+__all__ = ["RunFiles", "group_into_runs"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class RunFiles:
-    """The trace files of one attempt of one run. `ranks` maps a rank to its windows, in order of time."""
+    """The trace files of one attempt of one run.
+
+    Attributes:
+        run_id: None if neither the files nor tracekit name the run.
+        attempt: Counts from 0.
+        world_size: None if no file says it.
+        ranks: The files of each rank, one for each window, in order of time.
+        start_ns: When the first window began, None if no file says it.
+        notes: About the files.
+    """
 
     run_id: str | None
     attempt: int
@@ -50,58 +41,8 @@ class RunFiles:
     notes: tuple[Note, ...] = ()
 
 
-@dataclass
-class _Job:
-    """Traces of another tool that belong together; `members` by rank, or by process where no rank is known."""
-
-    folder: PurePath
-    members: dict[object, list[TraceFile]] = field(default_factory=lambda: defaultdict(list))
-    starts: list[int] = field(default_factory=list)  # on the wall clock, sorted
-    devices: set[str] = field(default_factory=set)
-
-    def add(self, file: TraceFile) -> None:
-        self.members[_who(file)].append(file)
-        self.devices.update(file.device_names)
-        if file.wall_clock_ns is not None:
-            insort(self.starts, file.wall_clock_ns)
-
-    def takes(self, file: TraceFile) -> bool:
-        """Whether a file of the same folder belongs to this job."""
-        twins = self.members.get(_who(file))
-        if not twins:
-            return not self.starts or file.wall_clock_ns is None or _is_near(file.wall_clock_ns, self.starts)
-        return all(twin.process == file.process for twin in twins) and _is_soon(file, twins[-1])
-
-    def is_one_with(self, other: _Job) -> bool:
-        """Whether a job of another folder is this one."""
-        if self.devices and other.devices and not self.devices & other.devices:
-            return False
-        if self.starts and other.starts and not any(_is_near(start, self.starts) for start in other.starts):
-            return False
-        shared = self.members.keys() & other.members.keys()
-        return all(_are_copies(self.members[who], other.members[who]) for who in shared)
-
-
-def is_plainly_one_run(files: Sequence[TraceFile]) -> bool:
-    """Whether glances are enough: different ranks of one world, in one folder, recorded at the same time if all count
-    from the same base time, which whoever decodes them can tell (`began_apart`).
-    """
-    ticks = [file.ticks_ns for file in files if file.ticks_ns is not None]
-    return (
-        len(ticks) == len(files) == len({file.rank for file in files})
-        and len({file.world_size for file in files}) == 1
-        and len({_folder(file) for file in files}) == 1
-        and max(ticks) - min(ticks) <= _RANKS_APART_NS
-    )
-
-
-def began_apart(starts_ns: Sequence[int]) -> bool:
-    """Whether ranks that began at these times are too far apart to be of one job."""
-    return bool(starts_ns) and max(starts_ns) - min(starts_ns) > _RANKS_APART_NS
-
-
 def group_into_runs(files: Sequence[TraceFile]) -> list[RunFiles]:
-    """All runs, from the oldest to the newest."""
+    """Return all runs, from the oldest to the newest."""
     captured: dict[tuple[str, int], list[TraceFile]] = defaultdict(list)
     foreign: dict[int | None, list[TraceFile]] = defaultdict(list)
     for file in files:
@@ -116,97 +57,13 @@ def group_into_runs(files: Sequence[TraceFile]) -> list[RunFiles]:
     else:
         foreign[None] = unsized
     for members in foreign.values():
-        runs += [_run(_with_ranks(job)) for job in _jobs(members)]
-    return _with_names(sorted(runs, key=_age))
+        runs += [_run(number_ranks(job)) for job in group_into_jobs(members)]
+    return _with_names(sorted(runs, key=_run_order))
 
 
-def _age(run: RunFiles) -> tuple[int, str, int, str]:
+def _run_order(run: RunFiles) -> tuple[int, str, int, str]:
     first = next(iter(run.ranks.values()))[0]
     return run.start_ns or 0, run.run_id or "", run.attempt, str(first.path)
-
-
-# ---- traces of other tools: files to jobs ------------------------------------------------------------------------
-
-
-def _jobs(files: Iterable[TraceFile]) -> list[list[TraceFile]]:
-    in_folder: dict[PurePath, list[_Job]] = defaultdict(list)
-    # What tells its time and its world size comes first: the others find their places among it.
-    for file in sorted(files, key=_order):
-        folder = _folder(file)
-        job = next((job for job in reversed(in_folder[folder]) if job.takes(file)), None)
-        if job is None:
-            job = _Job(folder)
-            in_folder[folder].append(job)
-        job.add(file)
-    whole: list[_Job] = []
-    parts = [job for jobs in in_folder.values() for job in jobs]
-    for job in sorted(parts, key=lambda part: (not part.starts, part.starts[:1], str(part.folder))):
-        same = [other for other in whole if other.is_one_with(job)]
-        if not same:
-            whole.append(job)
-            continue
-        nearest = max(same, key=lambda other: (_shared_parts(other.folder, job.folder), other.starts[-1:]))
-        for member in (file for twins in job.members.values() for file in twins):
-            nearest.add(member)
-    return [[file for twins in job.members.values() for file in twins] for job in whole]
-
-
-def _order(file: TraceFile) -> tuple[bool, bool, int, str]:
-    return file.wall_clock_ns is None, file.world_size is None, file.start_ns or 0, str(file.path)
-
-
-def _folder(file: TraceFile) -> PurePath:
-    return PurePath(*(part for part in file.path.absolute().parent.parts if not _NUMBERED_FOLDER.fullmatch(part)))
-
-
-def _who(file: TraceFile) -> object:
-    return file.rank if file.rank is not None else _process(file)
-
-
-def _process(file: TraceFile) -> object:
-    """Equal for windows of one process: `host_pid.<time>.pt.trace.json` of tensorboard_trace_handler, in one folder."""
-    if file.process is None:
-        return file.path
-    return _folder(file), file.path.name.partition(".")[0], file.process
-
-
-def _is_near(start_ns: int, starts: list[int]) -> bool:
-    place = bisect_left(starts, start_ns)
-    return any(abs(start_ns - other) <= _RANKS_APART_NS for other in starts[max(0, place - 1) : place + 1])
-
-
-def _is_soon(file: TraceFile, previous: TraceFile) -> bool:
-    start_ns, before_ns = file.wall_clock_ns, previous.wall_clock_ns
-    return start_ns is None or before_ns is None or 0 <= start_ns - before_ns <= _WINDOWS_APART_NS
-
-
-def _are_copies(files: list[TraceFile], others: list[TraceFile]) -> bool:
-    windows = {(file.process, file.start_ns) for file in files}
-    return all(file.start_ns is not None and (file.process, file.start_ns) in windows for file in others)
-
-
-def _shared_parts(folder: PurePath, other: PurePath) -> int:
-    return next((i for i, (a, b) in enumerate(zip(folder.parts, other.parts, strict=False)) if a != b), 1 << 20)
-
-
-def _with_ranks(files: list[TraceFile]) -> list[TraceFile]:
-    """Give processes that do not say their rank the free ranks in order of name: never two ranks 0 by default."""
-    taken = {file.rank for file in files}
-    free = (rank for rank in range(len(files) + len(taken)) if rank not in taken)
-    rank_of_process: dict[object, int] = {}
-    ranked = []
-    for file in sorted(files, key=lambda f: (f.path.name, str(f.path))):
-        if file.rank is None:
-            process = _process(file)
-            if process not in rank_of_process:
-                rank_of_process[process] = next(free)
-            ranked.append(replace(file, rank=rank_of_process[process]))
-        else:
-            ranked.append(file)
-    return ranked
-
-
-# ---- the files of one run ----------------------------------------------------------------------------------------
 
 
 def _run(files: Sequence[TraceFile], run_id: str | None = None, attempt: int = 0) -> RunFiles:
@@ -215,8 +72,8 @@ def _run(files: Sequence[TraceFile], run_id: str | None = None, attempt: int = 0
     for file in sorted(files, key=lambda f: (not f.unfinished, version_of(f.path).changed_ns or 0, str(f.path))):
         assert file.rank is not None
         windows = by_rank[file.rank]
-        replaced = windows.get(_window(file))
-        windows[_window(file)] = file
+        replaced = windows.get(_window_key(file))
+        windows[_window_key(file)] = file
         if file.rank_from == "nothing" and len(files) > 1:
             text = f"rank {file.rank}: {file.path.name}: no rank found in it or in its name; numbered by name"
             notes.append(Note(kind="no_rank", severity="warning", rank=file.rank, file=file.path.name, text=text))
@@ -239,15 +96,15 @@ def _run(files: Sequence[TraceFile], run_id: str | None = None, attempt: int = 0
     )
 
 
-def _window(file: TraceFile) -> object:
-    """Equal for two files of the same window; a file that does not say when it was is a window of its own."""
+def _window_key(file: TraceFile) -> object:
+    """Return a key that is equal for two files of the same window. A file without a time is a window by itself."""
     if file.first_step is not None:
         return file.first_step
     return file.path if file.start_ns is None else ("start", file.start_ns)
 
 
 def _start_ns(ranks: dict[int, tuple[TraceFile, ...]]) -> int | None:
-    """When the first rank that tells it began: manifests do not."""
+    """Return when the first rank began of which that is known: manifests do not say it."""
     for windows in ranks.values():
         try:
             start_ns = _known_start_ns(windows[0])
@@ -259,9 +116,9 @@ def _start_ns(ranks: dict[int, tuple[TraceFile, ...]]) -> int | None:
 
 
 def _known_start_ns(file: TraceFile) -> int | None:
-    if file.start_ns is not None or file.ticks_ns is not None:
+    if file.start_ns is not None or file.relative_start_ns is not None:
         return file.start_ns
-    return peek(file.path).start_ns
+    return identify(file.path).start_ns
 
 
 def _unfinished(file: TraceFile) -> Note:
@@ -270,7 +127,7 @@ def _unfinished(file: TraceFile) -> Note:
 
 
 def _with_names(runs: list[RunFiles]) -> list[RunFiles]:
-    """Runs of other tools get a name from their start, so that `--run` can choose them; a single run needs none."""
+    """Name the runs of other tools by their start, so that `--run` can choose them. A single run needs no name."""
     if len(runs) == 1:
         return runs
     named = []

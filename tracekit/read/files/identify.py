@@ -1,8 +1,8 @@
-"""Whose trace is this? Answered from the two ends of a file, without decoding its events.
+"""Which rank and run a trace file belongs to, from its two ends, without decoding its events.
 
-Comes in: a path. Goes out: a `TraceFile`. What the file says wins; its name only answers where the file is silent. The
-end is only looked at when the beginning does not say rank or time: Kineto writes its base time there, some tools all.
-To see the end of a packed file all of it must be inflated: `glance` does without where only the time is missing.
+What the file says counts more than its name. The end is read only when the beginning lacks the rank or the time: Kineto
+writes its base time there, some tools everything. A packed file must be inflated up to its end, which takes long. So
+`identify_fast` skips the end if only the time is missing.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ import msgspec
 
 from tracekit.errors import NotATraceError
 from tracekit.model.metadata import MERGED_KEY, METADATA_KEY, Manifest
-from tracekit.read.decode.columns import exact_nanoseconds
-from tracekit.read.decode.event_array import no_events, read_head, tail_keys_text
+from tracekit.read.decode.event_array import no_events_error, read_head, tail_keys_text
+from tracekit.read.decode.field_values import exact_nanoseconds
 from tracekit.read.decode.metadata_keys import parse_header, parse_top_level
 from tracekit.read.files.inflate import TextChunks, last_bytes
 from tracekit.read.files.storage import TracePath
@@ -29,8 +29,8 @@ __all__ = [
     "MANIFEST_SUFFIX",
     "TraceFile",
     "from_manifest",
-    "glance",
-    "peek",
+    "identify",
+    "identify_fast",
     "rank_in_name",
 ]
 
@@ -42,23 +42,34 @@ _LONGEST_HEADER_BYTES = 64 << 20
 _TAIL_BYTES = 256 << 10  # room for the process groups of some thousand ranks
 _FIRST_EVENTS_BYTES = 256 << 10  # names of processes and threads come first
 _SEPARATORS = re.compile(r"[\s,]*")
-# Their pid is the number of a device, or no process at all.
+# The pid of these events is the number of a device, or no process at all.
 _OFF_HOST = frozenset({"kernel", "gpu_memcpy", "gpu_memset", "gpu_user_annotation", "Trace", "overhead"})
-_LEFT_BEHIND = re.compile(
+_UNFINISHED_CAPTURE = re.compile(
     r"/(?P<run_id>[A-Za-z0-9_-]{1,64})/attempt-(?P<attempt>\d{1,9})/step-(?P<step>\d{9})(/rank-\d+xxx)?"
     r"/\.rank-(?P<rank>\d{6,9})\.(?P<process>[^/]+?)(\.gz)?\.tmp$"
 )
-# tracekit rank-000003, torchtitan rank3_trace, HTA and Accelerate rank_3 and profile_3, others worker3
+# rank-000003 (tracekit), rank3_trace (torchtitan), rank_3 and profile_3 (HTA, Accelerate), worker3 (others)
 _RANK_IN_NAME = re.compile(r"(?:^|[^a-z])(?:rank|worker|profile|process|trainer)[-_ ]?(\d{1,7})(?!\d)", re.IGNORECASE)
 
 
 @dataclass(frozen=True, kw_only=True)
 class TraceFile:
-    """One trace file and whose it is, as far as it tells without decoding; None where it does not.
+    """One trace file, and what it says about itself without decoding; None where it says nothing.
 
-    `rank_from` "nothing": `rank` is None, or a number that discovery gave it, which what the file says may replace.
-    `ticks_ns`: the start counted from a base time that stands at the end of the file, which was not looked at. Kineto's
-    base time is the same for months.
+    Attributes:
+        path: Where it is.
+        rank: Of the file. Discovery gives one to files that have none.
+        rank_from: Where `rank` comes from. "nothing": a decoded trace may say another one.
+        world_size: Of the job.
+        run_id: Of a capture by tracekit.
+        attempt: Of a capture by tracekit.
+        first_step: Of a capture by tracekit.
+        process: Host and pid; a process may write several windows.
+        start_ns: When its first event began.
+        relative_start_ns: The same, counted from a base time at the end of the file, which was not read. Kineto's base
+            time is the same for months.
+        device_names: Of all devices that the file lists.
+        unfinished: The job died while it wrote the file.
     """
 
     path: TracePath
@@ -68,25 +79,26 @@ class TraceFile:
     run_id: str | None = None
     attempt: int = 0
     first_step: int | None = None
-    process: str | None = None  # host and pid: the same process writes several windows
+    process: str | None = None
     start_ns: int | None = None
-    ticks_ns: int | None = None
+    relative_start_ns: int | None = None
     device_names: tuple[str, ...] = ()
     unfinished: bool = False
 
     @property
     def wall_clock_ns(self) -> int | None:
-        """The start, when it can be compared with that of other hosts."""
+        """The start, if it can be compared with the starts of other hosts."""
         return self.start_ns if self.start_ns is not None and self.start_ns >= EARLIEST_WALL_CLOCK_NS else None
 
 
 def rank_in_name(path: TracePath) -> int | None:
+    """Return the rank that the file is named after, in the ways of common tools; None for other names."""
     match = _RANK_IN_NAME.search(path.name)
     return int(match.group(1)) if match else None
 
 
 def from_manifest(manifest_path: TracePath) -> TraceFile | None:
-    """The trace that a manifest vouches for, should it be there; None when the manifest cannot be read."""
+    """Return the trace that a manifest describes, which need not exist; None if the manifest cannot be read."""
     try:
         manifest = msgspec.json.decode(manifest_path.read_bytes(), type=Manifest)
         path = manifest_path.with_name(Path(manifest.file).name)
@@ -104,8 +116,8 @@ def from_manifest(manifest_path: TracePath) -> TraceFile | None:
     )
 
 
-def peek(path: TracePath) -> TraceFile:
-    """Read the ends of `path`. Raises NotATraceError or InputError, as decoding would."""
+def identify(path: TracePath) -> TraceFile:
+    """Identify a file by its two ends. Raises NotATraceError or InputError, as decoding would."""
     beginning = _read_beginning(path)
     keys = beginning.keys
     if beginning.end_may_say_more:
@@ -113,21 +125,23 @@ def peek(path: TracePath) -> TraceFile:
     return _trace_file(path, keys, beginning)
 
 
-def glance(path: TracePath) -> TraceFile:
-    """`peek`, without the end of a packed `path` where the beginning says all but the time."""
+def identify_fast(path: TracePath) -> TraceFile:
+    """`identify`, but without the end of a packed file if the beginning says everything but the time."""
     beginning = _read_beginning(path)
     if beginning.end_may_say_more and beginning.is_packed and "distributedInfo" in beginning.keys:
         file = _trace_file(path, beginning.keys, beginning)
         if file.rank_from == "metadata" and file.world_size is not None:
-            return replace(file, start_ns=None, ticks_ns=beginning.ticks_ns)
-    return peek(path)
+            return replace(file, start_ns=None, relative_start_ns=beginning.relative_start_ns)
+    return identify(path)
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Beginning:
-    keys: dict[str, bytes]  # of the top-level object
+    """The beginning of a file: top-level keys, and process and start of the first event."""
+
+    keys: dict[str, bytes]
     pid: object
-    ticks_ns: int | None  # of the first event
+    relative_start_ns: int | None
     end_may_say_more: bool
     is_packed: bool
 
@@ -142,20 +156,24 @@ def _read_beginning(path: TracePath) -> _Beginning:
             break
         rest += chunk
     if rest.lstrip()[:1] in (b"", b"]"):
-        raise no_events(chunks)
+        raise no_events_error(chunks)
     keys = parse_top_level(head.keys)
     if MERGED_KEY in keys:
         reason, hint = "a merged trace, which tracekit wrote", "give the files that it was merged from"
         raise NotATraceError(f"{path.name}: {reason}", hint=hint, reason=reason, kind="ignored_file")
-    pid, ticks_ns = _first_event(rest)
-    end_may_say_more = head.is_object and not _says_enough(keys, ticks_ns)
+    pid, relative_start_ns = _first_event(rest)
+    end_may_say_more = head.is_object and not _says_enough(keys, relative_start_ns)
     return _Beginning(
-        keys=keys, pid=pid, ticks_ns=ticks_ns, end_may_say_more=end_may_say_more, is_packed=chunks.is_packed
+        keys=keys,
+        pid=pid,
+        relative_start_ns=relative_start_ns,
+        end_may_say_more=end_may_say_more,
+        is_packed=chunks.is_packed,
     )
 
 
 def _trace_file(path: TracePath, keys: Mapping[str, bytes], beginning: _Beginning) -> TraceFile:
-    pid, start_ns = beginning.pid, beginning.ticks_ns
+    pid, start_ns = beginning.pid, beginning.relative_start_ns
     header, _ = parse_header(keys, path.name)
     metadata = header.metadata
     if metadata is not None:
@@ -171,8 +189,8 @@ def _trace_file(path: TracePath, keys: Mapping[str, bytes], beginning: _Beginnin
             start_ns=metadata.steps[0].start_ns if metadata.steps else None,
             unfinished=path.suffix == ".tmp",
         )
-    if (left_behind := _left_in_run(path)) is not None:
-        return replace(left_behind, start_ns=None if start_ns is None else header.base_time_ns + start_ns)
+    if (unfinished := _unfinished_capture(path)) is not None:
+        return replace(unfinished, start_ns=None if start_ns is None else header.base_time_ns + start_ns)
     named = rank_in_name(path)
     return TraceFile(
         path=path,
@@ -186,9 +204,9 @@ def _trace_file(path: TracePath, keys: Mapping[str, bytes], beginning: _Beginnin
     )
 
 
-def _left_in_run(path: TracePath) -> TraceFile | None:
-    """A temporary file that a killed capture left before it put its metadata in: only its place says whose it is."""
-    match = _LEFT_BEHIND.search(path.absolute().as_posix())
+def _unfinished_capture(path: TracePath) -> TraceFile | None:
+    """Identify the temporary file of a capture that was killed before it wrote its metadata, by its path alone."""
+    match = _UNFINISHED_CAPTURE.search(path.absolute().as_posix())
     if match is None:
         return None
     return TraceFile(
@@ -204,7 +222,7 @@ def _left_in_run(path: TracePath) -> TraceFile | None:
 
 
 def _says_enough(keys: Mapping[str, bytes], start_ns: int | None) -> bool:
-    """Whether the keys before the events tell whose the trace is and when it was."""
+    """Whether the keys before the events say the rank and the time of the trace."""
     if METADATA_KEY in keys:
         return True
     on_wall_clock = start_ns is None or start_ns >= EARLIEST_WALL_CLOCK_NS
@@ -212,22 +230,22 @@ def _says_enough(keys: Mapping[str, bytes], start_ns: int | None) -> bool:
 
 
 def _first_event(text: bytes) -> tuple[object, int | None]:
-    """pid and start of the first event of a host thread that has a start; of any event when there is none."""
+    """Return pid and start of the first event of a host thread that has a start; of any event if there is none."""
     decoder = json.JSONDecoder()
     events = text[:_FIRST_EVENTS_BYTES].decode("utf-8", "replace")
     position = 0
-    found: tuple[object, int | None] = None, None
+    fallback: tuple[object, int | None] = None, None
     while True:
         separators = _SEPARATORS.match(events, position)
         try:
             event, position = decoder.raw_decode(events, separators.end() if separators else position)
         except (ValueError, RecursionError):
-            return found
+            return fallback
         if not isinstance(event, dict) or event.get("ph") == "M":  # its ts, if any, may be 0
             continue
         ts, category = event.get("ts"), event.get("cat")
         start_ns = exact_nanoseconds(ts) if isinstance(ts, int | float | str) else None
         if start_ns is not None and not (isinstance(category, str) and category in _OFF_HOST):
             return event.get("pid"), start_ns
-        if found[1] is None:
-            found = event.get("pid"), start_ns
+        if fallback[1] is None:
+            fallback = event.get("pid"), start_ns

@@ -1,8 +1,6 @@
-"""A trace file as chunks of text, whatever it was packed with.
+"""The text of a trace file: plain, gzip or zstd, on a disk or in a store.
 
-Comes in: the path of a regular file or one in a store: plain, gzip (also of several members, cut off, or under a wrong
-suffix) or zstd. Goes out: chunks of bytes of bounded size; what was wrong with the packing is told afterwards, and
-costs no prefix.
+Gzip may have several members, be cut off, or be under a wrong suffix. The text in front of damage is always read.
 """
 
 from __future__ import annotations
@@ -21,37 +19,41 @@ from tracekit.model.notes import Note
 from tracekit.read.files.storage import TracePath
 
 CHUNK_BYTES = 2 << 20
-LARGEST_TAIL_SEARCH_BYTES = 32 << 20  # packed; to see the end of more than this costs over half a second
+MAX_TAIL_SEARCH_BYTES = 32 << 20  # packed; reading the end of a larger file takes over half a second
 _READ_BYTES = 128 << 10
 _GZIP_MAGIC = b"\x1f\x8b"
-_ODD_GZIP_FLAGS = 0xE2  # reserved ones, and that of a checksum of the header
+_ODD_GZIP_FLAGS = 0xE2  # reserved flags, and the one for a checksum of the header
 _ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
 _USUAL_RATIO = 13
-_MAX_RATIO = 400  # Kineto text reaches 20; a gzip bomb 1000
-_RATIO_FREE_BYTES = 256 << 20
+_MAX_RATIO = 400  # Kineto's text reaches 20, a gzip bomb 1000
+_UNCHECKED_BYTES = 256 << 20
 
 __all__ = ["CHUNK_BYTES", "CutOff", "TextChunks", "TextStream", "UnreadableText", "last_bytes", "open_text"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class CutOff:
-    """Why the text ends before it should: a kind of note, and what happened where in the file."""
+    """Why the text ends too early: a kind of note, and what happened at which byte of the file."""
 
     kind: str
     what: str
 
 
 class TextChunks:
-    """Iterate over the text of `path` in chunks of about `chunk_bytes` (`CHUNK_BYTES`).
+    """Iterates over the text of `path` in chunks of about `chunk_bytes` (default: `CHUNK_BYTES`).
 
-    After the iteration `cut_off` says why the packing did not end as it should; `notes` are about what cost nothing.
     Raises InputError when the file cannot be opened, or needs a package that is not installed.
+
+    Attributes:
+        is_packed: Known once the iteration has begun.
+        cut_off: After the iteration: why the text ended too early, None if it did not.
+        notes: After the iteration: about damage that cost no text.
     """
 
     def __init__(self, path: TracePath, chunk_bytes: int | None = None) -> None:
         self.path = path
         self.chunk_bytes = CHUNK_BYTES if chunk_bytes is None else chunk_bytes
-        self.is_packed = False  # known once the iteration has begun
+        self.is_packed = False
         self.cut_off: CutOff | None = None
         self.notes: list[Note] = []
 
@@ -103,7 +105,7 @@ class TextChunks:
             size += len(piece)
             total += len(piece)
             member_size += len(piece)
-            if total > _RATIO_FREE_BYTES and total > _MAX_RATIO * stream.tell():
+            if total > _UNCHECKED_BYTES and total > _MAX_RATIO * stream.tell():
                 self._damaged(
                     "limit", f"it inflates to over {_MAX_RATIO} times its size: reading stopped", stream.tell()
                 )
@@ -147,12 +149,12 @@ class TextChunks:
         self.notes.append(Note(kind=kind, severity=severity, file=self.path.name, text=f"{self.path.name}: {what}"))
 
 
-class UnreadableText(Exception):  # noqa: N818 - no error: what is wrong is for `TextChunks` to say
-    """A file is damaged, or cannot be read for another reason."""
+class UnreadableText(Exception):  # noqa: N818 - not for users: `TextChunks` says what is wrong
+    """The file is damaged, or cannot be read for another reason."""
 
 
 class TextStream:
-    """The text of an undamaged file, read into a buffer that is used again: less work than chunks are."""
+    """The text of an undamaged file, read into a buffer that is reused, which is faster than `TextChunks`."""
 
     def __init__(self, packed: BinaryIO, text: Any) -> None:
         self._packed = packed
@@ -160,7 +162,7 @@ class TextStream:
         self._size = 0
 
     def readinto(self, buffer: memoryview) -> int:
-        """How many bytes were read; 0 at the end. Raises UnreadableText."""
+        """Return how many bytes were read, 0 at the end. Raises UnreadableText."""
         try:
             count = int(self._text.readinto(buffer))
         except MemoryError:
@@ -168,19 +170,19 @@ class TextStream:
         except Exception as error:  # of zlib, isal, zstandard, the file system
             raise UnreadableText from error
         self._size += count
-        if self._size > _RATIO_FREE_BYTES and self._size > _MAX_RATIO * self._packed.tell():
+        if self._size > _UNCHECKED_BYTES and self._size > _MAX_RATIO * self._packed.tell():
             raise UnreadableText
         return count
 
     def read(self, size: int) -> bytes:
-        """At most `size` bytes; none at the end. Raises UnreadableText."""
+        """Return at most `size` bytes, none at the end. Raises UnreadableText."""
         buffer = bytearray(size)
         return bytes(buffer[: self.readinto(memoryview(buffer))])
 
 
 @contextmanager
 def open_text(path: TracePath) -> Iterator[TextStream]:
-    """The text of `path`, plain or packed. Raises UnreadableText when it cannot be opened."""
+    """Open the text of `path`, plain or packed. Raises UnreadableText when it cannot be opened."""
     with ExitStack() as opened:
         try:
             packed = opened.enter_context(path.open("rb"))
@@ -188,10 +190,10 @@ def open_text(path: TracePath) -> Iterator[TextStream]:
             packed.seek(0)
             text: Any = packed
             if magic.startswith(_GZIP_MAGIC):
-                if magic[3:] and magic[3] & _ODD_GZIP_FLAGS:  # readers of gzip disagree about them
+                if magic[3:] and magic[3] & _ODD_GZIP_FLAGS:  # zlib and isal treat them differently
                     raise UnreadableText
                 unpacked = opened.enter_context(_gzip_file(packed))
-                # A GzipFile reads into an object of bytes and copies them; what it reads from does not.
+                # A GzipFile reads into new bytes and copies them; the stream below it reads into our buffer.
                 text = getattr(unpacked, "_buffer", unpacked)
             elif magic == _ZSTD_MAGIC:
                 zstd = importlib.import_module("zstandard").ZstdDecompressor()
@@ -202,7 +204,7 @@ def open_text(path: TracePath) -> Iterator[TextStream]:
 
 
 def last_bytes(path: TracePath, width: int) -> bytes:
-    """The last `width` bytes of the text of `path`; nothing when it would cost too much to inflate up to there."""
+    """Return the last `width` bytes of the text of `path`; none if inflating all of it would take too long."""
     try:
         with path.open("rb") as stream:
             magic = stream.read(4)
@@ -213,16 +215,16 @@ def last_bytes(path: TracePath, width: int) -> bytes:
     except OSError:
         return b""
     tail = b""
-    if size <= LARGEST_TAIL_SEARCH_BYTES:
+    if size <= MAX_TAIL_SEARCH_BYTES:
         for chunk in TextChunks(path):
             tail = (tail + chunk)[-width:]
     return tail
 
 
 def _readable_rest(stream: BinaryIO, member_start: int, known: int) -> bytes:
-    """What the damaged gzip member at `member_start` still gives behind its first `known` bytes.
+    """Return the text of the damaged gzip member at `member_start` behind its first `known` bytes.
 
-    An inflater that fails keeps back what it had of that call, so the last calls are made with ever less.
+    An inflater that fails loses the output of that call. So the input comes in ever smaller pieces.
     """
     stream.seek(member_start)
     inflater = zlib.decompressobj(wbits=31)

@@ -1,7 +1,6 @@
-"""Where trace files lie: on a disk as `Path`, elsewhere as `RemotePath`, a URL that fsspec opens.
+"""Files on a disk, as `Path`, and files in a store, as `RemotePath`, a URL that fsspec opens.
 
-Comes in: a path or URL as text. Goes out: what readers need of a file, whichever it is: its name and place, its bytes,
-and what tells it from a later file of the same name. fsspec is imported for URLs alone.
+fsspec is imported only for URLs.
 """
 
 from __future__ import annotations
@@ -18,9 +17,9 @@ from typing import Any, BinaryIO, cast
 
 from tracekit.errors import InputError, UsageError
 
-__all__ = ["FileVersion", "RemotePath", "TracePath", "find_remote", "located", "version_of"]
+__all__ = ["FileVersion", "RemotePath", "TracePath", "find_remote", "parse_path", "version_of"]
 
-# The package that fsspec needs for a scheme; none for its own.
+# The package that fsspec needs for a scheme; empty where fsspec needs none.
 _PACKAGES = {
     **dict.fromkeys(("s3", "s3a"), "s3fs"),
     **dict.fromkeys(("gs", "gcs"), "gcsfs"),
@@ -29,17 +28,21 @@ _PACKAGES = {
     "memory": "",
 }
 _URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://(.*)", re.DOTALL)
-_LONGEST_REASON = 200  # characters; some libraries say everything they tried
-_READ_AHEAD_BYTES = 1 << 20  # the ends of a file cost no more than this and what is read of them
-# What stores call the time of the last change, and the mark that changes with the content.
+_MAX_REASON = 200  # characters; some libraries list everything they tried
+_READ_AHEAD_BYTES = 1 << 20  # small, since often only the two ends of a file are read
+# Names that stores give to the time of the last change, and to a tag that changes with the content.
 _CHANGED = ("mtime", "LastModified", "last_modified", "updated", "modified", "created")
 _TAGS = ("ETag", "etag", "md5Hash")
 
 
 @dataclass(frozen=True, kw_only=True)
 class FileVersion:
-    """What differs once the file has been written again. `changed_ns`: when that was last, None where it is not told;
-    `tag`: the mark that a store gives its content, empty on a disk.
+    """What differs once a file has been written again.
+
+    Attributes:
+        size_bytes: Of the file as it is stored.
+        changed_ns: When it was last written; None if its store does not say.
+        tag: What a store calls this content; empty on a disk.
     """
 
     size_bytes: int
@@ -49,10 +52,15 @@ class FileVersion:
 
 @dataclass(frozen=True)
 class RemotePath:
-    """A file behind a URL, or a folder or glob of them, with those parts of `Path` that readers of traces use."""
+    """A URL of a file, a folder or a glob, with those methods of `Path` that readers of traces use.
+
+    Attributes:
+        url: The URL.
+        version: Of the file when it was listed; None if it was not.
+    """
 
     url: str
-    version: FileVersion | None = field(default=None, compare=False)  # when it was listed
+    version: FileVersion | None = field(default=None, compare=False)
 
     @property
     def _pure(self) -> PurePosixPath:
@@ -68,7 +76,7 @@ class RemotePath:
 
     @property
     def parent(self) -> PurePosixPath:
-        """For comparisons: the folders of a URL are no places to open."""
+        """For comparisons only: it cannot be opened."""
         return self._pure.parent
 
     @property
@@ -85,7 +93,7 @@ class RemotePath:
         return RemotePath(self.url[: len(self.url) - len(self.name)] + name)
 
     def open(self, mode: str = "rb") -> BinaryIO:
-        """A stream that fetches ranges of the file when they are read. Raises OSError, as `Path.open` does."""
+        """Open a stream that fetches ranges of the file when they are read. Raises OSError, as `Path.open` does."""
         with _as_os_errors():
             system, path = _file_system(self.url)
             stream = system.open(path, mode, block_size=_READ_AHEAD_BYTES, cache_type="readahead")
@@ -102,8 +110,8 @@ class RemotePath:
 TracePath = Path | RemotePath
 
 
-def located(typed: str) -> TracePath:
-    """The file, folder or glob that was typed. Raises UsageError for a URL of another scheme than those known."""
+def parse_path(typed: str) -> TracePath:
+    """Return the file, folder or glob that was typed. Raises UsageError for a URL of an unknown scheme."""
     match = _URL.fullmatch(typed)
     if match is None:
         return Path(typed)
@@ -117,7 +125,7 @@ def located(typed: str) -> TracePath:
 
 
 def version_of(path: TracePath) -> FileVersion:
-    """Raises OSError when the file is not there."""
+    """Return the version of a file; for a listed one in a store, as it was then. Raises OSError if it is not there."""
     if isinstance(path, Path):
         status = path.stat()
         return FileVersion(size_bytes=status.st_size, changed_ns=status.st_mtime_ns)
@@ -128,23 +136,23 @@ def version_of(path: TracePath) -> FileVersion:
         return _version(system.info(place))
 
 
-def _version(details: Mapping[str, Any]) -> FileVersion:
-    changed = next((details[key] for key in _CHANGED if details.get(key) is not None), None)
+def _version(info: Mapping[str, Any]) -> FileVersion:
+    changed = next((info[key] for key in _CHANGED if info.get(key) is not None), None)
     if isinstance(changed, str):
         changed = datetime.fromisoformat(changed)
     if isinstance(changed, datetime):
         changed = changed.timestamp()
     return FileVersion(
-        size_bytes=int(details.get("size") or 0),
+        size_bytes=int(info.get("size") or 0),
         changed_ns=None if changed is None else round(changed * 1e9),
-        tag=next((str(details[key]) for key in _TAGS if details.get(key)), ""),
+        tag=next((str(info[key]) for key in _TAGS if info.get(key)), ""),
     )
 
 
 def find_remote(typed: RemotePath) -> list[RemotePath]:
-    """The files below a folder, those that a glob matches or that are below what it matches, or the file itself.
+    """Return the file itself, all files below a folder, or those that a glob matches and all below its matches.
 
-    Empty when there is nothing. Raises InputError when the store cannot be asked.
+    Empty if there is nothing. Raises InputError when the store cannot be asked.
     """
     hint = "check the URL, and the credentials that this shell has"
     try:
@@ -154,8 +162,8 @@ def find_remote(typed: RemotePath) -> list[RemotePath]:
             is_glob = any(sign in place for sign in "*?[")
             matches = system.glob(place, detail=True) if is_glob else {place: system.info(place)}
             files: dict[str, Mapping[str, Any]] = {}
-            for match, details in matches.items():
-                files |= {match: details} if details["type"] == "file" else system.find(match, detail=True)
+            for match, info in matches.items():
+                files |= {match: info} if info["type"] == "file" else system.find(match, detail=True)
     except FileNotFoundError:
         return []
     except PermissionError:
@@ -172,7 +180,7 @@ def find_remote(typed: RemotePath) -> list[RemotePath]:
 
 
 def _file_system(url: str) -> tuple[Any, str]:
-    """fsspec's file system of a URL, and the path in it. Raises InputError when its package is not installed."""
+    """Return fsspec's file system for a URL, and the path in it. Raises InputError if its package is not installed."""
     from fsspec.core import url_to_fs
 
     try:
@@ -184,7 +192,7 @@ def _file_system(url: str) -> tuple[Any, str]:
 
 
 class _RemoteStream:
-    """A remote file whose errors are those of a local one, whatever its store raises."""
+    """A stream that turns the errors of its store into those of local files."""
 
     def __init__(self, stream: Any) -> None:
         self._stream = stream
@@ -216,7 +224,7 @@ def _as_os_errors() -> Iterator[None]:
     try:
         yield
     except FileNotFoundError as error:
-        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT)) from error  # stores say its name alone
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT)) from error  # some stores give only its name
     except (OSError, InputError):
         raise
     except Exception as error:
@@ -226,4 +234,4 @@ def _as_os_errors() -> Iterator[None]:
 def _one_line(error: Exception) -> str:
     text = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
     line = " ".join(text.split()) or type(error).__name__
-    return line if len(line) <= _LONGEST_REASON else line[:_LONGEST_REASON] + " ..."
+    return line if len(line) <= _MAX_REASON else line[:_MAX_REASON] + " ..."

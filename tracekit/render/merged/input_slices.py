@@ -93,7 +93,7 @@ def slices_by_track(
         category=events.category,
         strings=events.strings,
         arguments=tuple(_ids(events)),
-        extra_args=events.details,
+        extra_args=events.extra_args,
         flows=tuple(flows for flows in arrows if flows.ids.any()),
     )
     order = np.flatnonzero(kept).astype(np.int32)

@@ -30,7 +30,7 @@ from tracekit.analysis.pool.workers import LOST, Progress, map_ranks
 from tracekit.analysis.report import Report
 from tracekit.errors import OutputError, UsageError
 from tracekit.model.run import Run
-from tracekit.read.cache.spool import Shelf
+from tracekit.read.cache.spool import DecodedSpool
 from tracekit.render.chrome import ChromeFormat
 from tracekit.render.merged.document import Document
 from tracekit.render.merged.input_slices import SliceFilter
@@ -82,7 +82,7 @@ def merge(
     shown: SliceFilter | None = None,
     force: bool = False,
     jobs: int | None = 1,
-    shelf: Shelf | None = None,
+    spool: DecodedSpool | None = None,
     progress: Progress | None = None,
     form: Form = "perfetto",
 ) -> Merged:
@@ -91,7 +91,7 @@ def merge(
     report: of the same run; adds its findings and the critical path.
     options: those that the run was loaded with.
     shown: which slices of the input to write.
-    jobs, shelf: as for `load`; traces that `load` has decoded are taken from the shelf.
+    jobs, spool: as for `load`; traces that `load` has decoded are taken from the spool.
     form: Perfetto's native format, or Chrome's JSON for other viewers.
 
     Raises OutputError if the file cannot be written or the worker of a rank dies, InputError if a file of the run has
@@ -115,7 +115,7 @@ def merge(
         document = Document(packed, trace_format)
         document.begin_page()
         write_run(trace_format.writer(document, len(plan.ranks)), plan, report, options.steps)
-        pages = _Pages(form=trace_format, options=options, shown=shown, shelf=shelf)
+        pages = _Pages(form=trace_format, options=options, shown=shown, spool=spool)
         jobs = 1 if jobs is None and sum(s.event_count for s in run.ranks) < _FEW_EVENTS else jobs
         if 1 in (jobs, len(plan.ranks)):
             calls = [(pages, rank, document) for rank in plan.ranks]
@@ -162,10 +162,10 @@ class _Pages:
     form: TraceFormat
     options: SummaryOptions
     shown: SliceFilter
-    shelf: Shelf | None
+    spool: DecodedSpool | None
 
     def write(self, rank: RankPlan, stream: Sink) -> PageCounts:
-        return write_rank(self.form.writer(stream, rank.place), rank, self.options, self.shown, self.shelf)
+        return write_rank(self.form.writer(stream, rank.place), rank, self.options, self.shown, self.spool)
 
 
 def _write_here(pages: _Pages, rank: RankPlan, document: Document) -> PageCounts:

@@ -11,9 +11,9 @@ from tracekit.analysis.per_rank.options import SummaryOptions
 from tracekit.analysis.timeline.lanes import Lanes
 from tracekit.analysis.timeline.recording import Recording, recording_of
 from tracekit.model.events import Bool, EventTable, Track
-from tracekit.read.cache.spool import Shelf
+from tracekit.read.cache.spool import DecodedSpool
 from tracekit.read.decode.decoder import decode
-from tracekit.read.files.storage import located
+from tracekit.read.files.storage import parse_path
 from tracekit.render.merged.derived_tracks import DERIVED_GROUP, DerivedTrack, tracks_of_rank, tracks_of_recording
 from tracekit.render.merged.input_slices import SliceFilter, chosen_time, slices_by_track
 from tracekit.render.merged.memory_counters import MemoryCounter, joined, memory_counters
@@ -50,9 +50,13 @@ class PageCounts:
 
 
 def write_rank(
-    writer: TraceWriter[Any], plan: RankPlan, options: SummaryOptions, shown: SliceFilter, shelf: Shelf | None = None
+    writer: TraceWriter[Any],
+    plan: RankPlan,
+    options: SummaryOptions,
+    shown: SliceFilter,
+    spool: DecodedSpool | None = None,
 ) -> PageCounts:
-    """Decode the rank's files, or take the decoded traces from the `shelf`, and write the rank's page.
+    """Decode the rank's files, or take the decoded traces from the `spool`, and write the rank's page.
 
     Raises InputError if a file has become unreadable.
     """
@@ -60,9 +64,11 @@ def write_rank(
     counts = PageCounts()
     memory: list[MemoryCounter] = []
     for path in plan.summary.files:
-        recording = None if shelf is None else Recording.taken_from(shelf, located(path))
+        recording: Recording | None = None if spool is None else spool.pop(parse_path(path))
         if recording is None:
-            recording = recording_of(decode(located(path), details=True), options.rules, whole=options.steps.whole)
+            recording = recording_of(
+                decode(parse_path(path), extra_args=True), options.rules, whole=options.steps.whole
+            )
         events, lanes = recording.trace.events, recording.lanes
         if not plan.summary.serves_only:  # a server has no steps
             for track in tracks_of_recording(lanes, recording.phases, plan.clock, options.steps):

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import DebugAnnotation, TrackEvent
 
 from tracekit.model.events import Int32
-from tracekit.read.decode.extra_args import is_in_range, members_of
+from tracekit.read.decode.extra_args import is_in_range, split_members
 from tracekit.render.perfetto.fields import Interned, ids_used
 from tracekit.render.trace.slices import Rows, Slices
 
@@ -60,7 +60,7 @@ class ExtraArgsEncoder:
     def _encode_object(self, text: str) -> bytes:
         if (known := self._texts.get(text)) is not None:
             return known
-        encoded = b"".join(map(self._annotations.__getitem__, members_of(text)))
+        encoded = b"".join(map(self._annotations.__getitem__, split_members(text)))
         if len(self._texts) == _CACHE_SIZE:
             self._texts.clear()
         self._texts[text] = encoded

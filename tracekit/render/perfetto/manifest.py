@@ -29,7 +29,7 @@ from tracekit.errors import OutputError
 from tracekit.model.run import ClockModel, Run
 from tracekit.read.decode.decoder import decode
 from tracekit.read.files.inflate import TextChunks
-from tracekit.read.files.storage import located
+from tracekit.read.files.storage import parse_path
 from tracekit.render.output import new_file, refuse_input
 
 __all__ = ["MANIFEST_NAME", "ClockedFile", "ManifestArchive", "manifest_of", "write_manifest"]
@@ -141,7 +141,7 @@ def manifest_of(files: list[ClockedFile], run_id: str | None) -> dict[str, Any]:
             "clocks": {"sync_to": trace_time, "offset_ns": file.offset_ns},
             # Perfetto ignores keys that it does not know.
             "tracekit": {
-                "source": located(file.source).name,
+                "source": parse_path(file.source).name,
                 "clock": file.clock.method,
                 "clock_error_ns": file.clock.error_ns,
                 "drift_ppm": file.clock.drift_ppm,
@@ -164,7 +164,7 @@ def _from_zero(files: list[ClockedFile]) -> list[ClockedFile]:
 
 def _clocked(path: str, member: str, rank: int, host: str | None, clock: ClockModel) -> ClockedFile:
     """Read a file, in a worker, and return the offset that its events need."""
-    trace = decode(located(path))
+    trace = decode(parse_path(path))
     time_ns = np.concatenate([trace.events.start_ns, trace.events.end_ns])
     shift_ns = clock.to_run(time_ns) - time_ns
     low_ns, high_ns = (int(shift_ns.min()), int(shift_ns.max())) if len(shift_ns) else (-clock.offset_ns,) * 2
@@ -188,7 +188,7 @@ def _write_archive(stream: BinaryIO, manifest: dict[str, Any], files: list[Clock
         for file in files:
             try:
                 with archive.open(_member(file.member), "w") as text:
-                    for chunk in TextChunks(located(file.source)):
+                    for chunk in TextChunks(parse_path(file.source)):
                         text.write(chunk)
             except RuntimeError as error:  # more than 2 GiB would take ZIP64, which Perfetto cannot read
                 hint = "use another --format, or record fewer steps"

@@ -6,7 +6,7 @@ import importlib
 from collections.abc import Sequence
 from functools import cache
 
-from tracekit.read.decode.decoder import decoder
+from tracekit.native_choice import use_native
 from tracekit.render.perfetto import portable_packets
 from tracekit.render.perfetto.encoded_lane import EncodedLane, Encoder
 from tracekit.render.perfetto.extra_args import ExtraArgs
@@ -24,9 +24,10 @@ def encode_lanes(
 
 
 def chosen_encoder() -> Encoder:
-    """Return the compiled encoder if it was built and $TRACEKIT_DECODER allows it, else the portable one."""
-    compiled = _compiled() if decoder() == "native" else None
-    return compiled or portable_packets.encode_lanes
+    """Return the compiled encoder if it was built and $TRACEKIT_NATIVE allows it, else the portable one."""
+    compiled = _compiled()
+    chosen = compiled if use_native("Perfetto encoder", is_built=compiled is not None) else None
+    return chosen or portable_packets.encode_lanes
 
 
 @cache

@@ -24,7 +24,7 @@ from tracekit.analysis.report import analyze
 from tracekit.errors import InputError
 from tracekit.model.run import Run
 from tracekit.read.cache import store as cache_module
-from tracekit.read.cache.store import CACHE_FOLDER
+from tracekit.read.cache.cache_dir import CACHE_FOLDER
 from tracekit.render.json_result import JsonResult
 
 OPTIONS = {
@@ -46,9 +46,9 @@ def read(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     names: list[str] = []
     decode = summarize.decode
 
-    def noted(path: Path, *, details: bool = False) -> Any:
+    def noted(path: Path, *, extra_args: bool = False) -> Any:
         names.append(path.name)
-        return decode(path, details=details)
+        return decode(path, extra_args=extra_args)
 
     monkeypatch.setattr(summarize, "decode", noted)
     return names
@@ -166,7 +166,7 @@ def test_only_the_rank_that_changed(tmp_path: Path, read: list[str]) -> None:
     done: list[tuple[int, int]] = []
     load(folder, cache=True, progress=lambda number, of: done.append((number, of)))
     assert read == [paths[1].name]
-    assert done == [(1, 1)]
+    assert done == [(0, 1), (1, 1)]
 
 
 @pytest.mark.parametrize("option", sorted({field.name for field in fields(SummaryOptions)} - {"sections"}))
@@ -240,10 +240,10 @@ def test_a_rank_of_which_a_window_was_left_out_is_not_kept(tmp_path: Path, monke
         trace.write(tmp_path / f"node0_0.{first}.pt.trace.json")
     decode = summarize.decode
 
-    def without_zstd(path: Path, *, details: bool = False) -> Any:
+    def without_zstd(path: Path, *, extra_args: bool = False) -> Any:
         if ".10." in path.name:
             raise InputError(f"{path}: packed with zstd", hint="pip install zstandard")
-        return decode(path, details=details)
+        return decode(path, extra_args=extra_args)
 
     with monkeypatch.context() as patch:
         patch.setattr(summarize, "decode", without_zstd)
@@ -275,16 +275,17 @@ import random, sys, time
 from pathlib import Path
 from tracekit.analysis.load import load
 from tracekit.analysis.report import analyze
-from tracekit.read.cache import store as cache
+from tracekit.read.cache import store
+from tracekit.read.cache.cache_dir import CACHE_FOLDER
 from tracekit.render.json_result import JsonResult
 
-cache._now_ns = lambda: time.time_ns() + 60 * 10**9
+store._now_ns = lambda: time.time_ns() + 60 * 10**9
 folder, seed, expected = Path(sys.argv[1]), int(sys.argv[2]), Path(sys.argv[3]).read_text()
 random.seed(seed)
 for _ in range(10):
     if JsonResult().render(analyze(load(folder, cache=True))) != expected:
         sys.exit(f"process {seed}: another result")
-    for entry in sorted((folder / cache.CACHE_FOLDER).glob("*-*")):
+    for entry in sorted((folder / CACHE_FOLDER).glob("*-*")):
         if random.random() < 0.3:
             entry.unlink(missing_ok=True)
         elif random.random() < 0.3:

@@ -27,7 +27,7 @@ from tracekit.analysis.per_rank import summarize as summarizing
 from tracekit.analysis.pool.dask_cluster import dask_cluster
 from tracekit.errors import InputError, OutputError, UsageError
 from tracekit.model.events import DecodedTrace
-from tracekit.read.decode import decoder as kineto
+from tracekit.read.decode import decoder
 from tracekit.render.json_result import JsonResult
 from tracekit.render.merged import merge as merging
 
@@ -115,7 +115,7 @@ def test_a_cluster_from_another_folder(folder: Path, address: str, monkeypatch: 
     with dask_cluster(address) as cluster:
         run = tracekit.load("rank*.json.gz", executor=cluster, progress=lambda *now: seen.append(now))
     assert len(run.ranks) == RANKS
-    assert seen == [(n, RANKS) for n in range(1, RANKS + 1)]
+    assert seen == [(n, RANKS) for n in range(RANKS + 1)]
 
 
 def test_other_commands_read_on_a_cluster(folder: Path, address: str, tmp_path: Path) -> None:
@@ -161,10 +161,10 @@ def test_a_run_of_which_no_rank_is_left_is_an_error(folder: Path) -> None:
 
 
 def test_a_rank_that_memory_is_too_small_for_costs_itself(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def decode(path: Path, *, details: bool = False) -> DecodedTrace:
+    def decode(path: Path, *, extra_args: bool = False) -> DecodedTrace:
         if path.name == "rank1.json.gz":
             raise MemoryError
-        return kineto.decode(path, details=details)
+        return decoder.decode(path, extra_args=extra_args)
 
     monkeypatch.setattr(summarizing, "decode", decode)
     run = tracekit.load(folder, jobs=1)

@@ -19,7 +19,7 @@ import pytest
 from tests import mortal
 from tests.places import ROOT
 from tracekit import __version__
-from tracekit.analysis.pool import workers
+from tracekit.analysis.pool import executors
 from tracekit.analysis.pool.workers import LOST, map_ranks
 from tracekit.errors import InputError, UsageError
 
@@ -46,7 +46,7 @@ def test_progress_counts_each_rank_once(how: str) -> None:
         executor = threads if how == "threads" else None
         jobs = 2 if how == "processes" else 1
         map_ranks(abs, [(n,) for n in range(6)], jobs=jobs, executor=executor, progress=lambda *now: seen.append(now))
-    assert seen == [(n, 6) for n in range(1, 7)]
+    assert seen == [(n, 6) for n in range(7)]
 
 
 def test_a_killed_worker_costs_its_call_alone(tmp_path: Path) -> None:
@@ -122,7 +122,7 @@ class Forgetful(Executor):
 
 
 def test_what_a_cluster_loses_is_tried_once_more(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(workers, "worker_deaths", lambda: (Forgetful.WorkerLostError,))
+    monkeypatch.setattr(executors, "worker_deaths", lambda: (Forgetful.WorkerLostError,))
     cluster = Forgetful({1: 1, 3: 2, 4: 9})
     assert map_ranks(abs, [(n,) for n in range(6)], executor=cluster) == [0, 1, 2, LOST, LOST, 5]
     assert cluster.losses == {1: 0, 3: 0, 4: 7}
@@ -165,9 +165,9 @@ def test_after_an_error_nothing_more_is_begun() -> None:
 
 
 def test_a_worker_of_another_version_refuses() -> None:
-    assert workers._of_one_version(__version__, abs, -1) == 1
+    assert executors._of_one_version(__version__, abs, -1) == 1
     with pytest.raises(UsageError, match=r"a worker has tracekit .*, this one is 0\.0\.9") as caught:
-        workers._of_one_version("0.0.9", abs, -1)
+        executors._of_one_version("0.0.9", abs, -1)
     assert caught.value.hint == "where the workers run: pip install torch-tracekit==0.0.9"
 
 

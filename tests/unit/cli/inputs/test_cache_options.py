@@ -1,4 +1,4 @@
-"""Commands keep what they worked out, where they are told to, and not when they are told not to."""
+"""The cache options of commands: the default place, another place, no cache."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from click.testing import CliRunner
 from tests.builders import TraceBuilder, write_run
 from tracekit.cli import cli
 from tracekit.read.cache import store as cache
-from tracekit.read.cache.store import CACHE_FOLDER
+from tracekit.read.cache.cache_dir import CACHE_FOLDER
 
 
 @pytest.fixture(autouse=True)
@@ -31,14 +31,14 @@ def entries(folder: Path) -> int:
 
 
 @pytest.mark.parametrize("command", ["analyze", "info", "whatif"])
-def test_beside_the_run_unless_told_otherwise(run: Path, command: str) -> None:
+def test_the_default_place_is_beside_the_run(run: Path, command: str) -> None:
     first = CliRunner().invoke(cli, [command, str(run)])
     assert first.exit_code == 0
     assert entries(run) == 2
     assert CliRunner().invoke(cli, [command, str(run)]).stdout == first.stdout
 
 
-def test_merge_reads_it_too(run: Path, tmp_path: Path) -> None:
+def test_merge_uses_the_cache(run: Path, tmp_path: Path) -> None:
     for name in ("cold.pftrace", "cached.pftrace"):
         assert CliRunner().invoke(cli, ["merge", str(run), "-o", str(tmp_path / name)]).exit_code == 0
     assert entries(run) == 2
@@ -57,7 +57,7 @@ def test_no_cache(run: Path) -> None:
     assert not (run / CACHE_FOLDER).exists()
 
 
-def test_another_place(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_option_precedes_the_variable(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TRACEKIT_CACHE", str(tmp_path / "variable"))
     CliRunner().invoke(cli, ["analyze", str(run), "--cache-dir", str(tmp_path / "option")])
     assert (entries(tmp_path / "option"), entries(tmp_path / "variable"), entries(run)) == (2, 0, 0)
@@ -65,14 +65,14 @@ def test_another_place(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert (entries(tmp_path / "option"), entries(tmp_path / "variable"), entries(run)) == (2, 2, 0)
 
 
-def test_a_place_and_none(run: Path, tmp_path: Path) -> None:
+def test_a_place_and_no_cache_contradict(run: Path, tmp_path: Path) -> None:
     outcome = CliRunner().invoke(cli, ["analyze", str(run), "--no-cache", "--cache-dir", str(tmp_path)])
     assert outcome.exit_code == 2
     assert "leave one out" in outcome.stderr
 
 
-def test_a_place_that_cannot_be_used(run: Path, tmp_path: Path) -> None:
-    """Who names one wants to know."""
+def test_an_unusable_place_is_refused(run: Path, tmp_path: Path) -> None:
+    """A place that the user names is never skipped silently."""
     (tmp_path / "file").touch()
     for name, reason in (("", "empty"), (str(tmp_path / "file"), "File exists"), ("/proc/none", "No such file")):
         outcome = CliRunner().invoke(cli, ["analyze", str(run), "--cache-dir", name])
@@ -81,7 +81,7 @@ def test_a_place_that_cannot_be_used(run: Path, tmp_path: Path) -> None:
         assert outcome.stderr.count("\n") == 1
 
 
-def test_a_run_that_cannot_be_written_beside_is_analysed_all_the_same(run: Path) -> None:
+def test_a_run_in_a_read_only_place_is_analysed(run: Path) -> None:
     (run / CACHE_FOLDER).write_text("in the way")
     outcome = CliRunner().invoke(cli, ["analyze", str(run)])
     assert (outcome.exit_code, outcome.stderr) == (0, "")

@@ -1,4 +1,4 @@
-"""What is handed to Perfetto as it is, what is read as a run, and what is refused: by the first bytes of a file."""
+"""Which files Perfetto reads unchanged, which are read as a run, and which are refused, by their first bytes."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def merged(tmp_path: Path) -> Path:
 
 
 def saved(tmp_path: Path, name: str) -> Path:
-    """A file of this kind, as what makes such files writes it."""
+    """Write a file of this kind with the library that makes such files; return its path."""
     path = tmp_path / name
     match name:
         case "image.png":
@@ -77,10 +77,10 @@ KINDS = {
 
 
 @pytest.mark.parametrize(("name", "kind"), KINDS.items())
-def test_what_is_no_trace_is_refused_with_what_it_seems_to_be(
+def test_other_files_are_refused_with_their_kind(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, kind: str
 ) -> None:
-    monkeypatch.setattr(serve, "TraceServer", None)  # it would wait for a browser
+    monkeypatch.setattr(serve, "TraceServer", None)  # the real one would wait for a browser
     monkeypatch.setattr(trace_processor, "open_trace_processor", nullcontext)
     path = saved(tmp_path, name)
     for command in (["open", path, "--print-url"], ["query", path, "select 1"], ["merge", path], ["analyze", path]):
@@ -90,7 +90,7 @@ def test_what_is_no_trace_is_refused_with_what_it_seems_to_be(
         assert result.stderr.count("\n") == 1
 
 
-def test_what_merge_wrote_is_ready_however_it_is_packed(merged: Path, tmp_path: Path) -> None:
+def test_merged_traces_are_recognised_packed_or_cut_off(merged: Path, tmp_path: Path) -> None:
     assert kind_of(merged) == PERFETTO
     packed = tmp_path / "run.pftrace.gz"
     packed.write_bytes(gzip.compress(merged.read_bytes()))
@@ -114,7 +114,7 @@ def test_a_merged_trace_cannot_be_merged_again(merged: Path, tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("content", [b"", b"\n", b'{"traceEvents": []}', b"\xef\xbb\xbf [", b"\x28\xb5\x2f\xfd"])
-def test_json_and_what_cannot_be_looked_into_is_for_load(tmp_path: Path, content: bytes) -> None:
+def test_json_and_unreadable_files_are_left_to_load(tmp_path: Path, content: bytes) -> None:
     for number, packed in enumerate((content, gzip.compress(content))):
         path = tmp_path / f"{number}.json"
         path.write_bytes(packed)

@@ -1,72 +1,98 @@
-"""Whoever edits how summaries are made must not get an old one."""
+"""The version of the code: other code that computes summaries has another version, on every host the same one."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 import tracekit
-from tracekit.read.cache import code_version
+from tracekit.read.cache import code_version as module
+from tracekit.read.cache.code_version import code_version
+
+SOURCE = "analysis/lanes.py"
 
 
 @pytest.fixture
 def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     root = tmp_path / "tracekit"
-    for name in ("model/summary.py", "read/native/scan.so", "analysis/lanes.py", "render/terminal.py"):
+    for name in ("model/summary.py", "read/native/scan.so", SOURCE, "render/terminal.py"):
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         (root / name).write_text(f"content of {name}")
     monkeypatch.setattr(tracekit, "__file__", str(root / "__init__.py"))
+    monkeypatch.setattr(tracekit, "__version__", tracekit.__version__)
+    monkeypatch.setattr(module, "SUMMARY_FORMAT", module.SUMMARY_FORMAT)
     return root
 
 
-def _edited(root: Path) -> None:
-    (root / "analysis" / "lanes.py").write_text("content of analysis/lanes.pz")
+def _edit(root: Path) -> None:
+    (root / SOURCE).write_text("shorter")
 
 
-def _renamed(root: Path) -> None:
-    (root / "analysis" / "lanes.py").rename(root / "analysis" / "lames.py")
+def _rename(root: Path) -> None:
+    (root / SOURCE).rename(root / "analysis" / "lames.py")
 
 
-def _added(root: Path) -> None:
+def _add(root: Path) -> None:
     (root / "model" / "new.py").write_text("")
 
 
-def _removed(root: Path) -> None:
+def _remove(root: Path) -> None:
     (root / "model" / "summary.py").unlink()
 
 
-def _built_again(root: Path) -> None:
+def _build_extension(root: Path) -> None:
     (root / "read" / "native" / "scan.so").write_text("another")
 
 
-def _another_release(root: Path) -> None:
+def _release(root: Path) -> None:
     tracekit.__version__ = "99"
 
 
-@pytest.mark.parametrize("change", [_edited, _renamed, _added, _removed, _built_again, _another_release])
-def test_another_version(package: Path, monkeypatch: pytest.MonkeyPatch, change: Callable[[Path], None]) -> None:
-    monkeypatch.setattr(tracekit, "__version__", tracekit.__version__)
-    before = code_version._digest_of_files()
-    monkeypatch.setattr(code_version, "IMPORTED_CODE", before)
-    assert code_version.is_as_imported()
+def _raise_format(root: Path) -> None:
+    module.SUMMARY_FORMAT += 1  # type: ignore[misc]
+
+
+@pytest.mark.parametrize("change", [_edit, _rename, _add, _remove, _build_extension, _release, _raise_format])
+def test_changed_code_has_another_version(package: Path, change: Callable[[Path], None]) -> None:
+    before = code_version()
     change(package)
-    assert code_version._digest_of_files() != before
-    assert not code_version.is_as_imported()
+    assert code_version() != before
 
 
-def test_the_same_version(package: Path) -> None:
-    before = code_version._digest_of_files()
-    (package / "model" / "__pycache__").mkdir()
-    (package / "model" / "__pycache__" / "summary.cpython-311.pyc").write_text("")
-    (package / "render" / "terminal.py").write_text("drawn otherwise")
-    assert before is not None
-    assert code_version._digest_of_files() == before
+def _compile(root: Path) -> None:
+    (root / "model" / "__pycache__").mkdir()
+    (root / "model" / "__pycache__" / "summary.cpython-311.pyc").write_text("")
 
 
-def test_without_sources_nothing_is_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tracekit, "__file__", str(tmp_path / "__init__.py"))
-    assert code_version._digest_of_files() is None
-    monkeypatch.setattr(code_version, "IMPORTED_CODE", None)
-    assert not code_version.is_as_imported()
+def _draw_otherwise(root: Path) -> None:
+    (root / "render" / "terminal.py").write_text("drawn otherwise")
+
+
+def _install_later(root: Path) -> None:
+    os.utime(root / SOURCE, ns=(0, 0))
+
+
+@pytest.mark.parametrize("change", [_compile, _draw_otherwise, _install_later])
+def test_code_that_computes_the_same_has_the_same_version(package: Path, change: Callable[[Path], None]) -> None:
+    before = code_version()
+    change(package)
+    assert code_version() == before
+
+
+def test_in_a_checkout_an_edit_of_equal_size_counts(package: Path) -> None:
+    (package.parent / ".git").touch()
+    before = code_version()
+    os.utime(package / SOURCE, ns=(0, 0))
+    assert code_version() != before
+
+
+def test_a_package_without_files_has_the_version_of_its_release(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tracekit, "__file__", str(tmp_path / "archive.zip" / "tracekit" / "__init__.py"))
+    before = code_version()
+    monkeypatch.setattr(tracekit, "__version__", "99")
+    assert code_version() != before

@@ -1,4 +1,4 @@
-"""Summaries to bytes and back: every declared field, whatever it holds; and bytes that hold no such thing."""
+"""Summaries to bytes and back: every declared field with any value, and bytes that hold no summary."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ def _of_texts(texts: list[str]) -> np.ndarray:
     return column
 
 
-def anything(kind: Any) -> st.SearchStrategy[Any]:
-    """Values of a declared type. A type that is not known here is one that nobody has tried to pack."""
+def values_of(kind: Any) -> st.SearchStrategy[Any]:
+    """Values of a declared type. A type that is not handled here is one that no test has packed."""
     origin, arguments = get_origin(kind), get_args(kind)
     if origin is Annotated:
         limits: dict[str, int] = {}
@@ -51,13 +51,13 @@ def anything(kind: Any) -> st.SearchStrategy[Any]:
     if origin is Literal:
         return st.sampled_from(arguments)
     if origin in (Union, types.UnionType):
-        return st.one_of([anything(argument) for argument in arguments])
+        return st.one_of([values_of(argument) for argument in arguments])
     if origin is tuple and arguments[-1] is not ...:
-        return st.tuples(*(anything(argument) for argument in arguments))
+        return st.tuples(*(values_of(argument) for argument in arguments))
     if origin in (tuple, list):
-        return st.lists(anything(arguments[0]), max_size=3).map(origin)
+        return st.lists(values_of(arguments[0]), max_size=3).map(origin)
     if kind is Note:
-        others = {name: anything(hint) for name, hint in get_type_hints(Note).items() if name != "kind"}
+        others = {name: values_of(hint) for name, hint in get_type_hints(Note).items() if name != "kind"}
         return st.builds(Note, kind=st.sampled_from(sorted(NOTE_KINDS)), **others)
     if isinstance(kind, type) and issubclass(kind, Columnar):
         hints = get_type_hints(kind)
@@ -66,10 +66,10 @@ def anything(kind: Any) -> st.SearchStrategy[Any]:
         )
     if is_dataclass(kind):
         hints = get_type_hints(kind)
-        return st.builds(kind, **{field.name: anything(hints[field.name]) for field in fields(kind)})
+        return st.builds(kind, **{field.name: values_of(hints[field.name]) for field in fields(kind)})
     if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
         hints = get_type_hints(kind, include_extras=True)
-        return st.builds(kind, **{name: anything(hints[name]) for name in kind.__struct_fields__})
+        return st.builds(kind, **{name: values_of(hints[name]) for name in kind.__struct_fields__})
     return {
         int: st.integers(-(1 << 63), (1 << 63) - 1),
         float: st.floats(),
@@ -82,16 +82,16 @@ def anything(kind: Any) -> st.SearchStrategy[Any]:
 @pytest.mark.parametrize("name", [field.name for field in fields(RankSummary) if field.name != "parts"])
 @settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 @given(data=st.data())
-def test_every_field_of_a_summary_comes_back_as_it_was(name: str, data: st.DataObject) -> None:
-    """Fields are taken from the declaration: a new one is tried without being named here."""
-    value = data.draw(anything(get_type_hints(RankSummary, include_extras=True)[name]))
+def test_every_field_of_a_summary_comes_back_equal(name: str, data: st.DataObject) -> None:
+    """The fields come from the declaration, so that new ones are tested too."""
+    value = data.draw(values_of(get_type_hints(RankSummary, include_extras=True)[name]))
     summary = replace(SUMMARY, **{name: value})
-    again = unpack(pack(summary), RankSummary)
-    assert again == summary
-    assert pack(again) == pack(summary)
+    actual = unpack(pack(summary), RankSummary)
+    assert actual == summary
+    assert pack(actual) == pack(summary)
     if isinstance(value, Columnar):
-        columns = [(getattr(value, field.name), getattr(getattr(again, name), field.name)) for field in fields(value)]
-        assert all(mine.dtype == theirs.dtype and theirs.flags.writeable for mine, theirs in columns)
+        columns = [(getattr(value, field.name), getattr(getattr(actual, name), field.name)) for field in fields(value)]
+        assert all(before.dtype == after.dtype and after.flags.writeable for before, after in columns)
 
 
 @pytest.mark.parametrize("part", ALL_PARTS.values(), ids=lambda part: part.name)
@@ -99,7 +99,7 @@ def test_every_field_of_a_summary_comes_back_as_it_was(name: str, data: st.DataO
 @given(data=st.data())
 def test_every_part_of_a_summary_comes_back_as_it_was(part: Part[Any], data: st.DataObject) -> None:
     """Parts are taken from the sections: a new one is tried without being named here."""
-    value = data.draw(anything(part.type))
+    value = data.draw(values_of(part.type))
     packed = pack(value, part.type)
     assert unpack(packed, part.type) == value
     assert pack(unpack(packed, part.type), part.type) == packed
@@ -131,7 +131,7 @@ def table(number: Any, name: Any) -> Table:
         (object(), _of_texts(["a"])),
     ],
 )
-def test_what_would_come_back_as_something_else_is_not_packed(columns: tuple[Any, Any]) -> None:
+def test_a_table_that_would_not_come_back_equal_is_not_packed(columns: tuple[Any, Any]) -> None:
     assert unpack(pack(table(np.ones(1, dtype=np.int64), _of_texts(["a"]))), Table).number.tolist() == [1]
     with pytest.raises(CodecError):
         pack(table(*columns))
@@ -148,7 +148,7 @@ class Share:
     ratio: float
 
 
-def test_a_whole_number_in_the_place_of_a_fraction_is_not_packed() -> None:
+def test_an_integer_for_a_declared_float_is_not_packed() -> None:
     """It would come back as 3.0, and be printed so."""
     assert unpack(pack(Share(ratio=3.0)), Share) == Share(ratio=3.0)
     with pytest.raises(CodecError):
@@ -163,8 +163,8 @@ def test_columns_of_different_lengths_are_refused() -> None:
 
 @settings(max_examples=300, deadline=None)
 @given(data=st.data())
-def test_changed_bytes_are_refused_or_hold_a_summary(data: st.DataObject) -> None:
-    """No exception but our own, and nothing of another type."""
+def test_changed_bytes_are_refused_or_are_a_summary(data: st.DataObject) -> None:
+    """GIVEN bytes changed at random WHEN unpacked THEN there is a summary or a CodecError, and no other exception."""
     packed = bytearray(pack(SUMMARY))
     for _ in range(data.draw(st.integers(1, 4))):
         packed[data.draw(st.integers(0, len(packed) - 1))] = data.draw(st.integers(0, 255))
@@ -176,11 +176,11 @@ def test_changed_bytes_are_refused_or_hold_a_summary(data: st.DataObject) -> Non
     assert len(pack(summary)) > 0
 
 
-# ---- what is shared ----------------------------------------------------------------------------------------------
+# ---- shared tuples -------------------------------------------------------------------------------------------------
 
 
-def test_the_members_of_a_group_are_held_once() -> None:
-    """As they are in the summary that a worker makes: rows, ranks and groups would multiply."""
+def test_the_members_of_a_group_are_one_object() -> None:
+    """GIVEN two ranks with the same large group WHEN unpacked THEN its members are one tuple in all rows of both."""
     shared: dict[tuple[Any, ...], tuple[Any, ...]] = {}
     summaries = [unpack(pack(replace(SUMMARY, rank=rank)), RankSummary, shared) for rank in (0, 1)]
     traffic = [unpack(pack(TRAFFIC_ROWS, TRAFFIC.type), TRAFFIC.type, shared) for _ in range(2)]

@@ -1,68 +1,28 @@
-"""What is kept beside the traces: given back as long as nothing changed, and only then; never in anybody's way."""
+"""Results kept beside the traces: given back while nothing has changed, and only then."""
 
 from __future__ import annotations
 
-import errno
 import os
-import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
+from tests.unit.read.cache.entries import entry_of, fetched, files_in, stored
 from tracekit.read.cache import store as module
-from tracekit.read.cache.store import CACHE_FOLDER, Cache, CacheChoice, Entry, chosen_cache, keep
-from tracekit.read.files.discover import discover
+from tracekit.read.cache.cache_dir import CACHE_FOLDER
+from tracekit.read.cache.store import Cache, CacheChoice, chosen_cache, store
 
-LATER_NS = 60 * 10**9
-
-
-@pytest.fixture(autouse=True)
-def _a_minute_later(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Files that a test has just written were written a minute ago: nobody can set back when a file was changed."""
-    monkeypatch.setattr(module, "_now_ns", lambda: time.time_ns() + LATER_NS)
+# ---- hits and misses -----------------------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def trace(tmp_path: Path) -> Path:
-    path = tmp_path / "run" / "rank0.json"
-    path.parent.mkdir()
-    path.write_text("a trace")
-    return path
-
-
-def entry_of(trace: Path, *circumstances: object, place: Path | None = None) -> Entry:
-    entry = Cache(place).entry_for([trace], circumstances)
-    assert entry is not None
-    return entry
-
-
-def stored(trace: Path, *circumstances: object, place: Path | None = None, data: bytes = b"result " * 100) -> Entry:
-    entry = entry_of(trace, *circumstances, place=place)
-    assert Cache(place).prepare(entry)
-    keep(entry, data)
-    return entry
-
-
-def fetched(trace: Path, *circumstances: object, place: Path | None = None) -> bytes | None:
-    return Cache(place).fetch(entry_of(trace, *circumstances, place=place))
-
-
-def files_in(folder: Path) -> set[str]:
-    return {path.name for path in folder.iterdir()} - {".gitignore", "CACHEDIR.TAG"}
-
-
-# ---- hits and misses ---------------------------------------------------------------------------------------------
-
-
-def test_what_is_kept_comes_back(trace: Path) -> None:
+def test_a_stored_result_comes_back(trace: Path) -> None:
     assert fetched(trace) is None
     stored(trace)
     assert fetched(trace) == b"result " * 100
 
 
-def test_other_circumstances_are_another_entry(trace: Path) -> None:
+def test_other_parameters_are_another_entry(trace: Path) -> None:
     stored(trace, "portable", 0)
     assert fetched(trace, "portable", 0) is not None
     assert fetched(trace, "native", 0) is None
@@ -76,29 +36,29 @@ def test_equal_sets_are_the_same_whatever_their_order(trace: Path) -> None:
     assert fetched(trace, descending) is not None
 
 
-def test_a_circumstance_without_bytes_is_no_entry(trace: Path) -> None:
+def test_a_parameter_that_cannot_be_packed_has_no_entry(trace: Path) -> None:
     assert Cache().entry_for([trace], [object()]) is None
 
 
 def test_other_code_is_another_entry(trace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     stored(trace)
-    monkeypatch.setattr(module, "IMPORTED_CODE", "edited")
+    monkeypatch.setattr(module, "CODE_VERSION", "edited")
     assert fetched(trace) is None
 
 
-def _other_content(trace: Path) -> None:
+def _change_content(trace: Path) -> None:
     before = trace.stat()
     while trace.stat().st_ctime_ns == before.st_ctime_ns:  # a tick of the file system's clock takes some milliseconds
         trace.write_text("b trace")
 
 
-def _other_content_at_the_same_time(trace: Path) -> None:
+def _change_content_and_set_time_back(trace: Path) -> None:
     status = trace.stat()
-    _other_content(trace)
+    _change_content(trace)
     os.utime(trace, ns=(status.st_atime_ns, status.st_mtime_ns))
 
 
-def _replaced_by_an_equal_file(trace: Path) -> None:
+def _replace_by_another_file(trace: Path) -> None:
     status = trace.stat()
     other = trace.with_name("other")
     other.write_text("b trace")
@@ -106,35 +66,35 @@ def _replaced_by_an_equal_file(trace: Path) -> None:
     other.replace(trace)
 
 
-def _longer(trace: Path) -> None:
+def _append(trace: Path) -> None:
     with trace.open("a") as stream:
         stream.write("!")
 
 
 @pytest.mark.parametrize(
-    "change", [_other_content, _other_content_at_the_same_time, _replaced_by_an_equal_file, _longer]
+    "change", [_change_content, _change_content_and_set_time_back, _replace_by_another_file, _append]
 )
 @pytest.mark.parametrize("shared", [False, True])
-def test_a_file_that_changed_is_read_again(
+def test_a_file_that_changed_is_a_miss(
     trace: Path, tmp_path: Path, change: Callable[[Path], None], shared: bool
 ) -> None:
-    place = tmp_path if shared else None
-    stored(trace, place=place)
-    assert fetched(trace, place=place) is not None
+    base_dir = tmp_path if shared else None
+    stored(trace, base_dir=base_dir)
+    assert fetched(trace, base_dir=base_dir) is not None
     change(trace)
-    assert fetched(trace, place=place) is None
+    assert fetched(trace, base_dir=base_dir) is None
 
 
-def test_a_file_that_changes_while_it_is_read_is_not_kept(trace: Path) -> None:
+def test_a_file_that_changes_while_it_is_read_is_not_stored(trace: Path) -> None:
     entry = entry_of(trace)
     assert Cache().prepare(entry)
-    _other_content_at_the_same_time(trace)
-    keep(entry, b"half of the old, half of the new")
+    _change_content_and_set_time_back(trace)
+    store(entry, b"half of the old, half of the new")
     assert files_in(entry.path.parent) == set()
 
 
-def test_a_file_that_was_written_just_now_is_not_kept(trace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Written again within the same tick of the file system's clock, it would look the same."""
+def test_a_file_that_was_written_just_now_is_not_stored(trace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Written again within the same tick of the clock of the file system, it would look the same."""
     changed_ns = trace.stat().st_ctime_ns
     monkeypatch.setattr(module, "_now_ns", lambda: changed_ns + 1_900_000_000)
     assert not stored(trace).path.exists()
@@ -148,17 +108,17 @@ def test_a_folder_that_is_moved_keeps_its_cache(trace: Path, tmp_path: Path) -> 
     assert fetched(tmp_path / "moved" / "rank0.json") is not None
 
 
-def test_equal_names_in_one_place_for_all_are_told_apart(tmp_path: Path) -> None:
+def test_in_a_shared_folder_equal_names_are_different_entries(tmp_path: Path) -> None:
     for name in "ab":
         (tmp_path / name).mkdir()
         (tmp_path / name / "rank0.json").write_text("a trace")
-        stored(tmp_path / name / "rank0.json", place=tmp_path / "kept", data=name.encode())
-    assert fetched(tmp_path / "a" / "rank0.json", place=tmp_path / "kept") == b"a"
-    assert fetched(tmp_path / "b" / "rank0.json", place=tmp_path / "kept") == b"b"
+        stored(tmp_path / name / "rank0.json", base_dir=tmp_path / "shared", data=name.encode())
+    assert fetched(tmp_path / "a" / "rank0.json", base_dir=tmp_path / "shared") == b"a"
+    assert fetched(tmp_path / "b" / "rank0.json", base_dir=tmp_path / "shared") == b"b"
     assert not (tmp_path / "a" / CACHE_FOLDER).exists()
 
 
-# ---- damage ------------------------------------------------------------------------------------------------------
+# ---- damage --------------------------------------------------------------------------------------------------------
 
 
 def test_no_flipped_bit_goes_unnoticed(trace: Path) -> None:
@@ -179,7 +139,7 @@ def test_no_missing_end_goes_unnoticed(trace: Path) -> None:
     for length in range(len(whole)):
         entry.path.write_bytes(whole[:length])
         assert fetched(trace) is None
-    keep(entry, b"made again")
+    store(entry, b"made again")
     assert fetched(trace) == b"made again"
 
 
@@ -189,11 +149,9 @@ def test_an_entry_under_the_name_of_another_is_refused(trace: Path) -> None:
     assert fetched(trace) is None
 
 
-def test_an_entry_that_unpacks_to_more_than_a_summary_can_be_is_refused(
-    trace: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_entry_that_inflates_to_too_much_is_refused(trace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     stored(trace, data=bytes(10_000))
-    monkeypatch.setattr(module, "_LARGEST_BYTES", 9_999)
+    monkeypatch.setattr(module, "_MAX_BYTES", 9_999)
     assert fetched(trace) is None
 
 
@@ -213,137 +171,13 @@ def _folder(path: Path) -> None:
 
 
 @pytest.mark.parametrize("replacement", [_link, _fifo, _folder])
-def test_what_is_no_file_is_not_read(trace: Path, replacement: Callable[[Path], None]) -> None:
+def test_what_is_not_a_regular_file_is_not_read(trace: Path, replacement: Callable[[Path], None]) -> None:
     entry = stored(trace)
     replacement(entry.path)
     assert fetched(trace) is None
 
 
-# ---- the folder --------------------------------------------------------------------------------------------------
-
-
-def test_version_control_and_backups_leave_the_folder_out(trace: Path) -> None:
-    folder = stored(trace).path.parent
-    assert folder == trace.parent / CACHE_FOLDER
-    assert (folder / ".gitignore").read_text() == "*\n"
-    assert (folder / "CACHEDIR.TAG").read_text().startswith("Signature: 8a477f597d28d172789f06886806bc55\n")
-
-
-def test_discovery_does_not_look_into_it(trace: Path) -> None:
-    folder = stored(trace).path.parent
-    trace.write_text('{"traceEvents": [{"ph": "X", "name": "a", "ts": 1, "dur": 1, "pid": 1, "tid": 1}]}')
-    (folder / "rank1.json").write_bytes(trace.read_bytes())
-    assert set(discover([str(trace.parent)]).chosen.ranks) == {0}
-
-
-def test_a_place_that_does_not_exist_is_made(trace: Path, tmp_path: Path) -> None:
-    assert stored(trace, place=tmp_path / "not" / "yet").path.is_file()
-
-
-def test_where_no_folder_can_be_made_there_is_no_cache(trace: Path) -> None:
-    (trace.parent / CACHE_FOLDER).write_text("in the way")
-    entry = entry_of(trace)
-    cache = Cache()
-    assert cache.fetch(entry) is None
-    assert not cache.prepare(entry)
-    cache.clean()
-
-
-def test_a_disk_that_is_full_leaves_nothing(trace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    entry = entry_of(trace)
-    assert Cache().prepare(entry)
-
-    def full(*_: Any) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    monkeypatch.setattr(Path, "replace", full)
-    keep(entry, b"result")
-    assert files_in(entry.path.parent) == set()
-
-
-@pytest.mark.parametrize(
-    ("around", "folder", "believed"), [(0o755, 0o775, True), (0o1777, 0o755, False), (0o755, 0o777, False)]
-)
-def test_a_folder_of_somebody_else_who_could_not_have_replaced_the_traces_is_not_believed(
-    trace: Path, monkeypatch: pytest.MonkeyPatch, around: int, folder: int, believed: bool
-) -> None:
-    entry = stored(trace)
-    trace.parent.chmod(around)
-    entry.path.parent.chmod(folder)
-    assert fetched(trace) is not None
-    owner = trace.stat().st_uid
-    monkeypatch.setattr(os, "geteuid", lambda: owner + 1)
-    assert (fetched(trace) is not None) == believed
-    assert Cache().prepare(entry) == believed
-
-
-def test_a_link_in_the_place_of_the_folder_is_not_believed(trace: Path) -> None:
-    entry = stored(trace)
-    entry.path.parent.rename(trace.parent / "elsewhere")
-    entry.path.parent.symlink_to(trace.parent / "elsewhere")
-    assert fetched(trace) is None
-    assert not Cache().prepare(entry)
-
-
-# ---- limits ------------------------------------------------------------------------------------------------------
-
-
-def used(path: Path, days_ago: float) -> None:
-    then = time.time() - days_ago * 86_400
-    os.utime(path, (then, then))
-
-
-def cleaned(trace: Path) -> set[str]:
-    cache = Cache()
-    entry = entry_of(trace)
-    assert cache.prepare(entry)
-    cache.clean()
-    return files_in(entry.path.parent)
-
-
-def test_of_one_rank_the_four_used_last_stay(trace: Path) -> None:
-    entries = [stored(trace, number) for number in range(6)]
-    for number, entry in enumerate(entries):
-        used(entry.path, days_ago=10 - number)
-    assert fetched(trace, 0) is not None
-    assert cleaned(trace) == {entries[number].path.name for number in (0, 3, 4, 5)}
-
-
-def test_ranks_are_counted_apart(trace: Path) -> None:
-    other = trace.with_name("rank1.json")
-    other.write_text("a trace")
-    names = {stored(path, number).path.name for path in (trace, other) for number in range(4)}
-    assert cleaned(trace) == names
-
-
-def test_what_nobody_used_for_long_goes(trace: Path) -> None:
-    old, new = stored(trace, "old"), stored(trace, "new")
-    used(old.path, days_ago=91)
-    used(new.path, days_ago=89)
-    assert cleaned(trace) == {new.path.name}
-
-
-def test_a_folder_stays_below_its_size(trace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    entries = [stored(trace, number) for number in range(3)]
-    for number, entry in enumerate(entries):
-        used(entry.path, days_ago=3 - number)
-    monkeypatch.setattr(module, "_KEPT_BYTES", 2 * entries[0].path.stat().st_size)
-    assert cleaned(trace) == {entry.path.name for entry in entries[1:]}
-
-
-def test_what_a_killed_process_left_goes_after_a_while(trace: Path) -> None:
-    entry = stored(trace)
-    left = entry.path.with_name(f".{entry.path.name}.{'0' * 16}.tmp")
-    being_written = entry.path.with_name(f".{entry.path.name}.{'1' * 16}.tmp")
-    foreign = entry.path.with_name("notes.tmp")
-    for path in (left, being_written, foreign):
-        path.write_text("")
-    used(left, days_ago=0.1)
-    used(foreign, days_ago=1000)
-    assert cleaned(trace) == {entry.path.name, being_written.name, foreign.name}
-
-
-# ---- what the user asks for --------------------------------------------------------------------------------------
+# ---- the choice of the user ----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -358,7 +192,7 @@ def test_what_a_killed_process_left_goes_after_a_while(trace: Path) -> None:
         (Path("here"), "0", "here"),
     ],
 )
-def test_where_it_is(
+def test_the_chosen_folder(
     choice: CacheChoice, variable: str | None, folder: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -370,14 +204,7 @@ def test_where_it_is(
     trace.touch()
     cache = chosen_cache(choice)
     entry = None if cache is None else cache.entry_for([trace])
-    # From the root: a worker may stand in another folder.
-    places = {None: None, "run": Path("run", CACHE_FOLDER)}
-    wanted = places[folder] if folder in places else tmp_path / str(folder) / CACHE_FOLDER
-    assert (None if entry is None else entry.path.parent) == wanted
-
-
-def test_code_that_was_edited_after_it_was_imported_has_no_cache(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What it computes is not what its files say."""
-    assert chosen_cache("here") is not None
-    monkeypatch.setattr("tracekit.read.cache.code_version.IMPORTED_CODE", "as it was")
-    assert chosen_cache("here") is None
+    # An absolute path: a worker may have another current folder.
+    known = {None: None, "run": Path("run", CACHE_FOLDER)}
+    expected = known[folder] if folder in known else tmp_path / str(folder) / CACHE_FOLDER
+    assert (None if entry is None else entry.path.parent) == expected

@@ -1,4 +1,4 @@
-"""Traces with a flaw in their text, and what decoding makes of them."""
+"""Traces with damaged text, and what their decoded form has."""
 
 from __future__ import annotations
 

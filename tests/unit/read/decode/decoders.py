@@ -1,4 +1,4 @@
-"""Decoding with both decoders at once: they agree, or the native one leaves the file to the portable one."""
+"""Decode with both decoders: they agree, or the native one leaves the file to the portable one."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["decode", "differences", "native_decoder", "outcome"]
 
 
 def native_decoder() -> Any:
-    """The module `tracekit.read.decode.native`; a test that needs it is skipped where there was no compiler."""
+    """Return the module `tracekit.read.decode.native`; skip the test where there was no compiler."""
     try:
         return importlib.import_module("tracekit.read.decode.native")
     except ImportError as error:
@@ -26,20 +26,20 @@ def native_decoder() -> Any:
         raise
 
 
-def decode(path: Path, *, details: bool = False) -> DecodedTrace:
-    """What the portable decoder makes of `path`, after a look at whether the native one makes the same of it."""
+def decode(path: Path, *, extra_args: bool = False) -> DecodedTrace:
+    """Return what the portable decoder reads, after checking that the native one reads the same or nothing."""
     try:
         native = importlib.import_module("tracekit.read.decode.native")
     except ImportError:
-        return portable.decode(path, details=details)
-    found = outcome(native.decode, path, details=details)
-    if found is not None:
-        assert differences(found, outcome(portable.decode, path, details=details)) == []
-    return portable.decode(path, details=details)
+        return portable.decode(path, extra_args=extra_args)
+    actual = outcome(native.decode, path, extra_args=extra_args)
+    if actual is not None:
+        assert differences(actual, outcome(portable.decode, path, extra_args=extra_args)) == []
+    return portable.decode(path, extra_args=extra_args)
 
 
 def outcome(decoder: Any, path: Path, **options: bool) -> Any:
-    """What a decoder returns, or the text of its error."""
+    """Return what a decoder returns, or the text of its error."""
     try:
         return decoder(path, **options)
     except TracekitError as error:
@@ -47,7 +47,7 @@ def outcome(decoder: Any, path: Path, **options: bool) -> Any:
 
 
 def differences(one: Any, other: Any, where: str = "") -> list[str]:
-    """Fields in which two decoded traces are not the same, to the bit and the dtype."""
+    """Return the fields in which two decoded traces differ, in bits or in dtype."""
     if type(one) is not type(other):
         return [where or "type"]
     if dataclasses.is_dataclass(one):

@@ -1,4 +1,4 @@
-"""Traces cut off anywhere: what came before the cut is there, and the cut is told once."""
+"""Traces cut off anywhere: the events before the cut are there, and one note says where it is."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def test_cut_off_anywhere(tmp_path: Path, layout: Layout) -> None:
     trace = TraceBuilder(rank=1).op("e0", 0, 1, note={"name": "x"}).kernel("e1", 1, 1).gloo("all_reduce", 3, 4)
     text = trace.text(layout)
     whole = [event["name"] for event in trace.events]
-    ends = [text.index(b'"ts"', text.index(name.encode())) for name in whole]  # each event ends behind its own ts
+    ends = [text.index(b'"ts"', text.index(name.encode())) for name in whole]  # each event ends behind its ts
     path = tmp_path / "rank1.json"
     seen = 0
     for cut in range(len(text)):
@@ -31,16 +31,16 @@ def test_cut_off_anywhere(tmp_path: Path, layout: Layout) -> None:
         except InputError:
             assert not seen
             continue
-        found = names(decoded)
-        seen = max(seen, len(found))
-        assert found == whole[: len(found)]
+        actual = names(decoded)
+        seen = max(seen, len(actual))
+        assert actual == whole[: len(actual)]
         closed = b"]" in text[ends[-1] : cut] and cut >= text.rindex(b"]") + 1
         assert decoded.complete is closed
         assert not dropped(decoded) or cut < text.rindex(b"]")
         if not closed:
             assert [note.kind for note in decoded.notes] == ["truncated"]
         complete_events = sum(_is_whole(text, cut, i, whole) for i in range(len(whole)))
-        assert len(found) >= complete_events
+        assert len(actual) >= complete_events
     assert seen == len(whole)
 
 
@@ -54,22 +54,22 @@ def _is_whole(text: bytes, cut: int, index: int, whole: list[str]) -> bool:
     return cut >= end
 
 
-def test_a_cut_is_told_once_with_how_much_was_read(tmp_path: Path) -> None:
-    """GIVEN a file that ends inside its third event WHEN decoded THEN one note says how far it was read."""
+def test_one_note_says_how_far_a_cut_off_file_was_read(tmp_path: Path) -> None:
+    """GIVEN a file that ends inside its third event WHEN decoded THEN one note names the byte and two events."""
     text = TraceBuilder().op("e0", 0, 1).op("e1", 1, 1).op("e2", 2, 1).text()
     cut = text.index(b'"e2"')
     (note,) = decode_text(tmp_path, text[:cut]).notes
     assert (note.kind, note.severity, note.events_dropped) == ("truncated", "warning", 1)
     assert note.text == (
-        f"rank0.json: cut off at byte {cut} after 2 events: merge shows what was read, but a step that may lack events "
-        "does not count (all of them where threads and streams stand one after the other, as by Kineto)"
+        f"rank0.json: cut off at byte {cut} after 2 events: merge shows what was read, but steps that may lack events "
+        "do not count (all steps, if the file has one thread after the other, as Kineto writes it)"
     )
 
     packed = gzip.compress(text[:cut], mtime=0)
     (note,) = decode_text(tmp_path, packed[:-9]).notes
     assert note.kind == "truncated"
     assert note.text.startswith(f"rank0.json: the gzip stream is cut off at byte {len(packed) - 9} of the file after ")
-    assert "a step that may lack events does not count" in note.text
+    assert "steps that may lack events do not count" in note.text
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
@@ -87,17 +87,17 @@ def test_cut_off_gzip(tmp_path: Path, layout: Layout) -> None:
         except InputError:
             counts.append(0)
             continue
-        found = names(decoded)
-        assert found == [f"e{i}" for i in range(len(found))]
+        actual = names(decoded)
+        assert actual == [f"e{i}" for i in range(len(actual))]
         assert not decoded.complete
         assert "truncated" in [note.kind for note in decoded.notes]
-        counts.append(len(found))
+        counts.append(len(actual))
     assert counts == sorted(counts)
     assert counts[-1] == 20
 
 
-def test_the_text_that_a_damaged_gzip_gave_is_used(tmp_path: Path) -> None:
-    """GIVEN a wrong checksum, or garbage inside WHEN decoded THEN what was before it is used, not thrown away."""
+def test_the_text_before_damage_in_a_gzip_is_used(tmp_path: Path) -> None:
+    """GIVEN a wrong checksum, or garbage inside WHEN decoded THEN the events before it are kept."""
     trace = TraceBuilder()
     for i in range(200):
         trace.op(f"e{i}", i, 1, junk=str(hash(i) * 2654435761 % 2**64))

@@ -1,4 +1,4 @@
-"""Damaged and hostile headers: no event is lost, and what cannot be believed is left out."""
+"""Damaged and hostile headers: no event is lost, and impossible values are left out."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_the_good_keys_of_a_damaged_header_are_read(tmp_path: Path) -> None:
 def test_hostile_metadata_is_refused_as_a_whole(
     tmp_path: Path, change: Callable[[dict[str, Any]], dict[str, Any]]
 ) -> None:
-    """GIVEN numbers in the tracekit key that no machine has WHEN decoded THEN it is left out, with a note."""
+    """GIVEN impossible numbers in the key `tracekit` WHEN decoded THEN the key is left out, with a note."""
     trace = TraceBuilder().step(1, 0, 10).op("e0", 0, 1).capture()
     document = json.loads(trace.text())
     document["tracekit"] = change(document["tracekit"])
@@ -91,7 +91,7 @@ def test_hostile_metadata_is_refused_as_a_whole(
         {"names": ["dp"], "shape": [0], "coordinate": [0]},
     ],
 )
-def test_a_mesh_that_contradicts_itself_costs_the_mesh_alone(tmp_path: Path, mesh: dict[str, Any]) -> None:
+def test_a_mesh_that_contradicts_itself_is_left_out_alone(tmp_path: Path, mesh: dict[str, Any]) -> None:
     document = json.loads(TraceBuilder().step(1, 0, 10).op("e0", 0, 1).capture().text())
     document["tracekit"]["mesh"] = mesh
     decoded = decode_text(tmp_path, json.dumps(document).encode())

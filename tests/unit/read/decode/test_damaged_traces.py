@@ -1,4 +1,4 @@
-"""Damaged and hostile events: at most the bad event is lost, it is counted, and nothing but InputError is raised."""
+"""Damaged and hostile events: at most the bad event is lost and counted, and only InputError is raised."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ LAYOUTS: tuple[Layout, ...] = ("kineto", "compact")
         ('{"ph": "E", "pid": 9, "tid": 9, "ts": 1}', "malformed_event"),
     ],
 )
-def test_one_bad_event_costs_itself_alone(tmp_path: Path, bad: str, kind: str, at: int) -> None:
+def test_one_bad_event_costs_no_other(tmp_path: Path, bad: str, kind: str, at: int) -> None:
     """GIVEN one bad event anywhere in the array WHEN decoded THEN the others are there and one is counted."""
     decoded = decode_text(tmp_path, with_bad(bad, at=at))
     assert names(decoded) == GOOD
@@ -73,7 +73,7 @@ def test_one_bad_event_costs_itself_alone(tmp_path: Path, bad: str, kind: str, a
         (EVENT % r', "args": {"path": "C:\x"}', "escape", "bad"),
     ],
 )
-def test_what_can_be_repaired_is_kept(tmp_path: Path, bad: str, kind: str, name: str, at: int) -> None:
+def test_events_that_can_be_repaired_are_kept(tmp_path: Path, bad: str, kind: str, name: str, at: int) -> None:
     decoded = decode_text(tmp_path, with_bad(bad, at=at))
     assert names(decoded) == [*GOOD[:at], name, *GOOD[at:]]
     assert repaired(decoded) == [kind]
@@ -95,7 +95,7 @@ def test_surrogate_pairs_are_no_damage(tmp_path: Path) -> None:
 
 
 def test_quotes_that_torch_does_not_escape(tmp_path: Path) -> None:
-    """GIVEN `record_function('a"b')` as torch 2.13 writes it WHEN decoded THEN that event alone is lost."""
+    """GIVEN `record_function('a"b')` as torch 2.13 writes it WHEN decoded THEN only that event is lost."""
     trace = TraceBuilder()
     for i in range(5):
         trace.op(f"e{i}", i, 1).label("QUOTED", i, 1)
@@ -113,9 +113,7 @@ def test_quotes_that_torch_does_not_escape(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("size", [1, 13, 64, 500, 1 << 20])
-def test_damage_at_any_place_of_a_chunk(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, layout: Layout, size: int
-) -> None:
+def test_damage_anywhere_in_a_chunk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, layout: Layout, size: int) -> None:
     trace = TraceBuilder()
     for i in range(6):
         trace.op(f"e{i}", i, 1, frames=[{"name": "f"}] * 20).raw(ph="X", name="bad", ts=trace.ts(i))

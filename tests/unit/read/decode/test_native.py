@@ -1,4 +1,4 @@
-"""The native decoder: what it understands comes out as from the portable one, to the bit; the rest it leaves alone."""
+"""The native decoder gives the same bits as the portable one, or leaves the trace to it."""
 
 from __future__ import annotations
 
@@ -13,9 +13,8 @@ from tests.builders import Packing, TraceBuilder, pack
 from tests.components import require_module
 from tests.unit.read.decode.decoders import decode, differences, native_decoder, outcome
 from tracekit.errors import UsageError
-from tracekit.read.decode import decoder as kineto
-from tracekit.read.decode import portable
-from tracekit.read.decode.columns import RawArguments
+from tracekit.read.decode import decoder, portable
+from tracekit.read.decode.raw_events import RawArguments
 
 native = native_decoder()
 
@@ -31,15 +30,15 @@ def trace(*events: str, before: str = "", behind: str = "") -> str:
     return "{" + before + '"traceEvents": [' + ",\n".join([event("first"), *events, event("last")]) + "]" + behind + "}"
 
 
-def understood(folder: Path, text: str) -> bool:
-    """Whether the native decoder takes this trace; if it does, both agree."""
+def is_read_natively(folder: Path, text: str) -> bool:
+    """Whether the native decoder reads this trace; if it does, both decoders must agree."""
     path = folder / "rank0.json"
     path.write_bytes(text.encode())
-    found, reference = (outcome(decoder, path, details=True) for decoder in (native.decode, portable.decode))
-    if found is not None:
-        assert differences(found, reference) == []
-    assert (outcome(native.decode, path) is None) == (found is None)
-    return found is not None
+    actual, expected = (outcome(decode_, path, extra_args=True) for decode_ in (native.decode, portable.decode))
+    if actual is not None:
+        assert differences(actual, expected) == []
+    assert (outcome(native.decode, path) is None) == (actual is None)
+    return actual is not None
 
 
 def test_the_kept_arguments_are_those_of_the_portable_decoder() -> None:
@@ -98,8 +97,8 @@ def test_the_kept_arguments_are_those_of_the_portable_decoder() -> None:
         "[" + event(ts="1") + "," + event(ts="999999999999999") + "," + event(ts="2") + "]",
     ],
 )
-def test_it_understands_what_a_profiler_may_write(tmp_path: Path, text: str) -> None:
-    assert understood(tmp_path, text)
+def test_it_reads_what_a_profiler_may_write(tmp_path: Path, text: str) -> None:
+    assert is_read_natively(tmp_path, text)
 
 
 @pytest.mark.parametrize(
@@ -131,10 +130,10 @@ def test_it_understands_what_a_profiler_may_write(tmp_path: Path, text: str) -> 
     ],
 )
 def test_it_leaves_the_rest_to_the_portable_decoder(tmp_path: Path, text: str) -> None:
-    """WHEN only the reference can judge THEN the native decoder says nothing, and `decode` gives the reference's."""
-    assert not understood(tmp_path, text)
+    """GIVEN a trace that only the portable decoder can judge THEN `decode` returns what that one does."""
+    assert not is_read_natively(tmp_path, text)
     path = tmp_path / "rank0.json"
-    assert differences(outcome(kineto.decode, path), outcome(portable.decode, path)) == []
+    assert differences(outcome(decoder.decode, path), outcome(portable.decode, path)) == []
 
 
 def test_pieces_of_any_size_give_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -146,8 +145,8 @@ def test_pieces_of_any_size_give_the_same(tmp_path: Path, monkeypatch: pytest.Mo
         assert differences(native.decode(path), whole) == [], size
 
 
-class Steps:
-    """A stream that gives as much as it likes at a time."""
+class PieceStream:
+    """A stream that returns pieces of the given sizes."""
 
     def __init__(self, text: bytes, sizes: Iterator[int]) -> None:
         self.text, self.sizes = text, sizes
@@ -164,27 +163,27 @@ class Steps:
 
 
 def test_a_long_event_in_many_pieces_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    """GIVEN an event in pieces cut anywhere WHEN they are scanned THEN what stands behind the array is left."""
+    """GIVEN an event in pieces cut anywhere WHEN they are scanned THEN the text behind the array is returned."""
     monkeypatch.setattr(native, "_STEP_BYTES", 100)
     text = (event("n" * 2000, args='"x": [1, {"y": "z"}]') + ", " + event() + "] , rest").encode()
-    dice = random.Random(3)
+    rng = random.Random(3)
     for _ in range(50):
-        sizes = iter(lambda: dice.randrange(1, 90), None)
-        first = dice.randrange(len(text))
+        sizes = iter(lambda: rng.randrange(1, 90), None)
+        first = rng.randrange(len(text))
         scanner = native._scanner.Scanner([], [])
-        assert native._scan(scanner, text[:first], Steps(text[first:], sizes)) == b" , rest"
+        assert native._scan(scanner, text[:first], PieceStream(text[first:], sizes)) == b" , rest"
         assert len(memoryview(scanner.take()["dense"]["start_ns"])) == 2 * 8
 
 
 def test_an_event_that_is_too_long_is_left_to_the_portable_decoder(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(native, "_LONGEST_EVENT_BYTES", 1000)
     text = event("n" * 2000).encode()
-    assert native._scan(native._scanner.Scanner([], []), text, Steps(b"", iter([0]))) is None
+    assert native._scan(native._scanner.Scanner([], []), text, PieceStream(b"", iter([0]))) is None
 
 
 @pytest.mark.parametrize("inflater", ["isal", "zlib"])
 @pytest.mark.parametrize("packing", ["plain", "gz", "members", "zstd"])
-def test_packed_files_are_understood(
+def test_packed_files_are_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, packing: Packing, inflater: str
 ) -> None:
     if inflater == "isal":
@@ -196,25 +195,25 @@ def test_packed_files_are_understood(
     packed = require_module("zstandard").compress(text) if packing == "zstd" else pack(text, packing)
     path = tmp_path / "rank3.json"
     path.write_bytes(packed)
-    found = native.decode(path)
-    assert found is not None
-    assert found.header.rank == 3
-    assert differences(found, portable.decode(path)) == []
+    actual = native.decode(path)
+    assert actual is not None
+    assert actual.header.rank == 3
+    assert differences(actual, portable.decode(path)) == []
 
 
-@pytest.mark.parametrize("wound", [lambda p: p[:-9], lambda p: p + b"behind the end", lambda p: p[:60] + p[70:]])
-def test_damaged_packing_is_left_to_the_portable_decoder(tmp_path: Path, wound: Callable[[bytes], bytes]) -> None:
+@pytest.mark.parametrize("mutate", [lambda p: p[:-9], lambda p: p + b"behind the end", lambda p: p[:60] + p[70:]])
+def test_damaged_packing_is_left_to_the_portable_decoder(tmp_path: Path, mutate: Callable[[bytes], bytes]) -> None:
     path = tmp_path / "rank0.json.gz"
-    path.write_bytes(wound(pack(TraceBuilder().op("aten::add", 1, 1).text(), "gz")))
+    path.write_bytes(mutate(pack(TraceBuilder().op("aten::add", 1, 1).text(), "gz")))
     assert native.decode(path) is None
 
 
-def test_real_traces_are_understood(real_traces: Path) -> None:
-    """GIVEN the public traces WHEN decoded THEN none is left to the portable decoder, and both agree."""
+def test_real_traces_are_read(real_traces: Path) -> None:
+    """GIVEN the public traces THEN the native decoder reads all of them, and both decoders agree."""
     paths = [path for path in sorted(real_traces.rglob("*.json.gz")) if "whatif" not in str(path)]
     assert len(paths) > 10
     for path in paths:
-        assert differences(native.decode(path, details=True), portable.decode(path, details=True)) == [], path
+        assert differences(native.decode(path, extra_args=True), portable.decode(path, extra_args=True)) == [], path
 
 
 def test_a_scanner_is_used_once() -> None:
@@ -236,25 +235,30 @@ class TestChoice:
     def path(self, tmp_path: Path) -> Path:
         return TraceBuilder().op("aten::add", 1, 1).write(tmp_path / "rank0.json")
 
-    def test_the_native_decoder_is_used_where_there_is_one(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.delenv("TRACEKIT_DECODER", raising=False)
-        assert kineto.decoder() == "native"
+    @pytest.mark.parametrize("value", [None, "", "1"])
+    def test_the_native_decoder_is_used_where_it_was_built(
+        self, value: str | None, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.delenv("TRACEKIT_NATIVE", raising=False)
+        if value is not None:
+            monkeypatch.setenv("TRACEKIT_NATIVE", value)
+        assert decoder.chosen_decoder() == "native"
 
-    def test_the_variable_chooses(self, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setenv("TRACEKIT_DECODER", "portable")
+    def test_0_chooses_the_portable_decoder(self, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("TRACEKIT_NATIVE", "0")
         monkeypatch.setattr(native, "decode", None)
-        assert kineto.decoder() == "portable"
-        assert len(kineto.decode(path).events) == 1
+        assert decoder.chosen_decoder() == "portable"
+        assert len(decoder.decode(path).events) == 1
 
-    def test_an_unknown_decoder_is_refused(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setenv("TRACEKIT_DECODER", "fast")
-        with pytest.raises(UsageError, match="TRACEKIT_DECODER=fast"):
-            kineto.decoder()
+    def test_another_value_is_an_error(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("TRACEKIT_NATIVE", "fast")
+        with pytest.raises(UsageError, match="TRACEKIT_NATIVE=fast: neither 0 nor 1"):
+            decoder.chosen_decoder()
 
-    def test_a_decoder_that_was_not_built_is_missed(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(kineto, "_native_decode", lambda: None)
-        monkeypatch.delenv("TRACEKIT_DECODER", raising=False)
-        assert kineto.decoder() == "portable"
-        monkeypatch.setenv("TRACEKIT_DECODER", "native")
-        with pytest.raises(UsageError, match="there is no native decoder"):
-            kineto.decoder()
+    def test_1_is_an_error_where_the_decoder_was_not_built(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(decoder, "_native_decode", lambda: None)
+        monkeypatch.delenv("TRACEKIT_NATIVE", raising=False)
+        assert decoder.chosen_decoder() == "portable"
+        monkeypatch.setenv("TRACEKIT_NATIVE", "1")
+        with pytest.raises(UsageError, match="the native decoder was not built"):
+            decoder.chosen_decoder()

@@ -1,4 +1,4 @@
-"""What a healthy trace means, whatever its layout, packing and way of writing numbers."""
+"""Undamaged traces: their layout, packing and way of writing numbers do not matter."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def decode_text(folder: Path, text: bytes, name: str = "rank0.json") -> DecodedT
 
 
 def slices(trace: DecodedTrace) -> list[tuple[str, str, int, int, Any, Any]]:
-    """(category, name, start, duration, pid, tid) of every row, in the order of the file."""
+    """Return (category, name, start, duration, pid, tid) of each row, in file order."""
     events = trace.events
     return [
         (
@@ -52,7 +52,7 @@ def slices(trace: DecodedTrace) -> list[tuple[str, str, int, int, Any, Any]]:
 
 
 def expected_slices(text: bytes) -> list[tuple[str, str, int, int, Any, Any]]:
-    """The same by Python's own JSON reader with decimal numbers."""
+    """The same, read by the standard library with decimal numbers."""
     document = json.loads(text, parse_float=Decimal, parse_int=Decimal)
     base = int(document.get("baseTimeNanoseconds", 0)) if isinstance(document, dict) else 0
     events = document["traceEvents"] if isinstance(document, dict) else document
@@ -118,7 +118,7 @@ def test_array_form(tmp_path: Path) -> None:
     assert decoded.complete
 
 
-def test_arguments_that_are_kept(tmp_path: Path) -> None:
+def test_kept_arguments(tmp_path: Path) -> None:
     events = decode(everything().write(tmp_path / "a.json")).events
     row = {events.strings[name]: i for i, name in enumerate(events.name.tolist())}
 
@@ -154,7 +154,7 @@ def test_threads_and_processes_keep_their_names(tmp_path: Path) -> None:
         ("12.345", 12_345),
         ("0.001", 1),
         ("4396967577351.451", 4_396_967_577_351_451),
-        ("1795253993461097.738", 1_795_253_993_461_097_738),  # above 2**43 us a float64 no longer tells ns apart
+        ("1795253993461097.738", 1_795_253_993_461_097_738),  # above 2**43 us, a float64 has no nanoseconds
         ("1795253993461097.001", 1_795_253_993_461_097_001),
         ("1795253993461097", 1_795_253_993_461_097_000),
         ("1.795253993461097738e15", 1_795_253_993_461_097_738),
@@ -194,25 +194,25 @@ def test_every_nanosecond_survives(tmp_path: Path, times: list[tuple[int, int]],
 
 def test_begin_and_end_make_a_slice(tmp_path: Path) -> None:
     trace = TraceBuilder()
-    place = {"cat": "cpu_op", "pid": 1, "tid": 2}
-    trace.raw(ph="B", name="outer", **place, ts=trace.ts(1))
-    trace.raw(ph="B", name="inner", **place, ts=trace.ts(2.5))
+    thread = {"cat": "cpu_op", "pid": 1, "tid": 2}
+    trace.raw(ph="B", name="outer", **thread, ts=trace.ts(1))
+    trace.raw(ph="B", name="inner", **thread, ts=trace.ts(2.5))
     trace.raw(ph="B", name="elsewhere", cat="cpu_op", pid=1, tid=3, ts=trace.ts(3))
     trace.raw(ph="E", pid=1, tid=2, ts=trace.ts(4))
     trace.raw(ph="E", pid=1, tid=3, ts=trace.ts(6))
     trace.raw(ph="E", pid=1, tid=2, ts=trace.ts(9))
     trace.raw(ph="E", pid=1, tid=2, ts=trace.ts(10))  # closes nothing
-    trace.raw(ph="B", name="open", **place, ts=trace.ts(11))  # never closed
+    trace.raw(ph="B", name="open", **thread, ts=trace.ts(11))  # never closed
 
     decoded = decode(trace.write(tmp_path / "a.json"))
 
-    found = {name: (start - trace.wall_ns(0), duration) for _, name, start, duration, _, _ in slices(decoded)}
-    assert found == {"inner": (2500, 1500), "elsewhere": (3000, 3000), "outer": (1000, 8000)}
+    actual = {name: (start - trace.wall_ns(0), duration) for _, name, start, duration, _, _ in slices(decoded)}
+    assert actual == {"inner": (2500, 1500), "elsewhere": (3000, 3000), "outer": (1000, 8000)}
     (note,) = decoded.notes
     assert (note.kind, note.events_dropped) == ("malformed_event", 2)
 
 
-# ---- chunks: nothing depends on where the reader cuts the text ---------------------------------------------------
+# ---- chunks: the result does not depend on where the text is cut ---------------------------------------------------
 
 
 def nested_names() -> TraceBuilder:
@@ -232,7 +232,7 @@ def nested_names() -> TraceBuilder:
 def test_chunks_may_end_anywhere(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, make: Any, packing: Packing, size: int
 ) -> None:
-    """GIVEN chunks of `size` bytes WHEN the trace is decoded THEN it is what one chunk gives."""
+    """GIVEN chunks of `size` bytes WHEN decoded THEN the trace is the same as from one chunk."""
     for tail in (False, True):
         text = make().text("compact" if size % 2 else "kineto", tail=tail)
         monkeypatch.setattr(inflate, "CHUNK_BYTES", size)
@@ -244,7 +244,7 @@ def test_chunks_may_end_anywhere(
 
 
 def test_columns_do_not_depend_on_where_the_text_was_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """GIVEN numbers of every size and many texts WHEN chunks end elsewhere THEN each column is the same to the bit."""
+    """GIVEN numbers of all sizes and many texts WHEN chunks end elsewhere THEN all columns have the same bits."""
     events = [
         f'{{"ph": "X", "name": "op {k % 7}", "cat": "c{k % 3}", "pid": {k % 2}, "tid": "t", "ts": {ts}, "dur": {dur}, '
         f'"args": {{"correlation": {number}, "Input Dims": [[{k % 5}]]}}}}'
@@ -277,7 +277,7 @@ def test_a_single_huge_event(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     assert [row[1] for row in slices(decode_text(tmp_path, text))] == ["before", "huge", "after"]
 
 
-# ---- what is no trace --------------------------------------------------------------------------------------------
+# ---- files that are no traces --------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -298,7 +298,7 @@ def test_a_single_huge_event(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
         b"\x1f\x8b",
     ],
 )
-def test_no_trace(tmp_path: Path, text: bytes) -> None:
+def test_a_file_without_events_is_no_trace(tmp_path: Path, text: bytes) -> None:
     with pytest.raises(NotATraceError) as caught:
         decode_text(tmp_path, text, "odd.json")
     assert "odd.json" in caught.value.message
@@ -322,7 +322,7 @@ def test_the_key_inside_another_object_is_not_the_events(tmp_path: Path) -> None
         b'{"traceEvents": [null, {"ph": "X", "name": "x", "ts": 1}, {"ph": "M", "name": "process_name", "pid": 1}]}',
     ],
 )
-def test_a_trace_without_usable_events_is_none(tmp_path: Path, text: bytes) -> None:
+def test_a_trace_without_usable_events_is_refused(tmp_path: Path, text: bytes) -> None:
     with pytest.raises(NotATraceError) as caught:
         decode_text(tmp_path, text, "odd.json")
     assert caught.value.message.startswith("odd.json: no events in it")
@@ -330,8 +330,8 @@ def test_a_trace_without_usable_events_is_none(tmp_path: Path, text: bytes) -> N
     assert "record" in caught.value.hint
 
 
-def test_a_real_capture_of_the_builder_is_kinetos_layout() -> None:
-    """The builder writes what it says: valid JSON in every layout, with the same events."""
+def test_the_builder_writes_the_same_events_in_each_layout() -> None:
+    """All layouts of the builder are valid JSON."""
     trace = everything()
     counts = []
     for layout in LAYOUTS:

@@ -1,4 +1,4 @@
-"""Which files are whose: names, folders, links, several windows, jobs and attempts."""
+"""Which rank, run and window each file is: names, folders, links, jobs and attempts."""
 
 from __future__ import annotations
 
@@ -12,22 +12,15 @@ import pytest
 
 from tests.builders import TraceBuilder
 from tests.unit.read.decode.decoders import decode
+from tests.unit.read.files.run_traces import trace
 from tracekit.errors import InputError, NotATraceError, UsageError
-from tracekit.read.files import grouping
-from tracekit.read.files import identify as peek
+from tracekit.read.files import grouping, identify
 from tracekit.read.files.discover import Discovery, discover
 from tracekit.read.files.identify import rank_in_name
 
 
-def trace(rank: int = 0, world_size: int = 2, *, at_us: float = 0, pid: int | None = None) -> TraceBuilder:
-    """One operator; `at_us` and `pid` tell windows and processes apart."""
-    builder = TraceBuilder(rank, world_size)
-    builder.pid = builder.main = pid or builder.pid
-    return builder.op("op", at_us, 1)
-
-
-def anonymous(**where: float) -> TraceBuilder:
-    """A trace that says nothing about ranks."""
+def without_rank(**where: float) -> TraceBuilder:
+    """A trace without `distributedInfo`."""
     builder = trace(at_us=where.get("at_us", 0), pid=int(where.get("pid", 4000)))
     del builder.header["distributedInfo"]
     return builder
@@ -41,7 +34,7 @@ def kinds(found: Discovery) -> list[str]:
     return [note.kind for note in found.notes]
 
 
-# ---- the habits of tools -----------------------------------------------------------------------------------------
+# ---- file names of tools -------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -71,17 +64,17 @@ def test_rank_in_a_name(name: str, rank: int | None) -> None:
 @pytest.mark.parametrize(
     "pattern", ["rank{}_trace.json", "profile_{}.json", "rank_{}.json.gz", "w/worker{}.pt.trace.json.gz"]
 )
-def test_ranks_from_names_where_the_files_are_silent(tmp_path: Path, pattern: str) -> None:
+def test_ranks_come_from_names_if_the_files_have_none(tmp_path: Path, pattern: str) -> None:
     for rank in (0, 1, 10):
-        anonymous(pid=rank + 1).write(tmp_path / "iteration_10" / pattern.format(rank))
+        without_rank(pid=rank + 1).write(tmp_path / "iteration_10" / pattern.format(rank))
     found = discover([str(tmp_path)])
     assert files(found) == {rank: [Path(pattern.format(rank)).name] for rank in (0, 1, 10)}
     assert found.notes == ()
     assert found.others == ()
 
 
-def test_what_the_file_says_wins_over_its_name(tmp_path: Path) -> None:
-    """GIVEN names that are traps WHEN discovered THEN only `distributedInfo.rank` counts."""
+def test_the_rank_in_a_file_counts_more_than_its_name(tmp_path: Path) -> None:
+    """GIVEN misleading names WHEN discovered THEN only `distributedInfo.rank` counts."""
     for rank, name in [(0, "rank7.json"), (1, "rank0_of_8.json"), (2, "host_1.2.pt.trace.json"), (3, "rank1.json")]:
         trace(rank, 4).write(tmp_path / name, "compact")
     found = discover([str(tmp_path)])
@@ -89,27 +82,27 @@ def test_what_the_file_says_wins_over_its_name(tmp_path: Path) -> None:
     assert found.chosen.world_size == 4
 
 
-def test_never_two_ranks_0_by_default(tmp_path: Path) -> None:
-    """GIVEN processes that say no rank anywhere WHEN discovered THEN each is a rank, in order of name, and noted."""
+def test_files_without_ranks_get_different_ranks(tmp_path: Path) -> None:
+    """GIVEN processes without ranks WHEN discovered THEN each gets one, in order of name, with a note."""
     for pid, name in [(7, "b_7.1.pt.trace.json"), (5, "a_5.1.pt.trace.json"), (6, "a_6.1.pt.trace.json")]:
-        anonymous(pid=pid).write(tmp_path / name)
+        without_rank(pid=pid).write(tmp_path / name)
     found = discover([str(tmp_path)])
     assert files(found) == {0: ["a_5.1.pt.trace.json"], 1: ["a_6.1.pt.trace.json"], 2: ["b_7.1.pt.trace.json"]}
     assert kinds(found) == ["no_rank"] * 3
 
 
-def test_windows_of_one_process_that_says_no_rank(tmp_path: Path) -> None:
-    """GIVEN what tensorboard_trace_handler leaves of one process WHEN discovered THEN it is one rank's windows."""
+def test_windows_of_one_process_without_a_rank(tmp_path: Path) -> None:
+    """GIVEN two files of tensorboard_trace_handler for one process WHEN discovered THEN they are one rank."""
     for i in (2, 1):
-        anonymous(at_us=i * 1_000_000).write(tmp_path / f"node0_4000.{i}.pt.trace.json")
+        without_rank(at_us=i * 1_000_000).write(tmp_path / f"node0_4000.{i}.pt.trace.json")
     found = discover([str(tmp_path)])
     assert files(found) == {0: ["node0_4000.1.pt.trace.json", "node0_4000.2.pt.trace.json"]}
     assert found.others == ()
 
 
-def test_a_rank_without_distributed_info_belongs_to_the_others(tmp_path: Path) -> None:
+def test_a_rank_without_distributed_info_joins_the_others(tmp_path: Path) -> None:
     trace(0, 3).write(tmp_path / "rank0.json")
-    anonymous(pid=4001, at_us=5).write(tmp_path / "rank1.json")
+    without_rank(pid=4001, at_us=5).write(tmp_path / "rank1.json")
     trace(2, 3).write(tmp_path / "rank2.json", tail=True)
     found = discover([str(tmp_path)])
     assert files(found) == {rank: [f"rank{rank}.json"] for rank in range(3)}
@@ -117,10 +110,10 @@ def test_a_rank_without_distributed_info_belongs_to_the_others(tmp_path: Path) -
     assert found.others == ()
 
 
-# ---- what is no trace --------------------------------------------------------------------------------------------
+# ---- unusable files ------------------------------------------------------------------------------------------------
 
 
-def test_everything_unusable_is_listed_with_its_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_unusable_file_has_a_note_with_the_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     trace().write(tmp_path / "rank0.json")
     os.mkfifo(tmp_path / "pipe.json")
     (tmp_path / "folder.json").mkdir()
@@ -135,12 +128,12 @@ def test_everything_unusable_is_listed_with_its_reason(tmp_path: Path, monkeypat
     (tmp_path / "secret.json").write_text("{}")
     plain_open = Path.open
 
-    def guarded(self: Path, *args: object, **kwargs: object) -> object:
+    def open_guarded(self: Path, *args: object, **kwargs: object) -> object:
         if self.name == "secret.json":
             raise PermissionError(13, "Permission denied")
         return plain_open(self, *args, **kwargs)
 
-    monkeypatch.setattr(Path, "open", guarded)
+    monkeypatch.setattr(Path, "open", open_guarded)
 
     found = discover([str(tmp_path)])
 
@@ -206,7 +199,7 @@ def test_reason_and_kind_of_an_error_survive_a_worker(tmp_path: Path) -> None:
     assert (error.reason, error.kind) == ("the file is empty", "empty")
 
 
-def test_nothing_there(tmp_path: Path) -> None:
+def test_a_path_without_traces_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").touch()
     for typed in (tmp_path, tmp_path / "missing", tmp_path / "*.json", tmp_path / "missing.json"):
         with pytest.raises(InputError) as caught:
@@ -240,7 +233,7 @@ def test_a_name_with_the_characters_of_a_glob_is_a_name(tmp_path: Path) -> None:
     assert files(discover([str(path)])) == files(discover([str(path.parent)])) == {0: ["rank0.json"]}
 
 
-# ---- windows, jobs, duplicates -----------------------------------------------------------------------------------
+# ---- windows, jobs, duplicates -------------------------------------------------------------------------------------
 
 
 def test_several_windows_of_a_process_are_one_rank(tmp_path: Path) -> None:
@@ -270,7 +263,7 @@ def test_two_jobs_in_a_folder_are_never_mixed(tmp_path: Path) -> None:
     assert files(discover([str(tmp_path)], run=other.run_id)) == {0: ["old0.json"], 1: ["old1.json"]}
 
 
-def test_a_copy_of_a_file_is_no_other_job(tmp_path: Path) -> None:
+def test_a_copy_of_a_file_is_not_another_job(tmp_path: Path) -> None:
     for rank in (0, 1):
         trace(rank, at_us=rank).write(tmp_path / f"rank{rank}.json")
     shutil.copy(tmp_path / "rank0.json", tmp_path / "copy of rank0.json")
@@ -290,7 +283,7 @@ def test_other_world_sizes_are_other_jobs(tmp_path: Path) -> None:
     assert [list(other.ranks) for other in found.others] == [[2]]
 
 
-# ---- captures of tracekit ----------------------------------------------------------------------------------------
+# ---- captures of tracekit ------------------------------------------------------------------------------------------
 
 
 def capture(root: Path, run_id: str, *, rank: int = 0, attempt: int = 0, at_us: float = 0, step: int = 4) -> Path:
@@ -327,16 +320,16 @@ def test_windows_of_a_capture_are_in_the_order_of_steps(tmp_path: Path) -> None:
     assert [window.first_step for window in windows] == [4, 10, 100]
 
 
-def test_an_export_that_a_killed_capture_left_belongs_to_the_run_it_lies_in(tmp_path: Path) -> None:
+def test_an_unfinished_export_belongs_to_the_run_of_its_folder(tmp_path: Path) -> None:
     complete = capture(tmp_path, "run", rank=3, step=4)
     folder = tmp_path / "run/attempt-0/step-000000010"
     folder.mkdir(parents=True)
-    left = trace(3, at_us=9_000_000).write(folder / ".rank-000003.host.4711.tmp")
+    unfinished = trace(3, at_us=9_000_000).write(folder / ".rank-000003.host.4711.tmp")
 
     found = discover([str(tmp_path)])
 
     assert (found.chosen.run_id, found.others) == ("run", ())
-    assert files(found) == {3: [complete.name, left.name]}
+    assert files(found) == {3: [complete.name, unfinished.name]}
     assert [window.first_step for window in found.chosen.ranks[3]] == [4, 10]
     assert kinds(found) == ["unfinished_tmp"]
 
@@ -351,7 +344,7 @@ def test_manifests_are_believed_only_about_traces_that_are_there(tmp_path: Path)
     assert found.notes == ()
 
 
-def test_a_manifest_of_a_file_that_was_emptied_costs_that_rank_alone(tmp_path: Path) -> None:
+def test_an_emptied_file_with_a_manifest_costs_only_its_rank(tmp_path: Path) -> None:
     capture(tmp_path, "run", rank=0).write_bytes(b"")
     good = capture(tmp_path, "run", rank=1)
     found = discover([str(tmp_path)])
@@ -369,20 +362,20 @@ def test_without_its_manifest_a_capture_is_found_by_its_metadata(tmp_path: Path)
 def test_metadata_larger_than_the_first_chunk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = capture(tmp_path, "run", rank=1)
     path.with_name("rank-000001.manifest.json").unlink()
-    monkeypatch.setattr(peek, "_FIRST_EVENTS_BYTES", 100)
+    monkeypatch.setattr(identify, "_FIRST_EVENTS_BYTES", 100)
     found = discover([str(tmp_path)])
     assert (found.chosen.run_id, list(found.chosen.ranks)) == ("run", [1])
 
 
-def test_what_a_killed_export_left_is_used_when_nothing_else_is_there(tmp_path: Path) -> None:
+def test_an_unfinished_export_is_used_if_there_is_no_other_file(tmp_path: Path) -> None:
     path = capture(tmp_path, "run")
-    left = path.rename(path.with_name(".rank-000000.node0.4711.tmp"))
+    unfinished = path.rename(path.with_name(".rank-000000.node0.4711.tmp"))
     path.with_name("rank-000000.manifest.json").unlink()
     found = discover([str(tmp_path)])
-    assert files(found) == {0: [left.name]}
+    assert files(found) == {0: [unfinished.name]}
     assert kinds(found) == ["unfinished_tmp"]
 
-    shutil.copy(left, path)
+    shutil.copy(unfinished, path)
     found = discover([str(tmp_path)])
     assert files(found) == {0: [path.name]}
     assert kinds(found) == ["unfinished_tmp"]
@@ -390,11 +383,11 @@ def test_what_a_killed_export_left_is_used_when_nothing_else_is_there(tmp_path: 
 
 
 def test_nothing_is_decoded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With manifests, one file is opened: to know when the run was."""
+    """GIVEN manifests WHEN discovered THEN one file is opened, for the time of the run."""
     for rank in range(8):
         capture(tmp_path, "run", rank=rank)
     opened = []
-    plain = grouping.peek
-    monkeypatch.setattr(grouping, "peek", lambda path: (opened.append(path), plain(path))[1])
+    plain = grouping.identify
+    monkeypatch.setattr(grouping, "identify", lambda path: (opened.append(path), plain(path))[1])
     assert len(discover([str(tmp_path)]).chosen.ranks) == 8
     assert len(opened) == 1

@@ -1,4 +1,4 @@
-"""Packing: limits, and what needs a package that is not installed. Damaged gzip stands in test_damaged_traces.py."""
+"""Packed files: limits, and packages that are not installed. Damaged gzip: test_cut_off_traces.py."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tracekit.read.files.inflate import TextChunks
 @pytest.mark.parametrize("size", [1, 100, 4096])
 @pytest.mark.parametrize("cut", [0, 1, 8, 9, 500])
 def test_chunks_join_to_the_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int, cut: int) -> None:
-    """GIVEN any chunk size WHEN a gzip is whole or cut THEN the same text comes out."""
+    """GIVEN chunks of any size WHEN a gzip is whole or cut THEN they join to the same text."""
     text = b"".join(b"%d " % (i * i % 997) for i in range(3000)) + b"z" * 5000
     packed = gzip.compress(text)
     path = tmp_path / "a.gz"
@@ -42,7 +42,7 @@ def test_chunks_join_to_the_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 
 def test_a_gzip_bomb_stops_at_the_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(inflate, "_RATIO_FREE_BYTES", 1 << 20)
+    monkeypatch.setattr(inflate, "_UNCHECKED_BYTES", 1 << 20)
     path = TraceBuilder().op("first", 0, 1).op("x" * (16 << 20), 1, 1).write(tmp_path / "bomb.json.gz")
     decoded = decode(path)
     assert [decoded.events.strings[i] for i in decoded.events.name] == ["first"]
@@ -61,12 +61,12 @@ def test_zstd_without_its_package_says_what_to_install(tmp_path: Path, monkeypat
     assert caught.value.hint == "pip install zstandard"
 
 
-@pytest.mark.parametrize("wound", [lambda p: p + b"garbage", lambda p: p[:-20], lambda p: p[:90] + b"x" + p[91:]])
-def test_a_damaged_zstd_costs_no_other_rank(tmp_path: Path, wound: Callable[[bytes], bytes]) -> None:
+@pytest.mark.parametrize("mutate", [lambda p: p + b"garbage", lambda p: p[:-20], lambda p: p[:90] + b"x" + p[91:]])
+def test_a_damaged_zstd_costs_no_other_rank(tmp_path: Path, mutate: Callable[[bytes], bytes]) -> None:
     zstandard = require_module("zstandard")
     TraceBuilder().op("aten::add", 0, 1).write(tmp_path / "rank0.json")
     text = TraceBuilder(1).op("aten::add", 0, 1).text()
-    (tmp_path / "rank1.json.zst").write_bytes(wound(zstandard.compress(text)))
+    (tmp_path / "rank1.json.zst").write_bytes(mutate(zstandard.compress(text)))
     assert 0 in discover([str(tmp_path)]).chosen.ranks
     with suppress(InputError):
         assert not decode(tmp_path / "rank1.json.zst").complete
@@ -82,7 +82,7 @@ def test_zeros_between_members_are_skipped(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["missing.json", "."])
-def test_what_cannot_be_opened(tmp_path: Path, name: str) -> None:
+def test_a_path_that_cannot_be_opened(tmp_path: Path, name: str) -> None:
     with pytest.raises(InputError) as caught:
         decode(tmp_path / name)
     assert str(tmp_path) in caught.value.message

@@ -1,4 +1,4 @@
-"""Traces behind URLs: the same run as from a disk, their ends alone where these do, a line when a store fails."""
+"""Traces behind URLs: the same run as from a disk, few bytes fetched, one line when a store fails."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.stores import FolderStore, StoreError
 from tracekit.errors import InputError, UsageError
 from tracekit.read.decode.portable import decode
 from tracekit.read.files.discover import Discovery, discover
-from tracekit.read.files.storage import RemotePath, located, version_of
+from tracekit.read.files.storage import RemotePath, parse_path, version_of
 
 
 def trace(rank: int, world_size: int = 3) -> TraceBuilder:
@@ -33,7 +33,7 @@ def memory() -> Iterator[fsspec.AbstractFileSystem]:
 
 @pytest.fixture
 def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> type[FolderStore]:
-    """The folder `tmp_path` as s3://."""
+    """Serve the folder `tmp_path` as s3://."""
     monkeypatch.setitem(vars(sys.modules["fsspec.registry"])["_registry"], "s3", FolderStore)
     monkeypatch.setattr(FolderStore, "folder", tmp_path, raising=False)
     monkeypatch.setattr(FolderStore, "fetched_bytes", 0)
@@ -45,8 +45,8 @@ def upload(folder: Path, memory: fsspec.AbstractFileSystem) -> str:
     return "memory://run"
 
 
-def told(found: Discovery) -> object:
-    """All but where the files are."""
+def contents(found: Discovery) -> object:
+    """Return everything but the folders of the files."""
     ranks = {
         rank: [(file.path.name, file.run_id, file.first_step, file.unfinished) for file in windows]
         for rank, windows in found.chosen.ranks.items()
@@ -54,7 +54,7 @@ def told(found: Discovery) -> object:
     return ranks, found.chosen.run_id, len(found.others), found.notes
 
 
-# ---- the same as from a disk -------------------------------------------------------------------------------------
+# ---- the same as from a disk ---------------------------------------------------------------------------------------
 
 
 def test_every_packing_and_a_cut_off_file(tmp_path: Path, memory: fsspec.AbstractFileSystem) -> None:
@@ -66,7 +66,7 @@ def test_every_packing_and_a_cut_off_file(tmp_path: Path, memory: fsspec.Abstrac
     (tmp_path / "broken.json").write_text("{}")
     url = upload(tmp_path, memory)
     here, there = discover([str(tmp_path)]), discover([url])
-    assert told(there) == told(here)
+    assert contents(there) == contents(here)
     assert sorted(there.chosen.ranks) == [0, 1, 2]
     assert [note.kind for note in there.notes] == ["ignored_file"]
     for rank, (file,) in there.chosen.ranks.items():
@@ -84,11 +84,11 @@ def test_zstd(tmp_path: Path, memory: fsspec.AbstractFileSystem) -> None:
 
 
 def test_captures_with_their_manifests(tmp_path: Path, store: type[FolderStore]) -> None:
-    """Manifests say whose the traces are; but for one, asked when the run was, no trace is opened."""
+    """GIVEN manifests WHEN discovered THEN one trace is opened, for the time of the run, and no other."""
     for rank in range(3):
         trace(rank).capture(run_id="r1").write_capture(tmp_path / "bucket")
     here, there = discover([str(tmp_path / "bucket")]), discover(["s3://bucket"])
-    assert told(there) == told(here)
+    assert contents(there) == contents(here)
     assert there.chosen.run_id == "r1"
     bodies = sum(path.stat().st_size for path in (tmp_path / "bucket").rglob("*.manifest.json"))
     one = max(path.stat().st_size for path in (tmp_path / "bucket").rglob("*.json.gz"))
@@ -137,10 +137,10 @@ def test_an_object_that_was_added_is_seen(memory: fsspec.AbstractFileSystem) -> 
         assert len(discover(["memory://run"]).chosen.ranks) == rank + 1
 
 
-# ---- what is fetched ---------------------------------------------------------------------------------------------
+# ---- bytes fetched -------------------------------------------------------------------------------------------------
 
 
-def test_of_a_large_file_the_ends_alone_are_fetched(tmp_path: Path, store: type[FolderStore]) -> None:
+def test_only_the_ends_of_a_large_file_are_fetched(tmp_path: Path, store: type[FolderStore]) -> None:
     """GIVEN 24 MB, rank and time behind the events WHEN discovered THEN a few MB at both ends are read."""
     large = trace(0)
     for k in range(24):
@@ -156,14 +156,14 @@ def test_of_a_large_file_the_ends_alone_are_fetched(tmp_path: Path, store: type[
     assert len(decode(file.path).events) == 26
 
 
-def test_a_file_has_another_version_once_it_is_written_again(tmp_path: Path, store: type[FolderStore]) -> None:
+def test_a_file_that_was_written_again_has_another_version(tmp_path: Path, store: type[FolderStore]) -> None:
     path = tmp_path / "bucket" / "rank0.json"
     trace(0).write(path)
-    before = {name: version_of(located(name)) for name in (str(path), "s3://bucket/rank0.json")}
-    again = {name: version_of(located(name)) for name in before}
+    before = {name: version_of(parse_path(name)) for name in (str(path), "s3://bucket/rank0.json")}
+    again = {name: version_of(parse_path(name)) for name in before}
     path.write_bytes(path.read_bytes() + b"\n")
     os.utime(path, ns=(10**18, 10**18))
-    after = {name: version_of(located(name)) for name in before}
+    after = {name: version_of(parse_path(name)) for name in before}
     assert again == before
     for name, version in after.items():
         assert version.size_bytes == before[name].size_bytes + 1
@@ -171,7 +171,7 @@ def test_a_file_has_another_version_once_it_is_written_again(tmp_path: Path, sto
     assert after["s3://bucket/rank0.json"].tag != before["s3://bucket/rank0.json"].tag != ""
 
 
-def test_a_url_stays_what_it_is() -> None:
+def test_a_url_is_not_normalised() -> None:
     path = RemotePath("s3://bucket/a//b/rank0.json")
     assert str(path) == "s3://bucket/a//b/rank0.json"
     assert (path.name, path.suffix) == ("rank0.json", ".json")
@@ -179,7 +179,7 @@ def test_a_url_stays_what_it_is() -> None:
     assert pickle.loads(pickle.dumps(path)) == path
 
 
-# ---- what goes wrong ---------------------------------------------------------------------------------------------
+# ---- errors --------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("url", ["https://example.org/rank0.json", "ssh://host/run", "git://run"])
@@ -207,7 +207,7 @@ def test_a_missing_package_is_named(url: str, package: str, monkeypatch: pytest.
         (FileNotFoundError("The specified bucket does not exist"), "no such file or folder"),
     ],
 )
-def test_a_store_that_refuses_is_one_line(
+def test_an_error_of_a_store_is_one_line(
     failure: Exception, reason: str, store: type[FolderStore], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(store, "failure", failure)
@@ -216,7 +216,7 @@ def test_a_store_that_refuses_is_one_line(
     assert caught.value.message == f"s3://bucket/run: {reason}"
 
 
-def test_a_store_that_fails_on_the_way_costs_the_file(
+def test_a_store_that_fails_while_reading_is_an_input_error(
     tmp_path: Path, store: type[FolderStore], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     trace(0).write(tmp_path / "bucket" / "rank0.json")
@@ -228,7 +228,7 @@ def test_a_store_that_fails_on_the_way_costs_the_file(
     assert caught.value.reason == "connection reset"
 
 
-def test_a_file_that_is_gone_says_so_without_its_store_s_words(store: type[FolderStore]) -> None:
+def test_a_missing_file_has_the_same_error_in_each_store(store: type[FolderStore]) -> None:
     with pytest.raises(InputError) as caught:
         decode(RemotePath("s3://bucket/rank0.json"))
     assert caught.value.reason == "no such file on the machine that reads it"

@@ -21,7 +21,7 @@ from tracekit.analysis.pipeline.bubbles import pipeline
 from tracekit.analysis.pipeline.parts import Actions
 from tracekit.analysis.report import analyze
 from tracekit.model.run import ClockJump
-from tracekit.read.cache.spool import Shelf
+from tracekit.read.cache.spool import DecodedSpool
 from tracekit.render.merged.derived_tracks import tracks_of_rank
 from tracekit.render.merged.merge import merge
 from tracekit.render.merged.plan import plan_of
@@ -91,7 +91,7 @@ def test_a_server_has_no_steps_on_its_page(tmp_path: Path) -> None:
 
 
 def test_numbers_too_large_for_the_shelf_lose_no_rank(tmp_path: Path) -> None:
-    """GIVEN a thread's id beyond 64 bits WHEN read with a shelf THEN the rank is decoded again."""
+    """GIVEN a thread's id beyond 64 bits WHEN read with a spool THEN the rank is decoded again."""
     trace = TraceBuilder(0, 1).step(0, 0, 100).op("aten::mm", 10, 20)
     folder = write_run(tmp_path / "in", [trace])
     (path,) = folder.rglob("*.json*")
@@ -101,12 +101,12 @@ def test_numbers_too_large_for_the_shelf_lose_no_rank(tmp_path: Path) -> None:
         if event.get("name") == "aten::mm":
             event["tid"] = 2**70
     path.write_bytes(gzip.compress(json.dumps(document).encode()))
-    (tmp_path / "shelf").mkdir()
-    shelf = Shelf(folder=tmp_path / "shelf")
-    run = load(folder, shelf=shelf)
+    (tmp_path / "spool").mkdir()
+    spool = DecodedSpool(folder=tmp_path / "spool")
+    run = load(folder, spool=spool)
     assert [summary.rank for summary in run.ranks] == [0]
-    assert merge(run, tmp_path / "run.pftrace", shelf=shelf).slices == 2
-    assert list(shelf.folder.iterdir()) == []
+    assert merge(run, tmp_path / "run.pftrace", spool=spool).slices == 2
+    assert list(spool.folder.iterdir()) == []
 
 
 @pytest.mark.parametrize("same_numbers", [True, False])

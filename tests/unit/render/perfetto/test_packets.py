@@ -13,7 +13,7 @@ from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import Trace, TracePacket
 
 from tests.components import require_module
 from tracekit.model.events import ABSENT
-from tracekit.read.decode.extra_args import details_of
+from tracekit.read.decode.extra_args import select_extra_args
 from tracekit.render.perfetto import portable_packets
 from tracekit.render.perfetto.encoded_lane import EncodedLane, Encoder
 from tracekit.render.perfetto.extra_args import ExtraArgsEncoder
@@ -93,7 +93,7 @@ def tables(draw: st.DrawFn) -> Slices:
         for _ in range(draw(st.integers(0, 2)))
     ]
     texts = [json.dumps(each, ensure_ascii=draw(st.booleans())) for each in draw(st.lists(OBJECTS, max_size=4))]
-    objects = [each for each in (details_of(text.encode()) for text in texts) if each]
+    objects = [each for each in (select_extra_args(text.encode()) for text in texts) if each]
     extra_args = st.sampled_from([ABSENT, *range(len(TEXTS), len(TEXTS) + len(objects))])
     of_slices = draw(st.none() | st.lists(st.integers(0, rows - 1), min_size=1, max_size=12))
     slices = rows if of_slices is None else len(of_slices)
@@ -141,7 +141,7 @@ def test_extra_arguments_of_many_lengths_in_several_blocks(distinct: int) -> Non
     ids = np.where(np.arange(count) % 3, 1 + np.arange(count) * 7 % distinct, ABSENT).astype(np.int32)
     slices = Slices(
         start_ns=np.arange(count), duration_ns=column.astype(np.int64), name=column, category=column,
-        strings=["op", *(details_of(json.dumps(arguments(k)).encode()) for k in range(distinct))],
+        strings=["op", *(select_extra_args(json.dumps(arguments(k)).encode()) for k in range(distinct))],
         extra_args=ids,
     )  # fmt: skip
     portable, compiled = by_both(slices)
@@ -165,12 +165,12 @@ def test_a_stack_deeper_than_the_limit_continues_on_the_next_lane() -> None:
         assert [(start_ns, end_ns) for start_ns, end_ns, _ in lanes] == [(0, 5000), (512, 4488), (1024, 3976)]
 
 
-@pytest.mark.parametrize("wanted", ["portable", "native"])
+@pytest.mark.parametrize("wanted", ["0", "1"])
 def test_the_variable_that_chooses_the_decoder_chooses_the_encoder(
     wanted: str, compiled: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("TRACEKIT_DECODER", wanted)
-    expected = {"portable": portable_packets, "native": compiled}[wanted]
+    monkeypatch.setenv("TRACEKIT_NATIVE", wanted)
+    expected = {"0": portable_packets, "1": compiled}[wanted]
     assert chosen_encoder() is expected.encode_lanes
 
 

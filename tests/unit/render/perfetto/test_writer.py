@@ -18,7 +18,7 @@ from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import (
 
 from tests.components import require_module
 from tracekit.model.events import ABSENT
-from tracekit.read.decode.extra_args import details_of
+from tracekit.read.decode.extra_args import select_extra_args
 from tracekit.render.perfetto import RankTraceWriter
 from tracekit.render.trace.slices import Argument, Flows, Slices
 
@@ -167,7 +167,7 @@ def test_extra_arguments_follow_the_others(decoder: str, monkeypatch: pytest.Mon
     """GIVEN JSON objects WHEN written THEN numbers, truth values and texts keep their type, all else is JSON text."""
     if decoder == "native":
         require_module("tracekit.render.perfetto._encoder")
-    monkeypatch.setenv("TRACEKIT_DECODER", decoder)
+    monkeypatch.setenv("TRACEKIT_NATIVE", str(int(decoder == "native")))
     stream = io.BytesIO()
     writer = RankTraceWriter(stream, rank=0)
     kernel = '{"grid": [4, 1,1],"registers per thread": 32,"est. achieved occupancy %" : 0.5,"queued":-0 , "x":1e2}'
@@ -176,7 +176,7 @@ def test_extra_arguments_follow_the_others(decoder: str, monkeypatch: pytest.Mon
         f'{{"in": {2**63 - 1}, "least": {-(2**63)}, "beyond": {2**63}, "below": {-(2**63) - 1}, "long": {"9" * 5000}, '
         '"huge": -1e999, "x\\u0000y": "a\\u0000"}'
     )
-    objects = [details_of(text.encode()) for text in (kernel, odd, large)]
+    objects = [select_extra_args(text.encode()) for text in (kernel, odd, large)]
     size = Argument(name="size_bytes", values=int64(1, 2, 3, 4, 5))
     writer.write_slices(
         writer.add_track("t"),

@@ -1,7 +1,7 @@
-"""The native decoder: a trace file to columns with a scanner in C++, the same columns as `read.portable` gives.
+"""The native decoder: one trace file to columns with a scanner in C++, the same columns as the portable decoder's.
 
-Comes in: the path of a trace. Goes out: a `DecodedTrace`, or None for a file that only the portable decoder can judge:
-a damaged one, or one in a form that no profiler writes. Importing this fails where the extension was not built.
+It leaves damaged files, and forms that no profiler writes, to the portable decoder. Importing this module fails where
+the extension was not built.
 """
 
 from __future__ import annotations
@@ -13,31 +13,33 @@ import msgspec
 import numpy as np
 
 from tracekit.model.events import ABSENT, DecodedTrace, EventTable, Int32, Track
-from tracekit.read.decode.columns import COMMUNICATION_PREFIXES, shape_hash
-from tracekit.read.decode.decode_issues import Losses
+from tracekit.read.decode.decode_issues import DecodeIssues
 from tracekit.read.decode.event_array import LONGEST_HEADER_BYTES, search_events, trace_header
-from tracekit.read.decode.extra_args import NO_DETAILS, details_of
+from tracekit.read.decode.extra_args import EXCLUDED_ARGS, select_extra_args
+from tracekit.read.decode.field_values import shape_hash
 from tracekit.read.decode.native._scanner import INTERFACE, PADDING_BYTES, NotUnderstoodError, Scanner
-from tracekit.read.decode.operators import MULTIPLYING
+from tracekit.read.decode.operators import COMMUNICATION_PREFIXES, MULTIPLYING
 from tracekit.read.decode.table import COLLECTIVE_NUMBERS, DENSE, MEMORY, SHAPES, build_table
 from tracekit.read.files.inflate import TextStream, UnreadableText, open_text
 from tracekit.read.files.storage import TracePath
 
 __all__ = ["decode"]
 
-if INTERFACE != 3:  # an installation whose extension was built from other sources
-    raise ImportError("the extension does not fit: install tracekit again", name="tracekit.read.decode.native._scanner")
+if INTERFACE != 4:  # the extension was built from other sources
+    raise ImportError(
+        "the extension is of another version: install tracekit again", name="tracekit.read.decode.native._scanner"
+    )
 
-_STEP_BYTES = 256 << 10  # stays in the cache of a core between inflating and scanning
+_STEP_BYTES = 256 << 10  # small enough to stay in the cache of a core between inflating and scanning
 _LONGEST_EVENT_BYTES = 64 << 20
 
 
-def decode(path: TracePath, *, details: bool = False) -> DecodedTrace | None:
-    """Decode one trace file; None when that takes the portable decoder, be it for the error that it raises."""
+def decode(path: TracePath, *, extra_args: bool = False) -> DecodedTrace | None:
+    """Decode one trace file. None: the portable decoder must read it, or raise the error."""
     scanner = Scanner(
         communication_prefixes=[prefix.encode() for prefix in COMMUNICATION_PREFIXES],
         multiplying=[name.encode() for name in MULTIPLYING],
-        no_details=[name.encode() for name in NO_DETAILS] if details else None,
+        excluded_args=[name.encode() for name in EXCLUDED_ARGS] if extra_args else None,
     )
     try:
         with open_text(path) as text:
@@ -46,17 +48,17 @@ def decode(path: TracePath, *, details: bool = False) -> DecodedTrace | None:
         if head is None or behind is None:
             return None
         header, header_notes = trace_header(head, behind, path.name)
-        events, dropped = _events(scanner.take(), header.base_time_ns, details=details)
+        events, dropped = _events(scanner.take(), header.base_time_ns, extra_args=extra_args)
     except (UnreadableText, NotUnderstoodError, UnicodeDecodeError, msgspec.DecodeError):
         return None
     if not len(events):
         return None
-    notes = (*header_notes, *Losses(dropped=dropped).notes(path.name))
+    notes = (*header_notes, *DecodeIssues(dropped=dropped).notes(path.name))
     return DecodedTrace(file=str(path), header=header, events=events, complete=True, notes=notes)
 
 
 def _scan(scanner: Scanner, first: bytes, text: TextStream) -> bytes | None:
-    """Scan `first` and what follows it; return all text behind the events' closing `]`, or None when it never came."""
+    """Scan `first` and the rest of `text`. Return the text behind the closing `]` of the events, None without a `]`."""
     buffer = bytearray(first) + bytes(_STEP_BYTES + PADDING_BYTES)
     held = len(first)
     while True:
@@ -67,7 +69,7 @@ def _scan(scanner: Scanner, first: bytes, text: TextStream) -> bytes | None:
         buffer[:held] = buffer[used : used + held]
         if held > _LONGEST_EVENT_BYTES:
             return None
-        # By as much as is held: a long event is not scanned again for every step.
+        # Read as much again as is held, so that a long event is not scanned again after each step.
         end = held + max(_STEP_BYTES, held)
         if len(buffer) < end + PADDING_BYTES:
             buffer += bytes(end + PADDING_BYTES - len(buffer))
@@ -78,33 +80,33 @@ def _scan(scanner: Scanner, first: bytes, text: TextStream) -> bytes | None:
         held += count
 
 
-def _events(found: dict[str, Any], base_time_ns: int, *, details: bool) -> tuple[EventTable, Counter[str]]:
-    """The table, and how many events were dropped, by kind of note."""
-    texts = [_text(text) for text in found["texts"]]
-    values = [value.decode("utf-8", "replace") for value in found["values"]]
-    detail_texts = [details_of(b"{" + members + b"}") for members in found["detail_texts"]]
-    dense, collectives, operators = (_arrays(found[name]) for name in ("dense", "collectives", "operators"))
-    hashes = np.array([*map(shape_hash, found["values"]), ABSENT], dtype=np.int64)
+def _events(scanned: dict[str, Any], base_time_ns: int, *, extra_args: bool) -> tuple[EventTable, Counter[str]]:
+    """Return the table, and how many events were dropped, by kind of note."""
+    texts = [_text(text) for text in scanned["texts"]]
+    values = [value.decode("utf-8", "replace") for value in scanned["values"]]
+    extra_args_texts = [select_extra_args(b"{" + members + b"}") for members in scanned["extra_args_texts"]]
+    dense, collectives, operators = (_arrays(scanned[name]) for name in ("dense", "collectives", "operators"))
+    hashes = np.array([*map(shape_hash, scanned["values"]), ABSENT], dtype=np.int64)
     dense["shape"] = np.take(hashes, dense["shape"])
     for table in (collectives, operators):
         for name in SHAPES:
-            table[name] = _moved(table[name], by=len(texts))
-    told = _moved(dense.pop("details"), by=len(texts) + len(values))
-    if details:
-        dense["details"] = told
+            table[name] = _shifted(table[name], by=len(texts))
+    extra = _shifted(dense.pop("extra_args"), by=len(texts) + len(values))
+    if extra_args:
+        dense["extra_args"] = extra
     events, outside = build_table(
         base_time_ns=base_time_ns,
-        strings=texts + values + detail_texts,
-        tracks=_tracks(found["tracks"], found["labels"]),
+        strings=texts + values + extra_args_texts,
+        tracks=_tracks(scanned["tracks"], scanned["labels"]),
         dense=dense,
         collectives=collectives,
         operators=operators,
-        memory=_arrays(found["memory"]),
-        other_phases={phase.decode(): count for phase, count in found["other_phases"]},
+        memory=_arrays(scanned["memory"]),
+        other_phases={phase.decode(): count for phase, count in scanned["other_phases"]},
     )
     dropped = {
-        "malformed_event": found["malformed"],
-        "negative_duration": found["negative_durations"],
+        "malformed_event": scanned["malformed"],
+        "negative_duration": scanned["negative_durations"],
         "out_of_range": outside,
     }
     return events, Counter(dropped)
@@ -117,13 +119,13 @@ def _arrays(columns: dict[str, Any]) -> dict[str, np.ndarray]:
     return {name: np.frombuffer(column, dtype=_DTYPES.get(name, np.int32)) for name, column in columns.items()}
 
 
-def _moved(ids: Int32, *, by: int) -> Int32:
-    moved: Int32 = np.where(ids == ABSENT, ABSENT, ids + by)
-    return moved
+def _shifted(ids: Int32, *, by: int) -> Int32:
+    shifted: Int32 = np.where(ids == ABSENT, ABSENT, ids + by)
+    return shifted
 
 
 def _text(raw: bytes) -> str:
-    """What stands between the quotes of a JSON string, decoded; an error when it is no valid UTF-8."""
+    """Decode a JSON string without its quotes. Raises UnicodeDecodeError or msgspec.DecodeError."""
     if b"\\" not in raw:
         return raw.decode()
     return msgspec.json.decode(b'"' + raw + b'"', type=str)

@@ -1,4 +1,4 @@
-// What the scanner collects of a trace: columns in file order, the same as the portable decoder's (read/table.py).
+// The columns that the scanner fills, in file order: those of the portable decoder (read/decode/table.py).
 #pragma once
 
 #include <array>
@@ -11,20 +11,22 @@
 
 namespace tracekit {
 
+constexpr std::int64_t limit_ns = std::int64_t{1} << 62;  // larger numbers are neither times nor ids
 constexpr std::int64_t absent = -1;
+constexpr std::int32_t absent_text = -1;
 
-// A process or a thread, as the file names it.
-struct PlaceId {
+// The `pid` or `tid` of an event.
+struct ProcessOrThread {
   enum Kind : std::uint8_t { none, number, text };
   Kind kind = none;
-  std::int64_t value = 0;  // a number, or an index into `Events::texts`
+  std::int64_t value = 0;  // the number, or an index into `Events::texts`
 
-  bool operator==(const PlaceId& other) const { return kind == other.kind && value == other.value; }
+  bool operator==(const ProcessOrThread& other) const { return kind == other.kind && value == other.value; }
 };
 
 struct Track {
-  PlaceId process;
-  PlaceId thread;
+  ProcessOrThread process;
+  ProcessOrThread thread;
 
   bool operator==(const Track& other) const { return process == other.process && thread == other.thread; }
 };
@@ -37,7 +39,7 @@ struct TrackHash {
   }
 };
 
-// A metadata event that names a process or a thread; of several for the same one the last counts.
+// A metadata event that names a process or a thread. The last one for the same process or thread counts.
 struct Label {
   Track track;
   bool names_process;
@@ -48,7 +50,7 @@ constexpr std::size_t collective_texts = 5;    // collective, dtype, group name,
 constexpr std::size_t collective_numbers = 4;  // elements in, elements out, group size, sequence
 constexpr std::size_t shape_texts = 3;         // input shapes, input types, concrete inputs
 
-// Arguments of some events: `row` is the event's.
+// Arguments of communication events. `row` is the row of the event.
 struct Collectives {
   GrowingArray<std::int64_t> row;
   std::array<GrowingArray<std::int32_t>, collective_texts> text;
@@ -62,7 +64,7 @@ struct Operators {
 };
 
 // In the order of `memory_fields`.
-constexpr std::size_t memory_numbers = 5;  // type and id of the device, change, allocated, reserved
+constexpr std::size_t memory_numbers = 5;  // device type, device id, change, allocated, reserved
 
 struct Memory {
   GrowingArray<std::int64_t> time_ns;
@@ -72,15 +74,15 @@ struct Memory {
 struct Events {
   GrowingArray<std::int32_t> name, category, track;
   GrowingArray<std::int32_t> shape;  // an index into `values`
-  GrowingArray<std::int32_t> details;  // an index into `detail_texts`; empty unless they are kept
+  GrowingArray<std::int32_t> extra_args;  // an index into `extra_args_texts`; no rows unless they are kept
   GrowingArray<std::int64_t> start_ns, duration_ns;
   GrowingArray<std::int64_t> correlation, external_id, sequence_number, forward_thread;
   Collectives collectives;
   Operators operators;
   Memory memory;
-  Interner texts;   // what stands between the quotes of a JSON string, escapes and all
+  Interner texts;   // JSON strings without their quotes, escapes not decoded
   Interner values;  // JSON values as they are written
-  Interner detail_texts;  // members of JSON objects
+  Interner extra_args_texts;  // members of JSON objects
   std::vector<Track> tracks;
   std::vector<Label> labels;
   std::vector<std::pair<std::string, std::int64_t>> other_phases;

@@ -1,4 +1,4 @@
-// Arrays that grow while a file is read, and the numbering of the texts in it.
+// Arrays that grow while a file is read, and the numbering of its texts.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@
 
 namespace tracekit {
 
-// An array that doubles. What is not written yet takes no memory, and realloc moves a large block by remapping its pages.
+// An array that doubles its capacity. Pages not yet written take no memory, and realloc remaps a large block.
 template <typename T>
 class GrowingArray {
  public:
@@ -28,7 +28,7 @@ class GrowingArray {
   }
   std::size_t size() const { return size_; }
 
-  // The values, now the caller's to free.
+  // Returns the values, which the caller must free.
   T* release() {
     size_ = capacity_ = 0;
     return std::exchange(data_, nullptr);
@@ -48,24 +48,24 @@ class GrowingArray {
   std::size_t capacity_ = 0;
 };
 
-// Numbers distinct texts 0, 1, 2 ... in the order in which they are met, and keeps a copy of each.
+// Numbers distinct texts 0, 1, 2 ... by their first occurrence, and keeps a copy of each.
 class Interner {
  public:
   Interner() : slots_(1024, Slot{0, -1}) {}
 
-  // The number of `text`; it is new when that equals the size before the call.
+  // Returns the number of `text`. It is a new text when the number is the size before the call.
   std::int32_t intern(std::string_view text) {
     const std::uint64_t hash = hash_of(text);
-    std::size_t place = hash & (slots_.size() - 1);
-    for (;; place = (place + 1) & (slots_.size() - 1)) {
-      const Slot& slot = slots_[place];
+    std::size_t slot_at = hash & (slots_.size() - 1);
+    for (;; slot_at = (slot_at + 1) & (slots_.size() - 1)) {
+      const Slot& slot = slots_[slot_at];
       if (slot.index < 0) break;
       if (slot.hash == hash && texts_[static_cast<std::size_t>(slot.index)] == text) return slot.index;
     }
     if (texts_.size() == std::numeric_limits<std::int32_t>::max()) throw std::bad_alloc();
     const auto index = static_cast<std::int32_t>(texts_.size());
-    texts_.push_back(kept(text));
-    slots_[place] = Slot{hash, index};
+    texts_.push_back(copy_of(text));
+    slots_[slot_at] = Slot{hash, index};
     if (texts_.size() * 2 > slots_.size()) rehash();
     return index;
   }
@@ -85,19 +85,19 @@ class Interner {
     std::uint64_t hash = text.size() * odd;
     const char* at = text.data();
     std::size_t left = text.size();
-    for (; left > 8; at += 8, left -= 8) hash = mixed((hash ^ word_at<std::uint64_t>(at)) * odd);
-    return mixed((hash ^ last_word(text, at, left)) * odd);
+    for (; left > 8; at += 8, left -= 8) hash = mix((hash ^ word_at<std::uint64_t>(at)) * odd);
+    return mix((hash ^ last_word(text, at, left)) * odd);
   }
 
-  // The rest of a text, `left` bytes from `at` on, and where that is less than a word what stands in front of it again:
-  // a word that is put together byte by byte can be loaded only after all bytes have been stored.
+  // Returns the last `left` bytes of `text`, which begin at `at`, as one word. When fewer than a word are left,
+  // it includes bytes before them again: that is faster than to assemble a word from bytes.
   static std::uint64_t last_word(std::string_view text, const char* at, std::size_t left) {
     if (text.size() >= 8) return word_at<std::uint64_t>(at + left - 8);
     if (left >= 4) {
       return word_at<std::uint32_t>(at) | std::uint64_t{word_at<std::uint32_t>(at + left - 4)} << 32;
     }
     if (left == 0) return 0;
-    const auto byte = [at](std::size_t place) { return std::uint64_t{static_cast<unsigned char>(at[place])}; };
+    const auto byte = [at](std::size_t offset) { return std::uint64_t{static_cast<unsigned char>(at[offset])}; };
     return byte(0) | byte(left / 2) << 8 | byte(left - 1) << 16;
   }
 
@@ -108,10 +108,10 @@ class Interner {
     return word;
   }
 
-  static std::uint64_t mixed(std::uint64_t hash) { return hash ^ (hash >> 32); }
+  static std::uint64_t mix(std::uint64_t hash) { return hash ^ (hash >> 32); }
 
-  // A copy that stays where it is: short texts share blocks.
-  std::string_view kept(std::string_view text) {
+  // Returns a copy that never moves. Short texts share blocks.
+  std::string_view copy_of(std::string_view text) {
     if (text.empty()) return {};
     if (text.size() > left_in_block_) {
       const std::size_t size = text.size() > block_bytes ? text.size() : block_bytes;
@@ -130,9 +130,9 @@ class Interner {
     std::vector<Slot> slots(slots_.size() * 2, Slot{0, -1});
     for (const Slot& slot : slots_) {
       if (slot.index < 0) continue;
-      std::size_t place = slot.hash & (slots.size() - 1);
-      while (slots[place].index >= 0) place = (place + 1) & (slots.size() - 1);
-      slots[place] = slot;
+      std::size_t slot_at = slot.hash & (slots.size() - 1);
+      while (slots[slot_at].index >= 0) slot_at = (slot_at + 1) & (slots.size() - 1);
+      slots[slot_at] = slot;
     }
     slots_.swap(slots);
   }

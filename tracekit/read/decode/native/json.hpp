@@ -1,7 +1,7 @@
-// The grammar of JSON (RFC 8259), over text that may end anywhere.
+// The grammar of JSON (RFC 8259) over text that may end anywhere.
 //
-// Every function takes where something begins and returns where it ends. The text must be followed by `padding_bytes`
-// zeros: a zero is no valid character, so that nothing runs past the end unseen.
+// A function takes where a value begins and returns where it ends. `padding_bytes` zeros must follow the text: no JSON
+// has a zero, so that no function runs past the end.
 #pragma once
 
 #include <cstddef>
@@ -12,16 +12,16 @@
 
 namespace tracekit {
 
-// The text ends inside what was being read.
+// The text ends inside a value.
 struct Incomplete : std::exception {};
 
-// Something that only the portable decoder can judge: damage, or a form that no profiler writes.
+// Text that the portable decoder must judge: it is damaged, or has a form that no profiler writes.
 struct NotUnderstood : std::exception {};
 
 constexpr std::size_t padding_bytes = 64;
 
-// Bytes are compared and digits are added up eight at a time, the first in the lowest place.
-static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "without this scanner the portable decoder is used");
+// Eight bytes are compared or added up at a time, the first in the lowest byte of a word.
+static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "on such machines the portable decoder is used");
 
 class Json {
  public:
@@ -39,11 +39,11 @@ class Json {
 
   struct String {
     std::string_view text;  // between the quotes
-    bool plain;             // neither escapes nor anything beyond ASCII in it
+    bool plain;             // neither escapes nor characters beyond ASCII
     const char* end;        // behind the closing quote
   };
 
-  // `at` stands behind the opening quote.
+  // `at` is behind the opening quote.
   String string(const char* at) const {
     const char* begin = at;
     bool plain = true;
@@ -87,7 +87,7 @@ class Json {
     return {negative, at - begin, magnitude, at};
   }
 
-  const char* skip_value(const char* at, int depth = deepest) const {
+  const char* skip_value(const char* at, int depth = max_depth) const {
     switch (*at) {
       case '"':
         return string(at + 1).end;
@@ -134,7 +134,7 @@ class Json {
   static bool is_digit(char character) { return character >= '0' && character <= '9'; }
 
  private:
-  static constexpr int deepest = 64;
+  static constexpr int max_depth = 64;
 
   const char* skip_members(const char* at, int depth) const {
     if (depth == 0) throw NotUnderstood();
@@ -163,7 +163,7 @@ class Json {
     }
   }
 
-  // `at` stands behind the backslash. Halves of surrogate pairs are left to the portable decoder.
+  // `at` is behind the backslash. Surrogates are left to the portable decoder.
   const char* escape(const char* at) const {
     switch (*at) {
       case '"':
@@ -189,14 +189,14 @@ class Json {
     return at + 5;
   }
 
-  // The next quote, backslash, control character or byte beyond ASCII; eight bytes at a time.
+  // Returns the next quote, backslash, control character or byte beyond ASCII.
   static const char* next_special(const char* at) {
     for (;; at += 8) {
       const std::uint64_t word = word_at(at), quote = word ^ (ones * '"'), backslash = word ^ (ones * '\\');
-      std::uint64_t found = ((quote - ones) & ~quote) | ((backslash - ones) & ~backslash);
-      found = (found | ((word - ones * 0x20) & ~word) | word) & highs;
-      // A borrow marks bytes wrongly only behind one that is marked rightly: the first is right.
-      if (found != 0) return at + __builtin_ctzll(found) / 8;
+      std::uint64_t marks = ((quote - ones) & ~quote) | ((backslash - ones) & ~backslash);
+      marks = (marks | ((word - ones * 0x20) & ~word) | word) & highs;
+      // A borrow can set a wrong mark only behind a right one, so the first mark is right.
+      if (marks != 0) return at + __builtin_ctzll(marks) / 8;
     }
   }
 
@@ -206,13 +206,13 @@ class Json {
     return word;
   }
 
-  // How many of eight characters, less '0' each, are digits before the first that is none.
+  // Returns how many digits come before the first other character. `values`: eight characters, each less '0'.
   static unsigned digits_in(std::uint64_t values) {
     const std::uint64_t others = ((values + ones * 6) | values) & (ones * 0xF0);
     return others == 0 ? 8 : static_cast<unsigned>(__builtin_ctzll(others)) / 8;
   }
 
-  // The number that eight digits make, the first of them in the lowest byte: pairs, then fours, then all.
+  // Returns the number of eight digits, the first in the lowest byte: by pairs, then fours, then all.
   static std::uint64_t number_of(std::uint64_t values) {
     values = values * 10 + (values >> 8);
     constexpr std::uint64_t mask = 0x000000FF000000FF;

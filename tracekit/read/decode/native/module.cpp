@@ -1,4 +1,4 @@
-// The Python side of the scanner: `Scanner(communication_prefixes, multiplying, no_details)`, `scan`, `take`.
+// The Python side of the scanner: `Scanner(communication_prefixes, multiplying, excluded_args)`, `scan`, `take`.
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 
@@ -13,12 +13,12 @@ namespace {
 
 using namespace tracekit;
 
-// Of `scan`, `take` and what they give: raised when that changes, so that no other sources use this build.
-constexpr long interface_number = 3;
+// Raise it when arguments or results of `Scanner` change: then Python code of another version refuses this build.
+constexpr long interface_number = 4;
 
 PyObject* not_understood = nullptr;
 
-// ---- Column: memory of the scanner that numpy may take over, through the buffer protocol.
+// ---- Column: memory of the scanner, which numpy reads through the buffer protocol.
 
 struct Column {
   PyObject_HEAD
@@ -48,7 +48,7 @@ PyType_Spec column_spec = {"tracekit.read.decode.native._scanner.Column", sizeof
 PyTypeObject* column_type = nullptr;
 
 template <typename T>
-PyObject* taken(GrowingArray<T>& values) {
+PyObject* to_column(GrowingArray<T>& values) {
   auto* column = PyObject_New(Column, column_type);
   if (column == nullptr) return nullptr;
   column->size_bytes = static_cast<Py_ssize_t>(values.size() * sizeof(T));
@@ -56,7 +56,7 @@ PyObject* taken(GrowingArray<T>& values) {
   return reinterpret_cast<PyObject*>(column);
 }
 
-// ---- Building the answer. An error of Python's is left set, and thrown as this.
+// ---- The result of `take`. PythonError: a Python exception is set.
 
 struct PythonError {};
 
@@ -69,7 +69,7 @@ class Dict {
   Dict& operator=(const Dict&) = delete;
   ~Dict() { Py_XDECREF(dict_); }
 
-  // Takes over the reference to `value`.
+  // Steals the reference to `value`.
   void set(const char* key, PyObject* value) {
     const int status = value == nullptr ? -1 : PyDict_SetItemString(dict_, key, value);
     Py_XDECREF(value);
@@ -85,7 +85,7 @@ PyObject* bytes_of(std::string_view text) {
   return PyBytes_FromStringAndSize(text.data(), static_cast<Py_ssize_t>(text.size()));
 }
 
-// A list with `item(k)` for each k below `count`.
+// Returns a list of `item(k)` for each k below `count`.
 template <typename Item>
 PyObject* list_of(std::size_t count, Item item) {
   PyObject* list = PyList_New(static_cast<Py_ssize_t>(count));
@@ -104,11 +104,11 @@ PyObject* list_of(const Interner& interner) {
   return list_of(interner.size(), [&](std::size_t k) { return bytes_of(interner.texts()[k]); });
 }
 
-PyObject* place_of(const PlaceId& id, const Events& events) {
+PyObject* process_or_thread_of(const ProcessOrThread& id, const Events& events) {
   switch (id.kind) {
-    case PlaceId::number:
+    case ProcessOrThread::number:
       return PyLong_FromLongLong(id.value);
-    case PlaceId::text:
+    case ProcessOrThread::text:
       return bytes_of(events.texts.texts()[static_cast<std::size_t>(id.value)]);
     default:
       return Py_NewRef(Py_None);
@@ -116,8 +116,8 @@ PyObject* place_of(const PlaceId& id, const Events& events) {
 }
 
 PyObject* track_of(const Track& track, const Events& events) {
-  PyObject* process = place_of(track.process, events);
-  PyObject* thread = place_of(track.thread, events);
+  PyObject* process = process_or_thread_of(track.process, events);
+  PyObject* thread = process_or_thread_of(track.thread, events);
   return Py_BuildValue("(NN)", process, thread);
 }
 
@@ -129,34 +129,36 @@ constexpr const char* shape_names[shape_texts] = {"input_shapes", "input_types",
 constexpr const char* memory_number_names[memory_numbers] = {"device_type", "device_id", "change_bytes",
                                                              "allocated_bytes", "reserved_bytes"};
 
-PyObject* answer(Events& events) {
+PyObject* build_result(Events& events) {
   Dict dense;
-  dense.set("name", taken(events.name));
-  dense.set("category", taken(events.category));
-  dense.set("track", taken(events.track));
-  dense.set("start_ns", taken(events.start_ns));
-  dense.set("duration_ns", taken(events.duration_ns));
-  dense.set("correlation", taken(events.correlation));
-  dense.set("external_id", taken(events.external_id));
-  dense.set("sequence_number", taken(events.sequence_number));
-  dense.set("forward_thread", taken(events.forward_thread));
-  dense.set("shape", taken(events.shape));
-  dense.set("details", taken(events.details));
+  dense.set("name", to_column(events.name));
+  dense.set("category", to_column(events.category));
+  dense.set("track", to_column(events.track));
+  dense.set("start_ns", to_column(events.start_ns));
+  dense.set("duration_ns", to_column(events.duration_ns));
+  dense.set("correlation", to_column(events.correlation));
+  dense.set("external_id", to_column(events.external_id));
+  dense.set("sequence_number", to_column(events.sequence_number));
+  dense.set("forward_thread", to_column(events.forward_thread));
+  dense.set("shape", to_column(events.shape));
+  dense.set("extra_args", to_column(events.extra_args));
   Dict collectives;
-  collectives.set("row", taken(events.collectives.row));
+  collectives.set("row", to_column(events.collectives.row));
   for (std::size_t k = 0; k < collective_texts; ++k) {
-    collectives.set(collective_text_names[k], taken(events.collectives.text[k]));
+    collectives.set(collective_text_names[k], to_column(events.collectives.text[k]));
   }
   for (std::size_t k = 0; k < collective_numbers; ++k) {
-    collectives.set(collective_number_names[k], taken(events.collectives.number[k]));
+    collectives.set(collective_number_names[k], to_column(events.collectives.number[k]));
   }
-  for (std::size_t k = 0; k < shape_texts; ++k) collectives.set(shape_names[k], taken(events.collectives.shape[k]));
+  for (std::size_t k = 0; k < shape_texts; ++k) collectives.set(shape_names[k], to_column(events.collectives.shape[k]));
   Dict operators;
-  operators.set("row", taken(events.operators.row));
-  for (std::size_t k = 0; k < shape_texts; ++k) operators.set(shape_names[k], taken(events.operators.shape[k]));
+  operators.set("row", to_column(events.operators.row));
+  for (std::size_t k = 0; k < shape_texts; ++k) operators.set(shape_names[k], to_column(events.operators.shape[k]));
   Dict memory;
-  memory.set("time_ns", taken(events.memory.time_ns));
-  for (std::size_t k = 0; k < memory_numbers; ++k) memory.set(memory_number_names[k], taken(events.memory.number[k]));
+  memory.set("time_ns", to_column(events.memory.time_ns));
+  for (std::size_t k = 0; k < memory_numbers; ++k) {
+    memory.set(memory_number_names[k], to_column(events.memory.number[k]));
+  }
   Dict result;
   result.set("dense", dense.release());
   result.set("collectives", collectives.release());
@@ -164,8 +166,9 @@ PyObject* answer(Events& events) {
   result.set("memory", memory.release());
   result.set("texts", list_of(events.texts));
   result.set("values", list_of(events.values));
-  result.set("detail_texts", list_of(events.detail_texts));
-  result.set("tracks", list_of(events.tracks.size(), [&](std::size_t k) { return track_of(events.tracks[k], events); }));
+  result.set("extra_args_texts", list_of(events.extra_args_texts));
+  const auto track_at = [&](std::size_t k) { return track_of(events.tracks[k], events); };
+  result.set("tracks", list_of(events.tracks.size(), track_at));
   result.set("labels", list_of(events.labels.size(), [&](std::size_t k) {
                const Label& label = events.labels[k];
                return Py_BuildValue("(NNN)", PyBool_FromLong(label.names_process), track_of(label.track, events),
@@ -184,12 +187,12 @@ PyObject* answer(Events& events) {
 
 struct ScannerObject {
   PyObject_HEAD
-  Scanner* scanner;  // null while another thread uses it, and when its columns have been taken
+  Scanner* scanner;  // null while another thread uses it, and after `take`
 };
 
-// Throws bad_alloc; false: an error of Python is set.
+// Returns false when a Python exception is set. Throws bad_alloc.
 bool append_texts(PyObject* texts, std::vector<std::string>& out) {
-  PyObject* sequence = PySequence_Fast(texts, "a sequence of bytes is wanted");
+  PyObject* sequence = PySequence_Fast(texts, "not a sequence of bytes");
   if (sequence == nullptr) return false;
   bool good = true;
   for (Py_ssize_t k = 0; good && k < PySequence_Fast_GET_SIZE(sequence); ++k) {
@@ -203,22 +206,22 @@ bool append_texts(PyObject* texts, std::vector<std::string>& out) {
 }
 
 PyObject* scanner_new(PyTypeObject* type, PyObject* arguments, PyObject* keywords) {
-  static const char* names[] = {"communication_prefixes", "multiplying", "no_details", nullptr};
-  PyObject *prefixes = nullptr, *multiplying = nullptr, *no_details = Py_None;
+  static const char* names[] = {"communication_prefixes", "multiplying", "excluded_args", nullptr};
+  PyObject *prefixes = nullptr, *multiplying = nullptr, *excluded_args = Py_None;
   if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "OO|O", const_cast<char**>(names), &prefixes, &multiplying,
-                                   &no_details)) {
+                                   &excluded_args)) {
     return nullptr;
   }
   auto* self = reinterpret_cast<ScannerObject*>(type->tp_alloc(type, 0));
   if (self == nullptr) return nullptr;
   try {
     Rules rules;
-    std::vector<std::string> operators, no_detail;
-    rules.keeps_details = no_details != Py_None;
+    std::vector<std::string> operators, excluded;
+    rules.keeps_extra_args = excluded_args != Py_None;
     if (append_texts(prefixes, rules.communication_prefixes) && append_texts(multiplying, operators) &&
-        (!rules.keeps_details || append_texts(no_details, no_detail))) {
+        (!rules.keeps_extra_args || append_texts(excluded_args, excluded))) {
       rules.multiplying.insert(operators.begin(), operators.end());
-      rules.no_details.insert(no_detail.begin(), no_detail.end());
+      rules.excluded_args.insert(excluded.begin(), excluded.end());
       self->scanner = new Scanner(std::move(rules));
       return reinterpret_cast<PyObject*>(self);
     }
@@ -236,7 +239,7 @@ void scanner_dealloc(PyObject* self) {
   Py_DECREF(type);
 }
 
-Scanner* claimed(PyObject* self) {
+Scanner* claim(PyObject* self) {
   Scanner* scanner = std::exchange(reinterpret_cast<ScannerObject*>(self)->scanner, nullptr);
   if (scanner == nullptr) PyErr_SetString(PyExc_RuntimeError, "this scanner is in use, or its columns were taken");
   return scanner;
@@ -252,7 +255,7 @@ PyObject* scanner_scan(PyObject* self, PyObject* arguments) {
     PyErr_SetString(PyExc_ValueError, "the buffer has no room for the text and the padding behind it");
     return nullptr;
   }
-  Scanner* scanner = claimed(self);
+  Scanner* scanner = claim(self);
   if (scanner == nullptr) {
     PyBuffer_Release(&buffer);
     return nullptr;
@@ -266,7 +269,7 @@ PyObject* scanner_scan(PyObject* self, PyObject* arguments) {
     used = scanner->scan(text, static_cast<std::size_t>(size));
   } catch (const NotUnderstood&) {
     understood = false;
-  } catch (...) {  // nothing else is thrown but for want of memory
+  } catch (...) {  // nothing else is thrown than bad_alloc and its like
     out_of_memory = true;
   }
   Py_END_ALLOW_THREADS;
@@ -281,10 +284,10 @@ PyObject* scanner_scan(PyObject* self, PyObject* arguments) {
 }
 
 PyObject* scanner_take(PyObject* self, PyObject*) {
-  const std::unique_ptr<Scanner> scanner(claimed(self));
+  const std::unique_ptr<Scanner> scanner(claim(self));
   if (scanner == nullptr) return nullptr;
   try {
-    return answer(scanner->events());
+    return build_result(scanner->events());
   } catch (const PythonError&) {
     return nullptr;
   }
@@ -292,11 +295,11 @@ PyObject* scanner_take(PyObject* self, PyObject*) {
 
 PyMethodDef scanner_methods[] = {
     {"scan", scanner_scan, METH_VARARGS,
-     "scan(buffer, size): scan the text behind the `[` of the events that is in the first `size` bytes of a buffer.\n\n"
-     "Returns how much of it was used up, to the last event that is whole, and whether the array has closed there. The\n"
-     "rest must come again in front of what follows. PADDING_BYTES bytes behind the text are overwritten.\n"
+     "scan(buffer, size): scan text behind the `[` of the events, the first `size` bytes of a buffer.\n\n"
+     "Returns how many bytes were used, up to the end of the last whole event, and whether the array closed there.\n"
+     "The next call must begin with the remaining bytes. PADDING_BYTES bytes behind the text are overwritten.\n"
      "Raises NotUnderstoodError when only the portable decoder can judge the text. The GIL is released meanwhile."},
-    {"take", scanner_take, METH_NOARGS, "The columns and texts; the scanner is of no more use."},
+    {"take", scanner_take, METH_NOARGS, "Return the columns and texts. The scanner cannot be used any more."},
     {nullptr, nullptr, 0, nullptr},
 };
 
@@ -304,12 +307,12 @@ PyType_Slot scanner_slots[] = {
     {Py_tp_new, reinterpret_cast<void*>(scanner_new)},
     {Py_tp_dealloc, reinterpret_cast<void*>(scanner_dealloc)},
     {Py_tp_methods, scanner_methods},
-    {Py_tp_doc, const_cast<char*>("Scanner(communication_prefixes, multiplying, no_details=None): events to columns.\n\n"
-                                  "no_details: arguments that are no details; None: details are not kept.")},
+    {Py_tp_doc, const_cast<char*>("Scanner(communication_prefixes, multiplying, excluded_args=None): to columns.\n\n"
+                                  "excluded_args: those that are no extra arguments. None: keep no extra arguments.")},
     {0, nullptr},
 };
-PyType_Spec scanner_spec = {"tracekit.read.decode.native._scanner.Scanner", sizeof(ScannerObject), 0, Py_TPFLAGS_DEFAULT,
-                            scanner_slots};
+PyType_Spec scanner_spec = {"tracekit.read.decode.native._scanner.Scanner", sizeof(ScannerObject), 0,
+                            Py_TPFLAGS_DEFAULT, scanner_slots};
 
 int add(PyObject* module, const char* name, PyObject* value) {
   const int status = value == nullptr ? -1 : PyModule_AddObjectRef(module, name, value);
@@ -319,7 +322,8 @@ int add(PyObject* module, const char* name, PyObject* value) {
 int execute(PyObject* module) {
   column_type = reinterpret_cast<PyTypeObject*>(PyType_FromSpec(&column_spec));
   if (column_type == nullptr) return -1;
-  not_understood = PyErr_NewException("tracekit.read.decode.native._scanner.NotUnderstoodError", PyExc_ValueError, nullptr);
+  not_understood =
+      PyErr_NewException("tracekit.read.decode.native._scanner.NotUnderstoodError", PyExc_ValueError, nullptr);
   if (add(module, "NotUnderstoodError", not_understood) != 0) return -1;
   PyObject* scanner_type = PyType_FromSpec(&scanner_spec);
   const int added = add(module, "Scanner", scanner_type);

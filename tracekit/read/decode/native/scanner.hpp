@@ -1,4 +1,4 @@
-// The events of a trace to columns, in one pass over text that comes in pieces.
+// Turns the events of a trace into columns, in one pass over text that comes in pieces.
 #pragma once
 
 #include <array>
@@ -13,16 +13,16 @@
 
 #include "events.hpp"
 #include "json.hpp"
-#include "layout.hpp"
+#include "key_trie.hpp"
 
 namespace tracekit {
 
-// Of which events arguments are kept (read/columns.py).
+// For which events which arguments are kept.
 struct Rules {
   std::vector<std::string> communication_prefixes;
   std::unordered_set<std::string> multiplying;
-  bool keeps_details = false;
-  std::unordered_set<std::string> no_details;  // arguments that are none (read/details.py)
+  bool keeps_extra_args = false;
+  std::unordered_set<std::string> excluded_args;  // see read/decode/extra_args.py
 };
 
 // The arguments of events that are kept, in the order of `Field`.
@@ -30,33 +30,33 @@ constexpr std::size_t arguments =
     static_cast<std::size_t>(Field::label) - static_cast<std::size_t>(Field::external_id) + 1;
 extern const std::array<std::string_view, arguments> argument_keys;
 
-static_assert(Layout::longest_bytes + 8 <= padding_bytes, "a comparison must not leave the text and its padding");
+static_assert(KeyTrie::max_bytes + 8 <= padding_bytes, "a comparison must not leave the text and its padding");
 
 class Scanner {
  public:
   explicit Scanner(Rules rules) : rules_(std::move(rules)) {}
 
-  // Scan text behind the `[` of the events, up to the last event that is whole or behind the `]` that closes the array.
-  // Returns how much that is; the rest must come again in front of what follows. There must be `padding_bytes` zeros
-  // behind the text. Throws NotUnderstood, after which this scanner is of no more use.
+  // Scans text behind the `[` of the events, up to the end of the last whole event, or past the `]` that closes the
+  // array. Returns how many bytes that is; the next call must begin with the remaining ones. `padding_bytes` zeros must
+  // follow the text. Throws NotUnderstood, after which this scanner cannot be used any more.
   std::size_t scan(const char* text, std::size_t size);
 
-  // Whether the `]` was met: nothing more is to be scanned.
+  // Whether the closing `]` was met.
   bool closed() const { return expected_ == Expected::nothing; }
   Events& events() { return events_; }
 
  private:
   enum class Expected { event_or_end, event, comma_or_end, nothing };
 
-  // What the value behind a gap is for. `key_at`: as in `Layout`.
-  struct Gap {
+  // What the next value is. `key_at`: as in `KeyTrie`.
+  struct KeyPrefix {
     Field field;
     std::size_t key_at;
   };
 
-  // The arguments of one event that are details, as members of a JSON object: runs of them that stand side by side in
-  // what is scanned, which are copied only where there are several.
-  class Details {
+  // The extra arguments of one event, as members of a JSON object. Neighbours in the text are one run; a single run is
+  // not copied.
+  class ExtraArgs {
    public:
     void clear() {
       only_ = {};
@@ -77,17 +77,17 @@ class Scanner {
     std::string several_;
   };
 
-  // What one event says. A text is a piece of what is scanned: what is between the quotes of a string, else the value as it is
-  // written. Times are in nanoseconds.
-  class Draft {
+  // The values of one event. A text is a view of the scanned text: a string without its quotes, or any other value as
+  // it is written. Times are in nanoseconds.
+  class EventFields {
    public:
     Track track;
-    Details details;
+    ExtraArgs extra_args;
 
     void clear() {
       present_ = 0;
       track = Track();
-      details.clear();
+      extra_args.clear();
     }
     bool has(Field field) const { return (present_ & bit(field)) != 0; }
     std::string_view text(Field field) const { return has(field) ? texts_[index(field)] : std::string_view(); }
@@ -102,21 +102,21 @@ class Scanner {
     }
     void unset(Field field) {
       present_ &= ~bit(field);
-      if (field == Field::process) track.process = PlaceId();
-      if (field == Field::thread) track.thread = PlaceId();
+      if (field == Field::process) track.process = ProcessOrThread();
+      if (field == Field::thread) track.thread = ProcessOrThread();
     }
     void unset_from(Field field) { present_ &= bit(field) - 1; }
 
    private:
-    static constexpr std::size_t most_fields = 64;
-    static_assert(static_cast<std::size_t>(Field::label) < most_fields);
+    static constexpr std::size_t max_fields = 64;
+    static_assert(static_cast<std::size_t>(Field::label) < max_fields);
 
     static constexpr std::size_t index(Field field) { return static_cast<std::size_t>(field); }
     static constexpr std::uint64_t bit(Field field) { return std::uint64_t{1} << index(field); }
 
     std::uint64_t present_;  // fields that have a value
-    std::string_view texts_[most_fields];
-    std::int64_t numbers_[most_fields];
+    std::string_view texts_[max_fields];
+    std::int64_t numbers_[max_fields];
   };
 
   const char* scan_event(const char* at, const Json& json);
@@ -125,26 +125,26 @@ class Scanner {
   const char* scan_number_as_text(Field field, const char* at, const Json& json);
   const char* scan_time(Field field, const char* at, const Json& json);
   const char* scan_long_time(Field field, const char* at, const char* end);
-  const char* scan_place(Field field, const char* at, const Json& json);
+  const char* scan_process_or_thread(Field field, const char* at, const Json& json);
   const char* scan_id(Field field, const char* at, const Json& json);
-  const char* scan_gap(const char* at, const Json& json, bool first, bool in_arguments, Gap& gap) const;
-  void commit(const Draft& draft);
-  void commit_slice(const Draft& draft);
-  void commit_other(const Draft& draft);
-  bool commit_memory(const Draft& draft);
-  std::int32_t track(const Draft& draft);
-  std::int32_t text_or_absent(const Draft& draft, Field field);
-  std::int32_t value_or_absent(const Draft& draft, Field field);
+  const char* scan_key(const char* at, const Json& json, bool first, bool in_arguments, KeyPrefix& prefix) const;
+  void commit(const EventFields& fields);
+  void commit_slice(const EventFields& fields);
+  void commit_other(const EventFields& fields);
+  bool commit_memory(const EventFields& fields);
+  std::int32_t track(const EventFields& fields);
+  std::int32_t text_or_absent(const EventFields& fields, Field field);
+  std::int32_t value_or_absent(const EventFields& fields, Field field);
   std::uint8_t kind_of_name(std::int32_t name);
 
   Rules rules_;
-  Layout layout_;
+  KeyTrie keys_;
   Events events_;
   Expected expected_ = Expected::event_or_end;
-  std::vector<std::uint8_t> name_kinds_;  // by text: which arguments are kept, where that has been asked
+  std::vector<std::uint8_t> name_kinds_;  // by text: kinds of names, 0 where not yet known
   std::int32_t last_track_ = -1;
   std::unordered_map<Track, std::int32_t, TrackHash> track_numbers_;
-  Draft draft_;
+  EventFields fields_;
 };
 
 }  // namespace tracekit

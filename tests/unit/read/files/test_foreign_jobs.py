@@ -1,0 +1,116 @@
+"""Jobs of other tools: never two jobs in one run, never one job in two."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.builders import TraceBuilder
+from tests.unit.read.files.run_traces import DAY, MINUTE, SECOND, runs, trace
+from tracekit.read.files.discover import discover
+
+
+def with_device(builder: TraceBuilder, name: str) -> TraceBuilder:
+    builder.header["deviceProperties"] = [{"id": 0, "name": name}]
+    return builder
+
+
+# ---- two jobs ------------------------------------------------------------------------------------------------------
+
+
+def test_ranks_of_different_days_are_different_jobs(tmp_path: Path) -> None:
+    trace(1, at_us=0).write(tmp_path / "rank1.json")
+    trace(0, at_us=3 * DAY).write(tmp_path / "rank0.json")
+    assert runs(discover([str(tmp_path)])) == [{0: 1}, {1: 1}]
+
+
+def test_the_same_process_id_days_later_is_another_job(tmp_path: Path) -> None:
+    """GIVEN two jobs in containers, with the same process ids WHEN discovered THEN they are two runs."""
+    for day in (0, 3):
+        for rank in (0, 1):
+            trace(rank, at_us=day * DAY + rank).write(tmp_path / f"host_{rank}.{day}.pt.trace.json")
+    assert runs(discover([str(tmp_path)])) == [{0: 1, 1: 1}, {0: 1, 1: 1}]
+
+
+@pytest.mark.parametrize("folders", [("job_a", "job_b"), ("4711", "4712")])
+def test_the_same_process_id_in_another_folder_is_another_job(tmp_path: Path, folders: tuple[str, str]) -> None:
+    for job, folder in enumerate(folders):
+        for rank in (0, 1):
+            trace(rank, at_us=job * 5 * MINUTE + rank).write(tmp_path / folder / f"rank{rank}.json")
+    found = discover([str(tmp_path)])
+    assert runs(found) == [{0: 1, 1: 1}, {0: 1, 1: 1}]
+    assert {w.path.parent.name for windows in found.chosen.ranks.values() for w in windows} == {folders[1]}
+
+
+def test_folders_separate_jobs_that_ran_at_the_same_time(tmp_path: Path) -> None:
+    for at_us, job, rank in [(0, "a", 0), (1, "b", 1), (2, "a", 1), (3, "b", 0)]:
+        trace(rank, at_us=at_us * SECOND, pid=at_us + 1).write(tmp_path / job / f"rank{rank}.json")
+    found = discover([str(tmp_path)])
+    for run in (found.chosen, *found.others):
+        assert len({w.path.parent for windows in run.ranks.values() for w in windows}) == 1
+        assert sorted(run.ranks) == [0, 1]
+
+
+def test_other_devices_in_another_folder_are_another_job(tmp_path: Path) -> None:
+    with_device(trace(0), "V100").write(tmp_path / "a" / "rank0.json")
+    with_device(trace(1, at_us=1), "MI300X").write(tmp_path / "b" / "rank1.json")
+    assert len(runs(discover([str(tmp_path)]))) == 2
+
+
+def test_public_traces_are_not_mixed(real_traces: Path) -> None:
+    found = discover([str(real_traces)])
+    folders = [
+        {
+            w.path.name if w.path.parent.name == "single_rank" else w.path.parent.name
+            for ws in r.ranks.values()
+            for w in ws
+        }
+        for r in (found.chosen, *found.others)
+    ]
+    assert sorted(map(sorted, folders)) == [
+        ["a100_ddp_rank0_of_2.json.gz"],
+        ["b200_tp8_custom_allreduce.json.gz"],
+        ["dlrm_8xV100"],
+        ["gloo_rank34_of_300"],
+        ["mi300x_resnet_rank0_of_8.json.gz"],
+        ["two_of_128"],
+    ]
+    assert len(found.others) == 5
+
+
+# ---- one job -------------------------------------------------------------------------------------------------------
+
+
+def test_windows_in_folders_of_iterations(tmp_path: Path) -> None:
+    for i in (10, 20, 100):
+        for rank in (0, 1):
+            trace(rank, at_us=i * MINUTE + rank).write(tmp_path / f"iteration_{i}" / f"rank{rank}_trace.json")
+    found = discover([str(tmp_path)])
+    assert runs(found) == [{0: 3, 1: 3}]
+    assert [w.path.parent.name for w in found.chosen.ranks[1]] == ["iteration_10", "iteration_20", "iteration_100"]
+
+
+@pytest.mark.parametrize("apart_us", [10 * SECOND, 4 * MINUTE])
+@pytest.mark.parametrize("folder", ["", "node{}"])
+def test_skewed_clocks_and_late_starts_are_one_job(tmp_path: Path, apart_us: float, folder: str) -> None:
+    for rank in range(3):
+        trace(rank, 3, at_us=(2 - rank) * apart_us).write(tmp_path / folder.format(rank) / f"rank{rank}.json")
+    assert runs(discover([str(tmp_path)])) == [{0: 1, 1: 1, 2: 1}]
+
+
+def test_a_copy_in_another_folder_is_not_another_job(tmp_path: Path) -> None:
+    for folder in ("run", "backup"):
+        for rank in (0, 1):
+            trace(rank, at_us=rank).write(tmp_path / folder / f"rank{rank}.json")
+    found = discover([str(tmp_path)])
+    assert runs(found) == [{0: 1, 1: 1}]
+    assert [note.kind for note in found.notes] == ["duplicate_rank"] * 2
+
+
+def test_windows_whose_start_is_unknown_are_all_kept(tmp_path: Path) -> None:
+    for i in (1, 2):
+        builder = trace()
+        builder.events[0]["ts"] = None
+        builder.write(tmp_path / f"node0_4000.{i}.pt.trace.json")
+    assert runs(discover([str(tmp_path)])) == [{0: 2}]

@@ -1,0 +1,172 @@
+"""Which traces that other tools recorded are one job, among traces of the same world size.
+
+1. In one folder, a file joins a job in two cases. First: the job was recording within ten minutes of it and does not
+   have its rank yet. Clocks are skewed by seconds, ranks start minutes apart, and the next job starts later or has the
+   same ranks. Second: the same process (host and pid) wrote the job's last window of that rank less than six hours
+   before. Folders that only number windows (`iteration_10/`, `step-20/`) count as the folder above them.
+2. Jobs of different folders (`node0/`, `rank1/`) are one job when three things hold. No rank is in both, except as a
+   copy. They were recording within ten minutes of each other. They do not name different devices. The folders nearest
+   to each other are joined first.
+
+A trace that does not say when it was recorded passes all tests of time. In doubt there are two jobs: users see files
+that are apart, but not files that are mixed up.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_left, insort
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import PurePath
+
+from tracekit.read.files.identify import TraceFile
+
+__all__ = ["group_into_jobs", "is_plainly_one_job", "number_ranks", "started_far_apart"]
+
+_MINUTE_NS = 60 * 10**9
+_MAX_BETWEEN_RANKS_NS = 10 * _MINUTE_NS
+_MAX_BETWEEN_WINDOWS_NS = 6 * 60 * _MINUTE_NS
+_NUMBERED_FOLDER = re.compile(r"(?:iteration|iter|step|epoch|window|cycle)s?[-_ ]?\d+", re.IGNORECASE)
+
+
+@dataclass
+class _Job:
+    """The files of one job.
+
+    Attributes:
+        folder: The folder of the first one.
+        members: Files by rank, or by process where no rank is known.
+        starts_ns: When files began, on the wall clock, sorted.
+        devices: Names of all devices in the files.
+    """
+
+    folder: PurePath
+    members: dict[object, list[TraceFile]] = field(default_factory=lambda: defaultdict(list))
+    starts_ns: list[int] = field(default_factory=list)
+    devices: set[str] = field(default_factory=set)
+
+    def add(self, file: TraceFile) -> None:
+        self.members[_rank_or_process(file)].append(file)
+        self.devices.update(file.device_names)
+        if file.wall_clock_ns is not None:
+            insort(self.starts_ns, file.wall_clock_ns)
+
+    def accepts(self, file: TraceFile) -> bool:
+        """Whether a file of the same folder belongs to this job."""
+        windows = self.members.get(_rank_or_process(file))
+        if not windows:
+            return not self.starts_ns or file.wall_clock_ns is None or _is_near(file.wall_clock_ns, self.starts_ns)
+        return all(window.process == file.process for window in windows) and _is_next_window(file, windows[-1])
+
+    def is_same_job(self, other: _Job) -> bool:
+        """Whether the files of another folder are of this job."""
+        if self.devices and other.devices and not self.devices & other.devices:
+            return False
+        if self.starts_ns and other.starts_ns and not any(_is_near(start, self.starts_ns) for start in other.starts_ns):
+            return False
+        shared = self.members.keys() & other.members.keys()
+        return all(_are_copies(self.members[key], other.members[key]) for key in shared)
+
+
+def is_plainly_one_job(files: Sequence[TraceFile]) -> bool:
+    """Whether the beginnings of the files show that they are one job, so that no file must be read to its end.
+
+    They are different ranks of one world in one folder, recorded at the same time if they have the same base time. Once
+    they are decoded, `started_far_apart` checks that.
+    """
+    starts_ns = [file.relative_start_ns for file in files if file.relative_start_ns is not None]
+    return (
+        len(starts_ns) == len(files) == len({file.rank for file in files})
+        and len({file.world_size for file in files}) == 1
+        and len({_folder(file) for file in files}) == 1
+        and max(starts_ns) - min(starts_ns) <= _MAX_BETWEEN_RANKS_NS
+    )
+
+
+def started_far_apart(starts_ns: Sequence[int]) -> bool:
+    """Whether ranks that began at these times are too far apart to be one job."""
+    return bool(starts_ns) and max(starts_ns) - min(starts_ns) > _MAX_BETWEEN_RANKS_NS
+
+
+def group_into_jobs(files: Iterable[TraceFile]) -> list[list[TraceFile]]:
+    """Return the files of each job."""
+    in_folder: dict[PurePath, list[_Job]] = defaultdict(list)
+    # Files that say their time and world size come first, so that the others can join them.
+    for file in sorted(files, key=_file_order):
+        folder = _folder(file)
+        job = next((job for job in reversed(in_folder[folder]) if job.accepts(file)), None)
+        if job is None:
+            job = _Job(folder)
+            in_folder[folder].append(job)
+        job.add(file)
+    whole: list[_Job] = []
+    parts = [job for jobs in in_folder.values() for job in jobs]
+    for job in sorted(parts, key=lambda part: (not part.starts_ns, part.starts_ns[:1], str(part.folder))):
+        same = [other for other in whole if other.is_same_job(job)]
+        if not same:
+            whole.append(job)
+            continue
+        nearest = max(same, key=lambda other: (_shared_parts(other.folder, job.folder), other.starts_ns[-1:]))
+        for member in (file for files in job.members.values() for file in files):
+            nearest.add(member)
+    return [[file for files in job.members.values() for file in files] for job in whole]
+
+
+def _file_order(file: TraceFile) -> tuple[bool, bool, int, str]:
+    return file.wall_clock_ns is None, file.world_size is None, file.start_ns or 0, str(file.path)
+
+
+def _folder(file: TraceFile) -> PurePath:
+    return PurePath(*(part for part in file.path.absolute().parent.parts if not _NUMBERED_FOLDER.fullmatch(part)))
+
+
+def _rank_or_process(file: TraceFile) -> object:
+    return file.rank if file.rank is not None else _process(file)
+
+
+def _process(file: TraceFile) -> object:
+    """Return a key that is equal for windows of one process.
+
+    tensorboard_trace_handler names them `host_pid.<time>.pt.trace.json`, in one folder.
+    """
+    if file.process is None:
+        return file.path
+    return _folder(file), file.path.name.partition(".")[0], file.process
+
+
+def _is_near(start_ns: int, starts_ns: list[int]) -> bool:
+    place = bisect_left(starts_ns, start_ns)
+    return any(abs(start_ns - other) <= _MAX_BETWEEN_RANKS_NS for other in starts_ns[max(0, place - 1) : place + 1])
+
+
+def _is_next_window(file: TraceFile, previous: TraceFile) -> bool:
+    start_ns, before_ns = file.wall_clock_ns, previous.wall_clock_ns
+    return start_ns is None or before_ns is None or 0 <= start_ns - before_ns <= _MAX_BETWEEN_WINDOWS_NS
+
+
+def _are_copies(files: list[TraceFile], others: list[TraceFile]) -> bool:
+    windows = {(file.process, file.start_ns) for file in files}
+    return all(file.start_ns is not None and (file.process, file.start_ns) in windows for file in others)
+
+
+def _shared_parts(folder: PurePath, other: PurePath) -> int:
+    return next((i for i, (a, b) in enumerate(zip(folder.parts, other.parts, strict=False)) if a != b), 1 << 20)
+
+
+def number_ranks(files: list[TraceFile]) -> list[TraceFile]:
+    """Give processes without a rank the free ranks, in order of their names, so that two never have the same rank."""
+    taken = {file.rank for file in files}
+    free = (rank for rank in range(len(files) + len(taken)) if rank not in taken)
+    rank_of_process: dict[object, int] = {}
+    ranked = []
+    for file in sorted(files, key=lambda f: (f.path.name, str(f.path))):
+        if file.rank is None:
+            process = _process(file)
+            if process not in rank_of_process:
+                rank_of_process[process] = next(free)
+            ranked.append(replace(file, rank=rank_of_process[process]))
+        else:
+            ranked.append(file)
+    return ranked
