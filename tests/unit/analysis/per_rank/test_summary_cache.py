@@ -216,8 +216,8 @@ def test_the_rank_that_discovery_gives_a_file_counts(tmp_path: Path, read: list[
 
 def test_a_worker_of_other_code_keeps_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The sources were edited after the parent had imported them, and before its worker did."""
-    make = cached.summarize_and_keep
-    monkeypatch.setattr("tracekit.analysis.load.summarize_and_keep", lambda order: make(replace(order, code="older")))
+    make = cached.summarize_and_store
+    monkeypatch.setattr("tracekit.analysis.load.summarize_and_store", lambda order: make(replace(order, code="older")))
     folder = cluster(tmp_path)
     load(folder, cache=True)
     assert entries(folder) == []

@@ -131,7 +131,7 @@ def test_other_commands_read_on_a_cluster(folder: Path, address: str, tmp_path: 
 @pytest.fixture
 def killed(monkeypatch: pytest.MonkeyPatch) -> None:
     """Who reads rank 1 is killed, as by the kernel when memory is out."""
-    monkeypatch.setattr(loading, "summarize_and_keep", mortal.summarize_and_keep)
+    monkeypatch.setattr(loading, "summarize_and_store", mortal.summarize_and_store)
 
 
 @pytest.mark.usefixtures("killed")
@@ -196,7 +196,7 @@ from tests import mortal
 from tracekit import cli
 from tracekit.analysis import load
 if __name__ == "__main__":
-    load.summarize_and_keep = mortal.wait_for({str(fifo)!r})
+    load.summarize_and_store = mortal.wait_for({str(fifo)!r})
     cli.main()
 """
     script = tmp_path / "script.py"
