@@ -1,7 +1,7 @@
-"""A clock from what it shows at moments that are known on another one: offset, drift, steps, and how well they fit.
+"""How far one clock is ahead of another, fitted to moments that both show: offset, drift and jumps.
 
-Comes in: two columns of times of the same moments. Goes out: a `ClockFit`. Robust: a moment that is far off (a rank
-that leaves a collective late) counts for nothing. Large numbers stay integers: only differences are taken as floats.
+The fit is robust: a moment that is far off (a rank that leaves a collective late) does not count. Large numbers stay
+integers; only differences become floats.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from tracekit.model.events import Int64
 
 _FEWEST_FOR_DRIFT = 8
 _PPM = 1e-6
-_WORST_DRIFT_ERROR = 2 * _PPM  # a drift that is known no better than this is not told from none
+_WORST_DRIFT_ERROR = 2 * _PPM  # a drift with a larger error counts as unknown
 _SIGNIFICANT = 3.0  # standard errors
 _RESOLUTION_NS = 500.0  # of the time stamps themselves
-_NEIGHBOURS = 15  # moments on each side, of which most must agree on a step
+_NEIGHBOURS = 15  # moments on each side of a jump, most of which must agree on it
 _FEWEST_OF_PIECE = 5
-_ENOUGH_FOR_DRIFT = 500  # moments of a piece; with more, an even choice of them
+_ENOUGH_FOR_DRIFT = 500  # moments of a piece; of more, this many are sampled evenly
 _SMALLEST_JUMP_NS = 100_000.0
 _JUMP_TO_NOISE = 20.0
 _SPREAD_PERCENTILE = 90
@@ -36,8 +36,11 @@ Float64 = npt.NDArray[np.float64]
 
 @dataclass(frozen=True, kw_only=True)
 class FittedPiece:
-    """From `from_ns` on (of the fitted clock): `ahead = offset_ns + drift * (time - at_ns)`. `overlaps`: the clock was
-    set back, and shows times of earlier pieces again."""
+    """A time without jumps: from `from_ns` on (on the fitted clock), `ahead = offset_ns + drift * (time - at_ns)`.
+
+    Attributes:
+        overlaps: the clock was set back, and shows times of earlier pieces again.
+    """
 
     from_ns: int
     at_ns: int
@@ -47,8 +50,14 @@ class FittedPiece:
 
 @dataclass(frozen=True, kw_only=True)
 class ClockFit:
-    """`pieces`: one, and one more for each step of the clock. `drift`: a ratio, None when the moments do not tell it.
-    `spread_ns`: within which nine of ten moments are met (all, when they are few)."""
+    """A fitted clock.
+
+    Attributes:
+        pieces: one, and one more for each jump of the clock.
+        drift: a ratio; None when the moments do not tell it.
+        spread_ns: within which nine of ten moments are met; all of them, when they are few.
+        count: of the moments.
+    """
 
     pieces: tuple[FittedPiece, ...]
     drift: float | None
@@ -57,7 +66,7 @@ class ClockFit:
 
 
 def fit_clock(time_ns: Int64, other_ns: Int64) -> ClockFit:
-    """Fit how far `time_ns` (int64 [n], n > 0) is ahead of `other_ns` (int64 [n]), which need not be in order."""
+    """Return how far `time_ns` is ahead of `other_ns`: n > 0 moments in any order, int64 [n] each."""
     order = np.argsort(other_ns, kind="stable")
     time_ns, other_ns = time_ns[order], other_ns[order]
     ahead_ns = time_ns - other_ns
@@ -92,10 +101,13 @@ def fit_clock(time_ns: Int64, other_ns: Int64) -> ClockFit:
 
 
 def _find_jumps(x: Float64, y: Float64) -> list[int]:
-    """Positions at which the clock has stepped: before and after, several moments agree on levels far apart."""
+    """Return where the clock jumps: the first moment after each jump.
+
+    Before and after it, several moments agree on levels that are far apart.
+    """
     if len(x) < 2 * _FEWEST_OF_PIECE:
         return []
-    lag = max(1, len(x) // 8)  # short, so that most pairs do not straddle a step
+    lag = max(1, len(x) // 8)  # short, so that most pairs do not straddle a jump
     elapsed = np.maximum(x[lag:] - x[:-lag], 1.0)
     level = y - float(np.median((y[lag:] - y[:-lag]) / elapsed)) * x
     change = np.abs(np.diff(level))
@@ -131,13 +143,14 @@ def _find_jumps(x: Float64, y: Float64) -> list[int]:
 
 
 def _evenly(part: slice) -> Int64:
+    """Return evenly spaced positions of a part, a limited number of them."""
     count = part.stop - part.start
     count_chosen = min(count, _ENOUGH_FOR_DRIFT)
     return np.asarray(part.start + np.arange(count_chosen, dtype=np.int64) * count // count_chosen)
 
 
 def _drift(x: Float64, y: Float64, parts: list[slice]) -> float | None:
-    """The slope that all parts share; 0 when it is not significant, None when it is not known well enough."""
+    """Return the slope that all parts share; 0 if it is not significant, None if it is not known well enough."""
     if len(x) < _FEWEST_FOR_DRIFT:
         return None
     sampled = [_evenly(part) for part in parts]

@@ -1,7 +1,4 @@
-"""What is to be said of the clocks of a run.
-
-Comes in: models of clocks, and which measurements the ends of collectives contradict. Goes out: notes.
-"""
+"""What a reader must know of the clocks of a run: jumps, drifts, contradictions."""
 
 from __future__ import annotations
 
@@ -24,9 +21,9 @@ __all__ = ["clock_notes"]
 def clock_notes(
     ranks: Sequence[RankSummary], models: Sequence[ClockModel], measured: Mapping[int, ClockModel]
 ) -> list[Note]:
-    """Notes about ranks whose clock steps, drifts, or is not what was measured or what their host shows.
+    """Return notes about ranks whose clock jumps or drifts, or is not what was measured or what their host shows.
 
-    Where most ranks are said to step or drift against the reference, it is the reference that does.
+    If most ranks seem to jump or drift against the reference, it is the reference that does.
     """
     fitted = [model for model in models if model.method == "collectives"]
     claims = (
@@ -67,7 +64,9 @@ def _note(kind: str, rank: int, claim: str) -> Note:
 def _contradicted(
     ranks: Sequence[RankSummary], models: Sequence[ClockModel], measured: Mapping[int, ClockModel]
 ) -> dict[int, int]:
-    """By how much clocks are off what was measured, or off those of their machine, beyond their error."""
+    """Return how far clocks are off the measured ones, or off those of their machine, if that is more than the
+    error.
+    """
     by_machine: dict[str | None, list[tuple[int, int, int]]] = {}
     for summary, model in zip(ranks, models, strict=True):
         prior = measured[summary.rank]
@@ -92,7 +91,7 @@ def _contradicted(
 
 
 def _largest_jump_ns(model: ClockModel) -> int:
-    """The largest of its steps."""
+    """Return the largest jump of a clock."""
     offsets = [(model.offset_ns, model.at_ns), *((jump.offset_ns, jump.at_ns) for jump in model.jumps)]
     drift = (model.drift_ppm or 0.0) * 1e-6
     by_ns = []
@@ -103,7 +102,7 @@ def _largest_jump_ns(model: ClockModel) -> int:
 
 
 def _jumps_notably(model: ClockModel) -> bool:
-    """The reference's own steps leave traces in models of ranks that do not step against it."""
+    """Return whether a clock jumps itself. The reference's jumps leave small traces in the models of other ranks."""
     return bool(model.jumps) and abs(_largest_jump_ns(model)) >= _NOTABLE_JUMP_NS
 
 

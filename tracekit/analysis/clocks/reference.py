@@ -1,7 +1,6 @@
-"""Clocks of one frame, each against another clock of it: that of the reference rank.
+"""From clock models in one frame to models against the reference, the lowest rank whose clock is known.
 
-Comes in: models of clocks in a frame (the clock that the probes measured against, or that of the rank to which others
-were fitted). Goes out: models against the lowest rank whose clock is known.
+A frame is the clock that the probes measured against, or that of the rank to which the others were fitted.
 """
 
 from __future__ import annotations
@@ -15,8 +14,8 @@ from tracekit.model.run import ClockJump, ClockModel
 from tracekit.model.summary import RankSummary
 
 _END_NS = 1 << 62
-_ONE_JUMP_NS = 1_000_000  # steps of two clocks that are as close as this are one
-_Piece = tuple[int, int, int]  # when it begins in the frame; its offset, and when on the own clock that holds
+_ONE_JUMP_NS = 1_000_000  # jumps of two clocks that are this close together are one
+_Piece = tuple[int, int, int]  # when it begins in the frame; its offset; when that holds on the rank's clock
 
 __all__ = ["on_reference"]
 
@@ -27,7 +26,10 @@ def on_reference(
     root: Mapping[int, int],
     measured: Mapping[int, ClockModel],
 ) -> tuple[ClockModel, ...]:
-    """A model for each of the ranks. `root`: through whose clock a rank's is known; `measured`: by the probe."""
+    """Return a model against the reference for each of the ranks.
+
+    `root` says through which rank's clock a rank's clock is known. `measured` are the clocks that the probe measured.
+    """
     fitted_to = {root[model.rank] for model in models.values() if model.method == "collectives"}
     known = [model.rank for model in models.values() if model.method != "none" or model.rank in fitted_to]
     ordered = [models[summary.rank] for summary in ranks]
@@ -35,7 +37,7 @@ def on_reference(
         return tuple(ordered)
 
     def frame(rank: int) -> int:
-        """Against which rank's clock a model is; ABSENT for that of the probes."""
+        """Return against which rank's clock a model is; ABSENT for the frame of the probes."""
         return root[rank] if measured[root[rank]].method == "none" else ABSENT
 
     reference = min(known)
@@ -45,20 +47,23 @@ def on_reference(
     return tuple(
         _relative(in_frame[model.rank], in_frame[reference])
         if model.rank in shared
-        else ClockModel(rank=model.rank, method="none")  # known against others, but not against the reference
+        else ClockModel(
+            rank=model.rank, method="none"
+        )  # it is known against other ranks, but not against the reference
         for model in ordered
     )
 
 
 def _fitted_to(model: ClockModel, at_ns: int) -> ClockModel:
-    """What others were fitted to is the frame itself, if it was not measured."""
+    """Return the model of a rank that others were fitted to: if it was not measured, it is the frame itself."""
     if model.method != "none":
         return model
     return replace(model, method="collectives", at_ns=at_ns, drift_ppm=0.0, error_ns=0)
 
 
 def _relative(model: ClockModel, reference: ClockModel) -> ClockModel:
-    # Errors of fits are against the ends that all ranks share; those of measurements add up.
+    # Errors of fits are against the ends that all ranks share. Errors of measurements add up.
+    """Return the model of a rank against the reference."""
     error_ns = (model.error_ns or 0) + (reference.error_ns or 0 if reference.method == "probe" else 0)
     if model.rank == reference.rank:
         drift_ppm = None if model.drift_ppm is None else 0.0
@@ -99,7 +104,7 @@ def _relative(model: ClockModel, reference: ClockModel) -> ClockModel:
 
 
 def _pieces(model: ClockModel) -> list[_Piece]:
-    """A step is halfway between two moments on the own clock, and so in the frame."""
+    """Return the pieces of a clock. A jump is halfway between two moments of the rank's clock, and so in the frame."""
     pieces = [(-_END_NS, model.offset_ns, model.at_ns)]
     drift = (model.drift_ppm or 0.0) * 1e-6
     for jump in model.jumps:
@@ -111,6 +116,7 @@ def _pieces(model: ClockModel) -> list[_Piece]:
 
 
 def _merge_close(begins: Sequence[int]) -> list[int]:
+    """Return the beginnings of pieces in order, without those that follow another closely."""
     result = [-_END_NS]
     for begin_ns in sorted(begins):
         if begin_ns - result[-1] > _ONE_JUMP_NS:
@@ -119,6 +125,6 @@ def _merge_close(begins: Sequence[int]) -> list[int]:
 
 
 def _offset_at_ns(pieces: Sequence[_Piece], frame_ns: int, drift: float) -> int:
-    """How far a clock is ahead at a moment of the frame."""
+    """Return how far a clock is ahead at a moment of the frame."""
     _, offset_ns, at_ns = max((piece for piece in pieces if piece[0] <= frame_ns), default=pieces[0])
     return offset_ns + round((frame_ns + offset_ns - at_ns) * (drift / (1 - drift)))

@@ -1,12 +1,9 @@
-"""Collectives matched over ranks.
+"""Which collectives of different ranks are the same instance.
 
-Comes in: summaries of ranks and the groups of the run. Goes out: a `MatchedGroup` for each group, and notes about what
-does not fit together.
-
-Instances are matched by (group, sequence id) where every rank of the group tells its ids, else by order: the k-th
-collective of a kind and step of a group is the same one on all ranks. Where a rank has fewer or more of them than most,
-only those are matched whose place their sizes prove, so that one rank's gap never shifts another. What is done in no
-group that the traces name counts as done by all ranks.
+Instances are matched by (group, sequence id) if every rank of the group has ids. Otherwise they are matched by order:
+the k-th collective of a kind and step in a group is the same one on all ranks. If a rank has fewer or more of them than
+most ranks, only those are matched whose place their sizes prove. So the gap of one rank never shifts another. A
+collective whose trace names no group counts as one of all ranks.
 """
 
 from __future__ import annotations
@@ -31,13 +28,15 @@ from tracekit.model.events import ABSENT, Int64
 from tracekit.model.notes import Note
 from tracekit.model.summary import RankSummary
 
-_SPARSE = 16  # ids farther apart than this, on average, are numbered anew
+_SPARSE = 16  # the most ids per collective, on average, for which a dense table of ids is used
 
 __all__ = ["groups_of_run", "match_collectives"]
 
 
 def groups_of_run(ranks: Sequence[RankSummary], world_size: int | None) -> tuple[GroupKey, ...]:
-    """All groups of all ranks, sorted; and a nameless one of all ranks where collectives do not say their group."""
+    """Return all groups of all ranks, sorted. Where collectives do not name their group, a nameless one of all
+    ranks is added.
+    """
     groups = {group for summary in ranks for group in summary.groups}
     if any((summary.collectives.group == ABSENT).any() for summary in ranks):
         groups.add(_everyone(ranks, world_size))
@@ -47,7 +46,10 @@ def groups_of_run(ranks: Sequence[RankSummary], world_size: int | None) -> tuple
 def match_collectives(
     ranks: Sequence[RankSummary], groups: Sequence[GroupKey], world_size: int | None
 ) -> tuple[tuple[MatchedGroup, ...], list[Note]]:
-    """`ranks` ascending; `groups` as `groups_of_run` gave them. Groups without collectives are left out."""
+    """Return the matched collectives of each group that has any, and notes about what does not fit.
+
+    `ranks` are ascending; `groups` come from `groups_of_run`.
+    """
     number = {group: i for i, group in enumerate(groups)}
     everyone = number.get(_everyone(ranks, world_size), ABSENT)
     members: dict[int, list[Member]] = {}
@@ -73,7 +75,10 @@ def _everyone(ranks: Sequence[RankSummary], world_size: int | None) -> GroupKey:
 
 
 def _with_absent_ranks(members: list[Member], ranks: Sequence[RankSummary], group: GroupKey) -> list[Member]:
-    """Ranks of the group without a collective in it too: they lack every instance. Servers of RPC take no part."""
+    """Return the members, and the group's ranks that have no collective in it: they lack every instance.
+
+    Servers of RPC take no part.
+    """
     with_collectives = {member.summary.rank for member in members}
     belongs = frozenset(group.ranks)
     no_rows = np.empty(0, dtype=np.int64)
@@ -112,7 +117,7 @@ def _match(index: int, name: str, members: list[Member]) -> tuple[MatchedGroup, 
 
 
 def _by_sequence(members: Sequence[Member], sequences: Sequence[Int64]) -> tuple[Int64, list[int]]:
-    """Rows int64 [k, m] in order of ids, and how many collectives of each rank have no id."""
+    """Return rows int64 [k, m] in order of ids, and how many collectives of each rank have no id."""
     if (simple := _by_increasing_ids(members, sequences)) is not None:
         return simple, [0] * len(members)
     keys = [_keys(ids[ids != ABSENT]) for ids in sequences]
@@ -124,7 +129,9 @@ def _by_sequence(members: Sequence[Member], sequences: Sequence[Int64]) -> tuple
 
 
 def _by_increasing_ids(members: Sequence[Member], sequences: Sequence[Int64]) -> Int64 | None:
-    """The usual case in place of a sort: each rank's ids increase, and there are few gaps. None in other cases."""
+    """Return the rows without sorting, in the usual case: each rank's ids increase, and there are few gaps. Else
+    None.
+    """
     if not all(len(ids) == 0 or (ids[0] > ABSENT and (ids[1:] > ids[:-1]).all()) for ids in sequences):
         return None
     nonempty = [ids for ids in sequences if len(ids)]
@@ -142,7 +149,7 @@ def _by_increasing_ids(members: Sequence[Member], sequences: Sequence[Int64]) ->
 
 
 def _keys(ids: Int64) -> Int64:
-    """int64 [n]: ids, apart where one occurs several times (collectives that were coalesced share theirs)."""
+    """Return int64 [n]: ids, made distinct where several collectives share one, as coalesced ones do."""
     order = np.argsort(ids, kind="stable")
     position = np.arange(len(ids))
     opens = np.ones(len(ids), dtype=np.bool_)
@@ -156,9 +163,9 @@ def _keys(ids: Int64) -> Int64:
 
 
 def _by_order(members: Sequence[Member]) -> tuple[Int64, list[int]]:
-    """Rows int64 [k, m] in order of steps and launches, and how many collectives of each rank have no place.
+    """Return rows int64 [k, m] in order of steps and launches, and how many collectives of each rank have no place.
 
-    What was launched outside of the recorded steps has none.
+    What was launched outside of the recorded steps has no place.
     """
     columns = [(member.column("step"), member.column("kind")) for member in members]
     all_equal = all(
@@ -166,7 +173,7 @@ def _by_order(members: Sequence[Member]) -> tuple[Int64, list[int]]:
     )
     if all_equal and (columns[0][0] != ABSENT).all():
         return np.stack([member.rows for member in members]), [0] * len(members)
-    streams: dict[tuple[int, int], dict[int, Int64]] = {}  # step and kind: of each member the rows
+    streams: dict[tuple[int, int], dict[int, Int64]] = {}  # by step and kind: the rows of each member
     outside = [0] * len(members)
     for r, (member, (step, kind)) in enumerate(zip(members, columns, strict=True)):
         outside[r] = int((step == ABSENT).sum())
@@ -186,7 +193,7 @@ def _by_order(members: Sequence[Member]) -> tuple[Int64, list[int]]:
 
 
 def _stream(members: Sequence[Member], rows: dict[int, Int64]) -> Int64:
-    """One kind in one step: rows int64 [k, n], where n is how many most ranks have."""
+    """Return the rows of one kind in one step, int64 [k, n], where n is the count that most ranks have."""
     counts, votes = np.unique([len(rank_rows) for rank_rows in rows.values()], return_counts=True)
     count = int(counts[votes == votes.max()][-1])
     block = np.full((len(members), count), ABSENT, dtype=np.int64)
@@ -202,7 +209,7 @@ def _stream(members: Sequence[Member], rows: dict[int, Int64]) -> Int64:
 
 
 def _agreed_sizes(members: Sequence[Member], block: Int64) -> Int64:
-    """int64 [n]: the size of each instance where all complete ranks agree on it, else ABSENT."""
+    """Return int64 [n]: the size of each instance where all complete ranks agree on it, else ABSENT."""
     complete = [
         (m.summary.collectives.size_bytes[rank_rows])
         for m, rank_rows in zip(members, block, strict=True)
@@ -213,10 +220,11 @@ def _agreed_sizes(members: Sequence[Member], block: Int64) -> Int64:
 
 
 def _certain_places(sizes: Int64, usual: Int64) -> Int64:
-    """int64 [n]: where in `usual` (int64 [m]) each of `sizes` (int64 [n]) must be, or ABSENT.
+    """Return int64 [n]: the only place in `usual_sizes` (int64 [m]) that each of `sizes` can have, or ABSENT.
 
-    A rank that lacks some: its sizes in order are a part of the usual ones; those that stand at the same place in the
-    first and in the last way to lay them there. A rank that has more: none.
+    For a rank that lacks some instances, its sizes are a subsequence of the usual ones. They are laid onto the usual
+    ones as far left and as far right as possible; a place is certain if both agree. A rank with more instances has no
+    certain place.
     """
     nowhere = np.full(len(sizes), ABSENT, dtype=np.int64)
     if len(sizes) >= len(usual) or (usual == ABSENT).any() or (sizes == ABSENT).any():
@@ -230,6 +238,7 @@ def _certain_places(sizes: Int64, usual: Int64) -> Int64:
 
 
 def _leftmost(sizes: Int64, usual: Int64) -> Int64 | None:
+    """Return the leftmost places at which `sizes` are a subsequence of the usual ones; None if they are not."""
     places, next_place = [], 0
     usual_list = usual.tolist()
     for size in sizes.tolist():
@@ -243,7 +252,7 @@ def _leftmost(sizes: Int64, usual: Int64) -> Int64 | None:
 
 
 def _launch_order(members: Sequence[Member], row: Int64) -> Int64:
-    """int64 [m]: instances by step, then by their place among the collectives of the lowest rank that has them."""
+    """Return int64 [m]: the order of instances by step, then by place on the lowest rank that has them."""
     first = np.argmax(row >= 0, axis=0)
     step = np.full(row.shape[1], ABSENT, dtype=np.int64)
     place = np.zeros(row.shape[1])
@@ -251,7 +260,7 @@ def _launch_order(members: Sequence[Member], row: Int64) -> Int64:
         is_first = first == r
         rank_rows = row[r, is_first]
         if len(rank_rows):
-            # As a share of the rank's collectives, so that ranks that lack some do not put theirs too early.
+            # A share of the rank's collectives: a rank that lacks some would put its others too early.
             step[is_first] = member.summary.collectives.step[rank_rows]
             place[is_first] = rank_rows / len(member.summary.collectives)
     return np.lexsort((np.arange(row.shape[1]), place, step))

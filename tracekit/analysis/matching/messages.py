@@ -1,12 +1,11 @@
-"""Sends joined to receives over ranks.
+"""Which send met which receive, over all ranks.
 
-Comes in: summaries of ranks and their clocks. Goes out: `MatchedMessages`, and a note about what has no counterpart.
+An edge is (source, destination, group, tag). Messages of an edge arrive in the order in which they were sent. Windows
+begin with the same step on all ranks, so the k-th send of a step meets the k-th receive of that step on its edge.
 
-An edge is (source, destination, group, tag); messages of an edge arrive in the order in which they were sent. Windows
-begin with the same step on all ranks, so the k-th send of a step meets the k-th receive of that step on its edge. Where
-the two sides of an edge differ in any step that both recorded, or a receive would have ended before its send began,
-messages cross the edges of steps: then the first receives whose sends lie before the recording are left out, as few as
-order and sizes allow, and the rest pairs up in order.
+Messages may cross the edges of steps: then the two sides of an edge have different counts in a step, or a receive would
+have ended before its send began. In that case the sends of the first receives lie before the recording. As few first
+receives as possible are left out so that order and sizes fit, and the rest is paired in order.
 """
 
 from __future__ import annotations
@@ -41,8 +40,17 @@ __all__ = ["match_messages", "message_edges", "message_table"]
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class _Table(Columnar):
-    """All messages of a run, n rows: rank, row (in the rank's own table), edge (a number), step: int64 [n]; is_send:
-    bool [n]; begun_ns, ended_ns: int64 [n], on the run's clock, ended -1 where not known; size_bytes: int64 [n].
+    """All messages of a run, n rows.
+
+    Attributes:
+        rank: int64 [n].
+        row: in the rank's `Messages`, int64 [n].
+        edge: a number, int64 [n].
+        step: int64 [n].
+        is_send: bool [n].
+        begun_ns: on the run's clock, int64 [n].
+        ended_ns: on the run's clock, or -1, int64 [n].
+        size_bytes: int64 [n].
     """
 
     rank: Int64
@@ -58,8 +66,9 @@ class _Table(Columnar):
 def match_messages(
     ranks: Sequence[RankSummary], clocks: Sequence[ClockModel], selected: frozenset[int] | None = None
 ) -> tuple[MatchedMessages, list[Note]]:
-    """Matches in order of source, destination and time; at most one note. What goes to ranks that were not `selected`
-    is not missing.
+    """Return the matches in order of source, destination and time, and at most one note.
+
+    Messages to ranks that were not `selected` do not count as missing.
     """
     unlinked: Counter[str] = Counter()
     table, peer = _table(ranks, clocks)
@@ -85,7 +94,7 @@ def match_messages(
 
 
 def _table(ranks: Sequence[RankSummary], clocks: Sequence[ClockModel]) -> tuple[_Table, Int64]:
-    """The table, and each row's peer. Clocks that were not measured tell nothing about order: then no end is known."""
+    """Return the table and the peer of each row. If clocks cannot be compared, no end is known."""
     clock_of = {clock.rank: clock for clock in clocks}
     comparable = clocks_are_comparable(ranks, clocks)
     groups: dict[GroupKey, int] = {}
@@ -120,14 +129,14 @@ def _table(ranks: Sequence[RankSummary], clocks: Sequence[ClockModel]) -> tuple[
 
 
 def message_edges(run: Run) -> pd.DataFrame:
-    """Who sends to whom: rows of columns.POINT_TO_POINT, over all recorded steps."""
+    """Return who sends to whom over all recorded steps: rows of columns.POINT_TO_POINT."""
     return message_table(run).frame
 
 
 def message_table(run: Run) -> FilledTable:
-    """What `message_edges` gives."""
+    """Return what `message_edges` returns, without pandas."""
     number = {group: i for i, group in enumerate(run.groups)}
-    counts: dict[tuple[int, int, int], list[int]] = {}  # sends, receives, bytes (-1: one is not known) of an edge
+    counts: dict[tuple[int, int, int], list[int]] = {}  # sends, receives, bytes (-1: a size is unknown) of an edge
     joined_counts: Counter[tuple[int, int, int]] = Counter()
     for summary in run.ranks:
         messages = summary.messages
@@ -163,7 +172,7 @@ def message_table(run: Run) -> FilledTable:
 
 
 def _match(table: _Table, error_ns: int, unlinked: Counter[str]) -> tuple[Int64, Int64]:
-    """Positions of sends and of their receives in the table."""
+    """Return the positions of sends and of their receives in the table."""
     order = np.lexsort((table.begun_ns, table.is_send, table.edge))
     crossing = np.zeros(int(table.edge.max(initial=-1)) + 1, dtype=np.bool_)
     in_step = order[table.step[order] != ABSENT]
@@ -175,7 +184,7 @@ def _match(table: _Table, error_ns: int, unlinked: Counter[str]) -> tuple[Int64,
     in_receives = np.bincount(counts[len(sends) :], minlength=steps.shape[1])
     crossing[steps[0][in_sends != in_receives]] = True
     straight_sends, straight_receives = sends[~crossing[table.edge[sends]]], receives[~crossing[table.edge[receives]]]
-    # Sorted by edge, then time, with equal counts in every step: the k-th is the k-th.
+    # Both are sorted by edge, then time, with equal counts in every step: the k-th send meets the k-th receive.
     late = _before_it_was_sent(table, straight_sends, straight_receives, error_ns)
     late |= _differ_in_size(table, straight_sends, straight_receives)
     crossing[table.edge[straight_sends[late]]] = True
@@ -195,7 +204,10 @@ def _match(table: _Table, error_ns: int, unlinked: Counter[str]) -> tuple[Int64,
 def _match_edge(
     table: _Table, sends: Int64, receives: Int64, error_ns: int, unlinked: Counter[str]
 ) -> tuple[Int64, Int64]:
-    """One edge in order, less the fewest first receives with which nothing arrives before it is sent."""
+    """Return the pairs of one edge in order.
+
+    The fewest first receives are left out such that nothing arrives before it is sent.
+    """
     for skipped in range(len(receives) + 1):
         count = min(len(sends), len(receives) - skipped)
         kept_sends, kept_receives = sends[:count], receives[skipped : skipped + count]
@@ -210,12 +222,13 @@ def _match_edge(
 
 
 def _before_it_was_sent(table: _Table, sends: Int64, receives: Int64, error_ns: int) -> Bool:
-    """Mask: pairs of which the receive ended, beyond the clocks' error, before the send began."""
+    """Return a mask of the pairs whose receive ended before the send began, by more than the clocks' error."""
     known = table.ended_ns[receives] != ABSENT
     return np.asarray(known & (table.ended_ns[receives] + error_ns < table.begun_ns[sends]))
 
 
 def _differ_in_size(table: _Table, sends: Int64, receives: Int64) -> Bool:
+    """Return a mask of the pairs whose sizes are known and differ."""
     known = (table.size_bytes[sends] != ABSENT) & (table.size_bytes[receives] != ABSENT)
     return np.asarray(known & (table.size_bytes[sends] != table.size_bytes[receives]))
 

@@ -1,6 +1,6 @@
-"""Whether ranks do the same in the instances of a group's collectives: kind, size, data type, and whether at all.
+"""Where ranks differ in the instances of a group's collectives: in kind, size or data type, or by absence.
 
-Comes in: members of a group and their rows of the instances. Goes out: what most ranks do, and notes about the others.
+The value that most ranks have counts as right; each other rank gets a note.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from tracekit.model.events import ABSENT, Int64
 from tracekit.model.notes import Note
 from tracekit.model.summary import RankSummary
 
-# All ranks of a collective of these kinds hand over arrays of one size; those of the others may differ.
+# In collectives of these kinds all ranks pass arrays of one size; in others the sizes may differ.
 _EQUAL_SIZES = tuple(KINDS.index(kind) for kind in ("all_reduce", "reduce_scatter", "broadcast", "reduce"))
 
 __all__ = [
@@ -32,27 +32,38 @@ __all__ = [
 
 @dataclass(frozen=True, kw_only=True)
 class Member:
-    """A rank of a group: `rows` int64 [n], of its collectives in that group, in order of launch."""
+    """A rank of a group.
+
+    Attributes:
+        rows: its collectives in that group, in order of launch, int64 [n].
+    """
 
     summary: RankSummary
     rows: Int64
 
     def column(self, name: str) -> np.ndarray:
+        """Return a column of the rank's collectives in the group."""
         values: np.ndarray = getattr(self.summary.collectives, name)
         return values if len(self.rows) == len(values) else values[self.rows]
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Differences:
-    """Where a rank, by its place, differs from what most ranks have: places int64 [d], and its values int64 [d]."""
+    """Where a rank differs from most ranks.
+
+    Attributes:
+        places: the instances, int64 [d].
+        values: what the rank has there, int64 [d].
+    """
 
     places: Int64
     values: Int64
 
 
 def majority_values(members: Sequence[Member], row: Int64, name: str) -> tuple[Int64, Mapping[int, _Differences]]:
-    """int64 [m]: what most ranks have in a column of their collectives (of equally many the smallest, ABSENT not
-    counted), at `row` int64 [k, m]; and who differs from it.
+    """Return int64 [m]: the value of a column that most ranks have; and the ranks that differ, by their place.
+
+    `row` is int64 [k, m]. ABSENT values do not count. Of equally frequent values the smallest is taken.
     """
     usual = np.full(row.shape[1], ABSENT, dtype=np.int64)
     conflict = np.zeros(row.shape[1], dtype=np.bool_)
@@ -78,7 +89,7 @@ def majority_values(members: Sequence[Member], row: Int64, name: str) -> tuple[I
 
 
 def _columns(members: Sequence[Member], row: Int64, name: str) -> Iterable[tuple[Int64, Int64]]:
-    """Of each rank the instances it has, int64 [n], and its values there, int64 [n]."""
+    """Yield for each rank the instances that it has, int64 [n], and its values there, int64 [n]."""
     all_places = np.arange(row.shape[1])
     for member, rank_rows in zip(members, row, strict=True):
         values = getattr(member.summary.collectives, name).astype(np.int64, copy=False)
@@ -90,7 +101,7 @@ def _columns(members: Sequence[Member], row: Int64, name: str) -> Iterable[tuple
 
 
 def drop_other_kinds(members: Sequence[Member], row: Int64, group: str) -> tuple[Int64, Int64, list[Note]]:
-    """`row` without those of another kind than most ranks'; int64 [m], that kind; and notes."""
+    """Return `row` without the collectives of another kind than most ranks', that kind (int64 [m]), and notes."""
     kind, differences = majority_values(members, row, "kind")
     if differences:
         row = row.copy()
@@ -100,7 +111,7 @@ def drop_other_kinds(members: Sequence[Member], row: Int64, group: str) -> tuple
 
 
 def check_sizes(members: Sequence[Member], row: Int64, kind: Int64, group: str) -> tuple[Int64, list[Note]]:
-    """int64 [m]: the largest size that a rank shows; and notes where sizes differ that must not."""
+    """Return int64 [m]: the largest size that a rank shows; and notes where sizes differ that must be equal."""
     largest = np.full(row.shape[1], ABSENT, dtype=np.int64)
     for places, values in _columns(members, row, "size_bytes"):
         largest[places] = np.maximum(largest[places], values)
@@ -114,6 +125,7 @@ def check_sizes(members: Sequence[Member], row: Int64, kind: Int64, group: str) 
 
 
 def check_types(members: Sequence[Member], row: Int64, group: str) -> list[Note]:
+    """Return notes where data types differ."""
     usual, differences = majority_values(members, row, "dtype")
     return _notes(members, group, differences, usual, lambda dtype: f"of {DTYPES[dtype]}")
 
@@ -125,7 +137,7 @@ def _notes(
     usual: Int64,
     describe: Callable[[int], str],
 ) -> list[Note]:
-    """A note for each rank that differs: where it does so for the first time."""
+    """Return a note for each rank that differs, about its first difference."""
     notes = []
     for r, difference in differences.items():
         i, rank = int(difference.places[0]), members[r].summary.rank
@@ -139,8 +151,10 @@ def _notes(
 
 
 def absence_notes(members: Sequence[Member], matched_group: MatchedGroup, group: str) -> list[Note]:
-    """A note for each rank that lacks instances of steps that it completed. What lies before its first or after its
-    last instance may have been under way when its recording began or ended."""
+    """Return a note for each rank that lacks instances of steps that it completed.
+
+    Instances before its first or after its last may have been in progress when its recording began or ended.
+    """
     notes = []
     for member, rank_rows in zip(members, matched_group.row, strict=True):
         missing = np.flatnonzero(rank_rows == ABSENT)
@@ -160,7 +174,7 @@ def absence_notes(members: Sequence[Member], matched_group: MatchedGroup, group:
 
 
 def unplaced_notes(members: Sequence[Member], unplaced: Iterable[int], group: str) -> list[Note]:
-    """A note for each rank with collectives that no other rank is known to take part in."""
+    """Return a note for each rank with collectives whose counterparts on other ranks are not known."""
     notes = []
     for member, count in zip(members, unplaced, strict=True):
         if count:

@@ -1,4 +1,4 @@
-"""Several recordings of one rank as one summary. Every field says how: nothing is taken from the first one unseen."""
+"""How several recordings of one rank become one summary. Every field is merged by a stated rule."""
 
 from __future__ import annotations
 
@@ -20,15 +20,17 @@ T = TypeVar("T")
 
 
 def merge_windows(windows: Sequence[RankSummary]) -> RankSummary:
-    """Return the windows of one rank, at least one, in order of time, as one summary. What must be the same in all of
-    them and is not is a note."""
+    """Return the summary of all windows of one rank: at least one, in order of time.
+
+    Fields that must be the same in all windows, and are not, give a note.
+    """
     if len(windows) == 1:
         return windows[0]
     groups = tuple(dict.fromkeys(group for window in windows for group in window.groups))
     notes: list[Note] = [note for window in windows for note in window.notes]
 
     def same(field: str) -> Any:
-        """The value that the windows agree in, unknown ones aside; of several the latest, with a note."""
+        """Return the value that all windows share, unknown ones left out. If they differ, the latest, with a note."""
         values = [value for window in windows if (value := getattr(window, field)) is not None]
         if any(value != values[0] for value in values):
             notes.append(_differs(windows[0].rank, field))
@@ -73,7 +75,7 @@ def _differs(rank: int, field: str) -> Note:
 
 
 def _all_samples(clocks: Sequence[ClockMeasurement]) -> ClockMeasurement | None:
-    """What all windows measured of the rank's clock, which is one and the same."""
+    """Return the clock measurements of all windows as one: they are of the same clock."""
     measured = [clock for clock in clocks if clock.method != "none"] or list(clocks)
     if not measured:
         return None

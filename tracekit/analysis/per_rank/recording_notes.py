@@ -1,4 +1,4 @@
-"""What a reader must know of one recording: what it lacks, and what in it could not be understood."""
+"""What a reader must know of one recording: what is missing in it, and what could not be understood."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ __all__ = ["recording_notes"]
 
 
 def recording_notes(trace: DecodedTrace, lanes: Lanes, own_rank: int | None) -> list[Note]:
+    """Return the notes about one recording. `own_rank` is the rank that the trace itself names."""
     file = Path(trace.file).name
     notes = []
     named_rank = rank_in_name(Path(trace.file))
