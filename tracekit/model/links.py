@@ -1,7 +1,6 @@
-"""What the links between ranks can do, as measured: time by collective, size and group; and a line through it.
+"""What the links between ranks can do, as `tracekit links` measured it: times by collective, size and group.
 
-Comes in and goes out as JSON. Pure data and arithmetic: the capture measures, an analysis compares a training run with
-it. Sizes are of the full array: n times the shard of a rank for all-gather, reduce-scatter, gather and scatter.
+Sizes are of the full array: n times a rank's shard for all-gather, reduce-scatter, gather and scatter.
 """
 
 from __future__ import annotations
@@ -25,8 +24,11 @@ class LinkHost(Record, frozen=True):
 
 
 class LinkGroup(Record, frozen=True):
-    """Ranks that were measured together, all others being idle. `link`: whether they share a host, or each has its own,
-    or neither."""
+    """Ranks that were measured together while all others were idle.
+
+    Attributes:
+        link: "host" if they share a host, "network" if each has its own, else "mixed".
+    """
 
     id: Integer
     link: Literal["host", "network", "mixed"]
@@ -34,9 +36,12 @@ class LinkGroup(Record, frozen=True):
 
 
 class LinkRow(Record, frozen=True):
-    """One collective at one size. The time of a repeat is that of the slowest rank; bandwidths are of the median."""
+    """One collective at one size.
 
-    kind: str  # as in traces; "send_recv" is one message from the first rank of the group to the second
+    A repeat takes the time of its slowest rank. Bandwidths are of the median repeat.
+    """
+
+    kind: str  # as in traces; "send_recv" is one message from the group's first rank to its second
     group: Integer
     size_bytes: Integer
     repeats: Integer
@@ -47,7 +52,7 @@ class LinkRow(Record, frozen=True):
 
 
 class LeftOut(Record, frozen=True):
-    """What was not measured, and why; without a size, no size of it was."""
+    """What was not measured, and why. Without a size, no size of that kind was measured."""
 
     kind: str
     group: Integer
@@ -56,6 +61,8 @@ class LeftOut(Record, frozen=True):
 
 
 class LinkMeasurements(Record, frozen=True):
+    """The result of `tracekit links`."""
+
     version: Integer
     tracekit: str
     torch: str
@@ -70,18 +77,23 @@ class LinkMeasurements(Record, frozen=True):
 
 @dataclass(frozen=True, kw_only=True)
 class LinkTime:
-    """`time = latency + size / bandwidth`. `error`: the largest relative deviation of a measured row from it."""
+    """The fitted time of a transfer: `time = latency + size / bandwidth`.
+
+    Attributes:
+        error: the largest relative deviation of a measured row.
+    """
 
     latency_ns: float
     bandwidth_bps: float
     error: float
 
     def time_ns(self, size_bytes: float) -> float:
+        """Return the time of a transfer of `size_bytes`."""
         return self.latency_ns + size_bytes / self.bandwidth_bps * 1e9
 
 
 def bus_factor(kind: str, ranks: int) -> float:
-    """busbw / algbw in a group of `ranks` (NVIDIA nccl-tests, PERFORMANCE.md)."""
+    """Return busbw / algbw in a group of `ranks` (NVIDIA nccl-tests, PERFORMANCE.md)."""
     if kind == "all_reduce":
         return 2 * (ranks - 1) / ranks
     if kind in {"reduce_scatter", "all_gather", "all_to_all", "gather", "scatter"}:
@@ -90,10 +102,10 @@ def bus_factor(kind: str, ranks: int) -> float:
 
 
 def link_time(rows: Sequence[LinkRow]) -> LinkTime | None:
-    """The line through the rows of one kind and group that keeps relative deviations small, so that small and large
-    sizes count alike; None for fewer than two sizes, or times that do not grow with size.
+    """Return the line through the rows of one kind and group; None for fewer than two sizes or times that do not grow.
 
-    Least squares of (latency + size / bandwidth) / time against 1, solved in closed form.
+    Relative deviations are minimised, so that small and large sizes count alike: least squares of (latency + size /
+    bandwidth) / time against 1, solved in closed form.
     """
     if len({row.size_bytes for row in rows}) < 2 or any(row.time_ns <= 0 for row in rows):
         return None
@@ -105,7 +117,7 @@ def link_time(rows: Sequence[LinkRow]) -> LinkTime | None:
         return None
     latency_ns = (sum(a) * bb - sum(b) * ab) / determinant
     per_byte_ns = (sum(b) * aa - sum(a) * ab) / determinant
-    if latency_ns < 0:  # too small to be seen: the line goes through the origin
+    if latency_ns < 0:  # too small to be measured: the line goes through the origin
         latency_ns, per_byte_ns = 0.0, sum(b) / bb
     if per_byte_ns <= 0:
         return None
