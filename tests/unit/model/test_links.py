@@ -1,4 +1,4 @@
-"""The line through measured times, and the factors between algorithm and bus bandwidth."""
+"""The line fitted to measured times, and the factors between algorithm and bus bandwidth."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def row(size_bytes: int, time_ns: int) -> LinkRow:
     )
 
 
-def test_the_bus_carries_what_nccl_tests_says() -> None:
+def test_bus_factors_are_those_of_nccl_tests() -> None:
     assert bus_factor("all_reduce", 4) == 1.5
     for kind in ("reduce_scatter", "all_gather", "all_to_all", "gather", "scatter"):
         assert bus_factor(kind, 4) == 0.75
@@ -28,7 +28,7 @@ def test_the_bus_carries_what_nccl_tests_says() -> None:
         assert bus_factor(kind, 4) == 1.0
 
 
-def test_latency_and_bandwidth_come_back_from_times_made_of_them() -> None:
+def test_latency_and_bandwidth_are_recovered() -> None:
     rows = [row(size, 20_000 + size // 2) for size in (4096, 65_536, 1 << 20, 16 << 20)]  # 20 us, 2 GB/s
 
     line = link_time(rows)
@@ -40,7 +40,7 @@ def test_latency_and_bandwidth_come_back_from_times_made_of_them() -> None:
     assert line.time_ns(8 << 20) == pytest.approx(20_000 + (4 << 20))
 
 
-def test_a_latency_too_small_to_be_seen_is_none() -> None:
+def test_a_latency_too_small_to_measure_is_zero() -> None:
     line = link_time([row(1000, 900), row(2000, 2100)])
 
     assert line is not None
