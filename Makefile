@@ -11,7 +11,7 @@ TEST_READY := $(VENV)/.ready-test
 INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check package-check reports bench studies clean
+.PHONY: help demo test test-all check package-check reports bench studies clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -19,8 +19,14 @@ help: ## Show this list
 demo: $(DEMO_READY) ## Train a small model on two processes and analyse it (installs core and torch)
 	$(BIN)/tracekit demo
 
-test: $(TEST_READY) ## Run all tests (installs every extra, 2 GB)
-	$(BIN)/python -m pytest
+# Tests run in as many processes at a time; CI has two processors.
+WORKERS := 2
+
+test: $(TEST_READY) ## Run the tests of every change (installs every extra, 2 GB)
+	$(BIN)/python -m pytest -n $(WORKERS) -m 'not long'
+
+test-all: $(TEST_READY) ## Run all tests: with fuzzing and the cross-checks
+	$(BIN)/python -m pytest -n $(WORKERS)
 
 check: $(TEST_READY) ## Lint, format, types, seams
 	$(BIN)/ruff check .

@@ -20,7 +20,7 @@ from sleeping import sleep
 
 
 class Block(nn.Module):
-    """x + down(relu(up(norm(x)))), which sleeps `forward_s` in its middle, and twice that in its backward."""
+    """x + down(relu(up(norm(x)))); sleeps `forward_s` in the middle, and twice that in the backward pass."""
 
     def __init__(self, width: int, forward_s: float = 0.0) -> None:
         super().__init__()
@@ -50,8 +50,10 @@ class Network(nn.Module):
 
 
 def shard_with_dtensor(network: nn.Module, mesh: DeviceMesh, *, sequence_parallel: bool = False) -> None:
-    """Columns of `up` and `head`, rows of `down` over a mesh of one dimension. With `sequence_parallel`, activations
-    [batch, sequence, width] outside of the linear layers are sharded by sequence, inputs included.
+    """Shard `up` and `head` by columns and `down` by rows, over a mesh of one dimension.
+
+    With `sequence_parallel`, activations [batch, sequence, width] outside of the linear layers are sharded by sequence,
+    inputs included.
     """
     between = Shard(1) if sequence_parallel else Replicate()
     for block in (module for module in network.modules() if isinstance(module, Block)):
@@ -68,7 +70,7 @@ def shard_with_dtensor(network: nn.Module, mesh: DeviceMesh, *, sequence_paralle
 
 
 def shard_by_hand(network: nn.Module, group: dist.ProcessGroup) -> None:
-    """The same sharding over a process group, with a collective in each autograd function."""
+    """Shard the same way over a process group, with a collective in each autograd function."""
     for block in (module for module in network.modules() if isinstance(module, Block)):
         block.up = ColumnLinear(block.up, group, gather=False)
         block.down = RowLinear(block.down, group)
@@ -77,7 +79,7 @@ def shard_by_hand(network: nn.Module, group: dist.ProcessGroup) -> None:
 
 
 class ColumnLinear(nn.Module):
-    """This rank's output columns of a linear layer; `gather` puts those of all ranks together."""
+    """This rank's output columns of a linear layer; `gather` concatenates those of all ranks."""
 
     def __init__(self, whole: nn.Linear, group: dist.ProcessGroup, gather: bool) -> None:
         super().__init__()
@@ -92,7 +94,7 @@ class ColumnLinear(nn.Module):
 
 
 class RowLinear(nn.Module):
-    """This rank's input columns of a linear layer; the partial outputs of all ranks are added up."""
+    """This rank's input columns of a linear layer; the partial outputs of all ranks are summed."""
 
     def __init__(self, whole: nn.Linear, group: dist.ProcessGroup) -> None:
         super().__init__()
@@ -135,7 +137,7 @@ class _Reduce(torch.autograd.Function):
 
 
 class _GatherColumns(torch.autograd.Function):
-    """The columns of all ranks side by side; the gradient of a rank's columns is a part of it."""
+    """The columns of all ranks, concatenated; a rank's gradient is its part of the whole gradient."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, group: dist.ProcessGroup) -> Tensor:

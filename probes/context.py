@@ -1,14 +1,15 @@
-"""Attention over a sequence that is split over all ranks, in one of three ways.
+"""Context parallelism: attention over a sequence that is split over all ranks, with one of three methods.
 
     torchrun --standalone --nproc-per-node 2 probes/context.py --method ring --sleep-compute
 
-* `--method ring`: keys and values travel around the ring of ranks by send and receive, hop by hop.
-* `--method ulysses`: an all-to-all makes sequence shards into shards of heads, another one brings the result back.
+* `--method ring`: keys and values pass around the ring of ranks by send and receive, hop by hop.
+* `--method ulysses`: an all-to-all turns shards of the sequence into shards of heads, and another one turns the result
+  back.
 * `--method gather`: keys and values of all ranks are gathered; their gradients are reduced and scattered.
 
-Expected findings: strategy cp, whose group is all ranks. The collectives of ulysses and gather are listed under module
-`attention`, with at most 2 % of them overlapped; the hops of the ring do not overlap either, for each is waited for
-before the next block is computed: that is the planted defect.
+Expected findings: strategy cp, with a group of all ranks. The collectives of ulysses and gather are listed under module
+`attention`, and at most 2 % of them overlaps. The hops of the ring do not overlap either: each is waited for before the
+next block is computed, which is the planted defect.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ SLEEP_S = 0.003
 
 
 class _Hop(torch.autograd.Function):
-    """What the previous rank of the ring has; gradients go the other way round."""
+    """Returns what the previous rank of the ring has; gradients go in the other direction."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, group: dist.ProcessGroup) -> Tensor:
@@ -57,7 +58,7 @@ def _shift(x: Tensor, by: int, group: dist.ProcessGroup) -> Tensor:
 
 
 class _Transpose(torch.autograd.Function):
-    """[ranks, ...]: the part for each rank to the part from each rank; the gradient goes back the same way."""
+    """[ranks, ...]: exchanges the part for each rank for the part from each rank; gradients go back the same way."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, group: dist.ProcessGroup) -> Tensor:
@@ -74,7 +75,7 @@ class _Transpose(torch.autograd.Function):
 
 
 class _Gather(torch.autograd.Function):
-    """The parts of all ranks, one after the other along the first dimension; the gradient of a part is a sum."""
+    """Concatenates the parts of all ranks along the first dimension; the gradient of a part is summed over ranks."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, group: dist.ProcessGroup) -> Tensor:
@@ -91,7 +92,7 @@ class _Gather(torch.autograd.Function):
 
 
 class Attention(nn.Module):
-    """Attention of this rank's queries to the keys of all ranks. Inside, tensors are [sequence, batch, heads, size]."""
+    """Attention of this rank's queries to the keys of all ranks. Tensors inside are [sequence, batch, heads, size]."""
 
     def __init__(self, group: dist.ProcessGroup, method: str, forward_s: float) -> None:
         super().__init__()
@@ -104,7 +105,7 @@ class Attention(nn.Module):
         return self.output(attend(query, key, value).flatten(-2))
 
     def ring(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-        """Blocks of keys one after the other; `weights` and `sums` are scaled by the largest score so far."""
+        """Process one block of keys after the other; `weights` and `sums` are scaled by the largest score so far."""
         pair = torch.stack((key, value))
         largest = query.new_full(query.shape[:-1], -torch.inf)
         weights, sums = torch.zeros_like(largest), torch.zeros_like(query)
@@ -121,8 +122,8 @@ class Attention(nn.Module):
 
     def ulysses(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
         ranks = dist.get_world_size(self.group)
-        mine = torch.stack((query, key, value))
-        by_heads = torch.stack(mine.chunk(ranks, dim=3))  # [ranks, 3, sequence, batch, heads / ranks, size]
+        projections = torch.stack((query, key, value))
+        by_heads = torch.stack(projections.chunk(ranks, dim=3))  # [ranks, 3, sequence, batch, heads / ranks, size]
         whole = torch.cat(tuple(_Transpose.apply(by_heads, self.group)), dim=1)
         result = torch.stack(_attention(self.compute(whole[0]), whole[1], whole[2]).chunk(ranks))
         return torch.cat(tuple(_Transpose.apply(result, self.group)), dim=2)
@@ -151,33 +152,35 @@ class Layer(nn.Module):
 
 def main() -> None:
     options = parse_options()
-    with job(options.out) as this:
+    with job(options.out) as process:
         torch.manual_seed(0)  # the same parameters on all ranks
-        mesh = init_device_mesh(this.device.type, (this.world_size,), mesh_dim_names=("cp",))
+        mesh = init_device_mesh(process.device.type, (process.world_size,), mesh_dim_names=("cp",))
         attention = Attention(mesh.get_group(), options.method, SLEEP_S if options.sleep_compute else 0.0)
-        layer = Layer(attention).to(this.device)
+        layer = Layer(attention).to(process.device)
         optimizer = torch.optim.SGD(layer.parameters(), lr=0.01)
         batches = torch.Generator().manual_seed(1)
 
         @tracekit.probe(path=options.out, steps=4)
         def train_step() -> Tensor:
             optimizer.zero_grad(set_to_none=True)
-            whole = torch.randn(SEQUENCE, BATCH, WIDTH, generator=batches).to(this.device)
-            x = whole.chunk(this.world_size)[this.rank]
+            whole = torch.randn(SEQUENCE, BATCH, WIDTH, generator=batches).to(process.device)
+            x = whole.chunk(process.world_size)[process.rank]
             loss = nn.functional.mse_loss(layer(x), torch.roll(x, 1, dims=-1))
             loss.backward()
             for parameter in layer.parameters():
                 dist.all_reduce(parameter.grad, group=mesh.get_group())
-                parameter.grad /= this.world_size
+                parameter.grad /= process.world_size
             optimizer.step()
             return loss.detach()
 
-        train(train_step, options.steps, prints=this.rank == 0)
+        train(train_step, options.steps, prints=process.rank == 0)
 
 
 def parse_options() -> argparse.Namespace:
     parser = training_options("Context-parallel training.", out="runs/context")
-    parser.add_argument("--method", choices=("ring", "ulysses", "gather"), default="ring", help="who sees which keys")
+    parser.add_argument(
+        "--method", choices=("ring", "ulysses", "gather"), default="ring", help="how keys are exchanged"
+    )
     parser.add_argument("--sleep-compute", action="store_true", help="attention sleeps as well")
     return parser.parse_args()
 

@@ -1,10 +1,10 @@
-"""`nn.DataParallel`: one process, which copies the model to every device in each step and gathers the outputs.
+"""`nn.DataParallel`: one process copies the model to every device in each step, and gathers the outputs.
 
     python probes/data_parallel.py
 
-Takes all GPUs of the host; without any it only calls the module that it wraps, and a note in the report says so.
-Expected: strategy `dp`, one rank, no process group. On several GPUs the copies between them take a notable part of the
-step; `DistributedDataParallel` (probes/ddp.py) has a process a device and copies nothing but gradients.
+It uses all GPUs of the host. Without a GPU it only calls the wrapped module, and a note in the report says so.
+Expected: strategy `dp`, one rank, no process group. On several GPUs the copies between them take a large part of the
+step; `DistributedDataParallel` (probes/ddp.py) has a process for each device and communicates only gradients.
 """
 
 from __future__ import annotations

@@ -2,20 +2,21 @@
 
     torchrun --standalone --nproc-per-node 2 probes/ddp.py --slow-rank 1 --delay-ms 20 --sleep-compute
 
-Gloo on CPUs, NCCL where every process of the host has a GPU of its own. Expected findings (on few cores only with
-`--sleep-compute`: processes that share cores slow each other down, and then the report says so, rightly):
+It uses NCCL if every process of the host has a GPU, else Gloo. Expected findings (with fewer cores than ranks only with
+`--sleep-compute`: processes that share cores slow each other down, and the report then says so):
 
 * `--slow-rank 1 --delay-ms 20`: "rank 1 computes about 20 ms a step longer than its peer, which waits for it in
-  communication", that is in the gradient all-reduces. The delay sits in the backward pass of an autograd function, so
-  it is compute.
-* neither: no rank is named. `--bucket-cap-mb` sets the number of gradient buckets: with 12 MB of gradients 1 MB gives
-  about a dozen, 25 MB a single one that nothing overlaps.
-* `--accumulate 4`: all-reduces in every fourth micro-batch only; a step is four micro-batches.
-* `--comm-hook fp16`: gradients travel as float16, half the bytes; each bucket's hook is a span in the trace.
-* `--batch-norm`: its buffers are broadcast at the beginning of each forward; they are no buckets.
-* `--find-unused`: besides the buckets an all-reduce of which parameters were used; buckets are never rebuilt.
-* `--static-graph`, `--compile`: buckets as ever, in another order where compiled graphs finish in one.
-* `--sleep-compute`: compute is a sleep inside an autograd function, so more ranks than cores behave like devices.
+  communication", which are the gradient all-reduces. The delay is in the backward pass of an autograd function, so it
+  is compute.
+* Without these options no rank is named.
+* `--bucket-cap-mb` sets the number of gradient buckets. There are 12 MB of gradients: 1 MB gives about a dozen buckets,
+  25 MB a single one that nothing overlaps.
+* `--accumulate 4`: a step has four micro-batches; only the last one has all-reduces.
+* `--comm-hook fp16`: gradients are reduced as float16, half the bytes; each bucket's hook is a span in the trace.
+* `--batch-norm`: its buffers are broadcast at the beginning of each forward; these broadcasts are no buckets.
+* `--find-unused`: besides the buckets there is an all-reduce of which parameters were used; buckets are never rebuilt.
+* `--static-graph`, `--compile`: the same buckets; compiled graphs may finish gradients in another order.
+* `--sleep-compute`: layers sleep inside an autograd function, so more ranks than cores behave like devices.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import fp16_compr
 from torch.nn.parallel import DistributedDataParallel
 
 import tracekit
-from job import job, train, training_options
+from job import Job, job, train, training_options
 from sleeping import SleepyLinear, sleep
 
 LAYERS, BATCH = 6, 64
@@ -64,40 +65,44 @@ class Network(nn.Module):
 
 def main() -> None:
     options = parse_options()
-    with job(options.out) as this:
-        torch.manual_seed(0)
-        delay_s = options.delay_ms / 1000 if this.rank == options.slow_rank else 0.0
-        network = Network(options.width, delay_s, options.sleep_compute, options.batch_norm).to(this.device)
+    with job(options.out) as process:
+        training(process, options)  # its model is gone before the process group is, which DDP holds
 
-        # Before the communication hook is registered: then the hook has a span of its own in the trace.
-        @tracekit.probe(path=options.out, steps=6)
-        def train_step() -> Tensor:
-            optimizer.zero_grad(set_to_none=True)
-            loss = torch.zeros((), device=this.device)
-            for micro_batch in range(options.accumulate):
-                x = torch.randn(BATCH, options.width, generator=batches).to(this.device)
-                target = torch.randint(10, (BATCH,), generator=batches).to(this.device)
-                last = micro_batch == options.accumulate - 1
-                with contextlib.nullcontext() if last else model.no_sync():
-                    micro_loss = nn.functional.cross_entropy(forward(x), target) / options.accumulate
-                    micro_loss.backward()
-                loss += micro_loss.detach()
-            optimizer.step()
-            return loss
 
-        model = DistributedDataParallel(
-            network,
-            bucket_cap_mb=options.bucket_cap_mb,
-            static_graph=options.static_graph,
-            find_unused_parameters=options.find_unused,
-        )
-        if options.comm_hook == "fp16":
-            model.register_comm_hook(None, fp16_compress_hook)
-        forward = torch.compile(model) if options.compile else model
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.001)
-        batches = torch.Generator().manual_seed(1 + this.rank)
+def training(process: Job, options: argparse.Namespace) -> None:
+    torch.manual_seed(0)
+    delay_s = options.delay_ms / 1000 if process.rank == options.slow_rank else 0.0
+    network = Network(options.width, delay_s, options.sleep_compute, options.batch_norm).to(process.device)
 
-        train(train_step, options.steps, prints=this.rank == 0)
+    # The probe is made before the communication hook is registered: only then does the hook get a span.
+    @tracekit.probe(path=options.out, steps=6)
+    def train_step() -> Tensor:
+        optimizer.zero_grad(set_to_none=True)
+        loss = torch.zeros((), device=process.device)
+        for micro_batch in range(options.accumulate):
+            x = torch.randn(BATCH, options.width, generator=batches).to(process.device)
+            target = torch.randint(10, (BATCH,), generator=batches).to(process.device)
+            last = micro_batch == options.accumulate - 1
+            with contextlib.nullcontext() if last else model.no_sync():
+                micro_loss = nn.functional.cross_entropy(forward(x), target) / options.accumulate
+                micro_loss.backward()
+            loss += micro_loss.detach()
+        optimizer.step()
+        return loss
+
+    model = DistributedDataParallel(
+        network,
+        bucket_cap_mb=options.bucket_cap_mb,
+        static_graph=options.static_graph,
+        find_unused_parameters=options.find_unused,
+    )
+    if options.comm_hook == "fp16":
+        model.register_comm_hook(None, fp16_compress_hook)
+    forward = torch.compile(model) if options.compile else model
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.001)
+    batches = torch.Generator().manual_seed(1 + process.rank)
+
+    train(train_step, options.steps, prints=process.rank == 0)
 
 
 def parse_options() -> argparse.Namespace:

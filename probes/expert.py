@@ -4,13 +4,14 @@
 
 Expected findings:
 
-* strategy ep; the all-to-alls are listed under module `moe`, three a step forward (counts, the tokens there and
-  back) and two backward, and at most 2 % of them overlaps: the next operator needs the tokens.
+* The strategy is ep. The all-to-alls are listed under module `moe`: in each step three forward (counts, tokens there,
+  tokens back) and two backward. At most 2 % of them overlaps, as the next operator needs the tokens.
 * `--hot-expert 1`: expert 1 gets three times as many tokens as any other: "the experts of rank 1 receive 3.0x the mean
-  of the others", and "rank 1 computes ... longer than its peer", which waits for it in the all-to-all that brings the
-  tokens back (`--sleep-compute`: an expert takes 20 us a token).
-* `--functional`: the same by functional collectives, which wait as late as when the tokens are used. `--unnamed`: a
-  group without a description instead of a mesh with a name; that it is for experts is told by the uneven splits.
+  of the others", and "rank 1 computes ... longer than its peer". The peer waits in the all-to-all that brings the
+  tokens back (`--sleep-compute`: an expert takes 20 us for a token).
+* `--functional`: the same with functional collectives, which wait only when the tokens are used.
+* `--unnamed`: a group without a description instead of a mesh with a name; the uneven splits show that it is for
+  experts.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ ROUTER_BIAS = 100.0
 
 
 class _Exchange(torch.autograd.Function):
-    """Rows to the ranks they are for; their gradients come back the same way."""
+    """Sends rows to their ranks; the gradients come back the same way."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, to_each: list[int], from_each: list[int], group: dist.ProcessGroup) -> Tensor:
@@ -54,7 +55,7 @@ def _exchange(x: Tensor, to_each: list[int], from_each: list[int], group: dist.P
 
 
 class MixtureOfExperts(nn.Module):
-    """Top-1 routing. `hot` tilts the router, so that this expert gets three times as many tokens as any other."""
+    """Top-1 routing. `hot` biases the router, so that this expert gets three times as many tokens as any other."""
 
     def __init__(self, group: dist.ProcessGroup, hot: int, functional: bool, sleeps: bool) -> None:
         super().__init__()
@@ -67,9 +68,9 @@ class MixtureOfExperts(nn.Module):
         self.register_buffer("tilt", ROUTER_BIAS * tilt)
 
     def forward(self, x: Tensor) -> Tensor:
-        chances, chosen = (self.router(x) + self.tilt).softmax(dim=-1).max(dim=-1)
-        order = chosen.argsort(stable=True)
-        to_each = chosen.bincount(minlength=self.router.out_features)
+        probabilities, experts_of_tokens = (self.router(x) + self.tilt).softmax(dim=-1).max(dim=-1)
+        order = experts_of_tokens.argsort(stable=True)
+        to_each = experts_of_tokens.bincount(minlength=self.router.out_features)
         from_each = _exchange(to_each, [1] * len(to_each), [1] * len(to_each), self.group)
         splits = to_each.tolist(), from_each.tolist()
         there = self.send(x[order], *splits)
@@ -77,7 +78,7 @@ class MixtureOfExperts(nn.Module):
             taking_s = len(there) * SLEEP_S_PER_TOKEN
             there = sleep(there, forward_s=taking_s, backward_s=2 * taking_s)
         back = self.send(self.expert(there), splits[1], splits[0])
-        return back[order.argsort()] * chances.unsqueeze(-1)
+        return back[order.argsort()] * probabilities.unsqueeze(-1)
 
     def send(self, x: Tensor, to_each: list[int], from_each: list[int]) -> Tensor:
         if self.functional:
@@ -97,36 +98,36 @@ class Network(nn.Module):
 
 def main() -> None:
     options = parse_options()
-    with job(options.out) as this:
-        torch.manual_seed(this.rank)
+    with job(options.out) as process:
+        torch.manual_seed(process.rank)
         mesh = (
-            init_device_mesh(this.device.type, (this.world_size,), mesh_dim_names=("ep",))
+            init_device_mesh(process.device.type, (process.world_size,), mesh_dim_names=("ep",))
             if not options.unnamed
             else None
         )
         group = dist.new_group() if mesh is None else mesh.get_group()
         moe = MixtureOfExperts(group, options.hot_expert, options.functional, options.sleep_compute)
-        network = Network(moe).to(this.device)
+        network = Network(moe).to(process.device)
         for parameter in moe.router.parameters():
             dist.broadcast(parameter.data, 0)
-        # Experts differ; the rest is replicated, and its gradients are averaged by hand.
+        # Experts differ; other parameters are replicated, and their gradients are averaged here.
         replicated = [*network.norm.parameters(), *moe.router.parameters()]
         optimizer = torch.optim.SGD(network.parameters(), lr=0.01)
-        batches = torch.Generator().manual_seed(1 + this.rank)
+        batches = torch.Generator().manual_seed(1 + process.rank)
 
         @tracekit.probe(path=options.out, steps=4)
         def train_step() -> Tensor:
             optimizer.zero_grad(set_to_none=True)
-            x = torch.randn(TOKENS, WIDTH, generator=batches).to(this.device)
+            x = torch.randn(TOKENS, WIDTH, generator=batches).to(process.device)
             loss = nn.functional.mse_loss(network(x), torch.roll(x, 1, dims=-1))
             loss.backward()
             for parameter in replicated:
                 dist.all_reduce(parameter.grad, op=dist.ReduceOp.SUM)
-                parameter.grad /= this.world_size
+                parameter.grad /= process.world_size
             optimizer.step()
             return loss.detach()
 
-        train(train_step, options.steps, prints=this.rank == 0)
+        train(train_step, options.steps, prints=process.rank == 0)
 
 
 def parse_options() -> argparse.Namespace:

@@ -3,19 +3,19 @@
     torchrun --standalone --nproc-per-node 2 probes/fsdp.py --fsdp 2 --slow-rank 1 --delay-ms 20 --sleep-compute
     torchrun --standalone --nproc-per-node 4 probes/fsdp.py --hsdp --sleep-compute
 
-Gloo on CPUs, NCCL where every process of the host has a GPU of its own. Expected findings:
+It uses NCCL if every process of the host has a GPU, else Gloo. Expected findings:
 
-* `--fsdp 2` (fully_shard) or `--fsdp 1` (FullyShardedDataParallel): strategy fsdp2 or fsdp1. Of each of the modules
-  blocks.0 to blocks.5 an all-gather forward, one backward and a reduce-scatter; of the outermost no all-gather
-  backward, as it stays gathered. On Gloo all of them block: nothing is hidden, the overlap is 0 %, and prefetching
-  is not promised to hide anything.
+* `--fsdp 2` (fully_shard) or `--fsdp 1` (FullyShardedDataParallel): strategy fsdp2 or fsdp1. Each of the modules
+  blocks.0 to blocks.5 has an all-gather forward, one backward and a reduce-scatter. The outermost module has no
+  all-gather backward, as it stays gathered. On Gloo all of them block: the overlap is 0 %, and the report does not
+  promise that prefetching hides anything.
 * `--slow-rank 1 --delay-ms 20`: "rank 1 computes about 20 ms a step longer than its peer, which waits for it in
-  communication". The delay sits in the backward pass between blocks.3 and blocks.2: the others wait in the next
-  collective, the all-gather of blocks.1, which FSDP2 asks for as blocks.2 begins.
+  communication". The delay is in the backward pass between blocks.3 and blocks.2. The others wait in the next
+  collective, the all-gather of blocks.1, which FSDP2 issues as blocks.2 begins.
 * `--hsdp` (an even number of ranks, 4 or more): two replicas; strategy hsdp as well, and an all-reduce of each
   module's gradients across the replicas.
-* `--prefetch 2`: each block asks for the two after it (FSDP1 knows one): the time from issue to use grows.
-* `--sleep-compute`: compute is a sleep inside an autograd function, so more ranks than cores behave like devices.
+* `--prefetch 2`: each block prefetches the two after it (FSDP1 supports one), so the time from issue to use grows.
+* `--sleep-compute`: layers sleep inside an autograd function, so more ranks than cores behave like devices.
 """
 
 from __future__ import annotations
@@ -61,11 +61,11 @@ class Network(nn.Module):
         return self.head(x)
 
 
-def shard(network: Network, this: Job, options: argparse.Namespace) -> nn.Module:
+def shard(network: Network, process: Job, options: argparse.Namespace) -> nn.Module:
     sharding: dict[str, Any] = {}
     if options.hsdp:
-        shape = (2, this.world_size // 2)
-        mesh = init_device_mesh(this.device.type, shape, mesh_dim_names=("replicate", "shard"))
+        shape = (2, process.world_size // 2)
+        mesh = init_device_mesh(process.device.type, shape, mesh_dim_names=("replicate", "shard"))
         sharding = {"mesh": mesh} if options.fsdp == 2 else {"device_mesh": mesh}
     blocks: Any = network.blocks
     if options.fsdp == 2:
@@ -79,7 +79,7 @@ def shard(network: Network, this: Job, options: argparse.Namespace) -> nn.Module
     strategy = ShardingStrategy.HYBRID_SHARD if options.hsdp else ShardingStrategy.FULL_SHARD
     sharding |= {
         "sharding_strategy": strategy,
-        "device_id": this.device,
+        "device_id": process.device,
         "forward_prefetch": bool(options.prefetch),
     }
     for number, block in enumerate(blocks):
@@ -89,31 +89,31 @@ def shard(network: Network, this: Job, options: argparse.Namespace) -> nn.Module
 
 def main() -> None:
     options = parse_options()
-    with job(options.out) as this:
+    with job(options.out) as process:
         torch.manual_seed(0)
-        delay_s = options.delay_ms / 1000 if this.rank == options.slow_rank else 0.0
-        model = shard(Network(delay_s, options.sleep_compute).to(this.device), this, options)
+        delay_s = options.delay_ms / 1000 if process.rank == options.slow_rank else 0.0
+        model = shard(Network(delay_s, options.sleep_compute).to(process.device), process, options)
         optimizer = torch.optim.SGD(model.parameters(), lr=0.001)
-        batches = torch.Generator().manual_seed(1 + this.rank)
+        batches = torch.Generator().manual_seed(1 + process.rank)
 
         @tracekit.probe(path=options.out, steps=6)
         def train_step() -> Tensor:
             optimizer.zero_grad(set_to_none=True)
-            x = torch.randn(BATCH, WIDTH, generator=batches).to(this.device)
-            target = torch.randint(10, (BATCH,), generator=batches).to(this.device)
+            x = torch.randn(BATCH, WIDTH, generator=batches).to(process.device)
+            target = torch.randint(10, (BATCH,), generator=batches).to(process.device)
             loss = nn.functional.cross_entropy(model(x), target)
             loss.backward()
             optimizer.step()
             return loss.detach()
 
-        train(train_step, options.steps, prints=this.rank == 0)
+        train(train_step, options.steps, prints=process.rank == 0)
 
 
 def parse_options() -> argparse.Namespace:
     parser = training_options("Fully sharded training with a planted straggler.", out="runs/fsdp", steps=11)
     parser.add_argument("--fsdp", type=int, choices=(1, 2), default=2, help="which of torch's two implementations")
     parser.add_argument("--hsdp", action="store_true", help="two replicas, each sharded over half of the ranks")
-    parser.add_argument("--prefetch", type=int, default=0, help="modules to ask for ahead of need")
+    parser.add_argument("--prefetch", type=int, default=0, help="modules to gather ahead")
     parser.add_argument("--slow-rank", type=int, default=-1, help="rank whose backward pass is delayed")
     parser.add_argument("--delay-ms", type=float, default=20.0, help="by how much, a step")
     parser.add_argument("--sleep-compute", action="store_true", help="sleep instead of computing")

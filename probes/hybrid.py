@@ -3,16 +3,17 @@
     torchrun --standalone --nproc-per-node 4 probes/hybrid.py --sleep-compute                 dp 2 x tp 2
     torchrun --standalone --nproc-per-node 8 probes/hybrid.py --sleep-compute                 dp 2 x pp 2 x tp 2
 
-Four ranks: FSDP2 (`--ddp`: DDP) over dp, tensor parallel over tp. Eight: besides a pipeline of two stages (1F1B) over
-pp. Expected findings:
+On four ranks: FSDP2 (`--ddp`: DDP) over dp and tensor parallel over tp. On eight ranks also a pipeline of two stages
+(1F1B) over pp. Expected findings:
 
-* strategies fsdp2 (or ddp) + tp, with eight ranks + pp; each rank's coordinate in `run.mesh`; a group of two ranks for
-  every rank and dimension, each with its parallelism.
-* the collectives of tp are listed by module, under tp; those of FSDP by module, under fsdp.
-* `--slow-rank 5 --delay-ms 10` (with `--sleep-compute`): each block of rank 5 takes 10 ms longer forward; "rank 5
-  computes ... longer", and none of those that wait for it: its peer in tp, the other stage in pp, the replica in dp.
-* `--unnamed`: a mesh without names of dimensions. Tensor parallelism is then written by hand, for submeshes have no
-  names to be taken by; the result is the same, the names of the dimensions come from what they are used for.
+* The strategies are fsdp2 (or ddp) and tp, with eight ranks also pp. `run.mesh` has the coordinate of each rank. Every
+  rank has a group of two ranks along each dimension, with its parallelism.
+* The collectives of tp are listed by module, under tp; those of FSDP by module, under fsdp.
+* `--slow-rank 5 --delay-ms 10` (with `--sleep-compute`): each block of rank 5 takes 10 ms longer forward: "rank 5
+  computes ... longer". The ranks that wait for it are not named: its peer in tp, the other stage in pp, the replica in
+  dp.
+* `--unnamed`: a mesh without names of dimensions. Tensor parallelism is then written by hand, as submeshes are selected
+  by name. The result is the same; the names of the dimensions come from their use.
 """
 
 from __future__ import annotations
@@ -40,46 +41,50 @@ SLEEP_S = 0.002
 
 def main() -> None:
     options = parse_options()
-    with job(options.out) as this:
-        shape, names = ((2, 2, 2), ("dp", "pp", "tp")) if this.world_size == 8 else ((2, 2), ("dp", "tp"))
-        mesh = init_device_mesh(this.device.type, shape, mesh_dim_names=None if options.unnamed else names)
-        along = {name: mesh.get_group(number) for number, name in enumerate(names)}
-        torch.manual_seed(0)  # the same on all ranks: they hold parts of one model
-        forward_s = SLEEP_S if options.sleep_compute else 0.0
-        if this.rank == options.slow_rank:
-            forward_s += options.delay_ms / 1000
-        layers = nn.Sequential(*(Block(WIDTH, forward_s) for _ in range(LAYERS)))
-        if "pp" in along:
-            mine = dist.get_rank(along["pp"])
-            layers = layers[mine * LAYERS // 2 : (mine + 1) * LAYERS // 2]
-        layers = layers.to(this.device)
-        if options.unnamed:
-            shard_by_hand(layers, along["tp"])
-        else:
-            shard_with_dtensor(layers, mesh["tp"])
-        model = data_parallel(layers, mesh, along["dp"], options, this)
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.01, foreach=False)
-        forward_backward = pipeline(model, along["pp"], this) if "pp" in along else whole(model)
-        batches = torch.Generator().manual_seed(1 + dist.get_rank(along["dp"]))
+    with job(options.out) as process:
+        training(process, options)  # its model is gone before the process group is, which DDP holds
 
-        @tracekit.probe(path=options.out, steps=options.recorded)
-        def train_step() -> Tensor | None:
-            optimizer.zero_grad(set_to_none=True)
-            x = torch.randn(BATCH, SEQUENCE, WIDTH, generator=batches).to(this.device)
-            loss = forward_backward(x, torch.roll(x, 1, dims=-1))
-            optimizer.step()
-            return loss
 
-        train(train_step, options.steps, prints=dist.get_rank(along["dp"]) == dist.get_rank(along["tp"]) == 0)
+def training(process: Job, options: argparse.Namespace) -> None:
+    shape, names = ((2, 2, 2), ("dp", "pp", "tp")) if process.world_size == 8 else ((2, 2), ("dp", "tp"))
+    mesh = init_device_mesh(process.device.type, shape, mesh_dim_names=None if options.unnamed else names)
+    along = {name: mesh.get_group(number) for number, name in enumerate(names)}
+    torch.manual_seed(0)  # the same on all ranks: they hold parts of one model
+    forward_s = SLEEP_S if options.sleep_compute else 0.0
+    if process.rank == options.slow_rank:
+        forward_s += options.delay_ms / 1000
+    layers = nn.Sequential(*(Block(WIDTH, forward_s) for _ in range(LAYERS)))
+    if "pp" in along:
+        mine = dist.get_rank(along["pp"])
+        layers = layers[mine * LAYERS // 2 : (mine + 1) * LAYERS // 2]
+    layers = layers.to(process.device)
+    if options.unnamed:
+        shard_by_hand(layers, along["tp"])
+    else:
+        shard_with_dtensor(layers, mesh["tp"])
+    model = data_parallel(layers, mesh, along["dp"], options, process)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01, foreach=False)
+    forward_backward = pipeline(model, along["pp"], process) if "pp" in along else whole(model)
+    batches = torch.Generator().manual_seed(1 + dist.get_rank(along["dp"]))
+
+    @tracekit.probe(path=options.out, steps=options.recorded)
+    def train_step() -> Tensor | None:
+        optimizer.zero_grad(set_to_none=True)
+        x = torch.randn(BATCH, SEQUENCE, WIDTH, generator=batches).to(process.device)
+        loss = forward_backward(x, torch.roll(x, 1, dims=-1))
+        optimizer.step()
+        return loss
+
+    train(train_step, options.steps, prints=dist.get_rank(along["dp"]) == dist.get_rank(along["tp"]) == 0)
 
 
 def data_parallel(
-    layers: nn.Module, mesh: DeviceMesh, group: dist.ProcessGroup, options: argparse.Namespace, this: Job
+    layers: nn.Module, mesh: DeviceMesh, group: dist.ProcessGroup, options: argparse.Namespace, process: Job
 ) -> nn.Module:
     if options.ddp:
         _pre_dp_module_transform(layers)  # DDP takes the local parts of tensor-parallel parameters
         return DistributedDataParallel(layers, process_group=group)
-    over = DeviceMesh.from_group(group, this.device.type) if options.unnamed else mesh["dp"]
+    over = DeviceMesh.from_group(group, process.device.type) if options.unnamed else mesh["dp"]
     for block in layers.children():
         fully_shard(block, mesh=over)
     return fully_shard(layers, mesh=over)
@@ -94,9 +99,9 @@ def whole(model: nn.Module) -> Callable[[Tensor, Tensor], Tensor | None]:
     return run
 
 
-def pipeline(model: nn.Module, group: dist.ProcessGroup, this: Job) -> Callable[[Tensor, Tensor], Tensor | None]:
+def pipeline(model: nn.Module, group: dist.ProcessGroup, process: Job) -> Callable[[Tensor, Tensor], Tensor | None]:
     place, stages = dist.get_rank(group), dist.get_world_size(group)
-    stage = PipelineStage(model, place, stages, this.device, group=group)
+    stage = PipelineStage(model, place, stages, process.device, group=group)
     schedule = Schedule1F1B(stage, n_microbatches=MICRO_BATCHES, loss_fn=nn.functional.mse_loss)
 
     def run(x: Tensor, target: Tensor) -> Tensor | None:

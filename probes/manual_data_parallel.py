@@ -1,14 +1,14 @@
-"""Data parallelism by hand, as tutorials have it: the backward pass first, then an all-reduce for every parameter.
+"""Data parallelism by hand, as in tutorials: the backward pass first, then an all-reduce for every parameter.
 
     torchrun --standalone --nproc-per-node 2 probes/manual_data_parallel.py --sleep-compute
 
-Gloo on CPUs, NCCL where every process of the host has a GPU of its own. Expected, strategy `manual_dp`:
+It uses NCCL if every process of the host has a GPU, else Gloo. Expected, with strategy `manual_dp`:
 
 * by default: "gradients are averaged by hand: 26 all-reduces a step, one a parameter, started only after the
-  backward pass had ended, so that nothing could overlap", with what they cost, and `DistributedDataParallel` as the way
-  out.
-* `--flat`: one all-reduce a step of all gradients in one buffer; nothing can overlap it, either.
-* `--hooks`: each gradient is averaged in a hook while the backward pass runs, which waits for every single one of them.
+  backward pass had ended, so that nothing could overlap", with their cost and the advice to use
+  `DistributedDataParallel`.
+* `--flat`: one all-reduce in each step, of all gradients in one buffer; nothing can overlap it, either.
+* `--hooks`: each gradient is averaged in a hook during the backward pass, which waits for each all-reduce.
 """
 
 from __future__ import annotations
@@ -58,18 +58,18 @@ def average_in_hooks(model: nn.Module) -> None:
 
 def main() -> None:
     options = parse_options()
-    with job(options.out) as this:
+    with job(options.out) as process:
         torch.manual_seed(0)
-        model = network(options.sleep_compute).to(this.device)
+        model = network(options.sleep_compute).to(process.device)
         optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-        batches = torch.Generator().manual_seed(1 + this.rank)
+        batches = torch.Generator().manual_seed(1 + process.rank)
         if options.hooks:
             average_in_hooks(model)
 
         @tracekit.probe(path=options.out, steps=4)
         def train_step() -> Tensor:
-            x = torch.randn(BATCH, WIDTH, generator=batches).to(this.device)
-            target = torch.randint(10, (BATCH,), generator=batches).to(this.device)
+            x = torch.randn(BATCH, WIDTH, generator=batches).to(process.device)
+            target = torch.randint(10, (BATCH,), generator=batches).to(process.device)
             optimizer.zero_grad(set_to_none=True)
             loss = nn.functional.cross_entropy(model(x), target)
             loss.backward()
@@ -80,7 +80,7 @@ def main() -> None:
             optimizer.step()
             return loss.detach()
 
-        train(train_step, options.steps, prints=this.rank == 0)
+        train(train_step, options.steps, prints=process.rank == 0)
 
 
 def parse_options() -> argparse.Namespace:

@@ -1,12 +1,11 @@
-"""Layer-wise model parallelism: each rank has some of the layers, and the whole batch goes through one after the other.
+"""Layer-wise model parallelism: each rank has some of the layers, and the whole batch passes them in order.
 
     torchrun --standalone --nproc-per-node 3 probes/model_parallel.py --sleep-compute
 
-Activations go to the next rank with `send`, gradients back; Gloo on CPUs, NCCL where every process of the host has a
-GPU of its own. Planted is what this way of training cannot avoid: while one rank computes, the others wait. Expected
-findings:
+Activations are sent to the next rank and gradients back. It uses NCCL if every process of the host has a GPU, else
+Gloo. The defect is inherent in this way of training: while one rank computes, the others wait. Expected findings:
 
-* The strategy is pp and the schedule manual, of one microbatch: one F and one B a rank and step, and bubbles of
+* The strategy is pp; the schedule is manual, with one microbatch: each rank has one F and one B in a step. Bubbles take
   (ranks - 1) / ranks of the time, two thirds with three ranks.
 * Nearly all communication is exposed; it is time spent waiting in recv.
 * `--forward-only`: the same without B.
@@ -30,40 +29,40 @@ SLEEP_S = 0.004
 
 def main() -> None:
     options = parse_options()
-    with job(options.out) as this:
-        torch.manual_seed(this.rank)
+    with job(options.out) as process:
+        torch.manual_seed(process.rank)
         layer = (lambda: SleepyLinear(WIDTH, SLEEP_S)) if options.sleep_compute else (lambda: nn.Linear(WIDTH, WIDTH))
-        layers = nn.Sequential(*(layer() for _ in range(LAYERS_A_RANK))).to(this.device)
+        layers = nn.Sequential(*(layer() for _ in range(LAYERS_A_RANK))).to(process.device)
         optimizer = torch.optim.SGD(layers.parameters(), lr=0.001)
-        first, last = this.rank == 0, this.rank == this.world_size - 1
+        first, last = process.rank == 0, process.rank == process.world_size - 1
         batches = torch.Generator().manual_seed(1)
 
         @tracekit.probe(path=options.out, steps=4)
         def train_step(x: Tensor) -> Tensor | None:
             if not first:
-                dist.recv(x, src=this.rank - 1)
+                dist.recv(x, src=process.rank - 1)
                 x.requires_grad_(not options.forward_only)
             with torch.set_grad_enabled(not options.forward_only):
                 output = layers(x)
             if not last:
-                dist.send(output.detach(), dst=this.rank + 1)
+                dist.send(output.detach(), dst=process.rank + 1)
             loss = output.square().mean() if last else None
             if options.forward_only:
                 return loss
             if loss is not None:
                 loss.backward()
             else:
-                dist.recv(gradient := torch.empty_like(output), src=this.rank + 1)
+                dist.recv(gradient := torch.empty_like(output), src=process.rank + 1)
                 output.backward(gradient)
             if not first:
                 assert x.grad is not None
-                dist.send(x.grad, dst=this.rank - 1)
+                dist.send(x.grad, dst=process.rank - 1)
             optimizer.step()
             optimizer.zero_grad()
             return None if loss is None else loss.detach()
 
         for step in range(options.steps):
-            loss = train_step(torch.randn(BATCH, WIDTH, generator=batches).to(this.device))
+            loss = train_step(torch.randn(BATCH, WIDTH, generator=batches).to(process.device))
             if loss is not None:
                 print(f"step {step}: loss {loss.item():.4f}")
 

@@ -2,13 +2,13 @@
 
     torchrun --standalone --nproc-per-node 3 probes/parameter_server.py --slow-server-ms 20
 
-A trainer pulls the parameters, computes gradients on its own data and pushes them; the server applies what comes, in
-the order in which it comes. The server has no training step: it makes the probe like everybody else, and what it served
-to recording trainers is written when they are done.
+A trainer pulls the parameters, computes gradients on its data and pushes them. The server applies gradients in the
+order in which they come. The server has no training step. It creates the probe like the trainers, and writes what it
+served to them when they have finished recording.
 
-Planted: with `--slow-server-ms` the server takes that much longer for every pull.
-Expected: strategy rpc; every call of a step joined to its service; a finding that remote calls bound the step, most for
-`pull` on `ps`, and that nearly all of its round trip is service there. Without the delay the service is short.
+With `--slow-server-ms` the server takes that much longer for every pull. Expected: strategy rpc; every call of a step
+is matched to its service; a finding says that remote calls bound the step, most of all `pull` on `ps`, and that nearly
+all of its round trip is service time. Without the delay the service time is short.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def make_model() -> nn.Module:
 
 
 class ParameterServer:
-    """The one copy of the parameters that counts."""
+    """The parameters and their optimizer."""
 
     def __init__(self) -> None:
         self.model = make_model()
@@ -47,18 +47,18 @@ class ParameterServer:
         self.lock = threading.Lock()  # requests run on several threads
 
 
-server = ParameterServer()  # of rank 0; a trainer never asks its own
+server = ParameterServer()  # only that of rank 0 is used
 
 
 def pull(delay_s: float) -> list[Tensor]:
-    """On the server: the parameters as they are now."""
+    """On the server: return the current parameters."""
     time.sleep(delay_s)
     with server.lock:
         return [parameter.detach().clone() for parameter in server.model.parameters()]
 
 
 def push(gradients: list[Tensor]) -> None:
-    """On the server: one optimizer step by a trainer's gradients."""
+    """On the server: take an optimizer step with a trainer's gradients."""
     with server.lock:
         for parameter, gradient in zip(server.model.parameters(), gradients, strict=True):
             parameter.grad = gradient
@@ -72,7 +72,7 @@ def main() -> None:
     parser.add_argument("--slow-server-ms", type=float, default=0.0, help="added to every pull")
     arguments = parser.parse_args()
     rank, world_size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-    probe = tracekit.probe(arguments.out)  # on the server, too: before it serves
+    probe = tracekit.probe(arguments.out)  # on the server, too, before it serves calls
 
     if rank == 0:
         rpc.init_rpc(SERVER, rank=rank, world_size=world_size)

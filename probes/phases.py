@@ -1,17 +1,17 @@
-"""What a step is made of: loading data, gradient accumulation, activation checkpointing, mixed precision; under DDP.
+"""The phases of a step under DDP: data loading, gradient accumulation, activation checkpointing, mixed precision.
 
     torchrun --standalone --nproc-per-node 2 probes/phases.py --slow-loader-ms 30 --sleep-compute
 
-Gloo on CPUs, NCCL where every process of the host has a GPU of its own. Nothing of this is marked in the step; expected
-findings, strategy ddp:
+It uses NCCL if every process of the host has a GPU, else Gloo. The script marks none of the phases. Expected findings,
+with strategy ddp:
 
 * `--slow-loader-ms 30`: "steps wait for their data: loading takes ... of the step", a little more than 30 ms of it. The
-  loader is torch's, without workers; `--workers 1` loads ahead, and the finding is gone.
+  loader is torch's, without workers; `--workers 1` loads ahead, so the finding disappears.
 * `--accumulate 3`: "3 backward passes a step"; gradients are reduced in the last of them only.
 * "6 checkpointed forwards run again a step": the second and the fourth of the four blocks, once in each backward pass.
-  `--reentrant`: torch's older way of checkpointing; the result is the same.
-* `--amp bfloat16`: "autocast to bfloat16". `--amp float16`: with a gradient scaler, "scaled gradients"; step
-  `--overflow-step` has an infinite one, so its optimizer step is counted as skipped.
+  `--reentrant`: torch's older implementation of checkpointing; the result is the same.
+* `--amp bfloat16`: "autocast to bfloat16". `--amp float16` adds a gradient scaler: "scaled gradients". In step
+  `--overflow-step` a gradient is infinite, so the optimizer's step counts as skipped.
 """
 
 from __future__ import annotations
@@ -51,43 +51,47 @@ class Network(nn.Module):
 
 def main() -> None:
     options = parse_options()
-    with job(options.out) as this:
-        torch.manual_seed(0)
-        network = Network(options.reentrant, SLEEP_S if options.sleep_compute else 0.0).to(this.device)
-        model = DistributedDataParallel(network)
-        optimizer = torch.optim.AdamW(model.parameters())
-        scaler = torch.amp.GradScaler(this.device.type, enabled=options.amp == "float16")
-
-        @tracekit.probe(path=options.out, steps=4)
-        def train_step(batch: Tensor, factor: float) -> Tensor:
-            optimizer.zero_grad(set_to_none=True)
-            total = torch.zeros((), device=this.device)
-            parts = batch.to(this.device).chunk(options.accumulate)
-            for number, x in enumerate(parts):
-                with contextlib.nullcontext() if number == len(parts) - 1 else model.no_sync():
-                    with autocast(this, options.amp):
-                        loss = nn.functional.mse_loss(model(x), torch.roll(x, 1, dims=-1)) / len(parts)
-                    scaler.scale(loss * factor).backward()
-                total += loss.detach()
-            scaler.unscale_(optimizer)
-            nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-            scaler.step(optimizer)
-            scaler.update()
-            return total
-
-        for step, batch in enumerate(loader(options, this)):
-            loss = train_step(batch, float("inf") if step == options.overflow_step else 1.0)
-            if this.rank == 0:
-                print(f"step {step}: loss {loss.item():.4f}")
+    with job(options.out) as process:
+        training(process, options)  # its model is gone before the process group is, which DDP holds
 
 
-def autocast(this: Job, amp: str) -> torch.autocast:
-    return torch.autocast(this.device.type, dtype=getattr(torch, amp, None), enabled=amp != "none")
+def training(process: Job, options: argparse.Namespace) -> None:
+    torch.manual_seed(0)
+    network = Network(options.reentrant, SLEEP_S if options.sleep_compute else 0.0).to(process.device)
+    model = DistributedDataParallel(network)
+    optimizer = torch.optim.AdamW(model.parameters())
+    scaler = torch.amp.GradScaler(process.device.type, enabled=options.amp == "float16")
+
+    @tracekit.probe(path=options.out, steps=4)
+    def train_step(batch: Tensor, factor: float) -> Tensor:
+        optimizer.zero_grad(set_to_none=True)
+        total = torch.zeros((), device=process.device)
+        parts = batch.to(process.device).chunk(options.accumulate)
+        for number, x in enumerate(parts):
+            with contextlib.nullcontext() if number == len(parts) - 1 else model.no_sync():
+                with autocast(process, options.amp):
+                    loss = nn.functional.mse_loss(model(x), torch.roll(x, 1, dims=-1)) / len(parts)
+                scaler.scale(loss * factor).backward()
+            total += loss.detach()
+        scaler.unscale_(optimizer)
+        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        scaler.step(optimizer)
+        scaler.update()
+        return total
+
+    for step, batch in enumerate(loader(options, process)):
+        loss = train_step(batch, float("inf") if step == options.overflow_step else 1.0)
+        if process.rank == 0:
+            print(f"step {step}: loss {loss.item():.4f}")
 
 
-def loader(options: argparse.Namespace, this: Job) -> itertools.islice[Tensor]:
+def autocast(process: Job, amp: str) -> torch.autocast:
+    return torch.autocast(process.device.type, dtype=getattr(torch, amp, None), enabled=amp != "none")
+
+
+def loader(options: argparse.Namespace, process: Job) -> itertools.islice[Tensor]:
     """`options.steps` batches of this rank."""
-    torch.manual_seed(1 + this.rank)
+    torch.manual_seed(1 + process.rank)
     samples = SleepySamples(options.steps * BATCH, WIDTH, options.slow_loader_ms / 1000 / BATCH)
     return itertools.islice(DataLoader(samples, batch_size=BATCH, num_workers=options.workers), options.steps)
 

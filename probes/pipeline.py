@@ -1,20 +1,21 @@
-"""A pipeline-parallel training run: a stack of layers cut into stages, a microbatch after the other through them.
+"""A pipeline-parallel training run: a stack of layers is cut into stages, and microbatches pass through them.
 
     torchrun --standalone --nproc-per-node 4 probes/pipeline.py --schedule 1f1b --slow-stage 1 --sleep-compute
 
-Gloo on CPUs, NCCL where every process of the host has a GPU of its own. `--schedule` is one of the seven of
-`torch.distributed.pipelining`, or `manual`: the same with send and recv in a few lines of this file, and
-`manual-forward-only`: without backward. Expected findings (on few cores only with `--sleep-compute`):
+It uses NCCL if every process of the host has a GPU, else Gloo. `--schedule` is one of the seven of
+`torch.distributed.pipelining`, or `manual`, which uses send and recv in a few lines of this file, or
+`manual-forward-only`, without backward. Expected findings (with fewer cores than ranks only with `--sleep-compute`):
 
-* The strategy is pp; `pipeline` shows the schedule, and in each step exactly microbatches forwards and backwards a
-  stage: B, or where the schedule splits it I and W. Every send is joined to its receive (no note `unlinked`).
-* `--slow-stage 1`: "stage 1 (rank 1) takes 2.00 times as long as the other stages", 16 ms forward and 32 backward, and
-  the bubbles of all other ranks grow by uneven stages.
-* Without it bubbles take a little more than the ideal share: with 4 ranks and 8 microbatches 3/11 = 27 % for gpipe and
-  1f1b, 3/19 = 16 % for interleaved1f1b (two stages a rank), of which all is warm-up and drain; transfers and, on a
-  crowded machine, late peers are the rest.
-* What another schedule or other microbatches are said to save can be tried: `--schedule 1f1b` against
-  `--schedule interleaved1f1b --sleep-ms 4` (two stages a rank, each half), or `--microbatches 16 --sleep-ms 4`.
+* The strategy is pp. `pipeline` shows the schedule, and for each stage and step one forward and one backward for each
+  microbatch: B, or I and W if the schedule splits it. Every send is matched to its receive (no note `unlinked`).
+* `--slow-stage 1`: "stage 1 (rank 1) takes 2.00 times as long as the other stages", 16 ms forward and 32 backward. The
+  bubbles of all other ranks grow, by uneven stages.
+* Otherwise bubbles take a little more than the ideal share. With 4 ranks and 8 microbatches that is 3/11 = 27 % for
+  gpipe and 1f1b, and 3/19 = 16 % for interleaved1f1b (two stages on each rank). The ideal share is warm-up and drain;
+  transfers and, on a busy machine, late peers are the rest.
+* The predicted savings of another schedule or of more microbatches can be verified: compare `--schedule 1f1b` with
+  `--schedule interleaved1f1b --sleep-ms 4` (two stages on each rank, of half the time), or with
+  `--microbatches 16 --sleep-ms 4`.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ ONE_STAGE_A_RANK = {"gpipe", "1f1b", "manual", "manual-forward-only"}
 
 
 class Stage(nn.Module):
-    """A few layers; `slept_s` more of compute forward, and as much for each half of the backward."""
+    """A few layers; it sleeps `slept_s` in the forward, and as much in each half of the backward."""
 
     def __init__(self, slept_s: float, sleep_compute: bool) -> None:
         super().__init__()
@@ -57,8 +58,8 @@ class Stage(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         if self.slept_s:
-            # The gradient of the weights and that of the input each sleep on their own, so that they can be split. The
-            # first stage's input has none: there the weights sleep for both, so that all stages take equally long.
+            # The gradients of weights and of input sleep separately, so that a schedule can split them. The input of
+            # the first stage has no gradient: there the weights sleep for both, so that all stages take equally long.
             halves = 1 if x.requires_grad else 2
             x = sleep(x, forward_s=self.slept_s, backward_s=self.slept_s)
             return self.layers(x + sleep(self.bias, backward_s=halves * self.slept_s))
@@ -67,15 +68,15 @@ class Stage(nn.Module):
 
 def main() -> None:
     options = parse_options()
-    with job(options.out) as this:
+    with job(options.out) as process:
         torch.manual_seed(0)
-        numbers = stage_numbers(options.schedule, this)
-        stages = [Stage(slept_s(options, number), options.sleep_compute).to(this.device) for number in numbers]
+        numbers = stage_numbers(options.schedule, process)
+        stages = [Stage(slept_s(options, number), options.sleep_compute).to(process.device) for number in numbers]
         optimizer = torch.optim.SGD([p for stage in stages for p in stage.parameters()], lr=0.1)
         if options.schedule in CLASSES:
-            run = with_schedule(options, this, numbers, stages)
+            run = with_schedule(options, process, numbers, stages)
         else:
-            run = by_hand(options, this, stages[0], train=options.schedule == "manual")
+            run = by_hand(options, process, stages[0], train=options.schedule == "manual")
         batches = torch.Generator().manual_seed(1)
 
         @tracekit.probe(path=options.out, steps=4)
@@ -86,18 +87,18 @@ def main() -> None:
             return loss
 
         for step in range(options.steps):
-            x, target = (torch.randn(BATCH, WIDTH, generator=batches).to(this.device) for _ in range(2))
+            x, target = (torch.randn(BATCH, WIDTH, generator=batches).to(process.device) for _ in range(2))
             loss = train_step(x, target)
             if loss is not None:
                 print(f"step {step}: loss {loss.item():.4f}")
 
 
-def stage_numbers(schedule: str, this: Job) -> list[int]:
-    """One stage a rank; or two, which follow each other in a loop, or in a V."""
+def stage_numbers(schedule: str, process: Job) -> list[int]:
+    """Return the stages of this rank: one, or two of a schedule that loops or has the form of a V."""
     if schedule in ONE_STAGE_A_RANK:
-        return [this.rank]
-    back = 2 * this.world_size - 1 - this.rank
-    return [this.rank, back if schedule in {"zbv", "dualpipev"} else this.rank + this.world_size]
+        return [process.rank]
+    back = 2 * process.world_size - 1 - process.rank
+    return [process.rank, back if schedule in {"zbv", "dualpipev"} else process.rank + process.world_size]
 
 
 def slept_s(options: argparse.Namespace, number: int) -> float:
@@ -106,11 +107,11 @@ def slept_s(options: argparse.Namespace, number: int) -> float:
 
 
 def with_schedule(
-    options: argparse.Namespace, this: Job, numbers: list[int], modules: list[Stage]
+    options: argparse.Namespace, process: Job, numbers: list[int], modules: list[Stage]
 ) -> Callable[[Tensor, Tensor], Tensor | None]:
-    count = this.world_size * len(numbers)
+    count = process.world_size * len(numbers)
     pairs = zip(modules, numbers, strict=True)
-    stages = [PipelineStage(module, number, count, this.device) for module, number in pairs]
+    stages = [PipelineStage(module, number, count, process.device) for module, number in pairs]
     schedule = get_schedule_class(CLASSES[options.schedule])(
         stages if len(stages) > 1 else stages[0], options.microbatches, loss_fn=nn.functional.mse_loss
     )
@@ -125,35 +126,35 @@ def with_schedule(
 
 
 def by_hand(
-    options: argparse.Namespace, this: Job, stage: Stage, train: bool
+    options: argparse.Namespace, process: Job, stage: Stage, train: bool
 ) -> Callable[[Tensor, Tensor], Tensor | None]:
-    """All microbatches forward, then all backward."""
-    first, last = this.rank == 0, this.rank == this.world_size - 1
+    """Return a step that runs all microbatches forward, then all backward."""
+    first, last = process.rank == 0, process.rank == process.world_size - 1
 
     def run(x: Tensor, target: Tensor) -> Tensor | None:
         inputs, outputs, sends = [], [], []
         count = options.microbatches
         for micro_x, micro_target in zip(x.chunk(count), target.chunk(count), strict=True):
             if not first:
-                dist.recv(micro_x := torch.empty_like(micro_x), src=this.rank - 1)
+                dist.recv(micro_x := torch.empty_like(micro_x), src=process.rank - 1)
             inputs.append(micro_x.requires_grad_(train and not first))
             with torch.set_grad_enabled(train):
                 output = stage(micro_x)
                 outputs.append(nn.functional.mse_loss(output, micro_target) if last else output)
             if not last:
-                sends.append(dist.isend(output.detach(), dst=this.rank + 1))
-        for given, output in zip(inputs, outputs, strict=True) if train else ():
+                sends.append(dist.isend(output.detach(), dst=process.rank + 1))
+        for stage_input, output in zip(inputs, outputs, strict=True) if train else ():
             if last:
                 (output / count).backward()
             else:
-                dist.recv(gradient := torch.empty_like(output), src=this.rank + 1)
+                dist.recv(gradient := torch.empty_like(output), src=process.rank + 1)
                 output.backward(gradient)
             if not first:
-                assert given.grad is not None
-                sends.append(dist.isend(given.grad, dst=this.rank - 1))
-        for sent in sends:
-            assert sent is not None
-            sent.wait()
+                assert stage_input.grad is not None
+                sends.append(dist.isend(stage_input.grad, dst=process.rank - 1))
+        for work in sends:
+            assert work is not None
+            work.wait()
         return torch.stack(outputs).mean().detach() if last else None
 
     return run

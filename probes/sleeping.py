@@ -1,6 +1,6 @@
-"""Compute (inside an autograd function) and loading that sleep: they take their time as a device would, and no core.
+"""Layers (as autograd functions) and data loading that sleep: they take time, as on a device, but no core.
 
-So four ranks behave on two cores as on four devices, and a planted delay is compute like any other.
+So four ranks behave on two cores as on four devices, and a planted delay looks like compute.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from torch.utils.data import Dataset
 
 
 class _Sleep(torch.autograd.Function):
-    """The identity, which takes a while forward and another backward."""
+    """The identity; it sleeps in the forward and in the backward pass."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, forward_s: float, backward_s: float) -> Tensor:
@@ -48,7 +48,7 @@ class _SleepyLinear(torch.autograd.Function):
 
 
 def sleep(x: Tensor, *, forward_s: float = 0.0, backward_s: float = 0.0) -> Tensor:
-    """`x`, after `forward_s` seconds of compute; its gradient passes after `backward_s` seconds."""
+    """Return `x` after `forward_s` seconds of compute; its gradient takes `backward_s` seconds."""
     slept: Tensor = _Sleep.apply(x, forward_s, backward_s)
     return slept
 
@@ -67,7 +67,7 @@ class SleepyLinear(nn.Module):
 
 
 class SleepySamples(Dataset[Tensor]):
-    """Random rows of `width`, each of which takes a while to load."""
+    """Random rows of `width`, each of which takes `loading_s` to load."""
 
     def __init__(self, count: int, width: int, loading_s: float) -> None:
         self.rows = torch.randn(count, width)

@@ -1,18 +1,18 @@
-"""One rank that holds up all others, in one of four ways: data-parallel training (DDP) whose ranks share every step.
+"""Data-parallel training (DDP) in which one rank delays all others, for one of four causes.
 
     torchrun --standalone --nproc-per-node 4 probes/straggler.py --cause data --rank 2 --delay-ms 20 --sleep-compute
 
-Gloo on CPUs, NCCL where every process of the host has a GPU of its own. A step of `--rank` takes `--delay-ms` longer;
-expected findings, each with about that delay, and the other ranks waiting:
+It uses NCCL if every process of the host has a GPU, else Gloo. A step of `--rank` takes `--delay-ms` longer. Expected
+findings, each with about that delay, while the other ranks wait:
 
 * `--cause compute`: "rank 2 computes 20 ms a step longer than the median of its peers": its operations take longer.
-* `--cause more_work`: the same sentence with "it has more work": there are more operations.
+* `--cause more_work`: the same sentence with "it has more work": the rank has more operations.
 * `--cause host`: "rank 2 spends 20 ms a step longer between operations": Python sleeps between forward and backward.
 * `--cause data`: "rank 2 loads data for 20 ms a step longer": its samples are slow to load.
 * `--cause none`: no rank is named.
 
-`--sleep-compute`: compute is a sleep inside an autograd function, so that more ranks than cores behave like devices.
-`--jitter 0.1`: each rank's blocks take up to a tenth longer or shorter in each step; `--seed` draws how much.
+`--sleep-compute`: layers sleep inside an autograd function, so more ranks than cores behave like devices.
+`--jitter 0.1`: each step of each rank takes up to a tenth longer, at random; `--seed` sets the random numbers.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ MORE_OPERATIONS = 20
 
 
 class Network(nn.Module):
-    """Every rank has the same operations, of which one sleeps for `longer_s`; `more` of them are added."""
+    """Every rank has the same operations. One sleeps `longer_s`, or `more` operations are added for that time."""
 
     def __init__(self, forward_s: float, longer_s: float, more: int) -> None:
         super().__init__()
@@ -58,38 +58,42 @@ class Network(nn.Module):
 
 def main() -> None:
     options = parse_options()
-    with job(options.out) as this:
-        torch.manual_seed(0)
-        cause = options.cause if this.rank == options.rank else "none"
-        delay_s = options.delay_ms / 1000
-        longer_s = delay_s if cause in ("compute", "more_work") else 0.0
-        more = MORE_OPERATIONS if cause == "more_work" else 0
-        network = Network(SLEEP_S if options.sleep_compute else 0.0, longer_s, more).to(this.device)
-        model = DistributedDataParallel(network)
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-        varied = random.Random(1000 * options.seed + this.rank)
-
-        @tracekit.probe(path=options.out, steps=options.recorded)
-        def train_step(batch: Tensor) -> Tensor:
-            optimizer.zero_grad(set_to_none=True)
-            x = batch.to(this.device)
-            network.jitter_s = varied.random() * options.jitter * 3 * BLOCKS * SLEEP_S
-            loss = nn.functional.mse_loss(model(x), torch.roll(x, 1, dims=-1))
-            if cause == "host":
-                time.sleep(delay_s)
-            loss.backward()
-            optimizer.step()
-            return loss.detach()
-
-        for step, batch in enumerate(loader(options, this, delay_s if cause == "data" else 0.0)):
-            loss = train_step(batch)
-            if this.rank == 0:
-                print(f"step {step}: loss {loss.item():.4f}")
+    with job(options.out) as process:
+        training(process, options)  # its model is gone before the process group is, which DDP holds
 
 
-def loader(options: argparse.Namespace, this: Job, slow_s: float) -> itertools.islice[Tensor]:
-    """Batches of this rank, `slow_s` seconds each to load."""
-    torch.manual_seed(1 + this.rank)
+def training(process: Job, options: argparse.Namespace) -> None:
+    torch.manual_seed(0)
+    cause = options.cause if process.rank == options.rank else "none"
+    delay_s = options.delay_ms / 1000
+    longer_s = delay_s if cause in ("compute", "more_work") else 0.0
+    more = MORE_OPERATIONS if cause == "more_work" else 0
+    network = Network(SLEEP_S if options.sleep_compute else 0.0, longer_s, more).to(process.device)
+    model = DistributedDataParallel(network)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    varied = random.Random(1000 * options.seed + process.rank)
+
+    @tracekit.probe(path=options.out, steps=options.recorded)
+    def train_step(batch: Tensor) -> Tensor:
+        optimizer.zero_grad(set_to_none=True)
+        x = batch.to(process.device)
+        network.jitter_s = varied.random() * options.jitter * 3 * BLOCKS * SLEEP_S
+        loss = nn.functional.mse_loss(model(x), torch.roll(x, 1, dims=-1))
+        if cause == "host":
+            time.sleep(delay_s)
+        loss.backward()
+        optimizer.step()
+        return loss.detach()
+
+    for step, batch in enumerate(loader(options, process, delay_s if cause == "data" else 0.0)):
+        loss = train_step(batch)
+        if process.rank == 0:
+            print(f"step {step}: loss {loss.item():.4f}")
+
+
+def loader(options: argparse.Namespace, process: Job, slow_s: float) -> itertools.islice[Tensor]:
+    """Return the batches of this rank; each takes `slow_s` seconds to load."""
+    torch.manual_seed(1 + process.rank)
     count = options.recorded + 5
     samples = SleepySamples(count * BATCH, WIDTH, slow_s / BATCH)
     return itertools.islice(DataLoader(samples, batch_size=BATCH), count)
@@ -100,10 +104,10 @@ def parse_options() -> argparse.Namespace:
     parser.add_argument("--out", default="runs/straggler", help="folder of the run")
     parser.add_argument("--recorded", type=int, default=6, help="steps that are recorded, from the fifth on")
     parser.add_argument("--cause", choices=("none", "compute", "more_work", "host", "data"), default="compute")
-    parser.add_argument("--rank", type=int, default=1, help="rank that holds up the others")
+    parser.add_argument("--rank", type=int, default=1, help="rank that delays the others")
     parser.add_argument("--delay-ms", type=float, default=20.0, help="by how much, a step")
-    parser.add_argument("--jitter", type=float, default=0.0, help="by which part of it each rank's step varies")
-    parser.add_argument("--seed", type=int, default=0, help="of what varies")
+    parser.add_argument("--jitter", type=float, default=0.0, help="fraction by which a step of each rank varies")
+    parser.add_argument("--seed", type=int, default=0, help="of the random numbers")
     parser.add_argument("--sleep-compute", action="store_true", help="sleep instead of computing")
     return parser.parse_args()
 

@@ -2,14 +2,14 @@
 
     torchrun --standalone --nproc-per-node 2 probes/tensor.py --sleep-compute
 
-DTensor does it (`parallelize_module`); `--sequence-parallel` also splits the activations between the layers by
-sequence; `--manual` writes the collectives by hand, under autograd functions. Expected findings:
+It uses DTensor (`parallelize_module`). `--sequence-parallel` also splits the activations between the layers by
+sequence. `--manual` has hand-written collectives in autograd functions instead. Expected findings:
 
-* strategies tp, with `--sequence-parallel` sp and tp; one group of all ranks, for tp.
-* every collective of a layer blocks it: at most 2 % of the communication overlaps. Most of it is listed under
+* The strategy is tp, with `--sequence-parallel` also sp; there is one group of all ranks, for tp.
+* Every collective of a layer blocks it: at most 2 % of the communication overlaps. Most of it is listed under
   `blocks.<n>.up` (backward), `blocks.<n>.down` (forward) and `head`.
 * `--slow-rank 1 --delay-ms 20`: "rank 1 computes about 20 ms a step longer than its peer", which waits for it in the
-  next collective (with `--sleep-compute` where ranks share cores).
+  next collective (with `--sleep-compute` if ranks share cores).
 * `--unnamed`: a mesh without names of dimensions; the result is the same.
 """
 
@@ -33,35 +33,35 @@ SLEEP_S = 0.003
 
 def main() -> None:
     options = parse_options()
-    with job(options.out) as this:
+    with job(options.out) as process:
         torch.manual_seed(0)  # the same on all ranks: they hold parts of one model
-        network = Network(WIDTH, LAYERS, CLASSES, SLEEP_S if options.sleep_compute else 0.0).to(this.device)
+        network = Network(WIDTH, LAYERS, CLASSES, SLEEP_S if options.sleep_compute else 0.0).to(process.device)
         mesh = init_device_mesh(
-            this.device.type, (this.world_size,), mesh_dim_names=None if options.unnamed else ("tp",)
+            process.device.type, (process.world_size,), mesh_dim_names=None if options.unnamed else ("tp",)
         )
         if options.manual:
             shard_by_hand(network, mesh.get_group())
         else:
             shard_with_dtensor(network, mesh, sequence_parallel=options.sequence_parallel)
-        # Parameters are of two kinds, which the optimizer's fused ways do not mix.
+        # Some parameters are DTensors and some are not, which the optimizer's foreach mode does not support.
         optimizer = torch.optim.SGD(network.parameters(), lr=0.01, foreach=False)
         batches = torch.Generator().manual_seed(1)
-        delay_s = options.delay_ms / 1000 if this.rank == options.slow_rank else 0.0
+        delay_s = options.delay_ms / 1000 if process.rank == options.slow_rank else 0.0
 
         @tracekit.probe(path=options.out, steps=4)
         def train_step() -> Tensor:
             optimizer.zero_grad(set_to_none=True)
-            x = torch.randn(BATCH, SEQUENCE, WIDTH, generator=batches).to(this.device)
-            target = torch.randint(CLASSES, (BATCH * SEQUENCE,), generator=batches).to(this.device)
+            x = torch.randn(BATCH, SEQUENCE, WIDTH, generator=batches).to(process.device)
+            target = torch.randint(CLASSES, (BATCH * SEQUENCE,), generator=batches).to(process.device)
             if options.sequence_parallel:
-                x = x.chunk(this.world_size, dim=1)[this.rank].contiguous()
+                x = x.chunk(process.world_size, dim=1)[process.rank].contiguous()
             logits = network(sleep(x, forward_s=delay_s))
             loss = nn.functional.cross_entropy(logits.flatten(0, 1), target)
             loss.backward()
             optimizer.step()
             return loss.detach()
 
-        train(train_step, options.steps, prints=this.rank == 0)
+        train(train_step, options.steps, prints=process.rank == 0)
 
 
 def parse_options() -> argparse.Namespace:

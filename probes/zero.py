@@ -1,18 +1,17 @@
-"""DeepSpeed's ZeRO: optimizer states, with stage 2 gradients, with stage 3 parameters are sharded over the ranks.
+"""DeepSpeed's ZeRO: optimizer states, from stage 2 gradients, and from stage 3 parameters are sharded over the ranks.
 
     pip install deepspeed
     torchrun --standalone --nproc-per-node 2 probes/zero.py --stage 3 --slow-rank 1 --delay-ms 20 --sleep-compute
 
-Gloo on CPUs, NCCL where every process of the host has a GPU of its own. Expected findings, strategy zero1, zero2 or
-zero3:
+It uses NCCL if every process of the host has a GPU, else Gloo. Expected findings, with strategy zero1, zero2 or zero3:
 
-* `--stage 1` and `2`: gradients are reduced backward, those of a few modules at once; the optimizer's step ends with an
-  all-gather of the parameters.
-* `--stage 3`: the parameters of each of the modules blocks.0.norm to blocks.3.down and head are gathered forward and
-  backward, several modules at once where `--prefetch` allows, and their gradients reduced and scattered backward.
+* `--stage 1` and `2`: gradients of a few modules at once are reduced in the backward pass; the optimizer's step ends
+  with an all-gather of the parameters.
+* `--stage 3`: the parameters of the modules blocks.0.norm to blocks.3.down and head are gathered in the forward and in
+  the backward pass, several modules at once if `--prefetch` allows. Gradients are reduced and scattered.
 * `--slow-rank 1 --delay-ms 20`: "rank 1 computes about 20 ms a step longer than its peer, which waits for it in
-  communication". The delay sits in the backward pass, between blocks.2 and blocks.1.
-* `--sleep-compute`: compute is a sleep inside an autograd function, so more ranks than cores behave like devices.
+  communication". The delay is in the backward pass, between blocks.2 and blocks.1.
+* `--sleep-compute`: layers sleep inside an autograd function, so more ranks than cores behave like devices.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from typing import Any
 
 import torch
 
-# As DeepSpeed is imported it looks for devices by itself, and for more than probes use.
+# As it is imported, DeepSpeed looks for devices, also for kinds that probes do not use.
 os.environ.setdefault("DS_ACCELERATOR", "cuda" if torch.cuda.is_available() else "cpu")
 
 import deepspeed
@@ -57,7 +56,7 @@ class Network(nn.Module):
 
 
 def configuration(options: argparse.Namespace) -> dict[str, Any]:
-    """Limits are set for a small model: buckets of a block, and parameters that are given up after each use."""
+    """Return limits for a small model: buckets of one block, and parameters that are released after each use."""
     sharding: dict[str, Any] = {"stage": options.stage, "reduce_bucket_size": BLOCK_ELEMENTS}
     if options.stage == 3:
         sharding |= {
@@ -75,14 +74,14 @@ def configuration(options: argparse.Namespace) -> dict[str, Any]:
     }
 
 
-def start_engine(options: argparse.Namespace, this: Job) -> Any:
-    # DeepSpeed's own calls are deprecated, each in every step.
+def start_engine(options: argparse.Namespace, process: Job) -> Any:
+    # DeepSpeed uses deprecated functions in every step.
     warnings.filterwarnings("ignore", category=FutureWarning, module="torch.distributed")
     # On a CPU it would first compile an operator for reductions in shared memory, which takes a minute.
     __compatible_ops__["deepspeed_shm_comm"] = False
-    deepspeed.init_distributed("nccl" if this.device.type == "cuda" else "gloo")
+    deepspeed.init_distributed("nccl" if process.device.type == "cuda" else "gloo")
     torch.manual_seed(0)
-    delay_s = options.delay_ms / 1000 if this.rank == options.slow_rank else 0.0
+    delay_s = options.delay_ms / 1000 if process.rank == options.slow_rank else 0.0
     network = Network(delay_s, options.sleep_compute)
     engine, _, _, _ = deepspeed.initialize(
         model=network, model_parameters=network.parameters(), config=configuration(options)
@@ -92,20 +91,20 @@ def start_engine(options: argparse.Namespace, this: Job) -> Any:
 
 def main() -> None:
     options = parse_options()
-    with job(options.out) as this:
-        engine = start_engine(options, this)
-        batches = torch.Generator().manual_seed(1 + this.rank)
+    with job(options.out) as process:
+        engine = start_engine(options, process)
+        batches = torch.Generator().manual_seed(1 + process.rank)
 
         @tracekit.probe(path=options.out, steps=4)
         def train_step() -> Tensor:
-            x = torch.randn(BATCH, WIDTH, generator=batches).to(this.device)
-            target = torch.randint(10, (BATCH,), generator=batches).to(this.device)
+            x = torch.randn(BATCH, WIDTH, generator=batches).to(process.device)
+            target = torch.randint(10, (BATCH,), generator=batches).to(process.device)
             loss = nn.functional.cross_entropy(engine(x), target)
             engine.backward(loss)
             engine.step()
             return loss.detach()
 
-        train(train_step, options.steps, prints=this.rank == 0)
+        train(train_step, options.steps, prints=process.rank == 0)
         engine.destroy()
 
 

@@ -10,6 +10,7 @@ import pytest
 
 # CI has everything that can be installed, which hardware and permission to mount cannot.
 EXCUSED_IN_CI = {"gpu", "mount"}
+REAL_TRACES = "real traces"
 
 
 def in_ci() -> bool:

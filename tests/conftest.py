@@ -10,9 +10,20 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
-from tests.components import require
+from tests import parallel, summary
+from tests.components import REAL_TRACES, require
 from tracekit.trace_processor import TraceProcessor, open_trace_processor
+
+# Beside a busy neighbour an example takes longer than its deadline, and examples take too long to be made.
+settings.register_profile("beside others", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("beside others")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    for plugin in (parallel, summary):
+        config.pluginmanager.register(plugin)
 
 
 @pytest.fixture(autouse=True)
@@ -34,9 +45,10 @@ def _nothing_kept_beside_traces() -> Iterator[None]:
 @pytest.fixture(scope="session")
 def real_traces() -> Path:
     """The folder of public traces with known answers."""
-    folder = os.environ.get("TRACEKIT_REAL_TRACES", "")
-    require("real traces", folder, "set TRACEKIT_REAL_TRACES to the folder that holds dlrm_8xV100 and its siblings")
-    require("real traces", Path(folder).is_dir(), f"TRACEKIT_REAL_TRACES={folder} is no folder")
+    folder = os.environ.get("TRACEKIT_REAL_TRACES")
+    if not folder:  # in CI neither is anything outside the clone needed; the summary says what was not run
+        pytest.skip(f"needs {REAL_TRACES}: set TRACEKIT_REAL_TRACES to the folder that holds them")
+    require(REAL_TRACES, Path(folder).is_dir(), f"TRACEKIT_REAL_TRACES={folder} is no folder")
     return Path(folder).resolve()
 
 

@@ -43,12 +43,12 @@ MOST_IDLE_NS = 1000
 
 # What the probe does at the edges of a window. The CPU time of each excludes that of others that run within it.
 EDGES = {
-    "pass over the program's objects": ("tracekit.capture.hooks.live:live_instances",),
+    "pass over the program's objects": ("tracekit.capture.hooks.live_objects:live_instances",),
     "profiler starts": (
-        "tracekit.capture.session:ProfilerSession.prepare",
-        "tracekit.capture.session:ProfilerSession.start",
+        "tracekit.capture.profiler_session:ProfilerSession.prepare",
+        "tracekit.capture.profiler_session:ProfilerSession.start",
     ),
-    "profiler stops": ("tracekit.capture.session:ProfilerSession.stop",),
+    "profiler stops": ("tracekit.capture.profiler_session:ProfilerSession.stop",),
     "observers and groups": (
         "tracekit.capture.recording:Recording.open",
         "tracekit.capture.recording:Recording.close",
@@ -58,7 +58,7 @@ EDGES = {
         f"tracekit.capture.overhead:OverheadMeter.{part}" for part in ("while_recording", "after_recording", "count")
     ),
     "clock pings": ("tracekit.capture.job.clock:HostClock.measure",),
-    "export": ("tracekit.capture.session:ProfilerSession.export",),
+    "export": ("tracekit.capture.profiler_session:ProfilerSession.export",),
     "verification": ("tracekit.capture.output.writer:_read_verified",),
     "gzip": ("tracekit.capture.output.writer:_pack",),
     "the rest of writing": ("tracekit.capture.windows:Windows._write",),

@@ -1,6 +1,6 @@
-"""What the ranks of the DDP tests run, under torchrun: each scenario records below its own folder.
+"""Ranks of the DDP tests, under torchrun. Each scenario records into its folder.
 
-Writes `<out>/facts-<rank>.json`: what training saw itself, for the tests to compare the recordings with.
+Writes `<out>/facts-<rank>.json`: what training itself observed, for the tests to compare with the recordings.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ STEPS = 4
 
 
 class Branches(nn.Module):
-    """A stack of layers, and one that no step uses."""
+    """A stack of layers, and one layer that no step uses."""
 
     def __init__(self, batch_norm: bool = False, width: int = 64) -> None:
         super().__init__()
@@ -40,8 +40,8 @@ class Branches(nn.Module):
         return self.layers(x)
 
 
-def in_two_parts(state, bucket):  # DDP refuses annotations that are text
-    """A communication hook of two collectives a bucket, one of which blocks."""
+def in_two_parts(state, bucket):  # without annotations, as DDP rejects those that are strings
+    """A communication hook with two collectives for each bucket, one of which blocks."""
     gradients = bucket.buffer().div_(dist.get_world_size())
     dist.all_reduce(gradients[:8])
     rest = dist.all_reduce(gradients[8:], async_op=True).get_future()
@@ -59,9 +59,9 @@ def train(
     uneven: bool = False,
     **options: Any,
 ) -> dict[str, Any]:
-    """Losses and the reducer's own bucket map of a training run, recorded below `out` unless that is None."""
+    """Return losses and the reducer's buckets of a training run, recorded below `out` unless that is None."""
     torch.manual_seed(dist.get_rank())
-    # Made before the hook is registered, as where a decorator stands at the top of a script.
+    # Created before the hook is registered, as by a decorator at the top of a script.
     recorder = probe(path=out, skip=1, warmup=1, steps=2) if out else None
     model = DistributedDataParallel(Branches(batch_norm), bucket_cap_mb=cap_mb, **options)
     if hook is not None:
@@ -92,7 +92,7 @@ def train(
 
 
 def times_logged_by_ddp(out: Path, width: int = 512) -> dict[int, dict[str, int]]:
-    """By step what DDP itself measured of its backward pass, which it tells after the next forward one."""
+    """Return by step what DDP measured in its backward pass, which it reports after the next forward pass."""
     model = DistributedDataParallel(Branches(width=width), bucket_cap_mb=2)
     model._set_ddp_runtime_logging_sample_rate(1)
     times: dict[int, dict[str, int]] = {}
@@ -110,7 +110,7 @@ def times_logged_by_ddp(out: Path, width: int = 512) -> dict[int, dict[str, int]
 
 
 def wait_for_peers(out: Path) -> None:
-    """One synchronous collective a step, one waited for later."""
+    """Record steps with a synchronous collective, and one that is waited for later."""
 
     @probe(path=out, skip=0, warmup=0, steps=2)
     def step() -> None:

@@ -1,6 +1,6 @@
-"""What the ranks of the DeepSpeed tests run, under torchrun: ZeRO 1, 2 and 3, plain and recorded below `<out>/zero<n>`.
+"""Ranks of the DeepSpeed tests, under torchrun: ZeRO 1, 2 and 3, without recording and recorded in `<out>/zero<n>`.
 
-Writes `<out>/facts-<rank>.json`: what training saw itself, for the tests to compare the recordings with.
+Writes `<out>/facts-<rank>.json`: what training itself observed, for the tests to compare with the recordings.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from torch import nn
 from tracekit.capture.probe import probe
 
 WIDTH, STEPS = 64, 6
-# Small limits, so that a small model has several buckets, and parameters that are gathered, ahead of use and again.
+# Small limits, so that a small model has several buckets, and parameters are prefetched and gathered repeatedly.
 OPTIONS: dict[int, dict[str, Any]] = {
     1: {"reduce_bucket_size": 5000},
     2: {"reduce_bucket_size": 5000},
@@ -52,8 +52,8 @@ class Stack(nn.Module):
 
 
 def train(stage: int, out: Path | None) -> dict[str, Any]:
-    """The losses of a training run, recorded below `out` unless that is None."""
-    gc.collect()  # what is left of the run before
+    """Return the losses of a training run, recorded below `out` unless that is None."""
+    gc.collect()  # frees the previous run
     torch.manual_seed(0)
     model = Stack()
     config = {
@@ -82,7 +82,7 @@ def train(stage: int, out: Path | None) -> dict[str, Any]:
 
 def main() -> None:
     out = Path(sys.argv[1])
-    # or DeepSpeed compiles an operator of its own for reductions in shared memory, which takes a minute
+    # Else DeepSpeed compiles an operator for reductions in shared memory, which takes a minute.
     __compatible_ops__["deepspeed_shm_comm"] = False
     deepspeed.init_distributed("gloo")
     # The recorded run first: an engine of ZeRO 3 outlives its destruction, and the memory of live objects is counted.

@@ -1,5 +1,6 @@
-"""What an elastic agent does, without its restarts: `elastic_attempts.py OUT` runs an attempt of two workers, then one
-of a single worker, which find each other through the agent's store.
+"""Plays an elastic agent: `elastic_attempts.py OUT` runs an attempt of two workers, then one of a single worker.
+
+The workers find each other through the agent's store.
 """
 
 from __future__ import annotations

@@ -1,5 +1,7 @@
-"""An elastic job of one process, which Gloo can restart in any case: `elastic_worker.py OUT`. Its first attempt fails
-after a window."""
+"""An elastic job of one process, which Gloo can always restart: `elastic_worker.py OUT`.
+
+The first attempt fails after a window.
+"""
 
 from __future__ import annotations
 

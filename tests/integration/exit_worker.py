@@ -41,7 +41,7 @@ def loop() -> None:
 
 
 if ending == "thread":
-    # The loop runs on a thread of its own, as some launchers have it, and ends there.
+    # The loop runs and ends on another thread, as with some launchers.
     trainer = threading.Thread(target=loop)
     trainer.start()
     trainer.join()

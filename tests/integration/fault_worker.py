@@ -1,6 +1,6 @@
-"""Training to which something happens: `fault_worker.py FAULT OUT [MOUNTS]`; each fault writes `OUT/facts.json`.
+"""Training with injected faults: `fault_worker.py FAULT OUT [MOUNTS]` writes `OUT/facts.json`.
 
-Most faults end the process they happen to, so they happen to forked copies of one that has imported torch.
+Most faults end their process, so they happen in forked children of a process that has imported torch.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from tracekit.capture.job import process
 from tracekit.capture.job.clock import HostClock
 from tracekit.capture.output import writer
 from tracekit.capture.probe import probe
-from tracekit.capture.session import ProfilerSession
+from tracekit.capture.profiler_session import ProfilerSession
 
-PATIENCE_S = 60
+TIMEOUT_S = 60
 ONE_WINDOW: dict[str, Any] = {"skip": 0, "warmup": 0, "steps": 2}
 
 
@@ -48,7 +48,7 @@ class DuringBackward(torch.autograd.Function):
 def train(
     path: Path | None, calls: int = 6, during_backward: Callable[[int], None] | None = None, **options: Any
 ) -> list[float]:
-    """The losses of a small training, whose windows are some 200 kB of JSON each."""
+    """Train a small model and return the losses. Each window is about 200 kB of JSON."""
     torch.manual_seed(0)
     model = torch.nn.Sequential(*(torch.nn.Linear(4, 4) for _ in range(20)))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -73,7 +73,7 @@ def train(
 
 
 def in_child(task: Callable[[], object]) -> int:
-    """Starts `task` in a copy of this process and returns its id."""
+    """Start `task` in a forked child and return its pid."""
     child = os.fork()
     if child:
         return child
@@ -97,7 +97,7 @@ def exit_code_of(child: int) -> int:
 
 
 def disk(out: Path, mounts: Path) -> dict[str, Any]:
-    """Full, small and read-only disks; `mounts` holds what could be mounted."""
+    """Write to full, small and read-only disks; `mounts` contains those that could be mounted."""
     (out / "file").write_text("not a folder")
     pack = writer._with_metadata
 
@@ -150,7 +150,7 @@ def disk(out: Path, mounts: Path) -> dict[str, Any]:
 
 
 def kill(out: Path) -> dict[str, Any]:
-    """SIGKILL at points of the writing of the second of two windows."""
+    """Send SIGKILL at various points while the second of two windows is written."""
 
     def die(*_: object) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
@@ -191,12 +191,12 @@ def kill(out: Path) -> dict[str, Any]:
 
 
 def terminate(out: Path) -> dict[str, Any]:
-    """SIGTERM in a backward pass, for jobs with different handlers, with and without a probe."""
+    """Send SIGTERM in a backward pass, in jobs with different handlers, with and without a probe."""
 
     def to_itself(call: int) -> None:
         if call == 2:
             os.kill(os.getpid(), signal.SIGTERM)
-            time.sleep(0)  # Python runs the handler now at the latest
+            time.sleep(0)  # by now Python has run the handler
 
     def leave(_number: int, _frame: object) -> None:
         raise SystemExit(3)
@@ -224,7 +224,7 @@ def terminate(out: Path) -> dict[str, Any]:
 
 
 def preempt(out: Path, recorded: bool) -> None:
-    """Under torchrun: once all ranks are in a backward pass, rank 0 sends the agent SIGTERM; nobody gets further."""
+    """Under torchrun: once all ranks are in a backward pass, rank 0 sends SIGTERM to the agent; no rank continues."""
     rank, ranks = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
 
     def wait_for_the_end(call: int) -> None:
@@ -233,7 +233,7 @@ def preempt(out: Path, recorded: bool) -> None:
             until(lambda: len(list(out.glob("reached-*"))) == ranks)
             if rank == 0:
                 os.kill(os.getppid(), signal.SIGTERM)
-            time.sleep(PATIENCE_S)
+            time.sleep(TIMEOUT_S)
 
     dist.init_process_group("gloo")
     train(out / "runs" if recorded else None, steps=6, during_backward=wait_for_the_end)
@@ -243,7 +243,7 @@ def preempt(out: Path, recorded: bool) -> None:
 
 
 def until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + PATIENCE_S
+    deadline = time.monotonic() + TIMEOUT_S
     while not condition():
         if time.monotonic() > deadline:
             raise TimeoutError
@@ -251,7 +251,7 @@ def until(condition: Callable[[], bool]) -> None:
 
 
 def join(rank: int, port: int) -> None:
-    """A group of two ranks that take each other for hosts apart, whose clocks have to be compared."""
+    """Join a group of two ranks that appear to be on different hosts, so that they compare clocks."""
     process._host_id = lambda: f"host-{rank}"
     dist.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=2)
 
@@ -263,7 +263,7 @@ def free_port() -> int:
 
 
 def stopped(out: Path) -> dict[str, Any]:
-    """Rank 1 stops as its window closes; rank 0, which closes its own meanwhile, is the one that wakes it."""
+    """Stop rank 1 as its window closes. Rank 0 closes its window meanwhile, and then continues rank 1."""
     port = free_port()
 
     def step() -> None:
@@ -294,7 +294,7 @@ def stopped(out: Path) -> dict[str, Any]:
 
         @probe(path=out / "runs", **ONE_WINDOW)
         def recorded(call: int) -> None:
-            if call == 2:  # the probe is through with the window
+            if call == 2:  # the probe has written the window
                 (out / "closed-beside-a-stopped-peer").write_text(str(peer_is_stopped()))
                 os.kill(peer, signal.SIGCONT)
             step()
@@ -312,7 +312,7 @@ def stopped(out: Path) -> dict[str, Any]:
 
 
 def deserted(out: Path) -> dict[str, Any]:
-    """Rank 0, and the store that it serves, dies before the window of rank 1 opens."""
+    """Kill rank 0, and the store that it serves, before the window of rank 1 opens."""
     port = free_port()
     read, write = os.pipe()
     through, say_through = os.pipe()
@@ -324,7 +324,7 @@ def deserted(out: Path) -> dict[str, Any]:
         def recorded(call: int) -> None:
             dist.barrier()
             if call == 1:
-                os.read(through, 1)  # until rank 1 needs it no more
+                os.read(through, 1)  # until rank 1 no longer needs rank 0
                 os.kill(os.getpid(), signal.SIGKILL)
 
         for call in range(9):
@@ -340,7 +340,7 @@ def deserted(out: Path) -> dict[str, Any]:
                 dist.barrier()
             if call == 1:
                 os.write(say_through, b"x")
-                os.read(read, 1)  # until nobody holds the other end any more
+                os.read(read, 1)  # until rank 0 is dead and the other end closed
             torch.ones(2).sum()
 
         for call in range(9):
@@ -368,7 +368,7 @@ def main() -> None:
     if fault == "disk":
         facts = disk(folder, Path(rest[0]))
     else:
-        train(None)  # what torch loads at the first step, the copies need not
+        train(None)  # so that torch loads what it needs before the forks
         facts = {name: run(make(folder / name)) for name, run in FAULTS.items()}
     (folder / "facts.json").write_text(json.dumps(facts))
     if fault == "disk":

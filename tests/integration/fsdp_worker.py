@@ -1,7 +1,7 @@
-"""What the ranks of the FSDP tests run, under torchrun: each scenario records below its own folder.
+"""Ranks of the FSDP tests, under torchrun. Each scenario records into its folder.
 
-`fsdp_worker.py <out>` for two ranks, `fsdp_worker.py <out> hybrid` for four. Writes `<out>/facts-<rank>.json`: what
-training saw itself, for the tests to compare the recordings with.
+`fsdp_worker.py <out>` is for two ranks, `fsdp_worker.py <out> hybrid` for four. Writes `<out>/facts-<rank>.json`: what
+training itself observed, for the tests to compare with the recordings.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Block(nn.Module):
 
 
 class Network(nn.Module):
-    """Parameters of its own, and a weight that its first and its last layer share."""
+    """A module with a parameter, and a weight that its first and its last layer share."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -65,7 +65,7 @@ class Network(nn.Module):
 
 
 def shard_twice_nested(model: Network, **options: Any) -> nn.Module:
-    """FSDP2: the second block's inner part is a unit of its own."""
+    """Shard with FSDP2; the inner part of the second block is a separate unit."""
     fully_shard(model.blocks[1].mlp, **options)
     for block in model.blocks:
         fully_shard(block, **options)
@@ -94,27 +94,27 @@ def shard_compiled(model: Network) -> nn.Module:
 
 
 def shard_in_half_precision(model: Network) -> nn.Module:
-    """Parameters travel in 16 bits, gradients in 32."""
+    """Shard so that parameters are gathered in 16 bits and gradients reduced in 32."""
     return shard_twice_nested(
         model, mp_policy=MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
     )
 
 
 def shard_oddly(model: Network) -> nn.Module:
-    """A layer of 3 rows, which two ranks cannot share evenly."""
+    """Shard a model with a layer of 3 rows, which cannot be divided evenly over two ranks."""
     model.blocks[2].mlp = nn.Sequential(nn.Linear(WIDTH, 3), nn.Linear(3, WIDTH))
     return shard_twice_nested(model)
 
 
 def shard_together(model: Network) -> nn.Module:
-    """Two blocks are one unit, and the last a unit of its own."""
+    """Shard two blocks as one unit, and the last block as another."""
     fully_shard([model.blocks[0], model.blocks[1]])
     fully_shard(model.blocks[2])
     return fully_shard(model)
 
 
 def wrap_twice_nested(model: Network, **options: Any) -> nn.Module:
-    """FSDP1, in the same units as `shard_twice_nested`."""
+    """Shard with FSDP1, in the same units as `shard_twice_nested`."""
     model.blocks[1].mlp = FullyShardedDataParallel(model.blocks[1].mlp, device_id=CPU, **options)
     for number, block in enumerate(model.blocks):
         model.blocks[number] = FullyShardedDataParallel(block, device_id=CPU, **options)
@@ -124,8 +124,9 @@ def wrap_twice_nested(model: Network, **options: Any) -> nn.Module:
 def train(
     out: Path | None, shard: Callable[[Network], nn.Module], *, steps: int = STEPS, micro_batches: int = 1
 ) -> dict[str, Any]:
-    """Losses of a training run, recorded below `out` unless that is None, and the units as the model's own tree has
-    them: name to bytes of their parameters.
+    """Train, recorded below `out` unless that is None.
+
+    Return the losses, the names of the units in the model, and the bytes of each parameter by name.
     """
     torch.manual_seed(0)
     network = Network()
@@ -183,7 +184,7 @@ def two_ranks(out: Path) -> dict[str, Any]:
 
 
 def four_ranks(out: Path) -> dict[str, Any]:
-    """Two replicas of two shards: by a mesh with names, by one without, and by groups of FSDP's own."""
+    """Train two replicas of two shards: FSDP2 on a mesh with names, FSDP1 on one without."""
     named = init_device_mesh("cpu", (2, 2), mesh_dim_names=("replicate", "shard"))
     nameless = init_device_mesh("cpu", (2, 2))
     strategy = ShardingStrategy.HYBRID_SHARD

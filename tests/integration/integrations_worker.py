@@ -1,5 +1,6 @@
-"""What the ranks of the integration tests run, under torchrun: each framework trains the same small model, with two
-micro-batches a step, and records below a folder of its own. Writes `<out>/facts-<rank>.json`.
+"""Ranks of the integration tests, under torchrun. Writes `<out>/facts-<rank>.json`.
+
+Each framework trains the same small model with two micro-batches in each step, and records into its folder.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ WINDOW = {"skip": 3, "warmup": 1, "steps": 3}
 
 
 class Items(Dataset[dict[str, Tensor]]):
-    """Enough for `STEPS` steps of two ranks."""
+    """Items for `STEPS` steps of two ranks."""
 
     def __len__(self) -> int:
         return 2 * STEPS * MICRO_BATCHES * BATCH
@@ -39,7 +40,7 @@ class Items(Dataset[dict[str, Tensor]]):
 
 
 class Network(nn.Module):
-    """Its loss in the form that transformers expects."""
+    """Returns its loss in the form that transformers expects."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -50,7 +51,7 @@ class Network(nn.Module):
 
 
 def with_accelerate(out: Path) -> int:
-    """Returns how many steps of the optimizer there were, as the other two do."""
+    """Train, and return the number of optimizer steps; so do the other two."""
     accelerator = Accelerator(cpu=True, gradient_accumulation_steps=MICRO_BATCHES)
     network = Network()
     model, optimizer, loader = accelerator.prepare(

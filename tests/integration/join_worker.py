@@ -1,4 +1,4 @@
-"""Collectives of every form, recorded under torchrun: `join_worker.py OUT`, each scenario below its own folder."""
+"""Records collectives of every kind under torchrun: `join_worker.py OUT`. Each scenario has its folder."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ OUT = Path(sys.argv[1])
 dist.init_process_group("gloo")
 RANK, RANKS = dist.get_rank(), dist.get_world_size()
 GROUPS = [dist.new_group(list(range(RANKS))) for _ in range(3)]
-# Kept to the end: where a thread of Gloo is the last to hold a tensor of Python and the interpreter is gone, it aborts.
+# Kept to the end: a Gloo thread that frees a Python tensor after the interpreter is gone aborts the process.
 LAST = [torch.ones(70) for _ in range(3)]
 
 
@@ -42,7 +42,7 @@ def asynchronous() -> None:
 
 def lists() -> None:
     dist.all_gather([torch.empty(30) for _ in range(RANKS)], torch.ones(30))
-    with contextlib.suppress(RuntimeError):  # Gloo gathers no different sizes: an operator without a collective
+    with contextlib.suppress(RuntimeError):  # Gloo rejects different sizes: an operator without a collective
         dist.all_gather([torch.empty(30 + rank) for rank in range(RANKS)], torch.ones(30 + RANK))
     dist.reduce_scatter(torch.empty(20), [torch.ones(20) for _ in range(RANKS)])
     dist.all_to_all([torch.empty(10) for _ in range(RANKS)], [torch.ones(10) for _ in range(RANKS)])
@@ -79,8 +79,8 @@ def rooted() -> None:
 
 
 def split_sizes() -> None:
-    given, taken = [3 + rank for rank in range(RANKS)], [3 + RANK] * RANKS
-    dist.all_to_all_single(torch.empty(sum(taken)), torch.ones(sum(given)), taken, given)
+    send_splits, receive_splits = [3 + rank for rank in range(RANKS)], [3 + RANK] * RANKS
+    dist.all_to_all_single(torch.empty(sum(receive_splits)), torch.ones(sum(send_splits)), receive_splits, send_splits)
 
 
 def messages() -> None:
@@ -128,7 +128,7 @@ def record(scenario: Callable[[], None]) -> None:
 
 
 def record_across_edges() -> None:
-    """Rank 0 issues a collective in each step, the window in the middle; rank 1 joins in after its last step."""
+    """Rank 0 issues a collective before, in and after the window; rank 1 takes part after its last step."""
     recorder = probe(path=OUT / "edges", skip=1, warmup=1, steps=1)
     pending = []
 

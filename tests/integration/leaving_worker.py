@@ -1,4 +1,4 @@
-"""A job that is recorded and leaves its process group: `leaving_worker.py OUT` says how many threads Gloo has then."""
+"""A recorded job that leaves its process group: `leaving_worker.py OUT` prints how many Gloo threads remain."""
 
 from __future__ import annotations
 

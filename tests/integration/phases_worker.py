@@ -1,4 +1,4 @@
-"""What the ranks of the phase and memory tests run, under torchrun: each scenario records below its own folder.
+"""Ranks of the phase and memory tests, under torchrun. Each scenario records into its folder.
 
 Writes `<out>/facts-<rank>.json`: losses with and without the probe, and bytes counted independently.
 """
@@ -48,7 +48,7 @@ class Block(nn.Module):
 
 
 class Network(nn.Module):
-    """Every second block is checkpointed, in one of the ways that torch has."""
+    """Every second block is checkpointed, by one of torch's implementations."""
 
     def __init__(self, how: str) -> None:
         super().__init__()
@@ -73,8 +73,10 @@ def train(
     amp: torch.dtype | None = None,
     infinite_in: int | None = None,
 ) -> list[float]:
-    """Losses of a training run, recorded below `out` unless that is None; in step `infinite_in` its
-    gradients are infinite."""
+    """Return the losses of a training run, recorded below `out` unless that is None.
+
+    In step `infinite_in` its gradients are infinite.
+    """
     torch.manual_seed(dist.get_rank())
     network = Network(how)
     optimizer = torch.optim.AdamW(network.parameters())
@@ -113,7 +115,7 @@ class Slow(Dataset[Tensor]):
 
 
 def load(out: Path, wrapped: bool) -> None:
-    """Batches of four slow items, through torch's data loader alone or wrapped by the probe."""
+    """Train on batches of four slow items, from torch's data loader alone or wrapped by the probe."""
     network = Network("none")
     recorder = probe(path=out, skip=1, warmup=0, steps=3)
     loader: Iterable[Tensor] = DataLoader(Slow(), batch_size=4)
@@ -124,7 +126,7 @@ def load(out: Path, wrapped: bool) -> None:
 
 
 def bytes_of(tensors: Iterable[Any]) -> int:
-    """Counted by number of elements, of a DTensor the local ones."""
+    """Return the bytes by number of elements; of a DTensor the local ones count."""
     local = [tensor.to_local() if hasattr(tensor, "to_local") else tensor for tensor in tensors]
     return sum(tensor.numel() * tensor.element_size() for tensor in local)
 
@@ -153,7 +155,7 @@ def count_memory(out: Path, build: Callable[[], nn.Module]) -> dict[str, int]:
 
 
 def tied() -> nn.Module:
-    """Two blocks of one weight, and one that exists on no device."""
+    """Return a model with two layers that share a weight, and one on the meta device."""
     model = nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.Linear(WIDTH, WIDTH, bias=False))
     model[1].weight = model[0].weight
     model.shadow = [nn.Linear(WIDTH, WIDTH, device="meta")]

@@ -1,6 +1,6 @@
-"""What two ranks of the pipeline tests run, under torchrun: each scenario records below its own folder.
+"""The two ranks of the pipeline tests, under torchrun. Each scenario records into its folder.
 
-Writes `<out>/facts-<rank>.json`: the losses of each scenario, plain and recorded.
+Writes `<out>/facts-<rank>.json`: the losses of each scenario, without and with a recording.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class Layer(nn.Module):
 
 
 def train(out: Path | None, make: Callable[[], tuple[list[nn.Module], Step]]) -> list[float | None]:
-    """The losses of a run, recorded below `out` unless that is None."""
+    """Return the losses of a run, recorded below `out` unless that is None."""
     modules, run = make()
     optimizer = torch.optim.SGD([p for module in modules for p in module.parameters()], lr=0.1)
     batches = torch.Generator().manual_seed(0)
@@ -83,7 +83,7 @@ def train(out: Path | None, make: Callable[[], tuple[list[nn.Module], Step]]) ->
 
 
 def scheduled(slug: str, group: dist.ProcessGroup | None = None, evaluate: bool = False) -> Any:
-    """A schedule of torch.distributed.pipelining; two stages a rank where it wants several."""
+    """Return a schedule of torch.distributed.pipelining, with two stages on each rank if it needs several."""
     rank = dist.get_rank()
     numbers = [rank] if slug in {"gpipe", "1f1b"} else [rank, 3 - rank if slug in {"zbv", "dualpipev"} else 2 + rank]
     count = 2 * len(numbers)
@@ -114,24 +114,24 @@ def scheduled(slug: str, group: dist.ProcessGroup | None = None, evaluate: bool 
 
 
 def fill_and_drain(microbatches: int = MICROBATCHES, forward_only: bool = False, sleeps: bool = False) -> Any:
-    """Blocking send and recv, a stage a rank: with one microbatch, layers spread over ranks."""
+    """Return a pipeline with blocking send and recv; with one microbatch it is layer-wise model parallelism."""
     rank = dist.get_rank()
 
     def make() -> tuple[list[nn.Module], Step]:
         stage = Layer(rank, sleeps)
 
         def run(x: Tensor, target: Tensor) -> float | None:
-            held = []
+            pairs = []
             with torch.set_grad_enabled(not forward_only):
-                for part, wanted in zip(x.chunk(microbatches), target.chunk(microbatches), strict=True):
+                for part, expected in zip(x.chunk(microbatches), target.chunk(microbatches), strict=True):
                     if rank == 1:
                         dist.recv(part, src=0)
                         part.requires_grad_(not forward_only)
                     output = stage(part)
                     if rank == 0:
                         dist.send(output.detach(), dst=1)
-                    held.append((part, nn.functional.mse_loss(output, wanted) if rank == 1 else output))
-            for part, output in [] if forward_only else held:
+                    pairs.append((part, nn.functional.mse_loss(output, expected) if rank == 1 else output))
+            for part, output in [] if forward_only else pairs:
                 if rank == 1:
                     output.backward()
                     dist.send(part.grad, dst=0)
@@ -139,7 +139,7 @@ def fill_and_drain(microbatches: int = MICROBATCHES, forward_only: bool = False,
                     gradient = torch.empty_like(output)
                     dist.recv(gradient, src=1)
                     output.backward(gradient)
-            return torch.stack([output for _, output in held]).mean().item() if rank == 1 else None
+            return torch.stack([output for _, output in pairs]).mean().item() if rank == 1 else None
 
         return [stage], run
 
@@ -147,7 +147,7 @@ def fill_and_drain(microbatches: int = MICROBATCHES, forward_only: bool = False,
 
 
 def one_forward_one_backward() -> Any:
-    """A pipeline by hand that exchanges activations and gradients in one call, of two modules a stage."""
+    """Return a pipeline that exchanges activations and gradients in one call; a stage has two modules."""
     rank = dist.get_rank()
 
     def make() -> tuple[list[nn.Module], Step]:
@@ -165,18 +165,18 @@ def one_forward_one_backward() -> Any:
             outputs = []
             for part in x.chunk(MICROBATCHES):
                 output = parts[1](parts[0](part))
-                gradient = exchange(output.detach(), output)  # the second stage is done with it at once
+                gradient = exchange(output.detach(), output)  # the second stage returns the gradient at once
                 output.backward(gradient)
                 outputs.append(output)
             return None
 
         def second(x: Tensor, target: Tensor) -> float | None:
             losses, gradient = [], None
-            for wanted in target.chunk(MICROBATCHES):
-                received = exchange(gradient, wanted)
+            for expected in target.chunk(MICROBATCHES):
+                received = exchange(gradient, expected)
                 assert received is not None
                 received.requires_grad_()
-                loss = nn.functional.mse_loss(parts[1](parts[0](received)), wanted)
+                loss = nn.functional.mse_loss(parts[1](parts[0](received)), expected)
                 loss.backward()
                 gradient = received.grad
                 losses.append(loss)
@@ -189,7 +189,7 @@ def one_forward_one_backward() -> Any:
 
 
 class RingLayer(nn.Module):
-    """Every rank sees all parts of a sequence: each goes once around, as in context parallelism."""
+    """Passes all parts of a sequence around the ring of ranks, as in context parallelism."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -220,7 +220,7 @@ def ring() -> tuple[list[nn.Module], Step]:
 
 
 def every_way_to_send(pair: dist.ProcessGroup) -> Any:
-    """Both groups, with and without a tag, an object, from anybody; nothing of it is a pipeline."""
+    """Return a step with messages in two groups, with a tag, of an object, and from any source: no pipeline."""
 
     def make() -> tuple[list[nn.Module], Step]:
         def run(x: Tensor, target: Tensor) -> float | None:

@@ -1,6 +1,6 @@
-"""Rank 0 serves (`ps`), rank 1 trains with it by every form of remote call, rank 2 is a peer without a probe (`bare`).
+"""Rank 0 serves (`ps`), rank 1 trains with every kind of remote call, rank 2 is a peer without a probe (`bare`).
 
-The trainer takes the same steps undecorated and decorated, and writes down what both came to.
+The trainer takes the same steps without and with the decorator, and writes the results of both.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def fail() -> None:
 
 @rpc.functions.async_execution
 def relayed(x: Tensor) -> Any:
-    """On the server, which asks another worker and answers when that does."""
+    """On the server: ask another worker, and answer when it has answered."""
     return rpc.rpc_async("bare", double, args=(x,))
 
 
@@ -85,7 +85,7 @@ def scripted(x: Tensor) -> Tensor:
 
 
 def train_step(model: nn.Module, x: Tensor) -> list[Any]:
-    """One step; what it computed, and what the other forms of calls gave."""
+    """Take a step; return its loss and the results of the other kinds of calls."""
     pulled = rpc.rpc_sync("ps", pull)
     with torch.no_grad():
         for parameter, value in zip(model.parameters(), pulled, strict=True):
@@ -101,7 +101,7 @@ def train_step(model: nn.Module, x: Tensor) -> list[Any]:
     try:
         rpc.rpc_sync("ps", fail)
         failure = []
-    except RuntimeError as error:  # what torch makes of it
+    except RuntimeError as error:  # torch wraps the error
         failure = [type(error).__name__, "nothing of this name" in str(error)]
     others = [
         rpc.rpc_sync("ps", relayed, args=(x[0],)),
@@ -129,7 +129,7 @@ def main() -> None:
     out = Path(sys.argv[1])
     rank, world_size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     if rank == 0:
-        serving.QUIET_S = 600.0  # however slow the machine, one batch, written at the shutdown
+        serving.IDLE_TIMEOUT_S = 600.0  # one batch, written at the shutdown, also on a slow machine
         tracekit.probe(path=out)
     rpc.init_rpc(("ps", "trainer", "bare")[rank], rank=rank, world_size=world_size)
     if rank == 1:

@@ -1,4 +1,4 @@
-"""A job that starts its ranks with `mp.spawn` and joins the process group within its one and only step."""
+"""A job that starts its ranks with `mp.spawn` and joins the process group inside its only step."""
 
 from __future__ import annotations
 

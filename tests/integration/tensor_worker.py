@@ -1,4 +1,4 @@
-"""What the ranks of the tests of parallelism within layers run, under torchrun: each scenario records below a folder.
+"""Ranks of the tests of tensor, expert and context parallelism, under torchrun. Each scenario records into its folder.
 
 Writes `<out>/facts-<rank>.json`: the losses of each scenario, with and without a recording.
 """
@@ -69,7 +69,7 @@ def ring(mesh: DeviceMesh) -> nn.Module:
 
 
 def train(build: Build, shape: tuple[int, ...], name: str | None, out: Path | None, steps: int = 5) -> list[float]:
-    """Losses of a run on a group of its own, in a mesh without names unless `name`."""
+    """Train on a new group and return the losses; the mesh has names only if `name` is given."""
     names = None if name is None else (name,)
     mesh = DeviceMesh.from_group(dist.new_group([0, 1]), "cpu", mesh_dim_names=names)
     torch.manual_seed(0)
@@ -101,7 +101,7 @@ SCENARIOS: dict[str, tuple[Build, tuple[int, ...], str | None]] = {
     "even_experts": (even_experts, (240, WIDTH), "ep"),
     "functional_experts_unnamed": (functional_experts, (240, WIDTH), None),
     "ring": (ring, (8, 2, WIDTH), "cp"),
-    "compiled": (compiled, (2, 8, WIDTH), "tp"),  # the last: what is compiled stays
+    "compiled": (compiled, (2, 8, WIDTH), "tp"),  # last, as compiled code stays
 }
 
 
@@ -111,7 +111,7 @@ def main() -> None:
     facts = {}
     for scenario, (build, shape, name) in SCENARIOS.items():
         plain = train(build, shape, name, None)
-        gc.collect()  # or modules of one scenario are still there in the next
+        gc.collect()  # or modules of one scenario are still alive in the next
         facts[scenario] = {"plain": plain, "recorded": train(build, shape, name, out / scenario)}
         gc.collect()
     (out / f"facts-{dist.get_rank()}.json").write_text(json.dumps(facts))

@@ -22,7 +22,7 @@ from tests.components import require
 from tracekit.analysis.step_time.breakdown import Breakdown
 
 # HTA warns of its own use of pandas and of logging; not ours to mend.
-pytestmark = pytest.mark.filterwarnings("ignore")
+pytestmark = [pytest.mark.long, pytest.mark.filterwarnings("ignore")]
 
 A100 = "single_rank/a100_ddp_rank0_of_2.json.gz"
 MI300X = "single_rank/mi300x_resnet_rank0_of_8.json.gz"

@@ -20,6 +20,9 @@ from tests.perfetto.merged import (
 from tracekit.analysis.load import load
 from tracekit.trace_processor import TraceProcessor
 
+# Which rank is named depends on how long each of them computes.
+pytestmark = pytest.mark.alone
+
 HYBRID = Path(__file__).parents[2] / "probes/hybrid.py"
 
 

@@ -22,6 +22,9 @@ from tests.perfetto.merged import (
 from tracekit.analysis.load import load
 from tracekit.trace_processor import TraceProcessor
 
+# The bubble is measured against the one in theory.
+pytestmark = pytest.mark.alone
+
 HERE = Path(__file__).parent
 RECORDED_STEPS, MICROBATCHES = 2, 4
 ONE_STAGE = ("gpipe", "1f1b")

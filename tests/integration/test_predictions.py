@@ -9,6 +9,8 @@ import pytest
 
 from tests.integration.recorded import Launch, result_of
 
+pytestmark = pytest.mark.alone
+
 PROBES = Path(__file__).parents[2] / "probes"
 
 
@@ -26,14 +28,13 @@ def test_a_step_without_the_delay_takes_as_long_as_predicted(
         torchrun(PROBES / f"{probe}.py", "--sleep-compute", "--out", tmp_path / name, *options, ranks=ranks)
         return result_of(tmp_path / name)["whatif"]
 
-    # On an idle machine predictions are within a twentieth; what else it does for a moment comes to one run of the two.
-    for attempt in range(3):
-        delayed, usual = whatif(f"delayed-{attempt}", *planted), whatif(f"usual-{attempt}")
-        fixes = [fix for fix in delayed["fix"] if fix["rank"] == slow_rank]
-        predicted_ns = [delayed["measured_step_ns"] - fix["saves_ns_per_step"] for fix in fixes]
-        if predicted_ns == [pytest.approx(usual["measured_step_ns"], rel=0.15)]:
-            break
+    def quicker_of_two(name: str, *options: str) -> Any:
+        return min((whatif(f"{name}-{i}", *options) for i in range(2)), key=lambda found: found["measured_step_ns"])
 
-    assert predicted_ns == [pytest.approx(usual["measured_step_ns"], rel=0.15)]
+    delayed, usual = quicker_of_two("delayed", *planted), quicker_of_two("usual")
+    (fix,) = [fix for fix in delayed["fix"] if fix["rank"] == slow_rank]
+    # On an idle machine predictions are within a twentieth; whatever else it does can only make a run longer.
+    predicted_ns = delayed["measured_step_ns"] - fix["saves_ns_per_step"]
+    assert predicted_ns == pytest.approx(usual["measured_step_ns"], rel=0.15)
     assert delayed["measured_step_ns"] > 1.3 * usual["measured_step_ns"]
     assert abs(delayed["replay_error"]) < 0.05

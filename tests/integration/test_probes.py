@@ -356,7 +356,19 @@ class Finished:
     result: Result
 
 
-@pytest.fixture(scope="module", params=COMMANDS, ids=lambda probe: "-".join([probe.name, *probe.arguments[1:2]]))
+# What they measure of the planted delay is compared with it.
+ALONE = ("pipeline", "straggler")
+PARAMETERS = [
+    pytest.param(
+        probe,
+        id="-".join([probe.name, *probe.arguments[1:2]]),
+        marks=[pytest.mark.alone] if probe.name in ALONE else [],
+    )
+    for probe in COMMANDS
+]
+
+
+@pytest.fixture(scope="module", params=PARAMETERS)
 def finished(
     request: pytest.FixtureRequest, torchrun: Launch, launch: Launch, tmp_path_factory: pytest.TempPathFactory
 ) -> Finished:

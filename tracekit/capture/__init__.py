@@ -1,1 +1,1 @@
-"""The training side: `@tracekit.probe` and what it records. It imports torch lazily, and no analysis."""
+"""What runs in a training job: `@tracekit.probe` records steps into trace files. Imports torch lazily, no analysis."""

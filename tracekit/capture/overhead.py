@@ -1,13 +1,15 @@
-"""What recording costs the steps, measured in the process that is recorded.
+"""Measures, in the recorded process, what recording adds to the steps.
 
-torch has one profiler a process, and starting it again for a measurement would disturb the job's. So the cost of an
-event is taken from a recording itself: when the first one of a process ends, between two steps, a few passes through
-some tiny layers run before the profiler stops, under `tracekit.calibration` in the trace, and again after it. Compared
-is the CPU time of this thread. They are passes forward and back, if the job has made one, as nodes of the graph are the
-dearest events; no random number is drawn, and nothing is left behind.
+torch has one profiler in a process, and starting it again for a measurement would disturb the job. So the cost of an
+event is measured as the first recording of a process ends, between two steps. A few passes through tiny layers run
+before the profiler stops, under `tracekit.calibration` in the trace, and again after it. The difference in CPU time of
+this thread, divided by the number of events, is the cost of an event.
 
-The events of the steps, counted in the export, times this cost is what torch's profiler adds; the spans of the
-observers come on top. Whatever prevents the measurement leaves the cost unknown.
+If the job has made a backward pass, the passes go forward and back, as nodes of the autograd graph are the most
+expensive events. No random number is drawn, and nothing is left behind.
+
+The profiler's overhead is this cost times the events of the steps, counted in the export; the observers' spans are
+added. If the measurement is not possible, the cost stays unknown.
 """
 
 from __future__ import annotations
@@ -23,14 +25,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tracekit.capture.hooks.patching import Patch, surround
+from tracekit.capture.hooks.patching import Patch, wrap_call
 from tracekit.capture.hooks.span import span
 from tracekit.capture.rpc.remote_calls import rpc_ready
 from tracekit.model.spans import CALIBRATION_SPAN, LABEL_PREFIX
 
 _PASSES = 6
-_FEWEST_PASSES = 3
-_LONGEST_NS = 15_000_000  # of each half: where a pass takes milliseconds, as in a debugger, few must do
+_MIN_PASSES = 3
+_MAX_NS = 15_000_000  # for each half: in a debugger a pass may take milliseconds
 _CALLS = 50  # of an empty function
 _PIECE_BYTES = 2**24
 _OPERATIONS = (b'"cat": "cpu_op"', b'"cat": "user_annotation"')
@@ -42,7 +44,13 @@ __all__ = ["OverheadMeter"]
 
 @dataclass(frozen=True, kw_only=True)
 class _Cost:
-    """What one of each adds to a step, ns: an operator or annotation in the trace, a Python call, a span of ours."""
+    """What one event adds to a step.
+
+    Attributes:
+        operation_ns: of an operator or annotation in the trace.
+        python_call_ns: of a Python call.
+        span_ns: of a span of the observers.
+    """
 
     operation_ns: float
     python_call_ns: float
@@ -51,7 +59,13 @@ class _Cost:
 
 @dataclass(frozen=True, kw_only=True)
 class _Timing:
-    """CPU time of a pass through the tiny layers, and of a call of an empty function."""
+    """CPU times of one half of the measurement.
+
+    Attributes:
+        pass_ns: of a pass through the tiny layers.
+        passes: how many there were.
+        call_ns: of a call of an empty function.
+    """
 
     pass_ns: int
     passes: int
@@ -60,39 +74,42 @@ class _Timing:
 
 @dataclass(frozen=True, kw_only=True)
 class _Counts:
-    """Of what was recorded. `own_operations` are the measurement's, the others the steps'."""
+    """Events in the export. `calibration_operations` belong to the measurement, the others to the steps."""
 
     operations: int
     python_calls: int
     spans: int
-    own_operations: int
+    calibration_operations: int
 
 
-_known: dict[frozenset[str], _Cost] = {}  # by the profiler's options: measured once a process
+_costs: dict[frozenset[str], _Cost] = {}  # by the profiler's options: measured once a process
 
 
 class OverheadMeter:
-    """Of one recording: `begin`, then `while_recording` and `after_recording` around the profiler's stop, then `count`
-    with what was exported. Each does without the others; a measurement that lacks one is none."""
+    """Measures the overhead of one recording.
+
+    The order of calls is `begin`, `while_recording` before the profiler stops, `after_recording`, and `count` with the
+    export. If one of them is missing or fails, there is no measurement.
+    """
 
     def __init__(self, options: dict[str, bool]) -> None:
         self._options = frozenset(name for name, on in options.items() if on)
         self._backward: Patch | None = None
         self._trained = False
-        self._on: _Timing | None = None
-        self._off: _Timing | None = None
+        self._recorded_timing: _Timing | None = None
+        self._plain_timing: _Timing | None = None
         self._span_ns = 0.0
         self._counts: _Counts | None = None
 
     @property
     def operation_ns(self) -> int | None:
-        """The cost of an operator in the trace, None if it was not measured."""
-        cost = _known.get(self._options)
+        """The cost of an operator in the trace, or None if it was not measured."""
+        cost = _costs.get(self._options)
         return None if cost is None else round(cost.operation_ns)
 
     def recording_ns(self) -> int | None:
-        """What recording added to all steps together, bookkeeping aside; None if it was not measured."""
-        cost, counts = _known.get(self._options), self._counts
+        """Return what recording added to all steps together, without bookkeeping; None if it was not measured."""
+        cost, counts = _costs.get(self._options), self._counts
         if cost is None or counts is None:
             return None
         events_ns = counts.operations * cost.operation_ns + counts.python_calls * cost.python_call_ns
@@ -100,37 +117,37 @@ class OverheadMeter:
 
     def begin(self) -> None:
         autograd = getattr(sys.modules.get("torch"), "autograd", None)
-        if self._options not in _known and autograd is not None:
+        if self._options not in _costs and autograd is not None:
             self._backward = Patch(autograd, "backward", self._note_backward)
             self._backward.apply()
 
     def while_recording(self) -> None:
-        """The last thing before the profiler stops, in no step."""
+        """Run the passes; the last call before the profiler stops, outside of any step."""
         if self._backward is not None:
             self._backward.remove()
             with span(CALIBRATION_SPAN):
-                self._on = _timing(self._trained)
+                self._recorded_timing = _timing(self._trained)
 
     def after_recording(self) -> None:
-        """The first thing after the profiler has stopped."""
-        if self._on is not None:
-            self._off = _timing(self._trained)
-            self._span_ns = _per_call_ns(surround(_empty, _in_span)) - self._off.call_ns
+        """Run the passes again; the first call after the profiler has stopped."""
+        if self._recorded_timing is not None:
+            self._plain_timing = _timing(self._trained)
+            self._span_ns = _per_call_ns(wrap_call(_empty, _in_span)) - self._plain_timing.call_ns
 
     def detach(self) -> None:
-        """Take back what `begin` put into the program."""
+        """Remove the patch of `begin`."""
         if self._backward is not None:
             self._backward.remove()
 
     def count(self, export: Path) -> None:
-        """`export`: the trace, as torch writes it."""
+        """Count the events in `export`, the trace as torch writes it, and compute the costs."""
         self._counts = counts = _counts(export)
-        on, off, self._on, self._off = self._on, self._off, None, None
-        if on is None or off is None or not counts.own_operations:
+        on, off, self._recorded_timing, self._plain_timing = self._recorded_timing, self._plain_timing, None, None
+        if on is None or off is None or not counts.calibration_operations:
             return
-        operation_ns = (on.pass_ns - off.pass_ns) * on.passes / counts.own_operations
+        operation_ns = (on.pass_ns - off.pass_ns) * on.passes / counts.calibration_operations
         if operation_ns > 0:
-            _known[self._options] = _Cost(
+            _costs[self._options] = _Cost(
                 operation_ns=operation_ns,
                 python_call_ns=max(on.call_ns - off.call_ns, 0) if "with_stack" in self._options else 0,
                 span_ns=max(self._span_ns, 0),
@@ -144,7 +161,7 @@ class OverheadMeter:
 def _timing(trained: bool) -> _Timing:
     torch = sys.modules["torch"]
     with contextlib.ExitStack() as stack:
-        # What the program has put around its loop is not to see this. Raises if it keeps saved tensors elsewhere.
+        # Contexts that the program has entered must not see this. Raises if the program offloads saved tensors.
         stack.enter_context(torch._C.DisableTorchFunction())
         stack.enter_context(torch.inference_mode(False))
         stack.enter_context(torch.set_grad_enabled(trained))
@@ -157,17 +174,17 @@ def _timing(trained: bool) -> _Timing:
         if rpc_ready():
             raise RuntimeError("operators that other workers ask for would count")
         layers = _layers(trained)
-        taken_ns: list[int] = []
-        deadline_ns = time.thread_time_ns() + _LONGEST_NS
-        while len(taken_ns) <= _PASSES and time.thread_time_ns() < deadline_ns:
+        durations_ns: list[int] = []
+        deadline_ns = time.thread_time_ns() + _MAX_NS
+        while len(durations_ns) <= _PASSES and time.thread_time_ns() < deadline_ns:
             begin_ns = time.thread_time_ns()
             layers()
-            taken_ns.append(time.thread_time_ns() - begin_ns)
-    if len(taken_ns) < _FEWEST_PASSES:
+            durations_ns.append(time.thread_time_ns() - begin_ns)
+    if len(durations_ns) < _MIN_PASSES:
         raise RuntimeError("a pass takes too long")
-    # The first finds everything cold, and what else disturbs only adds: the lower quartile of the others.
-    pass_ns = sorted(taken_ns[1:])[(len(taken_ns) - 1) // 4]
-    return _Timing(pass_ns=pass_ns, passes=len(taken_ns), call_ns=_per_call_ns(_empty))
+    # The first pass runs with cold caches. Disturbances only add time: take the lower quartile of the others.
+    pass_ns = sorted(durations_ns[1:])[(len(durations_ns) - 1) // 4]
+    return _Timing(pass_ns=pass_ns, passes=len(durations_ns), call_ns=_per_call_ns(_empty))
 
 
 def _layers(trained: bool) -> Callable[[], None]:
@@ -203,7 +220,7 @@ def _in_span(function: Callable[[], None]) -> None:
 
 
 def _counts(export: Path) -> _Counts:
-    """Operators stand in the order of time, so those of the measurement follow its span; Python calls have another."""
+    """Count the events of an export. Operators are in order of time, so those of the measurement follow its span."""
     with export.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as text:
         end = text.find(CALIBRATION_SPAN.encode())
         steps_end = len(text) if end < 0 else end
@@ -211,11 +228,11 @@ def _counts(export: Path) -> _Counts:
             operations=sum(_occurrences(text, pattern, 0, steps_end) for pattern in _OPERATIONS),
             python_calls=_occurrences(text, _PYTHON_CALL, 0, len(text)),
             spans=_occurrences(text, _SPAN, 0, steps_end),
-            own_operations=_occurrences(text, _OPERATIONS[0], steps_end, len(text)),
+            calibration_operations=_occurrences(text, _OPERATIONS[0], steps_end, len(text)),
         )
 
 
 def _occurrences(text: mmap.mmap, pattern: bytes, begin: int, end: int) -> int:
-    """Piece by piece, as a trace can be larger than the memory that is left."""
+    """Return how often `pattern` occurs. Works piece by piece, as a trace can be larger than the free memory."""
     pieces = range(begin, end, _PIECE_BYTES)
     return sum(text[i : min(i + _PIECE_BYTES + len(pattern) - 1, end)].count(pattern) for i in pieces)

@@ -1,6 +1,6 @@
-"""`tracekit.probe`: records a few training steps of each rank, and leaves the training loop as it is.
+"""`tracekit.probe`: records a few training steps of each rank without changing the training loop.
 
-    @tracekit.probe                             a call is a step; of a generator an item, of a coroutine an await
+    @tracekit.probe                             each call is a step; so is each item of a generator function
     def train_step(batch): ...
 
     with tracekit.probe(path="runs/a") as probe:
@@ -8,8 +8,8 @@
             ...
             probe.step()                        at the end of each step
 
-Comes in: calls. Goes out: a trace and a manifest a rank and window. Nothing that goes wrong here reaches the loop; it
-becomes a `CaptureWarning`.
+Each window leaves a trace and a manifest for each rank. No error of the capture reaches the training loop: it becomes
+a `CaptureWarning`.
 """
 
 from __future__ import annotations
@@ -22,17 +22,18 @@ import itertools
 import os
 import threading
 import weakref
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, ParamSpec, Self, TypeVar, cast, overload
 
-from tracekit.capture.exits import LoopEnd, Termination
-from tracekit.capture.hooks.compiling import hide
-from tracekit.capture.observers.ddp_hooks import wrap_hooks
+from tracekit.capture.hooks.ddp_comm_hooks import wrap_new_hooks
+from tracekit.capture.hooks.torch_compile import hide_from_compiler
 from tracekit.capture.output.disk import MAX_BYTES, MIN_FREE_BYTES, DiskBudget, disk_budget_from_environment
-from tracekit.capture.rpc.serving import listen, stand_down
+from tracekit.capture.rpc.serving import leave_to_recordings, record_services
 from tracekit.capture.schedule import NEVER, Schedule, path_from_environment, schedule_from_environment
+from tracekit.capture.shutdown import ExitHooks, SigtermHandler
+from tracekit.capture.step_wrappers import StepCalls, wrap_coroutine_function, wrap_function, wrap_generator_function
 from tracekit.capture.warn import warn
 from tracekit.capture.windows import Windows
 
@@ -40,8 +41,8 @@ P = ParamSpec("P")
 R = TypeVar("R")
 T = TypeVar("T")
 
-_numbers = itertools.count()
-_begun: weakref.WeakSet[Probe] = weakref.WeakSet()  # those that a fork would copy in the middle of their work
+_probe_numbers = itertools.count()
+_started_probes: weakref.WeakSet[Probe] = weakref.WeakSet()  # their copies in a forked child must stop
 
 __all__ = ["Probe", "check_options", "probe"]
 
@@ -85,24 +86,33 @@ def probe(
     max_bytes: int = MAX_BYTES,
     min_free_bytes: int = MIN_FREE_BYTES,
 ) -> Any:
-    """A decorator and context manager that records `steps` training steps under `path`.
+    """Return a decorator and context manager that records `steps` training steps under `path`.
 
-    `skip` calls pass, `warmup` calls start the profiler up, then `steps` calls are recorded: `repeat` times, a window
-    beginning every `every` calls (default: at once, `warmup + steps`). The first two calls are recorded provisionally
-    and thrown away when the first window opens; a job that ends before that leaves them, marked partial.
+    A window skips `skip` calls, starts the profiler in the next `warmup` calls and records the `steps` calls after
+    that. There are `repeat` windows, one every `every` calls (default: `warmup + steps`, so they follow each other).
+    The first two calls are recorded provisionally. That recording is dropped when the first window opens. A job that
+    ends before then keeps it, marked partial.
 
-    `watch` lists modules to look into that cannot be found by themselves (after `gc.freeze()`). `shapes`, `stack`,
-    `memory` and `flops` are torch.profiler's record_shapes, with_stack, profile_memory and with_flops. `TRACEKIT=0` in
-    the environment switches everything off; `TRACEKIT_PATH`, `TRACEKIT_SKIP`, `TRACEKIT_WARMUP` and `TRACEKIT_STEPS`
-    override. Raises UsageError if the options contradict each other.
+    Args:
+        path: folder of the runs; `TRACEKIT_PATH` overrides it.
+        skip, warmup, steps: numbers of calls; `TRACEKIT_SKIP`, `TRACEKIT_WARMUP` and `TRACEKIT_STEPS` override them.
+        repeat: number of windows.
+        every: calls from the start of one window to the start of the next.
+        watch: modules that the garbage collector cannot find (after `gc.freeze()`).
+        shapes: torch.profiler's `record_shapes`.
+        stack: torch.profiler's `with_stack`.
+        memory: torch.profiler's `profile_memory`.
+        flops: torch.profiler's `with_flops`.
+        max_bytes: the most that the files of this process may take, over all its probes (`TRACEKIT_MAX_BYTES`).
+        min_free_bytes: what must stay free on their disk (`TRACEKIT_MIN_FREE_BYTES`).
 
-    The files of a rank take at most `max_bytes` in all, those of other probes included, and `min_free_bytes` of their
-    disk stay free (`TRACEKIT_MAX_BYTES`, `TRACEKIT_MIN_FREE_BYTES`): a window that does not fit is not kept, and ends
-    the recording with a warning. Beside them lies, for as long as it takes to read it, torch's uncompressed export of
-    one window.
+    `TRACEKIT=0` in the environment switches everything off. Raises UsageError if the options contradict each other.
 
-    A loop that stops calling is not recorded for ever: after a pause (`patience.py`) the window ends by itself, if the
-    loop is on the main thread.
+    A window that does not fit on the disk is dropped, and the recording ends with a warning. While a window is being
+    written, torch's uncompressed export of it lies beside the files.
+
+    If the loop stops calling, the window ends after a pause (`idle_timeout.py`), provided the loop runs on the main
+    thread.
     """
     if callable(path):
         return probe()(path)
@@ -113,56 +123,57 @@ def probe(
 
 
 def check_options(path: str | os.PathLike[str] = "runs", **options: Any) -> None:
-    """Raises what `probe(path, **options)` would raise, and makes none."""
-    given = inspect.signature(probe).bind(path, **options).arguments
+    """Raise what `probe(path, **options)` would raise, without making a probe."""
+    arguments = inspect.signature(probe).bind(path, **options).arguments
     for kind in (Schedule, DiskBudget):
         names = {field.name for field in dataclasses.fields(kind)}
-        kind(**{name: value for name, value in given.items() if name in names})
+        kind(**{name: value for name, value in arguments.items() if name in names})
 
 
 class Probe:
-    """Counts calls and hands the ones that matter to `Windows`; everything the user's program touches is here."""
+    """What the user's program holds and calls. Counts calls, and passes those that matter to `Windows`."""
 
     def __init__(
         self, path: Path, schedule: Schedule, options: dict[str, bool], watch: Sequence[Any], budget: DiskBudget
     ) -> None:
         self._off = os.environ.get("TRACEKIT") == "0"
         if not self._off:
-            hide()
-            wrap_hooks()
-        number = next(_numbers)  # in order of creation, the same on all ranks: they share a program
+            hide_from_compiler()
+            wrap_new_hooks()
+        number = next(_probe_numbers)  # by order of creation, so the same on all ranks of one program
         path = path_from_environment(path, os.environ)
         budget = disk_budget_from_environment(budget, os.environ, warn)
         if not self._off:
-            with contextlib.suppress(Exception):  # without it this process serves unrecorded
-                listen(path, number, budget)
+            with contextlib.suppress(Exception):  # if it fails, remote calls that this process serves are not recorded
+                record_services(path, number, budget)
         self._windows = Windows(
             path,
             schedule_from_environment(schedule, os.environ, warn),
             options,
             watch,
             number=number,
-            on_rival=lambda: self._guarded(self._windows.give_way),
-            on_overdue=self._end_overdue,
+            on_other_profiler=lambda: self._guarded(self._windows.yield_to_other_profiler),
+            on_idle=self._end_idle,
             budget=budget,
         )
         self._calls = 0
-        self._next_event = 0  # the first call that `Windows` wants to hear of
-        self._inside = False
+        self._next_event = 0  # the next call that `Windows` handles
+        self._in_call = False
         self._busy = False
-        self._thread: int | None = None  # of the first call
-        self._loop_end = LoopEnd(self.finish)
-        self._termination = Termination(self._flush)
+        self._thread: int | None = None  # that made the first call
+        self._exit_hooks = ExitHooks(self.finish)
+        self._sigterm = SigtermHandler(self._flush)
 
     def __call__(self, step: Callable[P, R]) -> Callable[P, R]:
-        """Decorate a function, a generator function (a step an item) or a coroutine function."""
+        """Decorate a function, a coroutine function, or a generator function whose items are steps."""
         if self._off:
             return step
+        calls = StepCalls(enter=self._enter, leave=self._leave, cancel=self._cancel)
         if inspect.isgeneratorfunction(step):
-            return cast("Callable[P, R]", self._around_generator(step))
+            return cast("Callable[P, R]", wrap_generator_function(step, calls))
         if inspect.iscoroutinefunction(step):
-            return cast("Callable[P, R]", self._around_coroutine(step))
-        return self._around_function(step)
+            return cast("Callable[P, R]", wrap_coroutine_function(step, calls))
+        return wrap_function(step, calls)
 
     def __enter__(self) -> Self:
         if not self._off:
@@ -175,7 +186,7 @@ class Probe:
         if self._off:
             return
         if kind is None and self._calls > 1:
-            self._cancel()  # the part after the last `step()`
+            self._cancel()  # what follows the last `step()` is no step
         self._leave(failed=kind is not None)
         self.finish()
 
@@ -186,7 +197,7 @@ class Probe:
             self._enter()
 
     def iterate(self, loader: Iterable[T]) -> Iterator[T]:
-        """The items of `loader`; the time it takes to get them is recorded as the current step's loading time."""
+        """Yield the items of `loader`; the time spent waiting for them is the current step's loading time."""
         items = iter(loader)
         while True:
             recording = self._windows.open_recording
@@ -196,7 +207,7 @@ class Probe:
                 except StopIteration:
                     return
             else:
-                self._guarded(recording.begin_loading)
+                self._guarded(recording.log.begin_loading)
                 loaded = False
                 try:
                     item = next(items)
@@ -208,98 +219,37 @@ class Probe:
             yield item
 
     def finish(self) -> None:
-        """End the recording, writing what there is. Called by itself at the end of the loop; harmless to repeat."""
+        """End the recording and write what there is. Called automatically at exit; may be called again."""
         self._guarded(lambda: self._windows.finish(self._calls))
         self._stop_listening()
 
-    def _around_function(self, step: Callable[P, R]) -> Callable[P, R]:
-        @functools.wraps(step)
-        def recorded(*args: P.args, **kwargs: P.kwargs) -> R:
-            if not self._enter():
-                return step(*args, **kwargs)
-            try:
-                result = step(*args, **kwargs)
-            except BaseException:
-                self._leave(failed=True)
-                raise
-            self._leave(failed=False)
-            return result
-
-        return recorded
-
-    def _around_coroutine(self, step: Callable[..., Any]) -> Callable[..., Any]:
-        @functools.wraps(step)
-        async def recorded(*args: Any, **kwargs: Any) -> Any:
-            if not self._enter():
-                return await step(*args, **kwargs)
-            try:
-                result = await step(*args, **kwargs)
-            except BaseException:
-                self._leave(failed=True)
-                raise
-            self._leave(failed=False)
-            return result
-
-        return recorded
-
-    def _around_generator(self, step: Callable[..., Generator[Any, Any, Any]]) -> Callable[..., Any]:
-        @functools.wraps(step)
-        def recorded(*args: Any, **kwargs: Any) -> Generator[Any, Any, Any]:
-            items = step(*args, **kwargs)
-            resume: Callable[[], Any] = functools.partial(next, items)
-            while True:
-                entered = self._enter()
-                failed = True
-                try:
-                    item = resume()
-                    failed = False
-                except StopIteration as end:
-                    failed = False
-                    if entered:
-                        self._cancel()
-                    return end.value
-                finally:
-                    if entered:
-                        self._leave(failed)
-                try:
-                    sent = yield item
-                except GeneratorExit:
-                    items.close()
-                    raise
-                except BaseException as error:
-                    resume = functools.partial(items.throw, error)
-                else:
-                    resume = functools.partial(items.send, sent)
-
-        return recorded
-
     def _enter(self) -> bool:
-        """A call begins; False if it is part of one that has begun, here or on another thread."""
-        if self._inside:
+        """Begin a call; return False if it is part of a call that has begun, or runs on another thread."""
+        if self._in_call:
             return False
         if self._calls >= self._next_event:
             return self._enter_event()
-        self._inside = True
+        self._in_call = True
         self._calls += 1
         return True
 
     def _enter_event(self) -> bool:
-        """A call begins that `Windows` wants to hear of."""
+        """Begin a call that `Windows` handles."""
         if self._thread is None:
             self._thread = threading.get_ident()
         elif self._thread != threading.get_ident():
             return False  # torch's profiler belongs to the thread that started it
-        self._inside = True
+        self._in_call = True
         self._calls += 1
         try:
             self._guarded(self._on_call)
-        except BaseException:  # the user's interrupt: this call does not begin
-            self._inside = False
+        except BaseException:  # an interrupt by the user: this call does not begin
+            self._in_call = False
             raise
         return True
 
     def _leave(self, failed: bool) -> None:
-        self._inside = False
+        self._in_call = False
         if self._windows.open_recording is not None:
             self._guarded(lambda: self._windows.returned(failed))
 
@@ -307,37 +257,39 @@ class Probe:
         self._calls -= 1
         recording = self._windows.open_recording
         if recording is not None:
-            self._guarded(recording.cancel_step)
+            self._guarded(recording.log.cancel)
 
     def _on_call(self) -> None:
         call = self._calls - 1
         if call == 0:
-            _begun.add(self)
-            stand_down()
-            self._loop_end.install()
-        if self._termination.requested:
+            _started_probes.add(self)
+            leave_to_recordings()
+            self._exit_hooks.install()
+        if self._sigterm.requested:
             self._windows.finish(call)
         self._next_event = self._windows.on_call(call)
         if self._windows.finished:
             self._stop_listening()
         elif self._windows.open_recording is not None:
-            self._termination.install()
+            self._sigterm.install()
         else:
-            self._termination.remove()
+            self._sigterm.remove()
 
     def _stop_listening(self) -> None:
         self._next_event = NEVER
-        for part in (self._loop_end, self._termination):
-            with contextlib.suppress(Exception):  # what cannot be taken back is idle: the probe has finished
+        for part in (self._exit_hooks, self._sigterm):
+            with contextlib.suppress(Exception):  # a hook that stays does nothing after the probe has finished
                 part.remove()
 
-    def _end_overdue(self) -> None:
-        """The open recording has waited long enough for a call. Called in the middle of whatever the program does, so
-        nothing happens if that is a step, or the work of a probe."""
-        if not self._inside and not any(begun._busy for begun in list(_begun)):
-            self._guarded(self._windows.end_overdue)
+    def _end_idle(self) -> None:
+        """End the open recording, which has waited long enough for a call.
+
+        Called in the middle of whatever the program does: nothing happens if that is a step, or the work of a probe.
+        """
+        if not self._in_call and not any(started._busy for started in list(_started_probes)):
+            self._guarded(self._windows.end_idle)
             if self._windows.open_recording is None:
-                self._guarded(self._termination.remove)
+                self._guarded(self._sigterm.remove)
 
     def _flush(self) -> bool:
         if self._busy:
@@ -346,8 +298,10 @@ class Probe:
         return True
 
     def _guarded(self, action: Callable[[], None]) -> None:
-        """Whatever goes wrong in the probe ends the probe, never the loop. What a signal handler of the user raises
-        meanwhile (KeyboardInterrupt, SystemExit) passes."""
+        """Run `action`; an error in it ends the probe, never the training loop.
+
+        What a signal handler of the user raises meanwhile (KeyboardInterrupt, SystemExit) passes.
+        """
         outer, self._busy = self._busy, True
         try:
             action()
@@ -359,7 +313,7 @@ class Probe:
         finally:
             self._busy = outer
             if not outer:
-                self._termination.deliver()
+                self._sigterm.deliver_deferred()
 
     def _give_up(self, reason: str | None) -> None:
         with contextlib.suppress(Exception):
@@ -369,20 +323,20 @@ class Probe:
             self._windows.abandon()
         self._stop_listening()
 
-    def _forget(self) -> None:
-        """In a forked child: the recording, its files and its end are the parent's."""
+    def _after_fork(self) -> None:
+        """In a forked child: stop, as the recording and its files are the parent's."""
         self._next_event = NEVER
-        self._inside = False
-        self._windows.forget()
+        self._in_call = False
+        self._windows.after_fork()
         self._stop_listening()
 
 
-def _forget_all() -> None:
-    """A data loader's worker is a copy of the training process, profiler and all: leave it nothing of ours."""
-    for begun in list(_begun):
+def _after_fork_in_child() -> None:
+    """Stop all probes: a data loader's worker is a copy of the training process, with its profiler and hooks."""
+    for started in list(_started_probes):
         with contextlib.suppress(Exception):
-            begun._forget()
+            started._after_fork()
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forget_all)
+    os.register_at_fork(after_in_child=_after_fork_in_child)

@@ -1,12 +1,12 @@
-"""When a probe records: from options and environment to windows of calls. Pure arithmetic, no torch.
+"""Computes from options and environment which calls a probe records. Pure arithmetic, no torch.
 
 A call is one training step; calls are numbered from 0. Window w of a schedule covers the calls
 
     skip + w * every                                               (nothing, then)
     |-- warmup: the profiler runs, nothing is kept --|-- steps: recorded --|
 
-`every` defaults to `warmup + steps`: windows follow each other without a gap. As a job may be shorter than `skip`, its
-first calls are recorded as well (`EARLY_CALLS` at most) and thrown away, unwritten, once the first window opens.
+`every` defaults to `warmup + steps`: windows follow each other without a gap. A job may be shorter than `skip`, so its
+first calls (`EARLY_CALLS` at most) are recorded as well. That recording is dropped when the first window opens.
 """
 
 from __future__ import annotations
@@ -21,12 +21,22 @@ EARLY_CALLS = 2
 NEVER = 1 << 62  # as the number of a call
 ENVIRONMENT_OPTIONS = {"skip": "TRACEKIT_SKIP", "warmup": "TRACEKIT_WARMUP", "steps": "TRACEKIT_STEPS"}
 
-__all__ = ["EARLY_CALLS", "NEVER", "Plan", "Schedule", "path_from_environment", "schedule_from_environment"]
+__all__ = ["EARLY_CALLS", "NEVER", "Schedule", "WindowPlan", "path_from_environment", "schedule_from_environment"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Plan:
-    """One window: warm-up from call `prepare`, recording calls `first` up to, but not including, `stop`."""
+class WindowPlan:
+    """The calls of one window.
+
+    Attributes:
+        index: the number of the window; 0 for the early recording, too.
+        prepare: the call at which the warm-up begins.
+        first: the first recorded call.
+        stop: the call after the last recorded one.
+        skip: the schedule's option, for the metadata.
+        warmup: the schedule's option, for the metadata.
+        early: whether this is the provisional recording of a job's first calls.
+    """
 
     index: int
     prepare: int
@@ -40,14 +50,14 @@ class Plan:
     def steps(self) -> int:
         return self.stop - self.first
 
-    def later(self, calls: int) -> Plan:
-        """The same window, `calls` calls later."""
+    def shifted(self, calls: int) -> WindowPlan:
+        """Return the same window, `calls` calls later."""
         return replace(self, prepare=self.prepare + calls, first=self.first + calls, stop=self.stop + calls)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Schedule:
-    """The options of `tracekit.probe` that say when; raises `UsageError` if they contradict each other."""
+    """The options of `tracekit.probe` about when to record. Raises UsageError if they contradict each other."""
 
     skip: int = 3
     warmup: int = 1
@@ -68,24 +78,24 @@ class Schedule:
 
     @property
     def calls_needed(self) -> int:
-        """Calls that a job must make to fill the first window."""
+        """The calls that a job must make to fill the first window."""
         return self.skip + self.warmup + self.steps
 
-    def early(self) -> Plan | None:
-        """The provisional recording of a job's first calls; None when the first window begins with call 0."""
+    def early(self) -> WindowPlan | None:
+        """Return the provisional recording of a job's first calls, or None if the first window begins with call 0."""
         calls = min(EARLY_CALLS, self.skip + self.warmup)
-        return Plan(index=0, prepare=0, first=0, stop=calls, early=True) if calls else None
+        return WindowPlan(index=0, prepare=0, first=0, stop=calls, early=True) if calls else None
 
-    def window(self, index: int) -> Plan | None:
-        """The window `index` from 0, or None after the last."""
+    def window(self, index: int) -> WindowPlan | None:
+        """Return window `index`, counted from 0, or None after the last."""
         if index >= self.repeat:
             return None
         begin = self.skip + index * (self.every or self.warmup + self.steps)
         first = begin + self.warmup
         early = self.early()
-        # Warming up beside the early recording would be two profilers at once.
+        # Not during the early recording: that would be two profilers at once.
         prepare = max(begin, early.stop if early else 0)
-        return Plan(
+        return WindowPlan(
             index=index, prepare=prepare, first=first, stop=first + self.steps, skip=self.skip, warmup=self.warmup
         )
 
@@ -93,9 +103,9 @@ class Schedule:
 def schedule_from_environment(
     schedule: Schedule, environment: Mapping[str, str], warn: Callable[[str], None]
 ) -> Schedule:
-    """The schedule with `TRACEKIT_SKIP`, `TRACEKIT_WARMUP` and `TRACEKIT_STEPS` applied.
+    """Return the schedule with `TRACEKIT_SKIP`, `TRACEKIT_WARMUP` and `TRACEKIT_STEPS` applied.
 
-    A value that makes no sense is reported through `warn` and ignored: a typing error in a shell must not stop a job.
+    An invalid value is reported through `warn` and ignored: a typing error in a shell must not stop a job.
     """
     options: dict[str, int | None] = {
         "skip": schedule.skip,

@@ -1,4 +1,4 @@
-"""How the capture side speaks: one Python warning, that cannot stop the training loop."""
+"""Warns the user without ever stopping the training loop."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ class CaptureWarning(UserWarning):
 
 
 def warn(text: str) -> None:
-    """Issue `text` as a `CaptureWarning`; on stderr where warnings are errors, as training must go on."""
+    """Issue `text` as a `CaptureWarning`, or on stderr where warnings are errors."""
     try:
-        # Without a place in the code: most come when the loop is over, and none is about the line that runs then.
+        # Without a line of code: most warnings come after the loop, and none is about the line that runs then.
         warnings.warn_explicit(text, CaptureWarning, filename="tracekit", lineno=0)
     except CaptureWarning:
         sys.stderr.write(f"tracekit: {text}\n")

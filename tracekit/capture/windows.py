@@ -1,7 +1,4 @@
-"""The life of a probe's recordings: which call prepares, opens, closes and writes which window.
-
-Comes in: numbers of calls. Goes out: traces, through `recording.py`. What it raises is caught by `probe.py`.
-"""
+"""Decides at which call a window is prepared, opened, closed and written. `probe.py` catches what it raises."""
 
 from __future__ import annotations
 
@@ -11,25 +8,14 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from tracekit.capture.job.clock import HostClock
-from tracekit.capture.job.process import (
-    Identity,
-    await_run_id,
-    default_store,
-    identify,
-    look_up_run_id,
-    offer_run_id,
-    peers_known,
-)
-from tracekit.capture.job.store import BoundedStore
+from tracekit.capture.hooks.live_objects import LiveObjects
+from tracekit.capture.idle_timeout import IdleTimeout
+from tracekit.capture.job.membership import JobMembership
 from tracekit.capture.output.disk import DiskBudget
-from tracekit.capture.output.writer import free_run_id
-from tracekit.capture.patience import Patience
+from tracekit.capture.profiler_lock import acquire_profiler, release_profiler
+from tracekit.capture.profiler_session import other_profiler
 from tracekit.capture.recording import Recording
-from tracekit.capture.rpc.remote_calls import rpc_ready
-from tracekit.capture.schedule import NEVER, Plan, Schedule
-from tracekit.capture.session import foreign_profiler
-from tracekit.capture.turns import claim_turn, release_turn
+from tracekit.capture.schedule import NEVER, Schedule, WindowPlan
 from tracekit.capture.warn import warn
 from tracekit.errors import OutputError
 
@@ -37,6 +23,13 @@ __all__ = ["Windows"]
 
 
 class Windows:
+    """The windows of one probe: at most one of them is prepared or open at a time.
+
+    Attributes:
+        finished: whether no window follows any more.
+        open_recording: the recording of the open window.
+    """
+
     def __init__(
         self,
         path: Path,
@@ -44,8 +37,8 @@ class Windows:
         options: dict[str, bool],
         watch: Sequence[Any],
         number: int,
-        on_rival: Callable[[], None],
-        on_overdue: Callable[[], None],
+        on_other_profiler: Callable[[], None],
+        on_idle: Callable[[], None],
         budget: DiskBudget,
     ) -> None:
         self.finished = False
@@ -54,81 +47,73 @@ class Windows:
         self._schedule = schedule
         self._options = options
         self._watch = watch
-        self._number = number  # which probe of the process this is
-        self._on_rival = on_rival
-        self._on_overdue = on_overdue
-        self._patience: Patience | None = None  # of the open recording
+        self._job = JobMembership(path, number)
+        self._on_other_profiler = on_other_profiler
+        self._on_idle = on_idle
+        self._idle_timeout: IdleTimeout | None = None  # of the open recording
         self._budget = budget
-        self._delay = 0  # calls that windows come later, as another probe had its turn
+        self._delay = 0  # calls by which windows are postponed, as another probe was recording
         self._plan = schedule.window(0)
         self._prepared: Recording | None = None
-        self._early: Recording | None = None  # closed and kept, in case that no window ever opens
-        self._identity: Identity | None = None
-        self._joined = False  # whether the peers were known when identity, clock and run id were settled
-        self._by_rpc = False  # known as workers of RPC
+        self._early: Recording | None = None  # closed, kept in case no window ever opens
         self._thread: int | None = None
-        self._store: BoundedStore | None = None
-        self._clock: HostClock | None = None
-        self._run_id: str | None = None
-        self._declined = False
+        self._has_warned = False
 
     def on_call(self, call: int) -> int:
-        """Call `call` begins. Returns the next call that matters."""
+        """Begin call `call`; return the next call that must be reported."""
         if call == 0 and not self._can_record():
             self._end()
         if self.finished:
             return NEVER
+        objects = LiveObjects(self._watch)  # searched once, for all that happens in this call
         if self.open_recording is not None:
-            if self._patience is not None:
-                self._patience.disarm()
+            if self._idle_timeout is not None:
+                self._idle_timeout.disarm()
             self.open_recording.mark(call)
             if call >= self.open_recording.plan.stop:
-                self._close()
+                self._close(objects=objects)
         if self.open_recording is None:
-            self._begin_window(call)
+            self._begin_window(call, objects)
         return self._next_event(call)
 
     def returned(self, failed: bool) -> None:
-        """The current call has returned, or raised."""
+        """Note that the current call has returned, or raised."""
         if self.open_recording is not None:
-            self.open_recording.returned(failed)
-            # Asked for while the peers are there: when this rank writes, rank 0 may have left with the store.
-            self._join()
-            if self._run_id is None:
-                self._run_id = look_up_run_id(self._store, self._number)
-            self._wait_for_a_call()
+            self.open_recording.log.returned(failed)
+            self._job.look_up_run()
+            self._start_idle_timeout()
 
     def loaded(self, recording: Recording, loaded: bool) -> None:
-        """What `recording.begin_loading` began has ended."""
-        recording.end_loading(loaded)
+        """End what `recording.log.begin_loading` began."""
+        recording.log.end_loading(loaded)
         if recording is self.open_recording:
-            self._wait_for_a_call()
+            self._start_idle_timeout()
 
-    def end_overdue(self) -> None:
-        """No call has come for long; on the recording's thread, between two calls."""
+    def end_idle(self) -> None:
+        """Close the open recording, for which no call has come for long. Called on its thread, between two calls."""
         recording = self.open_recording
-        if recording is None or recording.is_loading or self._thread != threading.get_ident():
+        if recording is None or recording.log.is_loading or self._thread != threading.get_ident():
             return
         if not recording.has_all_steps:
-            recording.note(f"no step followed for {recording.patience_s:.0f} s, so the recording ends there")
+            recording.note(f"no step followed for {recording.idle_timeout_s:.0f} s, so the recording ends there")
         self._close(anywhere=True)
 
-    def give_way(self) -> None:
-        """Another profiler is about to start: write what there is, leave it the field."""
+    def yield_to_other_profiler(self) -> None:
+        """Write what there is and stop: another profiler is about to start."""
         text = "another profiler was started during the recording, which ends there"
         if self.open_recording is not None:
             self.open_recording.note(text)
             if not self.open_recording.plan.early:
-                self._decline(text)
+                self._warn_once(text)
             self._close()
         elif self._prepared is not None:
             self._prepared.discard()
             self._prepared = None
-            release_turn(self)
-            self._decline(text)
+            release_profiler(self)
+            self._warn_once(text)
 
-    def make_room(self) -> bool:
-        """Another probe's window is due: end the provisional recording, if there is one that can be ended here."""
+    def release_provisional(self) -> bool:
+        """End the provisional recording for another probe's window; return whether there was one to end here."""
         recording = self.open_recording
         if recording is None or not recording.plan.early or self._thread != threading.get_ident():
             return False
@@ -136,7 +121,7 @@ class Windows:
         return True
 
     def finish(self, calls: int) -> None:
-        """The loop has ended after `calls` calls."""
+        """End and write everything: the loop has ended after `calls` calls."""
         if self.finished:
             return
         self.finished = True
@@ -151,74 +136,72 @@ class Windows:
         self._end()
 
     def abandon(self) -> None:
-        """Drop everything without writing; the profiler is left off."""
+        """Drop everything without writing, and stop the profiler."""
         recordings = [self.open_recording, self._prepared]
         self.open_recording = self._prepared = self._early = None
-        self._end_patience()
+        self._end_idle_timeout()
         for recording in recordings:
             if recording is not None:
                 with contextlib.suppress(Exception):
                     recording.discard()
         self._end()
 
-    def forget(self) -> None:
-        """This is a forked child: what there is belongs to the parent."""
+    def after_fork(self) -> None:
+        """In a forked child: drop everything, as it belongs to the parent."""
         recordings = [self.open_recording, self._prepared]
         self.open_recording = self._prepared = self._early = None
         self.finished = True
-        if self._patience is not None:
-            self._patience.forget()
+        if self._idle_timeout is not None:
+            self._idle_timeout.after_fork()
         for recording in recordings:
             if recording is not None:
-                recording.forget()
-        release_turn(self)
+                recording.after_fork()
+        release_profiler(self)
 
     def _end(self) -> None:
         self.finished = True
-        release_turn(self)
-        if self._store is not None:
-            with contextlib.suppress(Exception):
-                self._store.close()
+        release_profiler(self)
+        self._job.leave()
 
-    def _begin_window(self, call: int) -> None:
+    def _begin_window(self, call: int, objects: LiveObjects) -> None:
         if self.finished:  # the window before this one could not be written
             return
         early, plan = self._schedule.early(), self._plan
         if call == 0 and early is not None:
-            if foreign_profiler() is None and claim_turn(self, provisional=True):
-                self._open(early, call)
+            if other_profiler(objects) is None and acquire_profiler(self, provisional=True):
+                self._open(early, call, objects)
         elif plan is None:
             self._end()
         elif call in {plan.prepare, plan.first}:
-            if not claim_turn(self, provisional=False):
-                self._decline("another probe of this process is recording, so this one's window waits for its end")
+            if not acquire_profiler(self, provisional=False):
+                self._warn_once("another probe of this process is recording, so this one's window waits for its end")
                 self._delay += call + 1 - plan.prepare
-                self._plan = plan.later(call + 1 - plan.prepare)
+                self._plan = plan.shifted(call + 1 - plan.prepare)
             elif call == plan.first:
-                self._open_window(plan, call)
-            elif foreign_profiler() is None:
-                self._join()
+                self._open_window(plan, call, objects)
+            elif other_profiler(objects) is None:
+                self._job.join()
                 self._prepared = self._new_recording(plan)
-                self._prepared.prepare()
+                self._prepared.prepare(objects)
             else:
-                release_turn(self)
+                release_profiler(self)
 
-    def _open_window(self, plan: Plan, call: int) -> None:
-        # Once prepared, the session itself sees others come.
-        reason = None if self._prepared is not None else foreign_profiler()
+    def _open_window(self, plan: WindowPlan, call: int, objects: LiveObjects) -> None:
+        # Once prepared, the session itself notices other profilers.
+        reason = None if self._prepared is not None else other_profiler(objects)
         if reason is None:
             if self._early is not None:
                 self._early.drop()
                 self._early = None
-            self._open(plan, call)
+            self._open(plan, call, objects)
         else:
-            release_turn(self)
-            self._decline(f"{reason}, so this window is not recorded")
+            release_profiler(self)
+            self._warn_once(f"{reason}, so this window is not recorded")
             self._plan = self._window(plan.index + 1)
 
-    def _window(self, index: int) -> Plan | None:
+    def _window(self, index: int) -> WindowPlan | None:
         plan = self._schedule.window(index)
-        return plan.later(self._delay) if plan is not None else None
+        return plan.shifted(self._delay) if plan is not None else None
 
     def _next_event(self, call: int) -> int:
         if self.open_recording is not None:
@@ -227,36 +210,36 @@ class Windows:
             return NEVER
         return self._plan.prepare if call < self._plan.prepare else self._plan.first
 
-    def _open(self, plan: Plan, call: int) -> None:
-        self._join()
+    def _open(self, plan: WindowPlan, call: int, objects: LiveObjects) -> None:
+        self._job.join()
         recording = self._prepared or self._new_recording(plan)
         self._thread = threading.get_ident()
-        self.open_recording, self._prepared = recording, None  # known while it opens, so that a failure can undo it
-        recording.open()
+        self.open_recording, self._prepared = recording, None  # set before it opens, so that a failure can undo it
+        recording.open(objects)
         recording.mark(call)
 
-    def _wait_for_a_call(self) -> None:
-        """For as long as it may take; a recording on another thread than the main one waits for ever."""
+    def _start_idle_timeout(self) -> None:
+        """Start to wait for the next call; a recording outside the main thread waits without a limit."""
         recording = self.open_recording
         assert recording is not None
-        if self._patience is None and threading.current_thread() is threading.main_thread():
-            self._patience = Patience(self._on_overdue)
-        if self._patience is not None:
-            self._patience.arm(recording.patience_s)
+        if self._idle_timeout is None and threading.current_thread() is threading.main_thread():
+            self._idle_timeout = IdleTimeout(self._on_idle)
+        if self._idle_timeout is not None:
+            self._idle_timeout.arm(recording.idle_timeout_s)
 
-    def _end_patience(self) -> None:
-        ended, self._patience = self._patience, None
+    def _end_idle_timeout(self) -> None:
+        ended, self._idle_timeout = self._idle_timeout, None
         if ended is not None:
             ended.end()
 
-    def _close(self, calls: int | None = None, *, anywhere: bool = False) -> None:
-        """End the open recording. `calls`: how many there were, if the loop is over."""
+    def _close(self, calls: int | None = None, *, objects: LiveObjects | None = None, anywhere: bool = False) -> None:
+        """End the open recording. `calls`: the number of calls, if the loop is over."""
         recording = self.open_recording
         assert recording is not None
-        self._end_patience()
-        recording.close(anywhere=anywhere)
+        self._end_idle_timeout()
+        recording.close(objects, anywhere=anywhere)
         self.open_recording = None
-        release_turn(self)
+        release_profiler(self)
         if recording.plan.early:
             self._early = recording
             return
@@ -264,16 +247,15 @@ class Windows:
         self._write(recording, calls)
 
     def _write(self, recording: Recording, calls: int | None) -> None:
-        if not recording.steps:
+        if not recording.log.steps:
             return
-        self._join()
-        identity = self._identity
-        assert identity is not None
-        if not recording.saw_process_group and not self._by_rpc and identity.world_size > 1:
+        self._job.join()
+        identity = self._job.identity
+        if not recording.saw_process_group and not self._job.by_rpc and identity.world_size > 1:
             text = "no process group was initialised, so this process is recorded alone"
             recording.note(text)
             warn(f"rank {identity.rank}: {text}")
-        run_id = self._settle_run_id(recording, identity)
+        run_id = self._job.settle_run(recording.log.steps[0].step, recording.note, warn)
         try:
             recording.write(self._path, run_id, identity, self._budget)
         except OutputError as error:
@@ -285,30 +267,15 @@ class Windows:
             warn(
                 f"rank {identity.rank}: the loop ended after {calls} steps, but skip={schedule.skip} "
                 f"+ warmup={schedule.warmup} + steps={schedule.steps} need {schedule.calls_needed} a window: recorded "
-                f"{len(recording.steps)}, marked partial; lower skip or steps (TRACEKIT_SKIP, TRACEKIT_STEPS)"
+                f"{len(recording.log.steps)}, marked partial; lower skip or steps (TRACEKIT_SKIP, TRACEKIT_STEPS)"
             )
 
-    def _settle_run_id(self, recording: Recording, identity: Identity) -> str:
-        run_id = self._run_id
-        if run_id is None:
-            run_id, known = await_run_id(self._store, identity, self._number)
-            if not known:
-                recording.note("rank 0 did not name the run in time, so this rank's folder has a name of its own")
-        first = recording.steps[0].step
-        self._run_id = free_run_id(self._path, run_id, identity.attempt, first, identity.rank, identity.world_size)
-        if self._run_id != run_id:
-            text = f"a recording of this rank in run {run_id} exists, so this one is in run {self._run_id}"
-            recording.note(text)
-            warn(f"rank {identity.rank}: {text}")
-        return self._run_id
+    def _new_recording(self, plan: WindowPlan) -> Recording:
+        return Recording(plan, self._options, self._job.clock, self._watch, self._on_other_profiler)
 
-    def _new_recording(self, plan: Plan) -> Recording:
-        assert self._clock is not None
-        return Recording(plan, self._options, self._clock, self._watch, self._on_rival)
-
-    def _decline(self, reason: str) -> None:
-        if not self._declined:
-            self._declined = True
+    def _warn_once(self, reason: str) -> None:
+        if not self._has_warned:
+            self._has_warned = True
             warn(reason)
 
     def _can_record(self) -> bool:
@@ -321,17 +288,3 @@ class Windows:
             warn("this build of torch has no profiler (Kineto), so nothing is recorded")
             return False
         return True
-
-    def _join(self) -> None:
-        """Settle who this rank is, once there is a process group; until then as well as it can be known."""
-        ready = peers_known()
-        if self._joined or (self._identity is not None and not ready):
-            return
-        self._joined = ready
-        self._identity = identify()
-        self._by_rpc = rpc_ready()
-        if ready and (store := default_store()) is not None:
-            self._store = BoundedStore(store)
-        self._clock = HostClock(self._store, self._identity, self._number)
-        self._clock.register()
-        self._run_id = offer_run_id(self._store, self._identity, self._number, anybody=self._by_rpc)

@@ -1,1 +1,1 @@
-"""What runs in a user's job besides recording: does recording work, what would it see, what can the links do?"""
+"""Checks that run in a user's job: whether recording works, what it would see, and how fast the links are."""

@@ -1,10 +1,9 @@
-"""Collectives and messages over sizes, timed on a process group.
+"""Times collectives and messages of various sizes on a process group.
 
-Comes in: a group, and how much effort. Goes out: `LinkMeasurements`. Of all ranks on several hosts three groups are
-measured: all, those of one host, and one rank of each host.
+On several hosts three groups are measured: all ranks, those of one host, and one rank of each host.
 
-A repeat is a barrier, then some calls in a row up to the end of the last on this rank's device; the slowest rank's time
-counts. It communicates on the groups it is given, so it is no part of a training run.
+A repeat is a barrier and then several calls in a row, until the last has ended on this rank's device. The time of the
+slowest rank counts. The measurement communicates on the given groups, so it must not run during training.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ KINDS = (
     *("broadcast", "reduce", "scatter", "gather", "send_recv"),
 )
 ELEMENT_BYTES = 4  # float32
-LEAST_REPEAT_NS = 2_000_000  # a repeat of less would measure the barrier
+LEAST_REPEAT_NS = 2_000_000  # a shorter repeat would measure the barrier
 MOST_CALLS = 50  # in a repeat
 
 __all__ = ["ELEMENT_BYTES", "KINDS", "Effort", "job_device", "measure_job", "measure_links"]
@@ -43,7 +42,15 @@ __all__ = ["ELEMENT_BYTES", "KINDS", "Effort", "job_device", "measure_job", "mea
 
 @dataclass(frozen=True, kw_only=True)
 class Effort:
-    """Sizes are `min_bytes` times powers of four, up to `max_bytes`; after `seconds` no further size is begun."""
+    """How much to measure: sizes are `min_bytes` times powers of four, up to `max_bytes`.
+
+    Attributes:
+        min_bytes: the smallest size of the full array.
+        max_bytes: the largest size.
+        warmup: calls before the first repeat.
+        repeats: repeats of each size.
+        seconds: after this time no further size is begun.
+    """
 
     min_bytes: int = 4096
     max_bytes: int = 16 << 20
@@ -59,10 +66,10 @@ class Effort:
 
 
 def measure_job(*, kinds: Sequence[str] = KINDS, effort: Effort | None = None) -> LinkMeasurements | None:
-    """Join the job that the environment describes (NCCL where every process of this host has a GPU, else Gloo), and
-    measure all its ranks. Called in each of its processes; returns the result on rank 0, None on the others.
+    """Join the job that the environment describes, and measure all its ranks. Called in each of its processes.
 
-    Raises InputError where the processes find no way to each other.
+    It uses NCCL if every process of this host has a GPU, else Gloo. Return the result on rank 0, None on the others.
+    Raises InputError if the processes cannot connect to each other.
     """
     import torch
     import torch.distributed as dist
@@ -85,9 +92,9 @@ def measure_job(*, kinds: Sequence[str] = KINDS, effort: Effort | None = None) -
 def measure_links(
     process_group: Any = None, *, kinds: Sequence[str] = KINDS, effort: Effort | None = None
 ) -> LinkMeasurements | None:
-    """Measure the group; by default all ranks, and with several hosts their parts. Called by all ranks of the group.
+    """Measure the group, by default all ranks and with several hosts also parts of them. Called by all its ranks.
 
-    Returns the result on the first of them, None on the others.
+    Return the result on the first rank of the group, None on the others.
     """
     import torch
     import torch.distributed as dist
@@ -102,7 +109,7 @@ def measure_links(
     deadline = time.monotonic() + effort.seconds
     found: list[tuple[list[LinkRow], list[LeftOut]]] = []
     for group, described in groups:
-        dist.barrier(group=whole)  # what is not measured is to be idle
+        dist.barrier(group=whole)  # ranks outside of the measured group must be idle
         mine: tuple[list[LinkRow], list[LeftOut]] = ([], [])
         if dist.get_rank() in described.ranks and len(described.ranks) > 1:
             bench = _Bench(torch, dist, group, described, device, effort, deadline)
@@ -127,7 +134,7 @@ def measure_links(
 
 
 class _Bench:
-    """The measurement of one group. All its ranks decide alike, as what decides is reduced over them."""
+    """The measurement of one group. All its ranks decide alike, as each decision is reduced over them."""
 
     def __init__(
         self, torch: Any, dist: Any, group: Any, described: LinkGroup, device: Any, effort: Effort, deadline: float
@@ -151,7 +158,7 @@ class _Bench:
             self.rows.append(self._timed(kind, elements * ELEMENT_BYTES, call))
 
     def _tried(self, kind: str, elements: int) -> tuple[Callable[[], None] | None, str]:
-        """The collective, called once; or None and the reason, when the backend or the memory does not allow it."""
+        """Return the collective after one call, or None and the reason if backend or memory do not allow it."""
         try:
             call = self._call(kind, elements)
             call()
@@ -191,7 +198,7 @@ class _Bench:
         return time.perf_counter_ns() - begin_ns
 
     def _call(self, kind: str, elements: int) -> Callable[[], None]:
-        """The collective on buffers of its own; `elements` are those of the full array."""
+        """Return the collective with its buffers; the full array has `elements` elements."""
         dist, group, ranks = self._dist, self._group, self._ranks
         first, rank, shard = ranks[0], dist.get_rank(), elements // len(ranks)
         whole = self._torch.ones(elements, device=self._device)
@@ -199,9 +206,9 @@ class _Bench:
         parts = list(whole.chunk(len(ranks))) if rank == first else None
         match kind:
             case "all_reduce":
-                whole.zero_()  # sums of ones would grow beyond any number
+                whole.zero_()  # repeated sums of ones would overflow
                 return lambda: dist.all_reduce(whole, group=group)
-            case "reduce_scatter":  # the second name is that of older versions, as below
+            case "reduce_scatter":  # older versions have the second name; also below
                 reduce_scatter = getattr(dist, "reduce_scatter_single", None) or dist.reduce_scatter_tensor
                 return lambda: reduce_scatter(part, whole, group=group)
             case "all_gather":
@@ -236,7 +243,7 @@ class _Bench:
         return self._worst_of([value])[0]
 
     def _worst_of(self, values: list[int]) -> list[int]:
-        """Of each value the largest over the ranks."""
+        """Return the largest of each value over the ranks."""
         found = self._torch.tensor(values, dtype=self._torch.int64, device=self._device)
         self._dist.all_reduce(found, op=self._dist.ReduceOp.MAX, group=self._group)
         return [int(value) for value in found.tolist()]
@@ -246,7 +253,7 @@ class _Bench:
 
 
 def _hosts(dist: Any, group: Any, members: Sequence[int]) -> list[LinkHost]:
-    """Hosts of the group in the order of their first rank."""
+    """Return the hosts of the group in the order of their first rank."""
     own = identify()
     found: list[Any] = [None] * len(members)
     dist.all_gather_object(found, (own.host, own.host_id), group=group)
@@ -264,7 +271,10 @@ def _link(members: Sequence[int], hosts: Sequence[LinkHost]) -> Literal["host", 
 
 
 def _parts(dist: Any, hosts: Sequence[LinkHost]) -> list[tuple[Any, LinkGroup]]:
-    """Of all ranks on several hosts: those of the first host, and the first of each. Rank 0 is in both."""
+    """Return two more groups on several hosts: the ranks of the first host, and the first rank of each host.
+
+    Rank 0 is in both.
+    """
     if len(hosts) == 1 or max(len(host.ranks) for host in hosts) == 1:
         return []
     within, across = hosts[0].ranks, [host.ranks[0] for host in hosts]
@@ -275,7 +285,7 @@ def _parts(dist: Any, hosts: Sequence[LinkHost]) -> list[tuple[Any, LinkGroup]]:
 
 
 def job_device() -> tuple[str, int] | tuple[str]:
-    """The GPU of this process, if every process of this host has one."""
+    """Return the GPU of this process if every process of this host has one, else the CPU."""
     torch = sys.modules["torch"]
     wanted = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
     if torch.cuda.is_available() and torch.cuda.device_count() >= wanted:

@@ -1,11 +1,11 @@
-"""A training script, run until its probe has written one window, to see what the probe sees.
+"""Runs a training script until its probe has written one window, to check what the probe sees.
 
-Comes in: a script and its arguments, and a folder. Goes out: what the probe of this process recorded there, and how the
-script ended. The script runs in this process as `python script` would run it; its probes record call 2 (counted from
-0). As the next call begins, on every rank at the same point of the program, `WindowWritten` ends it: no
-`Exception`, so handlers let it pass, while `finally` blocks run. It runs to its own end where that is not safe: under
-`torch.distributed.rpc`, whose servers wait for their clients to leave in order, in processes that the script itself
-starts, and when a probe's step is not called on the main thread.
+The script runs in this process as `python script` would run it. Its probes record call 2, counted from 0, into a given
+folder. As the next call begins, at the same point of the program on every rank, `WindowWritten` ends the script. It is
+no `Exception`, so handlers of the script let it pass, and `finally` blocks run.
+
+The script runs to its end where that is not safe: under `torch.distributed.rpc`, whose servers wait for their clients
+to leave in order; in processes that the script starts; and if a probe's step is not called on the main thread.
 """
 
 from __future__ import annotations
@@ -19,10 +19,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from tracekit.capture.hooks.live import live_instances
+from tracekit.capture.hooks.live_objects import live_instances
 from tracekit.capture.hooks.patching import Patch
 from tracekit.capture.probe import Probe
 from tracekit.capture.recording import Recording
+from tracekit.capture.rpc.remote_calls import rpc_ready
 from tracekit.capture.windows import Windows
 
 SCHEDULE = {"TRACEKIT_SKIP": "1", "TRACEKIT_WARMUP": "1", "TRACEKIT_STEPS": "1"}
@@ -31,19 +32,26 @@ __all__ = ["SCHEDULE", "WindowWritten", "run_until_window"]
 
 
 class WindowWritten(BaseException):
-    """The window is written, so the script may end."""
+    """Ends the script after its window was written."""
 
 
 def run_until_window(
     script: str, arguments: Sequence[str], folder: Path, *, module: bool = False, whole: bool = False
 ) -> Literal["window", "end"]:
-    """Run `script` (a path, or a module's name) and return how it ended: as its first window was written, or by itself.
+    """Run `script` and return how it ended: "window" after its first window was written, or "end" by itself.
 
-    `whole`: in any case by itself. Whatever the script raises passes, SystemExit included.
+    Args:
+        script: a path, or with `module` the name of a module.
+        arguments: the script's command line.
+        folder: where its probes write.
+        module: run it as `python -m` does.
+        whole: let it run to its end in any case.
+
+    What the script raises passes, SystemExit included.
     """
     os.environ.pop("TRACEKIT", None)
     os.environ.update({**SCHEDULE, "TRACEKIT_PATH": str(folder)})
-    # Kineto announces each recording on stderr.
+    # Kineto logs each recording on stderr.
     os.environ.setdefault("KINETO_LOG_LEVEL", "99")
     end = _EndOfWindow()
     if not whole:
@@ -65,7 +73,7 @@ def run_until_window(
 
 
 class _EndOfWindow:
-    """Raises `WindowWritten` as the call after a written window begins."""
+    """Raises `WindowWritten` as the next call after a written window begins."""
 
     def __init__(self) -> None:
         self._written = False
@@ -89,18 +97,13 @@ class _EndOfWindow:
 
     def _on_call(self, on_call: Callable[..., int], *args: Any, **kwargs: Any) -> int:
         next_call = on_call(*args, **kwargs)
-        if self._written and threading.current_thread() is threading.main_thread() and not _serves():
+        if self._written and threading.current_thread() is threading.main_thread() and not rpc_ready():
             raise WindowWritten
         return next_call
 
 
-def _serves() -> bool:
-    rpc = sys.modules.get("torch.distributed.rpc")
-    return rpc is not None and bool(getattr(rpc, "_is_current_rpc_agent_set", lambda: False)())
-
-
 def _finish() -> None:
-    """Write what is open, and leave the process group if the script did not come to it."""
+    """Write open windows, and leave the process group if the script has not."""
     for probe in live_instances(Probe)[Probe]:
         probe.finish()
     distributed = sys.modules.get("torch.distributed")

@@ -1,6 +1,6 @@
-"""Does recording work here? Tries each part of torch that a capture needs, for real, in this process and in its job.
+"""Checks whether recording works here, by trying each part of torch that a capture needs.
 
-Comes in: nothing. Goes out: a `Capability` a part, never an exception; whatever fails says why.
+The result is a `Capability` for each part. A failure is part of the result; nothing is raised.
 """
 
 from __future__ import annotations
@@ -15,14 +15,21 @@ from typing import Any
 
 from tracekit.capture.job.process import identify
 
-PATIENCE_S = 60  # for the other ranks of the job
+JOIN_TIMEOUT_S = 60  # for the other ranks of the job
 
 __all__ = ["Capability", "recorded_activities", "try_job", "try_torch"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Capability:
-    """One part of torch: `works` is None where this build of torch, or this machine, has no such part."""
+    """One part of torch.
+
+    Attributes:
+        name: of the part.
+        works: None if this build of torch, or this machine, does not have the part.
+        detail: what was found, or the error.
+        remedy: what the user can do about a failure.
+    """
 
     name: str
     works: bool | None
@@ -32,36 +39,35 @@ class Capability:
 
 def try_torch() -> list[Capability]:
     """Import torch, record a few operators, run a Gloo collective in a group of one, and ask for NCCL."""
-    # Kineto announces each recording on stderr; it reads its level once, when torch loads.
+    # Kineto logs each recording on stderr; it reads its log level once, when torch loads.
     os.environ.setdefault("KINETO_LOG_LEVEL", "99")
     try:
         import torch
-    except Exception as error:  # a broken shared library is an OSError, a mixture of versions anything
-        return [
-            Capability(name="torch", works=False, detail=_reason(error), remedy="pip install --force-reinstall torch")
-        ]
-    found = Capability(name="torch", works=True, detail=str(torch.__version__))
-    return [found, *(_tried(name, check, torch) for name, check in _CHECKS.items())]
+    except Exception as error:  # a broken shared library is an OSError, mixed versions may raise anything
+        remedy = "pip install --force-reinstall torch"
+        return [Capability(name="torch", works=False, detail=_reason(error), remedy=remedy)]
+    imported = Capability(name="torch", works=True, detail=str(torch.__version__))
+    return [imported, *(_run_check(name, check, torch) for name, check in _CHECKS.items())]
 
 
 def try_job() -> list[Capability]:
-    """Join the other ranks of the job that the environment describes; called on all of them, answered on rank 0.
+    """Join the other ranks of the job that the environment describes. Called on all ranks; rank 0 reports the result.
 
-    All exchange who they are over Gloo, and where every process of a host has a GPU, NCCL runs a collective.
+    The ranks exchange host and versions over Gloo. If every process of a host has a GPU, NCCL runs a collective.
     """
     try:
         import torch
         import torch.distributed as dist
 
-        dist.init_process_group("gloo", timeout=timedelta(seconds=PATIENCE_S))
+        dist.init_process_group("gloo", timeout=timedelta(seconds=JOIN_TIMEOUT_S))
     except Exception as error:
         return [Capability(name="job", works=False, detail=_reason(error), remedy=_REMEDIES["job"])]
     try:
         members: list[Any] = [None] * dist.get_world_size()
-        dist.all_gather_object(members, _introduction(torch))
-        found = _described(members)
+        dist.all_gather_object(members, _rank_description(torch))
+        capabilities = _compare_ranks(members)
         with_gpus = all(member["gpus"] >= member["local_world_size"] for member in members)
-        return [*found, _nccl_between(torch, dist)] if with_gpus else found
+        return [*capabilities, _nccl_between(torch, dist)] if with_gpus else capabilities
     except Exception as error:
         return [Capability(name="job", works=False, detail=_reason(error), remedy=_REMEDIES["job"])]
     finally:
@@ -69,7 +75,7 @@ def try_job() -> list[Capability]:
             dist.destroy_process_group()
 
 
-def _introduction(torch: Any) -> dict[str, Any]:
+def _rank_description(torch: Any) -> dict[str, Any]:
     return {
         "host": identify().host,
         "versions": f"Python {platform.python_version()}, torch {torch.__version__}",
@@ -79,27 +85,29 @@ def _introduction(torch: Any) -> dict[str, Any]:
     }
 
 
-def _described(members: Sequence[dict[str, Any]]) -> list[Capability]:
-    """What the ranks have in common, and where one differs from rank 0."""
+def _compare_ranks(members: Sequence[dict[str, Any]]) -> list[Capability]:
+    """Report how many ranks joined, and the first rank that differs from rank 0."""
     hosts = {member["host"] for member in members}
     detail = f"{len(members)} ranks on {len(hosts)} host{'s' * (len(hosts) > 1)}, joined over Gloo"
-    found = [Capability(name="job", works=True, detail=detail)]
+    capabilities = [Capability(name="job", works=True, detail=detail)]
     other = [rank for rank, member in enumerate(members) if member["versions"] != members[0]["versions"]]
     without = [rank for rank, member in enumerate(members) if not member["profiler"]]
     if other:
         detail = f"rank {other[0]} has {members[other[0]]['versions']}, rank 0 {members[0]['versions']}"
-        found.append(Capability(name="job versions", works=False, detail=detail, remedy=_REMEDIES["job versions"]))
+        capabilities.append(
+            Capability(name="job versions", works=False, detail=detail, remedy=_REMEDIES["job versions"])
+        )
     if without:
         detail = f"rank {without[0]} has a torch without Kineto"
-        found.append(Capability(name="job profiler", works=False, detail=detail, remedy=_REMEDIES["profiler"]))
-    return found
+        capabilities.append(Capability(name="job profiler", works=False, detail=detail, remedy=_REMEDIES["profiler"]))
+    return capabilities
 
 
 def _nccl_between(torch: Any, dist: Any) -> Capability:
-    """Called on every rank: an exception on one leaves the others to their patience."""
+    """Run a collective with NCCL. Called on every rank: if one raises, the others wait for their time-out."""
     try:
         torch.cuda.set_device(identify().local_rank)
-        group = dist.new_group(backend="nccl", timeout=timedelta(seconds=PATIENCE_S))
+        group = dist.new_group(backend="nccl", timeout=timedelta(seconds=JOIN_TIMEOUT_S))
         dist.all_reduce(torch.ones(1, device="cuda"), group=group)
         torch.cuda.synchronize()
     except Exception as error:
@@ -107,7 +115,7 @@ def _nccl_between(torch: Any, dist: Any) -> Capability:
     return Capability(name="job nccl", works=True, detail="a collective between all ranks went through")
 
 
-def _tried(name: str, check: Callable[[Any], Capability], torch: Any) -> Capability:
+def _run_check(name: str, check: Callable[[Any], Capability], torch: Any) -> Capability:
     try:
         return check(torch)
     except Exception as error:
@@ -124,7 +132,7 @@ def _profiler(torch: Any) -> Capability:
 
 
 def recorded_activities() -> str:
-    """What this process's profiler can record, as in "CPU, CUDA". Needs torch."""
+    """Return what this process's profiler can record, as in "CPU, CUDA". Needs torch."""
     import torch
 
     return ", ".join(sorted(activity.name for activity in torch.profiler.supported_activities()))
@@ -143,7 +151,7 @@ def _gpu(torch: Any) -> Capability:
 def _distributed(torch: Any) -> Capability:
     if not torch.distributed.is_available():
         raise RuntimeError("torch was built without it")
-    return Capability(name="distributed", works=True, detail="torch.distributed is there")
+    return Capability(name="distributed", works=True, detail="torch.distributed is available")
 
 
 def _gloo(torch: Any) -> Capability:
@@ -170,7 +178,7 @@ def _nccl(torch: Any) -> Capability:
 
 
 def _reason(error: Exception) -> str:
-    # A failed load of a library can print a page; the first line names it.
+    # The error of a library that failed to load can be a page long; its first line names the library.
     lines = str(error).strip().splitlines()
     return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
 

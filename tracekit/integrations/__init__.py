@@ -1,11 +1,11 @@
-"""The probe for training loops that a framework runs: each records through `tracekit.probe` and takes its options.
+"""Integrations with frameworks that run the training loop. Each records through `tracekit.probe` and takes its options.
 
     LightningCallback("runs")       for Trainer(callbacks=[...]) of lightning or pytorch_lightning
     TransformersCallback("runs")    for Trainer(callbacks=[...]) of transformers
-    AccelerateProbe(accelerator)    around a loop of one's own that uses accelerate
+    AccelerateProbe(accelerator)    around your own loop with accelerate
 
-A step is a step of the optimizer: the micro-batches of gradient accumulation belong to one. A framework is imported
-when its name is first used.
+A step is a step of the optimizer, with all its micro-batches of gradient accumulation. A framework is imported when its
+class is first used.
 """
 
 from __future__ import annotations

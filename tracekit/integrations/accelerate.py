@@ -1,4 +1,4 @@
-"""Records a training loop of one's own that uses accelerate.
+"""Records a training loop that uses accelerate.
 
     with AccelerateProbe(accelerator, "runs") as probe:
         for batch in loader:
@@ -7,7 +7,7 @@
                 optimizer.step()
             probe.step()
 
-Comes in: the accelerator. Goes out: a recording whose steps are those of the optimizer.
+The recorded steps are those of the optimizer.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class AccelerateProbe:
         return self
 
     def step(self) -> None:
-        """A batch has been trained on. It ends the step if gradients were synchronised, else it is a part of it."""
+        """Call this after each batch: it ends the step if the batch synchronised gradients."""
         if self._accelerator.sync_gradients:
             self._loop.step()
 

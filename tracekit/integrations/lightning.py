@@ -1,9 +1,9 @@
-"""A callback that records what a Lightning trainer trains.
+"""A callback that records the training of a Lightning trainer.
 
     trainer = Trainer(callbacks=[LightningCallback("runs")])
 
-Comes in: the trainer's calls. Goes out: a recording whose steps are those of the optimizer: a step ends with the batch
-in which `trainer.global_step` has advanced. A validation between two batches belongs to the step before it.
+The recorded steps are those of the optimizer: a step ends with the batch in which `trainer.global_step` has advanced. A
+validation between two batches belongs to the step before it.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from tracekit.integrations.loop import RecordedLoop
 
 __all__ = ["LightningCallback"]
 
-_LIBRARIES = ("lightning.pytorch", "pytorch_lightning")  # the same trainer under two names, in two packages
+_LIBRARIES = ("lightning.pytorch", "pytorch_lightning")  # two packages with the same trainer
 
 
 def _callback_types() -> tuple[Any, ...]:
-    """The callback class of each library that training uses; of the first that is installed, if it uses none yet."""
-    used = [sys.modules[name] for name in _LIBRARIES if name in sys.modules]
-    if used:
-        return tuple(library.Callback for library in used)
+    """Return the callback class of each imported library; if none is imported, of the first that is installed."""
+    imported = [sys.modules[name] for name in _LIBRARIES if name in sys.modules]
+    if imported:
+        return tuple(library.Callback for library in imported)
     for name in _LIBRARIES:
         try:
             return (importlib.import_module(name).Callback,)

@@ -1,7 +1,4 @@
-"""A loop that somebody else runs: begin, a step, a step ..., end, as callbacks hear of them.
-
-Comes in: the options of `tracekit.probe`. Goes out: its recording. A loop that begins again is recorded anew.
-"""
+"""Records a loop that a framework runs, from its callbacks: begin, steps, end. A loop may begin again after its end."""
 
 from __future__ import annotations
 
@@ -14,25 +11,27 @@ __all__ = ["RecordedLoop"]
 
 
 class RecordedLoop:
+    """`tracekit.probe` with its options, driven by callbacks."""
+
     def __init__(self, path: str | os.PathLike[str], options: dict[str, Any]) -> None:
         self._path = path
         self._options = options
         self._probe: Probe | None = None
-        check_options(path, **options)  # wrong ones are told of at once, not when training begins
+        check_options(path, **options)  # so that wrong options raise now, not when training begins
 
     def begin(self) -> None:
-        """The first step begins; nothing happens if it has begun before."""
+        """Begin the first step; does nothing if the loop has begun."""
         if self._probe is None:
             self._probe = probe(self._path, **self._options)
             self._probe.__enter__()
 
     def step(self) -> None:
-        """A step has ended and the next one begins."""
+        """End a step and begin the next."""
         if self._probe is not None:
             self._probe.step()
 
     def end(self, error: BaseException | None = None) -> None:
-        """The loop has ended, by `error` if there is one; what began after the last step is none."""
+        """End the loop, because of `error` if there is one; the step that began last does not count."""
         if self._probe is not None:
             ended, self._probe = self._probe, None
             ended.__exit__(None if error is None else type(error), error, None)

@@ -1,9 +1,9 @@
-"""A callback that records what the trainer of Hugging Face's transformers trains.
+"""A callback that records the training of a Trainer of Hugging Face's transformers.
 
     trainer = Trainer(..., callbacks=[TransformersCallback("runs")])
 
-Comes in: the trainer's calls. Goes out: a recording whose steps are those of the optimizer, as the trainer counts them.
-An evaluation between two steps belongs to the first of them.
+The recorded steps are those of the optimizer, as the trainer counts them. An evaluation between two steps belongs to
+the first of them.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""DistributedDataParallel, as a script of thirty lines has it."""
+"""DistributedDataParallel in a minimal script."""
 
 import sys
 

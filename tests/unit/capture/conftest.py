@@ -1,4 +1,4 @@
-"""Real recordings of one process, read back."""
+"""Fixtures for recordings of one process."""
 
 from __future__ import annotations
 
@@ -21,23 +21,23 @@ def torch() -> Any:
 
 @pytest.fixture(autouse=True)
 def nothing_written() -> None:
-    """A probe may take as much of the disk as if no other test had made one."""
-    disk.forget_written()
+    """The disk budget of the process is unused: probes of other tests do not count."""
+    disk.reset_written()
 
 
 class Runs:
-    """What probes wrote below a folder."""
+    """The files that probes wrote below a folder."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
 
     def traces(self) -> list[dict[str, Any]]:
-        """The traces, in order of their first step."""
+        """Return the traces, in order of their first step."""
         found = [json.loads(gzip.decompress(file.read_bytes())) for file in self.path.rglob("rank-*.json.gz")]
         return sorted(found, key=lambda trace: trace["tracekit"]["steps"][0]["step"])
 
     def steps(self) -> list[list[int]]:
-        """The numbers of the recorded steps, a list a trace."""
+        """Return the numbers of the recorded steps, one list for each trace."""
         return [[step["step"] for step in trace["tracekit"]["steps"]] for trace in self.traces()]
 
     def files(self) -> list[Path]:

@@ -1,8 +1,7 @@
-"""Makes any call that `tracekit.capture` makes fail, in a program that has no idea of it.
+"""Lists all calls that `tracekit.capture` makes in a program, and makes chosen ones fail.
 
-Python's profiling hook sees every call before it happens, of Python functions and of C ones, and what the hook raises
-the caller gets as if the function had raised it. So the calls need no list: a run of the program names them all.
-What is guarded apart from each other may fail in one run, so that a sweep over all calls needs fewer of them.
+Python's profiling hook is called before each call of a Python or C function. If the hook raises, the caller gets the
+error as if the function had raised it. So no list of calls is needed: a run of the program finds them all.
 """
 
 from __future__ import annotations
@@ -23,11 +22,9 @@ import tracekit.capture
 CAPTURE = str(Path(tracekit.capture.__file__).parent)
 
 GUARD = "Recording._guarded"
-# The program's own way through the probe: what it calls itself, or has torch call. Their bodies are tested by the
-# calls they make; the call of them is not the probe's.
+# Called by the program, or by torch on its behalf: only the calls that these functions make are tested.
 SHELL = {
     "Patch.apply.<locals>.replacement",
-    "Probe._around_function.<locals>.recorded",
     "Probe._cancel",
     "Probe._enter",
     "Probe._enter_event",
@@ -36,17 +33,18 @@ SHELL = {
     "Probe._stop_listening",
     "Probe.finish",
     "Probe.iterate",
-    "Termination.deliver",
-    "Termination.remove",  # an undoing that fails leaves a handler that does nothing
+    "SigtermHandler.deliver_deferred",
+    "SigtermHandler.remove",  # if it fails, a handler stays that does nothing
     "_Call.__call__",
     "_Call.__init__",
-    "_Call.settle",
-    "harmless.<locals>.guarded",
-    "surround.<locals>.surrounded",
+    "_Call.result_without_hook",
+    "fail_safe.<locals>.guarded",
+    "wrap_call.<locals>.wrapped",
+    "wrap_function.<locals>.recorded",
 }
-# What Python calls wherever an object happens to die; what it raises, nobody gets.
+# What Python calls when an object is freed; its errors reach nobody.
 CALLBACKS = {"WeakSet.__init__.<locals>._remove", "WeakKeyDictionary.__init__.<locals>.remove"}
-# What only fails if Python itself does.
+# What fails only if Python itself fails.
 PRIMITIVES = (str, bytes, dict, list, set, frozenset, tuple, int, type(None))
 PRIMITIVE_FUNCTIONS = {id, len, isinstance, getattr, hasattr, min, max, any, all, sum, sorted, next, iter, vars}
 PRIMITIVE_FUNCTIONS |= {threading.get_ident, threading.current_thread, threading.main_thread}
@@ -55,7 +53,7 @@ MACHINERY = {contextlib.__file__, dataclasses.__file__, functools.__file__, thre
 
 
 class Site(NamedTuple):
-    """A call in `tracekit.capture`: from which function of which file, of what."""
+    """A call in `tracekit.capture`: the file and the calling function in it, and the called function."""
 
     file: str
     caller: str
@@ -63,33 +61,37 @@ class Site(NamedTuple):
 
 
 class Failure(NamedTuple):
-    """What the `occurrence`-th call of a site, from 1, raises."""
+    """The `occurrence`-th call of a site, counted from 1, raises `error`."""
 
     occurrence: int
     error: Exception
 
 
-_known: dict[tuple[int, int], tuple[Site | None, CodeType, CodeType]] = {}  # with the codes, so that ids stay theirs
-_own: dict[int, tuple[bool, CodeType]] = {}
+# Both with the code objects, so that their ids stay valid.
+_known_sites: dict[tuple[int, int], tuple[Site | None, CodeType, CodeType]] = {}
+_is_capture_code: dict[int, tuple[bool, CodeType]] = {}
 
 
 def _site(frame: FrameType, event: str, argument: Any) -> Site | None:
-    """The call that is about to happen, if it is one of the capture's."""
+    """Return the call that is about to happen, if the capture makes it."""
     code = frame.f_code
     if event == "call":
         caller = frame.f_back
         if caller is None:
             return None
-        known = _known.get((id(code), id(caller.f_code)))
+        known = _known_sites.get((id(code), id(caller.f_code)))
         if known is None:
-            known = _known[id(code), id(caller.f_code)] = _site_of(code, caller.f_code), code, caller.f_code
+            known = _known_sites[id(code), id(caller.f_code)] = _site_of(code, caller.f_code), code, caller.f_code
         return known[0]
     if event != "c_call":
         return None
-    own = _own.get(id(code))
-    if own is None:
-        own = _own[id(code)] = code.co_filename.startswith(CAPTURE) and code.co_qualname not in SHELL, code
-    if not own[0]:
+    cached = _is_capture_code.get(id(code))
+    if cached is None:
+        cached = _is_capture_code[id(code)] = (
+            code.co_filename.startswith(CAPTURE) and code.co_qualname not in SHELL,
+            code,
+        )
+    if not cached[0]:
         return None
     if isinstance(getattr(argument, "__self__", None), (*PRIMITIVES, RLOCK)) or argument in PRIMITIVE_FUNCTIONS:
         return None
@@ -97,22 +99,24 @@ def _site(frame: FrameType, event: str, argument: Any) -> Site | None:
 
 
 def _site_of(code: CodeType, caller: CodeType) -> Site | None:
-    """The call of a Python function by another, if it is one of the capture's."""
+    """Return the call of a Python function by another, if the capture makes it."""
     if "<" in code.co_name or code.co_qualname in CALLBACKS or MACHINERY & {code.co_filename, caller.co_filename}:
         return None
-    own, by_capture = code.co_filename.startswith(CAPTURE), caller.co_filename.startswith(CAPTURE)
+    of_capture, by_capture = code.co_filename.startswith(CAPTURE), caller.co_filename.startswith(CAPTURE)
     called_from = caller.co_qualname
-    if own and by_capture:  # fails by what it calls itself; whole only where there is a guard for it
+    if of_capture and by_capture:  # the calls inside it fail; it fails as a whole only below a guard
         return Site("recording", called_from, code.co_qualname) if called_from == GUARD else None
     if by_capture and called_from not in SHELL:
         return Site(Path(caller.co_filename).stem, called_from, code.co_qualname)
-    if own and code.co_qualname not in SHELL:  # a hook or a replacement, called by torch or the program
+    if (
+        of_capture and code.co_qualname not in SHELL
+    ):  # a hook or a replacement of the capture, called by torch or the program
         return Site(Path(code.co_filename).stem, "", code.co_qualname)
     return None
 
 
 def calls_of(program: Callable[[], object]) -> dict[Site, int]:
-    """What the capture calls while `program` runs on this thread, with how often."""
+    """Return the calls of the capture while `program` runs on this thread, with their number."""
     found: Counter[Site] = Counter()
 
     def count(frame: FrameType, event: str, argument: Any) -> None:
@@ -124,7 +128,7 @@ def calls_of(program: Callable[[], object]) -> dict[Site, int]:
 
 
 def run_with_failures(program: Callable[[], Any], failures: Mapping[Site, Failure]) -> tuple[Any, set[Site]]:
-    """What `program` returns when each of these calls fails, and which of them it came to make."""
+    """Return what `program` returns when each of these calls fails, and which of them were made."""
     left = {site: failure.occurrence for site, failure in failures.items()}
     failed: set[Site] = set()
 
@@ -136,7 +140,7 @@ def run_with_failures(program: Callable[[], Any], failures: Mapping[Site, Failur
         if left[site] == 0:
             del left[site]
             failed.add(site)
-            # Python drops a hook that raises; the next call of a function, in the guard at the latest, has it again.
+            # Python removes a hook that raises; the next call of a function, in the guard at the latest, sets it again.
             if left:
                 sys.settrace(resume)
             sys.setprofile(None)

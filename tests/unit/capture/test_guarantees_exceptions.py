@@ -1,5 +1,4 @@
-"""What the loop raises reaches it as without a probe: the same object, raised in the same place, with its whole
-traceback, and what it replaced in its context."""
+"""An exception of the loop is the same as without a probe: the same object, traceback and context."""
 
 from __future__ import annotations
 
@@ -23,7 +22,7 @@ require_module("torch")
 
 @pytest.fixture(scope="module", autouse=True)
 def few_objects() -> Iterator[None]:
-    """The search for modules and groups walks over all objects, many times here."""
+    """Hide the objects of other tests, which the capture would search many times here."""
     gc.collect()
     gc.freeze()
     yield
@@ -31,7 +30,7 @@ def few_objects() -> Iterator[None]:
 
 
 class Vanished(Exception):  # noqa: N818
-    """With arguments that could not be copied."""
+    """An exception whose arguments do not allow a copy."""
 
     def __init__(self, first: int, second: int) -> None:
         super().__init__(f"{first} of {second}")
@@ -93,7 +92,7 @@ def in_coroutine(recorder: Probe | None, error: BaseException) -> None:
 
     decorated = recorder(step) if recorder else step
 
-    def run(call: int) -> None:  # an event loop has ways of its own with KeyboardInterrupt
+    def run(call: int) -> None:  # an event loop treats KeyboardInterrupt specially
         coroutine = decorated(call)
         while True:
             try:
@@ -137,12 +136,12 @@ LOOPS = [in_function, in_generator, thrown_into_a_generator, in_coroutine, in_bl
 
 
 def ending(loop: Callable[[Probe | None, BaseException], None], recorder: Probe | None, error: BaseException) -> Any:
-    """What comes out of the loop, and the frames that a traceback of it shows, less the probe's own."""
+    """Return the exception of the loop, the frames of its traceback without the probe's, and its context."""
     try:
         loop(recorder, error)
     except BaseException as caught:
         frames = traceback.extract_tb(caught.__traceback__)
-        # Whether a line of the loop calls the step itself or the probe around it makes no difference to a reader.
+        # Lines of the loop differ: they call the step or the probe around it.
         own = [frame for frame in frames if Path(frame.filename).parent != OWN]
         return caught, [(frame.name, frame.line) for frame in own if frame.name != loop.__name__], caught.__context__
     return None
@@ -152,7 +151,7 @@ def ending(loop: Callable[[Probe | None, BaseException], None], recorder: Probe 
 @pytest.mark.parametrize("make_error", RAISED, ids=lambda make: type(make()).__name__)
 @pytest.mark.parametrize("loop", LOOPS, ids=lambda loop: loop.__name__)
 @pytest.mark.parametrize("window", ["open", "closed"])
-def test_what_a_loop_raises_comes_out_as_without_a_probe(
+def test_an_exception_of_the_loop_is_the_same_as_without_a_probe(
     runs: Any, loop: Callable[[Probe | None, BaseException], None], make_error: Callable[[], BaseException], window: str
 ) -> None:
     recorder = probe(path=runs.path, skip=0 if window == "open" else 50, warmup=0, steps=5)

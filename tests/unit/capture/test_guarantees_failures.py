@@ -1,7 +1,7 @@
-"""Whatever fails inside the capture: training goes on as without it, and afterwards nothing of it is left.
+"""When any call inside the capture fails, training continues unchanged and nothing of the capture is left.
 
-The calls that fail are all that the capture and its observers make; see `injection.py`. Those of different observers,
-which have to be guarded apart from each other, fail together.
+All calls that the capture and its observers make fail once; see `injection.py`. Calls of different observers fail in
+one run, as each observer is guarded by itself.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ import pytest
 
 from tests.components import require_module
 from tests.unit.capture.injection import GUARD, Failure, Site, calls_of, run_with_failures
-from tests.unit.capture.job import Job
-from tracekit.capture import observers, turns
+from tests.unit.capture.small_training import Job
+from tracekit.capture import observers, profiler_lock
 from tracekit.capture.hooks import patching
 from tracekit.capture.observers import default_observers
 from tracekit.capture.warn import CaptureWarning
@@ -30,9 +30,13 @@ from tracekit.capture.warn import CaptureWarning
 KINDS: tuple[Callable[[str], Exception], ...] = (lambda text: OSError(5, text), MemoryError, RuntimeError)
 ONE_WINDOW: dict[str, Any] = {"skip": 0, "warmup": 0, "steps": 1}
 EARLY_AND_PREPARED: dict[str, Any] = {"skip": 0, "warmup": 2, "steps": 1}
-LIFE = {"exits", "probe", "recording", "session", "turns", "windows"}
-# Guarded part by part: what fails in one of these files costs nothing that the others do.
-APART = {file.stem for file in Path(observers.__file__).parent.iterdir()} | {"clock", "groups", "meshes"}
+WINDOW_LIFECYCLE = {
+    *("membership", "probe", "profiler_lock", "profiler_session", "recording", "shutdown", "step_log", "windows"),
+}
+# Each of these files is guarded by itself: a failure in one does not affect the others.
+GUARDED_APART = {file.stem for file in Path(observers.__file__).parent.iterdir()} | {
+    *("clock", "ddp_comm_hooks", "facts", "flight_recorder", "groups", "meshes"),
+}
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +44,7 @@ def torch() -> Iterator[Any]:
     """torch with a process group of one rank, and with the imports of training done."""
     torch = require_module("torch")
     patch = pytest.MonkeyPatch()
-    patch.setenv("TORCH_FR_BUFFER_SIZE", "64")  # it is read back at each window's end
+    patch.setenv("TORCH_FR_BUFFER_SIZE", "64")  # the flight recorder is read as each window closes
     torch.distributed.init_process_group("gloo", store=torch.distributed.HashStore(), rank=0, world_size=1)
     yield torch
     torch.distributed.destroy_process_group()
@@ -48,7 +52,7 @@ def torch() -> Iterator[Any]:
 
 
 @pytest.fixture(scope="module")
-def undisturbed(torch: Any) -> list[float]:
+def losses_without_a_probe(torch: Any) -> list[float]:
     """The losses without a probe."""
     losses = Job(torch, Path()).run()
     assert len(set(losses)) == len(losses)
@@ -57,15 +61,17 @@ def undisturbed(torch: Any) -> list[float]:
 
 @pytest.fixture(scope="module", autouse=True)
 def few_objects() -> Iterator[None]:
-    """The search for modules and groups walks over all objects, hundreds of times here. What other tests have the
-    collector call must not run either: a failure meant for the capture would hit it."""
+    """Hide the objects of other tests, which the capture would search hundreds of times here.
+
+    Also remove garbage collector callbacks of other tests: a failure meant for the capture could hit one.
+    """
     gc.collect()
     gc.freeze()
     callbacks, gc.callbacks[:] = gc.callbacks[:], []
     yield
     gc.callbacks[:] = callbacks
     gc.unfreeze()
-    gc.collect()  # the jobs, or the next test's probe would still find their models
+    gc.collect()  # free the jobs, or the next test's probe would find their models
 
 
 @dataclass
@@ -81,7 +87,7 @@ class Outcome:
 
 
 def run(torch: Any, folder: Path, options: dict[str, Any], execute: Callable[[Callable[[], Any]], Any]) -> Outcome:
-    """One training under a probe, run by `execute`, and what it left in the process and on the disk."""
+    """Run one training under a probe by `execute`; return its result and what it left in the process and on disk."""
     gc.freeze()
     job = Job(torch, folder, **options)
     handler, applied = signal.getsignal(signal.SIGTERM), set(patching._applied)
@@ -94,7 +100,7 @@ def run(torch: Any, folder: Path, options: dict[str, Any], execute: Callable[[Ca
     leftovers = [f"patch of {patch._name}" for patch in patching._applied.keys() - applied if patch._active]
     leftovers += [f"file {file.name}" for file in folder.rglob("*.tmp")]
     leftovers += [f"hook on {type(module).__name__}" for module in job.modules if _has_hooks_of_ours(module)]
-    if turns._holder is not None:
+    if profiler_lock._holder is not None:
         leftovers.append("turn")
     if signal.getsignal(signal.SIGTERM) != handler:
         leftovers.append("handler of SIGTERM")
@@ -119,16 +125,18 @@ def _has_hooks_of_ours(module: Any) -> bool:
 
 
 def sites_of(torch: Any, folder: Path, options: dict[str, Any]) -> dict[Site, int]:
-    """The second time, as some calls are made once in the life of a process."""
+    """Return the calls of a second run, as some calls are made once in the life of a process."""
     found: dict[Site, int] = {}
     run(torch, folder / "first", options, calls_of)
     run(torch, folder / "second", options, lambda training: found.update(calls_of(training)))
     return found
 
 
-def broken_promises(outcome: Outcome, undisturbed: list[float], failed: Mapping[Site, Failure]) -> list[str]:
+def broken_guarantees(
+    outcome: Outcome, losses_without_a_probe: list[float], failed: Mapping[Site, Failure]
+) -> list[str]:
     broken = list(outcome.leftovers)
-    if outcome.losses != undisturbed:
+    if outcome.losses != losses_without_a_probe:
         broken.append(f"other results: {outcome.losses}")
     if len(outcome.warned) > 1:
         broken.append(f"several warnings: {outcome.warned}")
@@ -141,21 +149,21 @@ def broken_promises(outcome: Outcome, undisturbed: list[float], failed: Mapping[
 
 
 def combinations(sites: Mapping[Site, int]) -> Iterator[dict[Site, int]]:
-    """The sites with their occurrences, in portions that may fail together."""
+    """Yield the sites with their occurrences, in portions that may fail together."""
     guarded = [site for site in sites if site.caller == GUARD]
     for method in sorted({site.callee.rpartition(".")[2] for site in guarded}):
         yield {site: sites[site] for site in guarded if site.callee.endswith(f".{method}")}
     others = [site for site in sites if site.caller != GUARD]
-    parts = [[site for site in others if site.file == file] for file in sorted(APART)]
+    parts = [[site for site in others if site.file == file] for file in sorted(GUARDED_APART)]
     for together in itertools.zip_longest(*parts):
         yield {site: sites[site] for site in together if site is not None}
-    yield from ({site: sites[site]} for site in others if site.file not in APART)
+    yield from ({site: sites[site]} for site in others if site.file not in GUARDED_APART)
 
 
 def fail_everywhere(
-    torch: Any, tmp_path: Path, undisturbed: list[float], options: dict[str, Any], sites: Mapping[Site, int]
+    torch: Any, tmp_path: Path, losses_without_a_probe: list[float], options: dict[str, Any], sites: Mapping[Site, int]
 ) -> dict[str, list[str]]:
-    """What was broken by which failures."""
+    """Let each of the calls fail; return the first failures that broke a guarantee, and what they broke."""
     waiting = list(combinations(sites))
     number = 0
     while waiting:
@@ -167,43 +175,47 @@ def fail_everywhere(
         failed: set[Site] = set()
 
         def execute(training: Callable[[], Any], failures: Any = failures, failed: set[Site] = failed) -> Any:
-            result, came_to = run_with_failures(training, failures)
-            failed |= came_to
-            for failure in failures.values():  # whose frames hold open files, to be closed while nobody minds
+            result, called = run_with_failures(training, failures)
+            failed |= called
+            for failure in failures.values():  # release their frames, which hold open files
                 failure.error.__traceback__ = failure.error.__context__ = None
             return result
 
         outcome = run(torch, tmp_path / str(number), options, execute)
         did_fail = {site: failure for site, failure in failures.items() if site in failed}
-        if promises := broken_promises(outcome, undisturbed, did_fail):
-            # What is left of it would break the others.
-            return {", ".join(f"{site}: {failure}" for site, failure in did_fail.items()): promises}
-        missed = [site for site in portion if site not in failed]  # not made any more after the failure of another
+        if guarantees := broken_guarantees(outcome, losses_without_a_probe, did_fail):
+            # Stop: what is left of this run would break the next ones.
+            return {", ".join(f"{site}: {failure}" for site, failure in did_fail.items()): guarantees}
+        missed = [site for site in portion if site not in failed]  # not made after the failure of another call
         if len(portion) == 1 and missed:
             return {str(missed[0]): ["the call was not made"]}
         waiting += [{site: portion[site]} for site in missed]
     return {}
 
 
-def test_every_call_that_a_window_makes_may_fail(torch: Any, tmp_path: Path, undisturbed: list[float]) -> None:
+def test_every_call_that_a_window_makes_may_fail(
+    torch: Any, tmp_path: Path, losses_without_a_probe: list[float]
+) -> None:
     sites = sites_of(torch, tmp_path / "sites", ONE_WINDOW)
 
-    broken = fail_everywhere(torch, tmp_path, undisturbed, ONE_WINDOW, dict.fromkeys(sites, 1))
+    broken = fail_everywhere(torch, tmp_path, losses_without_a_probe, ONE_WINDOW, dict.fromkeys(sites, 1))
 
     assert broken == {}
     callees = {site.callee for site in sites}
     assert {"fsync", "link", "GzipFile.write", "_KinetoProfile.export_chrome_trace", "BoundedStore.ask"} - callees == {
-        "BoundedStore.ask"  # the capture's own; what it calls itself is there
+        "BoundedStore.ask"  # it is the capture's; the calls inside it are listed instead
     }
     assert len(sites) > 150
 
 
-def test_every_call_around_windows_may_fail_the_last_time(torch: Any, tmp_path: Path, undisturbed: list[float]) -> None:
-    """The last time: in the second of two recordings, the first of which is provisional, after a warm-up."""
+def test_the_last_of_each_call_around_windows_may_fail(
+    torch: Any, tmp_path: Path, losses_without_a_probe: list[float]
+) -> None:
+    """GIVEN a provisional recording and a window with a warm-up: the last occurrence is in the window."""
     sites = sites_of(torch, tmp_path / "sites", EARLY_AND_PREPARED)
-    chosen = {site: count for site, count in sites.items() if site.file in LIFE}
+    chosen = {site: count for site, count in sites.items() if site.file in WINDOW_LIFECYCLE}
 
-    broken = fail_everywhere(torch, tmp_path, undisturbed, EARLY_AND_PREPARED, chosen)
+    broken = fail_everywhere(torch, tmp_path, losses_without_a_probe, EARLY_AND_PREPARED, chosen)
 
     assert broken == {}
     assert len(chosen) > 30
@@ -214,10 +226,10 @@ OBSERVERS = [type(observer) for observer in default_observers()]
 
 @pytest.mark.parametrize("method", ["attach", "detach", "contribute"])
 @pytest.mark.parametrize("observer", OBSERVERS, ids=lambda observer: observer.__name__)
-def test_an_observer_that_fails_costs_its_contribution_alone(
+def test_an_observer_that_fails_loses_only_its_contribution(
     torch: Any,
     tmp_path: Path,
-    undisturbed: list[float],
+    losses_without_a_probe: list[float],
     monkeypatch: pytest.MonkeyPatch,
     observer: type,
     method: str,
@@ -228,7 +240,7 @@ def test_an_observer_that_fails_costs_its_contribution_alone(
     monkeypatch.setattr(observer, method, fail)
     outcome = run(torch, tmp_path, ONE_WINDOW, lambda training: training())
 
-    assert outcome.losses == undisturbed
+    assert outcome.losses == losses_without_a_probe
     assert outcome.leftovers == []
     assert outcome.warned == []
     (metadata,) = outcome.metadata

@@ -1,4 +1,4 @@
-"""Interrupts within the probe pass, and a forked copy of the training process has no part in the recording."""
+"""Interrupts within the probe reach the program, and a forked child does not record."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tracekit.capture import turns
+from tracekit.capture import profiler_lock
 from tracekit.capture.hooks import patching
 from tracekit.capture.probe import probe
 
@@ -22,8 +22,10 @@ def work(torch: Any) -> Callable[[], float]:
 
 
 @pytest.mark.parametrize("interrupt", [KeyboardInterrupt("the user's"), SystemExit(7)])
-@pytest.mark.parametrize("at", ["session.ProfilerSession.start", "session.ProfilerSession.stop", "writer._pack"])
-def test_an_interrupt_within_the_probe_passes_and_nothing_is_left(
+@pytest.mark.parametrize(
+    "at", ["profiler_session:ProfilerSession.start", "profiler_session:ProfilerSession.stop", "output.writer:_pack"]
+)
+def test_an_interrupt_within_the_probe_reaches_the_program_and_leaves_nothing(
     torch: Any,
     runs: Any,
     work: Callable[[], float],
@@ -51,7 +53,7 @@ def test_an_interrupt_within_the_probe_passes_and_nothing_is_left(
     assert [step() for _ in range(3)] == [4.0] * 3
     assert _patched() == []
     assert torch.distributed.destroy_process_group is destroy
-    assert turns._holder is None
+    assert profiler_lock._holder is None
     assert not torch.autograd._profiler_enabled()
     assert runs.files() == []
 
@@ -69,7 +71,7 @@ def test_a_child_forked_within_a_window_records_and_writes_nothing(
         unpatched = not _patched()
         before = _resident_bytes()
         ones = torch.ones(4)
-        for _ in range(20_000):  # 50 MB of events where they are kept
+        for _ in range(20_000):  # 50 MB of events if they were kept
             ones.add_(0)
         grown = _resident_bytes() - before
         results = [step() for _ in range(5)]
@@ -84,11 +86,11 @@ def test_a_child_forked_within_a_window_records_and_writes_nothing(
     assert runs.traces()[0]["tracekit"]["pid"] == os.getpid()
 
 
-def test_a_child_forked_while_a_thread_takes_its_turn_does_not_wait_for_it() -> None:
+def test_a_child_forked_while_a_thread_holds_the_lock_does_not_wait_for_it() -> None:
     taken, done = threading.Event(), threading.Event()
 
     def take() -> None:
-        with turns._lock:
+        with profiler_lock._lock:
             taken.set()
             done.wait()
 
@@ -97,15 +99,15 @@ def test_a_child_forked_while_a_thread_takes_its_turn_does_not_wait_for_it() -> 
     taken.wait()
     child = os.fork()
     if child == 0:
-        free = turns._lock.acquire(blocking=False)
-        os._exit(0 if free and turns._holder is None else 1)
+        free = profiler_lock._lock.acquire(blocking=False)
+        os._exit(0 if free and profiler_lock._holder is None else 1)
     done.set()
     other.join()
 
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
-def test_calls_of_another_thread_are_no_steps(runs: Any, work: Callable[[], float]) -> None:
+def test_calls_on_another_thread_are_no_steps(runs: Any, work: Callable[[], float]) -> None:
     step = probe(path=runs.path, skip=0, warmup=0, steps=2)(work)
     step()
     results: list[float] = []
@@ -119,9 +121,10 @@ def test_calls_of_another_thread_are_no_steps(runs: Any, work: Callable[[], floa
     assert runs.steps() == [[0, 1]]
 
 
-def _place(dotted: str) -> tuple[Any, str]:
-    """The object below `tracekit.capture` that holds the last name."""
-    module, *inner, name = dotted.split(".")
+def _place(where: str) -> tuple[Any, str]:
+    """The object that holds the last name of `<module below tracekit.capture>:<qualified name>`, and that name."""
+    module, _, qualified = where.partition(":")
+    *inner, name = qualified.split(".")
     owner: Any = importlib.import_module(f"tracekit.capture.{module}")
     for part in inner:
         owner = getattr(owner, part)

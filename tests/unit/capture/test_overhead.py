@@ -1,4 +1,4 @@
-"""What a recording says that it cost: measured in its process, and never felt by the training."""
+"""The overhead that a recording reports: it is measured in the process, and the training does not notice."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ PROFILER = {"record_shapes": True, "with_stack": False}
 
 
 @pytest.fixture(autouse=True)
-def nothing_known(monkeypatch: pytest.MonkeyPatch) -> dict[frozenset[str], Any]:
-    known: dict[frozenset[str], Any] = {}
-    monkeypatch.setattr(overhead, "_known", known)
-    return known
+def no_costs(monkeypatch: pytest.MonkeyPatch) -> dict[frozenset[str], Any]:
+    costs: dict[frozenset[str], Any] = {}
+    monkeypatch.setattr(overhead, "_costs", costs)
+    return costs
 
 
 @pytest.fixture
 def training(torch: Any) -> Callable[[], float]:
-    """A step with dropout: its losses depend on the state of the random numbers."""
+    """A step with dropout, so that its losses depend on the random number generator."""
     torch.manual_seed(7)
     model = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.Dropout(0.5), torch.nn.Linear(8, 1))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -47,7 +47,7 @@ def spans(trace: dict[str, Any], name: str) -> list[dict[str, Any]]:
 
 
 def exported(folder: Path, *events: tuple[str, str]) -> Path:
-    """A trace as torch writes it, of events of these categories and names."""
+    """Write events of these categories and names as torch does; return the file."""
     file = folder / "export.json"
     file.write_text("\n".join(f'{{"ph": "X", "cat": "{category}", "name": "{name}"}},' for category, name in events))
     return file
@@ -63,7 +63,7 @@ def test_the_first_window_measures_the_cost_of_an_operator_after_its_last_step(
         return overhead._Timing(pass_ns=passes_ns.pop(0), passes=passes, call_ns=0)
 
     monkeypatch.setattr(overhead, "_timing", planted)
-    monkeypatch.setattr(overhead, "_LONGEST_NS", 10**12)  # a crowded machine would not measure, and try again
+    monkeypatch.setattr(overhead, "_MAX_NS", 10**12)  # else a slow machine would skip the measurement
     step = probe(path=runs.path, skip=0, warmup=0, steps=2, repeat=2)(training)
     for _ in range(5):
         step()
@@ -74,37 +74,37 @@ def test_the_first_window_measures_the_cost_of_an_operator_after_its_last_step(
     assert measurement["ts"] >= max(ends_us)
     assert spans(second, CALIBRATION_SPAN) == []
     costs = [trace["tracekit"]["overhead"] for trace in (first, second)]
-    own = [e for e in first["traceEvents"] if e.get("cat") == "cpu_op" and e["ts"] > measurement["ts"]]
-    passes = len([event for event in own if event["name"] == "aten::gelu"])
+    calibration = [e for e in first["traceEvents"] if e.get("cat") == "cpu_op" and e["ts"] > measurement["ts"]]
+    passes = len([event for event in calibration if event["name"] == "aten::gelu"])
     assert passes > 1
-    assert costs[0]["operation_ns"] == costs[1]["operation_ns"] == round(2_000_000 * passes / len(own))
+    assert costs[0]["operation_ns"] == costs[1]["operation_ns"] == round(2_000_000 * passes / len(calibration))
     assert all(cost["per_step_ns"] > cost["operation_ns"] for cost in costs)
     assert all(cost["options"] == ["record_shapes"] for cost in costs)
     assert len(runs.files()) == 4  # two traces, two manifests
 
 
-def test_the_cost_is_that_of_what_was_recorded_without_the_measurement(
-    nothing_known: dict[frozenset[str], Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_the_cost_counts_the_events_of_the_steps_without_those_of_the_measurement(
+    no_costs: dict[frozenset[str], Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cost = overhead._Cost(operation_ns=100, python_call_ns=10, span_ns=1000)
-    nothing_known[frozenset({"record_shapes"})] = cost
+    no_costs[frozenset({"record_shapes"})] = cost
     steps = [("user_annotation", "ProfilerStep#0"), ("cpu_op", "aten::add"), ("cpu_op", "tracekit.backward")]
-    own = [("cpu_op", CALIBRATION_SPAN), ("cpu_op", "aten::gelu"), ("cpu_op", "aten::mul")]
+    calibration = [("cpu_op", CALIBRATION_SPAN), ("cpu_op", "aten::gelu"), ("cpu_op", "aten::mul")]
     others = [("kernel", "gemm"), ("python_function", "train.py(1): step"), ("python_function", "train.py(9): loss")]
     meter = OverheadMeter(PROFILER)
-    meter.count(exported(tmp_path, *steps, *own, *others))
-    # The span of the measurement stands behind its category, so it counts as one operator more.
+    meter.count(exported(tmp_path, *steps, *calibration, *others))
+    # The name of the measurement's span follows its category, so its category counts as one more operator.
     assert meter.recording_ns() == (3 + 1) * 100 + 2 * 10 + 1 * 1000
 
-    for size in (1, 7, 64):  # a pattern across two pieces counts once
+    for size in (1, 7, 64):  # a pattern that spans two pieces counts once
         monkeypatch.setattr(overhead, "_PIECE_BYTES", size)
         again = OverheadMeter(PROFILER)
-        again.count(exported(tmp_path, *steps, *own, *others))
+        again.count(exported(tmp_path, *steps, *calibration, *others))
         assert again.recording_ns() == meter.recording_ns()
 
 
-def test_the_cost_of_other_options_is_not_this_one_s(nothing_known: dict[frozenset[str], Any], tmp_path: Path) -> None:
-    nothing_known[frozenset()] = overhead._Cost(operation_ns=100, python_call_ns=0, span_ns=0)
+def test_a_cost_measured_with_other_options_is_not_used(no_costs: dict[frozenset[str], Any], tmp_path: Path) -> None:
+    no_costs[frozenset()] = overhead._Cost(operation_ns=100, python_call_ns=0, span_ns=0)
     meter = OverheadMeter(PROFILER)
     meter.count(exported(tmp_path, ("cpu_op", "aten::add")))
     assert meter.recording_ns() is None
@@ -129,9 +129,7 @@ def test_without_a_measurement_the_cost_is_unknown(
     assert trace["tracekit"]["notes"] == []
 
 
-def test_random_numbers_and_gradients_are_the_training_s_own(
-    torch: Any, runs: Any, training: Callable[[], float]
-) -> None:
+def test_the_measurement_changes_no_random_numbers(torch: Any, runs: Any, training: Callable[[], float]) -> None:
     torch.manual_seed(3)
     recorded = probe(path=runs.path, skip=0, warmup=0, steps=2)(training)
     random_before = []
@@ -147,10 +145,10 @@ def test_random_numbers_and_gradients_are_the_training_s_own(
 
 
 @pytest.mark.parametrize(("trains", "passes"), [(True, True), (False, False)])
-def test_a_job_without_backward_passes_gets_none(
+def test_the_measurement_runs_backward_passes_only_if_the_job_does(
     torch: Any, runs: Any, training: Callable[[], float], monkeypatch: pytest.MonkeyPatch, trains: bool, passes: bool
 ) -> None:
-    """The first backward pass of a process starts threads, after which a fork cannot train."""
+    """The first backward pass of a process starts threads; after that a forked child cannot train."""
     seen = []
     gradients = torch.autograd.grad
     monkeypatch.setattr(torch.autograd, "grad", lambda *args: seen.append(args) or gradients(*args))
@@ -162,14 +160,14 @@ def test_a_job_without_backward_passes_gets_none(
     assert spans(runs.traces()[0], CALIBRATION_SPAN)
 
 
-def test_a_mode_of_the_program_sees_only_the_program(torch: Any, runs: Any) -> None:
+def test_a_dispatch_mode_of_the_program_sees_no_operator_of_the_measurement(torch: Any, runs: Any) -> None:
     from torch.utils._python_dispatch import TorchDispatchMode
 
     seen = []
 
     class Watching(TorchDispatchMode):  # type: ignore[misc]
         def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-            if not str(function).startswith("profiler."):  # the span of the step, as of torch's own profiler
+            if not str(function).startswith("profiler."):  # the span of the step
                 seen.append(str(function))
             return function(*args, **(kwargs or {}))
 
@@ -183,7 +181,7 @@ def test_a_mode_of_the_program_sees_only_the_program(torch: Any, runs: Any) -> N
     assert trace["tracekit"]["overhead"]["per_step_ns"] is None
 
 
-def test_a_compiler_of_backward_passes_gets_none_of_the_measurement(
+def test_nothing_is_measured_while_backward_passes_are_compiled(
     runs: Any, training: Callable[[], float], torch: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from torch._dynamo import compiled_autograd
@@ -197,7 +195,7 @@ def test_a_compiler_of_backward_passes_gets_none_of_the_measurement(
     assert not [e for e in trace["traceEvents"] if e.get("name") == "aten::gelu"]
 
 
-def test_the_measurement_is_not_in_the_autocast_of_the_program(
+def test_the_measurement_runs_outside_of_the_program_s_autocast(
     runs: Any, training: Callable[[], float], torch: Any
 ) -> None:
     step = probe(path=runs.path, skip=0, warmup=0, steps=1)(training)
@@ -206,9 +204,9 @@ def test_the_measurement_is_not_in_the_autocast_of_the_program(
         step()
     (trace,) = runs.traces()
     (measurement,) = spans(trace, CALIBRATION_SPAN)
-    own = [e["name"] for e in trace["traceEvents"] if e.get("cat") == "cpu_op" and e["ts"] > measurement["ts"]]
-    assert "aten::gelu" in own
-    assert not {"aten::to", "aten::_to_copy"} & set(own)
+    calibration = [e["name"] for e in trace["traceEvents"] if e.get("cat") == "cpu_op" and e["ts"] > measurement["ts"]]
+    assert "aten::gelu" in calibration
+    assert not {"aten::to", "aten::_to_copy"} & set(calibration)
 
 
 def test_nothing_is_measured_inside_a_step_that_did_not_end(runs: Any, training: Callable[[], float]) -> None:

@@ -1,4 +1,4 @@
-"""The probe in one process: what it counts as a step, what it records, and that the loop never notices."""
+"""The probe in one process: what counts as a step, what is recorded, and that the loop does not change."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pytest
 from tracekit.capture.probe import Probe, probe
 from tracekit.capture.warn import CaptureWarning
 
-# One process on its own is nothing to warn of.
+# A single process gets no warning.
 pytestmark = pytest.mark.filterwarnings("error::tracekit.capture.warn.CaptureWarning")
 
 
@@ -67,7 +67,7 @@ def test_windows_repeat(runs: Any, work: Callable[[], float]) -> None:
 
 
 @pytest.mark.parametrize(("calls", "recorded"), [(1, [0]), (2, [0, 1]), (4, [0, 1]), (5, [4]), (6, [4, 5])])
-def test_a_short_job_leaves_what_there_was_and_a_warning_that_names_the_options(
+def test_a_short_job_leaves_a_partial_window_and_a_warning_that_names_the_options(
     runs: Any, work: Callable[[], float], calls: int, recorded: list[int]
 ) -> None:
     recorder = probe(path=runs.path)
@@ -82,7 +82,7 @@ def test_a_short_job_leaves_what_there_was_and_a_warning_that_names_the_options(
     assert runs.traces()[0]["tracekit"]["window"]["partial"] is True
 
 
-def test_a_job_that_ends_with_its_window_is_whole(runs: Any, work: Callable[[], float]) -> None:
+def test_a_window_that_ends_with_the_job_is_whole(runs: Any, work: Callable[[], float]) -> None:
     recorder = probe(path=runs.path, skip=1)
     step = recorder(work)
     for _ in range(5):
@@ -160,7 +160,7 @@ def test_a_call_within_a_step_belongs_to_it(runs: Any, work: Callable[[], float]
     assert runs.steps() == [[0, 1]]
 
 
-def test_as_a_context_manager_what_follows_the_last_step_is_none(runs: Any, work: Callable[[], float]) -> None:
+def test_what_follows_the_last_step_in_the_context_manager_is_no_step(runs: Any, work: Callable[[], float]) -> None:
     with (  # noqa: PT031
         pytest.warns(CaptureWarning, match="ended after 2 steps"),
         probe(path=runs.path, skip=0, warmup=0) as recorder,
@@ -183,7 +183,7 @@ def test_loading_time_is_part_of_the_step_and_visible(runs: Any, work: Callable[
     assert "tracekit.data" in names(trace)
 
 
-def test_an_exception_of_the_loop_passes_untouched_and_its_step_has_no_end(runs: Any) -> None:
+def test_an_exception_of_the_loop_passes_unchanged_and_its_step_has_no_end(runs: Any) -> None:
     recorder = probe(path=runs.path, skip=0, warmup=0)
     error = ValueError("the user's own")
 
@@ -202,7 +202,7 @@ def test_an_exception_of_the_loop_passes_untouched_and_its_step_has_no_end(runs:
     assert [recorded["end_ns"] is None for recorded in runs.traces()[0]["tracekit"]["steps"]] == [False, True]
 
 
-def test_a_folder_that_cannot_be_made_costs_a_warning(runs: Any, work: Callable[[], float]) -> None:
+def test_a_folder_that_cannot_be_created_gives_a_warning(runs: Any, work: Callable[[], float]) -> None:
     runs.path.write_text("a file, not a folder")
     step = probe(path=runs.path / "below", skip=0, warmup=0, steps=1)(work)
 
@@ -226,7 +226,7 @@ def test_a_failure_of_the_probe_itself_ends_the_probe_and_not_the_loop(
     assert runs.files() == []
 
 
-def test_a_warning_is_no_exception_where_warnings_are(
+def test_a_warning_raises_nothing_where_warnings_are_errors(
     runs: Any, work: Callable[[], float], capsys: pytest.CaptureFixture[str]
 ) -> None:
     recorder = probe(path=runs.path)
@@ -239,7 +239,7 @@ def test_a_warning_is_no_exception_where_warnings_are(
     assert "tracekit: rank 0: the loop ended after 1 steps" in capsys.readouterr().err
 
 
-def test_annotations_with_quotes_come_out_readable(torch: Any, runs: Any, work: Callable[[], float]) -> None:
+def test_annotations_with_quotes_are_readable(torch: Any, runs: Any, work: Callable[[], float]) -> None:
     @probe(path=runs.path, skip=0, warmup=0, steps=1)
     def step() -> None:
         with torch.profiler.record_function('the "quoted" one'):
@@ -251,7 +251,7 @@ def test_annotations_with_quotes_come_out_readable(torch: Any, runs: Any, work: 
     assert 'the "quoted" one' in names(runs.traces()[0])
 
 
-def test_switched_off_it_hands_back_the_function_itself(
+def test_a_probe_that_is_switched_off_returns_the_function_itself(
     runs: Any, work: Callable[[], float], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TRACEKIT", "0")
@@ -264,7 +264,7 @@ def test_switched_off_it_hands_back_the_function_itself(
     assert runs.files() == []
 
 
-def test_the_environment_says_where_and_how_much(
+def test_the_environment_overrides_path_and_schedule(
     runs: Any, work: Callable[[], float], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for option, value in {"SKIP": "0", "WARMUP": "0", "STEPS": "1", "PATH": str(runs.path)}.items():
@@ -295,7 +295,7 @@ def test_importing_and_decorating_do_not_import_torch() -> None:
     assert result.stdout.strip() == "False"
 
 
-def test_one_process_without_a_group_is_no_reason_for_a_warning_or_a_note(
+def test_one_process_without_a_group_gives_no_warning_and_no_note(
     runs: Any, work: Callable[[], float], capsys: pytest.CaptureFixture[str]
 ) -> None:
     step = probe(path=runs.path, skip=0, warmup=0, steps=1)(work)
@@ -306,7 +306,7 @@ def test_one_process_without_a_group_is_no_reason_for_a_warning_or_a_note(
     assert capsys.readouterr().err == ""
 
 
-def test_a_rank_that_the_launcher_gave_peers_says_that_it_is_recorded_alone(
+def test_a_rank_with_peers_but_no_process_group_warns_that_it_is_recorded_alone(
     runs: Any, work: Callable[[], float], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("RANK", "1")
@@ -321,7 +321,7 @@ def test_a_rank_that_the_launcher_gave_peers_says_that_it_is_recorded_alone(
     assert "no process group" in note["text"]
 
 
-def test_a_place_that_is_taken_costs_a_warning_and_no_recording(
+def test_a_run_id_that_is_used_gives_a_warning_and_another_name(
     runs: Any, work: Callable[[], float], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tracekit.capture.job.process._new_run_id", lambda _: "same")

@@ -1,4 +1,4 @@
-"""Which calls a probe records: options, environment, windows."""
+"""Which calls a probe records, by options and environment."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def test_the_default_window_skips_three_calls_warms_up_for_one_and_records_three
     assert Schedule().window(1) is None
 
 
-def test_windows_repeat_every_so_many_calls() -> None:
+def test_windows_repeat_at_the_given_interval() -> None:
     schedule = Schedule(skip=2, warmup=1, steps=2, repeat=3, every=10)
 
     windows = [schedule.window(index) for index in range(4)]
@@ -37,7 +37,7 @@ def test_a_window_that_begins_with_the_first_call_needs_no_early_recording() -> 
     assert Schedule(skip=0, warmup=0).early() is None
 
 
-def test_the_first_calls_are_recorded_provisionally_and_never_beside_a_warm_up() -> None:
+def test_the_provisional_recording_ends_before_the_warm_up_begins() -> None:
     schedule = Schedule(skip=1, warmup=1)
     early, window = schedule.early(), schedule.window(0)
 
@@ -65,7 +65,7 @@ def test_recordings_never_overlap_and_each_holds_its_steps(skip: int, warmup: in
 @pytest.mark.parametrize(
     "options", [{"steps": 0}, {"skip": -1}, {"warmup": -1}, {"repeat": 0}, {"every": 3}, {"steps": 1.5}]
 )
-def test_options_that_make_no_sense_are_refused_where_the_probe_is_made(options: dict[str, int]) -> None:
+def test_invalid_options_raise_as_the_probe_is_created(options: dict[str, int]) -> None:
     with pytest.raises(UsageError, match=next(iter(options))):
         Schedule(**options)
 
@@ -87,8 +87,8 @@ def test_a_typing_error_in_the_environment_is_reported_and_does_not_stop_the_job
     assert [text.partition("=")[0] for text in warnings] == ["TRACEKIT_SKIP", "TRACEKIT_STEPS"]
 
 
-def test_a_window_can_come_later() -> None:
+def test_a_window_can_be_postponed() -> None:
     plan = Schedule(skip=2, warmup=1, steps=2).window(0)
 
     assert plan is not None
-    assert (plan.later(5).prepare, plan.later(5).first, plan.later(5).stop) == (7, 8, 10)
+    assert (plan.shifted(5).prepare, plan.shifted(5).first, plan.shifted(5).stop) == (7, 8, 10)

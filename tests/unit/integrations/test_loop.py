@@ -1,4 +1,4 @@
-"""What a framework's calls make of the probe."""
+"""How callbacks of a framework drive the probe."""
 
 from __future__ import annotations
 
@@ -31,24 +31,24 @@ class FakeProbe:
 
 @pytest.fixture
 def calls(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """What the probes of the test are told."""
-    told: list[str] = []
-    monkeypatch.setattr(loop, "probe", lambda path, **options: FakeProbe(told))
-    return told
+    """The calls of all probes of the test."""
+    calls: list[str] = []
+    monkeypatch.setattr(loop, "probe", lambda path, **options: FakeProbe(calls))
+    return calls
 
 
-def test_a_loop_begins_once_and_each_step_ends_one(calls: list[str]) -> None:
+def test_a_loop_begins_once_and_each_step_call_ends_a_step(calls: list[str]) -> None:
     recorded = RecordedLoop("runs", {})
     recorded.begin()
     recorded.step()
-    recorded.begin()  # a callback hears of every batch
+    recorded.begin()  # frameworks call this for every batch
     recorded.step()
     recorded.end()
 
     assert calls == ["enter", "step", "step", "exit"]
 
 
-def test_a_loop_that_failed_says_so(calls: list[str]) -> None:
+def test_the_error_of_a_failed_loop_reaches_the_probe(calls: list[str]) -> None:
     recorded = RecordedLoop("runs", {})
     recorded.begin()
     recorded.end(ValueError("the user's own"))
@@ -57,7 +57,7 @@ def test_a_loop_that_failed_says_so(calls: list[str]) -> None:
     assert calls == ["enter", "exit by ValueError"]
 
 
-def test_what_comes_before_the_beginning_is_no_step(calls: list[str]) -> None:
+def test_a_step_before_the_loop_begins_is_ignored(calls: list[str]) -> None:
     recorded = RecordedLoop("runs", {})
     recorded.step()
     recorded.end()
@@ -86,7 +86,7 @@ def test_accelerate_s_micro_batches_are_parts_of_a_step(calls: list[str]) -> Non
     assert calls == ["enter", "step", "step", "exit"]
 
 
-def test_options_that_contradict_each_other_are_told_of_before_training(tmp_path: Path) -> None:
+def test_contradictory_options_raise_before_training(tmp_path: Path) -> None:
     require_module("torch")
     for wrong in ({"steps": 0}, {"every": 1}, {"max_bytes": -1}):
         with pytest.raises(UsageError):
@@ -95,14 +95,12 @@ def test_options_that_contradict_each_other_are_told_of_before_training(tmp_path
         AccelerateProbe(object(), tmp_path, step=3)
 
 
-def test_a_loop_that_has_not_begun_has_no_probe_which_would_count_among_those_of_the_process(
-    calls: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    made: list[str] = []
-    monkeypatch.setattr(loop, "probe", lambda path, **options: made.append(path) or FakeProbe([]))
+def test_no_probe_is_created_before_the_loop_begins(calls: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    created: list[str] = []
+    monkeypatch.setattr(loop, "probe", lambda path, **options: created.append(path) or FakeProbe([]))
 
     recorded = RecordedLoop("runs", {"steps": 2})
-    assert made == []
+    assert created == []
     recorded.begin()
 
-    assert made == ["runs"]
+    assert created == ["runs"]

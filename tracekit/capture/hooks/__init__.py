@@ -1,1 +1,1 @@
-"""How the capture gets into a program without changing it: patches, live objects, spans."""
+"""How the capture enters a running program: it finds its objects, wraps its functions and opens spans."""

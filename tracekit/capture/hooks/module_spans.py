@@ -1,4 +1,4 @@
-"""Spans around the forward passes of modules, by hooks."""
+"""Puts spans around the forward passes of modules, by hooks."""
 
 from __future__ import annotations
 
@@ -7,15 +7,17 @@ import threading
 from functools import partial
 from typing import Any
 
-from tracekit.capture.hooks.patching import harmless
+from tracekit.capture.hooks.patching import fail_safe
 from tracekit.capture.hooks.span import span
 
 __all__ = ["ForwardSpans"]
 
 
 class ForwardSpans:
-    """While they are there each forward of a module that was added is in a span. `outermost`: only one that runs in no
-    other's, and none that a backward pass computes again for a checkpoint.
+    """Spans around each forward of the added modules, until they are removed.
+
+    With `outermost`, only forwards that run inside no other added module's, and none that a backward pass recomputes
+    for a checkpoint.
     """
 
     def __init__(self, *, outermost: bool = False) -> None:
@@ -25,12 +27,12 @@ class ForwardSpans:
         self._running: dict[int, list[tuple[Any, Any]]] = {}
 
     def add(self, module: Any, label: str) -> None:
-        """What takes no hooks (a module of TorchScript) stays without spans."""
+        """Add a module; one of TorchScript takes no hooks, so it stays without spans."""
         if isinstance(module, sys.modules["torch"].jit.ScriptModule):
             return
-        # Before the user's: one of theirs may raise, and the hooks behind it are not called.
-        before = module.register_forward_pre_hook(harmless(partial(self._begin, label)), prepend=True)
-        self._hooks += [before, module.register_forward_hook(harmless(self._end), always_call=True)]
+        # Before the user's hooks: one of them may raise, and then later hooks are not called.
+        before = module.register_forward_pre_hook(fail_safe(partial(self._begin, label)), prepend=True)
+        self._hooks += [before, module.register_forward_hook(fail_safe(self._end), always_call=True)]
 
     def remove(self) -> None:
         for hook in self._hooks:
@@ -42,8 +44,8 @@ class ForwardSpans:
         if torch.compiler.is_compiling():
             return
         running = self._running.setdefault(threading.get_ident(), [])
-        wanted = not self._outermost or (not running and torch._C._current_graph_task_id() == -1)
-        entered = span(label) if wanted else None
+        with_span = not self._outermost or (not running and torch._C._current_graph_task_id() == -1)
+        entered = span(label) if with_span else None
         if entered is not None:
             entered.__enter__()
         running.append((module, entered))

@@ -1,8 +1,8 @@
-"""Replacing a function for the length of a recording, and putting it back.
+"""Replaces a function while a recording runs, and restores it.
 
-The rest of the program may patch the same name meanwhile: a replacement is only taken back while it is still in place,
-and one that stays behind in somebody's chain falls through to the original. What a replacement of ours gets wrong the
-program never feels: the original's result or exception stands, and the replacement is out of use from then on.
+The program may patch the same name meanwhile. So a replacement is removed only while it is still in place; one that a
+later patch still calls passes each call on to the original. If a replacement fails, the program gets the original's
+result or exception, and the replacement is not used again.
 """
 
 from __future__ import annotations
@@ -12,25 +12,25 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-from tracekit.capture.hooks.compiling import being_traced
+from tracekit.capture.hooks.torch_compile import trace_check
 
 _applied: dict[Patch, None] = {}  # in the order in which they were applied
-_troubles: list[str] = []
+_failures: list[str] = []
 
-__all__ = ["Patch", "harmless", "release_patches", "surround", "troubles"]
+__all__ = ["Patch", "fail_safe", "remove_patches", "take_failures", "wrap_call"]
 
 
 class Patch:
     """`owner.name` becomes `around(original, *args, **kwargs)` between `apply()` and `remove()`.
 
-    `lasting`: it is not one recording's, so `release_patches()` leaves it.
+    `lasting`: it is not one recording's, so `remove_patches()` leaves it.
     """
 
     def __init__(self, owner: Any, name: str, around: Callable[..., Any], *, lasting: bool = False) -> None:
         self._owner = owner
         self._name = name
         self._around = around
-        self._original: Any = None  # as it stood in the owner: a function, a static method ...
+        self._original: Any = None  # as the owner held it: a function, a static method ...
         self._inherited = False
         self._replacement: Any = None
         self._active = False
@@ -38,25 +38,25 @@ class Patch:
 
     def apply(self) -> None:
         self._inherited = hasattr(self._owner, "__dict__") and self._name not in vars(self._owner)
-        self._original = self._in_place()
+        self._original = self._current()
         wrapper = type(self._original) if isinstance(self._original, staticmethod | classmethod) else None
         original = self._original if wrapper is None else self._original.__func__
 
-        traced = being_traced()
+        traced = trace_check()
 
         @functools.wraps(original)
         def replacement(*args: Any, **kwargs: Any) -> Any:
             if traced() or not self._active:
                 return original(*args, **kwargs)
-            called = _Call(original)
+            call = _Call(original)
             try:
-                return self._around(called, *args, **kwargs)
+                return self._around(call, *args, **kwargs)
             except Exception as error:
-                if error is called.error:
+                if error is call.error:
                     raise
                 self._active = False
-                _note(self._around, error)
-                return called.settle(*args, **kwargs)
+                _note_failure(self._around, error)
+                return call.result_without_hook(*args, **kwargs)
 
         self._replacement = replacement if wrapper is None else wrapper(replacement)
         self._active = True
@@ -65,7 +65,7 @@ class Patch:
 
     def remove(self) -> None:
         self._active = False
-        if self._replacement is not None and self._in_place() is self._replacement:
+        if self._replacement is not None and self._current() is self._replacement:
             if self._inherited:
                 delattr(self._owner, self._name)
             else:
@@ -73,13 +73,13 @@ class Patch:
         self._original = self._replacement = None
         _applied.pop(self, None)
 
-    def _in_place(self) -> Any:
-        own = vars(self._owner) if hasattr(self._owner, "__dict__") else {}
-        return own[self._name] if self._name in own else getattr(self._owner, self._name)
+    def _current(self) -> Any:
+        attributes = vars(self._owner) if hasattr(self._owner, "__dict__") else {}
+        return attributes[self._name] if self._name in attributes else getattr(self._owner, self._name)
 
 
 class _Call:
-    """The original in the hands of a replacement, which remembers how a call of it ended."""
+    """The original function as a replacement calls it; remembers how the call ended."""
 
     __slots__ = ("__wrapped__", "error", "result", "returned")
 
@@ -98,40 +98,42 @@ class _Call:
         self.returned = True
         return self.result
 
-    def settle(self, *args: Any, **kwargs: Any) -> Any:
-        """What the program would have got without the replacement, which has failed."""
+    def result_without_hook(self, *args: Any, **kwargs: Any) -> Any:
+        """Return or raise what the program would have got without the replacement, which has failed."""
         if self.error is not None:
             raise self.error from None
         return self.result if self.returned else self.__wrapped__(*args, **kwargs)
 
 
-def surround(original: Callable[..., Any], around: Callable[..., Any]) -> Callable[..., Any]:
-    """A function to hand to torch in place of `original`: `around(original, *args, **kwargs)`, with the promise of a
-    `Patch`."""
-    working = True
-    traced = being_traced()
+def wrap_call(original: Callable[..., Any], around: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function to pass to torch in place of `original`, which calls `around(original, *args, **kwargs)`.
 
-    def surrounded(*args: Any, **kwargs: Any) -> Any:
+    As with a `Patch`, a failure of `around` never reaches the program.
+    """
+    working = True
+    traced = trace_check()
+
+    def wrapped(*args: Any, **kwargs: Any) -> Any:
         nonlocal working
         if traced() or not working:
             return original(*args, **kwargs)
-        called = _Call(original)
+        call = _Call(original)
         try:
-            return around(called, *args, **kwargs)
+            return around(call, *args, **kwargs)
         except Exception as error:
-            if error is called.error:
+            if error is call.error:
                 raise
             working = False
-            _note(around, error)
-            return called.settle(*args, **kwargs)
+            _note_failure(around, error)
+            return call.result_without_hook(*args, **kwargs)
 
-    return surrounded
+    return wrapped
 
 
-def harmless(hook: Callable[..., None]) -> Callable[..., None]:
-    """`hook`, for torch to call: what it raises is noted, and it does nothing from then on."""
+def fail_safe(hook: Callable[..., None]) -> Callable[..., None]:
+    """Return `hook` for torch to call: an error in it is noted, and from then on it does nothing."""
     working = True
-    traced = being_traced()
+    traced = trace_check()
 
     @functools.wraps(hook)
     def guarded(*args: Any, **kwargs: Any) -> None:
@@ -141,29 +143,31 @@ def harmless(hook: Callable[..., None]) -> Callable[..., None]:
                 hook(*args, **kwargs)
             except Exception as error:
                 working = False
-                _note(hook, error)
+                _note_failure(hook, error)
 
     return guarded
 
 
-def release_patches() -> None:
-    """Remove every patch that is still there, whatever became of its owner; a recording ends with this. Of several
-    on one name the last goes first: one that is not in place any more cannot be taken back."""
+def remove_patches() -> None:
+    """Remove all patches of recordings, whether or not their owner did; called as a recording ends.
+
+    Of several patches of one name the last is removed first: a patch can be removed only while it is in place.
+    """
     for patch in [patch for patch in reversed(_applied) if not patch.lasting]:
         with contextlib.suppress(Exception):
             patch.remove()
 
 
-def troubles() -> list[str]:
-    """What went wrong in replacements and hooks since the last call, a line each."""
-    found = list(_troubles)
-    _troubles.clear()
-    return found
+def take_failures() -> list[str]:
+    """Return what failed in replacements and hooks since the last call of this, one line for each."""
+    failures = list(_failures)
+    _failures.clear()
+    return failures
 
 
-def _note(function: Callable[..., Any], error: Exception) -> None:
+def _note_failure(function: Callable[..., Any], error: Exception) -> None:
     with contextlib.suppress(Exception):
         while isinstance(function, functools.partial):
             function = function.func
         name = getattr(function, "__qualname__", "a replacement")
-        _troubles.append(f"{name} failed: {type(error).__name__}: {error}")
+        _failures.append(f"{name} failed: {type(error).__name__}: {error}")

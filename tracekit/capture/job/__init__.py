@@ -1,1 +1,1 @@
-"""What the capture knows of the job: process, groups, meshes, clock, the key-value store."""
+"""What the capture learns about the job: rank, run, process groups, meshes, clock."""

@@ -1,13 +1,12 @@
-"""This rank's clock against rank 0's host, measured through the store that the job already has. No collective, no
-group.
+"""Measures this host's clock against that of rank 0, through the job's key-value store. It uses no collective.
 
-Processes of a host share CLOCK_REALTIME, so one process a host, the first to register, measures for all. Leaders form a
-tree of fan-out 16 with the host of rank 0 at the root. A child sends a number through the store, its parent answers
-with its own time; of many rounds the quickest counts: offset = middle of the round trip - the parent's time, off by at
-most half the round trip. Offsets and errors add up along the tree.
+Processes of a host share CLOCK_REALTIME, so one process of each host measures for all: the first to register, called
+the leader. Leaders form a tree of fan-out 16 with the host of rank 0 at the root. A child sends a ping through the
+store, and its parent answers with its own time. Of many rounds the one with the shortest round trip counts: the offset
+is the middle of the round trip minus the parent's time, and its error is at most half the round trip. Offsets and
+errors add up along the tree.
 
-Everything is bounded: waiting and measuring take at most `BUDGET_S` in the life of a process. What does not fit in is
-unknown, never waited for.
+Waiting and measuring take at most `BUDGET_S` in the life of a process. A measurement that does not fit is left out.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
-from tracekit.capture.job.process import ANSWER_S, Identity
+from tracekit.capture.job.process import ANSWER_TIMEOUT_S, Identity
 from tracekit.capture.job.store import BoundedStore
 from tracekit.model.metadata import ClockMeasurement, ClockSample
 
@@ -35,10 +34,10 @@ __all__ = ["HostClock"]
 
 
 class HostClock:
-    """`register()` at the first call, `measure()` when a window opens and closes, `result()` when it is written.
+    """The clock of this host, for one probe.
 
-    `now_ns` is the clock to be measured (another one in tests). Keys hold `Identity.attempt`, as a store can outlive
-    ranks, and `number`: which probe of the process this is.
+    `register()` is called at the first call, `measure()` as a window opens and closes, `result()` as it is written.
+    Keys in the store contain `Identity.attempt`, as a store can outlive ranks, and the number of the probe.
     """
 
     def __init__(
@@ -56,36 +55,36 @@ class HostClock:
         self._sessions = 0
         self._spent_s = 0.0
         self._samples: list[ClockSample] = []
-        self._pending: list[tuple[int, str]] = []  # when, and where the leader of this host will put its result
+        self._pending: list[tuple[int, str]] = []  # time, and the key for the result of this host's leader
 
     @property
     def spent_ns(self) -> int:
         return int(self._spent_s * 1e9)
 
     def register(self) -> None:
-        """Tell the store which host this rank is on: three round trips, no waiting."""
+        """Tell the store which host this rank is on; takes three round trips and waits for no other rank."""
         if self._store is None:
             return
         begin = time.monotonic()
         try:
-            self._store.ask(self._register, ANSWER_S)
-        except Exception:  # whatever kind of store it is: without it the offset is unknown, and the job goes on
+            self._store.ask(self._register, ANSWER_TIMEOUT_S)
+        except Exception:  # errors depend on the kind of store; the offset is then unknown
             self._store = None
         self._spent_s += time.monotonic() - begin
 
     def measure(self) -> None:
-        """Take part in one measurement; on a single host there is nothing to measure."""
+        """Take part in one measurement; on a single host the offset is 0."""
         if self._store is None or self._spent_s >= BUDGET_S:
             return
         begin = time.monotonic()
         session, self._sessions = self._sessions, self._sessions + 1
         deadline = begin + min(SESSION_S, BUDGET_S - self._spent_s)
-        with contextlib.suppress(Exception):  # a peer that did not come in time; what it was for stays unknown
+        with contextlib.suppress(Exception):  # a peer did not come in time: its offset stays unknown
             self._store.ask(lambda store: self._measure(store, session, deadline), _until(deadline))
         self._spent_s += time.monotonic() - begin
 
     def result(self) -> ClockMeasurement:
-        """All samples since the last call. `method` is "none" when there is none."""
+        """Return all samples since the last call. `method` is "none" without samples."""
         begin = time.monotonic()
         deadline = begin + max(0.0, min(SESSION_S, BUDGET_S - self._spent_s))
         for at_ns, key in self._pending:
@@ -106,13 +105,13 @@ class HostClock:
         store.add(f"{self._prefix}/ranks", 1)
 
     def _measure(self, store: Any, session: int, deadline: float) -> None:
-        own_host = self._identity.host_id
+        host_id = self._identity.host_id
         if store.add(f"{self._prefix}/ranks", 0) < self._identity.world_size:
-            return  # some rank has no probe, or has not come to it: its host's place in the tree is unknown
+            return  # a rank has no probe, or has not registered yet: the tree is not complete
         hosts = store.add(f"{self._prefix}/hosts", 0)
         root_host = store.get(f"{self._prefix}/root").decode()
-        at_root = own_host == root_host
-        result_key = f"{self._prefix}/{session}/offset/{own_host}"
+        at_root = host_id == root_host
+        result_key = f"{self._prefix}/{session}/offset/{host_id}"
         if at_root:
             self._samples.append(ClockSample(at_ns=self._now_ns(), offset_ns=0, error_ns=0, rtt_ns=0))
         else:
@@ -134,20 +133,20 @@ class HostClock:
             self._answer(store, session, child, deadline)
 
     def _place(self, store: Any, hosts: int, root_host: str, deadline: float) -> int:
-        """Position in the tree, from 0: the order of registration, with the root's host swapped to the front."""
+        """Return the position in the tree, from 0: the order of registration, but with rank 0's host first."""
         assert self._leader_index is not None
-        own = self._leader_index - 1
+        index = self._leader_index - 1
         if self._identity.host_id == root_host:
-            store.set(f"{self._prefix}/root_index", str(own))
+            store.set(f"{self._prefix}/root_index", str(index))
             return 0
         root_index = int(_await(store, f"{self._prefix}/root_index", deadline))
-        return root_index if own == 0 else own
+        return root_index if index == 0 else index
 
     def _ping(self, store: Any, session: int, place: int, deadline: float) -> tuple[int, int, int]:
-        """Offset to the parent, its error and the round trip of the quickest of the rounds."""
+        """Return offset to the parent, its error and the round trip, all of the quickest round."""
         best: tuple[int, int, int] | None = None
-        for turn in range(ROUNDS):
-            key = f"{self._prefix}/{session}/{place}/{turn}"
+        for round_index in range(ROUNDS):
+            key = f"{self._prefix}/{session}/{place}/{round_index}"
             sent_ns = self._now_ns()
             store.set(f"{key}/ping", "")
             parent_ns = int(_await(store, f"{key}/pong", deadline))
@@ -159,18 +158,18 @@ class HostClock:
         return best
 
     def _answer(self, store: Any, session: int, child: int, deadline: float) -> None:
-        for turn in range(ROUNDS):
-            key = f"{self._prefix}/{session}/{child}/{turn}"
+        for round_index in range(ROUNDS):
+            key = f"{self._prefix}/{session}/{child}/{round_index}"
             _await(store, f"{key}/ping", deadline)
             store.set(f"{key}/pong", str(self._now_ns()))
 
 
 def _await(store: Any, key: str, deadline: float) -> str:
-    """The key's value; the store's own time-out error when it does not come in time."""
+    """Return the key's value; raises the store's time-out error if it does not come in time."""
     store.wait([key], timedelta(seconds=max(deadline - time.monotonic(), 0.001)))
     return str(store.get(key).decode())
 
 
 def _until(deadline: float) -> float:
-    """How long to wait for the thread that itself waits until `deadline`."""
+    """Return how long to wait for a thread that itself waits until `deadline`."""
     return max(deadline - time.monotonic(), 0.0) + GRACE_S

@@ -1,11 +1,7 @@
-"""Process groups of this rank, and what the flight recorder remembers of their collectives.
-
-Comes in: torch.distributed's own tables. Goes out: records of the metadata. Nothing here communicates.
-"""
+"""Lists the process groups of this rank from torch.distributed's tables, without communication."""
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Iterable
 from pathlib import Path
@@ -14,17 +10,17 @@ from typing import Any, Literal
 import msgspec
 
 from tracekit.model.mesh import parallelism_of_group
-from tracekit.model.metadata import CollectiveRecord, Group, RankSlice
+from tracekit.model.metadata import Group, RankSlice
 
 _GLOO_THREAD_NAME = "pt_gloo_runloop"
-_GLOO_THREADS = 2  # a group
-_DESTROYED = -1
+_GLOO_THREADS = 2  # of each group
+DESTROYED_GROUP = -1  # the id of a group that no longer exists
 
-__all__ = ["GroupTable", "compact_ranks", "flight_recorder_dump", "flight_recorder_is_on", "flight_records"]
+__all__ = ["DESTROYED_GROUP", "GroupTable", "compact_ranks"]
 
 
 class GroupTable:
-    """The groups this rank belongs to, in order of creation; ids are their positions."""
+    """The groups of this rank, in order of creation; a group's id is its position."""
 
     def __init__(self) -> None:
         self.groups: list[Group] = []
@@ -34,7 +30,7 @@ class GroupTable:
 
     @classmethod
     def of_this_rank(cls) -> GroupTable:
-        """Every group in torch.distributed's table; empty without a process group."""
+        """Return every group in torch.distributed's table; an empty table without a process group."""
         table = cls()
         c10d = getattr(sys.modules.get("torch.distributed"), "distributed_c10d", None)
         if c10d is None or not c10d.is_initialized():
@@ -51,25 +47,25 @@ class GroupTable:
 
     def id_of(self, process_group: Any) -> int | None:
         number = self._ids.get(id(process_group))
-        # A mesh may hand out another wrapper of the same group.
+        # A mesh may return another Python object for the same group.
         return self.id_named(str(getattr(process_group, "group_name", ""))) if number is None else number
 
     def id_named(self, name: str) -> int | None:
         return self._by_name.get(name)
 
     def set_parallelism(self, process_group: Any, parallelism: str) -> None:
-        """Say what a group is for, unless its mesh dimension has said so."""
+        """Set the parallelism that a group is for, unless it is known already."""
         number = self.id_of(process_group)
         if number is not None:
             self.set_parallelism_of(number, parallelism)
 
     def set_parallelism_of(self, number: int, parallelism: str) -> None:
-        """The same for the group of this id; nothing if no group has it."""
+        """Do the same for the group of this id; does nothing if there is none."""
         if 0 <= number < len(self.groups) and self.groups[number].parallelism is None:
             self.groups[number] = msgspec.structs.replace(self.groups[number], parallelism=parallelism)
 
-    def with_peers(self) -> list[Group]:
-        """The groups of more than one rank."""
+    def multi_rank_groups(self) -> list[Group]:
+        """Return the groups of more than one rank."""
         return [
             group
             for group in self.groups
@@ -78,14 +74,14 @@ class GroupTable:
             )
         ]
 
-    def place_in(self, job_size: int) -> None:
-        """Make room for a job of more processes than torch's world: workers of RPC that are in no process group."""
-        own_size = self.world_size
-        if own_size is None or own_size >= job_size:
+    def extend_to_job(self, job_size: int) -> None:
+        """Adapt to a job with more processes than torch's world: RPC workers outside of all process groups."""
+        world_size = self.world_size
+        if world_size is None or world_size >= job_size:
             return
         self.world_size = job_size
         self.groups = [
-            msgspec.structs.replace(group, ranks=compact_ranks(range(own_size), job_size))
+            msgspec.structs.replace(group, ranks=compact_ranks(range(world_size), job_size))
             if group.ranks == "world"
             else group
             for group in self.groups
@@ -98,37 +94,37 @@ class GroupTable:
         self._ids[id(process_group)] = number
         self._by_name[name] = number
         parallelism = parallelism_of_group(desc)
-        # Over ranks a group is its description and its members, and ranks make groups in the same order.
-        twins = sum(group.desc.partition("#")[0] == desc and group.ranks == ranks for group in self.groups)
-        desc = f"{desc}#{twins + 1}" if twins else desc
+        # Ranks are compared by a group's description and members, and create groups in the same order.
+        duplicates = sum(group.desc.partition("#")[0] == desc and group.ranks == ranks for group in self.groups)
+        desc = f"{desc}#{duplicates + 1}" if duplicates else desc
         self.groups.append(
             Group(id=number, name=name, desc=desc, backend=backend, parallelism=parallelism, ranks=ranks)
         )
 
     def _find_threads(self) -> None:
-        """Gloo starts the threads of a group with the group and ends them with it, so they stand in the same order."""
+        """Assign Gloo's threads to groups: they start and end with their group, so both are in the same order."""
         gloo = [number for number, group in enumerate(self.groups) if "gloo" in group.backend]
         threads = _gloo_threads()
         if gloo and len(threads) == len(gloo) * _GLOO_THREADS:
             for place, number in enumerate(gloo):
-                own = threads[place * _GLOO_THREADS : (place + 1) * _GLOO_THREADS]
-                self.groups[number] = msgspec.structs.replace(self.groups[number], threads=own)
+                group_threads = threads[place * _GLOO_THREADS : (place + 1) * _GLOO_THREADS]
+                self.groups[number] = msgspec.structs.replace(self.groups[number], threads=group_threads)
 
 
 def _gloo_threads() -> list[int]:
-    """This process's threads on which Gloo runs collectives, in order of creation; empty where that cannot be seen."""
-    found = []
+    """Return this process's threads that run Gloo's collectives, in order of creation; empty without /proc."""
+    thread_ids = []
     for task in Path("/proc/self/task").glob("*"):
         try:
             if (task / "comm").read_text(encoding="ascii").strip() == _GLOO_THREAD_NAME:
-                found.append(int(task.name))
+                thread_ids.append(int(task.name))
         except (OSError, ValueError):  # it has just ended
             continue
-    return sorted(found)
+    return sorted(thread_ids)
 
 
 def compact_ranks(ranks: Iterable[int], world_size: int) -> list[int] | Literal["world"] | RankSlice:
-    """`"world"` for all ranks, a slice for an even spacing of four or more, else the list."""
+    """Return `"world"` for all ranks, a slice for four or more evenly spaced ranks, else the list."""
     members = [int(rank) for rank in ranks]
     if members == list(range(world_size)):
         return "world"
@@ -137,52 +133,3 @@ def compact_ranks(ranks: Iterable[int], world_size: int) -> list[int] | Literal[
         if stride > 0 and members == list(range(members[0], members[-1] + 1, stride)):
             return RankSlice(slice=(members[0], members[-1] + 1, stride))
     return members
-
-
-def flight_recorder_dump() -> list[dict[str, Any]]:
-    """All entries of torch's flight recorders, of the CPU backends and of NCCL; empty where they are off or absent."""
-    entries: dict[tuple[Any, ...], dict[str, Any]] = {}
-    for dump in _flight_recorder_dumps():
-        for entry in dump.get("entries") or ():
-            # NCCL's recorder answers to both names in some versions.
-            key = (*entry["process_group"], entry.get("op_id"), entry["profiling_name"], entry["time_created_ns"])
-            entries[key] = entry
-    return list(entries.values())
-
-
-def flight_recorder_is_on() -> bool:
-    """Whether it records: it knows its groups before there are collectives, and does not while it is off."""
-    return any(dump.get("entries") or dump.get("pg_config") for dump in _flight_recorder_dumps())
-
-
-def _flight_recorder_dumps() -> list[dict[str, Any]]:
-    bindings = getattr(getattr(sys.modules.get("torch"), "_C", None), "_distributed_c10d", None)
-    dumps = (getattr(bindings, name, None) for name in ("_dump_fr_trace_json", "_dump_nccl_trace_json"))
-    return [json.loads(dump()) for dump in dumps if dump is not None]
-
-
-def flight_records(
-    entries: Iterable[dict[str, Any]], groups: GroupTable, start_ns: int, end_ns: int, thread: int | None = None
-) -> list[CollectiveRecord]:
-    """The collectives created in `[start_ns, end_ns)`, in order of creation. `thread`: the step's, as Python and the
-    recorder number it."""
-    records = []
-    for entry in entries:
-        group = groups.id_named(str(entry["process_group"][0]))
-        created_ns = int(entry["time_created_ns"])
-        if entry.get("is_p2p") or not start_ns <= created_ns < end_ns:
-            continue
-        created_on = entry.get("thread_id")
-        records.append(
-            CollectiveRecord(
-                group=_DESTROYED if group is None else group,
-                on_step_thread=None if created_on is None or thread is None else str(created_on) == str(thread),
-                seq=int(entry["collective_seq_id"]),
-                kind=str(entry["profiling_name"]).partition(":")[2] or str(entry["profiling_name"]),
-                dtypes=[str(dtype) for dtype in entry.get("input_dtypes") or ()],
-                in_shapes=[[int(size) for size in shape] for shape in entry.get("input_sizes") or ()],
-                out_shapes=[[int(size) for size in shape] for shape in entry.get("output_sizes") or ()],
-                created_ns=created_ns,
-            )
-        )
-    return sorted(records, key=lambda record: record.created_ns)

@@ -1,7 +1,6 @@
-"""The arrangement of ranks that a training run uses: which `DeviceMesh`, and where in it this rank stands.
+"""Finds the device mesh that describes a training run, and this rank's coordinate in it.
 
-Comes in: the program's meshes while they exist, and later the groups with what they turned out to be for. Goes out: the
-`Mesh` of the metadata. A program without a mesh that covers its ranks has one all the same if its groups form a grid.
+Without a `DeviceMesh` that covers all ranks, process groups that form a grid make one.
 """
 
 from __future__ import annotations
@@ -16,15 +15,22 @@ from tracekit.capture.job.groups import GroupTable
 from tracekit.model.mesh import parallelism_of_dimension
 from tracekit.model.metadata import Group, Mesh, RankSlice
 
-__all__ = ["Dimension", "Layout", "layouts_of", "mesh_of_run"]
+__all__ = ["Dimension", "Layout", "choose_mesh", "find_layouts"]
 
-# Expert groups usually lie across the others, so they span no dimension of their own.
+# Without "ep": expert groups usually overlap with the others, so they form no dimension.
 _GRID = ("pp", "dp", "cp", "tp")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Dimension:
-    """One dimension of a mesh: `position` is this rank's, `group` the id of the process group along it."""
+    """One dimension of a mesh.
+
+    Attributes:
+        name: of the dimension, if it has one.
+        size: number of ranks along it.
+        position: of this rank along it.
+        group: id of the process group along it.
+    """
 
     name: str | None
     size: int
@@ -34,6 +40,8 @@ class Dimension:
 
 @dataclass(frozen=True, kw_only=True)
 class Layout:
+    """The dimensions of a mesh that contains this rank, the outermost first."""
+
     dimensions: tuple[Dimension, ...]
 
     @property
@@ -42,14 +50,15 @@ class Layout:
 
     @property
     def rating(self) -> tuple[int, int, int, bool]:
-        """The more ranks, then the more dimensions, then with names: the better it describes the run."""
+        """A sort key: more ranks, then more dimensions, then names describe the run better."""
         wide = sum(dimension.size > 1 for dimension in self.dimensions)
         return self.ranks, wide, len(self.dimensions), all(d.name is not None for d in self.dimensions)
 
 
-def layouts_of(meshes: Iterable[Any], groups: GroupTable) -> list[Layout]:
-    """The program's `DeviceMesh` objects of which this rank is a part, as they come. Says in `groups` what the named
-    dimensions are for.
+def find_layouts(meshes: Iterable[Any], groups: GroupTable) -> list[Layout]:
+    """Return the layouts of the meshes that contain this rank, in the given order.
+
+    Sets the parallelism of groups along named dimensions in `groups`.
     """
     layouts = []
     for mesh in meshes:
@@ -75,8 +84,8 @@ def layouts_of(meshes: Iterable[Any], groups: GroupTable) -> list[Layout]:
     return layouts
 
 
-def mesh_of_run(layouts: Sequence[Layout], groups: Sequence[Group], rank: int, world_size: int) -> Mesh | None:
-    """The layout that describes the run best, `groups` knowing by now what they are for; None without any."""
+def choose_mesh(layouts: Sequence[Layout], groups: Sequence[Group], rank: int, world_size: int) -> Mesh | None:
+    """Return the mesh that describes the run best, or None; the parallelism of `groups` must be known."""
     grid = _grid_of_groups(groups, rank, world_size)
     best = max([*layouts, *grid], key=lambda layout: layout.rating, default=None)
     if best is None:
@@ -94,7 +103,7 @@ def mesh_of_run(layouts: Sequence[Layout], groups: Sequence[Group], rank: int, w
 
 
 def _group_along(mesh: Any, number: int) -> Any | None:
-    """The process group of a dimension; None for a mesh that was made without groups."""
+    """Return the process group of a dimension; None for a mesh without groups."""
     try:
         return mesh.get_group(number)
     except (RuntimeError, ValueError, KeyError, AttributeError):
@@ -102,8 +111,10 @@ def _group_along(mesh: Any, number: int) -> Any | None:
 
 
 def _grid_of_groups(groups: Sequence[Group], rank: int, world_size: int) -> list[Layout]:
-    """The grid that groups of different parallelism form around this rank if together they reach the whole world and
-    have no other rank in common: what meshes of one dimension each, or groups made by hand, amount to.
+    """Return the grid that groups of different parallelism form around this rank, as a list of one, or none.
+
+    They form one if together they span the whole world, and any two have only this rank in common. Such groups come
+    from several meshes of one dimension, or are created by hand.
     """
     members: dict[str, dict[tuple[int, ...], int]] = {}
     for group in groups:
@@ -112,12 +123,12 @@ def _grid_of_groups(groups: Sequence[Group], rank: int, world_size: int) -> list
             members.setdefault(group.parallelism, {}).setdefault(ranks, group.id)
     if len(members) < 2:
         return []
-    for chosen in itertools.product(*(members[use].items() for use in _GRID if use in members)):
-        together = set[int]().union(*(ranks for ranks, _ in chosen))
-        apart = len(together) - 1 == sum(len(ranks) - 1 for ranks, _ in chosen)
-        if apart and math.prod(len(ranks) for ranks, _ in chosen) == world_size:
-            # The outermost dimension has its ranks furthest apart.
-            outermost_first = sorted(chosen, key=lambda item: item[0][0] - item[0][1])
+    for combination in itertools.product(*(members[use].items() for use in _GRID if use in members)):
+        together = set[int]().union(*(ranks for ranks, _ in combination))
+        apart = len(together) - 1 == sum(len(ranks) - 1 for ranks, _ in combination)
+        if apart and math.prod(len(ranks) for ranks, _ in combination) == world_size:
+            # Along the outermost dimension ranks are furthest apart.
+            outermost_first = sorted(combination, key=lambda item: item[0][0] - item[0][1])
             return [
                 Layout(
                     dimensions=tuple(

@@ -1,6 +1,6 @@
-"""Who this process is in its job: rank, host, device, the run and the attempt it belongs to.
+"""Finds which rank of the job this process is, on which host and device, and in which run.
 
-Comes in: the process group if there is one, else the variables that launchers set. Goes out: `Identity`.
+Rank and world size come from the process group, if there is one, else from the variables that launchers set.
 """
 
 from __future__ import annotations
@@ -26,19 +26,30 @@ from tracekit.model.metadata import Device
 
 RUN_ID_KEY = "tracekit/run_id"
 RUN_ID_WAIT_S = 2.0
-ANSWER_S = 1.0  # usually it is a millisecond
-LONGEST_SLUG = 38  # leaves room for time and number in 64 characters
+ANSWER_TIMEOUT_S = 1.0  # of the store, which usually answers within a millisecond
+MAX_SLUG_LENGTH = 38  # leaves room for time and random number in 64 characters
 UUID = r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"
 RANK_VARIABLES = ("RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID")
 WORLD_SIZE_VARIABLES = ("WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_NTASKS")
 LOCAL_RANK_VARIABLES = ("LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "SLURM_LOCALID")
 
-__all__ = ["Identity", "await_run_id", "default_store", "identify", "look_up_run_id", "offer_run_id"]
-__all__ += ["peers_known", "process_group_ready", "this_device"]
+__all__ = ["Identity", "await_run_id", "default_store", "identify", "look_up_run_id", "publish_run_id"]
+__all__ += ["has_joined_peers", "process_group_ready", "this_device"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Identity:
+    """This process in its job.
+
+    Attributes:
+        rank: in the process group, or as a worker of RPC.
+        local_rank: among the processes of the host.
+        world_size: number of ranks.
+        host: name of the host.
+        host_id: hash of the boot id, equal for processes that share a clock.
+        attempt: number of restarts of an elastic job.
+    """
+
     rank: int
     local_rank: int
     world_size: int
@@ -48,19 +59,21 @@ class Identity:
 
 
 def process_group_ready() -> bool:
-    """Whether torch.distributed is there and initialised; imports nothing."""
+    """Return whether torch.distributed is imported and initialised; imports nothing."""
     distributed = sys.modules.get("torch.distributed")
     return bool(distributed and distributed.is_available() and distributed.is_initialized())
 
 
-def peers_known() -> bool:
-    """Whether this process has joined its peers: in a process group, or as a worker of RPC."""
+def has_joined_peers() -> bool:
+    """Return whether this process has joined its peers, in a process group or as a worker of RPC."""
     return process_group_ready() or rpc_ready()
 
 
 def default_store() -> Any | None:
-    """The key-value store that all processes of the job share, or None. Workers of RPC may have process groups of some
-    of them besides."""
+    """Return the key-value store that all processes of the job share, or None.
+
+    With RPC it is that of RPC: process groups may contain only some of the workers.
+    """
     if rpc_ready():
         return rpc_store()
     if not process_group_ready():
@@ -88,7 +101,7 @@ def identify(environment: Mapping[str, str] = os.environ) -> Identity:
 
 
 def this_device() -> Device:
-    """The accelerator this process computes on, else its CPU."""
+    """Return the accelerator that this process computes on, else its CPU."""
     torch = sys.modules["torch"]
     for kind in ("cuda", "xpu"):
         backend = getattr(torch, kind, None)
@@ -98,62 +111,63 @@ def this_device() -> Device:
     return Device(type="cpu", index=0, name=_cpu_name())
 
 
-def offer_run_id(
+def publish_run_id(
     store: BoundedStore | None,
     identity: Identity,
     number: int,
     environment: Mapping[str, str] = os.environ,
     *,
-    anybody: bool = False,
+    any_rank: bool = False,
 ) -> str | None:
-    """Rank 0 names the run and tells the others through the store. Returns the name, or None if it is still to come.
+    """On rank 0: name the run and publish the name in the store. Return the name, or None if it is still to come.
 
-    `number`: which probe of the process this is; each has a run of its own. `anybody`: whoever comes first names it, as
-    rank 0 may be a server that never comes.
+    Args:
+        number: which probe of the process this is; each has its own run.
+        any_rank: the first rank to come names the run, as rank 0 may be a server that never records.
     """
-    if identity.rank != 0 and store is not None and not anybody:
+    if identity.rank != 0 and store is not None and not any_rank:
         return None
     run_id = _new_run_id(environment)
     if store is not None:
         key = _run_id_key(number)
 
         def publish(shared: Any) -> str:
-            if identity.attempt == 0 and not anybody:
+            if identity.attempt == 0 and not any_rank:
                 shared.set(key, run_id)
                 return run_id
-            # An agent's store outlives its workers, and attempts of one launch belong together.
+            # The store of an elastic agent outlives its workers; all attempts of one launch belong to one run.
             return str(shared.compare_set(key, "", run_id).decode())
 
-        with contextlib.suppress(Exception):  # the others have to go by names of their own; what it is depends on it
-            return _slug(store.ask(publish, ANSWER_S), 64)
+        with contextlib.suppress(Exception):  # errors depend on the store; other ranks then name their own runs
+            return _slug(store.ask(publish, ANSWER_TIMEOUT_S), 64)
         if identity.rank != 0:
             return None
     return run_id
 
 
 def look_up_run_id(store: BoundedStore | None, number: int) -> str | None:
-    """The name that rank 0 gave the run, if it has."""
+    """Return the name that rank 0 gave the run, or None if it has not yet."""
     key = _run_id_key(number)
-    with contextlib.suppress(Exception):  # the store's server may be gone; which error that is depends on the store
+    with contextlib.suppress(Exception):  # the store's server may be gone; the error depends on the store
         if store is not None and (
-            found := store.ask(lambda shared: shared.get(key) if shared.check([key]) else None, ANSWER_S)
+            answer := store.ask(lambda shared: shared.get(key) if shared.check([key]) else None, ANSWER_TIMEOUT_S)
         ):
-            return _slug(found.decode(), 64)
+            return _slug(answer.decode(), 64)
     return None
 
 
 def await_run_id(store: BoundedStore | None, identity: Identity, number: int) -> tuple[str, bool]:
-    """The name that rank 0 gave the run and True, or a name of this process alone and False after two seconds.
+    """Return the name that rank 0 gave the run and True; after two seconds a name for this process alone and False.
 
-    It polls: a blocking `get` holds the store for its own time-out of minutes.
+    It polls, because a blocking `get` occupies the store until its own time-out of minutes.
     """
     deadline = time.monotonic() + RUN_ID_WAIT_S
-    while store is not None and not store.is_lost and time.monotonic() < deadline:
+    while store is not None and not store.has_given_up and time.monotonic() < deadline:
         if (run_id := look_up_run_id(store, number)) is not None:
             return run_id, True
         time.sleep(0.01)
-    own = f"unknown-{_slug(identity.host, 40)}-{os.getpid()}"
-    return own + (f"-{number}" if number else ""), False
+    name = f"unknown-{_slug(identity.host, 40)}-{os.getpid()}"
+    return name + (f"-{number}" if number else ""), False
 
 
 def _run_id_key(number: int) -> str:
@@ -161,28 +175,28 @@ def _run_id_key(number: int) -> str:
 
 
 def _new_run_id(environment: Mapping[str, str]) -> str:
-    """Never an elastic id alone: the same one is given again to the next launch, whose files need a place, too."""
+    """Return a unique name. An elastic id alone would not be: the next launch may have the same one."""
     name = f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}-{secrets.token_hex(4)}"
     elastic = environment.get("TORCHELASTIC_RUN_ID", "none")
-    # torchrun's default and what `--standalone` makes up tell a reader nothing.
+    # torchrun's default, and the random id of `--standalone`, mean nothing to a reader.
     if elastic in {"", "none"} or re.fullmatch(UUID, elastic):
         return name
-    return f"{_slug(elastic, LONGEST_SLUG)}-{name}"
+    return f"{_slug(elastic, MAX_SLUG_LENGTH)}-{name}"
 
 
 def _slug(text: str, length: int) -> str:
     return re.sub(r"[^A-Za-z0-9_-]+", "-", text)[:length] or "run"
 
 
-def _first_integer(environment: Mapping[str, str], variables: tuple[str, ...], otherwise: int) -> int:
+def _first_integer(environment: Mapping[str, str], variables: tuple[str, ...], default: int) -> int:
     for variable in variables:
         if (text := environment.get(variable, "")).isdecimal():
             return int(text)
-    return otherwise
+    return default
 
 
 def _host_id() -> str:
-    """A hash of the boot id: containers of one host share it, as they share the clock."""
+    """Return a hash of the boot id: containers of one host share it, as they share the clock."""
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
     except OSError:

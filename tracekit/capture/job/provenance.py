@@ -1,4 +1,4 @@
-"""What every trace says of where it comes from: versions, process, and place in the job."""
+"""Fills in the part of a trace's metadata that says where it comes from: versions, process, rank."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["metadata_of"]
 
 
 def metadata_of(run_id: str, identity: Identity, **recorded: Any) -> CaptureMetadata:
-    """The metadata of a trace of this process; `recorded` are the fields that say what it holds."""
+    """Return the metadata of a trace of this process; `recorded` are the fields about its content."""
     return CaptureMetadata(
         version=METADATA_VERSION,
         tracekit=tracekit.__version__,

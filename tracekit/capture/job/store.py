@@ -1,8 +1,8 @@
-"""The job's key-value store, asked on a thread of its own: nobody waits longer for an answer than they said.
+"""Asks the job's key-value store on a separate thread, so that no caller waits longer than its limit.
 
-The time-outs of torch's stores do not hold: a call to a TCPStore whose server is stopped, or behind a dead link, blocks
-until the connection dies, and so does opening another. Meanwhile the client is locked, so it is a second one: the
-job's own calls, with the time-outs they set, never queue up behind ours.
+The time-outs of torch's stores are not reliable. A call to a TCPStore whose server is stopped, or behind a dead link,
+blocks until the connection dies, and so does opening another connection. A client is locked during a call. So a second
+client is used here: the job's calls never queue up behind those of the capture.
 """
 
 from __future__ import annotations
@@ -17,38 +17,38 @@ from typing import Any, TypeVar
 
 T = TypeVar("T")
 
-PATIENCE_S = 2.0  # for all answers together that do not come
+TOTAL_TIMEOUT_S = 2.0  # for all questions together that are not answered in time
 
-__all__ = ["PATIENCE_S", "BoundedStore"]
+__all__ = ["TOTAL_TIMEOUT_S", "BoundedStore"]
 
 
 class BoundedStore:
-    """`ask()` runs a function on the store; after `close()`, or once the patience is used up, it raises at once."""
+    """The job's store with limits: after `close()`, or when the total time-out is used up, `ask()` raises at once."""
 
     def __init__(self, store: Any) -> None:
         self._store = store
-        self._patience_s = PATIENCE_S
+        self._time_left_s = TOTAL_TIMEOUT_S
         self._questions: queue.SimpleQueue[tuple[Future[Any], Callable[[Any], Any]] | None] = queue.SimpleQueue()
-        # A daemon, as it may never return from its call; one for all, as none can be started when the process exits.
+        # A daemon, as a call may never return. Started now, as no thread can be started when the process exits.
         self._worker = threading.Thread(target=self._answer, name="tracekit-store", daemon=True)
         try:
             self._worker.start()
         except RuntimeError:
-            self._patience_s = 0.0
+            self._time_left_s = 0.0
 
     @property
     def is_alive(self) -> bool:
         return self._worker.is_alive()
 
     @property
-    def is_lost(self) -> bool:
-        """No question will be answered any more."""
-        return self._patience_s <= 0
+    def has_given_up(self) -> bool:
+        """Whether no further question will be answered."""
+        return self._time_left_s <= 0
 
     def ask(self, question: Callable[[Any], T], limit_s: float) -> T:
-        """What `question(store)` returns or raises; TimeoutError if that takes longer than `limit_s`."""
+        """Return or raise what `question(store)` does; raises TimeoutError if that takes longer than `limit_s`."""
         answer: Future[T] = Future()
-        limit_s = min(limit_s, self._patience_s)
+        limit_s = min(limit_s, self._time_left_s)
         if limit_s <= 0:
             raise TimeoutError("the job's store does not answer")
         self._questions.put((answer, question))
@@ -57,35 +57,35 @@ class BoundedStore:
             return answer.result(limit_s)
         except FutureTimeoutError:
             if not answer.done():
-                answer.cancel()  # one that still waits in the queue is not asked any more
-                self._patience_s -= time.monotonic() - begin
+                answer.cancel()  # if it still waits in the queue, it is never asked
+                self._time_left_s -= time.monotonic() - begin
             raise
 
     def close(self) -> None:
-        """Give the connection back; harmless to repeat."""
-        self._patience_s = 0.0
+        """Give the connection back; may be called again."""
+        self._time_left_s = 0.0
         self._questions.put(None)
 
     def _answer(self) -> None:
         try:
-            store, trouble = _second_client(self._store), None
+            store, connect_error = _second_client(self._store), None
         except Exception as error:
-            store, trouble = None, error
-        while (asked := self._questions.get()) is not None:
-            answer, question = asked
+            store, connect_error = None, error
+        while (request := self._questions.get()) is not None:
+            answer, question = request
             if not answer.set_running_or_notify_cancel():
                 continue
             try:
-                if trouble is not None:
-                    raise trouble
+                if connect_error is not None:
+                    raise connect_error
                 answer.set_result(question(store))
             except Exception as error:
                 answer.set_exception(error)
-            del answer, question, asked  # else what was asked last lives as long as the thread
+            del answer, question, request  # else the last question lives as long as the thread
 
 
 def _second_client(store: Any) -> Any:
-    """A connection of our own where there is a connection; other stores are memory or a file."""
+    """Return another connection to a TCPStore; other stores are in memory or a file, and returned as they are."""
     innermost = store
     while type(innermost).__name__ == "PrefixStore":
         innermost = innermost.underlying_store

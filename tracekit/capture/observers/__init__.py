@@ -1,7 +1,7 @@
-"""One observer a parallelism: it looks at the training program while a window is open and adds to the metadata.
+"""Observers look at the training program while a window is open, and add what they learn to the metadata.
 
-A new one is a class with the three methods of `Observer`, listed in `default_observers`. It finds what it needs by
-itself, imports nothing that training has not imported, and is not asked to be careful: what it raises becomes a note.
+There is about one observer for each parallelism. A new one is a class with the three methods of `Observer`, listed in
+`default_observers`. It imports nothing that training has not imported. It may raise: the error becomes a note.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from tracekit.capture.hooks.live import Program
+from tracekit.capture.hooks.live_objects import LiveObjects
 from tracekit.capture.job.groups import GroupTable
 from tracekit.model.metadata import (
     CollectiveRecord,
@@ -24,16 +24,20 @@ from tracekit.model.metadata import (
     RpcUse,
 )
 
-__all__ = ["Draft", "Observer", "default_observers"]
+__all__ = ["MetadataDraft", "Observer", "default_observers"]
 
 
 @dataclass(kw_only=True)
-class Draft:
-    """The part of the metadata that observers fill in; `groups` is complete when they are asked."""
+class MetadataDraft:
+    """The part of the metadata that observers fill in.
+
+    Attributes:
+        groups: all groups of this rank.
+        collectives: of the window, on any group, as far as the flight recorder knows them.
+    """
 
     groups: GroupTable
     collectives: list[CollectiveRecord] = field(default_factory=list)
-    """Of the window, on any group, as far as the flight recorder knows them."""
     strategies: list[str] = field(default_factory=list)
     ddp: list[DdpModule] = field(default_factory=list)
     fsdp: list[FsdpUnit] = field(default_factory=list)
@@ -50,51 +54,54 @@ class Draft:
 
 
 class Observer(Protocol):
-    """`attach` before the first recorded step, `detach` after the last, both on the training thread, outside a backward
-    pass unless the job is being killed; `contribute` once, after `detach`, as the recording closes, written or not.
+    """What a recording calls.
 
-    What `attach` did to the program `detach` undoes, also when it is called without one or twice. An observer keeps
-    what it needs of the program between the two, and nothing after `contribute`.
+    `attach` is called before the first recorded step and `detach` after the last. Both run on the training thread,
+    outside a backward pass unless the job is being killed. `contribute` is called once after `detach`, as the recording
+    closes, whether or not it is written.
+
+    `detach` undoes what `attach` did to the program; it may be called twice, or without `attach`. An observer holds
+    objects of the program until `contribute` at most.
     """
 
-    def attach(self, program: Program) -> None: ...
+    def attach(self, objects: LiveObjects) -> None: ...
 
-    def detach(self, program: Program) -> None: ...
+    def detach(self, objects: LiveObjects) -> None: ...
 
-    def contribute(self, draft: Draft) -> None: ...
+    def contribute(self, draft: MetadataDraft) -> None: ...
 
 
 def default_observers() -> list[Observer]:
-    """A fresh set for one window, in the order in which they attach; they detach in the reverse."""
-    from tracekit.capture.observers.collectives import CollectivesObserver
+    """Return new observers for one window, in the order in which they attach; they detach in reverse."""
+    from tracekit.capture.observers.communication_purposes import PurposeObserver
     from tracekit.capture.observers.data_parallel import DataParallelObserver
     from tracekit.capture.observers.ddp import DdpObserver
     from tracekit.capture.observers.deepspeed import DeepSpeedObserver
     from tracekit.capture.observers.forwards import ForwardObserver
     from tracekit.capture.observers.fsdp import Fsdp1Observer, Fsdp2Observer
-    from tracekit.capture.observers.group_uses import GroupUsesObserver
+    from tracekit.capture.observers.group_parallelism import GroupParallelismObserver
     from tracekit.capture.observers.memory import MemoryObserver
     from tracekit.capture.observers.phases import PhasesObserver
     from tracekit.capture.observers.pipeline import PipelineObserver
     from tracekit.capture.observers.point_to_point import PointToPointObserver
     from tracekit.capture.observers.rpc import RpcObserver
-    from tracekit.capture.observers.tensor import TensorObserver
-    from tracekit.capture.observers.usage import UsageObserver
+    from tracekit.capture.observers.tensor_parallel import TensorParallelObserver
+    from tracekit.capture.observers.waits import WaitsObserver
 
     return [
-        CollectivesObserver(),
+        WaitsObserver(),
         PointToPointObserver(),
         DdpObserver(),
         DataParallelObserver(),
         Fsdp1Observer(),
         Fsdp2Observer(),
         DeepSpeedObserver(),
-        TensorObserver(),
+        TensorParallelObserver(),
         PhasesObserver(),
         MemoryObserver(),
         PipelineObserver(),
         ForwardObserver(),
         RpcObserver(),
-        UsageObserver(),  # after those that know what their groups are for
-        GroupUsesObserver(),  # the last
+        PurposeObserver(),  # after the observers that set the parallelism of their groups
+        GroupParallelismObserver(),  # last: it reads what all others have set
     ]

@@ -1,27 +1,29 @@
 """Finds `nn.DataParallel`: one process that copies its model to several devices in every step.
 
-Without a device it only calls the module that it wraps, which the notes then say.
+With fewer than two devices it only calls the module that it wraps; a note says so.
 """
 
 from __future__ import annotations
 
-from tracekit.capture.hooks.live import Program
-from tracekit.capture.observers import Draft
+from tracekit.capture.hooks.live_objects import LiveObjects
+from tracekit.capture.observers import MetadataDraft
 
 __all__ = ["DataParallelObserver"]
 
 
 class DataParallelObserver:
+    """Contributes the strategy, and a note if there are fewer than two devices."""
+
     def __init__(self) -> None:
-        self._devices: dict[str, int] = {}  # how many, by the class that is wrapped
+        self._devices: dict[str, int] = {}  # number of devices, by the class of the wrapped module
 
-    def attach(self, program: Program) -> None:
-        self._study(program)
+    def attach(self, objects: LiveObjects) -> None:
+        self._find_wrappers(objects)
 
-    def detach(self, program: Program) -> None:
-        self._study(program)  # a short job builds its model inside the first step
+    def detach(self, objects: LiveObjects) -> None:
+        self._find_wrappers(objects)  # a short job may build its model inside the first step
 
-    def contribute(self, draft: Draft) -> None:
+    def contribute(self, draft: MetadataDraft) -> None:
         if self._devices:
             draft.strategies.append("dp")
         for wrapped, devices in self._devices.items():
@@ -31,6 +33,6 @@ class DataParallelObserver:
                     f"it only calls the module"
                 )
 
-    def _study(self, program: Program) -> None:
-        for module in program.instances("torch.nn.parallel.data_parallel", "DataParallel"):
+    def _find_wrappers(self, objects: LiveObjects) -> None:
+        for module in objects.instances("torch.nn.parallel.data_parallel", "DataParallel"):
             self._devices[type(module.module).__name__] = len(module.device_ids)

@@ -1,8 +1,8 @@
 """Finds `DistributedDataParallel` modules and maps their gradient buckets to parameter names, without a hook.
 
-The map comes from DDP's own logging data, or, before DDP has rebuilt its buckets, from the same assignment function
-that DDP used. Both allocate nothing; `reducer._get_zeros_like_grad_buckets()` would give the same map at the price of a
-second copy of all gradients on the device.
+The map comes from DDP's logging data. Before DDP has rebuilt its buckets, it comes from the assignment function that
+DDP itself uses. Both allocate nothing; `reducer._get_zeros_like_grad_buckets()` would need a second copy of all
+gradients on the device.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from tracekit.capture.hooks.live import Program
-from tracekit.capture.observers import Draft
-from tracekit.capture.observers.ddp_hooks import HookTags
+from tracekit.capture.hooks.ddp_comm_hooks import HookSpans
+from tracekit.capture.hooks.live_objects import LiveObjects
+from tracekit.capture.observers import MetadataDraft
 from tracekit.model.metadata import Bucket, DdpModule
 
 DEFAULT_CAP_BYTES = 25 * 2**20
@@ -21,48 +21,50 @@ __all__ = ["DdpObserver"]
 
 
 class DdpObserver:
-    """Holds the modules it found from `attach` to `contribute`: a training function may return, and drop its model,
-    before the process ends and the window is written."""
+    """Holds the DDP modules from `attach` to `contribute`.
+
+    A training function may return, and drop its model, before the window is written at the end of the process.
+    """
 
     def __init__(self) -> None:
-        self._found: list[Any] = []
-        self._described: list[DdpModule] = []
-        self._trouble: list[str] = []
-        self._hooks = HookTags()
-        self._marked: list[str] = []
+        self._modules: list[Any] = []
+        self._descriptions: list[DdpModule] = []
+        self._problems: list[str] = []
+        self._hooks = HookSpans()
+        self._unwrapped_hooks: list[str] = []
 
-    def attach(self, program: Program) -> None:
-        self._found = _find_ddp(program)
+    def attach(self, objects: LiveObjects) -> None:
+        self._modules = _find_ddp(objects)
         self._describe_all()
-        self._marked = self._hooks.apply(dict(zip(_names(self._found), self._found, strict=True)))
+        self._unwrapped_hooks = self._hooks.apply(dict(zip(_names(self._modules), self._modules, strict=True)))
 
-    def detach(self, program: Program) -> None:
+    def detach(self, objects: LiveObjects) -> None:
         self._hooks.remove()
         if sys.modules["torch"]._C._current_graph_task_id() != -1:
-            return  # killed within a backward pass, where the reducer holds its lock: what `attach` saw has to do
-        # A short job builds its model inside the first step.
-        self._found = self._found or _find_ddp(program)
+            return  # killed in a backward pass, where the reducer holds its lock: keep what `attach` saw
+        # A short job may build its model inside the first step.
+        self._modules = self._modules or _find_ddp(objects)
         self._describe_all()
 
-    def contribute(self, draft: Draft) -> None:
-        draft.ddp += self._described
-        for module in self._found:
+    def contribute(self, draft: MetadataDraft) -> None:
+        draft.ddp += self._descriptions
+        for module in self._modules:
             draft.groups.set_parallelism(module.process_group, "dp")
-        self._found = []
-        if self._described:
+        self._modules = []
+        if self._descriptions:
             draft.strategies.append("ddp")
-        for text in self._trouble:
+        for text in self._problems:
             draft.note(text)
-        for name in self._marked:
+        for name in self._unwrapped_hooks:
             draft.note(
                 f"the communication hook of {name} was registered before the probe was made: its buckets are marked, "
                 f"the time in the hook is not"
             )
 
     def _describe_all(self) -> None:
-        self._trouble = []
-        self._described = [
-            self._describe(module, name) for name, module in zip(_names(self._found), self._found, strict=True)
+        self._problems = []
+        self._descriptions = [
+            self._describe(module, name) for name, module in zip(_names(self._modules), self._modules, strict=True)
         ]
 
     def _describe(self, module: Any, name: str) -> DdpModule:
@@ -72,7 +74,7 @@ class DdpObserver:
             buckets, gradient_order = _buckets(module, logged)
         except Exception as error:
             buckets, gradient_order = [], []
-            self._trouble.append(f"the buckets of {name} could not be mapped: {error}")
+            self._problems.append(f"the buckets of {name} could not be mapped: {error}")
         return DdpModule(
             module=name,
             bucket_cap_bytes=int(module.bucket_bytes_cap),
@@ -85,24 +87,24 @@ class DdpObserver:
 
 
 def _names(modules: list[Any]) -> list[str]:
-    """The class that each wraps, numbered from the second on; `torch.compile` is seen through."""
+    """Return the class name of each wrapped module, of compiled ones the original's; the second has `#1`, and so on."""
     kinds = [type(getattr(module.module, "_orig_mod", module.module)).__name__ for module in modules]
     return [kind + (f"#{number}" if number else "") for number, kind in enumerate(kinds)]
 
 
-def _find_ddp(program: Program) -> list[Any]:
-    found = program.instances("torch.nn.parallel.distributed", "DistributedDataParallel")
+def _find_ddp(objects: LiveObjects) -> list[Any]:
+    modules = objects.instances("torch.nn.parallel.distributed", "DistributedDataParallel")
     # A module whose constructor failed is still an object, but has no reducer.
-    return sorted((module for module in found if hasattr(module, "reducer")), key=_structure)
+    return sorted((module for module in modules if hasattr(module, "reducer")), key=_structure)
 
 
 def _structure(module: Any) -> list[tuple[str, int]]:
-    """What all ranks have in common: an order by this gives a module the same name on each."""
+    """Return a sort key that is the same on all ranks, so that a module has the same name on each."""
     return [(name, parameter.numel()) for name, parameter in module.named_parameters()]
 
 
 def _buckets(module: Any, logged: dict[str, Any]) -> tuple[list[Bucket], list[int]]:
-    """The buckets, and the order in which gradients came in the last backward pass that DDP logged."""
+    """Return the buckets, and the order of gradients in the last backward pass that DDP logged."""
     parameters, names = _reduced_parameters(module)
     order = _index_lists(logged.get("rebuilt_per_bucket_param_indices", ""))
     if not logged.get("has_rebuilt_buckets") or sum(map(len, order)) != len(parameters):
@@ -117,14 +119,13 @@ def _buckets(module: Any, logged: dict[str, Any]) -> tuple[list[Bucket], list[in
         )
         for index, members in enumerate(order)
     ]
-    places = {i: place for place, i in enumerate(i for members in order for i in members)}
-    came = [int(i) for i in logged.get("prev_iteration_grad_ready_order_indices", "").split(",") if i.strip()]
-    return buckets, [places[i] for i in came if i in places]
+    position_of = {i: place for place, i in enumerate(i for members in order for i in members)}
+    ready_order = [int(i) for i in logged.get("prev_iteration_grad_ready_order_indices", "").split(",") if i.strip()]
+    return buckets, [position_of[i] for i in ready_order if i in position_of]
 
 
 def _reduced_parameters(module: Any) -> tuple[list[Any], list[str]]:
-    """Parameters in the reducer's order with their names; the wrapper that `torch.compile` adds is left out of
-    these."""
+    """Return the parameters in the reducer's order, and their names without the wrapper that `torch.compile` adds."""
     ignored: set[str] = getattr(module, "parameters_to_ignore", set())
     pairs = [
         (parameter, name.replace("_orig_mod.", ""))
@@ -135,13 +136,13 @@ def _reduced_parameters(module: Any) -> tuple[list[Any], list[str]]:
 
 
 def _initial_assignment(module: Any, parameters: list[Any]) -> list[list[int]]:
-    """What DDP starts with: one bucket of all dense gradients, unless it looks for unused parameters."""
+    """Return DDP's first buckets: one of all dense gradients, unless it looks for unused parameters."""
     distributed = sys.modules["torch.distributed"]
     if module.static_graph or not module.find_unused_parameters:
         limits = [sys.maxsize]
     elif int(module.bucket_bytes_cap) == DEFAULT_CAP_BYTES:
         limits = [distributed._DEFAULT_FIRST_BUCKET_BYTES, DEFAULT_CAP_BYTES]
-    else:  # a cap that the user chose holds for the first bucket, too
+    else:  # a cap set by the user applies to the first bucket, too
         limits = [int(module.bucket_bytes_cap)]
     sparse = _with_sparse_gradients(module)
     expected = [id(parameter) in sparse for parameter in parameters]
@@ -150,13 +151,15 @@ def _initial_assignment(module: Any, parameters: list[Any]) -> list[list[int]]:
 
 
 def _with_sparse_gradients(module: Any) -> set[int]:
-    """Ids of the parameters for which DDP expects a sparse gradient: each has a bucket of its own, and a model with one
-    is never rebuilt."""
+    """Return the ids of the parameters for which DDP expects a sparse gradient.
+
+    Each has a bucket to itself, and the buckets of a model with one are never rebuilt.
+    """
     embeddings = sys.modules["torch"].nn.Embedding, sys.modules["torch"].nn.EmbeddingBag
     tables = (table for table in module.module.modules() if isinstance(table, embeddings) and table.sparse)
     return {id(parameter) for table in tables for parameter in table.parameters(recurse=False)}
 
 
 def _index_lists(text: str) -> list[list[int]]:
-    """DDP logs `"3 2, 1 0"` for two buckets of two parameters."""
+    """Return the lists in DDP's log, which has `"3 2, 1 0"` for two buckets of two parameters."""
     return [[int(index) for index in bucket.split()] for bucket in text.split(",") if bucket.strip()]

@@ -1,15 +1,15 @@
-"""DeepSpeed engines: their phases, the parameters that ZeRO 3 gathers, the gradients that ZeRO 1 to 3 reduce.
+"""Puts spans around what DeepSpeed engines do: phases, ZeRO 3's gathers, and the reductions of ZeRO 1 to 3.
 
-DeepSpeed writes no labels of its own on CPUs and NVTX ranges on GPUs, which torch.profiler does not see. While a window
-is open its engine's forward, backward and step become spans, and so do gathers and reductions, with the names of the
-modules whose parameters they move: the same spans as FSDP1's, as ZeRO 3 does the same by other means.
+DeepSpeed writes no labels on CPUs, and on GPUs NVTX ranges, which torch.profiler does not see. While a window is open,
+its engine's forward, backward and step become spans. So do gathers and reductions, with the names of the modules whose
+parameters they move. The spans are those of FSDP1, as ZeRO 3 shards in the same way:
 
-* `use` is around the fetch of a module's parameters as the module comes to run, the wait for them inside;
-* `unshard`, in it, around the all-gather of those that are not there yet;
-* `prefetch`, in it, around the all-gather of what comes next, often several modules' in one. The first of these to run
-  is where it is needed: the `use` there carries the names of all of them;
-* `unshard` in the optimizer's step of ZeRO 1 and 2 around the all-gather of what each rank has updated;
-* `reduce` around the reduction of a bucket of gradients, of all modules in it.
+* `use`: fetches the parameters of a module that is about to run, including the wait for them.
+* `unshard`, inside `use`: all-gathers the parameters that are not there yet.
+* `prefetch`, inside `use`: all-gathers parameters for later, often of several modules at once. They are needed when the
+  first of these modules runs, so its `use` carries the names of all of them.
+* `unshard` in the optimizer's step of ZeRO 1 and 2: all-gathers what each rank has updated.
+* `reduce`: reduces a bucket of gradients; it carries the names of all modules in it.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ import sys
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from tracekit.capture.hooks.live import Program
+from tracekit.capture.hooks.live_objects import LiveObjects
 from tracekit.capture.hooks.patching import Patch
 from tracekit.capture.hooks.span import span
-from tracekit.capture.observers import Draft
+from tracekit.capture.observers import MetadataDraft
 from tracekit.model.metadata import FsdpUnit
 from tracekit.model.module_names import clean_module_name
 from tracekit.model.spans import FsdpAction, FsdpPhase, engine_span, fsdp_span, optimizer_span
@@ -36,20 +36,22 @@ __all__ = ["DeepSpeedObserver", "find_engines"]
 
 
 class DeepSpeedObserver:
-    """Holds the engines that ran, and the names of their parameters, from `attach` to `contribute`: an engine of a
-    training run before this one may still be there."""
+    """Holds the engines that ran, and the names of their parameters, from `attach` to `contribute`.
+
+    Only engines that ran count: one of an earlier training run may still be alive.
+    """
 
     def __init__(self) -> None:
         self._engines: list[Any] = []
-        self._owner: dict[int, str] = {}  # id of a parameter -> name of the module that has it
-        self._module: dict[int, str] = {}  # id of a module -> its name
-        self._awaited: dict[str, str] = {}  # module -> the names in the prefetch that brings its parameters
+        self._module_of_parameter: dict[int, str] = {}  # id of a parameter -> name of its module
+        self._module_names: dict[int, str] = {}  # id of a module -> its name
+        self._prefetched: dict[str, str] = {}  # module -> all module names in the prefetch of its parameters
         self._fetching: str | None = None
         self._patches: list[Patch] = []
         self._notes: list[str] = []
 
-    def attach(self, program: Program) -> None:
-        engines = find_engines(program)
+    def attach(self, objects: LiveObjects) -> None:
+        engines = find_engines(objects)
         if not engines:
             return
         self._patches = [
@@ -68,15 +70,15 @@ class DeepSpeedObserver:
         for patch in self._patches:
             patch.apply()
 
-    def detach(self, program: Program) -> None:
+    def detach(self, objects: LiveObjects) -> None:
         for patch in reversed(self._patches):
             patch.remove()
         self._patches = []
-        if not self._engines:  # a short job builds its engine inside the first step
-            for engine in find_engines(program):
-                self._meet(engine)
+        if not self._engines:  # a short job may build its engine inside the first step
+            for engine in find_engines(objects):
+                self._add_engine(engine)
 
-    def contribute(self, draft: Draft) -> None:
+    def contribute(self, draft: MetadataDraft) -> None:
         engines, self._engines = self._engines, []
         for engine in engines:
             stage = int(engine.zero_optimization_stage())
@@ -87,35 +89,35 @@ class DeepSpeedObserver:
                 draft.fsdp += self._units(engine, draft)
         for text in self._notes:
             draft.note(text)
-        self._owner, self._module, self._awaited = {}, {}, {}
+        self._module_of_parameter, self._module_names, self._prefetched = {}, {}, {}
 
-    def _meet(self, engine: Any) -> None:
-        """Name the modules of an engine; from the second one on, with that of its model before."""
+    def _add_engine(self, engine: Any) -> None:
+        """Name the modules of an engine; from the second engine on, the model's class is part of the names."""
         number = len(self._engines)
         self._engines.append(engine)
         prefix = f"{type(engine.module).__name__}#{number}." if number else ""
         for name, module in engine.module.named_modules():
             name = clean_module_name(prefix + name).rstrip(".")
-            self._module.setdefault(id(module), name)
+            self._module_names.setdefault(id(module), name)
             for parameter in vars(module).get("_parameters", {}).values():
                 if parameter is not None:
-                    self._owner.setdefault(id(parameter), name)
+                    self._module_of_parameter.setdefault(id(parameter), name)
 
     def _engine_in(self, name: str) -> Callable[..., Any]:
         def in_span(method: Callable[..., Any], engine: Any, *args: Any, **kwargs: Any) -> Any:
-            if not any(engine is known for known in self._engines):
-                self._meet(engine)
+            if not any(engine is added for added in self._engines):
+                self._add_engine(engine)
             with span(name):
                 return method(engine, *args, **kwargs)
 
         return in_span
 
-    def _units(self, engine: Any, draft: Draft) -> list[FsdpUnit]:
-        """The modules of a model under ZeRO 3 that have parameters of their own."""
+    def _units(self, engine: Any, draft: MetadataDraft) -> list[FsdpUnit]:
+        """Return the modules under ZeRO 3 that have parameters themselves."""
         size_bytes: dict[tuple[str, int], int] = {}
         for parameter in engine.module.parameters():
             group = draft.groups.id_of(getattr(parameter, "ds_process_group", None))
-            owner = self._owner.get(id(parameter))
+            owner = self._module_of_parameter.get(id(parameter))
             if group is not None and owner is not None:
                 unit = (owner, group)
                 size_bytes[unit] = size_bytes.get(unit, 0) + int(parameter.ds_numel) * parameter.element_size()
@@ -126,14 +128,14 @@ class DeepSpeedObserver:
     ) -> Any:
         forward = bool(rest[0] if rest else more["forward"])
         phase: FsdpPhase = "forward" if forward else "backward"
-        name = self._module.get(id(current_submodule))
+        name = self._module_names.get(id(current_submodule))
         if name is None or not _parameters_of(current_submodule):
             return fetch(coordinator, current_submodule, *rest, **more)
-        brought = self._awaited.get(name, name)
-        self._awaited = {module: names for module, names in self._awaited.items() if names != brought}
+        fetched = self._prefetched.get(name, name)
+        self._prefetched = {module: names for module, names in self._prefetched.items() if names != fetched}
         outer, self._fetching = self._fetching, name
         try:
-            with span(fsdp_span("use", phase, brought)):
+            with span(fsdp_span("use", phase, fetched)):
                 return fetch(coordinator, current_submodule, *rest, **more)
         finally:
             self._fetching = outer
@@ -147,10 +149,10 @@ class DeepSpeedObserver:
         if not names:
             return gather(coordinator, params, forward, *rest)
         action: FsdpAction = "unshard" if names == [self._fetching] else "prefetch"
-        together = _together(names)
+        joined = _joined(names)
         if action == "prefetch":
-            self._awaited.update(dict.fromkeys(names, together))
-        with span(fsdp_span(action, phase, together)):
+            self._prefetched.update(dict.fromkeys(names, joined))
+        with span(fsdp_span(action, phase, joined)):
             return gather(coordinator, params, forward, *rest)
 
     def _reduce_1_2(self, reduce: Callable[..., Any], optimizer: Any, *args: Any, **kwargs: Any) -> Any:
@@ -161,11 +163,13 @@ class DeepSpeedObserver:
     def _gather_1_2(self, gather: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         flat = args[0] if args else kwargs["groups_flat"]
         optimizers = (engine.optimizer for engine in self._engines)
-        own = [optimizer for optimizer in optimizers if getattr(optimizer, "bit16_groups_flat", None) is flat]
-        names = self._names(parameter for optimizer in own for group in optimizer.bit16_groups for parameter in group)
+        matching = [optimizer for optimizer in optimizers if getattr(optimizer, "bit16_groups_flat", None) is flat]
+        names = self._names(
+            parameter for optimizer in matching for group in optimizer.bit16_groups for parameter in group
+        )
         if not names:
             return gather(*args, **kwargs)
-        with span(fsdp_span("unshard", "optimizer", _together(names))):
+        with span(fsdp_span("unshard", "optimizer", _joined(names))):
             return gather(*args, **kwargs)
 
     def _reduce_3(self, reduce: Callable[..., Any], optimizer: Any, dtype: Any, *args: Any, **kwargs: Any) -> Any:
@@ -175,17 +179,17 @@ class DeepSpeedObserver:
         names = self._names(parameters)
         if not names:
             return reduce(*args, **kwargs)
-        with span(fsdp_span("reduce", "backward", _together(names))):
+        with span(fsdp_span("reduce", "backward", _joined(names))):
             return reduce(*args, **kwargs)
 
     def _names(self, parameters: Iterable[Any]) -> list[str]:
-        """Of the modules that have these parameters, each once, in their order."""
-        owners = (self._owner.get(id(parameter)) for parameter in parameters)
+        """Return the names of the modules that have these parameters, each once, in order."""
+        owners = (self._module_of_parameter.get(id(parameter)) for parameter in parameters)
         return list(dict.fromkeys(owner for owner in owners if owner is not None))
 
 
 def _patches(module: str, owner: str, name: str, around: Callable[..., Any]) -> list[Patch]:
-    """None if training has not imported the module, or its version has no such method."""
+    """Return a patch of the method; none if training has not imported the module, or its version has no such method."""
     place = getattr(sys.modules.get(module), owner, None)
     return [Patch(place, name, around)] if place is not None and name in vars(place) else []
 
@@ -195,13 +199,13 @@ def _patches_of_function(module: str, name: str, around: Callable[..., Any]) -> 
     return [Patch(place, name, around)] if hasattr(place, name) else []
 
 
-def find_engines(program: Program) -> list[Any]:
-    """Those whose constructor has come to its end."""
-    engines = program.instances(_ENGINE, "DeepSpeedEngine")
+def find_engines(objects: LiveObjects) -> list[Any]:
+    """Return the engines whose constructor has finished."""
+    engines = objects.instances(_ENGINE, "DeepSpeedEngine")
     return [engine for engine in engines if getattr(engine, "optimizer", None) is not None]
 
 
-def _together(names: Sequence[str]) -> str:
+def _joined(names: Sequence[str]) -> str:
     if len(names) == 1:
         return names[0]
     listed = ", ".join(name or "<root>" for name in names[:_MOST_NAMES])
@@ -209,7 +213,7 @@ def _together(names: Sequence[str]) -> str:
 
 
 def _parameters_of(module: Any) -> list[Any]:
-    """Those that ZeRO fetches when the module runs: its own, or of a module that it takes as one, all below it."""
+    """Return the parameters that ZeRO fetches when the module runs: its own, or of a leaf module all below it."""
     return list(module.parameters(recurse=hasattr(module, "ds_z3_leaf_module")))
 
 
@@ -218,13 +222,13 @@ def _is_absent(parameter: Any) -> bool:
 
 
 def _is_compiled(engine: Any) -> bool:
-    """What a span around a fetch would break: the fetches are part of the compiled code."""
+    """Return whether fetches are part of compiled code, which a span around them would break."""
     optimized = getattr(sys.modules.get("torch._dynamo.eval_frame"), "OptimizedModule", ())
     return bool(engine.is_compiled) or any(isinstance(module, optimized) for module in engine.module.modules())
 
 
 def _process_groups(engine: Any) -> list[tuple[Any, str]]:
-    """The groups of an engine, with what each is for."""
+    """Return the groups of an engine, each with its parallelism."""
     optimizer = engine.optimizer
     data_parallel = [
         getattr(optimizer, "dp_process_group", None),
@@ -234,8 +238,8 @@ def _process_groups(engine: Any) -> list[tuple[Any, str]]:
     ]
     sharded = {id(group): group for p in engine.module.parameters() if (group := getattr(p, "ds_process_group", None))}
     experts = _values(getattr(engine, "expert_parallel_group", None))
-    found = [*((group, "ep") for group in experts), *((group, "dp") for group in (*data_parallel, *sharded.values()))]
-    return [(group, parallelism) for group, parallelism in found if group is not None]
+    groups = [*((group, "ep") for group in experts), *((group, "dp") for group in (*data_parallel, *sharded.values()))]
+    return [(group, parallelism) for group, parallelism in groups if group is not None]
 
 
 def _values(groups: Any) -> list[Any]:

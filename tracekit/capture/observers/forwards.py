@@ -1,8 +1,9 @@
-"""Forward passes of the step become spans, in jobs of several processes: a pipeline written by hand shows nothing else
-of its stages. (Backward passes have theirs already: `phases.py`.)
+"""Puts spans around the forward passes of a step, in jobs of several processes.
 
-A forward is a call of a module that the step itself makes (of no module within another), if it has parameters: a loss
-has none. What these make of a pipeline only the messages of all ranks together can tell, so that is left to the
+In a pipeline written by hand nothing else marks the work of a stage. (Backward passes have spans by `phases.py`.)
+
+A forward is a call that the step itself makes of a module with parameters; calls inside another module do not count,
+and a loss has no parameters. Whether this is a pipeline follows from the messages of all ranks, so it is left to the
 analysis.
 """
 
@@ -12,10 +13,10 @@ import sys
 from collections.abc import Iterable
 from typing import Any
 
-from tracekit.capture.hooks.compiling import compiled_modules
-from tracekit.capture.hooks.live import Program
+from tracekit.capture.hooks.live_objects import LiveObjects
 from tracekit.capture.hooks.module_spans import ForwardSpans
-from tracekit.capture.observers import Draft
+from tracekit.capture.hooks.torch_compile import compiled_module_ids
+from tracekit.capture.observers import MetadataDraft
 from tracekit.model.spans import forward_span
 
 _STAGE = ("torch.distributed.pipelining.stage", "_PipelineStageBase")
@@ -24,35 +25,38 @@ __all__ = ["ForwardObserver", "outermost_modules"]
 
 
 class ForwardObserver:
+    """Hooks the outermost modules of the program."""
+
     def __init__(self) -> None:
         self._spans = ForwardSpans(outermost=True)
 
-    def attach(self, program: Program) -> None:
+    def attach(self, objects: LiveObjects) -> None:
         distributed = sys.modules.get("torch.distributed")
         several = distributed is not None and distributed.is_initialized() and distributed.get_world_size() > 1
-        if not several or program.instances(*_STAGE):
+        if not several or objects.instances(*_STAGE):
             return
-        compiled = compiled_modules(program)
-        for number, module in enumerate(outermost_modules(program.instances("torch.nn.modules.module", "Module"))):
+        compiled = compiled_module_ids(objects)
+        for number, module in enumerate(outermost_modules(objects.instances("torch.nn.modules.module", "Module"))):
             if id(module) not in compiled or type(module).__name__ == "OptimizedModule":
                 self._spans.add(module, forward_span(number))
 
-    def detach(self, program: Program) -> None:
+    def detach(self, objects: LiveObjects) -> None:
         self._spans.remove()
 
-    def contribute(self, draft: Draft) -> None:
+    def contribute(self, draft: MetadataDraft) -> None:
         """Nothing: the spans are in the trace."""
 
 
 def outermost_modules(modules: Iterable[Any]) -> list[Any]:
-    """Of all modules of a program those with parameters that are part of no other, in the given order. What bare
-    containers (lists, dictionaries) hold counts as called by itself, for nobody calls these.
+    """Return the modules with parameters that are part of no other module, in the given order.
+
+    Modules in bare containers (lists, dictionaries) count as outermost, because nobody calls a container.
     """
     nn = sys.modules["torch"].nn
     containers = (nn.ModuleList, nn.ModuleDict)
-    every = list(modules)
-    inner = {id(child) for module in every if not isinstance(module, containers) for child in module.children()}
-    pending = [module for module in every if isinstance(module, containers) and id(module) in inner]
+    all_modules = list(modules)
+    inner = {id(child) for module in all_modules if not isinstance(module, containers) for child in module.children()}
+    pending = [module for module in all_modules if isinstance(module, containers) and id(module) in inner]
     while pending:
         for child in pending.pop().children():
             inner.add(id(child))
@@ -60,7 +64,7 @@ def outermost_modules(modules: Iterable[Any]) -> list[Any]:
                 pending.append(child)
     return [
         module
-        for module in every
+        for module in all_modules
         if id(module) not in inner
         and not isinstance(module, containers)
         and next(module.parameters(), None) is not None

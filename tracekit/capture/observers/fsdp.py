@@ -1,8 +1,8 @@
-"""Finds what FSDP shards and gathers as one unit, FSDP2 (`fully_shard`) and FSDP1, with the groups it does so in.
+"""Finds what FSDP2 (`fully_shard`) and FSDP1 shard and gather as one unit, and in which process groups.
 
-FSDP2 names the module in the labels it writes itself. FSDP1 does not, so its unshard, its gradient reduction and the
-moments at which unsharded parameters are needed become spans while a window is open. Names are those of
-`named_modules()` of the outermost FSDP module, which is "" itself, without the names that wrappers add.
+FSDP2 writes labels with module names. FSDP1 does not, so while a window is open its unshards, its gradient reductions
+and the uses of unsharded parameters become spans. Names are those of `named_modules()` of the outermost FSDP module,
+which is "" itself, without the names that wrappers add.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ import sys
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from tracekit.capture.hooks.compiling import compiled_modules
-from tracekit.capture.hooks.live import Program
+from tracekit.capture.hooks.live_objects import LiveObjects
 from tracekit.capture.hooks.patching import Patch
 from tracekit.capture.hooks.span import span
-from tracekit.capture.observers import Draft
+from tracekit.capture.hooks.torch_compile import compiled_module_ids
+from tracekit.capture.observers import MetadataDraft
 from tracekit.model.metadata import FsdpUnit
 from tracekit.model.module_names import clean_module_name
 from tracekit.model.spans import FsdpAction, FsdpPhase, fsdp_span
@@ -31,15 +31,16 @@ __all__ = ["Fsdp1Observer", "Fsdp2Observer", "parameter_groups"]
 
 
 class Fsdp2Observer:
-    """Notes which of FSDP's parameter groups unshard, so that models which lie idle or wait to be collected do not
-    count, and holds these from `attach` to `contribute`: a training function may return before the window is written.
+    """Notes which of FSDP's parameter groups unshard, so that models which do not run do not count.
+
+    Holds them from `attach` to `contribute`: a training function may return before the window is written.
     """
 
     def __init__(self) -> None:
         self._groups: dict[int, Any] = {}
         self._patch: Patch | None = None
 
-    def attach(self, program: Program) -> None:
+    def attach(self, objects: LiveObjects) -> None:
         group = getattr(
             sys.modules.get("torch.distributed.fsdp._fully_shard._fsdp_param_group"), "FSDPParamGroup", None
         )
@@ -47,16 +48,16 @@ class Fsdp2Observer:
             self._patch = Patch(group, "unshard", self._note_use)
             self._patch.apply()
 
-    def detach(self, program: Program) -> None:
+    def detach(self, objects: LiveObjects) -> None:
         if self._patch is not None:
             self._patch.remove()
-        elif not self._groups:  # imported inside the first step of a short job, if at all
-            modules = program.instances("torch.distributed.fsdp", "FSDPModule")
+        elif not self._groups:  # a short job may import FSDP inside its first step
+            modules = objects.instances("torch.distributed.fsdp", "FSDPModule")
             self._groups = {
                 id(group): group for module in modules for group in parameter_groups(module._get_fsdp_state())
             }
 
-    def contribute(self, draft: Draft) -> None:
+    def contribute(self, draft: MetadataDraft) -> None:
         groups, self._groups = self._groups, {}
         for group in groups.values():
             layout = group.mesh_info
@@ -74,7 +75,7 @@ class Fsdp2Observer:
             group_id = draft.groups.id_of(shard_group)
             if group_id is not None:
                 size_bytes = sum(p._orig_size.numel() * p.sharded_param.element_size() for p in group.fsdp_params)
-                name = clean_module_name(group._module_fqn or "")  # of several modules sharded as one, all of them
+                name = clean_module_name(group._module_fqn or "")  # lists all modules that are sharded as one
                 draft.fsdp.append(FsdpUnit(module=name, unit_bytes=size_bytes, shard_group=group_id))
 
     def _note_use(self, unshard: Callable[..., Any], group: Any, *rest: Any, **more: Any) -> Any:
@@ -83,22 +84,24 @@ class Fsdp2Observer:
 
 
 class Fsdp1Observer:
-    """Names what FSDP1 does; of the wrapped modules, which it holds from `attach` to `contribute`, those that unshard
-    count."""
+    """Puts spans around what FSDP1 does; contributes the wrapped modules that unshard.
+
+    Holds the wrapped modules from `attach` to `contribute`.
+    """
 
     def __init__(self) -> None:
         self._units: list[tuple[Any, str]] = []
         self._name_of_handle: dict[int, str] = {}
-        self._used: set[int] | None = None  # ids of handles; None while nobody looks
+        self._unsharded_handles: set[int] | None = None  # ids of handles; None if unshards are not observed
         self._patches: list[Patch] = []
         self._compiled = False
 
-    def attach(self, program: Program) -> None:
-        self._find(program)
+    def attach(self, objects: LiveObjects) -> None:
+        self._find(objects)
         if not self._units:
             return
-        self._compiled = not compiled_modules(program).isdisjoint(id(module) for module, _ in self._units)
-        if self._compiled:  # what is traced must not change: it would be compiled again
+        self._compiled = not compiled_module_ids(objects).isdisjoint(id(module) for module, _ in self._units)
+        if self._compiled:  # a change of traced code would have it compiled again
             return
         runtime = sys.modules["torch.distributed.fsdp._runtime_utils"]
         wrapper = sys.modules["torch.distributed.fsdp.fully_sharded_data_parallel"]
@@ -109,47 +112,47 @@ class Fsdp1Observer:
             Patch(runtime, "_pre_backward_hook", self._around_backward_use),
             Patch(wrapper, "_pre_forward_unshard", self._around_forward_use),
         ]
-        self._used = set()
+        self._unsharded_handles = set()
         for patch in self._patches:
             patch.apply()
 
-    def detach(self, program: Program) -> None:
+    def detach(self, objects: LiveObjects) -> None:
         for patch in self._patches:
             patch.remove()
         self._patches = []
-        if self._used is None or not self._used <= self._name_of_handle.keys():
-            self._find(program)  # a short job wraps its model inside the first step
+        if self._unsharded_handles is None or not self._unsharded_handles <= self._name_of_handle.keys():
+            self._find(objects)  # a short job may wrap its model inside the first step
 
-    def contribute(self, draft: Draft) -> None:
+    def contribute(self, draft: MetadataDraft) -> None:
         units, self._units, self._name_of_handle = self._units, [], {}
         if self._compiled:
-            draft.note("FSDP1 runs inside torch.compile, so what it communicates is not told apart by module")
+            draft.note("FSDP1 runs inside torch.compile, so its communication is not named by module")
         for module, name in units:
-            if self._used is not None and id(module._handle) not in self._used:
+            if self._unsharded_handles is not None and id(module._handle) not in self._unsharded_handles:
                 continue
             draft.strategies.append("fsdp1")
             draft.groups.set_parallelism(module.process_group, "dp")
-            across = getattr(module, "_inter_node_pg", None)
-            if across is not None and "HYBRID" in module.sharding_strategy.name:
+            replicate_group = getattr(module, "_inter_node_pg", None)
+            if replicate_group is not None and "HYBRID" in module.sharding_strategy.name:
                 draft.strategies.append("hsdp")
-                draft.groups.set_parallelism(across, "dp")
+                draft.groups.set_parallelism(replicate_group, "dp")
             group_id, handle = draft.groups.id_of(module.process_group), module._handle
             if group_id is not None and handle is not None:
                 parameter = handle.flat_param
                 size_bytes = parameter._unpadded_unsharded_size.numel() * parameter.element_size()
                 draft.fsdp.append(FsdpUnit(module=name, unit_bytes=size_bytes, shard_group=group_id))
 
-    def _find(self, program: Program) -> None:
-        modules = program.instances("torch.distributed.fsdp.fully_sharded_data_parallel", "FullyShardedDataParallel")
+    def _find(self, objects: LiveObjects) -> None:
+        modules = objects.instances("torch.distributed.fsdp.fully_sharded_data_parallel", "FullyShardedDataParallel")
         modules = [module for module in modules if hasattr(module, "_handle")]  # else its constructor failed
         names = _names(modules)
         self._units = [(module, names[id(module)]) for module in modules]
         self._name_of_handle = {id(module._handle): name for module, name in self._units if module._handle is not None}
 
     def _around_unshard(self, unshard: Callable[..., Any], state: Any, handle: Any, *rest: Any, **more: Any) -> Any:
-        if self._used is not None:
-            self._used.add(id(handle))
-        # FSDP prefetches a handle on behalf of the module that runs.
+        if self._unsharded_handles is not None:
+            self._unsharded_handles.add(id(handle))
+        # For a prefetch, FSDP unshards another module's handle with the state of the module that runs.
         action: FsdpAction = "unshard" if handle is getattr(state, "_handle", None) else "prefetch"
         with self._span(action, handle, _phase(handle)):
             return unshard(state, handle, *rest, **more)
@@ -176,12 +179,12 @@ class Fsdp1Observer:
 
 
 def _phase(handle: Any) -> FsdpPhase | None:
-    """What FSDP unshards for; None when it does so for the user, as in `summon_full_params`."""
+    """Return the phase for which FSDP unshards; None if it does so for the user, as in `summon_full_params`."""
     return _PHASE_OF_STATE.get(getattr(getattr(handle, "_training_state", None), "name", ""))
 
 
 def parameter_groups(state: Any) -> list[Any]:
-    """Of an FSDP2 module's state."""
+    """Return the parameter groups of an FSDP2 module's state."""
     several = getattr(state, "_fsdp_param_groups", None)
     if several is not None:
         return list(several)
@@ -190,17 +193,17 @@ def parameter_groups(state: Any) -> list[Any]:
 
 
 def _names(modules: Iterable[Any]) -> dict[int, str]:
-    """For the id of each module its clean name below the outermost of `modules` that contains it."""
+    """Return, by the id of each module, its clean name below the outermost of `modules` that contains it."""
     modules = list(modules)
-    wanted = {id(module) for module in modules}
+    module_ids = {id(module) for module in modules}
     inner: set[int] = set()
     for module in modules:
         if id(module) not in inner:
-            inner.update(wanted.intersection(map(id, module.modules())) - {id(module)})
+            inner.update(module_ids.intersection(map(id, module.modules())) - {id(module)})
     names: dict[int, str] = {}
     for root in modules:
         if id(root) not in inner:
             for name, module in root.named_modules():
-                if id(module) in wanted:
+                if id(module) in module_ids:
                     names.setdefault(id(module), clean_module_name(name))
     return names

@@ -1,16 +1,17 @@
-"""Memory of this rank: parameters, gradients, optimizer state, and the peak. Reads addresses and sizes of tensors that
-exist: it allocates nothing, waits for no device and resets no statistics.
+"""Measures the memory of this rank: parameters, gradients, optimizer state, and the peak.
 
-A byte counts once however many tensors show it (tied weights, views into the flat parameter of FSDP1); of a DTensor the
-local shard counts, of a tensor made of others (quantised weights) those, and nothing of what is on no device (meta).
-DeepSpeed's ZeRO keeps its shards in tensors of its own, which count for what they are shards of.
+It reads addresses and sizes of existing tensors. It allocates nothing, waits for no device and resets no statistics.
 
-* parameters: of all live modules, as the window closes;
+* parameters: of all live modules, as the window closes.
 * gradients: of these parameters, as the first backward pass of the window returns or as the window closes, whichever
-  is more: `zero_grad()` drops them before a step ends;
-* optimizer: the state of all live optimizers, and parameters of theirs that are no module's (32-bit master copies);
-* peak: the most that the caching allocator held in tensors since the process began or its statistics were reset by
-  the user; without an accelerator, the most physical memory that the whole process had, its libraries included.
+  is more, because `zero_grad()` may drop them before a step ends.
+* optimizer: the state of all live optimizers, and their parameters that belong to no module (32-bit master copies).
+* peak: with an accelerator the most that the caching allocator held since the process began or the user reset its
+  statistics. Without one, the most physical memory that the whole process had, libraries included.
+
+A byte counts once, however many tensors share it (tied weights, views into the flat parameter of FSDP1). Of a DTensor
+the local shard counts; of a tensor made of others (quantised weights) those count; a meta tensor counts nothing.
+DeepSpeed's ZeRO keeps its shards in other tensors, which count as what they are shards of.
 """
 
 from __future__ import annotations
@@ -22,9 +23,9 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Self
 
-from tracekit.capture.hooks.live import Program
+from tracekit.capture.hooks.live_objects import LiveObjects
 from tracekit.capture.hooks.patching import Patch
-from tracekit.capture.observers import Draft
+from tracekit.capture.observers import MetadataDraft
 from tracekit.capture.observers.deepspeed import find_engines
 from tracekit.model.metadata import MemoryUse
 
@@ -33,28 +34,28 @@ __all__ = ["LiveParameters", "MemoryObserver"]
 
 @dataclass(frozen=True)
 class LiveParameters:
-    """Parameters of live modules, each once. Keeps them alive."""
+    """The parameters of live modules, each once. Keeps them alive."""
 
     parameters: list[Any]
 
     @classmethod
-    def of(cls, program: Program) -> Self:
-        found: dict[int, Any] = {}
-        for module in program.instances("torch.nn.modules.module", "Module"):
+    def of(cls, objects: LiveObjects) -> Self:
+        by_id: dict[int, Any] = {}
+        for module in objects.instances("torch.nn.modules.module", "Module"):
             for parameter in vars(module).get("_parameters", {}).values():
                 if parameter is not None:
-                    found[id(parameter)] = parameter
-        return cls(list(found.values()))
+                    by_id[id(parameter)] = parameter
+        return cls(list(by_id.values()))
 
     def dtypes(self) -> list[str]:
-        """Data types of the parameters, the one with the most bytes first."""
+        """Return the data types of the parameters, the one with the most bytes first."""
         sizes: Counter[str] = Counter()
         for tensor in _plain_tensors(self.parameters):
             sizes[str(tensor.dtype).removeprefix("torch.")] += tensor.nbytes
         return [dtype for dtype, _ in sizes.most_common()]
 
     def shards(self) -> list[Any]:
-        """What ZeRO 3 leaves of them on this rank; the parameters themselves are empty between uses."""
+        """Return this rank's shards of them under ZeRO 3, where the parameters are empty between uses."""
         return [shard for p in self.parameters if (shard := getattr(p, "ds_tensor", None)) is not None]
 
     def gradients(self) -> list[Any]:
@@ -62,7 +63,7 @@ class LiveParameters:
 
 
 class MemoryObserver:
-    """Holds the parameters from `attach` to `detach`, to look at their gradients when there are some."""
+    """Holds the parameters from `attach` to `detach`, to measure their gradients after a backward pass."""
 
     def __init__(self) -> None:
         self._parameters = LiveParameters([])
@@ -71,52 +72,52 @@ class MemoryObserver:
         self._gradient_bytes: int | None = None
         self._use: MemoryUse | None = None
 
-    def attach(self, program: Program) -> None:
-        self._parameters = LiveParameters.of(program)
-        self._zero = [engine.optimizer for engine in find_engines(program)]
+    def attach(self, objects: LiveObjects) -> None:
+        self._parameters = LiveParameters.of(objects)
+        self._zero = [engine.optimizer for engine in find_engines(objects)]
         autograd = getattr(sys.modules.get("torch"), "autograd", None)
         if autograd is not None and self._parameters.parameters:
             self._backward = Patch(autograd, "backward", self._after_backward)
             self._backward.apply()
 
-    def detach(self, program: Program) -> None:
+    def detach(self, objects: LiveObjects) -> None:
         if self._backward is not None:
             self._backward.remove()
         self._parameters, self._zero = (
-            LiveParameters.of(program),
-            [engine.optimizer for engine in find_engines(program)],
+            LiveParameters.of(objects),
+            [engine.optimizer for engine in find_engines(objects)],
         )
         parameters = [*self._parameters.parameters, *self._parameters.shards()]
-        own = _Bytes(parameters)
-        optimizers = program.instances("torch.optim.optimizer", "Optimizer")
+        parameter_memory = _DistinctBytes(parameters)
+        optimizers = objects.instances("torch.optim.optimizer", "Optimizer")
         states = [tensor for each in optimizers for tensor in _optimizer_tensors(each)]
         states += _tensors_within(getattr(each, "fp32_partitioned_groups_flat", None) for each in self._zero)
-        held = _Bytes([*parameters, *states])
+        total_memory = _DistinctBytes([*parameters, *states])
         self._use = MemoryUse(
-            parameter_bytes=own.total,
+            parameter_bytes=parameter_memory.total,
             gradient_bytes=max(self._gradient_bytes or 0, self._gradients().total),
-            optimizer_bytes=held.total - own.total,
+            optimizer_bytes=total_memory.total - parameter_memory.total,
             peak_bytes=_peak_bytes(),
         )
         self._parameters, self._zero = LiveParameters([]), []
 
-    def contribute(self, draft: Draft) -> None:
+    def contribute(self, draft: MetadataDraft) -> None:
         draft.memory = self._use
 
     def _after_backward(self, backward: Callable[..., None], *args: Any, **kwargs: Any) -> None:
         backward(*args, **kwargs)
-        within = sys.modules["torch"]._C._current_graph_task_id() != -1
-        if self._gradient_bytes is None and not within:
+        in_backward = sys.modules["torch"]._C._current_graph_task_id() != -1
+        if self._gradient_bytes is None and not in_backward:
             self._gradient_bytes = self._gradients().total
 
-    def _gradients(self) -> _Bytes:
+    def _gradients(self) -> _DistinctBytes:
         names = ("averaged_gradients", "grad_partitions_flat_buffer")  # of ZeRO 1 and 2, of ZeRO 3
         partitions = _tensors_within(getattr(optimizer, name, None) for optimizer in self._zero for name in names)
-        return _Bytes([*self._parameters.gradients(), *partitions])
+        return _DistinctBytes([*self._parameters.gradients(), *partitions])
 
 
-class _Bytes:
-    """How much memory tensors take together."""
+class _DistinctBytes:
+    """The memory that tensors take together; shared bytes count once."""
 
     def __init__(self, tensors: Iterable[Any]) -> None:
         self.total = 0
@@ -133,11 +134,11 @@ class _Bytes:
 
 
 def _plain_tensors(tensors: Iterable[Any]) -> Iterator[Any]:
-    """The tensors with memory of their own in this process that `tensors` are made of."""
+    """Yield the tensors with memory in this process that `tensors` are made of."""
     torch, without_memory = sys.modules["torch"], _kinds_without_memory()
     for tensor in tensors:
         if not isinstance(tensor, torch.Tensor) or isinstance(tensor, without_memory):
-            continue  # a DTensor is made of its local tensor and its mesh
+            continue  # flattening may give other objects, such as the mesh of a DTensor
         if hasattr(type(tensor), "__tensor_flatten__"):
             names, _ = tensor.__tensor_flatten__()
             yield from _plain_tensors(getattr(tensor, name) for name in names)
@@ -148,7 +149,7 @@ def _plain_tensors(tensors: Iterable[Any]) -> Iterator[Any]:
 
 
 def _kinds_without_memory() -> tuple[type, ...]:
-    """Of lazy modules before their first call, and of what stands for a tensor while something is compiled."""
+    """Return the types of uninitialised parameters of lazy modules, and of fake tensors of the compiler."""
     kinds = (
         getattr(sys.modules.get("torch.nn.parameter"), "UninitializedTensorMixin", None),
         getattr(sys.modules.get("torch._subclasses.fake_tensor"), "FakeTensor", None),
@@ -157,7 +158,7 @@ def _kinds_without_memory() -> tuple[type, ...]:
 
 
 def _optimizer_tensors(optimizer: Any) -> Iterator[Any]:
-    """State, and the parameters it steps: what is a module's parameter, too, is told apart by its memory."""
+    """Yield the state of an optimizer and its parameters; those of modules are excluded later, by their address."""
     yield from _tensors_within(optimizer.state.values())
     for group in optimizer.param_groups:
         yield from _tensors_within(group["params"])

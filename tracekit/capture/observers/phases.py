@@ -1,8 +1,10 @@
-"""What a training step does, as spans, without the user marking anything: backward passes, recomputed forwards of
-checkpointed calls, gradient clipping and scaling. torch's own spans show the data loader and the optimizer.
+"""Puts spans around the phases of a step: backward passes, recomputed forwards, gradient clipping and scaling.
 
-Every replacement stands where the work is done, whatever the name under which training imported the function that
-leads there. They are gone when the window closes; a checkpointed call keeps its own, which then does nothing.
+torch itself writes spans for the data loader and the optimizer. The user has to mark nothing.
+
+Each function is replaced where the work is done, so it does not matter under which name training imported a function
+that calls it. The replacements are removed as the window closes. A checkpointed call keeps its wrapper, which then does
+nothing.
 """
 
 from __future__ import annotations
@@ -11,15 +13,15 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from tracekit.capture.hooks.live import Program
-from tracekit.capture.hooks.patching import Patch, surround
+from tracekit.capture.hooks.live_objects import LiveObjects
+from tracekit.capture.hooks.patching import Patch, wrap_call
 from tracekit.capture.hooks.span import span
-from tracekit.capture.observers import Draft
+from tracekit.capture.observers import MetadataDraft
 from tracekit.capture.observers.memory import LiveParameters
 from tracekit.model.metadata import Precision
 from tracekit.model.spans import BACKWARD_SPAN, RECOMPUTE_SPAN, OptimizerAction, optimizer_span
 
-# Clipping by norm ends in two functions; the public names of newer versions are others for the same.
+# Clipping by norm ends in two functions; newer versions have other public names for them.
 _CLIPPING = (
     ("torch.nn.utils.clip_grad", ("_get_total_norm", "_clip_grads_with_norm_", "clip_grad_value_")),
     ("torch.nn.utils", ("get_total_norm", "clip_grads_with_norm_", "clip_grad_value_")),
@@ -33,7 +35,7 @@ __all__ = ["PhasesObserver"]
 
 
 class PhasesObserver:
-    """Holds what it replaced, and the data types that it saw in use."""
+    """Contributes the data types that are in use, besides the spans."""
 
     def __init__(self) -> None:
         self._patches: list[Patch] = []
@@ -41,31 +43,31 @@ class PhasesObserver:
         self._parameters: list[str] = []
         self._scaled = False
 
-    def attach(self, program: Program) -> None:
+    def attach(self, objects: LiveObjects) -> None:
         self._patches = [
-            *_replaced("torch.autograd", None, "backward", _backward),
-            *_replaced("torch.utils.checkpoint", "_CheckpointFrame", "__init__", _frame_made),
-            *_replaced("torch.utils.checkpoint", "CheckpointFunction", "forward", _reentrant_forward),
-            *_replaced("torch.amp.autocast_mode", "autocast", "__enter__", self._autocast_entered),
-            *_replaced("torch.distributed.fsdp", "FullyShardedDataParallel", "clip_grad_norm_", _clip),
+            *_patch_of("torch.autograd", None, "backward", _backward),
+            *_patch_of("torch.utils.checkpoint", "_CheckpointFrame", "__init__", _init_checkpoint_frame),
+            *_patch_of("torch.utils.checkpoint", "CheckpointFunction", "forward", _reentrant_forward),
+            *_patch_of("torch.amp.autocast_mode", "autocast", "__enter__", self._autocast_entered),
+            *_patch_of("torch.distributed.fsdp", "FullyShardedDataParallel", "clip_grad_norm_", _clip),
         ]
         for module, names in _CLIPPING:
             for name in names:
-                self._patches += _replaced(module, None, name, _clip)
+                self._patches += _patch_of(module, None, name, _clip)
         for module, scaler in _SCALERS:
-            self._patches += _replaced(module, scaler, "step", self._scaler_step)
-            self._patches += _replaced(module, scaler, "unscale_", _scaler_action("unscale"))
-            self._patches += _replaced(module, scaler, "update", _scaler_action("update_scale"))
+            self._patches += _patch_of(module, scaler, "step", self._scaler_step)
+            self._patches += _patch_of(module, scaler, "unscale_", _scaler_action("unscale"))
+            self._patches += _patch_of(module, scaler, "update", _scaler_action("update_scale"))
         for patch in self._patches:
             patch.apply()
 
-    def detach(self, program: Program) -> None:
+    def detach(self, objects: LiveObjects) -> None:
         for patch in reversed(self._patches):
             patch.remove()
         self._patches = []
-        self._parameters = LiveParameters.of(program).dtypes()
+        self._parameters = LiveParameters.of(objects).dtypes()
 
-    def contribute(self, draft: Draft) -> None:
+    def contribute(self, draft: MetadataDraft) -> None:
         draft.precision = Precision(autocast=list(self._autocast), parameters=self._parameters, scaled=self._scaled)
 
     def _autocast_entered(self, enter: Callable[..., Any], autocast: Any) -> Any:
@@ -83,9 +85,11 @@ class PhasesObserver:
             return step(scaler, optimizer, *args, **kwargs)
 
 
-def _replaced(module: str, owner: str | None, name: str, around: Callable[..., Any]) -> list[Patch]:
-    """The patch of `module.owner.name`; none if training has not imported the module, or its version lacks the name. A
-    method is replaced in the class that defines it."""
+def _patch_of(module: str, owner: str | None, name: str, around: Callable[..., Any]) -> list[Patch]:
+    """Return the patch of `module.owner.name`; none if training has not imported the module, or its version lacks it.
+
+    A method is replaced in the class that defines it.
+    """
     place = sys.modules.get(module)
     if owner is not None:
         place = getattr(place, owner, None)
@@ -99,11 +103,11 @@ def _backward(backward: Callable[..., None], *args: Any, **kwargs: Any) -> None:
         return backward(*args, **kwargs)
 
 
-def _frame_made(
+def _init_checkpoint_frame(
     initialise: Callable[..., None], frame: Any, recompute: Callable[..., None], *args: Any, **kwargs: Any
 ) -> None:
-    """A non-reentrant checkpoint: the frame calls `recompute` when a backward pass wants what was not saved."""
-    initialise(frame, surround(recompute, _recompute), *args, **kwargs)
+    """A non-reentrant checkpoint: its frame calls `recompute` when a backward pass needs what was not saved."""
+    initialise(frame, wrap_call(recompute, _recompute), *args, **kwargs)
 
 
 def _reentrant_forward(forward: Callable[..., Any], ctx: Any, function: Callable[..., Any], *args: Any) -> Any:
@@ -117,7 +121,7 @@ def _reentrant_forward(forward: Callable[..., Any], ctx: Any, function: Callable
             return function(*inputs)
         return _recompute(function, *inputs)
 
-    return forward(ctx, surround(function, recompute_later), *args)
+    return forward(ctx, wrap_call(function, recompute_later), *args)
 
 
 def _recompute(function: Callable[..., Any], *inputs: Any) -> Any:

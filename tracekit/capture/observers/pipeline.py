@@ -1,7 +1,8 @@
-"""Actions of `torch.distributed.pipelining` become spans with kind, stage and microbatch; the schedule is described.
+"""Puts spans around the actions of `torch.distributed.pipelining`, and describes the schedule.
 
-Every schedule hands a microbatch to three methods of a stage, after it has waited for what the stage is to receive, so
-spans around these hold no waiting. The loss, which the schedule computes for the last stage, is part of its forward.
+A span has the kind, the stage and the microbatch. Every schedule passes a microbatch to one of three methods of a
+stage, after it has waited for what the stage receives, so these spans contain no waiting. The schedule computes the
+loss of the last stage; that counts as part of the stage's forward.
 """
 
 from __future__ import annotations
@@ -12,17 +13,17 @@ from typing import Any
 
 import msgspec
 
-from tracekit.capture.hooks.live import Program
+from tracekit.capture.hooks.live_objects import LiveObjects
 from tracekit.capture.hooks.patching import Patch
 from tracekit.capture.hooks.span import span
-from tracekit.capture.observers import Draft
+from tracekit.capture.observers import MetadataDraft
 from tracekit.model.metadata import PipelineLayout
 from tracekit.model.spans import pipeline_span
 
 _STAGE = ("torch.distributed.pipelining.stage", "_PipelineStageBase")
 _SCHEDULE = ("torch.distributed.pipelining.schedules", "_PipelineSchedule")
 _SLUGS = {
-    "_ScheduleForwardOnly": "gpipe",  # its first half
+    "_ScheduleForwardOnly": "gpipe",  # the forward half of it
     "ScheduleGPipe": "gpipe",
     "Schedule1F1B": "1f1b",
     "ScheduleInterleaved1F1B": "interleaved1f1b",
@@ -44,7 +45,7 @@ class PipelineObserver:
         self._groups: list[Any] = []
         self._layout: PipelineLayout | None = None
 
-    def attach(self, program: Program) -> None:
+    def attach(self, objects: LiveObjects) -> None:
         stage, schedule = (getattr(sys.modules.get(module), name, None) for module, name in (_STAGE, _SCHEDULE))
         if stage is None or schedule is None:
             return
@@ -57,21 +58,21 @@ class PipelineObserver:
             patch.apply()
             self._patches.append(patch)
 
-    def detach(self, program: Program) -> None:
+    def detach(self, objects: LiveObjects) -> None:
         for patch in reversed(self._patches):
             patch.remove()
         self._patches = []
         if self._stages:
-            used = set(self._stages)
-            schedules = [s for s in program.instances(*_SCHEDULE) if used & {id(stage) for stage in _stages_of(s)}]
-            # An evaluation may have a schedule of its own for the same stages.
+            stage_ids = set(self._stages)
+            schedules = [s for s in objects.instances(*_SCHEDULE) if stage_ids & {id(stage) for stage in _stages_of(s)}]
+            # An evaluation may have another schedule for the same stages.
             schedule = max(schedules, key=lambda s: bool(getattr(s, "_has_backward", False)), default=None)
             stages = list(self._stages.values()) if schedule is None else _stages_of(schedule)
             self._layout = _layout(schedule, stages)
             self._groups = [_group_of(stage) for stage in [*stages, *self._stages.values()]]
         self._stages = {}
 
-    def contribute(self, draft: Draft) -> None:
+    def contribute(self, draft: MetadataDraft) -> None:
         if self._layout is not None:
             for group in self._groups:
                 draft.groups.set_parallelism(group, "pp")
@@ -123,7 +124,7 @@ def _layout(schedule: Any, stages: list[Any]) -> PipelineLayout:
 
 
 def slug_of_schedule(kind: type) -> str:
-    """The name of a schedule's class, or of the known class it derives from, as a slug of the JSON contract."""
+    """Return the JSON name of a schedule, by its class or the known class from which it derives."""
     return next((_SLUGS[base.__name__] for base in kind.__mro__ if base.__name__ in _SLUGS), "unknown")
 
 
@@ -142,5 +143,5 @@ def _stages_of(schedule: Any) -> list[Any]:
 
 
 def _group_of(stage: Any) -> Any:
-    """The process group of a stage; none given means the default one."""
+    """Return the process group of a stage, by default the default group."""
     return stage.group or sys.modules["torch.distributed"].distributed_c10d._get_default_group()

@@ -1,7 +1,7 @@
-"""Sends and receives become records: group, peer, tag, direction, size and time of each.
+"""Records sends and receives: group, peer, tag, direction, size and time of each.
 
-Every way of Python code to send or receive (`send`, `isend`, `batch_isend_irecv`, object lists, pipelining) ends in a
-method of `ProcessGroup`. The functions of `torch.distributed` stay as they are: `P2POp` compares their identity.
+All functions that send or receive (`send`, `isend`, `batch_isend_irecv`, object lists, pipelining) end in a method of
+`ProcessGroup`, which is patched. The functions of `torch.distributed` are not, as `P2POp` compares their identity.
 """
 
 from __future__ import annotations
@@ -13,20 +13,25 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from tracekit.capture.hooks.live import Program
+from tracekit.capture.hooks.live_objects import LiveObjects
 from tracekit.capture.hooks.patching import Patch
-from tracekit.capture.observers import Draft
+from tracekit.capture.job.groups import DESTROYED_GROUP
+from tracekit.capture.observers import MetadataDraft
 from tracekit.model.metadata import PointToPointRecord
-
-_DESTROYED = -1
 
 __all__ = ["PointToPointObserver"]
 
 
 @dataclass(slots=True)
 class _Message:
+    """A send or a receive.
+
+    Attributes:
+        peer: index in the group; None for a receive from any source until its sender is known.
+    """
+
     group: Any
-    peer: int | None  # its place in the group; of a receive from anybody unknown until the message is there
+    peer: int | None
     tag: int
     direction: Literal["send", "recv"]
     created_ns: int
@@ -35,13 +40,17 @@ class _Message:
 
 
 class PointToPointObserver:
+    """Holds the messages, and the members of their groups, until `contribute`."""
+
     def __init__(self) -> None:
         self._messages: list[_Message] = []
         self._members: dict[Any, list[int]] = {}  # global ranks of a group, asked for while it exists
-        self._from_anybody: dict[int, _Message] = {}  # by the id of a `Work`, which lives until its sender is asked for
+        self._any_source_receives: dict[
+            int, _Message
+        ] = {}  # by the id of a `Work`, which lives until it is asked for its source
         self._patches: list[Patch] = []
 
-    def attach(self, program: Program) -> None:
+    def attach(self, objects: LiveObjects) -> None:
         distributed = sys.modules.get("torch.distributed")
         process_group = getattr(distributed, "ProcessGroup", None)
         if process_group is None:
@@ -49,32 +58,32 @@ class PointToPointObserver:
         around: dict[str, Callable[..., Any]] = {
             "send": self._send,
             "recv": self._recv,
-            "recv_anysource": self._recv_from_anybody,
+            "recv_anysource": self._recv_any_source,
         }
         patches = [Patch(process_group, name, f) for name, f in around.items() if hasattr(process_group, name)]
         work = getattr(distributed, "Work", None)
         if hasattr(work, "_source_rank"):
-            patches.append(Patch(work, "_source_rank", self._source_known))
+            patches.append(Patch(work, "_source_rank", self._note_source))
         for patch in patches:
             patch.apply()
             self._patches.append(patch)
 
-    def detach(self, program: Program) -> None:
+    def detach(self, objects: LiveObjects) -> None:
         for patch in reversed(self._patches):
             patch.remove()
         self._patches = []
 
-    def contribute(self, draft: Draft) -> None:
-        """Records in order of issue. A receive whose sender nobody asked for cannot be matched and is left out."""
+    def contribute(self, draft: MetadataDraft) -> None:
+        """Add records in order of issue, without receives from any source whose sender is not known."""
         counts: Counter[tuple[int, int, int, str]] = Counter()
-        unknown = 0
+        unmatched = 0
         for message in self._messages:
             members = self._members.get(message.group)
             if message.peer is None or members is None or not 0 <= message.peer < len(members):
-                unknown += 1
+                unmatched += 1
                 continue
             number = draft.groups.id_of(message.group)
-            group, peer = _DESTROYED if number is None else number, members[message.peer]
+            group, peer = DESTROYED_GROUP if number is None else number, members[message.peer]
             key = (group, peer, message.tag, message.direction)
             draft.p2p.append(
                 PointToPointRecord(
@@ -89,23 +98,23 @@ class PointToPointObserver:
                 )
             )
             counts[key] += 1
-        if unknown:
-            draft.note(f"{unknown} messages have no known peer and are not matched")
-        self._messages, self._members, self._from_anybody = [], {}, {}
+        if unmatched:
+            draft.note(f"{unmatched} messages have no known peer and are not matched")
+        self._messages, self._members, self._any_source_receives = [], {}, {}
 
     def _send(self, send: Callable[..., Any], group: Any, tensors: Sequence[Any], peer: int, tag: int) -> Any:
-        return self._recorded("send", send, group, tensors, peer, tag)[0]
+        return self._record("send", send, group, tensors, peer, tag)[0]
 
     def _recv(self, recv: Callable[..., Any], group: Any, tensors: Sequence[Any], peer: int, tag: int) -> Any:
-        return self._recorded("recv", recv, group, tensors, peer, tag)[0]
+        return self._record("recv", recv, group, tensors, peer, tag)[0]
 
-    def _recv_from_anybody(self, recv: Callable[..., Any], group: Any, tensors: Sequence[Any], tag: int) -> Any:
-        work, message = self._recorded("recv", recv, group, tensors, None, tag)
+    def _recv_any_source(self, recv: Callable[..., Any], group: Any, tensors: Sequence[Any], tag: int) -> Any:
+        work, message = self._record("recv", recv, group, tensors, None, tag)
         message.any_source = True
-        self._from_anybody[id(work)] = message
+        self._any_source_receives[id(work)] = message
         return work
 
-    def _recorded(
+    def _record(
         self,
         direction: Literal["send", "recv"],
         issue: Callable[..., Any],
@@ -123,16 +132,16 @@ class PointToPointObserver:
             self._members[group] = _global_ranks(group)
         return work, message
 
-    def _source_known(self, source_rank: Callable[..., Any], work: Any) -> Any:
+    def _note_source(self, source_rank: Callable[..., Any], work: Any) -> Any:
         source = source_rank(work)
-        message = self._from_anybody.pop(id(work), None)
+        message = self._any_source_receives.pop(id(work), None)
         if message is not None:
             message.peer = int(source)
         return source
 
 
 def _global_ranks(group: Any) -> list[int]:
-    """Empty for a group that `torch.distributed` does not list."""
+    """Return the global ranks of a group; empty if `torch.distributed` does not list it."""
     try:
         return [int(rank) for rank in sys.modules["torch.distributed"].get_process_group_ranks(group)]
     except (KeyError, RuntimeError, ValueError):

@@ -1,8 +1,9 @@
-"""Remote calls of `torch.distributed.rpc`, joined to what the callee did by a call's id.
+"""Records the remote calls of `torch.distributed.rpc` that this worker makes.
 
-While a window is open, each call of a Python function carries a mark (`remote_calls.py`), and its issue, its completion
-and every wait on the training thread are kept. The callee's side is `serving.py`. Calls that run in C++ from end to
-end (builtin operators, TorchScript, fetches of an RRef's value) have no place for a mark: they are kept without one.
+While a window is open, each call of a Python function carries a mark (`remote_calls.py`), by which the callee
+(`serving.py`) identifies it. Its issue, its completion and every wait on the training thread are recorded. Calls that
+run in C++ throughout (builtin operators, TorchScript, fetches of an RRef's value) cannot carry a mark; they are
+recorded without one.
 """
 
 from __future__ import annotations
@@ -15,16 +16,16 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from tracekit.capture.hooks.live import Program
-from tracekit.capture.hooks.patching import Patch, harmless
+from tracekit.capture.hooks.live_objects import LiveObjects
+from tracekit.capture.hooks.patching import Patch, fail_safe
 from tracekit.capture.hooks.span import span
-from tracekit.capture.observers import Draft
-from tracekit.capture.rpc.remote_calls import Worker, function_name, mark, rpc_module, this_worker
-from tracekit.capture.rpc.serving import take_services
+from tracekit.capture.observers import MetadataDraft
+from tracekit.capture.rpc.remote_calls import Worker, add_mark, function_name, rpc_module, this_worker
+from tracekit.capture.rpc.services import take_services
 from tracekit.model.metadata import RpcCall, RpcCallKind, RpcUse, RpcWait
 from tracekit.model.spans import WAIT_SPAN, rpc_call_span
 
-MOST_CALLS = 100_000  # a window; what comes after them is counted
+MAX_CALLS = 100_000  # in a window; further calls are only counted
 
 _numbers = itertools.count()  # unique in the process, so that no two windows share an id
 
@@ -33,6 +34,8 @@ __all__ = ["RpcObserver"]
 
 @dataclass(slots=True, eq=False)
 class _Call:
+    """A remote call that this worker has made."""
+
     number: int
     callee: str
     function: str
@@ -41,30 +44,32 @@ class _Call:
     done_ns: int | None = None
 
     def end(self) -> None:
-        """Whoever learns of the completion first is right: a callback may wait for the interpreter."""
+        """Note the completion; the first note counts, as a callback may be delayed by the interpreter lock."""
         if self.done_ns is None:
             self.done_ns = time.time_ns()
 
 
 class RpcObserver:
+    """Holds the calls of the window until `contribute`."""
+
     def __init__(self) -> None:
         self._patches: list[Patch] = []
         self._worker: Worker | None = None
         self._thread = 0
-        self._pickled = threading.local()  # the function of the call that this thread is about to issue
+        self._pickled = threading.local()  # by thread: the name of the function that was pickled last
         self._calls: list[_Call] = []
-        self._left_out = 0
+        self._omitted_calls = 0
         self._waits: list[RpcWait] = []
-        self._in_flight: dict[int, _Call] = {}  # by the id of the future, for as long as it is not complete
+        self._in_flight: dict[int, _Call] = {}  # by the id of the future, until it is complete
 
-    def attach(self, program: Program) -> None:
+    def attach(self, objects: LiveObjects) -> None:
         self._worker = this_worker()
         api, internal = rpc_module("api"), rpc_module("internal")
         if self._worker is None or api is None or internal is None:
             return
         self._thread = threading.get_ident()
         torch = sys.modules["torch"]
-        wanted: list[tuple[Any, str, Callable[..., Any]]] = [
+        patched_functions: list[tuple[Any, str, Callable[..., Any]]] = [
             (internal._InternalRPCPickler, "serialize", self._serialize),
             (api, "_invoke_rpc_python_udf", self._call),
             (api, "_invoke_remote_python_udf", self._remote),
@@ -75,18 +80,18 @@ class RpcObserver:
             (torch._C.Future, "wait", self._wait),
             (torch._C._distributed_rpc.PyRRef, "to_here", self._to_here),
         ]
-        for owner, name, around in wanted:
+        for owner, name, around in patched_functions:
             if hasattr(owner, name):
                 patch = Patch(owner, name, around)
                 patch.apply()
                 self._patches.append(patch)
 
-    def detach(self, program: Program) -> None:
+    def detach(self, objects: LiveObjects) -> None:
         for patch in reversed(self._patches):
             patch.remove()
         self._patches = []
 
-    def contribute(self, draft: Draft) -> None:
+    def contribute(self, draft: MetadataDraft) -> None:
         if self._worker is None:
             return
         services = take_services()
@@ -112,8 +117,8 @@ class RpcObserver:
             services=[service.record() for service in services],
             waits=self._waits,
         )
-        if self._left_out:
-            draft.note(f"{self._left_out} remote calls beyond the first {MOST_CALLS} of the window are not kept")
+        if self._omitted_calls:
+            draft.note(f"{self._omitted_calls} remote calls beyond the first {MAX_CALLS} of the window are not kept")
 
     def _serialize(self, serialize: Callable[..., Any], pickler: Any, call: Any) -> Any:
         pickled = serialize(pickler, call)
@@ -143,7 +148,7 @@ class RpcObserver:
             return invoke(to, payload, *rest), None
         assert self._worker is not None
         with span(rpc_call_span(self._worker.number, call.number, call.callee, function)):
-            return invoke(to, mark(payload, self._worker.number, call.number), *rest), call
+            return invoke(to, add_mark(payload, self._worker.number, call.number), *rest), call
 
     def _builtin(self, invoke: Callable[..., Any], to: Any, name: str, *rest: Any, **kwargs: Any) -> Any:
         return self._unmarked("builtin", to.name, name, invoke, to, name, *rest, **kwargs)
@@ -170,7 +175,7 @@ class RpcObserver:
             with span(WAIT_SPAN):
                 return wait(future, *args, **kwargs)
         finally:
-            self._waited(start_ns, call)
+            self._record_wait(start_ns, call)
 
     def _to_here(self, to_here: Callable[..., Any], rref: Any, *args: Any, **kwargs: Any) -> Any:
         if rref.is_owner():
@@ -181,11 +186,11 @@ class RpcObserver:
             with span(WAIT_SPAN):
                 return to_here(rref, *args, **kwargs)
         finally:
-            self._waited(start_ns, call)
+            self._record_wait(start_ns, call)
 
     def _begin(self, callee: str, function: str, kind: RpcCallKind) -> _Call | None:
-        if len(self._calls) >= MOST_CALLS:
-            self._left_out += 1
+        if len(self._calls) >= MAX_CALLS:
+            self._omitted_calls += 1
             return None
         issued_ns = time.time_ns()
         call = _Call(number=next(_numbers), callee=callee, function=function, kind=kind, issued_ns=issued_ns)
@@ -195,7 +200,7 @@ class RpcObserver:
     def _end_with(self, call: _Call, future: Any) -> None:
         key, in_flight = id(future), self._in_flight
 
-        @harmless
+        @fail_safe
         def complete(_: Any) -> None:
             call.end()
             if in_flight.get(key) is call:
@@ -203,8 +208,8 @@ class RpcObserver:
 
         future.add_done_callback(complete)
 
-    def _waited(self, start_ns: int, call: _Call | None) -> None:
-        if threading.get_ident() == self._thread and len(self._waits) < MOST_CALLS:
+    def _record_wait(self, start_ns: int, call: _Call | None) -> None:
+        if threading.get_ident() == self._thread and len(self._waits) < MAX_CALLS:
             number = None if call is None else call.number
             self._waits.append(RpcWait(start_ns=start_ns, end_ns=time.time_ns(), number=number))
         if call is not None:

@@ -1,1 +1,1 @@
-"""What the capture writes, and how much of the disk it may take."""
+"""Writes traces and manifests, within a budget of disk space."""

@@ -1,9 +1,8 @@
-"""How much of a disk the probes of a process may take: bytes in all, and what has to stay free.
+"""Limits the disk space that the probes of a process take: a total, and an amount that stays free.
 
-Comes in: the options and the environment. Goes out: a `DiskBudget`, which the writer asks before it writes and tells
-what it wrote. What was written counts for all probes of the process, as a program may make a new one for each of a
-hundred models. Both hold for the files that stay; torch's uncompressed export of one window lies beside them until it
-has been read, and its size is only known then.
+What was written counts for all probes of the process, as a program may make a new one for each of a hundred models. The
+limits apply to the final files. torch's uncompressed export of a window lies beside them until it has been read, and
+its size is known only then.
 """
 
 from __future__ import annotations
@@ -20,15 +19,19 @@ MAX_BYTES = 2**30
 MIN_FREE_BYTES = 256 * 2**20
 ENVIRONMENT_OPTIONS = {"max_bytes": "TRACEKIT_MAX_BYTES", "min_free_bytes": "TRACEKIT_MIN_FREE_BYTES"}
 
-_written: list[int] = []  # bytes, by each recording of this process: an append is safe on any thread
+_written: list[int] = []  # bytes of each recording of this process; appending is safe on any thread
 
-__all__ = ["MAX_BYTES", "MIN_FREE_BYTES", "DiskBudget", "disk_budget_from_environment", "forget_written"]
+__all__ = ["MAX_BYTES", "MIN_FREE_BYTES", "DiskBudget", "disk_budget_from_environment", "reset_written"]
 
 
 @dataclass(kw_only=True)
 class DiskBudget:
-    """`max_bytes` for all files of this process together, `min_free_bytes` left on their file system; 0 of the latter
-    asks for nothing. Raises UsageError for what is no number of bytes."""
+    """The limits. Raises UsageError for a value that is not a number of bytes.
+
+    Attributes:
+        max_bytes: for all files of this process together.
+        min_free_bytes: what must stay free on their file system; 0 for no limit.
+    """
 
     max_bytes: int = MAX_BYTES
     min_free_bytes: int = MIN_FREE_BYTES
@@ -40,7 +43,7 @@ class DiskBudget:
                 raise UsageError(f"{option}={value!r} is not a number of bytes", hint="pass an integer >= 0")
 
     def check_free_space(self, folder: Path) -> None:
-        """Raises OutputError if `folder` has less space than is to stay free."""
+        """Raise OutputError if the file system of `folder` has less space than must stay free."""
         free_bytes = shutil.disk_usage(folder).free
         if free_bytes < self.min_free_bytes:
             raise OutputError(
@@ -49,32 +52,34 @@ class DiskBudget:
             )
 
     def check(self, more_bytes: int) -> None:
-        """Raises OutputError if files of `more_bytes` more would be too much."""
+        """Raise OutputError if files of `more_bytes` more would exceed the total."""
         if sum(_written) + more_bytes > self.max_bytes:
             raise OutputError(
                 f"the recordings of this rank would take more than max_bytes={self.max_bytes}",
                 hint="record fewer steps or windows, or raise max_bytes (TRACEKIT_MAX_BYTES)",
             )
 
-    def spend(self, size_bytes: int) -> None:
-        """Files of `size_bytes` were written."""
+    def count_written(self, size_bytes: int) -> None:
+        """Count files of `size_bytes` that were written."""
         _written.append(size_bytes)
 
 
-def forget_written() -> None:
-    """What was written so far counts no more: in a forked child it is the parent's."""
+def reset_written() -> None:
+    """Count from zero again: in a forked child, what was written so far is the parent's."""
     _written.clear()
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=forget_written)
+    os.register_at_fork(after_in_child=reset_written)
 
 
 def disk_budget_from_environment(
     budget: DiskBudget, environment: Mapping[str, str], warn: Callable[[str], None]
 ) -> DiskBudget:
-    """The budget with `TRACEKIT_MAX_BYTES` and `TRACEKIT_MIN_FREE_BYTES` applied; what makes no sense is reported
-    through `warn` and ignored."""
+    """Return the budget with `TRACEKIT_MAX_BYTES` and `TRACEKIT_MIN_FREE_BYTES` applied.
+
+    An invalid value is reported through `warn` and ignored.
+    """
     for option, variable in ENVIRONMENT_OPTIONS.items():
         if text := environment.get(variable):
             try:

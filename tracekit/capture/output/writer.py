@@ -1,9 +1,8 @@
-"""From torch's export to a trace file that is readable or absent, and the manifest that says it is complete.
+"""Turns torch's export into a complete trace file and its manifest, or leaves no file at all.
 
-Comes in: a function that exports plain Chrome JSON to a path, and the metadata. Goes out: `rank-<r>.json.gz` and
-`rank-<r>.manifest.json` in the window's folder. The export is verified, its unescaped annotation names are repaired,
-the metadata is put in front, the whole is compressed beside the target, flushed to the disk and renamed; then comes the
-manifest. Whatever fails, no file of this process is left behind.
+The files are `rank-<r>.json.gz` and `rank-<r>.manifest.json` in the window's folder. The export is verified, and
+unescaped annotation names are repaired. The metadata is inserted at the front. The trace is compressed beside its
+target, flushed to the disk and renamed; then the manifest is written. If anything fails, no file of this process stays.
 """
 
 from __future__ import annotations
@@ -24,45 +23,47 @@ from tracekit.capture.output.disk import DiskBudget
 from tracekit.errors import OutputError
 from tracekit.model.metadata import METADATA_KEY, METADATA_VERSION, CaptureMetadata, Manifest, RecordingNote
 
-LARGEST_EXPORT_BYTES = 2 * 2**30
-GZIP_LEVEL = 6  # on traces a seventh larger than level 9, in a quarter of its time
-LONGEST_RUN_ID = 64
+MAX_EXPORT_BYTES = 2 * 2**30
+GZIP_LEVEL = 6  # traces are a seventh larger than with level 9, and take a quarter of the time
+MAX_RUN_ID_LENGTH = 64
 TRACE_SUFFIX = ".json.gz"
 MANIFEST_SUFFIX = ".manifest.json"
 RANKS_A_FOLDER = 1000
-MOST_RANKS_IN_ONE_FOLDER = 4096
+MAX_RANKS_IN_ONE_FOLDER = 4096
 
-# Kineto writes annotation names without escapes; the name stands on its own line, or in older versions before the pid.
+# Kineto writes annotation names without escapes; the name has its own line, or in older versions precedes the pid.
 _EVENT_NAME = re.compile(rb'^((?:    |.*, )"name": ")(.*?)(",|", "pid": .*)$', re.MULTILINE)
 _TRACE_NAME = re.compile(rb'"traceName": "[^"]*"')
 _TAIL_BYTES = 8192
 _EVENT_BOUNDARY = re.compile(rb"\n  \},\n  \{")
 
-__all__ = ["free_run_id", "repair", "trace_folder", "write_trace"]
+__all__ = ["repair", "trace_folder", "unused_run_id", "write_trace"]
 
 
 class _Trace(msgspec.Struct):
-    """Enough of a trace to check all of its syntax without building its events."""
+    """A trace whose events are not decoded: enough to check the syntax of all of it."""
 
     traceEvents: list[msgspec.Raw]  # noqa: N815
 
 
 def trace_folder(root: Path, run_id: str, attempt: int, first_step: int, rank: int, world_size: int) -> Path:
-    """`<root>/<run_id>/attempt-<n>/step-<first>`, above 4096 ranks with a folder a thousand ranks below."""
+    """Return `<root>/<run_id>/attempt-<n>/step-<first>`; above 4096 ranks each thousand has a folder in it."""
     folder = root / run_id / f"attempt-{attempt}" / f"step-{first_step:09d}"
-    if world_size > MOST_RANKS_IN_ONE_FOLDER:
+    if world_size > MAX_RANKS_IN_ONE_FOLDER:
         folder /= f"rank-{rank // RANKS_A_FOLDER:03d}xxx"
     return folder
 
 
-def free_run_id(root: Path, run_id: str, attempt: int, first_step: int, rank: int, world_size: int) -> str:
-    """`run_id`, or `<run_id>-2` and so on if another process has written this rank's file there: ids of a launcher are
-    given again, containers number their processes alike, and a recording is never replaced."""
+def unused_run_id(root: Path, run_id: str, attempt: int, first_step: int, rank: int, world_size: int) -> str:
+    """Return `run_id`, or `<run_id>-2` and so on if this rank's file exists there.
+
+    A recording is never replaced, but launchers reuse ids, and containers number their processes alike.
+    """
     candidate, number = run_id, 1
     while _is_taken(trace_folder(root, candidate, attempt, first_step, rank, world_size) / _base_name(rank)):
         number += 1
         suffix = f"-{number}"
-        candidate = run_id[: LONGEST_RUN_ID - len(suffix)] + suffix
+        candidate = run_id[: MAX_RUN_ID_LENGTH - len(suffix)] + suffix
     return candidate
 
 
@@ -73,20 +74,21 @@ def write_trace(
     rank: int,
     budget: DiskBudget | None = None,
 ) -> Path:
-    """Write the trace and its manifest, within `budget`; returns the trace's path.
+    """Write the trace and its manifest within `budget`, and return the trace's path.
 
-    `describe` gets the number of events and the notes of the repair and returns the metadata: called after the export,
-    so that it can tell what that cost. Raises OutputError if the disk, the folder or torch's export does not allow it.
+    `export` writes plain Chrome JSON to a path. `describe` gets the number of events and the notes of the repair, and
+    returns the metadata; it is called after the export, so that it can include its cost. Raises OutputError if the
+    disk, the folder or torch's export does not allow it.
     """
     budget = budget or DiskBudget()
     base = folder / _base_name(rank)
     host = re.sub(r"[^A-Za-z0-9_-]+", "-", os.uname().nodename)[:64]
     raw_file = folder / f".{base.name}.{host}.{os.getpid()}.tmp"
     packed_file = raw_file.with_suffix(".gz.tmp")
-    own_files = f".{base.name}.{host}.{os.getpid()}.*"
+    temporary_files = f".{base.name}.{host}.{os.getpid()}.*"
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        _remove(folder, own_files)  # of a killed process that had the same number: usual in containers
+        _remove(folder, temporary_files)  # of a killed process with the same pid, which is common in containers
         budget.check_free_space(folder)
         if _is_taken(base):
             raise FileExistsError(errno.EEXIST, "File exists", str(base))
@@ -108,13 +110,13 @@ def write_trace(
             bytes=size_bytes,
             sha256=digest,
             events=events,
-            # Without steps (a server of remote calls) the number of the window tells recordings apart.
+            # A server of remote calls has no steps; there the number of the window distinguishes recordings.
             steps=(metadata.steps[0].step, metadata.steps[-1].step)
             if metadata.steps
             else (metadata.window.index, metadata.window.index),
         )
         manifest_file = raw_file.with_suffix(".manifest.tmp")
-        with _durable(manifest_file) as stream:
+        with _synced_file(manifest_file) as stream:
             stream.write(msgspec.json.encode(manifest) + b"\n")
         _publish(packed_file, target)
         try:
@@ -122,18 +124,18 @@ def write_trace(
         except BaseException:
             target.unlink(missing_ok=True)
             raise
-        budget.spend(size_bytes)
+        budget.count_written(size_bytes)
     except (OSError, RuntimeError) as error:
         raise OutputError(f"the trace could not be written to {folder}: {error}", hint="see the path option") from error
     finally:
-        _remove(folder, own_files)
+        _remove(folder, temporary_files)
     return target
 
 
 def repair(text: bytes) -> tuple[bytes, int, int]:
     """Make torch's export valid JSON: escape annotation names, drop the events that still cannot be read.
 
-    Returns the text, how many names were escaped and how many events were dropped.
+    Return the text, the number of escaped names and the number of dropped events.
     """
     escaped = 0
 
@@ -152,22 +154,22 @@ def repair(text: bytes) -> tuple[bytes, int, int]:
     body, closing, tail = rest.rpartition(b"\n  }")
     begin, opening, body = body.partition(b"\n  {")
     events = _EVENT_BOUNDARY.split(body)
-    kept = [event for event in events if _is_valid(b"{" + event + b"}")]
+    valid = [event for event in events if _is_valid(b"{" + event + b"}")]
     return (
-        head + separator + begin + opening + b"\n  },\n  {".join(kept) + closing + tail,
+        head + separator + begin + opening + b"\n  },\n  {".join(valid) + closing + tail,
         escaped,
-        len(events) - len(kept),
+        len(events) - len(valid),
     )
 
 
 def _read_verified(file: Path) -> tuple[bytes, int, list[RecordingNote]]:
-    """The export's text, its number of events and what had to be repaired. Raises OutputError if it is no trace."""
+    """Return the export's text, its number of events and notes of repairs. Raises OutputError if it is no trace."""
     size_bytes = file.stat().st_size if file.exists() else 0
     if size_bytes == 0:
         raise OutputError(f"torch wrote no trace to {file.parent}", hint="is the disk full, the folder writable?")
-    if size_bytes > LARGEST_EXPORT_BYTES:
+    if size_bytes > MAX_EXPORT_BYTES:
         raise OutputError(
-            f"the trace is {size_bytes >> 20} MiB, more than the {LARGEST_EXPORT_BYTES >> 20} MiB that are kept",
+            f"the trace is {size_bytes >> 20} MiB, more than the {MAX_EXPORT_BYTES >> 20} MiB that are kept",
             hint="record fewer steps, or leave out stack and memory",
         )
     text = file.read_bytes()
@@ -179,8 +181,8 @@ def _read_verified(file: Path) -> tuple[bytes, int, list[RecordingNote]]:
     events = _count_events(text)
     if events is None:
         raise OutputError("torch's trace is not valid JSON and could not be repaired", hint="is the disk full?")
-    words = f"{escaped} annotation names were escaped, {dropped} events dropped as unreadable"
-    return text, events, [RecordingNote(kind="capture", text=words)]
+    summary = f"{escaped} annotation names were escaped, {dropped} events dropped as unreadable"
+    return text, events, [RecordingNote(kind="capture", text=summary)]
 
 
 def _base_name(rank: int) -> str:
@@ -192,7 +194,7 @@ def _is_taken(base: Path) -> bool:
 
 
 def _publish(file: Path, target: Path) -> None:
-    """Give a finished file its name, unless there is one of that name: `replace` would take it away without a word."""
+    """Rename a finished file, unless the target exists: `replace` would overwrite it silently."""
     try:
         os.link(file, target)
     except FileExistsError:
@@ -212,7 +214,7 @@ def _remove(folder: Path, pattern: str) -> None:
 
 
 def _count_events(text: bytes) -> int | None:
-    """The number of events, or None if the text is not valid JSON with a list of them."""
+    """Return the number of events, or None if the text is not valid JSON with a list of events."""
     try:
         return len(msgspec.json.decode(text, type=_Trace).traceEvents) if _is_utf8(text) else None
     except (msgspec.DecodeError, RecursionError):
@@ -238,10 +240,13 @@ def _is_utf8(text: bytes) -> bool:
 
 
 def _with_metadata(text: bytes, metadata: CaptureMetadata, file_name: str) -> list[bytes | memoryview]:
-    """torch drops metadata that is added after the recording; put in as text it costs no decoding of the events."""
+    """Return the trace with the metadata inserted, in parts.
+
+    torch drops metadata that is added after the recording. Inserted as text, it needs no decoding of the events.
+    """
     begin, end = text.index(b"{") + 1, len(text)
     tail = text[-_TAIL_BYTES:]
-    if (trace_name := _TRACE_NAME.search(tail)) is not None:  # the temporary file's
+    if (trace_name := _TRACE_NAME.search(tail)) is not None:  # torch wrote the name of the temporary file
         end -= len(tail) - trace_name.start()
         tail = _TRACE_NAME.sub(b'"traceName": ' + msgspec.json.encode(file_name), tail)
         tail = tail[trace_name.start() :]
@@ -261,8 +266,8 @@ def _with_metadata(text: bytes, metadata: CaptureMetadata, file_name: str) -> li
 
 
 def _pack(file: Path, parts: list[bytes | memoryview]) -> tuple[str, int]:
-    """Write `parts` gzip-compressed and flushed to the disk; returns SHA-256 and size of the file."""
-    with _durable(file) as stream, gzip.GzipFile("", "wb", GZIP_LEVEL, stream, mtime=0) as packed:
+    """Write `parts` gzip-compressed and flushed to the disk; return SHA-256 and size of the file."""
+    with _synced_file(file) as stream, gzip.GzipFile("", "wb", GZIP_LEVEL, stream, mtime=0) as packed:
         for part in parts:
             packed.write(part)
     with file.open("rb") as stream:
@@ -270,8 +275,8 @@ def _pack(file: Path, parts: list[bytes | memoryview]) -> tuple[str, int]:
 
 
 @contextlib.contextmanager
-def _durable(file: Path) -> Iterator[BinaryIO]:
-    """A new file that is on the disk when the block ends."""
+def _synced_file(file: Path) -> Iterator[BinaryIO]:
+    """Open a new file that is flushed to the disk when the block ends."""
     descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
     with os.fdopen(descriptor, "wb") as stream:
         yield stream

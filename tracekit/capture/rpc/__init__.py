@@ -1,1 +1,1 @@
-"""The capture's side of `torch.distributed.rpc`: calls of this worker and calls that it serves."""
+"""What the capture needs of `torch.distributed.rpc`: the mark on a call, and the calls that this worker serves."""

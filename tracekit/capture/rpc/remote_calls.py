@@ -1,7 +1,7 @@
-"""torch's RPC, as far as the capture needs it: who this worker is, the store it met its peers by, the mark on a call.
+"""Reads what the capture needs of torch's RPC: this worker, its rendezvous store, and the mark on a call.
 
-A marked call carries its caller and a number behind its pickled function: a pickle ends at its own end mark, so a peer
-that knows nothing of it never sees what follows. Nothing here imports torch.
+The mark is the caller and the number of the call, appended to the pickled function. Unpickling stops at the end of the
+pickle, so a peer without tracekit never sees the mark. Nothing here imports torch.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ _MAGIC = b"\xfftracekit\x01"  # a pickle ends with a full stop
 _CALL_ID = struct.Struct("<IQ")
 _MARK_BYTES = _CALL_ID.size + len(_MAGIC)
 
-__all__ = ["Worker", "function_name", "mark", "marked", "rpc_module", "rpc_ready", "rpc_store", "this_worker"]
+__all__ = ["Worker", "add_mark", "function_name", "read_mark", "rpc_module", "rpc_ready", "rpc_store", "this_worker"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Worker:
-    """This process among the workers of RPC; `world_size` counts those that there are."""
+    """This process as a worker of RPC; `world_size` is the number of workers."""
 
     name: str
     number: int
@@ -33,7 +33,7 @@ def rpc_module(name: str) -> Any | None:
 
 
 def rpc_ready() -> bool:
-    """Whether this process is a worker of RPC: between `init_rpc` and the end of `shutdown`."""
+    """Return whether this process is a worker of RPC: between `init_rpc` and the end of `shutdown`."""
     is_set = getattr(rpc_module("api"), "_is_current_rpc_agent_set", None)
     return is_set is not None and bool(is_set())
 
@@ -43,26 +43,28 @@ def this_worker() -> Worker | None:
     if api is None or not rpc_ready():
         return None
     agent = api._get_current_rpc_agent()
-    own = agent.get_worker_info()
-    return Worker(name=str(own.name), number=int(own.id), world_size=len(agent.get_worker_infos()))
+    info = agent.get_worker_info()
+    return Worker(name=str(info.name), number=int(info.id), world_size=len(agent.get_worker_infos()))
 
 
 def rpc_store() -> Any | None:
-    """The store of `init_rpc`'s rendezvous, which torch keeps alive in the rendezvous' own frame; None where the
-    workers come and go, as they then have no common world."""
+    """Return the store of `init_rpc`'s rendezvous, or None where workers may join and leave: they share no world.
+
+    torch keeps the store alive in the frame of the rendezvous.
+    """
     rendezvous = getattr(sys.modules.get("torch.distributed.rpc"), "rendezvous_iterator", None)
     frame = getattr(rendezvous, "gi_frame", None)
     store = frame.f_locals.get("store") if frame is not None else None
     return store if hasattr(store, "compare_set") else None
 
 
-def mark(payload: bytes, caller: int, number: int) -> bytes:
-    """The pickled call, marked as call `number` of the worker `caller`."""
+def add_mark(payload: bytes, caller: int, number: int) -> bytes:
+    """Return the pickled call, marked as call `number` of the worker `caller`."""
     return payload + _CALL_ID.pack(caller, number) + _MAGIC
 
 
-def marked(payload: object) -> tuple[int, int] | None:
-    """Caller and number of a marked call; None for any other bytes."""
+def read_mark(payload: object) -> tuple[int, int] | None:
+    """Return caller and number of a marked call; None for anything else."""
     if not isinstance(payload, bytes) or not payload.endswith(_MAGIC) or len(payload) < _MARK_BYTES:
         return None
     caller, number = _CALL_ID.unpack_from(payload, len(payload) - _MARK_BYTES)
@@ -70,7 +72,7 @@ def marked(payload: object) -> tuple[int, int] | None:
 
 
 def function_name(call: Any) -> str:
-    """What a `PythonUDF` calls; of a method called by way of an RRef the method."""
+    """Return the name of the function that a `PythonUDF` calls; for a call through an RRef that of the method."""
     function = call.func
     if getattr(function, "__name__", "").startswith("_local_invoke") and len(call.args) > 1:
         return str(call.args[1])

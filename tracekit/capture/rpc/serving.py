@@ -1,11 +1,12 @@
-"""The callee's side of remote calls: when each marked call ran, kept in the process that ran it.
+"""Records when this process ran each marked remote call of its peers.
 
-A call is marked while its caller records (`observers/rpc.py`), so the callers' windows say what is kept here, and a
-process that nobody marks a call to does nothing. A worker that has steps of its own hands what it served to its own
-recordings. One that has none, a parameter server that only waits in `rpc.shutdown()`, writes a trace of its own when
-its callers' windows are over: after some seconds without a marked call, when RPC shuts down, and when the process
-exits. That takes no profiler, which could not be started from the threads on which requests run without torch's
-complaints; the trace holds a span a call, and not the operators in it.
+A caller marks its calls while it records (`observers/rpc.py`), so the callers' windows decide what is recorded here. A
+worker with training steps passes what it served to its own recordings. A worker without steps, such as a parameter
+server that waits in `rpc.shutdown()`, writes a trace itself. It does so after some seconds without a marked call, when
+RPC shuts down, and when the process exits.
+
+That trace is written without the profiler, which torch does not allow to start on the threads that run requests. It has
+a span for each call, and none for the operators inside.
 """
 
 from __future__ import annotations
@@ -17,58 +18,38 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from tracekit.capture.hooks.patching import Patch, harmless, surround
+from tracekit.capture.hooks.patching import Patch, fail_safe, wrap_call
 from tracekit.capture.hooks.span import span
-from tracekit.capture.job.process import Identity, await_run_id, identify, offer_run_id, this_device
+from tracekit.capture.job.process import Identity, await_run_id, identify, publish_run_id, this_device
 from tracekit.capture.job.provenance import metadata_of
 from tracekit.capture.job.store import BoundedStore
 from tracekit.capture.output.disk import DiskBudget
-from tracekit.capture.output.writer import free_run_id, trace_folder, write_trace
-from tracekit.capture.rpc.remote_calls import Worker, function_name, marked, rpc_module, rpc_store, this_worker
+from tracekit.capture.output.writer import trace_folder, unused_run_id, write_trace
+from tracekit.capture.rpc.remote_calls import Worker, function_name, read_mark, rpc_module, rpc_store, this_worker
+from tracekit.capture.rpc.services import Service, begin_service, take_services
 from tracekit.capture.warn import warn
 from tracekit.errors import OutputError
-from tracekit.model.metadata import CaptureMetadata, RecordingNote, RpcService, RpcUse, Window
+from tracekit.model.metadata import CaptureMetadata, RecordingNote, RpcUse, Window
 from tracekit.model.spans import rpc_service_span
 
-MOST_SERVICES = 100_000  # kept at a time
-QUIET_S = 5.0
+IDLE_TIMEOUT_S = 5.0
 
-_services: list[Service] = []
-_listening: list[Patch] = []
+_patches: list[Patch] = []
 _server: _Server | None = None
 
-__all__ = ["Service", "listen", "return_services", "stand_down", "take_services"]
+__all__ = ["leave_to_recordings", "record_services"]
 
 
-@dataclass(slots=True, eq=False)
-class Service:
-    """One marked call that this process runs or ran."""
+def record_services(path: Path, number: int, budget: DiskBudget) -> None:
+    """Record marked calls from now on.
 
-    caller: int
-    number: int
-    function: str
-    thread: int
-    start_ns: int
-    end_ns: int | None = None
-
-    def record(self) -> RpcService:
-        return RpcService(
-            caller=self.caller,
-            number=self.number,
-            function=self.function,
-            start_ns=self.start_ns,
-            end_ns=self.end_ns or self.start_ns,
-        )
-
-
-def listen(path: Path, number: int, budget: DiskBudget) -> None:
-    """From now on keep marked calls; if this process never has steps, they are written below `path`, in the run of
-    probe `number`, within its `budget`. Of several probes the first counts."""
+    If this process never has steps, they are written below `path`, in the run of probe `number`, within its `budget`.
+    If there are several probes, those of the first count.
+    """
     global _server
     internal, api = rpc_module("internal"), rpc_module("api")
     if _server is not None or internal is None or api is None:
@@ -76,57 +57,33 @@ def listen(path: Path, number: int, budget: DiskBudget) -> None:
     _server = _Server(path, number, budget)
     for owner, name, around in (
         (internal._InternalRPCPickler, "deserialize", _deserialize),
-        (api, "_finalize_shutdown", _finalize),
+        (api, "_finalize_shutdown", _flush_at_shutdown),
     ):
         if hasattr(owner, name):
             patch = Patch(owner, name, around, lasting=True)
             patch.apply()
-            _listening.append(patch)
+            _patches.append(patch)
 
 
-def stand_down() -> None:
-    """This process has steps, so its recordings take what it serves."""
+def leave_to_recordings() -> None:
+    """Write no trace here: this process has steps, so its recordings take what it serves."""
     if _server is not None:
-        _server.stood_down = True
-
-
-def take_services() -> list[Service]:
-    """What has been served since the last call of this; what still runs stays for the next."""
-    ended = [service for service in _services.copy() if service.end_ns is not None]
-    taken = set(map(id, ended))
-    _services[:] = [service for service in _services if id(service) not in taken]
-    return ended
-
-
-def return_services(services: Sequence[RpcService]) -> None:
-    """What was taken for a recording that is not kept is left to the next one."""
-    returned = [
-        Service(
-            caller=service.caller,
-            number=service.number,
-            function=service.function,
-            thread=0,  # told apart in the trace of a mere server only, which takes them once
-            start_ns=service.start_ns,
-            end_ns=service.end_ns,
-        )
-        for service in services
-    ]
-    _services[:0] = returned[: max(MOST_SERVICES - len(_services), 0)]
+        _server.has_steps = True
 
 
 def _deserialize(deserialize: Callable[..., Any], pickler: Any, payload: Any, *rest: Any) -> Any:
     call = deserialize(pickler, payload, *rest)
-    found = marked(payload)
-    if found is None or not hasattr(call, "func"):
+    call_mark = read_mark(payload)
+    if call_mark is None or not hasattr(call, "func"):
         return call
-    return call._replace(func=surround(call.func, _served(*found, function_name(call))))
+    return call._replace(func=wrap_call(call.func, _timed(*call_mark, function_name(call))))
 
 
-def _served(caller: int, number: int, function: str) -> Callable[..., Any]:
-    """What the callee runs in place of the function: the same, with its time kept."""
+def _timed(caller: int, number: int, function: str) -> Callable[..., Any]:
+    """Return what the callee runs around the function, to record its time."""
 
-    def served(run: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        service = _begin(caller, number, function)
+    def timed(run: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        service = begin_service(caller, number, function)
         try:
             with span(rpc_service_span(caller, number, function)):
                 result = run(*args, **kwargs)
@@ -134,39 +91,31 @@ def _served(caller: int, number: int, function: str) -> Callable[..., Any]:
             _end(service)
             raise
         if isinstance(result, sys.modules["torch"]._C.Future):  # an asynchronous function ends with its future
-            result.add_done_callback(harmless(lambda _: _end(service)))
+            result.add_done_callback(fail_safe(lambda _: _end(service)))
         else:
             _end(service)
         return result
 
-    return served
-
-
-def _begin(caller: int, number: int, function: str) -> Service:
-    thread = threading.get_native_id()
-    service = Service(caller=caller, number=number, function=function, thread=thread, start_ns=time.time_ns())
-    if len(_services) < MOST_SERVICES:
-        _services.append(service)
-    return service
+    return timed
 
 
 def _end(service: Service) -> None:
     service.end_ns = time.time_ns()
     if _server is not None:
-        _server.wake()
+        _server.notify()
 
 
-def _finalize(finalize: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+def _flush_at_shutdown(finalize: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     if _server is not None:
         _server.flush()
     return finalize(*args, **kwargs)
 
 
 class _Server:
-    """Writes what a process without steps has served: a thread that sleeps until its callers are quiet."""
+    """Writes what a process without steps has served, on a thread that waits until no marked calls come."""
 
     def __init__(self, path: Path, number: int, budget: DiskBudget) -> None:
-        self.stood_down = False
+        self.has_steps = False
         self._path = path
         self._number = number
         self._pid = os.getpid()
@@ -177,71 +126,71 @@ class _Server:
         self._notes: list[RecordingNote] = []
         self._batches = 0
         self._failed = False
-        self._called = threading.Event()
+        self._activity = threading.Event()
         self._lock = threading.RLock()
         self._writer: threading.Thread | None = None
 
-    def wake(self) -> None:
-        """A marked call has ended here."""
-        self._called.set()
-        if self._writer is None and not self._failed and not self.stood_down:
+    def notify(self) -> None:
+        """Note that a marked call has ended, and start the thread if this is the first."""
+        self._activity.set()
+        if self._writer is None and not self._failed and not self.has_steps:
             with self._lock:
                 if self._writer is None:
-                    self._writer = threading.Thread(target=self._write_when_quiet, name="tracekit-serving", daemon=True)
+                    self._writer = threading.Thread(target=self._write_when_idle, name="tracekit-serving", daemon=True)
                     try:
                         self._writer.start()
-                    except RuntimeError as error:  # there are too many, or the process is about to exit
+                    except RuntimeError as error:  # there are too many threads, or the process is about to exit
                         self._failed = True
                         warn(f"what is served to remote calls is not recorded: {error}")
                         return
                     atexit.register(self.flush)
-                    # A priority: finalizers without one are not run in children of multiprocessing.
+                    # With a priority, as finalizers without one do not run in children of multiprocessing.
                     multiprocessing.util.Finalize(None, self.flush, exitpriority=100)
 
     def flush(self) -> None:
-        """Write what has been served since the last time, if this process is nothing but a server."""
-        if self._writer is None or self._failed or os.getpid() != self._pid or self.stood_down:
+        """Write what has been served since the last time, if this process has no steps."""
+        if self._writer is None or self._failed or os.getpid() != self._pid or self.has_steps:
             return
         with self._lock:
             try:
-                self._settle()
+                self._join_run()
                 if services := take_services():
                     self._write(services)
             except Exception as error:
                 self._failed = True
                 warn(f"what was served to remote calls is not recorded: {type(error).__name__}: {error}")
 
-    def _write_when_quiet(self) -> None:
+    def _write_when_idle(self) -> None:
         try:
             with self._lock:
-                self._settle()
+                self._join_run()
         except Exception as error:
             self._failed = True
             warn(f"what is served to remote calls is not recorded: {type(error).__name__}: {error}")
-        while not self._failed and not self.stood_down:
-            self._called.clear()
-            if not self._called.wait(QUIET_S):
+        while not self._failed and not self.has_steps:
+            self._activity.clear()
+            if not self._activity.wait(IDLE_TIMEOUT_S):
                 self.flush()
-                self._called.wait()
+                self._activity.wait()
 
-    def _settle(self) -> None:
-        """Who this is and which run it belongs to, asked for while the peers are there."""
+    def _join_run(self) -> None:
+        """Find out which rank this is and which run it belongs to, while the peers are there."""
         if self._identity is not None:
             return
         self._worker = this_worker()
         self._identity = identity = identify()
         store = BoundedStore(shared) if (shared := rpc_store()) is not None else None
         try:
-            run_id = offer_run_id(store, identity, self._number, anybody=True)
+            run_id = publish_run_id(store, identity, self._number, any_rank=True)
             if run_id is None:
-                run_id, known = await_run_id(store, identity, self._number)
-                if not known:
-                    text = "the store did not tell the run's name in time, so this rank's folder has a name of its own"
+                run_id, was_published = await_run_id(store, identity, self._number)
+                if not was_published:
+                    text = "the store did not give the run's name in time, so this rank's folder has another name"
                     self._notes.append(RecordingNote(kind="capture", text=text))
         finally:
             if store is not None:
                 store.close()
-        self._run_id = free_run_id(self._path, run_id, identity.attempt, 0, identity.rank, identity.world_size)
+        self._run_id = unused_run_id(self._path, run_id, identity.attempt, 0, identity.rank, identity.world_size)
 
     def _write(self, services: list[Service]) -> None:
         identity, run_id, batch = self._identity, self._run_id, self._batches
@@ -280,7 +229,7 @@ class _Server:
 
 
 def _trace(services: list[Service], begin_ns: int) -> str:
-    """The services as Chrome JSON, in the form that torch writes: times since `baseTimeNanoseconds`."""
+    """Return the services as Chrome JSON, as torch writes it: with times since `baseTimeNanoseconds`."""
     base_ns = begin_ns - begin_ns % 1_000_000_000
     pid = os.getpid()
     events: list[dict[str, Any]] = [

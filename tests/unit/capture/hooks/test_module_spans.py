@@ -1,4 +1,4 @@
-"""Spans around forward passes: balanced whatever the modules and their hooks do."""
+"""Spans around forward passes, which stay balanced if hooks raise."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tracekit.capture.hooks.module_spans import ForwardSpans
 
 
 class Recorded:
-    """In place of a span: what was entered and left, in order."""
+    """Replaces a span; logs when it is entered and left."""
 
     def __init__(self, log: list[str], label: str) -> None:
         self._log, self._label = log, label
@@ -46,7 +46,7 @@ def add_both(spans: ForwardSpans, model: Any) -> None:
     spans.add(model[0], "inner")
 
 
-def test_each_forward_is_in_a_span_of_its_own(torch: Any, log: list[str], nested: Any) -> None:
+def test_each_forward_has_a_span(torch: Any, log: list[str], nested: Any) -> None:
     spans = ForwardSpans()
     add_both(spans, nested)
     nested(torch.ones(2))
@@ -56,7 +56,7 @@ def test_each_forward_is_in_a_span_of_its_own(torch: Any, log: list[str], nested
     assert log == ["+outer", "+inner", "-inner", "-outer"]
 
 
-def test_of_the_outermost_alone_none_is_in_another(torch: Any, log: list[str], nested: Any) -> None:
+def test_only_outermost_forwards_have_spans_if_asked(torch: Any, log: list[str], nested: Any) -> None:
     spans = ForwardSpans(outermost=True)
     add_both(spans, nested)
     nested(torch.ones(2))
@@ -82,7 +82,7 @@ def test_a_hook_that_raises_leaves_the_spans_balanced(torch: Any, log: list[str]
     assert log == ["+outer", "-outer"]
 
 
-def test_a_checkpoint_that_is_computed_again_is_no_forward(torch: Any, log: list[str], nested: Any) -> None:
+def test_a_recomputed_checkpoint_has_no_span(torch: Any, log: list[str], nested: Any) -> None:
     spans = ForwardSpans(outermost=True)
     spans.add(nested, "outer")
     torch.utils.checkpoint.checkpoint(nested, torch.ones(2), use_reentrant=False).sum().backward()
@@ -91,7 +91,7 @@ def test_a_checkpoint_that_is_computed_again_is_no_forward(torch: Any, log: list
 
 
 @pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")
-def test_a_module_that_takes_no_hooks_stays_without(torch: Any, log: list[str], nested: Any) -> None:
+def test_a_module_that_takes_no_hooks_has_no_span(torch: Any, log: list[str], nested: Any) -> None:
     scripted = torch.jit.trace(nested, torch.ones(2))
     ForwardSpans().add(scripted, "outer")
     scripted(torch.ones(2))

@@ -1,4 +1,4 @@
-"""Clock offsets through a store: hosts are threads whose clocks were set wrong on purpose."""
+"""Clock offsets measured through a store: each host is a thread with a skewed clock."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ def identity(rank: int, world_size: int, host: str) -> Identity:
 
 
 @pytest.fixture(autouse=True)
-def patience(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A busy machine may take its time: what is tested is the arithmetic."""
+def long_limits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Long limits, so that a busy machine passes: the arithmetic is tested."""
     monkeypatch.setattr(clock, "SESSION_S", 30.0)
     monkeypatch.setattr(clock, "BUDGET_S", 60.0)
 
 
 def measure(hosts: list[str], skew_ns: dict[str, int], registered: int | None = None) -> list[ClockMeasurement]:
-    """One measurement by `len(hosts)` ranks, the last ones to register first."""
+    """Return one measurement by `len(hosts)` ranks. The last ranks register first, `registered` of them."""
     store = torch_distributed.HashStore()
     clocks = [
         HostClock(
@@ -65,7 +65,7 @@ def test_every_rank_of_a_host_gets_the_offset_that_one_of_them_measured() -> Non
 
 
 def test_offsets_add_up_along_the_tree(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(clock, "FAN_OUT", 1)  # a chain: every host but the root has the one before it as its parent
+    monkeypatch.setattr(clock, "FAN_OUT", 1)  # a chain: the parent of each host is the one before it
     monkeypatch.setattr(clock, "ROUNDS", 5)
     skew_ns = {"a": 0, "b": 10**9, "c": -(10**9), "d": 5 * 10**9}
 
@@ -81,7 +81,7 @@ def test_a_rank_without_a_probe_leaves_the_offset_unknown() -> None:
         assert result == ClockMeasurement(reference_rank=None, method="none", samples=[])
 
 
-def test_a_peer_that_never_answers_costs_no_more_than_the_budget(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_waiting_for_a_peer_that_never_answers_stays_within_the_budget(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(clock, "SESSION_S", 0.05)
     monkeypatch.setattr(clock, "BUDGET_S", 0.1)
     store = torch_distributed.HashStore()

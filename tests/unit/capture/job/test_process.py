@@ -1,4 +1,4 @@
-"""Who a process says it is, and how the run gets one name on all ranks."""
+"""The identity of a process, and how all ranks agree on the name of the run."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 from tests.components import require_module
 from tracekit.capture.job import process
-from tracekit.capture.job.process import await_run_id, identify, look_up_run_id, offer_run_id
+from tracekit.capture.job.process import await_run_id, identify, look_up_run_id, publish_run_id
 from tracekit.capture.job.store import BoundedStore
 
 
@@ -47,27 +47,27 @@ def store() -> Iterator[BoundedStore]:
 def test_rank_0_names_the_run_and_the_others_read_it(store: BoundedStore) -> None:
     first, second = identify({"RANK": "0"}), identify({"RANK": "1"})
 
-    assert offer_run_id(store, second, 0, {}) is None
+    assert publish_run_id(store, second, 0, {}) is None
     assert look_up_run_id(store, 0) is None
-    run_id = offer_run_id(store, first, 0, {})
+    run_id = publish_run_id(store, first, 0, {})
 
     assert run_id is not None
     assert re.fullmatch(r"\d{8}T\d{6}Z-[0-9a-f]{8}", run_id)
     assert await_run_id(store, second, 0) == (run_id, True)
 
 
-def test_where_rank_0_may_never_come_the_first_to_come_names_the_run(store: BoundedStore) -> None:
+def test_the_first_rank_to_come_names_the_run_if_rank_0_may_never_come(store: BoundedStore) -> None:
     server, trainer, late = (identify({"RANK": rank}) for rank in "012")
 
-    run_id = offer_run_id(store, trainer, 0, {}, anybody=True)
+    run_id = publish_run_id(store, trainer, 0, {}, any_rank=True)
 
     assert run_id is not None
-    assert [offer_run_id(store, worker, 0, {}, anybody=True) for worker in (server, late)] == [run_id, run_id]
+    assert [publish_run_id(store, worker, 0, {}, any_rank=True) for worker in (server, late)] == [run_id, run_id]
 
 
 @pytest.mark.parametrize("elastic", ["none", "f5556516-12a2-494c-8b43-06f4c499993d"])
-def test_an_elastic_id_that_tells_a_reader_nothing_is_left_out(elastic: str) -> None:
-    run_id = offer_run_id(None, identify({}), 0, {"TORCHELASTIC_RUN_ID": elastic})
+def test_a_meaningless_elastic_id_is_left_out(elastic: str) -> None:
+    run_id = publish_run_id(None, identify({}), 0, {"TORCHELASTIC_RUN_ID": elastic})
 
     assert run_id is not None
     assert re.fullmatch(r"\d{8}T\d{6}Z-[0-9a-f]{8}", run_id)
@@ -77,7 +77,7 @@ def test_an_elastic_id_that_tells_a_reader_nothing_is_left_out(elastic: str) -> 
 def test_two_launches_under_one_elastic_id_are_two_runs(elastic: str, slug: str) -> None:
     environment = {"TORCHELASTIC_RUN_ID": elastic}
 
-    first, second = (offer_run_id(None, identify({}), 0, environment) for _ in range(2))
+    first, second = (publish_run_id(None, identify({}), 0, environment) for _ in range(2))
 
     assert first is not None
     assert first != second
@@ -89,21 +89,19 @@ def test_an_elastic_job_has_one_name_over_its_restarts_while_its_store_lives(sto
     environment = {"TORCHELASTIC_RUN_ID": "myjob"}
     attempts = [identify({"TORCHELASTIC_RESTART_COUNT": str(count)}) for count in range(3)]
 
-    names = [offer_run_id(store, attempt, 0, environment) for attempt in attempts]
+    names = [publish_run_id(store, attempt, 0, environment) for attempt in attempts]
 
     assert len(set(names)) == 1
 
 
-def test_each_probe_of_a_process_names_a_run_of_its_own(store: BoundedStore) -> None:
-    first, second = (offer_run_id(store, identify({}), number, {}) for number in range(2))
+def test_each_probe_of_a_process_has_its_own_run(store: BoundedStore) -> None:
+    first, second = (publish_run_id(store, identify({}), number, {}) for number in range(2))
 
     assert first != second
     assert [look_up_run_id(store, number) for number in range(2)] == [first, second]
 
 
-def test_a_rank_that_learns_no_name_in_time_goes_by_its_own(
-    store: BoundedStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_rank_that_learns_no_run_name_in_time_makes_one(store: BoundedStore, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(process, "RUN_ID_WAIT_S", 0.02)
 
     for reachable in (store, None):

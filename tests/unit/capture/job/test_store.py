@@ -1,4 +1,4 @@
-"""A store that does not answer costs no more than the patience with it, and stays as it is for the job."""
+"""Questions to the job's store have a total time limit, and do not change the job's client."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ import pytest
 
 from tests.components import require_module
 from tracekit.capture.job.clock import HostClock
-from tracekit.capture.job.process import await_run_id, identify, look_up_run_id, offer_run_id
-from tracekit.capture.job.store import PATIENCE_S, BoundedStore
+from tracekit.capture.job.process import await_run_id, identify, look_up_run_id, publish_run_id
+from tracekit.capture.job.store import TOTAL_TIMEOUT_S, BoundedStore
 
 distributed = require_module("torch.distributed")
 
@@ -30,7 +30,7 @@ time.sleep(120)
 
 @pytest.fixture
 def server() -> Iterator[subprocess.Popen[str]]:
-    """A process that serves a store; its first line of output is the port. Killed even where it was stopped."""
+    """A process that serves a store; its first line of output is the port."""
     with subprocess.Popen([sys.executable, "-c", SERVER], stdout=subprocess.PIPE, text=True) as process:
         yield process
         process.kill()
@@ -44,7 +44,7 @@ def client(server: subprocess.Popen[str]) -> Any:
     return distributed.PrefixStore("default_pg", tcp)
 
 
-def test_what_is_asked_is_answered_over_a_connection_of_its_own(client: Any) -> None:
+def test_questions_use_a_separate_connection(client: Any) -> None:
     bounded = BoundedStore(client)
 
     bounded.ask(lambda store: store.set("key", "value"), 10.0)
@@ -55,7 +55,7 @@ def test_what_is_asked_is_answered_over_a_connection_of_its_own(client: Any) -> 
     bounded.close()
 
 
-def test_what_the_store_raises_is_raised_and_the_next_question_is_answered() -> None:
+def test_an_error_of_the_store_is_raised_and_the_next_question_is_answered() -> None:
     bounded = BoundedStore(distributed.HashStore())
 
     with pytest.raises(ZeroDivisionError):
@@ -81,7 +81,7 @@ def test_a_closed_store_leaves_no_thread() -> None:
 
 
 @pytest.mark.parametrize("asked_before", [True, False])
-def test_a_stopped_server_costs_the_patience_once(
+def test_a_stopped_server_costs_the_total_timeout_once(
     server: subprocess.Popen[str], client: Any, asked_before: bool
 ) -> None:
     bounded, rank_1 = BoundedStore(client), identify({"RANK": "1", "WORLD_SIZE": "2"})
@@ -94,14 +94,14 @@ def test_a_stopped_server_costs_the_patience_once(
     clock.register()
     for _ in range(5):
         clock.measure()
-        offer_run_id(bounded, identify({}), 0, {})
+        publish_run_id(bounded, identify({}), 0, {})
         look_up_run_id(bounded, 0)
     result = clock.result()
     run_id, known = await_run_id(bounded, rank_1, 0)
     bounded.close()
     took_s = time.monotonic() - begin
 
-    assert took_s < PATIENCE_S + 1.5
+    assert took_s < TOTAL_TIMEOUT_S + 1.5
     assert result.method == "none"
     assert not known
     assert run_id.startswith("unknown-")

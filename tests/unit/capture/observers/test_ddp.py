@@ -1,4 +1,4 @@
-"""The bucket map against the reducer's own, for what the ranks of the integration tests do not train."""
+"""The map of buckets equals that of DDP's reducer, for models that the integration tests do not train."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from tests.components import require_module
-from tracekit.capture.hooks.live import Program
+from tracekit.capture.hooks.live_objects import LiveObjects
 from tracekit.capture.job.groups import GroupTable
-from tracekit.capture.observers import Draft
+from tracekit.capture.observers import MetadataDraft
 from tracekit.capture.observers.ddp import DdpObserver
 
 torch = require_module("torch")
@@ -40,15 +40,15 @@ class WithEmbedding(torch.nn.Module):  # type: ignore[misc, name-defined]
 @pytest.mark.usefixtures("group")
 @pytest.mark.parametrize("find_unused", [False, True])
 @pytest.mark.parametrize("steps", [1, 3])
-def test_sparse_gradients_have_buckets_of_their_own(find_unused: bool, steps: int) -> None:
+def test_each_sparse_gradient_has_a_bucket_to_itself(find_unused: bool, steps: int) -> None:
     model = torch.nn.parallel.DistributedDataParallel(WithEmbedding(), find_unused_parameters=find_unused)
     names = {id(parameter): name for name, parameter in model.module.named_parameters()}
     for _ in range(steps):
         model(torch.tensor([1, 2])).sum().backward()
-    observer, draft = DdpObserver(), Draft(groups=GroupTable.of_this_rank())
+    observer, draft = DdpObserver(), MetadataDraft(groups=GroupTable.of_this_rank())
 
-    observer.attach(Program([model]))
-    observer.detach(Program())
+    observer.attach(LiveObjects([model]))
+    observer.detach(LiveObjects())
     observer.contribute(draft)
 
     described = [module for module in draft.ddp if module.module.startswith("WithEmbedding")][-1]

@@ -1,4 +1,4 @@
-"""A trace file is readable or absent: repair of torch's export, folders, failures."""
+"""A trace file is complete or absent: repair of torch's export, folders, failures."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ import pytest
 
 from tracekit.capture.output import writer
 from tracekit.capture.output.disk import DiskBudget
-from tracekit.capture.output.writer import free_run_id, repair, trace_folder, write_trace
+from tracekit.capture.output.writer import repair, trace_folder, unused_run_id, write_trace
 from tracekit.errors import OutputError
 from tracekit.model.metadata import CaptureMetadata, Device, Manifest, RecordedStep, RecordingNote, Window
 
 
 def kineto_text(*names: bytes) -> bytes:
-    """An export as torch 2.13 writes it: names verbatim, whatever is in them."""
+    """Return an export as torch 2.13 writes it, with names that are not escaped."""
     events = [
         b'  {\n    "ph": "X",\n    "cat": "user_annotation",\n    "name": "%b",\n    "pid": 1,\n    "ts": 1.5\n  }'
         % name
@@ -89,7 +89,7 @@ def test_an_event_that_cannot_be_repaired_is_dropped_and_the_others_are_kept() -
     assert dropped == 1
 
 
-def test_the_metadata_stands_before_the_events_and_the_manifest_describes_the_file(tmp_path: Path) -> None:
+def test_the_metadata_precedes_the_events_and_the_manifest_describes_the_file(tmp_path: Path) -> None:
     file = write_trace(tmp_path / "new", exporting(kineto_text(b"a", b"b")), describe, rank=0)
 
     text = gzip.decompress(file.read_bytes())
@@ -130,12 +130,12 @@ def test_a_full_disk_leaves_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert files_below(tmp_path) == []
 
 
-def test_an_almost_full_disk_is_left_alone(tmp_path: Path) -> None:
+def test_nothing_is_written_to_an_almost_full_disk(tmp_path: Path) -> None:
     with pytest.raises(OutputError, match=r"MiB left.*TRACEKIT_MIN_FREE_BYTES"):
         write_trace(tmp_path, pytest.fail, describe, rank=0, budget=DiskBudget(min_free_bytes=1 << 62))
 
 
-def test_the_files_of_a_rank_take_no_more_than_they_may_in_all(tmp_path: Path) -> None:
+def test_the_files_of_a_rank_stay_within_the_total(tmp_path: Path) -> None:
     first = write_trace(tmp_path / "1", exporting(kineto_text(b"a")), describe, rank=0).stat().st_size
 
     for window in ("2", "3"):  # each by a probe of its own
@@ -148,7 +148,7 @@ def test_the_files_of_a_rank_take_no_more_than_they_may_in_all(tmp_path: Path) -
 
 
 @pytest.mark.parametrize("links", [True, False])
-def test_without_its_manifest_a_trace_is_not_kept_and_does_not_count(
+def test_a_trace_without_a_manifest_is_removed_and_not_counted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, links: bool
 ) -> None:
     size = write_trace(tmp_path / "1", exporting(kineto_text(b"a")), describe, rank=0).stat().st_size
@@ -177,7 +177,7 @@ def _no_links(*_: object) -> None:
 
 
 def test_a_trace_that_is_too_large_is_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(writer, "LARGEST_EXPORT_BYTES", 10)
+    monkeypatch.setattr(writer, "MAX_EXPORT_BYTES", 10)
 
     with pytest.raises(OutputError, match="record fewer steps"):
         write_trace(tmp_path, exporting(kineto_text(b"a")), describe, rank=0)
@@ -185,7 +185,7 @@ def test_a_trace_that_is_too_large_is_not_kept(tmp_path: Path, monkeypatch: pyte
     assert files_below(tmp_path) == []
 
 
-def test_what_a_killed_process_of_the_same_number_left_is_no_obstacle(tmp_path: Path) -> None:
+def test_files_of_a_killed_process_with_the_same_pid_are_removed(tmp_path: Path) -> None:
     def export_after_a_kill(file: Path) -> None:
         raise KeyboardInterrupt
 
@@ -209,7 +209,7 @@ def test_folders_of_more_than_4096_ranks_are_split_by_thousands() -> None:
     assert trace_folder(Path("r"), "id", 0, 4, 3999, 4097) == Path("r/id/attempt-0/step-000000004/rank-003xxx")
 
 
-def test_a_file_that_is_there_is_never_replaced(tmp_path: Path) -> None:
+def test_an_existing_file_is_never_replaced(tmp_path: Path) -> None:
     before = write_trace(tmp_path, exporting(kineto_text(b"first")), describe, rank=0).read_bytes()
 
     with pytest.raises(OutputError, match="exists"):
@@ -219,7 +219,7 @@ def test_a_file_that_is_there_is_never_replaced(tmp_path: Path) -> None:
     assert files_below(tmp_path) == ["rank-000000.json.gz", "rank-000000.manifest.json"]
 
 
-def test_a_file_system_without_links_will_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_system_without_links_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(writer.os, "link", _no_links)
 
     write_trace(tmp_path, exporting(kineto_text(b"a")), describe, rank=0)
@@ -228,17 +228,17 @@ def test_a_file_system_without_links_will_do(tmp_path: Path, monkeypatch: pytest
 
 
 @pytest.mark.parametrize("suffix", [".json.gz", ".manifest.json"])
-def test_a_run_whose_place_is_taken_gets_the_next_free_name(tmp_path: Path, suffix: str) -> None:
-    def taken(run_id: str) -> None:
+def test_a_run_whose_files_exist_gets_the_next_unused_name(tmp_path: Path, suffix: str) -> None:
+    def occupy(run_id: str) -> None:
         folder = trace_folder(tmp_path, run_id, 0, 4, 1, 2)
         folder.mkdir(parents=True)
         (folder / f"rank-000001{suffix}").touch()
 
-    assert free_run_id(tmp_path, "run", 0, 4, 1, 2) == "run"
-    taken("run")
-    assert free_run_id(tmp_path, "run", 0, 4, 0, 2) == "run"
-    assert free_run_id(tmp_path, "run", 0, 4, 1, 2) == "run-2"
-    taken("run-2")
-    assert free_run_id(tmp_path, "run", 0, 4, 1, 2) == "run-3"
-    taken("x" * 64)
-    assert free_run_id(tmp_path, "x" * 64, 0, 4, 1, 2) == "x" * 62 + "-2"
+    assert unused_run_id(tmp_path, "run", 0, 4, 1, 2) == "run"
+    occupy("run")
+    assert unused_run_id(tmp_path, "run", 0, 4, 0, 2) == "run"
+    assert unused_run_id(tmp_path, "run", 0, 4, 1, 2) == "run-2"
+    occupy("run-2")
+    assert unused_run_id(tmp_path, "run", 0, 4, 1, 2) == "run-3"
+    occupy("x" * 64)
+    assert unused_run_id(tmp_path, "x" * 64, 0, 4, 1, 2) == "x" * 62 + "-2"

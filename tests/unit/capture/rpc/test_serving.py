@@ -1,4 +1,4 @@
-"""A process that only serves remote calls: what it cannot record it says, and serves on."""
+"""A process that only serves remote calls: it warns about what it cannot record, and continues to serve."""
 
 from __future__ import annotations
 
@@ -12,9 +12,7 @@ from tracekit.capture.rpc.serving import _Server
 from tracekit.capture.warn import CaptureWarning
 
 
-def test_where_no_thread_can_be_started_it_says_that_nothing_is_recorded_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_it_warns_once_if_no_thread_can_be_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(_: threading.Thread) -> None:
         raise RuntimeError("can't start new thread")
 
@@ -22,7 +20,7 @@ def test_where_no_thread_can_be_started_it_says_that_nothing_is_recorded_once(
     monkeypatch.setattr(threading.Thread, "start", refuse)
 
     with pytest.warns(CaptureWarning, match="is not recorded: can't start new thread") as warned:  # noqa: PT031
-        server.wake()
-        server.wake()
+        server.notify()
+        server.notify()
 
     assert len(warned) == 1

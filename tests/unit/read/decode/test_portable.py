@@ -293,8 +293,8 @@ def test_a_single_huge_event(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
         b'{"nested": {"traceEvents": [{"ph": "X"}]}}',
         b'{"traceEvents": {}}',
         b"\x00" * 100,
-        gzip.compress(b""),
-        gzip.compress(b"{}"),
+        gzip.compress(b"", mtime=0),
+        gzip.compress(b"{}", mtime=0),
         b"\x1f\x8b",
     ],
 )

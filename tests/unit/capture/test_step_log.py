@@ -1,4 +1,4 @@
-"""Time in the data loader, as `Probe.iterate` sees it."""
+"""The time in the data loader, measured by `Probe.iterate`."""
 
 from __future__ import annotations
 

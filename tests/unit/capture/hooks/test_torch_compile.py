@@ -1,8 +1,9 @@
-"""torch.compile sees nothing of a recording: no graph break at our code, nothing of ours compiled."""
+"""A recording adds no graph break to compiled code, and its functions are not compiled."""
 
 from __future__ import annotations
 
 import functools
+import sys
 import types
 from pathlib import Path
 
@@ -12,10 +13,11 @@ from torch import Tensor, nn
 from torch._dynamo.utils import counters
 
 import tracekit
-from tracekit.capture.hooks.compiling import _codes_of
+from tracekit.capture.hooks import torch_compile
 from tracekit.capture.hooks.patching import Patch
+from tracekit.capture.hooks.torch_compile import _code_objects, hide_from_compiler
 
-pytestmark = pytest.mark.filterwarnings("default")  # the compiler warns of its own imports and calls
+pytestmark = pytest.mark.filterwarnings("default")  # torch.compile itself issues warnings
 
 
 @pytest.fixture(autouse=True)
@@ -46,7 +48,7 @@ compiled = functools.partial(torch.compile, backend="eager")
 
 
 def what_the_compiler_did(step) -> tuple[list[float], int, int]:
-    """The losses of eight steps, the graphs that were compiled for them, and the breaks between these."""
+    """Return the losses of eight steps, the number of compiled graphs, and the number of graph breaks."""
     torch.compiler.reset()
     counters.clear()
     inputs = torch.Generator().manual_seed(1)
@@ -69,7 +71,7 @@ def test_a_recorded_step_may_be_compiled(tmp_path: Path):
     assert recorded == plain
 
 
-def test_the_code_of_a_module_is_found_whatever_else_it_holds():
+def test_all_code_objects_of_a_module_are_found():
     module = types.ModuleType("a_module")
     source = """
 def f():
@@ -82,10 +84,10 @@ class A:
     exec(source, vars(module))
     module.A.itself = module.A
 
-    assert {code.co_name for code in _codes_of(module)} == {"f", "inner", "p"}
+    assert {code.co_name for code in _code_objects(module)} == {"f", "inner", "p"}
 
 
-def test_a_replaced_function_is_traced_as_if_it_were_not():
+def test_a_replaced_function_is_traced_like_the_original():
     class Library:
         @staticmethod
         def double(x: Tensor) -> Tensor:
@@ -104,3 +106,9 @@ def test_a_replaced_function_is_traced_as_if_it_were_not():
 
     assert result.tolist() == [3.0, 3.0]
     assert counters["stats"]["unique_graphs"] == 1
+
+
+def test_the_functions_of_all_modules_of_the_capture_are_hidden_from_the_compiler():
+    hide_from_compiler()
+
+    assert torch_compile._hidden == {name for name in sys.modules if name.startswith("tracekit.capture")}

@@ -1,4 +1,4 @@
-"""Objects of a program, found without being told of them."""
+"""The search for objects of the program."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tracekit.capture.hooks.live import Program, live_instances
+from tracekit.capture.hooks.live_objects import LiveObjects, live_instances
 
 
 class Base:
@@ -22,7 +22,7 @@ class Derived(Base):
 
 
 class Unrelated:
-    """Claims to be a `Base`, as proxies do, and minds being asked."""
+    """Has a `__class__` property that must not be read, as proxies have."""
 
     @property
     def __class__(self) -> Any:
@@ -42,8 +42,8 @@ def torch_like(monkeypatch: pytest.MonkeyPatch) -> types.ModuleType:
     return module
 
 
-def test_instances_of_subclasses_are_found_once_and_others_not_asked() -> None:
-    """GIVEN objects from before and after a collection, and one that minds being asked for its class."""
+def test_instances_of_subclasses_are_found_once_and_others_are_not_asked_for_their_class() -> None:
+    """GIVEN objects from before and after a garbage collection, and one whose `__class__` must not be read."""
     old = [Derived(), Base(), Unrelated()]
     gc.collect()
     new = [Derived()]
@@ -52,40 +52,38 @@ def test_instances_of_subclasses_are_found_once_and_others_not_asked() -> None:
     assert sorted(map(id, found[Derived])) == sorted([id(old[0]), id(new[0])])
 
 
-def test_what_is_gone_is_not_found() -> None:
+def test_a_deleted_object_is_not_found() -> None:
     kept, gone = Derived(), Derived()
     del gone
     assert live_instances(Derived)[Derived] == [kept]
 
 
 def test_a_module_that_training_has_not_imported_has_no_instances() -> None:
-    assert Program().instances("torch.never.imported", "Module") == []
-    assert Program().instances("sys", "NoSuchClass") == []
+    assert LiveObjects().instances("torch.never.imported", "Module") == []
+    assert LiveObjects().instances("sys", "NoSuchClass") == []
 
 
-def test_a_program_is_searched_once_for_all_that_ask(
-    torch_like: types.ModuleType, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_one_search_serves_all_questions(torch_like: types.ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
     first = Base()
-    program = Program()
+    program = LiveObjects()
     assert program.instances(torch_like.__name__, "Module") == [first]
     monkeypatch.setattr(gc, "get_objects", lambda: pytest.fail("searched again"))
     assert program.instances(torch_like.__name__, "Module") == [first]
 
 
-def test_what_garbage_collection_cannot_see_is_found_if_it_is_watched(torch_like: types.ModuleType) -> None:
+def test_an_object_hidden_from_the_garbage_collector_is_found_if_it_is_watched(torch_like: types.ModuleType) -> None:
     gc.collect()
     hidden, seen = Base(), None
     try:
         gc.freeze()
         seen = Base()
-        assert Program().instances(torch_like.__name__, "Module") == [seen]
-        assert Program(watch=[hidden, seen]).instances(torch_like.__name__, "Module") == [seen, hidden]
+        assert LiveObjects().instances(torch_like.__name__, "Module") == [seen]
+        assert LiveObjects(watch=[hidden, seen]).instances(torch_like.__name__, "Module") == [seen, hidden]
     finally:
         gc.unfreeze()
 
 
-def test_a_watched_model_brings_its_modules(torch_like: types.ModuleType) -> None:
+def test_the_modules_of_a_watched_model_are_found(torch_like: types.ModuleType) -> None:
     class Model(Base):
         def modules(self) -> list[Base]:
             return [self, self.inner]
@@ -95,12 +93,12 @@ def test_a_watched_model_brings_its_modules(torch_like: types.ModuleType) -> Non
             self.inner = Derived()
 
     model = Model()
-    found = Program(watch=[model]).instances(torch_like.__name__, "Module")
+    found = LiveObjects(watch=[model]).instances(torch_like.__name__, "Module")
     assert len(found) == 2
     assert {id(each) for each in found} == {id(model), id(model.inner)}
 
 
-def test_types_that_cannot_be_compared_or_hashed_do_no_harm() -> None:
+def test_types_that_cannot_be_compared_or_hashed_are_skipped() -> None:
     class Odd(type):
         def __eq__(cls, other: object) -> bool:
             raise AssertionError("asked whether it is another")
@@ -116,12 +114,42 @@ def test_types_that_cannot_be_compared_or_hashed_do_no_harm() -> None:
     assert foreign.items == []
 
 
-def test_a_module_whose_constructor_failed_is_none(torch_like: types.ModuleType) -> None:
+def test_a_module_whose_constructor_failed_is_not_found(torch_like: types.ModuleType) -> None:
     class Failed(Base):
         def __init__(self) -> None:
             self.kept = [self]
 
     failed = Failed()
-    found = Program().instances("torch.nn.modules.module", "Module")
+    found = LiveObjects().instances("torch.nn.modules.module", "Module")
     assert not any(candidate is failed for candidate in found)
     failed.kept.clear()
+
+
+def test_objects_for_a_later_call_are_not_kept_alive_and_not_searched_again(
+    torch_like: types.ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept, dropped = Base(), Base()
+    program = LiveObjects()
+    assert len(program.instances(torch_like.__name__, "Module")) == 2
+    later = program.later()
+    del program, dropped
+    gc.collect()
+    monkeypatch.setattr(gc, "get_objects", lambda: pytest.fail("searched again"))
+    assert later.instances(torch_like.__name__, "Module") == [kept]
+
+
+def test_the_search_does_not_ask_proxies_for_their_class() -> None:
+    class Wanted:
+        pass
+
+    class Special(Wanted):
+        pass
+
+    class Proxy:
+        @property
+        def __class__(self) -> type:  # type: ignore[override]
+            raise AssertionError("a proxy was made to work")
+
+    kept = [Wanted(), Special(), Proxy()]
+
+    assert live_instances(Wanted, Special) == {Wanted: kept[:2], Special: [kept[1]]}

@@ -1,4 +1,4 @@
-"""What hand-written collectives are for, told by whose tensors they are handed: one process, a group of one."""
+"""The purpose of hand-written collectives, by the tensors they get. All tests have one process and a group of one."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from tests.components import require_module
-from tracekit.capture.hooks.live import Program
+from tracekit.capture.hooks.live_objects import LiveObjects
 from tracekit.capture.job.groups import GroupTable
-from tracekit.capture.observers import Draft
-from tracekit.capture.observers.usage import UsageObserver
+from tracekit.capture.observers import MetadataDraft
+from tracekit.capture.observers.communication_purposes import PurposeObserver
 
 torch = require_module("torch")
 distributed = require_module("torch.distributed")
@@ -33,23 +33,23 @@ def backward(model: Any) -> None:
     model(torch.ones(4, 8)).sum().backward()
 
 
-def observed(step: Callable[[Any], None], *, strategies: tuple[str, ...] = (), steps: int = 2) -> Draft:
-    """What the observer contributes after some steps of a model; other observers found `strategies`."""
+def observed(step: Callable[[Any], None], *, strategies: tuple[str, ...] = (), steps: int = 2) -> MetadataDraft:
+    """Return what the observer contributes after some steps of a model; other observers found `strategies`."""
     model = network()
     program = _OneModel(model)
-    observer = UsageObserver()
+    observer = PurposeObserver()
     observer.attach(program)
     for _ in range(steps):
         step(model)
     observer.detach(program)
-    draft = Draft(groups=GroupTable.of_this_rank(), strategies=list(strategies))
+    draft = MetadataDraft(groups=GroupTable.of_this_rank(), strategies=list(strategies))
     if strategies:
         draft.groups.set_parallelism(distributed.group.WORLD, "dp")
     observer.contribute(draft)
     return draft
 
 
-class _OneModel(Program):
+class _OneModel(LiveObjects):
     """Models of other tests may still be alive."""
 
     def __init__(self, model: Any) -> None:
@@ -60,7 +60,7 @@ class _OneModel(Program):
         return list(self._model.modules())
 
 
-def meaning(draft: Draft) -> tuple[str | None, list[str]]:
+def parallelism_and_strategies(draft: MetadataDraft) -> tuple[str | None, list[str]]:
     return draft.groups.groups[0].parallelism, draft.strategies
 
 
@@ -73,7 +73,7 @@ def test_an_all_reduce_of_each_gradient_is_data_parallel_by_hand() -> None:
 
     draft = observed(step)
 
-    assert meaning(draft) == ("dp", ["manual_dp"])
+    assert parallelism_and_strategies(draft) == ("dp", ["manual_dp"])
     (use,) = draft.uses
     assert (use.purpose, use.calls, use.in_backward, use.parameters) == ("gradients", 12, 0, 6)
 
@@ -85,7 +85,7 @@ def test_a_flat_buffer_of_all_gradients_is_data_parallel_by_hand() -> None:
 
     draft = observed(step)
 
-    assert meaning(draft) == ("dp", ["manual_dp"])
+    assert parallelism_and_strategies(draft) == ("dp", ["manual_dp"])
     assert [(use.purpose, use.calls, use.parameters) for use in draft.uses] == [("gradients", 2, None)]
 
 
@@ -102,7 +102,7 @@ def test_averaging_in_gradient_hooks_is_data_parallel_by_hand() -> None:
 
     draft = observed(step)
 
-    assert meaning(draft) == ("dp", ["manual_dp"])
+    assert parallelism_and_strategies(draft) == ("dp", ["manual_dp"])
     (use,) = draft.uses
     assert (use.calls, use.in_backward, use.parameters) == (12, 12, 6)
 
@@ -155,7 +155,7 @@ def test_tokens_with_split_sizes_go_to_experts() -> None:
     [torch.ones(()), torch.ones(1), torch.ones(17), torch.ones(100, dtype=torch.int64)],
     ids=["a loss", "one element", "a table of metrics", "integers"],
 )
-def test_what_is_reduced_for_a_log_says_nothing(tensor: Any) -> None:
+def test_what_is_reduced_for_a_log_is_ignored(tensor: Any) -> None:
     def step(model: Any) -> None:
         backward(model)
         distributed.all_reduce(tensor.clone())
@@ -163,12 +163,12 @@ def test_what_is_reduced_for_a_log_says_nothing(tensor: Any) -> None:
 
     draft = observed(step)
 
-    assert meaning(draft) == (None, [])
+    assert parallelism_and_strategies(draft) == (None, [])
     assert draft.uses == []
 
 
-def test_a_wrapper_s_group_stays_the_wrapper_s() -> None:
-    """A communication hook of the user's own is Python code, too."""
+def test_the_parallelism_of_a_wrapper_s_group_stays() -> None:
+    """GIVEN a communication hook of DDP that is written in Python."""
 
     def step(model: Any) -> None:
         backward(model)
@@ -177,11 +177,11 @@ def test_a_wrapper_s_group_stays_the_wrapper_s() -> None:
 
     draft = observed(step, strategies=("ddp",))
 
-    assert meaning(draft) == ("dp", ["ddp"])
+    assert parallelism_and_strategies(draft) == ("dp", ["ddp"])
     assert draft.uses == []
 
 
-def test_nothing_is_left_behind() -> None:
+def test_no_patch_is_left() -> None:
     before = dict(vars(distributed.ProcessGroup))
     observed(backward)
 

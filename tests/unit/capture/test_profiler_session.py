@@ -1,4 +1,4 @@
-"""The probe beside the program's own profilers: it gives way, and leaves nothing patched or running."""
+"""The probe beside other profilers of the program: it does not disturb them, and leaves nothing patched or running."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ import pytest
 from tracekit.capture.probe import probe
 from tracekit.capture.warn import CaptureWarning
 
-# One process on its own is nothing to warn of.
+# A single process gets no warning.
 pytestmark = pytest.mark.filterwarnings("error::tracekit.capture.warn.CaptureWarning")
 
 
-def test_beside_a_running_profiler_it_declines_with_one_warning(
+def test_nothing_is_recorded_beside_a_running_profiler_and_one_warning_says_so(
     torch: Any, runs: Any, work: Callable[[], float]
 ) -> None:
     step = probe(path=runs.path, repeat=3)(work)
@@ -29,7 +29,7 @@ def test_beside_a_running_profiler_it_declines_with_one_warning(
     assert sum(event.name == "aten::ones" for event in foreign.events()) == 30
 
 
-def test_beside_a_profiler_in_its_warm_up_it_declines(torch: Any, runs: Any, work: Callable[[], float]) -> None:
+def test_nothing_is_recorded_beside_a_profiler_in_its_warm_up(torch: Any, runs: Any, work: Callable[[], float]) -> None:
     step = probe(path=runs.path, skip=0, warmup=0)(work)
     schedule = torch.profiler.schedule(wait=0, warmup=1, active=2, repeat=1)
 
@@ -45,9 +45,7 @@ def test_beside_a_profiler_in_its_warm_up_it_declines(torch: Any, runs: Any, wor
     assert sum(event.name == "aten::ones" for event in foreign.events()) == 2
 
 
-def test_it_gives_way_to_a_profiler_that_starts_during_its_window(
-    torch: Any, runs: Any, work: Callable[[], float]
-) -> None:
+def test_a_window_ends_when_another_profiler_starts(torch: Any, runs: Any, work: Callable[[], float]) -> None:
     step = probe(path=runs.path, skip=0, warmup=0)(work)
     step()
     step()

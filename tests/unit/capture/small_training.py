@@ -1,4 +1,4 @@
-"""A small job of one rank in which there is something to find for as many observers as one process allows."""
+"""A small job of one rank that uses DDP, FSDP2, tensor and pipeline parallelism, for as many observers as possible."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ STEPS = 3
 
 
 class Job:
-    """`run()` trains a few steps under a probe and returns the losses. Built anew from the same seed each time."""
+    """`run()` trains a few steps under a probe and returns the losses. Each instance starts from the same seed."""
 
     def __init__(self, torch: Any, path: Path, **options: Any) -> None:
         torch.manual_seed(0)

@@ -1,10 +1,11 @@
-"""The ways in which a training loop ends, so that an open window is written before it is too late.
+"""Notices that a training loop ends, so that an open window is written in time.
 
-A process exits (`atexit`; children of multiprocessing run its finalizers instead), the thread of the loop ends, the
-process group is destroyed, or SIGTERM arrives. A handler of SIGTERM is only there while a window is open. One that was
-there before is called as ever, and the window is closed by the next call or at exit. Without one the window is flushed
-at once and the signal then kills the process as it would have; Python runs handlers between bytecodes, so a thread that
-is blocked in a collective first has to come out of it.
+A loop can end in four ways. The process exits (`atexit`; children of multiprocessing run its finalizers instead). The
+thread of the loop ends. The process group is destroyed. SIGTERM arrives.
+
+The handler of SIGTERM is installed only while a window is open. If the program has a handler, that is called as before,
+and the window is closed by the next call or at exit. Otherwise the window is flushed at once, and the signal then kills
+the process. Python runs handlers between bytecodes, so a thread blocked in a collective has to return from it first.
 """
 
 from __future__ import annotations
@@ -22,25 +23,25 @@ from typing import Any
 
 from tracekit.capture.hooks.patching import Patch
 
-__all__ = ["LoopEnd", "Termination"]
+__all__ = ["ExitHooks", "SigtermHandler"]
 
 
-class LoopEnd:
+class ExitHooks:
     """Calls `finish` once, at the exit of this process or before its process group is destroyed."""
 
     def __init__(self, finish: Callable[[], None]) -> None:
         self._finish = finish
         self._pid: int | None = None
-        self._undo = contextlib.ExitStack()  # runs the rest of it when a part fails
-        self._thread_end = threading.local()
+        self._undo = contextlib.ExitStack()  # runs its other callbacks when one fails
+        self._thread_exit = threading.local()
 
     def install(self) -> None:
         self._pid = os.getpid()
         if threading.current_thread() is not threading.main_thread():
-            self._thread_end.guard = _ThreadEnd(self._at_exit)
+            self._thread_exit.guard = _ThreadExitGuard(self._at_exit)
         self._undo.callback(atexit.unregister, self._at_exit)
         atexit.register(self._at_exit)
-        # A priority: finalizers without one are not run in children.
+        # With a priority, as finalizers without one do not run in children.
         self._undo.callback(multiprocessing.util.Finalize(None, self._at_exit, exitpriority=100).cancel)
         distributed = sys.modules.get("torch.distributed")
         if distributed is not None and distributed.is_available():
@@ -59,15 +60,17 @@ class LoopEnd:
 
     def _before_destruction(self, destroy: Callable[..., None], *args: Any, **kwargs: Any) -> None:
         group = args[0] if args else kwargs.get("group")
-        # A group of some ranks may come and go within a step.
+        # A group of some ranks may be created and destroyed within a step.
         if group is None or group is sys.modules["torch.distributed"].GroupMember.WORLD:
             self._at_exit()
         destroy(*args, **kwargs)
 
 
-class _ThreadEnd:
-    """Lives in a thread's own storage, so it dies with the thread and on it: the profiler has to be stopped there, and
-    the process would crash at its exit if it was not."""
+class _ThreadExitGuard:
+    """Calls `finish` when the thread ends that keeps it in its thread-local storage.
+
+    It runs on that thread, where the profiler has to be stopped: else the process crashes at exit.
+    """
 
     def __init__(self, finish: Callable[[], None]) -> None:
         self._finish = finish
@@ -76,9 +79,15 @@ class _ThreadEnd:
         self._finish()
 
 
-class Termination:
-    """SIGTERM while a window is open. `requested` is the flag; `flush` writes what there is and says whether it could:
-    not while the probe itself was interrupted, which then calls `deliver` when it is done."""
+class SigtermHandler:
+    """Writes the open window when SIGTERM arrives.
+
+    `flush` writes what there is and returns whether it could. It cannot while the probe itself is interrupted; the
+    probe then calls `deliver_deferred` when it has finished.
+
+    Attributes:
+        requested: whether SIGTERM has arrived.
+    """
 
     def __init__(self, flush: Callable[[], bool]) -> None:
         self._flush = flush
@@ -92,7 +101,7 @@ class Termination:
         if self._installed or threading.current_thread() is not threading.main_thread():
             return
         previous = signal.getsignal(signal.SIGTERM)
-        if previous is None or previous is signal.SIG_IGN:  # None: set by C code, and not ours to replace
+        if previous is None or previous is signal.SIG_IGN:  # None: a handler in C, which must stay
             return
         self._previous, self._pid = previous, os.getpid()
         signal.signal(signal.SIGTERM, self._on_signal)
@@ -105,25 +114,25 @@ class Termination:
             signal.signal(signal.SIGTERM, self._previous)
         self._installed = False
 
-    def deliver(self) -> None:
-        """Do now what a signal asked for while the probe was busy."""
+    def deliver_deferred(self) -> None:
+        """Flush and terminate if a signal asked for it while the probe was busy."""
         if self._deferred:
             self._deferred = False
             self._flush()
-            self._die()
+            self._terminate()
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
         if os.getpid() != self._pid:
-            self._die()
+            self._terminate()
             return
         self.requested = True
         if callable(self._previous):
             self._previous(number, frame)
         elif self._flush():
-            self._die()
+            self._terminate()
         else:
             self._deferred = True
 
-    def _die(self) -> None:
+    def _terminate(self) -> None:
         signal.signal(signal.SIGTERM, signal.SIG_DFL if not callable(self._previous) else self._previous)
         os.kill(os.getpid(), signal.SIGTERM)

@@ -1,4 +1,4 @@
-"""Several probes in one process: each has a run of its own, and no two of them record at once."""
+"""Several probes in one process: each has its own run, and no two of them record at once."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def recorded(runs: Any) -> set[tuple[str, tuple[int, ...]]]:
     return {(t["tracekit"]["run_id"], tuple(s["step"] for s in t["tracekit"]["steps"])) for t in runs.traces()}
 
 
-def test_one_after_the_other_leaves_two_runs(runs: Any, work: Callable[[], float]) -> None:
+def test_two_probes_one_after_the_other_leave_two_runs(runs: Any, work: Callable[[], float]) -> None:
     train = probe(path=runs.path)(work)
     evaluate = probe(path=runs.path)(work)
 
@@ -36,7 +36,9 @@ def test_one_after_the_other_leaves_two_runs(runs: Any, work: Callable[[], float
     assert len({run_id for run_id, _ in found}) == 2
 
 
-def test_in_turns_the_second_waits_until_the_first_has_closed(runs: Any, work: Callable[[], float]) -> None:
+def test_of_two_alternating_probes_the_second_waits_until_the_first_has_closed(
+    runs: Any, work: Callable[[], float]
+) -> None:
     train = probe(path=runs.path, repeat=2)(work)
     evaluate = probe(path=runs.path, repeat=2)(work)
 
@@ -45,7 +47,7 @@ def test_in_turns_the_second_waits_until_the_first_has_closed(runs: Any, work: C
             train()
             evaluate()
 
-    assert len(caught) <= 2  # one a probe
+    assert len(caught) <= 2  # at most one for each probe
     windows = sorted(len(steps) for _, steps in recorded(runs))
     assert windows == [3, 3, 3, 3]
     assert len({run_id for run_id, _ in recorded(runs)}) == 2
@@ -64,11 +66,11 @@ def test_a_step_within_a_step_is_recorded_when_the_outer_probe_is_done(runs: Any
     assert {len(steps) for _, steps in recorded(runs)} == {3}
 
 
-def test_a_provisional_recording_makes_room_for_a_window(runs: Any, work: Callable[[], float]) -> None:
+def test_a_provisional_recording_ends_for_the_window_of_another_probe(runs: Any, work: Callable[[], float]) -> None:
     check = probe(path=runs.path)
     train = probe(path=runs.path)(work)
 
-    check(work)()  # before training, as some trainers do: its early recording would run all along
+    check(work)()  # before training, as some trainers do: its provisional recording stays open
     for _ in range(8):
         train()
     with pytest.warns(CaptureWarning, match="ended after 1 steps"):
@@ -78,7 +80,7 @@ def test_a_provisional_recording_makes_room_for_a_window(runs: Any, work: Callab
     assert len({run_id for run_id, _ in recorded(runs)}) == 2
 
 
-def test_a_probe_that_failed_gives_its_turn_back(
+def test_a_probe_that_failed_releases_the_profiler(
     runs: Any, work: Callable[[], float], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(*_: Any) -> None:

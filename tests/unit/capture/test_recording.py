@@ -1,4 +1,4 @@
-"""What a recording holds and how it ends: nothing of the program once it is closed, and nothing in the program."""
+"""A closed recording holds nothing of the program, and leaves nothing in the program."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ import pytest
 from tests.components import require_module
 from tracekit.capture.observers.rpc import RpcObserver
 from tracekit.capture.probe import probe
-from tracekit.capture.rpc import serving
+from tracekit.capture.rpc import services as served
 from tracekit.capture.rpc.remote_calls import Worker
-from tracekit.capture.rpc.serving import Service, return_services, take_services
+from tracekit.capture.rpc.services import Service, return_services, take_services
 from tracekit.capture.warn import CaptureWarning
 
 
@@ -29,18 +29,16 @@ def distributed() -> Iterator[Any]:
 
 @pytest.fixture
 def services() -> Iterator[list[Service]]:
-    """What this process has served to remote calls: two that have ended, and one that runs."""
-    serving._services[:] = [
+    """The remote calls that this process serves: two have ended, and one runs."""
+    served._services[:] = [
         Service(caller=1, number=number, function="pull", thread=7, start_ns=10 * number, end_ns=end_ns)
         for number, end_ns in enumerate([5, 15, None])
     ]
-    yield serving._services
-    serving._services.clear()
+    yield served._services
+    served._services.clear()
 
 
-def test_a_model_that_the_program_drops_is_gone_though_the_provisional_recording_waits(
-    distributed: Any, runs: Any
-) -> None:
+def test_a_waiting_provisional_recording_does_not_keep_a_dropped_model_alive(distributed: Any, runs: Any) -> None:
     torch = distributed
     model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(4, 4))
     dropped = weakref.ref(model.module.weight)
@@ -63,7 +61,7 @@ def test_a_model_that_the_program_drops_is_gone_though_the_provisional_recording
     assert trace["tracekit"]["strategies"] == ["ddp"]
 
 
-def test_after_a_rival_within_a_step_backward_is_the_program_s_own(torch: Any, runs: Any) -> None:
+def test_backward_is_restored_after_another_profiler_started_in_a_step(torch: Any, runs: Any) -> None:
     backward, weight = torch.autograd.backward, torch.ones(3, requires_grad=True)
     recorder = probe(path=runs.path, skip=0, warmup=0, steps=2)
 
@@ -81,7 +79,7 @@ def test_after_a_rival_within_a_step_backward_is_the_program_s_own(torch: Any, r
     assert torch.autograd.backward is backward
 
 
-def test_after_a_failure_of_the_probe_backward_is_the_program_s_own(
+def test_backward_is_restored_after_a_failure_of_the_probe(
     torch: Any, runs: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(*_: Any) -> None:
@@ -95,7 +93,7 @@ def test_after_a_failure_of_the_probe_backward_is_the_program_s_own(
     assert torch.autograd.backward is backward
 
 
-def test_a_step_that_raised_has_no_end_though_another_follows(torch: Any, runs: Any) -> None:
+def test_a_step_that_raised_has_no_end_even_if_another_follows(torch: Any, runs: Any) -> None:
     @probe(path=runs.path, skip=0, warmup=0, steps=3)
     def step(call: int) -> None:
         torch.ones(3)
@@ -113,7 +111,7 @@ def test_a_step_that_raised_has_no_end_though_another_follows(torch: Any, runs: 
     assert trace["tracekit"]["window"]["partial"] is True
 
 
-def test_services_of_a_recording_that_is_not_kept_are_the_next_one_s(services: list[Service]) -> None:
+def test_services_of_a_dropped_recording_go_to_the_next_one(services: list[Service]) -> None:
     running = services[2]
 
     taken = [service.record() for service in take_services()]
@@ -127,7 +125,7 @@ def test_services_of_a_recording_that_is_not_kept_are_the_next_one_s(services: l
 def test_the_first_window_has_the_services_of_the_early_recording(
     torch: Any, runs: Any, services: list[Service], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As a caller that ends early keeps the calls of its first steps."""
+    """Because a caller that ends early keeps the calls of its first steps."""
 
     def attach(self: RpcObserver, program: object) -> None:
         self._worker = Worker(name="trainer", number=0, world_size=1)

@@ -1,4 +1,4 @@
-"""A loop that stops calling: its recording ends by itself, without it, and nowhere in the middle of something."""
+"""When a loop stops calling, its recording ends by itself, and only where that is safe."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from typing import Any
 
 import pytest
 
-from tracekit.capture import patience
-from tracekit.capture.patience import Patience, patience_s
+from tracekit.capture import idle_timeout
+from tracekit.capture.idle_timeout import IdleTimeout, idle_timeout_s
 from tracekit.capture.probe import probe
 from tracekit.capture.warn import CaptureWarning
 from tracekit.capture.windows import Windows
 
-HANGS_S = 60  # what never comes would be waited for so long
+HANGS_S = 60  # a test that waits longer has failed
 
 
 @pytest.fixture
@@ -29,20 +29,20 @@ def work(torch: Any) -> Callable[[], float]:
 
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A limit that has passed is seen at once."""
-    monkeypatch.setattr(patience, "POLL_S", 0.001)
+    """The watcher notices a time-out at once."""
+    monkeypatch.setattr(idle_timeout, "POLL_S", 0.001)
 
 
 def run_until(done: Callable[[], bool]) -> None:
-    """Some program of the main thread, which knows of nothing."""
+    """Run other code on the main thread until `done()`."""
     deadline = time.monotonic() + HANGS_S
     while not done():
         assert time.monotonic() < deadline
         sum(range(100))
 
 
-def interrupt(limit: Patience) -> None:
-    """As if its signal had come here."""
+def interrupt(limit: IdleTimeout) -> None:
+    """Call the signal handler as if the signal had come here."""
     limit._on_signal(0, sys._getframe())
 
 
@@ -55,22 +55,20 @@ def is_recording(torch: Any) -> bool:
 
 
 @pytest.mark.parametrize(
-    ("longest_s", "all_returned", "expected_s"),
+    ("longest_s", "all_steps_returned", "expected_s"),
     [(0.0, True, 1.0), (4.0, True, 4.0), (0.0, False, 10.0), (1.9, False, 10.0), (4.0, False, 20.0)],
 )
-def test_a_call_is_waited_for_as_long_as_the_loop_s_steps_take(
-    longest_s: float, all_returned: bool, expected_s: float
-) -> None:
-    assert patience_s(int(longest_s * 1e9), all_returned=all_returned) == pytest.approx(expected_s)
+def test_the_timeout_grows_with_the_longest_step(longest_s: float, all_steps_returned: bool, expected_s: float) -> None:
+    assert idle_timeout_s(int(longest_s * 1e9), all_steps_returned=all_steps_returned) == pytest.approx(expected_s)
 
 
-def test_it_is_called_on_the_main_thread_while_that_runs_something_else(torch: Any, quick: None) -> None:
+def test_the_timeout_calls_back_on_the_main_thread_while_that_runs_other_code(torch: Any, quick: None) -> None:
     threads: list[int] = []
     before = signals_in_use()
-    limit = Patience(lambda: threads.append(threading.get_ident()))
+    limit = IdleTimeout(lambda: threads.append(threading.get_ident()))
 
     limit.arm(0)
-    run_until(lambda: len(threads) > 1)  # again and again, until it has done what it is for
+    run_until(lambda: len(threads) > 1)  # it calls back again until it is ended
     limit.end()
 
     assert signals_in_use() == before
@@ -80,10 +78,10 @@ def test_it_is_called_on_the_main_thread_while_that_runs_something_else(torch: A
     assert not limit._watcher.is_alive()
 
 
-def test_signals_of_the_program_are_not_taken(torch: Any) -> None:
+def test_a_signal_with_a_handler_of_the_program_is_not_used(torch: Any) -> None:
     handler = signal.signal(signal.SIGRTMAX, lambda *_: None)
     before = handlers()
-    limit = Patience(lambda: None)
+    limit = IdleTimeout(lambda: None)
     limit.arm(HANGS_S)
 
     (taken,) = [number for number, current in handlers().items() if current != before[number]]
@@ -98,10 +96,10 @@ def handlers() -> dict[int, Any]:
     return {number: signal.getsignal(number) for number in range(1, signal.SIGRTMAX + 1) if number not in {32, 33}}
 
 
-@pytest.mark.parametrize("where", [threading, patience])
-def test_nothing_happens_where_locks_are_taken_or_the_capture_works(torch: Any, where: ModuleType) -> None:
+@pytest.mark.parametrize("where", [threading, idle_timeout])
+def test_nothing_happens_in_code_that_takes_locks_or_in_the_capture(torch: Any, where: ModuleType) -> None:
     called: list[bool] = []
-    limit = Patience(lambda: called.append(True))
+    limit = IdleTimeout(lambda: called.append(True))
     limit.arm(0)
 
     exec(compile("on_signal(0, sys._getframe())", where.__file__, "exec"), {"on_signal": limit._on_signal, "sys": sys})
@@ -110,12 +108,12 @@ def test_nothing_happens_where_locks_are_taken_or_the_capture_works(torch: Any, 
     limit.end()
 
 
-@pytest.mark.parametrize("stopped", [Patience.disarm, Patience.end])
-def test_who_called_in_time_is_left_alone(torch: Any, stopped: Callable[[Patience], None]) -> None:
+@pytest.mark.parametrize("stopped", [IdleTimeout.disarm, IdleTimeout.end])
+def test_a_disarmed_timeout_does_not_call_back(torch: Any, stopped: Callable[[IdleTimeout], None]) -> None:
     called: list[bool] = []
-    limit = Patience(lambda: called.append(True))
+    limit = IdleTimeout(lambda: called.append(True))
     limit.arm(0)
-    assert limit.is_over
+    assert limit.has_passed
 
     stopped(limit)
     interrupt(limit)
@@ -124,9 +122,9 @@ def test_who_called_in_time_is_left_alone(torch: Any, stopped: Callable[[Patienc
     limit.end()
 
 
-def test_a_forked_child_has_no_part_in_it(torch: Any) -> None:
+def test_the_timeout_does_not_call_back_in_a_forked_child(torch: Any) -> None:
     called: list[bool] = []
-    limit = Patience(lambda: called.append(True))
+    limit = IdleTimeout(lambda: called.append(True))
     limit.arm(0)
 
     child = os.fork()
@@ -140,14 +138,14 @@ def test_a_forked_child_has_no_part_in_it(torch: Any) -> None:
     limit.end()
 
 
-def test_an_interrupt_meanwhile_is_the_program_s(torch: Any, quick: None) -> None:
+def test_an_interrupt_during_the_callback_reaches_the_program(torch: Any, quick: None) -> None:
     interrupt = KeyboardInterrupt("the user's")
 
     def interrupted() -> None:
         limit.end()
         raise interrupt
 
-    limit = Patience(interrupted)
+    limit = IdleTimeout(interrupted)
 
     with pytest.raises(KeyboardInterrupt) as caught:  # noqa: PT012
         limit.arm(0)
@@ -159,7 +157,7 @@ def test_an_interrupt_meanwhile_is_the_program_s(torch: Any, quick: None) -> Non
 def test_nothing_happens_within_a_backward_pass(torch: Any, quick: None) -> None:
     passes: list[int] = []
     in_backward: list[bool] = []
-    limit = Patience(lambda: in_backward.append(torch._C._current_graph_task_id() != -1))
+    limit = IdleTimeout(lambda: in_backward.append(torch._C._current_graph_task_id() != -1))
 
     class Slow(torch.autograd.Function):  # type: ignore[misc, name-defined]
         @staticmethod
@@ -190,7 +188,7 @@ def test_a_loop_that_stops_after_its_last_planned_step_has_a_whole_window(
     step()
     assert is_recording(torch)
 
-    recorder._end_overdue()
+    recorder._end_idle()
 
     assert not is_recording(torch)
     (trace,) = runs.traces()
@@ -203,21 +201,21 @@ def test_a_loop_that_stops_after_its_last_planned_step_has_a_whole_window(
     assert runs.steps() == [[0, 1]]
 
 
-def test_a_loop_that_stops_between_planned_steps_has_a_part_of_a_window_that_says_so(
+def test_a_loop_that_stops_between_planned_steps_has_a_partial_window_with_a_note(
     torch: Any, runs: Any, work: Callable[[], float]
 ) -> None:
     recorder = probe(path=runs.path, skip=0, warmup=0, steps=3, repeat=2)
     step = recorder(work)
     step()
 
-    recorder._end_overdue()
+    recorder._end_idle()
 
     (trace,) = runs.traces()
     assert runs.steps() == [[0]]
     assert trace["tracekit"]["window"]["partial"] is True
     (note,) = trace["tracekit"]["notes"]
     assert note["text"] == "no step followed for 10 s, so the recording ends there"
-    for _ in range(6):  # the window that is planned next comes as planned
+    for _ in range(6):  # the next window comes as planned
         step()
     assert runs.steps() == [[0], [3, 4, 5]]
 
@@ -229,7 +227,7 @@ def test_a_provisional_recording_ends_and_waits_for_the_end_of_the_job(
     step = recorder(work)
     step()
 
-    recorder._end_overdue()
+    recorder._end_idle()
 
     assert not is_recording(torch)
     assert runs.files() == []
@@ -238,11 +236,11 @@ def test_a_provisional_recording_ends_and_waits_for_the_end_of_the_job(
     assert runs.steps() == [[0]]
 
 
-def test_a_loop_that_goes_on_after_a_pause_has_its_window(torch: Any, runs: Any, work: Callable[[], float]) -> None:
+def test_a_loop_that_continues_after_a_pause_has_its_window(torch: Any, runs: Any, work: Callable[[], float]) -> None:
     recorder = probe(path=runs.path)
     step = recorder(work)
     step()
-    recorder._end_overdue()
+    recorder._end_idle()
 
     for _ in range(7):
         step()
@@ -256,7 +254,7 @@ def test_a_step_that_takes_long_is_not_interrupted(torch: Any, runs: Any) -> Non
 
     @recorder
     def step() -> bool:
-        recorder._end_overdue()
+        recorder._end_idle()
         return is_recording(torch)
 
     assert step()
@@ -264,13 +262,13 @@ def test_a_step_that_takes_long_is_not_interrupted(torch: Any, runs: Any) -> Non
     assert runs.steps() == [[0]]
 
 
-def test_a_loader_that_takes_long_is_waited_for(torch: Any, runs: Any, work: Callable[[], float]) -> None:
+def test_a_slow_loader_does_not_end_the_recording(torch: Any, runs: Any, work: Callable[[], float]) -> None:
     recorder = probe(path=runs.path, skip=0, warmup=0, steps=2)
     step = recorder(work)
 
     def loader() -> Iterator[int]:
         for item in range(3):
-            recorder._end_overdue()
+            recorder._end_idle()
             yield item
 
     for _ in recorder.iterate(loader()):
@@ -281,31 +279,31 @@ def test_a_loader_that_takes_long_is_waited_for(torch: Any, runs: Any, work: Cal
     assert runs.traces()[0]["tracekit"]["notes"] == []
 
 
-def test_another_probe_at_work_is_not_interrupted(
+def test_nothing_happens_while_another_probe_works(
     torch: Any, runs: Any, work: Callable[[], float], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first, second = probe(path=runs.path, skip=0, warmup=0), probe(path=runs.path)
     first(work)()
     during: list[bool] = []
 
-    def end_overdue(self: Windows, call: int) -> int:
-        first._end_overdue()
+    def end_idle(self: Windows, call: int) -> int:
+        first._end_idle()
         during.append(is_recording(torch))
         return call + 1
 
     with monkeypatch.context() as interrupting:
-        interrupting.setattr(Windows, "on_call", end_overdue)
+        interrupting.setattr(Windows, "on_call", end_idle)
         second(work)()
 
     assert during == [True]
-    first._end_overdue()
+    first._end_idle()
     assert not is_recording(torch)
 
 
-def test_the_whole_of_it_ends_a_recording_without_the_loop(
+def test_a_recording_ends_by_itself_if_the_loop_stops(
     torch: Any, runs: Any, work: Callable[[], float], monkeypatch: pytest.MonkeyPatch, quick: None
 ) -> None:
-    monkeypatch.setattr(patience, "AFTER_LAST_S", 0.0)
+    monkeypatch.setattr(idle_timeout, "AFTER_LAST_STEP_S", 0.0)
     step = probe(path=runs.path, skip=0, warmup=0, steps=1)(work)
     step()
 

@@ -1,8 +1,8 @@
-"""The user's own communication hook of DDP, run inside a span that names its bucket.
+"""Runs the user's communication hook of DDP inside a span that names its bucket.
 
-A hook can be registered once only and cannot be taken back, so DDP is given the user's in a wrapper, which does nothing
-while no window is open. One that was registered before the first probe of the process was made is out of reach; its
-buckets are marked as it asks for their gradients.
+DDP takes one hook only and never gives it back. So the user's hook is registered in a wrapper, which does nothing while
+no window is open. A hook that was registered before the first probe of the process cannot be wrapped; its buckets are
+marked when it asks for their gradients.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from tracekit.capture.hooks.patching import Patch
 from tracekit.capture.hooks.span import span
 from tracekit.model.spans import ddp_hook_span
 
-_names: dict[int, str] = {}
-"""Of the modules of the open window, by the id of their reducer; empty while none is open."""
-_wrapped: set[int] = set()
-"""Ids of the reducers whose hook is in a wrapper."""
+_names_of_reducers: dict[int, str] = {}
+"""The names of the open window's DDP modules, by the id of their reducer; empty while no window is open."""
+_wrapped_reducers: set[int] = set()
+"""Ids of the reducers whose hook is wrapped."""
 _registration: Patch | None = None
 
-__all__ = ["HookTags", "wrap_hooks"]
+__all__ = ["HookSpans", "wrap_new_hooks"]
 
 
-def wrap_hooks() -> None:
-    """From now on, hooks that are registered get the wrapper."""
+def wrap_new_hooks() -> None:
+    """Wrap all hooks that are registered from now on."""
     global _registration
     distributed = sys.modules.get("torch.distributed")
     if _registration is None and hasattr(distributed, "_register_comm_hook"):
@@ -34,19 +34,23 @@ def wrap_hooks() -> None:
         _registration.apply()
 
 
-class HookTags:
-    """Tags the hooks of some DDP modules between `apply` and `remove`."""
+class HookSpans:
+    """Spans around the hooks of some DDP modules, between `apply` and `remove`."""
 
     def __init__(self) -> None:
         self._marks: Patch | None = None
 
     def apply(self, modules: dict[str, Any]) -> list[str]:
-        """`modules` by name. Returns the names of those whose hook cannot be wrapped any more."""
-        wrap_hooks()
-        _names.update({id(module.reducer): name for name, module in modules.items()})
-        late = [name for name, m in modules.items() if getattr(m, "_comm_hooks", ()) and id(m.reducer) not in _wrapped]
-        if late:
-            name = late[0] if len(late) == 1 else "unknown"
+        """Name the spans by `modules`; return the names of modules whose hook cannot be wrapped any more."""
+        wrap_new_hooks()
+        _names_of_reducers.update({id(module.reducer): name for name, module in modules.items()})
+        unwrapped = [
+            name
+            for name, m in modules.items()
+            if getattr(m, "_comm_hooks", ()) and id(m.reducer) not in _wrapped_reducers
+        ]
+        if unwrapped:
+            name = unwrapped[0] if len(unwrapped) == 1 else "unknown"
 
             def mark(buffer: Callable[..., Any], bucket: Any) -> Any:
                 with span(_label(name, bucket, gradients := buffer(bucket))):
@@ -54,29 +58,29 @@ class HookTags:
 
             self._marks = Patch(sys.modules["torch.distributed"].GradBucket, "buffer", mark)
             self._marks.apply()
-        return late
+        return unwrapped
 
     def remove(self) -> None:
-        _names.clear()
+        _names_of_reducers.clear()
         if self._marks is not None:
             self._marks.remove()
 
 
 def _register(register: Callable[..., None], reducer: Any, state: Any, hook: Callable[[Any, Any], Any]) -> None:
-    number = id(reducer)
+    reducer_id = id(reducer)
 
     def in_span(state: Any, bucket: Any) -> Any:
-        with _span_of(number, bucket):
+        with _hook_span(reducer_id, bucket):
             return hook(state, bucket)
 
     register(reducer, state, in_span)
-    _wrapped.add(number)
+    _wrapped_reducers.add(reducer_id)
 
 
-def _span_of(number: int, bucket: Any) -> AbstractContextManager[Any]:
-    name = _names.get(number)
+def _hook_span(reducer_id: int, bucket: Any) -> AbstractContextManager[Any]:
+    name = _names_of_reducers.get(reducer_id)
     if name is not None:
-        with suppress(Exception):  # it is the user's backward pass that runs here
+        with suppress(Exception):  # this runs in the user's backward pass
             return span(_label(name, bucket, bucket.buffer()))
     return nullcontext()
 

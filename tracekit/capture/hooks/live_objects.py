@@ -1,0 +1,104 @@
+"""Finds objects of the training program by a search of what the garbage collector tracks."""
+
+from __future__ import annotations
+
+import gc
+import itertools
+import sys
+import weakref
+from collections.abc import Callable, Sequence
+from typing import Any
+
+# The capture looks for instances of these. A type whose module training has not imported is left out.
+_ROOTS = (
+    ("torch.nn.modules.module", "Module"),
+    ("torch.optim.optimizer", "Optimizer"),
+    ("torch.amp.grad_scaler", "GradScaler"),
+    ("torch.distributed.device_mesh", "DeviceMesh"),
+    ("torch.distributed.pipelining.schedules", "_PipelineSchedule"),
+    ("torch.distributed.pipelining.stage", "_PipelineStageBase"),
+    ("torch.profiler.profiler", "profile"),
+)
+
+__all__ = ["LiveObjects", "live_instances"]
+
+
+def live_instances(*kinds: type) -> dict[type, list[Any]]:
+    """Return the live instances of each of `kinds`, subclasses included, in no order to rely on.
+
+    It reads `type(x)`, never `x.__class__`, which makes proxies and lazy modules do work. Objects hidden by
+    `gc.freeze()` are not found; `tracekit.probe(watch=...)` names them.
+    """
+    subclasses = {kind: _with_subclasses(kind) for kind in kinds}
+    wanted = set(itertools.chain.from_iterable(subclasses.values()))
+    objects = gc.get_objects()
+    # No Python code runs per object: there may be millions.
+    is_wanted = map(wanted.__contains__, map(id, map(type, objects)))
+    matches = list(itertools.compress(objects, is_wanted))
+    return {kind: [each for each in matches if id(type(each)) in types] for kind, types in subclasses.items()}
+
+
+def _with_subclasses(kind: type) -> dict[int, type]:
+    """Return `kind` and all its subclasses, by id: a metaclass may redefine comparison and hash."""
+    classes: dict[int, type] = {}
+    pending = [kind]
+    while pending:
+        candidate = pending.pop()
+        if id(candidate) not in classes:
+            classes[id(candidate)] = candidate
+            pending += type.__subclasses__(candidate)
+    return classes
+
+
+def _search() -> list[Any]:
+    roots = [getattr(sys.modules.get(module), name, None) for module, name in _ROOTS]
+    matches = live_instances(*(root for root in roots if root is not None))
+    return list(itertools.chain.from_iterable(matches.values()))
+
+
+class LiveObjects:
+    """Objects of the training program: one search, at the first question, serves all questions.
+
+    It keeps its objects alive, so nobody holds it longer than the call to which it was passed.
+    """
+
+    def __init__(self, watch: Sequence[Any] = (), search: Callable[[], list[Any]] = _search) -> None:
+        self._watch = watch
+        self._search = search
+        self._matches: list[Any] | None = None
+        self._objects: list[Any] = []
+
+    def instances(self, module: str, name: str) -> list[Any]:
+        """Return the live instances of `module.name`, subclasses included, each once, in no order to rely on.
+
+        The list is empty if training has not imported `module`. Watched objects are included even if the garbage
+        collector does not see them.
+        """
+        kind = getattr(sys.modules.get(module), name, None)
+        if kind is None:
+            return []
+        if self._matches is None:
+            self._matches = self._search()
+            self._objects = self._with_watched(self._matches)
+        types = _with_subclasses(kind)
+        return [candidate for candidate in self._objects if id(type(candidate)) in types]
+
+    def later(self) -> LiveObjects:
+        """Return the same objects for a later call, without another search: those that are alive then.
+
+        Until the first question the result keeps none of them alive.
+        """
+        if self._matches is None:
+            return LiveObjects(self._watch)
+        references = [weakref.ref(each) for each in self._matches]
+        return LiveObjects(self._watch, lambda: [alive for ref in references if (alive := ref()) is not None])
+
+    def _with_watched(self, matches: list[Any]) -> list[Any]:
+        objects = list(matches)
+        for watched in self._watch:
+            objects += watched.modules() if hasattr(watched, "modules") else [watched]
+        module = getattr(sys.modules.get("torch.nn.modules.module"), "Module", None)
+        modules = {} if module is None else _with_subclasses(module)
+        # Without a module whose constructor failed before that of `Module`: something may still hold it.
+        whole = (each for each in objects if id(type(each)) not in modules or "_modules" in vars(each))
+        return list({id(each): each for each in whole}.values())

@@ -1,0 +1,259 @@
+"""Finds out what the collectives of a program's own Python code are for, by the tensors that they get.
+
+Every call of `torch.distributed` in Python ends in a method of `ProcessGroup`, which is patched. DDP's reducer and
+DTensor do not call these methods. Calls by torch's wrappers are left to the wrappers' observers.
+
+* Gradients are recognised by their address. A group over which all gradients are reduced is data parallel.
+* A tensor is an activation if it is communicated inside a module's forward, has an autograd graph, or is communicated
+  in a backward pass and is no gradient. The group is tensor parallel.
+* Activations sent with split sizes are tokens for experts. The group is expert parallel.
+* Scalars, such as a loss for a log, are ignored. The parallelism of a group may remain unknown.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from types import FrameType
+from typing import Any, Literal
+
+from tracekit.capture.hooks.live_objects import LiveObjects
+from tracekit.capture.hooks.patching import Patch
+from tracekit.capture.observers import MetadataDraft
+from tracekit.capture.observers.gradients import GradientAddresses
+from tracekit.capture.observers.memory import LiveParameters
+from tracekit.model.metadata import CommunicationPurpose, CommunicationUse
+
+# The methods under the names of all versions, with the index of the argument that this rank contributes.
+_REDUCTIONS = {
+    **dict.fromkeys(("allreduce", "allreduce_coalesced", "reduce"), 0),
+    **dict.fromkeys(("reduce_scatter", "_reduce_scatter_base", "reduce_scatter_tensor_coalesced"), 1),
+    **dict.fromkeys(("reduce_scatter_single", "reduce_scatter_single_coalesced"), 1),
+}
+_GATHERS = dict.fromkeys(
+    (
+        *("allgather", "allgather_coalesced", "_allgather_base", "allgather_into_tensor_coalesced"),
+        *("all_gather_single", "all_gather_single_coalesced"),
+    ),
+    1,
+)
+_EXCHANGES = dict.fromkeys(("alltoall", "alltoall_base", "all_to_all_single"), 1)
+_WRAPPERS = (
+    *("torch.distributed.fsdp", "torch.distributed._composable", "torch.distributed.tensor", "torch.distributed.optim"),
+    *("torch.distributed.algorithms", "torch.distributed.pipelining", "torch.distributed.checkpoint"),
+    *("torch.nn.parallel", "torch.nn.modules._functions", "deepspeed"),  # `_functions`: synchronized batch norm
+)
+_STRATEGIES_OF_WRAPPERS = frozenset({"ddp", "fsdp1", "fsdp2", "hsdp", "zero1", "zero2", "zero3"})
+
+# By module: a cache, as each call looks up all its frames.
+_caller_kinds: dict[str, Literal["wrapper", "program", "between"]] = {}
+
+__all__ = ["PurposeObserver"]
+
+
+@dataclass
+class _Use:
+    """What has been communicated over one group since the window opened.
+
+    Attributes:
+        group: the process group.
+        by_hand: number of calls, by purpose and by whether a backward pass was running.
+        gradients: indices of the parameters whose gradients were reduced.
+        flat_calls: reductions of tensors of unknown purpose, perhaps buffers of all gradients.
+        flat_elements: elements of those tensors.
+    """
+
+    group: Any
+    by_hand: Counter[tuple[CommunicationPurpose, bool]] = field(default_factory=Counter)
+    gradients: set[int] = field(default_factory=set)
+    flat_calls: int = 0
+    flat_elements: int = 0
+
+
+class PurposeObserver:
+    """Attached after the wrappers' observers, it leaves the groups and strategies that they have set."""
+
+    def __init__(self) -> None:
+        self._patches: list[Patch] = []
+        self._uses: dict[int, _Use] = {}
+        self._gradients = GradientAddresses(())
+
+    def attach(self, objects: LiveObjects) -> None:
+        process_group = getattr(sys.modules.get("torch.distributed"), "ProcessGroup", None)
+        if process_group is None:
+            return
+        self._gradients = GradientAddresses(_trainable_parameters(objects))
+        observed_methods = (
+            (_REDUCTIONS, self._note_reduction),
+            (_GATHERS, self._note_gather),
+            (_EXCHANGES, self._note_exchange),
+        )
+        for methods, note in observed_methods:
+            for name, argument in methods.items():
+                if hasattr(process_group, name):
+                    patch = Patch(process_group, name, functools.partial(_observe_call, note, argument))
+                    self._patches.append(patch)
+                    patch.apply()
+
+    def detach(self, objects: LiveObjects) -> None:
+        for patch in reversed(self._patches):
+            patch.remove()
+        self._patches = []
+        self._gradients.release()
+
+    def contribute(self, draft: MetadataDraft) -> None:
+        for use in self._uses.values():
+            self._contribute(use, draft)
+        self._uses = {}
+
+    def _note_reduction(self, group: Any, tensors: list[Any], _: tuple[Any, ...]) -> None:
+        use = self._use_of(group)
+        in_backward = _in_backward()
+        indices = [self._gradients.parameter_index(tensor, in_backward) for tensor in tensors]
+        if None not in indices:
+            use.gradients.update(index for index in indices if index is not None)
+            use.by_hand["gradients", in_backward] += 1
+        elif all(self._gradients.is_parameter(tensor) for tensor in tensors):
+            use.by_hand["parameters", in_backward] += 1
+        elif in_backward or _is_activation(tensors):
+            use.by_hand["activations", in_backward] += 1
+        else:
+            use.flat_calls += 1
+            use.flat_elements += sum(tensor.numel() for tensor in tensors)
+
+    def _note_gather(self, group: Any, tensors: list[Any], _: tuple[Any, ...]) -> None:
+        in_backward = _in_backward()
+        if in_backward or _is_activation(tensors):
+            self._use_of(group).by_hand["activations", in_backward] += 1
+
+    def _note_exchange(self, group: Any, tensors: list[Any], arguments: tuple[Any, ...]) -> None:
+        in_backward = _in_backward()
+        if _is_split(arguments) and (in_backward or _is_activation(tensors)):
+            self._use_of(group).by_hand["tokens", in_backward] += 1
+
+    def _use_of(self, group: Any) -> _Use:
+        use = self._uses.get(id(group))
+        if use is None:
+            use = self._uses[id(group)] = _Use(group)
+        return use
+
+    def _contribute(self, use: _Use, draft: MetadataDraft) -> None:
+        number = draft.groups.id_of(use.group)
+        if number is None:
+            return
+        if self._gradients.are_all_gradients(use.flat_elements):
+            use.by_hand["gradients", False] += use.flat_calls
+        if parallelism := self._parallelism(use):
+            draft.groups.set_parallelism(use.group, parallelism)
+        # What a wrapper's observer or the mesh says about the group takes precedence.
+        current = draft.groups.groups[number].parallelism
+        by_wrapper = current == "dp" and bool(_STRATEGIES_OF_WRAPPERS & set(draft.strategies))
+        if parallelism is None or current != parallelism or by_wrapper:
+            return
+        if parallelism == "dp":
+            draft.strategies.append("manual_dp")
+        for purpose in {purpose: None for purpose, _ in use.by_hand}:
+            draft.uses.append(
+                CommunicationUse(
+                    group=number,
+                    purpose=purpose,
+                    calls=use.by_hand[purpose, False] + use.by_hand[purpose, True],
+                    in_backward=use.by_hand[purpose, True],
+                    parameters=len(use.gradients) or None if purpose == "gradients" else None,
+                )
+            )
+
+    def _parallelism(self, use: _Use) -> str | None:
+        """Return the parallelism that the calls suggest, or None."""
+        called = {purpose for purpose, _ in use.by_hand}
+        # Tensor-parallel ranks reduce gradients, too, but only of the few parameters that they share.
+        most_gradients = 2 * len(use.gradients) >= self._gradients.count or self._gradients.are_all_gradients(
+            use.flat_elements
+        )
+        if "gradients" in called and (most_gradients or called == {"gradients"}):
+            return "dp"
+        if "tokens" in called:
+            return "ep"
+        if "activations" in called:
+            return "tp"
+        return "dp" if "parameters" in called else None
+
+
+def _observe_call(
+    note: Callable[[Any, list[Any], tuple[Any, ...]], None],
+    argument: int,
+    call: Callable[..., Any],
+    group: Any,
+    *args: Any,
+    **kwargs: Any,
+) -> Any:
+    if len(args) > argument:
+        tensors = [tensor for tensor in _tensors(args[argument]) if tensor.numel() > 1 and tensor.is_floating_point()]
+        if tensors and not _is_called_by_wrapper():
+            note(group, tensors, args)
+    return call(group, *args, **kwargs)
+
+
+def _trainable_parameters(objects: LiveObjects) -> list[Any]:
+    """Return the parameters that get gradients, each once; not those that wrappers shard."""
+    plain = sys.modules["torch"].nn.Parameter
+    return [p for p in LiveParameters.of(objects).parameters if type(p) is plain and p.requires_grad]
+
+
+def _tensors(tensors: Any) -> Iterator[Any]:
+    if isinstance(tensors, list | tuple):
+        for item in tensors:
+            yield from _tensors(item)
+    elif hasattr(tensors, "numel"):
+        yield tensors
+
+
+def _in_backward() -> bool:
+    return bool(sys.modules["torch"]._C._current_graph_task_id() != -1)
+
+
+def _is_activation(tensors: list[Any]) -> bool:
+    """Return whether tensors are activations: part of an autograd graph, or communicated inside a module's forward."""
+    if any(tensor.grad_fn is not None for tensor in tensors):
+        return True
+    call = sys.modules["torch"].nn.Module._call_impl.__code__
+    return any(frame.f_code is call for frame in _callers())
+
+
+def _is_called_by_wrapper() -> bool:
+    """Return whether a wrapper of torch issues the collective, with no code of the program in between."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        module = frame.f_globals.get("__name__", "")
+        kind = _caller_kinds.get(module)
+        if kind is None:
+            kind = _caller_kinds[module] = _caller_kind(module)
+        if kind != "between":
+            return kind == "wrapper"
+        frame = frame.f_back
+    return False
+
+
+def _caller_kind(module: str) -> Literal["wrapper", "program", "between"]:
+    if module.startswith(_WRAPPERS):
+        return "wrapper"
+    return "between" if module.startswith(("torch.", "tracekit.")) else "program"
+
+
+def _callers() -> Iterator[FrameType]:
+    frame: FrameType | None = sys._getframe(2)
+    while frame is not None:
+        yield frame
+        frame = frame.f_back
+
+
+def _is_split(arguments: tuple[Any, ...]) -> bool:
+    """Return whether an all-to-all has split sizes, or lists of tensors of different sizes."""
+    splits = [argument for argument in arguments[2:4] if isinstance(argument, list)]
+    if any(splits):
+        return True
+    lists = [argument for argument in arguments[:2] if isinstance(argument, list)]
+    return any(len({tensor.numel() for tensor in tensors}) > 1 for tensors in lists)

@@ -1,0 +1,99 @@
+"""Wraps what `@tracekit.probe` decorates: a function, a coroutine function or a generator function."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Generator
+from dataclasses import dataclass
+from typing import Any, ParamSpec, TypeVar
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+__all__ = ["StepCalls", "wrap_coroutine_function", "wrap_function", "wrap_generator_function"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StepCalls:
+    """What a wrapper tells the probe.
+
+    Attributes:
+        enter: reports that a call begins; returns False if it is inside another call, and then its end is not reported.
+        leave: reports that the call has ended, and whether it raised.
+        cancel: reports that the call which has begun is no step; `leave` follows.
+    """
+
+    enter: Callable[[], bool]
+    leave: Callable[[bool], None]
+    cancel: Callable[[], None]
+
+
+def wrap_function(step: Callable[P, R], calls: StepCalls) -> Callable[P, R]:
+    """Return `step` as a function each call of which is a step."""
+    enter, leave = calls.enter, calls.leave  # looked up once, as a call that is not recorded must cost nearly nothing
+
+    @functools.wraps(step)
+    def recorded(*args: P.args, **kwargs: P.kwargs) -> R:
+        if not enter():
+            return step(*args, **kwargs)
+        try:
+            result = step(*args, **kwargs)
+        except BaseException:
+            leave(True)
+            raise
+        leave(False)
+        return result
+
+    return recorded
+
+
+def wrap_coroutine_function(step: Callable[..., Any], calls: StepCalls) -> Callable[..., Any]:
+    """Return `step` as a coroutine function each coroutine of which is a step."""
+
+    @functools.wraps(step)
+    async def recorded(*args: Any, **kwargs: Any) -> Any:
+        if not calls.enter():
+            return await step(*args, **kwargs)
+        try:
+            result = await step(*args, **kwargs)
+        except BaseException:
+            calls.leave(True)
+            raise
+        calls.leave(False)
+        return result
+
+    return recorded
+
+
+def wrap_generator_function(step: Callable[..., Generator[Any, Any, Any]], calls: StepCalls) -> Callable[..., Any]:
+    """Return `step` as a generator function each item of which is a step."""
+
+    @functools.wraps(step)
+    def recorded(*args: Any, **kwargs: Any) -> Generator[Any, Any, Any]:
+        items = step(*args, **kwargs)
+        resume: Callable[[], Any] = functools.partial(next, items)
+        while True:
+            entered = calls.enter()
+            failed = True
+            try:
+                item = resume()
+                failed = False
+            except StopIteration as end:
+                failed = False
+                if entered:
+                    calls.cancel()
+                return end.value
+            finally:
+                if entered:
+                    calls.leave(failed)
+            try:
+                value = yield item
+            except GeneratorExit:
+                items.close()
+                raise
+            except BaseException as error:
+                resume = functools.partial(items.throw, error)
+            else:
+                resume = functools.partial(items.send, value)
+
+    return recorded
