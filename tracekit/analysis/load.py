@@ -142,7 +142,7 @@ def assemble(
             continue
         if outcome.rank in by_rank:
             file = Path(outcome.files[0]).name
-            text = f"rank {outcome.rank}: {file}: another file says it is rank {outcome.rank}; left out"
+            text = f"rank {outcome.rank}: {file}: another file is of rank {outcome.rank} too; left out"
             notes.append(Note(kind="duplicate_rank", severity="error", rank=outcome.rank, file=file, text=text))
             continue
         by_rank[outcome.rank] = outcome

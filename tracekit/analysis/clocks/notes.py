@@ -29,7 +29,7 @@ def clock_notes(
     claims = (
         (
             "clock_step",
-            "its clock steps by {:+,.3f} ms",
+            "its clock jumps by {:+,.3f} ms",
             {m.rank: _largest_jump_ns(m) / 1e6 for m in fitted if _jumps_notably(m)},
         ),
         (
@@ -49,7 +49,7 @@ def clock_notes(
         for rank, off_ns in _contradicted(ranks, models, measured).items()
         if all(rank not in by_rank for _, _, by_rank in claims) and all(note.rank != rank for note in notes)
     }
-    text = "its clock is {:+,.3f} ms from what its probe measured or its host shows"
+    text = "its clock is {:+,.3f} ms off what the probe measured, or off the other clocks of its host"
     return [
         *notes,
         *(_note("clock_step", rank, text.format(off_ns / 1e6)) for rank, off_ns in sorted(contradicted.items())),
@@ -57,7 +57,7 @@ def clock_notes(
 
 
 def _note(kind: str, rank: int, claim: str) -> Note:
-    text = f"rank {rank}: as the ends of its collectives tell, {claim}; times over ranks allow for it"
+    text = f"rank {rank}: the ends of its collectives show that {claim}; comparisons over ranks correct for it"
     return Note(kind=kind, severity="warning", rank=rank, text=text)
 
 

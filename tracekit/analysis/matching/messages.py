@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
 _MISSING = "the trace of the other rank is missing"
-_EDGES = "its counterpart lies before or after the recording"
-_DISAGREE = "the two sides of its edge do not agree in order and size"
+_OUTSIDE = "its counterpart lies before or after the recording"
+_DISAGREE = "order and sizes differ between the two ranks"
 _NO_RECORDS = "the other rank recorded no messages"
 
 __all__ = ["match_messages", "message_edges", "message_table"]
@@ -215,9 +215,9 @@ def _match_edge(
             table, kept_sends, kept_receives
         )
         if count and not wrong.any():
-            unlinked[_EDGES] += len(sends) + len(receives) - 2 * count
+            unlinked[_OUTSIDE] += len(sends) + len(receives) - 2 * count
             return kept_sends, kept_receives
-    unlinked[_EDGES if not len(sends) or not len(receives) else _DISAGREE] += len(sends) + len(receives)
+    unlinked[_OUTSIDE if not len(sends) or not len(receives) else _DISAGREE] += len(sends) + len(receives)
     return sends[:0], receives[:0]
 
 

@@ -168,7 +168,7 @@ def absence_notes(members: Sequence[Member], matched_group: MatchedGroup, group:
         rank, i = member.summary.rank, int(missing[0])
         where = f"collective {i} ({KINDS[matched_group.kind[i]]} in step {matched_group.step[i]})"
         more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
-        text = f"rank {rank}: {where}{more} of group {group} cannot be found there; what is compared leaves it out"
+        text = f"rank {rank}: {where}{more} of group {group} is not in its trace; comparisons over ranks leave it out"
         notes.append(Note(kind="unlinked", severity="warning" if is_within else "info", rank=rank, text=text))
     return notes
 

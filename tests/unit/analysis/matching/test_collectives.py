@@ -60,7 +60,7 @@ def test_a_rank_that_lacks_an_instance_shifts_no_other(run_of: LoadRun) -> None:
     assert rows(run) == [[0, 1, 2, 3], [0, -1, 1, 2], [0, 1, 2, 3]]
     ((severity, text),) = unlinked(run)
     assert severity == "warning"
-    assert text.startswith("rank 1: collective 1 (all_reduce in step 3) of group default_pg cannot be found there")
+    assert text.startswith("rank 1: collective 1 (all_reduce in step 3) of group default_pg is not in its trace")
 
 
 def test_instances_missing_at_the_end_may_have_been_in_progress(run_of: LoadRun) -> None:

@@ -81,7 +81,7 @@ def test_sides_that_do_not_agree_are_not_matched() -> None:
     receiver = rank(1, [recv(0, 50, size_bytes=4), recv(0, 60, size_bytes=4)])
     assert match([sender, receiver]) == (
         [],
-        ["4 sends or receives have no counterpart (4: the two sides of its edge do not agree in order and size)"],
+        ["4 sends or receives have no counterpart (4: order and sizes differ between the two ranks)"],
     )
 
 
