@@ -76,7 +76,7 @@ def load(
     path_texts = [os.fspath(paths)] if isinstance(paths, str | os.PathLike) else [os.fspath(path) for path in paths]
     summary_cache = chosen_cache(cache)
     selected = None if ranks is None else frozenset(ranks)
-    chosen_options = options or SummaryOptions()
+    summary_options = options or SummaryOptions()
 
     def outcomes_of(discovery: Discovery) -> list[RankSummary | RankFailure]:
         files = {
@@ -89,7 +89,7 @@ def load(
             raise InputError(
                 f"{' '.join(path_texts)}: none of the selected ranks is there", hint=f"there are ranks {present}"
             )
-        lookup = look_up([(rank, windows, chosen_options) for rank, windows in files.items()], summary_cache, spool)
+        lookup = look_up([(rank, windows, summary_options) for rank, windows in files.items()], summary_cache, spool)
         size_bytes = _size_bytes(task.paths for (task,) in lookup.missing)
         workers = 1 if jobs is None and executor is None and size_bytes < _SMALL_RUN_BYTES else jobs
         outcomes_of_missing = map_ranks(
@@ -97,7 +97,7 @@ def load(
         )
         return lookup.complete(
             [
-                _lost_rank(task.rank, task.paths) if result is LOST else result
+                _worker_died(task.rank, task.paths) if result is LOST else result
                 for result, (task,) in zip(outcomes_of_missing, lookup.missing, strict=True)
             ]
         )
@@ -109,7 +109,7 @@ def load(
         outcomes = outcomes_of(discovery)
     if summary_cache is not None:
         summary_cache.prune()
-    return replace(assemble(path_texts, discovery, outcomes, selected), sections=chosen_options.sections)
+    return replace(assemble(path_texts, discovery, outcomes, selected), sections=summary_options.sections)
 
 
 def _first_events_ns(outcomes: Iterable[RankSummary | RankFailure]) -> list[int]:
@@ -121,7 +121,7 @@ def _size_bytes(files: Iterable[Sequence[TracePath]]) -> int:
     return sum(version_of(path).size_bytes for windows in files for path in windows)
 
 
-def _lost_rank(rank: int, windows: Sequence[TracePath]) -> RankFailure:
+def _worker_died(rank: int, windows: Sequence[TracePath]) -> RankFailure:
     name = windows[0].name
     text = f"rank {rank}: {name}: the worker that read it died, twice; left out (out of memory? try --jobs 1)"
     return RankFailure(rank=rank, notes=(Note(kind="worker_died", severity="error", rank=rank, file=name, text=text),))

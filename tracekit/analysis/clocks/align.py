@@ -240,7 +240,7 @@ def _model(
             return replace(prior, method=method, error_ns=(prior.error_ns or 0) + uncertain_ns)
     fit = fit_clock(end_ns, target_ns)
     spread_ns = fit.spread_ns if fit.count >= _FEWEST else max(fit.spread_ns, transfer_ns)
-    return _of_fit(summary.rank, fit, error_ns + spread_ns)
+    return _model_of_fit(summary.rank, fit, error_ns + spread_ns)
 
 
 def _contradict(apart_ns: Int64, target_ns: Int64, transfer_ns: int, error_ns: int) -> bool:
@@ -266,7 +266,7 @@ def _middle_and_noise(apart_ns: Int64) -> tuple[float, float]:
     return middle + int(apart_ns[0]), float(np.percentile(deviations, 90, method="higher"))
 
 
-def _of_fit(rank: int, fit: ClockFit, error_ns: int) -> ClockModel:
+def _model_of_fit(rank: int, fit: ClockFit, error_ns: int) -> ClockModel:
     """Return the clock model of a fit."""
     first, *later = fit.pieces
     # If a clock was set back, times before and after cannot be told apart. The error then covers the whole jump.

@@ -43,7 +43,7 @@ def on_reference(
     reference = min(known)
     shared = {rank for rank in models if frame(rank) == frame(reference)}
     at_ns = models[reference].at_ns - models[reference].offset_ns
-    in_frame = {rank: _fitted_to(models[rank], at_ns) if rank in fitted_to else models[rank] for rank in shared}
+    in_frame = {rank: _frame_model(models[rank], at_ns) if rank in fitted_to else models[rank] for rank in shared}
     return tuple(
         _relative(in_frame[model.rank], in_frame[reference])
         if model.rank in shared
@@ -54,7 +54,7 @@ def on_reference(
     )
 
 
-def _fitted_to(model: ClockModel, at_ns: int) -> ClockModel:
+def _frame_model(model: ClockModel, at_ns: int) -> ClockModel:
     """Return the model of a rank that others were fitted to: if it was not measured, it is the frame itself."""
     if model.method != "none":
         return model

@@ -72,25 +72,25 @@ def match_messages(
     """
     unlinked: Counter[str] = Counter()
     table, peer = _table(ranks, clocks)
-    absent = ~np.isin(peer, [summary.rank for summary in ranks])
+    peer_missing = ~np.isin(peer, [summary.rank for summary in ranks])
     if selected is None:
-        unlinked[_MISSING] += int(absent.sum())
-    silent = np.isin(peer, [summary.rank for summary in ranks if not len(summary.messages)])
-    unlinked[_NO_RECORDS] += int(silent.sum())
+        unlinked[_MISSING] += int(peer_missing.sum())
+    peer_silent = np.isin(peer, [summary.rank for summary in ranks if not len(summary.messages)])
+    unlinked[_NO_RECORDS] += int(peer_silent.sum())
     if not len(table.rank):
         return MatchedMessages.empty(), []
-    table = table.rows(~absent & ~silent)
+    table = table.rows(~peer_missing & ~peer_silent)
     pairs = _match(table, 2 * max((clock.error_ns or 0 for clock in clocks), default=0), unlinked)
     sends, receives = table.rows(pairs[0]), table.rows(pairs[1])
-    matched = MatchedMessages(
+    matches = MatchedMessages(
         source=sends.rank.astype(np.int32),
         destination=receives.rank.astype(np.int32),
         send=sends.row,
         recv=receives.row,
         step=sends.step,
     )
-    order = np.lexsort((matched.send, matched.destination, matched.source))
-    return matched.rows(order), _notes(unlinked)
+    order = np.lexsort((matches.send, matches.destination, matches.source))
+    return matches.rows(order), _notes(unlinked)
 
 
 def _table(ranks: Sequence[RankSummary], clocks: Sequence[ClockModel]) -> tuple[_Table, Int64]:

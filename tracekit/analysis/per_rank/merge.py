@@ -33,13 +33,13 @@ def merge_windows(windows: Sequence[RankSummary]) -> RankSummary:
         """Return the value that all windows share, unknown ones left out. If they differ, the latest, with a note."""
         values = [value for window in windows if (value := getattr(window, field)) is not None]
         if any(value != values[0] for value in values):
-            notes.append(_differs(windows[0].rank, field))
+            notes.append(_difference_note(windows[0].rank, field))
         return values[-1] if values else None
 
     return RankSummary(
         rank=same("rank"),
         world_size=same("world_size"),
-        files=_joined(windows, lambda window: window.files),
+        files=_concatenate(windows, lambda window: window.files),
         run_id=same("run_id"),
         attempt=same("attempt"),
         host=same("host"),
@@ -52,9 +52,9 @@ def merge_windows(windows: Sequence[RankSummary]) -> RankSummary:
         groups=groups,
         mesh=same("mesh"),
         pipeline=same("pipeline"),
-        clock=_all_samples([window.clock for window in windows if window.clock is not None]),
-        recorded_steps=_joined(windows, lambda window: window.recorded_steps),
-        steps=_joined(windows, lambda window: window.steps),
+        clock=_merge_clocks([window.clock for window in windows if window.clock is not None]),
+        recorded_steps=_concatenate(windows, lambda window: window.recorded_steps),
+        steps=_concatenate(windows, lambda window: window.steps),
         collectives=merge_collectives([(window.collectives, window.groups) for window in windows], groups),
         messages=merge_messages([(window.messages, window.groups) for window in windows], groups),
         event_count=sum(window.event_count for window in windows),
@@ -64,17 +64,17 @@ def merge_windows(windows: Sequence[RankSummary]) -> RankSummary:
     )
 
 
-def _joined(windows: Sequence[RankSummary], field: Callable[[RankSummary], tuple[T, ...]]) -> tuple[T, ...]:
+def _concatenate(windows: Sequence[RankSummary], field: Callable[[RankSummary], tuple[T, ...]]) -> tuple[T, ...]:
     return tuple(item for window in windows for item in field(window))
 
 
-def _differs(rank: int, field: str) -> Note:
+def _difference_note(rank: int, field: str) -> Note:
     field_name = field.replace("_", " ")
     text = f"rank {rank}: its recordings name more than one {field_name}; the latest is taken"
     return Note(kind="windows_differ", severity="warning", rank=rank, text=text)
 
 
-def _all_samples(clocks: Sequence[ClockMeasurement]) -> ClockMeasurement | None:
+def _merge_clocks(clocks: Sequence[ClockMeasurement]) -> ClockMeasurement | None:
     """Return the clock measurements of all windows as one: they are of the same clock."""
     measured = [clock for clock in clocks if clock.method != "none"] or list(clocks)
     if not measured:

@@ -63,12 +63,12 @@ def summarize(
             windows.append(_summary_of(recording, rank, options))
             del trace, recording  # so that one window is in memory at a time
         except InputError as error:
-            failures.append(_left_out(path, error.kind, error.reason))
+            failures.append(_failure_note(path, error.kind, error.reason))
         except MemoryError:
-            failures.append(_left_out(path, "limit", "reading it takes more memory than there is; try --jobs 1"))
+            failures.append(_failure_note(path, "limit", "reading it takes more memory than there is; try --jobs 1"))
         except Exception as error:
             internal_error = True
-            failures.append(_left_out(path, "ignored_file", f"a bug in tracekit ({type(error).__name__}: {error})"))
+            failures.append(_failure_note(path, "ignored_file", f"a bug in tracekit ({type(error).__name__}: {error})"))
     failures = [note.about_rank(rank) for note in failures]
     if not windows:
         return RankFailure(rank=rank, notes=tuple(failures), internal_error=internal_error)
@@ -76,7 +76,7 @@ def summarize(
     return replace(merged, notes=(*failures, *merged.notes))
 
 
-def _left_out(path: TracePath, kind: str, reason: str) -> Note:
+def _failure_note(path: TracePath, kind: str, reason: str) -> Note:
     return Note(kind=kind, severity="error", file=path.name, text=f"{path.name}: {reason}; left out")
 
 

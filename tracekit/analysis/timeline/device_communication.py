@@ -155,7 +155,7 @@ def _unclassified(events: EventTable, device: DeviceEvents, undecided: Bool) -> 
     external_ids = events.external_id[device.row]
     place = np.searchsorted(ids, external_ids)  # np.isin would sort what is wanted, too
     is_issued = undecided & (external_ids != ABSENT) & (np.append(ids, ABSENT)[place] == external_ids)
-    candidate = is_issued | (undecided & _launched_within(events, device, issues | _annotations(events)))
+    candidate = is_issued | (undecided & _launch_is_within(events, device, issues | _annotations(events)))
     stream = events.track[device.row]
     claimed, mixed = np.zeros((2, len(events.tracks)), dtype=np.bool_)
     claimed[stream[device.is_kernel & ~undecided]] = True
@@ -164,15 +164,15 @@ def _unclassified(events: EventTable, device: DeviceEvents, undecided: Bool) -> 
     return result
 
 
-def _launched_within(events: EventTable, device: DeviceEvents, around: Bool) -> Bool:
+def _launch_is_within(events: EventTable, device: DeviceEvents, enclosing: Bool) -> Bool:
     """Return a mask [m] of the device events that were launched, on the same thread, during an event of `around`
     [n].
     """
     result = np.zeros(len(device.row), dtype=np.bool_)
     thread = np.where(device.linked, events.track[device.launch_row], ABSENT)
-    for track in events.tracks_of(around):
+    for track in events.tracks_of(enclosing):
         on_track = np.flatnonzero(thread == track)
-        running = Intervals.of_events(events, around & (events.track == track))
+        running = Intervals.of_events(events, enclosing & (events.track == track))
         result[on_track] = running.covers(events.start_ns[device.launch_row[on_track]])
     return result
 

@@ -42,7 +42,7 @@ _GENERATED_NODE = re.compile(rf"(?:{_ENGINE_PREFIX})?\w+Backward\d+")
 # For an operator on a tensor subclass (a DTensor, the result of a collective), Python decides here what to run.
 _DISPATCH = "PythonSubclass"
 # Between issue and wait Python takes some 10 us, ten times as much on a busy machine. Computing takes longer.
-_AT_ONCE_NS = 500_000
+_IMMEDIATE_WAIT_NS = 500_000
 _COMMUNICATION_OPERATORS = ("c10d::", "_c10d_functional::", "c10d_functional::")
 
 
@@ -199,7 +199,7 @@ def _host_compute(trace: DecodedTrace, threads: Int64, communication: HostCommun
             )
         else:
             blocked = blocked | _waits_inferred(events, int(thread), working, communication)
-        compute = compute | (_at_work(events, working, dispatching, generated) - blocked)
+        compute = compute | (_compute_time(events, working, dispatching, generated) - blocked)
     return compute, np.concatenate(rows)
 
 
@@ -207,7 +207,7 @@ def _is_label(name: str) -> bool:
     return name.startswith(_LABELS) or name.removeprefix(_ENGINE_PREFIX).startswith(_GRAPH_LABELS)
 
 
-def _at_work(events: EventTable, working: Int64, dispatching: Int64, generated: Bool) -> Intervals:
+def _compute_time(events: EventTable, working: Int64, dispatching: Int64, generated: Bool) -> Intervals:
     """Return when operators compute.
 
     Left out is the time in which an operator only dispatches: those operators, the generated nodes around them, and the
@@ -243,9 +243,9 @@ def _recorded_waits(events: EventTable, waits: Int64, working: Int64, communicat
     latest = communicating[np.maximum(before, 0)]
     issued_ns = events.end_ns[latest]
     between = np.searchsorted(begun_ns, start_ns, side="left") - np.searchsorted(begun_ns, issued_ns, side="left")
-    soon = (start_ns - issued_ns < _AT_ONCE_NS) | blocking_calls(events)[latest]
-    at_once = (before >= 0) & (between == 0) & soon
-    start_ns[at_once] = issued_ns[at_once]
+    soon = (start_ns - issued_ns < _IMMEDIATE_WAIT_NS) | blocking_calls(events)[latest]
+    is_immediate = (before >= 0) & (between == 0) & soon
+    start_ns[is_immediate] = issued_ns[is_immediate]
     return Intervals.union_of(start_ns, end_ns)
 
 

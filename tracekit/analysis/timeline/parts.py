@@ -44,7 +44,7 @@ class StepEndSegments(Columnar):
     data_ns: Int64
 
 
-def _merged_matches(windows: Sequence[FlightRecorderMatch | None]) -> FlightRecorderMatch | None:
+def _merge_matches(windows: Sequence[FlightRecorderMatch | None]) -> FlightRecorderMatch | None:
     """Return the matches of a rank's recordings as one; None without any."""
     matches = [window for window in windows if window is not None]
     if not matches:
@@ -65,6 +65,6 @@ def _merged_matches(windows: Sequence[FlightRecorderMatch | None]) -> FlightReco
 WAITS = Part(name="waits", type=Waits, empty=Waits.empty, merge=Waits.concatenate)
 STEP_ENDS = Part(name="step_ends", type=StepEndSegments, empty=StepEndSegments.empty, merge=StepEndSegments.concatenate)
 FLIGHT_RECORDER: Part[FlightRecorderMatch | None] = Part(
-    name="flight_recorder", type=FlightRecorderMatch | None, empty=lambda: None, merge=_merged_matches
+    name="flight_recorder", type=FlightRecorderMatch | None, empty=lambda: None, merge=_merge_matches
 )
 """None: there was nothing to match."""

@@ -118,10 +118,10 @@ def rank_messages(trace: DecodedTrace, windows: StepWindows, communication: Comm
     records = metadata.p2p
     issue_ns = np.array([record.created_ns or 0 for record in records], dtype=np.int64)
     start_ns, end_ns = (np.full(len(records), ABSENT, dtype=np.int64) for _ in range(2))
-    joined = record_of_operator != ABSENT
-    event = _events_of(events, operators[joined], communication)
-    joined_records = record_of_operator[joined]
-    issue_ns[joined_records] = events.start_ns[operators[joined]]
+    has_record = record_of_operator != ABSENT
+    event = _events_of(events, operators[has_record], communication)
+    joined_records = record_of_operator[has_record]
+    issue_ns[joined_records] = events.start_ns[operators[has_record]]
     start_ns[joined_records] = np.where(event == ABSENT, ABSENT, communication.start_ns[event])
     end_ns[joined_records] = np.where(event == ABSENT, ABSENT, communication.end_ns[event])
     window = windows.index_of(issue_ns)

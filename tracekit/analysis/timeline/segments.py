@@ -48,7 +48,7 @@ def rank_collectives(trace: DecodedTrace, lanes: Lanes, work: Work, *, exchanges
     rows = np.flatnonzero(~np.isin(communication.kind, left_out))
     if not len(rows):
         return Collectives.empty()
-    first, end_ns = _together(communication, lanes, rows)
+    first, end_ns = _group_events(communication, lanes, rows)
     tie_breakers = (
         column[first]
         for column in (
@@ -65,7 +65,7 @@ def rank_collectives(trace: DecodedTrace, lanes: Lanes, work: Work, *, exchanges
     released_ns = _last_release_ns(lanes, start_ns, end_ns)
     start_ns = np.maximum(start_ns, released_ns)
     window = lanes.window[first]
-    begun_ns, works = _begun_work(trace, lanes)
+    begun_ns, works = _work_begins(trace, lanes)
     # A CPU rank goes on after a launch. How much work it begins before Gloo's thread starts is chance.
     until_ns = np.maximum(launch_ns, released_ns) if lanes.device == "cpu" else start_ns
     before, after = (np.searchsorted(begun_ns, time_ns, side="left") for time_ns in (released_ns, until_ns))
@@ -130,7 +130,7 @@ def merge_collectives(
     return merged.rows(np.argsort(merged.launch_ns, kind="stable"))
 
 
-def _together(communication: CommunicationEvents, lanes: Lanes, rows: Int64) -> tuple[Int64, Int64]:
+def _group_events(communication: CommunicationEvents, lanes: Lanes, rows: Int64) -> tuple[Int64, Int64]:
     """Return the first event and the last end of each collective among the events `rows`, int64 [k] each.
 
     The further events of a collective that ran as several share its launch.
@@ -185,7 +185,7 @@ def _latest_end_ns(ends_ns: Int64, start_ns: Int64, end_ns: Int64) -> Int64:
     return np.append(ends_ns, ABSENT)[np.searchsorted(ends_ns, latest_ns, side="right") - 1]
 
 
-def _begun_work(trace: DecodedTrace, lanes: Lanes) -> tuple[Int64, np.ndarray]:
+def _work_begins(trace: DecodedTrace, lanes: Lanes) -> tuple[Int64, np.ndarray]:
     """Return when each compute operation began, in order: int64 [n]; and a hash of its name and shape: uint64 [n]."""
     events = trace.events
     rows = lanes.compute_rows

@@ -15,7 +15,7 @@ from tracekit.model.events import DecodedTrace
 from tracekit.model.intervals import Intervals
 from tracekit.model.spans import WAIT_SPAN
 
-_NOTHING_WAITS_FOR = tuple(KINDS.index(kind) for kind in ("peer_copy", "unclassified"))
+_NEVER_AWAITED = tuple(KINDS.index(kind) for kind in ("peer_copy", "unclassified"))
 
 __all__ = ["rank_waits"]
 
@@ -23,7 +23,7 @@ __all__ = ["rank_waits"]
 def rank_waits(trace: DecodedTrace, lanes: Lanes) -> Waits:
     """Return the waits of one recording."""
     communication, compute = lanes.communication_events, lanes.compute
-    awaited = ~np.isin(communication.kind, _NOTHING_WAITS_FOR)
+    awaited = ~np.isin(communication.kind, _NEVER_AWAITED)
     awaited[awaited] = ~compute.covers(communication.end_ns[awaited] - 1)
     if not awaited.any():
         return Waits.empty()

@@ -65,11 +65,11 @@ def test_the_segment_before_a_steps_end_begins_at_the_last_release(tmp_path: Pat
     trace.op("aten::mm", 10, 20).gloo("all_reduce", 50, 10).wait(51, 10)
     trace.op("aten::mm", 65, 4).label(DATA_SPAN, 70, 28)
     file = trace.write(tmp_path / "rank0.json", "compact")
-    tails = summarize_trace(decode(file), 0, SummaryOptions())[STEP_ENDS]
+    step_ends = summarize_trace(decode(file), 0, SummaryOptions())[STEP_ENDS]
     origin_ns = trace.wall_ns(0)
-    assert (tails.released_ns - origin_ns).tolist() == [60_000, 60_000]
-    assert (tails.until_ns - origin_ns).tolist() == [100_000, 200_000]
-    assert (tails.compute_ns.tolist(), tails.data_ns.tolist()) == ([4_000, 4_000], [28_000, 28_000])
+    assert (step_ends.released_ns - origin_ns).tolist() == [60_000, 60_000]
+    assert (step_ends.until_ns - origin_ns).tolist() == [100_000, 200_000]
+    assert (step_ends.compute_ns.tolist(), step_ends.data_ns.tolist()) == ([4_000, 4_000], [28_000, 28_000])
 
 
 def test_a_start_within_rounding_of_the_release_counts_as_after_it(collectives: Summarize) -> None:
