@@ -24,6 +24,7 @@ from pathlib import Path
 import tracekit
 from tracekit.analysis.ddp.bucket_whatif import bucket_whatif
 from tracekit.analysis.ddp.buckets import buckets
+from tracekit.analysis.section import Unavailable
 from tracekit.analysis.table import records
 
 ROOT = Path(__file__).parents[2]
@@ -82,7 +83,7 @@ def _exposed_ms(run: tracekit.Run) -> float:
 
 def _predicted_ms(run: tracekit.Run, cap: float) -> float:
     outcome = bucket_whatif(run, caps_mb=(cap,))
-    assert outcome is not None, "no DDP buckets were recorded"
+    assert not isinstance(outcome, Unavailable), outcome.reason
     (row,) = [row for row in outcome.caps if row.bucket_cap_mb == cap]
     return row.exposed_ns / 1e6
 

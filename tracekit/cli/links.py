@@ -10,11 +10,12 @@ from pathlib import Path
 import click
 import msgspec
 
+from tracekit.analysis.communication.link_comparison import link_time
 from tracekit.capture.job.process import identify
 from tracekit.checks.link_timing import ELEMENT_BYTES, KINDS, Effort, measure_job
 from tracekit.cli.inputs.options import SECTIONS
 from tracekit.errors import InputError, UsageError
-from tracekit.model.links import LinkMeasurements, link_time
+from tracekit.model.links import LinkMeasurements
 from tracekit.render.output import new_file
 
 _EXAMPLE = "torchrun --nproc-per-node 2 -m tracekit links -o links.json"

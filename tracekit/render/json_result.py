@@ -1,7 +1,7 @@
 """The report as JSON: the contract that other programs build on.
 
-Comes in: a `Report`. Goes out: one object with sorted keys, floats as Python's `repr`: equal results are equal bytes.
-Within a `SCHEMA_VERSION` fields are added, never renamed.
+One object with sorted keys, and floats as Python's `repr`: equal results are equal bytes. Within a `SCHEMA_VERSION`
+fields are added, never renamed.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class JsonResult:
 
 
 def result_dict(report: Report) -> dict[str, Any]:
-    """The result as plain values. A section that was not asked for is absent; unknown values are None."""
+    """Return the result as plain values. A section that was not asked for is absent; unknown values are None."""
     run = report.run
     result: dict[str, Any] = {
         "schema_version": SCHEMA_VERSION,
@@ -90,9 +90,9 @@ def result_dict(report: Report) -> dict[str, Any]:
         ],
     }
     for view in VIEWS:
-        found = report.result(view.section)
-        if found is not None:
-            result |= view.json(found)
+        section_result = report.result(view.section)
+        if section_result is not None:
+            result |= view.json(section_result)
         elif view.section.name in report.results:
             result |= dict.fromkeys(view.null_keys)
     return result
@@ -124,14 +124,17 @@ def _run(run: Run) -> dict[str, Any]:
 
 
 def _mesh(run: Run) -> dict[str, Any] | None:
-    """The mesh of the lowest rank that has one; `coordinates` in the order of `ranks`, None for one outside of it."""
+    """Return the mesh of the lowest rank that has one.
+
+    `coordinates` are in the order of `ranks`, None for a rank outside of the mesh.
+    """
     meshes = [summary.mesh for summary in run.ranks]
     mesh = next((mesh for mesh in meshes if mesh is not None), None)
     if mesh is None:
         return None
     coordinates = [
-        list(own.coordinate) if own is not None and (own.names, own.shape) == (mesh.names, mesh.shape) else None
-        for own in meshes
+        list(other.coordinate) if other is not None and (other.names, other.shape) == (mesh.names, mesh.shape) else None
+        for other in meshes
     ]
     return {"names": list(mesh.names), "shape": list(mesh.shape), "coordinates": coordinates}
 

@@ -1,4 +1,4 @@
-"""How a section of a report looks: its JSON, its tables and its picture, one file a section in `render/sections/`."""
+"""How a section of a report is shown: its JSON and its text, one file for each section in `render/sections/`."""
 
 from __future__ import annotations
 
@@ -16,15 +16,17 @@ R = TypeVar("R", bound=Result)
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class SectionView(Generic[R]):
-    """What draws the results of one section.
+    """What shows the results of one section.
 
     Attributes:
-        json: returns plain values by the keys that they have at the top of the JSON result.
+        json: returns plain values by their keys at the top of the JSON result.
         text: returns renderables for a terminal of that many columns; nothing where there is nothing to show.
+        title: what a sentence calls the section; None for its name.
         null_keys: keys that are null in the JSON result where the section was asked for and there is no result.
     """
 
     section: Section[R]
     json: Callable[[R], Mapping[str, Any]]
     text: Callable[[R, Run, int], list[object]]
+    title: str | None = None
     null_keys: tuple[str, ...] = ()

@@ -1,4 +1,4 @@
-"""All sections as they are drawn, in the order of the terminal: the list to which a new analysis is added."""
+"""All views of sections, in the order of the terminal: the list to which a new analysis is added."""
 
 from __future__ import annotations
 

@@ -11,12 +11,12 @@ import pytest
 
 from tests.places import DATA
 from tests.simulated_fsdp import Unit, train
-from tracekit.analysis.communication.parts import TRAFFIC
+from tracekit.analysis.communication.parts import IN_FLIGHT_TIMES
 from tracekit.analysis.load import load
 from tracekit.analysis.per_rank.options import SummaryOptions
 from tracekit.analysis.report import analyze
 from tracekit.analysis.sections import SECTIONS, parts_for
-from tracekit.analysis.step_time.parts import PHASES
+from tracekit.analysis.step_time.parts import PHASE_SUMS
 from tracekit.analysis.table import FilledTable
 from tracekit.errors import UsageError
 from tracekit.model.run import Run
@@ -52,9 +52,9 @@ def test_a_section_alone_gives_the_same_as_in_the_whole_report(runs: dict[str, R
 def test_parts_that_no_wanted_section_reads_are_not_kept(runs: dict[str, Run]) -> None:
     (alone, *_), (whole, *_) = loaded(RECORDED, "breakdown", "overlap").ranks, runs["recorded"].ranks
 
-    assert whole[TRAFFIC]
-    assert TRAFFIC.name not in alone.parts
-    assert alone[PHASES] == whole[PHASES]  # read by breakdown, for the time in which data is loaded
+    assert whole[IN_FLIGHT_TIMES]
+    assert IN_FLIGHT_TIMES.name not in alone.parts
+    assert alone[PHASE_SUMS] == whole[PHASE_SUMS]  # read by breakdown, for the time in which data is loaded
 
 
 def test_sections_that_the_run_was_not_loaded_for_are_refused() -> None:

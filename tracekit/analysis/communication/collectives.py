@@ -1,12 +1,11 @@
-"""Collectives over ranks: how late they start, how long the transfer takes, and at what bandwidth.
+"""Collectives over ranks: how late ranks arrive, how long the transfer takes, and at what bandwidth.
 
-Comes in: a run with matched collectives and clocks, and what its links can do where that was measured. Goes out: a
-table by group, kind and size over the steps that all present ranks completed, and findings about slow transfers.
+Compared are the steps that all recorded ranks completed, on the run's clock. The skew of an instance is the time from
+the first to the last arrival. A rank's wait is the time from its arrival to the last one. Both are null where they are
+below the clocks' uncertainty.
 
-On the run's clock an instance's skew is between the first and the last arrival, a rank's wait from its own arrival to
-the last one's. Where the clocks cannot tell skew from none, it is null. The last rank to arrive waits for nobody: the
-transfer is as long as the collective is there, which needs no clock but to find that rank. Of kinds whose ranks may
-leave early, it lasts to the last end.
+The last rank to arrive waits for nobody, so the transfer takes as long as the collective does on that rank. Clocks only
+serve to identify it. In collectives whose ranks may leave early, the transfer lasts until the last end.
 """
 
 from __future__ import annotations
@@ -31,14 +30,18 @@ from tracekit.model.run import Finding, Run, clocks_are_comparable
 
 __all__ = ["CollectiveTimes", "GroupTimes", "collective_times", "group_times"]
 
-_SLOW = 1.5  # times what is usual in groups alike
-_FAR_BELOW = 0.5  # of what the links can do
+_SLOW = 1.5  # times the median of equal groups
+_FAR_BELOW = 0.5  # of the bandwidth of idle links
 _NOTABLE = 0.02  # of a step
 
 
 @dataclass(frozen=True, kw_only=True)
 class CollectiveTimes:
-    """`table`: rows of columns.COLLECTIVES, the most time in transfers and waiting first."""
+    """The collectives of all groups.
+
+    Attributes:
+        table: rows of columns.COLLECTIVES, the most time in transfers and waiting first.
+    """
 
     table: Frame = Frame(columns.COLLECTIVES)
     findings: tuple[Finding, ...]
@@ -46,10 +49,15 @@ class CollectiveTimes:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class GroupTimes:
-    """Instances of one group in which all of its present ranks take part, in steps that may be compared.
+    """The n instances of one group in which all of its k recorded ranks take part, in steps that may be compared.
 
-    place: int64 [n], of each in the matched group. arrival_ns: int64 [k, n], on the run's clock. skew_ns, transfer_ns:
-    int64 [n]. wait_ns: int64 [k, n]. error_ns: the uncertainty of differences between two ranks, None: not known.
+    Attributes:
+        place: int64 [n], of each instance in the matched group.
+        arrival_ns: int64 [k, n], on the run's clock.
+        skew_ns: int64 [n].
+        wait_ns: int64 [k, n].
+        transfer_ns: int64 [n].
+        error_ns: uncertainty of differences between two ranks; None where clocks cannot be compared.
     """
 
     place: Int64
@@ -61,7 +69,7 @@ class GroupTimes:
 
 
 def group_times(run: Run, matched: MatchedGroup) -> GroupTimes:
-    """Times of the instances of a group on the run's clock."""
+    """Return the times of the instances of a group."""
     steps = np.array(sorted(run.common_steps()), dtype=np.int64)
     place = np.flatnonzero((matched.row != ABSENT).all(axis=0) & np.isin(matched.step, steps))
     members = {rank: r for r, rank in enumerate(matched.ranks.tolist())}
@@ -72,9 +80,9 @@ def group_times(run: Run, matched: MatchedGroup) -> GroupTimes:
         r = members.get(summary.rank)
         if r is None:
             continue
-        row, own = matched.row[r, place], summary.collectives
-        took_ns[r] = own.end_ns[row] - own.start_ns[row]
-        arrival_ns[r], end_ns[r] = clock.to_run(own.start_ns[row]), clock.to_run(own.end_ns[row])
+        row, collectives = matched.row[r, place], summary.collectives
+        took_ns[r] = collectives.end_ns[row] - collectives.start_ns[row]
+        arrival_ns[r], end_ns[r] = clock.to_run(collectives.start_ns[row]), clock.to_run(collectives.end_ns[row])
         errors_ns.append(clock.error_ns)
     comparable = clocks_are_comparable(
         [s for s in run.ranks if s.rank in members], [c for c in run.clocks if c.rank in members]
@@ -88,7 +96,7 @@ def group_times(run: Run, matched: MatchedGroup) -> GroupTimes:
         np.where(may_be_last, took_ns, longest_ns).min(axis=0),
         np.maximum(end_ns.max(axis=0) - last_ns, 0),
     )
-    held = end_ns + (error_ns or 0) >= last_ns  # who only sends, or only receives, may leave before the last comes
+    held = end_ns + (error_ns or 0) >= last_ns  # ranks that only send or receive may leave before the last arrives
     return GroupTimes(
         place=place,
         arrival_ns=arrival_ns,
@@ -100,7 +108,7 @@ def group_times(run: Run, matched: MatchedGroup) -> GroupTimes:
 
 
 def collective_times(run: Run, links: LinkMeasurements | None = None) -> CollectiveTimes:
-    """The table over all groups with at least two present ranks."""
+    """Return the table over all groups with at least two recorded ranks, and findings about slow transfers."""
     groups = [_without_silent(matched) for matched in run.collectives]
     rows = [row for matched in groups if len(matched.ranks) > 1 for row in _rows(run, matched, links)]
     rows.sort(key=lambda row: (-row.weight_ns, row.group, row.kind, row.size_bytes or 0))
@@ -112,7 +120,7 @@ def collective_times(run: Run, links: LinkMeasurements | None = None) -> Collect
 
 @dataclass(frozen=True, kw_only=True)
 class _Row:
-    """One kind and size of one group. Times that the clocks cannot tell are None."""
+    """One kind and size of one group. Times below the clocks' uncertainty are None."""
 
     group: int
     kind: str
@@ -126,7 +134,7 @@ class _Row:
     skew_max_ns: int | None
     wait_mean_ns: int | None
     transfer_p50_ns: int
-    idle_ns: float  # what it takes on idle links, or NaN
+    idle_ns: float  # time on idle links, or NaN
     error_ns: int | None
 
     @property
@@ -139,7 +147,7 @@ class _Row:
 
     @property
     def link_share(self) -> float | None:
-        """Of the bandwidth of idle links."""
+        """Which part of the bandwidth of idle links the transfers reach."""
         return None if math.isnan(self.idle_ns) or not self.transfer_p50_ns else self.idle_ns / self.transfer_p50_ns
 
     def as_dict(self) -> dict[str, object]:
@@ -165,7 +173,7 @@ class _Row:
 
 
 def _without_silent(matched: MatchedGroup) -> MatchedGroup:
-    """Less the ranks none of whose collectives has a place: they would leave no instance that all take part in."""
+    """Leave out ranks none of whose collectives has a match: no instance would have all ranks."""
     takes_part = (matched.row != ABSENT).any(axis=1)
     return replace(matched, ranks=matched.ranks[takes_part], row=matched.row[takes_part])
 
@@ -202,7 +210,7 @@ def _rows(run: Run, matched: MatchedGroup, links: LinkMeasurements | None) -> It
 
 
 def _significant(time_ns: float, error_ns: int | None) -> int | None:
-    """What the clocks can tell: None below their uncertainty."""
+    """Return the time in whole nanoseconds; None below the clocks' uncertainty."""
     return None if error_ns is None or (error_ns and time_ns <= error_ns) else round(time_ns)
 
 
@@ -210,7 +218,7 @@ def _significant(time_ns: float, error_ns: int | None) -> int | None:
 
 
 def _below_links(run: Run, rows: Sequence[_Row]) -> list[Finding]:
-    """The transfers that lose the most time against idle links."""
+    """Find the transfers that lose the most time against idle links."""
     steps = len(run.common_steps())
     lost = [
         (row.count * (row.transfer_p50_ns - row.idle_ns) / steps, row) for row in rows if row.link_share is not None
@@ -218,7 +226,7 @@ def _below_links(run: Run, rows: Sequence[_Row]) -> list[Finding]:
     lost = [(ns, row) for ns, row in lost if row.link_share is not None and row.link_share < _FAR_BELOW]
     if not lost:
         return []
-    lost_ns, row = max(lost, key=lambda found: found[0])
+    lost_ns, row = max(lost, key=lambda loss: loss[0])
     if lost_ns < _NOTABLE * run.mean_step_ns() or row.algbw_bps is None or row.link_share is None:
         return []
     factor = bus_factor(row.kind, row.members)
@@ -232,7 +240,10 @@ def _below_links(run: Run, rows: Sequence[_Row]) -> list[Finding]:
 
 
 def _slow_groups(run: Run, rows: Sequence[_Row]) -> list[Finding]:
-    """Hosts whose groups all take longer than groups alike (kind, size, ranks, place) on other hosts."""
+    """Find hosts whose groups all take longer than equal groups on other hosts.
+
+    Groups are equal in kind and size of collectives, number of ranks, and placement on hosts.
+    """
     alike: dict[tuple[object, ...], list[_Row]] = {}
     for row in rows:
         alike.setdefault((row.kind, row.size_bytes, row.members, row.link), []).append(row)
@@ -241,7 +252,7 @@ def _slow_groups(run: Run, rows: Sequence[_Row]) -> list[Finding]:
     slow: dict[str, list[float]] = {}
     quick: set[str | None] = set()
     for same in alike.values():
-        if len(same) < 3 or same[0].link is None:  # of two nobody knows which one is usual
+        if len(same) < 3 or same[0].link is None:  # of two groups it is not known which one is slow
             continue
         for row in same:
             usual_ns = statistics.median(other.transfer_p50_ns for other in same if other is not row)

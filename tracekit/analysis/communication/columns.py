@@ -44,7 +44,9 @@ COLLECTIVES = Table(
         Column("link", "str?", "", "host: its ranks share one; network: each has its own; mixed; null: not known."),
         Column("skew_p50_ns", "int?", "ns", "Median time from the first to the last arrival; null: not significant."),
         Column("skew_max_ns", "int?", "ns", "The longest; null: below the clocks' uncertainty."),
-        Column("wait_mean_ns", "int?", "ns", "Mean over ranks from the own to the last arrival; null likewise."),
+        Column(
+            "wait_mean_ns", "int?", "ns", "Mean over ranks of the time from its to the last arrival; null likewise."
+        ),
         Column("transfer_p50_ns", "int", "ns", "Median time from the last arrival to the end."),
         Column("algbw_bps", "float?", "B/s", "Size by that time."),
         Column("busbw_bps", "float?", "B/s", "algbw times the factor of its kind and number of ranks (nccl-tests)."),

@@ -1,7 +1,6 @@
-"""Adding up communication: of one rank's events and recordings, and over ranks.
+"""Sums of communication, of one rank's events and recordings and over ranks.
 
-What the tables by kind (`overlap.py`), by module (`fsdp.py`) and by layer (`tensor.py`) have in common. An unknown size
-makes the sum unknown, never smaller.
+The tables by kind (`overlap.py`), by FSDP module and by layer share them. A sum with an unknown size is not known.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ __all__ = ["StepShare", "layers_alike", "means_over_ranks", "step_share"]
 
 
 class _Sum(Protocol):
-    """A row of a rank's sums: how many collectives, their full arrays, bytes, and their exposed time, ns."""
+    """A row of a rank's sums: number of collectives, bytes of their full arrays, and exposed time."""
 
     @property
     def count(self) -> int: ...
@@ -32,7 +31,7 @@ S = TypeVar("S")
 
 @dataclass(frozen=True, kw_only=True)
 class StepShare:
-    """What one rank spends on communication of one sort: a step, mean over its complete steps."""
+    """What one rank spends on some communication in a step, mean over its complete steps."""
 
     rank: int
     count: float
@@ -41,6 +40,7 @@ class StepShare:
 
 
 def step_share(rank: int, steps: int, rows: Sequence[_Sum]) -> StepShare:
+    """Return what these rows make in one of `steps` steps."""
     sizes = [row.size_bytes for row in rows if row.size_bytes is not None]
     return StepShare(
         rank=rank,
@@ -51,7 +51,10 @@ def step_share(rank: int, steps: int, rows: Sequence[_Sum]) -> StepShare:
 
 
 def means_over_ranks(shares: Sequence[StepShare]) -> dict[str, Any]:
-    """The mean over the ranks that take part, and the rank with the most exposed time (of equals the lowest)."""
+    """Return the means over the ranks that take part, and the rank with the most exposed time.
+
+    Of equals it is the lowest rank.
+    """
     worst = max(shares, key=lambda share: (share.exposed_ns, -share.rank))
     sizes = [share.size_bytes for share in shares if share.size_bytes is not None]
     return {
@@ -67,8 +70,11 @@ def means_over_ranks(shares: Sequence[StepShare]) -> dict[str, Any]:
 def layers_alike(
     by_module: Sequence[dict[str, Any]], same: Sequence[str], amounts: Sequence[str]
 ) -> list[dict[str, Any]]:
-    """Rows of modules, the most exposed first, to rows of layers alike, whose names differ only in numbers: the fields
-    `same` are equal, the sums of `amounts` over `modules` modules, and the worst of these."""
+    """Return one row for all layers whose names differ only in numbers, the most exposed first.
+
+    `by_module`: rows of modules, the most exposed first. Layers are alike if the fields `same` are equal. The row has
+    the number of `modules`, the sums of `amounts` over them, and the worst of them.
+    """
     groups: dict[tuple[str | None, tuple[object, ...]], list[dict[str, Any]]] = {}
     for row in by_module:
         name = None if row["module"] is None else name_of_layers_alike(row["module"])

@@ -1,9 +1,13 @@
-"""Which dimension of the mesh (dp, tp, pp, ...) the traffic of a rank belongs to.
+"""Which dimension of the mesh (dp, tp, pp, ...) the communication of a rank belongs to.
 
-Comes in: a run. Goes out: for each rank the `Dimension` of what it does in each group. A group belongs to the dimension
-whose name the mesh gives it (so that dp_shard and dp_replicate are two), else to what it is for; where that is unknown,
-to its description, or, if that is its own, to its shape: groups of as many ranks equally far apart. Messages between
-the stages of a pipeline are of pp, whatever group they go through.
+The name of a group's dimension is the first of these that is known:
+
+* the name that the mesh gives it, so that dp_shard and dp_replicate are two;
+* what the group is for;
+* its description, unless that differs from group to group;
+* its shape: groups with equally many ranks, equally far apart.
+
+Messages between the stages of a pipeline belong to pp, whatever group they use.
 """
 
 from __future__ import annotations
@@ -15,7 +19,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
 
-from tracekit.analysis.communication.parts import TRAFFIC, InFlight
+from tracekit.analysis.communication.parts import IN_FLIGHT_TIMES, InFlight
 from tracekit.model.communication import GroupKey
 from tracekit.model.mesh import parallelism_of_group
 from tracekit.model.run import Run
@@ -23,15 +27,20 @@ from tracekit.model.summary import RankSummary
 
 WITHIN_LAYERS = ("tp", "ep", "cp")
 _MESH_PREFIX = "mesh_"
-_NAMELESS = ("", "undefined", "default_pg")  # what torch describes groups as that nobody described
-_MOST_GROUPS = 4096  # the ranks of a run share most of theirs
+_NAMELESS = ("", "undefined", "default_pg")  # torch's descriptions of groups without one
+_MOST_GROUPS = 4096  # that are kept: ranks share most of their groups
 
 __all__ = ["WITHIN_LAYERS", "Dimension", "dimensions_of"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Dimension:
-    """`parallelism`: what its groups are for, None where not known. `inferred`: from names, members or messages."""
+    """One dimension of the mesh.
+
+    Attributes:
+        parallelism: what its groups are for; None where not known.
+        inferred: whether that was concluded from names, members or messages.
+    """
 
     name: str | None
     parallelism: str | None
@@ -39,35 +48,37 @@ class Dimension:
 
 
 def dimensions_of(run: Run) -> list[dict[InFlight, Dimension]]:
-    """In the order of the run's ranks."""
+    """Return the dimension of all that is ever in flight on each rank, in the order of the run's ranks."""
     known: dict[GroupKey, str] = {}
     for group in (group for summary in run.ranks for group in summary.groups):
         if group.parallelism is not None:
             known.setdefault(group, group.parallelism)
     several = _of_several_shapes(run, known)
     return [
-        {t: _dimension_of(t, known, several, summary) for row in summary[TRAFFIC] for t in row.in_flight}
+        {t: _dimension_of(t, known, several, summary) for row in summary[IN_FLIGHT_TIMES] for t in row.in_flight}
         for summary in run.ranks
     ]
 
 
 def _of_several_shapes(run: Run, known: Mapping[GroupKey, str]) -> frozenset[str]:
-    """What a rank has groups of different shapes for: two dimensions for one use, as shards and replicas without a
-    mesh are."""
+    """Return the uses for which a rank has groups of different shapes.
+
+    These are two dimensions, such as shards and replicas without a mesh.
+    """
     shapes: dict[tuple[int, str], set[str | None]] = defaultdict(set)
     for summary in run.ranks:
-        for group in {t.group for row in summary[TRAFFIC] for t in row.in_flight if not t.messages}:
+        for group in {t.group for row in summary[IN_FLIGHT_TIMES] for t in row.in_flight if not t.messages}:
             if group is not None and group in known:
                 shapes[summary.rank, known[group]].add(_shape(group.ranks))
     return frozenset(use for (_, use), different in shapes.items() if len(different) > 1)
 
 
 def _dimension_of(
-    traffic: InFlight, known: Mapping[GroupKey, str], several: frozenset[str], summary: RankSummary
+    in_flight: InFlight, known: Mapping[GroupKey, str], several: frozenset[str], summary: RankSummary
 ) -> Dimension:
-    group = traffic.group
+    group = in_flight.group
     use = None if group is None else known.get(group)
-    if traffic.messages and summary.pipeline is not None and use not in WITHIN_LAYERS:
+    if in_flight.messages and summary.pipeline is not None and use not in WITHIN_LAYERS:
         return Dimension(name="pp", parallelism="pp", inferred=summary.run_id is None)
     if group is None:
         return Dimension(name=None, parallelism=None, inferred=False)
@@ -79,13 +90,13 @@ def _dimension_of(
         shape = _shape(group.ranks) if use in several else None
         name = f"{use} ({shape})" if shape is not None else use
         return Dimension(name=name, parallelism=use, inferred=summary.run_id is None)
-    # A number in it tells apart groups of one dimension, which then must be found otherwise.
+    # A description with a number names one group of a dimension, not the dimension.
     shape = _shape(group.ranks) if description in _NAMELESS or re.search(r"\d", description) else None
     return Dimension(name=shape or description or group.name or None, parallelism=None, inferred=shape is not None)
 
 
 @lru_cache(_MOST_GROUPS)
 def _shape(ranks: tuple[int, ...]) -> str | None:
-    """Groups along one dimension of a grid have as many ranks, equally far apart."""
+    """Return a name for groups along one dimension of a grid: equally many ranks, equally far apart."""
     strides = {after - before for before, after in pairwise(ranks)}
     return f"{len(ranks)} ranks, stride {strides.pop()}" if len(strides) == 1 else None

@@ -1,7 +1,6 @@
 """Communication by dimension of the mesh (dp, tp, pp, ...), and which dimension bounds the step.
 
-Comes in: a run, whose ranks know when which of their groups communicate and which they wait for (`traffic.py`). Goes
-out: tables by rank and by dimension, and a finding. Empty where fewer than two dimensions communicate.
+Empty where fewer than two dimensions communicate.
 """
 
 from __future__ import annotations
@@ -14,7 +13,8 @@ from dataclasses import dataclass
 from tracekit.analysis.communication import columns
 from tracekit.analysis.communication.collectives import group_times
 from tracekit.analysis.communication.dimension_names import WITHIN_LAYERS, Dimension, dimensions_of
-from tracekit.analysis.communication.parts import TRAFFIC
+from tracekit.analysis.communication.parts import IN_FLIGHT_TIMES
+from tracekit.analysis.section import Unavailable
 from tracekit.analysis.table import Frame
 from tracekit.model.communication import GroupKey
 from tracekit.model.notes import Severity
@@ -23,14 +23,19 @@ from tracekit.model.run import Finding, Run
 __all__ = ["MeshDimensions", "mesh_dimensions"]
 
 _NOTABLE = 0.05  # of a step
-_AMONG_OTHERS = 0.01  # of all communication: with less than that a dimension is none
-_ALIKE = 0.8  # of the largest: who has so much is as large
-_EXACT = 0.1  # of transfers: clocks with smaller errors than that tell whether ranks waited
+_AMONG_OTHERS = 0.01  # of all communication: a dimension with less does not count
+_ALIKE = 0.8  # of the largest: with at least that much, two are equally large
+_EXACT = 0.1  # of transfers: only clocks with a smaller error show whether ranks waited
 
 
 @dataclass(frozen=True, kw_only=True)
 class MeshDimensions:
-    """`by_rank`: rows of columns.DIMENSIONS. `by_name`: rows of columns.DIMENSIONS_BY_NAME, most charged first."""
+    """Communication of all dimensions.
+
+    Attributes:
+        by_rank: rows of columns.DIMENSIONS.
+        by_name: rows of columns.DIMENSIONS_BY_NAME, the one charged most first.
+    """
 
     by_rank: Frame = Frame(columns.DIMENSIONS)
     by_name: Frame = Frame(columns.DIMENSIONS_BY_NAME)
@@ -38,7 +43,7 @@ class MeshDimensions:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Use:
+class _RankUse:
     """What one rank communicates along one dimension, over its complete steps."""
 
     rank: int
@@ -50,28 +55,39 @@ class _Use:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Summed:
-    """A dimension over all ranks; times are means a step. `waiting_unknown` says why there is no ratio."""
+class _DimensionSum:
+    """A dimension over all ranks; times are means a step.
+
+    Attributes:
+        waiting: the part of the time in its collectives for which ranks wait until the last one arrives.
+    """
 
     dimension: Dimension
-    uses: Sequence[_Use]
+    uses: Sequence[_RankUse]
     group_size: int | None
     hosts: int | None
     share: float
     charged_ns: float
-    waiting_ratio: float | None
-    waiting_unknown: str | None
+    waiting: float | Unavailable
+
+    @property
+    def waiting_ratio(self) -> float | None:
+        return None if isinstance(self.waiting, Unavailable) else self.waiting
+
+    @property
+    def waiting_unknown(self) -> str | None:
+        return self.waiting.reason if isinstance(self.waiting, Unavailable) else None
 
 
 def mesh_dimensions(run: Run) -> MeshDimensions:
-    """Tables over all ranks that completed a step, and a finding when one dimension holds up the steps."""
+    """Return tables over all ranks that completed a step, and a finding when one dimension holds up the steps."""
     uses = _uses(run)
-    total_ns = {dimension: sum(use.total_ns for use in own) for dimension, own in uses.items()}
+    total_ns = {dimension: sum(use.total_ns for use in of_dimension) for dimension, of_dimension in uses.items()}
     least_ns = _AMONG_OTHERS * sum(total_ns.values())
-    if sum(dimension.name is not None and own_ns > least_ns for dimension, own_ns in total_ns.items()) < 2:
+    if sum(dimension.name is not None and dimension_ns > least_ns for dimension, dimension_ns in total_ns.items()) < 2:
         uses = {}
     hosts = {summary.rank: summary.machine for summary in run.ranks}
-    summed = [_summed(run, dimension, own, hosts) for dimension, own in uses.items()]
+    summed = [_dimension_sum(run, dimension, of_dimension, hosts) for dimension, of_dimension in uses.items()]
     summed.sort(key=lambda one: (-one.share, one.dimension.name or ""))
     number = {group: i for i, group in enumerate(run.groups)}
     rows = [
@@ -99,20 +115,20 @@ def mesh_dimensions(run: Run) -> MeshDimensions:
 # ---- by rank --------------------------------------------------------------------------------------------------------
 
 
-def _uses(run: Run) -> dict[Dimension, list[_Use]]:
-    result: dict[Dimension, list[_Use]] = defaultdict(list)
+def _uses(run: Run) -> dict[Dimension, list[_RankUse]]:
+    result: dict[Dimension, list[_RankUse]] = defaultdict(list)
     for summary, dimensions in zip(run.ranks, dimensions_of(run), strict=True):
         for dimension in dict.fromkeys(dimensions.values()):
-            own = [row for row in summary[TRAFFIC] if any(dimensions[t] == dimension for t in row.in_flight)]
-            exposed = [row for row in own if row.charged is not None]
+            rows = [row for row in summary[IN_FLIGHT_TIMES] if any(dimensions[t] == dimension for t in row.in_flight)]
+            exposed = [row for row in rows if row.charged is not None]
             charged = [row for row in exposed if row.charged is not None and dimensions[row.charged] == dimension]
             groups = (t.group for t, its in dimensions.items() if its == dimension and t.group is not None)
             result[dimension].append(
-                _Use(
+                _RankUse(
                     rank=summary.rank,
                     steps=sum(step.complete for step in summary.steps),
                     groups=tuple(dict.fromkeys(groups)),
-                    total_ns=sum(row.total_ns for row in own),
+                    total_ns=sum(row.total_ns for row in rows),
                     exposed_ns=sum(row.total_ns for row in exposed),
                     charged_ns=sum(row.total_ns for row in charged),
                 )
@@ -125,7 +141,7 @@ def _size(groups: Sequence[GroupKey]) -> int | None:
 
 
 def _hosts(groups: Sequence[GroupKey], hosts: Mapping[int, str | None]) -> int | None:
-    """How many hosts a group spans at most; None where that of a member is not known."""
+    """Return the most hosts that a group spans; None where that of a member is not known."""
     spans = [{hosts.get(rank) for rank in group.ranks} or {None} for group in groups]
     return None if not spans or any(None in span for span in spans) else max(map(len, spans))
 
@@ -133,23 +149,23 @@ def _hosts(groups: Sequence[GroupKey], hosts: Mapping[int, str | None]) -> int |
 # ---- over ranks -----------------------------------------------------------------------------------------------------
 
 
-def _summed(run: Run, dimension: Dimension, uses: Sequence[_Use], hosts: Mapping[int, str | None]) -> _Summed:
+def _dimension_sum(
+    run: Run, dimension: Dimension, uses: Sequence[_RankUse], hosts: Mapping[int, str | None]
+) -> _DimensionSum:
     groups = tuple({group for use in uses for group in use.groups})
     step_ns = sum(step.step_ns for summary in run.ranks for step in summary.steps if step.complete)
-    ratio, unknown = _waiting(run, frozenset(groups))
-    return _Summed(
+    return _DimensionSum(
         dimension=dimension,
         uses=uses,
         group_size=_size(groups),
         hosts=_hosts(groups, hosts),
         share=sum(use.charged_ns for use in uses) / step_ns,
         charged_ns=statistics.fmean(use.charged_ns / use.steps for use in uses),
-        waiting_ratio=ratio,
-        waiting_unknown=unknown,
+        waiting=_waiting(run, frozenset(groups)),
     )
 
 
-def _row(one: _Summed) -> dict[str, object]:
+def _row(one: _DimensionSum) -> dict[str, object]:
     worst = max(one.uses, key=lambda use: (use.charged_ns / use.steps, -use.rank))
     return {
         "dimension": one.dimension.name,
@@ -168,9 +184,8 @@ def _row(one: _Summed) -> dict[str, object]:
     }
 
 
-def _waiting(run: Run, groups: frozenset[GroupKey]) -> tuple[float | None, str | None]:
-    """Of the time that ranks spend in collectives of these groups the part until the last one has arrived, or why that
-    is not known."""
+def _waiting(run: Run, groups: frozenset[GroupKey]) -> float | Unavailable:
+    """Return the part of the time in collectives of these groups for which ranks wait until the last one arrives."""
     wait_ns = transfer_ns = members = error_ns = 0
     missing: set[int] = set()
     for matched in run.collectives:
@@ -182,23 +197,23 @@ def _waiting(run: Run, groups: frozenset[GroupKey]) -> tuple[float | None, str |
             continue
         times = group_times(run, matched)
         if times.error_ns is None:
-            return None, "the clocks of different hosts were not measured"
+            return Unavailable(reason="the clocks of different hosts were not measured")
         wait_ns += int(times.wait_ns.sum())
         transfer_ns += int(times.transfer_ns.sum()) * len(matched.ranks)
         error_ns += times.error_ns * times.wait_ns.size
         members += times.wait_ns.size
     if not members:
-        return None, "ranks are missing in its groups" if missing else "no collectives to compare"
+        return Unavailable(reason="ranks are missing in its groups" if missing else "no collectives to compare")
     if wait_ns <= error_ns and error_ns > _EXACT * transfer_ns:
-        return None, f"below the clocks' uncertainty of {error_ns / members / 1e6:.2f} ms"
-    return wait_ns / max(wait_ns + transfer_ns, 1), None
+        return Unavailable(reason=f"below the clocks' uncertainty of {error_ns / members / 1e6:.2f} ms")
+    return wait_ns / max(wait_ns + transfer_ns, 1)
 
 
 # ---- the finding ----------------------------------------------------------------------------------------------------
 
 
-def _bounding(run: Run, summed: Sequence[_Summed]) -> list[Finding]:
-    """The dimension that most of the exposed communication is charged to."""
+def _bounding(run: Run, summed: Sequence[_DimensionSum]) -> list[Finding]:
+    """Find the dimension that most of the exposed communication is charged to."""
     if not summed or summed[0].dimension.name is None or summed[0].share < _NOTABLE:
         return []
     first, second = summed[:2]
@@ -220,7 +235,7 @@ def _bounding(run: Run, summed: Sequence[_Summed]) -> list[Finding]:
         )
     elif misplaced is not None:
         text += (
-            f"; its groups span hosts, those of {misplaced.dimension.name} do not: exchange the two, so that "
+            f"; its groups span hosts, those of {misplaced.dimension.name} do not: swap the two, so that "
             f"{first.dimension.name} stays within a host"
         )
     elif first.waiting_ratio is not None:
@@ -236,35 +251,38 @@ def _bounding(run: Run, summed: Sequence[_Summed]) -> list[Finding]:
         "next": second.dimension.name,
         "next_share": second.share,
     }
-    # Who is late, and what a pipeline waits for, are findings of their own.
+    # Other findings name late ranks, and what a pipeline waits for.
     severity: Severity = "info" if pipeline or waits or alike else "warning"
     return [Finding(severity=severity, text=text, saving_ns=_saving_ns(run, first), evidence=evidence)]
 
 
-def _place(one: _Summed) -> str:
+def _place(one: _DimensionSum) -> str:
     if one.group_size is None:
         return ""
     where = "" if one.hosts is None else " within a host" if one.hosts == 1 else f" on {one.hosts} hosts"
     return f", in groups of {one.group_size} ranks{where}"
 
 
-def _misplaced(first: _Summed, summed: Sequence[_Summed]) -> _Summed | None:
-    """The dimension within hosts whose place one that communicates in every layer had better have."""
+def _misplaced(first: _DimensionSum, summed: Sequence[_DimensionSum]) -> _DimensionSum | None:
+    """Return a dimension within hosts that should change places with `first`, or None.
+
+    `first` communicates in every layer, and so should be the one within hosts.
+    """
     if first.dimension.parallelism not in WITHIN_LAYERS or (first.hosts or 1) < 2:
         return None
     others = [one for one in summed if one.hosts == 1 and one.dimension.parallelism in ("dp", "pp")]
     return max(others, key=lambda one: one.group_size or 0, default=None)
 
 
-def _saving_ns(run: Run, one: _Summed) -> int | None:
-    """By how much the slowest rank's mean step would be shorter at most."""
+def _saving_ns(run: Run, one: _DimensionSum) -> int | None:
+    """Return by how much the slowest rank's mean step would be shorter at most."""
     charged_ns = {use.rank: use.charged_ns / use.steps for use in one.uses}
     step_ns = {
-        summary.rank: statistics.fmean(own)
+        summary.rank: statistics.fmean(of_rank_ns)
         for summary in run.ranks
-        if (own := [step.step_ns for step in summary.steps if step.complete])
+        if (of_rank_ns := [step.step_ns for step in summary.steps if step.complete])
     }
     if run.missing_ranks or not step_ns:
         return None
-    shorter_ns = max(own_ns - charged_ns.get(rank, 0.0) for rank, own_ns in step_ns.items())
+    shorter_ns = max(mean_ns - charged_ns.get(rank, 0.0) for rank, mean_ns in step_ns.items())
     return int(max(step_ns.values()) - shorter_ns)

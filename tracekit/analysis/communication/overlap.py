@@ -1,7 +1,4 @@
-"""How much communication hides under compute, by collective kind, group and phase.
-
-Per rank (in a worker): lanes to `CommunicationSum` rows. Over ranks: `overlap(run)` to a table and findings.
-"""
+"""How much communication compute hides, by collective kind, group and phase."""
 
 from __future__ import annotations
 
@@ -27,8 +24,11 @@ _MESSAGES = ("send", "recv", "send_recv")
 
 @dataclass(frozen=True, kw_only=True)
 class Overlap:
-    """`communication`: rows of columns.COMMUNICATION, over the complete steps of each rank. `by_kind`: columns of
-    columns.COMMUNICATION_BY_KIND, most exposed first.
+    """Communication of all ranks.
+
+    Attributes:
+        communication: rows of columns.COMMUNICATION, sums over the complete steps of each rank.
+        by_kind: rows of columns.COMMUNICATION_BY_KIND, the most exposed first.
     """
 
     communication: Frame = Frame(columns.COMMUNICATION)
@@ -37,7 +37,7 @@ class Overlap:
 
 
 def overlap(run: Run) -> Overlap:
-    """The table over all ranks, and a finding about the communication that compute does not hide."""
+    """Return the tables, and a finding about the communication that compute does not hide."""
     index = {group: i for i, group in enumerate(run.groups)}
     rows = [
         {
@@ -61,16 +61,19 @@ def overlap(run: Run) -> Overlap:
 
 
 def _by_kind(run: Run) -> list[dict[str, object]]:
-    """Rows over ranks: groups of one dimension of the mesh (different members on each rank) count as one."""
+    """Return rows over ranks.
+
+    Groups of one dimension of the mesh count as one, though their members differ by rank.
+    """
     shares: dict[tuple[str, str | None, str | None], list[StepShare]] = {}
     total_ns: dict[tuple[str, str | None, str | None], list[float]] = {}
     for summary in run.ranks:
         steps = sum(step.complete for step in summary.steps)
-        own: dict[tuple[str, str | None, str | None], list[CommunicationSum]] = {}
+        of_rank: dict[tuple[str, str | None, str | None], list[CommunicationSum]] = {}
         for row in summary[COMMUNICATION]:
             group = None if row.group is None else row.group.label
-            own.setdefault((row.kind, row.phase, group), []).append(row)
-        for key, rows in own.items():
+            of_rank.setdefault((row.kind, row.phase, group), []).append(row)
+        for key, rows in of_rank.items():
             shares.setdefault(key, []).append(step_share(summary.rank, steps, rows))
             total_ns.setdefault(key, []).append(sum(row.total_ns for row in rows) / steps)
     most_exposed_first = sorted(shares.items(), key=lambda item: -sum(share.exposed_ns for share in item[1]))
@@ -101,7 +104,7 @@ def _exposed(run: Run) -> list[Finding]:
             by_kind[row.kind, row.phase] = by_kind.get((row.kind, row.phase), 0) + row.exposed_ns
     (kind, phase), most_ns = max(by_kind.items(), key=lambda item: item[1])
     where = f"{kind}{f' in {phase}' if phase else ''}"
-    # What a pipeline's stages wait for is its bubble, which has a finding, and a remedy, of its own.
+    # Waiting between the stages of a pipeline is its bubble, which has another finding and another remedy.
     between_stages = kind in _MESSAGES and any(summary.pipeline is not None for summary in run.ranks)
     saving_ns = None if between_stages else saving_without_ns(run, "exposed_comm_ns")
     text = (

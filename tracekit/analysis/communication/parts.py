@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from tracekit.model.communication import GroupKey
 from tracekit.model.summary import Part
 
-__all__ = ["COMMUNICATION", "TRAFFIC", "CommunicationSum", "InFlight", "TrafficTime", "merge_sums"]
+__all__ = ["COMMUNICATION", "IN_FLIGHT_TIMES", "CommunicationSum", "InFlight", "InFlightTime", "merge_sums"]
 
 S = TypeVar("S")
 
@@ -30,16 +30,18 @@ class CommunicationSum:
 
 @dataclass(frozen=True, kw_only=True)
 class InFlight:
-    """What a rank does in one group (None: not known): collectives, or messages."""
+    """Collectives, or messages, of one rank in one group (None: not known)."""
 
     group: GroupKey | None
     messages: bool
 
 
 @dataclass(frozen=True, kw_only=True)
-class TrafficTime:
-    """Time of one rank in its complete steps during which exactly this was in flight. `charged`: which of it held the
-    rank up, None where compute went on.
+class InFlightTime:
+    """Time of one rank in its complete steps during which exactly these were in flight.
+
+    Attributes:
+        charged: the one that held the rank up; None where the rank computed meanwhile.
     """
 
     in_flight: tuple[InFlight, ...]
@@ -48,8 +50,10 @@ class TrafficTime:
 
 
 def merge_sums(rows: Iterable[S], key: Callable[[S], Hashable], amounts: Sequence[str]) -> tuple[S, ...]:
-    """Rows of several recordings of one rank, whose times do not overlap: those of one `key` become one, with the
-    fields `amounts` added up."""
+    """Return the rows of several recordings of one rank with one row for each `key`.
+
+    The fields `amounts` are added up; the recordings do not overlap. A sum with an unknown value is not known.
+    """
     merged: dict[Hashable, Any] = {}
     for row in rows:
         seen = merged.get(key(row))
@@ -67,13 +71,13 @@ def _merged_communication(windows: Sequence[tuple[CommunicationSum, ...]]) -> tu
     return merge_sums(chain.from_iterable(windows), lambda row: (row.group, row.kind, row.phase), amounts)
 
 
-def _merged_traffic(windows: Sequence[tuple[TrafficTime, ...]]) -> tuple[TrafficTime, ...]:
+def _merged_in_flight(windows: Sequence[tuple[InFlightTime, ...]]) -> tuple[InFlightTime, ...]:
     return merge_sums(chain.from_iterable(windows), lambda row: (frozenset(row.in_flight), row.charged), ("total_ns",))
 
 
 COMMUNICATION: Part[tuple[CommunicationSum, ...]] = Part(
     name="communication", type=tuple[CommunicationSum, ...], empty=tuple, merge=_merged_communication
 )
-TRAFFIC: Part[tuple[TrafficTime, ...]] = Part(
-    name="traffic", type=tuple[TrafficTime, ...], empty=tuple, merge=_merged_traffic
+IN_FLIGHT_TIMES: Part[tuple[InFlightTime, ...]] = Part(
+    name="in_flight_times", type=tuple[InFlightTime, ...], empty=tuple, merge=_merged_in_flight
 )

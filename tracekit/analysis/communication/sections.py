@@ -6,9 +6,9 @@ from tracekit.analysis.communication import columns
 from tracekit.analysis.communication.collectives import CollectiveTimes, collective_times
 from tracekit.analysis.communication.mesh_dimensions import MeshDimensions, mesh_dimensions
 from tracekit.analysis.communication.overlap import Overlap, overlap
-from tracekit.analysis.communication.parts import COMMUNICATION, TRAFFIC, CommunicationSum, TrafficTime
+from tracekit.analysis.communication.parts import COMMUNICATION, IN_FLIGHT_TIMES, CommunicationSum, InFlightTime
+from tracekit.analysis.communication.per_rank.in_flight_times import in_flight_times
 from tracekit.analysis.communication.per_rank.kind_sums import communication_sums
-from tracekit.analysis.communication.per_rank.traffic import traffic_times
 from tracekit.analysis.section import Section
 from tracekit.analysis.timeline.parts import FLIGHT_RECORDER
 from tracekit.analysis.timeline.recorded_steps import RecordedSteps
@@ -20,8 +20,8 @@ def _communication(recorded: RecordedSteps) -> tuple[CommunicationSum, ...]:
     return tuple(communication_sums(recorded.lanes, recorded.phases, recorded.steps))
 
 
-def _traffic(recorded: RecordedSteps) -> tuple[TrafficTime, ...]:
-    return tuple(traffic_times(recorded.lanes, recorded.steps))
+def _in_flight_times(recorded: RecordedSteps) -> tuple[InFlightTime, ...]:
+    return tuple(in_flight_times(recorded.lanes, recorded.steps))
 
 
 OVERLAP_SECTION: Section[Overlap] = Section(
@@ -39,8 +39,8 @@ COLLECTIVES_SECTION: Section[CollectiveTimes] = Section(
 )
 DIMENSIONS_SECTION: Section[MeshDimensions] = Section(
     name="dimensions",
-    reads=(TRAFFIC,),
-    keeps={TRAFFIC: _traffic},
+    reads=(IN_FLIGHT_TIMES,),
+    keeps={IN_FLIGHT_TIMES: _in_flight_times},
     analyze=lambda given: mesh_dimensions(given.run),
     tables=(columns.DIMENSIONS, columns.DIMENSIONS_BY_NAME),
 )

@@ -1,7 +1,7 @@
-"""Backward passes of DDP over the ranks that reduce together, as their replay with other buckets needs them.
+"""Backward passes of DDP over the ranks that reduce together, as a replay with other buckets needs them.
 
-Comes in: a run with the gradients and bucket reductions of each rank. Goes out: for each process group its parameters,
-the time its transfers took, and each pass with its gradients on the run's clock; or why there is none.
+For each process group: its parameters, how long its transfers took, and each pass with its gradients on the run's
+clock.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from tracekit.analysis.ddp.parts import (
     BucketReductions,
     GradientTimes,
 )
+from tracekit.analysis.section import Unavailable
 from tracekit.analysis.stats.transfer_fit import Stretches, stretches_of
 from tracekit.model.collectives import MatchedGroup
 from tracekit.model.communication import KINDS
@@ -35,12 +36,17 @@ from tracekit.model.summary import RankSummary
 
 __all__ = ["GroupPass", "GroupPasses", "passes_of_groups"]
 
-_GLOO_THREADS = 2  # a process group; NCCL has one stream
+_GLOO_THREADS = 2  # of each process group; NCCL has one stream
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class GroupPass:
-    """One backward pass of a group. modules: which of its modules take part. measured_ns: exposed, mean over ranks."""
+    """One backward pass of a process group.
+
+    Attributes:
+        modules: which of the group's modules take part.
+        measured_ns: exposed time, mean over ranks.
+    """
 
     step: int
     modules: frozenset[int]
@@ -50,7 +56,16 @@ class GroupPass:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class GroupPasses:
-    """What the replays of one group need: modules as one list of parameters, `first`: where each begins in it."""
+    """What the replays of one process group need. The parameters of its modules form one list.
+
+    Attributes:
+        first: where each module begins in the list of parameters; the last entry is the length of the list.
+        size_bytes: float64 [p], of each parameter.
+        travels_ratio: bytes transferred by bytes of the buckets.
+        dispatch_ns: median time from ready to start of the first bucket.
+        in_flight: how many transfers run at once.
+        stretches: of time in which the group transfers.
+    """
 
     ranks: int
     parameters: tuple[Parameters, ...]
@@ -63,80 +78,85 @@ class GroupPasses:
     passes: tuple[GroupPass, ...]
 
 
-def passes_of_groups(run: Run) -> tuple[list[GroupPasses], str | None]:
-    """Of the process groups that reduce buckets and are all there; without any, why."""
+def passes_of_groups(run: Run) -> list[GroupPasses] | Unavailable:
+    """Return the backward passes of each process group that reduces buckets and whose ranks were all recorded."""
     groups: list[GroupPasses] = []
-    reasons: list[str] = []
+    missing: list[Unavailable] = []
     for matched in run.collectives:
         members = run.groups[matched.group].ranks
         present = set(matched.ranks.tolist())
-        own = [summary for summary in run.ranks if summary.rank in present]
-        rows = [_rows_in(matched, summary) for summary in own]
-        if not any(len(found) for found in rows):
+        summaries = [summary for summary in run.ranks if summary.rank in present]
+        rows = [_rows_in(matched, summary) for summary in summaries]
+        if not any(len(of_rank) for of_rank in rows):
             continue
-        if len(own) < 2 or len(own) < (len(members) or run.world_size or 0):
-            reasons.append("not all ranks that reduce together are there, so nobody knows when a transfer could begin")
+        if len(summaries) < 2 or len(summaries) < (len(members) or run.world_size or 0):
+            reason = "not all ranks that reduce together are there, so nobody knows when a transfer could begin"
+            missing.append(Unavailable(reason=reason))
             continue
-        found = _group_passes(run, matched, own, rows)
-        if isinstance(found, str):
-            reasons.append(found)
+        passes = _group_passes(run, matched, summaries, rows)
+        if isinstance(passes, Unavailable):
+            missing.append(passes)
         else:
-            groups.append(found)
+            groups.append(passes)
     if groups:
-        return groups, None
-    return [], reasons[0] if reasons else "the reductions could not be matched over ranks"
+        return groups
+    return missing[0] if missing else Unavailable(reason="the reductions could not be matched over ranks")
 
 
 def _rows_in(matched: MatchedGroup, summary: RankSummary) -> Int64:
-    """Positions of the rank's bucket reductions that are of this group."""
+    """Return the positions of the rank's bucket reductions that belong to this group."""
     place = int(np.flatnonzero(matched.ranks == summary.rank)[0])
     return np.flatnonzero(np.isin(rows_of_buckets(summary), matched.row[place]))
 
 
 def _group_passes(
-    run: Run, matched: MatchedGroup, own: Sequence[RankSummary], rows: Sequence[Int64]
-) -> GroupPasses | str:
-    """Or why there is none."""
+    run: Run, matched: MatchedGroup, summaries: Sequence[RankSummary], rows: Sequence[Int64]
+) -> GroupPasses | Unavailable:
+    """Return the passes of one group. `rows`: for each rank, the positions of its reductions in this group."""
     modules = sorted(
-        {int(m) for summary, found in zip(own, rows, strict=True) for m in summary[BUCKET_REDUCTIONS].module[found]}
+        {
+            int(m)
+            for summary, of_rank in zip(summaries, rows, strict=True)
+            for m in summary[BUCKET_REDUCTIONS].module[of_rank]
+        }
     )
-    gradients = [s[GRADIENT_TIMES].rows(np.isin(s[GRADIENT_TIMES].module, modules)) for s in own]
+    gradients = [s[GRADIENT_TIMES].rows(np.isin(s[GRADIENT_TIMES].module, modules)) for s in summaries]
     if not all(len(times) for times in gradients):
-        return "when single gradients came is not recorded (gradient_as_bucket_view, or no shapes)"
-    parameters = [parameters_of(own[0][DDP_MODULES].modules[m], _elements(gradients[0], m)) for m in modules]
+        return Unavailable(reason="when single gradients came is not recorded (gradient_as_bucket_view, or no shapes)")
+    parameters = [parameters_of(summaries[0][DDP_MODULES].modules[m], _elements(gradients[0], m)) for m in modules]
     if any(each is None for each in parameters):
-        return "the sizes of the parameters are not recorded"
+        return Unavailable(reason="the sizes of the parameters are not recorded")
     known = tuple(each for each in parameters if each is not None)
     times = group_times(run, matched)
     reduces = (matched.kind[times.place] == KINDS.index("all_reduce")) & (matched.size_bytes[times.place] > 0)
     begin_ns = times.arrival_ns.max(axis=0)[reduces]
-    in_flight = 1 if own[0].device == "gpu" else _GLOO_THREADS
+    in_flight = 1 if summaries[0].device == "gpu" else _GLOO_THREADS
     sizes = matched.size_bytes[times.place][reduces]
     first = tuple(np.cumsum([0, *(len(each.size_bytes) for each in known)]).tolist())
     size_bytes = np.array([size for each in known for size in each.size_bytes], dtype=np.float64)
     offsets = dict(zip(modules, first, strict=False))
-    passes = tuple(_passes(run, own, rows, gradients, offsets, len(size_bytes)))
+    passes = tuple(_passes(run, summaries, rows, gradients, offsets, len(size_bytes)))
     if not passes:
-        return "no step has all gradients on all ranks"
-    runs = [summary[BUCKET_REDUCTIONS].rows(found) for summary, found in zip(own, rows, strict=True)]
+        return Unavailable(reason="no step has all gradients on all ranks")
+    runs = [summary[BUCKET_REDUCTIONS].rows(of_rank) for summary, of_rank in zip(summaries, rows, strict=True)]
     runs = [each.rows(each.index != WHOLE) for each in runs]
     layout = dict(zip(modules, known, strict=True))
     clocks = {clock.rank: clock for clock in run.clocks}
     copies = [
         _copies_back(clocks[summary.rank], reduced, times, layout)
-        for summary, reduced, times in zip(own, runs, gradients, strict=True)
+        for summary, reduced, times in zip(summaries, runs, gradients, strict=True)
     ]
     stretches = stretches_of(begin_ns, begin_ns + times.transfer_ns[reduces], sizes, in_flight, copies)
     if stretches is None:
-        return "no step has all reductions on all ranks"
+        return Unavailable(reason="no step has all reductions on all ranks")
     travelled = sum(int(each.size_bytes.sum()) for each in runs)
     sizes = sum(
-        own[0][DDP_MODULES].modules[m].buckets[i].size_bytes
+        summaries[0][DDP_MODULES].modules[m].buckets[i].size_bytes
         for each in runs
         for m, i in zip(each.module, each.index, strict=True)
     )
     return GroupPasses(
-        ranks=len(own),
+        ranks=len(summaries),
         parameters=known,
         first=first,
         size_bytes=size_bytes,
@@ -153,19 +173,22 @@ def _group_passes(
 def _copies_back(
     clock: ClockModel, reduced: BucketReductions, gradients: GradientTimes, layout: Mapping[int, Parameters]
 ) -> Intervals:
-    """When one rank copied its buckets back to the gradients, on the run's clock; layout: of its modules."""
+    """Return when one rank copied its buckets back to the gradients, on the run's clock.
+
+    `layout`: the parameters of each of its modules.
+    """
     began_ns, ended_ns = [], []
-    for step, turn in {*zip(reduced.step.tolist(), reduced.turn.tolist(), strict=True)}:
-        here = gradients.rows((gradients.step == step) & (gradients.turn == turn))
-        own = reduced.rows((reduced.step == step) & (reduced.turn == turn))
+    for step, backward_pass in {*zip(reduced.step.tolist(), reduced.backward_pass.tolist(), strict=True)}:
+        here = gradients.rows((gradients.step == step) & (gradients.backward_pass == backward_pass))
+        reductions = reduced.rows((reduced.step == step) & (reduced.backward_pass == backward_pass))
         if not len(here):
             continue
         back_ns = [
             int(here.back_ns[(here.module == module) & np.isin(here.place, layout[module].buckets[index])].sum())
-            for module, index in zip(own.module.tolist(), own.index.tolist(), strict=True)
+            for module, index in zip(reductions.module.tolist(), reductions.index.tolist(), strict=True)
         ]
         last_ns = clock.to_run(here.ready_ns.max(keepdims=True))[0]
-        copied_ns = copies_back(float(last_ns), clock.to_run(own.end_ns), np.array(back_ns))
+        copied_ns = copies_back(float(last_ns), clock.to_run(reductions.end_ns), np.array(back_ns))
         began_ns.append(copied_ns[:, 0])
         ended_ns.append(copied_ns[:, 1])
     none = np.empty(0)
@@ -175,13 +198,14 @@ def _copies_back(
 
 
 def _elements(gradients: GradientTimes, module: int) -> list[int]:
-    """Of the module's parameters by place, as the first pass with all of them shows."""
-    own = gradients.rows(gradients.module == module)
-    places, at = np.unique(own.place, return_index=True)
-    return own.elements[at].tolist() if np.array_equal(places, np.arange(len(places))) else []
+    """Return the elements of the module's parameters by place; empty unless gradients of all of them were seen."""
+    of_module = gradients.rows(gradients.module == module)
+    places, at = np.unique(of_module.place, return_index=True)
+    return of_module.elements[at].tolist() if np.array_equal(places, np.arange(len(places))) else []
 
 
 def _places(times: GradientTimes, offsets: dict[int, int]) -> Int64:
+    """Return the position of each gradient's parameter in the group's list, int64 [n]."""
     lookup = np.zeros(max(offsets) + 1, dtype=np.int64)
     for module, first in offsets.items():
         lookup[module] = first
@@ -190,29 +214,29 @@ def _places(times: GradientTimes, offsets: dict[int, int]) -> Int64:
 
 def _passes(
     run: Run,
-    own: Sequence[RankSummary],
+    summaries: Sequence[RankSummary],
     rows: Sequence[Int64],
     gradients: Sequence[GradientTimes],
     offsets: dict[int, int],
     parameters: int,
 ) -> Iterator[GroupPass]:
-    """Those of the steps that all ranks completed, in which all ranks have as many gradients."""
+    """Yield the passes of steps that all ranks completed, if all ranks have equally many gradients in them."""
     clocks = {clock.rank: clock for clock in run.clocks}
     common = run.common_steps()
-    runs = [summary[BUCKET_REDUCTIONS].rows(found) for summary, found in zip(own, rows, strict=True)]
-    keys = set.intersection(*({*zip(t.step.tolist(), t.turn.tolist(), strict=True)} for t in gradients))
-    for step, turn in sorted(key for key in keys if key[0] in common):
-        ready_ns, back_ns = np.full((len(own), parameters), -np.inf), np.zeros((len(own), parameters))
+    runs = [summary[BUCKET_REDUCTIONS].rows(of_rank) for summary, of_rank in zip(summaries, rows, strict=True)]
+    keys = set.intersection(*({*zip(t.step.tolist(), t.backward_pass.tolist(), strict=True)} for t in gradients))
+    for step, backward_pass in sorted(key for key in keys if key[0] in common):
+        ready_ns, back_ns = np.full((len(summaries), parameters), -np.inf), np.zeros((len(summaries), parameters))
         curves, sums, measured = [], [], []
-        for r, (summary, times, reduced) in enumerate(zip(own, gradients, runs, strict=True)):
-            here = times.rows((times.step == step) & (times.turn == turn))
+        for r, (summary, times, reduced) in enumerate(zip(summaries, gradients, runs, strict=True)):
+            here = times.rows((times.step == step) & (times.backward_pass == backward_pass))
             here = here.rows(np.argsort(here.ready_ns, kind="stable"))
             at_ns = clocks[summary.rank].to_run(here.ready_ns).astype(float)
             place = _places(here, offsets)
             ready_ns[r, place], back_ns[r, place] = at_ns, here.back_ns
             curves.append(at_ns)
             sums.append(np.maximum.accumulate(here.compute_ns).astype(float))
-            measured.append(_exposed_ns(reduced, step, turn))
+            measured.append(_exposed_ns(reduced, step, backward_pass))
         if (np.isfinite(ready_ns).sum(axis=1) == np.isfinite(ready_ns[0]).sum()).all():
             origin_ns = min(float(curve[0]) for curve in curves)
             yield GroupPass(
@@ -230,8 +254,9 @@ def _passes(
 
 
 def _taking_part(ready_ns: np.ndarray, bounds: Sequence[int]) -> frozenset[int]:
+    """Return the modules with a gradient in the pass. `bounds`: where each begins in the list of parameters."""
     return frozenset(i for i, (first, stop) in enumerate(pairwise(bounds)) if np.isfinite(ready_ns[first:stop]).any())
 
 
-def _exposed_ns(runs: BucketReductions, step: int, turn: int) -> int:
-    return int(runs.added_ns[(runs.step == step) & (runs.turn == turn)].sum())
+def _exposed_ns(runs: BucketReductions, step: int, backward_pass: int) -> int:
+    return int(runs.added_ns[(runs.step == step) & (runs.backward_pass == backward_pass)].sum())

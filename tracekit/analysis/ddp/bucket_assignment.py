@@ -1,10 +1,8 @@
-"""Which parameters DDP puts into one bucket, for any limit of the size.
+"""Which parameters DDP puts into one bucket, for any limit of the bucket size.
 
-Comes in: the parameters of a module as its buckets list them. Goes out: buckets as tuples of places among them.
-
-DDP fills a bucket for each data type in the order in which gradients came in its first iteration (that of the rebuilt
-buckets), and closes it as soon as its size reaches the limit; what is left over follows at the end. Looking for unused
-parameters, it does not rebuild: it fills them in the order of the parameters, and reduces the last one first.
+DDP fills one bucket for each data type, in the order in which gradients came in its first iteration. It closes a bucket
+as soon as its size reaches the limit. Incomplete buckets follow at the end. With `find_unused_parameters` it does not
+rebuild its buckets: it fills them in the order of the parameters, and reduces the last one first.
 (torch/csrc/distributed/c10d/reducer.cpp, `compute_bucket_assignment_by_size` and `rebuild_buckets`.)
 """
 
@@ -21,7 +19,11 @@ __all__ = ["Parameters", "assigned_buckets", "parameters_of"]
 
 @dataclass(frozen=True, kw_only=True)
 class Parameters:
-    """Of one module, one bucket after the other. `buckets`: the present ones, as places."""
+    """Parameters of one module, one bucket after the other.
+
+    Attributes:
+        buckets: the present ones, each as places in the list of parameters.
+    """
 
     names: tuple[str, ...]
     size_bytes: tuple[int, ...]
@@ -31,7 +33,10 @@ class Parameters:
 
 
 def parameters_of(module: DdpModule, elements: Sequence[int] = ()) -> Parameters | None:
-    """None without sizes: `elements` are those of the gradients in order, where the map does not have them."""
+    """Return the parameters of a module; None where their sizes are not known.
+
+    `elements`: of the gradients in order, for a bucket map without sizes.
+    """
     names: list[str] = []
     sizes: list[int] = []
     dtypes: list[str] = []
@@ -39,15 +44,15 @@ def parameters_of(module: DdpModule, elements: Sequence[int] = ()) -> Parameters
     rest = list(elements)
     for bucket in module.buckets:
         width = bytes_per_element(bucket.dtype) or 1
-        own = list(bucket.elements)
-        while not own or sum(own) * width < bucket.size_bytes:
+        counts = list(bucket.elements)
+        while not counts or sum(counts) * width < bucket.size_bytes:
             if bucket.elements or not rest:
                 return None
-            own.append(rest.pop(0))
-        buckets.append(tuple(range(len(sizes), len(sizes) + len(own))))
-        names += bucket.parameters if len(bucket.parameters) == len(own) else [""] * len(own)
-        sizes += [count * width for count in own]
-        dtypes += [bucket.dtype] * len(own)
+            counts.append(rest.pop(0))
+        buckets.append(tuple(range(len(sizes), len(sizes) + len(counts))))
+        names += bucket.parameters if len(bucket.parameters) == len(counts) else [""] * len(counts)
+        sizes += [count * width for count in counts]
+        dtypes += [bucket.dtype] * len(counts)
     return Parameters(
         names=tuple(names),
         size_bytes=tuple(sizes),
@@ -58,7 +63,7 @@ def parameters_of(module: DdpModule, elements: Sequence[int] = ()) -> Parameters
 
 
 def assigned_buckets(parameters: Parameters, cap_bytes: int) -> tuple[tuple[int, ...], ...]:
-    """With an explicit `bucket_cap_mb`, in order of launch."""
+    """Return the buckets, in order of launch, that an explicit `bucket_cap_mb` of `cap_bytes` makes."""
     if parameters.rebuilt:
         return _filled(parameters, range(len(parameters.size_bytes)), cap_bytes)
     in_order = [place for bucket in reversed(parameters.buckets) for place in bucket]

@@ -1,7 +1,6 @@
 """What to do about DDP's buckets.
 
-Comes in: a run, what other limits of their size would expose, and the times of all reductions. Goes out: findings, each
-only where it is worth a notable share of the step and more than its own error.
+A finding is returned only if it is worth a notable share of the step and more than its error.
 """
 
 from __future__ import annotations
@@ -11,9 +10,10 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from tracekit.analysis.ddp.bucket_order import held_up_buckets
+from tracekit.analysis.ddp.bucket_order import blocked_buckets
 from tracekit.analysis.ddp.bucket_whatif import BucketWhatIf
 from tracekit.analysis.ddp.parts import DDP_MODULES, DDP_PASSES, GRADIENT_TIMES, WHOLE
+from tracekit.analysis.section import Unavailable
 from tracekit.analysis.step_time.savings import saving_of_ns
 from tracekit.model.communication import DTYPES, KINDS
 from tracekit.model.metadata import DdpModule
@@ -24,27 +24,30 @@ __all__ = ["bucket_findings"]
 
 _NOTABLE = 0.015  # of a step
 _LARGE_TAIL = 0.05
-_ONE_OF_MANY_BYTES = 1 << 20  # less than this is not worth several buckets
+_ONE_OF_MANY_BYTES = 1 << 20  # a smaller module needs no several buckets
 
 _Rows = Sequence[dict[str, Any]]
 
 
-def bucket_findings(run: Run, outcome: BucketWhatIf | None, times: _Rows) -> tuple[Finding, ...]:
-    """`times`: rows of the table BUCKETS."""
+def bucket_findings(run: Run, outcome: BucketWhatIf | Unavailable, times: _Rows) -> tuple[Finding, ...]:
+    """Return the findings.
+
+    `outcome`: what other limits of the size would expose. `times`: rows of the table BUCKETS.
+    """
     step_ns = run.mean_step_ns()
-    if not step_ns or outcome is None:
+    if not step_ns or (isinstance(outcome, Unavailable) and outcome.expected):
         return ()
     of_all = next((summary for summary in run.ranks if summary[DDP_MODULES].modules), None)
     modules = of_all[DDP_MODULES].modules if of_all is not None else ()
-    limit = _other_limit(outcome, step_ns)
-    found = [*limit, *_every_micro_batch(run, times, step_ns)]
-    found += [] if limit else [*_one_bucket(run, modules, times, step_ns), *_tail(run, modules, times, step_ns)]
-    found += [*_held_up(run, step_ns), *_unused(run, modules, step_ns), *_before_rebuilding(times, modules)]
-    return tuple(found)
+    limit = _other_limit(outcome, step_ns) if isinstance(outcome, BucketWhatIf) else []
+    findings = [*limit, *_every_micro_batch(run, times, step_ns)]
+    findings += [] if limit else [*_one_bucket(run, modules, times, step_ns), *_tail(run, modules, times, step_ns)]
+    findings += [*_blocked(run, step_ns), *_unused(run, modules, step_ns), *_before_rebuilding(times, modules)]
+    return tuple(findings)
 
 
 def _other_limit(outcome: BucketWhatIf, step_ns: float) -> list[Finding]:
-    """The limit that exposes least; of those that nothing tells apart, the one with the fewest buckets."""
+    """Find the limit that exposes least. Among limits that differ by less than is notable, take the fewest buckets."""
     present = next((cap for cap in outcome.caps if cap.present), None)
     if present is None:
         return []
@@ -75,14 +78,14 @@ def _other_limit(outcome: BucketWhatIf, step_ns: float) -> list[Finding]:
 
 
 def _every_micro_batch(run: Run, times: _Rows, step_ns: float) -> Iterator[Finding]:
-    """Several reductions of a module before one update of its parameters: the sums of all but the last are not used."""
+    """Find modules that reduce several times before one update: only the last sum is needed."""
     last: dict[tuple[int, int, str], int] = defaultdict(int)
     for row in times:
         key = (row["rank"], row["step"], row["module"])
         last[key] = max(last[key], row["turn"])
-    turns = max(last.values(), default=0) + 1
+    reductions = max(last.values(), default=0) + 1
     steps = sum(step.complete for summary in run.ranks for step in summary.steps)
-    if turns < 2 or not 0 < sum(summary[DDP_PASSES].updates for summary in run.ranks) <= steps:
+    if reductions < 2 or not 0 < sum(summary[DDP_PASSES].updates for summary in run.ranks) <= steps:
         return
     early_ns: dict[tuple[int, int], int] = defaultdict(int)
     for row in times:
@@ -92,14 +95,14 @@ def _every_micro_batch(run: Run, times: _Rows, step_ns: float) -> Iterator[Findi
     if saving_ns < _NOTABLE * step_ns:
         return
     text = (
-        f"DDP reduces all gradients {turns} times a step, once for each micro-batch; under `no_sync()` for all but the "
-        f"last one it would do so once and save up to {saving_ns / 1e6:.1f} ms a step ({saving_ns / step_ns:.0%})"
+        f"DDP reduces all gradients {reductions} times a step, once for each micro-batch; with `no_sync()` for all but "
+        f"the last one it would do so once and save up to {saving_ns / 1e6:.1f} ms a step ({saving_ns / step_ns:.0%})"
     )
-    yield Finding(severity="warning", text=text, saving_ns=saving_ns, evidence={"reductions_per_step": turns})
+    yield Finding(severity="warning", text=text, saving_ns=saving_ns, evidence={"reductions_per_step": reductions})
 
 
 def _one_bucket(run: Run, modules: Sequence[DdpModule], times: _Rows, step_ns: float) -> Iterator[Finding]:
-    """All gradients of a module in one bucket, which starts when the backward pass is over."""
+    """Find modules with all gradients in one bucket, whose reduction starts when the backward pass is over."""
     for module in modules:
         if len(module.buckets) != 1 or module.buckets[0].size_bytes < 2 * _ONE_OF_MANY_BYTES:
             continue
@@ -113,8 +116,8 @@ def _one_bucket(run: Run, modules: Sequence[DdpModule], times: _Rows, step_ns: f
         size_mb = module.buckets[0].size_bytes / (1 << 20)
         limit = "" if module.bucket_cap_bytes is None else f" (bucket_cap_mb={module.bucket_cap_bytes / (1 << 20):g})"
         text = (
-            f"all gradients of {module.module}, {size_mb:.1f} MiB, travel in one bucket{limit}, which waits for the "
-            f"last of them, so that nothing overlaps it: {saving_ns / 1e6:.1f} ms a step ({saving_ns / step_ns:.0%}); "
+            f"all gradients of {module.module}, {size_mb:.1f} MiB, are reduced in one bucket{limit}. It waits for "
+            f"the last gradient, so nothing overlaps it: {saving_ns / 1e6:.1f} ms a step ({saving_ns / step_ns:.0%}); "
             f"with bucket_cap_mb={_rounded(size_mb / 4):g} most of it could run during the backward pass"
         )
         yield Finding(severity="warning", text=text, saving_ns=saving_ns, evidence={"size_mb": size_mb})
@@ -125,7 +128,7 @@ def _rounded(size_mb: float) -> float:
 
 
 def _tail(run: Run, modules: Sequence[DdpModule], times: _Rows, step_ns: float) -> Iterator[Finding]:
-    """What of the last bucket no compute covers, on the rank that waits least for others."""
+    """Find what no compute covers of the last bucket, on the rank that waits least for others."""
     for module in modules:
         if len(module.buckets) < 2:
             continue
@@ -153,33 +156,33 @@ def _tail(run: Run, modules: Sequence[DdpModule], times: _Rows, step_ns: float) 
         yield Finding(severity="info", text=text, saving_ns=least_ns, evidence=evidence)
 
 
-def _held_up(run: Run, step_ns: float) -> Iterator[Finding]:
-    found = next((held for held in held_up_buckets(run) if held.held_ns >= _LARGE_TAIL * step_ns), None)
-    if found is None:
+def _blocked(run: Run, step_ns: float) -> Iterator[Finding]:
+    worst = next((held for held in blocked_buckets(run) if held.held_ns >= _LARGE_TAIL * step_ns), None)
+    if worst is None:
         return
     text = (
-        f"DDP launches buckets in order, and bucket {found.behind} waits for {found.parameter}: bucket {found.index} "
-        f"stands complete behind it for {found.held_ns / 1e6:.1f} ms a step ({found.held_ns / step_ns:.0%}, rank "
-        f"{found.rank}); its gradient comes later than in the iteration from which DDP took the order"
+        f"DDP launches buckets in order: bucket {worst.index} is complete, but waits "
+        f"{worst.held_ns / 1e6:.1f} ms a step ({worst.held_ns / step_ns:.0%}, rank {worst.rank}) for {worst.parameter} "
+        f"in bucket {worst.behind}, whose gradient comes later than in the iteration from which DDP took the order"
     )
-    evidence = {"parameter": found.parameter, "index": found.index, "behind": found.behind, "held_ns": found.held_ns}
-    yield Finding(severity="info", text=text, rank=found.rank, evidence=evidence)
+    evidence = {"parameter": worst.parameter, "index": worst.index, "behind": worst.behind, "held_ns": worst.held_ns}
+    yield Finding(severity="info", text=text, rank=worst.rank, evidence=evidence)
 
 
 def _unused(run: Run, modules: Sequence[DdpModule], step_ns: float) -> Iterator[Finding]:
-    """The all-reduce of which parameters were used, in a run in which all of them were, always."""
+    """Find `find_unused_parameters` in a run whose parameters were all used, always: its all-reduce is not needed."""
     for number, module in enumerate(modules):
         count = sum(len(bucket.parameters) for bucket in module.buckets)
         if not module.find_unused or not count or not all(_all_used(run, number, count)):
             continue
         took_ns = {}
         for summary in run.ranks:
-            own = summary.collectives
-            flags = (own.kind == KINDS.index("all_reduce")) & (own.dtype == DTYPES.index("int32"))
-            flags &= own.size_bytes == 4 * count
+            collectives = summary.collectives
+            flags = (collectives.kind == KINDS.index("all_reduce")) & (collectives.dtype == DTYPES.index("int32"))
+            flags &= collectives.size_bytes == 4 * count
             for step in {step.step for step in summary.steps if step.complete}:
-                here = flags & (own.step == step)
-                took_ns[summary.rank, step] = int((own.end_ns[here] - own.start_ns[here]).sum())
+                here = flags & (collectives.step == step)
+                took_ns[summary.rank, step] = int((collectives.end_ns[here] - collectives.start_ns[here]).sum())
         cost_ns = statistics.median(took_ns.values()) if took_ns else 0
         text = (
             f"{module.module} looks for unused parameters, and all {count} had gradients in every recorded step: "
@@ -193,9 +196,9 @@ def _unused(run: Run, modules: Sequence[DdpModule], step_ns: float) -> Iterator[
 def _all_used(run: Run, module: int, count: int) -> Iterator[bool]:
     for summary in run.ranks:
         times = summary[GRADIENT_TIMES]
-        own = times.rows(times.module == module)
-        passes = len({*zip(own.step.tolist(), own.turn.tolist(), strict=True)})
-        yield passes > 0 and len(own) == passes * count
+        of_module = times.rows(times.module == module)
+        passes = len({*zip(of_module.step.tolist(), of_module.backward_pass.tolist(), strict=True)})
+        yield passes > 0 and len(of_module) == passes * count
 
 
 def _before_rebuilding(times: _Rows, modules: Sequence[DdpModule]) -> Iterator[Finding]:

@@ -1,10 +1,9 @@
-"""The order in which gradients come against the order in which DDP reduces its buckets.
+"""Buckets whose gradients are complete, but whose reduction waits for an earlier bucket.
 
-Comes in: a run with the gradients of each rank. Goes out: for each bucket how long it stood complete behind an earlier
-one, and the parameter that held it up.
+DDP launches its buckets in order of their index, whatever the order in which their gradients come.
 
     bucket 0   g...............................g     its last gradient comes late,
-    bucket 1            g...g  (held up)             and nothing behind it may be launched
+    bucket 1            g...g  (held up)             and no later bucket may be launched
 """
 
 from __future__ import annotations
@@ -19,13 +18,18 @@ from tracekit.analysis.ddp.parts import DDP_MODULES, GRADIENT_TIMES
 from tracekit.model.run import Run
 from tracekit.model.summary import RankSummary
 
-__all__ = ["HeldUp", "held_up_buckets"]
+__all__ = ["BlockedBucket", "blocked_buckets"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class HeldUp:
-    """By how much the launch of a bucket waited for a gradient of an earlier one: the median over steps of the rank on
-    which that is most. `parameter`: the most frequent one, with its bucket `behind`."""
+class BlockedBucket:
+    """By how much the launch of a bucket waited for a gradient of an earlier one.
+
+    Attributes:
+        held_ns: median over steps, on the rank where that is longest.
+        parameter: the one most often waited for.
+        behind: the bucket of that parameter.
+    """
 
     module: str
     index: int
@@ -35,17 +39,17 @@ class HeldUp:
     held_ns: int
 
 
-def held_up_buckets(run: Run) -> list[HeldUp]:
-    """Buckets that waited in more than half of the steps of some rank, the longest first."""
+def blocked_buckets(run: Run) -> list[BlockedBucket]:
+    """Return the buckets that waited in more than half of the steps of some rank, the longest wait first."""
     common = run.common_steps()
-    worst: dict[tuple[str, int], HeldUp] = {}
+    worst: dict[tuple[str, int], BlockedBucket] = {}
     for summary in run.ranks:
         for (module, index), waits in _waits(summary, common).items():
             late = [wait for wait in waits if wait[0] > 0]
             if 2 * len(late) <= len(waits):
                 continue
             (behind, parameter), _ = Counter((b, p) for _, b, p in late).most_common(1)[0]
-            found = HeldUp(
+            held = BlockedBucket(
                 module=summary[DDP_MODULES].modules[module].module,
                 index=index,
                 behind=behind,
@@ -53,19 +57,19 @@ def held_up_buckets(run: Run) -> list[HeldUp]:
                 rank=summary.rank,
                 held_ns=round(statistics.median(ns for ns, _, _ in waits)),
             )
-            key = (found.module, index)
-            if key not in worst or worst[key].held_ns < found.held_ns:
-                worst[key] = found
-    return sorted(worst.values(), key=lambda found: (-found.held_ns, found.module, found.index))
+            key = (held.module, index)
+            if key not in worst or worst[key].held_ns < held.held_ns:
+                worst[key] = held
+    return sorted(worst.values(), key=lambda held: (-held.held_ns, held.module, held.index))
 
 
 def _waits(summary: RankSummary, common: frozenset[int]) -> dict[tuple[int, int], list[tuple[int, int, str]]]:
-    """By module and bucket, of each pass: how long it stood complete, behind which bucket, for which parameter."""
+    """Return by module and bucket, for each pass, how long it waited, behind which bucket, and for which parameter."""
     times = summary[GRADIENT_TIMES]
     result: dict[tuple[int, int], list[tuple[int, int, str]]] = defaultdict(list)
     if not len(times):
         return result
-    passes = np.stack((times.module.astype(np.int64), times.step, times.turn.astype(np.int64)))
+    passes = np.stack((times.module.astype(np.int64), times.step, times.backward_pass.astype(np.int64)))
     each, which = np.unique(passes, axis=1, return_inverse=True)
     for i, (module, step, _) in enumerate(each.T.tolist()):
         buckets = summary[DDP_MODULES].modules[module].buckets

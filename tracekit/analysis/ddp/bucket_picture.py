@@ -1,7 +1,4 @@
-"""One backward pass of DDP to look at: a typical step of the rank on which most of the reductions is exposed.
-
-Comes in: the times of all reductions. Goes out: those of one step, with when its gradients began and ended.
-"""
+"""One backward pass of DDP as an example: a typical step of the rank with the most exposed reductions."""
 
 from __future__ import annotations
 
@@ -18,7 +15,7 @@ __all__ = ["BucketBar", "BucketPicture", "bucket_picture"]
 
 @dataclass(frozen=True, kw_only=True)
 class BucketBar:
-    """Nanoseconds from the step's start: ready, start and end of a reduction; and how much of it is exposed."""
+    """One reduction, in nanoseconds from the step's start; and how much of it is exposed."""
 
     module: str
     index: int
@@ -30,7 +27,12 @@ class BucketBar:
 
 @dataclass(frozen=True, kw_only=True)
 class BucketPicture:
-    """`bars` in order of start; the last gradient came at `last_gradient_ns` from the step's start."""
+    """The reductions of one step.
+
+    Attributes:
+        last_gradient_ns: when the last gradient came, from the step's start.
+        bars: in order of start.
+    """
 
     rank: int
     step: int
@@ -39,7 +41,10 @@ class BucketPicture:
 
 
 def bucket_picture(times: Sequence[dict[str, Any]]) -> BucketPicture | None:
-    """`times`: rows of the table BUCKETS. The step whose exposed time is closest to the median of its rank's steps."""
+    """Return the step whose exposed time is closest to the median over the steps of its rank.
+
+    `times`: rows of the table BUCKETS.
+    """
     added_ns: dict[int, dict[int, int]] = defaultdict(lambda: defaultdict(int))
     for row in times:
         if row["index"] != WHOLE:

@@ -1,12 +1,11 @@
-"""One backward pass of DDP with other buckets: when each reduction would run, and how much of that nothing hides.
+"""One backward pass of DDP, replayed with other buckets: when each reduction would run, and how much of it is exposed.
 
-Comes in: when each gradient came on each rank of a group, and buckets with the time that each takes to reduce. Goes
-out: the exposed time of each rank, and when the pass would be over.
+A bucket is launched when all of its gradients are ready, and those of all earlier buckets. It starts when a thread or
+stream is free. The transfer begins a latency after the last rank has started. If the transfer before it ends later, it
+begins then.
 
-A bucket is launched when all of its gradients are there, and those of all buckets before it. It starts when a thread or
-stream is free. The transfer begins a latency after the last rank has started, or when the transfer before it has ended,
-whichever is later. After its last gradient a rank waits for one bucket after the other and copies each back to the
-gradients, which covers part of what is still on its way, and holds it up where both need the same processors.
+After its last gradient a rank waits for one bucket after the other, and copies each back to the gradients. These copies
+cover part of the remaining transfers. Where both need the same processors, they also slow the transfers down.
 """
 
 from __future__ import annotations
@@ -21,9 +20,15 @@ __all__ = ["BackwardPass", "Replayed", "Transfers", "copies_back", "replay"]
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class BackwardPass:
-    """Of k ranks and p parameters. origin_ns: what times count from, on the run's clock. ready_ns: float64 [k, p]; -inf
-    for a gradient that never comes. curve_ns, compute_ns: for each rank points of time float64 [g], ascending, and how
-    long it had computed by then. back_ns: float64 [k, p], how long each gradient is copied back."""
+    """When the gradients of k ranks and p parameters came.
+
+    Attributes:
+        origin_ns: the time that all other times count from, on the run's clock.
+        ready_ns: float64 [k, p]; -inf for a gradient that never comes.
+        curve_ns: for each rank, points of time float64 [g], ascending.
+        compute_ns: for each rank, how long it had computed by each of these points.
+        back_ns: float64 [k, p], how long the copy back of each gradient takes.
+    """
 
     origin_ns: float
     ready_ns: np.ndarray
@@ -34,10 +39,18 @@ class BackwardPass:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Transfers:
-    """What transfers take: latency_ns and, by bucket, moved_ns float64 [b]. One that arrives before until_ns[i]
-    (float64 [s], ascending, on the run's clock) takes late_ns[i] longer, as those measured then did. dispatch_ns: from
-    the last gradient to the start; in_flight: how many a rank runs at once. held_ratio: the part of the time in which
-    all ranks copy back that a transfer does not progress."""
+    """What transfers take.
+
+    Attributes:
+        latency_ns: of each transfer.
+        moved_ns: float64 [b], how long the bytes of each bucket take.
+        until_ns: float64 [s], ascending, on the run's clock: ends of the measured stretches.
+        late_ns: float64 [s], how much longer than expected transfers of each measured stretch took; those replayed at
+            that time take as much longer.
+        dispatch_ns: from the last gradient to the start.
+        in_flight: how many transfers a rank runs at once.
+        held_ratio: the part of the time in which all ranks copy back that a transfer does not progress.
+    """
 
     latency_ns: float
     moved_ns: np.ndarray
@@ -50,14 +63,19 @@ class Transfers:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Replayed:
-    """exposed_ns, end_ns: float64 [k]; end_ns: when the rank has all gradients back."""
+    """The result for k ranks.
+
+    Attributes:
+        exposed_ns: float64 [k].
+        end_ns: float64 [k], when the rank has all gradients back.
+    """
 
     exposed_ns: np.ndarray
     end_ns: np.ndarray
 
 
 def replay(observed: BackwardPass, buckets: Sequence[Sequence[int]], transfers: Transfers) -> Replayed:
-    """buckets: places, in order of launch."""
+    """Return when reductions of these buckets end. `buckets`: places of parameters, in order of launch."""
     launch_ns = np.stack([observed.ready_ns[:, list(members)].max(axis=1) for members in buckets], axis=1)
     begun_ns = np.array([[curve_ns[0]] for curve_ns in observed.curve_ns])
     launch_ns = np.maximum(np.maximum.accumulate(launch_ns, axis=1), begun_ns) + transfers.dispatch_ns
@@ -76,8 +94,11 @@ def replay(observed: BackwardPass, buckets: Sequence[Sequence[int]], transfers: 
 
 
 def copies_back(last_ns: float, end_ns: np.ndarray, back_ns: np.ndarray) -> np.ndarray:
-    """float64 [b, 2]: when a rank whose last gradient came at `last_ns` copies back each bucket, one after the other as
-    it has ended, for back_ns: float64 [b]."""
+    """Return begin and end of the copies of each bucket back to the gradients, float64 [b, 2].
+
+    A rank copies one bucket after the other, each after its end `end_ns[i]` and none before the last gradient at
+    `last_ns`. A copy takes `back_ns[i]`.
+    """
     result = np.empty((len(end_ns), 2))
     for b in range(len(end_ns)):
         begin_ns = max(last_ns, float(end_ns[b]))
@@ -89,7 +110,7 @@ def copies_back(last_ns: float, end_ns: np.ndarray, back_ns: np.ndarray) -> np.n
 def _run(
     launch_ns: np.ndarray, last_ns: np.ndarray, back_ns: np.ndarray, transfers: Transfers, until_ns: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Starts float64 [k, b] and ends float64 [b]. last_ns: float64 [k], each rank's last gradient."""
+    """Return starts, float64 [k, b], and ends, float64 [b]. last_ns: float64 [k], the last gradient of each rank."""
     start_ns, end_ns, done_ns = launch_ns.copy(), np.empty(launch_ns.shape[1]), -np.inf
     free_ns, copies_ns = last_ns, np.empty((0, 2))
     for b in range(launch_ns.shape[1]):
@@ -97,18 +118,18 @@ def _run(
             start_ns[:, b] = np.maximum(launch_ns[:, b], end_ns[b - transfers.in_flight])
         arrived_ns = float(start_ns[:, b].max())
         then = min(int(np.searchsorted(until_ns, arrived_ns, side="right")), len(until_ns) - 1)
-        # What else holds transfers up (a core that is busy elsewhere) does so by the transfer rather than by the byte.
+        # Other delays, such as a busy core, grow with the number of transfers rather than with their bytes.
         moved_ns = max(float(transfers.moved_ns[b] + transfers.late_ns[then]), 0.0)
         begin_ns = max(arrived_ns + transfers.latency_ns, done_ns)
-        end_ns[b] = done_ns = _moved_by(begin_ns, moved_ns, copies_ns, transfers.held_ratio / len(launch_ns))
+        end_ns[b] = done_ns = _transfer_end(begin_ns, moved_ns, copies_ns, transfers.held_ratio / len(launch_ns))
         begins_ns = np.maximum(free_ns, done_ns)
         free_ns = begins_ns + back_ns[:, b]
         copies_ns = np.concatenate((copies_ns, np.stack((begins_ns, free_ns), axis=1)))
     return start_ns, end_ns
 
 
-def _moved_by(begin_ns: float, moved_ns: float, copies_ns: np.ndarray, held_ratio: float) -> float:
-    """When a transfer of `moved_ns` has ended that each of the copies, float64 [c, 2], slows by `held_ratio`."""
+def _transfer_end(begin_ns: float, moved_ns: float, copies_ns: np.ndarray, held_ratio: float) -> float:
+    """Return when a transfer of `moved_ns` ends if each of the copies, float64 [c, 2], slows it by `held_ratio`."""
     copies_ns = np.maximum(copies_ns[copies_ns[:, 1] > begin_ns], begin_ns)
     if not held_ratio or not len(copies_ns):
         return begin_ns + moved_ns
@@ -123,7 +144,7 @@ def _moved_by(begin_ns: float, moved_ns: float, copies_ns: np.ndarray, held_rati
 def _with_copies_back(
     curve_ns: np.ndarray, compute_ns: np.ndarray, end_ns: np.ndarray, back_ns: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The curve of compute, with the copies of one bucket after the other as each has been waited for."""
+    """Return the curve of compute, extended by the copies back of each bucket."""
     times_ns = copies_back(float(curve_ns[-1]), end_ns, back_ns).reshape(-1)
     copied_ns = np.stack((np.cumsum(back_ns) - back_ns, np.cumsum(back_ns)), axis=1).reshape(-1)
     return np.concatenate((curve_ns, times_ns)), np.concatenate((compute_ns, compute_ns[-1] + copied_ns))

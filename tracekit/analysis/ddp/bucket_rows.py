@@ -1,7 +1,4 @@
-"""Which of a rank's collectives its bucket reductions are.
-
-Comes in: a rank's summary. Goes out: positions in its `Collectives`, which the matching over ranks refers to.
-"""
+"""Which of a rank's collectives its bucket reductions are."""
 
 from __future__ import annotations
 
@@ -15,10 +12,10 @@ __all__ = ["rows_of_buckets"]
 
 
 def rows_of_buckets(summary: RankSummary) -> Int64:
-    """int64 [n], one for each bucket reduction, or -1."""
-    own, runs = summary.collectives, summary[BUCKET_REDUCTIONS]
-    if not len(own):
+    """Return the position in the rank's `Collectives` of each bucket reduction, int64 [n]; ABSENT if there is none."""
+    collectives, runs = summary.collectives, summary[BUCKET_REDUCTIONS]
+    if not len(collectives):
         return np.full(len(runs), ABSENT, dtype=np.int64)
-    row = np.minimum(np.searchsorted(own.launch_ns, runs.launch_ns), len(own) - 1)
-    same = (own.launch_ns[row] == runs.launch_ns) & (own.end_ns[row] == runs.end_ns)
+    row = np.minimum(np.searchsorted(collectives.launch_ns, runs.launch_ns), len(collectives) - 1)
+    same = (collectives.launch_ns[row] == runs.launch_ns) & (collectives.end_ns[row] == runs.end_ns)
     return np.where(same, row, ABSENT)

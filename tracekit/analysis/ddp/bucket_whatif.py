@@ -1,12 +1,11 @@
-"""What other limits of the bucket size would expose: DDP's `bucket_cap_mb`.
+"""What other limits of the bucket size, DDP's `bucket_cap_mb`, would expose.
 
-Comes in: a run whose DDP gradients were seen as they came, and whose bucket reductions were matched over ranks. Goes
-out: for each limit the buckets that DDP would make and the exposed time a step, with its error; or why not.
+Each recorded backward pass is replayed (`bucket_replay`) with the recorded times of its gradients and the buckets of
+each limit. How long their transfers take follows from a latency and a bandwidth fitted to the measured ones
+(`transfer_fit`).
 
-Each recorded backward pass is replayed (`bucket_replay`) with the gradients' own times and the buckets of each limit,
-whose transfers take what a latency and a bandwidth fitted to the measured ones say (`transfer_fit`). The present
-buckets are replayed too: by as much as that misses what was measured the others are corrected, and as much is part of
-every error.
+The present buckets are replayed, too. The ratio of measured to replayed exposed time corrects the results for the other
+limits, and the difference is part of every error.
 """
 
 from __future__ import annotations
@@ -22,6 +21,7 @@ from tracekit.analysis.ddp.backward_passes import GroupPasses, passes_of_groups
 from tracekit.analysis.ddp.bucket_assignment import assigned_buckets
 from tracekit.analysis.ddp.bucket_replay import Transfers, replay
 from tracekit.analysis.ddp.parts import BUCKET_REDUCTIONS, DDP_MODULES
+from tracekit.analysis.section import Unavailable
 from tracekit.analysis.stats.medians import median_error
 from tracekit.analysis.stats.transfer_fit import TransferFit, fit_transfers
 from tracekit.model.run import Run
@@ -31,13 +31,17 @@ __all__ = ["CAPS_MB", "BucketWhatIf", "CapOutcome", "bucket_whatif"]
 _MIB = 1 << 20
 CAPS_MB = (0.5, 1, 2, 4, 8, 16, 25, 50, 100, 200, 400, 800)
 _MOST_BUCKETS = 512
-_CORRECTIONS = (0.5, 2.0)  # a replay that misses by more is not understood
+_CORRECTIONS = (0.5, 2.0)  # limits of the correction of a replay
 
 
 @dataclass(frozen=True, kw_only=True)
 class CapOutcome:
-    """Medians over steps of means over ranks. saving_ns: what a step would be shorter than with the present limit,
-    by the same replay."""
+    """One limit: medians over steps of means over ranks.
+
+    Attributes:
+        saving_ns: how much shorter a step is than with the present limit, by the same replay.
+        present: whether this is the limit of the run.
+    """
 
     bucket_cap_mb: float
     buckets: int
@@ -49,27 +53,32 @@ class CapOutcome:
 
 @dataclass(frozen=True, kw_only=True)
 class BucketWhatIf:
-    """`caps`: by limit; empty where `reason` says why. measured_ns: what is exposed with the present limit."""
+    """What a step would expose under each limit.
 
-    caps: tuple[CapOutcome, ...] = ()
-    measured_ns: int | None = None
-    fit: TransferFit | None = None
-    reason: str | None = None
+    Attributes:
+        caps: in ascending order of the limit; the present one comes along where it is known.
+        measured_ns: what is exposed with the present limit.
+        fit: of the transfers of the first process group.
+    """
+
+    caps: tuple[CapOutcome, ...]
+    measured_ns: int
+    fit: TransferFit
 
 
-def bucket_whatif(run: Run, caps_mb: Sequence[float] = CAPS_MB) -> BucketWhatIf | None:
-    """None without DDP buckets; the present limit comes along."""
+def bucket_whatif(run: Run, caps_mb: Sequence[float] = CAPS_MB) -> BucketWhatIf | Unavailable:
+    """Return what the limits `caps_mb` would expose."""
     if not any(len(summary[BUCKET_REDUCTIONS]) for summary in run.ranks):
-        return None
-    groups, reason = passes_of_groups(run)
-    if not groups:
-        return BucketWhatIf(reason=reason)
+        return Unavailable(reason="no rank reduced DDP buckets", expected=True)
+    groups = passes_of_groups(run)
+    if isinstance(groups, Unavailable):
+        return groups
     fits = [fit_transfers(group.stretches) for group in groups]
     return _outcomes(groups, fits, _present_bytes(run), caps_mb)
 
 
 def _present_bytes(run: Run) -> int | None:
-    """The limit of the modules that reduced; None where they differ or it is not known."""
+    """Return the limit of the modules that reduced; None where they differ or it is not known."""
     caps = {
         s[DDP_MODULES].modules[m].bucket_cap_bytes for s in run.ranks for m in set(s[BUCKET_REDUCTIONS].module.tolist())
     }
@@ -89,7 +98,9 @@ def _outcomes(
     missed_ns = replayed_ns - measured_ns
     correction = float(np.clip(measured_ns / replayed_ns, *_CORRECTIONS)) if replayed_ns else 1.0
     one_bucket_mb = max(float(group.size_bytes.sum()) for group in groups) / _MIB
-    larger = sorted(cap for cap in caps_mb if cap >= one_bucket_mb)[1:]  # all alike: a bucket a data type
+    larger = sorted(cap for cap in caps_mb if cap >= one_bucket_mb)[
+        1:
+    ]  # all have the same effect: one bucket for each data type
     result = []
     for cap in sorted({*(float(cap) for cap in caps_mb if cap not in larger), *([present_mb] if present_mb else [])}):
         chosen = None if cap == present_mb else cap
@@ -124,7 +135,7 @@ def _outcomes(
 def _with_other_latencies(
     groups: Sequence[GroupPasses], fits: Sequence[TransferFit], cap_mb: float | None
 ) -> Iterator[float]:
-    """Median exposed time with the least and the most latency that the fit allows."""
+    """Yield the median exposed time with the least and the most latency that the fit allows."""
     for way in (-1, 1):
         others = [fit.with_latency(fit.latency_ns + way * fit.latency_error_ns) for fit in fits]
         outcome = [_replayed(group, fit, cap_mb) for group, fit in zip(groups, others, strict=True)]
@@ -136,7 +147,7 @@ def _exposed(groups: Sequence[GroupPasses], outcome: Sequence[Sequence[tuple[flo
 
 
 def _replayed(group: GroupPasses, fit: TransferFit, cap_mb: float | None) -> list[tuple[float, float]]:
-    """Exposed time (mean over ranks) and end (the last rank's) of each pass, with the present buckets for None."""
+    """Return exposed time (mean over ranks) and end (of the last rank) of each pass. No limit: the present buckets."""
     buckets, modules = _buckets(group, cap_mb)
     bucket_bytes = np.array([group.size_bytes[list(bucket)].sum() for bucket in buckets]) * group.travels_ratio
     until_ns = group.stretches.end_ns.astype(float)
@@ -159,21 +170,21 @@ def _replayed(group: GroupPasses, fit: TransferFit, cap_mb: float | None) -> lis
 
 
 def _buckets(group: GroupPasses, cap_mb: float | None) -> tuple[list[tuple[int, ...]], list[int]]:
-    """Of all modules, each module's in order; and of which module each is."""
+    """Return the buckets of all modules, each module's in order, and the module of each bucket."""
     buckets, modules = [], []
     for module, (parameters, first) in enumerate(zip(group.parameters, group.first, strict=False)):
-        own = parameters.buckets if cap_mb is None else assigned_buckets(parameters, int(cap_mb * _MIB))
-        buckets += [tuple(first + place for place in bucket) for bucket in own]
-        modules += [module] * len(own)
+        of_module = parameters.buckets if cap_mb is None else assigned_buckets(parameters, int(cap_mb * _MIB))
+        buckets += [tuple(first + place for place in bucket) for bucket in of_module]
+        modules += [module] * len(of_module)
     return buckets, modules
 
 
 def _of_steps(groups: Sequence[GroupPasses], values: Sequence[Sequence[float]]) -> list[float]:
-    """By step: the passes of a group add up, groups count by their ranks."""
+    """Return one value for each step: passes of a group add up, and groups are weighted by their number of ranks."""
     sums: dict[int, float] = {}
     weights: dict[int, float] = {}
-    for group, own in zip(groups, values, strict=True):
-        for each, value in zip(group.passes, own, strict=True):
+    for group, of_group in zip(groups, values, strict=True):
+        for each, value in zip(group.passes, of_group, strict=True):
             sums[each.step] = sums.get(each.step, 0.0) + value * group.ranks
         for step in {each.step for each in group.passes}:
             weights[step] = weights.get(step, 0.0) + group.ranks

@@ -1,8 +1,4 @@
-"""DDP buckets: which parameters travel together, and when.
-
-Comes in: a run. Goes out: the bucket map that the capture took from DDP itself, each module once, and the times of
-every reduction, over the complete steps.
-"""
+"""DDP buckets: which parameters are reduced together, and when."""
 
 from __future__ import annotations
 
@@ -19,9 +15,10 @@ from tracekit.analysis.ddp import columns
 from tracekit.analysis.ddp.bucket_findings import bucket_findings
 from tracekit.analysis.ddp.bucket_picture import BucketPicture, bucket_picture
 from tracekit.analysis.ddp.bucket_rows import rows_of_buckets
-from tracekit.analysis.ddp.bucket_whatif import bucket_whatif
+from tracekit.analysis.ddp.bucket_whatif import BucketWhatIf, bucket_whatif
 from tracekit.analysis.ddp.manual_gradients import manual_data_parallel
 from tracekit.analysis.ddp.parts import BUCKET_REDUCTIONS, DDP_MODULES, DDP_PASSES, WHOLE
+from tracekit.analysis.section import Unavailable
 from tracekit.analysis.table import Frame
 from tracekit.model.collectives import MatchedGroup
 from tracekit.model.events import ABSENT
@@ -37,23 +34,32 @@ _Matched = tuple[MatchedGroup, GroupTimes]
 
 @dataclass(frozen=True, kw_only=True)
 class Buckets:
-    """`bucket_map`: rows of columns.BUCKET_MAP; empty when no DDP module was recorded. `times`: columns of
-    columns.BUCKETS, a row a reduction. `by_index`: rows of columns.BUCKETS_BY_INDEX, a row a bucket. `whatif`: columns
-    of columns.BUCKET_WHATIF, a row a limit of the size; empty where `whatif_reason` says why (None without DDP).
-    `micro_batches`: forward passes for each that reduces; None where they are not labelled."""
+    """The bucket map and the times of all reductions in complete steps.
+
+    Attributes:
+        bucket_map: rows of columns.BUCKET_MAP; empty when no DDP module was recorded.
+        times: rows of columns.BUCKETS, one for each reduction.
+        by_index: rows of columns.BUCKETS_BY_INDEX, one for each bucket.
+        whatif: rows of columns.BUCKET_WHATIF, one for each limit of the size.
+        whatif_unavailable: why there are no such rows.
+        micro_batches: forward passes for each backward pass that reduces; None where forward passes are not labelled.
+    """
 
     bucket_map: Frame = Frame(columns.BUCKET_MAP)
     times: Frame = Frame(columns.BUCKETS)
     by_index: Frame = Frame(columns.BUCKETS_BY_INDEX)
     whatif: Frame = Frame(columns.BUCKET_WHATIF)
-    whatif_reason: str | None
+    whatif_unavailable: Unavailable | None
     micro_batches: int | None
     picture: BucketPicture | None
     findings: tuple[Finding, ...]
 
 
 def buckets(run: Run) -> Buckets:
-    """The bucket map of the run: equal on all ranks, so the lowest rank that has it speaks for all."""
+    """Return the tables and findings.
+
+    The bucket map is equal on all ranks: that of the lowest rank that has one is taken.
+    """
     of_all = next((summary for summary in run.ranks if summary[DDP_MODULES].modules), None)
     modules = of_all[DDP_MODULES].modules if of_all is not None else ()
     bucket_map: list[dict[str, object]] = [
@@ -76,8 +82,8 @@ def buckets(run: Run) -> Buckets:
         bucket_map=bucket_map,
         times=times,
         by_index=_by_index(times),
-        whatif=[asdict(cap) for cap in outcome.caps] if outcome is not None else [],
-        whatif_reason=None if outcome is None else outcome.reason,
+        whatif=[asdict(cap) for cap in outcome.caps] if isinstance(outcome, BucketWhatIf) else [],
+        whatif_unavailable=outcome if isinstance(outcome, Unavailable) else None,
         micro_batches=_micro_batches(run, times),
         picture=bucket_picture(times),
         findings=(*bucket_findings(run, outcome, times), *manual_data_parallel(run)),
@@ -85,6 +91,10 @@ def buckets(run: Run) -> Buckets:
 
 
 def _micro_batches(run: Run, times: list[dict[str, Any]]) -> int | None:
+    """Return how many forward passes there are for each backward pass that reduces.
+
+    None where forward passes are not labelled, or their number is no multiple.
+    """
     forwards = sum(summary[DDP_PASSES].forwards for summary in run.ranks)
     reducing = len({(row["rank"], row["step"], row["module"], row["turn"]) for row in times})
     return forwards // reducing if reducing and forwards and forwards % reducing == 0 else None
@@ -108,7 +118,7 @@ def _times(run: Run, summary: RankSummary, matched: Sequence[_Matched]) -> list[
                 "step": step,
                 "module": summary[DDP_MODULES].modules[runs.module[i]].module,
                 "index": int(runs.index[i]),
-                "turn": int(runs.turn[i]),
+                "turn": int(runs.backward_pass[i]),
                 **offsets,
                 "exposed_ns": int(runs.exposed_ns[i]),
                 "added_ns": int(runs.added_ns[i]),
@@ -119,10 +129,13 @@ def _times(run: Run, summary: RankSummary, matched: Sequence[_Matched]) -> list[
 
 
 def _bus_bandwidths(run: Run, summary: RankSummary, matched: Sequence[_Matched]) -> list[float | None]:
-    """Of each of the rank's reductions, bytes/s; None unless all ranks of the group are there, in steps of all."""
-    own, runs = summary.collectives, summary[BUCKET_REDUCTIONS]
+    """Return the bus bandwidth of each of the rank's reductions, bytes/s.
+
+    None unless all ranks of the group were recorded, and in steps that not all ranks completed.
+    """
+    collectives, runs = summary.collectives, summary[BUCKET_REDUCTIONS]
     result: list[float | None] = [None] * len(runs)
-    if not len(own) or not len(runs):
+    if not len(collectives) or not len(runs):
         return result
     row = rows_of_buckets(summary)
     for group, times in matched:
@@ -130,7 +143,7 @@ def _bus_bandwidths(run: Run, summary: RankSummary, matched: Sequence[_Matched])
         place = np.flatnonzero(group.ranks == summary.rank)
         if not len(place) or members < 2 or len(group.ranks) < members:
             continue
-        transfer_ns = np.zeros(len(own), dtype=np.int64)
+        transfer_ns = np.zeros(len(collectives), dtype=np.int64)
         transfer_ns[group.row[place[0], times.place]] = times.transfer_ns
         factor = bus_factor("all_reduce", members)
         for i in np.flatnonzero((row != ABSENT) & (transfer_ns[row] > 0)).tolist():

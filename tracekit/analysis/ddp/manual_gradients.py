@@ -1,8 +1,4 @@
-"""Gradients that the training loop averages by hand: how long nothing hides it, and what DDP would save.
-
-Per rank (in a worker): collectives of the groups whose use for gradients the capture noted, to a `GradientSum` a step.
-Over ranks: `manual_data_parallel(run)` to findings.
-"""
+"""Gradients that the training loop averages by hand: how long that is exposed, and what DDP would save."""
 
 from __future__ import annotations
 
@@ -14,14 +10,14 @@ from tracekit.model.communication import KINDS
 from tracekit.model.run import Finding, Run
 
 _REDUCES = tuple(KINDS.index(kind) for kind in ("all_reduce", "reduce", "reduce_scatter"))
-_SCALAR_BYTES = 8  # a loss and its like
+_SCALAR_BYTES = 8  # scalars, such as a loss
 _NOTABLE = 0.05  # of a step
 
 __all__ = ["manual_data_parallel"]
 
 
 def manual_data_parallel(run: Run) -> tuple[Finding, ...]:
-    """One finding about the rank-steps in which gradients were reduced by hand, if it takes a notable time."""
+    """Return one finding about the steps in which gradients were reduced by hand, if it takes a notable time."""
     rows = {(s.rank, row.step): row for s in run.ranks for row in s[MANUAL_GRADIENTS]}
     steps = {(s.rank, step.step): step.step_ns for s in run.ranks for step in s.steps}
     if not rows:

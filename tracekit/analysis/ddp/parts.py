@@ -34,7 +34,7 @@ class DdpModules:
     """The rank's DDP modules.
 
     Attributes:
-        inferred: from the order and sizes of all-reduces.
+        inferred: whether they were inferred from the order and sizes of all-reduces.
     """
 
     modules: tuple[DdpModule, ...] = ()
@@ -43,20 +43,27 @@ class DdpModules:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class BucketReductions(Columnar):
-    """n reductions of one rank, in order of launch.
+    """n reductions of one rank, in order of launch. Points of time are on the rank's wall clock.
 
-    module, index: int32 [n], of the bucket among the rank's DDP modules; index -1: all gradients at once, as before the
-    buckets were rebuilt. step: int64 [n]. turn: int32 [n], how many
-    times the module has reduced before in the step. On the rank's wall clock, int64 [n]: ready_ns, when the last
-    gradient before the launch was there, launch_ns, start_ns, end_ns. exposed_ns: int64 [n], how much of start to end
-    no compute covers. added_ns: int64 [n], of that what lies after the end of every reduction before it, so that the
-    sum over reductions counts no time twice. size_bytes: int64 [n], as they travel.
+    Attributes:
+        module: int32 [n], the bucket's module, an index into the rank's DDP modules.
+        index: int32 [n], the bucket's index. `WHOLE` means all gradients at once, as before the buckets were rebuilt.
+        step: int64 [n].
+        backward_pass: int32 [n], how many times the module has reduced before in the step.
+        ready_ns: int64 [n], when the last gradient before the launch was computed.
+        launch_ns: int64 [n].
+        start_ns: int64 [n].
+        end_ns: int64 [n].
+        exposed_ns: int64 [n], how much of start to end no compute covers.
+        added_ns: int64 [n], the part of `exposed_ns` after the end of every earlier reduction. A sum over reductions
+            counts no time twice.
+        size_bytes: int64 [n], as transferred.
     """
 
     module: Int32
     index: Int32
     step: Int64
-    turn: Int32
+    backward_pass: Int32
     ready_ns: Int64
     launch_ns: Int64
     start_ns: Int64
@@ -68,18 +75,23 @@ class BucketReductions(Columnar):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class GradientTimes(Columnar):
-    """n gradients of one rank, in the order in which they came, of the backward passes that reduce.
+    """n gradients of one rank, in the order of time, of the backward passes that reduce.
 
-    module: int32 [n], among the rank's DDP modules. step: int64 [n]. turn: int32 [n], of the module's reductions in the
-    step. place: int32 [n], of the parameter among those of the module's buckets, one bucket after the other. ready_ns:
-    int64 [n], when the gradient was in its bucket, on the rank's wall clock. copy_ns: int64 [n], how long the copy into
-    the bucket took, and back_ns: int64 [n], the one back out of it when it was reduced. elements: int64 [n].
-    compute_ns: int64 [n], how much of the time since the turn's first gradient the rank computed.
+    Attributes:
+        module: int32 [n], an index into the rank's DDP modules.
+        step: int64 [n].
+        backward_pass: int32 [n], how many times the module has reduced before in the step.
+        place: int32 [n], of the parameter in the list of the module's buckets, one bucket after the other.
+        ready_ns: int64 [n], when the gradient was in its bucket, on the rank's wall clock.
+        copy_ns: int64 [n], how long the copy into the bucket took.
+        back_ns: int64 [n], how long the copy back out of the bucket took, after the reduction.
+        elements: int64 [n].
+        compute_ns: int64 [n], how long the rank computed since the first gradient of the backward pass.
     """
 
     module: Int32
     step: Int64
-    turn: Int32
+    backward_pass: Int32
     place: Int32
     ready_ns: Int64
     copy_ns: Int64
@@ -90,9 +102,13 @@ class GradientTimes(Columnar):
 
 @dataclass(frozen=True, kw_only=True)
 class GradientSum:
-    """Collectives by which a training loop reduced its gradients by hand in one step: how many, and how many of them
-    were issued while a backward pass was running. `hideable_ns`: of their exposed time what the backward pass could
-    cover. `parameters`: whose gradients these were, where that is known of each.
+    """Collectives by which a training loop reduced its gradients by hand in one step.
+
+    Attributes:
+        count: how many there were.
+        in_backward: how many of them were issued while a backward pass was running.
+        hideable_ns: how much of their exposed time the backward pass could cover.
+        parameters: how many parameters these gradients are of; None where that is not known.
     """
 
     step: int
@@ -115,7 +131,7 @@ class DdpPasses:
 
 
 def _last_known(windows: Sequence[DdpModules]) -> DdpModules:
-    """DDP builds its buckets anew after the first steps."""
+    """Return the modules of the last window that has any: DDP rebuilds its buckets after the first steps."""
     return next((window for window in reversed(windows) if window.modules), DdpModules())
 
 

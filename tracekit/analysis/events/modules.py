@@ -13,11 +13,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from tracekit.analysis.events.autograd import is_autograd_node
 from tracekit.analysis.events.innermost_span import innermost_span
 from tracekit.model.events import ABSENT, EventTable, Int64
 from tracekit.model.spans import parse_module_span
-
-_EVALUATION = "autograd::engine::evaluate_function: "  # the span around each node of a backward pass
 
 __all__ = ["HostStretches", "modules_of_launches", "stretches_of_modules"]
 
@@ -73,7 +72,7 @@ def stretches_of_modules(events: EventTable, names: Iterable[str]) -> dict[str, 
     """
     is_span = events.named(lambda name: parse_module_span(name) is not None)
     spans = events.each_once(is_span & ~events.in_category("gpu_user_annotation"))
-    nodes = events.each_once(events.named(lambda name: name.startswith(_EVALUATION)))
+    nodes = events.each_once(events.named(is_autograd_node))
     nodes = nodes[np.lexsort((events.start_ns[nodes], events.track[nodes]))]
     node_modules = _modules_of_nodes(events, spans, nodes)
     of_span = np.array([parse_module_span(events.strings[name]) for name in events.name[spans].tolist()], dtype=object)

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from tracekit.analysis.events.autograd import is_autograd_node
 from tracekit.model.events import ABSENT, Bool, EventTable, Int64
 from tracekit.model.intervals import EMPTY, Intervals
 from tracekit.model.spans import DATA_SPAN, engine_span, optimizer_span
@@ -59,7 +60,7 @@ class PhaseTimeline:
 
 
 def _is_backward_operator(events: EventTable) -> Bool:
-    engine = events.named(lambda name: name.startswith("autograd::engine::evaluate_function"))
+    engine = events.named(is_autograd_node)
     linked: Bool = (events.forward_thread != ABSENT) & (events.forward_thread != 0)
     return (engine | linked) & events.in_category("cpu_op", "Operator")
 

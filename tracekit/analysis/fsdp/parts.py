@@ -18,10 +18,14 @@ __all__ = ["FSDP_GATHERS", "FSDP_UNITS", "FsdpGathers", "FsdpSum"]
 
 @dataclass(frozen=True, kw_only=True)
 class FsdpSum:
-    """Communication of one rank for one module under FSDP, by kind and phase, over its complete steps. `module` is ""
-    for the outermost, None for what no module is known of; `shards`: how many ranks take part, None where not known. Of
-    `ahead_count` all-gathers it is known how long before their parameters were needed they were issued: `ahead_ns`
-    together.
+    """Communication of one rank for one module under FSDP, by kind and phase, over its complete steps.
+
+    Attributes:
+        module: "" for the outermost; None where the module is not known.
+        unit_bytes: unsharded parameters of the module.
+        shards: how many ranks take part; None where not known.
+        ahead_count: all-gathers of which it is known how long before their use they were issued.
+        ahead_ns: the sum of these times.
     """
 
     module: str | None
@@ -40,13 +44,21 @@ class FsdpSum:
 class FsdpGathers(Columnar):
     """n all-gathers of one GPU rank in complete steps, in the order in which their modules are used.
 
-    step, size_bytes: int64 [n]. module: object [n], names. phase: int32 [n], index into `PHASES` or -1, of the use.
-    ahead: int64 [n], of how many modules compute was launched between its issue and its use.
-    transfer_ns: int64 [n], start to end on the device. wait_ns: int64 [n], how long compute that was launched waited
-    for it. span_ns: int64 [n], from the first compute of the module to where the next one's could begin; -1 for the
-    last of a step. compute_ns: int64 [n], how much of that (to the step's end for the last) is compute. busy_ns: int64
-    [n], how long from that first compute to the next module's the stream of the all-gathers is busy with other things.
-    drain_ns: int64 [n], for the last of a step from its first compute until that stream is done, -1 for the others.
+    Attributes:
+        step: int64 [n].
+        module: object [n], names.
+        phase: int32 [n], of the use, index into `PHASES` or -1.
+        ahead: int64 [n], of how many modules compute was launched between issue and use.
+        size_bytes: int64 [n].
+        transfer_ns: int64 [n], start to end on the device.
+        wait_ns: int64 [n], how long launched compute waited for it.
+        span_ns: int64 [n], from the first compute of the module to where that of the next one could begin; -1 for the
+            last of a step.
+        compute_ns: int64 [n], how much of that time is compute; for the last of a step, until the step's end.
+        busy_ns: int64 [n], how long the stream of all-gathers does other work from that first compute to that of the
+            next module.
+        drain_ns: int64 [n], from the first compute of the last module of a step until the stream is done; -1 for other
+            modules.
     """
 
     step: Int64

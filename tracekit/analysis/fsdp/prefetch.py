@@ -1,11 +1,11 @@
 """What explicit prefetching would hide of the all-gathers that FSDP's modules wait for.
 
-Comes in: a run with `FsdpGathers` of its GPU ranks. Goes out: a `Forecast` for each phase and number of modules to ask
-for ahead, and findings. Each pass is replayed with what was measured: module i begins to compute, asks for the next
-`ahead` modules, and computes for its span; all-gathers, and the reductions that share their stream, go one by one.
+Each recorded pass is replayed with the measured times. When module i begins to compute, the all-gathers of the next
+`ahead` modules are issued; then it computes for its span. All-gathers, and the reductions on their stream, run one
+after the other.
 
-    compute    |== i ==|= i+1 =|          an all-gather lasts as long as on the rank where it was shortest: the rest is
-    stream     |AG i+1 |AG i+2 |RS i|     waiting for ranks that come late, which no prefetching hides
+    compute    |== i ==|= i+1 =|          an all-gather takes as long as on the rank where it was shortest:
+    stream     |AG i+1 |AG i+2 |RS i|     the rest is waiting for late ranks, which no prefetching hides
 
 The first module of a pass has nothing before it to hide under. No module is predicted to wait longer than it did.
 """
@@ -31,7 +31,7 @@ __all__ = ["Forecast", "prefetch_findings", "prefetch_forecasts", "shortest_tran
 _AHEAD = (1, 2)
 _PASSES = ("forward", "backward")
 _NOTABLE = 0.02  # of a step
-_AS_GOOD = 0.9  # of what more modules ahead would save
+_AS_GOOD = 0.9  # of the saving with more modules ahead
 _SIGNIFICANT = 2.0  # standard errors
 _SETTINGS = {
     ("fsdp2", "forward"): "set_modules_to_forward_prefetch",
@@ -46,10 +46,17 @@ _SLUGS = ("fsdp2", "fsdp1", "zero3")
 
 @dataclass(frozen=True, kw_only=True)
 class Forecast:
-    """A step's, means over steps: how long modules wait for their all-gathers in a phase (mean over ranks), how long
-    they would with `ahead` modules asked for instead of `asked_ahead`, what that saves the slowest rank, with its error
-    (None: one step), and the memory that it takes (None: sizes are not known). `modules`: those that wait, the longest
-    first.
+    """What prefetching does in one phase, means over steps.
+
+    Attributes:
+        asked_ahead: how many modules ahead all-gathers are issued now.
+        ahead: how many modules ahead they would be issued.
+        wait_ns: how long modules wait for their all-gathers now, mean over ranks.
+        predicted_wait_ns: how long they would wait.
+        saving_ns: how much shorter the slowest rank's step would be.
+        error_ns: of the saving; None: one step.
+        memory_bytes: memory that the parameters take that are gathered ahead; None: sizes are not known.
+        modules: those that wait, the longest first.
     """
 
     phase: str
@@ -64,15 +71,15 @@ class Forecast:
 
 
 def prefetch_forecasts(run: Run) -> list[Forecast]:
-    """By phase and number of modules ahead; empty where no waits were measured."""
+    """Return forecasts by phase and number of modules ahead; empty where no waits were measured."""
     gathers = {summary.rank: summary[FSDP_GATHERS] for summary in run.ranks if len(summary[FSDP_GATHERS])}
     shortest = shortest_transfers_ns(gathers)
-    several = (1,) if "fsdp1" in run.strategies else _AHEAD  # FSDP1 knows no more
+    several = (1,) if "fsdp1" in run.strategies else _AHEAD  # FSDP1 cannot prefetch more
     result = []
     for phase in _PASSES:
         passes = {
-            (rank, step): np.flatnonzero((own.step == step) & (own.phase == PHASES.index(phase)))
-            for rank, own in gathers.items()
+            (rank, step): np.flatnonzero((of_rank.step == step) & (of_rank.phase == PHASES.index(phase)))
+            for rank, of_rank in gathers.items()
             for step in sorted(run.common_steps())
         }
         passes = {key: rows for key, rows in passes.items() if len(rows) > 1}
@@ -87,47 +94,50 @@ def prefetch_forecasts(run: Run) -> list[Forecast]:
 
 
 def shortest_transfers_ns(gathers: Mapping[int, FsdpGathers]) -> dict[int, Int64]:
-    """For each rank's all-gathers int64 [n]: how long it took where it was shortest."""
+    """Return for each rank's all-gathers how long each took on the rank where it was shortest: int64 [n]."""
     keys: dict[int, list[tuple[int, int, str, int]]] = {}
     shortest: dict[tuple[int, int, str, int], int] = {}
-    for rank, own in gathers.items():
+    for rank, of_rank in gathers.items():
         seen: Counter[tuple[int, int, str]] = Counter()
         keys[rank] = []
-        columns = (own.step.tolist(), own.phase.tolist(), own.module.tolist(), own.transfer_ns.tolist())
+        columns = (of_rank.step.tolist(), of_rank.phase.tolist(), of_rank.module.tolist(), of_rank.transfer_ns.tolist())
         for step, phase, module, transfer_ns in zip(*columns, strict=True):
             key = (step, phase, module, seen[step, phase, module])
             seen[step, phase, module] += 1
             keys[rank].append(key)
             shortest[key] = min(transfer_ns, shortest.get(key, transfer_ns))
-    return {rank: np.array([shortest[key] for key in own], dtype=np.int64) for rank, own in keys.items()}
+    return {rank: np.array([shortest[key] for key in of_rank], dtype=np.int64) for rank, of_rank in keys.items()}
 
 
-def predicted_waits_ns(own: FsdpGathers, transfer_ns: Int64, ahead: int) -> Int64:
-    """int64 [n]: how long each of the modules of one pass, in order of use, would wait for its all-gather."""
-    wait_ns = own.wait_ns.copy()
-    late_ns = np.clip(own.transfer_ns - transfer_ns, 0, wait_ns)
+def predicted_waits_ns(gathers: FsdpGathers, transfer_ns: Int64, ahead: int) -> Int64:
+    """Return how long each module of one pass, in order of use, would wait for its all-gather: int64 [n]."""
+    wait_ns = gathers.wait_ns.copy()
+    late_ns = np.clip(gathers.transfer_ns - transfer_ns, 0, wait_ns)
     begin_ns = ready_ns = free_ns = 0
     arrival_ns = [0]  # of each module's parameters, from the beginning of the first one's compute
-    for i in range(len(own) - 1):
+    for i in range(len(gathers) - 1):
         if i:  # what was issued as module i - 1 ended
-            free_ns = max(free_ns, ready_ns) + int(own.busy_ns[i - 1])
-        while len(arrival_ns) <= min(i + ahead, len(own) - 1):
+            free_ns = max(free_ns, ready_ns) + int(gathers.busy_ns[i - 1])
+        while len(arrival_ns) <= min(i + ahead, len(gathers) - 1):
             free_ns = max(free_ns, begin_ns) + int(transfer_ns[len(arrival_ns)])
             arrival_ns.append(free_ns)
-        ready_ns = begin_ns + int(own.span_ns[i])
+        ready_ns = begin_ns + int(gathers.span_ns[i])
         left_ns = late_ns[i + 1] + max(arrival_ns[i + 1] - ready_ns, 0)
         wait_ns[i + 1] = min(wait_ns[i + 1], left_ns)
         begin_ns = ready_ns + int(wait_ns[i + 1])
     return wait_ns
 
 
-def _stream_idle_ns(own: FsdpGathers, transfer_ns: Int64) -> int:
-    """How long in a pass, from where its second module could be asked for, the stream has nothing to do: by no more
-    could the step be shorter, whose last reduction ends the pass. Of a pass with another one behind it, no limit."""
-    if own.drain_ns[-1] == ABSENT:
+def _stream_idle_ns(gathers: FsdpGathers, transfer_ns: Int64) -> int:
+    """Return how long the stream is idle in a pass, from where its second module could be asked for.
+
+    The last reduction ends the pass. So no prefetching can save more than this. There is no such limit for a pass that
+    is followed by another.
+    """
+    if gathers.drain_ns[-1] == ABSENT:
         return int(np.iinfo(np.int64).max)
-    length_ns = int(own.span_ns[:-1].sum() + own.wait_ns[1:].sum() + own.drain_ns[-1])
-    return max(length_ns - int(transfer_ns[1:].sum() + own.busy_ns.sum()), 0)
+    length_ns = int(gathers.span_ns[:-1].sum() + gathers.wait_ns[1:].sum() + gathers.drain_ns[-1])
+    return max(length_ns - int(transfer_ns[1:].sum() + gathers.busy_ns.sum()), 0)
 
 
 def _forecast(
@@ -143,18 +153,20 @@ def _forecast(
     hidden_ns: dict[tuple[int, int], int] = {}
     by_module: Counter[str] = Counter()
     for (rank, step), rows in passes.items():
-        own = gathers[rank].rows(rows)
-        predicted_ns = predicted_waits_ns(own, shortest_ns[rank][rows], ahead)
-        waits.append(int(own.wait_ns.sum()))
-        hidden_ns[rank, step] = min(waits[-1] - int(predicted_ns.sum()), _stream_idle_ns(own, shortest_ns[rank][rows]))
+        in_pass = gathers[rank].rows(rows)
+        predicted_ns = predicted_waits_ns(in_pass, shortest_ns[rank][rows], ahead)
+        waits.append(int(in_pass.wait_ns.sum()))
+        hidden_ns[rank, step] = min(
+            waits[-1] - int(predicted_ns.sum()), _stream_idle_ns(in_pass, shortest_ns[rank][rows])
+        )
         predictions.append(waits[-1] - hidden_ns[rank, step])
-        by_module.update(dict(zip(own.module.tolist(), own.wait_ns.tolist(), strict=True)))
+        by_module.update(dict(zip(in_pass.module.tolist(), in_pass.wait_ns.tolist(), strict=True)))
     savings = savings_ns(run, hidden_ns)
     error_ns = None
     if len(savings) > 1:
         error_ns = _SIGNIFICANT * statistics.stdev(savings) / math.sqrt(len(savings))
-    # The modules that are gathered ahead of their use are there at once.
-    sizes = [int(size) for own in gathers.values() for size in own.size_bytes]
+    # All modules that are gathered ahead of their use are in memory at once.
+    sizes = [int(size) for in_pass in gathers.values() for size in in_pass.size_bytes]
     return Forecast(
         phase=phase,
         asked_ahead=asked_ahead,
@@ -169,7 +181,7 @@ def _forecast(
 
 
 def prefetch_findings(run: Run, forecasts: Sequence[Forecast]) -> list[Finding]:
-    """For each phase in which prefetching saves a significant part of the step."""
+    """Return a finding for each phase in which prefetching saves a significant part of the step."""
     findings = []
     step_ns = run.mean_step_ns()
     by_phase: dict[str, list[Forecast]] = defaultdict(list)
@@ -208,9 +220,9 @@ def _text(run: Run, chosen: Forecast) -> str:
     memory = f", for up to {chosen.memory_bytes / 1e6:.0f} MB of memory" if chosen.memory_bytes is not None else ""
     hidden_ns = chosen.wait_ns - chosen.predicted_wait_ns
     return (
-        f"{chosen.phase} waits {chosen.wait_ns / 1e6:.2f} ms a step for the all-gathers of {names}; they are asked for "
-        f"{asked}: asked for {_modules_ahead(chosen.ahead)} ({setting}), {hidden_ns / 1e6:.2f} ms of that would hide "
-        f"under compute and a step be {chosen.saving_ns / 1e6:.2f} ms shorter "
+        f"{chosen.phase} waits {chosen.wait_ns / 1e6:.2f} ms a step for the all-gathers of {names}; they are issued "
+        f"{asked}. Issued {_modules_ahead(chosen.ahead)} ({setting}), {hidden_ns / 1e6:.2f} ms of that would hide "
+        f"under compute, and a step would be {chosen.saving_ns / 1e6:.2f} ms shorter "
         f"(+- {(chosen.error_ns or 0) / 1e6:.2f}){memory}"
     )
 

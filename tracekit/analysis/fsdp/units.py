@@ -1,12 +1,4 @@
-"""Which module FSDP communicates for: all-gathers of parameters, reductions of gradients, by module and phase.
-
-Per rank (in a worker): a trace and its lanes to `FsdpSum` rows. Over ranks: `fsdp(run)` to tables.
-
-A collective belongs to the module that the innermost FSDP label around its launch names: the one whose parameters it
-gathers, though an earlier one may have asked for it. FSDP2 writes such labels itself, for FSDP1 the capture does. What
-else runs in the groups that FSDP uses has a row without a module, so that nothing is lost. Time that several
-collectives of a kind share counts for the first of them: over the modules it adds up to the exposed time of the kind.
-"""
+"""Which module FSDP and ZeRO communicate for, over all ranks: by module, by layer, and what prefetching would hide."""
 
 from __future__ import annotations
 
@@ -28,22 +20,27 @@ from tracekit.analysis.fsdp import columns
 from tracekit.analysis.fsdp.parts import FSDP_UNITS, FsdpSum
 from tracekit.analysis.fsdp.prefetch import prefetch_findings, prefetch_forecasts
 from tracekit.analysis.fsdp.wrapping import wrapping_findings
+from tracekit.analysis.section import Unavailable
 from tracekit.analysis.table import Frame
 from tracekit.model.communication import KINDS
 from tracekit.model.run import Finding, Run
 
 __all__ = ["Fsdp", "fsdp"]
 
-_BLOCKING = 0.02  # hidden, of what blocks: the ends of operators
+_BLOCKING = 0.02  # of blocking all-gathers this much may hide: the ends of operators
 _NOT_COLLECTIVE = np.array([KINDS.index(kind) for kind in ("send", "recv", "send_recv")])
 
 
 @dataclass(frozen=True, kw_only=True)
 class Fsdp:
-    """`units`: rows of columns.FSDP, over the complete steps of each rank. `by_module`: columns of
-    columns.FSDP_BY_MODULE, and `by_layer`: of columns.FSDP_BY_LAYER, most exposed first. `prefetching`: columns of
-    columns.FSDP_PREFETCH, what it would hide. All empty when nothing is sharded; `remark`: why something of this is not
-    known, or empty.
+    """Communication by module under FSDP or ZeRO; tables are empty where nothing is sharded.
+
+    Attributes:
+        units: rows of columns.FSDP, sums over the complete steps of each rank.
+        by_module: rows of columns.FSDP_BY_MODULE, the most exposed first.
+        by_layer: rows of columns.FSDP_BY_LAYER, the most exposed first.
+        prefetching: rows of columns.FSDP_PREFETCH, what explicit prefetching would hide.
+        unavailable: why modules have no names, or why prefetching would hide nothing.
     """
 
     units: Frame = Frame(columns.FSDP)
@@ -51,11 +48,11 @@ class Fsdp:
     by_layer: Frame = Frame(columns.FSDP_BY_LAYER)
     prefetching: Frame = Frame(columns.FSDP_PREFETCH)
     findings: tuple[Finding, ...]
-    remark: str
+    unavailable: Unavailable | None
 
 
 def fsdp(run: Run) -> Fsdp:
-    """The tables over all ranks."""
+    """Return the tables over all ranks, and findings."""
     rows = [
         {
             "rank": summary.rank,
@@ -78,28 +75,28 @@ def fsdp(run: Run) -> Fsdp:
         by_module=by_module,
         by_layer=_by_layer(by_module),
         prefetching=[vars(forecast) for forecast in forecasts],
-        # In other units other modules would wait: what prefetching does then is not known.
+        # With other units other modules would wait, and what prefetching does then is not known.
         findings=tuple(wrapping_findings(run, forecasts) or prefetch_findings(run, forecasts)),
-        remark=_remark(run),
+        unavailable=_unavailable(run),
     )
 
 
-def _remark(run: Run) -> str:
-    """That modules have no names, or that all-gathers block their rank, so that nothing they do can be hidden."""
+def _unavailable(run: Run) -> Unavailable | None:
+    """Return why modules have no names, or that all-gathers block their rank, so that prefetching hides nothing."""
     rows = [row for summary in run.ranks for row in summary[FSDP_UNITS]]
     if rows and "fsdp1" in run.strategies and all(row.module is None for row in rows):
-        return "FSDP1 does not name its modules in a trace; recorded with tracekit they have names"
+        return Unavailable(reason="FSDP1 does not name its modules in a trace; recorded with tracekit they have names")
     gathers = [row for summary in run.ranks for row in summary[COMMUNICATION] if row.kind == "all_gather"]
     total_ns = sum(row.total_ns for row in gathers)
     hidden_ns = total_ns - sum(row.exposed_ns for row in gathers)
     if run.device != "cpu" or not total_ns or hidden_ns > _BLOCKING * total_ns:
-        return ""
+        return None
     if not {"fsdp1", "fsdp2"} & set(run.strategies):
-        return ""
-    return (
-        f"all-gathers block their rank here, as FSDP's do on CPUs ({hidden_ns / total_ns:.0%} of their time hides): "
-        "prefetching would hide nothing"
+        return None
+    blocking = (
+        f"all-gathers block their rank here, as FSDP's do on CPUs ({hidden_ns / total_ns:.0%} of their time hides)"
     )
+    return Unavailable(reason=f"{blocking}: prefetching would hide nothing")
 
 
 def _by_module(run: Run) -> list[dict[str, Any]]:
@@ -116,19 +113,19 @@ def _by_module(run: Run) -> list[dict[str, Any]]:
         ahead_ns = sum(row.ahead_ns for row in ahead[module, kind, phase])
         means = {**means_over_ranks(ranks), "prefetch_ns": ahead_ns / known if known else None}
         rows.append({"module": module, "phase": phase, "kind": kind, **means})
-    # Sorting is stable: rows of equal exposure stay in the order in which the first rank came to them.
+    # Sorting is stable: rows of equal exposure keep the order of the first rank.
     return sorted(rows, key=lambda row: -row["exposed_ns"])
 
 
 def _by_layer(by_module: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Its prefetch time is the mean over the modules."""
+    """Return rows of layers alike. Their prefetch time is the mean over the modules."""
     rows = layers_alike(by_module, ("kind", "phase"), ("count", "size_bytes", "exposed_ns", "prefetch_ns"))
     ahead_ns = [None if row["prefetch_ns"] is None else row["prefetch_ns"] / row["modules"] for row in rows]
     return [row | {"prefetch_ns": mean_ns} for row, mean_ns in zip(rows, ahead_ns, strict=True)]
 
 
 def _shard_bytes(row: FsdpSum) -> int | None:
-    """What this rank contributes to each all-gather, or is left with after each reduce-scatter."""
+    """Return what this rank contributes to each all-gather, or keeps after each reduce-scatter."""
     if row.kind not in {"all_gather", "reduce_scatter"} or row.size_bytes is None or not row.shards or not row.count:
         return None
     return row.size_bytes // (row.count * row.shards)

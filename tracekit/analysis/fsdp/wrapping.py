@@ -1,12 +1,9 @@
-"""Whether FSDP's units are of a size that suits them: one that holds nearly all, or many that are mostly latency.
+"""Whether FSDP's units have a suitable size: not one that holds nearly all, nor many that are mostly latency.
 
-Comes in: a run with `FsdpGathers` of its GPU ranks, and what prefetching is predicted to leave of their waits. Goes
-out: findings.
-
-* While one giant unit is gathered there is nothing to compute, and its gradients are reduced when all is computed. As
-  blocks of their own most of both could hide, up to the compute there is: an upper bound.
-* Transfers that get hardly longer with size are latency. Latency and bandwidth are fitted to the all-gathers of the
-  run's own units, so this needs units of different sizes. Of g units wrapped as one, g - 1 latencies vanish.
+* While one giant unit is gathered there is nothing to compute, and its gradients are reduced after all is computed.
+  With blocks as separate units, most of both could hide under compute. The saving is an upper bound.
+* Small units are bound by latency. Latency and bandwidth are fitted to the run's all-gathers, so this needs units of
+  different sizes. If g units are wrapped as one, g - 1 latencies vanish.
 """
 
 from __future__ import annotations
@@ -15,12 +12,12 @@ import math
 import statistics
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from tracekit.analysis.fsdp.parts import FSDP_GATHERS, FSDP_UNITS, FsdpGathers
 from tracekit.analysis.fsdp.prefetch import Forecast, shortest_transfers_ns
+from tracekit.analysis.stats.latency_bandwidth import LatencyBandwidth, fit_latency_bandwidth
 from tracekit.analysis.step_time.savings import savings_ns
 from tracekit.model.events import Int64
 from tracekit.model.run import Finding, Run
@@ -29,18 +26,22 @@ __all__ = ["wrapping_findings"]
 
 _NEARLY_ALL = 0.8  # of the bytes
 _MANY = 8  # units
-_APART = 4.0  # times: sizes that tell latency from bandwidth
+_APART = 4.0  # times: sizes with this ratio tell latency from bandwidth
 _MOSTLY = 0.5  # of a transfer
-_LITTLE = 0.2  # of a transfer, that latency may be
+_LITTLE = 0.2  # of a transfer: that much may be latency
 _NOTABLE = 0.02  # of a step
 _SOLVED = 0.8  # of the waits, by prefetching
 _SIGNIFICANT = 2.0  # standard errors
 
 
 def wrapping_findings(run: Run, forecasts: Sequence[Forecast]) -> list[Finding]:
-    """At most one: units are not too large and too small."""
+    """Return at most one finding: units are not both too large and too small."""
     gathers = {summary.rank: summary[FSDP_GATHERS] for summary in run.ranks if len(summary[FSDP_GATHERS])}
-    if not gathers or len(run.common_steps()) < 2 or any((own.size_bytes <= 0).any() for own in gathers.values()):
+    if (
+        not gathers
+        or len(run.common_steps()) < 2
+        or any((of_rank.size_bytes <= 0).any() for of_rank in gathers.values())
+    ):
         return []
     return _one_giant(run, gathers) or _many_tiny(run, gathers, forecasts)
 
@@ -55,18 +56,18 @@ def _one_giant(run: Run, gathers: Mapping[int, FsdpGathers]) -> list[Finding]:
     hideable_ns: dict[tuple[int, int], int] = defaultdict(int)
     waits_ns = []
     for summary in run.ranks:
-        own = gathers.get(summary.rank)
-        if own is None:
+        of_rank = gathers.get(summary.rank)
+        if of_rank is None:
             continue
         complete = [step for step in summary.steps if step.complete]
         reductions = [row for row in summary[FSDP_UNITS] if (row.module, row.kind) == (giant, "reduce_scatter")]
         reduction_ns = sum(row.exposed_ns for row in reductions) // len(complete)
         for step in complete:
-            here = (own.step == step.step) & (own.module == giant)
-            covered_ns = int(np.minimum(own.wait_ns[here], own.compute_ns[here]).sum())
+            here = (of_rank.step == step.step) & (of_rank.module == giant)
+            covered_ns = int(np.minimum(of_rank.wait_ns[here], of_rank.compute_ns[here]).sum())
             free_ns = max(step.compute_ns - covered_ns, 0)
             hideable_ns[summary.rank, step.step] = covered_ns + min(reduction_ns, free_ns)
-            waits_ns.append(int(own.wait_ns[here].sum()) + reduction_ns)
+            waits_ns.append(int(of_rank.wait_ns[here].sum()) + reduction_ns)
     savings = savings_ns(run, hideable_ns)
     saving_ns = statistics.fmean(savings)
     if saving_ns < max(_error_ns(savings), _NOTABLE * run.mean_step_ns()):
@@ -86,15 +87,6 @@ def _one_giant(run: Run, gathers: Mapping[int, FsdpGathers]) -> list[Finding]:
     return [Finding(severity="warning", text=text, saving_ns=round(saving_ns), evidence=evidence)]
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Fit:
-    """transfer = latency + size / bandwidth, by the median transfer of each unit. error_ns: of the latency."""
-
-    latency_ns: float
-    ns_per_byte: float
-    error_ns: float
-
-
 def _many_tiny(run: Run, gathers: Mapping[int, FsdpGathers], forecasts: Sequence[Forecast]) -> list[Finding]:
     sizes, shortest_ns = _sizes(gathers), shortest_transfers_ns(gathers)
     fit = _fit(gathers, sizes, shortest_ns)
@@ -108,24 +100,24 @@ def _many_tiny(run: Run, gathers: Mapping[int, FsdpGathers], forecasts: Sequence
     usual_bytes = statistics.median(sizes[module] for module in tiny) if tiny else 0
     if len(tiny) < _MANY:
         return []
-    # So many as one that latency is a small part of the transfer, and still some blocks to overlap with one another.
+    # As many together that latency is a small part of the transfer; but several units must remain, to overlap.
     wanted = fit.latency_ns * (1 / _LITTLE - 1) / max(fit.ns_per_byte * usual_bytes, 1)
     together = max(2, min(math.ceil(wanted), len(tiny) // 4))
-    # A stream that is never idle ends as much earlier as it has less to do.
+    # A stream that is never idle ends earlier by the work that it no longer has.
     vanishing = fit.latency_ns * (1 - 1 / together) / (fit.latency_ns + fit.ns_per_byte * usual_bytes)
     hidden_ns: dict[tuple[int, int], int] = defaultdict(int)
     waits_ns: dict[tuple[int, int], int] = defaultdict(int)
-    for rank, own in gathers.items():
+    for rank, of_rank in gathers.items():
         for step in sorted(run.common_steps()):
-            for phase in np.unique(own.phase):
-                here = (own.step == step) & (own.phase == phase) & np.isin(own.module, list(tiny))
-                work_ns = int(shortest_ns[rank][here].sum() + own.busy_ns[here].sum())
-                wait_ns = int(own.wait_ns[here].sum())
+            for phase in np.unique(of_rank.phase):
+                here = (of_rank.step == step) & (of_rank.phase == phase) & np.isin(of_rank.module, list(tiny))
+                work_ns = int(shortest_ns[rank][here].sum() + of_rank.busy_ns[here].sum())
+                wait_ns = int(of_rank.wait_ns[here].sum())
                 hidden_ns[rank, step] += min(wait_ns, round(vanishing * work_ns))
                 waits_ns[rank, step] += wait_ns
     savings = savings_ns(run, hidden_ns)
     saving_ns, waiting_ns = statistics.fmean(savings), statistics.fmean(waits_ns.values())
-    error_ns = _error_ns(savings) + saving_ns * fit.error_ns / fit.latency_ns
+    error_ns = _error_ns(savings) + saving_ns * _latency_error_ns(fit) / fit.latency_ns
     best_ns: dict[str, float] = defaultdict(float)
     for forecast in forecasts:
         best_ns[forecast.phase] = max(best_ns[forecast.phase], forecast.saving_ns)
@@ -149,33 +141,37 @@ def _many_tiny(run: Run, gathers: Mapping[int, FsdpGathers], forecasts: Sequence
 
 
 def _sizes(gathers: Mapping[int, FsdpGathers]) -> dict[str, int]:
-    """Bytes of each module's all-gather, the largest seen."""
+    """Return the bytes of each module's all-gather, the largest seen."""
     sizes: dict[str, int] = {}
-    for own in gathers.values():
-        for module, size in zip(own.module.tolist(), own.size_bytes.tolist(), strict=True):
+    for of_rank in gathers.values():
+        for module, size in zip(of_rank.module.tolist(), of_rank.size_bytes.tolist(), strict=True):
             sizes[module] = max(size, sizes.get(module, 0))
     return sizes
 
 
-def _fit(gathers: Mapping[int, FsdpGathers], sizes: Mapping[str, int], shortest_ns: Mapping[int, Int64]) -> _Fit | None:
-    """None where sizes are too alike, or the latency is not significant."""
+def _fit(
+    gathers: Mapping[int, FsdpGathers], sizes: Mapping[str, int], shortest_ns: Mapping[int, Int64]
+) -> LatencyBandwidth | None:
+    """Return latency and bandwidth, fitted to the median transfer of each unit.
+
+    None where sizes are too similar, or the latency is not significant.
+    """
     transfers_ns: dict[str, list[int]] = defaultdict(list)
-    for rank, own in gathers.items():
-        for module, transfer_ns in zip(own.module.tolist(), shortest_ns[rank].tolist(), strict=True):
+    for rank, of_rank in gathers.items():
+        for module, transfer_ns in zip(of_rank.module.tolist(), shortest_ns[rank].tolist(), strict=True):
             transfers_ns[module].append(transfer_ns)
     if max(sizes.values()) < _APART * min(sizes.values()):
         return None
-    size = np.array([sizes[module] for module in transfers_ns], dtype=np.float64)
-    time_ns = np.array([statistics.median(transfers) for transfers in transfers_ns.values()], dtype=np.float64)
-    spread = size - size.mean()
-    slope = float((spread * time_ns).sum() / (spread**2).sum())
-    latency_ns = float(time_ns.mean() - slope * size.mean())
-    residual_ns = time_ns - latency_ns - slope * size
-    scatter_ns = math.sqrt(float((residual_ns**2).sum()) / max(len(size) - 2, 1))
-    error_ns = scatter_ns * math.sqrt(1 / len(size) + size.mean() ** 2 / float((spread**2).sum()))
-    if slope < 0 or latency_ns <= 0 or latency_ns < _SIGNIFICANT * error_ns:
+    times_ns = [statistics.median(transfers) for transfers in transfers_ns.values()]
+    fit = fit_latency_bandwidth([sizes[module] for module in transfers_ns], times_ns)
+    if fit.ns_per_byte < 0 or fit.latency_ns <= 0 or fit.latency_ns < _latency_error_ns(fit):
         return None
-    return _Fit(latency_ns=latency_ns, ns_per_byte=slope, error_ns=_SIGNIFICANT * error_ns)
+    return fit
+
+
+def _latency_error_ns(fit: LatencyBandwidth) -> float:
+    """Return how far the latency may be off, by how far the units' transfers are off the line."""
+    return _SIGNIFICANT * math.sqrt(fit.misfit) * fit.latency_error_ns
 
 
 def _error_ns(savings: Sequence[int]) -> float:

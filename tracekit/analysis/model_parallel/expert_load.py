@@ -1,7 +1,7 @@
-"""How evenly expert parallelism spreads its tokens: what all-to-alls bring to the experts of each rank.
+"""How evenly expert parallelism distributes its tokens: what all-to-alls bring to the experts of each rank.
 
-Comes in: a run with `ExpertExchangeSum` rows. Goes out: a table, and findings about ranks whose experts get far more
-than those of others. They abstain where the steps differ among themselves as much as the ranks do.
+Findings name ranks whose experts get far more tokens than those of others. There is none where the load differs as much
+from step to step as from rank to rank.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tracekit.model.run import Finding, Run
 
 __all__ = ["ExpertLoad", "expert_load"]
 
-_UNEVEN = 1.5  # times what the others' experts get; less is usual where a router learns
+_UNEVEN = 1.5  # times the load of the others; less is usual while a router learns
 _SIGNIFICANT = 4.0  # standard errors of the mean over steps, and never less than a standard deviation
 _PERSISTENT = 0.8  # of the steps
 _ALL = 100.0  # times the others', or more: a router that has collapsed
@@ -30,14 +30,18 @@ Load = dict[int, dict[int, int]]  # rank -> step -> what, bytes or ns
 
 @dataclass(frozen=True, kw_only=True)
 class ExpertLoad:
-    """`ranks`: rows of columns.EXPERT_LOAD, by group and module; empty without all-to-alls for experts."""
+    """The load of all ranks.
+
+    Attributes:
+        ranks: rows of columns.EXPERT_LOAD, by group and module; empty without all-to-alls for experts.
+    """
 
     ranks: Frame = Frame(columns.EXPERT_LOAD)
     findings: tuple[Finding, ...]
 
 
 def expert_load(run: Run) -> ExpertLoad:
-    """The table over all ranks, and a finding for each group in which one rank's experts get far more than others'."""
+    """Return the table, and a finding for each group in which one rank's experts get far more tokens than others'."""
     loads: dict[GroupKey | None, dict[str | None, Load]] = {}
     exposed_ns: dict[GroupKey | None, Load] = {}
     for summary in run.ranks:
@@ -78,9 +82,13 @@ def _rows(group: int | None, module: str | None, load: Load) -> list[dict[str, o
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Uneven:
-    """The rank whose experts get the most: `ratio` times the mean of the others', give or take `noise` (a standard
-    deviation) from step to step."""
+class _Imbalance:
+    """The rank whose experts get the most.
+
+    Attributes:
+        ratio: by the mean of the other ranks.
+        noise: standard deviation of the ratio from step to step.
+    """
 
     rank: int
     ratio: float
@@ -92,25 +100,27 @@ def _finding(
     run: Run, group: GroupKey | None, modules: Mapping[str | None, Load], exposed_ns: Mapping[int, Mapping[int, int]]
 ) -> Finding | None:
     by_module = {module: _most_loaded(load) for module, load in modules.items()}
-    uneven = {module: found for module, found in by_module.items() if found is not None and found.significant}
-    whole = _most_loaded(_added(list(modules.values())))
+    uneven = {
+        module: imbalance for module, imbalance in by_module.items() if imbalance is not None and imbalance.significant
+    }
+    whole = _most_loaded(_over_modules(list(modules.values())))
     module = max(uneven, key=lambda module: uneven[module].ratio, default=None)
     if whole is not None and whole.significant and (len(uneven) != 1 or len(modules) == 1):
-        found, where = whole, ""
+        imbalance, where = whole, ""
     elif uneven:
-        found, where = uneven[module], f" in {module or 'the outermost module'}"
+        imbalance, where = uneven[module], f" in {module or 'the outermost module'}"
     else:
         return None
-    amount = f"{found.ratio:.1f}x the mean of the others" if found.ratio < _ALL else "nearly all tokens"
-    text = f"the experts of rank {found.rank} receive {amount}{where}"
+    amount = f"{imbalance.ratio:.1f}x the mean of the others" if imbalance.ratio < _ALL else "nearly all tokens"
+    text = f"the experts of rank {imbalance.rank} receive {amount}{where}"
     members = max(len(group.ranks) if group is not None else 0, len(exposed_ns))
     parallelism = None if group is None else group.parallelism
     if len(exposed_ns) < members:
         text += f" ({len(exposed_ns)} of the group's {members} ranks are there)"
     if parallelism is None:
         text += " (inferred: all-to-alls of uneven sizes)"
-    waiting_ns = _waiting_ns(found.rank, exposed_ns)
-    # With even loads the busiest rank has the mean of all: it gets rid of (n - 1) / n of what it has beyond the others.
+    waiting_ns = _waiting_ns(imbalance.rank, exposed_ns)
+    # With even loads the busiest rank has the mean of all: (n - 1) / n of its excess over the others goes away.
     saving_ns = None if waiting_ns is None else round(waiting_ns * (members - 1) / members)
     if saving_ns is not None and saving_ns < _NOTABLE * run.mean_step_ns():
         saving_ns = None
@@ -121,12 +131,12 @@ def _finding(
         )
     return Finding(
         severity="info" if saving_ns is None else "warning",
-        rank=found.rank,
+        rank=imbalance.rank,
         text=text,
         saving_ns=saving_ns,
         evidence={
-            "ratio": found.ratio,
-            "noise": found.noise,
+            "ratio": imbalance.ratio,
+            "noise": imbalance.noise,
             "module": module if where else None,
             "parallelism": parallelism,
             "waiting_ns": None if waiting_ns is None else round(waiting_ns),
@@ -134,19 +144,19 @@ def _finding(
     )
 
 
-def _added(loads: Sequence[Load]) -> Load:
-    """Over modules."""
+def _over_modules(loads: Sequence[Load]) -> Load:
+    """Return the sums over modules."""
     total: Load = {}
     for load in loads:
         for rank, steps in load.items():
-            own = total.setdefault(rank, {})
+            of_rank = total.setdefault(rank, {})
             for step, size in steps.items():
-                own[step] = own.get(step, 0) + size
+                of_rank[step] = of_rank.get(step, 0) + size
     return total
 
 
-def _most_loaded(load: Load) -> _Uneven | None:
-    """None where there is nobody to compare with, or nothing is received."""
+def _most_loaded(load: Load) -> _Imbalance | None:
+    """Return the rank with the highest load; None where there is no other rank, or nothing is received."""
     common = sorted(frozenset.intersection(*(frozenset(steps) for steps in load.values())))
     if len(load) < 2 or not common:
         return None
@@ -166,16 +176,18 @@ def _most_loaded(load: Load) -> _Uneven | None:
         and persistence >= _PERSISTENT
         and ratio - 1 > noise * max(1.0, _SIGNIFICANT / math.sqrt(len(ratios)))
     )
-    return _Uneven(rank=rank, ratio=ratio, noise=noise, significant=significant)
+    return _Imbalance(rank=rank, ratio=ratio, noise=noise, significant=significant)
 
 
 def _waiting_ns(rank: int, exposed_ns: Mapping[int, Mapping[int, int]]) -> float | None:
-    """By how much longer than this rank the others (their median) are exposed to the group's all-to-alls, mean over
-    steps; None where steps differ as much."""
-    own = exposed_ns[rank]
+    """Return how much longer the other ranks (their median) are exposed to the group's all-to-alls than this rank.
+
+    The mean over steps; None where steps differ as much.
+    """
+    of_rank = exposed_ns[rank]
     common = frozenset.intersection(*(frozenset(steps) for steps in exposed_ns.values()))
     beyond = [
-        statistics.median(steps[step] for other, steps in exposed_ns.items() if other != rank) - own[step]
+        statistics.median(steps[step] for other, steps in exposed_ns.items() if other != rank) - of_rank[step]
         for step in sorted(common)
     ]
     if len(beyond) < 2:

@@ -1,4 +1,4 @@
-"""Which module tensor, expert and context parallelism communicate for, over all ranks: one file a table."""
+"""Which module tensor, expert and context parallelism communicate for, over all ranks."""
 
 from __future__ import annotations
 
@@ -30,9 +30,12 @@ _DTENSOR = re.compile(r"(?:(?:Nested)?Redistribute|_FromTorchTensor|_ToTorchTens
 
 @dataclass(frozen=True, kw_only=True)
 class TensorParallel:
-    """`modules`: rows of columns.TENSOR, over the complete steps of each rank. `by_module`: columns of
-    columns.TENSOR_BY_MODULE, and `by_layer`: of columns.TENSOR_BY_LAYER, most exposed first. All empty without such
-    groups.
+    """Communication within layers of all ranks; empty without groups of tp, ep or cp.
+
+    Attributes:
+        modules: rows of columns.TENSOR, sums over the complete steps of each rank.
+        by_module: rows of columns.TENSOR_BY_MODULE, the most exposed first.
+        by_layer: rows of columns.TENSOR_BY_LAYER, the most exposed first.
     """
 
     modules: Frame = Frame(columns.TENSOR)
@@ -46,7 +49,7 @@ class TensorParallel:
 
 
 def tensor_parallel(run: Run) -> TensorParallel:
-    """The tables over all ranks."""
+    """Return the tables over all ranks."""
     rows = [
         {
             "rank": summary.rank,
@@ -96,7 +99,7 @@ def _by_module(run: Run) -> list[dict[str, Any]]:
         share = _share(means["exposed_ns"], layer_ns)
         layer = {"layer_ns": layer_ns, "layer_share": share, "inferred": inferred}
         rows.append({"module": module, "parallelism": parallelism, "phase": phase, "kind": kind, **means, **layer})
-    # Sorting is stable: rows of equal exposure stay in the order in which the first rank came to them.
+    # Sorting is stable: rows of equal exposure keep the order of the first rank.
     return sorted(rows, key=lambda row: -row["exposed_ns"])
 
 

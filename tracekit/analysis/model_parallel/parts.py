@@ -1,4 +1,4 @@
-"""What is kept of communication within one rank's layers: sums by module, and what all-to-alls of experts bring."""
+"""What is kept of communication within one rank's layers: sums by module, and what all-to-alls bring to experts."""
 
 from __future__ import annotations
 
@@ -15,10 +15,12 @@ __all__ = ["EXPERT_EXCHANGES", "LAYERS", "ExpertExchangeSum", "TensorSum"]
 
 @dataclass(frozen=True, kw_only=True)
 class TensorSum:
-    """Communication of one rank in groups of one parallelism (tp, ep, cp) for one module, by kind and phase, over its
-    complete steps. `module` is "" for the outermost, None for what no module is known of. `layer_ns`: how long the
-    module ran in that phase, this communication included; None where that is not known. `inferred`: that the group is
-    for this parallelism.
+    """Communication of one rank in groups of one parallelism (tp, ep, cp) for one module, over its complete steps.
+
+    Attributes:
+        module: "" for the outermost; None where the module is not known.
+        layer_ns: how long the module ran in that phase, this communication included; None where not known.
+        inferred: whether the parallelism of the group was inferred.
     """
 
     module: str | None
@@ -34,8 +36,9 @@ class TensorSum:
 
 @dataclass(frozen=True, kw_only=True)
 class ExpertExchangeSum:
-    """All-to-alls of one rank in one group and step for one module (None: not known, either of them): what those that
-    bring tokens to experts brought to this rank's, and how long all of them were exposed.
+    """All-to-alls of one rank in one group and step for one module; group and module may be unknown (None).
+
+    Their sums: what those that bring tokens to experts brought to this rank, and how long all of them were exposed.
     """
 
     group: GroupKey | None

@@ -1,7 +1,7 @@
 """Remote calls: how long a step waits for them, and what of a round trip is service at the callee.
 
-Comes in: the `RpcUse` of each rank. Goes out: tables and a finding. A call is joined to its service by its id; the rest
-of its round trip is transit and queueing, the difference of two durations, each on one clock: no clocks are compared.
+A call is joined to its service by its id. The rest of its round trip is transit and queueing. It is the difference of
+two durations, each on one clock: clocks of different ranks are not compared.
 """
 
 from __future__ import annotations
@@ -42,8 +42,12 @@ _Function = tuple[str, str]
 
 @dataclass(frozen=True, kw_only=True)
 class RemoteCalls:
-    """`calls`: rows of columns.RPC, the calls that a rank issued in its complete steps. `by_function`: columns of
-    columns.RPC_BY_FUNCTION, most waited for first. `unjoined`: rows of columns.RPC_UNJOINED. All empty without RPC.
+    """Remote calls of all ranks; empty without RPC.
+
+    Attributes:
+        calls: rows of columns.RPC, the calls that a rank issued in its complete steps.
+        by_function: rows of columns.RPC_BY_FUNCTION, the most waited for first.
+        unjoined: rows of columns.RPC_UNJOINED.
     """
 
     calls: Frame = Frame(columns.RPC)
@@ -54,7 +58,7 @@ class RemoteCalls:
 
 @dataclass(kw_only=True)
 class _Sums:
-    """Of the calls of one rank to one function; the times are of the `completed` ones, joined and seen to end."""
+    """Calls of one rank to one function. Times are of the `completed` ones: joined, and seen to end."""
 
     wait_ns: int
     calls: int = 0
@@ -66,7 +70,7 @@ class _Sums:
 
 
 def remote_calls(run: Run) -> RemoteCalls:
-    """The tables over all ranks, and the finding that remote calls bound the step, if they do."""
+    """Return the tables over all ranks, and a finding if remote calls bound the step."""
     sums = _joined(run.ranks)
     places = _places(run.ranks)
     rows = [
@@ -76,17 +80,19 @@ def remote_calls(run: Run) -> RemoteCalls:
             "callee": callee,
             "callee_rank": places.get(callee),
             "function": function,
-            "calls": own.calls,
-            "joined": own.joined,
-            "wait_ns": own.wait_ns,
-            "completed": own.completed,
-            "round_trip_ns": own.round_trip_ns if own.completed else None,
-            "service_ns": own.service_ns if own.completed else None,
-            "transit_ns": own.round_trip_ns - own.service_ns if own.completed else None,
+            "calls": sums_of_function.calls,
+            "joined": sums_of_function.joined,
+            "wait_ns": sums_of_function.wait_ns,
+            "completed": sums_of_function.completed,
+            "round_trip_ns": sums_of_function.round_trip_ns if sums_of_function.completed else None,
+            "service_ns": sums_of_function.service_ns if sums_of_function.completed else None,
+            "transit_ns": sums_of_function.round_trip_ns - sums_of_function.service_ns
+            if sums_of_function.completed
+            else None,
         }
         for summary in run.ranks
         if (use := summary[REMOTE_CALLS]) is not None
-        for (callee, function), own in sums[summary.rank].items()
+        for (callee, function), sums_of_function in sums[summary.rank].items()
     ]
     return RemoteCalls(
         calls=rows,
@@ -100,7 +106,7 @@ def remote_calls(run: Run) -> RemoteCalls:
 
 
 def remote_call_notes(ranks: Sequence[RankSummary], all_selected: bool) -> list[Note]:
-    """What could not be joined, and why. A callee that was not selected is not missing."""
+    """Return which calls could not be joined, and why. A callee that was not selected is not missing."""
     notes = []
     for rank, callee, reason, count in _unjoined(_joined(ranks)):
         text = f"rank {rank}: {count} remote call{'s' * (count != 1)} to {callee} not joined to a service: {reason}"
@@ -119,12 +125,12 @@ def _wait_ns(summary: RankSummary) -> int:
 
 
 def _places(ranks: Sequence[RankSummary]) -> dict[str, int]:
-    """The rank of each worker that has a recording."""
+    """Return the rank of each worker that has a recording."""
     return {use.worker: summary.rank for summary in ranks if (use := summary[REMOTE_CALLS]) is not None}
 
 
 def _joined(ranks: Sequence[RankSummary]) -> dict[int, dict[_Function, _Sums]]:
-    """The calls of each rank by callee and function."""
+    """Return the calls of each rank by callee and function."""
     services: dict[tuple[int, int], RpcService] = {
         (service.caller, service.number): service
         for summary in ranks
@@ -155,17 +161,17 @@ def _sums_of(
     for function, calls in members.items():
         waited = time_of([directed[call.number] for call, _ in calls if call.number in directed])
         waited = waited | (undirected & in_flight_time([call for call, _ in calls], waits))
-        own = result[function] = _Sums(wait_ns=(waited & waits & steps).len_ns)
+        sums_of_function = result[function] = _Sums(wait_ns=(waited & waits & steps).len_ns)
         for call, service in calls:
-            own.calls += 1
+            sums_of_function.calls += 1
             if service is None:
-                own.reasons[_reason(call, places)] += 1
+                sums_of_function.reasons[_reason(call, places)] += 1
                 continue
-            own.joined += 1
+            sums_of_function.joined += 1
             if call.done_ns is not None:
-                own.completed += 1
-                own.round_trip_ns += call.done_ns - call.issued_ns
-                own.service_ns += service.end_ns - service.start_ns
+                sums_of_function.completed += 1
+                sums_of_function.round_trip_ns += call.done_ns - call.issued_ns
+                sums_of_function.service_ns += service.end_ns - service.start_ns
     return result
 
 
@@ -178,11 +184,11 @@ def _reason(call: RpcCall, places: dict[str, int]) -> str:
 
 
 def _unjoined(sums: dict[int, dict[_Function, _Sums]]) -> Iterator[tuple[int, str, str, int]]:
-    """Rank, callee, reason and number of the calls that no service was found of."""
+    """Yield rank, callee, reason and number of the calls without a service."""
     for rank, functions in sums.items():
         counts: Counter[tuple[str, str]] = Counter()
-        for (callee, _), own in functions.items():
-            for reason, count in own.reasons.items():
+        for (callee, _), sums_of_function in functions.items():
+            for reason, count in sums_of_function.reasons.items():
                 counts[callee, reason] += count
         for (callee, reason), count in sorted(counts.items()):
             yield rank, callee, reason, count
@@ -192,21 +198,25 @@ def _by_function(run: Run, sums: dict[int, dict[_Function, _Sums]]) -> list[dict
     steps = {summary.rank: sum(step.complete for step in summary.steps) for summary in run.ranks}
     shares: dict[_Function, list[tuple[int, _Sums]]] = defaultdict(list)
     for rank, functions in sums.items():
-        for function, own in functions.items():
-            shares[function].append((rank, own))
+        for function, sums_of_function in functions.items():
+            shares[function].append((rank, sums_of_function))
     rows = []
     for (callee, name), ranks in shares.items():
-        completed = sum(own.completed for _, own in ranks)
-        round_trip_ns = sum(own.round_trip_ns for _, own in ranks) / completed if completed else None
-        service_ns = sum(own.service_ns for _, own in ranks) / completed if completed else None
+        completed = sum(sums_of_function.completed for _, sums_of_function in ranks)
+        round_trip_ns = (
+            sum(sums_of_function.round_trip_ns for _, sums_of_function in ranks) / completed if completed else None
+        )
+        service_ns = (
+            sum(sums_of_function.service_ns for _, sums_of_function in ranks) / completed if completed else None
+        )
         worst_rank, worst = max(ranks, key=lambda share: (share[1].wait_ns / steps[share[0]], -share[0]))
         rows.append(
             {
                 "callee": callee,
                 "function": name,
                 "ranks": len(ranks),
-                "calls": statistics.fmean(own.calls / steps[rank] for rank, own in ranks),
-                "wait_ns": statistics.fmean(own.wait_ns / steps[rank] for rank, own in ranks),
+                "calls": statistics.fmean(sums_of_function.calls / steps[rank] for rank, sums_of_function in ranks),
+                "wait_ns": statistics.fmean(sums_of_function.wait_ns / steps[rank] for rank, sums_of_function in ranks),
                 "round_trip_ns": round_trip_ns,
                 "service_ns": service_ns,
                 "transit_ns": None if round_trip_ns is None or service_ns is None else round_trip_ns - service_ns,
@@ -218,7 +228,7 @@ def _by_function(run: Run, sums: dict[int, dict[_Function, _Sums]]) -> list[dict
 
 
 def _finding(run: Run, sums: dict[int, dict[_Function, _Sums]]) -> list[Finding]:
-    """The callers' waits bound the step, and where the function most waited for spends its round trip."""
+    """Find that the callers' waits bound the step, and where the most waited-for function spends its round trip."""
     callers = [summary for summary in run.ranks if sums.get(summary.rank)]
     steps = [step for summary in callers for step in summary.steps if step.complete]
     step_ns, wait_ns = sum(step.step_ns for step in steps), sum(_wait_ns(summary) for summary in callers)

@@ -13,7 +13,7 @@ __all__ = ["REMOTE_CALLS"]
 
 
 def _merged(windows: Sequence[RpcUse | None]) -> RpcUse | None:
-    """All windows of one worker as one."""
+    """Return all windows of one worker as one."""
     uses = [window for window in windows if window is not None]
     if not uses:
         return None

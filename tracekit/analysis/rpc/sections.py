@@ -1,4 +1,4 @@
-"""The section on remote calls. No other analysis knows of it."""
+"""The section on remote calls. No other analysis imports this package."""
 
 from __future__ import annotations
 

@@ -19,14 +19,16 @@ def complete_time(steps: Sequence[StepParts]) -> Intervals:
 
 
 def blocked_time(use: RpcUse) -> Intervals:
-    """Return when the thread was blocked while a remote call was in flight: it waits for other futures, too."""
+    """Return when the thread was blocked while a remote call was in flight. It also waits for other futures."""
     blocked = time_of([(wait.start_ns, wait.end_ns) for wait in use.waits])
     return blocked & in_flight_time(use.calls, blocked)
 
 
 def in_flight_time(calls: Sequence[RpcCall], until: Intervals) -> Intervals:
-    """Return the time from issue to completion. A call that was not seen to complete may be waited for until the end
-    of `until`."""
+    """Return the time from issue to completion.
+
+    A call that was not seen to complete may be waited for until the end of `until`.
+    """
     last_ns = int(until.end_ns[-1]) if len(until) else 0
     ends = [last_ns if call.done_ns is None else call.done_ns for call in calls]
     return time_of([(call.issued_ns, max(end, call.issued_ns)) for call, end in zip(calls, ends, strict=True)])

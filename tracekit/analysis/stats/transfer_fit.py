@@ -14,11 +14,13 @@ zero where the sizes differ too little to tell it.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
+from tracekit.analysis.stats.latency_bandwidth import fit_latency_bandwidth
 from tracekit.analysis.stats.medians import median_error
 from tracekit.model.events import Bool, Int64
 from tracekit.model.intervals import Intervals
@@ -28,7 +30,6 @@ __all__ = ["Stretches", "TransferFit", "fit_transfers", "stretches_of"]
 _COPYING = 0.05  # share of a stretch, from which on it is one with copies
 _ENOUGH = 3  # stretches without copies, to fit those alone
 _MOST_HELD = 0.95
-_INDEPENDENT = 1e-4  # below this condition, waves grow with bytes, and the latency cannot be told
 _APART = 1.5  # ratio of largest to smallest size; closer sizes tell no latency
 _LEAST_ERROR = 0.02  # relative, of the median of equal stretches: the model is not better than this
 
@@ -155,23 +156,16 @@ def _usual(stretches: Stretches) -> Bool:
 
 def _latency_and_bandwidth(stretches: Stretches) -> TransferFit:
     waves, sizes, medians_ns, errors = _medians(stretches)
-    matrix = np.stack((waves / medians_ns, sizes / medians_ns), axis=1) / errors[:, None]
-    scale = np.linalg.norm(matrix, axis=0)
-    solved, _, rank, _ = np.linalg.lstsq(matrix / scale, 1 / errors, rcond=_INDEPENDENT)
-    latency_ns, ns_per_byte = (solved / scale).tolist()
-    squared_errors = (matrix @ (solved / scale) - 1 / errors) ** 2
-    inflation = max(1.0, float(squared_errors.sum()) / max(len(medians_ns) - 2, 1))
-    spread_ns = np.inf
-    if rank == 2 and sizes.max() >= _APART * sizes.min():
-        covariance = np.linalg.inv((matrix / scale).T @ (matrix / scale)) * inflation
-        spread_ns = float(np.sqrt(covariance[0, 0]) / scale[0])
-    least_ns = float(np.clip(latency_ns - spread_ns, 0.0, stretches.quickest_ns))
-    most_ns = float(np.clip(latency_ns + spread_ns, 0.0, stretches.quickest_ns))
+    line = fit_latency_bandwidth(sizes, medians_ns, error_ns=errors * medians_ns, latencies=waves)
+    inflation = max(1.0, line.misfit)
+    spread_ns = line.latency_error_ns * math.sqrt(inflation) if sizes.max() >= _APART * sizes.min() else math.inf
+    least_ns = float(np.clip(line.latency_ns - spread_ns, 0.0, stretches.quickest_ns))
+    most_ns = float(np.clip(line.latency_ns + spread_ns, 0.0, stretches.quickest_ns))
     weight = 1 / errors**2
-    likely_ns = latency_ns if spread_ns < latency_ns <= most_ns else least_ns
+    likely_ns = line.latency_ns if spread_ns < line.latency_ns <= most_ns else least_ns
     fit = TransferFit(
-        latency_ns=latency_ns,
-        ns_per_byte=ns_per_byte,
+        latency_ns=line.latency_ns,
+        ns_per_byte=line.ns_per_byte,
         latency_error_ns=max(most_ns - likely_ns, likely_ns - least_ns),
         error_ratio=float(np.sqrt(inflation / weight.sum())),
         waves=float(np.average(waves, weights=weight)),

@@ -1,7 +1,4 @@
-"""Where each step's time goes: compute, exposed communication, exposed copies, idle; exact in integers.
-
-Per rank (in a worker): lanes and windows to `StepParts`. Over ranks: `breakdown(run)` to tables and findings.
-"""
+"""Where the time of each rank and step goes: compute, exposed communication, exposed copies, idle."""
 
 from __future__ import annotations
 
@@ -9,7 +6,7 @@ from collections import Counter
 from dataclasses import dataclass
 
 from tracekit.analysis.step_time import columns
-from tracekit.analysis.step_time.parts import NAMED_WAITS, PHASES
+from tracekit.analysis.step_time.parts import NAMED_WAITS, PHASE_SUMS
 from tracekit.analysis.step_time.savings import saving_without_ns
 from tracekit.analysis.table import Frame
 from tracekit.model.run import Finding, Run
@@ -19,12 +16,17 @@ __all__ = ["Breakdown", "breakdown", "nothing_notable"]
 
 _PARTS = ("step_ns", "compute_ns", "comm_ns", "overlapped_comm_ns", "exposed_comm_ns", "exposed_copy_ns", "idle_ns")
 _NOTABLY_IDLE = 0.2  # of a step
-_NOTABLE = 0.05  # of a step: below this a difference between ranks is not worth a sentence
+_NOTABLE = 0.05  # of a step
 
 
 @dataclass(frozen=True, kw_only=True)
 class Breakdown:
-    """`ranks`: rows of columns.RANKS, sums over complete steps. `steps`: rows of columns.STEPS."""
+    """The parts of all steps.
+
+    Attributes:
+        ranks: rows of columns.RANKS, sums over complete steps.
+        steps: rows of columns.STEPS.
+    """
 
     ranks: Frame = Frame(columns.RANKS)
     steps: Frame = Frame(columns.STEPS)
@@ -32,7 +34,7 @@ class Breakdown:
 
 
 def breakdown(run: Run) -> Breakdown:
-    """Tables over all ranks, and a finding when they are idle."""
+    """Return tables over all ranks, and a finding when they are idle."""
     ranks = [_rank_row(summary) for summary in run.ranks]
     steps = [
         {"rank": summary.rank, "step": step.step, "start_ns": step.start_ns, "complete": step.complete}
@@ -61,10 +63,14 @@ def _ratio(overlapped_ns: int, comm_ns: int) -> float | None:
 
 
 def _idle(run: Run) -> list[Finding]:
-    """Time in which the ranks neither compute, communicate nor copy. Loading data and named
-    waits have findings of their own."""
+    """Find time in which the ranks neither compute, communicate nor copy.
+
+    Loading data and named waits have separate findings.
+    """
     steps = [step for summary in run.ranks for step in summary.steps if step.complete]
-    data_idle_ns = sum(part.idle_ns for summary in run.ranks for part in summary[PHASES].parts if part.phase == "data")
+    data_idle_ns = sum(
+        part.idle_ns for summary in run.ranks for part in summary[PHASE_SUMS].parts if part.phase == "data"
+    )
     waits_ns = Counter[str]()
     for summary in run.ranks:
         waits_ns.update({wait.what: wait.total_ns for wait in summary[NAMED_WAITS]})
@@ -90,7 +96,7 @@ def _idle(run: Run) -> list[Finding]:
 
 
 def nothing_notable(run: Run) -> Finding:
-    """The verdict when no analysis found anything to say."""
+    """Return the verdict when no analysis has a finding."""
     steps = [step for summary in run.ranks for step in summary.steps if step.complete]
     step_ns = sum(step.step_ns for step in steps)
     if not step_ns:

@@ -90,7 +90,7 @@ ROOFLINE = Table(
         Column("steps", "int", "", "Complete steps that the sums are over."),
         Column("flops", "int?", "FLOP", "Of matrix products, convolutions and attention, recomputation included."),
         Column("recomputed_flops", "int?", "FLOP", "Of forwards that backward passes ran again; null when unknown."),
-        Column("recompute", "str?", "", "recorded: told by the capture; inferred: by autograd numbers; null: unknown."),
+        Column("recompute", "str?", "", "recorded: by the capture; inferred: by autograd numbers; null: unknown."),
         Column("lower_bound", "bool", "", "Whether some work of the kind could not be counted."),
         Column("dtypes", "list", "", "Data types that it was done in, the most first; tf32: float32 on tensor cores."),
         Column("step_ns", "int", "ns", "Length of the steps."),

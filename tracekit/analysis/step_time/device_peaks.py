@@ -1,7 +1,4 @@
-"""What devices can multiply at most: operations a second by data type, dense, as their makers' data sheets say.
-
-Comes in: a device's name as CUDA or ROCm tells it. Goes out: 1e12 operations a second by data type.
-"""
+"""How many operations a second devices can do at most, by data type: dense, from the data sheets of their makers."""
 
 from __future__ import annotations
 
@@ -10,7 +7,7 @@ import re
 __all__ = ["peak_tflops"]
 
 _H100_SXM = {"float64": 67.0, "float32": 67.0, "tf32": 494.7, "float16": 989.4, "bfloat16": 989.4, "float8": 1978.9}
-# The first pattern that the name matches; sheets that give sparse figures only are halved.
+# The first pattern that matches counts. Figures of data sheets that only give sparse ones are halved.
 _DEVICES: tuple[tuple[str, dict[str, float]], ...] = (
     # NVIDIA GB200 NVL72 and DGX B200 data sheets
     (r"\bGB200\b", {"float32": 80.0, "tf32": 1250.0, "float16": 2500.0, "bfloat16": 2500.0, "float8": 5000.0}),
@@ -40,5 +37,8 @@ _DEVICES: tuple[tuple[str, dict[str, float]], ...] = (
 
 
 def peak_tflops(device_name: str | None) -> dict[str, float]:
-    """Empty for a device that is not known."""
+    """Return 1e12 operations a second by data type, for a name as CUDA or ROCm reports it.
+
+    Empty for an unknown device.
+    """
     return next((peaks for pattern, peaks in _DEVICES if re.search(pattern, device_name or "")), {})

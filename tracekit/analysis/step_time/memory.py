@@ -1,6 +1,6 @@
 """Memory of each rank: parameters, gradients, optimizer state, peak.
 
-Comes in: a run. Goes out: what the capture of each rank counted as its last window closed.
+The capture counts them as its last window closes.
 """
 
 from __future__ import annotations
@@ -17,7 +17,11 @@ __all__ = ["Memory", "memory"]
 
 @dataclass(frozen=True, kw_only=True)
 class Memory:
-    """`ranks`: rows of columns.MEMORY; a rank of which nothing is known has no row."""
+    """The memory of all ranks.
+
+    Attributes:
+        ranks: rows of columns.MEMORY; a rank of which nothing is known has no row.
+    """
 
     ranks: Frame = Frame(columns.MEMORY)
     findings: tuple[Finding, ...] = ()

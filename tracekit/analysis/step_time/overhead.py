@@ -1,7 +1,4 @@
-"""What recording cost the steps it recorded, as each rank measured it.
-
-Comes in: a `Run`. Goes out: the rank that paid most for its step, and a warning where that distorts what is reported.
-"""
+"""What recording cost the steps that it recorded, as each rank measured it."""
 
 from __future__ import annotations
 
@@ -12,8 +9,8 @@ from tracekit.analysis.step_time.parts import RECORDING_COST
 from tracekit.model.run import Finding, Run
 from tracekit.model.summary import RankSummary
 
-_MOST_RATIO = 0.1  # of a step: more, and short operations look longer than they are
-# The profiler's options by how dear they are, and the probe's names of them. FLOPs are counted from the shapes.
+_MOST_RATIO = 0.1  # of a step: with more, short operations look longer than they are
+# The profiler's options, the most expensive first, and the probe's names of them. FLOPs are counted from the shapes.
 _ADVICE = {
     "with_stack": "stack=False",
     "profile_memory": "memory=False",
@@ -26,7 +23,11 @@ __all__ = ["CaptureOverhead", "capture_overhead", "overhead_findings"]
 
 @dataclass(frozen=True, kw_only=True)
 class CaptureOverhead:
-    """Of `rank`, the one with the largest `ratio` of cost to mean step. `options`: torch.profiler's that were on."""
+    """The cost on `rank`, the one with the largest ratio of cost to mean step.
+
+    Attributes:
+        options: options of torch.profiler that were on.
+    """
 
     rank: int
     per_step_ns: int
@@ -35,7 +36,7 @@ class CaptureOverhead:
 
 
 def capture_overhead(run: Run) -> CaptureOverhead | None:
-    """None if no rank measured it."""
+    """Return the largest cost; None if no rank measured it."""
     costs = [cost for summary in run.ranks if (cost := _cost(summary)) is not None]
     return max(costs, key=lambda cost: cost.ratio, default=None)
 

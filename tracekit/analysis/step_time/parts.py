@@ -7,18 +7,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from tracekit.analysis.events.phases import PHASES
+from tracekit.analysis.section import Unavailable
 from tracekit.model.metadata import MemoryUse, Precision
 from tracekit.model.summary import Part
 
 RecomputeSource = Literal["recorded", "inferred"]
 
-STEP_PHASES = ("data", "forward", "backward", "optimizer", "other")
+STEP_PHASES = ("data", *PHASES, "other")
 
 __all__ = [
     "FLOPS",
     "MEMORY",
     "NAMED_WAITS",
-    "PHASES",
+    "PHASE_SUMS",
     "RECORDING_COST",
     "STEP_PHASES",
     "FlopSum",
@@ -33,7 +35,7 @@ __all__ = [
 
 @dataclass(frozen=True, kw_only=True)
 class PhasePart:
-    """One phase of one rank over its complete steps: `total_ns` is the exact sum of the other four."""
+    """One phase of one rank over its complete steps. `total_ns` is the exact sum of the other four times."""
 
     phase: str
     total_ns: int
@@ -45,8 +47,17 @@ class PhasePart:
 
 @dataclass(frozen=True, kw_only=True)
 class PhaseSums:
-    """What one rank did in its complete steps, by phase, and in them: backward passes, forwards run again within those
-    (`recompute_*`), steps of a gradient scaler. None: not known.
+    """What one rank did in its complete steps; None: not known.
+
+    Attributes:
+        parts: by phase.
+        backward_passes: how many there were.
+        recompute_count: how many checkpointed forwards the backward passes ran again.
+        recompute_ns: time in these.
+        recompute_compute_ns: the part of it covered by compute.
+        scaled_steps: steps of a gradient scaler.
+        skipped_steps: those of them that did not step their optimizer.
+        precision: of the last recording that knows it.
     """
 
     parts: tuple[PhasePart, ...] = ()
@@ -61,8 +72,11 @@ class PhaseSums:
 
 @dataclass(frozen=True, kw_only=True)
 class FlopSum:
-    """Operators of one rank on one data type (`tf32`: float32 on tensor cores), over its complete steps. `recomputed`:
-    forwards that a backward pass ran again.
+    """Operators of one rank on one data type, over its complete steps.
+
+    Attributes:
+        dtype: `tf32` is float32 on tensor cores.
+        recomputed: whether these are forwards that a backward pass ran again.
     """
 
     dtype: str
@@ -73,13 +87,18 @@ class FlopSum:
 
 @dataclass(frozen=True, kw_only=True)
 class FlopSums:
-    """`unknown`: why there are no rows. `uncounted`: what else does such work, which the rows lack. `recompute`: how
-    recomputation was told, None where it was not. `scalar_float32`: kernels multiplied float32 without tensor cores.
+    """Floating-point work of one rank over its complete steps.
+
+    Attributes:
+        uncounted: names of operators and kernels that do such work, which the rows lack.
+        unavailable: why there are no rows.
+        recompute: how recomputation was identified; None where there are no rows.
+        scalar_float32: whether kernels multiplied float32 without tensor cores.
     """
 
     rows: tuple[FlopSum, ...] = ()
     uncounted: tuple[str, ...] = ()
-    unknown: str | None = None
+    unavailable: Unavailable | None = None
     recompute: RecomputeSource | None = None
     scalar_float32: bool = False
 
@@ -89,8 +108,9 @@ class RecordingCost:
     """What recording cost this rank.
 
     Attributes:
-        per_step_ns: mean over its `steps`.
-        options: of torch.profiler, those that were on.
+        per_step_ns: mean over its steps.
+        steps: over which the mean is.
+        options: options of torch.profiler that were on.
     """
 
     per_step_ns: int
@@ -103,7 +123,7 @@ class NamedWait:
     """Time in complete steps in which the step's thread waited for something that another section reports on.
 
     Attributes:
-        what: as it stands in a sentence: "remote calls".
+        what: as a sentence names it: "remote calls".
     """
 
     what: str
@@ -115,7 +135,7 @@ def _last_known(windows: Sequence[MemoryUse | None]) -> MemoryUse | None:
 
 
 def _merged_costs(windows: Sequence[RecordingCost | None]) -> RecordingCost | None:
-    """The mean over the steps of all windows that measured it."""
+    """Return the mean over the steps of all windows that measured it."""
     measured = [window for window in windows if window is not None]
     steps = sum(window.steps for window in measured)
     if not steps:
@@ -135,7 +155,7 @@ def _merged_waits(windows: Sequence[tuple[NamedWait, ...]]) -> tuple[NamedWait, 
 
 
 def merge_phase_sums(windows: Sequence[PhaseSums]) -> PhaseSums:
-    """The sums over all windows of one rank; what one of them does not know, nobody knows."""
+    """Return the sums over all windows of one rank. A number that one of them does not know is not known."""
 
     def total(name: str) -> int | None:
         values = [getattr(window, name) for window in windows]
@@ -159,9 +179,9 @@ def merge_phase_sums(windows: Sequence[PhaseSums]) -> PhaseSums:
 
 
 def merge_flop_sums(windows: Sequence[FlopSums]) -> FlopSums:
-    """The sums over all windows of one rank; what one of them does not know, nobody knows."""
-    if unknown := next((window.unknown for window in windows if window.unknown is not None), None):
-        return FlopSums(unknown=unknown)
+    """Return the sums over all windows of one rank. A number that one of them does not know is not known."""
+    if unavailable := next((window.unavailable for window in windows if window.unavailable is not None), None):
+        return FlopSums(unavailable=unavailable)
     rows: dict[tuple[str, bool], list[FlopSum]] = defaultdict(list)
     for window in windows:
         for row in window.rows:
@@ -182,7 +202,7 @@ def merge_flop_sums(windows: Sequence[FlopSums]) -> FlopSums:
     )
 
 
-PHASES = Part(name="phases", type=PhaseSums, empty=PhaseSums, merge=merge_phase_sums)
+PHASE_SUMS = Part(name="phases", type=PhaseSums, empty=PhaseSums, merge=merge_phase_sums)
 FLOPS = Part(name="flops", type=FlopSums, empty=FlopSums, merge=merge_flop_sums)
 MEMORY: Part[MemoryUse | None] = Part(name="memory", type=MemoryUse | None, empty=lambda: None, merge=_last_known)
 RECORDING_COST: Part[RecordingCost | None] = Part(

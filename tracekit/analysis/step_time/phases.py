@@ -1,38 +1,30 @@
-"""What a step's time is spent on: loading data, forward, backward, optimizer, or anything else; exact in integers.
-
-Per rank (in a worker): lanes and the timeline of phases to `PhaseSums`. Over ranks: `step_phases(run)` to tables and a
-finding about data loading. The phases partition the step, and within each its compute, exposed communication, exposed
-copies and idle time do. On a GPU rank a phase begins on the device when the compute launched before it has ended, as a
-step does; communication launched before it that the phase's first compute seems to wait for still belongs to the
-phase before.
-"""
+"""What the steps of a run are spent on: loading data, forward, backward, optimizer, or anything else."""
 
 from __future__ import annotations
 
 import statistics
 from dataclasses import dataclass
 
-import numpy as np
-
 from tracekit.analysis.step_time import columns
-from tracekit.analysis.step_time.parts import PHASES
+from tracekit.analysis.step_time.parts import PHASE_SUMS, STEP_PHASES
 from tracekit.analysis.table import Frame
 from tracekit.model.run import Finding, Run
 from tracekit.model.summary import RankSummary
 
-STEP_PHASES = ("data", "forward", "backward", "optimizer", "other")
-_DATA, _FORWARD, _BACKWARD, _OPTIMIZER, _OTHER = range(5)
-# What `PhaseTimeline.at` says, with -1 as the last. Once its step has ended, what follows is not the optimizer's.
-_OF_LAUNCH = np.array([_FORWARD, _BACKWARD, _OTHER, _OTHER], dtype=np.int64)
+_DATA = STEP_PHASES.index("data")
 _NOTABLE = 0.05  # of a step
 
-__all__ = ["STEP_PHASES", "StepPhases", "step_phases"]
+__all__ = ["StepPhases", "step_phases"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class StepPhases:
-    """`parts`: rows of columns.PHASES, sums over the complete steps of each rank. `by_phase`: columns of
-    columns.PHASES_BY_PHASE, means over ranks. `ranks`: rows of columns.PHASE_FACTS.
+    """The phases of all ranks.
+
+    Attributes:
+        parts: rows of columns.PHASES, sums over the complete steps of each rank.
+        by_phase: rows of columns.PHASES_BY_PHASE, means over ranks.
+        ranks: rows of columns.PHASE_FACTS.
     """
 
     parts: Frame = Frame(columns.PHASES)
@@ -42,7 +34,7 @@ class StepPhases:
 
 
 def step_phases(run: Run) -> StepPhases:
-    """Tables over all ranks, and a finding when steps wait for their data."""
+    """Return tables over all ranks, and a finding when steps wait for their data."""
     parts = [
         {
             "rank": summary.rank,
@@ -54,7 +46,7 @@ def step_phases(run: Run) -> StepPhases:
             "idle_ns": part.idle_ns,
         }
         for summary in run.ranks
-        for part in summary[PHASES].parts
+        for part in summary[PHASE_SUMS].parts
     ]
     return StepPhases(
         parts=parts,
@@ -65,7 +57,7 @@ def step_phases(run: Run) -> StepPhases:
 
 
 def _facts(summary: RankSummary) -> dict[str, object]:
-    sums, precision = summary[PHASES], summary[PHASES].precision
+    sums, precision = summary[PHASE_SUMS], summary[PHASE_SUMS].precision
     steps = _complete_steps(summary)
     return {
         "rank": summary.rank,
@@ -89,16 +81,16 @@ def _complete_steps(summary: RankSummary) -> int:
 def _by_phase(run: Run) -> list[dict[str, object]]:
     """Rows of the phases that took any time, over the ranks that completed a step."""
     steps = {s.rank: count for s in run.ranks if (count := _complete_steps(s))}
-    parts = {s.rank: s[PHASES].parts for s in run.ranks if s.rank in steps}
+    parts = {s.rank: s[PHASE_SUMS].parts for s in run.ranks if s.rank in steps}
     step_ns = statistics.fmean(_mean_step_ns(s) for s in run.ranks if s.rank in steps) if steps else 0.0
     rows = []
     for i, phase in enumerate(STEP_PHASES):
-        mean_ns = {rank: own[i].total_ns / steps[rank] for rank, own in parts.items()}
+        mean_ns = {rank: of_rank[i].total_ns / steps[rank] for rank, of_rank in parts.items()}
         if not any(mean_ns.values()):
             continue
         worst = max(mean_ns, key=lambda rank: (mean_ns[rank], -rank))
         means = {
-            field: statistics.fmean(getattr(own[i], field) / steps[rank] for rank, own in parts.items())
+            field: statistics.fmean(getattr(of_rank[i], field) / steps[rank] for rank, of_rank in parts.items())
             for field in ("total_ns", "compute_ns", "exposed_comm_ns", "exposed_copy_ns", "idle_ns")
         }
         row: dict[str, object] = {"phase": phase, "ranks": len(parts), "share": means["total_ns"] / step_ns, **means}
@@ -107,14 +99,14 @@ def _by_phase(run: Run) -> list[dict[str, object]]:
 
 
 def _mean_step_ns(summary: RankSummary) -> float:
-    return sum(part.total_ns for part in summary[PHASES].parts) / _complete_steps(summary)
+    return sum(part.total_ns for part in summary[PHASE_SUMS].parts) / _complete_steps(summary)
 
 
 def _data_loading(run: Run) -> list[Finding]:
-    """Time in which a rank does nothing but load data."""
+    """Find time in which a rank does nothing but load data."""
     ranks = [summary for summary in run.ranks if _complete_steps(summary)]
     step_ns = {s.rank: _mean_step_ns(s) for s in ranks}
-    data_ns = {s.rank: s[PHASES].parts[_DATA].total_ns / _complete_steps(s) for s in ranks}
+    data_ns = {s.rank: s[PHASE_SUMS].parts[_DATA].total_ns / _complete_steps(s) for s in ranks}
     worst = max(data_ns, key=lambda rank: (data_ns[rank] / step_ns[rank], -rank), default=None)
     if worst is None or data_ns[worst] < _NOTABLE * step_ns[worst]:
         return []

@@ -1,14 +1,13 @@
-"""Model FLOP/s: how much of what its device can do at most each rank's step uses.
+"""Model FLOP/s: which part of its device's peak each rank's step uses.
 
-Comes in: a run, and what the user knows better: operations of the model a step, the device's peak. Goes out: a table
-by rank, why something is not known, and a finding. With F the operations of the complete steps but for recomputed
-forwards, R those, T the length of the steps and P the peak of the data type they are done in (with several, what the
-device would do of this mixture),
+With F the operations of the complete steps without recomputed forwards, R those of recomputed forwards, T the length of
+the steps and P the peak of the device,
 
     MFU = F / (T P)        HFU = (F + R) / (T P)
 
-(Chowdhery et al., "PaLM", 2022; Korthikanti et al., "Reducing Activation Recomputation", 2022). While it computes, a
-device does (F + R) / compute time; what lies between that and the rate over the step is communication and idling.
+(Chowdhery et al., "PaLM", 2022; Korthikanti et al., "Reducing Activation Recomputation", 2022). The peak is that of the
+data type of the operations; for several, that of their mixture. While it computes, a device does (F + R) / compute
+time. The difference to the rate over the whole step is communication and idle time.
 """
 
 from __future__ import annotations
@@ -32,23 +31,30 @@ _NOTABLE = 0.05  # of a step
 
 @dataclass(frozen=True, kw_only=True)
 class Roofline:
-    """`by_rank`: rows of columns.ROOFLINE. `source`: of the operations; `peak_source`: of what the devices can do at
-    most, None where no rank has any. `unknown`: why something is null, by its name. `uncounted`: names of work that
-    could not be counted.
+    """The table of all ranks.
+
+    Attributes:
+        by_rank: rows of columns.ROOFLINE.
+        source: where the number of operations comes from.
+        peak_source: where the peak comes from; None where no rank has one.
+        unavailable: why a number is null, by its name.
+        uncounted: names of operators and kernels whose work could not be counted.
     """
 
     by_rank: Frame = Frame(columns.ROOFLINE)
     source: Literal["shapes", "given"]
     peak_source: Literal["data sheet", "given"] | None
-    unknown: Mapping[str, str]
+    unavailable: Mapping[str, Unavailable]
     uncounted: tuple[str, ...]
     findings: tuple[Finding, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Work:
-    """One rank's, over its complete steps. `peak`: operations a second at which its device does this mixture of data
-    types at most.
+class _RankWork:
+    """The work of one rank over its complete steps.
+
+    Attributes:
+        peak: the most operations a second that its device can do of this mixture of data types.
     """
 
     summary: RankSummary
@@ -62,7 +68,7 @@ class _Work:
 
 
 def roofline(run: Run, known: KnownWork | None = None) -> Roofline | Unavailable:
-    """Unavailable for a run without complete steps."""
+    """Return the utilisation of each rank; unavailable for a run without complete steps."""
     known = known or KnownWork()
     ranks = [s for s in run.ranks if not s.serves_only and any(step.complete for step in s.steps)]
     if not ranks:
@@ -73,13 +79,13 @@ def roofline(run: Run, known: KnownWork | None = None) -> Roofline | Unavailable
         by_rank=[_row(work, given=given) for work in works],
         source="given" if given else "shapes",
         peak_source=_peak_source(works, known),
-        unknown=_unknown(works, known),
+        unavailable=_unavailable(works, known),
         uncounted=() if given else tuple(sorted({name for s in ranks for name in s[FLOPS].uncounted})),
         findings=tuple(_without_tensor_cores(works)),
     )
 
 
-def _work(summary: RankSummary, known: KnownWork) -> _Work:
+def _work(summary: RankSummary, known: KnownWork) -> _RankWork:
     complete = [step for step in summary.steps if step.complete]
     counted = summary[FLOPS]
     by_dtype: dict[str, int] = {}
@@ -89,9 +95,9 @@ def _work(summary: RankSummary, known: KnownWork) -> _Work:
     flops: int | None = sum(by_dtype.values())
     if known.flops_per_step is not None:
         flops, recomputed = round(known.flops_per_step * len(complete)), None
-    elif counted.unknown is not None:
+    elif counted.unavailable is not None:
         flops, recomputed = None, None
-    return _Work(
+    return _RankWork(
         summary=summary,
         steps=len(complete),
         step_ns=sum(step.step_ns for step in complete),
@@ -110,17 +116,17 @@ def _peak(summary: RankSummary, by_dtype: Mapping[str, int]) -> float | None:
     return sum(by_dtype.values()) / sum(flops / (peaks[dtype] * 1e12) for dtype, flops in by_dtype.items())
 
 
-def _peak_source(works: Sequence[_Work], known: KnownWork) -> Literal["data sheet", "given"] | None:
+def _peak_source(works: Sequence[_RankWork], known: KnownWork) -> Literal["data sheet", "given"] | None:
     if known.peak_flops_per_s is not None:
         return "given"
     return "data sheet" if any(work.peak is not None for work in works) else None
 
 
-def _row(work: _Work, *, given: bool) -> dict[str, object]:
+def _row(work: _RankWork, *, given: bool) -> dict[str, object]:
     flops, recomputed, peak = work.flops, work.recomputed, work.peak
     possible = None if peak is None else work.step_ns / 1e9 * peak
     used = None if flops is None or not possible else flops / possible
-    used = None if used is not None and used > 1 else used  # then the peak is not this device's
+    used = None if used is not None and used > 1 else used  # the peak cannot be this device's
     without = None if used is None or not flops else used * (1 - (recomputed or 0) / flops)
     return {
         "rank": work.summary.rank,
@@ -140,31 +146,36 @@ def _row(work: _Work, *, given: bool) -> dict[str, object]:
     }
 
 
-def _unknown(works: Sequence[_Work], known: KnownWork) -> dict[str, str]:
-    result = {"memory_traffic": "traces do not record what kernels read and write"}
-    if known.flops_per_step is None:
-        reasons = [reason for work in works if (reason := work.summary[FLOPS].unknown) is not None]
-        result |= {"flops": reasons[0]} if reasons else {}
-    else:
-        result["hfu"] = "of given operations it is not known what is computed again"
-    lacking = next((work for work in works if work.peak is None), None)
-    if lacking is not None:
-        name, of = lacking.summary.device_name, ", ".join(sorted(lacking.flops_by_dtype))
-        if lacking.summary.device == "cpu":
-            result["peak"] = "the peak of CPUs is not known"
-        elif name is None:
-            result["peak"] = "no device is named in the trace"
-        elif not of:
-            result["peak"] = "the data type of the operations is not known"
-        else:
-            result["peak"] = f"no peak is known of {name} in {of}"
+def _unavailable(works: Sequence[_RankWork], known: KnownWork) -> dict[str, Unavailable]:
+    """Return why a number is null on some rank, by the name of the number, in the order in which they are shown."""
+    result = {"memory_traffic": Unavailable(reason="traces do not record what kernels read and write")}
+    uncounted = next((why for work in works if (why := work.summary[FLOPS].unavailable) is not None), None)
+    if known.flops_per_step is not None:
+        result["hfu"] = Unavailable(reason="of given operations it is not known what is computed again")
+    elif uncounted is not None:
+        result["flops"] = uncounted
+    without_peak = next((work for work in works if work.peak is None), None)
+    if without_peak is not None:
+        result["peak"] = _no_peak(without_peak)
     elif any(work.flops is not None and work.peak and work.flops > work.step_ns / 1e9 * work.peak for work in works):
-        result["mfu"] = "the steps do more than the peak allows, so it is not this device's, or not of this data type"
+        reason = "the steps do more than the peak allows, so it is not this device's, or not of this data type"
+        result["mfu"] = Unavailable(reason=reason)
     return result
 
 
-def _without_tensor_cores(works: Sequence[_Work]) -> list[Finding]:
-    """Products of float32 that take longer than they would on tensor cores, even at the device's peak."""
+def _no_peak(work: _RankWork) -> Unavailable:
+    name, dtypes = work.summary.device_name, ", ".join(sorted(work.flops_by_dtype))
+    if work.summary.device == "cpu":
+        return Unavailable(reason="the peak of CPUs is not known")
+    if name is None:
+        return Unavailable(reason="no device is named in the trace")
+    if not dtypes:
+        return Unavailable(reason="the data type of the operations is not known")
+    return Unavailable(reason=f"no peak is known of {name} in {dtypes}")
+
+
+def _without_tensor_cores(works: Sequence[_RankWork]) -> list[Finding]:
+    """Find products of float32 that would be faster on tensor cores, even at the device's peak."""
     gains = []
     for work in works:
         peaks = peak_tflops(work.summary.device_name) if work.summary.device == "gpu" else {}

@@ -1,9 +1,8 @@
-"""What a step would gain at most if one of its parts vanished from all ranks.
+"""How much shorter a step would be at most if one of its parts vanished from all ranks.
 
-Comes in: a run, and the name of a part or its length in each step. Goes out: nanoseconds a step. In a synchronous run
-the slowest rank sets the pace: a rank that only waits for it gains nothing by waiting less. So with s_r the step and
-p_r the part on rank r, a step gains max(s_r) - max(s_r - p_r), which is the part of the rank that waits least, not the
-mean.
+In a synchronous run the slowest rank sets the pace: a rank that only waits for it gains nothing by waiting less. With
+s_r the step and p_r the part on rank r, a step becomes max(s_r) - max(s_r - p_r) shorter. That is not the mean of the
+part, but about the part on the rank that waits least.
 """
 
 from __future__ import annotations
@@ -16,18 +15,24 @@ __all__ = ["saving_of_ns", "saving_without_ns", "savings_ns"]
 
 
 def saving_without_ns(run: Run, part: str) -> int | None:
-    """Mean over the steps that all ranks completed, None without any; `part` is a field of `StepParts`."""
+    """Return the saving without `part`, a field of `StepParts`, in nanoseconds a step.
+
+    The mean over the steps that all ranks completed; None without any.
+    """
     return saving_of_ns(run, {(s.rank, step.step): getattr(step, part) for s in run.ranks for step in s.steps})
 
 
 def saving_of_ns(run: Run, part_ns: Mapping[tuple[int, int], int]) -> int | None:
-    """Mean over the steps that all ranks completed, None without any; `part_ns`: by rank and step, 0 where missing."""
+    """Return the saving without a part of this length by rank and step, 0 where missing.
+
+    The mean over the steps that all ranks completed; None without any.
+    """
     savings = savings_ns(run, part_ns)
     return sum(savings) // len(savings) if savings else None
 
 
 def savings_ns(run: Run, part_ns: Mapping[tuple[int, int], int]) -> list[int]:
-    """Of each step that all ranks completed, in order."""
+    """Return the saving of each step that all ranks completed, in order."""
     common = run.common_steps()
     longest_ns = dict.fromkeys(sorted(common), 0)
     longest_without_ns = dict.fromkeys(common, 0)

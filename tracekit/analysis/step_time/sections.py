@@ -10,7 +10,7 @@ from tracekit.analysis.step_time.parts import (
     FLOPS,
     MEMORY,
     NAMED_WAITS,
-    PHASES,
+    PHASE_SUMS,
     RECORDING_COST,
     FlopSums,
     PhaseSums,
@@ -50,15 +50,15 @@ def _flops(recorded: RecordedSteps) -> FlopSums:
 
 BREAKDOWN_SECTION: Section[Breakdown] = Section(
     name="breakdown",
-    reads=(PHASES, NAMED_WAITS),
+    reads=(PHASE_SUMS, NAMED_WAITS),
     keeps={RECORDING_COST: _recording_cost},
     analyze=lambda given: breakdown(given.run),
     tables=(columns.RANKS, columns.STEPS),
 )
 PHASES_SECTION: Section[StepPhases] = Section(
     name="phases",
-    reads=(PHASES,),
-    keeps={PHASES: _phases},
+    reads=(PHASE_SUMS,),
+    keeps={PHASE_SUMS: _phases},
     analyze=lambda given: step_phases(given.run),
     tables=(columns.PHASES, columns.PHASES_BY_PHASE, columns.PHASE_FACTS),
 )

@@ -14,6 +14,7 @@ from typing import Literal
 
 import numpy as np
 
+from tracekit.analysis.events.autograd import AUTOGRAD_NODE_PREFIX
 from tracekit.analysis.events.communication_rules import CommunicationRule
 from tracekit.analysis.events.kernel_launches import DeviceEvents, device_events
 from tracekit.analysis.events.phases import autograd_threads
@@ -36,9 +37,8 @@ _GRAPH_LABELS = (
     *("Redistribute", "NestedRedistribute", "_FromTorchTensor", "_ToTorchTensor"),
     "GeneratedBackwardFor__c10d",
 )
-_ENGINE_PREFIX = "autograd::engine::evaluate_function: "
 # Nodes that torch generates, such as AddmmBackward0: everything they compute is in operators.
-_GENERATED_NODE = re.compile(rf"(?:{_ENGINE_PREFIX})?\w+Backward\d+")
+_GENERATED_NODE = re.compile(rf"(?:{AUTOGRAD_NODE_PREFIX})?\w+Backward\d+")
 # For an operator on a tensor subclass (a DTensor, the result of a collective), Python decides here what to run.
 _DISPATCH = "PythonSubclass"
 # Between issue and wait Python takes some 10 us, ten times as much on a busy machine. Computing takes longer.
@@ -204,7 +204,7 @@ def _host_compute(trace: DecodedTrace, threads: Int64, communication: HostCommun
 
 
 def _is_label(name: str) -> bool:
-    return name.startswith(_LABELS) or name.removeprefix(_ENGINE_PREFIX).startswith(_GRAPH_LABELS)
+    return name.startswith(_LABELS) or name.removeprefix(AUTOGRAD_NODE_PREFIX).startswith(_GRAPH_LABELS)
 
 
 def _compute_time(events: EventTable, working: Int64, dispatching: Int64, generated: Bool) -> Intervals:

@@ -1,1 +1,1 @@
-"""How each section of a report looks, in the terminal and as JSON: a file a section."""
+"""How each section of a report is shown, in the terminal and as JSON: one file for each section."""

@@ -14,7 +14,7 @@ from tracekit.render.section_view import SectionView
 __all__ = ["BREAKDOWN_VIEW"]
 
 _MOST_RANKS = 16
-_SHOWN_RANKS = 8  # of more than that
+_SHOWN_RANKS = 8  # where there are more
 
 
 def _breakdown_table(breakdown: Breakdown) -> list[object]:

@@ -1,7 +1,4 @@
-"""DDP's buckets for a terminal: what is in each, and when it was ready, queued, on its way and exposed.
-
-Comes in: `Buckets`. Goes out: renderables for `console.write`. Times are milliseconds.
-"""
+"""DDP's buckets: what is in each, and when it was ready, queued, transferred and exposed. Times are milliseconds."""
 
 from __future__ import annotations
 
@@ -14,7 +11,7 @@ from tracekit.analysis.ddp.buckets import Buckets
 from tracekit.analysis.ddp.sections import BUCKETS_SECTION
 from tracekit.analysis.table import rows_of
 from tracekit.model.run import Run
-from tracekit.render.console import table
+from tracekit.render.console import statement, table
 from tracekit.render.quantities import file_size, milliseconds
 from tracekit.render.safe_text import safe_text
 from tracekit.render.section_view import SectionView
@@ -25,11 +22,11 @@ _SHOWN_BUCKETS = 16
 
 
 def bucket_table(buckets: Buckets) -> list[object]:
-    """A row a bucket, with times where reductions were recorded."""
+    """Return a row for each bucket, with times where reductions were recorded."""
     rows = rows_of(buckets, "bucket_map")
     times = {(row["module"], row["index"]): row for row in rows_of(buckets, "by_index")}
     if used := {module for module, _ in times}:
-        rows = [row for row in rows if row["module"] in used]  # others were idle: models that take turns
+        rows = [row for row in rows if row["module"] in used]  # other modules did not reduce in these steps
     several = len({row["module"] for row in rows}) > 1
     title = "DDP buckets, in order of launch"
     columns = ["first parameter", "bucket", "params", "size"]
@@ -69,7 +66,10 @@ _QUEUED, _HIDDEN, _AFTER = "·", "▒", "█"
 
 
 def bucket_chart(picture: BucketPicture) -> list[object]:
-    """The first two bars and the last ones where there are many: the end of the pass is what is exposed."""
+    """Return bars of the reductions of one backward pass.
+
+    Of many, the first two and the last ones are shown: at the end of the pass they are exposed.
+    """
     bars = picture.bars
     begin_ns, end_ns = bars[0].ready_ns, max(bar.end_ns for bar in bars)
     begin_ns -= (end_ns - begin_ns) // 8  # the first bucket's gradients came before it was ready
@@ -103,20 +103,27 @@ def _bar(ready: int, start: int, end: int, last_gradient: int) -> str:
 
 
 def _json(buckets: Buckets) -> dict[str, Any]:
+    missing = buckets.whatif_unavailable
     return {
         "bucket_map": rows_of(buckets, "bucket_map"),
         "buckets": rows_of(buckets, "times"),
         "buckets_by_index": rows_of(buckets, "by_index"),
         "bucket_micro_batches": buckets.micro_batches,
         "bucket_whatif": rows_of(buckets, "whatif"),
-        "bucket_whatif_reason": buckets.whatif_reason,
+        "bucket_whatif_reason": None if missing is None or missing.expected else missing.reason,
     }
 
 
 def _text(buckets: Buckets, run: Run, width: int) -> list[object]:
     if not rows_of(buckets, "bucket_map"):
         return []
-    return [*bucket_table(buckets), *([] if buckets.picture is None else bucket_chart(buckets.picture))]
+    parts = bucket_table(buckets)
+    if buckets.picture is not None:
+        parts += bucket_chart(buckets.picture)
+    missing = buckets.whatif_unavailable
+    if missing is not None and not missing.expected:
+        parts += [statement("info", f"other bucket sizes n/a: {missing.reason}"), ""]
+    return parts
 
 
 BUCKETS_VIEW = SectionView(section=BUCKETS_SECTION, json=_json, text=_text)

@@ -20,7 +20,10 @@ __all__ = ["COLLECTIVES_VIEW", "collectives_table"]
 
 
 def collectives_table(collectives: CollectiveTimes, run: Run) -> list[object]:
-    """Of groups of one name (those of a dimension of the mesh) the one with the longest transfers stands for all."""
+    """Return a row for each kind and size of collectives.
+
+    Of groups with one name (those of a dimension of the mesh), the one with the longest transfers is shown.
+    """
     slowest: dict[tuple[object, ...], dict[str, Any]] = {}
     for row in rows_of(collectives, "table"):
         key = (_name(row, run), row["kind"], row["size_bytes"])

@@ -1,4 +1,4 @@
-"""Modules of FSDP and ZeRO in the terminal: what waits for which module's parameters and gradients."""
+"""Modules of FSDP and ZeRO in the terminal: what waits for the parameters and gradients of which module."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = ["FSDP_VIEW", "fsdp_table"]
 
 
 def fsdp_table(fsdp: Fsdp, strategies: Sequence[str]) -> list[object]:
-    """`strategies` of the run: whose modules these are. A row for all layers alike."""
+    """Return a row for all layers alike. `strategies` of the run: they name the table."""
     rows = rows_of(fsdp, "by_layer")
     title = f"{_owner(strategies)} modules, the most exposed first (ms a step, mean over ranks)"
     if len(rows) > _SHOWN:
@@ -38,8 +38,8 @@ def fsdp_table(fsdp: Fsdp, strategies: Sequence[str]) -> list[object]:
         for row in rows[:_SHOWN]
     ]
     columns = ("module", "kind", "phase", "count", "size", "exposed", "issue\nto use")
-    remark = [statement("info", fsdp.remark)] if fsdp.remark else []
-    return [*table(title, columns, cells, left=3), *remark]
+    missing = [] if fsdp.unavailable is None else [statement("info", fsdp.unavailable.reason)]
+    return [*table(title, columns, cells, left=3), *missing]
 
 
 def _owner(strategies: Sequence[str]) -> str:
@@ -49,8 +49,10 @@ def _owner(strategies: Sequence[str]) -> str:
 
 
 def _shortened(names: str, modules: int) -> str:
-    """The end of a long name, which tells modules apart; of several modules the first and how many more, of layers
-    alike how many they are."""
+    """Return the end of a long name, which tells modules apart, and how many modules there are.
+
+    Of several modules together it is the first name and how many more there are.
+    """
     (name, *others), left_out = names_together(names)
     more = f" +{len(others) + left_out}" if others else ""
     more += f" x{modules}" if modules > 1 else ""
@@ -61,7 +63,7 @@ def _shortened(names: str, modules: int) -> str:
 def _json(fsdp: Fsdp) -> dict[str, Any]:
     return {
         "fsdp": rows_of(fsdp, "units"),
-        "fsdp_remark": fsdp.remark or None,
+        "fsdp_remark": None if fsdp.unavailable is None else fsdp.unavailable.reason,
         "fsdp_prefetch": rows_of(fsdp, "prefetching"),
     }
 

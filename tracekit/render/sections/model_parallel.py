@@ -1,7 +1,4 @@
-"""Communication within layers for a terminal: what layers of each sort wait for, and how even the load of experts is.
-
-Comes in: `TensorParallel` and `ExpertLoad`. Goes out: renderables for `console.write`. Times are milliseconds a step.
-"""
+"""Communication within layers: what layers wait for, and how even the load of experts is. Times are ms a step."""
 
 from __future__ import annotations
 
@@ -26,7 +23,7 @@ _NEARLY_THE_SAME = 1.1
 
 
 def tensor_table(tensor: TensorParallel) -> list[object]:
-    """A row for all layers alike; `of layer`: the share of the time that these take in that phase."""
+    """Return a row for all layers alike. `of layer` is the share of the time that these take in that phase."""
     rows = rows_of(tensor, "by_layer")
     title = "Communication within layers, the most exposed first (ms a step, mean)"
     if any(row["inferred"] for row in rows):
@@ -59,7 +56,7 @@ def _name(row: dict[str, Any]) -> str:
 
 
 def expert_table(load: ExpertLoad) -> list[object]:
-    """The ranks whose experts receive the most, over all layers; a line where they receive nearly the same."""
+    """Return the ranks whose experts receive the most, over all layers; a line where they receive nearly the same."""
     rows = rows_of(load, "ranks")
     most = max((row["ratio"] for row in rows if row["ratio"] is not None), default=None)
     if most is None:
@@ -69,7 +66,7 @@ def expert_table(load: ExpertLoad) -> list[object]:
     layers: dict[tuple[int | None, int], list[dict[str, Any]]] = defaultdict(list)
     for row in rows:
         layers[row["group"], row["rank"]].append(row)
-    received = {key: sum(row["received_bytes"] for row in own) for key, own in layers.items()}
+    received = {key: sum(row["received_bytes"] for row in of_layer) for key, of_layer in layers.items()}
     cells = []
     for (group, rank), size in sorted(received.items(), key=lambda item: (-item[1], item[0][1]))[:_SHOWN_RANKS]:
         others = [other for (of, member), other in received.items() if of == group and member != rank]

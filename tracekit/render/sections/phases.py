@@ -1,7 +1,4 @@
-"""What a step's time is spent on and the memory it takes, for a terminal.
-
-Comes in: results of analyses. Goes out: renderables for `console.write`. Times are milliseconds a step.
-"""
+"""What a step's time is spent on, and the memory it takes. Times are milliseconds a step."""
 
 from __future__ import annotations
 
@@ -17,7 +14,7 @@ __all__ = ["MEMORY_VIEW", "PHASES_VIEW", "memory_text", "phase_facts", "phase_ta
 
 
 def phase_tables(phases: StepPhases) -> list[object]:
-    """A row a phase, if there are several, and a line about what happened in the steps."""
+    """Return a row for each phase, if there are several, and a line about what happened in the steps."""
     rows = rows_of(phases, "by_phase")
     cells = [
         (
@@ -38,7 +35,7 @@ def phase_tables(phases: StepPhases) -> list[object]:
 
 
 def phase_facts(phases: StepPhases) -> str:
-    """What happened in the steps, of the first rank that shows it, as ranks rarely differ in these; may be empty."""
+    """Return what happened in the steps, of the first rank that shows it: ranks rarely differ. May be empty."""
     ranks = rows_of(phases, "ranks")
     parts = []
     row = next((row for row in ranks if row["micro_steps"] and row["micro_steps"] != 1), None)
@@ -61,7 +58,7 @@ def phase_facts(phases: StepPhases) -> str:
 
 
 def memory_text(memory: Memory) -> str:
-    """The rank with the highest peak; empty without any."""
+    """Return a line about the rank with the highest peak; empty without any."""
     rows = rows_of(memory, "ranks")
     if not rows:
         return ""

@@ -1,7 +1,4 @@
-"""Pipeline parallelism as a terminal shows it and as JSON.
-
-Comes in: a `Pipeline`. Goes out: a table of stages and kinds of action, renderables; and plain values.
-"""
+"""Pipeline parallelism in the terminal and as JSON: stages by kind of action, bubbles, and a picture of a step."""
 
 from __future__ import annotations
 
@@ -28,7 +25,7 @@ __all__ = ["PIPELINE_VIEW", "bubble_table", "pipeline_dict", "pipeline_grid", "p
 
 
 def pipeline_dict(pipeline: Pipeline) -> dict[str, Any]:
-    """The section of the JSON contract."""
+    """Return the section of the JSON contract."""
     uneven = pipeline.uneven_stage
     return {
         "schedule": pipeline.schedule,
@@ -58,7 +55,7 @@ def _rank_dict(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def pipeline_table(pipeline: Pipeline) -> list[object]:
-    """Stage by kind of action: how many a step and how long one takes."""
+    """Return stages by kind of action: how many a step, and how long one takes."""
     stages = rows_of(pipeline, "by_stage")
     kinds = [kind for kind in _KINDS if any(row["kind"] == kind for row in stages)]
     cells = {(row["stage"], row["kind"]): row for row in stages}
@@ -87,7 +84,7 @@ def pipeline_table(pipeline: Pipeline) -> list[object]:
 
 
 def bubble_table(pipeline: Pipeline) -> list[object]:
-    """Rank by cause; nothing where bubbles are not known."""
+    """Return bubbles by rank and cause; nothing where bubbles are not known."""
     if pipeline.bubble_ratio is None or pipeline.causes_ns is None:
         return []
     rows = rows_of(pipeline, "by_rank")
@@ -120,7 +117,10 @@ _STYLES = {"F": "blue", "B": "green", "I": "green", "W": "cyan"}
 
 
 def pipeline_grid(actions: list[dict[str, Any]], width: int) -> list[object]:
-    """`actions` of one step: rows of the table PIPELINE_ACTIONS. Nothing without any. `width` in characters."""
+    """Return a picture of one step, `width` characters wide; nothing without actions.
+
+    `actions`: rows of the table PIPELINE_ACTIONS.
+    """
     if not actions:
         return []
     ranks = list(dict.fromkeys(row["rank"] for row in actions))
@@ -134,15 +134,15 @@ def pipeline_grid(actions: list[dict[str, Any]], width: int) -> list[object]:
     title += f", idle {_IDLE}" + ("; they repeat after 9 and z" if numbered else "")
     lines: list[object] = [Text(title, style="bold")]
     for rank in ranks[:_MOST_RANKS]:
-        own = [row for row in actions if row["rank"] == rank]
-        lines.append(Text.assemble(f"rank {rank}".ljust(label), _row(own, begin_ns, span_ns, cells), no_wrap=True))
+        of_rank = [row for row in actions if row["rank"] == rank]
+        lines.append(Text.assemble(f"rank {rank}".ljust(label), _row(of_rank, begin_ns, span_ns, cells), no_wrap=True))
     if len(ranks) > _MOST_RANKS:
         lines.append(Text(f"{len(ranks) - _MOST_RANKS} more ranks; --json --actions has all"))
     return [*lines, Text("")]
 
 
 def _row(actions: list[dict[str, Any]], begin_ns: int, span_ns: int, cells: int) -> Text:
-    """Of each cell the action that covers most of it, if it covers half."""
+    """Return for each cell the action that covers most of it, if it covers half."""
     taken_ns = [0] * cells
     signs = [_IDLE] * cells
     styles = ["dim"] * cells

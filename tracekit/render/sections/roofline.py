@@ -22,17 +22,19 @@ def roofline_dict(result: Roofline) -> dict[str, Any]:
         "by_rank": rows_of(result, "by_rank"),
         "source": result.source,
         "peak_source": result.peak_source,
-        "unknown": dict(result.unknown),
+        "unknown": {name: missing.reason for name, missing in result.unavailable.items()},
         "uncounted": list(result.uncounted),
     }
 
 
 def roofline_text(result: Roofline) -> str:
-    """Means over ranks; may be empty, for a run in which nobody would look for it."""
+    """Return a line of means over ranks; empty for a run without countable work and without a reason."""
     rows = [row for row in rows_of(result, "by_rank") if row["flops"]]
-    reasons = "; ".join(f"{_WHAT[name]} n/a: {why}" for name, why in result.unknown.items() if name in _WHAT)
+    reasons = "; ".join(
+        f"{_WHAT[name]} n/a: {missing.reason}" for name, missing in result.unavailable.items() if name in _WHAT
+    )
     if not rows:
-        return reasons if "flops" in result.unknown else ""
+        return reasons if "flops" in result.unavailable else ""
     steps, flops = sum(row["steps"] for row in rows), sum(row["flops"] for row in rows)
     least = "at least " if any(row["lower_bound"] for row in rows) else ""
     of = f" ({', '.join(rows[0]['dtypes'])})" if rows[0]["dtypes"] else ""

@@ -39,7 +39,7 @@ def rpc_table(rpc: RemoteCalls) -> list[object]:
 
 
 def _shortened(name: str) -> str:
-    """The end of a long name, which tells functions apart."""
+    """Return the end of a long name, which tells functions apart."""
     return name if len(name) <= _LONGEST_NAME else "…" + name[1 - _LONGEST_NAME :]
 
 

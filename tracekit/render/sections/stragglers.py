@@ -1,7 +1,4 @@
-"""Stragglers and the critical path as a terminal shows them and as JSON.
-
-Comes in: `Stragglers`, `CriticalPath`. Goes out: tables, renderables; and plain values.
-"""
+"""Stragglers and the critical path in the terminal and as JSON."""
 
 from __future__ import annotations
 
@@ -23,7 +20,7 @@ _NOTABLE = 0.01  # of the chain
 
 
 def stragglers_dict(stragglers: Stragglers) -> dict[str, Any]:
-    """The section of the JSON contract. Times are means a step."""
+    """Return the section of the JSON contract. Times are means a step."""
     verdict = stragglers.verdict
     return {
         "rank": verdict.rank,
@@ -47,7 +44,10 @@ def stragglers_dict(stragglers: Stragglers) -> dict[str, Any]:
 
 
 def straggler_table(stragglers: Stragglers) -> list[object]:
-    """Who held up the others and who waited, the worst first; and why nobody is named. Nothing without collectives."""
+    """Return who held up the others and who waited, the worst first; or why no rank is named.
+
+    Nothing without collectives.
+    """
     rows = rows_of(stragglers, "by_rank")
     if not any(row["arrivals"] for row in rows):
         return []
@@ -72,7 +72,7 @@ def straggler_table(stragglers: Stragglers) -> list[object]:
 
 
 def critical_path_table(path: CriticalPath) -> list[object]:
-    """What bounds the steps, the longest first."""
+    """Return what bounds the steps, the longest first."""
     rows = rows_of(path, "parts")
     shown = [row for row in rows if row["share"] >= _NOTABLE][:_SHOWN_PARTS]
     title = "What bounds the step: the longest chain over all ranks (ms a step)"

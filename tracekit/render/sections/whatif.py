@@ -1,7 +1,4 @@
-"""What-if as a terminal shows it and as JSON.
-
-Comes in: a `WhatIf`. Goes out: renderables; and plain values.
-"""
+"""What a run would save without its stragglers, in the terminal and as JSON."""
 
 from __future__ import annotations
 
@@ -19,7 +16,7 @@ __all__ = ["WHATIF_VIEW", "fix_table", "whatif_dict", "whatif_table"]
 
 
 def whatif_dict(result: WhatIf) -> dict[str, Any]:
-    """The section of the JSON contract."""
+    """Return the section of the JSON contract."""
     return {
         "S": result.slowdown,
         "M_W": result.m_w,
@@ -46,7 +43,7 @@ def whatif_dict(result: WhatIf) -> dict[str, Any]:
 
 
 def whatif_table(result: WhatIf) -> list[object]:
-    """What each change would save, then where the slowness comes from."""
+    """Return what each change would save, then where the slowness comes from."""
     summary = (
         f"  A step takes {milliseconds(result.measured_ns)} ms; replayed {milliseconds(result.replayed_ns)} ms "
         f"({result.replay_error:+.1%}); were all ranks and steps alike, {milliseconds(result.ideal_ns)} ms: "
@@ -78,7 +75,7 @@ def whatif_table(result: WhatIf) -> list[object]:
 
 
 def fix_table(result: WhatIf) -> list[object]:
-    """What each change would save, the most worthwhile first."""
+    """Return what each change would save, the largest saving first."""
     rows = [
         (fix.what, f"-{milliseconds(fix.saves_ns_per_step)}", f"± {milliseconds(fix.error_ns)}", f"{fix.share:.0%}")
         for fix in result.fixes
@@ -91,5 +88,6 @@ WHATIF_VIEW = SectionView(
     section=WHATIF_SECTION,
     json=lambda result: {"whatif": whatif_dict(result)},
     text=lambda result, run, width: fix_table(result) if result.fixes else [],
+    title="what if",
     null_keys=("whatif",),
 )

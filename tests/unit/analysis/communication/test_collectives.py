@@ -1,4 +1,4 @@
-"""The table of collectives over ranks, by hand. Times are microseconds."""
+"""The table of collectives over ranks, with known times in microseconds."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ def job(
     world = len(arrivals)
     groups = groups or [list(range(world))]
     traces = []
-    for rank, own in enumerate(arrivals):
+    for rank, times in enumerate(arrivals):
         trace = TraceBuilder(rank, world, host=hosts[rank] if hosts else "node0").step(0, 0, 100_000)
         trace.kernel("gemm", 0, 5, launched_at=0)
         number, members = next((i, group) for i, group in enumerate(groups) if rank in group)
         took = transfers[number] if transfers else transfer
-        for place, at in enumerate(own):
+        for place, at in enumerate(times):
             end = max(arrivals[other][place] for other in members) + took
             arguments: dict[str, Any] = {"elements": ELEMENTS, "group": members, "description": "tp", "Seq": place}
             trace.nccl(kind, at, end - at, launched_at=at - 1, **arguments)
@@ -78,7 +78,7 @@ def test_bus_bandwidth_by_kind(tmp_path: Path, kind: str, factor: float) -> None
     assert row["busbw_bps"] == row["algbw_bps"] * factor == 1e6 / 100e-6 * factor
 
 
-def test_below_the_uncertainty_of_the_clocks_nothing_is_said(tmp_path: Path) -> None:
+def test_times_below_the_uncertainty_of_the_clocks_are_null(tmp_path: Path) -> None:
     run = job(tmp_path, [[100, 300], [104, 303]], hosts=["a", "b"])
     clocks = (run.clocks[0], replace(run.clocks[1], error_ns=5000))
     (row,) = table(replace(run, clocks=clocks))
@@ -92,7 +92,7 @@ def test_below_the_uncertainty_of_the_clocks_nothing_is_said(tmp_path: Path) -> 
     assert "n.s." in TerminalReport().render(analyze(replace(run, clocks=clocks)))
 
 
-def test_clocks_that_cannot_be_compared_still_tell_transfers(tmp_path: Path) -> None:
+def test_transfers_are_known_with_clocks_that_cannot_be_compared(tmp_path: Path) -> None:
     run = job(tmp_path, [[100], [180]], hosts=["a", "b"])
     (row,) = table(replace(run, clocks=tuple(replace(c, method="none", error_ns=None) for c in run.clocks)))
     assert (row["skew_max_ns"], row["error_ns"], row["link"]) == (None, None, "network")
@@ -115,16 +115,16 @@ def test_a_name_that_any_machine_has_makes_no_two_ranks_neighbours(host: str, sk
     assert row["skew_p50_ns"] == skew_ns
 
 
-def test_instances_that_a_rank_lacks_do_not_count(tmp_path: Path) -> None:
+def test_instances_without_one_of_the_ranks_do_not_count(tmp_path: Path) -> None:
     run = job(tmp_path, [[100, 400], [100, 450]])
     group = run.collectives[0]
     row = group.row.copy()
     row[1, 0] = -1
-    (found,) = table(replace(run, collectives=(replace(group, row=row),)))
-    assert (found["count"], found["skew_max_ns"]) == (1, 50_000)
+    (remaining,) = table(replace(run, collectives=(replace(group, row=row),)))
+    assert (remaining["count"], remaining["skew_max_ns"]) == (1, 50_000)
 
 
-def test_a_rank_without_any_leaves_the_others_their_row(tmp_path: Path) -> None:
+def test_a_rank_without_collectives_does_not_remove_the_row(tmp_path: Path) -> None:
     run = job(tmp_path, [[10, 500], [40, 530], [20, 520]])
     silent = run.collectives[0].row.copy()
     silent[2] = -1
@@ -145,7 +145,7 @@ def test_a_slow_host_is_named(tmp_path: Path) -> None:
     assert finding.evidence["host"] == "node2"
 
 
-def test_hosts_alike_are_not(tmp_path: Path) -> None:
+def test_equal_hosts_are_not_named(tmp_path: Path) -> None:
     hosts = [f"node{rank // 2}" for rank in range(8)]
     groups = [[0, 1], [2, 3], [4, 5], [6, 7]]
     run = job(tmp_path, [[100]] * 8, hosts=hosts, groups=groups, transfers=[100, 110, 120, 90])
@@ -184,16 +184,19 @@ def links(time_ns: Callable[[int], int], ranks: list[int]) -> LinkMeasurements:
 
 
 def test_share_of_what_the_links_can_do(tmp_path: Path) -> None:
-    """GIVEN 1 MB in 10 + 20 us on idle links and 100 us in the job THEN it has 30 % of them, and that is said."""
+    """GIVEN 1 MB in 10 + 20 us on idle links and 100 us in the job.
+
+    THEN it reaches 30 % of them, which is a finding.
+    """
     run = job(tmp_path, [[100 + 900 * i for i in range(40)]] * 2)
-    found = collective_times(run, links(lambda size: 10_000 + size // 50, [0, 1]))
-    assert records(found.table)[0]["link_share"] == pytest.approx(0.3)
-    (finding,) = found.findings
+    result = collective_times(run, links(lambda size: 10_000 + size // 50, [0, 1]))
+    assert records(result.table)[0]["link_share"] == pytest.approx(0.3)
+    (finding,) = result.findings
     assert finding.saving_ns == 40 * 70_000
     assert "30% of what its links do when idle" in finding.text
 
 
-def test_as_many_ranks_in_the_same_place_stand_in(tmp_path: Path) -> None:
+def test_equally_many_ranks_in_the_same_place_replace_a_missing_measurement(tmp_path: Path) -> None:
     run = job(tmp_path, [[100]] * 4, groups=[[0, 1], [2, 3]])
     shares = [row["link_share"] for row in table(run, links=links(lambda size: size // 20, [0, 1]))]
     assert shares == pytest.approx([0.5, 0.5])

@@ -63,7 +63,7 @@ def finding_of(result: MeshDimensions) -> Finding:
 
 
 def test_slow_tensor_parallelism_is_named(tmp_path: Path) -> None:
-    """Four times 120 us of a step of 4 x 520 + 20 + 100."""
+    """GIVEN four times 120 us of tp in a step of 4 x 520 + 20 + 100 us."""
     result = mesh_dimensions(train(tmp_path, tp_us=120))
     finding = finding_of(result)
     assert finding.severity == "warning"
@@ -89,8 +89,8 @@ def test_a_healthy_run_has_numbers_and_no_finding(tmp_path: Path) -> None:
     assert result.by_name["dimension"].tolist() == ["tp", "dp"]
 
 
-def test_waiting_for_late_ranks_is_told_from_transfer(tmp_path: Path) -> None:
-    """Of each pair one comes 100 us later: half of the ranks wait as long, then it takes 5 us."""
+def test_waiting_for_late_ranks_differs_from_transfer(tmp_path: Path) -> None:
+    """GIVEN pairs in which one rank comes 100 us later, and transfers of 5 us. THEN half of the ranks wait 100 us."""
     finding = finding_of(mesh_dimensions(train(tmp_path, late_us=100)))
     assert finding.evidence["dimension"] == "tp"
     assert finding.evidence["waiting_ratio"] == pytest.approx(50 / 55.5, abs=0.02)
@@ -101,7 +101,7 @@ def test_waiting_for_late_ranks_is_told_from_transfer(tmp_path: Path) -> None:
 def test_tensor_parallelism_across_hosts_is_named(tmp_path: Path) -> None:
     finding = finding_of(mesh_dimensions(train(tmp_path, tp_us=120, tensor=ACROSS_HOSTS, data=WITHIN_HOSTS)))
     assert finding.evidence["hosts"] == 2
-    assert "its groups span hosts, those of dp do not: exchange the two, so that tp stays within a host" in finding.text
+    assert "its groups span hosts, those of dp do not: swap the two, so that tp stays within a host" in finding.text
 
 
 def test_dimensions_of_equal_cost_are_both_named(tmp_path: Path) -> None:
@@ -133,7 +133,7 @@ def test_ranks_may_be_renamed_and_clocks_shifted(tmp_path: Path) -> None:
         assert by_name(other).loc["tp", "waiting_ratio"] == pytest.approx(0, abs=0.05)
 
 
-def test_a_missing_rank_leaves_the_others_their_numbers(tmp_path: Path) -> None:
+def test_a_missing_rank_does_not_change_the_numbers_of_the_others(tmp_path: Path) -> None:
     whole = mesh_dimensions(train(tmp_path, tp_us=120))
     (tmp_path / "rank6.json.gz").unlink()
     run = load(tmp_path)
@@ -145,7 +145,7 @@ def test_a_missing_rank_leaves_the_others_their_numbers(tmp_path: Path) -> None:
     assert by_name(result).loc["tp", "waiting_ratio"] >= 0  # of the pairs that are there
 
 
-def test_without_a_whole_group_waiting_is_not_known(tmp_path: Path) -> None:
+def test_waiting_is_unknown_without_a_complete_group(tmp_path: Path) -> None:
     train(tmp_path, tp_us=120)
     for rank in (1, 3, 5, 7):
         (tmp_path / f"rank{rank}.json.gz").unlink()
@@ -156,16 +156,14 @@ def test_without_a_whole_group_waiting_is_not_known(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("names", [(None, None), ("undefined", "undefined"), ("", "")])
-def test_groups_that_nobody_named_are_told_apart_by_their_shape(
-    tmp_path: Path, names: tuple[str | None, str | None]
-) -> None:
+def test_groups_without_names_are_distinguished_by_shape(tmp_path: Path, names: tuple[str | None, str | None]) -> None:
     result = mesh_dimensions(train(tmp_path, tp_us=120, names=names))
     assert result.by_name["dimension"].tolist() == ["2 ranks, stride 1", "4 ranks, stride 2"]
     assert result.by_name["inferred"].all()
     assert "(inferred)" in finding_of(result).text
 
 
-def test_names_that_say_what_groups_are_for_are_marked_as_inferred(tmp_path: Path) -> None:
+def test_purposes_from_names_are_marked_as_inferred(tmp_path: Path) -> None:
     names = ("TENSOR_MODEL_PARALLEL_GROUP", "DATA_PARALLEL_GROUP")
     result = mesh_dimensions(train(tmp_path, names=names))
     assert result.by_name["dimension"].tolist() == ["tp", "dp"]
@@ -178,7 +176,7 @@ def test_sharding_and_replication_are_two_dimensions(tmp_path: Path) -> None:
     assert not result.by_name["inferred"].any()
 
 
-def test_two_dimensions_of_one_use_that_no_mesh_names_are_told_apart_by_their_shape(tmp_path: Path) -> None:
+def test_two_dimensions_of_one_use_without_a_mesh_are_distinguished_by_shape(tmp_path: Path) -> None:
     result = mesh_dimensions(train(tmp_path, names=("dp_group", "data_parallel_group")))
     assert result.by_name["dimension"].tolist() == ["dp (2 ranks, stride 1)", "dp (4 ranks, stride 2)"]
 
@@ -188,7 +186,7 @@ def test_one_dimension_is_no_mesh(tmp_path: Path) -> None:
     assert len(result.by_rank) == len(result.by_name) == len(result.findings) == 0
 
 
-def test_messages_between_stages_are_pp_whatever_group_they_go_through(tmp_path: Path) -> None:
+def test_messages_between_stages_are_pp_in_any_group(tmp_path: Path) -> None:
     """GIVEN one group for gradients and for activations: 10 us of all-reduce and 30 us of messages."""
     for rank in range(2):
         trace = TraceBuilder(rank=rank).step(0, 0, 100).op("aten::mm", 0, 20)

@@ -1,5 +1,6 @@
-"""CPU ranks that train with DDP, simulated: ten layers whose gradients come every 10 ms, and reductions that take 1 ms
-and 10 ns a byte. Times are microseconds.
+"""Simulated CPU ranks that train with DDP. Times are microseconds.
+
+The gradients of ten layers come every 10 ms. Reductions take 1 ms and 10 ns a byte.
 
     rank 0, 1   |--g--|--g--|--g--| ... |--g--|
     buckets                       |= 1 ms + 10 ns a byte =|
@@ -46,17 +47,20 @@ def rank(
     shapes: bool = True,
     late: int | None = None,
     used: int = LAYERS,
-    turns: int = 1,
+    backward_passes: int = 1,
     labels: bool = False,
 ) -> TraceBuilder:
-    """`late`: the gradient of this layer comes last, 10 ms after all others. `used`: only so many layers have one.
-    `turns`: backward passes a step, each of which reduces. `labels`: torch's own."""
+    """Return the trace of one rank.
+
+    `late`: the layer whose gradient comes last, 10 ms after all others. `used`: how many layers have a gradient.
+    `backward_passes`: how many a step has, each of which reduces. `labels`: whether the trace has those of torch.
+    """
     trace = TraceBuilder(number, 2)
     for step in range(steps):
-        at = step * STEP * turns
-        trace.step(step, at, STEP * turns)
-        for turn in range(turns):
-            _backward(trace, at + turn * STEP, layers, shapes=shapes, late=late, used=used, labels=labels)
+        at = step * STEP * backward_passes
+        trace.step(step, at, STEP * backward_passes)
+        for backward_pass in range(backward_passes):
+            _backward(trace, at + backward_pass * STEP, layers, shapes=shapes, late=late, used=used, labels=labels)
     return trace
 
 
@@ -70,8 +74,8 @@ def _backward(
     for place, layer in enumerate(order):
         begin = at + place * EVERY
         trace.backward("MmBackward0", begin + 10, EVERY - 30)
-        recorded = {"Input Dims": [[ELEMENTS]], "Input type": ["float"]} if shapes else {}
-        trace.op(COPY, begin + EVERY - 10, 10, thread=trace.autograd, **recorded)
+        arguments = {"Input Dims": [[ELEMENTS]], "Input type": ["float"]} if shapes else {}
+        trace.op(COPY, begin + EVERY - 10, 10, thread=trace.autograd, **arguments)
         trace.event(ACCUMULATE, "cpu_op", begin + EVERY - 15, 22, thread=trace.autograd, args={})
         ready[layer] = begin + EVERY
     launched, free, first = at, at, 0

@@ -1,4 +1,4 @@
-"""Which parameters DDP puts into one bucket: as it did in real runs of `probes/ddp.py` (bytes of each bucket)."""
+"""Which parameters DDP puts into one bucket, as in real runs of `probes/ddp.py` (bytes of each bucket)."""
 
 from __future__ import annotations
 
@@ -19,17 +19,23 @@ def in_order_of_gradients() -> Parameters:
 
 def parameters(buckets: tuple[list[int], ...], *, rebuilt: bool) -> Parameters:
     parts = [
-        Bucket(index=i, size_bytes=4 * sum(own), dtype="float32", parameters=[f"{i}.{k}" for k in own], elements=own)
-        for i, own in enumerate(buckets)
+        Bucket(
+            index=i,
+            size_bytes=4 * sum(counts),
+            dtype="float32",
+            parameters=[f"{i}.{k}" for k in counts],
+            elements=counts,
+        )
+        for i, counts in enumerate(buckets)
     ]
     fields = {"module": "Network", "bucket_cap_bytes": None, "static_graph": False, "find_unused": not rebuilt}
-    found = parameters_of(DdpModule(**fields, rebuilt=rebuilt, buckets=parts))
-    assert found is not None
-    return found
+    result = parameters_of(DdpModule(**fields, rebuilt=rebuilt, buckets=parts))
+    assert result is not None
+    return result
 
 
-def sizes(found: Parameters, cap_mb: float) -> list[int]:
-    return [sum(found.size_bytes[place] for place in bucket) for bucket in assigned_buckets(found, int(cap_mb * MIB))]
+def sizes(result: Parameters, cap_mb: float) -> list[int]:
+    return [sum(result.size_bytes[place] for place in bucket) for bucket in assigned_buckets(result, int(cap_mb * MIB))]
 
 
 @pytest.mark.parametrize(
@@ -54,32 +60,32 @@ def test_a_bucket_is_closed_when_it_reaches_the_limit(cap_mb: float, expected: l
         (7, [5_275_688, 7_352_320]),
     ],
 )
-def test_looking_for_unused_parameters_the_first_ones_are_together(cap_mb: float, expected: list[int]) -> None:
+def test_find_unused_parameters_fills_buckets_in_the_order_of_parameters(cap_mb: float, expected: list[int]) -> None:
     """Weight and bias of twelve layers and the head, in the order of the parameters; reduced from the end."""
-    found = parameters(([*([WEIGHT, BIAS] * 12), HEAD, HEAD_BIAS],), rebuilt=False)
-    assert sizes(found, cap_mb) == expected
+    result = parameters(([*([WEIGHT, BIAS] * 12), HEAD, HEAD_BIAS],), rebuilt=False)
+    assert sizes(result, cap_mb) == expected
 
 
-def test_data_types_have_buckets_of_their_own() -> None:
-    found = Parameters(
+def test_data_types_have_separate_buckets() -> None:
+    result = Parameters(
         names=("a", "b", "c", "d"),
         size_bytes=(40, 20, 70, 90),
         dtypes=("float32", "float16", "float32", "float16"),
         buckets=((0, 2), (1, 3)),
         rebuilt=True,
     )
-    assert assigned_buckets(found, 100) == ((0, 2), (1, 3))
-    assert assigned_buckets(found, 1000) == ((0, 2), (1, 3))
-    assert assigned_buckets(found, 1) == ((0,), (1,), (2,), (3,))
+    assert assigned_buckets(result, 100) == ((0, 2), (1, 3))
+    assert assigned_buckets(result, 1000) == ((0, 2), (1, 3))
+    assert assigned_buckets(result, 1) == ((0,), (1,), (2,), (3,))
 
 
-def test_gradients_tell_the_sizes_where_the_map_does_not() -> None:
+def test_sizes_come_from_gradients_where_the_map_has_none() -> None:
     bucket = Bucket(index=0, size_bytes=4 * 30, dtype="float32", parameters=[])
     fields = {"module": "Network", "bucket_cap_bytes": None, "static_graph": False, "find_unused": False}
     module = DdpModule(
         **fields, rebuilt=True, buckets=[bucket, Bucket(index=1, size_bytes=40, dtype="float32", parameters=[])]
     )
-    found = parameters_of(module, [10, 20, 10])
-    assert found is not None
-    assert (found.buckets, found.size_bytes) == (((0, 1), (2,)), (40, 80, 40))
+    result = parameters_of(module, [10, 20, 10])
+    assert result is not None
+    assert (result.buckets, result.size_bytes) == (((0, 1), (2,)), (40, 80, 40))
     assert parameters_of(module) is None

@@ -1,4 +1,4 @@
-"""What is said about DDP's buckets, with planted causes; times as in `ddp_training`."""
+"""Findings about DDP's buckets, with planted causes; times as in `ddp_training`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 
 from tests.builders import TraceBuilder, write_run
 from tests.unit.analysis.ddp import ddp_training as training
-from tracekit.analysis.ddp.bucket_order import held_up_buckets
+from tracekit.analysis.ddp.bucket_order import blocked_buckets
 from tracekit.analysis.ddp.buckets import buckets
 from tracekit.analysis.load import load
 from tracekit.analysis.table import records
@@ -24,47 +24,47 @@ def run(folder: Path, traces: list[TraceBuilder], ddp: DdpModule) -> Run:
     return load(write_run(folder, traces))
 
 
-def findings(found: Run, words: str) -> list[Finding]:
-    return [finding for finding in buckets(found).findings if words in finding.text]
+def findings(trained: Run, words: str) -> list[Finding]:
+    return [finding for finding in buckets(trained).findings if words in finding.text]
 
 
 def test_a_single_bucket_overlaps_nothing(tmp_path: Path) -> None:
-    found = run(tmp_path, [training.rank(rank, (10,)) for rank in (0, 1)], training.module((10,), 25))
-    (finding,) = findings(found, "travel in one bucket (bucket_cap_mb=25)")
+    trained = run(tmp_path, [training.rank(rank, (10,)) for rank in (0, 1)], training.module((10,), 25))
+    (finding,) = findings(trained, "are reduced in one bucket (bucket_cap_mb=25)")
     assert finding.saving_ns == pytest.approx(41e6, rel=0.01)
     assert finding.severity == "warning"
 
 
 def test_the_tail_is_named_with_its_largest_part(tmp_path: Path) -> None:
-    """Five layers after the last gradient: 1 ms and 20 ms."""
-    found = run(tmp_path, [training.rank(rank, (5, 5)) for rank in (0, 1)], training.module((5, 5), 1.907))
-    (finding,) = findings(found, "come after the last gradient")
+    """GIVEN five layers after the last gradient: 1 ms and 20 ms."""
+    trained = run(tmp_path, [training.rank(rank, (5, 5)) for rank in (0, 1)], training.module((5, 5), 1.907))
+    (finding,) = findings(trained, "come after the last gradient")
     assert finding.saving_ns == pytest.approx(21e6, rel=0.01)
     assert (finding.evidence["index"], finding.evidence["size_bytes"]) == (1, 5 * training.LAYER_BYTES)
     assert f"from {training.NAMES[5]} on" in finding.text
 
 
-def test_a_short_tail_is_not_worth_a_word(tmp_path: Path) -> None:
-    found = run(tmp_path, [training.rank(rank, EVEN) for rank in (0, 1)], training.module(EVEN, 1))
-    assert not buckets(found).findings
+def test_a_short_tail_is_no_finding(tmp_path: Path) -> None:
+    trained = run(tmp_path, [training.rank(rank, EVEN) for rank in (0, 1)], training.module(EVEN, 1))
+    assert not buckets(trained).findings
 
 
-def test_a_late_gradient_holds_up_the_buckets_behind_it(tmp_path: Path) -> None:
-    """Layer 1 of bucket 0 comes after all others: bucket 1 was complete at 50 ms, and waits until 100 ms."""
+def test_a_late_gradient_blocks_the_buckets_behind_it(tmp_path: Path) -> None:
+    """GIVEN layer 1 of bucket 0 after all others. THEN bucket 1 is complete at 50 ms, and waits until 100 ms."""
     order = [0, *range(2, 10), 1]
     ddp = training.module(EVEN, 1, gradient_order=order)
-    found = run(tmp_path, [training.rank(rank, EVEN, late=1) for rank in (0, 1)], ddp)
-    (finding,) = findings(found, "launches buckets in order")
+    trained = run(tmp_path, [training.rank(rank, EVEN, late=1) for rank in (0, 1)], ddp)
+    (finding,) = findings(trained, "launches buckets in order")
     assert finding.evidence == {"parameter": training.NAMES[1], "index": 1, "behind": 0, "held_ns": 50_000_000}
-    assert [(held.index, held.held_ns) for held in held_up_buckets(found)] == [
+    assert [(blocked.index, blocked.held_ns) for blocked in blocked_buckets(trained)] == [
         (1, 50_000_000),
         (2, 20_000_000),
         (3, 10_000_000),
     ]
 
 
-@pytest.mark.parametrize(("used", "said"), [(10, 1), (9, 0)])
-def test_a_search_for_unused_parameters_that_finds_none(tmp_path: Path, used: int, said: int) -> None:
+@pytest.mark.parametrize(("used", "count"), [(10, 1), (9, 0)])
+def test_find_unused_parameters_without_unused_parameters(tmp_path: Path, used: int, count: int) -> None:
     traces = [training.rank(rank, EVEN, used=used) for rank in (0, 1)]
     for trace in traces:
         for step in range(4):
@@ -72,25 +72,28 @@ def test_a_search_for_unused_parameters_that_finds_none(tmp_path: Path, used: in
             trace.gloo("all_reduce", at, 4_000, issued_at=at, elements=10, thread=trace.autograd)
             trace.events[-2]["args"]["Input type"] = ["int"]
             trace.events[-1]["args"]["Input type"] = ["int"]
-    found = findings(run(tmp_path, traces, training.module(EVEN, 1, find_unused=True)), "looks for unused parameters")
-    assert len(found) == said
-    if said:
-        assert found[0].evidence["all_reduce_ns"] == 4_000_000
-        assert found[0].severity == "warning"
+    result = findings(run(tmp_path, traces, training.module(EVEN, 1, find_unused=True)), "looks for unused parameters")
+    assert len(result) == count
+    if count:
+        assert result[0].evidence["all_reduce_ns"] == 4_000_000
+        assert result[0].severity == "warning"
 
 
-@pytest.mark.parametrize(("updates", "said"), [(1, 1), (2, 0)])
-def test_reductions_of_every_micro_batch(tmp_path: Path, updates: int, said: int) -> None:
-    """Two backward passes a step, both reduced, in front of one update; two updates need them both. 21 ms exposed."""
-    traces = [training.rank(rank, (5, 5), turns=2) for rank in (0, 1)]
+@pytest.mark.parametrize(("updates", "count"), [(1, 1), (2, 0)])
+def test_reductions_of_every_micro_batch(tmp_path: Path, updates: int, count: int) -> None:
+    """GIVEN two backward passes a step that both reduce: 21 ms are exposed.
+
+    THEN with one update the first is not needed; two updates need both.
+    """
+    traces = [training.rank(rank, (5, 5), backward_passes=2) for rank in (0, 1)]
     for trace in traces:
         for step in range(4):
             for update in range(updates):
                 trace.label("Optimizer.step#SGD.step", (2 * step + 2 - update) * training.STEP - 1_000, 500)
-    found = findings(run(tmp_path, traces, training.module((5, 5), 1.907)), "no_sync()")
-    assert len(found) == said
-    if said:
-        assert found[0].saving_ns == pytest.approx(21e6, rel=0.01)
+    result = findings(run(tmp_path, traces, training.module((5, 5), 1.907)), "no_sync()")
+    assert len(result) == count
+    if count:
+        assert result[0].saving_ns == pytest.approx(21e6, rel=0.01)
 
 
 def test_the_first_iteration_reduces_everything_at_once(tmp_path: Path) -> None:
@@ -101,19 +104,19 @@ def test_the_first_iteration_reduces_everything_at_once(tmp_path: Path) -> None:
         begun = [event for event in trace.events if event["ts"] >= trace.events[0]["ts"] + training.STEP]
         trace.events = first.events + begun
         traces.append(trace)
-    found = run(tmp_path, traces, training.module(EVEN, 1))
-    (finding,) = findings(found, "had not rebuilt its buckets")
+    trained = run(tmp_path, traces, training.module(EVEN, 1))
+    (finding,) = findings(trained, "had not rebuilt its buckets")
     assert (finding.step, finding.severity) == (0, "info")
-    rows = [(row["step"], row["index"]) for row in records(buckets(found).times) if row["rank"] == 0]
+    rows = [(row["step"], row["index"]) for row in records(buckets(trained).times) if row["rank"] == 0]
     assert rows == [(0, -1), *((step, index) for step in (1, 2) for index in range(4))]
 
 
 def test_gradient_accumulation_reduces_once(tmp_path: Path) -> None:
-    """Two forward passes a step, the first under `no_sync`: as it should be, so nothing is said."""
+    """GIVEN two forward passes a step, the first under `no_sync`. THEN there is no finding."""
     traces = [training.rank(rank, EVEN, labels=True) for rank in (0, 1)]
     for trace in traces:
         for step in range(4):
             trace.label("DistributedDataParallel.forward", step * training.STEP + 6, 3)
-    found = run(tmp_path, traces, training.module(EVEN, 1))
-    assert buckets(found).micro_batches == 2
-    assert not findings(found, "no_sync()")
+    trained = run(tmp_path, traces, training.module(EVEN, 1))
+    assert buckets(trained).micro_batches == 2
+    assert not findings(trained, "no_sync()")

@@ -1,4 +1,4 @@
-"""When reductions run and what of them is exposed. Times are milliseconds, but in the replay itself."""
+"""When reductions run, and what of them is exposed. Times are milliseconds; the replay takes nanoseconds."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def replayed(
     """`ready`: for each rank when each gradient comes; the rank computes until the last one. `late`: how much longer
     the measured transfers took than they were to."""
     times = np.array(ready) * MS
-    curves = [np.sort(own[np.isfinite(own)]) for own in times]
+    curves = [np.sort(of_rank[np.isfinite(of_rank)]) for of_rank in times]
     observed = BackwardPass(
         origin_ns=0.0,
         ready_ns=times,
@@ -54,30 +54,33 @@ def test_only_what_comes_after_the_last_gradient_is_exposed() -> None:
 
 
 def test_a_slow_bucket_delays_those_behind_it() -> None:
-    """From 10 to 34, 34 to 36, 36 to 38."""
+    """The transfers last from 10 to 34, from 34 to 36 and from 36 to 38."""
     assert replayed([[10, 20, 30]], [24, 2, 2]).exposed_ns.tolist() == [8 * MS]
 
 
 def test_buckets_are_launched_in_order() -> None:
-    """The gradient of bucket 0 comes last; none of the others may go before."""
+    """GIVEN the gradient of bucket 0 last. THEN no other bucket is launched before it."""
     assert replayed([[30, 20, 10]], [5, 5, 5]).exposed_ns.tolist() == [15 * MS]
 
 
 def test_a_transfer_waits_for_the_last_rank() -> None:
-    """Rank 1 computes until 50; rank 0 has waited from 30 on."""
+    """GIVEN rank 1 that computes until 50. THEN rank 0 waits from 30 on."""
     assert replayed([[10, 20, 30], [10, 40, 50]], [5, 5, 5]).exposed_ns.tolist() == [25 * MS, 5 * MS]
 
 
 @pytest.mark.parametrize(("in_flight", "exposed"), [(1, 8), (2, 6)])
 def test_two_in_flight_hide_a_latency(in_flight: int, exposed: float) -> None:
-    """Ready at 29, 29.5 and 30; each takes a latency of 1 and 2 more. In turns: 32, 35, 38. With two at once the second
-    begins to move at 32, and ends at 34; the third starts at 32, and moves from 34 to 36."""
+    """GIVEN buckets ready at 29, 29.5 and 30, with a latency of 1 and 2 ms of transfer each.
+
+    THEN one after the other they end at 32, 35 and 38. With two at once the second transfers from 32 to 34. The third
+    starts at 32, and transfers from 34 to 36.
+    """
     done = replayed([[29, 29.5, 30]], [2, 2, 2], latency=1, in_flight=in_flight)
     assert done.exposed_ns.tolist() == [exposed * MS]
 
 
-def test_copies_back_hide_what_is_still_on_its_way() -> None:
-    """Through at 33, 36 and 39: the first copy (2) runs from 33, the second from 36; of 9 exposed 4 are left out."""
+def test_copies_back_hide_later_transfers() -> None:
+    """GIVEN ends at 33, 36 and 39, and copies of 2 ms. THEN the copies from 33 and 36 cover 4 of 9 exposed ms."""
     done = replayed([[30, 30, 30]], [3, 3, 3], back=2)
     assert done.exposed_ns.tolist() == [5 * MS]
     assert done.end_ns.tolist() == [41 * MS]
@@ -88,26 +91,31 @@ def test_a_gradient_that_never_comes_is_not_waited_for() -> None:
     assert done.exposed_ns.tolist() == [5 * MS]
 
 
-def test_a_bucket_without_any_gradient_goes_at_once() -> None:
+def test_a_bucket_without_gradients_is_launched_at_once() -> None:
     done = replayed([[-np.inf, 10, 30]], [5, 5, 5])
     assert done.exposed_ns.tolist() == [5 * MS]
 
 
-def test_what_held_up_the_measured_transfers_holds_up_these() -> None:
+def test_delays_of_measured_transfers_delay_the_replayed_ones() -> None:
     assert replayed([[30]], [4], buckets=((0,),), late=2).exposed_ns.tolist() == [6 * MS]
     assert replayed([[30]], [4], buckets=((0,),), late=-9).exposed_ns.tolist() == [0]
 
 
-def test_copies_back_hold_up_what_is_still_on_its_way() -> None:
-    """At half the rate: through at 33, at 37 (copies from 33 to 35) and at 41 (from 37 to 39)."""
+def test_copies_back_slow_down_later_transfers() -> None:
+    """GIVEN half the rate during copies.
+
+    THEN transfers end at 33, 37 (copies from 33 to 35) and 41 (from 37 to 39).
+    """
     done = replayed([[30, 30, 30]], [3, 3, 3], back=2, held=0.5)
     assert done.exposed_ns.tolist() == [(11 - 4) * MS]
     assert done.end_ns.tolist() == [43 * MS]
 
 
-def test_half_of_the_ranks_copying_hold_up_half_as_much() -> None:
-    """The last bucket goes from 100 on, while rank 1 copies the others back: at three quarters of the rate, until 104.
-    Rank 0 has done so long before."""
+def test_copies_on_half_of_the_ranks_slow_down_half_as_much() -> None:
+    """GIVEN a last bucket from 100 on, while rank 1 copies the others back. Rank 0 has done so before.
+
+    THEN it transfers at three quarters of the rate, until 104.
+    """
     held = replayed([[30, 30, 30], [30, 30, 100]], [3, 3, 3], back=2, held=0.5)
     usual = replayed([[30, 30, 30], [30, 30, 100]], [3, 3, 3], back=2)
     assert held.end_ns[0] - usual.end_ns[0] == pytest.approx(1 * MS)

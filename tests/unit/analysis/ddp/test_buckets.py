@@ -1,4 +1,4 @@
-"""When DDP's buckets were ready, queued, on their way and exposed. Times are microseconds."""
+"""When DDP's buckets were ready, launched, started and exposed. Times are microseconds."""
 
 from __future__ import annotations
 
@@ -51,8 +51,8 @@ def run(folder: Path, *traces: TraceBuilder, ddp: tuple[DdpModule, ...] = ()) ->
 
 
 def test_times_of_each_reduction(tmp_path: Path) -> None:
-    found = run(tmp_path, cpu_rank(0, 0), cpu_rank(1, 10))
-    rows = [row for row in records(found.times) if row["rank"] == 0 and row["step"] == 1]
+    result = run(tmp_path, cpu_rank(0, 0), cpu_rank(1, 10))
+    rows = [row for row in records(result.times) if row["rank"] == 0 and row["step"] == 1]
     assert [row["index"] for row in rows] == [0, 1]
     names = ("ready_ns", "launch_ns", "start_ns", "end_ns", "exposed_ns")
     # Bucket 0 runs from 22 to 52, under compute from 40 on; bucket 1 from 65 to 105, under none.
@@ -62,27 +62,30 @@ def test_times_of_each_reduction(tmp_path: Path) -> None:
 
 
 def test_means_over_ranks_and_steps(tmp_path: Path) -> None:
-    found = run(tmp_path, cpu_rank(0, 0), cpu_rank(1, 10))
-    first, second = records(found.by_index)
+    result = run(tmp_path, cpu_rank(0, 0), cpu_rank(1, 10))
+    first, second = records(result.by_index)
     assert (first["index"], first["ready_ns"], first["queued_ns"], first["total_ns"]) == (0, 20_000, 1_000, 30_000)
     assert (second["total_ns"], second["worst_rank"], second["worst_exposed_ns"]) == (35_000, 0, 40_000)
 
 
 @pytest.mark.parametrize("extra", [7, 200])
 def test_another_reduction_is_no_bucket(tmp_path: Path, extra: int) -> None:
-    """Of other elements than the next bucket; one that has as many is taken for it, and then none is left over."""
+    """GIVEN a reduction with other elements than the next bucket. THEN it has no row.
+
+    One with as many elements is taken for the bucket, and the bucket's reduction has no row then.
+    """
     rows = records(run(tmp_path, cpu_rank(0, 0, extra=extra), cpu_rank(1, 0, extra=extra)).times)
     assert [row["index"] for row in rows if row["rank"] == 0] == [0, 1, 0, 1]
 
 
-def test_two_modules_keep_apart(tmp_path: Path) -> None:
-    found = run(tmp_path, cpu_rank(0, 0), cpu_rank(1, 0), ddp=(model("A", (300,)), model("B", (200,))))
-    assert [(row["module"], row["index"]) for row in records(found.by_index)] == [("A", 0), ("B", 0)]
+def test_two_modules_have_separate_buckets(tmp_path: Path) -> None:
+    result = run(tmp_path, cpu_rank(0, 0), cpu_rank(1, 0), ddp=(model("A", (300,)), model("B", (200,))))
+    assert [(row["module"], row["index"]) for row in records(result.by_index)] == [("A", 0), ("B", 0)]
 
 
-def test_without_a_map_nothing_is_said(tmp_path: Path) -> None:
-    found = buckets(load(write_run(tmp_path, [cpu_rank(0, 0), cpu_rank(1, 0)])))
-    assert (len(found.bucket_map), len(found.times), len(found.by_index)) == (0, 0, 0)
+def test_without_a_bucket_map_there_are_no_rows(tmp_path: Path) -> None:
+    result = buckets(load(write_run(tmp_path, [cpu_rank(0, 0), cpu_rank(1, 0)])))
+    assert (len(result.bucket_map), len(result.times), len(result.by_index)) == (0, 0, 0)
 
 
 def test_on_a_gpu_a_bucket_is_ready_when_the_kernels_before_it_have_ended(tmp_path: Path) -> None:

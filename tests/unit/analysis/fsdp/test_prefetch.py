@@ -1,4 +1,4 @@
-"""What prefetching would hide, predicted from runs without it and checked against the same runs with it, simulated."""
+"""What prefetching would hide, predicted from simulated runs without it and checked against runs with it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def blocks(gather_us: float, forward_us: float = 500, count: int = 6) -> list[Un
     ]
 
 
-def recorded(folder: Path, units: list[Unit], *, ahead: int = 0, synced: bool = True, steps: int = 5) -> Report:
+def report_of(folder: Path, units: list[Unit], *, ahead: int = 0, synced: bool = True, steps: int = 5) -> Report:
     return analyze(train(units, ahead=ahead, synced=synced, steps=steps).write(folder / f"{ahead}"))
 
 
@@ -39,9 +39,9 @@ def predicted_saving_ns(report: Report, ahead: int) -> float:
 
 def forward_wait_ns(report: Report) -> float:
     """A step's, mean over ranks."""
-    own = [summary[FSDP_GATHERS] for summary in report.run.ranks]
-    steps = sum(len(np.unique(gathers.step)) for gathers in own)
-    return sum(int(gathers.wait_ns[gathers.phase == PHASES.index("forward")].sum()) for gathers in own) / steps
+    of_ranks = [summary[FSDP_GATHERS] for summary in report.run.ranks]
+    steps = sum(len(np.unique(gathers.step)) for gathers in of_ranks)
+    return sum(int(gathers.wait_ns[gathers.phase == PHASES.index("forward")].sum()) for gathers in of_ranks) / steps
 
 
 def fsdp_findings(report: Report) -> dict[str, str]:
@@ -52,25 +52,25 @@ def fsdp_findings(report: Report) -> dict[str, str]:
 
 @pytest.mark.parametrize("ahead", [1, 2])
 @pytest.mark.parametrize("gather_us", [300, 800], ids=["short gathers", "gathers longer than compute"])
-def test_what_prefetching_is_predicted_to_save_it_saves(tmp_path: Path, gather_us: float, ahead: int) -> None:
-    without = recorded(tmp_path, blocks(gather_us))
-    with_it = recorded(tmp_path, blocks(gather_us), ahead=ahead)
+def test_prefetching_saves_what_is_predicted(tmp_path: Path, gather_us: float, ahead: int) -> None:
+    without = report_of(tmp_path, blocks(gather_us))
+    with_it = report_of(tmp_path, blocks(gather_us), ahead=ahead)
     saved_ns = step_ns(without) - step_ns(with_it)
     assert saved_ns > 0.25 * step_ns(without)
     assert predicted_saving_ns(without, ahead) == pytest.approx(saved_ns, rel=0.02)
 
 
 def test_modules_that_wait_are_named_with_the_setting_and_what_it_saves(tmp_path: Path) -> None:
-    """GIVEN 5 of 6 all-gathers of 300 us that 500 us of compute forward and 1000 backward could cover, the backward
-    ones behind a reduction of 300 us."""
-    report = recorded(tmp_path, blocks(300))
-    found = fsdp_findings(report)
-    assert set(found) == {"forward", "backward"}
-    assert (
-        "asked for as they are needed: asked for one module ahead (set_modules_to_forward_prefetch)" in found["forward"]
-    )
-    assert "set_modules_to_backward_prefetch" in found["backward"]
-    assert "for up to 8 MB of memory" in found["forward"]
+    """GIVEN 5 of 6 all-gathers of 300 us that compute could cover: 500 us forward and 1000 us backward.
+
+    Backward all-gathers run after a reduction of 300 us.
+    """
+    report = report_of(tmp_path, blocks(300))
+    texts = fsdp_findings(report)
+    assert set(texts) == {"forward", "backward"}
+    assert "issued as they are needed. Issued one module ahead (set_modules_to_forward_prefetch)" in texts["forward"]
+    assert "set_modules_to_backward_prefetch" in texts["backward"]
+    assert "for up to 8 MB of memory" in texts["forward"]
     assert report.fsdp is not None
     savings = {str(f.evidence["phase"]): f.saving_ns for f in report.fsdp.findings}
     assert savings == {
@@ -80,26 +80,26 @@ def test_modules_that_wait_are_named_with_the_setting_and_what_it_saves(tmp_path
 
 
 def test_all_gathers_longer_than_the_compute_before_them_are_hidden_in_part(tmp_path: Path) -> None:
-    report = recorded(tmp_path, blocks(800))
+    report = report_of(tmp_path, blocks(800))
     assert report.fsdp is not None
     (forward,) = [f for f in report.fsdp.findings if f.evidence["phase"] == "forward"]
     assert forward.saving_ns == pytest.approx(5 * 500_000, rel=0.04)  # and what is launched between
-    left_ns = forward_wait_ns(recorded(tmp_path, blocks(800), ahead=1))
+    left_ns = forward_wait_ns(report_of(tmp_path, blocks(800), ahead=1))
     assert left_ns > 5 * 250_000
     assert forward.evidence["predicted_wait_ns"] == pytest.approx(left_ns, rel=0.05)
 
 
 @pytest.mark.parametrize("synced", [True, False])
 def test_a_run_that_prefetches_needs_no_advice(tmp_path: Path, synced: bool) -> None:
-    assert fsdp_findings(recorded(tmp_path, blocks(300), ahead=1, synced=synced)) == {}
+    assert fsdp_findings(report_of(tmp_path, blocks(300), ahead=1, synced=synced)) == {}
 
 
 def test_a_host_that_runs_ahead_needs_no_prefetching_forward(tmp_path: Path) -> None:
-    assert set(fsdp_findings(recorded(tmp_path, blocks(300), synced=False))) == {"backward"}
+    assert set(fsdp_findings(report_of(tmp_path, blocks(300), synced=False))) == {"backward"}
 
 
-def test_one_step_is_no_ground_for_advice(tmp_path: Path) -> None:
-    report = recorded(tmp_path, blocks(300), steps=1)
+def test_one_step_gives_no_advice(tmp_path: Path) -> None:
+    report = report_of(tmp_path, blocks(300), steps=1)
     assert fsdp_findings(report) == {}
     assert report.fsdp is not None
     assert {row["error_ns"] for row in records(report.fsdp.prefetching)} == {None}
@@ -123,24 +123,27 @@ def gathers(waits_ns: list[int], transfers_ns: list[int], spans_ns: list[int]) -
 
 
 def test_waiting_for_a_late_rank_is_not_hidden() -> None:
-    """GIVEN an all-gather that takes 100 ns here, of which 70 are a rank's that comes late THEN those stay."""
-    own = gathers([50, 100], [50, 100], [200, 200])
-    assert predicted_waits_ns(own, np.array([50, 30]), ahead=1).tolist() == [50, 70]
+    """GIVEN an all-gather of 100 ns, of which 70 are waiting for a late rank. THEN these 70 remain."""
+    modules = gathers([50, 100], [50, 100], [200, 200])
+    assert predicted_waits_ns(modules, np.array([50, 30]), ahead=1).tolist() == [50, 70]
 
 
-def test_all_gathers_go_one_by_one() -> None:
-    """Two modules ahead: both asked for at 0, there at 60 and 120; needed at 50 and, after a wait of 10, at 110."""
-    own = gathers([60, 60, 60], [60, 60, 60], [50, 50, 50])
+def test_all_gathers_run_one_after_the_other() -> None:
+    """GIVEN two modules ahead. THEN both are issued at 0 and done at 60 and 120.
+
+    They are needed at 50 and, after a wait of 10, at 110.
+    """
+    modules = gathers([60, 60, 60], [60, 60, 60], [50, 50, 50])
     shortest = np.array([60, 60, 60])
-    assert predicted_waits_ns(own, shortest, ahead=2).tolist() == [60, 10, 10]
+    assert predicted_waits_ns(modules, shortest, ahead=2).tolist() == [60, 10, 10]
 
 
 def test_no_module_is_predicted_to_wait_longer_than_it_did() -> None:
-    own = gathers([0, 5], [50, 100], [10, 10])
-    assert predicted_waits_ns(own, np.array([50, 100]), ahead=1).tolist() == [0, 5]
+    modules = gathers([0, 5], [50, 100], [10, 10])
+    assert predicted_waits_ns(modules, np.array([50, 100]), ahead=1).tolist() == [0, 5]
 
 
-def test_on_a_cpu_where_all_gathers_block_nothing_is_promised(tmp_path: Path) -> None:
+def test_on_a_cpu_where_all_gathers_block_there_is_no_forecast(tmp_path: Path) -> None:
     traces = []
     for rank in range(2):
         trace = TraceBuilder(rank)
@@ -153,4 +156,5 @@ def test_on_a_cpu_where_all_gathers_block_nothing_is_promised(tmp_path: Path) ->
     report = analyze(write_run(tmp_path, traces))
     assert report.fsdp is not None
     assert (report.fsdp.findings, len(report.fsdp.prefetching)) == ((), 0)
-    assert "prefetching would hide nothing" in report.fsdp.remark
+    assert report.fsdp.unavailable is not None
+    assert "prefetching would hide nothing" in report.fsdp.unavailable.reason

@@ -1,4 +1,4 @@
-"""FSDP collectives by module, with truths by hand, in microseconds."""
+"""FSDP collectives by module, with known times in microseconds."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def sums(tmp_path: Path) -> Sums:
 
 
 def test_an_all_gather_is_for_the_module_it_gathers_not_for_the_one_that_asks(sums: Sums) -> None:
-    """GIVEN blocks.0 that asks for blocks.1 at 20, which uses it at 70."""
+    """GIVEN blocks.0, which asks for blocks.1 at 20. blocks.1 is used at 70."""
     trace = TraceBuilder().step(0, 0, 200).label("FSDP::pre_forward (blocks.0)", 10, 30)
     trace.label("FSDP::forward_prefetch for blocks.1", 15, 20).label("FSDP::all_gather (blocks.1)", 18, 10)
     trace.gloo("all_gather", 22, 30, issued_at=20).label("FSDP::all_gather_copy_out (blocks.1)", 70, 5)
@@ -49,8 +49,8 @@ def test_when_a_module_is_needed_is_unknown_if_it_is_gathered_again_before(sums:
     assert (row.count, row.ahead_count, row.ahead_ns) == (2, 1, 39_000)
 
 
-def test_fsdp1_is_named_by_the_spans_of_the_capture(sums: Sums) -> None:
-    """An unshard on demand is needed as it ends; one ahead, when the module comes to its use."""
+def test_fsdp1_modules_are_named_by_the_capture_s_spans(sums: Sums) -> None:
+    """An unshard on demand is needed when it ends, a prefetch when its module is used."""
     trace = TraceBuilder().step(0, 0, 300)
     trace.label(fsdp_span("use", "forward", ""), 8, 40).label(fsdp_span("unshard", "forward", ""), 10, 20)
     trace.gloo("all_gather", 12, 10, issued_at=11)
@@ -66,7 +66,7 @@ def test_fsdp1_is_named_by_the_spans_of_the_capture(sums: Sums) -> None:
     }
 
 
-def test_time_that_two_share_counts_for_the_first_of_them(sums: Sums) -> None:
+def test_shared_time_counts_for_the_first(sums: Sums) -> None:
     """
     blocks.0   10-50
     blocks.1     30-70    compute 60-65
@@ -79,7 +79,7 @@ def test_time_that_two_share_counts_for_the_first_of_them(sums: Sums) -> None:
     assert rows["blocks.1", "all_gather"].exposed_ns == 15_000
 
 
-def test_what_else_runs_in_the_group_of_fsdp_has_a_row_without_a_module(sums: Sums) -> None:
+def test_other_collectives_in_the_group_of_fsdp_have_a_row_without_a_module(sums: Sums) -> None:
     trace = TraceBuilder().step(0, 0, 200).label("FSDP::post_backward_reduce (blocks.0) [pg=2]", 5, 20)
     trace.gloo("reduce_scatter", 10, 10, issued_at=6).gloo("all_reduce", 100, 7, issued_at=99)
     records = [trace.record("all_reduce", seq, created_at=at) for seq, at in ((1, 6.5), (2, 99.5))]

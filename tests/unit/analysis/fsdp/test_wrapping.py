@@ -1,4 +1,4 @@
-"""Units that are too large or too small for FSDP, simulated, with what another wrapping really gives."""
+"""Units that are too large or too small for FSDP, simulated, with the effect of another wrapping."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ def layers(count: int, size_kb: int, forward_us: float) -> list[Unit]:
     return [unit("embed", 4000, 100), *(unit(f"layers.{i}", size_kb, forward_us) for i in range(count))]
 
 
-def recorded(folder: Path, units: list[Unit]) -> Report:
-    """Whose host runs ahead, and asks for one module ahead, as FSDP2 does of its own accord backward."""
+def report_of(folder: Path, units: list[Unit]) -> Report:
+    """Return the report on a run whose host runs ahead, and asks for one module ahead, as FSDP2 does backward."""
     return analyze(train(units, ahead=1, synced=False).write(folder / str(len(units))))
 
 
@@ -38,12 +38,12 @@ def step_ns(report: Report) -> float:
     return max(row["step_ns"] / row["steps"] for row in records(report.breakdown.ranks))
 
 
-def test_one_giant_unit_is_named_with_at_most_what_blocks_save(tmp_path: Path) -> None:
-    giant = recorded(tmp_path, [unit("", 48_000, 3000)])
+def test_one_giant_unit_is_named_with_an_upper_bound_of_the_saving(tmp_path: Path) -> None:
+    giant = report_of(tmp_path, [unit("", 48_000, 3000)])
     (finding,) = wrapping(giant)
     assert finding.text.startswith("one FSDP unit (<root>, 48 MB) holds 100% of the parameters")
     assert finding.evidence["share"] == 1.0
-    in_blocks = recorded(tmp_path, [unit(f"blocks.{i}", 8000, 500) for i in range(6)])
+    in_blocks = report_of(tmp_path, [unit(f"blocks.{i}", 8000, 500) for i in range(6)])
     saved_ns = step_ns(giant) - step_ns(in_blocks)
     assert finding.saving_ns is not None
     assert 0.75 * finding.saving_ns < saved_ns <= finding.saving_ns
@@ -51,32 +51,32 @@ def test_one_giant_unit_is_named_with_at_most_what_blocks_save(tmp_path: Path) -
 
 def test_a_large_embedding_beside_blocks_is_no_giant(tmp_path: Path) -> None:
     units = [unit("embed", 60_000, 100), *(unit(f"blocks.{i}", 1000, 500) for i in range(6))]
-    assert wrapping(recorded(tmp_path, units)) == []
+    assert wrapping(report_of(tmp_path, units)) == []
 
 
 def test_many_tiny_units_are_mostly_latency(tmp_path: Path) -> None:
     """GIVEN 48 units of 64 kB whose all-gathers take 42 us, 40 of them latency, and 15 us of compute each."""
-    tiny = recorded(tmp_path, layers(48, 64, 15))
+    tiny = report_of(tmp_path, layers(48, 64, 15))
     assert tiny.fsdp is not None
     (finding,) = tiny.fsdp.findings  # and nothing about prefetching these units
     assert finding.text.startswith("48 FSDP units of 64 kB each are too small: 40 us of each all-gather is latency")
     together = finding.evidence["together"]
     assert together == 12
-    larger = recorded(tmp_path, layers(48 // together, 64 * together, 15 * together))
+    larger = report_of(tmp_path, layers(48 // together, 64 * together, 15 * together))
     saved_ns = step_ns(tiny) - step_ns(larger)
     assert finding.saving_ns is not None
     assert 0.75 * saved_ns < finding.saving_ns <= 1.05 * saved_ns
     assert wrapping(larger) == []
 
 
-def test_small_units_that_compute_covers_are_well(tmp_path: Path) -> None:
-    assert wrapping(recorded(tmp_path, layers(48, 64, 200))) == []
+def test_small_units_that_compute_covers_are_no_finding(tmp_path: Path) -> None:
+    assert wrapping(report_of(tmp_path, layers(48, 64, 200))) == []
 
 
-def test_units_of_one_size_tell_no_latency(tmp_path: Path) -> None:
-    assert wrapping(recorded(tmp_path, layers(48, 64, 15)[1:])) == []
+def test_units_of_one_size_do_not_show_the_latency(tmp_path: Path) -> None:
+    assert wrapping(report_of(tmp_path, layers(48, 64, 15)[1:])) == []
 
 
 @pytest.mark.parametrize("size_kb", [8000, 2000])
-def test_blocks_of_a_usual_size_are_well(tmp_path: Path, size_kb: int) -> None:
-    assert wrapping(recorded(tmp_path, layers(12, size_kb, 500))) == []
+def test_blocks_of_a_usual_size_are_no_finding(tmp_path: Path, size_kb: int) -> None:
+    assert wrapping(report_of(tmp_path, layers(12, size_kb, 500))) == []

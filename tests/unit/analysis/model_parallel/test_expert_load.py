@@ -1,4 +1,4 @@
-"""Tokens that all-to-alls bring to each rank's experts, with splits by hand: who gets more than the others."""
+"""Tokens that all-to-alls bring to each rank's experts, with known splits."""
 
 from __future__ import annotations
 
@@ -87,14 +87,14 @@ def test_the_rank_whose_experts_get_three_times_the_tokens_is_named(tmp_path: Pa
     assert (rows[2]["ratio"], rows[2]["received_share"], rows[0]["ratio"]) == (3.0, 0.5, pytest.approx(0.6))
 
 
-def test_even_loads_name_nobody(tmp_path: Path) -> None:
+def test_even_loads_are_no_finding(tmp_path: Path) -> None:
     report = run_of(tmp_path, [EVEN] * 3)
     assert report.tensor.experts is not None
     assert findings(report) == []
     assert {row["ratio"] for row in records(report.tensor.experts.ranks)} == {1.0}
 
 
-def test_a_load_that_differs_as_much_from_step_to_step_names_nobody(tmp_path: Path) -> None:
+def test_a_load_that_differs_as_much_from_step_to_step_is_no_finding(tmp_path: Path) -> None:
     assert findings(run_of(tmp_path, [HOT, EVEN, [300, 180, 60, 180], [60, 60, 540, 60]])) == []
 
 
@@ -103,12 +103,12 @@ def test_a_router_that_sends_all_tokens_to_one_rank_is_named(tmp_path: Path) -> 
     assert "experts of rank 2 receive nearly all tokens" in text
 
 
-def test_one_step_names_nobody(tmp_path: Path) -> None:
+def test_one_step_is_no_finding(tmp_path: Path) -> None:
     assert findings(run_of(tmp_path, [HOT])) == []
 
 
-def test_what_the_others_wait_for_the_busiest_is_what_even_loads_would_shorten(tmp_path: Path) -> None:
-    """GIVEN two exchanges a step in which the others are 400 us longer THEN of that 3/4 are beyond a mean load."""
+def test_the_saving_is_how_long_others_wait_for_the_busiest_rank(tmp_path: Path) -> None:
+    """GIVEN two exchanges a step in which the others take 400 us longer. THEN even loads would save 3/4 of that."""
     report = run_of(tmp_path, [HOT] * 3, wait_us=150)
     assert report.tensor.experts is not None
     (finding,) = report.tensor.experts.findings
@@ -124,10 +124,10 @@ def test_without_waits_there_is_no_saving(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("parallelism", "rows"), [("ep", 2), (None, 0)])
-def test_what_comes_back_as_gradients_only_is_not_for_experts_unless_that_is_known(
+def test_exchanges_that_return_as_gradients_only_are_for_experts_only_if_recorded_so(
     tmp_path: Path, parallelism: str | None, rows: int
 ) -> None:
-    """As rows of embedding tables: to the ranks that look them up, and their gradients back."""
+    """GIVEN rows of embedding tables: they go to the ranks that look them up, and their gradients come back."""
     traces = []
     for rank in range(2):
         trace = TraceBuilder(rank, 2).step(0, 0, STEP_US)
@@ -147,18 +147,20 @@ def test_only_groups_that_may_be_for_experts_count(tmp_path: Path, parallelism: 
 
 
 @pytest.mark.parametrize(("parallelism", "inferred"), [("ep", False), (None, True)])
-def test_what_nobody_said_the_group_is_for_is_inferred(tmp_path: Path, parallelism: str | None, inferred: bool) -> None:
+def test_the_purpose_of_a_group_without_one_is_inferred(
+    tmp_path: Path, parallelism: str | None, inferred: bool
+) -> None:
     (text,) = findings(run_of(tmp_path, [HOT] * 3, parallelism=parallelism))
     assert ("(inferred: all-to-alls of uneven sizes)" in text) == inferred
 
 
-def test_ranks_that_are_missing_are_said(tmp_path: Path) -> None:
+def test_missing_ranks_are_named(tmp_path: Path) -> None:
     (text,) = findings(run_of(tmp_path, [HOT] * 3, ranks=[0, 2], parallelism="ep"))
     assert "receive 3.0x the mean of the others (2 of the group's 4 ranks are there)" in text
 
 
-def test_how_many_tokens_will_come_is_not_a_load(tmp_path: Path) -> None:
-    """GIVEN counts of tokens, of which rank 2 gets more, ahead of even exchanges."""
+def test_exchanges_of_counts_are_no_load(tmp_path: Path) -> None:
+    """GIVEN counts of tokens, of which rank 2 gets more, before even exchanges."""
     traces = []
     for rank in range(4):
         trace = TraceBuilder(rank, 4)

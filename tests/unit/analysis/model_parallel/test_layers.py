@@ -1,4 +1,4 @@
-"""Which module a collective within a layer belongs to; truths by hand, in microseconds."""
+"""Which module a collective within a layer belongs to, with known times in microseconds."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_a_collective_in_a_forward_belongs_to_the_innermost_module(tmp_path: Pat
 def test_a_collective_in_a_backward_belongs_to_the_module_that_made_the_node(
     tmp_path: Path, on_autograd_thread: bool
 ) -> None:
-    """Operators that end before a node is made have its number, too: the last to begin has made it."""
+    """Operators that end before a node is made have its number, too. The last of them to begin has made it."""
     trace = TraceBuilder().step(0, 0, 100)
     thread = trace.autograd if on_autograd_thread else trace.main
     trace.label("tracekit.module:up", 10, 10)
@@ -88,7 +88,7 @@ def test_a_collective_in_a_backward_belongs_to_the_module_that_made_the_node(
     ]
 
 
-def test_a_forward_run_again_in_the_backward_belongs_to_its_own_module(tmp_path: Path) -> None:
+def test_a_recomputed_forward_belongs_to_its_module(tmp_path: Path) -> None:
     trace = TraceBuilder().step(0, 0, 100)
     trace.label("tracekit.module:block", 10, 10)
     forward_operator(trace, "CheckpointFunction", 12, 2, number=7)
@@ -107,11 +107,11 @@ def test_only_the_part_that_compute_does_not_cover_is_exposed(tmp_path: Path) ->
 @pytest.mark.parametrize(("parallelism", "rows"), [("ep", 1), ("cp", 1), ("dp", 0), ("pp", 0), (None, 0)])
 def test_only_groups_within_layers_count(tmp_path: Path, parallelism: str | None, rows: int) -> None:
     trace = TraceBuilder().step(0, 0, 100).gloo("all_reduce", 10, 20)
-    found = tensor_rows(trace, tmp_path, parallelism)
-    assert [row.parallelism for row in found] == [parallelism] * rows
+    result = tensor_rows(trace, tmp_path, parallelism)
+    assert [row.parallelism for row in result] == [parallelism] * rows
 
 
-def test_a_layer_s_share_is_of_its_own_time_forward_and_backward(tmp_path: Path) -> None:
+def test_a_layer_s_time_is_that_of_its_forward_and_backward(tmp_path: Path) -> None:
     """
     up        10-50    all_reduce 20-30                 its node 60-80, all_reduce 65-70
       norm      12-14                     down's node 80-90, a gradient 90-95, norm's node 95-99
@@ -166,7 +166,7 @@ def layer(module: str | None, exposed_ns: int, layer_ns: int | None) -> TensorSu
     )
 
 
-def test_layers_alike_are_one_row_that_names_the_worst() -> None:
+def test_equal_layers_are_one_row_that_names_the_worst() -> None:
     sums = [layer(f"blocks.{i}.down", 100 + i, 400) for i in range(32)]
     sums += [layer("head", 40, 100), layer("h1.head", 30, None), layer(None, 5, None)]
     rows = records(tensor_parallel(run_of([rank(0, layers=tuple(sums))])).by_layer)

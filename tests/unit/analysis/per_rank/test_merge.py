@@ -9,7 +9,13 @@ import numpy as np
 import pytest
 
 from tests.unit.analysis.exchanges import WORLD, actions, rank, send
-from tracekit.analysis.communication.parts import COMMUNICATION, TRAFFIC, CommunicationSum, InFlight, TrafficTime
+from tracekit.analysis.communication.parts import (
+    COMMUNICATION,
+    IN_FLIGHT_TIMES,
+    CommunicationSum,
+    InFlight,
+    InFlightTime,
+)
 from tracekit.analysis.ddp.parts import (
     BUCKET_REDUCTIONS,
     DDP_MODULES,
@@ -30,7 +36,7 @@ from tracekit.analysis.step_time.parts import (
     FLOPS,
     MEMORY,
     NAMED_WAITS,
-    PHASES,
+    PHASE_SUMS,
     RECORDING_COST,
     FlopSum,
     FlopSums,
@@ -70,7 +76,7 @@ LATER: dict[Part[Any], Any] = {
     COMMUNICATION: (
         CommunicationSum(group=WORLD, kind="all_reduce", phase=None, count=1, size_bytes=8, total_ns=5, exposed_ns=3),
     ),
-    TRAFFIC: (TrafficTime(in_flight=(InFlight(group=WORLD, messages=False),), charged=None, total_ns=7),),
+    IN_FLIGHT_TIMES: (InFlightTime(in_flight=(InFlight(group=WORLD, messages=False),), charged=None, total_ns=7),),
     DDP_MODULES: DdpModules(modules=(DDP,), inferred=True),
     DDP_PASSES: DdpPasses(forwards=3, updates=2),
     MANUAL_GRADIENTS: (GradientSum(step=5, count=1, in_backward=0, exposed_ns=4, hideable_ns=2, parameters=None),),
@@ -94,7 +100,7 @@ LATER: dict[Part[Any], Any] = {
         ),
     ),
     EXPERT_EXCHANGES: (ExpertExchangeSum(group=None, module=None, step=5, received_bytes=6, exposed_ns=1),),
-    PHASES: PhaseSums(
+    PHASE_SUMS: PhaseSums(
         parts=tuple(
             PhasePart(phase=phase, total_ns=4, compute_ns=4, exposed_comm_ns=0, exposed_copy_ns=0, idle_ns=0)
             for phase in ("data", "forward", "backward", "optimizer", "other")

@@ -1,4 +1,4 @@
-"""Remote calls between made-up workers; truths by hand, in milliseconds."""
+"""Remote calls between simulated workers, with known times in milliseconds."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def test_a_round_trip_is_service_and_the_rest_whatever_the_clocks(analyse: Analy
     assert records(report.rpc.unjoined) == []
 
 
-def test_a_server_without_steps_is_no_rank_to_compare_with(analyse: Analyse) -> None:
+def test_a_server_without_steps_is_not_compared_with_other_ranks(analyse: Analyse) -> None:
     trainer = worker("trainer", 1, steps=[0, 100], calls=[call(0, 10, 60)], waits=[(10, 60)])
     server = worker("ps", 0, services=[(1, 0, 20, 50)])
     run = analyse(trainer, server).run
@@ -132,7 +132,7 @@ def test_waiting_counts_while_a_call_is_in_flight_and_a_step_runs(analyse: Analy
 
 
 def test_a_wait_for_one_call_is_not_for_another_in_flight(analyse: Analyse) -> None:
-    """GIVEN a push that nobody waits for, in flight while the next pull is waited for."""
+    """GIVEN a push that nobody waits for, in flight while the thread waits for the next pull."""
     calls = [call(0, 10, 80, function="push"), call(1, 20, 70)]
     trainer = worker("trainer", 1, steps=[0], calls=calls, waits=[(25, 70, 1)])
     report = analyse(trainer, worker("ps", 0, services=[(1, 0, 40, 50), (1, 1, 30, 60)]))
@@ -166,7 +166,7 @@ def test_remote_calls_that_bound_the_step_are_the_finding(analyse: Analyse) -> N
     assert finding.evidence["transit_ns"] == 20_000_000
 
 
-def test_each_reason_not_to_be_joined_is_told(analyse: Analyse) -> None:
+def test_each_reason_not_to_be_joined_is_reported(analyse: Analyse) -> None:
     calls = [
         call(0, 10, 20),
         call(1, 30, None),
@@ -188,7 +188,7 @@ def test_each_reason_not_to_be_joined_is_told(analyse: Analyse) -> None:
     assert sum(note.kind == "unlinked" for note in report.run.notes) == 5
 
 
-def test_a_callee_without_a_recording_is_a_warning_that_says_what_to_do(analyse: Analyse) -> None:
+def test_a_callee_without_a_recording_is_a_warning_with_the_remedy(analyse: Analyse) -> None:
     trainer = worker("trainer", 1, steps=[0], calls=[call(0, 0, 80)], waits=[(0, 80)])
     report = analyse(trainer)
 
@@ -201,7 +201,7 @@ def test_a_callee_without_a_recording_is_a_warning_that_says_what_to_do(analyse:
     assert report.findings[0].text.endswith("most for pull on ps; how much of that is ps at work is not known")
 
 
-def test_a_callee_that_was_not_selected_is_not_missed(analyse: Analyse) -> None:
+def test_a_callee_that_was_not_selected_is_not_reported(analyse: Analyse) -> None:
     trainer = worker("trainer", 1, steps=[0], calls=[call(0, 0, 80)])
     report = analyse(trainer, worker("ps", 0, services=[(1, 0, 10, 70)]), ranks=[1])
 

@@ -1,4 +1,4 @@
-"""What recording cost: the rank that paid most, the warning where it distorts, JSON and the terminal."""
+"""What recording cost: the rank with the highest cost, the warning where it distorts times, JSON and the terminal."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tracekit.render.terminal import TerminalReport
 
 
 def report(folder: Path, *costs_ns: int | None, options: tuple[str, ...] = ("record_shapes",)) -> Report:
-    """Of ranks whose steps take 100 us, of which recording took so much."""
+    """Return the report on ranks whose steps take 100 us, of which recording took `costs_ns`."""
     for rank, cost_ns in enumerate(costs_ns):
         trace = TraceBuilder(rank, len(costs_ns))
         for step in range(3):
@@ -30,30 +30,30 @@ def report(folder: Path, *costs_ns: int | None, options: tuple[str, ...] = ("rec
     return analyze(load(folder))
 
 
-def warnings(found: Report) -> list[str]:
-    return [finding.text for finding in found.findings if finding.text.startswith("recording cost")]
+def warnings(result: Report) -> list[str]:
+    return [finding.text for finding in result.findings if finding.text.startswith("recording cost")]
 
 
-def test_the_rank_that_paid_most_counts(tmp_path: Path) -> None:
-    found = report(tmp_path, 1000, 4000, None, 2000)
-    cost = capture_overhead(found.run)
+def test_the_highest_cost_counts(tmp_path: Path) -> None:
+    result = report(tmp_path, 1000, 4000, None, 2000)
+    cost = capture_overhead(result.run)
     assert cost is not None
     assert (cost.rank, cost.per_step_ns, cost.ratio, cost.options) == (1, 4000, 0.04, ("record_shapes",))
-    run = result_dict(found)["run"]
+    run = result_dict(result)["run"]
     assert (run["capture_overhead_ns"], run["capture_overhead_ratio"]) == (4000, 0.04)
-    assert warnings(found) == []
+    assert warnings(result) == []
 
 
-def test_what_was_not_measured_is_unknown(tmp_path: Path) -> None:
-    found = report(tmp_path, None, None)
-    run = result_dict(found)["run"]
+def test_a_cost_that_was_not_measured_is_unknown(tmp_path: Path) -> None:
+    result = report(tmp_path, None, None)
+    run = result_dict(result)["run"]
     assert (run["capture_overhead_ns"], run["capture_overhead_ratio"]) == (None, None)
-    assert "what recording cost was not measured" in TerminalReport().render(found)
+    assert "what recording cost was not measured" in TerminalReport().render(result)
 
 
 def test_more_than_a_tenth_of_the_step_is_a_warning_that_names_what_to_leave_out(tmp_path: Path) -> None:
-    found = report(tmp_path, 10_001, 25_000, options=("profile_memory", "record_shapes", "with_stack"))
-    (text,) = warnings(found)
+    result = report(tmp_path, 10_001, 25_000, options=("profile_memory", "record_shapes", "with_stack"))
+    (text,) = warnings(result)
     assert text == (
         "recording cost 25% of the step on rank 1: times of short operations are inflated; "
         "record with stack=False, memory=False, shapes=False"
@@ -65,13 +65,13 @@ def test_a_tenth_is_the_limit(tmp_path: Path, cost_ns: int, warned: int) -> None
     assert len(warnings(report(tmp_path, cost_ns))) == warned
 
 
-def test_the_terminal_says_what_a_step_paid(tmp_path: Path) -> None:
+def test_the_terminal_shows_the_cost_of_a_step(tmp_path: Path) -> None:
     assert "recording cost at least 0.00 ms a step (1.2%)" in TerminalReport().render(report(tmp_path / "one", 1200))
     text = TerminalReport().render(report(tmp_path / "two", 1000, 9000))
     assert "recording cost at least 0.01 ms a step (9.0%), most on rank 1" in text
 
 
-def test_traces_of_other_tools_say_nothing_of_it(tmp_path: Path) -> None:
+def test_traces_of_other_tools_have_no_cost(tmp_path: Path) -> None:
     trace = TraceBuilder(0, 1).step(0, 0, 100).kernel("gemm", 0, 95, launched_at=0)
     trace.write(tmp_path / "rank0.json")
     assert "recording cost" not in TerminalReport().render(analyze(load(tmp_path)))

@@ -1,4 +1,4 @@
-"""What a step's time is spent on: phases of GPU ranks by hand, and on any trace in sum. Times are microseconds."""
+"""What a step's time is spent on: GPU ranks by hand, and any trace by its sums. Times are microseconds."""
 
 from __future__ import annotations
 
@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 from tests.builders import TraceBuilder
 from tracekit.analysis.per_rank.options import SummaryOptions
 from tracekit.analysis.per_rank.summarize import summarize_trace
-from tracekit.analysis.step_time.parts import PHASES
-from tracekit.analysis.step_time.phases import STEP_PHASES
+from tracekit.analysis.step_time.parts import PHASE_SUMS, STEP_PHASES
 from tracekit.model.spans import BACKWARD_SPAN, DATA_SPAN, RECOMPUTE_SPAN, optimizer_span
 from tracekit.model.summary import RankSummary
 from tracekit.read.decode.portable import decode
@@ -36,7 +35,7 @@ def summarize() -> Iterator[Summarize]:
 
 def phases(summary: RankSummary) -> dict[str, float]:
     """Microseconds of each phase that there was."""
-    return {part.phase: part.total_ns / 1000 for part in summary[PHASES].parts if part.total_ns}
+    return {part.phase: part.total_ns / 1000 for part in summary[PHASE_SUMS].parts if part.total_ns}
 
 
 def gpu_step() -> TraceBuilder:
@@ -53,36 +52,36 @@ def gpu_step() -> TraceBuilder:
     return trace.kernel("optimizer_add", 85, 10, launched_at=32)
 
 
-def test_phases_of_a_device_begin_when_what_was_launched_before_has_ended(summarize: Summarize) -> None:
-    """The optimizer waits for the all-reduce, which is still the backward pass's."""
+def test_a_phase_begins_on_the_device_when_earlier_launches_have_ended(summarize: Summarize) -> None:
+    """The optimizer waits for the all-reduce, which still belongs to the backward pass."""
     summary = summarize(gpu_step().capture())
     assert summary.device == "gpu"
-    found = phases(summary)
-    assert found["backward"] == 85 - 40
-    assert found["optimizer"] == 95 - 85
-    assert found["data"] + found["forward"] == 40
-    assert sum(found.values()) == 100
+    times = phases(summary)
+    assert times["backward"] == 85 - 40
+    assert times["optimizer"] == 95 - 85
+    assert times["data"] + times["forward"] == 40
+    assert sum(times.values()) == 100
 
 
-def test_parts_of_a_phase_are_those_of_its_time(summarize: Summarize) -> None:
-    parts = {part.phase: part for part in summarize(gpu_step().capture())[PHASES].parts}
+def test_the_parts_of_a_phase_sum_to_its_time(summarize: Summarize) -> None:
+    parts = {part.phase: part for part in summarize(gpu_step().capture())[PHASE_SUMS].parts}
     backward = parts["backward"]
     assert (backward.compute_ns, backward.exposed_comm_ns, backward.idle_ns) == (35_000, 10_000, 0)
     assert (parts["optimizer"].compute_ns, parts["optimizer"].exposed_comm_ns) == (10_000, 0)
     assert parts["other"].idle_ns == parts["other"].total_ns == 5_000
 
 
-def test_what_happened_is_counted_from_the_spans_of_the_capture(summarize: Summarize) -> None:
+def test_recomputation_and_scaled_steps_are_counted_from_the_capture_s_spans(summarize: Summarize) -> None:
     trace = gpu_step().label(RECOMPUTE_SPAN, 21, 3).label(optimizer_span("scaled_step"), 29.5, 6)
     trace.label(optimizer_span("scaled_step"), 36, 2)  # steps nothing: a gradient was infinite
-    sums = summarize(trace.capture())[PHASES]
+    sums = summarize(trace.capture())[PHASE_SUMS]
     assert (sums.backward_passes, sums.recompute_count) == (1, 1)
     assert (sums.scaled_steps, sums.skipped_steps) == (2, 1)
     assert sums.recompute_ns == sums.recompute_compute_ns == 35_000  # of the kernel launched within it
 
 
-def test_without_the_capture_nothing_is_known_of_what_it_would_mark(summarize: Summarize) -> None:
-    sums = summarize(gpu_step())[PHASES]
+def test_without_the_capture_these_counts_are_unknown(summarize: Summarize) -> None:
+    sums = summarize(gpu_step())[PHASE_SUMS]
     assert (sums.backward_passes, sums.recompute_count, sums.scaled_steps, sums.skipped_steps) == (None,) * 4
     assert sum(part.total_ns for part in sums.parts) == 100_000
 
@@ -123,12 +122,12 @@ def traces(draw: st.DrawFn) -> TraceBuilder:
 def test_phases_partition_the_steps_and_each_of_their_parts(summarize: Summarize, trace: TraceBuilder) -> None:
     summary = summarize(trace)
     complete = [step for step in summary.steps if step.complete]
-    parts = summary[PHASES].parts
+    parts = summary[PHASE_SUMS].parts
     assert tuple(part.phase for part in parts) == STEP_PHASES
     assert sum(part.total_ns for part in parts) == sum(step.step_ns for step in complete)
     for name in ("compute_ns", "exposed_comm_ns", "exposed_copy_ns", "idle_ns"):
         assert sum(getattr(part, name) for part in parts) == sum(getattr(step, name) for step in complete)
         assert all(getattr(part, name) >= 0 for part in parts)
-    sums = summary[PHASES]
+    sums = summary[PHASE_SUMS]
     if sums.recompute_ns is not None:
         assert 0 <= (sums.recompute_compute_ns or 0) <= sums.recompute_ns <= sum(part.total_ns for part in parts)

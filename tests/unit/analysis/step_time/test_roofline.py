@@ -1,4 +1,4 @@
-"""MFU, HFU and the rates behind them, from steps whose truth is computed by hand."""
+"""MFU, HFU and FLOP/s of steps with known work."""
 
 from __future__ import annotations
 
@@ -29,8 +29,10 @@ def train(
     kernel: str = "nvjet_tst_128x256",
     shapes: bool = True,
 ) -> Path:
-    """Two steps of 1 ms with a product of each of `dtypes`, under kernels of 400 us in all, on one GPU; `again`: how
-    many more a backward pass runs in bfloat16 for a checkpointed forward."""
+    """Write two steps of 1 ms on one GPU, with a product of each of `dtypes`, under kernels of 400 us in all.
+
+    `again`: how many more products a backward pass runs in bfloat16 for a checkpointed forward.
+    """
     trace = TraceBuilder(rank=0, world_size=1)
     if device is not None:
         trace.header["deviceProperties"] = [{"id": 0, "name": device}]
@@ -54,7 +56,7 @@ def train(
 
 def result_of(path: Path, known: KnownWork | None = None) -> tuple[Roofline, dict[str, Any]]:
     result = roofline(load(path), known)
-    assert result is not None
+    assert isinstance(result, Roofline)
     (row,) = records(result.by_rank)
     return result, row
 
@@ -69,18 +71,18 @@ def test_utilisation_by_hand(tmp_path: Path) -> None:
     assert row["peak_flops_per_s"] == 989.4e12
     assert row["mfu"] == row["hfu"] == pytest.approx(2 * EACH / seconds / 989.4e12)
     assert (result.source, result.peak_source) == ("shapes", "data sheet")
-    assert result.unknown.keys() == {"memory_traffic"}
+    assert result.unavailable.keys() == {"memory_traffic"}
     assert result.findings == ()
 
 
-def test_recomputation_counts_for_the_hardware_and_not_for_the_model(tmp_path: Path) -> None:
+def test_recomputation_counts_in_hfu_and_not_in_mfu(tmp_path: Path) -> None:
     result, row = result_of(train(tmp_path, dtypes=("c10::BFloat16",) * 3, again=1))
     assert (row["flops"], row["recomputed_flops"], row["recompute"]) == (8 * EACH, 2 * EACH, "inferred")
     assert row["mfu"] == pytest.approx(0.75 * row["hfu"])
     assert "with the 25% that are recomputed (inferred)" in roofline_text(result)
 
 
-def test_several_types_are_measured_by_what_the_device_would_do_of_them(tmp_path: Path) -> None:
+def test_the_peak_of_several_types_is_that_of_their_mixture(tmp_path: Path) -> None:
     _, row = result_of(train(tmp_path, dtypes=("c10::BFloat16", "c10::Float8_e4m3fn")))
     least_s = EACH / 989.4e12 + EACH / 1978.9e12
     assert row["peak_flops_per_s"] == pytest.approx(2 * EACH / least_s)
@@ -88,10 +90,10 @@ def test_several_types_are_measured_by_what_the_device_would_do_of_them(tmp_path
 
 
 def test_steps_that_do_more_than_the_peak_have_no_utilisation(tmp_path: Path) -> None:
-    """1 ms at 67 TFLOP/s is less than one product: it did not run in float32, whatever its inputs are."""
+    """GIVEN products that take longer at the peak of float32 than the step. THEN they did not run in float32."""
     result, row = result_of(train(tmp_path, dtypes=("float",)))
     assert (row["mfu"], row["hfu"]) == (None, None)
-    assert "more than the peak allows" in result.unknown["mfu"]
+    assert "more than the peak allows" in result.unavailable["mfu"].reason
     assert "MFU n/a" in roofline_text(result)
 
 
@@ -107,26 +109,29 @@ def test_without_a_peak_there_are_rates_only(tmp_path: Path, options: dict[str, 
     result, row = result_of(train(tmp_path, **options))
     assert (row["mfu"], row["hfu"], row["peak_flops_per_s"]) == (None, None, None)
     assert row["flops_per_s"] is not None
-    assert result.unknown["peak"] == why
+    assert result.unavailable["peak"].reason == why
     assert f"MFU n/a: {why}" in roofline_text(result)
 
 
-def test_what_the_user_knows_is_believed(tmp_path: Path) -> None:
+def test_given_operations_and_peak_replace_those_of_the_trace(tmp_path: Path) -> None:
     path = train(tmp_path, device=None, shapes=False)
     result, row = result_of(path)
-    assert (row["flops"], result.unknown["flops"]) == (None, "operators recorded no shapes (record_shapes)")
+    assert (row["flops"], result.unavailable["flops"].reason) == (None, "operators recorded no shapes (record_shapes)")
     assert roofline_text(result).startswith("model FLOP/s n/a: operators recorded no shapes")
 
     result, row = result_of(path, KnownWork(flops_per_step=1e11, peak_flops_per_s=1e15))
     assert row["flops"] == 2 * 10**11
     assert row["mfu"] == pytest.approx(2e11 / (row["step_ns"] / 1e9) / 1e15)
     assert row["hfu"] is None
-    assert "not known what is computed again" in result.unknown["hfu"]
+    assert "not known what is computed again" in result.unavailable["hfu"].reason
     assert (result.source, result.peak_source) == ("given", "given")
 
 
 def test_float32_without_tensor_cores_is_a_finding(tmp_path: Path) -> None:
-    """On an A10 a product takes 4.4 ms in float32, and 2.2 in TF32: of a step of 1 ms that cannot be, but of 10."""
+    """GIVEN a product that takes 4.4 ms in float32 on an A10, and 2.2 in TF32. THEN it is a finding in a step of 10 ms.
+
+    It cannot be in a step of 1 ms.
+    """
     trace = TraceBuilder(rank=0, world_size=1)
     trace.header["deviceProperties"] = [{"id": 0, "name": "NVIDIA A10"}]
     trace.step(0, 0, 10_000)

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tracekit.analysis.communication.parts import TRAFFIC, InFlight, TrafficTime
+from tracekit.analysis.communication.parts import IN_FLIGHT_TIMES, InFlight, InFlightTime
 from tracekit.analysis.sections import ALL_PARTS
 from tracekit.model.columnar import Columnar
 from tracekit.model.communication import GroupKey
@@ -183,7 +183,7 @@ def test_the_members_of_a_group_are_one_object() -> None:
     """GIVEN two ranks with the same large group WHEN unpacked THEN its members are one tuple in all rows of both."""
     shared: dict[tuple[Any, ...], tuple[Any, ...]] = {}
     summaries = [unpack(pack(replace(SUMMARY, rank=rank)), RankSummary, shared) for rank in (0, 1)]
-    traffic = [unpack(pack(TRAFFIC_ROWS, TRAFFIC.type), TRAFFIC.type, shared) for _ in range(2)]
+    traffic = [unpack(pack(IN_FLIGHT_ROWS, IN_FLIGHT_TIMES.type), IN_FLIGHT_TIMES.type, shared) for _ in range(2)]
     members = [
         group.ranks
         for group in (
@@ -221,4 +221,4 @@ SUMMARY = RankSummary(
     messages=Messages.empty(),
     parts={},
 )
-TRAFFIC_ROWS = (TrafficTime(in_flight=(InFlight(group=WORLD, messages=False),), charged=None, total_ns=1),)
+IN_FLIGHT_ROWS = (InFlightTime(in_flight=(InFlight(group=WORLD, messages=False),), charged=None, total_ns=1),)

@@ -1,4 +1,4 @@
-"""Buckets as bars: what is where, in 80 columns, without color."""
+"""Buckets as bars in 80 columns, without color."""
 
 from __future__ import annotations
 
@@ -9,8 +9,11 @@ from tracekit.render.sections.buckets import bucket_chart
 MS = 1_000_000
 
 
-def drawn(*times: tuple[float, float, float], module: str = "Network") -> list[str]:
-    """Of buckets (ready, start, end), in milliseconds; the last gradient came when the last one was ready."""
+def chart_lines(*times: tuple[float, float, float], module: str = "Network") -> list[str]:
+    """Return the chart of buckets (ready, start, end), in milliseconds.
+
+    The last gradient came when the last was ready.
+    """
     bars = tuple(
         BucketBar(
             module=module,
@@ -27,7 +30,7 @@ def drawn(*times: tuple[float, float, float], module: str = "Network") -> list[s
 
 
 def test_a_bar_is_queued_hidden_and_after_the_last_gradient() -> None:
-    lines = drawn((0, 0, 16), (16, 24, 40), (32, 40, 48))
+    lines = chart_lines((0, 0, 16), (16, 24, 40), (32, 40, 48))
     # 48 ms and an eighth of that before them are 54 columns: one a millisecond.
     first, second, third = (line for line in lines if line.startswith("bucket"))
     assert first[11:].rstrip() == " " * 6 + "▒" * 16 + " " * 32 + "    16.00"
@@ -37,15 +40,15 @@ def test_a_bar_is_queued_hidden_and_after_the_last_gradient() -> None:
     assert gradients.index("┤") == 11 + 37
 
 
-def test_many_buckets_are_the_first_and_the_last_ones() -> None:
-    lines = drawn(*((k * 10, k * 10, k * 10 + 8) for k in range(40)), module="a long name of a module")
+def test_of_many_buckets_the_first_and_the_last_are_shown() -> None:
+    lines = chart_lines(*((k * 10, k * 10, k * 10 + 8) for k in range(40)), module="a long name of a module")
     assert len(lines) <= 16
     assert all(len(line) <= 80 for line in lines)
     assert any(line.startswith("...") and "31 more" in line for line in lines)
     assert [line.split()[1] for line in lines if line.startswith("bucket")] == [*"01", *map(str, range(33, 40))]
 
 
-def test_the_typical_step_of_the_rank_with_most_exposed() -> None:
+def test_the_picture_is_a_typical_step_of_the_rank_with_most_exposed_time() -> None:
     times = [
         {
             "rank": rank,

@@ -1,4 +1,4 @@
-"""The table of sharded modules: whose they are, names that fit, 80 columns."""
+"""The table of sharded modules: its title, names that fit, 80 columns."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tracekit.render.sections.fsdp import fsdp_table
 LONG = "model.decoder.layers.11.mlp.up"
 
 
-def drawn(strategies: list[str], *modules: str | None) -> list[str]:
+def table_lines(strategies: list[str], *modules: str | None) -> list[str]:
     sums = tuple(
         FsdpSum(
             module=module,
@@ -44,7 +44,7 @@ def drawn(strategies: list[str], *modules: str | None) -> list[str]:
     ],
 )
 def test_the_title_names_what_shards(strategies: list[str], title: str) -> None:
-    assert any(line.startswith(f"{title}, the most exposed first") for line in drawn(strategies, "head"))
+    assert any(line.startswith(f"{title}, the most exposed first") for line in table_lines(strategies, "head"))
 
 
 @pytest.mark.parametrize(
@@ -59,13 +59,13 @@ def test_the_title_names_what_shards(strategies: list[str], title: str) -> None:
     ],
 )
 def test_a_row_is_a_line_however_long_its_names(module: str, shown: str) -> None:
-    (row,) = [line for line in drawn(["zero3"], module) if "reduce_scatter" in line]
+    (row,) = [line for line in table_lines(["zero3"], module) if "reduce_scatter" in line]
     assert shown in row.split("reduce_scatter")[0]
     assert len(row) <= 80
 
 
-def test_layers_alike_are_one_row_with_the_sum_of_their_time() -> None:
-    (row,) = [line for line in drawn(["fsdp2"], *(f"blocks.{i}" for i in range(64))) if "reduce_scatter" in line]
+def test_equal_layers_are_one_row_with_the_sum_of_their_time() -> None:
+    (row,) = [line for line in table_lines(["fsdp2"], *(f"blocks.{i}" for i in range(64))) if "reduce_scatter" in line]
     assert "blocks.* x64" in row
     assert "790.12" in row
     assert len(row) <= 80

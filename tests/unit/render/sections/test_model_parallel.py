@@ -1,4 +1,4 @@
-"""The table of communication within layers: a line a row, 80 columns; and the load of experts."""
+"""The table of communication within layers in 80 columns, and the load of experts."""
 
 from __future__ import annotations
 
@@ -66,6 +66,6 @@ def test_the_most_loaded_rank_comes_first() -> None:
     assert first.split() == ["2", "3", "kB", "3.00", "blocks.3.moe", "3.00"]
 
 
-def test_loads_nearly_the_same_are_a_line() -> None:
+def test_nearly_equal_loads_are_one_line() -> None:
     text = " ".join(line.strip() for line in load(1000, 1000, 1050, 1000))
     assert "experts are evenly loaded: none gets more than 1.05x the mean of the others" in text

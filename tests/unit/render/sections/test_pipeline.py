@@ -34,7 +34,7 @@ def test_forwards_are_digits_and_backwards_letters() -> None:
     assert rows_of(GPIPE, 8 + 9 * 2) == ["rank 0  0011······aaaabbbb", "rank 1  ··0011aaaabbbb····"]
 
 
-def test_a_narrow_terminal_shows_what_takes_most_of_a_cell() -> None:
+def test_a_cell_shows_the_action_that_takes_most_of_it() -> None:
     assert rows_of(GPIPE, 8 + 10) == ["rank 0  01····aabb", "rank 1  ·01aaabb··"]
 
 

@@ -16,29 +16,29 @@ __all__ = ["communication_sums"]
 
 
 def communication_sums(lanes: Lanes, phases: PhaseTimeline, steps: Sequence[StepParts]) -> list[CommunicationSum]:
-    """Rows by (group, kind, phase), times clipped to the complete steps among `steps`, counts by launch.
+    """Return rows by (group, kind, phase): times within the complete steps among `steps`, counts by launch.
 
-    A collective that ran as several spans (a reduce-scatter of a list, on gloo) is one: it counts once, with its size;
-    its time is the union of its spans.
+    A collective that ran as several spans (a reduce-scatter of a list, on Gloo) counts once, with its size. Its time is
+    the union of its spans.
     """
-    found, complete = lanes.communication_events, complete_steps(lanes, steps)
-    phase = phases.at(found.launch_ns)
+    communication, complete = lanes.communication_events, complete_steps(lanes, steps)
+    phase = phases.at(communication.launch_ns)
     rows = []
     for group, kind, phase_index in sorted(
-        set(zip(found.group.tolist(), found.kind.tolist(), phase.tolist(), strict=True))
+        set(zip(communication.group.tolist(), communication.kind.tolist(), phase.tolist(), strict=True))
     ):
-        mask = (found.group == group) & (found.kind == kind) & (phase == phase_index)
-        time = Intervals.union_of(found.start_ns[mask], found.end_ns[mask]) & complete.time
+        mask = (communication.group == group) & (communication.kind == kind) & (phase == phase_index)
+        time = Intervals.union_of(communication.start_ns[mask], communication.end_ns[mask]) & complete.time
         count = int((mask & complete.counted).sum())
         if not count and not len(time):
             continue
         rows.append(
             CommunicationSum(
-                group=found.groups[group] if group != ABSENT else None,
+                group=communication.groups[group] if group != ABSENT else None,
                 kind=KINDS[kind],
                 phase=PHASES[phase_index] if phase_index >= 0 else None,
                 count=count,
-                size_bytes=found.total_size_bytes(mask & complete.counted),
+                size_bytes=communication.total_size_bytes(mask & complete.counted),
                 total_ns=time.len_ns,
                 exposed_ns=(time - lanes.compute).len_ns,
             )

@@ -1,16 +1,15 @@
-"""When each of DDP's buckets was ready, launched, on its way and done, on one rank.
+"""When each of DDP's buckets was ready, launched, started and done, on one rank.
 
-Comes in: a decoded trace, its lanes and phases, and the DDP modules. Goes out: `BucketReductions`.
+DDP launches the buckets of a module in order of their index, once in each backward pass that reduces. So the next
+all-reduce of a step with as many elements as the next bucket is its reduction. Other all-reduces, such as that of
+`find_unused_parameters`, fit no bucket. In the first iteration, before DDP has rebuilt its buckets, it reduces all
+gradients at once.
 
-DDP launches the buckets of a module in order of their index, whatever the order in which their gradients come, and once
-in a backward pass that reduces. So the next all-reduce of a step that has as many elements as the next bucket is its
-reduction; others, such as that of which parameters were used, fit no bucket. Before it has rebuilt its buckets, in the
-first iteration, it reduces all gradients at once. On a CPU rank DDP copies each gradient into its bucket when it is
-there (`reducer::mul_out`): the last copy before a launch is what it waited for. On a GPU rank that is the last kernel
-launched before.
+On a CPU rank DDP copies each gradient into its bucket (`reducer::mul_out`): a launch waited for the last copy before
+it. On a GPU rank it waited for the last kernel launched before it.
 
-    gradients   |--g--|--g--|--g--|                       ready and launch: the last gradient is in
-    bucket 0                      |queued|= all-reduce =|  queued: Gloo's threads were busy, or NCCL's stream
+    gradients   |--g--|--g--|--g--|                       ready and launch: the last gradient is in the bucket
+    bucket 0                      |queued|= all-reduce =|  queued: Gloo's threads or NCCL's stream were busy
 """
 
 from __future__ import annotations
@@ -36,77 +35,93 @@ __all__ = ["Reductions", "bucket_reductions", "gradient_reductions"]
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Reductions:
-    """All-reduces of the backward pass, in order of launch: which: int64 [n], among the communication events; elements:
-    int64 [n]."""
+    """All-reduces of backward passes, in order of launch.
+
+    Attributes:
+        which: int64 [n], positions among the communication events.
+        elements: int64 [n].
+    """
 
     which: Int64
     elements: Int64
 
 
 def gradient_reductions(lanes: Lanes, phases: PhaseTimeline) -> Reductions:
-    """Those of the step windows whose size is known."""
-    found = lanes.communication_events
-    reduces = (found.kind == KINDS.index("all_reduce")) & (found.dtype != ABSENT) & (found.size_bytes > 0)
-    in_backward = phases.at(found.launch_ns) == PHASES.index("backward")
+    """Return the all-reduces of backward passes in the step windows whose size is known."""
+    communication = lanes.communication_events
+    reduces = (
+        (communication.kind == KINDS.index("all_reduce"))
+        & (communication.dtype != ABSENT)
+        & (communication.size_bytes > 0)
+    )
+    in_backward = phases.at(communication.launch_ns) == PHASES.index("backward")
     which = np.flatnonzero(reduces & in_backward & lanes.counted & (lanes.window >= 0))
-    which = which[np.argsort(found.launch_ns[which], kind="stable")]
+    which = which[np.argsort(communication.launch_ns[which], kind="stable")]
     element_bytes = np.array([bytes_per_element(name) or 1 for name in DTYPES], dtype=np.int64)
-    return Reductions(which=which, elements=found.size_bytes[which] // element_bytes[found.dtype[which]])
+    return Reductions(
+        which=which, elements=communication.size_bytes[which] // element_bytes[communication.dtype[which]]
+    )
 
 
 def bucket_reductions(
     trace: DecodedTrace, lanes: Lanes, reductions: Reductions, modules: Sequence[DdpModule]
 ) -> BucketReductions:
-    """Of all step windows; empty without a bucket map."""
+    """Return the reductions of buckets in all step windows; empty without a bucket map."""
     if not any(module.buckets for module in modules):
         return BucketReductions.empty()
-    found, which = lanes.communication_events, reductions.which
-    taken, module, index, turn = _assigned(reductions.elements, lanes.window[which], modules)
-    own = which[taken]
-    launch_ns, start_ns, end_ns = found.launch_ns[own], found.start_ns[own], found.end_ns[own]
+    communication, which = lanes.communication_events, reductions.which
+    assigned, module, index, backward_pass = _assigned(reductions.elements, lanes.window[which], modules)
+    of_buckets = which[assigned]
+    launch_ns, start_ns, end_ns = (
+        communication.launch_ns[of_buckets],
+        communication.start_ns[of_buckets],
+        communication.end_ns[of_buckets],
+    )
     alone_ns, alone_end_ns = beyond_earlier(start_ns, end_ns)
     return BucketReductions(
         module=module.astype(np.int32),
         index=index.astype(np.int32),
-        step=lanes.windows.step[lanes.window[own]].astype(np.int64),
-        turn=turn.astype(np.int32),
+        step=lanes.windows.step[lanes.window[of_buckets]].astype(np.int64),
+        backward_pass=backward_pass.astype(np.int32),
         ready_ns=_ready_ns(trace, lanes, launch_ns),
         launch_ns=launch_ns,
         start_ns=start_ns,
         end_ns=end_ns,
         exposed_ns=end_ns - start_ns - lanes.compute.covered_ns(start_ns, end_ns),
         added_ns=alone_end_ns - alone_ns - lanes.compute.covered_ns(alone_ns, alone_end_ns),
-        size_bytes=found.size_bytes[own],
+        size_bytes=communication.size_bytes[of_buckets],
     )
 
 
 def _assigned(elements: Int64, window: Int64, modules: Sequence[DdpModule]) -> tuple[Int64, Int64, Int64, Int64]:
-    """Which of the reductions, by elements and step, are of a bucket; its module, its index, and which of
-    the module's turns in the step it is, from 0: int64 [k] each."""
+    """Return which reductions are of a bucket, with module, index and backward pass in the step: int64 [k] each."""
     expected = [
         [bucket.size_bytes // (bytes_per_element(bucket.dtype) or 1) for bucket in module.buckets] for module in modules
     ]
-    upcoming, turns, current = [0] * len(modules), [0] * len(modules), ABSENT
+    upcoming, backward_passes, current = [0] * len(modules), [0] * len(modules), ABSENT
     rows: list[tuple[int, int, int, int]] = []
     for position, (count, step) in enumerate(zip(elements.tolist(), window.tolist(), strict=True)):
         if step != current:
-            upcoming, turns, current = [0] * len(modules), [0] * len(modules), step
+            upcoming, backward_passes, current = [0] * len(modules), [0] * len(modules), step
         for module, buckets in enumerate(expected):
             if buckets and buckets[upcoming[module]] == count:
-                rows.append((position, module, upcoming[module], turns[module]))
+                rows.append((position, module, upcoming[module], backward_passes[module]))
                 upcoming[module] = (upcoming[module] + 1) % len(buckets)
-                turns[module] += not upcoming[module]
+                backward_passes[module] += not upcoming[module]
                 break
             if len(buckets) > 1 and not upcoming[module] and count == sum(buckets):
-                rows.append((position, module, WHOLE, turns[module]))
-                turns[module] += 1
+                rows.append((position, module, WHOLE, backward_passes[module]))
+                backward_passes[module] += 1
                 break
     columns = np.array(rows, dtype=np.int64).reshape(-1, 4).T
     return columns[0], columns[1], columns[2], columns[3]
 
 
 def _ready_ns(trace: DecodedTrace, lanes: Lanes, launch_ns: Int64) -> Int64:
-    """int64 [n]: when the last gradient before each launch was there; where no copy shows it, the launch itself."""
+    """Return when the last gradient before each launch was ready, int64 [n].
+
+    Where no copy shows it, that is the launch itself.
+    """
     events = trace.events
     if lanes.device == "gpu":
         return device_starts(events, launch_ns, lanes.device_events, lanes.compute_rows)

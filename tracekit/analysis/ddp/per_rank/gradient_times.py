@@ -1,11 +1,11 @@
 """When the gradients of DDP modules were in their buckets, on one rank.
 
-Comes in: a decoded trace, its lanes, the reductions of the buckets, and the modules. Goes out: `GradientTimes`.
+DDP copies each gradient into its bucket in a separate operator: `reducer::mul_out`, or `copy_` with a communication
+hook. There is none where the gradients are views of the bucket. On a CPU rank the gradient is ready when that operator
+ends, on a GPU rank when the kernel ends that it launched.
 
-DDP copies each gradient into its bucket in an operator of its own (`reducer::mul_out`; `copy_` with a communication
-hook; none where the gradients are views of the bucket). On a CPU rank the gradient is there when that ends, on a GPU
-rank when the kernel that it launched has. Which parameter it is nobody records: it is the next one that has as many
-elements, in the order in which gradients came in a pass that DDP logged, else in the order of the buckets.
+The trace does not say which parameter a gradient is of. It is the next one with as many elements, in the order of
+gradients in the pass that DDP logged, else in the order of the buckets.
 """
 
 from __future__ import annotations
@@ -30,14 +30,17 @@ _COPIED_BACK = re.compile(r"torch(?:::|\.)distributed(?:::|\.)(?:ddp\.)?reducer:
 
 
 def copies_into_buckets(events: EventTable, lanes: Lanes) -> Bool:
-    """Mask [n]: operators by which DDP copies gradients into buckets."""
+    """Return a mask [n] of the operators by which DDP copies gradients into buckets."""
     return events.named(lambda name: _COPIED.fullmatch(name) is not None) & events.on_tracks(lanes.threads)
 
 
 def gradient_times(
     trace: DecodedTrace, lanes: Lanes, runs: BucketReductions, modules: Sequence[DdpModule]
 ) -> GradientTimes:
-    """Of the backward passes that reduced all buckets of a module; empty where copies or their shapes are not there."""
+    """Return the gradients of the backward passes that reduced all buckets of a module.
+
+    Empty where the trace has no copies, or not their shapes.
+    """
     events = trace.events
     rows = np.flatnonzero(copies_into_buckets(events, lanes))
     shapes = recorded_shapes(events)
@@ -57,20 +60,20 @@ def gradient_times(
     launched_ns, back_launched_ns = events.start_ns[rows], events.start_ns[back]
     computed_ns = lanes.compute.covered_ns(np.full(len(rows), ready_ns.min()), ready_ns)
     columns = []
-    for (module, step, turn), gradients in passes:
+    for (module, step, backward_pass), gradients in passes:
         place, copy = np.array(gradients, dtype=np.int64).T
-        # Bucket by bucket, in each one in order, once everything is launched.
+        # After the last launch, DDP copies back bucket by bucket, and each bucket in order.
         first = int(np.searchsorted(back_launched_ns, launched_ns[copy].max()))
         back_ns = copy_ns[copy].copy()
-        if len(own := took_back_ns[first : first + len(copy)]) == len(copy):
-            back_ns[np.argsort(place, kind="stable")] = own
+        if len(measured_ns := took_back_ns[first : first + len(copy)]) == len(copy):
+            back_ns[np.argsort(place, kind="stable")] = measured_ns
         in_time = np.argsort(ready_ns[copy], kind="stable")
         place, copy, back_ns = place[in_time], copy[in_time], back_ns[in_time]
         columns.append(
             GradientTimes(
                 module=np.full(len(copy), module, dtype=np.int32),
                 step=np.full(len(copy), step, dtype=np.int64),
-                turn=np.full(len(copy), turn, dtype=np.int32),
+                backward_pass=np.full(len(copy), backward_pass, dtype=np.int32),
                 place=place.astype(np.int32),
                 ready_ns=ready_ns[copy],
                 copy_ns=copy_ns[copy],
@@ -88,8 +91,10 @@ _Pass = tuple[tuple[int, int, int], list[tuple[int, int]]]
 def _passes(
     lanes: Lanes, start_ns: Int64, elements: Int64, runs: BucketReductions, modules: Sequence[DdpModule]
 ) -> list[_Pass]:
-    """Of each pass its module, step and turn, and of each of its gradients the place and which of the copies it is. A
-    pass is over when the last bucket of its module is launched."""
+    """Return for each backward pass its module, step and number in the step, and (place, copy) of each gradient.
+
+    A pass is over when the last bucket of its module is launched.
+    """
     known = all(len(bucket.elements) == len(bucket.parameters) > 0 for module in modules for bucket in module.buckets)
     if not known and len(modules) > 1:
         return []
@@ -98,24 +103,27 @@ def _passes(
     last = np.flatnonzero(runs.index == ends[runs.module])
     last = last[np.argsort(runs.launch_ns[last], kind="stable")]
     until = np.searchsorted(start_ns, runs.launch_ns[last], side="right")
-    fill = _Fill(modules) if known else _InOrder(modules[0])
+    assignment = _AssignBySize(modules) if known else _AssignInOrder(modules[0])
     result: list[_Pass] = []
     first, step = 0, ABSENT
     for stop, row in zip(until.tolist(), last.tolist(), strict=True):
         for copy in range(first, stop):
-            if window[copy] != step:  # what an earlier step left over belongs to no pass
+            if window[copy] != step:  # copies left over from an earlier step belong to no pass
                 step = int(window[copy])
-                fill.begin()
-            fill.take(copy, int(elements[copy]))
+                assignment.begin()
+            assignment.take(copy, int(elements[copy]))
         first = stop
-        if gradients := fill.finish(int(runs.module[row])):
-            result.append(((int(runs.module[row]), int(runs.step[row]), int(runs.turn[row])), gradients))
+        if gradients := assignment.finish(int(runs.module[row])):
+            result.append(((int(runs.module[row]), int(runs.step[row]), int(runs.backward_pass[row])), gradients))
     return result
 
 
-class _Fill:
-    """Parameters whose gradients come: when a module is through, the copies that fit its parameters were theirs, each
-    of the next one that has as many elements. What fits none is of a module that is not through yet."""
+class _AssignBySize:
+    """Assigns copies to parameters by size, when a module has launched its last bucket.
+
+    Each copy belongs to the module's next parameter with as many elements. Copies that fit no parameter are of a module
+    that has not finished.
+    """
 
     def __init__(self, modules: Sequence[DdpModule]) -> None:
         self._sizes = [[count for bucket in module.buckets for count in bucket.elements] for module in modules]
@@ -135,18 +143,21 @@ class _Fill:
         missing: defaultdict[int, deque[int]] = defaultdict(deque)
         for place in self._orders[module]:
             missing[self._sizes[module][place]].append(place)
-        came, rest = [], []
+        gradients, rest = [], []
         for copy, elements in self._copies:
             if missing[elements]:
-                came.append((missing[elements].popleft(), copy))
+                gradients.append((missing[elements].popleft(), copy))
             else:
                 rest.append((copy, elements))
         self._copies = rest
-        return came
+        return gradients
 
 
-class _InOrder:
-    """Parameters of a module of which only the sizes of buckets are known: in order, if they fill the buckets so."""
+class _AssignInOrder:
+    """Assigns copies to parameters in order, for a module of which only the sizes of buckets are known.
+
+    If the copies do not fill the buckets exactly, none is assigned.
+    """
 
     def __init__(self, module: DdpModule) -> None:
         sizes = [bucket.size_bytes // (bytes_per_element(bucket.dtype) or 1) for bucket in module.buckets]
@@ -163,9 +174,9 @@ class _InOrder:
 
     def finish(self, module: int) -> list[tuple[int, int]]:
         filled = self._full <= set(self._reached) and self._reached[-1] == max(self._full)
-        came = list(enumerate(self._copies)) if filled else []
+        gradients = list(enumerate(self._copies)) if filled else []
         self.begin()
-        return came
+        return gradients
 
 
 def _host_times(events: EventTable, lanes: Lanes, rows: Int64) -> tuple[Int64, Int64]:
@@ -173,7 +184,7 @@ def _host_times(events: EventTable, lanes: Lanes, rows: Int64) -> tuple[Int64, I
 
 
 def _device_times(events: EventTable, lanes: Lanes, rows: Int64) -> tuple[Int64, Int64]:
-    """Of the last thing on the device that each operator launched; where that is not recorded, of the operator."""
+    """Return end and duration of the last kernel that each operator launched; else those of the operator."""
     device = lanes.device_events
     ready_ns, copy_ns = _host_times(events, lanes, rows)
     linked = np.flatnonzero(device.linked)
@@ -187,7 +198,7 @@ def _device_times(events: EventTable, lanes: Lanes, rows: Int64) -> tuple[Int64,
             continue
         place = np.searchsorted(device.launch_ns[launched], events.end_ns[rows[here]], side="right") - 1
         latest = launched[np.maximum(place, 0)]
-        own = (place >= 0) & (device.launch_ns[latest] >= events.start_ns[rows[here]])
-        kernel = device.row[latest[own]]
-        ready_ns[here[own]], copy_ns[here[own]] = events.end_ns[kernel], events.duration_ns[kernel]
+        has_kernel = (place >= 0) & (device.launch_ns[latest] >= events.start_ns[rows[here]])
+        kernel = device.row[latest[has_kernel]]
+        ready_ns[here[has_kernel]], copy_ns[here[has_kernel]] = events.end_ns[kernel], events.duration_ns[kernel]
     return ready_ns, copy_ns

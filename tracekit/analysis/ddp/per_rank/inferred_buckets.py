@@ -1,11 +1,13 @@
-"""DDP's buckets from the all-reduces of a trace that has no bucket map.
+"""DDP's buckets, inferred from the all-reduces of a trace that has no bucket map.
 
-Comes in: a decoded trace without tracekit's key, its lanes, and the all-reduces of its backward passes. Goes out: one
-DDP module whose buckets are known by their sizes alone.
+DDP reduces the same buckets in the same order in every backward pass. It does so in hooks that run as a gradient is
+accumulated. So in a trace with labels of DDP, its buckets are the all-reduces that fulfil all of these:
 
-DDP reduces the same buckets in the same order in every pass, out of the hooks of its reducer, which run as a gradient
-is accumulated. So where labels show DDP, the all-reduces of floating-point numbers issued there, by one group, in the
-same order of sizes in most steps, are its buckets. A loop that averages gradients by hand has no such label.
+* they are of floating-point numbers, and issued while a gradient is accumulated;
+* they are of one group;
+* their sizes have the same order in most steps.
+
+A loop that averages gradients by hand has no such label. Of the buckets only the sizes are known.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ from collections import Counter
 import numpy as np
 
 from tracekit.analysis.ddp.per_rank.bucket_reductions import Reductions
+from tracekit.analysis.events.autograd import AUTOGRAD_NODE_PREFIX
 from tracekit.analysis.events.communication_rules import bytes_per_element
 from tracekit.analysis.events.strategies import strategies_of
 from tracekit.analysis.timeline.lanes import Lanes
@@ -25,21 +28,24 @@ from tracekit.model.metadata import Bucket, DdpModule
 
 __all__ = ["inferred_modules"]
 
-_ACCUMULATES = "autograd::engine::evaluate_function: torch::autograd::AccumulateGrad"
+_ACCUMULATES = f"{AUTOGRAD_NODE_PREFIX}torch::autograd::AccumulateGrad"
 _FLOATING = tuple(i for i, name in enumerate(DTYPES) if "float" in name)
 
 
 def inferred_modules(trace: DecodedTrace, lanes: Lanes, reductions: Reductions) -> tuple[DdpModule, ...]:
-    """None or one: several modules cannot be told apart. Its `bucket_cap_bytes` is not known."""
+    """Return the DDP module that the all-reduces suggest, or nothing. Its `bucket_cap_bytes` is not known.
+
+    Several modules cannot be told apart.
+    """
     strategies, _ = strategies_of(trace)
     if trace.header.metadata is not None or "ddp" not in strategies:
         return ()
-    events, found, which = trace.events, lanes.communication_events, reductions.which
+    events, communication, which = trace.events, lanes.communication_events, reductions.which
     accumulating = Intervals.of_events(events, events.named(_ACCUMULATES.__eq__))
-    issued = accumulating.covers(found.launch_ns[which]) & np.isin(found.dtype[which], _FLOATING)
-    if not issued.any() or len(np.unique(found.group[which[issued]])) > 1:
+    issued = accumulating.covers(communication.launch_ns[which]) & np.isin(communication.dtype[which], _FLOATING)
+    if not issued.any() or len(np.unique(communication.group[which[issued]])) > 1:
         return ()
-    sizes, dtypes = reductions.elements[issued], found.dtype[which[issued]]
+    sizes, dtypes = reductions.elements[issued], communication.dtype[which[issued]]
     window = lanes.window[which[issued]]
     sequences = Counter(tuple(zip(sizes[here].tolist(), dtypes[here].tolist(), strict=True)) for here in _each(window))
     (usual, count), *_ = sequences.most_common(1)
@@ -47,7 +53,7 @@ def inferred_modules(trace: DecodedTrace, lanes: Lanes, reductions: Reductions) 
         return ()
     buckets = [
         Bucket(index=i, size_bytes=size * (bytes_per_element(DTYPES[dtype]) or 1), dtype=DTYPES[dtype], parameters=[])
-        for i, (size, dtype) in enumerate(_once(usual))
+        for i, (size, dtype) in enumerate(_repeated_part(usual))
     ]
     return (
         DdpModule(
@@ -65,8 +71,8 @@ def _each(window: np.ndarray) -> list[np.ndarray]:
     return [window == value for value in np.unique(window)]
 
 
-def _once(sequence: tuple[tuple[int, int], ...]) -> tuple[tuple[int, int], ...]:
-    """The shortest part that the sequence repeats: a step may reduce several times."""
+def _repeated_part(sequence: tuple[tuple[int, int], ...]) -> tuple[tuple[int, int], ...]:
+    """Return the shortest part that the sequence repeats: a step may reduce several times."""
     for length in range(1, len(sequence) // 2 + 1):
         if len(sequence) % length == 0 and sequence == sequence[:length] * (len(sequence) // length):
             return sequence[:length]

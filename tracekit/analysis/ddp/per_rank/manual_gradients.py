@@ -1,4 +1,4 @@
-"""Gradients that one rank's training loop averages by hand: collectives of the groups that the capture saw used so."""
+"""Gradients that one rank's training loop averages by hand, in groups whose use for gradients the capture recorded."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ from tracekit.model.summary import StepParts
 __all__ = ["gradient_sums"]
 
 _REDUCES = tuple(KINDS.index(kind) for kind in ("all_reduce", "reduce", "reduce_scatter"))
-_SCALAR_BYTES = 8  # a loss and its like
+_SCALAR_BYTES = 8  # scalars, such as a loss
 
 
 def gradient_sums(
     trace: DecodedTrace, lanes: Lanes, phases: PhaseTimeline, steps: Sequence[StepParts]
 ) -> list[GradientSum]:
-    """A row for each complete step of a job that reduces its gradients by hand."""
-    metadata, found = trace.header.metadata, lanes.communication_events
+    """Return one row for each complete step of a job that reduces its gradients by hand."""
+    metadata, communication = trace.header.metadata, lanes.communication_events
     if metadata is None or "manual_dp" not in metadata.strategies:
         return []
     uses = [use for use in metadata.uses if use.purpose == "gradients"]
     reduces = (
-        np.isin(found.kind, _REDUCES)
-        & np.isin(found.group, _indexes(metadata, found.groups, uses))
-        & ((found.size_bytes == ABSENT) | (found.size_bytes > _SCALAR_BYTES))
-        & (phases.at(found.launch_ns) != PHASES.index("forward"))
+        np.isin(communication.kind, _REDUCES)
+        & np.isin(communication.group, _indexes(metadata, communication.groups, uses))
+        & ((communication.size_bytes == ABSENT) | (communication.size_bytes > _SCALAR_BYTES))
+        & (phases.at(communication.launch_ns) != PHASES.index("forward"))
     )
     running = Intervals.of_events(trace.events, np.flatnonzero(trace.events.named(BACKWARD_SPAN.__eq__)))
     backward = running & lanes.compute
@@ -47,18 +47,18 @@ def gradient_sums(
     for step in steps:
         window = window_of_step[step.step]
         first, stop = np.searchsorted(lanes.window[reductions], (window, window + 1))
-        own = reductions[first:stop]
-        if not step.complete or not len(own):
+        in_step = reductions[first:stop]
+        if not step.complete or not len(in_step):
             continue
         start_ns, end_ns = step.start_ns, step.start_ns + step.step_ns
-        time = Intervals.union_of(found.start_ns[own], found.end_ns[own]).clip(start_ns, end_ns)
-        counted = own[lanes.counted[own]]
+        time = Intervals.union_of(communication.start_ns[in_step], communication.end_ns[in_step]).clip(start_ns, end_ns)
+        counted = in_step[lanes.counted[in_step]]
         exposed_ns = (time - lanes.compute).len_ns
         rows.append(
             GradientSum(
                 step=step.step,
                 count=len(counted),
-                in_backward=int(running.covers(found.launch_ns[counted]).sum()),
+                in_backward=int(running.covers(communication.launch_ns[counted]).sum()),
                 exposed_ns=exposed_ns,
                 hideable_ns=min(exposed_ns, backward.clip(start_ns, end_ns).len_ns),
                 parameters=next((use.parameters for use in uses if use.parameters), None),
@@ -68,7 +68,7 @@ def gradient_sums(
 
 
 def _indexes(metadata: CaptureMetadata, groups: Sequence[GroupKey], uses: Sequence[CommunicationUse]) -> list[int]:
-    """Of the groups that these uses name, the indexes into `groups`."""
+    """Return the indexes into `groups` of the groups that these uses name."""
     named = {use.group for use in uses}
     keys = {key_of_recorded_group(group, metadata) for group in metadata.groups if group.id in named}
     return [index for index, key in enumerate(groups) if key in keys]

@@ -1,6 +1,6 @@
-"""How many forward passes of DDP modules, and how many updates of parameters, a rank's steps have.
+"""How many forward passes of DDP modules, and how many updates of parameters, the steps of one rank have.
 
-Comes in: a decoded trace with its lanes. Goes out: `DdpPasses`; torch labels both by itself.
+PyTorch labels both.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ _UPDATE = "Optimizer.step#"
 
 
 def ddp_passes(trace: DecodedTrace, lanes: Lanes, steps: Sequence[StepParts]) -> DdpPasses:
-    """Of the complete steps."""
+    """Return the counts over the complete steps."""
     events = trace.events
     on_host = events.on_tracks(lanes.threads)
-    own = complete_steps(lanes, steps).windows
+    complete = complete_steps(lanes, steps).windows
 
     def count(prefix: str) -> int:
         rows = np.flatnonzero(events.named(lambda name: name.startswith(prefix)) & on_host)
         window = lanes.windows.index_of(events.start_ns[rows])
-        return int(own[window[window >= 0]].sum())
+        return int(complete[window[window >= 0]].sum())
 
     return DdpPasses(forwards=count(_FORWARD), updates=count(_UPDATE))

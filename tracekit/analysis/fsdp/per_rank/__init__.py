@@ -1,1 +1,1 @@
-"""What a worker finds out about one rank's gathers and reductions."""
+"""What a worker computes of one rank's gathers and reductions."""

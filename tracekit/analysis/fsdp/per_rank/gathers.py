@@ -1,13 +1,13 @@
-"""For each all-gather of FSDP on a GPU rank how long compute waited for it, and what there was to hide it under.
+"""How long compute waited for each all-gather of FSDP on a GPU rank, and what could have hidden it.
 
-Comes in: a trace and its lanes. Goes out: `FsdpGathers`. The host comes to use a module at some moment; the first
-compute kernel launched then (FSDP's copy out of the gathered buffer) is what waits:
+The host comes to use a module at some moment. The first compute kernel launched then waits: it is FSDP's copy out of
+the gathered buffer.
 
     compute stream   blocks.0 |======|         wait          |== blocks.1 ==|
     gathers                    launched      |== blocks.1 ==|
 
-It could have begun when it was launched and the compute before it had ended; from there to the end of the all-gather
-it waits. On a CPU rank all-gathers block the host, and nothing is said here.
+It could have begun when it was launched and the compute before it had ended. From there to the end of the all-gather it
+waits. On a CPU rank all-gathers block the host, and this module returns nothing.
 """
 
 from __future__ import annotations
@@ -29,41 +29,44 @@ __all__ = ["fsdp_gathers"]
 
 
 def fsdp_gathers(trace: DecodedTrace, lanes: Lanes, phases: PhaseTimeline, steps: Sequence[StepParts]) -> FsdpGathers:
-    """Of the complete steps among `steps`; empty on a CPU rank, and where no label tells of a use."""
-    events, found = trace.events, lanes.communication_events
+    """Return the all-gathers of the complete steps among `steps`.
+
+    Empty on a CPU rank, and where no label shows a use.
+    """
+    events, communication = trace.events, lanes.communication_events
     if lanes.device != "gpu" or not len(lanes.compute_rows):
         return FsdpGathers.empty()
     labels = fsdp_labels(events)
     if not len(labels.rows):
         return FsdpGathers.empty()
-    enclosing = labels.around(events, found)
-    needed_ns = labels.needed_ns(events, enclosing, found)
+    enclosing = labels.around(events, communication)
+    needed_ns = labels.needed_ns(events, enclosing, communication)
     which = np.flatnonzero((needed_ns != ABSENT) & complete_steps(lanes, steps).counted)
     if not len(which):
         return FsdpGathers.empty()
-    # A module of parameters of several types is gathered by several collectives: the last to end is waited for.
-    by_label = np.lexsort((found.end_ns[which], enclosing[which]))
+    # A module with parameters of several types is gathered by several collectives: compute waits for the last.
+    by_label = np.lexsort((communication.end_ns[which], enclosing[which]))
     last = np.append(enclosing[which][by_label][1:] != enclosing[which][by_label][:-1], True)
     first = np.insert(last[:-1], 0, True)
-    start_ns = np.minimum.reduceat(found.start_ns[which][by_label], np.flatnonzero(first))
-    size_bytes = np.add.reduceat(found.size_bytes[which][by_label], np.flatnonzero(first))
-    unknown = np.logical_or.reduceat(found.size_bytes[which][by_label] == ABSENT, np.flatnonzero(first))
+    start_ns = np.minimum.reduceat(communication.start_ns[which][by_label], np.flatnonzero(first))
+    size_bytes = np.add.reduceat(communication.size_bytes[which][by_label], np.flatnonzero(first))
+    unknown = np.logical_or.reduceat(communication.size_bytes[which][by_label] == ABSENT, np.flatnonzero(first))
     size_bytes[unknown] = ABSENT
-    own = which[by_label][last]
-    order = np.argsort(needed_ns[own], kind="stable")
-    own, start_ns, size_bytes = own[order], start_ns[order], size_bytes[order]
-    ready_ns, begin_ns = _compute_that_waits(trace, lanes, needed_ns[own])
-    end_ns, step = found.end_ns[own], lanes.windows.step[lanes.window[own]]
+    gathers = which[by_label][last]
+    order = np.argsort(needed_ns[gathers], kind="stable")
+    gathers, start_ns, size_bytes = gathers[order], start_ns[order], size_bytes[order]
+    ready_ns, begin_ns = _compute_that_waits(trace, lanes, needed_ns[gathers])
+    end_ns, step = communication.end_ns[gathers], lanes.windows.step[lanes.window[gathers]]
     followed = np.append(step[1:] == step[:-1], False)
-    last_ns = np.maximum(lanes.windows.end_ns[lanes.window[own]], begin_ns)
+    last_ns = np.maximum(lanes.windows.end_ns[lanes.window[gathers]], begin_ns)
     next_ready_ns = np.where(followed, np.maximum(np.append(ready_ns[1:], 0), begin_ns), last_ns)
     next_begin_ns = np.where(followed, np.append(begin_ns[1:], 0), last_ns)
-    busy_ns, done_ns = _beside(trace, lanes, own, begin_ns, next_begin_ns)
+    busy_ns, done_ns = _other_work(trace, lanes, gathers, begin_ns, next_begin_ns)
     return FsdpGathers(
         step=step,
-        module=np.array([labels.at(events, row).module for row in enclosing[own].tolist()], dtype=object),
-        phase=phases.at(needed_ns[own]).astype(np.int32),
-        ahead=_modules_ahead(lanes, labels.issued_ns(enclosing, found)[own], needed_ns[own]),
+        module=np.array([labels.at(events, row).module for row in enclosing[gathers].tolist()], dtype=object),
+        phase=phases.at(needed_ns[gathers]).astype(np.int32),
+        ahead=_modules_ahead(lanes, labels.issued_ns(enclosing, communication)[gathers], needed_ns[gathers]),
         size_bytes=size_bytes,
         transfer_ns=end_ns - start_ns,
         wait_ns=np.maximum(np.minimum(end_ns, begin_ns) - ready_ns, 0),
@@ -75,24 +78,31 @@ def fsdp_gathers(trace: DecodedTrace, lanes: Lanes, phases: PhaseTimeline, steps
 
 
 def _modules_ahead(lanes: Lanes, issued_ns: Int64, needed_ns: Int64) -> Int64:
-    """int64 [n]: of how many modules compute was launched between issue and use; needed_ns: int64 [n], sorted."""
+    """Return of how many modules compute was launched between issue and use: int64 [n].
+
+    `needed_ns`: int64 [n], sorted.
+    """
     device = lanes.device_events
     launch_ns = np.sort(device.launch_ns[device.among(lanes.compute_rows)])
-    # Asked for as it is needed: for itself.
+    # An all-gather that is issued when it is needed is for the module itself.
     following = np.minimum(np.searchsorted(needed_ns, issued_ns, side="right"), np.arange(len(needed_ns)))
     launched = np.searchsorted(launch_ns, issued_ns) < np.searchsorted(launch_ns, needed_ns[following])
     return np.arange(len(needed_ns)) - following + launched
 
 
-def _beside(trace: DecodedTrace, lanes: Lanes, own: Int64, begin_ns: Int64, end_ns: Int64) -> tuple[Int64, Int64]:
-    """For windows int64 [n]: how long the stream of each all-gather `own` is busy with anything but all-gathers, and
-    when the last that begins there has ended."""
-    found, stream = lanes.communication_events, trace.events.track[lanes.communication_events.row]
-    busy_ns, done_ns = np.zeros(len(own), dtype=np.int64), begin_ns.copy()
-    for track in np.unique(stream[own]):
-        other = np.flatnonzero((stream == track) & (found.kind != KINDS.index("all_gather")))
-        here = stream[own] == track
-        others = Intervals.union_of(found.start_ns[other], found.end_ns[other])
+def _other_work(
+    trace: DecodedTrace, lanes: Lanes, gathers: Int64, begin_ns: Int64, end_ns: Int64
+) -> tuple[Int64, Int64]:
+    """Return how long the stream of each of `gathers` does other work in a window, and when that ends.
+
+    begin_ns, end_ns: int64 [n], the windows. The end is that of the last work that begins in the window.
+    """
+    communication, stream = lanes.communication_events, trace.events.track[lanes.communication_events.row]
+    busy_ns, done_ns = np.zeros(len(gathers), dtype=np.int64), begin_ns.copy()
+    for track in np.unique(stream[gathers]):
+        other = np.flatnonzero((stream == track) & (communication.kind != KINDS.index("all_gather")))
+        here = stream[gathers] == track
+        others = Intervals.union_of(communication.start_ns[other], communication.end_ns[other])
         busy_ns[here] = others.covered_ns(begin_ns[here], end_ns[here])
         place = np.searchsorted(others.start_ns, end_ns[here], side="left") - 1
         last_ns = others.end_ns[np.maximum(place, 0)] if len(others) else begin_ns[here]
@@ -101,19 +111,21 @@ def _beside(trace: DecodedTrace, lanes: Lanes, own: Int64, begin_ns: Int64, end_
 
 
 def _compute_that_waits(trace: DecodedTrace, lanes: Lanes, needed_ns: Int64) -> tuple[Int64, Int64]:
-    """Of the first compute kernel launched at or after each moment, int64 [n] each: when it could have begun (it was
-    launched, and its stream had done what was before it), and when it did. After the last kernel both are its end.
+    """Return when the first compute kernel launched at or after each moment could have begun, and when it did.
+
+    It could have begun when it was launched and the work before it on its stream was done. After the last kernel both
+    are its end. int64 [n] each.
     """
     events, device = trace.events, lanes.device_events
     compute = device.among(lanes.compute_rows)
     order = np.argsort(device.launch_ns[compute], kind="stable")
     row, launch_ns = device.row[compute][order], device.launch_ns[compute][order]
-    # FSDP copies what it gathers together on a stream of its own: that is compute, too, but not what waits.
+    # FSDP copies gathered parameters on a separate stream: that is compute, too, but not what waits.
     ready_ns = launch_ns.copy()
     for stream in events.tracks_of(row):
-        own = np.flatnonzero(events.track[row] == stream)
-        reach_ns = np.maximum.accumulate(events.end_ns[row[own]])
-        ready_ns[own[1:]] = np.maximum(launch_ns[own[1:]], reach_ns[:-1])
+        on_stream = np.flatnonzero(events.track[row] == stream)
+        reach_ns = np.maximum.accumulate(events.end_ns[row[on_stream]])
+        ready_ns[on_stream[1:]] = np.maximum(launch_ns[on_stream[1:]], reach_ns[:-1])
     place = np.searchsorted(launch_ns, needed_ns, side="left")
     there, at = place < len(row), np.minimum(place, len(row) - 1)
     begin_ns = np.where(there, events.start_ns[row[at]], events.end_ns[row[-1]])

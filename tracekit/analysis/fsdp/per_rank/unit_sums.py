@@ -1,9 +1,11 @@
 """Which module one rank's FSDP collectives are for: all-gathers of parameters, reductions of gradients, by phase.
 
-A collective belongs to the module that the innermost FSDP label around its launch names: the one whose parameters it
-gathers, though an earlier one may have asked for it. FSDP2 writes such labels itself, for FSDP1 the capture does. What
-else runs in the groups that FSDP uses has a row without a module, so that nothing is lost. Time that several
-collectives of a kind share counts for the first of them: over the modules it adds up to the exposed time of the kind.
+A collective belongs to the module that the innermost FSDP label around its launch names. That is the module whose
+parameters it gathers, though an earlier module may have asked for it. FSDP2 writes such labels; for FSDP1 the capture
+does. Other collectives in the groups of FSDP have a row without a module, so that none is lost.
+
+Time that several collectives of a kind share counts for the first of them. So the sum over modules is the exposed time
+of the kind.
 """
 
 from __future__ import annotations
@@ -30,31 +32,31 @@ _NOT_COLLECTIVE = np.array([KINDS.index(kind) for kind in ("send", "recv", "send
 
 
 def fsdp_sums(trace: DecodedTrace, lanes: Lanes, phases: PhaseTimeline, steps: Sequence[StepParts]) -> list[FsdpSum]:
-    """Rows by (module, kind, phase): times clipped to the complete steps among `steps`, counts by launch."""
-    events, found = trace.events, lanes.communication_events
+    """Return rows by (module, kind, phase): times within the complete steps among `steps`, counts by launch."""
+    events, communication = trace.events, lanes.communication_events
     labels = fsdp_labels(events)
-    enclosing = labels.around(events, found)
-    groups = np.union1d(found.group[enclosing != ABSENT], _shard_groups(trace.header.metadata, found))
+    enclosing = labels.around(events, communication)
+    groups = np.union1d(communication.group[enclosing != ABSENT], _shard_groups(trace.header.metadata, communication))
     in_scope: Bool = (enclosing != ABSENT) | (
-        np.isin(found.group, groups[groups != ABSENT]) & ~np.isin(found.kind, _NOT_COLLECTIVE)
+        np.isin(communication.group, groups[groups != ABSENT]) & ~np.isin(communication.kind, _NOT_COLLECTIVE)
     )
     if not in_scope.any():
         return []
     complete = complete_steps(lanes, steps)
-    start_ns, end_ns = _own_share(found, in_scope)
-    needed_ns = labels.needed_ns(events, enclosing, found)
-    ahead_ns = np.where(needed_ns == ABSENT, ABSENT, needed_ns - labels.issued_ns(enclosing, found))
-    phase = phases.at(found.launch_ns)
+    start_ns, end_ns = _first_share(communication, in_scope)
+    needed_ns = labels.needed_ns(events, enclosing, communication)
+    ahead_ns = np.where(needed_ns == ABSENT, ABSENT, needed_ns - labels.issued_ns(enclosing, communication))
+    phase = phases.at(communication.launch_ns)
     module = [labels.at(events, row).module if row != ABSENT else None for row in enclosing.tolist()]
     unit_bytes = _unit_bytes(trace.header.metadata)
     members: dict[tuple[str | None, int, int], list[int]] = defaultdict(list)
     for i in np.flatnonzero(in_scope).tolist():
-        members[module[i], int(found.kind[i]), int(phase[i])].append(i)
+        members[module[i], int(communication.kind[i]), int(phase[i])].append(i)
     result = []
     for (name, kind, phase_index), positions in members.items():
-        own = np.array(positions, dtype=np.int64)
-        here = own[complete.counted[own]]
-        time = Intervals.union_of(start_ns[own], end_ns[own]) & complete.time
+        of_row = np.array(positions, dtype=np.int64)
+        here = of_row[complete.counted[of_row]]
+        time = Intervals.union_of(start_ns[of_row], end_ns[of_row]) & complete.time
         if not len(here) and not len(time):
             continue
         known = ahead_ns[here] != ABSENT
@@ -62,11 +64,11 @@ def fsdp_sums(trace: DecodedTrace, lanes: Lanes, phases: PhaseTimeline, steps: S
             FsdpSum(
                 module=name,
                 unit_bytes=None if name is None else unit_bytes.get(name),
-                shards=_members(found, own),
+                shards=_members(communication, of_row),
                 phase=PHASES[phase_index] if phase_index >= 0 else None,
                 kind=KINDS[kind],
                 count=len(here),
-                size_bytes=found.total_size_bytes(here),
+                size_bytes=communication.total_size_bytes(here),
                 exposed_ns=(time - lanes.compute).len_ns,
                 ahead_count=int(known.sum()),
                 ahead_ns=int(ahead_ns[here][known].sum()),
@@ -75,34 +77,34 @@ def fsdp_sums(trace: DecodedTrace, lanes: Lanes, phases: PhaseTimeline, steps: S
     return result
 
 
-def _members(found: CommunicationEvents, which: Int64) -> int | None:
-    """How many ranks these collectives are among; None where that is not known, or differs."""
-    groups = np.unique(found.group[which]).tolist()
-    members = {len(found.groups[group].ranks) if group != ABSENT else 0 for group in groups}
+def _members(communication: CommunicationEvents, which: Int64) -> int | None:
+    """Return how many ranks take part in these collectives; None where that is not known, or differs."""
+    groups = np.unique(communication.group[which]).tolist()
+    members = {len(communication.groups[group].ranks) if group != ABSENT else 0 for group in groups}
     return (members.pop() or None) if len(members) == 1 else None
 
 
-def _shard_groups(metadata: CaptureMetadata | None, found: CommunicationEvents) -> Int64:
-    """Indexes into `found.groups` of the groups that the capture says modules are sharded over."""
+def _shard_groups(metadata: CaptureMetadata | None, communication: CommunicationEvents) -> Int64:
+    """Return the indexes into `communication.groups` of the groups over which the capture says modules are sharded."""
     if metadata is None:
         return np.empty(0, dtype=np.int64)
     ids = {unit.shard_group for unit in metadata.fsdp}
     keys = {key_of_recorded_group(group, metadata) for group in metadata.groups if group.id in ids}
-    return np.array([i for i, key in enumerate(found.groups) if key in keys], dtype=np.int64)
+    return np.array([i for i, key in enumerate(communication.groups) if key in keys], dtype=np.int64)
 
 
 def _unit_bytes(metadata: CaptureMetadata | None) -> dict[str, int]:
-    """Unsharded bytes of each module's parameters; those of a module may be sharded over several groups."""
+    """Return the unsharded bytes of each module's parameters, which may be sharded over several groups."""
     size_bytes: dict[str, int] = defaultdict(int)
     for unit in metadata.fsdp if metadata is not None else ():
         size_bytes[unit.module] += unit.unit_bytes
     return size_bytes
 
 
-def _own_share(found: CommunicationEvents, in_scope: Bool) -> tuple[Int64, Int64]:
-    """Begin and end, int64 [n], of the part of each event that no earlier one of its kind in scope has covered."""
-    start_ns, end_ns = found.start_ns.copy(), found.end_ns.copy()
-    for kind in np.unique(found.kind[in_scope]):
-        own = np.flatnonzero(in_scope & (found.kind == kind))
-        start_ns[own], end_ns[own] = beyond_earlier(start_ns[own], end_ns[own])
+def _first_share(communication: CommunicationEvents, in_scope: Bool) -> tuple[Int64, Int64]:
+    """Return begin and end, int64 [n], of the part of each event that no earlier one of its kind in scope covers."""
+    start_ns, end_ns = communication.start_ns.copy(), communication.end_ns.copy()
+    for kind in np.unique(communication.kind[in_scope]):
+        of_kind = np.flatnonzero(in_scope & (communication.kind == kind))
+        start_ns[of_kind], end_ns[of_kind] = beyond_earlier(start_ns[of_kind], end_ns[of_kind])
     return start_ns, end_ns

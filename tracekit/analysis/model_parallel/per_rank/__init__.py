@@ -1,1 +1,1 @@
-"""What a worker finds out about communication within one rank's layers."""
+"""What a worker computes of communication within one rank's layers."""

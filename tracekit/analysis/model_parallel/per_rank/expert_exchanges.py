@@ -1,12 +1,12 @@
 """What all-to-alls of expert parallelism bring to one rank.
 
-Comes in: a trace with its lanes and phases. Goes out: `ExpertExchangeSum` rows by group, module and step.
+An all-to-all that brings tokens to experts is followed by one that takes them back. The second receives what the first
+has sent, and sends what it has received. Gradients go the same two ways. So the first of such a pair shows the load. An
+exchange without a counterpart counts as well. How much each received follows from the shape of its output, or from
+NCCL's arguments.
 
-An all-to-all that brings tokens to experts is followed by one that takes them back, which receives what the first has
-sent and sends what it has received; gradients go the same two ways. So of such a pair the first tells the load. An
-exchange without a counterpart counts as well. What each received is in its output's shape, or in NCCL's arguments. A
-group of which nobody said what it is for counts if tokens go there and back within a forward pass: other all-to-alls
-(of embedding tables, of sequences) come back as gradients only.
+The purpose of a group may be unknown. Then it counts if tokens go there and back within a forward pass. Other
+all-to-alls (of embedding tables, of sequences) come back as gradients only.
 """
 
 from __future__ import annotations
@@ -31,46 +31,52 @@ from tracekit.model.summary import StepParts
 __all__ = ["expert_exchanges"]
 
 _OPERATORS = ("c10d::alltoall_base_", "c10d::alltoall_")  # output first, then input
-_FOR_EXPERTS = ("ep", None)  # None: a group of which nobody said what it is for
-_COUNTS = [DTYPES.index(name) for name in ("int32", "int64")]  # how many tokens will come, no tokens
+_FOR_EXPERTS = ("ep", None)  # None: the purpose of the group is not known
+_COUNTS = [DTYPES.index(name) for name in ("int32", "int64")]  # numbers of tokens, not tokens
 
 
 def expert_exchanges(
     trace: DecodedTrace, lanes: Lanes, phases: PhaseTimeline, steps: Sequence[StepParts]
 ) -> list[ExpertExchangeSum]:
-    """Rows by (group, module, step) over the complete steps among `steps`, in order of time."""
-    found = lanes.communication_events
-    own_group = _groups(trace, lanes)
-    # Without metadata no event of Gloo tells its group; the entry at the end is for those.
+    """Return rows by (group, module, step) over the complete steps among `steps`, in order of time."""
+    communication = lanes.communication_events
+    group_of_event = _groups(trace, lanes)
+    # Without metadata, Gloo's events do not name their group; the last entry is for those.
     unknown = trace.header.metadata is None
-    may_be = np.array([*(group.parallelism in _FOR_EXPERTS for group in found.groups), unknown], dtype=np.bool_)
+    may_be = np.array([*(group.parallelism in _FOR_EXPERTS for group in communication.groups), unknown], dtype=np.bool_)
     complete = complete_steps(lanes, steps)
-    which = np.flatnonzero((found.kind == KINDS.index("all_to_all")) & complete.counted & may_be[own_group])
+    which = np.flatnonzero(
+        (communication.kind == KINDS.index("all_to_all")) & complete.counted & may_be[group_of_event]
+    )
     if not len(which):
         return []
-    which = which[np.argsort(found.launch_ns[which], kind="stable")]
+    which = which[np.argsort(communication.launch_ns[which], kind="stable")]
     received, sent = _elements(trace, lanes, which)
-    known = (received != ABSENT) & (found.dtype[which] != ABSENT) & ~np.isin(found.dtype[which], _COUNTS)
+    known = (
+        (received != ABSENT) & (communication.dtype[which] != ABSENT) & ~np.isin(communication.dtype[which], _COUNTS)
+    )
     which, received, sent = which[known], received[known], sent[known]
     step = lanes.windows.step[lanes.window[which]]
-    module = modules_of_launches(trace.events, found.launch_track[which].astype(np.int64), found.launch_ns[which])
-    back = _takes_back(list(zip(own_group[which].tolist(), step.tolist(), strict=True)), received, sent)
-    forward = phases.at(found.launch_ns[which]) == PHASES.index("forward")
-    for_experts = {index for index, group in enumerate(found.groups) if group.parallelism == "ep"}
-    for_experts |= set(own_group[which][forward & np.array(back, dtype=np.bool_)].tolist())
-    exposed_ns = found.end_ns[which] - found.start_ns[which]
-    exposed_ns = exposed_ns - lanes.compute.covered_ns(found.start_ns[which], found.end_ns[which])
+    module = modules_of_launches(
+        trace.events, communication.launch_track[which].astype(np.int64), communication.launch_ns[which]
+    )
+    back = _takes_back(list(zip(group_of_event[which].tolist(), step.tolist(), strict=True)), received, sent)
+    forward = phases.at(communication.launch_ns[which]) == PHASES.index("forward")
+    for_experts = {index for index, group in enumerate(communication.groups) if group.parallelism == "ep"}
+    for_experts |= set(group_of_event[which][forward & np.array(back, dtype=np.bool_)].tolist())
+    exposed_ns = communication.end_ns[which] - communication.start_ns[which]
+    exposed_ns = exposed_ns - lanes.compute.covered_ns(communication.start_ns[which], communication.end_ns[which])
     sums: dict[tuple[int, str | None, int], list[int]] = defaultdict(lambda: [0, 0])
     for i, position in enumerate(which.tolist()):
-        if int(own_group[position]) not in for_experts:
+        if int(group_of_event[position]) not in for_experts:
             continue
-        width = bytes_per_element(DTYPES[found.dtype[position]]) or 0
-        total = sums[int(own_group[position]), module[i], int(step[i])]
+        width = bytes_per_element(DTYPES[communication.dtype[position]]) or 0
+        total = sums[int(group_of_event[position]), module[i], int(step[i])]
         total[0] += 0 if back[i] else int(received[i]) * width
         total[1] += int(exposed_ns[i])
     return [
         ExpertExchangeSum(
-            group=None if group == ABSENT else found.groups[group],
+            group=None if group == ABSENT else communication.groups[group],
             module=name,
             step=number,
             received_bytes=size,
@@ -81,25 +87,30 @@ def expert_exchanges(
 
 
 def _groups(trace: DecodedTrace, lanes: Lanes) -> Int64:
-    """int64 [n]: of each communication event the index of its group, or ABSENT. Where the event does not tell and all
-    groups of this rank that may be for experts have the same members, it is the first of these."""
-    found = lanes.communication_events
-    own_group = found.group.astype(np.int64)
-    candidates = [i for i, key in enumerate(found.groups) if key.parallelism == "ep"]
-    candidates = candidates or [i for i, key in enumerate(found.groups) if key.parallelism in _FOR_EXPERTS]
-    if trace.header.metadata is None and len({found.groups[i].ranks for i in candidates}) == 1:
-        own_group[own_group == ABSENT] = candidates[0]
-    return own_group
+    """Return the index of each communication event's group, or ABSENT: int64 [n].
+
+    Where the event does not tell and all groups of this rank that may be for experts have the same members, it is the
+    first of these.
+    """
+    communication = lanes.communication_events
+    group_of_event = communication.group.astype(np.int64)
+    candidates = [i for i, key in enumerate(communication.groups) if key.parallelism == "ep"]
+    candidates = candidates or [i for i, key in enumerate(communication.groups) if key.parallelism in _FOR_EXPERTS]
+    if trace.header.metadata is None and len({communication.groups[i].ranks for i in candidates}) == 1:
+        group_of_event[group_of_event == ABSENT] = candidates[0]
+    return group_of_event
 
 
 def _elements(trace: DecodedTrace, lanes: Lanes, which: Int64) -> tuple[Int64, Int64]:
-    """Elements that each of these all-to-alls received and sent, int64 [k] each; ABSENT where that is not known."""
-    events, found = trace.events, lanes.communication_events
+    """Return how many elements each of these all-to-alls received and sent, int64 [k] each; ABSENT where not known."""
+    events, communication = trace.events, lanes.communication_events
     arguments, shapes = events.collective_arguments, recorded_shapes(events)
     operators = events.each_once(events.named(_OPERATORS.__contains__))
-    operator = innermost_span(events, operators, found.launch_track[which].astype(np.int64), found.launch_ns[which])
+    operator = innermost_span(
+        events, operators, communication.launch_track[which].astype(np.int64), communication.launch_ns[which]
+    )
     received, sent = (np.full(len(which), ABSENT, dtype=np.int64) for _ in range(2))
-    for i, position in enumerate(argument_positions(events, found.row[which]).tolist()):
+    for i, position in enumerate(argument_positions(events, communication.row[which]).tolist()):
         recorded = shapes.get(int(operator[i]))
         if position != ABSENT:
             received[i], sent[i] = arguments.out_elements[position], arguments.in_elements[position]
@@ -109,7 +120,10 @@ def _elements(trace: DecodedTrace, lanes: Lanes, which: Int64) -> tuple[Int64, I
 
 
 def _takes_back(places: Sequence[tuple[int, int]], received: Int64, sent: Int64) -> list[bool]:
-    """Whether each exchange, in order of launch, takes back what an earlier one at its place (group, step) brought."""
+    """Return whether each exchange takes back what an earlier one brought in its group and step.
+
+    Exchanges are in order of launch.
+    """
     waiting: Counter[tuple[tuple[int, int], int, int]] = Counter()
     result = []
     for place, into, out in zip(places, received.tolist(), sent.tolist(), strict=True):

@@ -1,7 +1,7 @@
 """Which module one rank's collectives of tensor, expert and context parallelism are for.
 
-Every collective of a tp, ep or cp group is in a row. Where no module is known of it, the row has no name, so that
-nothing is lost. Without the capture's metadata, what DTensor redistributes counts as tensor parallelism, marked
+Every collective of a tp, ep or cp group is in a row. Where its module is not known, the row has no name, so that
+nothing is lost. Without the capture's metadata, what DTensor redistributes counts as tensor parallelism, marked as
 inferred.
 """
 
@@ -34,26 +34,26 @@ _DTENSOR = re.compile(r"(?:(?:Nested)?Redistribute|_FromTorchTensor|_ToTorchTens
 def tensor_sums(
     trace: DecodedTrace, lanes: Lanes, phases: PhaseTimeline, steps: Sequence[StepParts]
 ) -> list[TensorSum]:
-    """Rows by (module, parallelism, kind, phase) of one rank: times clipped to the complete steps among `steps`, counts
-    by launch.
-    """
-    found = lanes.communication_events
+    """Return rows by (module, parallelism, kind, phase): times within the complete steps, counts by launch."""
+    communication = lanes.communication_events
     use, inferred = _parallelism(trace, lanes)
     in_scope = np.flatnonzero(use != _NONE)
     if not len(in_scope):
         return []
     complete = complete_steps(lanes, steps)
-    module = modules_of_launches(trace.events, found.launch_track[in_scope].astype(np.int64), found.launch_ns[in_scope])
+    module = modules_of_launches(
+        trace.events, communication.launch_track[in_scope].astype(np.int64), communication.launch_ns[in_scope]
+    )
     layers = layer_times(trace.events, lanes, phases, {name for name in module if name is not None})
-    phase = phases.at(found.launch_ns)
+    phase = phases.at(communication.launch_ns)
     members: dict[tuple[str | None, int, int, int], list[int]] = defaultdict(list)
     for name, i in zip(module, in_scope.tolist(), strict=True):
-        members[name, int(use[i]), int(found.kind[i]), int(phase[i])].append(i)
+        members[name, int(use[i]), int(communication.kind[i]), int(phase[i])].append(i)
     result = []
     for (name, parallelism, kind, phase_index), positions in members.items():
-        own = np.array(positions, dtype=np.int64)
-        here = own[complete.counted[own]]
-        time = Intervals.union_of(found.start_ns[own], found.end_ns[own]) & complete.time
+        of_row = np.array(positions, dtype=np.int64)
+        here = of_row[complete.counted[of_row]]
+        time = Intervals.union_of(communication.start_ns[of_row], communication.end_ns[of_row]) & complete.time
         layer = layers.get((name, phase_index))
         if not len(here) and not len(time):
             continue
@@ -64,7 +64,7 @@ def tensor_sums(
                 phase=PHASES[phase_index] if phase_index >= 0 else None,
                 kind=KINDS[kind],
                 count=len(here),
-                size_bytes=found.total_size_bytes(here),
+                size_bytes=communication.total_size_bytes(here),
                 exposed_ns=(time - lanes.compute).len_ns,
                 layer_ns=None if layer is None else (time | (layer & complete.time)).len_ns,
                 inferred=inferred,
@@ -74,15 +74,19 @@ def tensor_sums(
 
 
 def _parallelism(trace: DecodedTrace, lanes: Lanes) -> tuple[Int64, bool]:
-    """int64 [n]: of each communication event the index of its parallelism in `_WITHIN_LAYERS`, or -1; and whether that
-    is inferred."""
-    found, events = lanes.communication_events, trace.events
-    of_group = [_WITHIN_LAYERS.index(g.parallelism) if g.parallelism in _WITHIN_LAYERS else _NONE for g in found.groups]
-    use = np.array([*of_group, _NONE], dtype=np.int64)[found.group]
+    """Return for each communication event the index of its parallelism in `_WITHIN_LAYERS`, or -1: int64 [n].
+
+    And whether that is inferred.
+    """
+    communication, events = lanes.communication_events, trace.events
+    of_group = [
+        _WITHIN_LAYERS.index(g.parallelism) if g.parallelism in _WITHIN_LAYERS else _NONE for g in communication.groups
+    ]
+    use = np.array([*of_group, _NONE], dtype=np.int64)[communication.group]
     if trace.header.metadata is not None or (use != _NONE).any():
         return use, False
-    # Out of the graph, DTensor serves FSDP2 as well: for norms of gradients, for instance.
+    # Outside of the autograd graph, FSDP2 uses DTensor as well: for norms of gradients, for instance.
     in_graph = events.named(lambda name: _DTENSOR.fullmatch(name) is not None) & (events.sequence_number != ABSENT)
     spans = events.each_once(in_graph)
-    around = innermost_span(events, spans, found.launch_track.astype(np.int64), found.launch_ns)
+    around = innermost_span(events, spans, communication.launch_track.astype(np.int64), communication.launch_ns)
     return np.where(around != ABSENT, _WITHIN_LAYERS.index("tp"), _NONE), True

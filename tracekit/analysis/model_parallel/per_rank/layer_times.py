@@ -1,8 +1,7 @@
 """How long a module and what is inside it took, in the time of a rank's lanes.
 
-Comes in: an event table with spans of modules, and its lanes. Goes out: by module and phase the time. It is that of the
-module's spans on the host, forward, and of the nodes that these made, backward; on a GPU rank that of the device on
-what was launched there, from the first start to the last end.
+Forward, that is the time of the module's spans on the host; backward, the time of the autograd nodes that they made. On
+a GPU rank it is the time of the device on what was launched there, from the first start to the last end.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ __all__ = ["layer_times"]
 def layer_times(
     events: EventTable, lanes: Lanes, phases: PhaseTimeline, names: Iterable[str]
 ) -> dict[tuple[str | None, int], Intervals]:
-    """When each module that has spans ran in each phase (index into `PHASES`)."""
+    """Return when each module that has spans ran in each phase (index into `PHASES`)."""
     result: dict[tuple[str | None, int], Intervals] = {}
     for name, host in stretches_of_modules(events, sorted(names)).items():
         start_ns, end_ns = (host.start_ns, host.end_ns) if lanes.device == "cpu" else _on_device(events, lanes, host)
@@ -35,7 +34,7 @@ def layer_times(
 
 
 def _on_device(events: EventTable, lanes: Lanes, host: HostStretches) -> tuple[Int64, Int64]:
-    """Begin and end of what was launched in each stretch, int64 [k] each; equal where nothing was."""
+    """Return begin and end of what was launched in each stretch, int64 [k] each; equal where nothing was."""
     device = lanes.device_events
     linked = np.flatnonzero(device.launch_row != ABSENT)
     row, launch_ns = device.row[linked], device.launch_ns[linked]
@@ -44,7 +43,9 @@ def _on_device(events: EventTable, lanes: Lanes, host: HostStretches) -> tuple[I
     for thread in np.unique(host.track):
         order = np.flatnonzero(track == thread)
         order = order[np.argsort(launch_ns[order], kind="stable")]
-        own = np.flatnonzero(host.track == thread)
-        first, stop = (np.searchsorted(launch_ns[order], times[own]) for times in (host.start_ns, host.end_ns))
-        start_ns[own], end_ns[own] = device_extent(events, row[order], first, stop, start_ns[own], end_ns[own])
+        on_thread = np.flatnonzero(host.track == thread)
+        first, stop = (np.searchsorted(launch_ns[order], times[on_thread]) for times in (host.start_ns, host.end_ns))
+        start_ns[on_thread], end_ns[on_thread] = device_extent(
+            events, row[order], first, stop, start_ns[on_thread], end_ns[on_thread]
+        )
     return start_ns, end_ns

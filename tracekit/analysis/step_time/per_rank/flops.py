@@ -1,13 +1,12 @@
 """Floating-point operations of matrix products, convolutions and attention, from the shapes of their inputs.
 
-Per rank (in a worker): a trace and its lanes to `FlopSums`. Traces hold no counts, not with torch.profiler's
-`with_flops` either. The formulas are those of `torch.utils.flop_counter` (a multiplication and an addition are two;
-attention counts in full, causal or not), but for the weights' gradient of grouped convolutions, which that one
-multiplies by the number of groups.
+Traces hold no counts, not even with torch.profiler's `with_flops`. The formulas are those of
+`torch.utils.flop_counter`: a multiplication and an addition are two operations, and attention counts in full, causal or
+not. One differs: for the weights' gradient of grouped convolutions, PyTorch multiplies by the number of groups.
 
-A forward that a backward pass runs again is told by the capture's spans; without them by its autograd number: what
-evaluates a gradient has none. It is broken off in the operator that asks for the last thing it was run for, so one in
-which nothing happens does not count.
+The capture's spans show which forwards a backward pass runs again. Without them, autograd numbers do: an operator that
+computes a gradient has none. A forward that is run again stops in the operator that computes the last result that the
+backward pass needs. So an operator in which nothing happens does not count.
 """
 
 from __future__ import annotations
@@ -20,8 +19,10 @@ from collections.abc import Sequence
 import msgspec
 import numpy as np
 
+from tracekit.analysis.events.autograd import is_autograd_node
 from tracekit.analysis.events.communication_rules import dtype_index
 from tracekit.analysis.events.innermost_span import innermost_span
+from tracekit.analysis.section import Unavailable
 from tracekit.analysis.step_time.parts import FlopSum, FlopSums, RecomputeSource
 from tracekit.analysis.timeline.lanes import Lanes, complete_steps
 from tracekit.model.communication import DTYPES
@@ -34,23 +35,22 @@ Dims = list[list[int]]
 
 _MAX_FLOPS = 1 << 52
 _MOST_DIMENSIONS = 8
-_KEEPS = ("aten::detach", "detach")  # what checkpointing itself does with what an operator keeps
-_ENGINE = "autograd::engine::evaluate_function"
-# Work of the same sort whose amount its inputs do not tell: sequences of varied length, templates, whole networks.
+_KEEPS = ("aten::detach", "detach")  # what checkpointing runs on the results of an operator
+# Such work whose amount does not follow from its inputs: sequences of varied length, templates, whole networks.
 _UNCOUNTED = re.compile(
     r"flash_attn\w*::|xformers\w*::.*fmha|\bflex_attention|unified_attention|_grouped_mm|_(?:cudnn|mi?open)_rnn|"
     r"mkldnn_rnn|triton_tem_|(?:cuda|hip)GraphLaunch"
 )
-# How CUDA libraries call kernels that multiply float32 on tensor cores.
+# Names of kernels of CUDA libraries that multiply float32 on tensor cores.
 _TF32_KERNEL = re.compile(r"tf32|s1688(?:gemm|fprop|dgrad|wgrad)")
-# And without them.
+# The same without tensor cores.
 _SCALAR_KERNEL = re.compile(r"sgemm|_simt_|f32f32_f32f32_f32")
 
 __all__ = ["flop_sums", "flops_of"]
 
 
 def flop_sums(trace: DecodedTrace, lanes: Lanes, steps: Sequence[StepParts]) -> FlopSums:
-    """Of the operators launched in the complete ones among `steps`."""
+    """Return the sums over the operators launched in the complete steps among `steps`."""
     events, arguments = trace.events, trace.events.operator_arguments
     complete = complete_steps(lanes, steps).windows
 
@@ -65,7 +65,7 @@ def flop_sums(trace: DecodedTrace, lanes: Lanes, steps: Sequence[StepParts]) -> 
     others = launched_in_steps(others)
     uncounted = {_short(events.strings[number]) for number in np.unique(events.name[others]).tolist()}
     inner, numbered = _innermost(events, rows)
-    recomputed, told_by = _recomputed(trace, inner, numbered)
+    recomputed, source = _recomputed(trace, inner, numbered)
     done = ~recomputed
     done[recomputed] = _anything_in(events, inner[recomputed])
     inner, recomputed = inner[done], recomputed[done]
@@ -75,41 +75,42 @@ def flop_sums(trace: DecodedTrace, lanes: Lanes, steps: Sequence[StepParts]) -> 
     at = np.searchsorted(arguments.row, inner)
     columns = (arguments.input_shapes, arguments.input_types, arguments.concrete_inputs)
     keys = (events.name[inner], *(column[at] for column in columns))
-    # A training loop repeats the same few.
+    # A training loop repeats a few operators with the same shapes.
     alike = Counter(zip(*(key.tolist() for key in keys), recomputed.tolist(), strict=True))
     count: dict[tuple[str, bool], int] = defaultdict(int)
     flops: dict[tuple[str, bool], int] = defaultdict(int)
     unreadable = 0
     for (*key, again), times in alike.items():
-        found = _operator(events.strings, key)
-        if found is None:
+        operation = _operator(events.strings, key)
+        if operation is None:
             unreadable += times
             uncounted.add(f"{events.strings[key[0]]} without shapes")
             continue
-        dtype, own = found
+        dtype, operations = operation
         dtype = "tf32" if dtype == "float32" and tf32 else dtype
         count[dtype, again] += times
-        flops[dtype, again] += times * own
-    unknown = None
+        flops[dtype, again] += times * operations
+    unavailable = None
     if not len(inner):
-        unknown = "no matrix product, convolution or attention is in the trace"
+        unavailable = Unavailable(reason="no matrix product, convolution or attention is in the trace")
     elif unreadable == len(inner):
-        unknown = "operators recorded no shapes (record_shapes)"
+        unavailable = Unavailable(reason="operators recorded no shapes (record_shapes)")
     return FlopSums(
         rows=tuple(
             FlopSum(dtype=dtype, recomputed=again, count=count[dtype, again], flops=flops[dtype, again])
             for dtype, again in sorted(count)
         ),
-        uncounted=tuple(sorted(uncounted)) if unknown is None else (),
-        unknown=unknown,
-        recompute=told_by if unknown is None else None,
+        uncounted=tuple(sorted(uncounted)) if unavailable is None else (),
+        unavailable=unavailable,
+        recompute=source if unavailable is None else None,
         scalar_float32=scalar and not tf32,
     )
 
 
 def flops_of(name: str, shapes: Dims, concrete: Sequence[object]) -> int | None:
-    """Operations of an operator in `MULTIPLYING` on inputs of these shapes; `concrete`: the inputs that are no tensors,
-    as text. None for shapes that it cannot have.
+    """Return the operations of an operator in `MULTIPLYING`; None for shapes that it cannot have.
+
+    `shapes`: of its inputs. `concrete`: its inputs that are no tensors, as text.
     """
     try:
         flops = _formula(name, shapes, concrete)
@@ -173,18 +174,21 @@ def _convolution(shapes: Dims, concrete: Sequence[object]) -> int:
 
 
 def _filtered(images: int, points: Sequence[int], weight: Sequence[int]) -> int:
-    """Each point of each image by all weights, which have the channels of one group only in one dimension."""
+    """Return the operations of all weights on each point of each image.
+
+    One dimension of the weights has the channels of one group only.
+    """
     return 2 * images * math.prod(points) * math.prod(weight)
 
 
 def _scores(query: Sequence[int], key: Sequence[int]) -> int:
-    """2 * batch * heads * queries * keys; keys and values may have fewer heads than queries."""
+    """Return 2 * batch * heads * queries * keys; keys and values may have fewer heads than queries."""
     batch, heads, queries, _ = query
     return 2 * batch * heads * queries * key[2]
 
 
 def _operator(strings: Sequence[str], key: Sequence[int]) -> tuple[str, int] | None:
-    """Data type and operations; None where the trace does not tell."""
+    """Return data type and operations; None where the trace does not tell."""
     name, *texts = (None if number == ABSENT else strings[number] for number in key)
     shapes, types, concrete = (None if text is None else _decoded(text) for text in texts)
     if name is None or shapes is None or not all(map(_is_shape, shapes)):
@@ -217,14 +221,15 @@ def _list(value: object) -> list[str]:
 
 
 def _numbers(value: object, count: int) -> list[int]:
-    """`[1, 1]`; one number stands for all dimensions."""
+    """Return the numbers of a text such as `[1, 1]`; one number stands for all dimensions."""
     numbers = [int(item) for item in _list(value)]
     return numbers * count if len(numbers) == 1 else numbers
 
 
 def _innermost(events: EventTable, rows: Int64) -> tuple[Int64, Bool]:
-    """Of operators in order of time those that contain none of the others: a tensor subclass dispatches to an operator
-    on its own part of the data. And whether such a one or what it is in has an autograd number.
+    """Return the operators that contain none of the others, and whether they are in one with an autograd number.
+
+    A tensor subclass dispatches to an operator on its local part of the data: only the inner one counts.
     """
     order = rows[np.lexsort((-events.duration_ns[rows], events.start_ns[rows]))]
     start_ns = events.start_ns[order]
@@ -247,24 +252,24 @@ def _innermost(events: EventTable, rows: Int64) -> tuple[Int64, Bool]:
 
 
 def _recomputed(trace: DecodedTrace, rows: Int64, numbered: Bool) -> tuple[Bool, RecomputeSource]:
-    """Which operators a backward pass ran again, and how that was told."""
+    """Return which operators a backward pass ran again, and what shows it."""
     events = trace.events
     recorded = trace.header.metadata is not None
-    named = RECOMPUTE_SPAN.__eq__ if recorded else lambda name: name.startswith(_ENGINE)
+    named = RECOMPUTE_SPAN.__eq__ if recorded else is_autograd_node
     spans = events.each_once(events.named(named) & ~events.in_category("gpu_user_annotation"))
     inside = innermost_span(events, spans, events.track[rows].astype(np.int64), events.start_ns[rows]) != ABSENT
     return (inside, "recorded") if recorded else (inside & numbered, "inferred")
 
 
 def _anything_in(events: EventTable, rows: Int64) -> Bool:
-    """Mask over `rows`: whether anything begins on their thread after they have begun, and before they end."""
+    """Return whether any event begins on their thread within each of `rows`, mask."""
     result = np.zeros(len(rows), dtype=np.bool_)
     happens = ~events.named(_KEEPS.__contains__)
     for track in events.tracks_of(rows):
-        own = np.flatnonzero(events.track[rows] == track)
+        on_track = np.flatnonzero(events.track[rows] == track)
         starts_ns = np.sort(events.start_ns[happens & (events.track == track)])
-        first = np.searchsorted(starts_ns, events.start_ns[rows[own]], side="right")
-        result[own] = np.searchsorted(starts_ns, events.end_ns[rows[own]], side="left") > first
+        first = np.searchsorted(starts_ns, events.start_ns[rows[on_track]], side="right")
+        result[on_track] = np.searchsorted(starts_ns, events.end_ns[rows[on_track]], side="left") > first
     return result
 
 

@@ -1,8 +1,11 @@
-"""What one rank's steps are spent on: loading data, forward, backward, optimizer, or anything else; exact in integers.
+"""What one rank's steps are spent on: loading data, forward, backward, optimizer, or anything else.
 
-The phases partition the step, and within each its compute, exposed communication, exposed copies and idle time do. On a
-GPU rank a phase begins on the device when the compute launched before it has ended, as a step does. Communication
-launched before it that the phase's first compute seems to wait for still belongs to the phase before.
+The phases partition the step exactly. Within each phase, compute, exposed communication, exposed copies and idle time
+do.
+
+On a GPU rank, a phase begins on the device when the compute ends that was launched before it, as a step does. The first
+compute of a phase may wait for communication that was launched before it. That communication belongs to the phase
+before.
 """
 
 from __future__ import annotations
@@ -12,6 +15,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from tracekit.analysis.events.autograd import is_autograd_node
 from tracekit.analysis.events.phases import PhaseTimeline, data_loading
 from tracekit.analysis.step_time.parts import STEP_PHASES, PhasePart, PhaseSums
 from tracekit.analysis.timeline.lanes import CompleteSteps, Lanes, complete_steps
@@ -24,30 +28,32 @@ from tracekit.model.summary import StepParts
 __all__ = ["phase_sums"]
 
 _DATA, _FORWARD, _BACKWARD, _OPTIMIZER, _OTHER = range(len(STEP_PHASES))
-# What `PhaseTimeline.at` says, with -1 as the last. Once its step has ended, what follows is not the optimizer's.
+# By index that `PhaseTimeline.at` returns; the last is for -1. What follows the optimizer's step is not its phase.
 _OF_LAUNCH = np.array([_FORWARD, _BACKWARD, _OTHER, _OTHER], dtype=np.int64)
 
 
 def phase_sums(trace: DecodedTrace, lanes: Lanes, launches: PhaseTimeline, steps: Sequence[StepParts]) -> PhaseSums:
-    """The parts of each phase over the complete steps among `steps`, and what happened in them."""
+    """Return the parts of each phase over the complete steps among `steps`, and what happened in these steps."""
     complete = complete_steps(lanes, steps)
     parts = _parts(_phases_in_time(trace.events, lanes, launches), lanes, complete.time)
-    if trace.header.metadata is None:  # the spans are the capture's, and that there are none says nothing
+    if trace.header.metadata is None:  # without the capture, missing spans show nothing
         return PhaseSums(parts=parts)
-    return replace(_happened(trace.events, lanes, complete), parts=parts, precision=trace.header.metadata.precision)
+    return replace(
+        _recorded_facts(trace.events, lanes, complete), parts=parts, precision=trace.header.metadata.precision
+    )
 
 
 def _parts(time: Sequence[Intervals], lanes: Lanes, inside: Intervals) -> tuple[PhasePart, ...]:
     parts = []
     for name, everywhere in zip(STEP_PHASES, time, strict=True):
-        own = everywhere & inside
+        time_in_phase = everywhere & inside
         part = PhasePart(
             phase=name,
-            total_ns=own.len_ns,
-            compute_ns=(own & lanes.compute).len_ns,
-            exposed_comm_ns=(own & lanes.exposed_communication).len_ns,
-            exposed_copy_ns=(own & lanes.exposed_copy).len_ns,
-            idle_ns=(own - lanes.busy).len_ns,
+            total_ns=time_in_phase.len_ns,
+            compute_ns=(time_in_phase & lanes.compute).len_ns,
+            exposed_comm_ns=(time_in_phase & lanes.exposed_communication).len_ns,
+            exposed_copy_ns=(time_in_phase & lanes.exposed_copy).len_ns,
+            idle_ns=(time_in_phase - lanes.busy).len_ns,
         )
         total = part.compute_ns + part.exposed_comm_ns + part.exposed_copy_ns + part.idle_ns
         assert total == part.total_ns, f"{name}: the parts sum to {total} ns of {part.total_ns} ns"
@@ -58,7 +64,10 @@ def _parts(time: Sequence[Intervals], lanes: Lanes, inside: Intervals) -> tuple[
 
 
 def _phases_in_time(events: EventTable, lanes: Lanes, launches: PhaseTimeline) -> list[Intervals]:
-    """When each of `STEP_PHASES` was, without gaps or overlap from the first window to the end of the last."""
+    """Return when each of `STEP_PHASES` was.
+
+    They have no gaps or overlap from the first window to the end of the last.
+    """
     windows = lanes.windows
     data = data_loading(events, windows.thread)
     optimizer = Intervals.of_events(events, _of_optimizer(events, lanes.threads))
@@ -86,30 +95,30 @@ def _of_optimizer(events: EventTable, threads: Int64) -> Bool:
 
 
 def _on_device(events: EventTable, lanes: Lanes, host_ns: Int64) -> Int64:
-    """When the device comes to what the host began at each of the times `host_ns` (ascending), ascending."""
-    device, found = lanes.device_events, lanes.communication_events
-    computes = device.is_kernel & ~device.among(found.row)
+    """Return when the device comes to what the host began at each of the ascending times `host_ns`, ascending."""
+    device, communication = lanes.device_events, lanes.communication_events
+    computes = device.is_kernel & ~device.among(communication.row)
     rows, launch_ns = device.row[computes], device.launch_ns[computes]
     begin_ns = device_starts(events, host_ns, device, rows)
-    # Communication that is still running keeps the phase before it going until the next compute begins.
+    # While communication is still running, the phase before continues until the next compute begins.
     order = np.argsort(launch_ns, kind="stable")
     starts_ns = np.append(events.start_ns[rows][order], np.iinfo(np.int64).max)
     next_compute_ns = np.minimum.accumulate(starts_ns[::-1])[::-1]
     next_compute_ns = next_compute_ns[np.searchsorted(launch_ns[order], host_ns, side="left")]
-    order = np.argsort(found.launch_ns, kind="stable")
-    reach_ns = np.concatenate(([0], np.maximum.accumulate(found.end_ns[order])))
-    communicating_ns = reach_ns[np.searchsorted(found.launch_ns[order], host_ns, side="left")]
+    order = np.argsort(communication.launch_ns, kind="stable")
+    reach_ns = np.concatenate(([0], np.maximum.accumulate(communication.end_ns[order])))
+    communicating_ns = reach_ns[np.searchsorted(communication.launch_ns[order], host_ns, side="left")]
     return np.maximum.accumulate(np.maximum(begin_ns, np.minimum(communicating_ns, next_compute_ns)))
 
 
-def _happened(events: EventTable, lanes: Lanes, complete: CompleteSteps) -> PhaseSums:
-    """What the capture's spans show of the complete steps."""
+def _recorded_facts(events: EventTable, lanes: Lanes, complete: CompleteSteps) -> PhaseSums:
+    """Return what the capture's spans show of the complete steps."""
     windows = lanes.windows
 
     def rows(name: str) -> Int64:
-        found = events.each_once(events.named(name.__eq__) & ~events.in_category("gpu_user_annotation"))
-        window = windows.index_of(events.start_ns[found])
-        return found[(window >= 0) & complete.windows[np.maximum(window, 0)]]
+        named = events.each_once(events.named(name.__eq__) & ~events.in_category("gpu_user_annotation"))
+        window = windows.index_of(events.start_ns[named])
+        return named[(window >= 0) & complete.windows[np.maximum(window, 0)]]
 
     passes, recomputed = rows(BACKWARD_SPAN), rows(RECOMPUTE_SPAN)
     scaled, fused = rows(optimizer_span("scaled_step")), rows(optimizer_span("fused_scaled_step"))
@@ -132,11 +141,14 @@ def _recompute(events: EventTable, lanes: Lanes, rows: Int64) -> Intervals:
 
 
 def _ran_backward(events: EventTable) -> bool:
-    return bool(events.named(lambda name: name.startswith("autograd::engine::evaluate_function")).any())
+    return bool(events.named(is_autograd_node).any())
 
 
 def _without_step(events: EventTable, scaled: Int64) -> int:
-    """How many of these steps of a gradient scaler did not step their optimizer, as a gradient was infinite."""
+    """Return how many of these steps of a gradient scaler did not step their optimizer.
+
+    The scaler skips a step whose gradients are infinite.
+    """
     steps = np.flatnonzero(events.named(lambda name: name.startswith("Optimizer.step#")))
     skipped = 0
     for row in scaled.tolist():

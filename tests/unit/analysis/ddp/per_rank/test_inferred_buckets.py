@@ -1,4 +1,4 @@
-"""Buckets of traces that have no bucket map: from the order and sizes of their all-reduces."""
+"""Buckets inferred from the order and sizes of all-reduces, in traces without a bucket map."""
 
 from __future__ import annotations
 
@@ -15,25 +15,25 @@ from tracekit.analysis.table import records
 EVEN = (3, 3, 3, 1)
 
 
-def analysed(folder: Path, *, labels: bool = True, turns: int = 1) -> Buckets:
-    traces = [training.rank(rank, EVEN, labels=labels, turns=turns) for rank in (0, 1)]
+def buckets_of(folder: Path, *, labels: bool = True, backward_passes: int = 1) -> Buckets:
+    traces = [training.rank(rank, EVEN, labels=labels, backward_passes=backward_passes) for rank in (0, 1)]
     return buckets(load(write_run(folder, traces)))
 
 
-@pytest.mark.parametrize("turns", [1, 2])
-def test_the_sizes_that_repeat_are_the_buckets(tmp_path: Path, turns: int) -> None:
-    found = analysed(tmp_path, turns=turns)
+@pytest.mark.parametrize("backward_passes", [1, 2])
+def test_the_sizes_that_repeat_are_the_buckets(tmp_path: Path, backward_passes: int) -> None:
+    result = buckets_of(tmp_path, backward_passes=backward_passes)
     expected = [(i, count * training.LAYER_BYTES, None, True) for i, count in enumerate(EVEN)]
-    rows = records(found.bucket_map)
+    rows = records(result.bucket_map)
     assert [(row["index"], row["size_bytes"], row["parameters"], row["inferred"]) for row in rows] == expected
-    assert len(found.times) == 2 * 4 * turns * len(EVEN)
+    assert len(result.times) == 2 * 4 * backward_passes * len(EVEN)
 
 
 def test_an_average_by_hand_is_not_ddp(tmp_path: Path) -> None:
-    assert len(analysed(tmp_path, labels=False).bucket_map) == 0
+    assert len(buckets_of(tmp_path, labels=False).bucket_map) == 0
 
 
-def test_steps_that_differ_leave_no_map(tmp_path: Path) -> None:
+def test_different_steps_have_no_bucket_map(tmp_path: Path) -> None:
     traces = []
     for rank in (0, 1):
         trace = training.rank(rank, EVEN, labels=True, steps=1)
@@ -46,15 +46,15 @@ def test_steps_that_differ_leave_no_map(tmp_path: Path) -> None:
 
 
 def test_a_real_trace_of_ddp_on_a_gpu(real_traces: Path) -> None:
-    """ResNet-50: its gradients are 102 MB. Sizes as the arguments of the reductions say."""
-    found = buckets(load(real_traces / "single_rank" / "a100_ddp_rank0_of_2.json.gz"))
-    rows = records(found.bucket_map)
+    """The gradients of ResNet-50 are 102 MB. The arguments of the reductions show their sizes."""
+    result = buckets(load(real_traces / "single_rank" / "a100_ddp_rank0_of_2.json.gz"))
+    rows = records(result.bucket_map)
     assert all(row["inferred"] for row in rows)
     assert sum(row["size_bytes"] for row in rows) == 4 * 25_557_032
-    times = records(found.times)
+    times = records(result.times)
     assert [(row["step"], row["index"]) for row in times] == [(step, index) for step in (4, 5, 6) for index in range(5)]
     for row in times:
         assert row["launch_ns"] <= row["start_ns"] < row["end_ns"]
         assert 0 <= row["added_ns"] <= row["exposed_ns"] <= row["end_ns"] - row["start_ns"]
-    assert found.whatif_reason is not None
-    assert "not all ranks" in found.whatif_reason
+    assert result.whatif_unavailable is not None
+    assert "not all ranks" in result.whatif_unavailable.reason

@@ -1,4 +1,4 @@
-"""What a training loop does between backward and optimizer belongs to the backward phase, joined to no graph."""
+"""Operators between backward and optimizer that join no autograd graph belong to the backward phase."""
 
 from __future__ import annotations
 
@@ -12,7 +12,10 @@ from tracekit.read.decode.portable import decode
 
 
 def test_operators_that_make_no_node_of_the_graph_do_not_begin_a_forward(tmp_path: Path) -> None:
-    """Every operator that could join the graph shows the number of the next node, an all-reduce of gradients too."""
+    """GIVEN an all-reduce of gradients with the number of the next node. THEN it does not begin a forward.
+
+    Every operator that could join the graph has that number.
+    """
     trace = TraceBuilder().step(0, 0, 100).step(1, 100, 100)
     for start, number in ((0, 5), (100, 6)):
         forward = {"Sequence number": number, "Fwd thread id": 0}

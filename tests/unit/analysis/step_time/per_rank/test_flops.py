@@ -1,4 +1,4 @@
-"""Floating-point operations from recorded shapes: by hand, and against torch's own counter on the same step."""
+"""Floating-point operations from recorded shapes: by hand, and against PyTorch's counter on the same step."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from torch.utils.flop_counter import FlopCounterMode, sdpa_backward_flop_count, 
 from tests.builders import TraceBuilder
 from tracekit.analysis.per_rank.options import SummaryOptions
 from tracekit.analysis.per_rank.summarize import summarize_trace
+from tracekit.analysis.section import Unavailable
 from tracekit.analysis.step_time.parts import FLOPS, FlopSum, FlopSums
 from tracekit.analysis.step_time.per_rank.flops import flops_of
 from tracekit.read.decode.operators import ATTENTIONS
@@ -85,7 +86,7 @@ def convolutions(x: Tensor) -> Callable[[], object]:
 
 
 @pytest.mark.parametrize("step_of", [mlp, products, convolutions])
-def test_as_torch_counts(tmp_path: Path, step_of: Callable[[Tensor], Callable[[], object]]) -> None:
+def test_the_count_is_that_of_torch(tmp_path: Path, step_of: Callable[[Tensor], Callable[[], object]]) -> None:
     torch.manual_seed(0)
     step = step_of(torch.randn(32, 64))
     sums = profiled(step, tmp_path)
@@ -95,7 +96,10 @@ def test_as_torch_counts(tmp_path: Path, step_of: Callable[[Tensor], Callable[[]
 
 
 def test_a_small_network_by_hand(tmp_path: Path) -> None:
-    """Forward 2 * batch * in * out a layer; backward twice that, but for the gradient of the first layer's input."""
+    """Forward has 2 * batch * in * out for each layer.
+
+    Backward has twice that, without the gradient of the first layer's input.
+    """
     sums = profiled(mlp(torch.randn(32, 64)), tmp_path)
     first, second = 2 * 32 * 64 * 128, 2 * 32 * 128 * 10
     assert total(sums) == 2 * first + 3 * second
@@ -103,16 +107,21 @@ def test_a_small_network_by_hand(tmp_path: Path) -> None:
 
 
 def test_grouped_convolutions_by_hand(tmp_path: Path) -> None:
-    """A depthwise convolution has one channel a group: forward, gradient of the input and of the weights are alike."""
+    """A depthwise convolution has one channel a group.
+
+    Forward and both gradients have the same number of operations.
+    """
     layer, image = nn.Conv2d(8, 8, 3, padding=1, groups=8), torch.randn(2, 8, 5, 5, requires_grad=True)
     sums = profiled(lambda: layer(image).sum().backward(), tmp_path)
     assert total(sums) == 3 * 2 * 2 * 8 * 5 * 5 * 9
 
 
 @pytest.mark.parametrize("reentrant", [True, False])
-def test_forwards_that_are_run_again_are_told_apart(tmp_path: Path, reentrant: bool) -> None:
-    """GIVEN no capture: by the autograd number that operators of a forward have. Without reentrance the second of two
-    layers is broken off, as its result is not needed."""
+def test_recomputed_forwards_are_counted_apart(tmp_path: Path, reentrant: bool) -> None:
+    """GIVEN no capture. THEN the autograd numbers of operators show which forwards are run again.
+
+    Without reentrance the second of two layers is not finished, as its result is not needed.
+    """
     block, head = nn.Sequential(nn.Linear(16, 32), nn.GELU(), nn.Linear(32, 16)), nn.Linear(16, 16)
     x = torch.randn(8, 16, requires_grad=True)
 
@@ -127,7 +136,7 @@ def test_forwards_that_are_run_again_are_told_apart(tmp_path: Path, reentrant: b
     assert sums.recompute == "inferred"
 
 
-def test_a_product_that_launched_nothing_on_a_device_was_broken_off(tmp_path: Path) -> None:
+def test_a_recomputed_product_that_launched_nothing_does_not_count(tmp_path: Path) -> None:
     trace = TraceBuilder().step(0, 0, 100).backward("AddmmBackward0", 10, 60)
     number = {"Sequence number": 3, "Fwd thread id": 0}
     for at_us in (20, 40):
@@ -145,7 +154,7 @@ def test_attention(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ATTENTIONS)
-def test_attention_with_fewer_heads_of_keys_as_torch_counts(name: str) -> None:
+def test_attention_with_fewer_heads_of_keys_counts_as_in_torch(name: str) -> None:
     query, key, value = [2, 8, 16, 32], [2, 2, 48, 32], [2, 2, 48, 64]
     result = [2, 8, 16, 64]
     assert flops_of(name, [query, key, value, []], []) == sdpa_flop_count(query, key, value)
@@ -167,19 +176,19 @@ def test_attention_with_fewer_heads_of_keys_as_torch_counts(name: str) -> None:
         ("aten::convolution_backward", [[1, 1, 5, 5], [1, 1, 3, 3], []], ["", "", "", "[1]"]),
     ],
 )
-def test_shapes_that_cannot_be_are_not_counted(name: str, shapes: list[list[int]], concrete: list[object]) -> None:
+def test_impossible_shapes_are_not_counted(name: str, shapes: list[list[int]], concrete: list[object]) -> None:
     assert flops_of(name, shapes, concrete) is None
 
 
-def test_a_wrapper_counts_as_what_it_dispatches_to(tmp_path: Path) -> None:
-    """A DTensor's product is one of its local parts: on two ranks of half the size."""
+def test_a_tensor_subclass_counts_as_the_operator_that_it_dispatches_to(tmp_path: Path) -> None:
+    """A DTensor's product is a product of its local parts: on two ranks, of half the size."""
     trace = TraceBuilder().step(0, 0, 100)
     trace.op("aten::mm", 10, 20, **MATRICES | {"Input Dims": [[4, 6], [6, 10]]})
     trace.op("aten::mm", 15, 10, **MATRICES)
     assert sums_of(trace, tmp_path).rows == (FlopSum(dtype="float32", recomputed=False, count=1, flops=EACH),)
 
 
-def test_events_that_are_there_twice_count_once(tmp_path: Path) -> None:
+def test_duplicate_events_count_once(tmp_path: Path) -> None:
     trace = TraceBuilder().step(0, 0, 100).op("aten::mm", 10, 20, **MATRICES)
     trace.events.append(dict(trace.events[-1]))
     assert total(sums_of(trace, tmp_path)) == EACH
@@ -192,7 +201,7 @@ def test_only_complete_steps_count(tmp_path: Path) -> None:
     assert total(sums_of(trace, tmp_path)) == 2 * EACH
 
 
-def test_what_is_out_of_range_takes_no_row_with_it(tmp_path: Path) -> None:
+def test_an_event_out_of_range_does_not_change_the_sums(tmp_path: Path) -> None:
     """The second operator is a week later."""
     trace = TraceBuilder().step(0, 0, 100)
     trace.op("aten::add", 7 * 24 * 3600 * 1_000_000, 1)
@@ -213,16 +222,16 @@ def test_types_and_tensor_cores(tmp_path: Path) -> None:
 
 def test_without_shapes_nothing_is_known(tmp_path: Path) -> None:
     sums = sums_of(TraceBuilder().step(0, 0, 100).op("aten::mm", 10, 20), tmp_path)
-    assert (sums.rows, sums.unknown) == ((), "operators recorded no shapes (record_shapes)")
+    assert (sums.rows, sums.unavailable) == ((), Unavailable(reason="operators recorded no shapes (record_shapes)"))
     sums = sums_of(TraceBuilder().step(0, 0, 100).op("aten::add", 10, 20), tmp_path)
-    assert sums.unknown == "no matrix product, convolution or attention is in the trace"
+    assert sums.unavailable == Unavailable(reason="no matrix product, convolution or attention is in the trace")
 
 
 @pytest.mark.parametrize(
     "shapes",
     [[[-4, 6], [6, -5]], [[4, "6"], [6, 5]], [[2] * 1000] * 2, 7, {}, [4, 6], [[[4, 6]], [[6, 5]]], [[4.0, 6], [6, 5]]],
 )
-def test_shapes_that_are_none(tmp_path: Path, shapes: object) -> None:
+def test_malformed_shapes_are_not_counted(tmp_path: Path, shapes: object) -> None:
     trace = TraceBuilder().step(0, 0, 100).op("aten::mm", 10, 20, **MATRICES)
     trace.op("aten::mm", 40, 20, **MATRICES | {"Input Dims": shapes})
     sums = sums_of(trace, tmp_path)
@@ -240,7 +249,8 @@ def test_windows_of_a_rank_add_up() -> None:
     row = FlopSum(dtype="float32", recomputed=False, count=2, flops=10)
     again = FlopSum(dtype="float32", recomputed=True, count=1, flops=5)
     one, other = FlopSums(rows=(row,), uncounted=("a",)), FlopSums(rows=(row, again), uncounted=("b",))
+    without = FlopSums(unavailable=Unavailable(reason="no shapes"))
     merged = FLOPS.merge([one, other])
     assert merged.rows == (FlopSum(dtype="float32", recomputed=False, count=4, flops=20), again)
     assert merged.uncounted == ("a", "b")
-    assert FLOPS.merge([one, FlopSums(unknown="no shapes")]) == FlopSums(unknown="no shapes")
+    assert FLOPS.merge([one, without]) == without

@@ -1,4 +1,4 @@
-"""Which of several groups in flight a rank waits for; truths by hand in microseconds, and by counting nanoseconds."""
+"""Which of several groups in flight a rank waits for: by hand in microseconds, and by counting nanoseconds."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.builders import TraceBuilder
-from tracekit.analysis.communication.parts import TRAFFIC
+from tracekit.analysis.communication.parts import IN_FLIGHT_TIMES
 from tracekit.analysis.per_rank.options import SummaryOptions
 from tracekit.analysis.per_rank.summarize import summarize_trace
 from tracekit.model.summary import RankSummary
@@ -19,7 +19,7 @@ Event = tuple[int, int]  # start and end
 
 
 def trace_of(compute: list[Event], groups: dict[str, list[Event]], *, until: int, scale: float = 1) -> TraceBuilder:
-    """One step from 0 to `until`, in microseconds by `scale`; of each group the collectives on a stream of its own."""
+    """Return a trace of one step from 0 to `until`, in microseconds by `scale`; each group has a separate stream."""
     trace = TraceBuilder(rank=0, world_size=8).step(0, 0, until * scale)
     for begin, end in compute:
         trace.kernel("gemm", begin * scale, (end - begin) * scale, launched_at=0)
@@ -38,9 +38,9 @@ def summary_of(trace: TraceBuilder) -> RankSummary:
 
 
 def charged(summary: RankSummary) -> dict[str, int]:
-    """Nanoseconds by name of the group."""
+    """Return the charged nanoseconds by name of the group."""
     result: dict[str, int] = {}
-    for row in summary[TRAFFIC]:
+    for row in summary[IN_FLIGHT_TIMES]:
         if row.charged is not None and row.charged.group is not None:
             name = row.charged.group.description.removeprefix("mesh_")
             result[name] = result.get(name, 0) + row.total_ns
@@ -52,23 +52,23 @@ def test_one_group_after_the_other() -> None:
     assert charged(summary_of(trace)) == {"tp": 20_000, "dp": 5_000}
 
 
-def test_compute_charges_nobody() -> None:
+def test_nothing_is_charged_under_compute() -> None:
     summary = summary_of(trace_of([(0, 30), (40, 50)], {"tp": [(10, 20)], "dp": [(15, 25)]}, until=50))
     assert charged(summary) == {}
-    assert sum(row.total_ns for row in summary[TRAFFIC]) == 15_000
+    assert sum(row.total_ns for row in summary[IN_FLIGHT_TIMES]) == 15_000
 
 
-def test_of_two_at_once_the_one_that_ends_last_holds_up_the_rank() -> None:
+def test_the_last_of_two_to_end_is_charged() -> None:
     trace = trace_of([(0, 10), (40, 50)], {"tp": [(10, 20)], "dp": [(12, 40)]}, until=50)
     assert charged(summary_of(trace)) == {"tp": 2_000, "dp": 28_000}
 
 
-def test_what_is_in_flight_when_compute_goes_on_held_up_nobody() -> None:
+def test_what_is_in_flight_when_compute_continues_is_not_charged() -> None:
     trace = trace_of([(0, 10), (30, 90)], {"tp": [(10, 30)], "dp": [(5, 80)]}, until=100)
     assert charged(summary_of(trace)) == {"tp": 20_000}
 
 
-def test_the_second_gap_of_a_long_collective_is_its_own() -> None:
+def test_a_long_collective_is_charged_in_the_gap_in_which_it_ends() -> None:
     """dp outlasts the first gap, in which tp ends, and ends in the second."""
     trace = trace_of([(0, 10), (30, 50), (70, 80)], {"tp": [(10, 28)], "dp": [(5, 60)]}, until=100)
     assert charged(summary_of(trace)) == {"tp": 18_000, "dp": 2_000 + 10_000}
@@ -78,43 +78,47 @@ EVENTS = st.lists(st.tuples(st.integers(0, 60), st.integers(0, 25)).map(lambda e
 
 
 def counted(compute: list[Event], groups: dict[str, list[Event]], until: int) -> dict[str, int]:
-    """The rule of the module's docstring, nanosecond by nanosecond; equal ends go by name."""
+    """Apply the rule of the module's docstring to each nanosecond; of equal ends the first name counts."""
     computes = [any(begin <= t < end for begin, end in compute) for t in range(200)]
     result: dict[str, int] = {}
     for t in range(until):
         goes_on = next((later for later in range(t, 200) if computes[later]), 200)
-        flying = [(end <= goes_on, end, name) for name, own in groups.items() for begin, end in own if begin <= t < end]
-        if flying and not computes[t]:
-            best = max(in_time_and_end for *in_time_and_end, _ in flying)
-            name = min(name for *in_time_and_end, name in flying if in_time_and_end == best)
+        in_flight = [
+            (end <= goes_on, end, name) for name, events in groups.items() for begin, end in events if begin <= t < end
+        ]
+        if in_flight and not computes[t]:
+            best = max(in_time_and_end for *in_time_and_end, _ in in_flight)
+            name = min(name for *in_time_and_end, name in in_flight if in_time_and_end == best)
             result[name] = result.get(name, 0) + 1
     return result
 
 
 @settings(max_examples=150, deadline=None)
 @given(EVENTS, EVENTS, EVENTS, EVENTS)
-def test_as_counted_by_nanoseconds(compute: list[Event], tp: list[Event], dp: list[Event], pp: list[Event]) -> None:
+def test_the_charge_is_that_of_counting_nanoseconds(
+    compute: list[Event], tp: list[Event], dp: list[Event], pp: list[Event]
+) -> None:
     groups = {"tp": tp, "dp": dp, "pp": pp}
     compute = [(0, 1), *compute]  # the device's step begins with it
     until = max(end for events in (compute, tp, dp, pp) for _, end in events)
     summary = summary_of(trace_of(compute, groups, until=until, scale=0.001))
     (step,) = summary.steps
     assert charged(summary) == counted(compute, groups, until)
-    assert sum(row.total_ns for row in summary[TRAFFIC] if row.charged is not None) == step.exposed_comm_ns
-    assert sum(row.total_ns for row in summary[TRAFFIC]) == step.comm_ns
-    for name, own in groups.items():  # the union of each comes out as well
-        flown = sum(any(begin <= t < end for begin, end in own) for t in range(until))
+    assert sum(row.total_ns for row in summary[IN_FLIGHT_TIMES] if row.charged is not None) == step.exposed_comm_ns
+    assert sum(row.total_ns for row in summary[IN_FLIGHT_TIMES]) == step.comm_ns
+    for name, events_of_group in groups.items():  # the union of each comes out as well
+        covered = sum(any(begin <= t < end for begin, end in events_of_group) for t in range(until))
         rows = [
             row
-            for row in summary[TRAFFIC]
+            for row in summary[IN_FLIGHT_TIMES]
             if any(t.group.description == f"mesh_{name}" for t in row.in_flight if t.group)
         ]
-        assert sum(row.total_ns for row in rows) == flown
+        assert sum(row.total_ns for row in rows) == covered
 
 
 def test_windows_of_a_rank_add_up() -> None:
-    one = summary_of(trace_of([(0, 10)], {"tp": [(10, 30)], "dp": [(20, 25)]}, until=40))[TRAFFIC]
-    other = summary_of(trace_of([(0, 10)], {"dp": [(10, 17)], "tp": [(12, 15)]}, until=40))[TRAFFIC]
-    merged = TRAFFIC.merge([one, other])
+    one = summary_of(trace_of([(0, 10)], {"tp": [(10, 30)], "dp": [(20, 25)]}, until=40))[IN_FLIGHT_TIMES]
+    other = summary_of(trace_of([(0, 10)], {"dp": [(10, 17)], "tp": [(12, 15)]}, until=40))[IN_FLIGHT_TIMES]
+    merged = IN_FLIGHT_TIMES.merge([one, other])
     assert sum(row.total_ns for row in merged) == sum(row.total_ns for row in (*one, *other)) == 27_000
     assert len(merged) == 4  # tp alone, both for tp, dp alone, both for dp

@@ -1,0 +1,32 @@
+"""The report in a terminal: why there are no results."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from tests.builders import TraceBuilder
+from tracekit.analysis.report import analyze
+from tracekit.analysis.section import Unavailable
+from tracekit.render.terminal import TerminalReport
+
+
+def test_a_section_without_a_result_says_why_unless_its_question_does_not_arise(tmp_path: Path) -> None:
+    """GIVEN a step of one rank, without a pipeline."""
+    trace = TraceBuilder().step(0, 0, 100).op("aten::mm", 5, 90)
+    report = analyze(trace.write(tmp_path / "rank0.json.gz"))
+
+    lines = TerminalReport(width=120).render(report).splitlines()
+
+    assert set(report.unavailable) == {"pipeline", "whatif"}
+    assert [line for line in lines if line.startswith("· what if n/a: one rank;")]
+    assert not [line for line in lines if "pipeline" in line]
+
+
+def test_sections_that_lack_the_same_share_a_line(tmp_path: Path) -> None:
+    report = analyze(TraceBuilder().step(0, 0, 100).op("aten::mm", 5, 90).write(tmp_path / "rank0.json.gz"))
+    missing = Unavailable(reason="no step is complete")
+
+    text = TerminalReport().render(replace(report, results={"whatif": missing, "roofline": missing}))
+
+    assert "· what if, roofline n/a: no step is complete" in text.splitlines()
