@@ -29,10 +29,10 @@ def begin_and_hang(name: int) -> None:
     signal.pause()
 
 
-def summarize_and_keep(order: real.Order) -> RankSummary | RankFailure:
-    if order.rank == KILLER:
+def summarize_and_store(task: real.SummaryTask) -> RankSummary | RankFailure:
+    if task.rank == KILLER:
         os.kill(os.getpid(), signal.SIGKILL)
-    return real.summarize_and_keep(order)
+    return real.summarize_and_store(task)
 
 
 def say_so_and_wait(fifo: str, *_: object) -> None:

@@ -110,7 +110,7 @@ def generate_summaries(ranks: int, collectives: int, layout: str) -> Iterator[Ra
             launch_ns=start[rank],
             start_ns=start[rank],
             end_ns=end[rank],
-            since_ns=since[rank],
+            released_ns=since[rank],
             queued_ns=np.full(collectives, -1),
             compute_ns=start[rank] - since[rank],
             data_ns=np.zeros(collectives, dtype=np.int64),

@@ -54,7 +54,7 @@ def test_dlrm_offsets_of_any_ranks_are_recovered(real_traces: Path, seed: int) -
 def ahead(summary: RankSummary, by_ns: int) -> RankSummary:
     """Return the same rank with a clock that is ahead."""
     collectives = summary.collectives
-    times = {name: getattr(collectives, name) + by_ns for name in ("launch_ns", "start_ns", "end_ns", "since_ns")}
+    times = {name: getattr(collectives, name) + by_ns for name in ("launch_ns", "start_ns", "end_ns", "released_ns")}
     return replace(summary, collectives=replace(collectives, **times))
 
 

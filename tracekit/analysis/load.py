@@ -1,7 +1,6 @@
-"""Paths to a `Run`: find the files, summarise each rank in a worker, assemble the ranks.
+"""From paths to a `Run`: find the files, summarise each rank in a worker, match the ranks.
 
-Comes in: what the user typed. Goes out: a `Run`. A rank that cannot be used is a note and a missing rank, never the end
-of the others.
+A rank that cannot be used gives a note and counts as missing; the other ranks are analysed.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from tracekit.analysis.matching.collectives import groups_of_run, match_collecti
 from tracekit.analysis.matching.messages import match_messages
 from tracekit.analysis.per_rank.options import SummaryOptions
 from tracekit.analysis.per_rank.summarize import RankFailure
-from tracekit.analysis.per_rank.summary_cache import look_up, summarize_and_keep
+from tracekit.analysis.per_rank.summary_cache import look_up, summarize_and_store
 from tracekit.analysis.pipeline.inferred import with_inferred_pipelines
 from tracekit.analysis.pipeline.manual import with_manual_pipelines
 from tracekit.analysis.pool.workers import LOST, Progress, map_ranks
@@ -38,10 +37,10 @@ from tracekit.read.files.storage import TracePath, version_of
 __all__ = ["Paths", "load"]
 
 Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
-"""A folder, a glob, a file, each on a disk or behind a URL such as s3://bucket/run, or several of them."""
+"""A folder, a glob or a file, local or a URL such as s3://bucket/run; or several of them."""
 
 
-_SMALL_RUN_BYTES = 4 << 20  # packed; below this, starting workers costs more than they save
+_SMALL_RUN_BYTES = 4 << 20  # compressed; for less, starting workers costs more than it saves
 _LISTED_REASONS = 8
 
 
@@ -58,53 +57,59 @@ def load(
     cache: CacheChoice = False,
     spool: DecodedSpool | None = None,
 ) -> Run:
-    """Read the newest run below `paths` (or `run`, `attempt`), in this process or in `jobs` workers, a rank each.
+    """Return the newest run below `paths`, or the given `run` and `attempt`. Each rank is read by this process or a
+    worker.
 
-    `cache=True` keeps what is worked out of each rank for the next time: where `TRACEKIT_CACHE` says, else in a folder
-    `.tracekit-cache` beside the rank's trace. A path keeps it in such a folder there.
+    `cache=True` stores the summary of each rank for the next time. The place is given by `TRACEKIT_CACHE`; without it,
+    it is a folder `.tracekit-cache` beside the rank's trace. If `cache` is a path, the folder is there.
 
-    `jobs=None` takes as many workers as there are processors, and none for a small run. Workers import the main module
-    again, so a script that asks for them needs the guard `if __name__ == "__main__":`. An `executor`, such as
-    `dask.distributed.Client(...).get_executor(pure=False)`, is used instead of them. A worker that dies is tried again,
-    and costs no rank but its own. What workers of this machine decode, they put into the `spool`.
+    `jobs=None` starts as many workers as there are processors, and none for a small run. Workers import the main module
+    again, so a script with workers needs the guard `if __name__ == "__main__":`. An `executor`, such as
+    `dask.distributed.Client(...).get_executor(pure=False)`, replaces the workers. A call whose worker dies is tried
+    again. If that worker dies too, only its rank is lost. Workers of this machine put what they decode into the
+    `spool`.
 
-    Raises InputError when there is no usable trace, or `ranks` or the options' steps select none of what is there,
-    UsageError when there is no such `run` or `attempt`, or when $TRACEKIT_NATIVE cannot be followed.
+    Raises InputError when there is no usable trace, or none of the selected `ranks` or steps is there. Raises
+    UsageError when there is no such `run` or `attempt`, or $TRACEKIT_NATIVE asks for a decoder that there is not.
     """
-    chosen_decoder()  # what is wrong with the choice of one concerns no rank
-    typed = [os.fspath(paths)] if isinstance(paths, str | os.PathLike) else [os.fspath(path) for path in paths]
-    kept_in = chosen_cache(cache)
+    chosen_decoder()  # raises now if the choice is wrong, and not once per rank
+    path_texts = [os.fspath(paths)] if isinstance(paths, str | os.PathLike) else [os.fspath(path) for path in paths]
+    summary_cache = chosen_cache(cache)
     selected = None if ranks is None else frozenset(ranks)
-    chosen = options or SummaryOptions()
+    summary_options = options or SummaryOptions()
 
-    def outcomes_of(found: Discovery) -> list[RankSummary | RankFailure]:
+    def outcomes_of(discovery: Discovery) -> list[RankSummary | RankFailure]:
         files = {
             rank: tuple(window.path.absolute() for window in windows)  # a worker may stand in another folder
-            for rank, windows in found.chosen.ranks.items()
+            for rank, windows in discovery.chosen.ranks.items()
             if selected is None or rank in selected
         }
         if not files:
-            there = format_ranges(found.chosen.ranks)
-            raise InputError(f"{' '.join(typed)}: none of the selected ranks is there", hint=f"there are ranks {there}")
-        kept = look_up([(rank, windows, chosen) for rank, windows in files.items()], kept_in, spool)
-        size_bytes = _size_bytes(order.paths for (order,) in kept.missing)
+            present = format_ranges(discovery.chosen.ranks)
+            raise InputError(
+                f"{' '.join(path_texts)}: none of the selected ranks is there", hint=f"there are ranks {present}"
+            )
+        lookup = look_up([(rank, windows, summary_options) for rank, windows in files.items()], summary_cache, spool)
+        size_bytes = _size_bytes(task.paths for (task,) in lookup.missing)
         workers = 1 if jobs is None and executor is None and size_bytes < _SMALL_RUN_BYTES else jobs
-        made = map_ranks(summarize_and_keep, kept.missing, jobs=workers, executor=executor, progress=progress)
-        return kept.completed_by(
+        outcomes_of_missing = map_ranks(
+            summarize_and_store, lookup.missing, jobs=workers, executor=executor, progress=progress
+        )
+        return lookup.complete(
             [
-                _lost_rank(order.rank, order.paths) if result is LOST else result
-                for result, (order,) in zip(made, kept.missing, strict=True)
+                _worker_died(task.rank, task.paths) if result is LOST else result
+                for result, (task,) in zip(outcomes_of_missing, lookup.missing, strict=True)
             ]
         )
 
-    found = discover(typed, run=run, attempt=attempt)
-    outcomes = outcomes_of(found)
-    if found.is_provisional and started_far_apart(_first_events_ns(outcomes)):
-        found = discover(typed, run=run, attempt=attempt, identify_file=identify)
-        outcomes = outcomes_of(found)
-    if kept_in is not None:
-        kept_in.prune()
-    return replace(assemble(typed, found, outcomes, selected), sections=chosen.sections)
+    discovery = discover(path_texts, run=run, attempt=attempt)
+    outcomes = outcomes_of(discovery)
+    if discovery.is_provisional and started_far_apart(_first_events_ns(outcomes)):
+        discovery = discover(path_texts, run=run, attempt=attempt, identify_file=identify)
+        outcomes = outcomes_of(discovery)
+    if summary_cache is not None:
+        summary_cache.prune()
+    return replace(assemble(path_texts, discovery, outcomes, selected), sections=summary_options.sections)
 
 
 def _first_events_ns(outcomes: Iterable[RankSummary | RankFailure]) -> list[int]:
@@ -116,7 +121,7 @@ def _size_bytes(files: Iterable[Sequence[TracePath]]) -> int:
     return sum(version_of(path).size_bytes for windows in files for path in windows)
 
 
-def _lost_rank(rank: int, windows: Sequence[TracePath]) -> RankFailure:
+def _worker_died(rank: int, windows: Sequence[TracePath]) -> RankFailure:
     name = windows[0].name
     text = f"rank {rank}: {name}: the worker that read it died, twice; left out (out of memory? try --jobs 1)"
     return RankFailure(rank=rank, notes=(Note(kind="worker_died", severity="error", rank=rank, file=name, text=text),))
@@ -124,12 +129,12 @@ def _lost_rank(rank: int, windows: Sequence[TracePath]) -> RankFailure:
 
 def assemble(
     paths: Sequence[str],
-    found: Discovery,
+    discovery: Discovery,
     outcomes: Sequence[RankSummary | RankFailure],
     selected: frozenset[int] | None,
 ) -> Run:
-    """Ranks to a run. Raises InputError when no rank could be used."""
-    notes = list(found.notes)
+    """Return the run that consists of the ranks' outcomes. Raises InputError when no rank could be used."""
+    notes = list(discovery.notes)
     by_rank: dict[int, RankSummary] = {}
     for outcome in outcomes:
         notes += outcome.notes
@@ -137,7 +142,7 @@ def assemble(
             continue
         if outcome.rank in by_rank:
             file = Path(outcome.files[0]).name
-            text = f"rank {outcome.rank}: {file}: another file says it is rank {outcome.rank}; left out"
+            text = f"rank {outcome.rank}: {file}: another file is of rank {outcome.rank} too; left out"
             notes.append(Note(kind="duplicate_rank", severity="error", rank=outcome.rank, file=file, text=text))
             continue
         by_rank[outcome.rank] = outcome
@@ -151,8 +156,8 @@ def assemble(
         raise InputError(message, hint="record or copy the traces again")
     ranks = tuple(by_rank[rank] for rank in sorted(by_rank))
     if not any(summary.steps for summary in ranks):
-        there = format_ranges({step for summary in ranks for step in summary.recorded_steps})
-        raise InputError(f"{' '.join(paths)}: none of the selected steps is there", hint=f"recorded steps: {there}")
+        recorded = format_ranges({step for summary in ranks for step in summary.recorded_steps})
+        raise InputError(f"{' '.join(paths)}: none of the selected steps is there", hint=f"recorded steps: {recorded}")
     world_size = max((s.world_size for s in ranks if s.world_size is not None), default=None)
     if selected is not None:
         selected = frozenset(rank for rank in selected if world_size is None or rank < world_size)
@@ -167,24 +172,26 @@ def assemble(
     notes += about_clocks
     messages, unlinked = match_messages(ranks, clocks, selected)
     ranks = with_manual_pipelines(with_inferred_pipelines(ranks, groups), messages)
-    groups = groups_of_run(ranks, world_size)  # the same in the same order, now with what a pipeline's are for
+    groups = groups_of_run(
+        ranks, world_size
+    )  # the same groups in the same order, now with the parallelism of the pipeline's groups
     notes += unlinked
     for section in SECTIONS.values():
         notes += section.notes(ranks, selected is None) if section.notes is not None else []
     notes += _inferred_note(ranks)
     others = tuple(
-        OtherRun(run_id=r.run_id, attempt=r.attempt, ranks=len(r.ranks), start_ns=r.start_ns) for r in found.others
+        OtherRun(run_id=r.run_id, attempt=r.attempt, ranks=len(r.ranks), start_ns=r.start_ns) for r in discovery.others
     )
     for other in others:
-        option = "--attempt" if other.run_id == found.chosen.run_id else "--run"
+        option = "--attempt" if other.run_id == discovery.chosen.run_id else "--run"
         text = (
             f"run {other.run_id}, attempt {other.attempt} ({other.ranks} ranks) is there too; choose it with {option}"
         )
         notes.append(Note(kind="other_run", severity="info", text=text))
     return Run(
         paths=tuple(paths),
-        run_id=found.chosen.run_id,
-        attempt=found.chosen.attempt,
+        run_id=discovery.chosen.run_id,
+        attempt=discovery.chosen.attempt,
         world_size=world_size,
         ranks=ranks,
         missing_ranks=missing,
@@ -206,16 +213,16 @@ def _missing_note(missing: Sequence[int], present: int, expected: int) -> list[N
 
 
 def _step_notes(ranks: Sequence[RankSummary]) -> list[Note]:
-    """Ranks whose complete steps differ: what is compared over ranks leaves the others out."""
+    """Return a note if ranks completed different steps: comparisons over ranks leave out the others."""
     trained = [s for s in ranks if not s.serves_only]
     complete = {s.rank: frozenset(step.step for step in s.steps if step.complete) for s in trained}
     if len(set(complete.values())) < 2:
         return []
-    common, known = frozenset.intersection(*complete.values()), frozenset.union(*complete.values())
-    lacking = [rank for rank, steps in complete.items() if steps != known]
-    one = len(lacking) == 1
-    lack = f"rank{'s' * (not one)} {format_ranges(lacking)} lack{'s' * one} some"
-    text = f"{len(common)} of {len(known)} steps are complete on all ranks; {lack}"
+    common_steps, all_steps = frozenset.intersection(*complete.values()), frozenset.union(*complete.values())
+    incomplete_ranks = [rank for rank, steps in complete.items() if steps != all_steps]
+    one = len(incomplete_ranks) == 1
+    lack = f"rank{'s' * (not one)} {format_ranges(incomplete_ranks)} lack{'s' * one} some"
+    text = f"{len(common_steps)} of {len(all_steps)} steps are complete on all ranks; {lack}"
     return [Note(kind="step_mismatch", severity="warning", text=text)]
 
 

@@ -1,4 +1,4 @@
-"""A run to a report: the sections that were asked for, and what is worth saying of them."""
+"""From a run to a report: the results of the sections that were asked for, and the findings."""
 
 from __future__ import annotations
 
@@ -28,12 +28,14 @@ R = TypeVar("R", bound=Result)
 
 @dataclass(frozen=True, kw_only=True)
 class Report:
-    """The result of an analysis. `report.breakdown` is the result of the section of that name, and likewise for all
-    names of `SECTIONS`: None if it was not asked for, or there is none (`unavailable` says why).
+    """The results of an analysis.
+
+    `report.breakdown` is the result of the section "breakdown"; every name in `SECTIONS` works so. It is None if the
+    section was not asked for or has no result. `unavailable` then has the reason.
 
     Attributes:
-        results: by the name of their section, in the order of the sections, of those that were asked for.
-        findings: the gravest first, and of these the one that would save most.
+        results: by name of section, for the sections that were asked for, in the order of `SECTIONS`.
+        findings: sorted by severity, then by the time that they would save.
     """
 
     run: Run
@@ -42,13 +44,13 @@ class Report:
 
     @property
     def unavailable(self) -> dict[str, str]:
-        """Why there is no result, by the name of the section."""
-        return {name: found.reason for name, found in self.results.items() if isinstance(found, Unavailable)}
+        """Return the reason for each section without a result, by name of section."""
+        return {name: result.reason for name, result in self.results.items() if isinstance(result, Unavailable)}
 
     def result(self, section: Section[R]) -> R | None:
-        """Return the result of a section; None if it was not asked for, or there is none."""
-        found = self.results.get(section.name)
-        return None if isinstance(found, Unavailable) else found
+        """Return the result of a section; None if it was not asked for or has no result."""
+        result = self.results.get(section.name)
+        return None if isinstance(result, Unavailable) else result
 
     def __getattr__(self, name: str) -> Any:
         if name not in SECTIONS:
@@ -57,7 +59,10 @@ class Report:
 
 
 def wanted_sections(only: str | Iterable[str] | None) -> frozenset[str] | None:
-    """Return the names of sections, None for all. Raises UsageError for another name."""
+    """Return the names of the sections in `only`, None for all.
+
+    Raises UsageError for a name that is no section.
+    """
     if only is None:
         return None
     wanted = frozenset([only] if isinstance(only, str) else only)
@@ -77,30 +82,30 @@ def analyze(
 ) -> Report:
     """Analyse a run, or the newest run below the given paths.
 
-    `only` names sections (all of `SECTIONS` by default). `links` is a result of `tracekit links`, or its file. `work`:
-    what is known of the model's operations and the device's peak. `executor` and `cache` are `load`'s, of no use with a
-    run that is loaded.
+    `only` names the sections to compute, by default all of `SECTIONS`. `links` is the result of `tracekit links`, or
+    the path of its file. `work` says what is known of the model's operations and the device's peak. `executor` and
+    `cache` are passed to `load`; with a run that is already loaded they have no effect.
 
     Raises UsageError for a name that is no section, and whatever `load` raises.
     """
     wanted = wanted_sections(only)
-    asked = frozenset(SECTIONS) if wanted is None else wanted
+    requested = frozenset(SECTIONS) if wanted is None else wanted
     if links is not None and not isinstance(links, LinkMeasurements):
         links = read_links(Path(links))
     if not isinstance(run, Run):
         run = load(run, options=SummaryOptions(sections=wanted), executor=executor, cache=cache)
-    if run.sections is not None and (lacking := asked - run.sections):
+    if run.sections is not None and (missing := requested - run.sections):
         hint = f"load it with these sections too; it has {', '.join(sorted(run.sections))}"
-        raise UsageError(f"the run was loaded without what {', '.join(sorted(lacking))} needs", hint=hint)
-    given = AnalysisInput(run=run, wanted=asked, links=links, known_work=work)
-    results = {name: section.analyze(given) for name, section in SECTIONS.items() if name in asked}
+        raise UsageError(f"the run was loaded without what {', '.join(sorted(missing))} needs", hint=hint)
+    analysis_input = AnalysisInput(run=run, wanted=requested, links=links, known_work=work)
+    results = {name: section.analyze(analysis_input) for name, section in SECTIONS.items() if name in requested}
     return Report(run=run, results=results, findings=tuple(_findings(run, results)))
 
 
 def _findings(run: Run, results: Mapping[str, Result | Unavailable]) -> list[Finding]:
-    found = [finding for result in results.values() if isinstance(result, Result) for finding in result.findings]
-    if not found and "breakdown" in results:
-        found.append(nothing_notable(run))
-    found += overhead_findings(run)
+    findings = [finding for result in results.values() if isinstance(result, Result) for finding in result.findings]
+    if not findings and "breakdown" in results:
+        findings.append(nothing_notable(run))
+    findings += overhead_findings(run)
     severity = ("error", "warning", "info")
-    return sorted(found, key=lambda finding: (severity.index(finding.severity), -(finding.saving_ns or 0)))
+    return sorted(findings, key=lambda finding: (severity.index(finding.severity), -(finding.saving_ns or 0)))

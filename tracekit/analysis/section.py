@@ -1,7 +1,7 @@
-"""The seam for an analysis: what a section keeps of each rank, what it says of the run, and its tables.
+"""What an analysis provides: the parts that it keeps of each rank, its result over all ranks, and its tables.
 
-A section is named in `analysis/sections.py`, and drawn by one file of `render/sections/`; docs/add-an-analysis.md adds
-one step by step.
+`analysis/sections.py` lists the sections, and one file of `render/sections/` draws each of them.
+docs/add-an-analysis.md adds one step by step.
 """
 
 from __future__ import annotations
@@ -24,8 +24,11 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, kw_only=True)
 class KnownWork:
-    """What is known of the work from elsewhere than the trace: the model's operations a step and rank, and the most
-    that its device can do, in operations a second.
+    """What the user knows of the work and the trace does not show.
+
+    Attributes:
+        flops_per_step: floating-point operations of the model, per step and rank.
+        peak_flops_per_s: the most that one device can do.
     """
 
     flops_per_step: float | None = None
@@ -47,7 +50,7 @@ class Unavailable:
 
 @runtime_checkable
 class Result(Protocol):
-    """What an analysis returns: a frozen dataclass, whose fields of rows are `Frame`s."""
+    """What an analysis returns: a frozen dataclass whose tables are `Frame` fields."""
 
     @property
     def findings(self) -> tuple[Finding, ...]: ...
@@ -58,7 +61,7 @@ R = TypeVar("R", bound=Result)
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class AnalysisInput:
-    """What the analyses of one report read.
+    """The input of all analyses of one report.
 
     Attributes:
         links: what idle links can do, to compare transfers with.
@@ -73,7 +76,7 @@ class AnalysisInput:
     _results: dict[Callable[[Run], Any], Any] = field(default_factory=dict)
 
     def once(self, function: Callable[[Run], T]) -> T:
-        """Return `function(run)`, which is called the first time only: several sections may read its result."""
+        """Return `function(run)`. It is called only the first time, since several sections may read its result."""
         if function not in self._results:
             self._results[function] = function(self.run)
         result: T = self._results[function]
@@ -87,12 +90,12 @@ class Section(Generic[R]):
     Attributes:
         name: as it is typed after `--only`.
         analyze: returns the result over all ranks, or why there is none.
-        reads: the parts of a rank's summary that `analyze` needs, its own or another section's.
-        keeps: its own parts, and for each the function that makes it, in a worker, from one recording. `Part.merge`
-            joins those of several recordings.
-        notes: returns what a reader must know of the section's input, whether or not the section is asked for. Told
-            whether all ranks of the run were selected.
-        tables: those of the result, whose columns JSON and DataFrames have.
+        reads: the parts of a rank's summary that `analyze` needs; other sections may provide them.
+        keeps: the parts that this section provides. Each has the function that makes it in a worker, from one
+            recording; `Part.merge` merges the values of several recordings.
+        notes: returns what a reader must know of the input, even if the section is not asked for. Its second argument
+            says whether all ranks of the run were selected.
+        tables: the tables of the result, whose columns JSON and DataFrames have.
     """
 
     name: str

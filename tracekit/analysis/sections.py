@@ -1,4 +1,4 @@
-"""All sections of a report, and what of each rank is kept for them: the list to which a new analysis is added."""
+"""All sections of a report, and the parts of each rank that they need. A new analysis is added to this list."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from tracekit.model.summary import Part
 
 __all__ = ["ALL_PARTS", "SECTIONS", "TABLES", "parts_for"]
 
-# Of findings that are equally grave and would save equally much, those of an earlier section come first.
+# Findings of equal severity and saving are listed in this order.
 _LISTED: tuple[Section[Any], ...] = (
     BREAKDOWN_SECTION,
     STRAGGLERS_SECTION,
@@ -47,9 +47,9 @@ _LISTED: tuple[Section[Any], ...] = (
 )
 
 SECTIONS: dict[str, Section[Any]] = {section.name: section for section in _LISTED}
-"""By name."""
+"""The sections by name."""
 
-# Of the run as a whole, whichever sections are asked for: notes, stages of pipelines, the cost of recording.
+# Every run needs these, whichever sections are asked for: for notes, stages of pipelines, the cost of recording.
 _OF_EVERY_RUN: tuple[Part[Any], ...] = (ACTIONS, FLIGHT_RECORDER, RECORDING_COST, REMOTE_CALLS)
 
 _MADE_BY: dict[Part[Any], Callable[[RecordedSteps], Any]] = {
@@ -57,14 +57,14 @@ _MADE_BY: dict[Part[Any], Callable[[RecordedSteps], Any]] = {
 }
 
 ALL_PARTS: dict[str, Part[Any]] = {part.name: part for part in _MADE_BY}
-"""By name."""
+"""The parts by name."""
 
 TABLES: tuple[Table, ...] = (
     CLOCK,
     POINT_TO_POINT,
     *(table for section in _LISTED for table in section.tables),
 )
-"""Of every result, and of the sections."""
+"""The tables that every run has, and those of the sections."""
 
 
 def parts_for(wanted: frozenset[str] | None) -> dict[Part[Any], Callable[[RecordedSteps], Any]]:

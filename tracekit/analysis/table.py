@@ -1,7 +1,9 @@
-"""What a table is: columns with a type, unit and meaning; rows to plain values or to a DataFrame, and back.
+"""How the rows of a result become plain values or a DataFrame, by tables of typed columns with unit and meaning.
 
-A column whose type ends in `?` may be null: unknown, never zero. Pandas is imported when a DataFrame is read, and
-not before: merging and drawing need none, and it is 75 MB and much of the time of a small run.
+A column whose type ends in `?` may be null. Null means unknown, never zero.
+
+Pandas is imported when a DataFrame is read, and not before. Merging and drawing need none, and its import takes 75 MB
+and much of the time of a small run.
 """
 
 from __future__ import annotations
@@ -15,17 +17,25 @@ from typing import TYPE_CHECKING, Any, Literal
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["RANK", "Column", "Filled", "Frame", "Rows", "Table", "records", "rows_of"]
+__all__ = ["RANK", "Column", "FilledTable", "Frame", "Rows", "Table", "records", "rows_of"]
 
 Type = Literal["int", "int?", "float", "float?", "str", "str?", "list", "list?", "bool"]
 Rows = Sequence[Mapping[str, object]]
 
-_DTYPES = {"int": "int64", "int?": "Int64", "float": "float64", "float?": "object", "bool": "bool"}
+_DTYPES = {"int": "int64", "int?": "Int64", "float": "float64", "float?": "Float64", "bool": "bool"}
 _PLAIN: dict[Type, Callable[[Any], object]] = {"int": int, "int?": int, "float": float, "bool": bool}
 
 
 @dataclass(frozen=True)
 class Column:
+    """A column of a table.
+
+    Attributes:
+        name: as in the JSON and in the DataFrame.
+        unit: of the values, such as "ns"; "" for a number without unit and for text.
+        meaning: one sentence for the user's documentation.
+    """
+
     name: str
     type: Type
     unit: str
@@ -34,30 +44,42 @@ class Column:
 
 @dataclass(frozen=True)
 class Table:
+    """The columns that rows of a result must have."""
+
     name: str
     columns: tuple[Column, ...]
 
-    def filled(self, rows: Rows) -> Filled:
-        return Filled(columns=self.columns, values=tuple([row[column.name] for row in rows] for column in self.columns))
+    def fill(self, rows: Rows) -> FilledTable:
+        """Return a table of `rows`, of which each has a value for every column."""
+        return FilledTable(
+            columns=self.columns, values=tuple([row[column.name] for row in rows] for column in self.columns)
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
-class Filled:
-    """A table with what is in it: `values` of each column, which are smaller than as many dicts."""
+class FilledTable:
+    """The rows of a table, stored by column, which takes less memory than one dict a row.
+
+    Attributes:
+        values: the values of each column, in the order of `columns`.
+    """
 
     columns: tuple[Column, ...]
     values: tuple[list[object], ...]
 
     @property
     def rows(self) -> list[dict[str, Any]]:
-        """Plain Python values, null as None."""
+        """Return the rows as plain Python values, null as None."""
         names = [column.name for column in self.columns]
         plain = [_plain(column, values) for column, values in zip(self.columns, self.values, strict=True)]
         return [dict(zip(names, row, strict=True)) for row in zip(*plain, strict=True)]
 
     @cached_property
     def frame(self) -> pd.DataFrame:
-        """The columns in their order; nullable integers as Int64, text and nullable floats as objects."""
+        """Return the rows as a DataFrame with the columns in their order.
+
+        Nullable integers are Int64, nullable floats are Float64, text and lists are objects.
+        """
         import pandas as pd
 
         data = {
@@ -68,7 +90,10 @@ class Filled:
 
 
 class Frame:
-    """A field of a dataclass that is given rows, or a DataFrame, and is read as a DataFrame; `rows_of` reads rows."""
+    """A dataclass field that takes rows or a DataFrame and is read as a DataFrame.
+
+    `rows_of` reads its rows without pandas.
+    """
 
     def __init__(self, table: Table) -> None:
         self._table = table
@@ -78,23 +103,23 @@ class Frame:
 
     def __get__(self, result: object, owner: type | None = None) -> pd.DataFrame:
         if result is None:
-            raise AttributeError(self._name)  # which tells `dataclass` that the field has no default
-        filled: Filled = vars(result)[self._name]
-        return filled.frame
+            raise AttributeError(self._name)  # so `dataclass` sees that the field has no default
+        table: FilledTable = vars(result)[self._name]
+        return table.frame
 
     def __set__(self, result: object, rows: Rows | pd.DataFrame) -> None:
-        # `dataclasses.replace` gives what it read.
-        vars(result)[self._name] = self._table.filled(rows if isinstance(rows, Sequence) else records(rows))
+        # `dataclasses.replace` reads the field as a DataFrame and passes it back.
+        vars(result)[self._name] = self._table.fill(rows if isinstance(rows, Sequence) else records(rows))
 
 
 def rows_of(result: object, name: str) -> list[dict[str, Any]]:
-    """What is in the field `name`, a `Frame`: plain Python values, null as None."""
-    filled: Filled = vars(result)[name]
-    return filled.rows
+    """Return the rows of the `Frame` field `name` of a result, as plain Python values with None for null."""
+    table: FilledTable = vars(result)[name]
+    return table.rows
 
 
 def records(frame: pd.DataFrame) -> list[dict[str, Any]]:
-    """The rows of a DataFrame, as `rows_of` gives them."""
+    """Return the rows of a DataFrame in the form that `rows_of` gives."""
     import pandas as pd
 
     def plain(value: object) -> object:
@@ -105,9 +130,14 @@ def records(frame: pd.DataFrame) -> list[dict[str, Any]]:
 
 
 def _plain(column: Column, values: list[object]) -> list[object]:
-    plain = _PLAIN.get(column.type)
-    known = [None if value is None or (isinstance(value, float) and math.isnan(value)) else value for value in values]
-    return known if plain is None else [None if value is None else plain(value) for value in known]
+    """Return the values of one column as plain Python values, with None for null and NaN."""
+    convert = _PLAIN.get(column.type)
+    values_or_none = [
+        None if value is None or (isinstance(value, float) and math.isnan(value)) else value for value in values
+    ]
+    return (
+        values_or_none if convert is None else [None if value is None else convert(value) for value in values_or_none]
+    )
 
 
 RANK = Column("rank", "int", "", "Global rank.")

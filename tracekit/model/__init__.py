@@ -1,1 +1,1 @@
-"""Pure data: no I/O, no torch."""
+"""The data that readers, analyses and renderers share. No I/O, no torch."""

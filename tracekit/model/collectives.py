@@ -1,8 +1,7 @@
-"""Collectives of one rank, and of a run: who was when in which instance.
+"""The collectives of one rank, and the instances of a process group's collectives over all ranks.
 
-`Collectives` is what a worker keeps of one rank. `MatchedGroup` holds one process group's instances over ranks, dense,
-so that questions about them are array operations: on the run's clock an instance's `arrival_r` is its start on rank r,
-`wait_r = max arrival - arrival_r`, `transfer = end - max arrival`.
+`MatchedGroup` is dense, so that questions about instances are array operations. On the run's clock, the arrival of rank
+r at an instance is its start there, its wait is `max arrival - arrival_r`, and the transfer is `end - max arrival`.
 """
 
 from __future__ import annotations
@@ -21,16 +20,29 @@ __all__ = [
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Collectives(Columnar):
-    """n collectives of one rank, in order of launch; sends and receives are in `Messages`. -1 is not known.
+    """n collectives of one rank, in order of launch; sends and receives are in `Messages`. -1 means not known.
 
-    group: int32 [n], index into the rank's groups. kind: int32 [n], index into `KINDS`. sequence, step, size_bytes:
-    int64 [n]. dtype: int32 [n], index into `DTYPES`. launch_ns, start_ns, end_ns: int64 [n], on the rank's wall clock.
+    Before each collective lies a segment, from the last release of the rank to the collective's start. A release is the
+    end of a collective or receive that the rank waited for; before the first one it is the recording's beginning.
+    Loading data between two steps lies inside a segment.
 
-    What the rank did from `since_ns` (int64 [n]), when it was last released from a collective or receive that it waited
-    for, else the recording began, to `start_ns` (loading data between two steps is inside): compute_ns (of it in
-    compute), data_ns (loading data), operations (how many compute operations or kernels began), and work, a hash of
-    their names and shapes without order: int64 [n]. queued_ns, int64 [n]: the end of the communication that it had to
-    let pass, launched though it was while the rank computed on, or -1.
+    Attributes:
+        group: index into the rank's groups, int32 [n].
+        kind: index into `KINDS`, int32 [n].
+        sequence: the sequence id in the group, int64 [n].
+        step: int64 [n].
+        size_bytes: int64 [n].
+        dtype: index into `DTYPES`, int32 [n].
+        launch_ns: on the rank's wall clock, as all times, int64 [n].
+        start_ns: int64 [n].
+        end_ns: int64 [n].
+        released_ns: when the segment began, int64 [n].
+        queued_ns: the end of earlier communication that it queued behind, or -1, int64 [n]. It was launched before that
+            end, while the rank computed on.
+        compute_ns: how long the rank computed in the segment, int64 [n].
+        data_ns: how long the rank loaded data in the segment, int64 [n].
+        operations: how many compute operations or kernels began in the segment, int64 [n].
+        work: a hash of their names and shapes that does not depend on their order, int64 [n].
     """
 
     group: Int32
@@ -42,7 +54,7 @@ class Collectives(Columnar):
     launch_ns: Int64
     start_ns: Int64
     end_ns: Int64
-    since_ns: Int64
+    released_ns: Int64
     queued_ns: Int64
     compute_ns: Int64
     data_ns: Int64
@@ -52,10 +64,16 @@ class Collectives(Columnar):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class MatchedGroup:
-    """m instances of one process group, of which k ranks are present.
+    """m instances of one process group's collectives, with k ranks present.
 
-    group: index into the run's groups. ranks: int32 [k], ascending. row: int64 [k, m], into each rank's `Collectives`,
-    -1 where the rank lacks the instance. kind: int32 [m], step: int64 [m], size_bytes: int64 [m] (-1: not known).
+    Attributes:
+        group: index into the run's groups.
+        matched_by: by sequence id or by order.
+        ranks: ascending, int32 [k].
+        row: in each rank's `Collectives`, or -1 where the rank lacks the instance, int64 [k, m].
+        kind: index into `KINDS`, int32 [m].
+        step: int64 [m].
+        size_bytes: or -1, int64 [m].
     """
 
     group: int

@@ -1,7 +1,7 @@
-"""One rank's communication events, whatever device they ran on.
+"""The communication events of one rank, on any device.
 
-A communication event is a kernel on a GPU rank, a `gloo:*` span on a CPU rank. Its kind, group and size come from the
-operator that issued it where that is known.
+A communication event is a kernel on a GPU rank and a `gloo:*` span on a CPU rank. Kind, group and size come from the
+operator that issued it, if that is known.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ KINDS = (
     "dispatch",
     "combine",
     "peer_copy",
-    "unknown",  # communication for certain, but of no known kind
-    "unclassified",  # looks like communication, and no rule claims it
+    "unknown",  # certainly communication, but of no known kind
+    "unclassified",  # looks like communication, but no rule matches
 )
 
 DTYPES = (
@@ -40,16 +40,24 @@ DTYPES = (
 
 @dataclass(frozen=True, kw_only=True, order=True)
 class GroupKey:
-    """A process group over ranks: its description and its members; `ranks` is empty when they are not known."""
+    """A process group, named alike on all ranks: by its description and members.
+
+    Attributes:
+        ranks: empty when the members are not known.
+        name: of groups with unknown members, to tell them apart; it differs between ranks for one dimension of a mesh.
+        parallelism: dp, tp, pp, ep or cp, if known.
+    """
 
     description: str
     ranks: tuple[int, ...]
-    name: str = ""  # differs between ranks for the same dimension of a mesh; tells apart groups of unknown members
+    name: str = ""  # set where the members are not known
     parallelism: str | None = field(default=None, compare=False)
 
     @property
     def label(self) -> str | None:
-        """What people call it: what it is for, else its description, else its name; None if it has none of them."""
+        """Return what to call the group: its parallelism, else its description, else its name; None without any of
+        them.
+        """
         return self.parallelism or self.description or self.name or None
 
 
@@ -57,10 +65,19 @@ class GroupKey:
 class CommunicationEvents:
     """n events in the order of the event table.
 
-    row: int64 [n], into the event table. kind: int32 [n], index into `KINDS`. group: int32 [n], index into `groups`
-    or -1. sequence, size_bytes: int64 [n] or -1. dtype: int32 [n], index into `DTYPES` or -1. launch_ns: int64 [n],
-    when the host issued it (its own start when that is not known), and launch_track: int32 [n], on which thread, or -1.
-    linked: bool [n], whether the issuing operator was found.
+    Attributes:
+        groups: the groups that `group` refers to.
+        row: in the event table, int64 [n].
+        start_ns: int64 [n].
+        end_ns: int64 [n].
+        kind: index into `KINDS`, int32 [n].
+        group: index into `groups`, or -1, int32 [n].
+        sequence: the sequence id in the group, or -1, int64 [n].
+        size_bytes: or -1, int64 [n].
+        dtype: index into `DTYPES`, or -1, int32 [n].
+        launch_ns: when the host issued it; its start if that is not known, int64 [n].
+        launch_track: the thread that issued it, or -1, int32 [n].
+        linked: whether the issuing operator was found, bool [n].
     """
 
     groups: tuple[GroupKey, ...]
@@ -80,9 +97,9 @@ class CommunicationEvents:
         return len(self.row)
 
     def total_size_bytes(self, which: Int64 | Bool) -> int | None:
-        """Return the sum over some events, a mask [n] or positions int64 [k].
+        """Return the sum over some events, given as a mask [n] or positions int64 [k].
 
-        None if one is unknown, or there are none.
+        None if a size is not known, or there are no events.
         """
         size_bytes = self.size_bytes[which]
         return int(size_bytes.sum()) if len(size_bytes) and (size_bytes != ABSENT).all() else None
@@ -90,8 +107,10 @@ class CommunicationEvents:
 
 @dataclass(frozen=True, kw_only=True)
 class Unjoined:
-    """`count` collectives of one kind that were not joined for one reason. `expected`: a reason that lies in how the
-    job was recorded, nothing is wrong.
+    """Collectives of one kind that were not joined to an event, for one reason.
+
+    Attributes:
+        expected: the reason lies in how the job was recorded, and nothing is wrong.
     """
 
     kind: str
@@ -102,8 +121,11 @@ class Unjoined:
 
 @dataclass(frozen=True, kw_only=True)
 class FlightRecorderMatch:
-    """How many collectives the flight recorder lists in a recording, and which of them were not joined to their
-    operator and to a span.
+    """How the collectives that the flight recorder lists were joined to their operators and spans.
+
+    Attributes:
+        recorded: how many the flight recorder lists.
+        unjoined: those without operator or span.
     """
 
     recorded: int
@@ -111,4 +133,4 @@ class FlightRecorderMatch:
 
     @property
     def joined(self) -> int:
-        return self.recorded - sum(missed.count for missed in self.unjoined)
+        return self.recorded - sum(unjoined.count for unjoined in self.unjoined)

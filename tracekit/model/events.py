@@ -1,8 +1,8 @@
-"""One rank's trace as columns: what every decoder returns and every per-rank pass reads.
+"""One rank's trace as columns: every decoder returns it, and the analysis of a rank reads it.
 
-A slice is a complete event (`ph` X, or a B/E pair): it has a start and a duration. Text is interned: a column of text
-holds int32 indexes into `EventTable.strings`, or `ABSENT`. Times are int64 nanoseconds of the rank's wall clock
-(`baseTimeNanoseconds + ts`). Rows are in file order. Both decoders give the same table, bit for bit.
+A slice is a complete event (`ph` X, or a B/E pair), with a start and a duration. Text is interned: a column of text has
+int32 indexes into `EventTable.strings`, or `ABSENT`. Times are int64 nanoseconds of the rank's wall clock
+(`baseTimeNanoseconds + ts`). Rows are in the order of the file. Both decoders return the same table, bit for bit.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tracekit.model.metadata import CaptureMetadata
 from tracekit.model.notes import Note
 
 ABSENT = -1
-"""In any integer column: the event does not say."""
+"""In any integer column: not recorded."""
 
 _FEW = 4
 
@@ -54,10 +54,10 @@ class Track:
 
 @dataclass(frozen=True, kw_only=True)
 class CollectiveArguments:
-    """Arguments of communication events, one row an event that has any; `row` points into the event table.
+    """The arguments of communication events, one row per event that has any.
 
-    `collective`, `dtype`, `group_*`, `input_shapes`, `input_types`, `concrete_inputs` are interned text (the last three
-    as the JSON they were written in), the others int64; `ABSENT` where the event does not say.
+    `row` is the row in the event table. The int32 columns are interned text; `input_shapes`, `input_types` and
+    `concrete_inputs` are the JSON in the file. `ABSENT` means not recorded.
     """
 
     row: Int64
@@ -85,9 +85,10 @@ def _no_text() -> Int32:
 
 @dataclass(frozen=True, kw_only=True)
 class OperatorArguments:
-    """Inputs of the operators in `model.operators.MULTIPLYING`, one row an event; `row` points into the event table.
+    """The inputs of the operators in `read.decode.operators.MULTIPLYING`, one row per event.
 
-    The others are interned text, the JSON they were written in; `ABSENT` where the event does not say.
+    `row` is the row in the event table. The other columns are interned text, the JSON in the file. `ABSENT` means not
+    recorded.
     """
 
     row: Int64 = field(default_factory=_no_rows)
@@ -98,13 +99,18 @@ class OperatorArguments:
 
 @dataclass(frozen=True, kw_only=True)
 class MemoryRecords:
-    """What allocators told the profiler (`[memory]`, with `profile_memory`): a row an allocation or a free, n in the
-    order of the file; int64 [n] each.
+    """What allocators told the profiler (`[memory]`, with `profile_memory`): n allocations and frees in the order of
+    the file.
 
-    time_ns: as starts of events. device_type: a number of c10::DeviceType (0: CPU). device_id: `ABSENT` for the CPU.
-    change_bytes: what was allocated, or freed where it is negative; always known. allocated_bytes, reserved_bytes: what
-    the allocator says that it holds of the device from then on, in tensors and in all. All others: `ABSENT` where
-    the event does not say.
+    All columns are int64 [n]. `ABSENT` means not recorded.
+
+    Attributes:
+        time_ns: on the clock of the events' starts.
+        device_type: a number of c10::DeviceType (0: CPU).
+        device_id: `ABSENT` for the CPU.
+        change_bytes: allocated bytes, or freed ones if negative; always known.
+        allocated_bytes: what tensors on the device hold from then on, as the allocator reports it.
+        reserved_bytes: what the allocator holds of the device from then on.
     """
 
     time_ns: Int64 = field(default_factory=_no_rows)
@@ -122,12 +128,24 @@ class MemoryRecords:
 class EventTable:
     """All slices of one trace file, n rows.
 
-    name, category: int32 [n], interned. track: int32 [n], index into `tracks`. start_ns, duration_ns: int64 [n].
-    correlation (device event to its launch), external_id (device event to its operator), sequence_number and
-    forward_thread (backward operator to its forward): int64 [n] or `ABSENT`. shape: int64 [n], a hash of the shapes of
-    an operator's inputs or of a kernel's grid, the same for the same shapes in every process, or `ABSENT`. extra_args:
-    interned, the JSON object of all arguments but ids and counters (`read.decode.extra_args`): int32 [n] or `ABSENT`;
-    [0] where they were not asked for.
+    Attributes:
+        strings: the texts that interned columns refer to.
+        tracks: the tracks that `track` refers to.
+        name: interned, int32 [n].
+        category: interned, int32 [n].
+        track: index into `tracks`, int32 [n].
+        start_ns: int64 [n].
+        duration_ns: int64 [n].
+        correlation: links a device event to its launch, int64 [n] or `ABSENT`.
+        external_id: links a device event to its operator, int64 [n] or `ABSENT`.
+        sequence_number: with `forward_thread` links a backward operator to its forward, int64 [n] or `ABSENT`.
+        forward_thread: see `sequence_number`, int64 [n] or `ABSENT`.
+        shape: a hash of the shapes of an operator's inputs or of a kernel's grid, int64 [n] or `ABSENT`. Equal shapes
+            have the same hash in every process.
+        extra_args: interned JSON object of all arguments but ids and counters (`read.decode.extra_args`), int32 [n] or
+            `ABSENT`; [0] if they were not asked for.
+        other_phases: how many events of each other phase (flows, counters, instants, metadata) the file has, without
+            those in `memory`.
     """
 
     strings: list[str]
@@ -147,8 +165,6 @@ class EventTable:
     operator_arguments: OperatorArguments = field(default_factory=OperatorArguments)
     memory: MemoryRecords = field(default_factory=MemoryRecords)
     other_phases: dict[str, int] = field(default_factory=dict)
-    """How many events of each other phase (flows, counters, instants, metadata) the file holds; not those in `memory`.
-    """
 
     def __len__(self) -> int:
         return len(self.start_ns)
@@ -159,12 +175,12 @@ class EventTable:
 
     @property
     def categories(self) -> frozenset[str]:
-        """All that events have."""
+        """Return all categories that events have."""
         count = np.bincount(self.category + 1, minlength=len(self.strings) + 1)  # ABSENT first
         return frozenset(self.strings[index] for index in np.flatnonzero(count[1:]).tolist())
 
     def in_category(self, *categories: str) -> Bool:
-        """Mask [n], not to be written to: events of any of these categories."""
+        """Return a mask [n] of the events of any of these categories. The mask is read-only."""
         if categories not in self._in_category:
             ids = [i for i, text in enumerate(self.strings) if text in categories]
             self._in_category[categories] = mask = _one_of(self.category, ids, len(self.strings))
@@ -172,7 +188,7 @@ class EventTable:
         return self._in_category[categories]
 
     def named(self, predicate: Callable[[str], bool]) -> Bool:
-        """Mask [n]: events whose name satisfies `predicate(name)`, which is asked once a name and not once an event."""
+        """Return a mask [n] of the events whose name satisfies `predicate`, which is called once per distinct name."""
         mask = np.zeros(len(self), dtype=np.bool_)
         for name, rows in self._rows_of_names.items():
             if predicate(self.strings[name]):
@@ -180,21 +196,24 @@ class EventTable:
         return mask
 
     def on_tracks(self, tracks: Int64) -> Bool:
-        """Mask [n]: events on any of these tracks."""
+        """Return a mask [n] of the events on any of these tracks."""
         return _one_of(self.track, tracks, len(self.tracks))
 
     def tracks_of(self, rows: Int64 | Bool) -> Int64:
-        """The tracks of the events in `rows`: int64 [k], or a mask [n]; each once, ascending."""
+        """Return the distinct tracks of the events in `rows` (int64 [k], or a mask [n]), ascending."""
         return np.flatnonzero(np.bincount(self.track[rows], minlength=len(self.tracks))).astype(np.int64)
 
     def each_once(self, mask: Bool) -> Int64:
-        """Rows of `mask` in order of time; of events equal in name, place, time, correlation and shapes, the first."""
+        """Return the rows of `mask` in order of time, without duplicates.
+
+        Events with equal name, place, time, correlation and shapes are duplicates; the first one stays.
+        """
         rows = np.flatnonzero(mask)
         rows = rows[np.argsort(self.start_ns[rows], kind="stable")]
         together = self.start_ns[rows[1:]] == self.start_ns[rows[:-1]]
         if not together.any():
             return rows
-        # Only those that begin together can be equal: the other columns are compared of them alone.
+        # Only events with equal starts can be duplicates, so the other columns are compared for them alone.
         tied = np.flatnonzero(np.append(together, False) | np.append(False, together))
         keys = (self.shape, self.correlation, self.duration_ns, self.name, self.track, self.start_ns)
         rows[tied] = among = rows[tied][np.lexsort([key[rows[tied]] for key in keys])]
@@ -204,8 +223,10 @@ class EventTable:
 
     @cached_property
     def _rows_of_names(self) -> dict[int, Int64]:
-        """Of each name that an event has, its rows. Most questions are about a few names: they need not look at all
-        events."""
+        """Return the rows of each name that occurs.
+
+        Most questions are about few names, and so do not need to look at all events.
+        """
         count = np.bincount(self.name + 1, minlength=len(self.strings) + 1)  # ABSENT first
         narrow = len(self.strings) < np.iinfo(np.uint16).max  # numpy sorts integers of 16 bits by counting
         rows = np.argsort((self.name + 1).astype(np.uint16) if narrow else self.name, kind="stable")
@@ -218,7 +239,7 @@ class EventTable:
 
 
 def _one_of(column: Int32, numbers: Sequence[int] | Int64, count: int) -> Bool:
-    """Mask [n]: values of a column, all ABSENT or below `count`, that are among `numbers`."""
+    """Return a mask [n] of the values of a column that are among `numbers`. All values are ABSENT or below `count`."""
     if len(numbers) <= _FEW:  # comparing is faster than looking up
         mask = np.zeros(len(column), dtype=np.bool_)
         for number in numbers:
@@ -241,7 +262,7 @@ class ProcessGroup:
 
 @dataclass(frozen=True, kw_only=True)
 class TraceHeader:
-    """What a trace says about itself outside its events; None or empty where it does not."""
+    """What a trace says of itself outside its events. None or empty means not recorded."""
 
     rank: int | None = None
     world_size: int | None = None
@@ -256,7 +277,11 @@ class TraceHeader:
 
 @dataclass(frozen=True, kw_only=True)
 class DecodedTrace:
-    """A trace file, decoded. `complete` is False when the file ended before its events did."""
+    """A decoded trace file.
+
+    Attributes:
+        complete: False when the file ended before its events did.
+    """
 
     file: str
     header: TraceHeader

@@ -1,6 +1,6 @@
 """Sets of time as sorted, disjoint, half-open intervals of integer nanoseconds.
 
-All lane arithmetic is done with these: `a | b` union, `a & b` intersection, `a - b` difference, `len_ns` the length.
+All arithmetic with lanes uses them: `a | b` union, `a & b` intersection, `a - b` difference, `len_ns` the length.
 
     a        ######    ####
     b           ######   ####
@@ -8,7 +8,7 @@ All lane arithmetic is done with these: `a | b` union, `a & b` intersection, `a 
     a - b    ###       ##
     a | b    #########  ######     (touching intervals are merged)
 
-Every operation is O((n + m) log(n + m)) in numpy; no Python loop over intervals.
+Every operation takes O((n + m) log(n + m)) in numpy, without a Python loop over intervals.
 """
 
 from __future__ import annotations
@@ -24,9 +24,13 @@ __all__ = ["EMPTY", "Intervals", "beyond_earlier"]
 
 @dataclass(frozen=True, eq=False)
 class Intervals:
-    """start_ns, end_ns: int64 [n], sorted, `start < end`, and each end before the next start.
+    """A set of time.
 
-    Build one from arbitrary events with `Intervals.union_of`; the constructor trusts its arguments.
+    The constructor does not check its arguments; `Intervals.union_of` accepts any intervals.
+
+    Attributes:
+        start_ns: sorted, int64 [n].
+        end_ns: int64 [n]; each is after its start and before the next start.
     """
 
     start_ns: Int64
@@ -34,11 +38,11 @@ class Intervals:
 
     @classmethod
     def union_of(cls, start_ns: Int64, end_ns: Int64) -> Intervals:
-        """The union of any intervals int64 [n]: unsorted, overlapping, empty and repeated ones included."""
-        kept = end_ns > start_ns
-        if not kept.any():
+        """Return the union of any intervals int64 [n]; they may be unsorted, overlapping, empty and repeated."""
+        is_positive = end_ns > start_ns
+        if not is_positive.any():
             return EMPTY
-        start_ns, end_ns = start_ns[kept], end_ns[kept]
+        start_ns, end_ns = start_ns[is_positive], end_ns[is_positive]
         order = np.argsort(start_ns, kind="stable")
         start_ns = start_ns[order]
         reach_ns = np.maximum.accumulate(end_ns[order])
@@ -51,7 +55,7 @@ class Intervals:
 
     @classmethod
     def of_events(cls, events: EventTable, rows: Int64 | Bool) -> Intervals:
-        """The union of the events in `rows`: int64 [k], or a mask [n] over the table."""
+        """Return the union of the events in `rows`: int64 [k], or a mask [n] over the table."""
         start_ns = events.start_ns[rows]
         return cls.union_of(start_ns, start_ns + events.duration_ns[rows])
 
@@ -70,12 +74,12 @@ class Intervals:
 
     @property
     def duration_ns(self) -> Int64:
-        """int64 [n]."""
+        """Return the length of each interval, int64 [n]."""
         return self.end_ns - self.start_ns
 
     @property
     def len_ns(self) -> int:
-        """Total length: `|x|` of definitions.md."""
+        """Return the total length, `|x|` of definitions.md."""
         return int(self.duration_ns.sum())
 
     def __or__(self, other: Intervals) -> Intervals:
@@ -84,11 +88,11 @@ class Intervals:
 
     def __and__(self, other: Intervals) -> Intervals:
         few, many = sorted((self, other), key=len)
-        # Each of the few meets a stretch of the many: those that end after its start and start before its end.
+        # Each of the few overlaps consecutive ones of the many, which end after its start and start before its end.
         first = np.searchsorted(many.end_ns, few.start_ns, side="right")
-        met = np.searchsorted(many.start_ns, few.end_ns, side="left") - first
-        of_few = np.repeat(np.arange(len(few)), met)
-        of_many = np.arange(len(of_few)) + np.repeat(first - np.cumsum(met) + met, met)
+        overlaps = np.searchsorted(many.start_ns, few.end_ns, side="left") - first
+        of_few = np.repeat(np.arange(len(few)), overlaps)
+        of_many = np.arange(len(of_few)) + np.repeat(first - np.cumsum(overlaps) + overlaps, overlaps)
         return Intervals(
             np.maximum(few.start_ns[of_few], many.start_ns[of_many]),
             np.minimum(few.end_ns[of_few], many.end_ns[of_many]),
@@ -100,7 +104,7 @@ class Intervals:
         return self & other.gaps(int(self.start_ns[0]), int(self.end_ns[-1]))
 
     def clip(self, start_ns: int, end_ns: int) -> Intervals:
-        """The part inside one window."""
+        """Return the part inside one window."""
         first = int(np.searchsorted(self.end_ns, start_ns, side="right"))
         last = int(np.searchsorted(self.start_ns, end_ns, side="left"))
         if first >= last or start_ns >= end_ns:
@@ -110,24 +114,26 @@ class Intervals:
         return Intervals(starts, ends)
 
     def gaps(self, start_ns: int, end_ns: int) -> Intervals:
-        """What the window has besides this set, built from the edges and not as a difference of lengths."""
+        """Return the part of the window that is not in this set. Computed from the edges, not as a difference of
+        lengths.
+        """
         if start_ns >= end_ns:
             return EMPTY
         inside = self.clip(start_ns, end_ns)
         starts = np.concatenate((np.array([start_ns], dtype=np.int64), inside.end_ns))
         ends = np.concatenate((inside.start_ns, np.array([end_ns], dtype=np.int64)))
-        kept = ends > starts
-        return Intervals(starts[kept], ends[kept])
+        is_positive = ends > starts
+        return Intervals(starts[is_positive], ends[is_positive])
 
     def covers(self, time_ns: Int64) -> np.ndarray:
-        """Mask [m]: which points of time int64 [m] lie inside (starts included, ends not)."""
+        """Return a mask [m] of the times (int64 [m]) that lie inside; starts do, ends do not."""
         position = np.searchsorted(self.start_ns, time_ns, side="right") - 1
         if not len(self):
             return np.zeros(len(time_ns), dtype=np.bool_)
         return (position >= 0) & (time_ns < self.end_ns[np.maximum(position, 0)])
 
     def covered_ns(self, start_ns: Int64, end_ns: Int64) -> Int64:
-        """int64 [m]: how much of each window [start_ns, end_ns), int64 [m] each, lies inside."""
+        """Return int64 [m]: how much of each window [start_ns, end_ns) lies inside."""
         return self._covered_before(end_ns) - self._covered_before(start_ns)
 
     def _covered_before(self, time_ns: Int64) -> Int64:
@@ -140,8 +146,10 @@ class Intervals:
 
 
 def beyond_earlier(start_ns: Int64, end_ns: Int64) -> tuple[Int64, Int64]:
-    """Begin and end, int64 [n] each, of the part of each interval behind the ends of all that begin before it; of no
-    length where there is none. Added up over the intervals that is their union."""
+    """Return the part of each interval after the ends of all that begin before it, as starts and ends, int64 [n] each.
+
+    A part may be empty. Together the parts are the union of the intervals.
+    """
     order = np.argsort(start_ns, kind="stable")
     reach_ns = np.maximum.accumulate(end_ns[order])
     begin_ns = start_ns.copy()

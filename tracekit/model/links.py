@@ -1,7 +1,6 @@
-"""What the links between ranks can do, as measured: time by collective, size and group.
+"""What the links between ranks can do, as `tracekit links` measured it: times by collective, size and group.
 
-Comes in and goes out as JSON. Pure data and arithmetic: the capture measures, an analysis compares a training run with
-it. Sizes are of the full array: n times the shard of a rank for all-gather, reduce-scatter, gather and scatter.
+Sizes are of the full array: n times a rank's shard for all-gather, reduce-scatter, gather and scatter.
 """
 
 from __future__ import annotations
@@ -22,8 +21,11 @@ class LinkHost(Record, frozen=True):
 
 
 class LinkGroup(Record, frozen=True):
-    """Ranks that were measured together, all others being idle. `link`: whether they share a host, or each has its own,
-    or neither."""
+    """Ranks that were measured together while all others were idle.
+
+    Attributes:
+        link: "host" if they share a host, "network" if each has its own, else "mixed".
+    """
 
     id: Integer
     link: Literal["host", "network", "mixed"]
@@ -31,9 +33,12 @@ class LinkGroup(Record, frozen=True):
 
 
 class LinkRow(Record, frozen=True):
-    """One collective at one size. The time of a repeat is that of the slowest rank; bandwidths are of the median."""
+    """One collective at one size.
 
-    kind: str  # as in traces; "send_recv" is one message from the first rank of the group to the second
+    A repeat takes the time of its slowest rank. Bandwidths are of the median repeat.
+    """
+
+    kind: str  # as in traces; "send_recv" is one message from the group's first rank to its second
     group: Integer
     size_bytes: Integer
     repeats: Integer
@@ -44,7 +49,7 @@ class LinkRow(Record, frozen=True):
 
 
 class LeftOut(Record, frozen=True):
-    """What was not measured, and why; without a size, no size of it was."""
+    """What was not measured, and why. Without a size, no size of that kind was measured."""
 
     kind: str
     group: Integer
@@ -53,6 +58,8 @@ class LeftOut(Record, frozen=True):
 
 
 class LinkMeasurements(Record, frozen=True):
+    """The result of `tracekit links`."""
+
     version: Integer
     tracekit: str
     torch: str
@@ -66,7 +73,7 @@ class LinkMeasurements(Record, frozen=True):
 
 
 def bus_factor(kind: str, ranks: int) -> float:
-    """busbw / algbw in a group of `ranks` (NVIDIA nccl-tests, PERFORMANCE.md)."""
+    """Return busbw / algbw in a group of `ranks` (NVIDIA nccl-tests, PERFORMANCE.md)."""
     if kind == "all_reduce":
         return 2 * (ranks - 1) / ranks
     if kind in {"reduce_scatter", "all_gather", "all_to_all", "gather", "scatter"}:

@@ -1,4 +1,4 @@
-"""Dimensions of a device mesh: what kind of parallelism a dimension's or a group's name stands for."""
+"""Which kind of parallelism the name of a mesh dimension or of a process group stands for."""
 
 from __future__ import annotations
 
@@ -43,12 +43,12 @@ _PARALLELISM_OF_DIMENSION = {
     "ulysses": "cp",
 }
 _MESH_PREFIX = "mesh_"
-# What libraries put behind the word, as in TENSOR_MODEL_PARALLEL_GROUP.
+# Endings that libraries add, as in TENSOR_MODEL_PARALLEL_GROUP.
 _DECORATION = re.compile(r"_?(parallel|pg|group|process)$")
 
 
 def parallelism_of_dimension(name: str) -> str | None:
-    """dp, tp, pp, ep or cp, when that is what a dimension of this name is usually for; else None."""
+    """Return dp, tp, pp, ep or cp if a dimension of this name is usually for that, else None."""
     name = name.lower()
     while (bare := _DECORATION.sub("", name)) != name:
         name = bare
@@ -56,7 +56,9 @@ def parallelism_of_dimension(name: str) -> str | None:
 
 
 def parallelism_of_group(description: str) -> str | None:
-    """dp, tp, pp, ep or cp, when a group's description says so: torch's for a dimension of a mesh (`mesh_tp`) or a
-    usual one that a program chose itself (`tp_group`, `TENSOR_MODEL_PARALLEL_GROUP`); else None.
+    """Return dp, tp, pp, ep or cp if a group's description says so, else None.
+
+    Such descriptions are torch's for a dimension of a mesh (`mesh_tp`), and usual ones of programs (`tp_group`,
+    `TENSOR_MODEL_PARALLEL_GROUP`).
     """
     return parallelism_of_dimension(description.partition("#")[0].removeprefix(_MESH_PREFIX))

@@ -1,4 +1,4 @@
-"""Point-to-point messages: what each rank sent and received, and which send met which receive."""
+"""Point-to-point messages: the sends and receives of one rank, and which send met which receive."""
 
 from __future__ import annotations
 
@@ -17,12 +17,21 @@ __all__ = [
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Messages(Columnar):
-    """n sends and receives of one rank in order of issue, on its wall clock.
+    """n sends and receives of one rank in order of issue. Times are on its wall clock; -1 means not known.
 
-    step: int64 [n], or -1 for those issued outside of the recorded steps. group: int32 [n], index into the rank's
-    groups or -1. peer: int32 [n], global rank. tag: int64 [n]. is_send: bool [n]. issue_ns: int64 [n]; start_ns,
-    end_ns: int64 [n], of the event, or -1. size_bytes: int64 [n] or -1. after, before: int32 [n], kind of pass or
-    action (index into `ACTION_KINDS`) in or after which it was issued within the step, and in or before which; or -1.
+    Attributes:
+        step: -1 if issued outside of the recorded steps, int64 [n].
+        group: index into the rank's groups, int32 [n].
+        peer: global rank, int32 [n].
+        tag: int64 [n].
+        is_send: bool [n].
+        issue_ns: int64 [n].
+        start_ns: of the communication event, int64 [n].
+        end_ns: of the communication event, int64 [n].
+        size_bytes: int64 [n].
+        after: the kind of the pass or action in or after which it was issued in its step, int32 [n], index into
+            `ACTION_KINDS`.
+        before: the kind of the pass or action in or before which it was issued in its step, int32 [n].
     """
 
     step: Int64
@@ -39,7 +48,7 @@ class Messages(Columnar):
 
     @property
     def ready_ns(self) -> Int64:
-        """int64 [n]: when the rank came to each of them, on its own clock."""
+        """Return int64 [n]: when the rank reached each message, on the rank's wall clock."""
         ready_ns: Int64 = np.where(self.start_ns == ABSENT, self.issue_ns, self.start_ns)
         return ready_ns
 
@@ -48,8 +57,12 @@ class Messages(Columnar):
 class MatchedMessages(Columnar):
     """m messages over ranks, each a send and its receive.
 
-    source, destination: int32 [m], global ranks; send, recv: int64 [m], rows of their `RankSummary.messages`. step:
-    int64 [m], of the send.
+    Attributes:
+        source: global rank, int32 [m].
+        destination: global rank, int32 [m].
+        send: row in the source's `RankSummary.messages`, int64 [m].
+        recv: row in the destination's `RankSummary.messages`, int64 [m].
+        step: of the send, int64 [m].
     """
 
     source: Int32

@@ -1,8 +1,8 @@
-"""The types of the `tracekit` key that a capture writes into its trace, and of the manifest beside it.
+"""The types of the `tracekit` key that a capture writes into its trace, and of the manifest beside the trace.
 
-Comes in: what the training process knows. Goes out: JSON. `capture` writes these types, `read` parses them; they import
-neither numpy, pandas nor torch, so that a training job pays for nothing. Times are integer nanoseconds of the rank's
-wall clock, sizes bytes; `None` means unknown. Unknown keys are ignored; a type never changes within a `version`.
+`capture` writes them as JSON and `read` parses them. They import neither numpy, pandas nor torch, so that a training
+job does not pay for it. Times are integer nanoseconds of the rank's wall clock, sizes are bytes, `None` means unknown.
+Unknown keys are ignored. A type never changes within a `version`.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ import msgspec
 METADATA_VERSION = 1
 METADATA_KEY = "tracekit"
 MERGED_KEY = "tracekit_merged"
-"""In a trace that was put together from those of a run: it is no recording of its own."""
+"""The key of a trace that was merged from those of a run; such a trace is not a recording."""
 
 MAX_NS = 1 << 62
 MAX_RANKS = 1 << 20
 
-# What is beyond these was not written by a capture: a reader refuses it instead of counting with it.
+# A capture never writes values beyond these; a reader refuses them.
 Integer = Annotated[int, msgspec.Meta(ge=-MAX_NS, le=MAX_NS)]
 Rank = Annotated[int, msgspec.Meta(ge=0, le=MAX_RANKS)]
 WorldSize = Annotated[int, msgspec.Meta(ge=1, le=MAX_RANKS)]
@@ -61,7 +61,7 @@ __all__ = [
 
 
 class Record(msgspec.Struct, frozen=True, kw_only=True):
-    """Base: immutable, built by keyword."""
+    """Base class: immutable, with keyword arguments only."""
 
 
 class Device(Record, frozen=True):
@@ -71,7 +71,7 @@ class Device(Record, frozen=True):
 
 
 class Window(Record, frozen=True):
-    """The recording window this trace is of: `skip` calls, then `warmup`, then the recorded steps."""
+    """The recording window of this trace: `skip` calls, then `warmup` calls, then the recorded steps."""
 
     index: Integer
     skip: Integer
@@ -80,7 +80,7 @@ class Window(Record, frozen=True):
 
 
 class RecordedStep(Record, frozen=True):
-    """One call of the decorated step; it ends where the next one begins, so that data loading is inside."""
+    """One call of the decorated step. It ends where the next one begins, so that data loading is inside."""
 
     step: Integer
     start_ns: Integer
@@ -99,7 +99,7 @@ class RankSlice(Record, frozen=True):
 
 
 class Group(Record, frozen=True):
-    """A process group this rank belongs to. `id` is local to the rank; over ranks a group is (desc, ranks)."""
+    """A process group of this rank. `id` is local to the rank; over ranks a group is identified by (desc, ranks)."""
 
     id: Integer
     name: str
@@ -107,7 +107,9 @@ class Group(Record, frozen=True):
     backend: str
     parallelism: str | None
     ranks: list[Rank] | Literal["world"] | RankSlice
-    threads: list[Integer] = []  # of the operating system: where Gloo runs this group's collectives
+    threads: list[
+        Integer
+    ] = []  # ids in the operating system of the threads on which Gloo runs this group's collectives
 
 
 class CollectiveRecord(Record, frozen=True):
@@ -120,20 +122,20 @@ class CollectiveRecord(Record, frozen=True):
     in_shapes: list[list[Integer]]
     out_shapes: list[list[Integer]]
     created_ns: Integer
-    on_step_thread: bool | None = None  # created on the thread that called the step; None: not said
+    on_step_thread: bool | None = None  # created on the thread that called the step; None: not known
 
 
 CommunicationPurpose = Literal["gradients", "parameters", "activations", "tokens"]
 
 
 class CommunicationUse(Record, frozen=True):
-    """Collectives that the program's own Python code issued on a group, by whose tensors it handed over."""
+    """Collectives that the program's Python code issued on a group, by the purpose of the tensors that it passed."""
 
     group: Integer
     purpose: CommunicationPurpose
     calls: Integer  # in the window
     in_backward: Integer  # of these, while a backward pass was running
-    parameters: Integer | None = None  # whose gradients they were, where that is known of each
+    parameters: Integer | None = None  # how many parameters' gradients, if that is known for each call
 
 
 class PointToPointRecord(Record, frozen=True):
@@ -143,14 +145,19 @@ class PointToPointRecord(Record, frozen=True):
     peer: Rank
     tag: Integer
     direction: Literal["send", "recv"]
-    index: Integer  # among those of the window with equal group, peer, tag and direction
+    index: Integer  # among those of the window with the same group, peer, tag and direction
     created_ns: Integer | None = None
     size_bytes: Integer | None = None
-    any_source: bool = False  # the receive named no peer; `peer` is who sent
+    any_source: bool = False  # the receive named no peer; `peer` is the sender
 
 
 class ClockSample(Record, frozen=True):
-    """`offset_ns`: this rank's clock minus the reference's at `at_ns`; `error_ns`: half-width of its uncertainty."""
+    """One measurement of the rank's clock.
+
+    Attributes:
+        offset_ns: this rank's clock minus the reference's, at `at_ns`.
+        error_ns: half-width of the uncertainty.
+    """
 
     at_ns: Integer
     offset_ns: Integer
@@ -179,8 +186,8 @@ class DdpModule(Record, frozen=True):
     find_unused: bool
     rebuilt: bool
     buckets: list[Bucket]
-    # In which order the gradients of a backward pass came: places among the parameters of all buckets, one after the
-    # other. Empty: not known.
+    # The order in which the gradients of a backward pass came, as places among the parameters of all buckets, one
+    # bucket after the other. Empty: not known.
     gradient_order: list[Integer] = []
 
 
@@ -196,7 +203,7 @@ class PipelineLayout(Record, frozen=True):
     virtual_stages: Integer
     microbatches: Integer
     stage_ids: list[Integer]
-    group: Integer | None = None  # in which the stages exchange activations
+    group: Integer | None = None  # the group in which stages exchange activations
 
 
 class MemoryUse(Record, frozen=True):
@@ -207,8 +214,13 @@ class MemoryUse(Record, frozen=True):
 
 
 class Precision(Record, frozen=True):
-    """Numbers in use: dtypes that autocast was entered with while recording, those of the parameters (the most bytes
-    first), and whether a gradient scaler was used."""
+    """The number formats in use.
+
+    Attributes:
+        autocast: data types of the autocast contexts that were entered while recording.
+        parameters: data types of the parameters, the one with the most bytes first.
+        scaled: whether a gradient scaler was used.
+    """
 
     autocast: list[str]
     parameters: list[str]
@@ -216,24 +228,27 @@ class Precision(Record, frozen=True):
 
 
 RpcCallKind = Literal["call", "remote", "builtin", "script", "fetch"]
-"""A Python function whose result comes back, or stays with the callee (`rpc.remote`); a builtin operator or TorchScript
-function; the fetch of an RRef's value."""
+"""call: a Python function whose result comes back. remote: one whose result stays with the callee (`rpc.remote`).
+builtin: an operator of torch. script: a TorchScript function. fetch: of an RRef's value."""
 
 
 class RpcCall(Record, frozen=True):
-    """A remote call that this worker issued, by its number in the process. A `call` and a `remote` carry the id of the
-    worker and this number to the callee; the other kinds run in C++ from end to end."""
+    """A remote call that this worker issued, with its number in the process.
+
+    A `call` and a `remote` pass the id of the worker and this number to the callee. The other kinds run entirely in
+    C++.
+    """
 
     number: Integer
     callee: str  # name of the worker
     function: str
     kind: RpcCallKind
     issued_ns: Integer
-    done_ns: Integer | None  # None: not seen to complete
+    done_ns: Integer | None  # None: it was not seen to complete
 
 
 class RpcService(Record, frozen=True):
-    """A remote call that this worker ran, by its id."""
+    """A remote call that this worker served, with the caller's id and number of the call."""
 
     caller: Integer  # id of the worker
     number: Integer
@@ -243,8 +258,11 @@ class RpcService(Record, frozen=True):
 
 
 class RpcWait(Record, frozen=True):
-    """The training thread was blocked in the wait for a future, or the fetch of a remote value. `number`: of the call
-    whose own future it was; None for futures made of others."""
+    """The training thread was blocked in the wait for a future, or in the fetch of a remote value.
+
+    Attributes:
+        number: of the call that the future belongs to; None for futures made of others.
+    """
 
     start_ns: Integer
     end_ns: Integer
@@ -252,7 +270,7 @@ class RpcWait(Record, frozen=True):
 
 
 class RpcUse(Record, frozen=True):
-    """What this worker of `torch.distributed.rpc` called in the window, and served to calls of recording peers."""
+    """What this worker of `torch.distributed.rpc` called in the window, and what it served to peers that record."""
 
     worker: str
     worker_id: Integer
@@ -262,14 +280,16 @@ class RpcUse(Record, frozen=True):
 
 
 class Overhead(Record, frozen=True):
-    """What the capture itself cost: a recorded step, the profiler's stop, the export, the clock measurement."""
+    """What the capture itself cost: per recorded step, at the profiler's stop, for the export and for measuring the
+    clock.
+    """
 
     per_step_ns: Integer | None
     stop_ns: Integer | None
     export_ns: Integer | None
     clock_ns: Integer | None
-    operation_ns: Integer | None = None  # of `per_step_ns`: an operator's share, as measured
-    options: list[str] = []  # torch.profiler's that were on, sorted
+    operation_ns: Integer | None = None  # what one operator costs, as measured; a part of `per_step_ns`
+    options: list[str] = []  # the options of torch.profiler that were on, sorted
 
 
 class RecordingNote(Record, frozen=True):
@@ -291,7 +311,7 @@ class CaptureMetadata(Record, frozen=True):
     world_size: WorldSize
     pid: Integer
     host: str
-    host_id: str  # a hash of the boot id: same host, same clock
+    host_id: str  # a hash of the boot id; processes with the same one share a clock
     device: Device
     window: Window
     steps: list[RecordedStep]
@@ -313,7 +333,7 @@ class CaptureMetadata(Record, frozen=True):
 
 
 class Manifest(Record, frozen=True):
-    """Written after the trace; its presence means that the trace is complete."""
+    """Written after the trace. If it is there, the trace is complete."""
 
     version: Integer
     run_id: str

@@ -1,7 +1,7 @@
-"""What a reader of the result must know about the input: missing, repaired or left out.
+"""What a reader of the result must know of the input: what is missing, was repaired or was left out.
 
-A `Note` is a fact about one file or rank; its text begins with "rank N:" where the rank is known, names the file and
-says what was done. Findings (what to do about the run) are another type, in `model/run.py`.
+A `Note` is a fact about one file or rank. Its text begins with "rank N:" if the rank is known, names the file, and says
+what was done. What to do about the run is a `Finding` (`model/run.py`).
 """
 
 from __future__ import annotations
@@ -38,13 +38,20 @@ NOTE_KINDS = frozenset(
 HARMLESS_KINDS = frozenset(
     {"before_recording", "capture", "inferred", "no_steps", "not_available", "other_run", "unclassified"}
 )
-"""Kinds that report neither something missing nor something repaired."""
+"""Kinds of notes about inputs from which nothing is missing and in which nothing was repaired."""
 
 __all__ = ["HARMLESS_KINDS", "NOTE_KINDS", "Note", "Severity"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Note:
+    """A fact about one file, rank or run.
+
+    Attributes:
+        kind: one of `NOTE_KINDS`.
+        events_dropped: how many events were left out.
+    """
+
     kind: str
     severity: Severity
     text: str
@@ -58,12 +65,12 @@ class Note:
 
     @property
     def is_defect(self) -> bool:
-        """Whether something is missing or was repaired."""
-        # A collective that outlives a window is no damage; its note says so by its severity.
+        """Return whether something is missing or was repaired."""
+        # A collective that is still running at the end of a window is no defect; its note has the severity "info".
         return self.kind not in HARMLESS_KINDS and (self.kind, self.severity) != ("unlinked", "info")
 
     def about_rank(self, rank: int | None) -> Note:
-        """The same note once the rank is known: readers see files, only a whole run knows whose they are."""
+        """Return the note with the rank. Readers see single files; only a whole run knows the rank of each."""
         if rank is None or self.rank is not None:
             return self
         return replace(self, rank=rank, text=f"rank {rank}: {self.text}")

@@ -1,4 +1,4 @@
-"""Sets of ranks (or steps) as people write them."""
+"""Text for sets of ranks or steps."""
 
 from __future__ import annotations
 
@@ -10,12 +10,15 @@ _SHOWN_RANGES = 8
 
 
 def format_ranges(numbers: Iterable[int]) -> str:
-    """`0-3,5`: runs of consecutive numbers, ends included; "none" for no number, "..." after the eighth run."""
+    """Return `0-3,5` for the numbers 0, 1, 2, 3 and 5.
+
+    Without numbers it is "none". After eight ranges it ends with "...".
+    """
     runs: list[list[int]] = []
     for number in sorted(numbers):
         if runs and number == runs[-1][1] + 1:
             runs[-1][1] = number
         else:
             runs.append([number, number])
-    shown = [str(first) if first == last else f"{first}-{last}" for first, last in runs[:_SHOWN_RANGES]]
-    return ",".join(shown) + (",..." if len(runs) > _SHOWN_RANGES else "") if runs else "none"
+    ranges = [str(first) if first == last else f"{first}-{last}" for first, last in runs[:_SHOWN_RANGES]]
+    return ",".join(ranges) + (",..." if len(runs) > _SHOWN_RANGES else "") if runs else "none"

@@ -1,4 +1,4 @@
-"""A run over its ranks, and what is said about it."""
+"""A run: the summaries of its ranks, their clocks, matches and notes; and what a finding is."""
 
 from __future__ import annotations
 
@@ -20,7 +20,9 @@ __all__ = ["ClockJump", "ClockModel", "Finding", "OtherRun", "Run", "clocks_are_
 
 @dataclass(frozen=True, kw_only=True)
 class ClockJump:
-    """From `from_ns` on, on the rank's own clock, `offset_ns` at `at_ns` holds."""
+    """A jump of a rank's clock: from `from_ns` on, the offset at `at_ns` is `offset_ns`. Times are on the rank's
+    clock.
+    """
 
     from_ns: int
     offset_ns: int
@@ -85,6 +87,8 @@ def clocks_are_comparable(ranks: Sequence[RankSummary], clocks: Sequence[ClockMo
 
 @dataclass(frozen=True, kw_only=True)
 class OtherRun:
+    """A run that is at the same place and was not chosen."""
+
     run_id: str | None
     attempt: int
     ranks: int
@@ -93,7 +97,12 @@ class OtherRun:
 
 @dataclass(frozen=True, kw_only=True)
 class Finding:
-    """What to know or do about the run. `saving_ns`: what doing it would save a step, at most."""
+    """What to know or do about the run.
+
+    Attributes:
+        saving_ns: what doing it would save per step, at most.
+        evidence: the numbers behind the text.
+    """
 
     severity: Severity
     text: str
@@ -105,8 +114,13 @@ class Finding:
 
 @dataclass(frozen=True, kw_only=True)
 class Run:
-    """All ranks that are there. `paths` are as typed; `groups` are listed once, a row refers to one by its place;
-    `sections`: those of a report that its summaries were made for, None: any.
+    """All ranks of a run that are there.
+
+    Attributes:
+        paths: as the user typed them.
+        selected_ranks: None: all of them.
+        groups: of all ranks; tables refer to a group by its place here.
+        sections: the sections of a report for which the summaries were made; None: any.
     """
 
     paths: tuple[str, ...]
@@ -126,7 +140,7 @@ class Run:
 
     @property
     def reference_rank(self) -> int | None:
-        """The rank whose clock is the run's: the lowest that was measured, else the lowest."""
+        """Return the rank whose clock is the run's: the lowest whose clock is known, else the lowest."""
         measured = [clock.rank for clock in self.clocks if clock.method != "none"]
         return min(measured, default=min((clock.rank for clock in self.clocks), default=None))
 
@@ -136,7 +150,7 @@ class Run:
 
     @property
     def arguments(self) -> list[str]:
-        """What a command takes to read the same run, attempt and ranks again."""
+        """Return the command-line arguments that select the same run, attempt and ranks again."""
         chosen = [*self.paths]
         if self.run_id is not None and self.other_runs:
             chosen += ["--run", self.run_id]
@@ -148,23 +162,25 @@ class Run:
 
     @property
     def device(self) -> Literal["gpu", "cpu", "mixed"]:
-        # A server's recording shows nothing of what its device does.
+        # The recording of an RPC server does not show its device.
         kinds = {s.device for s in self.ranks if not s.serves_only} or {s.device for s in self.ranks}
         return kinds.pop() if len(kinds) == 1 else "mixed"
 
     @property
     def strategies(self) -> tuple[str, ...]:
-        """Slugs of the JSON contract that any rank shows, sorted."""
+        """Return the slugs of the JSON contract that any rank shows, sorted."""
         return tuple(sorted({slug for summary in self.ranks for slug in summary.strategies}))
 
     def mean_step_ns(self) -> float:
-        """Over the steps that all present ranks completed, and over these ranks; 0 without any."""
+        """Return the mean length of the steps that all present ranks completed, over these ranks; 0 without any."""
         common = self.common_steps()
         steps_ns = [step.step_ns for s in self.ranks for step in s.steps if step.step in common]
         return sum(steps_ns) / len(steps_ns) if steps_ns else 0.0
 
     def common_steps(self) -> frozenset[int]:
-        """Steps that all present ranks completed: what ranks may be compared on. A server has none."""
+        """Return the steps that all present ranks completed, on which ranks can be compared. RPC servers have no
+        steps.
+        """
         trained = [summary for summary in self.ranks if not summary.serves_only]
         complete = [frozenset(s.step for s in summary.steps if s.complete) for summary in trained]
         return frozenset.intersection(*complete) if complete else frozenset()

@@ -1,4 +1,4 @@
-"""Names of the spans that the capture puts into a trace and the analysis looks for."""
+"""Names of the spans that the capture writes into a trace and the analysis looks for."""
 
 from __future__ import annotations
 
@@ -44,19 +44,19 @@ __all__ = [
 
 LABEL_PREFIX = "tracekit."
 CALIBRATION_SPAN = "tracekit.calibration"
-"""Around what the capture runs after the last step, to learn what its recording costs."""
+"""Around the operations that the capture runs after the last step, to measure what recording costs."""
 WAIT_SPAN = "tracekit.wait"
 """Around every blocking wait on communication."""
 DATA_SPAN = "tracekit.data"
 """Around the wrapped data iterator."""
 BACKWARD_SPAN = "tracekit.backward"
-"""Around a backward pass, on the thread that asked for it; a pass within a pass has none of its own."""
+"""Around a backward pass, on the thread that called it. A pass inside another has no span."""
 RECOMPUTE_SPAN = "tracekit.recompute"
-"""Around the forward of a checkpointed call that a backward pass runs again."""
+"""Around the forward of a checkpointed call that a backward pass recomputes."""
 
 OptimizerAction = Literal["step", "clip", "unscale", "scaled_step", "fused_scaled_step", "update_scale"]
-"""What belongs to the optimizer besides torch's own `Optimizer.step#` and `Optimizer.zero_grad#`: an engine's step,
-gradient clipping, and what a `GradScaler` does. A `fused_scaled_step` decides on the device whether to skip."""
+"""Work of the optimizer besides torch's `Optimizer.step#` and `Optimizer.zero_grad#`: an engine's step, gradient
+clipping, and the actions of a `GradScaler`. A `fused_scaled_step` decides on the device whether to skip."""
 OPTIMIZER_ACTIONS: tuple[OptimizerAction, ...] = get_args(OptimizerAction)
 _OPTIMIZER_PREFIX = "tracekit.optimizer:"
 
@@ -69,9 +69,12 @@ _MODULE_PREFIX = "tracekit.module:"
 
 @dataclass(frozen=True, kw_only=True)
 class FsdpSpan:
-    """FSDP1 or ZeRO unshards a module as it is needed (`unshard`) or ahead of it (`prefetch`), comes to the point where
-    it is needed (`use`), or reduces its gradients. `module` is "" for the outermost; of several modules that go
-    together, all names.
+    """What FSDP1 or ZeRO does with a module.
+
+    Attributes:
+        action: "unshard" as it is needed, "prefetch" to unshard ahead of need, "use" where it is needed, "reduce" of
+            its gradients.
+        module: "" for the outermost; all names, if several modules go together.
     """
 
     action: FsdpAction
@@ -80,12 +83,12 @@ class FsdpSpan:
 
 
 def fsdp_span(action: FsdpAction, phase: FsdpPhase, module: str) -> str:
-    """`tracekit.fsdp:prefetch backward blocks.0`; of several modules, joined by ", ", with | between their names."""
+    """Return `tracekit.fsdp:prefetch backward blocks.0`; the names of several modules are separated by |."""
     return f"tracekit.fsdp:{action} {phase} {module.replace(', ', '|') or _ROOT}"
 
 
 def parse_fsdp_span(name: str) -> FsdpSpan | None:
-    """The inverse of `fsdp_span`; None for any other name."""
+    """Return what `fsdp_span` was called with; None for any other name."""
     match = _FSDP_SPAN.fullmatch(name)
     if match is None:
         return None
@@ -98,25 +101,25 @@ def parse_fsdp_span(name: str) -> FsdpSpan | None:
 
 
 def engine_span(phase: Literal["forward", "backward"]) -> str:
-    """`tracekit.engine:backward`: around the phase that DeepSpeed's engine runs, with what it does around autograd."""
+    """Return `tracekit.engine:backward`: around a phase that DeepSpeed's engine runs, with its work around autograd."""
     return f"tracekit.engine:{phase}"
 
 
 def optimizer_span(action: OptimizerAction) -> str:
-    """`tracekit.optimizer:clip`."""
+    """Return `tracekit.optimizer:clip`."""
     return f"{_OPTIMIZER_PREFIX}{action}"
 
 
 def parse_optimizer_span(name: str) -> OptimizerAction | None:
-    """The inverse of `optimizer_span`; None for any other name."""
+    """Return what `optimizer_span` was called with; None for any other name."""
     action = name.removeprefix(_OPTIMIZER_PREFIX)
     if action == name:
         return None
-    return next((known for known in OPTIMIZER_ACTIONS if known == action), None)
+    return next((candidate for candidate in OPTIMIZER_ACTIONS if candidate == action), None)
 
 
 ActionKind = Literal["F", "B", "I", "W"]
-"""Forward, backward, and its two halves where a schedule splits it: gradient of the input, gradient of the weights."""
+"""F: forward. B: backward. If a schedule splits it, I: the gradient of the input, W: the gradient of the weights."""
 ACTION_KINDS: tuple[ActionKind, ...] = get_args(ActionKind)
 _PIPELINE_SPAN = re.compile(r"tracekit\.pp:([FBIW])\.s(\d{1,6})\.mb(\d{1,9})(\.loss)?")
 _TORCH_ACTION = re.compile(r"PP:(\d{1,6})([FBIW])(\d{1,9})")
@@ -125,7 +128,11 @@ _FORWARD_SPAN = re.compile(r"tracekit\.forward:m(\d{1,6})")
 
 @dataclass(frozen=True, kw_only=True)
 class PipelineSpan:
-    """An action of a pipeline's stage on a microbatch. `loss`: the second part of a forward, on the last stage."""
+    """An action of a pipeline's stage on a microbatch.
+
+    Attributes:
+        loss: the second part of a forward, on the last stage.
+    """
 
     kind: ActionKind
     stage: int
@@ -134,12 +141,12 @@ class PipelineSpan:
 
 
 def pipeline_span(kind: ActionKind, stage: int, microbatch: int, *, loss: bool = False) -> str:
-    """`tracekit.pp:F.s1.mb0`."""
+    """Return `tracekit.pp:F.s1.mb0`."""
     return f"tracekit.pp:{kind}.s{stage}.mb{microbatch}{'.loss' if loss else ''}"
 
 
 def parse_pipeline_span(name: str) -> PipelineSpan | None:
-    """The inverse of `pipeline_span`; None for any other name."""
+    """Return what `pipeline_span` was called with; None for any other name."""
     match = _PIPELINE_SPAN.fullmatch(name)
     if match is None:
         return None
@@ -150,8 +157,11 @@ def parse_pipeline_span(name: str) -> PipelineSpan | None:
 
 
 def parse_torch_action(name: str) -> PipelineSpan | None:
-    """`PP:2F0`: torch's own label around an action of its schedules that are given as lists of actions, and around
-    waiting for what the action receives."""
+    """Return the action in torch's label `PP:2F0`; None for any other name.
+
+    Torch writes it around an action of schedules that are lists of actions, and around the wait for what the action
+    receives.
+    """
     match = _TORCH_ACTION.fullmatch(name)
     if match is None:
         return None
@@ -160,23 +170,25 @@ def parse_torch_action(name: str) -> PipelineSpan | None:
 
 
 def forward_span(module: int) -> str:
-    """`tracekit.forward:m0`: module 0 of the program, called by the step itself and not by another module."""
+    """Return `tracekit.forward:m0`: module 0 of the program, called by the step itself and not by another module."""
     return f"tracekit.forward:m{module}"
 
 
 def parse_forward_span(name: str) -> int | None:
-    """The inverse of `forward_span`; None for any other name."""
+    """Return what `forward_span` was called with; None for any other name."""
     match = _FORWARD_SPAN.fullmatch(name)
     return int(match[1]) if match is not None else None
 
 
 def module_span(module: str) -> str:
-    """`tracekit.module:blocks.0.up`, around a module's forward and its hooks; `module` is "" for the outermost."""
+    """Return `tracekit.module:blocks.0.up`, around a module's forward and its hooks; `module` is "" for the
+    outermost.
+    """
     return f"{_MODULE_PREFIX}{module or _ROOT}"
 
 
 def parse_module_span(name: str) -> str | None:
-    """The inverse of `module_span`; None for any other name."""
+    """Return what `module_span` was called with; None for any other name."""
     module = name.removeprefix(_MODULE_PREFIX)
     if module == name:
         return None
@@ -188,7 +200,7 @@ _DDP_HOOK_SPAN = re.compile(r"tracekit\.ddp:hook\.b(\d{1,6})\.n(\d{1,15})(\.last
 
 @dataclass(frozen=True, kw_only=True)
 class DdpHookSpan:
-    """The user's communication hook of a DDP module at work on a bucket of `size_bytes` of gradients."""
+    """A call of the user's communication hook of a DDP module, for a bucket of `size_bytes` of gradients."""
 
     module: str
     bucket: int
@@ -197,12 +209,12 @@ class DdpHookSpan:
 
 
 def ddp_hook_span(module: str, bucket: int, size_bytes: int, *, is_last: bool) -> str:
-    """`tracekit.ddp:hook.b2.n1048576.last Net`."""
+    """Return `tracekit.ddp:hook.b2.n1048576.last Net`."""
     return f"tracekit.ddp:hook.b{bucket}.n{size_bytes}{'.last' if is_last else ''} {module}"
 
 
 def parse_ddp_hook_span(name: str) -> DdpHookSpan | None:
-    """The inverse of `ddp_hook_span`; None for any other name."""
+    """Return what `ddp_hook_span` was called with; None for any other name."""
     match = _DDP_HOOK_SPAN.fullmatch(name)
     if match is None:
         return None
@@ -215,8 +227,13 @@ _RPC_SPAN = re.compile(r"tracekit\.rpc:(call|serve)\.(\d{1,9})\.(\d{1,15}) (?:->
 
 @dataclass(frozen=True, kw_only=True)
 class RpcSpan:
-    """A remote call, as its caller issues it (`call`, to `callee`) or as the callee runs it (`serve`). `caller` (id of
-    the worker) and `number` are equal on both sides.
+    """A remote call, as its caller issues it or as the callee runs it.
+
+    Attributes:
+        side: "call" at the caller, "serve" at the callee.
+        caller: id of the worker, equal on both sides.
+        number: of the call in the caller's process, equal on both sides.
+        callee: name of the worker; None on the side "serve".
     """
 
     side: Literal["call", "serve"]
@@ -227,17 +244,17 @@ class RpcSpan:
 
 
 def rpc_call_span(caller: int, number: int, callee: str, function: str) -> str:
-    """`tracekit.rpc:call.1.17 ->ps pull`."""
+    """Return `tracekit.rpc:call.1.17 ->ps pull`."""
     return f"tracekit.rpc:call.{caller}.{number} ->{callee} {function}"
 
 
 def rpc_service_span(caller: int, number: int, function: str) -> str:
-    """`tracekit.rpc:serve.1.17 pull`."""
+    """Return `tracekit.rpc:serve.1.17 pull`."""
     return f"tracekit.rpc:serve.{caller}.{number} {function}"
 
 
 def parse_rpc_span(name: str) -> RpcSpan | None:
-    """The inverse of `rpc_call_span` and `rpc_service_span`; None for any other name."""
+    """Return what `rpc_call_span` or `rpc_service_span` was called with; None for any other name."""
     match = _RPC_SPAN.fullmatch(name)
     if match is None or (match[1] == "call") != (match[4] is not None):
         return None

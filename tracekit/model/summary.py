@@ -1,4 +1,4 @@
-"""What a worker keeps of one rank: compact, picklable, no raw events."""
+"""What a worker keeps of one rank: compact, picklable, without the events."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ class Part(Generic[T]):
     Attributes:
         name: unique among the parts.
         type: of its values, as the cache writes and reads them.
-        empty: returns what a rank has that shows nothing of it.
-        merge: the values of one rank's recordings, in order of time and at least one, as one value.
+        empty: returns the value of a rank that shows nothing of it.
+        merge: returns the values of one rank's recordings as one value. They are in order of time, at least one.
     """
 
     name: str
@@ -38,10 +38,12 @@ class Part(Generic[T]):
 
 @dataclass(frozen=True, kw_only=True)
 class StepParts:
-    """One step of one rank: integer nanoseconds, `step_ns` the exact sum of the four parts of definitions.md.
+    """One step of one rank, in integer nanoseconds.
+
+    `step_ns` is the exact sum of the four parts of definitions.md.
 
     Attributes:
-        data_ns: in the wrapped data iterator; None where the loop does not use it.
+        data_ns: time in the wrapped data iterator; None if the loop does not use one.
     """
 
     step: int
@@ -59,11 +61,11 @@ class StepParts:
 
 @dataclass(frozen=True, kw_only=True)
 class PipelineMembership:
-    """The pipeline that a rank is in.
+    """The pipeline that a rank belongs to.
 
     Attributes:
         layout: its schedule and stages.
-        ranks: of this pipeline, ascending; empty where that is not known.
+        ranks: of this pipeline, ascending; empty if they are not known.
         inferred: the layout comes from the order of actions, not from the capture.
     """
 
@@ -74,16 +76,16 @@ class PipelineMembership:
 
 @dataclass(frozen=True, kw_only=True)
 class RankSummary:
-    """One rank's recording, all its windows.
+    """The recording of one rank, with all its windows.
 
     Attributes:
         rank: global rank.
         host_id: processes with the same one share a clock.
-        serves_only: a worker of RPC that has no steps. Its recording holds the calls that it served, and nothing else.
+        serves_only: an RPC worker without steps. Its recording holds only the calls that it served.
         recorded_steps: all of them, selected or not.
         steps: the selected ones.
         first_event_ns: on the rank's wall clock.
-        parts: by name, what the wanted sections of a report read; see `Part`.
+        parts: what the wanted sections of a report read, by name; see `Part`.
     """
 
     rank: int
@@ -113,9 +115,9 @@ class RankSummary:
 
     @property
     def machine(self) -> str | None:
-        """What tells the rank's machine from others, whose clock its processes share; None where that is not known.
+        """Return what identifies the rank's machine; None if it is not known. Processes of one machine share a clock.
 
-        A host's name is, unless any machine may have it.
+        A host's name identifies it, unless any machine may have that name.
         """
         return self.host_id or (None if self.host in _NAMES_OF_ANY_MACHINE else self.host)
 

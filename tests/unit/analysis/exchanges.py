@@ -1,4 +1,4 @@
-"""Summaries of ranks that exchange messages, or run actions of a pipeline, without traces: times are nanoseconds."""
+"""Summaries of ranks that exchange messages or run actions of a pipeline, without traces. Times are nanoseconds."""
 
 from __future__ import annotations
 
@@ -22,7 +22,12 @@ WORLD = GroupKey(description="default_pg", ranks=(0, 1, 2, 3))
 
 @dataclass(frozen=True, kw_only=True)
 class Message:
-    """A send to or a receive from `peer`: `after` and `before` are letters of actions, as are those of a pipeline."""
+    """A send to or a receive from `peer`.
+
+    Attributes:
+        after: the letter of the action in or after which it was issued.
+        before: the letter of the action in or before which it was issued.
+    """
 
     peer: int
     at_ns: int
@@ -54,7 +59,7 @@ def rank(
     pipeline_ranks: Sequence[int] = (),
     **others: Any,
 ) -> RankSummary:
-    """`others`: any field of the summary, or any of its parts by name."""
+    """Return a summary. `others` are fields of the summary, or its parts by name."""
     fields: dict[str, Any] = {
         "rank": number,
         "world_size": 4,
@@ -84,7 +89,7 @@ def rank(
 
 
 def actions(*rows: tuple[str, int, int, int], stage: int = 0, wait_ns: int = 0, step: int = 5) -> Actions:
-    """Rows of (letter, microbatch, start, end)."""
+    """Return actions from rows of (letter, microbatch, start, end)."""
     count = len(rows)
     return Actions(
         step=np.full(count, step, dtype=np.int64),

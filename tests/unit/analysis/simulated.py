@@ -1,10 +1,12 @@
-"""Runs of ranks that work, meet in collectives and send each other messages, simulated: summaries and matches without
-traces, with a truth that is known. Times are nanoseconds.
+"""Simulated runs with a known truth, as summaries and matches without traces. Times are nanoseconds.
+
+Ranks work, meet in collectives and send each other messages.
 
     cluster = Cluster(4)
     for _ in cluster.steps(5):
         cluster.work(2, compute=150)
-        cluster.others(2).work(compute=100)
+        for rank in (0, 1, 3):
+            cluster.work(rank, compute=100)
         cluster.collective((0, 1, 2, 3), transfer=10)
     run = cluster.run()
 """
@@ -40,7 +42,9 @@ class _Rank:
 
 
 class Cluster:
-    """`offsets`: by how much each rank's clock is ahead; `errors`: what the run knows of that."""
+    """A simulated run. `offsets` say how far each rank's clock is ahead, and `error` is the error that the run
+    knows.
+    """
 
     def __init__(self, ranks: int, *, offsets: Sequence[int] = (), error: int = 0) -> None:
         self.ranks = [_Rank() for _ in range(ranks)]
@@ -60,18 +64,18 @@ class Cluster:
                 rank.steps[-1][2] = rank.now
 
     def work(self, rank: int, *, compute: int = 0, data: int = 0, host: int = 0, operations: int = 10) -> None:
-        """A stretch of a rank's time; `operations` of one work each make up its compute."""
-        own = self.ranks[rank]
-        own.now += compute + data + host
-        own.done["compute"] += compute
-        own.done["data"] += data
-        own.done["operations"] += operations * (compute > 0)
-        own.done["work"] += 7 * operations * (compute > 0)
-        own.steps[-1][3] += compute
-        own.steps[-1][5] += data
+        """Let a rank work; if it computes, that is `operations` operations of equal work."""
+        state = self.ranks[rank]
+        state.now += compute + data + host
+        state.done["compute"] += compute
+        state.done["data"] += data
+        state.done["operations"] += operations * (compute > 0)
+        state.done["work"] += 7 * operations * (compute > 0)
+        state.steps[-1][3] += compute
+        state.steps[-1][5] += data
 
     def larger(self, rank: int) -> None:
-        """What it computes next has other shapes."""
+        """Let the rank's next compute have other shapes."""
         self.ranks[rank].done["work"] += 1
 
     def collective(
@@ -83,38 +87,38 @@ class Cluster:
         size_bytes: int = 64,
         root: int | None = None,
     ) -> None:
-        """`root`: the one that waits for all others, which leave when they have sent."""
+        """Let `members` meet in a collective. A `root` waits for all others, which leave when they have sent."""
         members = tuple(members)
         arrival = max(self.ranks[member].now for member in members)
         self.meta[members].append((KINDS.index(kind), self.number, size_bytes))
         instance = {}
         for member in members:
-            own = self.ranks[member]
-            end = (arrival if root in (None, member) else own.now) + transfer
-            instance[member] = len(own.rows)
-            own.rows.append(
+            state = self.ranks[member]
+            end = (arrival if root in (None, member) else state.now) + transfer
+            instance[member] = len(state.rows)
+            state.rows.append(
                 {"group": members, "kind": KINDS.index(kind), "size_bytes": size_bytes, "step": self.number}  # type: ignore[dict-item]
-                | {"since_ns": own.since, "start_ns": own.now, "end_ns": end, **own.done}
+                | {"released_ns": state.since, "start_ns": state.now, "end_ns": end, **state.done}
             )
-            own.steps[-1][4] += end - own.now
-            self._release(own, end)
+            state.steps[-1][4] += end - state.now
+            self._release(state, end)
         self.groups[members].append(instance)
 
     def message(self, source: int, destination: int, *, transfer: int = 10, size_bytes: int = 64) -> None:
-        """The receiver waits for it; the sender does not."""
+        """Send a message. The receiver waits for it; the sender does not."""
         sender, receiver = self.ranks[source], self.ranks[destination]
         end = max(sender.now, receiver.now) + transfer
         self.pairs.append((source, len(sender.messages), destination, len(receiver.messages), self.number))
-        for own, peer, sends in ((sender, destination, 1), (receiver, source, 0)):
-            own.messages.append(
-                {"peer": peer, "is_send": sends, "at": own.now, "end": end, "step": self.number, "size": size_bytes}
+        for state, peer, sends in ((sender, destination, 1), (receiver, source, 0)):
+            state.messages.append(
+                {"peer": peer, "is_send": sends, "at": state.now, "end": end, "step": self.number, "size": size_bytes}
             )
         receiver.steps[-1][4] += end - receiver.now
         self._release(receiver, end)
 
-    def _release(self, own: _Rank, at: int) -> None:
-        own.now = own.since = at
-        own.done = dict(_EMPTY)
+    def _release(self, state: _Rank, at: int) -> None:
+        state.now = state.since = at
+        state.done = dict(_EMPTY)
 
     def run(self, **others: Any) -> Run:
         groups = tuple(sorted(GroupKey(description="", ranks=members) for members in self.groups))
@@ -124,19 +128,21 @@ class Cluster:
                 i,
                 groups=groups,
                 world_size=len(self.ranks),
-                steps=[step[0] for step in own.steps],
-                collectives=self._collectives(own, place, self.offsets[i]),
+                steps=[step[0] for step in state.steps],
+                collectives=self._collectives(state, place, self.offsets[i]),
                 messages=(),
             )
-            for i, own in enumerate(self.ranks)
+            for i, state in enumerate(self.ranks)
         ]
         from dataclasses import replace
 
         summaries = [
-            replace(summary, messages=_messages(own, offset), steps=tuple(_parts(step, offset) for step in own.steps))
-            for summary, own, offset in zip(summaries, self.ranks, self.offsets, strict=True)
+            replace(
+                summary, messages=_messages(state, offset), steps=tuple(_parts(step, offset) for step in state.steps)
+            )
+            for summary, state, offset in zip(summaries, self.ranks, self.offsets, strict=True)
         ]
-        matched = tuple(
+        matched_groups = tuple(
             MatchedGroup(
                 group=place[members],
                 matched_by="seq",
@@ -160,29 +166,29 @@ class Cluster:
             ClockModel(rank=i, method="probe", offset_ns=offset, error_ns=self.error)
             for i, offset in enumerate(self.offsets)
         )
-        fields = {"groups": groups, "collectives": matched, "messages": messages, "clocks": clocks}
+        fields = {"groups": groups, "collectives": matched_groups, "messages": messages, "clocks": clocks}
         return run_of(summaries, **fields | others)
 
     @staticmethod
-    def _collectives(own: _Rank, place: dict[tuple[int, ...], int], offset: int) -> Collectives:
-        if not own.rows:
+    def _collectives(state: _Rank, place: dict[tuple[int, ...], int], offset: int) -> Collectives:
+        if not state.rows:
             return Collectives.empty()
 
         def column(name: str, shift: int = 0) -> np.ndarray:
-            return np.array([row[name] + shift for row in own.rows], dtype=np.int64)
+            return np.array([row[name] + shift for row in state.rows], dtype=np.int64)
 
         return Collectives(
-            group=np.array([place[row["group"]] for row in own.rows], dtype=np.int32),  # type: ignore[index]
+            group=np.array([place[row["group"]] for row in state.rows], dtype=np.int32),  # type: ignore[index]
             kind=column("kind").astype(np.int32),
-            sequence=np.arange(len(own.rows), dtype=np.int64),
+            sequence=np.arange(len(state.rows), dtype=np.int64),
             step=column("step"),
             size_bytes=column("size_bytes"),
-            dtype=np.full(len(own.rows), -1, dtype=np.int32),
+            dtype=np.full(len(state.rows), -1, dtype=np.int32),
             launch_ns=column("start_ns", offset),
             start_ns=column("start_ns", offset),
             end_ns=column("end_ns", offset),
-            since_ns=column("since_ns", offset),
-            queued_ns=np.full(len(own.rows), -1),
+            released_ns=column("released_ns", offset),
+            queued_ns=np.full(len(state.rows), -1),
             compute_ns=column("compute"),
             data_ns=column("data"),
             operations=column("operations"),
@@ -190,18 +196,18 @@ class Cluster:
         )
 
 
-def _messages(own: _Rank, offset: int) -> Messages:
-    if not own.messages:
+def _messages(state: _Rank, offset: int) -> Messages:
+    if not state.messages:
         return Messages.empty()
-    rows = own.messages
+    rows = state.messages
 
     def column(name: str, shift: int = 0) -> np.ndarray:
         return np.array([row[name] + shift for row in rows], dtype=np.int64)
 
-    nothing = np.full(len(rows), -1, dtype=np.int32)
+    unknown = np.full(len(rows), -1, dtype=np.int32)
     return Messages(
         step=column("step"),
-        group=nothing,
+        group=unknown,
         peer=column("peer").astype(np.int32),
         tag=column("step") * 0,
         is_send=column("is_send") > 0,
@@ -209,8 +215,8 @@ def _messages(own: _Rank, offset: int) -> Messages:
         start_ns=column("at", offset),
         end_ns=column("end", offset),
         size_bytes=column("size"),
-        after=nothing,
-        before=nothing,
+        after=unknown,
+        before=unknown,
     )
 
 

@@ -1,4 +1,4 @@
-"""What is said across ranks, from files to the result: the planted straggler, and what must not change it."""
+"""Results over ranks, from files: the planted straggler is found, and nothing irrelevant changes the result."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ ACROSS = ("collectives", "stragglers", "critical_path", "whatif", "clock", "find
 
 
 def across(folder: Path, jobs: int = 1) -> str:
-    """The cross-rank parts of the result, as text."""
+    """Return the parts of the result that compare ranks, as text."""
     result = result_dict(analyze(load(folder, jobs=jobs)))
     return json.dumps({part: result[part] for part in ACROSS}, sort_keys=True)
 
 
 def named(report: Report) -> tuple[int, ...]:
-    """The rank, or those of the link."""
+    """Return the blamed rank, or the two of the blamed link."""
     assert report.stragglers is not None
     verdict = report.stragglers.verdict
     if verdict.link is not None:
@@ -39,7 +39,7 @@ def named(report: Report) -> tuple[int, ...]:
 
 @pytest.mark.parametrize("cause", ["compute", "host", "link"])
 @pytest.mark.parametrize("seed", [0, 3, 8])
-def test_the_planted_rank_and_cause_are_named(tmp_path: Path, cause: Any, seed: int) -> None:
+def test_the_planted_rank_and_cause_are_reported(tmp_path: Path, cause: Any, seed: int) -> None:
     planted = plant(tmp_path, cause, seed)
     report = analyze(load(tmp_path))
     assert report.stragglers is not None
@@ -50,12 +50,12 @@ def test_the_planted_rank_and_cause_are_named(tmp_path: Path, cause: Any, seed: 
 
 
 @pytest.mark.parametrize("seed", [0, 3, 8])
-def test_nothing_planted_names_nobody(tmp_path: Path, seed: int) -> None:
+def test_without_planted_delay_no_rank_is_blamed(tmp_path: Path, seed: int) -> None:
     plant(tmp_path, "none", seed)
     assert named(analyze(load(tmp_path))) == ()
 
 
-def test_loading_that_compute_hides_is_not_the_cause(tmp_path: Path) -> None:
+def test_loading_hidden_by_compute_is_not_the_cause(tmp_path: Path) -> None:
     """GIVEN a rank whose kernels take longer, and whose host loads data while they run."""
     cluster = GpuCluster(4)
     for _ in cluster.steps(6):
@@ -75,9 +75,11 @@ def test_loading_that_compute_hides_is_not_the_cause(tmp_path: Path) -> None:
     assert kinds.get("data", 0.0) < 0.01
 
 
-def test_who_inherits_lateness_under_compute_did_not_cause_it(tmp_path: Path) -> None:
-    """GIVEN reductions within each host and then across, both under backward, and rank 5 slow: the others of its host
-    come as late to the second one as the first kept them."""
+def test_ranks_delayed_by_another_rank_are_not_blamed(tmp_path: Path) -> None:
+    """GIVEN reductions within each host and then across, both under backward, and a slow rank 5.
+
+    The other ranks of its host arrive late at the second reduction, because the first one delayed them.
+    """
     cluster = GpuCluster(8)
     for _ in cluster.steps(6):
         for _ in range(4):
@@ -95,7 +97,7 @@ def test_who_inherits_lateness_under_compute_did_not_cause_it(tmp_path: Path) ->
     assert max(caused.values()) < 50_000
 
 
-def test_copies_of_one_rank_name_nobody(tmp_path: Path) -> None:
+def test_identical_ranks_are_not_blamed(tmp_path: Path) -> None:
     plant(tmp_path / "run", "compute", 0)
     for rank in range(RANKS):
         text = _text(tmp_path / "run" / "rank6.json.gz").replace('"rank": 6,', f'"rank": {rank},')
@@ -106,7 +108,7 @@ def test_copies_of_one_rank_name_nobody(tmp_path: Path) -> None:
     assert named(report) == ()
 
 
-def test_the_names_and_order_of_files_and_the_number_of_workers_do_not_matter(tmp_path: Path) -> None:
+def test_file_names_file_order_and_workers_do_not_matter(tmp_path: Path) -> None:
     plant(tmp_path / "a", "compute", 3)
     (tmp_path / "b").mkdir()
     for number, file in enumerate(sorted((tmp_path / "a").iterdir(), reverse=True)):
@@ -117,26 +119,26 @@ def test_the_names_and_order_of_files_and_the_number_of_workers_do_not_matter(tm
 
 
 @pytest.mark.parametrize("cause", ["host", "link"])
-def test_ranks_under_other_numbers_get_the_same(tmp_path: Path, cause: Any) -> None:
-    """By measured clocks: what is fitted is equal within its error, not to the last bit."""
+def test_renumbered_ranks_get_the_same_results(tmp_path: Path, cause: Any) -> None:
+    """With measured clocks: fitted ones are equal within their error, not to the last bit."""
     labels = (5, 2, 7, 0, 3, 6, 1, 4)
     plain = _by_place(plant(tmp_path / "a", cause, 3, measured=True), range(RANKS))
-    other = _by_place(plant(tmp_path / "b", cause, 3, measured=True, labels=labels), labels)
-    assert other == plain
+    relabelled = _by_place(plant(tmp_path / "b", cause, 3, measured=True, labels=labels), labels)
+    assert relabelled == plain
 
 
 def _by_place(planted: Planted, labels: Sequence[int]) -> str:
-    """What is said of each rank, under its place in `labels`."""
+    """Return the result of each rank, with its place in `labels` as the rank."""
     report = analyze(load(planted.folder))
     assert report.stragglers is not None
     place = {label: i for i, label in enumerate(labels)}
     groups = [str(sorted(place[rank] for rank in group.ranks)) for group in report.run.groups]
 
-    def moved(value: Any, key: str = "") -> Any:
+    def relabel(value: Any, key: str = "") -> Any:
         if isinstance(value, dict):
-            return {name: moved(item, name) for name, item in value.items()}
+            return {name: relabel(item, name) for name, item in value.items()}
         if isinstance(value, list):
-            return sorted((moved(item, f"{key}[]") for item in value), key=json.dumps)
+            return sorted((relabel(item, f"{key}[]") for item in value), key=json.dumps)
         if key == "group":
             return groups[value]
         return place[value] if key in ("rank", "worst_rank", "ranks[]") and value is not None else value
@@ -144,10 +146,10 @@ def _by_place(planted: Planted, labels: Sequence[int]) -> str:
     result = result_dict(report)
     result["stragglers"].pop("text")
     for row in result["critical_path"]:
-        row.pop("name")  # has the group's ranks in it
+        row.pop("name")  # it contains the group's ranks
     for link in result["stragglers"]["links"]:
         assert sorted((link.pop("from"), link.pop("to"))) == sorted(link["ranks"])
-    parts = {part: moved(result[part]) for part in ("stragglers", "critical_path", "collectives")}
+    parts = {part: relabel(result[part]) for part in ("stragglers", "critical_path", "collectives")}
     parts["whatif"] = {key: value for key, value in result["whatif"].items() if isinstance(value, int | float)}
     assert records(report.stragglers.by_rank)
     return json.dumps(parts, sort_keys=True)

@@ -1,4 +1,4 @@
-"""An elastic job whose world size changes between its attempts: each attempt stands for itself."""
+"""An elastic job whose world size changes between attempts: each attempt is judged by its own."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tracekit.analysis.load import load
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """Four ranks in the first attempt, three in the second, of which rank 1 left nothing."""
+    """Four ranks in the first attempt; three in the second, of which rank 1 wrote no trace."""
     for attempt, world_size, ranks in ((0, 4, (0, 1, 2, 3)), (1, 3, (0, 2))):
         for rank in ranks:
             trace = TraceBuilder(rank, world_size).step(0, 1000 * attempt, 100).op("aten::mm", 1000 * attempt, 50)
@@ -20,7 +20,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_the_newest_attempt_is_analysed_and_judged_by_its_own_world_size(folder: Path) -> None:
+def test_the_newest_attempt_is_analysed_with_its_world_size(folder: Path) -> None:
     run = load(folder)
 
     assert (run.run_id, run.attempt, run.world_size) == ("job", 1, 3)
@@ -30,7 +30,7 @@ def test_the_newest_attempt_is_analysed_and_judged_by_its_own_world_size(folder:
     assert any("--attempt" in note.text for note in run.notes if note.kind == "other_run")
 
 
-def test_an_earlier_attempt_is_there_to_be_chosen(folder: Path) -> None:
+def test_an_earlier_attempt_can_be_selected(folder: Path) -> None:
     run = load(folder, attempt=0)
 
     assert (run.attempt, run.world_size, run.missing_ranks) == (0, 4, ())

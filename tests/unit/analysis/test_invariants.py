@@ -1,7 +1,7 @@
-"""The invariants that every result keeps, on generated traces, from the file to the JSON.
+"""The invariants of every result, on generated traces, from the file to the JSON.
 
-Numbers 1 to 6 of the definitions; 9 stands in test_load.py. Clocks that are shifted (7) and merges (8) have their own
-tests.
+These are numbers 1 to 6 of the definitions. Number 9 is in test_load.py; shifted clocks (7) and merges (8) have their
+own tests.
 """
 
 from __future__ import annotations
@@ -40,7 +40,9 @@ def _add_steps(trace: TraceBuilder, steps: list[int]) -> None:
 
 @st.composite
 def gpu_traces(draw: st.DrawFn) -> TraceBuilder:
-    """Kernels, collectives and copies on several streams, launched any time before they start, or by nothing known."""
+    """Kernels, collectives and copies on several streams, launched any time before they start, or without known
+    launch.
+    """
     trace = TraceBuilder(rank=0, world_size=1)
     _add_steps(trace, draw(STEPS))
     for at, duration in draw(st.lists(TIMES, min_size=1, max_size=8)):
@@ -108,9 +110,9 @@ def result(scratch: Path) -> Callable[..., dict[str, Any]]:
 Result = Callable[..., dict[str, Any]]
 
 
-def numbers(found: dict[str, Any]) -> Any:
+def numbers(actual: dict[str, Any]) -> Any:
     """What the data determines: everything but notes, names of files, and the rank."""
-    tables = {name: found[name] for name in ("ranks", "steps", "communication", "groups")}
+    tables = {name: actual[name] for name in ("ranks", "steps", "communication", "groups")}
     return json.loads(json.dumps(tables))
 
 
@@ -120,37 +122,37 @@ def without(rows: list[dict[str, Any]], *columns: str) -> list[dict[str, Any]]:
 
 @quick
 @given(trace=TRACES)
-def test_sums(result: Result, trace: TraceBuilder) -> None:
-    """1, 2, 3 and 5."""
-    found = result(trace)
-    for row in [*found["steps"], *found["ranks"]]:
+def test_parts_of_a_step_add_up(result: Result, trace: TraceBuilder) -> None:
+    """Invariants 1, 2, 3 and 5."""
+    actual = result(trace)
+    for row in [*actual["steps"], *actual["ranks"]]:
         assert row["exposed_comm_ns"] + row["overlapped_comm_ns"] == row["comm_ns"]
         assert row["compute_ns"] + row["exposed_comm_ns"] + row["exposed_copy_ns"] + row["idle_ns"] == row["step_ns"]
         assert 0 <= row["overlapped_comm_ns"] <= min(row["compute_ns"], row["comm_ns"])
         assert all(row[part] >= 0 for part in PARTS)
         assert row["overlap_ratio"] == (row["overlapped_comm_ns"] / row["comm_ns"] if row["comm_ns"] else None)
-    (rank,) = found["ranks"]
-    complete = [step for step in found["steps"] if step["complete"]]
+    (rank,) = actual["ranks"]
+    complete = [step for step in actual["steps"] if step["complete"]]
     assert rank["steps"] == len(complete)
     for part in PARTS:
         assert rank[part] == sum(step[part] for step in complete)
-    ends = [step["start_ns"] + step["step_ns"] for step in found["steps"]]
-    assert [step["start_ns"] for step in found["steps"]][1:] == ends[:-1]
-    for row in found["communication"]:
+    ends = [step["start_ns"] + step["step_ns"] for step in actual["steps"]]
+    assert [step["start_ns"] for step in actual["steps"]][1:] == ends[:-1]
+    for row in actual["communication"]:
         assert 0 <= row["exposed_ns"] <= row["total_ns"] <= rank["comm_ns"]
         assert row["exposed_ns"] <= rank["exposed_comm_ns"]
-    assert sum(row["total_ns"] for row in found["communication"]) >= rank["comm_ns"]
+    assert sum(row["total_ns"] for row in actual["communication"]) >= rank["comm_ns"]
 
 
 @quick
 @given(trace=TRACES)
-def test_steps_selected_one_by_one_add_up(result: Result, trace: TraceBuilder) -> None:
-    """5."""
-    found = result(trace)
-    alone = [result(trace, steps=StepSelection(first=row["step"], stop=row["step"] + 1)) for row in found["steps"]]
-    assert [row["steps"] for row in alone] == [[row] for row in found["steps"]]
+def test_results_of_single_steps_add_up_to_the_whole(result: Result, trace: TraceBuilder) -> None:
+    """Invariant 5."""
+    actual = result(trace)
+    alone = [result(trace, steps=StepSelection(first=row["step"], stop=row["step"] + 1)) for row in actual["steps"]]
+    assert [row["steps"] for row in alone] == [[row] for row in actual["steps"]]
     for part in ("count", "total_ns", "exposed_ns"):
-        whole = {(row["kind"], row["phase"]): row[part] for row in found["communication"]}
+        whole = {(row["kind"], row["phase"]): row[part] for row in actual["communication"]}
         added: dict[Any, int] = dict.fromkeys(whole, 0)
         for one in alone:
             for row in one["communication"]:
@@ -161,7 +163,7 @@ def test_steps_selected_one_by_one_add_up(result: Result, trace: TraceBuilder) -
 @quick
 @given(trace=TRACES, data=st.data())
 def test_order_of_events_does_not_matter(result: Result, trace: TraceBuilder, data: st.DataObject) -> None:
-    """4."""
+    """Invariant 4."""
     before = numbers(result(trace))
     trace.events = data.draw(st.permutations(trace.events))
     assert numbers(result(trace)) == before
@@ -169,8 +171,8 @@ def test_order_of_events_does_not_matter(result: Result, trace: TraceBuilder, da
 
 @quick
 @given(trace=TRACES, data=st.data())
-def test_repeated_events_do_not_matter(result: Result, trace: TraceBuilder, data: st.DataObject) -> None:
-    """4."""
+def test_duplicated_events_do_not_matter(result: Result, trace: TraceBuilder, data: st.DataObject) -> None:
+    """Invariant 4."""
     before = numbers(result(trace))
     trace.events += data.draw(st.lists(st.sampled_from(trace.events), max_size=6))
     assert numbers(result(trace)) == before
@@ -179,7 +181,7 @@ def test_repeated_events_do_not_matter(result: Result, trace: TraceBuilder, data
 @quick
 @given(trace=TRACES, shift_ns=st.integers(-(10**9), 10**15))
 def test_time_may_be_shifted(result: Result, trace: TraceBuilder, shift_ns: int) -> None:
-    """4."""
+    """Invariant 4."""
     before = numbers(result(trace))
     trace.base_ns += shift_ns
     after = numbers(result(trace))
@@ -191,7 +193,7 @@ def test_time_may_be_shifted(result: Result, trace: TraceBuilder, shift_ns: int)
 @quick
 @given(trace=TRACES, factor=st.integers(2, 1000))
 def test_results_scale_with_time(result: Result, trace: TraceBuilder, factor: int) -> None:
-    """4."""
+    """Invariant 4."""
     before = result(trace)
     origin = trace.ts(0)
     for event in trace.events:
@@ -207,7 +209,7 @@ def test_results_scale_with_time(result: Result, trace: TraceBuilder, factor: in
 @quick
 @given(trace=TRACES, rank=st.integers(1, 500))
 def test_ranks_may_be_renamed(result: Result, trace: TraceBuilder, rank: int) -> None:
-    """4."""
+    """Invariant 4."""
     before = numbers(result(trace))
     trace.header["distributedInfo"] = {"rank": rank, "world_size": 1}
     after = numbers(result(trace))
@@ -218,8 +220,10 @@ def test_ranks_may_be_renamed(result: Result, trace: TraceBuilder, rank: int) ->
 
 @quick
 @given(trace=gpu_traces(), data=st.data())
-def test_removing_events_grows_no_union(result: Result, trace: TraceBuilder, data: st.DataObject) -> None:
-    """6, over windows that the removal does not move: the whole recording, held open by two events of no lane."""
+def test_removing_events_never_lengthens_a_union(result: Result, trace: TraceBuilder, data: st.DataObject) -> None:
+    """Invariant 6, over windows that the removal does not move: the whole recording, bounded by two events of no
+    lane.
+    """
     trace.label("open", 0, 1).label("close", 1, 1)
     before = result(trace, steps=StepSelection(whole=True))["ranks"][0]
     kernels = [event for event in trace.events if event["cat"] in {"kernel", "gpu_memcpy"}]

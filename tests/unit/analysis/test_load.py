@@ -1,4 +1,4 @@
-"""Ranks to a run and a report: missing and broken ranks, windows, common steps, findings, JSON, terminal."""
+"""From files to a run and a report: missing and broken ranks, windows, common steps, findings, JSON, terminal."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ def result(folder: Path, **how: Any) -> dict[str, Any]:
 
 
 def test_all_ranks(tmp_path: Path) -> None:
-    found = result(write_run(tmp_path, [gpu_rank(rank) for rank in range(4)]))
-    assert found["run"]["ranks"] == [0, 1, 2, 3]
-    assert (found["run"]["world_size"], found["run"]["missing_ranks"], found["run"]["device"]) == (4, [], "gpu")
-    assert found["notes"] == []
-    assert found["ranks"] == [
+    actual = result(write_run(tmp_path, [gpu_rank(rank) for rank in range(4)]))
+    assert actual["run"]["ranks"] == [0, 1, 2, 3]
+    assert (actual["run"]["world_size"], actual["run"]["missing_ranks"], actual["run"]["device"]) == (4, [], "gpu")
+    assert actual["notes"] == []
+    assert actual["ranks"] == [
         {
             "rank": rank,
             "steps": 3,
@@ -58,11 +58,11 @@ def test_all_ranks(tmp_path: Path) -> None:
         }
         for rank in range(4)
     ]
-    assert len(found["steps"]) == 12
-    assert {(row["kind"], row["count"], row["total_ns"], row["group"]) for row in found["communication"]} == {
+    assert len(actual["steps"]) == 12
+    assert {(row["kind"], row["count"], row["total_ns"], row["group"]) for row in actual["communication"]} == {
         ("all_reduce", 3, 150_000, 0)
     }
-    assert [group["ranks"] for group in found["groups"]] == ["world"]
+    assert [group["ranks"] for group in actual["groups"]] == ["world"]
 
 
 def _emptied(path: Path) -> None:
@@ -87,38 +87,38 @@ def _removed(path: Path) -> None:
 
 @pytest.mark.parametrize("broken", [0, 2, 3])
 @pytest.mark.parametrize("damage", [_emptied, _not_json, _cut_in_the_header, _no_gzip_body, _removed])
-def test_a_broken_rank_costs_no_other(tmp_path: Path, damage: Any, broken: int) -> None:
+def test_a_broken_rank_loses_no_other(tmp_path: Path, damage: Any, broken: int) -> None:
     folder = write_run(tmp_path, [gpu_rank(rank) for rank in range(4)])
     damage(folder / f"rank{broken}.json.gz")
-    found = result(folder)
-    assert found["run"]["ranks"] == [rank for rank in range(4) if rank != broken]
-    assert found["run"]["missing_ranks"] == [broken]
-    kinds = {note["kind"] for note in found["notes"]}
+    actual = result(folder)
+    assert actual["run"]["ranks"] == [rank for rank in range(4) if rank != broken]
+    assert actual["run"]["missing_ranks"] == [broken]
+    kinds = {note["kind"] for note in actual["notes"]}
     assert "missing_rank" in kinds
     if damage is not _removed:
-        (note,) = [note for note in found["notes"] if note["file"] == f"rank{broken}.json.gz"]
+        (note,) = [note for note in actual["notes"] if note["file"] == f"rank{broken}.json.gz"]
         assert note["severity"] in {"warning", "error"}
     report = TerminalReport(width=100).render(analyze(load(folder)))
     assert "3 of 4 ranks" in report.splitlines()[1]
     assert f"missing: {broken}" in report
 
 
-def test_a_cut_off_rank_is_used_as_far_as_it_goes(tmp_path: Path) -> None:
+def test_the_complete_steps_of_a_cut_off_rank_are_used(tmp_path: Path) -> None:
     folder = write_run(tmp_path, [gpu_rank(rank) for rank in range(2)])
     text = gzip.decompress((folder / "rank1.json.gz").read_bytes())
     (folder / "rank1.json.gz").write_bytes(gzip.compress(text[: text.index(b'"ProfilerStep#2"') + 200]))
-    found = result(folder)
-    assert [row["steps"] for row in found["ranks"]] == [3, 2]
-    assert [(row["step"], row["complete"]) for row in found["steps"] if row["rank"] == 1] == [
+    actual = result(folder)
+    assert [row["steps"] for row in actual["ranks"]] == [3, 2]
+    assert [(row["step"], row["complete"]) for row in actual["steps"] if row["rank"] == 1] == [
         (0, True),
         (1, True),
         (2, False),
     ]
-    assert {note["kind"]: note["events_dropped"] for note in found["notes"]} == {
+    assert {note["kind"]: note["events_dropped"] for note in actual["notes"]} == {
         "truncated": 1, "step_mismatch": 0, "missing_rank": 0,
     }  # fmt: skip
     assert all(
-        note["text"].startswith("rank 1: rank1.json.gz: ") for note in found["notes"] if note["kind"] == "truncated"
+        note["text"].startswith("rank 1: rank1.json.gz: ") for note in actual["notes"] if note["kind"] == "truncated"
     )
 
 
@@ -132,27 +132,27 @@ def test_no_rank_usable(tmp_path: Path) -> None:
 
 
 def test_two_files_of_one_rank(tmp_path: Path) -> None:
-    """GIVEN files that say behind their events that both are rank 1 THEN one is used and the other reported."""
+    """GIVEN two files that both name rank 1, behind their events THEN one is used and the other reported."""
     for name in ("a.json", "b.json"):
         gpu_rank(1).write(tmp_path / name, tail=True)
-    found = result(tmp_path)
-    assert found["run"]["ranks"] == [1]
-    assert "duplicate_rank" in {note["kind"] for note in found["notes"]}
+    actual = result(tmp_path)
+    assert actual["run"]["ranks"] == [1]
+    assert "duplicate_rank" in {note["kind"] for note in actual["notes"]}
 
 
-def test_the_file_is_believed_against_its_name(tmp_path: Path) -> None:
+def test_the_rank_in_the_file_takes_precedence_over_its_name(tmp_path: Path) -> None:
     gpu_rank(2).write(tmp_path / "rank0.json", tail=True)
-    found = result(tmp_path)
-    assert found["run"]["ranks"] == [2]
-    assert "rank_mismatch" in {note["kind"] for note in found["notes"]}
+    actual = result(tmp_path)
+    assert actual["run"]["ranks"] == [2]
+    assert "rank_mismatch" in {note["kind"] for note in actual["notes"]}
 
 
 def test_selected_ranks_are_not_missing(tmp_path: Path) -> None:
     folder = write_run(tmp_path, [gpu_rank(rank) for rank in (0, 1, 3)])
-    found = result(folder, ranks=[1, 2])
-    assert found["run"]["ranks"] == [1]
-    assert found["run"]["selected_ranks"] == [1, 2]
-    assert found["run"]["missing_ranks"] == [2]
+    actual = result(folder, ranks=[1, 2])
+    assert actual["run"]["ranks"] == [1]
+    assert actual["run"]["selected_ranks"] == [1, 2]
+    assert actual["run"]["missing_ranks"] == [2]
     with pytest.raises((InputError, UsageError)) as caught:
         load(folder, ranks=[2])
     assert "0-1,3" in caught.value.hint
@@ -160,14 +160,14 @@ def test_selected_ranks_are_not_missing(tmp_path: Path) -> None:
 
 def test_selected_steps(tmp_path: Path) -> None:
     folder = write_run(tmp_path, [gpu_rank(rank, 2) for rank in range(2)])
-    found = result(folder, options=SummaryOptions(steps=StepSelection(first=1)))
-    assert [row["steps"] for row in found["ranks"]] == [2, 2]
+    actual = result(folder, options=SummaryOptions(steps=StepSelection(first=1)))
+    assert [row["steps"] for row in actual["ranks"]] == [2, 2]
     with pytest.raises((InputError, UsageError)) as caught:
         load(folder, options=SummaryOptions(steps=StepSelection(first=7)))
     assert "0-2" in caught.value.hint
 
 
-def test_a_world_of_absurd_size_is_not_believed(tmp_path: Path) -> None:
+def test_an_absurd_world_size_is_rejected(tmp_path: Path) -> None:
     trace = gpu_rank(0)
     trace.header["distributedInfo"]["world_size"] = 10**12
     trace.write(tmp_path / "rank0.json")
@@ -181,34 +181,34 @@ def test_windows_of_a_rank_are_added_up(tmp_path: Path) -> None:
     for first in (0, 10):
         for rank in (0, 1):
             gpu_rank(rank, 2, steps=range(first, first + 2)).write(tmp_path / f"node0_{rank}.{first}.pt.trace.json")
-    found = result(tmp_path)
-    assert [(row["rank"], row["steps"], row["compute_ns"]) for row in found["ranks"]] == [
+    actual = result(tmp_path)
+    assert [(row["rank"], row["steps"], row["compute_ns"]) for row in actual["ranks"]] == [
         (0, 4, 200_000),
         (1, 4, 200_000),
     ]
-    assert [row["step"] for row in found["steps"] if row["rank"] == 0] == [0, 1, 10, 11]
-    assert [row["count"] for row in found["communication"]] == [4, 4]
-    assert found["run"]["other_runs"] == []
+    assert [row["step"] for row in actual["steps"] if row["rank"] == 0] == [0, 1, 10, 11]
+    assert [row["count"] for row in actual["communication"]] == [4, 4]
+    assert actual["run"]["other_runs"] == []
 
 
 def test_windows_may_show_different_groups(tmp_path: Path) -> None:
-    """GIVEN a second window with collectives of a group that the first has not THEN both are in the table."""
+    """GIVEN a second window with collectives of a group that the first one lacks THEN both are in the table."""
     for first, description in ((0, "mesh_dp"), (10, "mesh_tp")):
         trace = TraceBuilder(0, 2).step(first, first * 100, 100).kernel("k", first * 100, 5, launched_at=first * 100)
         trace.nccl("all_reduce", first * 100 + 10, 10, launched_at=first * 100 + 1, description=description)
         trace.write(tmp_path / f"node0_1.{first}.pt.trace.json")
-    found = result(tmp_path)
-    names = {group["id"]: group["desc"] for group in found["groups"]}
-    assert sorted(names[row["group"]] for row in found["communication"]) == ["mesh_dp", "mesh_tp"]
+    actual = result(tmp_path)
+    names = {group["id"]: group["desc"] for group in actual["groups"]}
+    assert sorted(names[row["group"]] for row in actual["communication"]) == ["mesh_dp", "mesh_tp"]
 
 
 # ---- findings ----------------------------------------------------------------------------------------------------
 
 
 def test_a_slow_rank_is_named_with_its_excess(tmp_path: Path) -> None:
-    """GIVEN rank 2 that computes 80 us where its peers compute 50 THEN 30 us a step, 60 %, are its fault."""
-    found = result(write_run(tmp_path, [gpu_rank(rank, compute_us=80 if rank == 2 else 50) for rank in range(4)]))
-    (finding,) = [finding for finding in found["findings"] if finding["rank"] is not None]
+    """GIVEN rank 2 with 80 us of compute, where its peers have 50 THEN it is blamed for 30 us a step, 60 %."""
+    actual = result(write_run(tmp_path, [gpu_rank(rank, compute_us=80 if rank == 2 else 50) for rank in range(4)]))
+    (finding,) = [finding for finding in actual["findings"] if finding["rank"] is not None]
     assert finding["rank"] == 2
     assert finding["severity"] == "warning"
     assert finding["evidence"]["excess_ns"] == 30_000
@@ -221,16 +221,14 @@ def test_a_slow_rank_is_named_with_its_excess(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("compute_us", "named"),
     [
-        ((80, 70, 90), True),  # 30 us longer, give or take 10
-        ((60, 140, 60), False),  # 37 us on average, and 46 us of scatter
-        ((45, 90, 90), False),  # once it was the quicker one
-        ((80,), False),  # one step tells nothing of the scatter
+        ((80, 70, 90), True),  # 30 us longer, with a scatter of 10
+        ((60, 140, 60), False),  # 37 us longer on average, with a scatter of 46
+        ((45, 90, 90), False),  # it was once the faster one
+        ((80,), False),  # one step shows no scatter
     ],
 )
-def test_a_slow_rank_stands_out_of_the_noise_or_is_not_named(
-    tmp_path: Path, compute_us: tuple[int, ...], named: bool
-) -> None:
-    """GIVEN rank 1 that computes for so long in its steps, where rank 0 computes 50 us."""
+def test_a_slow_rank_is_named_only_beyond_the_noise(tmp_path: Path, compute_us: tuple[int, ...], named: bool) -> None:
+    """GIVEN rank 1 that computes this long in its steps, where rank 0 computes 50 us."""
     traces = []
     for rank in range(2):
         trace = TraceBuilder(rank=rank, world_size=2)
@@ -247,25 +245,25 @@ def test_a_slow_rank_stands_out_of_the_noise_or_is_not_named(
     assert blamed == ([1] if named else [])
 
 
-def test_no_rank_is_named_when_all_are_alike(tmp_path: Path) -> None:
-    found = result(write_run(tmp_path, [gpu_rank(rank, compute_us=50 + rank) for rank in range(4)]))
-    assert all(finding["rank"] is None for finding in found["findings"])
+def test_no_rank_is_named_when_all_are_similar(tmp_path: Path) -> None:
+    actual = result(write_run(tmp_path, [gpu_rank(rank, compute_us=50 + rank) for rank in range(4)]))
+    assert all(finding["rank"] is None for finding in actual["findings"])
 
 
 def test_only_common_steps_are_compared(tmp_path: Path) -> None:
-    """GIVEN a rank that is slow in a step that the others have not THEN it is not blamed for it."""
-    odd = gpu_rank(0, 2, steps=range(2))
+    """GIVEN a rank that is slow in a step that the others lack THEN it is not blamed."""
+    slow_rank = gpu_rank(0, 2, steps=range(2))
     for k in (2, 3, 4):
-        odd.step(k, 100 * k, 100).kernel("gemm", 100 * k, 95, launched_at=100 * k)
-        odd.nccl("all_reduce", 100 * k + 95, 5, launched_at=100 * k + 1)
-    found = result(write_run(tmp_path, [odd, gpu_rank(1, 2, steps=range(2))]))
-    assert all(finding["rank"] is None for finding in found["findings"])
-    assert [note["kind"] for note in found["notes"]] == ["step_mismatch"]
+        slow_rank.step(k, 100 * k, 100).kernel("gemm", 100 * k, 95, launched_at=100 * k)
+        slow_rank.nccl("all_reduce", 100 * k + 95, 5, launched_at=100 * k + 1)
+    actual = result(write_run(tmp_path, [slow_rank, gpu_rank(1, 2, steps=range(2))]))
+    assert all(finding["rank"] is None for finding in actual["findings"])
+    assert [note["kind"] for note in actual["notes"]] == ["step_mismatch"]
 
 
 def test_exposed_communication_is_a_finding(tmp_path: Path) -> None:
-    found = result(write_run(tmp_path, [gpu_rank(rank) for rank in range(4)]))
-    (finding,) = found["findings"]
+    actual = result(write_run(tmp_path, [gpu_rank(rank) for rank in range(4)]))
+    (finding,) = actual["findings"]
     assert finding["evidence"] | {"phase": None} == {
         "exposed_share": 0.5, "kind": "all_reduce", "phase": None, "exposed_ns": 600_000,
     }  # fmt: skip
@@ -284,26 +282,26 @@ def test_json_has_the_columns_of_the_schema_and_plain_values(tmp_path: Path) -> 
         trace = gpu_rank(rank, 2).capture(ddp=[module], groups=[group], clock=[(0, 5000 * rank, 10)])
         trace.write_capture(tmp_path)
     text = JsonResult().render(analyze(load(tmp_path)))
-    found = json.loads(text, parse_constant=lambda name: pytest.fail(f"{name} is no JSON"))
+    actual = json.loads(text, parse_constant=lambda name: pytest.fail(f"{name} is no JSON"))
 
     columns = {table.name: {column.name for column in table.columns} for table in TABLES}
     for name in ("ranks", "steps", "communication", "bucket_map"):
-        assert found[name], name
-        assert all(set(row) == columns[name] for row in found[name])
-    assert all(set(row) == columns["clock"] for row in found["clock"]["ranks"])
-    assert found["bucket_map"][0]["parameters"] == ["a.weight"]
-    assert found["run"]["run_id"] == "run-1"
-    assert found["run"]["strategies"] == ["ddp"]
-    assert found["run"]["capture_overhead_ratio"] == 0.01
-    assert [(row["method"], row["offset_ns"]) for row in found["clock"]["ranks"]] == [("probe", 0), ("probe", 5000)]
-    assert text == json.dumps(found, sort_keys=True, indent=1, ensure_ascii=False) + "\n"
+        assert actual[name], name
+        assert all(set(row) == columns[name] for row in actual[name])
+    assert all(set(row) == columns["clock"] for row in actual["clock"]["ranks"])
+    assert actual["bucket_map"][0]["parameters"] == ["a.weight"]
+    assert actual["run"]["run_id"] == "run-1"
+    assert actual["run"]["strategies"] == ["ddp"]
+    assert actual["run"]["capture_overhead_ratio"] == 0.01
+    assert [(row["method"], row["offset_ns"]) for row in actual["clock"]["ranks"]] == [("probe", 0), ("probe", 5000)]
+    assert text == json.dumps(actual, sort_keys=True, indent=1, ensure_ascii=False) + "\n"
 
 
 def test_no_communication_has_no_ratio(tmp_path: Path) -> None:
     TraceBuilder(0, 1).step(0, 0, 10).kernel("k", 1, 2, launched_at=0).write(tmp_path / "rank0.json")
-    found = result(tmp_path)
-    assert found["ranks"][0]["overlap_ratio"] is None
-    assert found["communication"] == []
+    actual = result(tmp_path)
+    assert actual["ranks"][0]["overlap_ratio"] is None
+    assert actual["communication"] == []
     assert "n/a" in TerminalReport().render(analyze(load(tmp_path)))
 
 
@@ -326,7 +324,7 @@ def test_sections(tmp_path: Path) -> None:
 HOSTILE = "[bold]x[/bold] \x1b[31mred\x07\u202eevil\u2066 :smile: \x9b1m <b>"
 
 
-def test_text_of_traces_is_shown_and_never_obeyed(tmp_path: Path) -> None:
+def test_control_characters_of_traces_are_escaped(tmp_path: Path) -> None:
     trace = TraceBuilder(0, 2, host=HOSTILE).step(0, 0, 10).kernel("k", 1, 2, launched_at=0)
     trace.nccl("all_reduce", 3, 4, launched_at=1, description=HOSTILE)
     trace.header["deviceProperties"] = [{"name": HOSTILE}]

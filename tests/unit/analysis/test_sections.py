@@ -1,4 +1,4 @@
-"""Summaries made for some sections alone: what is reported of these is the same, byte for byte."""
+"""Summaries for some sections only: the reports of these are the same, byte for byte."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tracekit.analysis.per_rank.options import SummaryOptions
 from tracekit.analysis.report import analyze
 from tracekit.analysis.sections import SECTIONS, parts_for
 from tracekit.analysis.step_time.parts import PHASE_SUMS
-from tracekit.analysis.table import Filled
+from tracekit.analysis.table import FilledTable
 from tracekit.errors import UsageError
 from tracekit.model.run import Run
 from tracekit.model.summary import Part, RankSummary
@@ -33,7 +33,7 @@ def loaded(path: Path, *sections: str) -> Run:
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Run]:
-    """A recording of DDP on CPUs, and GPUs that train under FSDP."""
+    """A recording of DDP on CPUs, and simulated GPUs that train with FSDP."""
     blocks = [Unit(name=f"blocks.{i}", size_bytes=8 << 20, gather_us=300, forward_us=500) for i in range(3)]
     simulated = train(blocks, steps=2).write(tmp_path_factory.mktemp("simulated"))
     return {"recorded": loaded(RECORDED), "simulated": loaded(simulated)}
@@ -41,9 +41,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Run]:
 
 @pytest.mark.parametrize("section", SECTIONS)
 @pytest.mark.parametrize("which", ["recorded", "simulated"])
-def test_a_section_is_the_same_whether_others_are_asked_for_or_not(
-    runs: dict[str, Run], which: str, section: str
-) -> None:
+def test_a_section_alone_gives_the_same_as_in_the_whole_report(runs: dict[str, Run], which: str, section: str) -> None:
     whole = runs[which]
     alone = loaded(Path(whole.path), section)
 
@@ -51,15 +49,15 @@ def test_a_section_is_the_same_whether_others_are_asked_for_or_not(
         assert renderer.render(analyze(alone, only=section)) == renderer.render(analyze(whole, only=section))
 
 
-def test_what_no_wanted_section_reads_is_not_summarised(runs: dict[str, Run]) -> None:
+def test_parts_that_no_wanted_section_reads_are_not_kept(runs: dict[str, Run]) -> None:
     (alone, *_), (whole, *_) = loaded(RECORDED, "breakdown", "overlap").ranks, runs["recorded"].ranks
 
     assert whole[IN_FLIGHT_TIMES]
     assert IN_FLIGHT_TIMES.name not in alone.parts
-    assert alone[PHASE_SUMS] == whole[PHASE_SUMS]  # idle time less the time in which data is loaded
+    assert alone[PHASE_SUMS] == whole[PHASE_SUMS]  # read by breakdown, for the time in which data is loaded
 
 
-def test_a_run_cannot_be_asked_for_sections_that_it_was_not_loaded_for() -> None:
+def test_sections_that_the_run_was_not_loaded_for_are_refused() -> None:
     with pytest.raises(UsageError, match="without what buckets, roofline needs"):
         analyze(loaded(RECORDED, "breakdown"), only=["breakdown", "buckets", "roofline"])
 
@@ -75,16 +73,16 @@ def test_every_part_that_a_section_reads_is_made_by_one_section() -> None:
 
 @pytest.mark.parametrize("section", SECTIONS)
 @pytest.mark.parametrize("which", ["recorded", "simulated"])
-def test_a_section_reads_nothing_that_is_not_summarised_for_it(
+def test_a_section_reads_only_the_parts_that_it_declares(
     runs: dict[str, Run], which: str, section: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A part that the section does not declare may not be there: only those of every run are."""
+    """A part that the section does not declare may be missing, except for those that every run has."""
     read: set[Part[Any]] = set()
-    given = RankSummary.__getitem__
+    get_part = RankSummary.__getitem__
 
     def noted(summary: RankSummary, part: Part[Any]) -> Any:
         read.add(part)
-        return given(summary, part)
+        return get_part(summary, part)
 
     monkeypatch.setattr(RankSummary, "__getitem__", noted)
     report = analyze(runs[which], only=section)
@@ -99,7 +97,7 @@ def test_each_table_of_a_result_is_one_of_its_section(runs: dict[str, Run]) -> N
         for section in SECTIONS.values():
             result = analyze(run, only=section.name).result(section)
             names = {field.name for field in fields(result)} if result is not None else set()
-            tables = {vars(result)[name].columns for name in names if isinstance(vars(result)[name], Filled)}
+            tables = {vars(result)[name].columns for name in names if isinstance(vars(result)[name], FilledTable)}
             assert tables <= {table.columns for table in section.tables}
 
 

@@ -1,4 +1,4 @@
-"""Tables as columns: chosen rows, one after the other, compared by value, and sent between processes."""
+"""Columnar tables: selecting and concatenating rows, comparing, pickling."""
 
 from __future__ import annotations
 
@@ -36,17 +36,17 @@ def table(*rows: tuple[int, bool]) -> Table:
 THREE = table((1, True), (2, False), (3, True))
 
 
-def test_its_length_is_the_number_of_rows() -> None:
+def test_the_length_is_the_number_of_rows() -> None:
     assert (len(table()), len(THREE)) == (0, 3)
 
 
-def test_rows_are_chosen_by_mask_or_in_an_order() -> None:
+def test_rows_are_selected_by_mask_or_by_positions() -> None:
     assert THREE.rows(THREE.flag) == table((1, True), (3, True))
     assert THREE.rows(np.array([2, 0])) == table((3, True), (1, True))
     assert type(THREE.rows(THREE.flag)) is Table
 
 
-def test_tables_are_equal_by_value_and_kind() -> None:
+def test_tables_compare_by_value_and_type() -> None:
     assert table((1, True)) == table((1, True))
     assert table((1, True)) != table((1, False))
     assert table((1, True)) != table((1, True), (1, True))
@@ -56,8 +56,8 @@ def test_tables_are_equal_by_value_and_kind() -> None:
 
 
 @given(parts=st.lists(st.lists(st.tuples(st.integers(-(2**63), 2**63 - 1), st.booleans())), min_size=1, max_size=4))
-def test_parts_put_together_are_all_rows_in_order_and_keep_their_types(parts: list[list[tuple[int, bool]]]) -> None:
+def test_concatenated_tables_have_all_rows_in_order_and_keep_dtypes(parts: list[list[tuple[int, bool]]]) -> None:
     whole = Table.concatenate([table(*rows) for rows in parts])
     assert whole == table(*(row for rows in parts for row in rows))
     assert (whole.number.dtype, whole.flag.dtype) == (np.int64, np.bool_)
-    assert pickle.loads(pickle.dumps(whole)) == whole  # as it comes from a worker
+    assert pickle.loads(pickle.dumps(whole)) == whole  # as a worker sends it

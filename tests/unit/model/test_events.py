@@ -1,4 +1,4 @@
-"""Questions to an event table, against the same questions asked event by event."""
+"""Masks of an event table agree with a check event by event."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ NAMES = ("mm", "nccl:all_reduce", "nccl:broadcast", "kernel", "cpu_op")
 TRACKS = 3
 Row = tuple[int, int, int, int, int, int]
 
-# Few values, so that names, tracks and times repeat; -1 is an event that does not say.
+# Few values, so that names, tracks and times repeat; -1 means not recorded.
 ROWS: st.SearchStrategy[list[Row]] = st.lists(
     st.tuples(
         st.integers(-1, len(NAMES) - 1),  # name
@@ -62,35 +62,35 @@ def text(number: int) -> str | None:
 @quick
 @given(ROWS, st.sampled_from([str.isalpha, lambda name: name.startswith("nccl:"), "mm".__eq__, "other".__eq__]))
 def test_events_are_found_by_their_name(rows: list[Row], predicate: Callable[[str], bool]) -> None:
-    found = table(rows).named(predicate)
+    actual = table(rows).named(predicate)
 
-    assert found.tolist() == [text(row[0]) is not None and predicate(NAMES[row[0]]) for row in rows]
+    assert actual.tolist() == [text(row[0]) is not None and predicate(NAMES[row[0]]) for row in rows]
 
 
-def test_names_are_told_apart_where_there_are_more_than_16_bits_can_number() -> None:
+def test_names_beyond_16_bits_are_distinguished() -> None:
     strings = tuple(str(i) for i in range(70_000))
     events = table([(number, 0, 0, 0, 0, 0) for number in (69_999, 69_999 - 65_536, 69_999)], strings)
 
     assert events.named("69999".__eq__).tolist() == [True, False, True]
 
 
-def test_a_name_is_asked_about_once_and_only_if_an_event_has_it() -> None:
-    asked: list[str] = []
+def test_the_predicate_is_called_once_per_name_that_occurs() -> None:
+    calls: list[str] = []
 
-    table([(0, 4, 0, 0, 0, 0)] * 3 + [(3, 4, 0, 0, 0, 0)]).named(lambda name: bool(asked.append(name)))
+    table([(0, 4, 0, 0, 0, 0)] * 3 + [(3, 4, 0, 0, 0, 0)]).named(lambda name: bool(calls.append(name)))
 
-    assert sorted(asked) == ["kernel", "mm"]
+    assert sorted(calls) == ["kernel", "mm"]
 
 
 @quick
 @given(ROWS, st.sets(st.sampled_from([*NAMES, "other"])))
 def test_events_are_found_by_their_category(rows: list[Row], categories: set[str]) -> None:
-    found = table(rows).in_category(*categories)
+    actual = table(rows).in_category(*categories)
 
-    assert found.tolist() == [text(row[1]) in categories for row in rows]
+    assert actual.tolist() == [text(row[1]) in categories for row in rows]
 
 
-def test_a_mask_of_a_category_cannot_be_changed_for_the_next_who_asks() -> None:
+def test_a_category_mask_is_read_only() -> None:
     events = table([(0, 4, 0, 0, 0, 0)])
 
     with pytest.raises(ValueError, match="read-only"):
@@ -101,16 +101,16 @@ def test_a_mask_of_a_category_cannot_be_changed_for_the_next_who_asks() -> None:
 @given(ROWS, st.sets(st.integers(0, TRACKS - 1)))
 def test_events_are_found_by_their_track_and_tracks_by_their_events(rows: list[Row], tracks: set[int]) -> None:
     events = table(rows)
-    found = events.on_tracks(np.array(sorted(tracks), dtype=np.int64))
+    actual = events.on_tracks(np.array(sorted(tracks), dtype=np.int64))
 
-    assert found.tolist() == [row[2] in tracks for row in rows]
-    assert events.tracks_of(found).tolist() == sorted({row[2] for row in rows} & tracks)
-    assert events.tracks_of(np.flatnonzero(found)).tolist() == events.tracks_of(found).tolist()
+    assert actual.tolist() == [row[2] in tracks for row in rows]
+    assert events.tracks_of(actual).tolist() == sorted({row[2] for row in rows} & tracks)
+    assert events.tracks_of(np.flatnonzero(actual)).tolist() == events.tracks_of(actual).tolist()
 
 
 @quick
 @given(ROWS, st.data())
-def test_of_equal_events_the_first_stays_and_all_are_in_order_of_time(rows: list[Row], data: st.DataObject) -> None:
+def test_duplicates_are_removed_and_rows_are_in_order_of_time(rows: list[Row], data: st.DataObject) -> None:
     mask = np.array(data.draw(st.lists(st.booleans(), min_size=len(rows), max_size=len(rows))), dtype=np.bool_)
     events = table(rows)
 

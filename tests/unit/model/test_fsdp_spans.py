@@ -1,4 +1,4 @@
-"""The words of FSDP1's spans, and names of modules without what wrappers add."""
+"""Names of FSDP1's spans, and names of modules without those of wrappers."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tracekit.model.spans import FsdpSpan, fsdp_span, parse_fsdp_span
 
 
 @pytest.mark.parametrize("module", ["", "blocks.0", "blocks.1.mlp", "blocks.0, blocks.1"])
-def test_a_span_says_what_it_was_built_from(module: str) -> None:
+def test_a_span_parses_to_what_it_was_built_from(module: str) -> None:
     name = fsdp_span("prefetch", "backward", module)
     assert parse_fsdp_span(name) == FsdpSpan(action="prefetch", phase="backward", module=module)
 
@@ -30,7 +30,7 @@ def test_other_names_are_no_span_of_fsdp(name: str) -> None:
         ("my_orig_mod.x", "my_orig_mod.x"),
     ],
 )
-def test_names_are_those_of_the_model_s_code(name: str, clean: str) -> None:
+def test_module_names_are_without_wrappers(name: str, clean: str) -> None:
     assert clean_module_name(name) == clean
 
 
@@ -43,5 +43,5 @@ def test_names_are_those_of_the_model_s_code(name: str, clean: str) -> None:
         ("blocks.0, <root> and 12 more", ["blocks.0", "<root>"], 12),
     ],
 )
-def test_names_of_modules_that_go_together(names: str, listed: list[str], more: int) -> None:
+def test_names_of_a_group_of_modules(names: str, listed: list[str], more: int) -> None:
     assert names_together(names) == (listed, more)

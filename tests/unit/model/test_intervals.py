@@ -1,4 +1,4 @@
-"""The interval core against sets of integers: an interval is the set of the nanoseconds it covers."""
+"""Intervals agree with sets of integers: an interval is the set of the nanoseconds it covers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tracekit.model.intervals import EMPTY, Intervals, beyond_earlier
 
 Pairs = list[tuple[int, int]]
 
-# Backward, empty, touching, nested and repeated pairs all come up in so small a range.
+# In so small a range, backward, empty, touching, nested and repeated pairs all occur.
 PAIRS: st.SearchStrategy[Pairs] = st.lists(st.tuples(st.integers(-20, 20), st.integers(-20, 20)), max_size=12)
 POINTS = st.integers(-25, 25)
 quick = settings(max_examples=150, deadline=None)
@@ -27,14 +27,16 @@ def points(pairs: Pairs) -> set[int]:
 
 
 def covered(intervals: Intervals) -> set[int]:
-    """The nanoseconds of a result, once it is known to be sorted, disjoint and without empty or touching parts."""
+    """Return the nanoseconds of a result. Assert that it is sorted, disjoint and without empty or touching
+    intervals.
+    """
     starts, ends = intervals.start_ns.tolist(), intervals.end_ns.tolist()
     assert all(start < end for start, end in zip(starts, ends, strict=True))
     assert all(end < start for end, start in zip(ends[:-1], starts[1:], strict=True))
     assert intervals.start_ns.dtype == intervals.end_ns.dtype == np.int64
-    found = points(list(zip(starts, ends, strict=True)))
-    assert intervals.len_ns == len(found)
-    return found
+    nanoseconds = points(list(zip(starts, ends, strict=True)))
+    assert intervals.len_ns == len(nanoseconds)
+    return nanoseconds
 
 
 @quick
@@ -68,8 +70,8 @@ def test_covers_includes_starts_and_excludes_ends(pairs: Pairs, times: list[int]
 
 @quick
 @given(PAIRS, PAIRS, PAIRS)
-def test_exposed_and_overlapped_add_up_and_no_removal_grows(a: Pairs, b: Pairs, c: Pairs) -> None:
-    """Invariants 1, 3 and 6 of the definitions, where they come from."""
+def test_exposed_and_overlapped_add_up_and_unions_do_not_shrink(a: Pairs, b: Pairs, c: Pairs) -> None:
+    """Invariants 1, 3 and 6 of the definitions."""
     comm, compute = of(a), of(b)
     overlapped, exposed = comm & compute, comm - compute
     assert exposed.len_ns + overlapped.len_ns == comm.len_ns
@@ -79,13 +81,13 @@ def test_exposed_and_overlapped_add_up_and_no_removal_grows(a: Pairs, b: Pairs, 
 
 @quick
 @given(PAIRS, st.permutations(range(12)), st.integers(-(2**60), 2**60), st.integers(1, 1000))
-def test_order_repetition_shift_and_scale(pairs: Pairs, order: list[int], shift: int, scale: int) -> None:
-    """Invariant 4: at the size of wall clocks nothing is rounded."""
+def test_order_duplicates_shift_and_scale(pairs: Pairs, order: list[int], shift: int, scale: int) -> None:
+    """Invariant 4, at the size of wall-clock times: nothing is rounded."""
     shuffled = [pairs[i] for i in order if i < len(pairs)]
     assert of(shuffled + pairs) == of(pairs)
-    moved = of([(start * scale + shift, end * scale + shift) for start, end in pairs])
-    assert moved.len_ns == scale * of(pairs).len_ns
-    assert np.array_equal(moved.start_ns, of(pairs).start_ns * scale + shift)
+    scaled = of([(start * scale + shift, end * scale + shift) for start, end in pairs])
+    assert scaled.len_ns == scale * of(pairs).len_ns
+    assert np.array_equal(scaled.start_ns, of(pairs).start_ns * scale + shift)
 
 
 def test_touching_intervals_merge_and_share_nothing() -> None:
@@ -118,5 +120,5 @@ def test_parts_beyond_earlier_intervals_add_up_to_the_union(spans: list[tuple[in
     start_ns = np.array([start for start, _ in spans], dtype=np.int64)
     end_ns = start_ns + np.array([length for _, length in spans], dtype=np.int64)
     begin_ns, finish_ns = beyond_earlier(start_ns, end_ns)
-    own = [set(range(begin, finish)) for begin, finish in zip(begin_ns.tolist(), finish_ns.tolist(), strict=True)]
-    assert sum(map(len, own)) == len(set().union(*own)) == Intervals.union_of(start_ns, end_ns).len_ns
+    uncovered = [set(range(begin, finish)) for begin, finish in zip(begin_ns.tolist(), finish_ns.tolist(), strict=True)]
+    assert sum(map(len, uncovered)) == len(set().union(*uncovered)) == Intervals.union_of(start_ns, end_ns).len_ns

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tracekit.model.links import bus_factor
 
 
-def test_the_bus_carries_what_nccl_tests_says() -> None:
+def test_bus_factors_are_those_of_nccl_tests() -> None:
     assert bus_factor("all_reduce", 4) == 1.5
     for kind in ("reduce_scatter", "all_gather", "all_to_all", "gather", "scatter"):
         assert bus_factor(kind, 4) == 0.75

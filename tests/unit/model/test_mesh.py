@@ -1,4 +1,4 @@
-"""What the names of mesh dimensions and the descriptions of groups stand for."""
+"""The parallelism that names of mesh dimensions and descriptions of groups stand for."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from tracekit.model.spans import module_span, parse_module_span
         ("", None),
     ],
 )
-def test_a_usual_description_says_what_a_group_is_for(description: str, parallelism: str | None) -> None:
+def test_a_usual_description_gives_the_parallelism_of_a_group(description: str, parallelism: str | None) -> None:
     assert parallelism_of_group(description) == parallelism
 
 

@@ -1,4 +1,4 @@
-"""The words of remote calls' spans."""
+"""Names of the spans of remote calls."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from tracekit.model.spans import RpcSpan, parse_rpc_span, rpc_call_span, rpc_ser
 
 
 @pytest.mark.parametrize("function", ["pull", "ParameterServer.pull", "main.<locals>.pull"])
-def test_both_sides_name_the_call_alike(function: str) -> None:
-    issued, served = rpc_call_span(3, 17, "ps:0", function), rpc_service_span(3, 17, function)
+def test_both_sides_of_a_call_have_the_same_id(function: str) -> None:
+    call, served = rpc_call_span(3, 17, "ps:0", function), rpc_service_span(3, 17, function)
 
-    assert parse_rpc_span(issued) == RpcSpan(side="call", caller=3, number=17, callee="ps:0", function=function)
+    assert parse_rpc_span(call) == RpcSpan(side="call", caller=3, number=17, callee="ps:0", function=function)
     assert parse_rpc_span(served) == RpcSpan(side="serve", caller=3, number=17, callee=None, function=function)
 
 

@@ -1,4 +1,4 @@
-"""Notes, ranges, errors, the schema: small types that everything else speaks."""
+"""Small types that all packages use: notes, ranges, errors, tables."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tracekit.model.ranks import format_ranges
 from tracekit.render.safe_text import safe_text
 
 
-def test_a_note_is_of_a_known_kind_and_learns_its_rank_once() -> None:
+def test_a_note_has_a_known_kind_and_takes_its_rank_once() -> None:
     note = Note(kind="truncated", severity="warning", text="a.json: cut off", file="a.json")
     assert note.about_rank(None) is note
     about = note.about_rank(3)
@@ -40,7 +40,7 @@ def test_format_ranges(numbers: list[int], text: str) -> None:
 
 
 @pytest.mark.parametrize("kind", [TracekitError, UsageError, InputError, NotATraceError, OutputError])
-def test_errors_survive_the_way_back_from_a_worker(kind: type[TracekitError]) -> None:
+def test_errors_can_be_pickled(kind: type[TracekitError]) -> None:
     error = pickle.loads(pickle.dumps(kind("what: happened", hint="do this")))
     assert type(error) is kind
     assert (error.message, error.hint, str(error)) == ("what: happened", "do this", "what: happened (do this)")
@@ -48,9 +48,9 @@ def test_errors_survive_the_way_back_from_a_worker(kind: type[TracekitError]) ->
 
 
 @pytest.mark.parametrize("table", TABLES, ids=lambda table: table.name)
-def test_tables_keep_their_columns_without_rows_and_give_back_what_they_took(table: Table) -> None:
-    assert list(table.filled([]).frame.columns) == [column.name for column in table.columns]
-    assert table.filled([]).rows == records(table.filled([]).frame) == []
+def test_tables_round_trip_rows_and_keep_columns_without_rows(table: Table) -> None:
+    assert list(table.fill([]).frame.columns) == [column.name for column in table.columns]
+    assert table.fill([]).rows == records(table.fill([]).frame) == []
     value = {
         "int": 2**62,
         "int?": None,
@@ -64,8 +64,9 @@ def test_tables_keep_their_columns_without_rows_and_give_back_what_they_took(tab
     }
     row = {column.name: value[column.type] for column in table.columns}
     full = row | {column.name: 2**62 + 1 for column in table.columns if column.type == "int?"}
-    filled = table.filled([row, full])
-    assert filled.rows == records(filled.frame) == [row, full]
+    full |= {column.name: 0.25 for column in table.columns if column.type == "float?"}
+    table_of_rows = table.fill([row, full])
+    assert table_of_rows.rows == records(table_of_rows.frame) == [row, full]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,7 +78,7 @@ class Result:
 MEMORY = [{"rank": 1} | {column.name: None for column in columns.MEMORY.columns[1:]}]
 
 
-def test_a_result_is_given_rows_and_read_as_the_same_frame_each_time() -> None:
+def test_a_result_takes_rows_and_returns_the_same_frame_each_time() -> None:
     result = Result(ranks=MEMORY, steps=2)
     assert result.ranks is result.ranks
     assert result.ranks["rank"].tolist() == [1]
@@ -88,7 +89,7 @@ def test_a_result_is_given_rows_and_read_as_the_same_frame_each_time() -> None:
         Result(steps=2)
 
 
-def test_a_result_can_be_sent_and_changed_as_any_other() -> None:
+def test_a_result_can_be_pickled_and_replaced() -> None:
     result = Result(ranks=MEMORY, steps=2)
     for sent in (pickle.loads(pickle.dumps(result)), replace(result, steps=3)):
         assert sent.ranks.equals(result.ranks)
@@ -96,16 +97,31 @@ def test_a_result_can_be_sent_and_changed_as_any_other() -> None:
         assert rows_of(sent, "ranks") == MEMORY
 
 
-def test_rows_are_plain_values_whatever_they_were_computed_with() -> None:
+def test_rows_are_plain_values_for_numpy_inputs() -> None:
     columns = tuple(Column(kind, kind, "", "") for kind in ("int", "int?", "float", "float?", "bool"))  # type: ignore[arg-type]
     table = Table("numbers", columns)
     row = {"int": np.int64(1), "int?": np.int32(2), "float": 3, "float?": math.nan, "bool": np.True_}
-    (plain,) = table.filled([row, row]).rows[1:]
+    (plain,) = table.fill([row, row]).rows[1:]
     assert plain == {"int": 1, "int?": 2, "float": 3.0, "float?": None, "bool": True}
     assert [type(value) for value in plain.values()] == [int, int, float, NoneType, bool]
 
 
-def test_safe_text_shows_what_a_terminal_would_obey() -> None:
+def test_columns_of_numbers_have_numeric_dtypes_with_or_without_nulls() -> None:
+    columns = tuple(Column(kind, kind, "", "") for kind in ("int", "int?", "float", "float?", "bool"))  # type: ignore[arg-type]
+    table = Table("numbers", columns)
+    rows = [
+        {"int": 1, "int?": None, "float": 1.5, "float?": None, "bool": True},
+        {"int": 2, "int?": 3, "float": 2.5, "float?": math.nan, "bool": False},
+        {"int": 2, "int?": 3, "float": 2.5, "float?": 0.5, "bool": False},
+    ]
+    for count in range(len(rows) + 1):
+        frame = table.fill(rows[:count]).frame
+        assert [str(dtype) for dtype in frame.dtypes] == ["int64", "Int64", "float64", "Float64", "bool"]
+    assert frame["float?"].isna().tolist() == [True, True, False]
+    assert frame["float?"].sum() == 0.5
+
+
+def test_safe_text_escapes_what_a_terminal_would_obey() -> None:
     assert safe_text("plain 中文 é — 😀") == "plain 中文 é — 😀"
     assert safe_text("\x1b[2J\r\n\t\x7f\x9b") == "\\x1b[2J\\x0d\\x0a\\x09\\x7f\\x9b"
     assert safe_text("\u202e\u2066\u200b\ufeff\ud800\U000e0001") == "\\u202e\\u2066\\u200b\\ufeff\\ud800\\U000e0001"

@@ -1,4 +1,4 @@
-"""The grammar of every label: what was built is read back, is one of ours, and is taken for no other."""
+"""Every label parses to what it was built from, has the prefix, and is never parsed as another one."""
 
 from __future__ import annotations
 
@@ -81,20 +81,22 @@ def labels(draw: st.DrawFn) -> tuple[str, Callable[[str], Any], Any]:
 
 
 @given(label=labels())
-def test_a_label_says_what_it_was_built_from_and_nothing_else(label: tuple[str, Callable[[str], Any], Any]) -> None:
+def test_a_label_parses_to_what_it_was_built_from_and_to_nothing_else(
+    label: tuple[str, Callable[[str], Any], Any],
+) -> None:
     name, parse, built_from = label
     assert parse(name) == built_from
     assert [parser(name) for parser in PARSERS if parser is not parse] == [None] * (len(PARSERS) - 1)
 
 
 @given(label=labels())
-def test_a_label_is_ours_and_survives_any_writer(label: tuple[str, Callable[[str], Any], Any]) -> None:
+def test_a_label_has_the_prefix_and_survives_any_writer(label: tuple[str, Callable[[str], Any], Any]) -> None:
     assert label[0].startswith(LABEL_PREFIX)
     assert re.fullmatch(r"[A-Za-z0-9_.:=|#<> -]+", label[0])
 
 
 @given(text=st.text(max_size=20), label=labels(), parser=st.sampled_from(PARSERS))
-def test_no_text_breaks_a_parser(text: str, label: tuple[str, Callable[[str], Any], Any], parser: Any) -> None:
+def test_no_text_makes_a_parser_raise(text: str, label: tuple[str, Callable[[str], Any], Any], parser: Any) -> None:
     parser(text)
     parser(label[0] + text)
     parser(text + label[0])
@@ -106,7 +108,7 @@ FIXED = [BACKWARD_SPAN, DATA_SPAN, RECOMPUTE_SPAN, WAIT_SPAN, engine_span("forwa
 
 
 @pytest.mark.parametrize("name", FIXED)
-def test_a_label_without_parts_is_taken_for_no_other(name: str) -> None:
+def test_a_label_without_parts_parses_as_no_other(name: str) -> None:
     assert name.startswith(LABEL_PREFIX)
     assert [parser(name) for parser in PARSERS] == [None] * len(PARSERS)
     assert FIXED.count(name) == 1

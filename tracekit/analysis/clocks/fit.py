@@ -1,7 +1,7 @@
-"""A clock from what it shows at moments that are known on another one: offset, drift, steps, and how well they fit.
+"""How far one clock is ahead of another, fitted to moments that both show: offset, drift and jumps.
 
-Comes in: two columns of times of the same moments. Goes out: a `ClockFit`. Robust: a moment that is far off (a rank
-that leaves a collective late) counts for nothing. Large numbers stay integers: only differences are taken as floats.
+The fit is robust: a moment that is far off (a rank that leaves a collective late) does not count. Large numbers stay
+integers; only differences become floats.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from tracekit.model.events import Int64
 
 _FEWEST_FOR_DRIFT = 8
 _PPM = 1e-6
-_WORST_DRIFT_ERROR = 2 * _PPM  # a drift that is known no better than this is not told from none
+_WORST_DRIFT_ERROR = 2 * _PPM  # a drift with a larger error counts as unknown
 _SIGNIFICANT = 3.0  # standard errors
 _RESOLUTION_NS = 500.0  # of the time stamps themselves
-_NEIGHBOURS = 15  # moments on each side, of which most must agree on a step
+_NEIGHBOURS = 15  # moments on each side of a jump, most of which must agree on it
 _FEWEST_OF_PIECE = 5
-_ENOUGH_FOR_DRIFT = 500  # moments of a piece; with more, an even choice of them
-_SMALLEST_STEP_NS = 100_000.0
-_STEP_TO_NOISE = 20.0
+_ENOUGH_FOR_DRIFT = 500  # moments of a piece; of more, this many are sampled evenly
+_SMALLEST_JUMP_NS = 100_000.0
+_JUMP_TO_NOISE = 20.0
 _SPREAD_PERCENTILE = 90
 _ROUNDS = 10
 _TUKEY = 4.685
@@ -36,8 +36,11 @@ Float64 = npt.NDArray[np.float64]
 
 @dataclass(frozen=True, kw_only=True)
 class FittedPiece:
-    """From `from_ns` on (of the fitted clock): `ahead = offset_ns + drift * (time - at_ns)`. `overlaps`: the clock was
-    set back, and shows times of earlier pieces again."""
+    """A time without jumps: from `from_ns` on (on the fitted clock), `ahead = offset_ns + drift * (time - at_ns)`.
+
+    Attributes:
+        overlaps: the clock was set back, and shows times of earlier pieces again.
+    """
 
     from_ns: int
     at_ns: int
@@ -47,8 +50,14 @@ class FittedPiece:
 
 @dataclass(frozen=True, kw_only=True)
 class ClockFit:
-    """`pieces`: one, and one more for each step of the clock. `drift`: a ratio, None when the moments do not tell it.
-    `spread_ns`: within which nine of ten moments are met (all, when they are few)."""
+    """A fitted clock.
+
+    Attributes:
+        pieces: one, and one more for each jump of the clock.
+        drift: a ratio; None when the moments do not tell it.
+        spread_ns: within which nine of ten moments are met; all of them, when they are few.
+        count: of the moments.
+    """
 
     pieces: tuple[FittedPiece, ...]
     drift: float | None
@@ -57,14 +66,14 @@ class ClockFit:
 
 
 def fit_clock(time_ns: Int64, other_ns: Int64) -> ClockFit:
-    """Fit how far `time_ns` (int64 [n], n > 0) is ahead of `other_ns` (int64 [n]), which need not be in order."""
+    """Return how far `time_ns` is ahead of `other_ns`: n > 0 moments in any order, int64 [n] each."""
     order = np.argsort(other_ns, kind="stable")
     time_ns, other_ns = time_ns[order], other_ns[order]
     ahead_ns = time_ns - other_ns
     base_ns = int(ahead_ns[len(ahead_ns) // 2])
     y: Float64 = (ahead_ns - base_ns).astype(np.float64)
     x: Float64 = (other_ns - other_ns[len(other_ns) // 2]).astype(np.float64)
-    edges = [0, *_steps(x, y), len(x)]
+    edges = [0, *_find_jumps(x, y), len(x)]
     parts = [slice(begin, end) for begin, end in pairwise(edges)]
     drift = _drift(x, y, parts)
     level = y - (drift or 0.0) * x
@@ -91,33 +100,40 @@ def fit_clock(time_ns: Int64, other_ns: Int64) -> ClockFit:
     )
 
 
-def _steps(x: Float64, y: Float64) -> list[int]:
-    """Positions at which the clock has stepped: before and after, several moments agree on levels far apart."""
+def _find_jumps(x: Float64, y: Float64) -> list[int]:
+    """Return where the clock jumps: the first moment after each jump.
+
+    Before and after it, several moments agree on levels that are far apart.
+    """
     if len(x) < 2 * _FEWEST_OF_PIECE:
         return []
-    lag = max(1, len(x) // 8)  # short, so that most pairs do not straddle a step
-    apart = np.maximum(x[lag:] - x[:-lag], 1.0)
-    level = y - float(np.median((y[lag:] - y[:-lag]) / apart)) * x
+    lag = max(1, len(x) // 8)  # short, so that most pairs do not straddle a jump
+    elapsed = np.maximum(x[lag:] - x[:-lag], 1.0)
+    level = y - float(np.median((y[lag:] - y[:-lag]) / elapsed)) * x
     change = np.abs(np.diff(level))
-    least = max(_STEP_TO_NOISE * float(np.median(change)), _SMALLEST_STEP_NS)
+    least = max(_JUMP_TO_NOISE * float(np.median(change)), _SMALLEST_JUMP_NS)
     candidates = np.flatnonzero(change > least) + 1
     candidates = candidates[(candidates >= _FEWEST_OF_PIECE) & (candidates <= len(x) - _FEWEST_OF_PIECE)]
     if not len(candidates):
         return []
     padded = np.pad(level, _NEIGHBOURS, constant_values=np.nan)
     windows = np.lib.stride_tricks.sliding_window_view(padded, _NEIGHBOURS)
-    by = np.abs(np.nanmedian(windows[candidates + _NEIGHBOURS], axis=1) - np.nanmedian(windows[candidates], axis=1))
-    own = change[candidates - 1]
-    found: list[int] = []
-    for i in candidates[(by > least) & (by > own / 2) & (own > by / 3)].tolist():
-        if found and i - found[-1] < _FEWEST_OF_PIECE:  # one moment on the way from level to level
-            found.append(max(i, found.pop(), key=lambda place: float(change[place - 1])))
+    neighbour_change = np.abs(
+        np.nanmedian(windows[candidates + _NEIGHBOURS], axis=1) - np.nanmedian(windows[candidates], axis=1)
+    )
+    adjacent = change[candidates - 1]
+    jumps: list[int] = []
+    for i in candidates[
+        (neighbour_change > least) & (neighbour_change > adjacent / 2) & (adjacent > neighbour_change / 3)
+    ].tolist():
+        if jumps and i - jumps[-1] < _FEWEST_OF_PIECE:  # one moment on the way from level to level
+            jumps.append(max(i, jumps.pop(), key=lambda place: float(change[place - 1])))
         else:
-            found.append(i)
-    edges = [0, *found, len(x)]
+            jumps.append(i)
+    edges = [0, *jumps, len(x)]
     return [
         i
-        for before, i, after in zip(edges, found, edges[2:], strict=False)
+        for before, i, after in zip(edges, jumps, edges[2:], strict=False)
         if abs(
             float(np.median(level[i : min(after, i + _NEIGHBOURS)]))
             - float(np.median(level[max(before, i - _NEIGHBOURS) : i]))
@@ -127,41 +143,44 @@ def _steps(x: Float64, y: Float64) -> list[int]:
 
 
 def _evenly(part: slice) -> Int64:
+    """Return evenly spaced positions of a part, a limited number of them."""
     count = part.stop - part.start
-    chosen = min(count, _ENOUGH_FOR_DRIFT)
-    return np.asarray(part.start + np.arange(chosen, dtype=np.int64) * count // chosen)
+    count_chosen = min(count, _ENOUGH_FOR_DRIFT)
+    return np.asarray(part.start + np.arange(count_chosen, dtype=np.int64) * count // count_chosen)
 
 
 def _drift(x: Float64, y: Float64, parts: list[slice]) -> float | None:
-    """The slope that all parts share; 0 when it is not significant, None when it is not known well enough."""
+    """Return the slope that all parts share; 0 if it is not significant, None if it is not known well enough."""
     if len(x) < _FEWEST_FOR_DRIFT:
         return None
-    chosen = [_evenly(part) for part in parts]
+    sampled = [_evenly(part) for part in parts]
     slopes = []
-    for own in chosen:
-        half = len(own) // 2
-        early, late = own[: len(own) - half], own[half:]
-        apart = x[late] - x[early]
-        slopes.append(((y[late] - y[early])[apart > 0]) / apart[apart > 0])
-    every = np.concatenate(slopes)
-    if not len(every):
+    for part_rows in sampled:
+        half = len(part_rows) // 2
+        early, late = part_rows[: len(part_rows) - half], part_rows[half:]
+        elapsed = x[late] - x[early]
+        slopes.append(((y[late] - y[early])[elapsed > 0]) / elapsed[elapsed > 0])
+    all_slopes = np.concatenate(slopes)
+    if not len(all_slopes):
         return None
-    slope, error = float(np.median(every)), np.inf
+    slope, error = float(np.median(all_slopes)), np.inf
     for _ in range(_ROUNDS):
-        residuals = [own - np.median(own) for own in (y[part] - slope * x[part] for part in chosen)]
-        sigma = max(MAD_TO_SIGMA * float(np.median(np.abs(np.concatenate(residuals)))), _RESOLUTION_NS)
-        leverage, moved = 0.0, 0.0
-        for part, residual in zip(chosen, residuals, strict=True):
+        part_residuals = [
+            part_rows - np.median(part_rows) for part_rows in (y[part] - slope * x[part] for part in sampled)
+        ]
+        sigma = max(MAD_TO_SIGMA * float(np.median(np.abs(np.concatenate(part_residuals)))), _RESOLUTION_NS)
+        leverage, moment = 0.0, 0.0
+        for part, residual in zip(sampled, part_residuals, strict=True):
             weight = np.square(np.maximum(1 - np.square(residual / (_TUKEY * sigma)), 0))
             total = float(weight.sum())
             if total:
                 dx = x[part] - float(weight @ x[part]) / total
                 leverage += float(weight @ (dx * dx))
-                moved += float((weight * dx) @ residual)
+                moment += float((weight * dx) @ residual)
         if leverage <= 0:
             return None
-        slope, error = slope + moved / leverage, sigma / np.sqrt(leverage)
-        if abs(moved / leverage) < error / 10:
+        slope, error = slope + moment / leverage, sigma / np.sqrt(leverage)
+        if abs(moment / leverage) < error / 10:
             break
     if error > _WORST_DRIFT_ERROR:
         return None

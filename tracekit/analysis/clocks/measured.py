@@ -1,8 +1,4 @@
-"""A rank's clock as the probe measured it.
-
-Comes in: a summary with the samples of its windows. Goes out: a `ClockModel` against whatever the capture used as the
-reference.
-"""
+"""The clock of a rank as the probe measured it, against the reference that the capture used."""
 
 from __future__ import annotations
 
@@ -12,13 +8,16 @@ from tracekit.model.metadata import ClockSample
 from tracekit.model.run import ClockModel
 from tracekit.model.summary import RankSummary
 
-_SAME_OCCASION_NS = 1_000_000_000  # pings this close together are one measurement
+_SAME_OCCASION_NS = 1_000_000_000  # samples this close together are one measurement
 
 __all__ = ["probe_clock"]
 
 
 def probe_clock(summary: RankSummary) -> ClockModel:
-    """Offset to whatever the capture used as reference: the sample of least error when the window opened and closed."""
+    """Return the measured clock of a rank, from the best samples at the opening and at the closing of the window.
+
+    The best sample is the one of least error.
+    """
     clock = summary.clock
     if clock is None or clock.method == "none" or not clock.samples:
         return ClockModel(rank=summary.rank, method="none")

@@ -1,7 +1,4 @@
-"""What is to be said of the clocks of a run.
-
-Comes in: models of clocks, and which measurements the ends of collectives contradict. Goes out: notes.
-"""
+"""What a reader must know of the clocks of a run: jumps, drifts, contradictions."""
 
 from __future__ import annotations
 
@@ -16,7 +13,7 @@ from tracekit.model.summary import RankSummary
 
 _NOTABLE_DRIFT_PPM = 10.0
 _NOTABLE_NS = 10_000
-_NOTABLE_STEP_NS = 50_000
+_NOTABLE_JUMP_NS = 50_000
 
 __all__ = ["clock_notes"]
 
@@ -24,14 +21,22 @@ __all__ = ["clock_notes"]
 def clock_notes(
     ranks: Sequence[RankSummary], models: Sequence[ClockModel], measured: Mapping[int, ClockModel]
 ) -> list[Note]:
-    """Notes about ranks whose clock steps, drifts, or is not what was measured or what their host shows.
+    """Return notes about ranks whose clock jumps or drifts, or is not what was measured or what their host shows.
 
-    Where most ranks are said to step or drift against the reference, it is the reference that does.
+    If most ranks seem to jump or drift against the reference, it is the reference that does.
     """
     fitted = [model for model in models if model.method == "collectives"]
     claims = (
-        ("clock_step", "its clock steps by {:+,.3f} ms", {m.rank: _step_ns(m) / 1e6 for m in fitted if _steps(m)}),
-        ("clock_drift", "its clock drifts by {:+.1f} ppm", {m.rank: m.drift_ppm or 0.0 for m in fitted if _drifts(m)}),
+        (
+            "clock_step",
+            "its clock jumps by {:+,.3f} ms",
+            {m.rank: _largest_jump_ns(m) / 1e6 for m in fitted if _jumps_notably(m)},
+        ),
+        (
+            "clock_drift",
+            "its clock drifts by {:+.1f} ppm",
+            {m.rank: m.drift_ppm or 0.0 for m in fitted if _drifts_notably(m)},
+        ),
     )
     notes = []
     for kind, text, by_rank in claims:
@@ -39,56 +44,67 @@ def clock_notes(
             reference = min(model.rank for model in models if model.method != "none")
             by_rank = {reference: -float(np.median(list(by_rank.values())))}
         notes += [_note(kind, rank, text.format(value)) for rank, value in sorted(by_rank.items())]
-    odd = {
+    contradicted = {
         rank: off_ns
         for rank, off_ns in _contradicted(ranks, models, measured).items()
         if all(rank not in by_rank for _, _, by_rank in claims) and all(note.rank != rank for note in notes)
     }
-    text = "its clock is {:+,.3f} ms from what its probe measured or its host shows"
-    return [*notes, *(_note("clock_step", rank, text.format(off_ns / 1e6)) for rank, off_ns in sorted(odd.items()))]
+    text = "its clock is {:+,.3f} ms off what the probe measured, or off the other clocks of its host"
+    return [
+        *notes,
+        *(_note("clock_step", rank, text.format(off_ns / 1e6)) for rank, off_ns in sorted(contradicted.items())),
+    ]
 
 
-def _note(kind: str, rank: int, what: str) -> Note:
-    text = f"rank {rank}: as the ends of its collectives tell, {what}; times over ranks allow for it"
+def _note(kind: str, rank: int, claim: str) -> Note:
+    text = f"rank {rank}: the ends of its collectives show that {claim}; comparisons over ranks correct for it"
     return Note(kind=kind, severity="warning", rank=rank, text=text)
 
 
 def _contradicted(
     ranks: Sequence[RankSummary], models: Sequence[ClockModel], measured: Mapping[int, ClockModel]
 ) -> dict[int, int]:
-    """By how much clocks are off what was measured, or off those of their machine, beyond their error."""
-    alike: dict[str | None, list[tuple[int, int, int]]] = {}
+    """Return how far clocks are off the measured ones, or off those of their machine, if that is more than the
+    error.
+    """
+    by_machine: dict[str | None, list[tuple[int, int, int]]] = {}
     for summary, model in zip(ranks, models, strict=True):
-        own = measured[summary.rank]
-        if model.method == "none" or (own.method == "none" and summary.machine is None):
+        prior = measured[summary.rank]
+        if model.method == "none" or (prior.method == "none" and summary.machine is None):
             continue
-        off_ns = model.offset_ns - own.offset_ns
-        error_ns = (model.error_ns or 0) + (own.error_ns or 0)
-        alike.setdefault(summary.machine if own.method == "none" else None, []).append((model.rank, off_ns, error_ns))
+        difference_ns = model.offset_ns - prior.offset_ns
+        error_ns = (model.error_ns or 0) + (prior.error_ns or 0)
+        by_machine.setdefault(summary.machine if prior.method == "none" else None, []).append(
+            (model.rank, difference_ns, error_ns)
+        )
     result: dict[int, int] = {}
-    for same in alike.values():
-        offs_ns = sorted(off_ns for _, off_ns, _ in same)
-        usual_ns = offs_ns[(len(offs_ns) - 1) // 2] if len(same) > 2 else same[0][1]
-        worst_ns = max(error_ns for _, _, error_ns in same)
-        result |= {rank: off - usual_ns for rank, off, _ in same if abs(off - usual_ns) > _NOTABLE_NS + 2 * worst_ns}
+    for differences in by_machine.values():
+        sorted_ns = sorted(difference_ns for _, difference_ns, _ in differences)
+        usual_ns = sorted_ns[(len(sorted_ns) - 1) // 2] if len(differences) > 2 else differences[0][1]
+        worst_ns = max(error_ns for _, _, error_ns in differences)
+        result |= {
+            rank: difference_ns - usual_ns
+            for rank, difference_ns, _ in differences
+            if abs(difference_ns - usual_ns) > _NOTABLE_NS + 2 * worst_ns
+        }
     return result
 
 
-def _step_ns(model: ClockModel) -> int:
-    """The largest of its steps."""
-    pieces = [(model.offset_ns, model.at_ns), *((step.offset_ns, step.at_ns) for step in model.jumps)]
+def _largest_jump_ns(model: ClockModel) -> int:
+    """Return the largest jump of a clock."""
+    offsets = [(model.offset_ns, model.at_ns), *((jump.offset_ns, jump.at_ns) for jump in model.jumps)]
     drift = (model.drift_ppm or 0.0) * 1e-6
     by_ns = []
-    for (was_ns, was_at_ns), (is_ns, at_ns) in pairwise(pieces):
+    for (was_ns, was_at_ns), (is_ns, at_ns) in pairwise(offsets):
         elapsed_ns = (at_ns - is_ns) - (was_at_ns - was_ns)
         by_ns.append(is_ns - was_ns - round(drift * elapsed_ns))
     return max(by_ns, key=abs)
 
 
-def _steps(model: ClockModel) -> bool:
-    """The reference's own steps leave traces in models of ranks that do not step against it."""
-    return bool(model.jumps) and abs(_step_ns(model)) >= _NOTABLE_STEP_NS
+def _jumps_notably(model: ClockModel) -> bool:
+    """Return whether a clock jumps itself. The reference's jumps leave small traces in the models of other ranks."""
+    return bool(model.jumps) and abs(_largest_jump_ns(model)) >= _NOTABLE_JUMP_NS
 
 
-def _drifts(model: ClockModel) -> bool:
+def _drifts_notably(model: ClockModel) -> bool:
     return abs(model.drift_ppm or 0.0) >= _NOTABLE_DRIFT_PPM

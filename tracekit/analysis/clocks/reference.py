@@ -1,7 +1,6 @@
-"""Clocks of one frame, each against another clock of it: that of the reference rank.
+"""From clock models in one frame to models against the reference, the lowest rank whose clock is known.
 
-Comes in: models of clocks in a frame (the clock that the probes measured against, or that of the rank to which others
-were fitted). Goes out: models against the lowest rank whose clock is known.
+A frame is the clock that the probes measured against, or that of the rank to which the others were fitted.
 """
 
 from __future__ import annotations
@@ -15,8 +14,8 @@ from tracekit.model.run import ClockJump, ClockModel
 from tracekit.model.summary import RankSummary
 
 _END_NS = 1 << 62
-_ONE_STEP_NS = 1_000_000  # steps of two clocks that are as close as this are one
-_Piece = tuple[int, int, int]  # when it begins in the frame; its offset, and when on the own clock that holds
+_ONE_JUMP_NS = 1_000_000  # jumps of two clocks that are this close together are one
+_Piece = tuple[int, int, int]  # when it begins in the frame; its offset; when that holds on the rank's clock
 
 __all__ = ["on_reference"]
 
@@ -27,7 +26,10 @@ def on_reference(
     root: Mapping[int, int],
     measured: Mapping[int, ClockModel],
 ) -> tuple[ClockModel, ...]:
-    """A model for each of the ranks. `root`: through whose clock a rank's is known; `measured`: by the probe."""
+    """Return a model against the reference for each of the ranks.
+
+    `root` says through which rank's clock a rank's clock is known. `measured` are the clocks that the probe measured.
+    """
     fitted_to = {root[model.rank] for model in models.values() if model.method == "collectives"}
     known = [model.rank for model in models.values() if model.method != "none" or model.rank in fitted_to]
     ordered = [models[summary.rank] for summary in ranks]
@@ -35,30 +37,33 @@ def on_reference(
         return tuple(ordered)
 
     def frame(rank: int) -> int:
-        """Against which rank's clock a model is; ABSENT for that of the probes."""
+        """Return against which rank's clock a model is; ABSENT for the frame of the probes."""
         return root[rank] if measured[root[rank]].method == "none" else ABSENT
 
     reference = min(known)
     shared = {rank for rank in models if frame(rank) == frame(reference)}
     at_ns = models[reference].at_ns - models[reference].offset_ns
-    in_frame = {rank: _fitted_to(models[rank], at_ns) if rank in fitted_to else models[rank] for rank in shared}
+    in_frame = {rank: _frame_model(models[rank], at_ns) if rank in fitted_to else models[rank] for rank in shared}
     return tuple(
         _relative(in_frame[model.rank], in_frame[reference])
         if model.rank in shared
-        else ClockModel(rank=model.rank, method="none")  # known against others, but not against the reference
+        else ClockModel(
+            rank=model.rank, method="none"
+        )  # it is known against other ranks, but not against the reference
         for model in ordered
     )
 
 
-def _fitted_to(model: ClockModel, at_ns: int) -> ClockModel:
-    """What others were fitted to is the frame itself, if it was not measured."""
+def _frame_model(model: ClockModel, at_ns: int) -> ClockModel:
+    """Return the model of a rank that others were fitted to: if it was not measured, it is the frame itself."""
     if model.method != "none":
         return model
     return replace(model, method="collectives", at_ns=at_ns, drift_ppm=0.0, error_ns=0)
 
 
 def _relative(model: ClockModel, reference: ClockModel) -> ClockModel:
-    # Errors of fits are against the ends that all ranks share; those of measurements add up.
+    # Errors of fits are against the ends that all ranks share. Errors of measurements add up.
+    """Return the model of a rank against the reference."""
     error_ns = (model.error_ns or 0) + (reference.error_ns or 0 if reference.method == "probe" else 0)
     if model.rank == reference.rank:
         drift_ppm = None if model.drift_ppm is None else 0.0
@@ -66,57 +71,60 @@ def _relative(model: ClockModel, reference: ClockModel) -> ClockModel:
         return ClockModel(
             rank=model.rank, method=model.method, at_ns=model.at_ns, drift_ppm=drift_ppm, error_ns=error_ns
         )
-    own, other = _pieces(model), _pieces(reference)
-    own_drift, other_drift = ((clock.drift_ppm or 0.0) * 1e-6 for clock in (model, reference))
-    begins = _merged([piece[0] for piece in (*own[1:], *other[1:])])
-    steps = []
+    rank_pieces, reference_pieces = _pieces(model), _pieces(reference)
+    rank_drift, reference_drift = ((clock.drift_ppm or 0.0) * 1e-6 for clock in (model, reference))
+    begins = _merge_close([piece[0] for piece in (*rank_pieces[1:], *reference_pieces[1:])])
+    jumps = []
     for begin_ns, end_ns in pairwise([*begins, _END_NS]):
-        after_ns = begin_ns + _ONE_STEP_NS
-        _, offset_ns, at_ns = max(piece for piece in own if piece[0] <= after_ns)
+        after_ns = begin_ns + _ONE_JUMP_NS
+        _, offset_ns, at_ns = max(piece for piece in rank_pieces if piece[0] <= after_ns)
         moment_ns = max(after_ns, min(end_ns - 1, at_ns - offset_ns))
-        ahead_ns = _ahead_ns(own, moment_ns, own_drift)
-        halfway_ns = (_ahead_ns(own, begin_ns - 1, own_drift) + _ahead_ns(own, after_ns, own_drift)) // 2
-        steps.append(
+        ahead_ns = _offset_at_ns(rank_pieces, moment_ns, rank_drift)
+        halfway_ns = (
+            _offset_at_ns(rank_pieces, begin_ns - 1, rank_drift) + _offset_at_ns(rank_pieces, after_ns, rank_drift)
+        ) // 2
+        jumps.append(
             ClockJump(
                 from_ns=begin_ns + halfway_ns,
                 at_ns=moment_ns + ahead_ns,
-                offset_ns=ahead_ns - _ahead_ns(other, moment_ns, other_drift),
+                offset_ns=ahead_ns - _offset_at_ns(reference_pieces, moment_ns, reference_drift),
             )
         )
-    drift = own_drift - other_drift * (1 - own_drift) / (1 - other_drift)
+    drift = rank_drift - reference_drift * (1 - rank_drift) / (1 - reference_drift)
     unknown = None in (model.drift_ppm, reference.drift_ppm) and not drift
     return ClockModel(
         rank=model.rank,
         method=model.method,
-        offset_ns=steps[0].offset_ns,
-        at_ns=steps[0].at_ns,
+        offset_ns=jumps[0].offset_ns,
+        at_ns=jumps[0].at_ns,
         drift_ppm=None if unknown else drift * 1e6,
         error_ns=error_ns,
-        jumps=tuple(steps[1:]),
+        jumps=tuple(jumps[1:]),
     )
 
 
 def _pieces(model: ClockModel) -> list[_Piece]:
-    """A step is halfway between two moments on the own clock, and so in the frame."""
+    """Return the pieces of a clock. A jump is halfway between two moments of the rank's clock, and so in the frame."""
     pieces = [(-_END_NS, model.offset_ns, model.at_ns)]
     drift = (model.drift_ppm or 0.0) * 1e-6
-    for step in model.jumps:
+    for jump in model.jumps:
         _, offset_ns, at_ns = pieces[-1]
-        before_ns = offset_ns + round(drift * (step.from_ns - at_ns))
-        after_ns = step.offset_ns + round(drift * (step.from_ns - step.at_ns))
-        pieces.append((step.from_ns - (before_ns + after_ns) // 2, step.offset_ns, step.at_ns))
+        before_ns = offset_ns + round(drift * (jump.from_ns - at_ns))
+        after_ns = jump.offset_ns + round(drift * (jump.from_ns - jump.at_ns))
+        pieces.append((jump.from_ns - (before_ns + after_ns) // 2, jump.offset_ns, jump.at_ns))
     return pieces
 
 
-def _merged(begins: Sequence[int]) -> list[int]:
+def _merge_close(begins: Sequence[int]) -> list[int]:
+    """Return the beginnings of pieces in order, without those that follow another closely."""
     result = [-_END_NS]
     for begin_ns in sorted(begins):
-        if begin_ns - result[-1] > _ONE_STEP_NS:
+        if begin_ns - result[-1] > _ONE_JUMP_NS:
             result.append(begin_ns)
     return result
 
 
-def _ahead_ns(pieces: Sequence[_Piece], frame_ns: int, drift: float) -> int:
-    """How far a clock is ahead at a moment of the frame."""
+def _offset_at_ns(pieces: Sequence[_Piece], frame_ns: int, drift: float) -> int:
+    """Return how far a clock is ahead at a moment of the frame."""
     _, offset_ns, at_ns = max((piece for piece in pieces if piece[0] <= frame_ns), default=pieces[0])
     return offset_ns + round((frame_ns + offset_ns - at_ns) * (drift / (1 - drift)))

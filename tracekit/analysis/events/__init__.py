@@ -1,1 +1,1 @@
-"""What single events mean: which names are communication, who launched what, in which phase, module and group."""
+"""What single events mean: which are communication, who launched them, in which phase, module and group."""

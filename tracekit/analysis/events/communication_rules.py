@@ -1,7 +1,4 @@
-"""Which names are communication, and of what kind: a table of rules that a user can extend.
-
-Comes in: names of kernels, collectives and data types. Goes out: kinds of `KINDS` and bytes.
-"""
+"""Which names are communication, and of which kind: rules that a user can extend."""
 
 from __future__ import annotations
 
@@ -26,9 +23,10 @@ __all__ = [
 
 @dataclass(frozen=True)
 class CommunicationRule:
-    """A kernel whose name matches `pattern` (searched, case sensitive) is communication.
+    """A kernel is communication if `pattern` is found in its name (`re.search`, case sensitive).
 
-    `kind` is one of `KINDS`, or None: the name tells it (`ncclKernel_AllReduce...`), else "unknown".
+    Attributes:
+        kind: one of `KINDS`. None: the name tells the kind (`ncclKernel_AllReduce...`), else it is "unknown".
     """
 
     pattern: str
@@ -53,7 +51,7 @@ DEFAULT_RULES: tuple[CommunicationRule, ...] = (
     CommunicationRule(r"symm_mem|symmetric_memory"),
 )
 
-# Searched in this order in a name without separators: the longer names contain the shorter.
+# Searched in this order, in a name without separators: some of the longer names contain a shorter one.
 _KINDS_IN_NAMES = (
     ("allreduce", "all_reduce"),
     ("reducescatter", "reduce_scatter"),
@@ -92,12 +90,12 @@ _NAMES_OF_DTYPES = {
     "complex128": "complexdouble c10::complex<double> complex128",
 }
 _DTYPE_BY_NAME = {name: dtype for dtype, names in _NAMES_OF_DTYPES.items() for name in names.split()}
-_MOST_NAMES = 4096  # a trace repeats the same few; a broken one may hold any number
+_MOST_NAMES = 4096  # a trace repeats few names; a damaged one may have any number
 _BYTES = {dtype: int(re.sub(r"\D", "", dtype) or 8) // 8 for dtype in DTYPES}
 
 
 def kind_of_kernel(name: str, rules: Sequence[CommunicationRule] = DEFAULT_RULES) -> str | None:
-    """The kind of communication a kernel of this name is, or None when no rule claims it."""
+    """Return the kind of communication of a kernel with this name; None if no rule matches."""
     for rule in rules:
         if re.search(rule.pattern, name):
             if rule.kind is not None:
@@ -109,26 +107,26 @@ def kind_of_kernel(name: str, rules: Sequence[CommunicationRule] = DEFAULT_RULES
 
 @lru_cache(_MOST_NAMES)
 def kind_of_collective(name: str) -> str:
-    """The kind of a collective by any of its names: `allreduce_coalesced`, `_allgather_base`, `alltoall_base_`."""
+    """Return the kind of a collective by any of its names, such as `allreduce_coalesced` or `_allgather_base`."""
     bare = re.sub(r"[_:]", "", name.lower().removeprefix("_c10d_functional::").removeprefix("c10d::"))
     return next((kind for part, kind in _KINDS_IN_NAMES if part in bare), "unknown")
 
 
 @lru_cache(_MOST_NAMES)
 def dtype_index(dtype: str) -> int:
-    """Index into `DTYPES` of a data type as torch or Kineto names it, or ABSENT."""
+    """Return the index in `DTYPES` of a data type as torch or Kineto names it, or ABSENT."""
     bare = dtype.lower().replace(" ", "").removeprefix("torch.")
     name = "float8" if "float8" in bare else _DTYPE_BY_NAME.get(bare)
     return ABSENT if name is None else DTYPES.index(name)
 
 
 def bytes_per_element(dtype: str) -> int | None:
-    """Bytes of one element of a data type as torch or Kineto names it; None when it is not known."""
+    """Return the bytes of one element of a data type as torch or Kineto names it; None for an unknown type."""
     index = dtype_index(dtype)
     return None if index == ABSENT else _BYTES[DTYPES[index]]
 
 
 def size_in_bytes(elements: int, dtype: str) -> int:
-    """Bytes of `elements` elements, or ABSENT when the type is not known or no machine could hold them."""
+    """Return the bytes of `elements` elements; ABSENT for an unknown type or more than any machine could hold."""
     width = bytes_per_element(dtype)
     return elements * width if width is not None and 0 <= elements < _MAX_ELEMENTS else ABSENT

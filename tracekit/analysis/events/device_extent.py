@@ -1,7 +1,4 @@
-"""When the device did what a stretch of host time launched.
-
-Comes in: device events in order of launch, and which of them each stretch launched. Goes out: begin and end of each.
-"""
+"""When the device ran what the host launched in a span of host time."""
 
 from __future__ import annotations
 
@@ -9,19 +6,22 @@ import numpy as np
 
 from tracekit.model.events import EventTable, Int64
 
-__all__ = ["extent_on_device"]
+__all__ = ["device_extent"]
 
 
-def extent_on_device(
+def device_extent(
     events: EventTable, rows: Int64, first: Int64, stop: Int64, start_ns: Int64, end_ns: Int64
 ) -> tuple[Int64, Int64]:
-    """int64 [k] each, from the first begin to the last end of rows[first[i]:stop[i]], rows of `events`; where there are
-    none start_ns[i] and end_ns[i]."""
+    """Return the first start and the last end on the device for k spans of host time, int64 [k] each.
+
+    Span i launched the events `rows[first[i]:stop[i]]` of the table. A span that launched nothing keeps `start_ns[i]`
+    and `end_ns[i]`.
+    """
     start_ns, end_ns = start_ns.copy(), end_ns.copy()
     some = np.flatnonzero(stop > first)
     if len(some):
         edges = np.stack((first[some], stop[some]), axis=1).ravel()
-        # `reduceat` takes no edge behind the last element; every other result is of what lies between the stretches.
+        # `reduceat` accepts no edge behind the last element. Every second result is of the events between two spans.
         begun_ns = np.append(events.start_ns[rows], np.iinfo(np.int64).max)
         ended_ns = np.append(events.end_ns[rows], np.iinfo(np.int64).min)
         start_ns[some] = np.minimum.reduceat(begun_ns, edges)[::2]

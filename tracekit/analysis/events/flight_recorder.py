@@ -1,8 +1,4 @@
-"""Entries of torch's flight recorder, joined to the operators in which they were created.
-
-Comes in: a decoded trace whose metadata holds the entries, and its `c10d::*` operators. Goes out: the entries of each
-operator, and what is to be said of those that have no operator or no span.
-"""
+"""Which `c10d::*` operator created each entry of torch's flight recorder, and which entries have none."""
 
 from __future__ import annotations
 
@@ -24,26 +20,32 @@ _NO_OPERATOR = "issued outside of every recorded operator"
 _NOT_OVER = "still queued or running when the recording ended"
 _NO_SPAN = "without a span of its own"
 
-__all__ = ["Entries", "entries_of_operators", "join_counts", "join_notes", "run_as"]
+__all__ = ["Entries", "entries_of_operators", "flight_recorder_notes", "match_flight_recorder", "run_as"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Entries:
-    """`of_operator`: for each operator its entries in order of time. `outside`: those that no operator contains."""
+    """Entries of the flight recorder, matched to operators.
+
+    Attributes:
+        of_operator: for each operator its entries in order of time.
+        outside: entries that were created in no operator.
+    """
 
     of_operator: list[list[CollectiveRecord]]
     outside: list[CollectiveRecord] = field(default_factory=list)
 
 
 def run_as(kind: str) -> str:
-    """What Gloo runs for a kind of collective: it has no reduce-scatter, and all-reduces the full input."""
+    """Return the kind that Gloo runs for a kind of collective: a reduce-scatter is an all-reduce of the full input."""
     return _RUN_AS.get(kind, kind)
 
 
 def entries_of_operators(trace: DecodedTrace, operators: Int64) -> Entries:
-    """For each operator the entries that were created inside it, on its thread as far as that is known.
+    """Return the entries that were created inside each operator, on its thread as far as that is known.
 
-    Of operators that run at once on several threads, it is the last to have begun that is of the entry's kind.
+    Operators of several threads may run at once. Then the entry goes to an operator of its kind if there is one, and of
+    these to the last that began.
     """
     events, metadata = trace.events, trace.header.metadata
     entries = Entries(of_operator=[[] for _ in operators])
@@ -53,27 +55,30 @@ def entries_of_operators(trace: DecodedTrace, operators: Int64) -> Entries:
     kinds = [run_as(kind_of_collective(events.strings[name])) for name in events.name[operators]]
     on_step_thread = (events.track[operators] == _step_thread(events)).tolist()
     running: list[int] = []
-    begun = 0
+    next_operator = 0
     for record in sorted(metadata.collectives, key=lambda record: record.created_ns):
-        while begun < len(operators) and start_ns[begun] <= record.created_ns:
-            running.append(begun)
-            begun += 1
+        while next_operator < len(operators) and start_ns[next_operator] <= record.created_ns:
+            running.append(next_operator)
+            next_operator += 1
         running = [position for position in running if end_ns[position] >= record.created_ns]
-        here = [p for p in running if record.on_step_thread in {None, on_step_thread[p]}]
-        of_its_kind = [position for position in here if kinds[position] == run_as(record.kind)]
-        if here:
-            entries.of_operator[(of_its_kind or here)[-1]].append(record)
+        candidates = [p for p in running if record.on_step_thread in {None, on_step_thread[p]}]
+        same_kind = [position for position in candidates if kinds[position] == run_as(record.kind)]
+        if candidates:
+            entries.of_operator[(same_kind or candidates)[-1]].append(record)
         else:
             entries.outside.append(record)
     return entries
 
 
-def join_counts(entries: Entries, spans: Mapping[int, int]) -> FlightRecorderMatch:
-    """`spans`: how many spans each operator, by its position, was found to have."""
+def match_flight_recorder(entries: Entries, spans: Mapping[int, int]) -> FlightRecorderMatch:
+    """Return how many entries have an operator and a span.
+
+    `spans` says how many spans each operator has, by its position.
+    """
     reasons: Counter[tuple[str, str]] = Counter()
     for record in entries.outside:
         reasons[record.kind, _OTHER_THREAD if record.on_step_thread is False else _NO_OPERATOR] += 1
-    # A group runs its collectives in order: when none of those issued later has run, the recording ended first.
+    # A group runs its collectives in order. If none that was issued later has run, the recording ended before this one.
     later_ran: set[int] = set()
     for position in range(len(entries.of_operator) - 1, -1, -1):
         for number, record in enumerate(entries.of_operator[position]):
@@ -90,20 +95,20 @@ def join_counts(entries: Entries, spans: Mapping[int, int]) -> FlightRecorderMat
     )
 
 
-def join_notes(joins: FlightRecorderMatch | None, file: str) -> list[Note]:
-    """What a reader must know of the collectives of a file that were not joined: how many, of which kind, and why."""
-    if joins is None or not joins.unjoined:
+def flight_recorder_notes(match: FlightRecorderMatch | None, file: str) -> list[Note]:
+    """Return a note about the collectives of a file that have no event: how many, of which kind, and why."""
+    if match is None or not match.unjoined:
         return []
-    missed = "; ".join(f"{missed.count} {missed.kind} {missed.reason}" for missed in joins.unjoined)
+    unjoined = "; ".join(f"{unjoined.count} {unjoined.kind} {unjoined.reason}" for unjoined in match.unjoined)
     text = (
-        f"{file}: {joins.recorded - joins.joined} of {joins.recorded} collectives of the flight recorder are not "
-        f"joined to an event: {missed}"
+        f"{file}: {match.recorded - match.joined} of {match.recorded} collectives of the flight recorder are not "
+        f"joined to an event: {unjoined}"
     )
-    severity: Severity = "info" if all(missed.expected for missed in joins.unjoined) else "warning"
+    severity: Severity = "info" if all(unjoined.expected for unjoined in match.unjoined) else "warning"
     return [Note(kind="unlinked", severity=severity, file=file, text=text)]
 
 
 def _step_thread(events: EventTable) -> int:
-    """The track on which the steps are, or ABSENT."""
+    """Return the track of the steps, or ABSENT."""
     steps = np.flatnonzero(events.named(lambda name: name.startswith("ProfilerStep#")))
     return int(events.track[steps[0]]) if len(steps) else ABSENT

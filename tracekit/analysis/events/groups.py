@@ -1,7 +1,6 @@
-"""Process groups as a rank names them, to keys that are the same on all ranks.
+"""Which process group a collective belongs to, as a key that is the same on all ranks.
 
-Comes in: what a trace's header and metadata say about groups, and the names at single collectives. Goes out: indexes
-into a list of `GroupKey`. A group is (description, members): its name differs between ranks.
+A group's name differs between ranks; its key is its description and its members.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ _RANK_DIGITS = 9
 
 
 class GroupResolver:
-    """Turns the ways a collective names its group into an index into `groups()`."""
+    """Finds the group that a collective names, as an index into `groups()`."""
 
     def __init__(self, header: TraceHeader) -> None:
         self._keys: dict[GroupKey, int] = {}
@@ -46,28 +45,30 @@ class GroupResolver:
         return tuple(self._keys)
 
     def only_group(self) -> int | None:
-        """The one group there is; None when a collective could belong to several."""
+        """Return the index of the only group; None when there are several or none."""
         return 0 if len(self._keys) == 1 else None
 
     def by_id(self, group_id: int) -> int:
-        """Index of the group that tracekit's metadata calls `group_id`, or ABSENT."""
+        """Return the index of the group with the id `group_id` in tracekit's metadata, or ABSENT."""
         return self._by_id.get(group_id, ABSENT)
 
     def with_peer(self, place: int) -> int:
-        """Index of the one group of this rank in which another rank has this place, or ABSENT."""
-        found = [
+        """Return the index of the only group of this rank in which another rank has this place; ABSENT if not exactly
+        one has.
+        """
+        indexes = [
             index
             for key, index in self._keys.items()
             if self._own_rank in key.ranks and place < len(key.ranks) and key.ranks[place] != self._own_rank
         ]
-        return found[0] if len(found) == 1 else ABSENT
+        return indexes[0] if len(indexes) == 1 else ABSENT
 
     def members(self, index: int) -> int | None:
-        """How many ranks the group has; None when they are not known."""
+        """Return how many ranks the group has; None when they are not known."""
         return None if index == ABSENT else len(tuple(self._keys)[index].ranks) or None
 
     def index(self, name: str, description: str, ranks: str) -> int:
-        """Index of the group that a collective's arguments name, or ABSENT when they name none."""
+        """Return the index of the group that a collective's arguments name; ABSENT when they name none."""
         if name and name in self._by_name:
             return self._by_name[name]
         members = _members(ranks)
@@ -86,12 +87,13 @@ class GroupResolver:
 
 
 def _members(ranks: str) -> tuple[int, ...]:
-    """`[0, 1]`; none when the list is shortened or is no list of ranks."""
+    """Return the ranks in `[0, 1]`; none if the list is shortened or is no list of ranks."""
     numbers = re.findall(r"[0-9]+", ranks)
     return () if "..." in ranks or any(len(n) > _RANK_DIGITS for n in numbers) else tuple(map(int, numbers))
 
 
 def key_of_recorded_group(group: Group, metadata: CaptureMetadata) -> GroupKey:
+    """Return the key of a group that the capture recorded."""
     ranks: Iterable[int]
     if group.ranks == "world":
         ranks = range(metadata.world_size)

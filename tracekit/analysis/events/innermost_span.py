@@ -1,7 +1,4 @@
-"""Which span was open at a moment of host time: the module, phase or action in which something was launched.
-
-Comes in: spans of an event table and (track, time) pairs. Goes out: for each pair the innermost span around it.
-"""
+"""Which span was open at a moment of host time: the module, phase or action that launched something."""
 
 from __future__ import annotations
 
@@ -13,32 +10,36 @@ __all__ = ["innermost_span"]
 
 
 def innermost_span(events: EventTable, spans: Int64, track: Int64, time_ns: Int64) -> Int64:
-    """int64 [n]: of the event rows `spans` (int64 [s], nested on each track) the one that began last among those open
-    on `track[i]` at `time_ns[i]`, ends excluded; ABSENT where none was.
+    """Return int64 [n]: the row of the innermost span that was open on `track[i]` at `time_ns[i]`, or ABSENT.
 
-    O((s + n) log s) and as many rounds over the pairs as spans are nested deep.
+    `spans` (int64 [s]) are rows of the event table, properly nested on each track. A span's end is not part of it.
+
+    Takes O((s + n) log s), and as many rounds over the moments as spans are nested.
     """
     result = np.full(len(time_ns), ABSENT, dtype=np.int64)
-    for here in np.unique(track[track != ABSENT]):
-        own = spans[events.track[spans] == here]
-        # Of spans that begin together the longest is the outermost.
-        own = own[np.lexsort((-events.duration_ns[own], events.start_ns[own]))]
-        if not len(own):
+    for thread in np.unique(track[track != ABSENT]):
+        on_thread = spans[events.track[spans] == thread]
+        # The longest of several spans with one start is the outermost.
+        on_thread = on_thread[np.lexsort((-events.duration_ns[on_thread], events.start_ns[on_thread]))]
+        if not len(on_thread):
             continue
-        start_ns, end_ns = events.start_ns[own], events.end_ns[own]
+        start_ns, end_ns = events.start_ns[on_thread], events.end_ns[on_thread]
         parent = _parents(end_ns, start_ns)
-        asked = np.flatnonzero(track == here)
-        place = np.searchsorted(start_ns, time_ns[asked], side="right") - 1
-        while len(left := np.flatnonzero((place >= 0) & (end_ns[place] <= time_ns[asked]))):
-            place[left] = parent[place[left]]
-        result[asked] = np.where(place >= 0, own[place], ABSENT)
+        queries = np.flatnonzero(track == thread)
+        place = np.searchsorted(start_ns, time_ns[queries], side="right") - 1
+        while len(ended := np.flatnonzero((place >= 0) & (end_ns[place] <= time_ns[queries]))):
+            place[ended] = parent[place[ended]]
+        result[queries] = np.where(place >= 0, on_thread[place], ABSENT)
     return result
 
 
 def _parents(end_ns: Int64, start_ns: Int64) -> Int64:
-    """int64 [s]: for spans in order of their beginning, the position of the last earlier one that ends later; or -1."""
+    """Return int64 [s]: the position of the innermost span around each span, or -1.
+
+    The spans are in order of their start.
+    """
     parent = np.full(len(end_ns), -1, dtype=np.int64)
-    if not (np.maximum.accumulate(end_ns)[:-1] > start_ns[1:]).any():  # one after the other, as most are
+    if not (np.maximum.accumulate(end_ns)[:-1] > start_ns[1:]).any():  # none is nested, the usual case
         return parent
     open_spans: list[int] = []
     ends, starts = end_ns.tolist(), start_ns.tolist()

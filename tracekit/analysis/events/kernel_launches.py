@@ -1,7 +1,6 @@
-"""Device events and the host calls that launched them.
+"""Which host call launched each device event, and when.
 
-Comes in: an event table with device events. Goes out: when each was launched. Sums never go through links; they decide
-only to which step, phase or operator an event belongs.
+The launch decides only to which step, phase or operator an event belongs. Sums of time never depend on it.
 """
 
 from __future__ import annotations
@@ -24,7 +23,14 @@ BEFORE_RECORDING = np.iinfo(np.int64).min
 
 @dataclass(frozen=True, kw_only=True)
 class DeviceEvents:
-    """m device events. row: int64 [m], into the event table. launch_ns: int64 [m]. launch_row: int64 [m] or -1."""
+    """m device events.
+
+    Attributes:
+        row: in the event table, int64 [m].
+        launch_ns: when each was launched, int64 [m].
+        launch_row: of the launching call in the event table, or -1, int64 [m].
+        is_kernel: False for copies, bool [m].
+    """
 
     row: Int64
     launch_ns: Int64
@@ -33,20 +39,24 @@ class DeviceEvents:
 
     @property
     def linked(self) -> Bool:
+        """Return a mask [m] of the events whose launch was found."""
         return np.not_equal(self.launch_row, ABSENT)
 
     @property
     def before_recording(self) -> Bool:
+        """Return a mask [m] of the events that were launched before the recording began."""
         return np.equal(self.launch_ns, BEFORE_RECORDING)
 
     def among(self, rows: Int64) -> Bool:
-        """Mask [m]: those that `rows`, int64 [k], rows of the event table, name."""
-        return np.isin(self.row, rows, kind="table")  # else numpy sorts both, as rows are far apart
+        """Return a mask [m] of the events that are in `rows`, int64 [k], rows of the event table."""
+        return np.isin(self.row, rows, kind="table")  # numpy would sort both otherwise
 
 
 def device_events(events: EventTable) -> DeviceEvents:
-    """Link by correlation id. An unlinked event that starts before its stream's first linked one was launched before
-    the recording; any other unlinked event has its start as `launch_ns`, and belongs to the window in which it starts
+    """Return the device events, each linked to its launch by the correlation id.
+
+    An unlinked event that starts before the first linked one of its stream was launched before the recording. Any other
+    unlinked event has its start as `launch_ns`, and belongs to the window in which it starts
     (`StepWindows.index_of_device`).
     """
     row = events.each_once(events.in_category(*DEVICE_CATEGORIES))
@@ -65,17 +75,19 @@ def device_events(events: EventTable) -> DeviceEvents:
 
 
 def _launch_rows(events: EventTable, device_row: Int64) -> Int64:
-    """int64 [m]: the row of the runtime call with the same correlation id, the latest that began before the event."""
+    """Return int64 [m]: the row of the last runtime call with the event's correlation id that began before it, or
+    ABSENT.
+    """
     runtime = np.flatnonzero(events.in_category(*RUNTIME_CATEGORIES) & (events.correlation != ABSENT))
     runtime = runtime[np.argsort(events.correlation[runtime], kind="stable")]
     ids = events.correlation[runtime]
-    wanted = events.correlation[device_row]
-    first = np.searchsorted(ids, wanted, side="left")
-    count = np.searchsorted(ids, wanted, side="right") - first
-    count[wanted == ABSENT] = 0
+    wanted_ids = events.correlation[device_row]
+    first = np.searchsorted(ids, wanted_ids, side="left")
+    count = np.searchsorted(ids, wanted_ids, side="right") - first
+    count[wanted_ids == ABSENT] = 0
     result = np.full(len(device_row), ABSENT, dtype=np.int64)
     result[count > 0] = runtime[first[count > 0]]
-    for i in np.flatnonzero(count > 1):  # an id used twice: rare, and the wrong one would be a launch after the event
+    for i in np.flatnonzero(count > 1):  # rare: an id is used twice, and one of the calls is after the event
         calls = runtime[first[i] : first[i] + count[i]]
         calls = calls[np.argsort(events.start_ns[calls], kind="stable")]
         earlier = calls[events.start_ns[calls] <= events.start_ns[device_row[i]]]

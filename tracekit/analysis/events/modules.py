@@ -1,11 +1,8 @@
-"""Which module issued a collective, and when each module ran.
+"""Which module launched a collective, and when each module ran on the host.
 
-It is the one whose forward was running, or, in a backward pass, the one whose forward made the node of the autograd
-graph that is being evaluated.
-
-Comes in: an event table, and launches (track, time) or names of modules. Goes out: for each launch the name of its
-module; for each name its stretches of time on the host. An operator of a backward pass has the sequence number of the
-forward operator that made its node, and the thread that ran that one.
+In forward it is the module whose forward was running. In backward the autograd engine evaluates a node of its graph:
+the module is the one whose forward created that node. An operator of a backward pass has the sequence number of the
+forward operator that created its node, and that operator's thread.
 """
 
 from __future__ import annotations
@@ -26,7 +23,13 @@ __all__ = ["HostStretches", "modules_of_launches", "stretches_of_modules"]
 
 @dataclass(frozen=True, kw_only=True)
 class HostStretches:
-    """k stretches of host time in which a module (or what is inside it) ran: track, start_ns, end_ns: int64 [k]."""
+    """k stretches of host time in which a module, or a module inside it, ran.
+
+    Attributes:
+        track: int64 [k].
+        start_ns: int64 [k].
+        end_ns: int64 [k].
+    """
 
     track: Int64
     start_ns: Int64
@@ -34,75 +37,87 @@ class HostStretches:
 
 
 def modules_of_launches(events: EventTable, track: Int64, time_ns: Int64) -> list[str | None]:
-    """The module of each launch on thread `track[i]` at `time_ns[i]`: "" for the outermost, None where not known."""
+    """Return the name of the module of each launch on thread `track[i]` at `time_ns[i]`.
+
+    The outermost module is ""; None means that the module is not known.
+    """
     is_span = events.named(lambda name: parse_module_span(name) is not None)
     spans = events.each_once(is_span & ~events.in_category("gpu_user_annotation"))
     if not len(spans):
         return [None] * len(time_ns)
     running = innermost_span(events, spans, track, time_ns)
     linked = (events.forward_thread > 0) & (events.sequence_number != ABSENT)
-    evaluated = innermost_span(
-        events, np.flatnonzero(linked & events.in_category("cpu_op", "Operator")), track, time_ns
+    node = innermost_span(events, np.flatnonzero(linked & events.in_category("cpu_op", "Operator")), track, time_ns)
+    forward = _forward_operators(events, np.unique(node[node != ABSENT]))
+    forward_row = np.array([forward.get(row, ABSENT) for row in node.tolist()], dtype=np.int64)
+    forward_span = innermost_span(
+        events, spans, np.where(forward_row == ABSENT, ABSENT, events.track[forward_row]), events.start_ns[forward_row]
     )
-    forward = _forward_operators(events, np.unique(evaluated[evaluated != ABSENT]))
-    made = np.array([forward.get(row, ABSENT) for row in evaluated.tolist()], dtype=np.int64)
-    made_in = innermost_span(events, spans, np.where(made == ABSENT, ABSENT, events.track[made]), events.start_ns[made])
     names = []
     for i in range(len(time_ns)):
-        span, operator = int(running[i]), int(evaluated[i])
-        # A forward that is run again within the backward pass is nearer than the node that asked for it.
+        span, operator = int(running[i]), int(node[i])
+        # A forward that is recomputed inside the backward pass is the inner one of the two.
         if operator != ABSENT and (span == ABSENT or events.start_ns[operator] > events.start_ns[span]):
-            span = int(made_in[i]) if made_in[i] != ABSENT else span
+            span = int(forward_span[i]) if forward_span[i] != ABSENT else span
         names.append(None if span == ABSENT else parse_module_span(events.strings[events.name[span]]))
     return names
 
 
 def stretches_of_modules(events: EventTable, names: Iterable[str]) -> dict[str, HostStretches]:
-    """Of each name that has spans: its forwards, and the nodes of backward passes that they made. Nodes that follow one
-    another on a thread are a stretch from the first to the last; one whose module is not known belongs to that of the
-    node before it, as a gradient's accumulation does.
+    """Return the stretches of each of the `names` that has spans: its forwards, and the backward nodes that they
+    created.
+
+    Nodes of a module that follow one another on a thread are one stretch, from the first to the last. A node of unknown
+    module belongs to the module of the node before it, such as the accumulation of a gradient.
     """
     is_span = events.named(lambda name: parse_module_span(name) is not None)
     spans = events.each_once(is_span & ~events.in_category("gpu_user_annotation"))
     nodes = events.each_once(events.named(is_autograd_node))
     nodes = nodes[np.lexsort((events.start_ns[nodes], events.track[nodes]))]
-    made_in = _modules_of_nodes(events, spans, nodes)
+    node_modules = _modules_of_nodes(events, spans, nodes)
     of_span = np.array([parse_module_span(events.strings[name]) for name in events.name[spans].tolist()], dtype=object)
-    numbers = {name: number for number, name in enumerate(dict.fromkeys(made_in))}
-    which = np.array([numbers[name] for name in made_in], dtype=np.int64)
+    numbers = {name: number for number, name in enumerate(dict.fromkeys(node_modules))}
+    name_of_node = np.array([numbers[name] for name in node_modules], dtype=np.int64)
     same_track = np.concatenate(([False], events.track[nodes][1:] == events.track[nodes][:-1]))[: len(nodes)]
     result = {}
-    for wanted in names:
-        own = spans[of_span == wanted]
-        if not len(own):
+    for module in names:
+        module_spans = spans[of_span == module]
+        if not len(module_spans):
             continue
-        inside = np.array([name is not None and _is_inside(name, wanted) for name in numbers], dtype=np.bool_)[which]
+        inside = np.array([name is not None and _is_inside(name, module) for name in numbers], dtype=np.bool_)[
+            name_of_node
+        ]
         goes_on = same_track & np.concatenate(([False], inside[:-1]))[: len(nodes)]
         begin = np.flatnonzero(inside & ~goes_on)
         ends_ns = np.where(inside, events.end_ns[nodes], 0)
         last_ns = np.maximum.reduceat(ends_ns, begin) if len(begin) else ends_ns[:0]
-        result[wanted] = HostStretches(
-            track=np.concatenate((events.track[own], events.track[nodes[begin]])).astype(np.int64),
-            start_ns=np.concatenate((events.start_ns[own], events.start_ns[nodes[begin]])),
-            end_ns=np.concatenate((events.end_ns[own], last_ns)),
+        result[module] = HostStretches(
+            track=np.concatenate((events.track[module_spans], events.track[nodes[begin]])).astype(np.int64),
+            start_ns=np.concatenate((events.start_ns[module_spans], events.start_ns[nodes[begin]])),
+            end_ns=np.concatenate((events.end_ns[module_spans], last_ns)),
         )
     return result
 
 
 def _is_inside(name: str, module: str) -> bool:
+    """Return whether module `name` is `module` or inside it."""
     return not module or name == module or name.startswith(f"{module}.")
 
 
 def _modules_of_nodes(events: EventTable, spans: Int64, nodes: Int64) -> list[str | None]:
-    """The module whose forward made each node; where that is not known, of the one before it on its thread."""
+    """Return the module whose forward created each node; where it is not known, that of the previous node on the
+    thread.
+    """
     forward = _forward_operators(events, nodes[events.sequence_number[nodes] != ABSENT])
-    made = np.array([forward.get(row, ABSENT) for row in nodes.tolist()], dtype=np.int64)
-    made_in = innermost_span(events, spans, np.where(made == ABSENT, ABSENT, events.track[made]), events.start_ns[made])
+    forward_row = np.array([forward.get(row, ABSENT) for row in nodes.tolist()], dtype=np.int64)
+    forward_span = innermost_span(
+        events, spans, np.where(forward_row == ABSENT, ABSENT, events.track[forward_row]), events.start_ns[forward_row]
+    )
     names: list[str | None] = []
-    for i, (span, track) in enumerate(zip(made_in.tolist(), events.track[nodes].tolist(), strict=True)):
+    for i, (span, track) in enumerate(zip(forward_span.tolist(), events.track[nodes].tolist(), strict=True)):
         if span != ABSENT:
             names.append(parse_module_span(events.strings[events.name[span]]))
-        elif made[i] == ABSENT and i and events.track[nodes[i - 1]] == track:
+        elif forward_row[i] == ABSENT and i and events.track[nodes[i - 1]] == track:
             names.append(names[-1])
         else:
             names.append(None)

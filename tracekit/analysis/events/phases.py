@@ -1,10 +1,15 @@
-"""Forward, backward or optimizer: the phase of a step at any point of host time.
+"""The phase of a step at any point of host time: forward, backward or optimizer.
 
-Comes in: an event table and the starts of its steps. Goes out: a function of time. A step begins with forward. An
-operator that joins the autograd graph (it has a sequence number) and a wrapper's forward are forward; what the
-autograd engine runs, and anything inside it (recomputed forwards too), is backward; `Optimizer.step` is optimizer; what
-a data loader runs is none of them. The phase at a time is that of the last of these to have begun: what runs after the
-backward without a graph, such as copies of reduced gradients, still belongs to it.
+A phase lasts until an event of another phase begins:
+
+* A step begins with forward.
+* An operator that becomes part of the autograd graph (it has a sequence number) is forward, and so is a wrapper's
+  forward.
+* What the autograd engine runs is backward, with everything inside it (recomputed forwards too).
+* `Optimizer.step` is optimizer.
+* What a data loader runs changes nothing.
+
+So what runs after the backward without a graph, such as copies of reduced gradients, still counts as backward.
 """
 
 from __future__ import annotations
@@ -23,26 +28,31 @@ __all__ = ["PHASES", "PhaseTimeline", "autograd_threads", "data_loading", "phase
 PHASES = ("forward", "backward", "optimizer")
 _FORWARD, _BACKWARD, _OPTIMIZER = range(3)
 _DATA_LOADERS = (DATA_SPAN, "enumerate(DataLoader)#")
-# Wrappers communicate at their beginning, before any operator joins the graph.
+# Wrappers communicate at their start, before any operator becomes part of the graph.
 _FORWARD_LABELS = (
     "DistributedDataParallel.forward",
     "FullyShardedDataParallel.forward",
     "FSDP::pre_forward",
     engine_span("forward"),
 )
-_BACKWARD_LABELS = frozenset({engine_span("backward")})  # with the reductions after autograd has ended
+_BACKWARD_LABELS = frozenset({engine_span("backward")})  # includes the reductions after autograd has ended
 _OPTIMIZER_LABELS = ("Optimizer.step#", optimizer_span("step"))
 
 
 @dataclass(frozen=True, kw_only=True)
 class PhaseTimeline:
-    """Changes of phase: at `change_ns` int64 [c] begins phase `phase` int64 [c], an index into `PHASES`."""
+    """When the phase changes.
+
+    Attributes:
+        change_ns: in order, int64 [c].
+        phase: the phase that begins then, as an index into `PHASES`, int64 [c].
+    """
 
     change_ns: Int64
     phase: Int64
 
     def at(self, time_ns: Int64) -> Int64:
-        """int64 [n]: index into `PHASES`, or -1 before the first operator."""
+        """Return int64 [n]: the index into `PHASES` at each time; -1 before the first operator."""
         position = np.searchsorted(self.change_ns, time_ns, side="right") - 1
         if not len(self.change_ns):
             return np.full(len(time_ns), -1, dtype=np.int64)
@@ -56,9 +66,11 @@ def _is_backward_operator(events: EventTable) -> Bool:
 
 
 def _joins_graph(events: EventTable, ran_backward: Bool) -> Bool:
-    """Operators that made a node of the autograd graph. All of them show the number that the next node of their thread
-    is to have; the last one to show it is the one whose node it became. The thread's last number nobody may have taken,
-    if nothing in `ran_backward` [n] has it.
+    """Return a mask [n] of the operators that created a node of the autograd graph.
+
+    Every operator shows the number that the next node of its thread will have. So several may show one number, and the
+    last of them created the node. The last number of a thread may belong to no node: it counts only if an operator of
+    `ran_backward` (mask [n]) has it.
     """
     rows = np.flatnonzero((events.sequence_number != ABSENT) & (events.forward_thread <= 0))
     rows = rows[events.in_category("cpu_op", "Operator")[rows]]
@@ -77,12 +89,12 @@ def _joins_graph(events: EventTable, ran_backward: Bool) -> Bool:
 
 
 def autograd_threads(events: EventTable) -> Int64:
-    """Tracks on which the autograd engine ran operators."""
+    """Return the tracks on which the autograd engine ran operators."""
     return events.tracks_of(_is_backward_operator(events))
 
 
 def data_loading(events: EventTable, thread: int) -> Intervals:
-    """When the track `thread` was in a data loader: torch's, or one that the probe wraps."""
+    """Return when the track `thread` was in a data loader: torch's, or one that the probe wraps."""
     if thread == ABSENT:
         return EMPTY
     loads = events.named(lambda name: name.startswith(_DATA_LOADERS)) & (events.track == thread)
@@ -90,7 +102,10 @@ def data_loading(events: EventTable, thread: int) -> Intervals:
 
 
 def phase_timeline(events: EventTable, threads: Int64, step_start_ns: Int64) -> PhaseTimeline:
-    """The timeline over the tracks in `threads` (the step's and the autograd engine's); step_start_ns: int64 [s]."""
+    """Return the phases of the tracks in `threads`: the step's and the autograd engine's.
+
+    `step_start_ns`: int64 [s].
+    """
     on_threads = events.on_tracks(threads)
     on_host = on_threads & ~events.in_category("gpu_user_annotation")
     ran_backward = _is_backward_operator(events)
@@ -99,9 +114,9 @@ def phase_timeline(events: EventTable, threads: Int64, step_start_ns: Int64) -> 
     forward_label = events.named(lambda name: name.startswith(_FORWARD_LABELS)) & on_host
     forward = (_joins_graph(events, ran_backward) & on_threads & ~backward) | forward_label
     for track in threads:
-        here = events.track == track
-        rows = np.flatnonzero(forward & here)
-        inside = Intervals.of_events(events, (backward | optimizer) & here) | data_loading(events, int(track))
+        on_track = events.track == track
+        rows = np.flatnonzero(forward & on_track)
+        inside = Intervals.of_events(events, (backward | optimizer) & on_track) | data_loading(events, int(track))
         forward[rows] = ~inside.covers(events.start_ns[rows])
     times = [step_start_ns, events.start_ns[forward], events.start_ns[backward], events.start_ns[optimizer]]
     phases = (_FORWARD, _FORWARD, _BACKWARD, _OPTIMIZER)
@@ -109,6 +124,6 @@ def phase_timeline(events: EventTable, threads: Int64, step_start_ns: Int64) -> 
     phase = np.repeat(phases, [len(t) for t in times])
     order = np.argsort(change_ns, kind="stable")
     change_ns, phase = change_ns[order], phase[order]
-    kept = np.ones(len(phase), dtype=np.bool_)
-    kept[1:] = phase[1:] != phase[:-1]
-    return PhaseTimeline(change_ns=change_ns[kept], phase=phase[kept])
+    is_change = np.ones(len(phase), dtype=np.bool_)
+    is_change[1:] = phase[1:] != phase[:-1]
+    return PhaseTimeline(change_ns=change_ns[is_change], phase=phase[is_change])

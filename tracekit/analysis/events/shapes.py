@@ -1,7 +1,6 @@
-"""Shapes that communication events recorded, as dimensions and bytes.
+"""What communication events recorded of their inputs: shapes, sizes, peers, and whether the call blocks.
 
-Comes in: the interned JSON of `Input Dims`, `Input type` and `Concrete Inputs`. Goes out: dimensions of tensors,
-peers, and whether a call blocks, by row of the event table.
+The inputs are the interned JSON of `Input Dims`, `Input type` and `Concrete Inputs`.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ import numpy as np
 from tracekit.analysis.events.communication_rules import bytes_per_element, size_in_bytes
 from tracekit.model.events import ABSENT, Bool, EventTable
 
-_DEEPEST = 8  # a list of lists of tensors needs 4
+_DEEPEST = 8  # levels of nested lists; a list of lists of tensors needs 4
 _DIGITS = 10  # of a rank or a tag
 
 __all__ = ["RecordedShapes", "blocking_calls", "peers_and_tags", "peers_in_group", "recorded_shapes"]
@@ -24,7 +23,12 @@ __all__ = ["RecordedShapes", "blocking_calls", "peers_and_tags", "peers_in_group
 
 @dataclass(frozen=True)
 class RecordedShapes:
-    """The tensors an event was called with, by argument: dimensions, and the data type where it is known."""
+    """The tensors of an event's inputs.
+
+    Attributes:
+        dtype: of the first input whose type is known, else "".
+        arguments: the dimensions of every tensor, by argument.
+    """
 
     dtype: str
     arguments: list[list[list[int]]]
@@ -35,7 +39,7 @@ class RecordedShapes:
 
     @cached_property
     def elements_of_arguments(self) -> list[int]:
-        """Elements of each argument: an operator's outputs and inputs are different ones."""
+        """Return the number of elements of each argument. An operator's outputs are arguments too."""
         return [sum(math.prod(dims) for dims in argument) for argument in self.arguments]
 
     @cached_property
@@ -44,14 +48,14 @@ class RecordedShapes:
 
     @property
     def size_bytes(self) -> int:
-        """Bytes of all tensors, or ABSENT."""
+        """Return the bytes of all tensors, or ABSENT."""
         return size_in_bytes(self.elements, self.dtype) if self.elements else ABSENT
 
 
 def recorded_shapes(events: EventTable) -> dict[int, RecordedShapes]:
-    """Row of each communication event that recorded shapes, to them."""
+    """Return the recorded shapes by row of the event table."""
     arguments = events.collective_arguments
-    parsed: dict[tuple[int, int], RecordedShapes] = {}  # a training loop repeats the same few
+    parsed: dict[tuple[int, int], RecordedShapes] = {}  # a training loop repeats few shapes
     result = {}
     for row, shapes, types in zip(
         arguments.row.tolist(), arguments.input_shapes.tolist(), arguments.input_types.tolist(), strict=True
@@ -67,13 +71,14 @@ def recorded_shapes(events: EventTable) -> dict[int, RecordedShapes]:
 
 
 def peers_in_group(events: EventTable) -> dict[int, int]:
-    """Row of each `c10d::send` and `c10d::recv_` to its peer's place in the group."""
+    """Return the peer's place in the group, by row of each `c10d::send` and `c10d::recv_`."""
     return {row: peer for row, (peer, _) in peers_and_tags(events).items()}
 
 
 def peers_and_tags(events: EventTable) -> dict[int, tuple[int, int]]:
-    """Row of each `c10d::send` and `c10d::recv_` to its peer's place in the group and the message's tag, the third and
-    fourth of its inputs.
+    """Return the peer's place in the group and the message's tag, by row of each `c10d::send` and `c10d::recv_`.
+
+    They are the third and fourth input.
     """
     arguments = events.collective_arguments
     point_to_point = events.named({"c10d::send", "c10d::recv_"}.__contains__)
@@ -87,8 +92,10 @@ def peers_and_tags(events: EventTable) -> dict[int, tuple[int, int]]:
 
 
 def blocking_calls(events: EventTable) -> Bool:
-    """Mask [n]: communication operators that were called with `asyncOp` False (of their inputs the only truth value),
-    so that the caller waits for them next. Older versions of torch do not record it.
+    """Return a mask [n] of the communication operators that were called with `asyncOp` False: the caller waits for them
+    next.
+
+    `asyncOp` is the only boolean input. Older versions of torch do not record it.
     """
     arguments = events.collective_arguments
     recorded = arguments.concrete_inputs != ABSENT
@@ -102,7 +109,7 @@ def blocking_calls(events: EventTable) -> Bool:
 
 
 def _values(text: str) -> list[object]:
-    """The list that is written in `text`, or an empty one."""
+    """Return the list that the JSON `text` holds; an empty one if it holds no list."""
     try:
         value = msgspec.json.decode(text)
     except (ValueError, RecursionError):
@@ -117,7 +124,7 @@ def _arguments(values: list[object]) -> list[list[list[int]]]:
 
 
 def _tensors(value: object, depth: int = _DEEPEST) -> list[list[int]]:
-    """All lists of integers in a nested list: the dimensions of single tensors and of lists of tensors."""
+    """Return all lists of integers in a nested list: the dimensions of single tensors and of lists of tensors."""
     if not isinstance(value, list) or not value or not depth:
         return []
     if all(isinstance(item, int) for item in value):

@@ -1,8 +1,4 @@
-"""Which kinds of parallelism a trace shows.
-
-Comes in: a decoded trace. Goes out: slugs of the JSON contract, from tracekit's metadata, else inferred from the
-labels that torch itself writes.
-"""
+"""Which kinds of parallelism a trace shows, as slugs of the JSON contract."""
 
 from __future__ import annotations
 
@@ -21,7 +17,10 @@ _LABELS = (
 
 
 def strategies_of(trace: DecodedTrace) -> tuple[tuple[str, ...], bool]:
-    """The strategies, and whether they are inferred."""
+    """Return the strategies, and whether they are inferred.
+
+    They come from tracekit's metadata. Without it they are inferred from the labels that torch writes.
+    """
     metadata = trace.header.metadata
     if metadata is not None and metadata.strategies:
         return tuple(metadata.strategies), False

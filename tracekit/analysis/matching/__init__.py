@@ -1,1 +1,1 @@
-"""What belongs together over ranks: collectives, sends and receives; and what does not fit."""
+"""Which collectives, sends and receives of different ranks belong together, and which do not fit."""

@@ -1,12 +1,9 @@
-"""Collectives matched over ranks.
+"""Which collectives of different ranks are the same instance.
 
-Comes in: summaries of ranks and the groups of the run. Goes out: a `MatchedGroup` for each group, and notes about what
-does not fit together.
-
-Instances are matched by (group, sequence id) where every rank of the group tells its ids, else by order: the k-th
-collective of a kind and step of a group is the same one on all ranks. Where a rank has fewer or more of them than most,
-only those are matched whose place their sizes prove, so that one rank's gap never shifts another. What is done in no
-group that the traces name counts as done by all ranks.
+Instances are matched by (group, sequence id) if every rank of the group has ids. Otherwise they are matched by order:
+the k-th collective of a kind and step in a group is the same one on all ranks. If a rank has fewer or more of them than
+most ranks, only those are matched whose place their sizes prove. So the gap of one rank never shifts another. A
+collective whose trace names no group counts as one of all ranks.
 """
 
 from __future__ import annotations
@@ -18,12 +15,12 @@ import numpy as np
 
 from tracekit.analysis.matching.mismatches import (
     Member,
-    absences,
-    agreed,
-    equal_sizes,
-    equal_types,
-    of_one_kind,
-    without_place,
+    absence_notes,
+    check_sizes,
+    check_types,
+    drop_other_kinds,
+    majority_values,
+    unplaced_notes,
 )
 from tracekit.model.collectives import MatchedGroup
 from tracekit.model.communication import GroupKey
@@ -31,13 +28,15 @@ from tracekit.model.events import ABSENT, Int64
 from tracekit.model.notes import Note
 from tracekit.model.summary import RankSummary
 
-_SPARSE = 16  # ids farther apart than this, on average, are numbered anew
+_SPARSE = 16  # the most ids per collective, on average, for which a dense table of ids is used
 
 __all__ = ["groups_of_run", "match_collectives"]
 
 
 def groups_of_run(ranks: Sequence[RankSummary], world_size: int | None) -> tuple[GroupKey, ...]:
-    """All groups of all ranks, sorted; and a nameless one of all ranks where collectives do not say their group."""
+    """Return all groups of all ranks, sorted. Where collectives do not name their group, a nameless one of all
+    ranks is added.
+    """
     groups = {group for summary in ranks for group in summary.groups}
     if any((summary.collectives.group == ABSENT).any() for summary in ranks):
         groups.add(_everyone(ranks, world_size))
@@ -47,22 +46,27 @@ def groups_of_run(ranks: Sequence[RankSummary], world_size: int | None) -> tuple
 def match_collectives(
     ranks: Sequence[RankSummary], groups: Sequence[GroupKey], world_size: int | None
 ) -> tuple[tuple[MatchedGroup, ...], list[Note]]:
-    """`ranks` ascending; `groups` as `groups_of_run` gave them. Groups without collectives are left out."""
+    """Return the matched collectives of each group that has any, and notes about what does not fit.
+
+    `ranks` are ascending; `groups` come from `groups_of_run`.
+    """
     number = {group: i for i, group in enumerate(groups)}
     everyone = number.get(_everyone(ranks, world_size), ABSENT)
     members: dict[int, list[Member]] = {}
     for summary in ranks:
-        own = summary.collectives
-        for local in np.unique(own.group).tolist():
+        collectives = summary.collectives
+        for local in np.unique(collectives.group).tolist():
             index = everyone if local == ABSENT else number[summary.groups[local]]
-            members.setdefault(index, []).append(Member(summary=summary, rows=np.flatnonzero(own.group == local)))
-    matched, notes = [], []
+            members.setdefault(index, []).append(
+                Member(summary=summary, rows=np.flatnonzero(collectives.group == local))
+            )
+    matched_groups, notes = [], []
     for index in sorted(members):
-        present = _with_silent(members[index], ranks, groups[index])
-        found, about = _match(index, groups[index].label or "all ranks", present)
-        matched.append(found)
-        notes += about
-    return tuple(matched), sorted(notes, key=lambda note: (note.rank or 0, note.text))
+        present = _with_absent_ranks(members[index], ranks, groups[index])
+        matched_group, group_notes = _match(index, groups[index].label or "all ranks", present)
+        matched_groups.append(matched_group)
+        notes += group_notes
+    return tuple(matched_groups), sorted(notes, key=lambda note: (note.rank or 0, note.text))
 
 
 def _everyone(ranks: Sequence[RankSummary], world_size: int | None) -> GroupKey:
@@ -70,25 +74,30 @@ def _everyone(ranks: Sequence[RankSummary], world_size: int | None) -> GroupKey:
     return GroupKey(description="", ranks=tuple(world))
 
 
-def _with_silent(found: list[Member], ranks: Sequence[RankSummary], group: GroupKey) -> list[Member]:
-    """Ranks of the group without a collective in it too: they lack every instance. Servers of RPC take no part."""
-    speaking = {member.summary.rank for member in found}
+def _with_absent_ranks(members: list[Member], ranks: Sequence[RankSummary], group: GroupKey) -> list[Member]:
+    """Return the members, and the group's ranks that have no collective in it: they lack every instance.
+
+    Servers of RPC take no part.
+    """
+    with_collectives = {member.summary.rank for member in members}
     belongs = frozenset(group.ranks)
-    none = np.empty(0, dtype=np.int64)
-    silent = [s for s in ranks if s.rank in belongs and s.rank not in speaking and not s.serves_only]
-    return sorted([*found, *(Member(summary=s, rows=none) for s in silent)], key=lambda member: member.summary.rank)
+    no_rows = np.empty(0, dtype=np.int64)
+    without = [s for s in ranks if s.rank in belongs and s.rank not in with_collectives and not s.serves_only]
+    return sorted(
+        [*members, *(Member(summary=s, rows=no_rows) for s in without)], key=lambda member: member.summary.rank
+    )
 
 
 def _match(index: int, name: str, members: list[Member]) -> tuple[MatchedGroup, list[Note]]:
     sequences = [member.column("sequence") for member in members]
-    with_ids = all((own != ABSENT).any() for own in sequences if len(own))
+    with_ids = all((ids != ABSENT).any() for ids in sequences if len(ids))
     matched_by: Literal["seq", "order"] = "seq" if with_ids else "order"
     row, unplaced = _by_sequence(members, sequences) if with_ids else _by_order(members)
-    row, kind, notes = of_one_kind(members, row, name)
-    step, _ = agreed(members, row, "step")
-    size_bytes, about_sizes = equal_sizes(members, row, kind, name)
-    notes += [*about_sizes, *equal_types(members, row, name)]
-    found = MatchedGroup(
+    row, kind, notes = drop_other_kinds(members, row, name)
+    step, _ = majority_values(members, row, "step")
+    size_bytes, about_sizes = check_sizes(members, row, kind, name)
+    notes += [*about_sizes, *check_types(members, row, name)]
+    matched_group = MatchedGroup(
         group=index,
         matched_by=matched_by,
         ranks=np.array([member.summary.rank for member in members], dtype=np.int32),
@@ -97,44 +106,50 @@ def _match(index: int, name: str, members: list[Member]) -> tuple[MatchedGroup, 
         step=step,
         size_bytes=size_bytes,
     )
-    return found, [*notes, *absences(members, found, name), *without_place(members, unplaced, name)]
+    return matched_group, [
+        *notes,
+        *absence_notes(members, matched_group, name),
+        *unplaced_notes(members, unplaced, name),
+    ]
 
 
 # ---- by sequence id -------------------------------------------------------------------------------------------------
 
 
 def _by_sequence(members: Sequence[Member], sequences: Sequence[Int64]) -> tuple[Int64, list[int]]:
-    """Rows int64 [k, m] in order of ids, and how many collectives of each rank have no id."""
-    if (simple := _by_increasing(members, sequences)) is not None:
+    """Return rows int64 [k, m] in order of ids, and how many collectives of each rank have no id."""
+    if (simple := _by_increasing_ids(members, sequences)) is not None:
         return simple, [0] * len(members)
-    keys = [_keys(own[own != ABSENT]) for own in sequences]
-    every = np.unique(np.concatenate(keys))
-    result = np.full((len(members), len(every)), ABSENT, dtype=np.int64)
-    for r, (member, own) in enumerate(zip(members, sequences, strict=True)):
-        result[r, np.searchsorted(every, keys[r])] = member.rows[own != ABSENT]
-    return result, [int((own == ABSENT).sum()) for own in sequences]
+    keys = [_keys(ids[ids != ABSENT]) for ids in sequences]
+    all_keys = np.unique(np.concatenate(keys))
+    result = np.full((len(members), len(all_keys)), ABSENT, dtype=np.int64)
+    for r, (member, ids) in enumerate(zip(members, sequences, strict=True)):
+        result[r, np.searchsorted(all_keys, keys[r])] = member.rows[ids != ABSENT]
+    return result, [int((ids == ABSENT).sum()) for ids in sequences]
 
 
-def _by_increasing(members: Sequence[Member], sequences: Sequence[Int64]) -> Int64 | None:
-    """The usual case in place of a sort: each rank's ids increase, and there are few gaps. None in other cases."""
-    if not all(len(own) == 0 or (own[0] > ABSENT and (own[1:] > own[:-1]).all()) for own in sequences):
+def _by_increasing_ids(members: Sequence[Member], sequences: Sequence[Int64]) -> Int64 | None:
+    """Return the rows without sorting, in the usual case: each rank's ids increase, and there are few gaps. Else
+    None.
+    """
+    if not all(len(ids) == 0 or (ids[0] > ABSENT and (ids[1:] > ids[:-1]).all()) for ids in sequences):
         return None
-    some = [own for own in sequences if len(own)]
-    low, high = min(int(own[0]) for own in some), max(int(own[-1]) for own in some)
-    if high - low > _SPARSE * max(map(len, some)):
+    nonempty = [ids for ids in sequences if len(ids)]
+    low, high = min(int(ids[0]) for ids in nonempty), max(int(ids[-1]) for ids in nonempty)
+    if high - low > _SPARSE * max(map(len, nonempty)):
         return None
-    there = np.zeros(high - low + 1, dtype=np.bool_)
-    for own in some:
-        there[own - low] = True
-    number = np.cumsum(there) - 1
+    is_used = np.zeros(high - low + 1, dtype=np.bool_)
+    for ids in nonempty:
+        is_used[ids - low] = True
+    number = np.cumsum(is_used) - 1
     result = np.full((len(members), int(number[-1]) + 1), ABSENT, dtype=np.int64)
-    for r, (member, own) in enumerate(zip(members, sequences, strict=True)):
-        result[r, number[own - low]] = member.rows
+    for r, (member, ids) in enumerate(zip(members, sequences, strict=True)):
+        result[r, number[ids - low]] = member.rows
     return result
 
 
 def _keys(ids: Int64) -> Int64:
-    """int64 [n]: ids, apart where one occurs several times (collectives that were coalesced share theirs)."""
+    """Return int64 [n]: ids, made distinct where several collectives share one, as coalesced ones do."""
     order = np.argsort(ids, kind="stable")
     position = np.arange(len(ids))
     opens = np.ones(len(ids), dtype=np.bool_)
@@ -148,17 +163,17 @@ def _keys(ids: Int64) -> Int64:
 
 
 def _by_order(members: Sequence[Member]) -> tuple[Int64, list[int]]:
-    """Rows int64 [k, m] in order of steps and launches, and how many collectives of each rank have no place.
+    """Return rows int64 [k, m] in order of steps and launches, and how many collectives of each rank have no place.
 
-    What was launched outside of the recorded steps has none.
+    What was launched outside of the recorded steps has no place.
     """
     columns = [(member.column("step"), member.column("kind")) for member in members]
-    same = all(
+    all_equal = all(
         np.array_equal(step, columns[0][0]) and np.array_equal(kind, columns[0][1]) for step, kind in columns[1:]
     )
-    if same and (columns[0][0] != ABSENT).all():
+    if all_equal and (columns[0][0] != ABSENT).all():
         return np.stack([member.rows for member in members]), [0] * len(members)
-    streams: dict[tuple[int, int], dict[int, Int64]] = {}  # step and kind: of each member the rows
+    streams: dict[tuple[int, int], dict[int, Int64]] = {}  # by step and kind: the rows of each member
     outside = [0] * len(members)
     for r, (member, (step, kind)) in enumerate(zip(members, columns, strict=True)):
         outside[r] = int((step == ABSENT).sum())
@@ -178,68 +193,74 @@ def _by_order(members: Sequence[Member]) -> tuple[Int64, list[int]]:
 
 
 def _stream(members: Sequence[Member], rows: dict[int, Int64]) -> Int64:
-    """One kind in one step: rows int64 [k, n], where n is how many most ranks have."""
-    counts, votes = np.unique([len(own) for own in rows.values()], return_counts=True)
+    """Return the rows of one kind in one step, int64 [k, n], where n is the count that most ranks have."""
+    counts, votes = np.unique([len(rank_rows) for rank_rows in rows.values()], return_counts=True)
     count = int(counts[votes == votes.max()][-1])
     block = np.full((len(members), count), ABSENT, dtype=np.int64)
-    for r, own in rows.items():
-        if len(own) == count:
-            block[r] = own
-    usual = _usual_sizes(members, block)
-    for r, own in rows.items():
-        if len(own) != count:
-            places = _certain_places(members[r].summary.collectives.size_bytes[own], usual)
-            block[r, places[places != ABSENT]] = own[places != ABSENT]
+    for r, rank_rows in rows.items():
+        if len(rank_rows) == count:
+            block[r] = rank_rows
+    usual_sizes = _agreed_sizes(members, block)
+    for r, rank_rows in rows.items():
+        if len(rank_rows) != count:
+            places = _certain_places(members[r].summary.collectives.size_bytes[rank_rows], usual_sizes)
+            block[r, places[places != ABSENT]] = rank_rows[places != ABSENT]
     return block
 
 
-def _usual_sizes(members: Sequence[Member], block: Int64) -> Int64:
-    """int64 [n]: the size of each instance where all complete ranks agree on it, else ABSENT."""
-    complete = [(m.summary.collectives.size_bytes[own]) for m, own in zip(members, block, strict=True) if own[0] >= 0]
+def _agreed_sizes(members: Sequence[Member], block: Int64) -> Int64:
+    """Return int64 [n]: the size of each instance where all complete ranks agree on it, else ABSENT."""
+    complete = [
+        (m.summary.collectives.size_bytes[rank_rows])
+        for m, rank_rows in zip(members, block, strict=True)
+        if rank_rows[0] >= 0
+    ]
     sizes = np.stack(complete)
     return np.where((sizes == sizes[0]).all(axis=0), sizes[0], ABSENT)
 
 
 def _certain_places(sizes: Int64, usual: Int64) -> Int64:
-    """int64 [n]: where in `usual` (int64 [m]) each of `sizes` (int64 [n]) must be, or ABSENT.
+    """Return int64 [n]: the only place in `usual_sizes` (int64 [m]) that each of `sizes` can have, or ABSENT.
 
-    A rank that lacks some: its sizes in order are a part of the usual ones; those that stand at the same place in the
-    first and in the last way to lay them there. A rank that has more: none.
+    For a rank that lacks some instances, its sizes are a subsequence of the usual ones. They are laid onto the usual
+    ones as far left and as far right as possible; a place is certain if both agree. A rank with more instances has no
+    certain place.
     """
-    none = np.full(len(sizes), ABSENT, dtype=np.int64)
+    nowhere = np.full(len(sizes), ABSENT, dtype=np.int64)
     if len(sizes) >= len(usual) or (usual == ABSENT).any() or (sizes == ABSENT).any():
-        return none
+        return nowhere
     first = _leftmost(sizes, usual)
     last = _leftmost(sizes[::-1], usual[::-1])
     if first is None or last is None:
-        return none
+        return nowhere
     last = len(usual) - 1 - last[::-1]
     return np.where(first == last, first, ABSENT)
 
 
 def _leftmost(sizes: Int64, usual: Int64) -> Int64 | None:
-    places, at = [], 0
-    known = usual.tolist()
+    """Return the leftmost places at which `sizes` are a subsequence of the usual ones; None if they are not."""
+    places, next_place = [], 0
+    usual_list = usual.tolist()
     for size in sizes.tolist():
-        while at < len(known) and known[at] != size:
-            at += 1
-        if at == len(known):
+        while next_place < len(usual_list) and usual_list[next_place] != size:
+            next_place += 1
+        if next_place == len(usual_list):
             return None
-        places.append(at)
-        at += 1
+        places.append(next_place)
+        next_place += 1
     return np.array(places, dtype=np.int64)
 
 
 def _launch_order(members: Sequence[Member], row: Int64) -> Int64:
-    """int64 [m]: instances by step, then by their place among the collectives of the lowest rank that has them."""
+    """Return int64 [m]: the order of instances by step, then by place on the lowest rank that has them."""
     first = np.argmax(row >= 0, axis=0)
     step = np.full(row.shape[1], ABSENT, dtype=np.int64)
     place = np.zeros(row.shape[1])
     for r, member in enumerate(members):
-        here = first == r
-        own = row[r, here]
-        if len(own):
-            # As a share of the rank's collectives, so that ranks that lack some do not put theirs too early.
-            step[here] = member.summary.collectives.step[own]
-            place[here] = own / len(member.summary.collectives)
+        is_first = first == r
+        rank_rows = row[r, is_first]
+        if len(rank_rows):
+            # A share of the rank's collectives: a rank that lacks some would put its others too early.
+            step[is_first] = member.summary.collectives.step[rank_rows]
+            place[is_first] = rank_rows / len(member.summary.collectives)
     return np.lexsort((np.arange(row.shape[1]), place, step))

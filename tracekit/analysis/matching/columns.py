@@ -1,4 +1,4 @@
-"""Tables of matched messages."""
+"""The table of matched messages."""
 
 from tracekit.analysis.table import Column, Table
 

@@ -1,1 +1,1 @@
-"""The worker's side: trace files of one rank to a `RankSummary`."""
+"""What a worker does for one rank: it turns trace files into a `RankSummary`."""

@@ -1,4 +1,4 @@
-"""Several recordings of one rank as one summary. Every field says how: nothing is taken from the first one unseen."""
+"""How several recordings of one rank become one summary. Every field is merged by a stated rule."""
 
 from __future__ import annotations
 
@@ -20,24 +20,26 @@ T = TypeVar("T")
 
 
 def merge_windows(windows: Sequence[RankSummary]) -> RankSummary:
-    """Return the windows of one rank, at least one, in order of time, as one summary. What must be the same in all of
-    them and is not is a note."""
+    """Return the summary of all windows of one rank: at least one, in order of time.
+
+    Fields that must be the same in all windows, and are not, give a note.
+    """
     if len(windows) == 1:
         return windows[0]
     groups = tuple(dict.fromkeys(group for window in windows for group in window.groups))
     notes: list[Note] = [note for window in windows for note in window.notes]
 
     def same(field: str) -> Any:
-        """The value that the windows agree in, unknown ones aside; of several the latest, with a note."""
+        """Return the value that all windows share, unknown ones left out. If they differ, the latest, with a note."""
         values = [value for window in windows if (value := getattr(window, field)) is not None]
         if any(value != values[0] for value in values):
-            notes.append(_differs(windows[0].rank, field))
+            notes.append(_difference_note(windows[0].rank, field))
         return values[-1] if values else None
 
     return RankSummary(
         rank=same("rank"),
         world_size=same("world_size"),
-        files=_joined(windows, lambda window: window.files),
+        files=_concatenate(windows, lambda window: window.files),
         run_id=same("run_id"),
         attempt=same("attempt"),
         host=same("host"),
@@ -50,9 +52,9 @@ def merge_windows(windows: Sequence[RankSummary]) -> RankSummary:
         groups=groups,
         mesh=same("mesh"),
         pipeline=same("pipeline"),
-        clock=_all_samples([window.clock for window in windows if window.clock is not None]),
-        recorded_steps=_joined(windows, lambda window: window.recorded_steps),
-        steps=_joined(windows, lambda window: window.steps),
+        clock=_merge_clocks([window.clock for window in windows if window.clock is not None]),
+        recorded_steps=_concatenate(windows, lambda window: window.recorded_steps),
+        steps=_concatenate(windows, lambda window: window.steps),
         collectives=merge_collectives([(window.collectives, window.groups) for window in windows], groups),
         messages=merge_messages([(window.messages, window.groups) for window in windows], groups),
         event_count=sum(window.event_count for window in windows),
@@ -62,18 +64,18 @@ def merge_windows(windows: Sequence[RankSummary]) -> RankSummary:
     )
 
 
-def _joined(windows: Sequence[RankSummary], field: Callable[[RankSummary], tuple[T, ...]]) -> tuple[T, ...]:
+def _concatenate(windows: Sequence[RankSummary], field: Callable[[RankSummary], tuple[T, ...]]) -> tuple[T, ...]:
     return tuple(item for window in windows for item in field(window))
 
 
-def _differs(rank: int, field: str) -> Note:
-    what = field.replace("_", " ")
-    text = f"rank {rank}: its recordings name more than one {what}; the latest is taken"
+def _difference_note(rank: int, field: str) -> Note:
+    field_name = field.replace("_", " ")
+    text = f"rank {rank}: its recordings name more than one {field_name}; the latest is taken"
     return Note(kind="windows_differ", severity="warning", rank=rank, text=text)
 
 
-def _all_samples(clocks: Sequence[ClockMeasurement]) -> ClockMeasurement | None:
-    """What all windows measured of the rank's clock, which is one and the same."""
+def _merge_clocks(clocks: Sequence[ClockMeasurement]) -> ClockMeasurement | None:
+    """Return the clock measurements of all windows as one: they are of the same clock."""
     measured = [clock for clock in clocks if clock.method != "none"] or list(clocks)
     if not measured:
         return None

@@ -1,4 +1,4 @@
-"""What is read of each rank: which steps, by which rules, for which sections of a report."""
+"""What is read of each rank: which steps, with which rules, for which sections of a report."""
 
 from __future__ import annotations
 
@@ -14,7 +14,11 @@ __all__ = ["StepSelection", "SummaryOptions"]
 
 @dataclass(frozen=True, kw_only=True)
 class StepSelection:
-    """Steps first <= k < stop; `whole` takes the recording as one window, steps or not."""
+    """The steps with first <= step < stop.
+
+    Attributes:
+        whole: the whole recording counts as one window, whether it has steps or not.
+    """
 
     first: int | None = None
     stop: int | None = None
@@ -28,7 +32,10 @@ class StepSelection:
         return self.whole or (self.first is None and self.stop is None)
 
     def mask(self, step: Int64) -> Bool:
-        """Which of `step`, int64 [n], are chosen: bool [n]. What is in no step (-1) is when everything is."""
+        """Return which of the steps (int64 [n]) are selected: bool [n].
+
+        What belongs to no step (-1) is selected only if every step is.
+        """
         if self.is_everything:
             return np.ones(len(step), dtype=np.bool_)
         chosen: Bool = step != ABSENT
@@ -44,7 +51,8 @@ class SummaryOptions:
     """What a worker needs to know besides the files.
 
     Attributes:
-        sections: those that reports will have; None: any.
+        rules: which kernels are communication.
+        sections: the sections that reports will have; None: any.
     """
 
     steps: StepSelection = StepSelection()

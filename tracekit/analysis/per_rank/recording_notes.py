@@ -1,4 +1,4 @@
-"""What a reader must know of one recording: what it lacks, and what in it could not be understood."""
+"""What a reader must know of one recording: what is missing in it, and what could not be understood."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from tracekit.analysis.events.flight_recorder import join_notes
+from tracekit.analysis.events.flight_recorder import flight_recorder_notes
 from tracekit.analysis.timeline.lanes import Lanes
 from tracekit.model.communication import KINDS
 from tracekit.model.events import DecodedTrace
@@ -18,16 +18,19 @@ __all__ = ["recording_notes"]
 
 
 def recording_notes(trace: DecodedTrace, lanes: Lanes, own_rank: int | None) -> list[Note]:
+    """Return the notes about one recording. `own_rank` is the rank that the trace itself names."""
     file = Path(trace.file).name
     notes = []
     named_rank = rank_in_name(Path(trace.file))
     if own_rank is not None and named_rank is not None and own_rank != named_rank:
-        text = f"{file}: the file says rank {own_rank}, its name {named_rank}; the file is believed"
+        text = (
+            f"{file}: the trace names rank {own_rank}, the file's name rank {named_rank}; it counts as rank {own_rank}"
+        )
         notes.append(Note(kind="rank_mismatch", severity="warning", file=file, text=text))
     metadata = trace.header.metadata
     serves = metadata is not None and metadata.rpc is not None and not metadata.steps
     if lanes.windows.source == "recording" and not serves:
-        text = f"{file}: no steps recorded; the whole recording counts as one"
+        text = f"{file}: no steps recorded; the whole recording counts as one step"
         notes.append(Note(kind="no_steps", severity="info", file=file, text=text))
     device = lanes.device_events
     early_kernels = device.row[device.before_recording & device.is_kernel]
@@ -35,7 +38,7 @@ def recording_notes(trace: DecodedTrace, lanes: Lanes, own_rank: int | None) -> 
         communication = int(np.isin(early_kernels, lanes.communication_events.row).sum())
         text = (
             f"{file}: {len(early_kernels)} kernels ({communication} of them communication) were launched before the "
-            f"recording; the first step begins when those that compute have ended"
+            f"recording; the first step begins when the computing ones have ended"
         )
         notes.append(Note(kind="before_recording", severity="info", file=file, text=text))
     unclassified = int((lanes.communication_events.kind == KINDS.index("unclassified")).sum())
@@ -43,7 +46,7 @@ def recording_notes(trace: DecodedTrace, lanes: Lanes, own_rank: int | None) -> 
         text = f"{file}: {unclassified} kernels look like communication and match no rule: listed as unclassified"
         notes.append(Note(kind="unclassified", severity="warning", file=file, text=text))
     if not len(lanes.compute) and not len(lanes.communication) and not serves:
-        text = f"{file}: no kernel, operator or collective in it; nothing can be said about its time"
+        text = f"{file}: it has no kernel, operator or collective, so its time cannot be analysed"
         notes.append(Note(kind="no_device_records", severity="warning", file=file, text=text))
     windows = lanes.windows
     if trace.complete and not windows.complete.all():
@@ -51,7 +54,7 @@ def recording_notes(trace: DecodedTrace, lanes: Lanes, own_rank: int | None) -> 
             f"{file}: step {format_ranges(windows.step[~windows.complete].tolist())} is incomplete and does not count"
         )
         notes.append(Note(kind="unterminated", severity="warning", file=file, text=text))
-    notes += join_notes(lanes.joins, file)
+    notes += flight_recorder_notes(lanes.flight_recorder, file)
     if metadata is not None:
         if metadata.window.partial:
             text = f"{file}: the job ended before the window was full; {len(metadata.steps)} steps were recorded"

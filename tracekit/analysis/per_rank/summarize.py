@@ -1,4 +1,4 @@
-"""One rank, in a worker: trace files to a `RankSummary`. The events stay here."""
+"""From the trace files of one rank to its `RankSummary`. Runs in a worker, and the events stay there."""
 
 from __future__ import annotations
 
@@ -29,7 +29,11 @@ __all__ = ["RankFailure", "summarize", "summarize_trace"]
 
 @dataclass(frozen=True, kw_only=True)
 class RankFailure:
-    """A rank none of whose files could be used. `internal_error`: not through their own fault."""
+    """A rank of whose files none could be used.
+
+    Attributes:
+        internal_error: an error in tracekit caused it, not the files.
+    """
 
     rank: int
     notes: tuple[Note, ...]
@@ -39,30 +43,32 @@ class RankFailure:
 def summarize(
     rank: int, paths: Sequence[TracePath], options: SummaryOptions, spool: DecodedSpool | None = None
 ) -> RankSummary | RankFailure:
-    """Summarise one rank from its windows. `rank` is what discovery made of the files; what a trace says itself wins.
-    Each `Recording` is put into the `spool`, too.
+    """Return the summary of one rank from its windows; a `RankFailure` if no file could be used.
 
-    A file that cannot be used is a note; a rank without any usable file is a `RankFailure`. An error of our own in one
-    file must not lose the others either.
+    `rank` is what discovery concluded from the files; a rank that the trace itself names takes precedence. Each
+    `Recording` is also put into the `spool`.
+
+    A file that cannot be used gives a note. An error in tracekit itself while it reads one file must not lose the
+    others either.
     """
     windows: list[RankSummary] = []
     failures: list[Note] = []
     internal_error = False
     for path in paths:
         try:
-            trace = decode(path, extra_args=spool is not None)  # a merged trace shows them
+            trace = decode(path, extra_args=spool is not None)  # a merged trace shows extra arguments
             recording = recording_of(trace, options.rules, whole=options.steps.whole)
             if spool is not None:
                 spool.put(path, recording)
             windows.append(_summary_of(recording, rank, options))
-            del trace, recording  # of several windows one is in memory at a time
+            del trace, recording  # so that one window is in memory at a time
         except InputError as error:
-            failures.append(_left_out(path, error.kind, error.reason))
+            failures.append(_failure_note(path, error.kind, error.reason))
         except MemoryError:
-            failures.append(_left_out(path, "limit", "reading it takes more memory than there is; try --jobs 1"))
+            failures.append(_failure_note(path, "limit", "reading it takes more memory than there is; try --jobs 1"))
         except Exception as error:
             internal_error = True
-            failures.append(_left_out(path, "ignored_file", f"a bug in tracekit ({type(error).__name__}: {error})"))
+            failures.append(_failure_note(path, "ignored_file", f"a bug in tracekit ({type(error).__name__}: {error})"))
     failures = [note.about_rank(rank) for note in failures]
     if not windows:
         return RankFailure(rank=rank, notes=tuple(failures), internal_error=internal_error)
@@ -70,12 +76,12 @@ def summarize(
     return replace(merged, notes=(*failures, *merged.notes))
 
 
-def _left_out(path: TracePath, kind: str, reason: str) -> Note:
+def _failure_note(path: TracePath, kind: str, reason: str) -> Note:
     return Note(kind=kind, severity="error", file=path.name, text=f"{path.name}: {reason}; left out")
 
 
 def summarize_trace(trace: DecodedTrace, rank: int, options: SummaryOptions) -> RankSummary:
-    """Summarise one recording."""
+    """Return the summary of one recording."""
     return _summary_of(recording_of(trace, options.rules, whole=options.steps.whole), rank, options)
 
 

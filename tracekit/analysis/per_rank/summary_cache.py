@@ -1,8 +1,6 @@
-"""Summaries of ranks that are in the cache, and the calls that make those which are not.
+"""Which ranks' summaries are in the cache, and the tasks that compute and store the others.
 
-Comes in: a call of `summarize` a rank. Goes out: the summaries that were kept; the others' calls, for workers, which
-keep what they make. A rank that failed is never kept, nor one of which a file was left out: the reason may have gone by
-the next time.
+A failed rank is never stored, nor a rank with a file that was left out: the reason may be gone next time.
 """
 
 from __future__ import annotations
@@ -22,15 +20,19 @@ from tracekit.read.cache.store import Cache, Entry, store
 from tracekit.read.decode.decoder import chosen_decoder
 from tracekit.read.files.storage import TracePath
 
-__all__ = ["KeptSummaries", "Order", "look_up", "summarize_and_keep"]
+__all__ = ["CacheLookup", "SummaryTask", "look_up", "summarize_and_store"]
 
 Outcome = RankSummary | RankFailure
 
 
 @dataclass(frozen=True, kw_only=True)
-class Order:
-    """What a worker does: `summarize(rank, paths, options, spool)`, and keep the result in `entry` if it runs that
-    `code`."""
+class SummaryTask:
+    """The arguments of `summarize` for one rank, and where to store the result.
+
+    Attributes:
+        entry: of the cache; None: the result is not stored.
+        code: the version that the result must come from; a worker of another version does not store it.
+    """
 
     rank: int
     paths: tuple[TracePath, ...]
@@ -41,12 +43,12 @@ class Order:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Kept:
-    """A summary as it lies in the cache.
+class _CachedSummary:
+    """A summary as it is stored in the cache.
 
     Attributes:
-        positions: of its files among those that were asked for, whose folder may have been moved since.
-        summary: without its files and parts.
+        positions: of its files among the files that were asked for. Their folder may have been moved since.
+        summary: without files and parts.
         parts: names and packed values.
     """
 
@@ -56,79 +58,83 @@ class _Kept:
 
 
 @dataclass(frozen=True, kw_only=True)
-class KeptSummaries:
-    """`found`: summaries by the position of their call. `missing`: arguments of `summarize_and_keep` for the others, in
-    their order.
+class CacheLookup:
+    """What the cache has for a list of calls.
+
+    Attributes:
+        cached: summaries by the position of their call.
+        missing: arguments of `summarize_and_store` for the other calls, in order.
     """
 
-    found: Mapping[int, RankSummary]
-    missing: Sequence[tuple[Order]]
+    cached: Mapping[int, RankSummary]
+    missing: Sequence[tuple[SummaryTask]]
 
-    def completed_by(self, made: Sequence[Outcome]) -> list[Outcome]:
-        """One outcome a call, in their order; `made` are those of `missing`."""
-        rest = iter(made)
-        positions = range(len(self.found) + len(made))
-        return [self.found[position] if position in self.found else next(rest) for position in positions]
+    def complete(self, computed: Sequence[Outcome]) -> list[Outcome]:
+        """Return one outcome per call, in order. `computed` are the outcomes of `missing`."""
+        next_computed = iter(computed)
+        positions = range(len(self.cached) + len(computed))
+        return [self.cached[position] if position in self.cached else next(next_computed) for position in positions]
 
 
 def look_up(
     calls: Sequence[tuple[int, tuple[TracePath, ...], SummaryOptions]],
     cache: Cache | None,
     spool: DecodedSpool | None = None,
-) -> KeptSummaries:
-    """Look for each call's summary in `cache`; where there is none, prepare to keep it, and the decoded trace on the
-    `spool`."""
-    found: dict[int, RankSummary] = {}
-    missing: list[tuple[Order]] = []
+) -> CacheLookup:
+    """Look for the summary of each call in the cache, and prepare the tasks for those that are missing."""
+    cached: dict[int, RankSummary] = {}
+    missing: list[tuple[SummaryTask]] = []
     shared: Shared = {}
     for position, (rank, paths, options) in enumerate(calls):
-        order = Order(rank=rank, paths=paths, options=options, code=CODE_VERSION, spool=spool)
+        task = SummaryTask(rank=rank, paths=paths, options=options, code=CODE_VERSION, spool=spool)
         if cache is not None:
-            # What was made for all sections serves those that are wanted.
+            # A summary for all sections also serves for some of them.
             choices = dict.fromkeys((options, replace(options, sections=None)))
             entries = [cache.entry_for(paths, (chosen_decoder(), rank, choice)) for choice in choices]
-            summary = _first_kept(cache, entries, paths, shared)
+            summary = _first_cached(cache, entries, paths, shared)
             if summary is not None:
-                found[position] = summary
+                cached[position] = summary
                 continue
             if entries[0] is not None and cache.prepare(entries[0]):
-                order = replace(order, entry=entries[0])
-        missing.append((order,))
-    return KeptSummaries(found=found, missing=missing)
+                task = replace(task, entry=entries[0])
+        missing.append((task,))
+    return CacheLookup(cached=cached, missing=missing)
 
 
-def summarize_and_keep(order: Order) -> Outcome:
-    """`summarize`, in a worker."""
-    outcome = summarize(order.rank, order.paths, order.options, order.spool)
-    if order.entry is None or order.code != CODE_VERSION or not isinstance(outcome, RankSummary):
+def summarize_and_store(task: SummaryTask) -> Outcome:
+    """Return the outcome of `summarize`, and store it in the cache. Runs in a worker."""
+    outcome = summarize(task.rank, task.paths, task.options, task.spool)
+    if task.entry is None or task.code != CODE_VERSION or not isinstance(outcome, RankSummary):
         return outcome
-    places = {str(path): position for position, path in enumerate(order.paths)}
+    places = {str(path): position for position, path in enumerate(task.paths)}
     positions = tuple(places[file] for file in outcome.files if file in places)
-    if len(positions) == len(order.paths):
+    if len(positions) == len(task.paths):
         with suppress(CodecError):
             parts = tuple((name, pack(value, ALL_PARTS[name].type)) for name, value in outcome.parts.items())
             summary = replace(outcome, files=(), parts={})
-            store(order.entry, pack(_Kept(positions=positions, summary=summary, parts=parts)))
+            store(task.entry, pack(_CachedSummary(positions=positions, summary=summary, parts=parts)))
     return outcome
 
 
-def _first_kept(
+def _first_cached(
     cache: Cache, entries: Sequence[Entry | None], paths: Sequence[TracePath], shared: Shared
 ) -> RankSummary | None:
+    """Return the first of the entries that the cache has and that can be read; None without any."""
     for entry in entries:
         data = None if entry is None else cache.fetch(entry)
-        summary = None if data is None else _kept_summary(data, paths, shared)
+        summary = None if data is None else _unpack_summary(data, paths, shared)
         if summary is not None:
             return summary
     return None
 
 
-def _kept_summary(data: bytes, paths: Sequence[TracePath], shared: Shared) -> RankSummary | None:
+def _unpack_summary(data: bytes, paths: Sequence[TracePath], shared: Shared) -> RankSummary | None:
+    """Return the summary stored in `data`, with `paths` as its files; None if it does not fit."""
     try:
-        kept: _Kept = unpack(data, _Kept, shared)
-        parts = {name: unpack(value, ALL_PARTS[name].type, shared) for name, value in kept.parts}
+        entry: _CachedSummary = unpack(data, _CachedSummary, shared)
+        parts = {name: unpack(value, ALL_PARTS[name].type, shared) for name, value in entry.parts}
     except (CodecError, KeyError):
         return None
-    if sorted(kept.positions) != list(range(len(paths))):
+    if sorted(entry.positions) != list(range(len(paths))):
         return None
-    return replace(kept.summary, files=tuple(str(paths[position]) for position in kept.positions), parts=parts)
+    return replace(entry.summary, files=tuple(str(paths[position]) for position in entry.positions), parts=parts)

@@ -31,7 +31,7 @@ from tracekit.analysis.pipeline.bubble_causes import (
 from tracekit.analysis.pipeline.parts import ACTIONS, Actions
 from tracekit.analysis.pipeline.steps import PipelineSteps, pipeline_steps
 from tracekit.analysis.section import Unavailable
-from tracekit.analysis.table import Filled, Frame
+from tracekit.analysis.table import FilledTable, Frame
 from tracekit.model.intervals import Intervals
 from tracekit.model.metadata import PipelineLayout
 from tracekit.model.run import Finding, Run
@@ -164,7 +164,7 @@ def pipeline_actions(run: Run) -> pd.DataFrame:
     return action_table(run).frame
 
 
-def action_table(run: Run) -> Filled:
+def action_table(run: Run) -> FilledTable:
     """Return the table behind `pipeline_actions`."""
     common = sorted(run.common_steps())
     clocks = {clock.rank: clock for clock in run.clocks}
@@ -176,7 +176,7 @@ def action_table(run: Run) -> Filled:
             *(clock.to_run(actions.start_ns), clock.to_run(actions.end_ns), actions.wait_ns),
         )
         rows += [_action_row(summary.rank, *row) for row in zip(*(column.tolist() for column in values), strict=True)]
-    return columns.PIPELINE_ACTIONS.filled(rows)
+    return columns.PIPELINE_ACTIONS.fill(rows)
 
 
 def _action_row(

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tracekit.analysis.events.device_extent import extent_on_device
+from tracekit.analysis.events.device_extent import device_extent
 from tracekit.analysis.events.groups import key_of_recorded_group
 from tracekit.analysis.pipeline.parts import Actions
 from tracekit.analysis.timeline.lanes import Lanes
@@ -183,7 +183,7 @@ def _times(events: EventTable, lanes: Lanes, rows: Int64) -> tuple[Int64, Int64]
         return start_ns, end_ns
     launch_ns = np.sort(device.launch_ns[computes])
     first, stop = np.searchsorted(launch_ns, start_ns), np.searchsorted(launch_ns, end_ns)
-    return extent_on_device(events, kernels, first, stop, start_ns, end_ns)
+    return device_extent(events, kernels, first, stop, start_ns, end_ns)
 
 
 def _after_receives(lanes: Lanes, start_ns: Int64, end_ns: Int64) -> Int64:

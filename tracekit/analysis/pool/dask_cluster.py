@@ -1,8 +1,4 @@
-"""A Dask cluster as an executor; the one place that knows `distributed`.
-
-Comes in: the address of a scheduler. Goes out: a `concurrent.futures.Executor`, whose workers need this tracekit and
-see the files under the same paths or URLs.
-"""
+"""A Dask cluster as an executor. No other module imports `distributed`."""
 
 from __future__ import annotations
 
@@ -28,10 +24,12 @@ _LOGGERS = ("distributed", "distributed.client", "tornado", "tornado.application
 
 @contextmanager
 def dask_cluster(address: str) -> Iterator[Executor]:
-    """The cluster of the scheduler at `address`, such as tcp://host:8786.
+    """Yield the executor of the Dask scheduler at `address`, such as tcp://host:8786.
 
-    Raises UsageError when `distributed` is not installed or `address` is none, InputError when nobody answers there
-    (any more), or there are no workers, or no tracekit.
+    Its workers need this version of tracekit, and see the files under the same paths or URLs.
+
+    Raises UsageError when `distributed` is not installed or `address` is not an address. Raises InputError when no
+    scheduler answers there, when it stops answering, and when there are no workers or no tracekit.
     """
     try:
         from distributed import Client
@@ -42,7 +40,7 @@ def dask_cluster(address: str) -> Iterator[Executor]:
         raise UsageError(f"--scheduler {address}: no address of a scheduler", hint="such as tcp://host:8786")
     with _silence():
         try:
-            with warnings.catch_warnings(action="ignore"):  # versions of libraries that differ; ours is checked later
+            with warnings.catch_warnings(action="ignore"):  # versions that differ; tracekit's is checked below
                 client = Client(address, timeout=_CONNECT_S, set_as_default=False)
         except (OSError, TimeoutError):
             hint = "leave out --scheduler, or start one with: dask scheduler"
@@ -57,7 +55,7 @@ def dask_cluster(address: str) -> Iterator[Executor]:
                 hint = f"where it and its workers run: pip install torch-tracekit=={__version__}"
                 raise InputError(f"--scheduler {address}: tracekit is not installed on {lacking}", hint=hint)
             try:
-                # A call whose result the cluster remembers is made again: the file may be another one by now.
+                # Not pure: a call runs again even if the cluster has its result, since the file may have changed.
                 yield client.get_executor(pure=False)
             except Exception as error:
                 if client.status == "running" or isinstance(error, UsageError):
@@ -67,9 +65,11 @@ def dask_cluster(address: str) -> Iterator[Executor]:
 
 
 def _without_tracekit(client: Any) -> str | None:
-    """The first process of the cluster that lacks it. Calls are unpacked by the scheduler too."""
+    """Return the first process of the cluster that lacks tracekit; None if all have it. The scheduler unpacks calls
+    too.
+    """
 
-    def can_import() -> bool:  # goes over by value, as a function of this module could not
+    def can_import() -> bool:  # an inner function is sent by value; one of this module would have to be imported there
         try:
             import tracekit  # noqa: F401
         except ImportError:
@@ -82,7 +82,7 @@ def _without_tracekit(client: Any) -> str | None:
 
 
 def worker_deaths() -> tuple[type[BaseException], ...]:
-    """What futures of a cluster raise when the workers that had the call died."""
+    """Return the exceptions that mean that the workers of a call died."""
     if "distributed" not in sys.modules:
         return ()
     from distributed import KilledWorker
@@ -92,7 +92,7 @@ def worker_deaths() -> tuple[type[BaseException], ...]:
 
 @contextmanager
 def _silence() -> Iterator[None]:
-    """What goes wrong comes as an error; Dask's logs repeat it, over many lines."""
+    """Silence Dask's logs: errors reach the user as exceptions, and the logs repeat them over many lines."""
     levels = {name: logging.getLogger(name).level for name in _LOGGERS}
     for name in _LOGGERS:
         logging.getLogger(name).setLevel(logging.CRITICAL + 1)

@@ -1,7 +1,7 @@
-"""What is usual among the others: the median of a row of values without one of them.
+"""What is typical of the other ranks: medians of each row without one of its values.
 
-Comes in: values [n, k] of k ranks in n instances, some missing. Goes out: of one rank in each instance, or of all of
-them, the median of the other ranks' values. Which rank stands at which place makes no difference.
+The inputs are values [n, k] of k ranks in n instances, and a mask [n, k] of those that are known. The order of the
+ranks does not matter.
 """
 
 from __future__ import annotations
@@ -10,21 +10,22 @@ import numpy as np
 
 from tracekit.model.events import Bool, Int64
 
-__all__ = ["median_of_others", "medians_of_others", "usual_of_others"]
+__all__ = ["leave_one_out_medians", "majority_excluding", "median_excluding"]
 
 _MISSING = np.iinfo(np.int64).max
 
 
-def median_of_others(values: Int64, known: Bool, chosen: Int64) -> Int64:
-    """int64 [n]: the median, rounded down, of the known values of [n, k] without place `chosen` (int64 [n], known) of
-    each row; 0 in rows without others.
+def median_excluding(values: Int64, known: Bool, excluded: Int64) -> Int64:
+    """Return int64 [n]: the median of the known values of each row without that of rank `excluded[i]`, rounded down.
+
+    `values` and `known` are [n, k]. The excluded values must be known. A row without other known values gives 0.
     """
-    low, high = _middle_two(values, known, chosen)
+    low, high = _middle_two(values, known, excluded)
     return low + (high - low) // 2
 
 
-def medians_of_others(values: Int64, known: Bool) -> Int64:
-    """int64 [n, k]: of every rank what `median_of_others` says."""
+def leave_one_out_medians(values: Int64, known: Bool) -> Int64:
+    """Return int64 [n, k]: for every rank the result of `median_excluding`."""
     order = np.argsort(np.where(known, values, _MISSING), axis=1, kind="stable")
     place = np.argsort(order, axis=1, kind="stable")
     ordered = np.take_along_axis(values, order, axis=1)
@@ -36,31 +37,37 @@ def medians_of_others(values: Int64, known: Bool) -> Int64:
     return np.where(others > 0, low + (high - low) // 2, 0)
 
 
-def usual_of_others(values: Int64, known: Bool, chosen: Int64) -> Int64:
-    """The same for values without order: what more than half of the others have, if they agree."""
-    return _middle_two(values, known, chosen)[0]
+def majority_excluding(values: Int64, known: Bool, excluded: Int64) -> Int64:
+    """Return int64 [n]: the value that more than half of the other ranks have.
+
+    For values without order, such as hashes. Where no value has a majority, the result is one of the values.
+    """
+    return _middle_two(values, known, excluded)[0]
 
 
-def _middle_two(values: Int64, known: Bool, chosen: Int64) -> tuple[Int64, Int64]:
+def _middle_two(values: Int64, known: Bool, excluded: Int64) -> tuple[Int64, Int64]:
+    """Return the two middle values of each row without the excluded one, int64 [n] each; 0 without others."""
     row = np.arange(len(values))
     if values.shape[1] == 2:
-        other = np.where(known[row, 1 - chosen], values[row, 1 - chosen], 0)
+        other = np.where(known[row, 1 - excluded], values[row, 1 - excluded], 0)
         return other, other
     others = known.sum(axis=1) - 1
-    low, high = values[row, chosen], values[row, chosen]
+    low, high = values[row, excluded], values[row, excluded]
     low[others < 1] = high[others < 1] = 0
-    # Of equal values, which many columns are full of, the median is known.
+    # Many rows hold one value only, which is then their median.
     rows = np.flatnonzero((others > 0) & ~(known.all(axis=1) & (values == values[:, :1]).all(axis=1)))
     if len(rows):
-        low[rows], high[rows] = _middle_two_of(values[rows], known[rows], chosen[rows], others[rows])
+        low[rows], high[rows] = _middle_two_of(values[rows], known[rows], excluded[rows], others[rows])
     return low, high
 
 
-def _middle_two_of(values: Int64, known: Bool, chosen: Int64, others: Int64) -> tuple[Int64, Int64]:
+def _middle_two_of(values: Int64, known: Bool, excluded: Int64, others: Int64) -> tuple[Int64, Int64]:
     row = np.arange(len(values))
-    filled = np.where(known, values, _MISSING)
-    place = (filled < filled[row, chosen][:, None]).sum(axis=1)  # of the chosen one in order of size
+    known_values = np.where(known, values, _MISSING)
+    place = (known_values < known_values[row, excluded][:, None]).sum(
+        axis=1
+    )  # of the excluded value among the sorted ones
     first, second = (others - 1) // 2, others // 2
-    wanted = np.unique((first, second, first + 1, second + 1))
-    filled.partition(wanted[wanted < values.shape[1]].tolist(), axis=1)
-    return filled[row, first + (first >= place)], filled[row, second + (second >= place)]
+    positions = np.unique((first, second, first + 1, second + 1))
+    known_values.partition(positions[positions < values.shape[1]].tolist(), axis=1)
+    return known_values[row, first + (first >= place)], known_values[row, second + (second >= place)]

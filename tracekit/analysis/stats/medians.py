@@ -1,7 +1,6 @@
-"""How sure a median is.
+"""How precise a median is: its standard error, from the median absolute deviation.
 
-Comes in: values. Goes out: the standard error of their median, by their median absolute deviation, which a few values
-far off do not move (Huber, "Robust Statistics", 1981).
+A few values that are far off do not change it (Huber, "Robust Statistics", 1981).
 """
 
 from __future__ import annotations
@@ -13,12 +12,12 @@ from numpy.typing import ArrayLike
 
 __all__ = ["MAD_TO_SIGMA", "median_error"]
 
-MAD_TO_SIGMA = 1.4826  # of a normal distribution
-_OF_A_MEAN = 1.2533  # times that of a mean is the standard error of a median
+MAD_TO_SIGMA = 1.4826  # for a normal distribution
+_MEDIAN_TO_MEAN_ERROR = 1.2533  # standard error of a median over that of a mean
 
 
 def median_error(values: ArrayLike) -> float:
-    """In the unit of the values, of which there is one at least."""
-    each = np.asarray(values, dtype=np.float64)
-    deviation = float(np.median(np.abs(each - np.median(each))))
-    return _OF_A_MEAN * MAD_TO_SIGMA * deviation / math.sqrt(len(each))
+    """Return the standard error of the median of at least one value, in the unit of the values."""
+    numbers = np.asarray(values, dtype=np.float64)
+    deviation = float(np.median(np.abs(numbers - np.median(numbers))))
+    return _MEDIAN_TO_MEAN_ERROR * MAD_TO_SIGMA * deviation / math.sqrt(len(numbers))

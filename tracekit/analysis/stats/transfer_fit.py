@@ -1,14 +1,15 @@
 """How long the all-reduces of a group take by their size: a latency and a bandwidth.
 
-Comes in: when the transfers of a group began (its last rank was there) and ended. Goes out: `TransferFit`.
+Transfers in flight at once share the connections, and a small one waits behind a large one. So the fit is made to
+stretches: times in which the group transfers without a pause. A wave is as many transfers as run at once. A stretch of
+b bytes in w waves takes w * latency + b * ns_per_byte.
 
-Transfers in flight at once share the connections, and one that is small waits behind one that is large. So what is
-fitted are stretches of time in which the group transfers without a pause: b bytes in w waves of as many transfers as
-run at once take w * latency + b * ns_per_byte. Where ranks copy gradients back meanwhile, on processors that transfers
-need as well, they take longer: by how much is fitted last, to those stretches. Fitted are medians of stretches alike,
-relatively: a machine that is busy now and then makes single ones many times as long. The less the sizes of stretches
-differ, the less is known of the latency: it is at most what the quickest size takes, and taken to be nothing where it
-cannot be told from that.
+Transfers take longer while ranks copy gradients back on the processors that the transfers need. That share is fitted
+last, to the stretches with such copies.
+
+Stretches of equal waves and bytes count by their median, and deviations count relatively: a machine that is busy now
+and then makes single stretches many times as long. The latency is at most the time of the quickest size. It counts as
+zero where the sizes differ too little to tell it.
 """
 
 from __future__ import annotations
@@ -26,18 +27,26 @@ from tracekit.model.intervals import Intervals
 
 __all__ = ["Stretches", "TransferFit", "fit_transfers", "stretches_of"]
 
-_COPYING = 0.05  # of a stretch
-_ENOUGH = 3  # stretches
+_COPYING = 0.05  # share of a stretch, from which on it is one with copies
+_ENOUGH = 3  # stretches without copies, to fit those alone
 _MOST_HELD = 0.95
-_APART = 1.5  # times: sizes closer than that tell no latency
-_LEAST_ERROR = 0.02  # of the median of stretches alike: the model is not better than this
+_APART = 1.5  # ratio of largest to smallest size; closer sizes tell no latency
+_LEAST_ERROR = 0.02  # relative, of the median of equal stretches: the model is not better than this
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Stretches:
-    """n stretches in order of time: begin_ns, end_ns, transfers, waves, size_bytes: int64 [n]. copying_ns: float64 [n],
-    for how long in each a rank copies gradients back, mean over ranks. quickest_ns: the median time of the quickest
-    size."""
+    """n stretches of transfers, in order of time.
+
+    Attributes:
+        begin_ns: int64 [n].
+        end_ns: int64 [n].
+        transfers: how many each has, int64 [n].
+        waves: int64 [n].
+        size_bytes: sum over the transfers, int64 [n].
+        copying_ns: how long a rank copies gradients back, mean over ranks, float64 [n].
+        quickest_ns: the median time of the quickest size.
+    """
 
     begin_ns: Int64
     end_ns: Int64
@@ -48,15 +57,22 @@ class Stretches:
     quickest_ns: float
 
     def rows(self, which: Bool) -> Stretches:
+        """Return the stretches of a mask, bool [n]."""
         names = ("begin_ns", "end_ns", "transfers", "waves", "size_bytes", "copying_ns")
         return replace(self, **{name: getattr(self, name)[which] for name in names})
 
 
 @dataclass(frozen=True, kw_only=True)
 class TransferFit:
-    """`latency_error_ns`: what the latency may be off; the bandwidth is then off the other way, such that a usual
-    stretch of `waves` and `size_bytes` takes as long. `error_ratio`: how far what such a stretch takes may be off.
-    `held_ratio`: the part of the time in which all ranks copy gradients back that a transfer does not progress.
+    """The fitted time of a stretch: `waves * latency_ns + size_bytes * ns_per_byte`.
+
+    Attributes:
+        latency_error_ns: how far the latency may be off. The bandwidth is then off the other way, so that a typical
+            stretch takes as long.
+        error_ratio: how far the time of a typical stretch may be off, relatively.
+        waves: of the typical stretch.
+        size_bytes: of the typical stretch.
+        held_ratio: how much of a transfer's progress is lost while all ranks copy gradients back.
     """
 
     latency_ns: float
@@ -68,13 +84,15 @@ class TransferFit:
     held_ratio: float = 0.0
 
     def late_ns(self, stretches: Stretches) -> np.ndarray:
-        """float64 [n]: how much longer each stretch took than the fit says, by transfer."""
+        """Return float64 [n]: how much longer than the fit each stretch took, per transfer."""
         expected_ns = stretches.waves * self.latency_ns + stretches.size_bytes * self.ns_per_byte
         expected_ns += self.held_ratio * stretches.copying_ns
         return np.asarray((stretches.end_ns - stretches.begin_ns - expected_ns) / stretches.transfers)
 
     def with_latency(self, latency_ns: float) -> TransferFit:
-        """Another latency, not below zero, the bandwidth such that the usual stretch takes as long."""
+        """Return the fit with another latency, not below zero, and the bandwidth at which the typical stretch takes as
+        long.
+        """
         latency_ns = max(latency_ns, 0.0)
         usual_ns = self.waves * self.latency_ns + self.size_bytes * self.ns_per_byte
         ns_per_byte = max(usual_ns - self.waves * latency_ns, 0.0) / max(self.size_bytes, 1.0)
@@ -84,13 +102,15 @@ class TransferFit:
 def stretches_of(
     begin_ns: Int64, end_ns: Int64, size_bytes: Int64, in_flight: int, copies: Sequence[Intervals] = ()
 ) -> Stretches | None:
-    """None without transfers that took time. int64 [n] each; `in_flight`: how many run at once; `copies`: of each rank,
-    when it copies gradients back."""
-    kept = end_ns > begin_ns
-    begin_ns, end_ns, size_bytes = begin_ns[kept], end_ns[kept], size_bytes[kept]
+    """Return the stretches of transfers from `begin_ns` to `end_ns` (int64 [n] each); None if no transfer took time.
+
+    `in_flight` says how many transfers run at once. `copies` says when each rank copies gradients back.
+    """
+    is_transfer = end_ns > begin_ns
+    begin_ns, end_ns, size_bytes = begin_ns[is_transfer], end_ns[is_transfer], size_bytes[is_transfer]
     if not len(begin_ns):
         return None
-    took_ns = end_ns - begin_ns
+    durations_ns = end_ns - begin_ns
     order = np.argsort(begin_ns, kind="stable")
     reach_ns = np.maximum.accumulate(end_ns[order])
     opens = np.concatenate(([True], begin_ns[order][1:] >= reach_ns[:-1]))
@@ -104,14 +124,16 @@ def stretches_of(
         waves=-(-(last - first + 1) // in_flight),
         size_bytes=np.add.reduceat(size_bytes[order], first),
         copying_ns=np.array(
-            [own.covered_ns(*stretch_ns) for own in copies] or [np.zeros(len(first), dtype=np.int64)]
+            [rank_copies.covered_ns(*stretch_ns) for rank_copies in copies] or [np.zeros(len(first), dtype=np.int64)]
         ).mean(axis=0),
-        quickest_ns=min(float(np.median(took_ns[size_bytes == size])) for size in np.unique(size_bytes)),
+        quickest_ns=min(float(np.median(durations_ns[size_bytes == size])) for size in np.unique(size_bytes)),
     )
 
 
 def fit_transfers(stretches: Stretches) -> TransferFit:
-    """Latency and bandwidth, neither below zero, from stretches without copies where there are enough of them."""
+    """Return latency and bandwidth, neither below zero. Stretches with copies are left out where there are enough
+    others.
+    """
     copying = stretches.copying_ns > _COPYING * (stretches.end_ns - stretches.begin_ns)
     if not copying.any() or (~copying).sum() < _ENOUGH:
         return _latency_and_bandwidth(stretches.rows(_usual(stretches)))
@@ -123,7 +145,11 @@ def fit_transfers(stretches: Stretches) -> TransferFit:
 
 
 def _usual(stretches: Stretches) -> Bool:
-    """Mask: all, or where most transfers are alone, those: then two came together because one was slow."""
+    """Return a mask of the typical stretches.
+
+    These are the single transfers, where most transfers are alone: two came together then because one of them was slow.
+    Elsewhere all stretches are typical.
+    """
     alone = stretches.transfers == 1
     return alone if 2 * int(alone.sum()) > int(stretches.transfers.sum()) else np.ones(len(alone), dtype=np.bool_)
 
@@ -149,14 +175,14 @@ def _latency_and_bandwidth(stretches: Stretches) -> TransferFit:
 
 
 def _medians(stretches: Stretches) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Stretches alike: waves, bytes, the median time, and its relative error: float64 [k] each."""
-    took_ns = stretches.end_ns - stretches.begin_ns
-    kinds, which = np.unique(np.stack((stretches.waves, stretches.size_bytes)), axis=1, return_inverse=True)
+    """Return waves, bytes, median time and its relative error for each group of equal stretches: float64 [k] each."""
+    durations_ns = stretches.end_ns - stretches.begin_ns
+    kinds, kind_of_stretch = np.unique(np.stack((stretches.waves, stretches.size_bytes)), axis=1, return_inverse=True)
     medians_ns, errors = [], []
     for i in range(kinds.shape[1]):
-        alike_ns = took_ns[which.reshape(-1) == i]
+        alike_ns = durations_ns[kind_of_stretch.reshape(-1) == i]
         medians_ns.append(float(np.median(alike_ns)))
-        # One or two may be alike by chance.
+        # One or two stretches may agree by chance.
         error = median_error(alike_ns) / medians_ns[-1] if len(alike_ns) > 2 else 1.0
         errors.append(float(np.hypot(error, _LEAST_ERROR)))
     return kinds[0].astype(float), kinds[1].astype(float), np.array(medians_ns), np.array(errors)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tracekit.analysis.stats.leave_one_out import median_of_others, usual_of_others
+from tracekit.analysis.stats.leave_one_out import majority_excluding, median_excluding
 from tracekit.model.collectives import MatchedGroup
 from tracekit.model.columnar import Columnar
 from tracekit.model.events import ABSENT, Bool, Int64
@@ -113,14 +113,14 @@ def group_instances(run: Run, matched: MatchedGroup, members: Int64) -> tuple[Co
     earlier[each, last] = _NEVER
     late_ns = np.where(several, arrival_ns - np.where(several, earlier.max(axis=1), arrival_ns), 0)
     alone = several & (late_ns > 0)
-    behind_ns = np.where(several, arrival_ns - median_of_others(arrived_ns, held, last), 0)
+    behind_ns = np.where(several, arrival_ns - median_excluding(arrived_ns, held, last), 0)
     del earlier, arrived_ns, ended_ns
     for apart_ns in (late_ns, behind_ns):
         apart_ns[apart_ns <= errors_ns[last] + errors_ns.max(initial=0)] = 0
-    since_ns = gather("since_ns")
+    since_ns = gather("released_ns")
     segment_ns = gather("start_ns") - since_ns
     since_ns = since_ns[each, last]
-    begun_ns = gather("since_ns", on_run=True)
+    begun_ns = gather("released_ns", on_run=True)
     begun_ns[~known] = begun_ns[each, last] = _LATEST
     free_ns = np.where(several, segment_ns[each, last] - (arrival_ns - begun_ns.min(axis=1)), 0)
     del begun_ns
@@ -128,12 +128,12 @@ def group_instances(run: Run, matched: MatchedGroup, members: Int64) -> tuple[Co
     beyond, usual = {}, {}
     for name in ("segment", "compute_ns", "data_ns", "operations"):
         values = segment_ns if name == "segment" else np.maximum(gather(name), 0)
-        usual[name] = median_of_others(values, known, last)
+        usual[name] = median_excluding(values, known, last)
         done = values[each, last] - _column_at(run, members[last], earlier_row, name)
         beyond[name] = np.where(several, done - usual[name], 0)
     work = gather("work")
     done = work[each, last] - _column_at(run, members[last], earlier_row, "work")
-    differs = several & (done != usual_of_others(work, known, last))
+    differs = several & (done != majority_excluding(work, known, last))
     queued_ns = gather("queued_ns")[each, last]
     queued = queued_ns != ABSENT
     instances = CollectiveInstances(
@@ -176,10 +176,10 @@ def _last_passed_collective(run: Run, rank: Int64, row: Int64, free_ns: Int64) -
         here = free[rank[free] == member]
         collectives = run.ranks[member].collectives
         order = np.argsort(collectives.start_ns, kind="stable")
-        released_ns = collectives.since_ns[row[here]] + free_ns[here]
+        released_ns = collectives.released_ns[row[here]] + free_ns[here]
         place = np.searchsorted(collectives.start_ns[order], released_ns, side="right") - 1
         earlier = order[np.maximum(place, 0)]
-        same_segment = collectives.since_ns[earlier] == collectives.since_ns[row[here]]
+        same_segment = collectives.released_ns[earlier] == collectives.released_ns[row[here]]
         result[here] = np.where((place >= 0) & (earlier != row[here]) & same_segment, earlier, ABSENT)
     return result
 
@@ -191,6 +191,6 @@ def _column_at(run: Run, rank: Int64, row: Int64, name: str) -> Int64:
     for member in np.unique(rank[known]).tolist():
         here = known[rank[known] == member]
         collectives = run.ranks[member].collectives
-        values = collectives.start_ns - collectives.since_ns if name == "segment" else getattr(collectives, name)
+        values = collectives.start_ns - collectives.released_ns if name == "segment" else getattr(collectives, name)
         result[here] = values[row[here]]
     return result

@@ -230,7 +230,7 @@ class _BackwardWalk:
         collectives = self.run.ranks[place].collectives
         return _Segment(
             place=place,
-            since_ns=int(collectives.since_ns[row]),
+            since_ns=int(collectives.released_ns[row]),
             until_ns=int(collectives.start_ns[row]),
             released_by=released_by,
             leads_to=self._name(int(self.arrivals.instance_of[place][row])),
@@ -245,7 +245,7 @@ class _BackwardWalk:
         if not len(found):
             return None
         row = int(releases.row[found[0]])
-        since_ns = int(self.run.ranks[place].collectives.since_ns[row])
+        since_ns = int(self.run.ranks[place].collectives.released_ns[row])
         at = int(np.searchsorted(releases.ends_ns, since_ns, side="left"))
         known = at < len(releases.ends_ns) and int(releases.ends_ns[at]) == since_ns
         return self._segment_of_collective(place, row, int(releases.instance[at]) if known else ABSENT)
@@ -256,7 +256,7 @@ class _BackwardWalk:
         at = int(np.searchsorted(tails.until_ns, until_ns))
         if at == len(tails) or int(tails.until_ns[at]) != until_ns:
             return None
-        since_ns = int(tails.since_ns[at])
+        since_ns = int(tails.released_ns[at])
         released = int(np.searchsorted(releases.ends_ns, since_ns))
         known = released < len(releases.ends_ns) and int(releases.ends_ns[released]) == since_ns
         return _Segment(

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tracekit.analysis.stats.leave_one_out import medians_of_others
+from tracekit.analysis.stats.leave_one_out import leave_one_out_medians
 from tracekit.model.events import ABSENT, Int64
 from tracekit.model.run import Run
 
@@ -105,7 +105,7 @@ def _segments(run: Run, place: Mapping[int, int]) -> tuple[list[Int64], list[Int
         values = np.stack([segment_ns[member] for member in peers], axis=1)
         known = np.stack([since[member] != ABSENT for member in peers], axis=1)
         beyond_ns = np.where(
-            known & (known.sum(axis=1, keepdims=True) > 1), values - medians_of_others(values, known), 0
+            known & (known.sum(axis=1, keepdims=True) > 1), values - leave_one_out_medians(values, known), 0
         )
         for column, member in enumerate(peers):
             excess[member] = beyond_ns[:, column]

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tracekit.analysis.stats.leave_one_out import medians_of_others
+from tracekit.analysis.stats.leave_one_out import leave_one_out_medians
 from tracekit.analysis.stragglers.collective_instances import CollectiveInstances
 from tracekit.model.events import ABSENT, Int64
 from tracekit.model.run import Run
@@ -115,7 +115,7 @@ def _medians_of_other_links(values: Int64, sorts: Int64) -> Int64:
     result = np.zeros(len(sorts), dtype=np.int64)
     for which in np.split(np.arange(len(sorts)), np.flatnonzero(np.diff(sorts)) + 1):
         of_sort = values[which][None]
-        result[which] = medians_of_others(of_sort, np.ones_like(of_sort, dtype=np.bool_))[0]
+        result[which] = leave_one_out_medians(of_sort, np.ones_like(of_sort, dtype=np.bool_))[0]
     return result
 
 

@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from tracekit.analysis.stats.leave_one_out import medians_of_others
+from tracekit.analysis.stats.leave_one_out import leave_one_out_medians
 from tracekit.analysis.stragglers import columns
 from tracekit.analysis.stragglers.arrivals import Arrivals, arrivals_of
 from tracekit.analysis.stragglers.delay_attribution import CAUSES, Charges, attribute_delays
@@ -221,7 +221,7 @@ def _verdict(
 
 def _candidates(charges: Charges, trained: Sequence[int], *, first: int) -> list[_Candidate]:
     ranks_ns = charges.ranks_ns[trained].T
-    beyond_ns = ranks_ns - medians_of_others(ranks_ns, np.ones_like(ranks_ns, dtype=np.bool_))
+    beyond_ns = ranks_ns - leave_one_out_medians(ranks_ns, np.ones_like(ranks_ns, dtype=np.bool_))
     series = [(place, False, delays_ns) for place, delays_ns in zip(trained, beyond_ns.T.tolist(), strict=True)]
     series += [(place, True, delays_ns) for place, delays_ns in enumerate(charges.links_ns.tolist())]
     return [_candidate(place, is_link, delays_ns[first:]) for place, is_link, delays_ns in series]

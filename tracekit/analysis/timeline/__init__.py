@@ -1,1 +1,1 @@
-"""One rank's time: steps, lanes of compute and communication, waits, collectives and messages."""
+"""When one rank was in which step, and when it computed, communicated, copied and waited."""

@@ -1,6 +1,6 @@
-"""Communication of a GPU rank: kernels that a rule claims, with kind, group and size from the operator behind them.
+"""Which device events of a GPU rank are communication, and of which kind, group and size.
 
-Comes in: a decoded trace and its device events. Goes out: `CommunicationEvents`, and which kernels are compute.
+A rule matches the kernel's name; kind, group and size come from the operator behind the kernel.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _ISSUES_COLLECTIVE = re.compile(r"^(?:c10d::|_c10d_functional::(?!wait_tensor)|r
 def device_communication(
     trace: DecodedTrace, device: DeviceEvents, rules: Sequence[CommunicationRule]
 ) -> tuple[CommunicationEvents, Bool]:
-    """The communication events, and a mask [m] over `device`: which device events are communication."""
+    """Return the communication events, and a mask [m] of the device events that are communication."""
     events = trace.events
     kind_of_name = _kinds_of_names(events, device, rules)
     kind = kind_of_name[events.name[device.row]]
@@ -78,7 +78,7 @@ def device_communication(
     _complete_from_annotations(events, launch_row, kind, size_bytes, dtypes)
     if (group == ABSENT).any() and (only := resolver.only_group()) is not None:
         group[group == ABSENT] = only
-    found = CommunicationEvents(
+    communication = CommunicationEvents(
         groups=resolver.groups(),
         row=row,
         start_ns=events.start_ns[row],
@@ -92,11 +92,14 @@ def device_communication(
         launch_track=np.where(launch_row != ABSENT, events.track[launch_row], ABSENT).astype(np.int32),
         linked=position != ABSENT,
     )
-    return found, is_communication
+    return communication, is_communication
 
 
 def _kinds_of_names(events: EventTable, device: DeviceEvents, rules: Sequence[CommunicationRule]) -> Int32:
-    """int32 [strings]: the kind each kernel or copy name stands for, or ABSENT. Each name is matched once."""
+    """Return int32 [strings]: the kind that each name of a kernel or copy stands for, or ABSENT.
+
+    Each name is matched once.
+    """
     result = np.full(len(events.strings), ABSENT, dtype=np.int32)
     for name in _names(events, device.row[device.is_kernel]):
         kind = kind_of_kernel(events.strings[name], rules)
@@ -109,68 +112,83 @@ def _kinds_of_names(events: EventTable, device: DeviceEvents, rules: Sequence[Co
 
 
 def _names(events: EventTable, rows: Int64) -> Int64:
-    """The names of some events, each once."""
+    """Return the distinct names of some events."""
     return np.flatnonzero(np.bincount(events.name[rows] + 1)[1:])
 
 
 def argument_positions(events: EventTable, row: Int64) -> Int64:
-    """int64 [k]: where the collective's arguments stand: at the kernel itself, else at its `record_param_comms`."""
+    """Return int64 [k]: the position of each kernel's collective arguments, or ABSENT.
+
+    They are recorded with the kernel itself, or with its `record_param_comms` operator.
+    """
     arguments = events.collective_arguments
     with_collective = np.flatnonzero(arguments.collective != ABSENT)
-    own = {int(arguments.row[p]): int(p) for p in with_collective}
-    operator = {int(events.external_id[arguments.row[p]]): int(p) for p in with_collective}
-    operator.pop(ABSENT, None)
+    position_of_event = {int(arguments.row[p]): int(p) for p in with_collective}
+    position_of_operator = {int(events.external_id[arguments.row[p]]): int(p) for p in with_collective}
+    position_of_operator.pop(ABSENT, None)
     external_id = events.external_id[row]
-    found = (own.get(int(r), operator.get(int(e), ABSENT)) for r, e in zip(row, external_id, strict=True))
-    return np.fromiter(found, dtype=np.int64, count=len(row))
+    positions = (
+        position_of_event.get(int(r), position_of_operator.get(int(e), ABSENT))
+        for r, e in zip(row, external_id, strict=True)
+    )
+    return np.fromiter(positions, dtype=np.int64, count=len(row))
 
 
 def _unclassified(events: EventTable, device: DeviceEvents, undecided: Bool) -> Bool:
-    """Mask [m]: kernels that no rule claims (`undecided` [m]) but that look like communication, for one of two reasons.
+    """Return a mask [m] of the kernels that no rule matches (`undecided` [m]) but that look like communication.
 
-    1. The operator behind it (same external id) is a collective of c10d.
-    2. A collective launched it, and its stream carries nothing but communication: (a) its launch lies, on the launching
-       thread, within a `c10d::*`, `_c10d_functional::*` or `record_param_comms` operator or an `nccl:*` annotation; (b)
-       a rule claims at least one kernel of the stream; (c) every other kernel of the stream is claimed by a rule or
-       meets 1 or (a).
+    There are two reasons to think so:
 
-    (b) because a stream of unknown kernels alone is no evidence; (c) because collectives also launch copies on the
-    stream that computes, where they are compute like all around them.
+    1. The operator behind the kernel (same external id) is a collective of c10d.
+    2. A collective launched the kernel, and the kernel's stream carries nothing but communication. That means:
+
+       (a) The launch lies, on its thread, inside a `c10d::*`, `_c10d_functional::*` or `record_param_comms` operator or
+           an `nccl:*` annotation.
+       (b) A rule matches at least one kernel of the stream.
+       (c) Every other kernel of the stream is matched by a rule or meets 1 or (a).
+
+    (b) is needed since a stream of unknown kernels is no evidence by itself. (c) is needed since collectives also
+    launch copies on the stream that computes; these are compute.
     """
     issues = events.in_category("cpu_op") & events.named(lambda name: _ISSUES_COLLECTIVE.match(name) is not None)
     ids = np.sort(events.external_id[issues])
-    wanted = events.external_id[device.row]
-    place = np.searchsorted(ids, wanted)  # np.isin would sort what is wanted, too
-    issued = undecided & (wanted != ABSENT) & (np.append(ids, ABSENT)[place] == wanted)
-    candidate = issued | (undecided & _launched_within(events, device, issues | _annotations(events)))
+    external_ids = events.external_id[device.row]
+    place = np.searchsorted(ids, external_ids)  # np.isin would sort what is wanted, too
+    is_issued = undecided & (external_ids != ABSENT) & (np.append(ids, ABSENT)[place] == external_ids)
+    candidate = is_issued | (undecided & _launch_is_within(events, device, issues | _annotations(events)))
     stream = events.track[device.row]
     claimed, mixed = np.zeros((2, len(events.tracks)), dtype=np.bool_)
     claimed[stream[device.is_kernel & ~undecided]] = True
     mixed[stream[undecided & ~candidate]] = True
-    result: Bool = issued | (candidate & claimed[stream] & ~mixed[stream])
+    result: Bool = is_issued | (candidate & claimed[stream] & ~mixed[stream])
     return result
 
 
-def _launched_within(events: EventTable, device: DeviceEvents, around: Bool) -> Bool:
-    """Mask [m]: launched on the thread of one of the events in `around` [n], while it ran."""
+def _launch_is_within(events: EventTable, device: DeviceEvents, enclosing: Bool) -> Bool:
+    """Return a mask [m] of the device events that were launched, on the same thread, during an event of `around`
+    [n].
+    """
     result = np.zeros(len(device.row), dtype=np.bool_)
     thread = np.where(device.linked, events.track[device.launch_row], ABSENT)
-    for track in events.tracks_of(around):
-        here = np.flatnonzero(thread == track)
-        running = Intervals.of_events(events, around & (events.track == track))
-        result[here] = running.covers(events.start_ns[device.launch_row[here]])
+    for track in events.tracks_of(enclosing):
+        on_track = np.flatnonzero(thread == track)
+        running = Intervals.of_events(events, enclosing & (events.track == track))
+        result[on_track] = running.covers(events.start_ns[device.launch_row[on_track]])
     return result
 
 
 def _annotations(events: EventTable) -> Bool:
+    """Return a mask [n] of the `nccl:<kind>` annotations."""
     return events.named(lambda name: _ANNOTATION.match(name) is not None)
 
 
 def _complete_from_annotations(
     events: EventTable, launch_row: Int64, kind: Int32, size_bytes: Int64, dtypes: Int32
 ) -> None:
-    """Fill in, from the `nccl:<kind>` annotation around the launch, the kind of a kernel that is named only SendRecv or
-    Generic, and a size and data type that no argument told.
+    """Fill in what is missing from the `nccl:<kind>` annotation around each launch.
+
+    That is the kind of a kernel that is named only SendRecv or Generic, and a size and data type that no argument
+    gives.
     """
     annotation = _annotation_of_launch(events, launch_row)
     shapes = recorded_shapes(events)
@@ -186,15 +204,15 @@ def _complete_from_annotations(
 
 
 def _annotation_of_launch(events: EventTable, launch_row: Int64) -> Int64:
-    """int64 [k]: the row of the `nccl:<kind>` annotation around each launch on its thread, or ABSENT."""
+    """Return int64 [k]: the row of the `nccl:<kind>` annotation around each launch on its thread, or ABSENT."""
     result = np.full(len(launch_row), ABSENT, dtype=np.int64)
     annotations = np.flatnonzero(_annotations(events))
     annotations = annotations[np.argsort(events.start_ns[annotations], kind="stable")]
     for track in events.tracks_of(annotations):
-        here = annotations[events.track[annotations] == track]
-        launched = np.flatnonzero((launch_row != ABSENT) & (events.track[launch_row] == track))
-        start_ns = events.start_ns[launch_row[launched]]
-        before = np.searchsorted(events.start_ns[here], start_ns, side="right") - 1
-        around = (before >= 0) & (events.end_ns[here[np.maximum(before, 0)]] >= start_ns)
-        result[launched[around]] = here[before[around]]
+        on_track = annotations[events.track[annotations] == track]
+        launches = np.flatnonzero((launch_row != ABSENT) & (events.track[launch_row] == track))
+        start_ns = events.start_ns[launch_row[launches]]
+        preceding = np.searchsorted(events.start_ns[on_track], start_ns, side="right") - 1
+        is_inside = (preceding >= 0) & (events.end_ns[on_track[np.maximum(preceding, 0)]] >= start_ns)
+        result[launches[is_inside]] = on_track[preceding[is_inside]]
     return result

@@ -1,8 +1,7 @@
-"""Spans of Gloo (and its like), matched to the operators that issued them.
+"""Which `c10d::*` operator issued each span of Gloo or of a similar backend.
 
-Comes in: an event table, its `gloo:*` spans and its `c10d::*` operators. Goes out: for each span the number of the
-issue, an operator's order for one span, that it carries out. Per group and kind Gloo starts operations in the order of
-issue; which group a thread works for, the capture has noted.
+Per group and kind Gloo starts operations in the order in which they were issued. The capture notes which group a thread
+of Gloo works for.
 """
 
 from __future__ import annotations
@@ -23,17 +22,20 @@ from tracekit.model.metadata import CaptureMetadata, CollectiveRecord
 POINT_TO_POINT = frozenset({"gloo:send", "gloo:recv"})
 _SPAN_PREFIXES = ("gloo:", "mpi:", "ucc:")
 _SPAN_A_CHUNK = "c10d::reduce_scatter_"
-# It sends and receives on the calling thread, one message a rank.
+# This barrier sends and receives on the calling thread, one message per rank.
 _MONITORED_BARRIER = "c10d::monitored_barrier_"
 
-__all__ = ["Issue", "is_span", "issues_of", "match_spans", "point_to_point"]
+__all__ = ["ExpectedSpan", "expected_spans", "is_span", "match_spans", "point_to_point"]
 
 
 @dataclass(frozen=True)
-class Issue:
-    """A span that an operator (by its position) is to have, and the element counts it may show; any, if empty.
+class ExpectedSpan:
+    """A span that an operator should have.
 
-    `group`: the id in the metadata; None where only the operator is known.
+    Attributes:
+        position: of the operator.
+        elements: element counts that the span may show; empty if any count is possible.
+        group: its id in the metadata; None where only the operator is known.
     """
 
     position: int
@@ -42,9 +44,10 @@ class Issue:
 
 
 class Queue(deque[int]):
-    """Numbers of issues in order of time, of which another queue may have taken some."""
+    """Indexes of expected spans in order of time. Another queue may have taken some of them."""
 
     def first(self, taken: bytearray) -> int | None:
+        """Return the first index that is not taken; None without any."""
         while self and taken[self[0]]:
             self.popleft()
         return self[0] if self else None
@@ -55,71 +58,73 @@ def is_span(name: str) -> bool:
 
 
 def point_to_point(events: EventTable) -> Bool:
-    """Mask [n]: `gloo:send` and `gloo:recv`, which run from the call to the end of the wait on the calling thread."""
+    """Return a mask [n] of `gloo:send` and `gloo:recv`, which run on the calling thread until the end of the wait."""
     return events.named(POINT_TO_POINT.__contains__)
 
 
-def issues_of(
+def expected_spans(
     events: EventTable,
     operators: Int64,
     entries: Sequence[Sequence[CollectiveRecord]],
     shapes: Mapping[int, RecordedShapes],
     members: int | None,
-) -> list[Issue]:
-    """The spans to expect, in order of their operators: one an entry; without entries one an operator, but one a rank
-    of the group for a reduce-scatter of a list. `members`: of the only group, if there is one.
+) -> list[ExpectedSpan]:
+    """Return the spans to expect, in the order of their operators.
+
+    An operator has one span per flight-recorder entry. Without entries it has one, but a reduce-scatter of a list has
+    one per rank of the group. `members` is the size of the only group, if there is just one.
     """
-    issues = []
+    expected = []
     for position, row in enumerate(operators.tolist()):
         name = events.strings[events.name[row]]
-        issues += [Issue(position, _may_show(record.in_shapes), record.group) for record in entries[position]]
+        expected += [ExpectedSpan(position, _may_show(record.in_shapes), record.group) for record in entries[position]]
         if not entries[position]:
-            known = shapes.get(row)
+            recorded = shapes.get(row)
             elements: frozenset[int] = frozenset()
-            # of a scatter the operator shows what this rank gets, the span of the root what all get
-            if known is not None and kind_of_collective(name) != "scatter":
-                elements = _may_show(known.tensors) | frozenset(known.elements_of_arguments) - {0}
-            issues += [Issue(position, elements)] * ((members or 1) if name == _SPAN_A_CHUNK else 1)
-    return issues
+            # a scatter's operator shows what this rank receives, the root's span what all receive
+            if recorded is not None and kind_of_collective(name) != "scatter":
+                elements = _may_show(recorded.tensors) | frozenset(recorded.elements_of_arguments) - {0}
+            expected += [ExpectedSpan(position, elements)] * ((members or 1) if name == _SPAN_A_CHUNK else 1)
+    return expected
 
 
 def _may_show(tensors: list[list[int]]) -> frozenset[int]:
-    """Element counts that a span may show: gloo records its input, coalesced or not."""
-    each = [math.prod(dims) for dims in tensors]
-    return frozenset((sum(each), *each)) if each else frozenset()
+    """Return the element counts that a span may show: Gloo records its input, coalesced or not."""
+    counts = [math.prod(dims) for dims in tensors]
+    return frozenset((sum(counts), *counts)) if counts else frozenset()
 
 
 def match_spans(
     events: EventTable,
     spans: Int64,
     operators: Int64,
-    issues: Sequence[Issue],
+    expected: Sequence[ExpectedSpan],
     shapes: Mapping[int, RecordedShapes],
     metadata: CaptureMetadata | None,
 ) -> Int64:
-    """int64 [spans]: the number in `issues` of each span, or ABSENT.
+    """Return int64 [spans]: the index in `expected` of each span, or ABSENT.
 
-    Every issue stands in a queue for each count of elements it may show, so that a span looks at the heads of a few
-    queues only. An issue of the flight recorder goes before one that is only expected: an operator that raised has no
-    entry, and leaves no span.
+    Every expected span is in one queue per element count that it may show. So a span looks at the heads of a few queues
+    only. A span that the flight recorder lists is preferred over one that is only expected: an operator that raised has
+    no entry and leaves no span.
     """
     group_of_track = _groups_of_tracks(events, metadata)
     queues: dict[tuple[object, ...], Queue] = defaultdict(Queue)
     start_ns = events.start_ns[operators].tolist()
-    for number, issue in enumerate(issues):
-        name = events.strings[events.name[operators[issue.position]]]
+    for number, span_expected in enumerate(expected):
+        name = events.strings[events.name[operators[span_expected.position]]]
         kind = run_as(kind_of_collective(name))
         if name == _MONITORED_BARRIER:
             continue
-        # A span whose group is not known may be of any.
-        for group in {issue.group, ABSENT if issue.group is not None else None}:
+        # A span of unknown group may be of any group.
+        for group in {span_expected.group, ABSENT if span_expected.group is not None else None}:
             queues[group, kind].append(number)
-            for elements in issue.elements or {0}:
+            for elements in span_expected.elements or {0}:
                 queues[group, kind, elements].append(number)
-    taken = bytearray(len(issues))
+    taken = bytearray(len(expected))
     result = np.full(len(spans), ABSENT, dtype=np.int64)
     in_barrier = _within_monitored_barriers(events, spans, operators)
-    number_of_position = {issue.position: number for number, issue in enumerate(issues)}
+    number_of_position = {span_expected.position: number for number, span_expected in enumerate(expected)}
     for i, row in enumerate(spans.tolist()):
         if in_barrier[i] != ABSENT:
             result[i] = number_of_position[int(in_barrier[i])]
@@ -131,7 +136,7 @@ def match_spans(
             if elements:
                 keys = [(group, kind, elements), (group, kind, 0)]
             number = min((n for key in keys if (n := queues[key].first(taken)) is not None), default=ABSENT)
-            if number != ABSENT and start_ns[issues[number].position] <= events.start_ns[row]:
+            if number != ABSENT and start_ns[expected[number].position] <= events.start_ns[row]:
                 taken[number] = 1
                 result[i] = number
                 break
@@ -139,7 +144,7 @@ def match_spans(
 
 
 def _groups_of_tracks(events: EventTable, metadata: CaptureMetadata | None) -> dict[int, int]:
-    """The group, by its id in the metadata, that each track of Gloo works for, as far as the capture has noted it."""
+    """Return the group, by its id in the metadata, of each track of Gloo, as far as the capture noted it."""
     if metadata is None:
         return {}
     group_of_thread = {thread: group.id for group in metadata.groups for thread in group.threads}
@@ -148,7 +153,7 @@ def _groups_of_tracks(events: EventTable, metadata: CaptureMetadata | None) -> d
 
 
 def _within_monitored_barriers(events: EventTable, spans: Int64, operators: Int64) -> Int64:
-    """int64 [spans]: the position of the monitored barrier that a message belongs to, or ABSENT."""
+    """Return int64 [spans]: the position of the monitored barrier that each message belongs to, or ABSENT."""
     result = np.full(len(spans), ABSENT, dtype=np.int64)
     barriers = np.flatnonzero(events.named(_MONITORED_BARRIER.__eq__)[operators])
     messages = point_to_point(events)[spans]

@@ -1,7 +1,7 @@
-"""Lanes of one rank: when it computes, communicates and copies.
+"""When one rank computes, communicates and copies.
 
-Comes in: a decoded trace. Goes out: `Lanes`. On a GPU rank the lanes are device events; on a CPU rank operators and
-`gloo:*` spans, less the time in which the calling thread was blocked (definitions.md, "Lanes").
+On a GPU rank the lanes are device events. On a CPU rank they are operators and `gloo:*` spans, without the time in
+which the calling thread was blocked (definitions.md, "Lanes").
 """
 
 from __future__ import annotations
@@ -32,28 +32,31 @@ from tracekit.model.summary import StepParts
 __all__ = ["CompleteSteps", "Lanes", "build_lanes", "complete_steps"]
 
 _LABELS = (LABEL_PREFIX, "FSDP::", "FullyShardedDataParallel.", "DistributedDataParallel.", "PP:")
-# What DTensor and functional collectives put into the autograd graph: around operators, views, and waits.
+# Nodes that DTensor and functional collectives add to the autograd graph, around operators, views, and waits.
 _GRAPH_LABELS = (
     *("Redistribute", "NestedRedistribute", "_FromTorchTensor", "_ToTorchTensor"),
     "GeneratedBackwardFor__c10d",
 )
-# Nodes that torch generates, such as AddmmBackward0: all that they compute is in operators.
+# Nodes that torch generates, such as AddmmBackward0: everything they compute is in operators.
 _GENERATED_NODE = re.compile(rf"(?:{AUTOGRAD_NODE_PREFIX})?\w+Backward\d+")
-# An operator on a tensor subclass (a DTensor, the result of a collective) runs Python here to find out what to do.
+# For an operator on a tensor subclass (a DTensor, the result of a collective), Python decides here what to run.
 _DISPATCH = "PythonSubclass"
-# From issuing to waiting Python takes some 10 us, ten times as much on a crowded machine; computing takes longer.
-_AT_ONCE_NS = 500_000
+# Between issue and wait Python takes some 10 us, ten times as much on a busy machine. Computing takes longer.
+_IMMEDIATE_WAIT_NS = 500_000
 _COMMUNICATION_OPERATORS = ("c10d::", "_c10d_functional::", "c10d_functional::")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Lanes:
-    """The lanes of one recording, and what they were made from.
+    """The lanes of one recording, with what they were made from.
 
-    threads: tracks of the step and of autograd. Of each of the n `communication_events`, `window`: int64 [n], the index
-    of the step window it belongs to, or -1, and `counted`: bool [n], False for the second and further spans of a
-    collective that ran as several. compute_rows: rows int64 [c] of the events that the compute lane is made of. `joins`
-    is None where the events name their collectives themselves.
+    Attributes:
+        communication_events: n of them.
+        window: the index of the step window of each communication event, or -1, int64 [n].
+        counted: False for the second and further spans of a collective that ran as several, bool [n].
+        threads: tracks of the step and of autograd.
+        compute_rows: rows of the events that make up the compute lane, int64 [c].
+        flight_recorder: None where the events themselves name their collectives.
     """
 
     device: Literal["gpu", "cpu"]
@@ -67,7 +70,7 @@ class Lanes:
     counted: Bool
     threads: Int64
     compute_rows: Int64
-    joins: FlightRecorderMatch | None = None
+    flight_recorder: FlightRecorderMatch | None = None
 
     @cached_property
     def exposed_communication(self) -> Intervals:
@@ -79,14 +82,20 @@ class Lanes:
 
     @cached_property
     def busy(self) -> Intervals:
-        """When the rank computes, communicates or copies; it is idle at any other time."""
+        """Return when the rank computes, communicates or copies; it is idle at any other time."""
         return self.compute | self.communication | self.copy
 
 
 @dataclass(frozen=True, kw_only=True)
 class CompleteSteps:
-    """Where sums over complete steps are taken: `windows`, bool [step windows]; `time`, theirs; `counted`, bool
-    [communication events]: which count there, by launch, a collective that ran as several spans once."""
+    """Where sums over complete steps are taken.
+
+    Attributes:
+        windows: the complete ones, bool [step windows].
+        time: of these windows.
+        counted: the communication events that count there, by their launch, bool [communication events]. A collective
+            that ran as several spans counts once.
+    """
 
     windows: Bool
     time: Intervals
@@ -94,62 +103,63 @@ class CompleteSteps:
 
 
 def complete_steps(lanes: Lanes, steps: Sequence[StepParts]) -> CompleteSteps:
-    """Of the complete ones among `steps`."""
-    wanted = {step.step for step in steps if step.complete}
-    own = np.array([int(step) in wanted for step in lanes.windows.step], dtype=np.bool_)
+    """Return the windows of the complete ones among `steps`."""
+    complete_numbers = {step.step for step in steps if step.complete}
+    is_complete = np.array([int(step) in complete_numbers for step in lanes.windows.step], dtype=np.bool_)
     return CompleteSteps(
-        windows=own,
-        time=Intervals.union_of(lanes.windows.start_ns[own], lanes.windows.end_ns[own]),
-        counted=lanes.counted & (lanes.window >= 0) & own[np.maximum(lanes.window, 0)],
+        windows=is_complete,
+        time=Intervals.union_of(lanes.windows.start_ns[is_complete], lanes.windows.end_ns[is_complete]),
+        counted=lanes.counted & (lanes.window >= 0) & is_complete[np.maximum(lanes.window, 0)],
     )
 
 
 def build_lanes(trace: DecodedTrace, rules: Sequence[CommunicationRule], *, whole: bool = False) -> Lanes:
-    """Lanes and step windows of one trace; `whole` takes the recording as one window."""
+    """Return lanes and step windows of one trace. With `whole` the recording is one window."""
     events = trace.events
     device = device_events(events)
     if device.is_kernel.any() or _kernels_cut_off(trace):
-        found, is_communication = device_communication(trace, device, rules)
+        events_found, is_communication = device_communication(trace, device, rules)
         compute_row = device.row[device.is_kernel & ~is_communication]
         copy_row = device.row[~device.is_kernel & ~is_communication]
         windows = step_windows(trace, device, compute_row, whole=whole)
         return Lanes(
             device="gpu",
             compute=Intervals.of_events(events, compute_row),
-            communication=Intervals.union_of(found.start_ns, found.end_ns),
+            communication=Intervals.union_of(events_found.start_ns, events_found.end_ns),
             copy=Intervals.of_events(events, copy_row),
-            communication_events=found,
+            communication_events=events_found,
             device_events=device,
             windows=windows,
             window=windows.index_of_device(device, events.start_ns[device.row])[is_communication],
-            counted=np.ones(len(found), dtype=np.bool_),
+            counted=np.ones(len(events_found), dtype=np.bool_),
             threads=_threads(events, windows),
             compute_rows=compute_row,
         )
     windows = step_windows(trace, device, np.empty(0, dtype=np.int64), whole=whole)
     threads = _threads(events, windows)
     communication = host_communication(trace)
-    found = communication.events
+    events_found = communication.events
     compute, working = _host_compute(trace, threads, communication)
     return Lanes(
         device="cpu",
         compute=compute,
-        communication=Intervals.union_of(found.start_ns, found.end_ns),
+        communication=Intervals.union_of(events_found.start_ns, events_found.end_ns),
         copy=EMPTY,
-        communication_events=found,
+        communication_events=events_found,
         device_events=device,
         windows=windows,
-        window=windows.index_of(found.launch_ns),
+        window=windows.index_of(events_found.launch_ns),
         counted=communication.counted,
         threads=threads,
         compute_rows=working,
-        joins=communication.joins if trace.header.metadata is not None else None,
+        flight_recorder=communication.flight_recorder if trace.header.metadata is not None else None,
     )
 
 
 def _kernels_cut_off(trace: DecodedTrace) -> bool:
-    """A file that ended before its kernels came: nothing in it runs on a device, but it names one. Of a whole file
-    that says nothing: a CPU rank's host may have GPUs.
+    """Return whether the file ended before its kernels came: nothing in it ran on a device, but it names one.
+
+    For a complete file a named device means nothing: a CPU rank's host may have GPUs.
     """
     metadata = trace.header.metadata
     on_device = metadata is not None and metadata.device.type != "cpu"
@@ -157,14 +167,14 @@ def _kernels_cut_off(trace: DecodedTrace) -> bool:
 
 
 def _threads(events: EventTable, windows: StepWindows) -> Int64:
-    """The step's thread and the autograd engine's, less those on which gloo runs."""
+    """Return the step's thread and the autograd engine's, without those on which Gloo runs."""
     gloo = events.tracks_of(events.named(is_span) & ~point_to_point(events))
     candidates = np.setdiff1d(autograd_threads(events), gloo)
     return np.union1d(candidates, [windows.thread] if windows.thread >= 0 else []).astype(np.int64)
 
 
 def _host_compute(trace: DecodedTrace, threads: Int64, communication: HostCommunication) -> tuple[Intervals, Int64]:
-    """The compute lane, and the rows of the operators that it is made of."""
+    """Return the compute lane, and the rows of its operators."""
     events = trace.events
     operator = events.in_category("cpu_op", "Operator")
     label = events.named(_is_label)
@@ -172,15 +182,15 @@ def _host_compute(trace: DecodedTrace, threads: Int64, communication: HostCommun
     generated = events.named(lambda name: _GENERATED_NODE.fullmatch(name) is not None)
     communicates = events.named(lambda name: name.startswith(_COMMUNICATION_OPERATORS))
     waits = events.named(WAIT_SPAN.__eq__)
-    # The capture records every blocking wait, so with its metadata no span means that nothing waited.
+    # The capture records every blocking wait. So with its metadata, no span means that nothing waited.
     waits_recorded = trace.header.metadata is not None or bool(waits.any())
     compute = EMPTY
     rows = [np.empty(0, dtype=np.int64)]
     for thread in threads:
-        here = operator & (events.track == thread)
-        dispatching = np.flatnonzero(here & dispatch)
-        working = np.flatnonzero(here & ~label & ~communicates & ~dispatch)
-        communicating = np.flatnonzero(here & communicates)
+        on_thread = operator & (events.track == thread)
+        dispatching = np.flatnonzero(on_thread & dispatch)
+        working = np.flatnonzero(on_thread & ~label & ~communicates & ~dispatch)
+        communicating = np.flatnonzero(on_thread & communicates)
         rows.append(working)
         blocked = Intervals.of_events(events, communicating)
         if waits_recorded:
@@ -189,7 +199,7 @@ def _host_compute(trace: DecodedTrace, threads: Int64, communication: HostCommun
             )
         else:
             blocked = blocked | _waits_inferred(events, int(thread), working, communication)
-        compute = compute | (_at_work(events, working, dispatching, generated) - blocked)
+        compute = compute | (_compute_time(events, working, dispatching, generated) - blocked)
     return compute, np.concatenate(rows)
 
 
@@ -197,27 +207,33 @@ def _is_label(name: str) -> bool:
     return name.startswith(_LABELS) or name.removeprefix(AUTOGRAD_NODE_PREFIX).startswith(_GRAPH_LABELS)
 
 
-def _at_work(events: EventTable, working: Int64, dispatching: Int64, generated: Bool) -> Intervals:
-    """Operators, without those that only dispatch, generated nodes around those, and the time in which one dispatches
-    and nothing that it came to runs."""
+def _compute_time(events: EventTable, working: Int64, dispatching: Int64, generated: Bool) -> Intervals:
+    """Return when operators compute.
+
+    Left out is the time in which an operator only dispatches: those operators, the generated nodes around them, and the
+    time inside a dispatch in which no inner operator runs.
+    """
     if not len(dispatching):
         return Intervals.of_events(events, working)
     working = working[np.argsort(events.start_ns[working], kind="stable")]
-    # Dispatch is the first thing in an operator that is dispatched, and all its work is in there.
-    begun = np.searchsorted(events.start_ns[working], events.start_ns[dispatching], side="right") - 1
-    holds = (begun >= 0) & (events.end_ns[working[np.maximum(begun, 0)]] >= events.end_ns[dispatching])
-    working = np.delete(working, begun[holds])
+    # An operator that is dispatched begins with the dispatch, and all its work is inside that.
+    enclosing = np.searchsorted(events.start_ns[working], events.start_ns[dispatching], side="right") - 1
+    has_operator = (enclosing >= 0) & (events.end_ns[working[np.maximum(enclosing, 0)]] >= events.end_ns[dispatching])
+    working = np.delete(working, enclosing[has_operator])
     starts_ns = np.sort(events.start_ns[dispatching])
-    began = np.searchsorted(starts_ns, events.start_ns[working], side="left")
-    around = np.searchsorted(starts_ns, events.end_ns[working], side="left") > began
-    own = working[around & ~generated[working]]
-    outside = Intervals.of_events(events, own) - Intervals.of_events(events, dispatching)
-    return outside | Intervals.of_events(events, working[~around])
+    first_inside = np.searchsorted(starts_ns, events.start_ns[working], side="left")
+    dispatches_inside = np.searchsorted(starts_ns, events.end_ns[working], side="left") > first_inside
+    dispatching_operators = working[dispatches_inside & ~generated[working]]
+    outside = Intervals.of_events(events, dispatching_operators) - Intervals.of_events(events, dispatching)
+    return outside | Intervals.of_events(events, working[~dispatches_inside])
 
 
 def _recorded_waits(events: EventTable, waits: Int64, working: Int64, communicating: Int64) -> Intervals:
-    """Wait spans, and the moment before each in which a call goes from its `c10d::*` operator to its wait: a short one
-    without an operator in it, or a long one on a crowded machine if the call says that it blocks."""
+    """Return the wait spans, each with the moment between the call's `c10d::*` operator and its wait.
+
+    That moment counts if no operator is in it and it is short. It may be long, as on a busy machine, if the call says
+    that it blocks.
+    """
     start_ns, end_ns = events.start_ns[waits].copy(), events.end_ns[waits]
     if not len(communicating):
         return Intervals.union_of(start_ns, end_ns)
@@ -227,21 +243,24 @@ def _recorded_waits(events: EventTable, waits: Int64, working: Int64, communicat
     latest = communicating[np.maximum(before, 0)]
     issued_ns = events.end_ns[latest]
     between = np.searchsorted(begun_ns, start_ns, side="left") - np.searchsorted(begun_ns, issued_ns, side="left")
-    soon = (start_ns - issued_ns < _AT_ONCE_NS) | blocking_calls(events)[latest]
-    at_once = (before >= 0) & (between == 0) & soon
-    start_ns[at_once] = issued_ns[at_once]
+    soon = (start_ns - issued_ns < _IMMEDIATE_WAIT_NS) | blocking_calls(events)[latest]
+    is_immediate = (before >= 0) & (between == 0) & soon
+    start_ns[is_immediate] = issued_ns[is_immediate]
     return Intervals.union_of(start_ns, end_ns)
 
 
 def _waits_inferred(events: EventTable, thread: int, operators: Int64, communication: HostCommunication) -> Intervals:
-    """Without wait spans: the self time of operators around a collective while what they issued is in flight."""
-    issued = np.flatnonzero(events.track[communication.operator_row] == thread)
-    issue_ns = events.start_ns[communication.operator_row[issued]]
+    """Return waits where none are recorded.
+
+    They are the self time of operators around a collective, while what they issued is in flight.
+    """
+    issuing = np.flatnonzero(events.track[communication.operator_row] == thread)
+    issue_ns = events.start_ns[communication.operator_row[issuing]]
     start_ns, end_ns = events.start_ns[operators], events.end_ns[operators]
     holds = np.searchsorted(issue_ns, end_ns, side="left") > np.searchsorted(issue_ns, start_ns, side="left")
     around = Intervals.of_events(events, operators[holds])
     inside = around.covers(issue_ns)
-    issued, issue_ns = issued[inside], issue_ns[inside]
+    issuing, issue_ns = issuing[inside], issue_ns[inside]
     outermost_end_ns = around.end_ns[np.searchsorted(around.start_ns, issue_ns, side="right") - 1]
-    flight = Intervals.union_of(issue_ns, np.minimum(communication.flight_end_ns[issued], outermost_end_ns))
+    flight = Intervals.union_of(issue_ns, np.minimum(communication.flight_end_ns[issuing], outermost_end_ns))
     return (around - Intervals.of_events(events, operators[~holds])) & flight

@@ -1,4 +1,4 @@
-"""What is kept of one rank's timeline: its waits, the ends of its steps, and what the flight recorder confirms."""
+"""What is kept of one rank's timeline: its waits, the ends of its steps, and its flight recorder's entries."""
 
 from __future__ import annotations
 
@@ -16,8 +16,11 @@ __all__ = ["FLIGHT_RECORDER", "STEP_ENDS", "WAITS", "StepEndSegments", "Waits"]
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Waits(Columnar):
-    """n disjoint waits in order of time: since_ns, until_ns: int64 [n], on the rank's wall clock. Each ends when a
-    collective, send or receive ends.
+    """n disjoint waits in order of time, on the rank's wall clock. Each ends when a collective, send or receive ends.
+
+    Attributes:
+        since_ns: int64 [n].
+        until_ns: int64 [n].
     """
 
     since_ns: Int64
@@ -26,26 +29,32 @@ class Waits(Columnar):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class StepEndSegments(Columnar):
-    """In order of time, int64 [n] each: from `since_ns`, the release, to `until_ns`, the step's end, and of that
-    `compute_ns` computing and `data_ns` loading data."""
+    """What the rank did before each step's end, in order of time.
 
-    since_ns: Int64
+    Attributes:
+        released_ns: when it was last released from communication, int64 [n].
+        until_ns: the step's end, int64 [n].
+        compute_ns: how long it computed between the two, int64 [n].
+        data_ns: how long it loaded data between the two, int64 [n].
+    """
+
+    released_ns: Int64
     until_ns: Int64
     compute_ns: Int64
     data_ns: Int64
 
 
-def _merged_matches(windows: Sequence[FlightRecorderMatch | None]) -> FlightRecorderMatch | None:
-    """The joins of several recordings of one rank together; None without any."""
-    found = [window for window in windows if window is not None]
-    if not found:
+def _merge_matches(windows: Sequence[FlightRecorderMatch | None]) -> FlightRecorderMatch | None:
+    """Return the matches of a rank's recordings as one; None without any."""
+    matches = [window for window in windows if window is not None]
+    if not matches:
         return None
     counts: Counter[tuple[str, str, bool]] = Counter()
-    for joins in found:
-        for missed in joins.unjoined:
-            counts[missed.kind, missed.reason, missed.expected] += missed.count
+    for match in matches:
+        for unjoined in match.unjoined:
+            counts[unjoined.kind, unjoined.reason, unjoined.expected] += unjoined.count
     return FlightRecorderMatch(
-        recorded=sum(joins.recorded for joins in found),
+        recorded=sum(match.recorded for match in matches),
         unjoined=tuple(
             Unjoined(kind=kind, reason=reason, count=count, expected=expected)
             for (kind, reason, expected), count in sorted(counts.items())
@@ -56,6 +65,6 @@ def _merged_matches(windows: Sequence[FlightRecorderMatch | None]) -> FlightReco
 WAITS = Part(name="waits", type=Waits, empty=Waits.empty, merge=Waits.concatenate)
 STEP_ENDS = Part(name="step_ends", type=StepEndSegments, empty=StepEndSegments.empty, merge=StepEndSegments.concatenate)
 FLIGHT_RECORDER: Part[FlightRecorderMatch | None] = Part(
-    name="flight_recorder", type=FlightRecorderMatch | None, empty=lambda: None, merge=_merged_matches
+    name="flight_recorder", type=FlightRecorderMatch | None, empty=lambda: None, merge=_merge_matches
 )
 """None: there was nothing to match."""

@@ -1,8 +1,7 @@
-"""Sends and receives of one rank: records of the capture, joined to operators and to the events that carried them out.
+"""Sends and receives of one rank: the capture's records, matched to operators and to communication events.
 
-Comes in: a decoded trace. Goes out: which record each `c10d::send` and `c10d::recv_` operator has, and `Messages`. A
-record is made right before its operator begins. Without records (another tool's trace) there are no messages: an
-operator tells its peer's place in a group, but not which group.
+A record is made right before its operator begins. A trace of another tool has no records, and so no messages: an
+operator shows its peer's place in a group, but not which group.
 """
 
 from __future__ import annotations
@@ -29,11 +28,11 @@ __all__ = ["merge_messages", "message_of_operator", "passes_of", "rank_messages"
 
 
 def records_of_operators(trace: DecodedTrace, operators: Int64) -> Int64:
-    """int64 [o]: of each operator row in `operators` (int64 [o], in order of time) the index into the metadata's `p2p`,
-    or ABSENT.
+    """Return int64 [o]: the index in the metadata's `p2p` of each operator in `operators` (rows in order of time), or
+    ABSENT.
 
-    The k-th operator of a direction, peer and tag has the k-th record of these; where their counts differ, the last
-    record that was made before it began.
+    The k-th operator of a direction, peer and tag has the k-th record of these. Where the counts differ, an operator
+    has the last record that was made before it began.
     """
     events, metadata = trace.events, trace.header.metadata
     result = np.full(len(operators), ABSENT, dtype=np.int64)
@@ -44,19 +43,19 @@ def records_of_operators(trace: DecodedTrace, operators: Int64) -> Int64:
         for group in metadata.groups
     }
     places = peers_and_tags(events)
-    known = bool(places)
+    places_known = bool(places)
     by_key: dict[tuple[object, ...], list[int]] = {}
     for index, record in enumerate(metadata.p2p):
-        by_key.setdefault(_key_of_record(record, places_in_group.get(record.group, {}), known), []).append(index)
+        by_key.setdefault(_key_of_record(record, places_in_group.get(record.group, {}), places_known), []).append(index)
     operators_by_key: dict[tuple[object, ...], list[int]] = {}
     for position, row in enumerate(operators.tolist()):
         direction = _OPERATORS.get(events.strings[events.name[row]])
         if direction is not None:
-            place = places.get(row, (ABSENT, ABSENT)) if known and direction != "any" else ()
+            place = places.get(row, (ABSENT, ABSENT)) if places_known and direction != "any" else ()
             operators_by_key.setdefault((direction, *place), []).append(position)
     created_ns = np.array([record.created_ns or 0 for record in metadata.p2p], dtype=np.int64)
-    for key, found in operators_by_key.items():
-        positions = np.array(found, dtype=np.int64)
+    for key, position_list in operators_by_key.items():
+        positions = np.array(position_list, dtype=np.int64)
         records = np.array(by_key.get(key, ()), dtype=np.int64)
         if len(records) == len(positions):
             result[positions] = records
@@ -66,7 +65,7 @@ def records_of_operators(trace: DecodedTrace, operators: Int64) -> Int64:
 
 
 def message_of_operator(trace: DecodedTrace, index: int) -> PointToPointRecord | None:
-    """The record at an index that `records_of_operators` gave."""
+    """Return the record at an index from `records_of_operators`; None for ABSENT."""
     metadata = trace.header.metadata
     return None if metadata is None or index == ABSENT else metadata.p2p[index]
 
@@ -78,7 +77,9 @@ def _key_of_record(record: PointToPointRecord, places: Mapping[int, int], known:
 
 
 def _latest_before(start_ns: Int64, records: Int64, created_ns: Int64) -> Int64:
-    """int64 [o]: for starts int64 [o] in order the last of `records` made before; each record once, else ABSENT."""
+    """Return int64 [o]: for each start, in order, the last of `records` made before it; each record once, else
+    ABSENT.
+    """
     order = np.argsort(created_ns, kind="stable")
     place = np.searchsorted(created_ns[order], start_ns, side="right") - 1
     repeated = np.zeros(len(place), dtype=np.bool_)
@@ -87,8 +88,10 @@ def _latest_before(start_ns: Int64, records: Int64, created_ns: Int64) -> Int64:
 
 
 def passes_of(events: EventTable) -> tuple[Int64, Int32]:
-    """Rows int64 [p] of the spans of forward and backward passes or of a pipeline's actions, in order of time, and
-    what each is: int32 [p], index of "F" or "B" in `ACTION_KINDS`. A backward within an action is none of its own.
+    """Return the spans of forward and backward passes, or of a pipeline's actions, in order of time, and their kind.
+
+    The rows are int64 [p]; the kinds are int32 [p], the index of "F" or "B" in `ACTION_KINDS`. A backward inside an
+    action is part of that action.
     """
     kind_of_name = np.full(len(events.strings) + 1, ABSENT, dtype=np.int32)
     actions = False
@@ -105,8 +108,8 @@ def passes_of(events: EventTable) -> tuple[Int64, Int32]:
     return rows.astype(np.int64), kind_of_name[events.name[rows]]
 
 
-def rank_messages(trace: DecodedTrace, windows: StepWindows, found: CommunicationEvents) -> Messages:
-    """The messages of one recording; `group` is an index into `found.groups`."""
+def rank_messages(trace: DecodedTrace, windows: StepWindows, communication: CommunicationEvents) -> Messages:
+    """Return the messages of one recording; `group` is an index into `communication.groups`."""
     events, metadata = trace.events, trace.header.metadata
     if metadata is None or not metadata.p2p:
         return Messages.empty()
@@ -115,12 +118,12 @@ def rank_messages(trace: DecodedTrace, windows: StepWindows, found: Communicatio
     records = metadata.p2p
     issue_ns = np.array([record.created_ns or 0 for record in records], dtype=np.int64)
     start_ns, end_ns = (np.full(len(records), ABSENT, dtype=np.int64) for _ in range(2))
-    joined = record_of_operator != ABSENT
-    event = _events_of(events, operators[joined], found)
-    carried = record_of_operator[joined]
-    issue_ns[carried] = events.start_ns[operators[joined]]
-    start_ns[carried] = np.where(event == ABSENT, ABSENT, found.start_ns[event])
-    end_ns[carried] = np.where(event == ABSENT, ABSENT, found.end_ns[event])
+    has_record = record_of_operator != ABSENT
+    event = _events_of(events, operators[has_record], communication)
+    joined_records = record_of_operator[has_record]
+    issue_ns[joined_records] = events.start_ns[operators[has_record]]
+    start_ns[joined_records] = np.where(event == ABSENT, ABSENT, communication.start_ns[event])
+    end_ns[joined_records] = np.where(event == ABSENT, ABSENT, communication.end_ns[event])
     window = windows.index_of(issue_ns)
     step = np.where(window >= 0, windows.step[window], ABSENT)
     resolver = GroupResolver(trace.header)
@@ -144,35 +147,44 @@ def rank_messages(trace: DecodedTrace, windows: StepWindows, found: Communicatio
 
 
 def merge_messages(parts: Sequence[tuple[Messages, Sequence[GroupKey]]], groups: Sequence[GroupKey]) -> Messages:
-    """The messages of several recordings of a rank, each with its own groups, as indexes into the rank's `groups`."""
+    """Return the messages of a rank's recordings as one table, with `group` as an index into the rank's `groups`.
+
+    Each of the `parts` comes with the groups of its recording.
+    """
     number = {group: i for i, group in enumerate(groups)}
-    moved = []
-    for messages, own in parts:
-        numbers = np.array([*(number[group] for group in own), ABSENT], dtype=np.int32)
-        moved.append(replace(messages, group=numbers[messages.group]))
-    return Messages.concatenate(moved)
+    renumbered = []
+    for messages, window_groups in parts:
+        numbers = np.array([*(number[group] for group in window_groups), ABSENT], dtype=np.int32)
+        renumbered.append(replace(messages, group=numbers[messages.group]))
+    return Messages.concatenate(renumbered)
 
 
-def _events_of(events: EventTable, operators: Int64, found: CommunicationEvents) -> Int64:
-    """int64 [o]: the event that each operator row launched, an index into `found` or ABSENT."""
+def _events_of(events: EventTable, operators: Int64, communication: CommunicationEvents) -> Int64:
+    """Return int64 [o]: the index in `communication` of the event that each operator launched, or ABSENT."""
     result = np.full(len(operators), ABSENT, dtype=np.int64)
-    candidates = np.flatnonzero(np.isin(found.kind, _EVENT_KINDS))
+    candidates = np.flatnonzero(np.isin(communication.kind, _EVENT_KINDS))
     for track in events.tracks_of(operators):
-        own = candidates[found.launch_track[candidates] == track]
-        own = own[np.argsort(found.launch_ns[own], kind="stable")]
-        here = np.flatnonzero(events.track[operators] == track)
-        if not len(own):
+        track_events = candidates[communication.launch_track[candidates] == track]
+        track_events = track_events[np.argsort(communication.launch_ns[track_events], kind="stable")]
+        on_track = np.flatnonzero(events.track[operators] == track)
+        if not len(track_events):
             continue
-        place = np.searchsorted(found.launch_ns[own], events.start_ns[operators[here]], side="left")
-        launched = own[np.minimum(place, len(own) - 1)]
-        inside = (place < len(own)) & (found.launch_ns[launched] <= events.end_ns[operators[here]])
-        result[here[inside]] = launched[inside]
+        place = np.searchsorted(
+            communication.launch_ns[track_events], events.start_ns[operators[on_track]], side="left"
+        )
+        candidate = track_events[np.minimum(place, len(track_events) - 1)]
+        inside = (place < len(track_events)) & (
+            communication.launch_ns[candidate] <= events.end_ns[operators[on_track]]
+        )
+        result[on_track[inside]] = candidate[inside]
     return result
 
 
 def _neighbours(events: EventTable, windows: StepWindows, window: Int64, time_ns: Int64) -> tuple[Int32, Int32]:
-    """int32 [n], int32 [n]: kind of the pass in or after which each time falls within its step (index of the step's
-    window: int64 [n]), and of the pass in or before which; ABSENT where the step has none there.
+    """Return the kind of the pass in or after which each time falls in its step, and of the pass in or before which:
+    int32 [n].
+
+    `window` is the index of the step's window, int64 [n]. ABSENT means that the step has no such pass.
     """
     rows, kind = passes_of(events)
     start_ns, end_ns = events.start_ns[rows], events.end_ns[rows]
@@ -189,7 +201,7 @@ def _neighbours(events: EventTable, windows: StepWindows, window: Int64, time_ns
 
 
 def _at(values: np.ndarray, place: Int64) -> np.ndarray:
-    """Values at places, whatever at places that do not exist."""
+    """Return the values at `place`; any value for places that do not exist."""
     if not len(values):
         return np.full(len(place), ABSENT, dtype=np.int64)
     return np.asarray(values[np.clip(place, 0, len(values) - 1)])

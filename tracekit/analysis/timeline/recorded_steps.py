@@ -1,4 +1,4 @@
-"""One recording in a worker, with the steps that were selected: what everything that is kept of it is made from."""
+"""One recording in a worker, with the selected steps: the input of every part that is kept of a rank."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class RecordedSteps:
     _results: dict[Callable[[RecordedSteps], Any], Any] = field(default_factory=dict)
 
     def once(self, function: Callable[[RecordedSteps], T]) -> T:
-        """Return `function(self)`, which is called the first time only: several parts may be made from its result."""
+        """Return `function(self)`. It is called only the first time, since several parts may need its result."""
         if function not in self._results:
             self._results[function] = function(self)
         result: T = self._results[function]

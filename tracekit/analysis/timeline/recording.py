@@ -1,7 +1,6 @@
-"""One recording, told apart: a decoded trace with what every look at it begins with.
+"""One decoded trace with its lanes and phases, the start of everything that is computed from it.
 
-Comes in: the trace. Goes out: a `Recording`; a worker makes it once, for the summary and, by way of a spool, for the
-page of a merged trace.
+A worker makes it once. The summary uses it, and so does the rank's page of a merged trace.
 """
 
 from __future__ import annotations
@@ -19,13 +18,15 @@ __all__ = ["Recording", "recording_of"]
 
 @dataclass(frozen=True, kw_only=True)
 class Recording:
+    """A decoded trace, its lanes and its phases."""
+
     trace: DecodedTrace
     lanes: Lanes
     phases: PhaseTimeline
 
 
 def recording_of(trace: DecodedTrace, rules: Sequence[CommunicationRule], *, whole: bool = False) -> Recording:
-    """`whole` takes the recording as one window of time."""
+    """Return the recording of a trace. With `whole` it is one window of time."""
     lanes = build_lanes(trace, rules, whole=whole)
     phases = phase_timeline(trace.events, lanes.threads, lanes.windows.host_start_ns)
     return Recording(trace=trace, lanes=lanes, phases=phases)

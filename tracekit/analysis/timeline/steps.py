@@ -1,8 +1,7 @@
-"""Step windows of one recording.
+"""Which time each step of a recording takes, as contiguous windows that hold for all lanes of the rank.
 
-Comes in: a decoded trace. Goes out: contiguous windows, the same for all lanes of the rank. On a CPU rank a window is
-from the start of a step to the start of the next. On a GPU rank, where the host runs ahead, step k begins when the
-last compute kernel launched before its host start has ended (definitions.md, "Steps").
+On a CPU rank a window reaches from the start of a step to the start of the next. On a GPU rank the host runs ahead:
+step k begins when the last compute kernel that was launched before its host start has ended (definitions.md, "Steps").
 """
 
 from __future__ import annotations
@@ -27,10 +26,16 @@ _LAUNCH = re.compile(r"Launch\w*Kernel|GraphLaunch")
 class StepWindows:
     """s windows in order of time.
 
-    step: int64 [s], numbers as recorded. start_ns, end_ns: int64 [s], each end is the next start. host_start_ns:
-    int64 [s]. host_end_ns: the end of the last step on the host. data_ns: int64 [s], time in the data loader or -1.
-    complete: bool [s]. thread: the track of the step's spans or -1. source: "steps" (tracekit's metadata), "spans"
-    (ProfilerStep) or "recording" (none: one window).
+    Attributes:
+        step: numbers as recorded, int64 [s].
+        start_ns: int64 [s].
+        end_ns: the next start, int64 [s].
+        host_start_ns: when the host began the step, int64 [s].
+        host_end_ns: the end of the last step on the host.
+        data_ns: time in the data loader, or -1, int64 [s].
+        complete: bool [s].
+        thread: the track of the steps' spans, or -1.
+        source: "steps" (tracekit's metadata), "spans" (ProfilerStep) or "recording" (no steps: one window).
     """
 
     step: Int64
@@ -47,14 +52,14 @@ class StepWindows:
         return len(self.step)
 
     def host_time(self, windows: Bool) -> Intervals:
-        """When the host was in the windows of a mask, bool [s]."""
+        """Return when the host was in the windows of a mask, bool [s]."""
         ends_ns = np.append(self.host_start_ns[1:], self.host_end_ns)
         return Intervals.union_of(self.host_start_ns[windows], ends_ns[windows])
 
     def index_of(self, time_ns: Int64) -> Int64:
-        """int64 [n]: the step in which the host was at each point of time; -1 before the first and after the last.
+        """Return int64 [n]: the step in which the host was at each time; -1 before the first and after the last.
 
-        Without steps the one window holds everything, what was launched before the recording too.
+        Without steps the only window holds everything, even what was launched before the recording.
         """
         if self.source == "recording":
             return np.zeros(len(time_ns), dtype=np.int64)
@@ -63,16 +68,17 @@ class StepWindows:
         return index
 
     def index_of_device(self, device: DeviceEvents, device_start_ns: Int64) -> Int64:
-        """int64 [m]: the step that launched each device event, which started at device_start_ns: int64 [m]. An event
-        without a launch belongs to the window in which it starts; -1 for those of no step.
+        """Return int64 [m]: the step that launched each device event; -1 for events of no step.
+
+        An event without a launch belongs to the window in which it starts. `device_start_ns` are the starts, int64 [m].
         """
         index = self.index_of(device.launch_ns)
         if self.source == "recording":
             return index
         unlinked = ~device.linked & ~device.before_recording
-        own_ns = device_start_ns[unlinked]
-        window = np.searchsorted(self.start_ns, own_ns, side="right").astype(np.int64) - 1
-        window[own_ns >= self.end_ns[-1]] = -1
+        unlinked_start_ns = device_start_ns[unlinked]
+        window = np.searchsorted(self.start_ns, unlinked_start_ns, side="right").astype(np.int64) - 1
+        window[unlinked_start_ns >= self.end_ns[-1]] = -1
         index[unlinked] = window
         return index
 
@@ -91,7 +97,10 @@ class _HostSteps:
 def step_windows(
     trace: DecodedTrace, device: DeviceEvents, device_compute_row: Int64, *, whole: bool = False
 ) -> StepWindows:
-    """Windows of the trace. `device_compute_row`: rows of compute kernels, if any. `whole`: ignore steps."""
+    """Return the windows of a trace. With `whole`, steps are ignored.
+
+    `device_compute_row` are the rows of the compute kernels, if there are any.
+    """
     events = trace.events
     host = _host_steps(trace, whole=whole)
     on_gpu = bool(device.is_kernel.any())
@@ -99,7 +108,7 @@ def step_windows(
     last_end_ns = host_end_ns
     if on_gpu and host.source != "recording":
         start_ns = device_starts(events, host.start_ns, device, device_compute_row)
-        # what no launch is known of may lie in the last host window and yet before the last window
+        # an event without known launch may lie in the last host window and yet before the last window
         begin_ns = np.where(device.linked, host.start_ns[-1], start_ns[-1])
         in_last = (device.launch_ns >= begin_ns) & (device.launch_ns < host_end_ns)
         if in_last.any():
@@ -126,7 +135,7 @@ def step_windows(
 
 
 def _data_ns(events: EventTable, host: _HostSteps) -> Int64:
-    """int64 [s]: time in the spans of data loaders on the step's thread; without any, what the capture measured."""
+    """Return int64 [s]: time in spans of data loaders on the step's thread; without any, what the capture measured."""
     loading = data_loading(events, host.thread)
     if not len(loading):
         return host.data_ns
@@ -136,10 +145,10 @@ def _data_ns(events: EventTable, host: _HostSteps) -> Int64:
 
 
 def _before_the_cut(events: EventTable, windows: StepWindows, device: DeviceEvents) -> Bool:
-    """Mask [s]: windows of which a file that was cut off still holds everything.
+    """Return a mask [s] of the windows that are whole in a file that was cut off.
 
-    Kineto writes one track after the other, so that a cut takes whole tracks from every step: none is left. Only of a
-    file in order of time is what ended before its last event all there, but for kernels that were still to run.
+    Kineto writes one track after the other. A cut then removes whole tracks from every step, and no window is whole.
+    Only in a file in order of time are the events complete up to its last one, except for kernels that had yet to run.
     """
     intact: Bool = np.zeros(len(windows), dtype=np.bool_)
     if not _in_order_of_time(events):
@@ -157,7 +166,10 @@ def _before_the_cut(events: EventTable, windows: StepWindows, device: DeviceEven
 
 
 def _in_order_of_time(events: EventTable) -> bool:
-    """Events follow each other in time across tracks. One track alone, or one after the other, shows no order."""
+    """Return whether events follow each other in time across tracks.
+
+    One track alone, or one track after the other, shows no order.
+    """
     if not len(events) or (np.diff(events.start_ns) < 0).any():
         return False
     changes = np.count_nonzero(np.diff(events.track))
@@ -165,21 +177,26 @@ def _in_order_of_time(events: EventTable) -> bool:
 
 
 def device_starts(events: EventTable, host_start_ns: Int64, device: DeviceEvents, compute_row: Int64) -> Int64:
-    """When the device comes to what the host began at each time: then, or when the last compute kernel launched before
-    it has ended, whichever is later. Of the starts of steps: b_k."""
+    """Return when the device came to what the host began at each time, int64 [n].
+
+    That is the time itself or the end of the last compute kernel launched before it, whichever is later. For the starts
+    of steps it is b_k of definitions.md.
+    """
     compute = device.among(compute_row)
     launch_ns = device.launch_ns[compute]
     order = np.argsort(launch_ns, kind="stable")
     reach_ns = np.maximum.accumulate(events.end_ns[device.row[compute]][order])
     launched_before = np.searchsorted(launch_ns[order], host_start_ns, side="left")
     start_ns = host_start_ns.copy()
-    some = launched_before > 0
-    start_ns[some] = np.maximum(start_ns[some], reach_ns[launched_before[some] - 1])
+    has_earlier = launched_before > 0
+    start_ns[has_earlier] = np.maximum(start_ns[has_earlier], reach_ns[launched_before[has_earlier] - 1])
     return start_ns
 
 
 def _host_steps(trace: DecodedTrace, *, whole: bool = False) -> _HostSteps:
-    """Steps as the host saw them: from tracekit's metadata, else ProfilerStep spans, else the recording as one."""
+    """Return the steps as the host saw them: from tracekit's metadata, else ProfilerStep spans, else the whole
+    recording.
+    """
     events = trace.events
     spans, numbers = _profiler_steps(events)
     thread = int(events.track[spans[0]]) if len(spans) else _busiest_thread(events)
@@ -212,8 +229,8 @@ def _host_steps(trace: DecodedTrace, *, whole: bool = False) -> _HostSteps:
 
 
 def _whole_recording(events: EventTable, thread: int) -> _HostSteps:
-    counted = ~events.in_category("Trace", "overhead")
-    start_ns, end_ns = events.start_ns[counted], events.end_ns[counted]
+    is_activity = ~events.in_category("Trace", "overhead")
+    start_ns, end_ns = events.start_ns[is_activity], events.end_ns[is_activity]
     return _HostSteps(
         step=np.zeros(1, dtype=np.int64),
         start_ns=np.array([start_ns.min(initial=np.iinfo(np.int64).max) if len(start_ns) else 0], dtype=np.int64),
@@ -226,7 +243,7 @@ def _whole_recording(events: EventTable, thread: int) -> _HostSteps:
 
 
 def _profiler_steps(events: EventTable) -> tuple[Int64, Int64]:
-    """Rows and numbers of the ProfilerStep spans of the host, in order of time, each once."""
+    """Return rows and numbers of the host's ProfilerStep spans, in order of time and without duplicates."""
     on_device = events.in_category("gpu_user_annotation")
     rows = np.flatnonzero(events.named(lambda name: _PROFILER_STEP.match(name) is not None) & ~on_device)
     rows = rows[np.argsort(events.start_ns[rows], kind="stable")]
@@ -239,12 +256,12 @@ def _profiler_steps(events: EventTable) -> tuple[Int64, Int64]:
 
 
 def _busiest_thread(events: EventTable) -> int:
-    """The track with the most operators: where the training loop runs, when no step span says so."""
+    """Return the track with the most operators: the training loop runs there if no step span says otherwise."""
     rows = np.flatnonzero(events.in_category("cpu_op"))
     if not len(rows):
         return -1
     keys = (events.track[rows], events.start_ns[rows], events.duration_ns[rows], events.name[rows])
-    tracks = np.unique(np.stack(keys), axis=1)[0]  # a repeated event counts once
+    tracks = np.unique(np.stack(keys), axis=1)[0]  # a duplicated event counts once
     count = np.bincount(tracks)
     most = np.flatnonzero(count == count.max()).tolist()
     return int(min(most, key=lambda i: (str(events.tracks[i].pid).zfill(20), str(events.tracks[i].tid).zfill(20))))

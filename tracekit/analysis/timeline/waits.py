@@ -1,7 +1,7 @@
-"""Waits of one rank for its communication.
+"""When one rank waited for its communication.
 
-Comes in: a decoded trace and its lanes. Goes out: `Waits`. Where nothing computed as a communication event ended, the
-rank had waited for it: since its last compute, since it issued it, or since it began to wait, whichever was last.
+If nothing computed when a communication event ended, the rank had waited for it. The wait began with the last of three:
+the end of its last compute, the issue of the event, or the beginning of a recorded wait.
 """
 
 from __future__ import annotations
@@ -15,18 +15,19 @@ from tracekit.model.events import DecodedTrace
 from tracekit.model.intervals import Intervals
 from tracekit.model.spans import WAIT_SPAN
 
-_NOTHING_WAITS_FOR = tuple(KINDS.index(kind) for kind in ("peer_copy", "unclassified"))
+_NEVER_AWAITED = tuple(KINDS.index(kind) for kind in ("peer_copy", "unclassified"))
 
 __all__ = ["rank_waits"]
 
 
 def rank_waits(trace: DecodedTrace, lanes: Lanes) -> Waits:
-    found, compute = lanes.communication_events, lanes.compute
-    awaited = ~np.isin(found.kind, _NOTHING_WAITS_FOR)
-    awaited[awaited] = ~compute.covers(found.end_ns[awaited] - 1)
+    """Return the waits of one recording."""
+    communication, compute = lanes.communication_events, lanes.compute
+    awaited = ~np.isin(communication.kind, _NEVER_AWAITED)
+    awaited[awaited] = ~compute.covers(communication.end_ns[awaited] - 1)
     if not awaited.any():
         return Waits.empty()
-    launch_ns, until_ns = found.launch_ns[awaited], found.end_ns[awaited]
+    launch_ns, until_ns = communication.launch_ns[awaited], communication.end_ns[awaited]
     since_ns = np.maximum(launch_ns, int(lanes.windows.start_ns.min(initial=np.iinfo(np.int64).max)))
     if len(compute):
         last = np.searchsorted(compute.start_ns, until_ns, side="left") - 1

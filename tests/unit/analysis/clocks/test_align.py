@@ -1,4 +1,4 @@
-"""Clocks of ranks against the lowest rank that is there."""
+"""Clocks of ranks against the lowest rank that is present."""
 
 from __future__ import annotations
 
@@ -28,37 +28,40 @@ def clocks(folder: Path, *samples: Samples | None, first_rank: int = 0) -> tuple
 
 
 def test_offsets_are_relative_to_the_lowest_rank_present(tmp_path: Path) -> None:
-    """GIVEN measurements against rank 0, which is missing THEN rank 2 is the reference and errors add."""
-    found = clocks(tmp_path, [(0, 500, 10)], [(0, 800, 20)], first_rank=2)
-    assert [(clock.rank, clock.method, clock.offset_ns, clock.error_ns) for clock in found] == [
+    """GIVEN measurements against rank 0, which is missing THEN rank 2 is the reference, and errors add up."""
+    actual = clocks(tmp_path, [(0, 500, 10)], [(0, 800, 20)], first_rank=2)
+    assert [(clock.rank, clock.method, clock.offset_ns, clock.error_ns) for clock in actual] == [
         (2, "probe", 0, 0),
         (3, "probe", 300, 30),
     ]
 
 
-def test_the_sample_of_least_error_speaks(tmp_path: Path) -> None:
-    found = clocks(tmp_path, [(0, 0, 0)], [(0, 900, 90), (100, 700, 7), (200, 800, 80)])
-    assert (found[1].offset_ns, found[1].error_ns, found[1].drift_ppm) == (700, 7, None)
+def test_the_sample_of_least_error_is_used(tmp_path: Path) -> None:
+    actual = clocks(tmp_path, [(0, 0, 0)], [(0, 900, 90), (100, 700, 7), (200, 800, 80)])
+    assert (actual[1].offset_ns, actual[1].error_ns, actual[1].drift_ppm) == (700, 7, None)
 
 
 def test_drift_between_the_ends_of_a_window(tmp_path: Path) -> None:
-    """100 us more after 2 s is 50 ppm; less than the errors is none."""
+    """100 us more after 2 s is a drift of 50 ppm. A change below the errors is none."""
     drifting: Samples = [(0, 1000, 10), (2_000_000, 101_000, 10)]
     noisy: Samples = [(0, 1000, 60_000), (2_000_000, 101_000, 60_000)]
     still: Samples = [(0, 0, 0), (2_000_000, 0, 0)]
-    found = clocks(tmp_path, still, drifting, noisy)
-    assert [clock.drift_ppm for clock in found] == [0.0, pytest.approx(50), 0.0]
+    actual = clocks(tmp_path, still, drifting, noisy)
+    assert [clock.drift_ppm for clock in actual] == [0.0, pytest.approx(50), 0.0]
     wall_ns = TraceBuilder().wall_ns
-    on_run = found[1].to_run(np.array([wall_ns(0), wall_ns(2_000_000)]))
+    on_run = actual[1].to_run(np.array([wall_ns(0), wall_ns(2_000_000)]))
     assert on_run.tolist() == [wall_ns(0) - 1000, wall_ns(2_000_000) - 101_000]
 
 
-def test_without_measurements_clocks_are_taken_as_they_are(tmp_path: Path) -> None:
+def test_without_measurements_clocks_are_used_unchanged(tmp_path: Path) -> None:
     assert [clock.method for clock in clocks(tmp_path / "a", None, None)] == ["none", "none"]
     assert [clock.method for clock in clocks(tmp_path / "b", [], [])] == ["none", "none"]
-    some = clocks(tmp_path / "c", [(0, 100, 1)], [])
-    assert [(clock.method, clock.offset_ns, clock.error_ns) for clock in some] == [("probe", 0, 0), ("none", 0, None)]
-    first_unknown = clocks(tmp_path / "d", [], [(0, 100, 1)])  # the lowest rank that was measured is the reference
+    one_measured = clocks(tmp_path / "c", [(0, 100, 1)], [])
+    assert [(clock.method, clock.offset_ns, clock.error_ns) for clock in one_measured] == [
+        ("probe", 0, 0),
+        ("none", 0, None),
+    ]
+    first_unknown = clocks(tmp_path / "d", [], [(0, 100, 1)])  # the lowest measured rank is the reference
     assert [(clock.method, clock.offset_ns) for clock in first_unknown] == [("none", 0), ("probe", 0)]
 
 
@@ -79,15 +82,17 @@ def write_job(
     number: dict[int, int] | None = None,
     measured: dict[int, int] | None = None,
 ) -> Path:
-    """A job of all-reduces, four a step, that the last of them to arrive carries out in 100 us. Clocks of its ranks are
-    ahead, drift, or step (when and by how much). `hosts`: each rank has its own. `number`: which rank it says it is.
+    """Write a job with four all-reduces per step, each of which takes 100 us after its last rank's arrival.
+
+    Clocks of ranks are ahead, drift, or jump (`step_us`: when, and by how much). With `hosts` each rank has its own
+    host. `number` says which rank a rank claims to be.
     """
-    random = np.random.default_rng(3)
+    rng = np.random.default_rng(3)
     number = number or {}
     traces = []
     for rank in range(ranks):
-        own = number.get(rank, rank)
-        traces.append(TraceBuilder(own, ranks, host=f"node{own}" if hosts else "node0"))
+        shown_rank = number.get(rank, rank)
+        traces.append(TraceBuilder(shown_rank, ranks, host=f"node{shown_rank}" if hosts else "node0"))
 
     def on_clock(rank: int, at_us: float) -> float:
         step_at_us, by_us = (step_us or {}).get(rank, (np.inf, 0))
@@ -99,8 +104,8 @@ def write_job(
         for rank, trace in enumerate(traces):
             trace.step(step, on_clock(rank, begin), 5 * every_us - 10)
         for k in range(4):
-            arrivals = begin + (k + 0.1) * every_us + random.uniform(0, every_us / 2, ranks)
-            ends = arrivals.max() + 100 + random.uniform(-spread_us, spread_us, ranks)
+            arrivals = begin + (k + 0.1) * every_us + rng.uniform(0, every_us / 2, ranks)
+            ends = arrivals.max() + 100 + rng.uniform(-spread_us, spread_us, ranks)
             for rank, trace in enumerate(traces):
                 start = on_clock(rank, arrivals[rank])
                 took = round(on_clock(rank, ends[rank]) - start, 3)
@@ -152,19 +157,19 @@ def test_neither_the_order_of_files_nor_workers_matter(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("rank", [0, 2, 5])
 def test_drift_is_recovered(tmp_path: Path, rank: int) -> None:
-    """GIVEN 200 ppm on one of 8 ranks in 10 s THEN it is told to 2 ppm, and of the reference for all others."""
+    """GIVEN 200 ppm on one of 8 ranks in 10 s THEN it is recovered to 2 ppm; for the reference, on all others."""
     folder = write_job(tmp_path, ranks=8, drift_ppm={rank: 200}, steps=100, every_us=20_000, spread_us=5)
     run = load(folder)
     drifts = np.array([model.drift_ppm or 0.0 for model in run.clocks])
     expected = np.where(np.arange(8) == rank, 200, 0) if rank else np.where(np.arange(8), -200, 0)
     assert np.abs(drifts - expected).max() < 2
-    assert max(abs(model.offset_ns) for model in run.clocks) < 2_000_000  # at a moment within the recording
+    assert max(abs(model.offset_ns) for model in run.clocks) < 2_000_000  # at a time inside the recording
     assert [note.rank for note in run.notes if note.kind == "clock_drift"] == [rank]
 
 
 @pytest.mark.parametrize("rank", [0, 2])
-def test_a_clock_that_steps(tmp_path: Path, rank: int) -> None:
-    """GIVEN a step of 5 s in the middle of 10 s THEN it is recovered to the spread of the transfers."""
+def test_a_clock_that_jumps(tmp_path: Path, rank: int) -> None:
+    """GIVEN a jump of 5 s in the middle of 10 s THEN it is recovered up to the spread of the transfers."""
     folder = write_job(tmp_path, ranks=8, step_us={rank: (5_000_000, 5_000_000)}, steps=100, every_us=20_000)
     run = load(folder)
     by_ns = [model.jumps[0].offset_ns - model.offset_ns if model.jumps else 0 for model in run.clocks]
@@ -173,25 +178,25 @@ def test_a_clock_that_steps(tmp_path: Path, rank: int) -> None:
     assert [note.rank for note in run.notes if note.kind == "clock_step"] == [rank]
 
 
-def test_a_clock_that_is_set_back_makes_nothing_significant(tmp_path: Path) -> None:
+def test_after_a_clock_was_set_back_no_skew_is_significant(tmp_path: Path) -> None:
     folder = write_job(tmp_path, step_us={2: (15_000, -10_000)}, steps=8)
     run = load(folder)
     assert (run.clocks[2].error_ns or 0) >= 10_000_000
     assert {row["skew_max_ns"] for row in result_dict(analyze(run, only="collectives"))["collectives"]} == {None}
 
 
-def test_ranks_of_a_host_share_a_clock_until_collectives_say_otherwise(tmp_path: Path) -> None:
-    same = load(write_job(tmp_path / "same", hosts=False)).clocks
-    assert [model.offset_ns for model in same] == [0, 0, 0, 0]
-    assert all((model.error_ns or 0) < 4000 for model in same)
+def test_ranks_of_a_host_share_a_clock_unless_collectives_contradict(tmp_path: Path) -> None:
+    one_clock = load(write_job(tmp_path / "same", hosts=False)).clocks
+    assert [model.offset_ns for model in one_clock] == [0, 0, 0, 0]
+    assert all((model.error_ns or 0) < 4000 for model in one_clock)
     run = load(write_job(tmp_path / "other", hosts=False, ahead_us={3: 2000}))
     assert run.clocks[3].offset_ns == pytest.approx(2_000_000, abs=4000)
     assert [note.rank for note in run.notes if note.kind == "clock_step"] == [3]
 
 
-def test_what_the_probe_measured_holds_until_collectives_say_otherwise(tmp_path: Path) -> None:
-    right = load(write_job(tmp_path / "right", ahead_us={1: 300}, measured={1: 300_400})).clocks
-    assert [(model.method, model.offset_ns, model.error_ns) for model in right[:2]] == [
+def test_measured_clocks_hold_unless_collectives_contradict(tmp_path: Path) -> None:
+    agreeing = load(write_job(tmp_path / "right", ahead_us={1: 300}, measured={1: 300_400})).clocks
+    assert [(model.method, model.offset_ns, model.error_ns) for model in agreeing[:2]] == [
         ("probe", 0, 0),
         ("probe", 300_400, 1000),
     ]
@@ -216,8 +221,10 @@ def test_a_rank_is_aligned_through_the_groups_of_others(tmp_path: Path) -> None:
     assert [model.offset_ns for model in load(write_run(tmp_path, traces)).clocks] == [0, 10**6, 2 * 10**6, 3 * 10**6]
 
 
-def test_what_a_clock_was_set_back_in_does_not_end_before_it_starts() -> None:
-    """GIVEN a clock that jumps 50 ns at 100 THEN what spans the jump is shorter by it, or of no length."""
+def test_intervals_across_a_jump_back_do_not_end_before_they_start() -> None:
+    """GIVEN a clock that is set back by 50 ns at 100 THEN an interval across it is shorter by that, but never
+    negative.
+    """
     clock = ClockModel(rank=1, method="collectives", jumps=(ClockJump(from_ns=100, offset_ns=50, at_ns=100),))
     start_ns, end_ns = clock.intervals_to_run(np.array([10, 90, 100]), np.array([120, 110, 120]))
     assert start_ns.tolist() == [10, 90, 50]
@@ -230,7 +237,7 @@ def test_what_a_clock_was_set_back_in_does_not_end_before_it_starts() -> None:
     drift_ppm=st.none() | st.floats(-500, 500),
     steps=st.lists(st.tuples(st.integers(0, 2**61), st.integers(-(10**9), 10**9)), max_size=3),
 )
-def test_one_point_of_time_is_where_an_array_has_it(
+def test_single_times_convert_as_arrays_do(
     times_ns: list[int], offset_ns: int, drift_ppm: float | None, steps: list[tuple[int, int]]
 ) -> None:
     clock = ClockModel(

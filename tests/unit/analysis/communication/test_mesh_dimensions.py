@@ -142,7 +142,7 @@ def test_a_missing_rank_does_not_change_the_numbers_of_the_others(tmp_path: Path
     rest = whole.by_rank[whole.by_rank["rank"] != 6].reset_index(drop=True)
     pd.testing.assert_frame_equal(result.by_rank[columns], rest[columns])
     assert finding_of(result).saving_ns is None  # the slowest rank may be the one that is missing
-    assert by_name(result).loc["tp", "waiting_ratio"] is not None  # of the pairs that are there
+    assert by_name(result).loc["tp", "waiting_ratio"] >= 0  # of the pairs that are there
 
 
 def test_waiting_is_unknown_without_a_complete_group(tmp_path: Path) -> None:
@@ -150,7 +150,7 @@ def test_waiting_is_unknown_without_a_complete_group(tmp_path: Path) -> None:
     for rank in (1, 3, 5, 7):
         (tmp_path / f"rank{rank}.json.gz").unlink()
     row = by_name(mesh_dimensions(load(tmp_path))).loc["tp"]
-    assert row["waiting_ratio"] is None
+    assert row["waiting_ratio"] is pd.NA
     assert row["waiting_unknown"] == "ranks are missing in its groups"
     assert row["hosts"] is None or pd.isna(row["hosts"])
 

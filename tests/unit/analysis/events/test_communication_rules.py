@@ -1,4 +1,4 @@
-"""Names to kinds and bytes."""
+"""Kinds of communication and sizes, from names of kernels, collectives and data types."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Entries of the flight recorder to operators and spans: threads, groups, and what is said of the rest."""
+"""Entries of the flight recorder are matched to operators and spans; the others are counted with a reason."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 from tests.builders import TraceBuilder
 from tracekit.analysis.communication.parts import COMMUNICATION
-from tracekit.analysis.events.flight_recorder import join_notes
+from tracekit.analysis.events.flight_recorder import flight_recorder_notes
 from tracekit.analysis.per_rank.options import SummaryOptions
 from tracekit.analysis.per_rank.summarize import summarize_trace
 from tracekit.analysis.timeline.parts import FLIGHT_RECORDER
@@ -31,22 +31,22 @@ def summarize(tmp_path: Path) -> Summarize:
     return run
 
 
-def test_an_entry_of_another_thread_is_not_given_to_an_operator_that_runs_meanwhile(summarize: Summarize) -> None:
+def test_an_entry_of_another_thread_is_not_matched_to_a_concurrent_operator(summarize: Summarize) -> None:
     trace = TraceBuilder().step(0, 0, 100)
     trace.gloo("all_reduce", 20, 10, issued_at=10, issued_for=5)
-    own = trace.record("all_reduce", 1, created_at=12)
-    other = msgspec.structs.replace(trace.record("all_reduce", 7, created_at=13), on_step_thread=False)
-    own = msgspec.structs.replace(own, on_step_thread=True)
+    on_step_thread = trace.record("all_reduce", 1, created_at=12)
+    elsewhere = msgspec.structs.replace(trace.record("all_reduce", 7, created_at=13), on_step_thread=False)
+    on_step_thread = msgspec.structs.replace(on_step_thread, on_step_thread=True)
 
-    joins = summarize(trace.capture(collectives=[own, other]))[FLIGHT_RECORDER]
+    match = summarize(trace.capture(collectives=[on_step_thread, elsewhere]))[FLIGHT_RECORDER]
 
-    assert joins is not None
-    assert (joins.recorded, joins.joined) == (2, 1)
-    assert [(missed.count, missed.expected) for missed in joins.unjoined] == [(1, True)]
+    assert match is not None
+    assert (match.recorded, match.joined) == (2, 1)
+    assert [(unjoined.count, unjoined.expected) for unjoined in match.unjoined] == [(1, True)]
 
 
-def test_spans_keep_to_the_group_of_their_thread(summarize: Summarize) -> None:
-    """GIVEN the second group's all-reduce runs first THEN each group has the time of its own."""
+def test_spans_match_operators_of_their_threads_group(summarize: Summarize) -> None:
+    """GIVEN that the second group's all-reduce runs first THEN each group has the time of its all-reduce."""
     trace = TraceBuilder().step(0, 0, 100)
     first = msgspec.structs.replace(WORLD, threads=[trace.gloo_threads[0]])
     second = Group(
@@ -61,14 +61,16 @@ def test_spans_keep_to_the_group_of_their_thread(summarize: Summarize) -> None:
     assert {row.group and row.group.description: row.total_ns for row in rows} == {"default_pg": 30_000, "half": 5_000}
 
 
-def test_a_collective_without_a_span_is_named_by_what_came_after_it(summarize: Summarize) -> None:
-    """GIVEN three operators and a span for the second THEN the third was not over, and the first is a gap."""
+def test_the_reason_for_a_missing_span_depends_on_later_spans(summarize: Summarize) -> None:
+    """GIVEN three operators and a span for the second THEN the third was still running, and the first lacks its
+    span.
+    """
     trace = TraceBuilder().step(0, 0, 100)
     for at in (10, 20, 30):
         trace.op("c10d::allreduce_", at, 5)
     trace.event("gloo:all_reduce", "user_annotation", 22, 5, thread=trace.gloo_threads[0], args={})
     records = [trace.record("all_reduce", seq, created_at=at) for seq, at in enumerate((11, 21, 31))]
-    # An earlier one would take the span if its operator had a kind of its own.
+    # The first operator has another kind, else it would take the span.
     trace.events[1]["name"] = "c10d::broadcast_"
     records[0] = msgspec.structs.replace(records[0], kind="broadcast")
 
@@ -88,26 +90,26 @@ def test_a_collective_without_a_span_is_named_by_what_came_after_it(summarize: S
     assert note.text.startswith("rank 0: rank0.json: 2 of 3 collectives of the flight recorder are not joined")
 
 
-def test_what_is_expected_is_no_defect() -> None:
-    missed = Unjoined(kind="all_reduce", reason="a reason", count=2, expected=True)
-    (expected,) = join_notes(FlightRecorderMatch(recorded=4, unjoined=(missed,)), "rank0.json")
-    (found,) = join_notes(
+def test_an_expected_reason_is_no_defect() -> None:
+    unjoined = Unjoined(kind="all_reduce", reason="a reason", count=2, expected=True)
+    (expected,) = flight_recorder_notes(FlightRecorderMatch(recorded=4, unjoined=(unjoined,)), "rank0.json")
+    (lost,) = flight_recorder_notes(
         FlightRecorderMatch(
-            recorded=4, unjoined=(missed, Unjoined(kind="broadcast", reason="lost", count=1, expected=False))
+            recorded=4, unjoined=(unjoined, Unjoined(kind="broadcast", reason="lost", count=1, expected=False))
         ),
         "f",
     )
 
     assert (expected.severity, expected.is_defect) == ("info", False)
-    assert (found.severity, found.is_defect) == ("warning", True)
-    assert join_notes(FlightRecorderMatch(recorded=4), "f") == join_notes(None, "f") == []
+    assert (lost.severity, lost.is_defect) == ("warning", True)
+    assert flight_recorder_notes(FlightRecorderMatch(recorded=4), "f") == flight_recorder_notes(None, "f") == []
 
 
-def test_recordings_of_a_rank_add_up() -> None:
-    missed = Unjoined(kind="all_reduce", reason="a reason", count=2, expected=True)
+def test_matches_of_several_recordings_add_up() -> None:
+    unjoined = Unjoined(kind="all_reduce", reason="a reason", count=2, expected=True)
 
     merged = FLIGHT_RECORDER.merge(
-        [FlightRecorderMatch(recorded=4, unjoined=(missed,)), FlightRecorderMatch(recorded=3, unjoined=(missed,))]
+        [FlightRecorderMatch(recorded=4, unjoined=(unjoined,)), FlightRecorderMatch(recorded=3, unjoined=(unjoined,))]
     )
 
     assert merged is not None

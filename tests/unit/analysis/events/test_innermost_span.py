@@ -1,4 +1,4 @@
-"""The innermost span around a moment, on the thread of the moment."""
+"""The innermost span around a moment, on the moment's thread."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from tracekit.model.events import ABSENT, CollectiveArguments, EventTable, Track
 
 
 def table(spans: list[tuple[int, int, int]]) -> EventTable:
-    """An event table of (track, start, end)."""
+    """Return an event table of spans (track, start, end)."""
     n = len(spans)
-    none, no_text = np.full(n, ABSENT, dtype=np.int64), np.empty(0, dtype=np.int32)
+    absent, no_text = np.full(n, ABSENT, dtype=np.int64), np.empty(0, dtype=np.int32)
     track, start, end = (np.array(column, dtype=np.int64) for column in zip(*spans, strict=True))
     return EventTable(
         strings=["span"],
@@ -24,11 +24,11 @@ def table(spans: list[tuple[int, int, int]]) -> EventTable:
         track=track.astype(np.int32),
         start_ns=start,
         duration_ns=end - start,
-        correlation=none,
-        external_id=none,
-        sequence_number=none,
-        forward_thread=none,
-        shape=none,
+        correlation=absent,
+        external_id=absent,
+        sequence_number=absent,
+        forward_thread=absent,
+        shape=absent,
         collective_arguments=CollectiveArguments(
             **dict.fromkeys(("row", "in_elements", "out_elements", "group_size", "sequence"), np.empty(0, np.int64)),
             **dict.fromkeys(("collective", "dtype", "group_name", "group_description", "group_ranks"), no_text),
@@ -41,17 +41,17 @@ def table(spans: list[tuple[int, int, int]]) -> EventTable:
     ("track", "time", "expected"),
     [(0, 5, 0), (0, 12, 1), (0, 15, 2), (0, 20, 1), (0, 35, 0), (0, 100, ABSENT), (1, 5, ABSENT), (1, 15, 3)],
 )
-def test_the_last_begun_of_the_open_spans_is_taken(track: int, time: int, expected: int) -> None:
+def test_the_innermost_open_span_is_found(track: int, time: int, expected: int) -> None:
     events = table([(0, 0, 100), (0, 10, 30), (0, 14, 20), (1, 15, 16)])
 
-    found = innermost_span(events, np.arange(4), np.array([track]), np.array([time]))
+    actual = innermost_span(events, np.arange(4), np.array([track]), np.array([time]))
 
-    assert found.tolist() == [expected]
+    assert actual.tolist() == [expected]
 
 
 @st.composite
 def nested(draw: st.DrawFn) -> list[tuple[int, int, int]]:
-    """Spans on two tracks that nest or are apart."""
+    """Spans on two tracks that are nested or disjoint."""
     spans: list[tuple[int, int, int]] = []
 
     def fill(track: int, start: int, end: int, depth: int) -> None:
@@ -69,7 +69,7 @@ def nested(draw: st.DrawFn) -> list[tuple[int, int, int]]:
 
 
 @given(nested(), st.lists(st.tuples(st.integers(0, 1), st.integers(0, 41)), min_size=1))
-def test_it_is_what_looking_at_every_span_gives(
+def test_the_result_equals_a_search_over_all_spans(
     spans: list[tuple[int, int, int]], moments: list[tuple[int, int]]
 ) -> None:
     if not spans:
@@ -77,8 +77,10 @@ def test_it_is_what_looking_at_every_span_gives(
     events = table(spans)
     track, time = (np.array(column, dtype=np.int64) for column in zip(*moments, strict=True))
 
-    found = innermost_span(events, np.arange(len(spans)), track, time)
+    actual = innermost_span(events, np.arange(len(spans)), track, time)
 
-    for (where, when), row in zip(moments, found.tolist(), strict=True):
-        around = [(end - start) for on, start, end in spans if on == where and start <= when < end]
-        assert (spans[row][2] - spans[row][1] if row != ABSENT else None) == (min(around) if around else None)
+    for (where, when), row in zip(moments, actual.tolist(), strict=True):
+        open_lengths = [(end - start) for on, start, end in spans if on == where and start <= when < end]
+        assert (spans[row][2] - spans[row][1] if row != ABSENT else None) == (
+            min(open_lengths) if open_lengths else None
+        )

@@ -1,4 +1,4 @@
-"""Collectives of ranks to instances of the run. Times are microseconds."""
+"""Collectives of ranks are matched to instances of the run. Times are microseconds."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LoadRun = Callable[..., Run]
 
 @pytest.fixture
 def run_of(tmp_path: Path) -> LoadRun:
-    """A run of one step; of each rank (by its number) what it does."""
+    """Load a run of one step from the collectives of each rank."""
 
     def run(*ranks: list[Collective], world_size: int | None = None, numbers: list[int] | None = None) -> Run:
         traces = []
@@ -60,10 +60,10 @@ def test_a_rank_that_lacks_an_instance_shifts_no_other(run_of: LoadRun) -> None:
     assert rows(run) == [[0, 1, 2, 3], [0, -1, 1, 2], [0, 1, 2, 3]]
     ((severity, text),) = unlinked(run)
     assert severity == "warning"
-    assert text.startswith("rank 1: collective 1 (all_reduce in step 3) of group default_pg cannot be found there")
+    assert text.startswith("rank 1: collective 1 (all_reduce in step 3) of group default_pg is not in its trace")
 
 
-def test_what_is_missing_at_the_end_may_have_been_under_way(run_of: LoadRun) -> None:
+def test_instances_missing_at_the_end_may_have_been_in_progress(run_of: LoadRun) -> None:
     ((severity, text),) = unlinked(run_of(numbered(1, 2, 3), numbered(1, 2)))
     assert severity == "info"
     assert text.startswith("rank 1: collective 2")
@@ -78,20 +78,20 @@ def test_ids_far_apart(run_of: LoadRun) -> None:
     assert rows(run_of(numbered(*ids), numbered(ids[0], ids[2]))) == [[0, 1, 2], [0, -1, 1]]
 
 
-def test_without_ids_the_order_tells(run_of: LoadRun) -> None:
+def test_without_ids_collectives_are_matched_by_order(run_of: LoadRun) -> None:
     run = run_of(sized(10, 20, 30), sized(10, 20, 30))
     assert run.collectives[0].matched_by == "order"
     assert rows(run) == [[0, 1, 2], [0, 1, 2]]
     assert run.collectives[0].size_bytes.tolist() == [40, 80, 120]
 
 
-def test_sizes_prove_the_place_of_what_is_there(run_of: LoadRun) -> None:
+def test_sizes_prove_the_places_of_collectives(run_of: LoadRun) -> None:
     run = run_of(sized(10, 20, 30, 40), sized(10, 30, 40), sized(10, 20, 30, 40))
     assert rows(run)[1] == [0, -1, 1, 2]
 
 
-def test_a_place_that_nothing_proves_is_left_open(run_of: LoadRun) -> None:
-    """GIVEN equal sizes, one of which a rank lacks WHEN matched THEN only the place of the different one is known."""
+def test_a_place_that_sizes_do_not_prove_is_left_open(run_of: LoadRun) -> None:
+    """GIVEN equal sizes, one of which a rank lacks WHEN matched THEN only the place of the different size is known."""
     run = run_of(sized(10, 10, 10, 40), sized(10, 10, 40), sized(10, 10, 10, 40))
     assert rows(run) == [[0, 1, 2, 3], [-1, -1, -1, 2], [0, 1, 2, 3]]
     assert any(
@@ -104,35 +104,35 @@ def test_a_rank_with_more_than_the_others(run_of: LoadRun) -> None:
     assert rows(run) == [[0, 1], [-1, -1], [0, 1]]
 
 
-def test_kinds_have_an_order_each(run_of: LoadRun) -> None:
-    """GIVEN threads that interleave differently WHEN matched THEN the k-th of each kind is the same one."""
+def test_each_kind_is_matched_in_its_order(run_of: LoadRun) -> None:
+    """GIVEN threads that interleave differently WHEN matched THEN the k-th of each kind is the same instance."""
     one = [("all_reduce", 100, {}), ("all_gather", 120, {}), ("all_reduce", 140, {})]
-    other = [("all_gather", 100, {}), ("all_reduce", 120, {}), ("all_reduce", 140, {})]
-    run = run_of(one, other)
+    second = [("all_gather", 100, {}), ("all_reduce", 120, {}), ("all_reduce", 140, {})]
+    run = run_of(one, second)
     (group,) = run.collectives
-    matched = [[KINDS[s.collectives.kind[i]] for i in own] for s, own in zip(run.ranks, group.row, strict=True)]
+    matched = [[KINDS[s.collectives.kind[i]] for i in first] for s, first in zip(run.ranks, group.row, strict=True)]
     assert matched[0] == matched[1]
     assert sorted(matched[0]) == ["all_gather", "all_reduce", "all_reduce"]
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "text"),
     [
         ({"elements": 2000}, "is of 8000 bytes there and of 4000 bytes on most ranks"),
         ({"dtype": "BFloat16", "elements": 2000}, "is of bfloat16 there and of float32 on most ranks"),
     ],
 )
-def test_a_rank_that_differs_is_named(run_of: LoadRun, arguments: dict[str, Any], said: str) -> None:
-    odd = numbered(1, 2)
-    odd[1][2].update(arguments)
-    run = run_of(numbered(1, 2), numbered(1, 2), odd)
-    assert unlinked(run) == [("warning", f"rank 2: collective 1 of group default_pg {said}")]
+def test_a_rank_with_another_size_or_type_is_named(run_of: LoadRun, arguments: dict[str, Any], text: str) -> None:
+    differing = numbered(1, 2)
+    differing[1][2].update(arguments)
+    run = run_of(numbered(1, 2), numbered(1, 2), differing)
+    assert unlinked(run) == [("warning", f"rank 2: collective 1 of group default_pg {text}")]
     assert rows(run)[2] == [0, 1]
 
 
-def test_another_kind_is_no_match(run_of: LoadRun) -> None:
-    odd = [*numbered(1), ("all_gather", 130, {"Seq": 2})]
-    run = run_of(numbered(1, 2), numbered(1, 2), odd)
+def test_a_collective_of_another_kind_is_not_matched(run_of: LoadRun) -> None:
+    differing = [*numbered(1), ("all_gather", 130, {"Seq": 2})]
+    run = run_of(numbered(1, 2), numbered(1, 2), differing)
     assert rows(run)[2] == [0, -1]
     assert ("warning", "rank 2: collective 1 of group default_pg is all_gather there and all_reduce on most ranks") in (
         unlinked(run)
@@ -145,7 +145,7 @@ def test_all_to_all_of_different_sizes_is_no_mismatch(run_of: LoadRun) -> None:
     assert run.collectives[0].size_bytes.tolist() == [120]
 
 
-def test_missing_ranks_are_no_hindrance(run_of: LoadRun) -> None:
+def test_collectives_are_matched_without_missing_ranks(run_of: LoadRun) -> None:
     run = run_of(numbered(1, 2), numbered(1, 2), world_size=8, numbers=[2, 5])
     assert run.collectives[0].ranks.tolist() == [2, 5]
     assert rows(run) == [[0, 1], [0, 1]]
@@ -156,7 +156,7 @@ def test_a_rank_without_any_collective_lacks_all(run_of: LoadRun) -> None:
     assert rows(run) == [[0], [0], [-1]]
 
 
-def test_collectives_of_no_named_group_are_everyone_s(tmp_path: Path) -> None:
+def test_collectives_without_group_name_count_as_of_all_ranks(tmp_path: Path) -> None:
     traces = []
     for rank in range(2):
         trace = TraceBuilder(rank, 2).step(0, 0, 100).kernel("gemm", 0, 5, launched_at=0)
@@ -167,7 +167,7 @@ def test_collectives_of_no_named_group_are_everyone_s(tmp_path: Path) -> None:
     assert rows(run) == [[0], [0]]
 
 
-def test_groups_are_matched_on_their_own(run_of: LoadRun) -> None:
+def test_groups_are_matched_separately(run_of: LoadRun) -> None:
     def pair(*members: int) -> list[Collective]:
         return [("all_reduce", 100, {"group": list(members), "description": "tp", "Seq": 1})]
 

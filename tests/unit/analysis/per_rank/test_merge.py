@@ -1,4 +1,4 @@
-"""Windows of one rank as one summary: no field and no part of a later window is lost."""
+"""Windows of one rank are merged into one summary: no field and no part of a later window is lost."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def one_row(table: type[Columnar]) -> Columnar:
     return table(**columns)
 
 
-# Of each part a value that shows something, for the later of two windows.
+# For each part a value that is not empty, for the later of two windows.
 LATER: dict[Part[Any], Any] = {
     COMMUNICATION: (
         CommunicationSum(group=WORLD, kind="all_reduce", phase=None, count=1, size_bytes=8, total_ns=5, exposed_ns=3),
@@ -116,13 +116,13 @@ LATER: dict[Part[Any], Any] = {
 } | {part: one_row(part.type) for part in (BUCKET_REDUCTIONS, GRADIENT_TIMES, FSDP_GATHERS, STEP_ENDS, WAITS)}
 
 
-def test_every_part_is_tried() -> None:
+def test_every_part_is_tested() -> None:
     assert {part.name for part in LATER} == ALL_PARTS.keys()
 
 
 @pytest.mark.parametrize("part", LATER, ids=lambda part: part.name)
-def test_what_only_a_later_window_shows_is_not_lost(part: Part[Any]) -> None:
-    """GIVEN a window that shows nothing of a part, and one that does WHEN they are merged THEN it is there."""
+def test_a_part_that_only_a_later_window_has_is_not_lost(part: Part[Any]) -> None:
+    """GIVEN a window where a part is empty, and one where it is not WHEN they are merged THEN the part is not empty."""
     first = rank(0, steps=(5,))
     second = rank(0, steps=(9,), **{part.name: LATER[part]})
 
@@ -133,8 +133,8 @@ def test_what_only_a_later_window_shows_is_not_lost(part: Part[Any]) -> None:
 
 
 @pytest.mark.parametrize("part", LATER, ids=lambda part: part.name)
-def test_what_two_windows_show_is_of_both(part: Part[Any]) -> None:
-    """GIVEN two windows THEN the merged part is what `Part.merge` makes of both, in order of time."""
+def test_a_part_that_two_windows_have_is_merged_from_both(part: Part[Any]) -> None:
+    """GIVEN two windows THEN the merged part is what `Part.merge` returns for both, in order of time."""
     windows = [rank(0, steps=(step,), **{part.name: LATER[part]}) for step in (5, 9)]
 
     assert merge_windows(windows)[part] == part.merge([LATER[part], LATER[part]])
@@ -142,7 +142,7 @@ def test_what_two_windows_show_is_of_both(part: Part[Any]) -> None:
 
 LAYOUT = PipelineLayout(schedule="1f1b", stages=2, virtual_stages=1, microbatches=4, stage_ids=[0])
 CLOCK = ClockMeasurement(reference_rank=None, method="none", samples=[])
-# Of each field a value for the later window, and what the merged summary says where the first knows nothing of it.
+# For each field the values of the first and of the later window, and the value of the merged summary.
 FIELDS: dict[str, tuple[Any, Any, Any]] = {
     "rank": (0, 0, 0),
     "world_size": (None, 8, 8),
@@ -167,7 +167,7 @@ FIELDS: dict[str, tuple[Any, Any, Any]] = {
 BY_THEIR_OWN_TESTS = {"groups", "steps", "collectives", "messages", "parts"}
 
 
-def test_every_field_is_tried() -> None:
+def test_every_field_is_tested() -> None:
     assert FIELDS.keys() | BY_THEIR_OWN_TESTS == {field.name for field in fields(RankSummary)}
 
 
@@ -180,7 +180,7 @@ def test_a_field_is_merged(field: str) -> None:
     assert getattr(merged, field) == expected
 
 
-def test_steps_groups_and_messages_are_of_all_windows() -> None:
+def test_steps_groups_and_messages_come_from_all_windows() -> None:
     other = replace(WORLD, description="tp")
     first = replace(rank(0, [send(1, 30)], steps=(5,)), groups=(WORLD,))
     second = replace(rank(0, [send(2, 60, step=9)], steps=(9,)), groups=(other, WORLD))
@@ -193,7 +193,7 @@ def test_steps_groups_and_messages_are_of_all_windows() -> None:
     assert merged.messages.group.tolist() == [0, 1]
 
 
-def test_what_must_be_the_same_and_is_not_is_named() -> None:
+def test_fields_that_must_be_the_same_and_differ_give_a_note() -> None:
     merged = merge_windows([rank(0, world_size=4), rank(0, world_size=2)])
 
     assert merged.world_size == 2

@@ -1,4 +1,4 @@
-"""A run analysed again: the same result, from what was kept of its ranks."""
+"""A run that is analysed again has the same result, from the cached summaries of its ranks."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ OPTIONS = {
     "steps": StepSelection(first=1),
     "rules": (CommunicationRule("gemm", "all_reduce"),),
 }
-"""Another value of every option that a summary depends on."""
+"""A value other than the default for every option that a summary depends on."""
 
 
 @pytest.fixture(autouse=True)
@@ -78,7 +78,7 @@ def entries(folder: Path) -> list[Path]:
 # ---- the same result ---------------------------------------------------------------------------------------------
 
 
-def test_the_second_time_nothing_is_decoded(tmp_path: Path, read: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_second_analysis_decodes_nothing(tmp_path: Path, read: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     folder = cluster(tmp_path)
     without = json_of(folder)
     first = json_of(folder, cache=True)
@@ -89,7 +89,7 @@ def test_the_second_time_nothing_is_decoded(tmp_path: Path, read: list[str], mon
     assert len(entries(folder)) == 2
 
 
-def test_without_being_asked_nothing_is_kept(tmp_path: Path, read: list[str]) -> None:
+def test_without_cache_option_nothing_is_stored(tmp_path: Path, read: list[str]) -> None:
     folder = cluster(tmp_path)
     before = set(folder.rglob("*"))
     json_of(folder)
@@ -98,12 +98,12 @@ def test_without_being_asked_nothing_is_kept(tmp_path: Path, read: list[str]) ->
     assert len(read) == 4
 
 
-def test_analyze_passes_it_on(tmp_path: Path, read: list[str]) -> None:
+def test_analyze_passes_the_cache_option_on(tmp_path: Path, read: list[str]) -> None:
     folder = cluster(tmp_path)
-    kept = tmp_path / "kept"
-    first = JsonResult().render(analyze(str(folder), cache=kept))
+    cache_folder = tmp_path / "kept"
+    first = JsonResult().render(analyze(str(folder), cache=cache_folder))
     read.clear()
-    assert JsonResult().render(analyze(str(folder), cache=kept)) == first
+    assert JsonResult().render(analyze(str(folder), cache=cache_folder)) == first
     assert read == []
 
 
@@ -115,8 +115,8 @@ def test_real_traces(real_traces: Path, tmp_path: Path, name: str, read: list[st
     assert read == []
 
 
-def test_workers_keep_what_they_make(tmp_path: Path, read: list[str]) -> None:
-    """They have clocks of their own: what the parent saw decides whether a file is old enough."""
+def test_workers_store_their_summaries(tmp_path: Path, read: list[str]) -> None:
+    """Workers have other clocks: the parent decides whether a file is old enough."""
     folder = cluster(tmp_path)
     first = json_of(folder, cache=True, jobs=2)
     assert json_of(folder, cache=True, jobs=2) == first
@@ -124,25 +124,25 @@ def test_workers_keep_what_they_make(tmp_path: Path, read: list[str]) -> None:
     assert len(entries(folder)) == 2
 
 
-def test_all_ranks_there_start_no_worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_worker_is_started_if_all_ranks_are_cached(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = cluster(tmp_path)
     first = json_of(folder, cache=True)
     monkeypatch.setattr("multiprocessing.get_context", None)
     assert json_of(folder, cache=True, jobs=2) == first
 
 
-def test_a_run_that_was_moved_shows_its_new_files(tmp_path: Path, read: list[str]) -> None:
+def test_a_moved_run_shows_its_new_files(tmp_path: Path, read: list[str]) -> None:
     folder = cluster(tmp_path / "old")
     load(folder, cache=True)
-    moved = tmp_path / "new"
-    folder.rename(moved)
+    new_folder = tmp_path / "new"
+    folder.rename(new_folder)
     read.clear()
-    run = load(moved, cache=True)
+    run = load(new_folder, cache=True)
     assert read == []
-    assert [summary.files for summary in run.ranks] == [(str(path),) for path in sorted(moved.glob("*.json*"))]
+    assert [summary.files for summary in run.ranks] == [(str(path),) for path in sorted(new_folder.glob("*.json*"))]
 
 
-def test_names_that_are_no_text_have_no_cache_and_do_no_harm(tmp_path: Path, read: list[str]) -> None:
+def test_file_names_that_are_no_text_are_not_cached(tmp_path: Path, read: list[str]) -> None:
     folder = cluster(tmp_path / "run")
     trace = folder / "rank0.json.gz"
     trace.rename(folder / os.fsdecode(b"rank0-\xff.json.gz"))
@@ -155,7 +155,7 @@ def test_names_that_are_no_text_have_no_cache_and_do_no_harm(tmp_path: Path, rea
 # ---- what is made again ------------------------------------------------------------------------------------------
 
 
-def test_only_the_rank_that_changed(tmp_path: Path, read: list[str]) -> None:
+def test_only_the_changed_rank_is_decoded_again(tmp_path: Path, read: list[str]) -> None:
     folder = cluster(tmp_path, ranks=3)
     json_of(folder, cache=True)
     read.clear()
@@ -170,7 +170,7 @@ def test_only_the_rank_that_changed(tmp_path: Path, read: list[str]) -> None:
 
 
 @pytest.mark.parametrize("option", sorted({field.name for field in fields(SummaryOptions)} - {"sections"}))
-def test_every_option_counts(tmp_path: Path, read: list[str], option: str) -> None:
+def test_every_option_is_part_of_the_key(tmp_path: Path, read: list[str], option: str) -> None:
     folder = cluster(tmp_path)
     changed = replace(SummaryOptions(), **{option: OPTIONS[option]})
     load(folder, cache=True)
@@ -180,27 +180,27 @@ def test_every_option_counts(tmp_path: Path, read: list[str], option: str) -> No
     assert load(folder, options=changed).ranks == run.ranks
 
 
-def test_a_whole_summary_serves_every_choice_of_sections(tmp_path: Path, read: list[str]) -> None:
-    folder, few = cluster(tmp_path), SummaryOptions(sections=frozenset({"breakdown"}))
+def test_a_summary_for_all_sections_serves_any_sections(tmp_path: Path, read: list[str]) -> None:
+    folder, one_section = cluster(tmp_path), SummaryOptions(sections=frozenset({"breakdown"}))
     load(folder, cache=True)
     read.clear()
-    served = json_of_sections(load(folder, cache=True, options=few))
+    served = json_of_sections(load(folder, cache=True, options=one_section))
     assert read == []
-    assert served == json_of_sections(load(folder, options=few))
+    assert served == json_of_sections(load(folder, options=one_section))
 
 
-def test_the_summary_for_a_few_sections_serves_no_others(tmp_path: Path, read: list[str]) -> None:
-    folder, few = cluster(tmp_path), SummaryOptions(sections=frozenset({"breakdown"}))
-    load(folder, cache=True, options=few)
+def test_a_summary_for_some_sections_serves_no_others(tmp_path: Path, read: list[str]) -> None:
+    folder, one_section = cluster(tmp_path), SummaryOptions(sections=frozenset({"breakdown"}))
+    load(folder, cache=True, options=one_section)
     read.clear()
-    load(folder, cache=True, options=few)
+    load(folder, cache=True, options=one_section)
     assert read == []
     load(folder, cache=True)
     assert len(read) == 2
 
 
-def test_the_rank_that_discovery_gives_a_file_counts(tmp_path: Path, read: list[str]) -> None:
-    """Of files that do not say themselves whose they are it is their order that tells."""
+def test_the_rank_from_discovery_is_part_of_the_key(tmp_path: Path, read: list[str]) -> None:
+    """The rank of files that do not name it depends on their order."""
 
     def add(name: str) -> None:
         trace = TraceBuilder()
@@ -214,16 +214,16 @@ def test_the_rank_that_discovery_gives_a_file_counts(tmp_path: Path, read: list[
     assert ranks == {Path(summary.files[0]).name: summary.rank for summary in load(tmp_path).ranks}
 
 
-def test_a_worker_of_other_code_keeps_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_worker_of_another_code_version_stores_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The sources were edited after the parent had imported them, and before its worker did."""
-    make = cached.summarize_and_keep
-    monkeypatch.setattr("tracekit.analysis.load.summarize_and_keep", lambda order: make(replace(order, code="older")))
+    make = cached.summarize_and_store
+    monkeypatch.setattr("tracekit.analysis.load.summarize_and_store", lambda order: make(replace(order, code="older")))
     folder = cluster(tmp_path)
     load(folder, cache=True)
     assert entries(folder) == []
 
 
-def test_a_bug_is_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_rank_that_failed_by_a_bug_is_not_stored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = cluster(tmp_path)
     with monkeypatch.context() as patch:
         patch.setattr(summarize, "recording_of", None)
@@ -233,8 +233,8 @@ def test_a_bug_is_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     assert len(load(folder, cache=True).ranks) == 2
 
 
-def test_a_rank_of_which_a_window_was_left_out_is_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The package that its file needs may be there the next time."""
+def test_a_rank_with_a_window_left_out_is_not_stored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The package that its file needs may be installed next time."""
     for first in (0, 10):
         trace = TraceBuilder(0, 1).step(first, 100 * first, 100).kernel("k", 100 * first, 5, launched_at=100 * first)
         trace.write(tmp_path / f"node0_0.{first}.pt.trace.json")
@@ -293,7 +293,7 @@ for _ in range(10):
 """
 
 
-def test_processes_that_read_write_and_spoil_the_same_entries_all_get_the_result(tmp_path: Path) -> None:
+def test_concurrent_readers_writers_and_damage_give_the_right_result(tmp_path: Path) -> None:
     folder = cluster(tmp_path / "run", ranks=3)
     expected = tmp_path / "expected.json"
     expected.write_text(json_of(folder))

@@ -1,4 +1,4 @@
-"""A run read by any workers: the same bytes, and a rank whose worker is killed is the only one that is lost."""
+"""A run gives the same bytes with any workers, and a killed worker loses only its rank."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def address() -> Iterator[str]:
 
 
 def tracekit_command(*arguments: str, without: str = "") -> CompletedProcess[str]:
-    """The command in a process of its own; what it writes is all that a user sees."""
+    """Run the command in another process; its output is all that a user sees."""
     hide = f"import sys; sys.modules[{without!r}] = None; " if without else ""
     code = f"{hide}from tracekit.cli import main; main()"
     command = [sys.executable, "-c", code, *arguments]
@@ -85,13 +85,13 @@ def plain(folder: Path) -> str:
 # ---- the same bytes ----------------------------------------------------------------------------------------------
 
 
-def test_in_processes_and_in_threads(folder: Path) -> None:
+def test_process_and_thread_executors_give_the_same_result(folder: Path) -> None:
     with ThreadPoolExecutor(3) as threads:
         assert JsonResult().render(tracekit.analyze(folder, executor=threads)) == plain(folder)
     assert JsonResult().render(tracekit.analyze(tracekit.load(folder, jobs=2))) == plain(folder)
 
 
-def test_from_a_store(folder: Path) -> None:
+def test_a_run_in_an_object_store(folder: Path) -> None:
     memory = fsspec.filesystem("memory")
     try:
         memory.put(f"{folder}/", "/fan_out/", recursive=True)
@@ -103,13 +103,13 @@ def test_from_a_store(folder: Path) -> None:
 
 
 def test_on_a_cluster(folder: Path, address: str) -> None:
-    """All that the command writes: the same result, and not a word of Dask's."""
+    """The command writes the same result, and nothing of Dask's."""
     command = tracekit_command("analyze", str(folder), "--json", "--scheduler", address)
     assert (command.stdout, command.stderr, command.returncode) == (plain(folder), "", 0)
 
 
 def test_a_cluster_from_another_folder(folder: Path, address: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Workers stand elsewhere: a relative path is one here."""
+    """Workers run in another folder: a relative path is resolved here."""
     monkeypatch.chdir(folder)
     seen: list[tuple[int, int]] = []
     with dask_cluster(address) as cluster:
@@ -130,12 +130,12 @@ def test_other_commands_read_on_a_cluster(folder: Path, address: str, tmp_path: 
 
 @pytest.fixture
 def killed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Who reads rank 1 is killed, as by the kernel when memory is out."""
-    monkeypatch.setattr(loading, "summarize_and_keep", mortal.summarize_and_keep)
+    """The process that reads rank 1 is killed, as by the kernel when memory runs out."""
+    monkeypatch.setattr(loading, "summarize_and_store", mortal.summarize_and_store)
 
 
 @pytest.mark.usefixtures("killed")
-def test_a_killed_process_costs_its_rank_alone(folder: Path) -> None:
+def test_a_killed_process_loses_only_its_rank(folder: Path) -> None:
     run = tracekit.load(folder, jobs=2)
     assert [summary.rank for summary in run.ranks] == [0, 2, 3, 4, 5]
     assert run.missing_ranks == (1,)
@@ -146,7 +146,7 @@ def test_a_killed_process_costs_its_rank_alone(folder: Path) -> None:
 
 
 @pytest.mark.usefixtures("killed")
-def test_a_killed_worker_of_a_cluster_costs_its_rank_alone(folder: Path, address: str) -> None:
+def test_a_killed_cluster_worker_loses_only_its_rank(folder: Path, address: str) -> None:
     with dask_cluster(address) as cluster:
         run = tracekit.load(folder, executor=cluster)
     assert [summary.rank for summary in run.ranks] == [0, 2, 3, 4, 5]
@@ -154,13 +154,13 @@ def test_a_killed_worker_of_a_cluster_costs_its_rank_alone(folder: Path, address
 
 
 @pytest.mark.usefixtures("killed")
-def test_a_run_of_which_no_rank_is_left_is_an_error(folder: Path) -> None:
+def test_a_run_without_any_usable_rank_is_an_error(folder: Path) -> None:
     left = r"no trace in it can be used \(rank 1: .* died, twice"
     with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool, pytest.raises(InputError, match=left):
         tracekit.load(folder / "rank1.json.gz", executor=pool)
 
 
-def test_a_rank_that_memory_is_too_small_for_costs_itself(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_rank_too_large_for_memory_loses_only_itself(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def decode(path: Path, *, extra_args: bool = False) -> DecodedTrace:
         if path.name == "rank1.json.gz":
             raise MemoryError
@@ -173,7 +173,7 @@ def test_a_rank_that_memory_is_too_small_for_costs_itself(folder: Path, monkeypa
     assert run.notes[0].text.startswith("rank 1: rank1.json.gz: reading it takes more memory than there is")
 
 
-def test_a_merge_without_one_rank_is_none(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_merge_that_loses_a_rank_fails(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = tracekit.load(folder, ranks=range(2))
     monkeypatch.setattr(merging, "_write_part", mortal.die)
     with pytest.raises(OutputError, match="rank 0: the worker that wrote it died, twice"):
@@ -186,7 +186,7 @@ def kill_group(group: Popen[str]) -> None:
         os.killpg(group.pid, signal.SIGKILL)
 
 
-def test_ctrl_c_is_one_word(folder: Path, tmp_path: Path) -> None:
+def test_ctrl_c_prints_one_word(folder: Path, tmp_path: Path) -> None:
     """GIVEN a terminal's Ctrl-C, sent to all processes, WHEN workers are busy THEN none of them shows a traceback."""
     fifo = tmp_path / "busy"
     os.mkfifo(fifo)
@@ -196,7 +196,7 @@ from tests import mortal
 from tracekit import cli
 from tracekit.analysis import load
 if __name__ == "__main__":
-    load.summarize_and_keep = mortal.wait_for({str(fifo)!r})
+    load.summarize_and_store = mortal.wait_for({str(fifo)!r})
     cli.main()
 """
     script = tmp_path / "script.py"
@@ -218,10 +218,10 @@ if __name__ == "__main__":
         ExitStack() as at_the_end,
     ):
         at_the_end.callback(kill_group, group)
-        said = ""
-        while len(said) < len("herehere"):  # both workers are at their ranks
-            assert select.select([words], [], [], 60)[0], f"no worker came to its rank in a minute: {said!r}"
-            said += words.read(1).decode()
+        message = ""
+        while len(message) < len("herehere"):  # both workers are at their ranks
+            assert select.select([words], [], [], 60)[0], f"no worker came to its rank in a minute: {message!r}"
+            message += words.read(1).decode()
         os.killpg(group.pid, signal.SIGINT)
         output, errors = group.communicate(timeout=60)
     assert (output, errors, group.returncode) == ("", "Interrupted.\n", 130)
@@ -230,7 +230,7 @@ if __name__ == "__main__":
 # ---- no cluster --------------------------------------------------------------------------------------------------
 
 
-def test_where_nobody_answers(folder: Path) -> None:
+def test_an_address_that_nobody_answers(folder: Path) -> None:
     require_module("distributed")
     command = tracekit_command("analyze", str(folder), "--scheduler", "tcp://127.0.0.1:9")
     assert command.returncode == 3
@@ -248,10 +248,12 @@ def test_without_dask(folder: Path) -> None:
     )
 
 
-@pytest.mark.parametrize("typed", ["nonsense", "127.0.0.1:8786", "http://127.0.0.1:8786", "tcp://host", "tcp://:"])
-def test_what_is_no_address(typed: str) -> None:
+@pytest.mark.parametrize(
+    "address_text", ["nonsense", "127.0.0.1:8786", "http://127.0.0.1:8786", "tcp://host", "tcp://:"]
+)
+def test_text_that_is_no_address(address_text: str) -> None:
     require_module("distributed")
-    with pytest.raises(UsageError, match="no address of a scheduler"), dask_cluster(typed):
+    with pytest.raises(UsageError, match="no address of a scheduler"), dask_cluster(address_text):
         pass
 
 

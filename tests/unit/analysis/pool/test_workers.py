@@ -1,4 +1,4 @@
-"""The fan-out over ranks: who dies costs itself alone, and is never taken into this process."""
+"""Calls for ranks in workers: a worker that dies loses only its call, which never runs in this process."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tracekit.errors import InputError, UsageError
 
 
 def attempts(folder: Path) -> Counter[int]:
-    """How often each call was begun. Asserts that none of them was in this process."""
+    """Return how often each call was started. Assert that none ran in this process."""
     begun = list(folder.iterdir())
     assert str(os.getpid()) not in {file.read_text() for file in begun}
     return Counter(int(file.stem) for file in begun)
@@ -49,15 +49,15 @@ def test_progress_counts_each_rank_once(how: str) -> None:
     assert seen == [(n, 6) for n in range(7)]
 
 
-def test_a_killed_worker_costs_its_call_alone(tmp_path: Path) -> None:
-    """GIVEN eight calls of which one is killed WHEN mapped THEN it was tried twice and all others once."""
+def test_a_killed_worker_loses_only_its_call(tmp_path: Path) -> None:
+    """GIVEN eight calls of which one is killed WHEN mapped THEN it was tried twice, and all others once."""
     calls = [(tmp_path, n, [2]) for n in range(8)]
     assert map_ranks(mortal.note_process, calls, jobs=3) == [0, 1, LOST, 3, 4, 5, 6, 7]
     assert attempts(tmp_path) == {n: 2 if n == 2 else 1 for n in range(8)}
 
 
 def test_workers_end_with_their_parent(tmp_path: Path) -> None:
-    """GIVEN two busy workers WHEN their parent alone is killed THEN they end, too."""
+    """GIVEN two busy workers WHEN only their parent is killed THEN they end too."""
     fifo = tmp_path / "busy"
     os.mkfifo(fifo)
     script = tmp_path / "script.py"
@@ -86,14 +86,14 @@ if __name__ == "__main__":
         pytest.fail("workers are still there")
 
 
-def test_several_killers_and_the_last_one_standing(tmp_path: Path) -> None:
+def test_several_killed_workers(tmp_path: Path) -> None:
     calls = [(tmp_path, n, [0, 2]) for n in range(3)]
     assert map_ranks(mortal.note_process, calls, jobs=2) == [LOST, 1, LOST]
     assert attempts(tmp_path) == {0: 2, 1: 1, 2: 2}
 
 
 def test_a_pool_that_breaks_is_replaced(tmp_path: Path) -> None:
-    """A pool that the caller brought fails for all its calls; what it had finished is kept."""
+    """A pool that the caller passed fails for all its calls; what it had finished is kept."""
     calls = [(tmp_path, n, [2]) for n in range(8)]
     with ProcessPoolExecutor(2, mp_context=get_context("spawn")) as pool:
         assert map_ranks(mortal.note_process, calls, jobs=2, executor=pool) == [0, 1, LOST, 3, 4, 5, 6, 7]
@@ -121,14 +121,14 @@ class Forgetful(Executor):
         return future
 
 
-def test_what_a_cluster_loses_is_tried_once_more(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_call_that_a_cluster_loses_is_tried_once_more(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(executors, "worker_deaths", lambda: (Forgetful.WorkerLostError,))
     cluster = Forgetful({1: 1, 3: 2, 4: 9})
     assert map_ranks(abs, [(n,) for n in range(6)], executor=cluster) == [0, 1, 2, LOST, LOST, 5]
     assert cluster.losses == {1: 0, 3: 0, 4: 7}
 
 
-def test_an_executor_that_cancels_is_one_line() -> None:
+def test_a_cancelled_call_gives_a_one_line_error() -> None:
     class GivesUp(Executor):
         def submit(self, fn, /, *args, **kwargs):  # type: ignore[no-untyped-def]
             future: Future[object] = Future()
@@ -148,7 +148,7 @@ def test_an_error_of_the_work_reaches_the_caller() -> None:
         map_ranks(divmod, [(1, 1), (1, 0), (2, 1)], executor=threads)
 
 
-def test_after_an_error_nothing_more_is_begun() -> None:
+def test_after_an_error_no_call_is_started() -> None:
     begun, go = [], threading.Event()
 
     def work(n: int) -> None:
@@ -171,8 +171,8 @@ def test_a_worker_of_another_version_refuses() -> None:
     assert caught.value.hint == "where the workers run: pip install torch-tracekit==0.0.9"
 
 
-def test_a_script_without_a_guard_is_told_so(tmp_path: Path) -> None:
-    """Its workers import it, and would start workers."""
+def test_a_script_without_main_guard_gets_a_hint(tmp_path: Path) -> None:
+    """Its workers import the script, and would start workers."""
     script = tmp_path / "script.py"
     script.write_text(
         "from tracekit.analysis.pool.workers import map_ranks\nprint(map_ranks(abs, [(1,), (2,)], jobs=2))\n"

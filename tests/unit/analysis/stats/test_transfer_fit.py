@@ -1,4 +1,4 @@
-"""Latency and bandwidth of transfers: as they were planted, and how sure that is."""
+"""Latency and bandwidth are recovered from planted transfers, with their error."""
 
 from __future__ import annotations
 
@@ -14,41 +14,41 @@ LATENCY_NS, NS_PER_BYTE = 500_000, 2.0
 
 
 def fitted(sizes: Sequence[int], slow: Sequence[int] = (), in_flight: int = 2) -> TransferFit:
-    """One transfer after the other, with pauses; those in `slow` take 10 ms longer."""
+    """Return the fit of transfers one after the other, with pauses; those in `slow` take 10 ms longer."""
     begin_ns = np.arange(len(sizes), dtype=np.int64) * 100_000_000
-    took_ns = np.array([LATENCY_NS + int(NS_PER_BYTE * size) for size in sizes], dtype=np.int64)
-    took_ns[list(slow)] += 10_000_000
-    stretches = stretches_of(begin_ns, begin_ns + took_ns, np.array(sizes, dtype=np.int64), in_flight)
+    durations_ns = np.array([LATENCY_NS + int(NS_PER_BYTE * size) for size in sizes], dtype=np.int64)
+    durations_ns[list(slow)] += 10_000_000
+    stretches = stretches_of(begin_ns, begin_ns + durations_ns, np.array(sizes, dtype=np.int64), in_flight)
     assert stretches is not None
     return fit_transfers(stretches)
 
 
-def test_two_sizes_tell_latency_and_bandwidth() -> None:
+def test_two_sizes_determine_latency_and_bandwidth() -> None:
     fit = fitted([1_000_000, 8_000_000] * 5)
     assert fit.latency_ns == pytest.approx(LATENCY_NS, rel=1e-6)
     assert fit.ns_per_byte == pytest.approx(NS_PER_BYTE, rel=1e-6)
     assert fit.latency_error_ns < 0.3 * LATENCY_NS
 
 
-def test_a_few_slow_ones_change_nothing() -> None:
+def test_a_few_slow_transfers_change_nothing() -> None:
     fit = fitted([1_000_000, 8_000_000] * 5, slow=(0, 3))
     assert fit.latency_ns == pytest.approx(LATENCY_NS, rel=1e-6)
 
 
-def test_one_size_says_only_what_that_size_takes() -> None:
+def test_one_size_determines_only_its_own_time() -> None:
     fit = fitted([4_000_000] * 10)
-    took_ns = LATENCY_NS + NS_PER_BYTE * 4_000_000
-    assert fit.latency_ns + fit.ns_per_byte * 4_000_000 == pytest.approx(took_ns)
-    assert (fit.latency_ns, fit.latency_ns + fit.latency_error_ns) == pytest.approx((0, took_ns))
+    durations_ns = LATENCY_NS + NS_PER_BYTE * 4_000_000
+    assert fit.latency_ns + fit.ns_per_byte * 4_000_000 == pytest.approx(durations_ns)
+    assert (fit.latency_ns, fit.latency_ns + fit.latency_error_ns) == pytest.approx((0, durations_ns))
 
 
-def test_another_latency_keeps_what_a_usual_stretch_takes() -> None:
+def test_another_latency_keeps_the_time_of_a_typical_stretch() -> None:
     fit = fitted([4_000_000] * 10)
-    other = fit.with_latency(0.0)
-    assert other.ns_per_byte * 4_000_000 == pytest.approx(fit.latency_ns + fit.ns_per_byte * 4_000_000)
+    changed = fit.with_latency(0.0)
+    assert changed.ns_per_byte * 4_000_000 == pytest.approx(fit.latency_ns + fit.ns_per_byte * 4_000_000)
 
 
-def test_transfers_at_once_share_the_bandwidth_and_one_latency() -> None:
+def test_concurrent_transfers_share_the_bandwidth_and_one_latency() -> None:
     begin_ns = np.array([0, 100, 50_000_000, 100_000_000], dtype=np.int64)
     sizes = np.array([1_000_000, 3_000_000, 1_000_000, 6_000_000], dtype=np.int64)
     both_ns = LATENCY_NS + int(NS_PER_BYTE * 4_000_000)
@@ -62,19 +62,19 @@ def test_transfers_at_once_share_the_bandwidth_and_one_latency() -> None:
 
 
 def test_without_transfers_there_is_nothing_to_fit() -> None:
-    nothing = np.array([5], dtype=np.int64)
-    assert stretches_of(nothing, nothing, nothing, 1) is None
+    moment = np.array([5], dtype=np.int64)
+    assert stretches_of(moment, moment, moment, 1) is None
 
 
-def test_copies_back_that_hold_transfers_up_are_told_from_bandwidth() -> None:
-    """GIVEN every fourth transfer with 10 ms of copies on one of two ranks, which cost it 4 ms."""
+def test_delay_by_copies_is_separated_from_bandwidth() -> None:
+    """GIVEN 10 ms of copies on one of two ranks during every fourth transfer, which delay it by 4 ms."""
     sizes = np.array([1_000_000, 8_000_000, 1_000_000, 8_000_000] * 5, dtype=np.int64)
     begin_ns = np.arange(len(sizes), dtype=np.int64) * 100_000_000
-    took_ns = (LATENCY_NS + NS_PER_BYTE * sizes).astype(np.int64)
-    took_ns[3::4] += 4_000_000
+    durations_ns = (LATENCY_NS + NS_PER_BYTE * sizes).astype(np.int64)
+    durations_ns[3::4] += 4_000_000
     copies = Intervals.union_of(begin_ns[3::4], begin_ns[3::4] + 10_000_000)
-    nothing = Intervals.union_of(begin_ns[:0], begin_ns[:0])
-    stretches = stretches_of(begin_ns, begin_ns + took_ns, sizes, 1, [copies, nothing])
+    no_copies = Intervals.union_of(begin_ns[:0], begin_ns[:0])
+    stretches = stretches_of(begin_ns, begin_ns + durations_ns, sizes, 1, [copies, no_copies])
     assert stretches is not None
     fit = fit_transfers(stretches)
     assert fit.latency_ns == pytest.approx(LATENCY_NS, rel=1e-6)
@@ -83,11 +83,11 @@ def test_copies_back_that_hold_transfers_up_are_told_from_bandwidth() -> None:
     assert fit.late_ns(stretches) == pytest.approx(np.zeros(len(sizes)), abs=1)
 
 
-def test_transfers_that_came_together_because_one_was_slow_do_not_count() -> None:
+def test_transfers_that_overlap_because_one_was_slow_do_not_count() -> None:
     begin_ns = np.arange(12, dtype=np.int64) * 10_000_000
     sizes = np.full(12, 4_000_000, dtype=np.int64)
     end_ns = begin_ns + LATENCY_NS + int(NS_PER_BYTE * 4_000_000)
-    end_ns[5] += 5_000_000  # beyond the begin of the next
+    end_ns[5] += 5_000_000  # beyond the start of the next one
     stretches = stretches_of(begin_ns, end_ns, sizes, 1)
     assert stretches is not None
     assert stretches.transfers.tolist() == [1] * 5 + [2] + [1] * 5
@@ -95,8 +95,8 @@ def test_transfers_that_came_together_because_one_was_slow_do_not_count() -> Non
     assert fit.ns_per_byte * 4_000_000 == pytest.approx(LATENCY_NS + NS_PER_BYTE * 4_000_000)
 
 
-def test_waves_that_go_with_bytes_tell_no_latency() -> None:
-    """GIVEN one bucket alone, or two back to back: twice the bytes in twice the waves."""
+def test_waves_proportional_to_bytes_determine_no_latency() -> None:
+    """GIVEN single buckets, and pairs of buckets without a pause, with twice the bytes in twice the waves."""
     waves = np.array([1, 2] * 5, dtype=np.int64)
     begin_ns = np.arange(10, dtype=np.int64) * 10**9
     stretches = Stretches(

@@ -1,4 +1,6 @@
-"""Lanes of CPU ranks: what is compute, what is blocked, what communicates. Truths by hand, in microseconds."""
+"""Lanes of CPU ranks: what is compute, what is blocked, what communicates. Expected values are computed by hand, in
+us.
+"""
 
 from __future__ import annotations
 
@@ -31,14 +33,14 @@ NAMES = ("step", "compute", "comm", "overlapped_comm", "exposed_comm", "idle")
 
 
 def parts(summary: RankSummary, step: int = 0) -> dict[str, float]:
-    """In microseconds."""
-    found = summary.steps[step]
-    assert found.exposed_copy_ns == 0
-    return {name: getattr(found, f"{name}_ns") / 1000 for name in NAMES}
+    """Return the parts of a step in microseconds."""
+    step_parts = summary.steps[step]
+    assert step_parts.exposed_copy_ns == 0
+    return {name: getattr(step_parts, f"{name}_ns") / 1000 for name in NAMES}
 
 
 def of(*microseconds: float) -> dict[str, float]:
-    """Length, compute, communication, overlapped and exposed communication, idle."""
+    """Return parts from length, compute, communication, overlapped and exposed communication, and idle time."""
     return dict(zip(NAMES, microseconds, strict=True))
 
 
@@ -62,16 +64,16 @@ def test_steps_last_until_the_next_begins(summarize: Summarize) -> None:
     assert parts(summary, 1) == of(50, 10, 0, 0, 0, 40)
 
 
-def test_recorded_steps_win_over_spans(summarize: Summarize) -> None:
+def test_recorded_steps_take_precedence_over_spans(summarize: Summarize) -> None:
     trace = TraceBuilder().step(5, 0, 60).step(6, 100, 50).op("aten::mm", 90, 20).capture(last_step_closed=False)
-    trace.label("ProfilerStep#7", 150, 10)  # what a profiler opens when the window closes
+    trace.label("ProfilerStep#7", 150, 10)  # a profiler opens this step when the window closes
     summary = summarize(trace)
     assert [(step.step, step.complete) for step in summary.steps] == [(5, True), (6, False)]
     assert summary.recorded_steps == (5, 6)
 
 
 def test_operators_of_communication_block(summarize: Summarize) -> None:
-    """(a): `c10d::*`, `_c10d_functional::*` and `wait_tensor` are no compute, nor is an operator under them."""
+    """(a): `c10d::*`, `_c10d_functional::*`, `wait_tensor` and the operators under them are no compute."""
     trace = TraceBuilder().step(0, 0, 100).op("aten::mm", 0, 10)
     trace.gloo("all_gather", 22, 17, issued_at=20, issued_for=20)  # blocks its caller
     trace.op("aten::copy_", 25, 5)
@@ -81,14 +83,14 @@ def test_operators_of_communication_block(summarize: Summarize) -> None:
 
 
 def test_recorded_waits_block(summarize: Summarize) -> None:
-    """(b): within the operator 50-90 a call issues at 51 and waits from 60 to 80; it computes nothing in between."""
+    """(b): inside the operator 50-90 a call issues at 51 and waits from 60 to 80. It computes nothing in between."""
     trace = TraceBuilder().step(0, 0, 100).op("Wrapper", 50, 40).wait(60, 20)
     trace.gloo("all_reduce", 52, 28, issued_at=51)
     summary = summarize(trace)
     assert parts(summary) == of(100, 1 + 10, 28, 0, 28, 100 - 11 - 28)
 
 
-def test_what_runs_between_issue_and_wait_is_compute(summarize: Summarize) -> None:
+def test_work_between_issue_and_wait_is_compute(summarize: Summarize) -> None:
     """GIVEN an asynchronous collective, and before its wait at 60 an operator (52-58) or 2 ms of Python."""
     trace = TraceBuilder().step(0, 0, 100).op("Wrapper", 50, 40).op("aten::mm", 52, 6).wait(60, 20)
     trace.gloo("all_reduce", 52, 28, issued_at=51)
@@ -98,31 +100,31 @@ def test_what_runs_between_issue_and_wait_is_compute(summarize: Summarize) -> No
     assert parts(summarize(trace)) == of(4000, 1 + 2000 + 978, 2020, 2000, 20, 4000 - 2979 - 20)
 
 
-def test_an_operator_inside_the_issuing_one_does_not_hide_the_wait(summarize: Summarize) -> None:
-    """GIVEN a call that issues from 50 to 56, with an operator of its own inside it, and waits from 60 on."""
+def test_an_operator_inside_the_issuing_operator_does_not_hide_the_wait(summarize: Summarize) -> None:
+    """GIVEN a call that issues from 50 to 56, with another operator inside, and waits from 60 on."""
     trace = TraceBuilder().step(0, 0, 100).op("Wrapper", 40, 50).wait(60, 20)
     trace.gloo("all_reduce", 52, 28, issued_at=50, issued_for=6).op("aten::empty", 51, 2)
     assert parts(summarize(trace)) == of(100, 10 + 10, 28, 0, 28, 100 - 20 - 28)
 
 
-def test_a_blocking_call_waits_from_issue_on_however_late_its_wait_begins(summarize: Summarize) -> None:
-    """GIVEN a call that says it blocks, on a machine so crowded that its wait begins 2 ms after it was issued."""
+def test_a_blocking_call_waits_from_its_issue_even_if_its_wait_begins_late(summarize: Summarize) -> None:
+    """GIVEN a call that says that it blocks, on a machine so busy that its wait begins 2 ms after the issue."""
     trace = TraceBuilder().step(0, 0, 4000).op("Wrapper", 50, 3000).wait(2052, 20)
     trace.op("c10d::_allgather_base_", 51, 1, **{"Concrete Inputs": ["", "", "", "False", "-1"]})
     trace.event("gloo:all_gather", "user_annotation", 52, 2020, thread=trace.gloo_threads[0])
     assert parts(summarize(trace)) == of(4000, 1 + 978, 2020, 0, 2020, 4000 - 979 - 2020)
 
 
-def test_a_wait_blocks_its_own_thread_alone(summarize: Summarize) -> None:
+def test_a_wait_blocks_only_its_thread(summarize: Summarize) -> None:
     trace = TraceBuilder().step(0, 0, 100).op("aten::x", 10, 20).wait(10, 20).backward("MmBackward0", 15, 30)
     assert parts(summarize(trace)) == of(100, 30, 0, 0, 0, 70)
 
 
-def test_waits_are_inferred_where_none_are_recorded(summarize: Summarize) -> None:
-    """(c): the self time of the operator around a collective, while that is in flight.
+def test_waits_are_inferred_if_none_are_recorded(summarize: Summarize) -> None:
+    """(c): the self time of the operator around a collective, while the collective is in flight.
 
     Wrapper   0-100   with the collective issued at 10, in flight until 60
-    aten::mm  20-30   inside it: compute goes on there
+    aten::mm  20-30   inside Wrapper: it computes
     """
     trace = TraceBuilder().step(0, 0, 200).op("Wrapper", 0, 100).op("aten::mm", 20, 10)
     trace.gloo("all_reduce", 11, 49, issued_at=10, issued_for=2)
@@ -130,13 +132,13 @@ def test_waits_are_inferred_where_none_are_recorded(summarize: Summarize) -> Non
 
 
 def test_a_capture_without_waits_did_not_wait(summarize: Summarize) -> None:
-    """GIVEN a trace of our own capture, which records every wait THEN none is inferred: only the operator blocks."""
+    """GIVEN a trace of tracekit's capture, which records every wait THEN none is inferred: only the operator blocks."""
     trace = TraceBuilder().step(0, 0, 200).op("Wrapper", 0, 100)
     trace.gloo("all_reduce", 11, 49, issued_at=10, issued_for=2).capture()
     assert parts(summarize(trace)) == of(200, 98, 49, 48, 1, 101)
 
 
-def test_a_flight_beyond_the_operator_blocks_nothing_after_it(summarize: Summarize) -> None:
+def test_communication_beyond_the_operator_blocks_nothing_after_it(summarize: Summarize) -> None:
     trace = TraceBuilder().step(0, 0, 200).op("Wrapper", 0, 50).op("aten::mm", 60, 40)
     trace.gloo("all_reduce", 11, 109, issued_at=10, issued_for=2)
     assert parts(summarize(trace)) == of(200, 10 + 40, 109, 40, 69, 81)
@@ -159,12 +161,12 @@ def test_labels_are_never_compute(summarize: Summarize) -> None:
     assert parts(summarize(trace)) == of(100, 5, 0, 0, 0, 95)
 
 
-def test_dispatching_an_operator_of_a_tensor_subclass_is_not_computing_it(summarize: Summarize) -> None:
+def test_dispatch_of_a_tensor_subclass_is_no_compute(summarize: Summarize) -> None:
     """
     _Scale (an autograd function) 5-65
       aten::add (of DTensors)       10-60
         PythonSubclass                12-58
-          aten::view                    20-25     what it came to
+          aten::view                    20-25     an inner operator
           wait_tensor                     30-45
           aten::add                         50-55
     aten::mul                                       70-80
@@ -172,11 +174,11 @@ def test_dispatching_an_operator_of_a_tensor_subclass_is_not_computing_it(summar
     trace = TraceBuilder().step(0, 0, 100).op("_Scale", 5, 60).op("aten::add", 10, 50).op("PythonSubclass", 12, 46)
     trace.op("aten::view", 20, 5).op("_c10d_functional::wait_tensor", 30, 15).op("aten::add", 50, 5)
     trace.op("aten::mul", 70, 10).gloo("all_reduce", 0, 40)
-    # of _Scale itself 5-12 and 58-65
+    # _Scale itself computes in 5-12 and 58-65
     assert parts(summarize(trace)) == of(100, 7 + 5 + 5 + 7 + 10, 40, 7 + 5, 28, 100 - 34 - 28)
 
 
-def test_a_generated_node_computes_nothing_but_the_operator_that_it_dispatches(summarize: Summarize) -> None:
+def test_a_generated_node_computes_only_in_its_operators(summarize: Summarize) -> None:
     """
     autograd::engine::evaluate_function: MmBackward0   5-95
       MmBackward0                                       8-90
@@ -191,7 +193,7 @@ def test_a_generated_node_computes_nothing_but_the_operator_that_it_dispatches(s
 
 
 def test_operators_on_other_threads_are_not_compute(summarize: Summarize) -> None:
-    """The step's thread and autograd's count; a loader's or gloo's do not, whatever runs there."""
+    """Operators on the step's thread and autograd's count; those on a loader's or Gloo's threads do not."""
     trace = TraceBuilder().step(0, 0, 100).op("aten::mm", 0, 10).backward("MmBackward0", 20, 10)
     trace.gloo("all_reduce", 40, 20, issued_at=11, thread=trace.autograd)
     trace.op("aten::add_", 45, 10, thread=trace.gloo_threads[0])
@@ -205,8 +207,8 @@ def test_a_sleep_inside_an_autograd_function_is_compute(summarize: Summarize) ->
     assert parts(summarize(trace)) == of(100, 50, 20, 20, 0, 50)
 
 
-def test_send_and_receive_have_a_lane_of_their_own(summarize: Summarize) -> None:
-    """They lie on the calling thread, un-nested, from the call to the end of the wait."""
+def test_send_and_receive_are_communication(summarize: Summarize) -> None:
+    """They lie on the calling thread, not nested, from the call to the end of the wait."""
     trace = TraceBuilder().step(0, 0, 100).gloo("recv", 10, 30).op("aten::mm", 20, 10).gloo("send", 35, 15)
     summary = summarize(trace)
     assert parts(summary) == of(100, 10, 40, 10, 30, 60)
@@ -216,7 +218,7 @@ def test_send_and_receive_have_a_lane_of_their_own(summarize: Summarize) -> None
     }
 
 
-def test_two_collectives_at_once_count_once(summarize: Summarize) -> None:
+def test_concurrent_collectives_count_once(summarize: Summarize) -> None:
     trace = TraceBuilder().step(0, 0, 100)
     trace.gloo("all_reduce", 10, 30, issued_at=8).gloo("all_reduce", 20, 40, issued_at=18, runloop=1, elements=500)
     summary = summarize(trace)
@@ -225,7 +227,7 @@ def test_two_collectives_at_once_count_once(summarize: Summarize) -> None:
     assert (row.count, row.size_bytes, row.total_ns) == (2, 6000, 50_000)
 
 
-def test_what_gloo_runs_as_an_all_reduce_is_named_as_it_was_issued(summarize: Summarize) -> None:
+def test_a_reduce_scatter_that_gloo_runs_as_all_reduce_keeps_its_kind(summarize: Summarize) -> None:
     trace = TraceBuilder().step(0, 0, 100)
     trace.gloo("reduce_scatter", 10, 10, issued_at=8).gloo("all_reduce", 30, 10, issued_at=28)
     rows = [(row.kind, row.count) for row in summarize(trace)[COMMUNICATION]]
@@ -233,7 +235,9 @@ def test_what_gloo_runs_as_an_all_reduce_is_named_as_it_was_issued(summarize: Su
 
 
 def test_spans_queue_behind_their_operators(summarize: Summarize) -> None:
-    """GIVEN three buckets issued in backward, the last run in the optimizer's time THEN all are backward's."""
+    """GIVEN three buckets issued in backward, the last of which runs during the optimizer THEN all belong to
+    backward.
+    """
     trace = TraceBuilder().step(0, 0, 100).backward("MmBackward0", 10, 20)
     for i, at in enumerate((30, 50, 70)):
         trace.gloo("all_reduce", at, 20, issued_at=12 + i, elements=100 * (i + 1), thread=trace.autograd)
@@ -253,7 +257,7 @@ def test_flight_recorder_entries_give_group_and_size(summarize: Summarize) -> No
     assert row.size_bytes == 4000
 
 
-def test_a_repeated_event_counts_once(summarize: Summarize) -> None:
+def test_a_duplicated_event_counts_once(summarize: Summarize) -> None:
     trace = TraceBuilder().step(0, 0, 100).op("aten::mm", 5, 10)
     trace.gloo("all_reduce", 10, 10, issued_at=8, issued_for=2).gloo("all_reduce", 30, 10, issued_at=28, issued_for=2)
     trace.capture(
@@ -267,7 +271,7 @@ def test_a_repeated_event_counts_once(summarize: Summarize) -> None:
     assert once[COMMUNICATION][0].count == 2
 
 
-def test_a_trace_of_nothing(summarize: Summarize) -> None:
+def test_a_trace_without_work(summarize: Summarize) -> None:
     summary = summarize(TraceBuilder().label("phase", 0, 10))
     assert summary[COMMUNICATION] == ()
     assert {note.kind for note in summary.notes} == {"no_steps", "no_device_records"}

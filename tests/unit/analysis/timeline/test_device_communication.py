@@ -1,4 +1,4 @@
-"""Kernels that no rule claims but that look like communication. Times are microseconds."""
+"""Kernels that no rule matches but that look like communication. Times are microseconds."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from tracekit.read.decode.portable import decode
 
 
 def kinds(folder: Path, trace: TraceBuilder) -> dict[str, int]:
-    """Kind to count."""
+    """Return the count of each kind."""
     summary = summarize_trace(decode(trace.write(folder / "rank0.json")), 0, SummaryOptions())
     return {row.kind: row.count for row in summary[COMMUNICATION]}
 
 
 def a_step() -> TraceBuilder:
-    """A kernel on the compute stream, and an all-reduce on stream 20, launched at 10 within its operator."""
+    """A kernel on the compute stream, and an all-reduce on stream 20 that its operator launched at 10."""
     trace = TraceBuilder().step(0, 0, 100).kernel("gemm", 5, 10, launched_at=1)
     return trace.op("c10d::allreduce_", 9, 10).nccl("all_reduce", 20, 10, launched_at=10)
 
 
-def test_what_a_collective_launches_on_a_stream_of_communication(tmp_path: Path) -> None:
+def test_unknown_kernels_of_a_collective_on_a_communication_stream_are_unclassified(tmp_path: Path) -> None:
     by_operator = a_step().kernel("mystery", 40, 10, stream=20, launched_at=12)
     assert kinds(tmp_path, by_operator) == {"all_reduce": 1, "unclassified": 1}
     by_annotation = a_step().label("nccl:all_gather", 29, 10).kernel("mystery", 40, 10, stream=20, launched_at=30)
@@ -40,8 +40,10 @@ def test_a_kernel_that_no_collective_launched_is_compute(tmp_path: Path) -> None
     assert kinds(tmp_path, a_step().kernel("unlinked", 40, 10, stream=20)) == {"all_reduce": 1}
 
 
-def test_a_stream_that_computes_too_is_no_stream_of_communication(tmp_path: Path) -> None:
-    """GIVEN a copy that a collective launched on the compute stream THEN it stays compute, as the kernels beside it."""
+def test_a_stream_that_also_computes_is_no_communication_stream(tmp_path: Path) -> None:
+    """GIVEN a copy that a collective launched on the compute stream THEN it stays compute, like the kernels beside
+    it.
+    """
     trace = a_step().kernel("copy", 40, 10, stream=7, launched_at=12)
     assert kinds(tmp_path, trace) == {"all_reduce": 1}
     mixed = a_step().kernel("mystery", 40, 10, stream=20, launched_at=12)

@@ -1,4 +1,6 @@
-"""Lanes, windows and sums of GPU ranks, with truths computed by hand. Times in the drawings are microseconds."""
+"""Lanes, windows and sums of GPU ranks. Expected values are computed by hand; times in the drawings are
+microseconds.
+"""
 
 from __future__ import annotations
 
@@ -33,12 +35,14 @@ NAMES = ("step", "compute", "comm", "overlapped_comm", "exposed_comm", "exposed_
 
 
 def parts(step: StepParts) -> dict[str, float]:
-    """In microseconds."""
+    """Return the parts of a step in microseconds."""
     return {name: getattr(step, f"{name}_ns") / 1000 for name in NAMES}
 
 
 def of(*microseconds: float) -> dict[str, float]:
-    """Length, compute, communication, overlapped and exposed communication, exposed copy, idle."""
+    """Return parts from length, compute, communication, overlapped and exposed communication, exposed copy, and
+    idle time.
+    """
     return dict(zip(NAMES, microseconds, strict=True))
 
 
@@ -57,7 +61,7 @@ def test_parts_of_one_step(summarize: Summarize) -> None:
     assert (summary.device, step.step, step.start_ns, step.complete) == ("gpu", 3, trace.wall_ns(0), True)
 
 
-def test_steps_begin_when_the_compute_launched_before_them_has_ended(summarize: Summarize) -> None:
+def test_a_step_begins_when_earlier_compute_has_ended(summarize: Summarize) -> None:
     """GIVEN a host that runs ahead THEN b_k = max(host start, end of compute launched before), communication aside.
 
     host   |0  |10 |20 |30
@@ -77,8 +81,8 @@ def test_steps_begin_when_the_compute_launched_before_them_has_ended(summarize: 
     assert (row.count, row.total_ns, row.exposed_ns) == (1, 22_000, 0)
 
 
-def test_communication_that_outlasts_the_compute_moves_no_boundary(summarize: Summarize) -> None:
-    """The last step ends with the last device event launched in it, a collective too."""
+def test_communication_does_not_move_the_boundaries_of_steps(summarize: Summarize) -> None:
+    """The last step ends with the last device event launched in it, even if that is a collective."""
     trace = TraceBuilder().step(0, 0, 10).step(1, 10, 10)
     trace.kernel("k0", 1, 4, launched_at=0).nccl("all_reduce", 2, 28, launched_at=1)
     trace.kernel("k1", 12, 4, launched_at=11).nccl("all_reduce", 30, 30, launched_at=13)
@@ -90,7 +94,9 @@ def test_communication_that_outlasts_the_compute_moves_no_boundary(summarize: Su
 
 
 def test_kernels_launched_before_the_recording(summarize: Summarize) -> None:
-    """GIVEN device events without a launch before their stream's first linked one THEN b_0 waits and a note counts."""
+    """GIVEN unlinked device events before their stream's first linked one THEN b_0 waits for them and a note counts
+    them.
+    """
     trace = TraceBuilder().step(0, 0, 50).step(1, 50, 50)
     trace.kernel("early 1", -20, 15).kernel("early 2", -5, 17).nccl("all_reduce", 3, 10)
     trace.memcpy(0, 1, stream=7)
@@ -144,7 +150,7 @@ def test_annotations_on_device_tracks_are_not_device_events(summarize: Summarize
     assert parts(step) == of(100, 30, 0, 0, 0, 0, 70)
 
 
-def test_no_steps_makes_the_recording_one_window(summarize: Summarize) -> None:
+def test_without_steps_the_recording_is_one_window(summarize: Summarize) -> None:
     trace = TraceBuilder().kernel("k", 10, 30, launched_at=1).nccl("all_reduce", 30, 30, launched_at=2)
     trace.event("PyTorch Profiler (0)", "Trace", 0, 1000, pid="Spans")
     summary = summarize(trace)
@@ -208,20 +214,20 @@ def test_kernels_that_communicate(summarize: Summarize, name: str, kind: str) ->
         "Cijk_Ailk_Bljk_HHS_BH_MT128x128x16_SN",
     ],
 )
-def test_kernels_that_only_sound_like_it(summarize: Summarize, name: str) -> None:
+def test_kernels_with_similar_names_that_do_not_communicate(summarize: Summarize, name: str) -> None:
     summary = summarize(TraceBuilder().step(0, 0, 100).kernel(name, 10, 20, launched_at=1))
     assert parts(summary.steps[0]) == of(100, 20, 0, 0, 0, 0, 80)
     assert summary[COMMUNICATION] == ()
 
 
-def test_a_rule_of_the_user(summarize: Summarize) -> None:
+def test_a_users_rule_is_applied(summarize: Summarize) -> None:
     trace = TraceBuilder().step(0, 0, 100).kernel("my_ring_kernel", 10, 20, launched_at=1)
     rules = (CommunicationRule("^my_ring", "all_to_all"), *DEFAULT_RULES)
     summary = summarize(trace, rules=rules)
     assert [(row.kind, row.count, row.total_ns) for row in summary[COMMUNICATION]] == [("all_to_all", 1, 20_000)]
 
 
-def test_what_no_rule_claims_but_a_collective_launched_is_not_compute(summarize: Summarize) -> None:
+def test_a_kernel_launched_by_a_collective_is_no_compute_even_without_rule(summarize: Summarize) -> None:
     trace = TraceBuilder().step(0, 0, 100).kernel("mystery", 10, 20, launched_at=2)
     trace.op("c10d::allreduce_", 1, 3, **{"External id": trace.events[-1]["args"]["External id"]})
     summary = summarize(trace)
@@ -240,7 +246,7 @@ def test_copies_between_devices_communicate(summarize: Summarize) -> None:
 
 
 def test_kind_group_and_size_of_collectives(summarize: Summarize) -> None:
-    """Size is the full array: the larger of input and output, in bytes of the data type."""
+    """The size is that of the full array: the larger of input and output, in bytes of the data type."""
     trace = TraceBuilder(world_size=4).step(0, 0, 1000)
     trace.nccl("all_reduce", 10, 10, launched_at=1, elements=100)
     trace.nccl("all_gather", 30, 10, launched_at=2, group=[0, 2], description="mesh_tp", dtype="BFloat16",
@@ -284,7 +290,7 @@ def test_recorded_groups_give_the_parallelism(summarize: Summarize) -> None:
         {"Input Dims": [[[[[[[[3]]]]]]]], "Input type": ["float"]},
     ],
 )
-def test_odd_arguments_cost_at_most_the_size(summarize: Summarize, arguments: dict[str, object]) -> None:
+def test_invalid_arguments_lose_at_most_the_size(summarize: Summarize, arguments: dict[str, object]) -> None:
     trace = TraceBuilder().step(0, 0, 100).nccl("all_reduce", 10, 10, launched_at=5, **arguments)
     trace.label("nccl:all_reduce", 4, 3)
     trace.events[-1]["args"] |= arguments
@@ -318,7 +324,7 @@ def test_a_forward_that_backward_recomputes_is_backward(summarize: Summarize) ->
     assert row.phase == "backward"
 
 
-def test_equal_collectives_on_two_streams_are_two(summarize: Summarize) -> None:
+def test_equal_collectives_on_two_streams_count_twice(summarize: Summarize) -> None:
     """GIVEN a recording in whole microseconds WHEN two collectives coincide THEN both are counted."""
     trace = TraceBuilder().step(0, 0, 100).kernel("k", 0, 5, launched_at=0)
     trace.nccl("all_reduce", 10, 10, stream=20, launched_at=1).nccl("all_reduce", 10, 10, stream=21, launched_at=2)

@@ -1,4 +1,4 @@
-"""Spans of Gloo to the operators and flight-recorder entries behind them: kind, group, size, count."""
+"""Kind, group, size and count of Gloo's spans, from the operators and flight-recorder entries behind them."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ TENSOR = Group(id=1, name="1", desc="mesh_tp", backend="gloo", parallelism="tp",
 
 
 def operator(trace: TraceBuilder, name: str, at_us: float, dims: list[Any], types: list[str] | None = None) -> None:
-    """A `c10d::` operator of 5 us."""
+    """Add a `c10d::` operator of 5 us."""
     arguments: dict[str, Any] = {"Input Dims": dims, "Input type": types or ["TensorList"] * len(dims)}
     trace.op(f"c10d::{name}", at_us, 5, **arguments)
 
@@ -46,10 +46,10 @@ def span(trace: TraceBuilder, kind: str, at_us: float, for_us: float, dims: list
 
 
 def entry(
-    trace: TraceBuilder, kind: str, at_us: float, given: list[list[int]], made: list[list[int]], group: int = 0
+    trace: TraceBuilder, kind: str, at_us: float, inputs: list[list[int]], outputs: list[list[int]], group: int = 0
 ) -> CollectiveRecord:
     record = trace.record(kind, int(at_us), created_at=at_us, group=group)
-    return msgspec.structs.replace(record, in_shapes=given, out_shapes=made, dtypes=["Float"] if given else [])
+    return msgspec.structs.replace(record, in_shapes=inputs, out_shapes=outputs, dtypes=["Float"] if inputs else [])
 
 
 def the_row(summary: RankSummary) -> CommunicationSum:
@@ -59,7 +59,7 @@ def the_row(summary: RankSummary) -> CommunicationSum:
 
 @pytest.mark.parametrize("recorded", [True, False])
 def test_a_reduce_scatter_of_a_list_is_one_collective(summarize: Summarize, recorded: bool) -> None:
-    """GIVEN an all-reduce for each of two chunks of 500 THEN one reduce-scatter of 4000 bytes, for 12-30 and 40-45."""
+    """GIVEN an all-reduce for each of two chunks of 500 THEN one reduce-scatter of 4000 bytes, in 12-30 and 40-45."""
     trace = TraceBuilder().step(0, 0, 100)
     operator(trace, "reduce_scatter_", 10, [[[500]], [], []])
     span(trace, "all_reduce", 12, 15, [[500]])
@@ -92,9 +92,9 @@ def test_chunks_may_differ_in_size(summarize: Summarize) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "dims", "kind", "given", "given_entry", "made", "size_bytes"),
+    ("name", "dims", "kind", "span_dims", "entry_inputs", "outputs", "size_bytes"),
     [
-        # the entry of a functional all-gather leaves out the ranks: the operator has the whole
+        # the entry of a functional all-gather lacks the dimension of the ranks; the operator has the full shape
         ("allgather_into_tensor_coalesced_", [[[2000]], [[1000]]], "all_gather", [[1000]], [[1000]], [[1, 1000]], 8000),
         ("_allgather_base_", [[2000], [1000]], "all_gather", [[1000]], None, None, 8000),
         ("allgather_", [[], [[1000]]], "all_gather", [[1000]], [[1000]], [[2, 1000]], 8000),
@@ -107,7 +107,7 @@ def test_chunks_may_differ_in_size(summarize: Summarize) -> None:
         ("gather_", [[], [[1000]]], "gather", [[1000]], [[1000]], [], 8000),
         ("scatter_", [[[500]], []], "scatter", [[500], [500]], [[2, 500]], [[500]], 4000),  # at the root
         ("scatter_", [[[500]], []], "scatter", [[500], [500]], None, None, 4000),
-        ("scatter_", [[[500]], []], "scatter", [], [], [[500]], None),  # elsewhere no data type is known
+        ("scatter_", [[[500]], []], "scatter", [], [], [[500]], None),  # on other ranks no data type is known
         ("barrier", [[1]], "barrier", [], [], [], None),
     ],
 )
@@ -116,21 +116,21 @@ def test_sizes_are_of_the_full_array(
     name: str,
     dims: list[Any],
     kind: str,
-    given: list[Any],
-    given_entry: list[list[int]] | None,
-    made: list[list[int]] | None,
+    span_dims: list[Any],
+    entry_inputs: list[list[int]] | None,
+    outputs: list[list[int]] | None,
     size_bytes: int | None,
 ) -> None:
     trace = TraceBuilder().step(0, 0, 100)
     operator(trace, name, 10, dims)
-    span(trace, kind, 14, 20, given)
-    entries = [] if given_entry is None or made is None else [entry(trace, kind, 12, given_entry, made)]
+    span(trace, kind, 14, 20, span_dims)
+    entries = [] if entry_inputs is None or outputs is None else [entry(trace, kind, 12, entry_inputs, outputs)]
     row = the_row(summarize(trace.capture(collectives=entries)))
     assert (row.kind, row.count, row.size_bytes, row.total_ns) == (kind, 1, size_bytes, 20_000)
     assert row.group is not None
 
 
-def test_a_shard_tells_no_size_where_the_group_is_not_known(summarize: Summarize) -> None:
+def test_a_shard_of_an_unknown_group_gives_no_size(summarize: Summarize) -> None:
     trace = TraceBuilder().step(0, 0, 100)
     operator(trace, "allgather_", 10, [[], [[1000]]])
     span(trace, "all_gather", 14, 20, [[1000]])
@@ -138,8 +138,8 @@ def test_a_shard_tells_no_size_where_the_group_is_not_known(summarize: Summarize
     assert (row.count, row.group, row.size_bytes) == (1, None, None)
 
 
-def test_entries_of_two_threads_find_their_operators(summarize: Summarize) -> None:
-    """GIVEN an operator of another thread that begins and ends within one THEN the later entry is the outer one's."""
+def test_entries_of_two_threads_match_their_operators(summarize: Summarize) -> None:
+    """GIVEN an operator of another thread inside the time of one THEN the later entry belongs to the outer operator."""
     trace = TraceBuilder().step(0, 0, 100)
     operator(trace, "allreduce_", 10, [[[100]]])
     arguments = {"Input Dims": [[[200]]], "Input type": ["TensorList"]}
@@ -157,7 +157,7 @@ def send(trace: TraceBuilder, peer: int) -> None:
 
 
 def test_send_and_receive_belong_to_the_only_group_that_has_the_peer(summarize: Summarize) -> None:
-    """The operator tells the peer by its place in the group, and nothing else."""
+    """The operator records only the peer's place in the group."""
     pairs = [
         Group(id=1, name="1", desc="mesh_pp", backend="gloo", parallelism="pp", ranks=[0, 2]),
         Group(id=2, name="2", desc="alone", backend="gloo", parallelism=None, ranks=[0]),
@@ -178,10 +178,10 @@ def test_send_and_receive_belong_to_the_only_group_that_has_the_peer(summarize: 
 
 
 @pytest.mark.parametrize("elements", [9, 0])
-def test_spans_that_never_fit_cost_no_more_than_others(
+def test_matching_is_linear_even_if_no_span_fits(
     summarize: Summarize, monkeypatch: pytest.MonkeyPatch, elements: int
 ) -> None:
-    """GIVEN n operators and n spans of one kind whose shapes never agree (or say nothing) THEN work grows with n."""
+    """GIVEN n operators and n spans of one kind whose shapes never fit or are unknown THEN the work grows with n."""
     looked_at = 0
 
     class Queue(gloo_spans.Queue):

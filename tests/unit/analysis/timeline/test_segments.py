@@ -28,26 +28,26 @@ def collectives(tmp_path: Path) -> Summarize:
     return run
 
 
-def since_us(found: Collectives, trace: TraceBuilder) -> list[float]:
-    return [(at - trace.wall_ns(0)) / 1000 for at in found.since_ns.tolist()]
+def since_us(actual: Collectives, trace: TraceBuilder) -> list[float]:
+    return [(at - trace.wall_ns(0)) / 1000 for at in actual.released_ns.tolist()]
 
 
-def test_what_lies_between_two_collectives_that_are_waited_for(collectives: Summarize) -> None:
+def test_segments_between_collectives_that_are_waited_for(collectives: Summarize) -> None:
     trace = TraceBuilder().step(0, 0, 200)
     trace.op("aten::mm", 10, 20).op("aten::add", 35, 5)
     trace.gloo("all_reduce", 50, 30, elements=100).wait(51, 30)
     trace.op("aten::mm", 90, 25)
     trace.gloo("broadcast", 120, 10, elements=7).wait(121, 10)
 
-    found = collectives(trace)
+    actual = collectives(trace)
 
-    assert [KINDS[kind] for kind in found.kind] == ["all_reduce", "broadcast"]
-    assert [DTYPES[dtype] for dtype in found.dtype] == ["float32", "float32"]
-    assert found.size_bytes.tolist() == [400, 28]
-    assert since_us(found, trace) == [0, 80]
-    assert found.compute_ns.tolist() == [25_000, 25_000]
-    assert found.operations.tolist() == [2, 1]
-    assert found.step.tolist() == [0, 0]
+    assert [KINDS[kind] for kind in actual.kind] == ["all_reduce", "broadcast"]
+    assert [DTYPES[dtype] for dtype in actual.dtype] == ["float32", "float32"]
+    assert actual.size_bytes.tolist() == [400, 28]
+    assert since_us(actual, trace) == [0, 80]
+    assert actual.compute_ns.tolist() == [25_000, 25_000]
+    assert actual.operations.tolist() == [2, 1]
+    assert actual.step.tolist() == [0, 0]
 
 
 def test_loading_between_two_steps_delays_the_next_collective(collectives: Summarize) -> None:
@@ -55,53 +55,53 @@ def test_loading_between_two_steps_delays_the_next_collective(collectives: Summa
     trace.gloo("all_reduce", 50, 10).wait(51, 10)
     trace.label(DATA_SPAN, 70, 28)
     trace.gloo("all_reduce", 150, 10).wait(151, 10)
-    found = collectives(trace)
-    assert since_us(found, trace) == [0, 60]
-    assert found.data_ns.tolist() == [0, 28_000]
+    actual = collectives(trace)
+    assert since_us(actual, trace) == [0, 60]
+    assert actual.data_ns.tolist() == [0, 28_000]
 
 
-def test_the_end_of_a_step_is_known_from_the_last_release_on(tmp_path: Path) -> None:
+def test_the_segment_before_a_steps_end_begins_at_the_last_release(tmp_path: Path) -> None:
     trace = TraceBuilder().step(0, 0, 100).step(1, 100, 100)
     trace.op("aten::mm", 10, 20).gloo("all_reduce", 50, 10).wait(51, 10)
     trace.op("aten::mm", 65, 4).label(DATA_SPAN, 70, 28)
     file = trace.write(tmp_path / "rank0.json", "compact")
-    tails = summarize_trace(decode(file), 0, SummaryOptions())[STEP_ENDS]
+    step_ends = summarize_trace(decode(file), 0, SummaryOptions())[STEP_ENDS]
     origin_ns = trace.wall_ns(0)
-    assert (tails.since_ns - origin_ns).tolist() == [60_000, 60_000]
-    assert (tails.until_ns - origin_ns).tolist() == [100_000, 200_000]
-    assert (tails.compute_ns.tolist(), tails.data_ns.tolist()) == ([4_000, 4_000], [28_000, 28_000])
+    assert (step_ends.released_ns - origin_ns).tolist() == [60_000, 60_000]
+    assert (step_ends.until_ns - origin_ns).tolist() == [100_000, 200_000]
+    assert (step_ends.compute_ns.tolist(), step_ends.data_ns.tolist()) == ([4_000, 4_000], [28_000, 28_000])
 
 
-def test_what_begins_a_rounding_before_the_release_begins_after_it(collectives: Summarize) -> None:
-    """GIVEN a kernel and a collective that begin at a release, a nanosecond before it by their times."""
+def test_a_start_within_rounding_of_the_release_counts_as_after_it(collectives: Summarize) -> None:
+    """GIVEN a kernel and a collective that begin at a release but, by their times, a nanosecond before it."""
     trace = TraceBuilder().step(0, 0, 200)
     trace.nccl("all_reduce", 10, 10.001, launched_at=1)
     trace.kernel("gemm", 20, 30, launched_at=2)
     trace.nccl("all_reduce", 50, 10.001, launched_at=3).nccl("all_reduce", 60, 5, launched_at=4)
-    found = collectives(trace)
-    assert since_us(found, trace) == [0, 20.001, 60.001]
-    assert (found.start_ns >= found.since_ns).all()
-    assert found.compute_ns.tolist() == [0, 29_999, 0]
+    actual = collectives(trace)
+    assert since_us(actual, trace) == [0, 20.001, 60.001]
+    assert (actual.start_ns >= actual.released_ns).all()
+    assert actual.compute_ns.tolist() == [0, 29_999, 0]
 
 
 def test_a_collective_that_ends_under_compute_releases_nobody(collectives: Summarize) -> None:
-    """GIVEN a bucket that is reduced while backward runs on THEN all of backward is before the next one."""
+    """GIVEN a bucket that is reduced while backward runs on THEN the next segment includes all of backward."""
     trace = TraceBuilder().step(0, 0, 200)
     trace.backward("MmBackward0", 10, 100)
     trace.gloo("all_reduce", 20, 30, issued_at=20, thread=trace.autograd)
     trace.gloo("all_reduce", 112, 30, issued_at=111, thread=trace.autograd)
-    found = collectives(trace.capture())
-    assert since_us(found, trace) == [0, 0]
-    assert found.compute_ns[1] > 95_000
+    actual = collectives(trace.capture())
+    assert since_us(actual, trace) == [0, 0]
+    assert actual.compute_ns[1] > 95_000
 
 
-def test_work_is_told_by_names_and_shapes_whatever_the_order(collectives: Summarize) -> None:
+def test_the_work_hash_depends_on_names_and_shapes_but_not_on_order(collectives: Summarize) -> None:
     def work(*ops: tuple[str, list[int]]) -> int:
         trace = TraceBuilder().step(0, 0, 200)
         for i, (name, dims) in enumerate(ops):
             trace.op(name, 10 + 10 * i, 5, **{"Input Dims": [dims]})
-        found = collectives(trace.gloo("all_reduce", 100, 10))
-        return int(found.work[0])
+        actual = collectives(trace.gloo("all_reduce", 100, 10))
+        return int(actual.work[0])
 
     plain = work(("aten::mm", [3, 4]), ("aten::add", [5]))
     assert work(("aten::add", [5]), ("aten::mm", [3, 4])) == plain
@@ -116,19 +116,19 @@ def test_kernels_of_a_gpu_rank(collectives: Summarize) -> None:
     trace.nccl("all_reduce", 60, 40, launched_at=8, Seq=4)
     trace.kernel("gemm", 100, 50, launched_at=9, grid=[16, 1, 1])
     trace.nccl("all_gather", 160, 10, launched_at=10, Seq=5)
-    found = collectives(trace)
-    assert found.sequence.tolist() == [4, 5]
-    assert since_us(found, trace) == [0, 100]
-    assert found.compute_ns.tolist() == [30_000, 50_000]
-    assert found.work[0] != found.work[1]
+    actual = collectives(trace)
+    assert actual.sequence.tolist() == [4, 5]
+    assert since_us(actual, trace) == [0, 100]
+    assert actual.compute_ns.tolist() == [30_000, 50_000]
+    assert actual.work[0] != actual.work[1]
 
 
 def test_messages_are_no_collectives(collectives: Summarize) -> None:
     trace = TraceBuilder().step(0, 0, 200).op("aten::mm", 1, 2).gloo("send", 20, 10).gloo("recv", 40, 10)
     trace.gloo("all_reduce", 80, 10)
-    found = collectives(trace)
-    assert [KINDS[kind] for kind in found.kind] == ["all_reduce"]
-    assert since_us(found, trace) == [50]  # the receive has released it
+    actual = collectives(trace)
+    assert [KINDS[kind] for kind in actual.kind] == ["all_reduce"]
+    assert since_us(actual, trace) == [50]  # the receive released the rank
 
 
 def test_a_collective_of_several_spans_is_one(collectives: Summarize) -> None:
@@ -144,9 +144,9 @@ def test_a_collective_of_several_spans_is_one(collectives: Summarize) -> None:
             trace.record("reduce_scatter", 2, created_at=11.5, elements=10),
         ]
     )
-    found = collectives(trace)
-    assert len(found) == 1
-    assert (found.end_ns[0] - found.start_ns[0]).item() == 26_000
+    actual = collectives(trace)
+    assert len(actual) == 1
+    assert (actual.end_ns[0] - actual.start_ns[0]).item() == 26_000
 
 
 def test_windows_of_a_rank_follow_each_other(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""To which step an event belongs, and which steps a file that was cut off still has. Times are microseconds."""
+"""To which step an event belongs, and which steps are complete in a file that was cut off. Times are microseconds."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Summarize = Callable[..., RankSummary]
 
 @pytest.fixture
 def summarize(tmp_path: Path) -> Summarize:
-    """`cut_at`: the file ends before the event of this name."""
+    """Summarise a trace; with `cut_at`, the file ends before the event of this name."""
 
     def run(trace: TraceBuilder, *, cut_at: str | None = None, **options: Any) -> RankSummary:
         path = trace.write(tmp_path / f"rank{trace.rank}.json", "compact")
@@ -38,7 +38,7 @@ def completed(summary: RankSummary) -> list[bool]:
 
 
 def counts(summary: RankSummary) -> dict[str, tuple[int, int]]:
-    """Kind to count and total ns."""
+    """Return count and total ns of each kind."""
     return {row.kind: (row.count, row.total_ns) for row in summary[COMMUNICATION]}
 
 
@@ -46,8 +46,8 @@ def counts(summary: RankSummary) -> dict[str, tuple[int, int]]:
 
 
 @pytest.mark.parametrize("source", ["steps", "spans", "recording"])
-def test_a_cut_that_takes_whole_tracks_leaves_no_step_complete(summarize: Summarize, source: str) -> None:
-    """GIVEN the habit of Kineto, one track after the other WHEN the file is cut THEN every step lacks its rest."""
+def test_a_cut_file_with_one_track_after_the_other_has_no_complete_step(summarize: Summarize, source: str) -> None:
+    """GIVEN one track after the other, as Kineto writes WHEN the file is cut THEN every step is incomplete."""
     trace = TraceBuilder()
     if source != "recording":
         trace.step(0, 0, 100).step(1, 100, 100)
@@ -68,15 +68,15 @@ def in_order_of_time() -> TraceBuilder:
     return trace
 
 
-def test_a_cut_of_a_file_in_order_of_time_leaves_what_was_written(summarize: Summarize) -> None:
+def test_a_cut_file_in_order_of_time_keeps_its_complete_steps(summarize: Summarize) -> None:
     assert completed(summarize(in_order_of_time(), cut_at="end 2")) == [True, True, False]
     captured = in_order_of_time().capture()
     assert completed(summarize(captured, cut_at="end 1")) == [True, False, False, False]
 
 
-def test_kernels_that_were_launched_and_are_cut_off_make_their_step_incomplete(summarize: Summarize) -> None:
-    """GIVEN a host steps ahead of its device, events in order of time THEN a step with a kernel to come is incomplete,
-    though the file goes on to after the end of its window.
+def test_launched_kernels_that_are_cut_off_make_their_step_incomplete(summarize: Summarize) -> None:
+    """GIVEN a host that runs steps ahead of its device, and events in order of time WHEN the file is cut THEN a
+    step with a missing kernel is incomplete, even if the file reaches beyond the step's window.
     """
     trace = TraceBuilder()
     for k in range(3):
@@ -96,14 +96,14 @@ def gpu_rank_without_kernels() -> TraceBuilder:
     return TraceBuilder().step(0, 0, 100).op("aten::mm", 10, 20).kernel("gone", 20, 30, launched_at=10)
 
 
-def test_a_gpu_rank_whose_kernels_were_cut_off_is_no_cpu_rank(summarize: Summarize) -> None:
-    listed = gpu_rank_without_kernels()
-    listed.header["deviceProperties"] = [{"id": 0, "name": "NVIDIA A100"}]
-    summary = summarize(listed, cut_at="gone")
+def test_a_gpu_rank_with_all_kernels_cut_off_is_no_cpu_rank(summarize: Summarize) -> None:
+    with_device_name = gpu_rank_without_kernels()
+    with_device_name.header["deviceProperties"] = [{"id": 0, "name": "NVIDIA A100"}]
+    summary = summarize(with_device_name, cut_at="gone")
     assert (summary.device, completed(summary)) == ("gpu", [False])
     assert summary.steps[0].compute_ns == 0
     assert summarize(gpu_rank_without_kernels(), cut_at="gone").device == "cpu"
-    assert summarize(listed).device == "gpu"
+    assert summarize(with_device_name).device == "gpu"
 
 
 def test_a_cpu_rank_on_a_host_with_a_gpu_stays_one(summarize: Summarize) -> None:
@@ -116,7 +116,7 @@ def test_a_cpu_rank_on_a_host_with_a_gpu_stays_one(summarize: Summarize) -> None
 
 
 def test_unlinked_device_events_belong_to_the_window_in_which_they_start(summarize: Summarize) -> None:
-    """b_1 is 250: an all-gather from 225 that nothing is known to have launched is step 0's."""
+    """b_1 is 250, so an all-gather from 225 without known launch belongs to step 0."""
     trace = TraceBuilder().step(0, 0, 100).step(1, 100, 100)
     trace.kernel("gemm", 50, 100, launched_at=10).kernel("gemm", 150, 100, launched_at=50)
     trace.kernel("gemm", 260, 50, launched_at=110)
@@ -136,14 +136,14 @@ def test_a_collective_launched_in_a_step_is_counted_there_wherever_it_runs(summa
     assert counts(summarize(trace, steps=StepSelection(first=1))) == {"all_reduce": (0, 10_000)}
 
 
-def test_what_is_issued_after_the_last_step_is_no_steps(summarize: Summarize) -> None:
+def test_communication_issued_after_the_last_step_belongs_to_no_step(summarize: Summarize) -> None:
     trace = TraceBuilder().step(0, 0, 100).op("aten::mm", 10, 50).gloo("all_reduce", 62, 20, issued_at=60)
     trace.gloo("all_reduce", 202, 20, issued_at=200).gloo("all_gather", 302, 20, issued_at=300)
     assert counts(summarize(trace)) == {"all_reduce": (1, 20_000)}
 
 
-def test_what_is_launched_after_the_last_step_is_no_steps(summarize: Summarize) -> None:
-    """The window of the last step reaches to 190, its last kernel's end; its host span ends at 100."""
+def test_kernels_launched_after_the_last_step_belong_to_no_step(summarize: Summarize) -> None:
+    """The window of the last step ends at 190, with its last kernel; its host span ends at 100."""
     trace = TraceBuilder().step(0, 0, 100).kernel("gemm", 20, 170, launched_at=10)
     trace.nccl("all_reduce", 50, 20, launched_at=40).nccl("all_gather", 150, 20, launched_at=120)
     summary = summarize(trace)
@@ -158,7 +158,7 @@ def test_a_last_step_with_only_later_kernels_is_incomplete(summarize: Summarize)
 
 
 @pytest.mark.parametrize("steps", [True, False])
-def test_one_whole_window_counts_what_was_launched_before_it(summarize: Summarize, steps: bool) -> None:
+def test_a_whole_window_counts_kernels_launched_before_it(summarize: Summarize, steps: bool) -> None:
     trace = TraceBuilder()
     if steps:
         trace.step(0, 0, 50).step(1, 50, 50)

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from tracekit.analysis.events.device_extent import extent_on_device
+from tracekit.analysis.events.device_extent import device_extent
 from tracekit.analysis.events.modules import HostStretches, stretches_of_modules
 from tracekit.analysis.events.phases import PhaseTimeline
 from tracekit.analysis.timeline.lanes import Lanes
@@ -45,7 +45,7 @@ def _on_device(events: EventTable, lanes: Lanes, host: HostStretches) -> tuple[I
         order = order[np.argsort(launch_ns[order], kind="stable")]
         on_thread = np.flatnonzero(host.track == thread)
         first, stop = (np.searchsorted(launch_ns[order], times[on_thread]) for times in (host.start_ns, host.end_ns))
-        start_ns[on_thread], end_ns[on_thread] = extent_on_device(
+        start_ns[on_thread], end_ns[on_thread] = device_extent(
             events, row[order], first, stop, start_ns[on_thread], end_ns[on_thread]
         )
     return start_ns, end_ns
