@@ -5,7 +5,7 @@ stream is free. The transfer begins a latency after the last rank has started. I
 begins then.
 
 After its last gradient a rank waits for one bucket after the other, and copies each back to the gradients. These copies
-cover part of the remaining transfers. Where both need the same processors, they also slow the transfers down.
+cover part of the remaining transfers.
 """
 
 from __future__ import annotations
@@ -49,7 +49,6 @@ class Transfers:
             that time take as much longer.
         dispatch_ns: from the last gradient to the start.
         in_flight: how many transfers a rank runs at once.
-        held_ratio: the part of the time in which all ranks copy back that a transfer does not progress.
     """
 
     latency_ns: float
@@ -58,7 +57,6 @@ class Transfers:
     late_ns: np.ndarray
     dispatch_ns: float
     in_flight: int
-    held_ratio: float
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -80,8 +78,7 @@ def replay(observed: BackwardPass, buckets: Sequence[Sequence[int]], transfers: 
     begun_ns = np.array([[curve_ns[0]] for curve_ns in observed.curve_ns])
     launch_ns = np.maximum(np.maximum.accumulate(launch_ns, axis=1), begun_ns) + transfers.dispatch_ns
     back_ns = np.stack([observed.back_ns[:, list(members)].sum(axis=1) for members in buckets], axis=1)
-    last_ns = np.array([curve_ns[-1] for curve_ns in observed.curve_ns])
-    start_ns, end_ns = _run(launch_ns, last_ns, back_ns, transfers, transfers.until_ns - observed.origin_ns)
+    start_ns, end_ns = _run(launch_ns, transfers, transfers.until_ns - observed.origin_ns)
     begin_ns = start_ns.copy()
     begin_ns[:, 1:] = np.maximum(begin_ns[:, 1:], end_ns[:-1])
     exposed_ns, finish_ns = np.empty(len(launch_ns)), np.empty(len(launch_ns))
@@ -107,12 +104,9 @@ def copies_back(last_ns: float, end_ns: np.ndarray, back_ns: np.ndarray) -> np.n
     return result
 
 
-def _run(
-    launch_ns: np.ndarray, last_ns: np.ndarray, back_ns: np.ndarray, transfers: Transfers, until_ns: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
-    """Return starts, float64 [k, b], and ends, float64 [b]. last_ns: float64 [k], the last gradient of each rank."""
+def _run(launch_ns: np.ndarray, transfers: Transfers, until_ns: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return starts, float64 [k, b], and ends, float64 [b]."""
     start_ns, end_ns, done_ns = launch_ns.copy(), np.empty(launch_ns.shape[1]), -np.inf
-    free_ns, copies_ns = last_ns, np.empty((0, 2))
     for b in range(launch_ns.shape[1]):
         if b >= transfers.in_flight:
             start_ns[:, b] = np.maximum(launch_ns[:, b], end_ns[b - transfers.in_flight])
@@ -121,24 +115,8 @@ def _run(
         # Other delays, such as a busy core, grow with the number of transfers rather than with their bytes.
         moved_ns = max(float(transfers.moved_ns[b] + transfers.late_ns[then]), 0.0)
         begin_ns = max(arrived_ns + transfers.latency_ns, done_ns)
-        end_ns[b] = done_ns = _transfer_end(begin_ns, moved_ns, copies_ns, transfers.held_ratio / len(launch_ns))
-        begins_ns = np.maximum(free_ns, done_ns)
-        free_ns = begins_ns + back_ns[:, b]
-        copies_ns = np.concatenate((copies_ns, np.stack((begins_ns, free_ns), axis=1)))
+        end_ns[b] = done_ns = begin_ns + moved_ns
     return start_ns, end_ns
-
-
-def _transfer_end(begin_ns: float, moved_ns: float, copies_ns: np.ndarray, held_ratio: float) -> float:
-    """Return when a transfer of `moved_ns` ends if each of the copies, float64 [c, 2], slows it by `held_ratio`."""
-    copies_ns = np.maximum(copies_ns[copies_ns[:, 1] > begin_ns], begin_ns)
-    if not held_ratio or not len(copies_ns):
-        return begin_ns + moved_ns
-    edges_ns = np.unique(np.append(copies_ns, begin_ns))
-    begun, ended = (np.searchsorted(np.sort(copies_ns[:, side]), edges_ns, side="right") for side in (0, 1))
-    rate = 1 - held_ratio * (begun - ended)
-    reached_ns = np.concatenate(([0.0], np.cumsum(rate[:-1] * np.diff(edges_ns))))
-    place = int(np.searchsorted(reached_ns, moved_ns, side="right")) - 1
-    return float(edges_ns[place] + (moved_ns - reached_ns[place]) / rate[place])
 
 
 def _with_copies_back(

@@ -162,7 +162,6 @@ def _replayed(group: GroupPasses, fit: TransferFit, cap_mb: float | None) -> lis
             late_ns=late_ns,
             dispatch_ns=group.dispatch_ns,
             in_flight=group.in_flight,
-            held_ratio=fit.held_ratio,
         )
         done = replay(each.observed, [buckets[b] for b in taking_part], transfers)
         result.append((float(done.exposed_ns.mean()), float(done.end_ns.max())))

@@ -4,8 +4,8 @@ Transfers in flight at once share the connections, and a small one waits behind 
 stretches: times in which the group transfers without a pause. A wave is as many transfers as run at once. A stretch of
 b bytes in w waves takes w * latency + b * ns_per_byte.
 
-Transfers take longer while ranks copy gradients back on the processors that the transfers need. That share is fitted
-last, to the stretches with such copies.
+Transfers take longer while ranks copy gradients back on the processors that the transfers need. Stretches with such
+copies are left out where there are enough others.
 
 Stretches of equal waves and bytes count by their median, and deviations count relatively: a machine that is busy now
 and then makes single stretches many times as long. The latency is at most the time of the quickest size. It counts as
@@ -29,7 +29,6 @@ __all__ = ["Stretches", "TransferFit", "fit_transfers", "stretches_of"]
 
 _COPYING = 0.05  # share of a stretch, from which on it is one with copies
 _ENOUGH = 3  # stretches without copies, to fit those alone
-_MOST_HELD = 0.95
 _APART = 1.5  # ratio of largest to smallest size; closer sizes tell no latency
 _LEAST_ERROR = 0.02  # relative, of the median of equal stretches: the model is not better than this
 
@@ -72,7 +71,6 @@ class TransferFit:
         error_ratio: how far the time of a typical stretch may be off, relatively.
         waves: of the typical stretch.
         size_bytes: of the typical stretch.
-        held_ratio: how much of a transfer's progress is lost while all ranks copy gradients back.
     """
 
     latency_ns: float
@@ -81,12 +79,10 @@ class TransferFit:
     error_ratio: float
     waves: float
     size_bytes: float
-    held_ratio: float = 0.0
 
     def late_ns(self, stretches: Stretches) -> np.ndarray:
         """Return float64 [n]: how much longer than the fit each stretch took, per transfer."""
         expected_ns = stretches.waves * self.latency_ns + stretches.size_bytes * self.ns_per_byte
-        expected_ns += self.held_ratio * stretches.copying_ns
         return np.asarray((stretches.end_ns - stretches.begin_ns - expected_ns) / stretches.transfers)
 
     def with_latency(self, latency_ns: float) -> TransferFit:
@@ -138,10 +134,7 @@ def fit_transfers(stretches: Stretches) -> TransferFit:
     if not copying.any() or (~copying).sum() < _ENOUGH:
         return _latency_and_bandwidth(stretches.rows(_usual(stretches)))
     free = stretches.rows(~copying)
-    fit = _latency_and_bandwidth(free.rows(_usual(free)))
-    held = stretches.rows(copying)
-    held_ratio = float((fit.late_ns(held) * held.transfers).sum() / held.copying_ns.sum())
-    return replace(fit, held_ratio=float(np.clip(held_ratio, 0.0, _MOST_HELD)))
+    return _latency_and_bandwidth(free.rows(_usual(free)))
 
 
 def _usual(stretches: Stretches) -> Bool:

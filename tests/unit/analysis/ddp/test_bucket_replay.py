@@ -22,7 +22,6 @@ def replayed(
     back: float = 0,
     in_flight: int = 1,
     late: float = 0,
-    held: float = 0,
 ) -> Replayed:
     """`ready`: for each rank when each gradient comes; the rank computes until the last one. `late`: how much longer
     the measured transfers took than they were to."""
@@ -42,7 +41,6 @@ def replayed(
         late_ns=np.array([late * MS]),
         dispatch_ns=0.0,
         in_flight=in_flight,
-        held_ratio=held,
     )
     return replay(observed, buckets, transfers)
 
@@ -99,24 +97,3 @@ def test_a_bucket_without_gradients_is_launched_at_once() -> None:
 def test_delays_of_measured_transfers_delay_the_replayed_ones() -> None:
     assert replayed([[30]], [4], buckets=((0,),), late=2).exposed_ns.tolist() == [6 * MS]
     assert replayed([[30]], [4], buckets=((0,),), late=-9).exposed_ns.tolist() == [0]
-
-
-def test_copies_back_slow_down_later_transfers() -> None:
-    """GIVEN half the rate during copies.
-
-    THEN transfers end at 33, 37 (copies from 33 to 35) and 41 (from 37 to 39).
-    """
-    done = replayed([[30, 30, 30]], [3, 3, 3], back=2, held=0.5)
-    assert done.exposed_ns.tolist() == [(11 - 4) * MS]
-    assert done.end_ns.tolist() == [43 * MS]
-
-
-def test_copies_on_half_of_the_ranks_slow_down_half_as_much() -> None:
-    """GIVEN a last bucket from 100 on, while rank 1 copies the others back. Rank 0 has done so before.
-
-    THEN it transfers at three quarters of the rate, until 104.
-    """
-    held = replayed([[30, 30, 30], [30, 30, 100]], [3, 3, 3], back=2, held=0.5)
-    usual = replayed([[30, 30, 30], [30, 30, 100]], [3, 3, 3], back=2)
-    assert held.end_ns[0] - usual.end_ns[0] == pytest.approx(1 * MS)
-    assert held.exposed_ns[0] - usual.exposed_ns[0] == pytest.approx(1 * MS)
