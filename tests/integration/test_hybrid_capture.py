@@ -27,7 +27,7 @@ HYBRID = Path(__file__).parents[2] / "probes/hybrid.py"
 
 
 def groups_along(shape: tuple[int, ...], dimension: int) -> list[list[int]]:
-    """Ranks of each group along a dimension of a mesh that counts its last dimension fastest."""
+    """Return the ranks of each group along a dimension of a mesh whose last dimension varies fastest."""
     places = list(itertools.product(*(range(size) for size in shape)))
     across = sorted({place[:dimension] + place[dimension + 1 :] for place in places})
     return [
@@ -37,7 +37,7 @@ def groups_along(shape: tuple[int, ...], dimension: int) -> list[list[int]]:
 
 
 def check(result: dict[str, Any], names: list[str]) -> None:
-    """All that a mesh of two ranks a dimension must show."""
+    """Check what the result must show of a mesh with two ranks a dimension."""
     shape = (2,) * len(names)
     coordinates = [list(place) for place in itertools.product((0, 1), repeat=len(names))]
     assert result["run"]["mesh"] == {"names": names, "shape": list(shape), "coordinates": coordinates}
@@ -89,8 +89,8 @@ def test_data_pipeline_and_tensor_parallel(
         counts = {row["module"]: row["count"] for row in result["tensor"] if row["rank"] == rank}
         stage = result["run"]["mesh"]["coordinates"][rank][1]
         assert counts == {f"{2 * stage + i}.{layer}": 8 for i in range(2) for layer in ("up", "down")}
-    blamed = max(result["stragglers"]["by_rank"], key=lambda row: row["caused_delay_ns"])
-    assert (blamed["rank"], blamed["cause"]) == (5, "compute")  # and none of those that wait for it
+    slowest = max(result["stragglers"]["by_rank"], key=lambda row: row["caused_delay_ns"])
+    assert (slowest["rank"], slowest["cause"]) == (5, "compute")  # and not the ranks that wait for it
 
     run = load(tmp_path)
     merged(trace_processor, run, tmp_path_factory.mktemp("merged"))

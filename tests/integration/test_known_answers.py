@@ -1,4 +1,4 @@
-"""Public traces whose answers are known: independent tools, exact arithmetic, or the publishers' own words."""
+"""Public traces whose results are known from independent tools, exact arithmetic, or their publishers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tracekit.analysis.per_rank.options import StepSelection, SummaryOptions
 from tracekit.analysis.report import Report, analyze
 from tracekit.analysis.step_time.roofline import roofline
 from tracekit.analysis.table import records
-from tracekit.analysis.whatif.op_table import job_of_operations, read_operations
+from tracekit.analysis.whatif.op_table import build_table_graph, read_operations
 from tracekit.analysis.whatif.whatif import what_if
 from tracekit.model.notes import Note
 from tracekit.model.run import Run
@@ -38,7 +38,7 @@ def note(run: Run, kind: str) -> Note:
 
 
 def test_dlrm_overlap_of_all_eight_ranks(real_traces: Path) -> None:
-    """HTA and independent interval arithmetic agree on these, to the hundredth of a point."""
+    """HTA and independent interval arithmetic agree on these figures, to a hundredth of a percentage point."""
     run = load(real_traces / "dlrm_8xV100")
     assert run.missing_ranks == ()
     expected = dict(enumerate([4.50, 2.47, 7.88, 3.31, 0.56, 0.64, 7.56, 9.51]))
@@ -60,7 +60,7 @@ def test_dlrm_collectives(real_traces: Path) -> None:
 
 @pytest.mark.parametrize("missing", [None, *range(7)])
 def test_dlrm_last_arrivals(real_traces: Path, missing: int | None) -> None:
-    """Rank 7 comes last to 5 of the 8 collectives, rank 2 to none, whichever other rank's trace is missing."""
+    """Rank 7 is the last to arrive at 5 of the 8 collectives, rank 2 at none, whichever other rank is missing."""
     run = load(real_traces / "dlrm_8xV100", ranks=set(range(8)) - {missing})
     found = analyze(run, only="stragglers").stragglers
     assert found is not None
@@ -81,7 +81,7 @@ def test_a100_overlap_over_its_three_steps(real_traces: Path) -> None:
 
 
 def test_mi300x_steps_of_a_host_that_runs_ahead(real_traces: Path) -> None:
-    """Host-clock windows would give 16.8, 16.0 and 53.8 ms."""
+    """The host runs ahead of the device: windows by the host's clock would be 16.8, 16.0 and 53.8 ms long."""
     run = load(real_traces / "single_rank" / "mi300x_resnet_rank0_of_8.json.gz")
     (summary,) = run.ranks
     assert [step.step_ns / 1e6 for step in summary.steps] == pytest.approx([18.98, 18.98, 18.55], abs=0.005)
@@ -91,8 +91,10 @@ def test_mi300x_steps_of_a_host_that_runs_ahead(real_traces: Path) -> None:
 
 
 def test_mi300x_operations_of_a_resnet_18(real_traces: Path) -> None:
-    """torchvision gives 1.81e9 multiply-adds an image, of which there are 10; the backward pass does twice that, but
-    for the gradient of the image, and runs all but the first and the last layer again.
+    """GIVEN 10 images, and 1.81e9 multiply-adds an image by torchvision THEN the operations are as many.
+
+    The backward pass does twice as many, except for the gradient of the image. It recomputes all but the first and the
+    last layer.
     """
     run = load(real_traces / "single_rank" / "mi300x_resnet_rank0_of_8.json.gz")
     result = roofline(run)
@@ -137,7 +139,7 @@ def test_two_of_128(real_traces: Path) -> None:
 
 
 def test_b200_custom_all_reduce_is_found(real_traces: Path) -> None:
-    """No kernel of it has an NCCL name but one annotated all-gather."""
+    """Only one kernel, an annotated all-gather, has an NCCL name."""
     run = load(real_traces / "single_rank" / "b200_tp8_custom_allreduce.json.gz")
     (summary,) = run.ranks
     total_ns: dict[str, int] = {}
@@ -149,7 +151,7 @@ def test_b200_custom_all_reduce_is_found(real_traces: Path) -> None:
 
 @pytest.mark.parametrize("rank", [0, 3, 7])
 def test_an_offset_in_one_clock_changes_no_number_of_a_rank(real_traces: Path, tmp_path: Path, rank: int) -> None:
-    """GIVEN a rank whose clock is 1.5 s ahead WHEN analysed THEN the tables are the same, its starts apart."""
+    """GIVEN a rank whose clock is 1.5 s ahead WHEN analysed THEN only the starts of its steps differ."""
     plain = analyze(load(real_traces / "dlrm_8xV100"))
     for path in (real_traces / "dlrm_8xV100").iterdir():
         document = json.loads(gzip.decompress(path.read_bytes()))
@@ -170,11 +172,11 @@ def test_an_offset_in_one_clock_changes_no_number_of_a_rank(real_traces: Path, t
 
 
 def test_what_if_of_a_pipeline_job_with_a_slow_last_stage(real_traces: Path) -> None:
-    """What the reference implementation of Lin et al. (OSDI 2025) says of the same operations, in single precision."""
+    """The reference implementation of Lin et al. (OSDI 2025) gives the same figures, in single precision."""
     require_module("pyarrow")
     folder = real_traces / "whatif_ST"
     expected = json.loads((folder / "result-ST.json").read_text())
-    found = what_if(job_of_operations(read_operations(folder / "trace-ST.parquet")))
+    found = what_if(build_table_graph(read_operations(folder / "trace-ST.parquet")))
     assert found.notes == ()
     assert found.steps == 32
     assert found.slowdown == pytest.approx(expected["blocking_slowdown"], rel=1e-5)
@@ -182,6 +184,6 @@ def test_what_if_of_a_pipeline_job_with_a_slow_last_stage(real_traces: Path) -> 
     by_stage = {int(stage): s for stage, s in expected["blocking_decompose_by_stage"].items()}
     assert dict(found.by_stage) == pytest.approx(by_stage, rel=1e-5)
     assert dict(found.by_type) == pytest.approx(expected["blocking_decompose_by_optype"], rel=1e-5)
-    assert found.m_w == pytest.approx(json.loads((folder / "mw-ST.json").read_text())["Mw"], abs=1e-4)
-    assert found.m_s == pytest.approx(json.loads((folder / "ms-ST.json").read_text())["Ms"], abs=1e-4)
-    assert found.fixes[0].what == "perfectly balanced stages"
+    assert found.slowest_ranks_share == pytest.approx(json.loads((folder / "mw-ST.json").read_text())["Mw"], abs=1e-4)
+    assert found.last_stage_share == pytest.approx(json.loads((folder / "ms-ST.json").read_text())["Ms"], abs=1e-4)
+    assert found.changes[0].what == "perfectly balanced stages"

@@ -1,4 +1,4 @@
-"""Eight ranks of one host whose clock is one: what is known of their collectives, whatever their clocks say."""
+"""Eight ranks of one host with one clock: known figures of their collectives, with and without clock offsets."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tracekit.model.summary import RankSummary
 
 
 def test_dlrm_collectives_over_ranks(real_traces: Path) -> None:
-    """Five all-to-all and three all-reduce kernels a rank, in order; rank 7 is the last to come to five of them."""
+    """GIVEN five all-to-all and three all-reduce kernels a rank THEN rank 7 is the last to arrive at five of them."""
     run = load(real_traces / "dlrm_8xV100")
     (group,) = run.collectives
     assert (group.matched_by, group.row.shape) == ("order", (8, 8))
@@ -35,10 +35,10 @@ def test_dlrm_names_the_last_rank_whichever_other_is_missing(real_traces: Path, 
 
 @pytest.mark.parametrize("seed", range(20))
 def test_dlrm_offsets_of_any_ranks_are_recovered(real_traces: Path, seed: int) -> None:
-    """GIVEN clocks of some ranks off by up to 10 s THEN that is told to 7 us, and no number over ranks changes."""
-    random = np.random.default_rng(seed)
+    """GIVEN clocks of some ranks off by up to 10 s THEN offsets are found to 7 us, and no figure over ranks changes."""
+    rng = np.random.default_rng(seed)
     run = load(real_traces / "dlrm_8xV100")
-    ahead_ns = np.where(random.random(8) < 0.5, random.integers(-(10**10), 10**10, 8), 0).tolist()
+    ahead_ns = np.where(rng.random(8) < 0.5, rng.integers(-(10**10), 10**10, 8), 0).tolist()
     ranks = tuple(map(ahead, run.ranks, ahead_ns))
 
     clocks, notes = align(ranks, run.collectives)
@@ -52,10 +52,10 @@ def test_dlrm_offsets_of_any_ranks_are_recovered(real_traces: Path, seed: int) -
 
 
 def ahead(summary: RankSummary, by_ns: int) -> RankSummary:
-    """The same rank with another clock."""
-    own = summary.collectives
-    times = {name: getattr(own, name) + by_ns for name in ("launch_ns", "start_ns", "end_ns", "released_ns")}
-    return replace(summary, collectives=replace(own, **times))
+    """Return the same rank with a clock that is ahead."""
+    collectives = summary.collectives
+    times = {name: getattr(collectives, name) + by_ns for name in ("launch_ns", "start_ns", "end_ns", "released_ns")}
+    return replace(summary, collectives=replace(collectives, **times))
 
 
 def last_arrivals(run: Run) -> dict[int, int]:

@@ -1,4 +1,4 @@
-"""Two ranks of pipelines over Gloo, recorded: actions, messages, strategy and groups are what training did."""
+"""Recorded pipelines of two ranks over Gloo: actions, messages, strategy and groups are those of the training."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def job(torchrun: Launch, tmp_path_factory: pytest.TempPathFactory) -> Job:
 
 
 def counts(result: dict[str, Any]) -> dict[int, dict[str, int]]:
-    """Actions by stage and kind."""
+    """Return the number of actions by stage and kind."""
     found: dict[int, dict[str, int]] = {}
     for row in result["pipeline"]["by_stage"]:
         found.setdefault(row["stage"], {})[row["kind"]] = row["count"]
@@ -81,7 +81,7 @@ def test_losses_are_bit_equal_with_and_without_the_probe(job: Job) -> None:
 
 
 @pytest.mark.parametrize("scenario", [*ONE_STAGE, *TWO_STAGES, "unnamed_mesh", "evaluation", *BY_HAND])
-def test_every_stage_has_each_microbatch_forward_and_backward_once_a_step(job: Job, scenario: str) -> None:
+def test_every_stage_runs_each_microbatch_forward_and_backward_once_a_step(job: Job, scenario: str) -> None:
     result = job.result(scenario)
     pipeline = result["pipeline"]
     microbatches = 1 if scenario == "model_parallel" else MICROBATCHES
@@ -109,7 +109,7 @@ def test_strategy_schedule_and_group_are_named(job: Job, scenario: str) -> None:
 
 @pytest.mark.parametrize("scenario", [*ONE_STAGE, *TWO_STAGES, *BY_HAND])
 def test_bubbles_are_explained(job: Job, scenario: str) -> None:
-    """GIVEN two ranks: what remains when all actions are equally long follows from the order alone."""
+    """GIVEN two ranks THEN warm-up and drain, in which all actions are equally long, follow from the order alone."""
     pipeline = job.result(scenario)["pipeline"]
     for row in pipeline["by_rank"]:
         assert sum(row["causes"].values()) == row["bubble_ns"] > 0
@@ -132,7 +132,7 @@ def test_without_metadata_the_pipeline_is_inferred(job: Job, scenario: str, tmp_
 
 
 @pytest.mark.parametrize("scenario", TWO_STAGES)
-def test_without_the_captures_spans_those_of_torch_tell_the_schedule(job: Job, scenario: str, tmp_path: Path) -> None:
+def test_without_the_captures_spans_those_of_torch_show_the_schedule(job: Job, scenario: str, tmp_path: Path) -> None:
     found = result_of(without_metadata(job.out / scenario, tmp_path / "run"))["pipeline"]
     if scenario == "dualpipev":  # one label for a forward and a backward together
         assert found is None
@@ -153,8 +153,8 @@ def test_every_send_is_joined_to_its_receive(job: Job, scenario: str) -> None:
     assert notes_of(result, "unlinked") == []
 
 
-def test_messages_belong_to_the_group_that_they_went_through(job: Job) -> None:
-    """GIVEN in each step two messages in the default group and, with an object's two, three in another."""
+def test_messages_belong_to_the_group_that_they_were_sent_in(job: Job) -> None:
+    """GIVEN two messages a step in the default group, and three in another, of which two carry an object."""
     result = job.result("messages")
     edges = {result["groups"][edge["group"]]["desc"]: edge["sends"] for edge in result["point_to_point"]}
     assert edges == {"default_pg": 2 * RECORDED_STEPS, "pair": 3 * RECORDED_STEPS}
@@ -162,13 +162,13 @@ def test_messages_belong_to_the_group_that_they_went_through(job: Job) -> None:
 
 
 @pytest.mark.parametrize("scenario", NO_PIPELINE)
-def test_a_ring_and_plain_messages_are_no_pipeline(job: Job, scenario: str) -> None:
+def test_rings_and_single_messages_are_no_pipeline(job: Job, scenario: str) -> None:
     result = job.result(scenario)
     assert result["pipeline"] is None
     assert result["run"]["strategies"] == []
 
 
-def test_blocking_messages_overlap_with_nothing(job: Job) -> None:
+def test_blocking_messages_do_not_overlap(job: Job) -> None:
     result = job.result("manual")
     ranks = result["ranks"]
     assert sum(r["overlapped_comm_ns"] for r in ranks) <= 0.02 * sum(r["comm_ns"] for r in ranks)

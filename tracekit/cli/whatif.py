@@ -13,7 +13,7 @@ from tracekit.cli.inputs.run_choice import RunChoice, run_options
 
 if TYPE_CHECKING:
     from tracekit.analysis.per_rank.options import StepSelection
-    from tracekit.analysis.replay.workload import Job
+    from tracekit.analysis.replay.operation_graph import OperationGraph
 
 _TABLES = (".parquet", ".csv")
 
@@ -35,7 +35,7 @@ def whatif(
     """
     import tracekit
     from tracekit.analysis.per_rank.options import StepSelection, SummaryOptions
-    from tracekit.analysis.whatif.run_workload import job_of_run
+    from tracekit.analysis.whatif.run_graph import build_run_graph
     from tracekit.analysis.whatif.whatif import what_if
     from tracekit.errors import UsageError
     from tracekit.render.console import write
@@ -51,10 +51,10 @@ def whatif(
     if tables:
         if len(choice.paths) > 1 or (choice.run, choice.attempt, choice.ranks) != (None, None, None):
             raise UsageError("a table of operations is analysed alone and whole", hint="give one table, or a run")
-        job = _job_of_table(Path(tables[0]), steps)
+        graph = _graph_of_table(Path(tables[0]), steps)
     else:
-        job = job_of_run(choice.load(SummaryOptions(steps=steps or StepSelection())))
-    result = what_if(job)
+        graph = build_run_graph(choice.load(SummaryOptions(steps=steps or StepSelection())))
+    result = what_if(graph)
     if as_json or (output is not None and output.suffix == JsonResult.suffix):
         document: dict[str, Any] = {
             "schema_version": SCHEMA_VERSION,
@@ -75,8 +75,8 @@ def whatif(
     click.echo(f"wrote {output}", err=True)
 
 
-def _job_of_table(path: Path, steps: StepSelection | None) -> Job:
-    from tracekit.analysis.whatif.op_table import job_of_operations, read_operations
+def _graph_of_table(path: Path, steps: StepSelection | None) -> OperationGraph:
+    from tracekit.analysis.whatif.op_table import build_table_graph, read_operations
     from tracekit.errors import InputError
     from tracekit.model.ranks import format_ranges
 
@@ -86,4 +86,4 @@ def _job_of_table(path: Path, steps: StepSelection | None) -> Job:
     if not selected:
         there = format_ranges(recorded)
         raise InputError(f"{path}: none of the selected steps is there", hint=f"recorded steps: {there}")
-    return job_of_operations(table[table["step"].isin(selected)].reset_index(drop=True), str(path))
+    return build_table_graph(table[table["step"].isin(selected)].reset_index(drop=True), str(path))

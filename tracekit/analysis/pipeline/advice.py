@@ -1,12 +1,11 @@
 """What would shorten a pipeline's step, and by how much: predicted by replays of other orders and other stages.
 
-Comes in: pipelines as their steps show them. Goes out: the stage that takes longer than the others, if one does;
-`Move`s, the most worthwhile first; and findings.
+Every prediction is compared with the replay of the order that was run, with typical times (R2 of `bubble_causes`). The
+typical time of an action is the mean of its stage and kind, that of a transfer the median between its stages. These
+assumptions are made:
 
-All predictions start from the replay of the order that was run with typical times (R2 of `pipeline_replays`): a stage's
-mean for each kind of action, the median of each edge. What late peers and the host add to that is taken to grow with
-the number of actions, and counts as uncertain. Half a microbatch, and half a stage, take half the time; a transfer
-takes as long as before.
+* Half a microbatch, and half a stage, take half the time. A transfer takes as long as before.
+* What late peers and the host add grows with the number of actions. It counts as uncertain.
 """
 
 from __future__ import annotations
@@ -16,32 +15,47 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tracekit.analysis.pipeline.bubble_causes import MeasuredPipeline, Typical, pipeline_replay
+from tracekit.analysis.pipeline.bubble_causes import MeasuredPipeline, TypicalTimes, build_pipeline_replay
 from tracekit.analysis.pipeline.schedules import ORDERED_SCHEDULES, Order, order_of_schedule, schedule_of_order
 from tracekit.analysis.pipeline.transfers import edges_between_ranks
+from tracekit.analysis.replay.even_stages import even_stage_factors
 from tracekit.analysis.replay.replay import Float64
 from tracekit.model.events import ABSENT
 from tracekit.model.ranks import format_ranges
 from tracekit.model.run import Finding
 from tracekit.model.spans import ACTION_KINDS
 
-__all__ = ["Move", "UnevenStage", "order_that_was_run", "pipeline_findings", "pipeline_moves", "uneven_stage"]
+__all__ = [
+    "PipelineChange",
+    "UnevenStage",
+    "find_pipeline_changes",
+    "find_uneven_stage",
+    "most_common_order",
+    "pipeline_findings",
+]
 
-_EVEN = "all stages take equally long"
-_UNEVEN = 1.15  # times as long as the others
+_EVEN_STAGES = "all stages take equally long"
+_UNEVEN = 1.15  # times as long as the other stages
 _PERSISTENT = 0.75  # of the steps
 _MORE_COMPUTE = 1.05  # times that of other ranks, which may have several stages
-_WORTH = 0.02  # of the span of a step
-_ERRORS = 2  # a saving is told from none beyond this many of its errors
-_NOTABLE = 0.1
-_SHOWN = 0.01  # of the pipeline's time
-_BEYOND = 0.05  # more bubbles than the least are worth a warning
+_LEAST_SHARE = 0.02  # of the span of a step: a smaller saving is not named
+_LEAST_ERRORS = 2  # a saving below this many times its uncertainty may be none
+_NOTABLE_BUBBLES = 0.1  # of the pipeline's time
+_SHOWN_SHARE = 0.01  # of the pipeline's time
+_BEYOND_IDEAL = 0.05  # of the pipeline's time: so much more than the ideal is worth a warning
 
 
 @dataclass(frozen=True, kw_only=True)
 class UnevenStage:
-    """A stage that takes `factor` times as long for a microbatch as the median of the others; `fastest` of these takes
-    the least.
+    """A stage that takes longer than the others.
+
+    Attributes:
+        stage: the stage.
+        ranks: its ranks.
+        factor: how many times as long as the median of the other stages it takes for a microbatch.
+        work_ns: how long it takes for a microbatch.
+        others_ns: the median of the other stages.
+        fastest: the stage that takes the least.
     """
 
     stage: int
@@ -53,8 +67,15 @@ class UnevenStage:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Move:
-    """A change, by how much it would shorten a step, and the uncertainty of that."""
+class PipelineChange:
+    """A change of the pipeline.
+
+    Attributes:
+        what: the change in words.
+        saves_ns_per_step: by how much it would shorten the mean step.
+        error_ns: the uncertainty of that.
+        share: the saving as a share of the time from the first to the last action.
+    """
 
     what: str
     saves_ns_per_step: int
@@ -62,33 +83,34 @@ class Move:
     share: float
 
 
-def uneven_stage(pipelines: Sequence[MeasuredPipeline], compute_ns: Mapping[int, float]) -> UnevenStage | None:
-    """The slowest stage, if it is slower than the others in most steps, and all of its ranks compute more than theirs:
-    where one slow rank has the others of its stage wait in collectives, the stage is not to blame. compute_ns: of each
-    rank, a step.
+def find_uneven_stage(pipelines: Sequence[MeasuredPipeline], compute_ns: Mapping[int, float]) -> UnevenStage | None:
+    """Return the slowest stage if it is slower than the others in most steps, and all its ranks compute more.
+
+    If only one of its ranks computes more, the other ranks of the stage wait for that rank in collectives. Then the
+    rank is slow, and the stage is not uneven. compute_ns: how long each rank computes a step.
     """
-    stages = max(int(p.stage.max()) for own in pipelines for p in own.programs) + 1
+    stages = max(int(order.stage.max()) for measured in pipelines for order in measured.action_orders) + 1
     if stages < 2:
         return None
     ranks: set[int] = set()
-    each = []
-    for own in pipelines:
-        for program in own.programs:
-            work_ns, forwards = np.zeros((stages, len(program.steps))), np.zeros(stages)
-            np.add.at(work_ns, program.stage, program.work_ns)
-            np.add.at(forwards, program.stage, program.kind == ACTION_KINDS.index("F"))
-            each.append(work_ns / np.maximum(forwards, 1)[:, None])
-    of_step_ns = np.concatenate(each, axis=1)
-    mean_ns = of_step_ns.mean(axis=1)
+    by_order_ns = []
+    for measured in pipelines:
+        for order in measured.action_orders:
+            work_ns, forwards = np.zeros((stages, len(order.steps))), np.zeros(stages)
+            np.add.at(work_ns, order.stage, order.work_ns)
+            np.add.at(forwards, order.stage, order.kind == ACTION_KINDS.index("F"))
+            by_order_ns.append(work_ns / np.maximum(forwards, 1)[:, None])
+    by_step_ns = np.concatenate(by_order_ns, axis=1)
+    mean_ns = by_step_ns.mean(axis=1)
     slowest = int(mean_ns.argmax())
     others_ns = float(np.median(np.delete(mean_ns, slowest)))
-    persistent = (of_step_ns.argmax(axis=0) == slowest).mean() >= _PERSISTENT
+    persistent = (by_step_ns.argmax(axis=0) == slowest).mean() >= _PERSISTENT
     if not persistent or not others_ns or mean_ns[slowest] < _UNEVEN * others_ns:
         return None
-    for own in pipelines:
-        for program in own.programs:
-            ranks |= {own.ranks[place] for place in np.unique(program.rank[program.stage == slowest]).tolist()}
-    others = [compute_ns[rank] for own in pipelines for rank in own.ranks if rank not in ranks]
+    for measured in pipelines:
+        for order in measured.action_orders:
+            ranks |= {measured.ranks[place] for place in np.unique(order.rank[order.stage == slowest]).tolist()}
+    others = [compute_ns[rank] for measured in pipelines for rank in measured.ranks if rank not in ranks]
     if others and min(compute_ns[rank] for rank in ranks) < _MORE_COMPUTE * float(np.median(others)):
         return None
     return UnevenStage(
@@ -101,46 +123,57 @@ def uneven_stage(pipelines: Sequence[MeasuredPipeline], compute_ns: Mapping[int,
     )
 
 
-def order_that_was_run(measured: MeasuredPipeline) -> list[Order]:
-    """In most steps."""
-    program = max(measured.programs, key=lambda p: len(p.steps))
+def most_common_order(measured: MeasuredPipeline) -> list[Order]:
+    """Return the order of each rank that was run in most steps."""
+    order = max(measured.action_orders, key=lambda p: len(p.steps))
     return [
         [
-            (ACTION_KINDS[program.kind[i]], int(program.stage[i]), int(program.microbatch[i]))
-            for i in np.flatnonzero(program.rank == place).tolist()
+            (ACTION_KINDS[order.kind[i]], int(order.stage[i]), int(order.microbatch[i]))
+            for i in np.flatnonzero(order.rank == place).tolist()
         ]
         for place in range(len(measured.ranks))
     ]
 
 
-def pipeline_moves(measured: MeasuredPipeline, virtual_stages: int, microbatches: int) -> tuple[Move, ...]:
-    """What surely saves something, and 2 % of the time from the first to the last action."""
-    orders = order_that_was_run(measured)
+def find_pipeline_changes(
+    pipelines: Sequence[MeasuredPipeline], virtual_stages: int, microbatches: int
+) -> tuple[PipelineChange, ...]:
+    """Return the changes that surely save something, and at least 2 % of the step, the largest saving first.
+
+    They are tried on the pipeline whose steps are the longest, because the others wait for it.
+    """
+    if not pipelines:
+        return ()
+    measured = max(pipelines, key=lambda p: max(float(order.span_ns.mean()) for order in p.action_orders))
+    orders = most_common_order(measured)
     ranks, typical = len(orders), measured.typical
-    spans_ns = np.concatenate([program.span_ns for program in measured.programs])
+    spans_ns = np.concatenate([order.span_ns for order in measured.action_orders])
     measured_ns = float(spans_ns.mean())
-    at_once = _posted_at_once(measured)
+    posted_late = _receives_are_posted_late(measured)
 
     def stage_ns(kind: int, stage: int) -> float:
         return float(typical.of_stage[kind, stage])
 
-    base_ns = _span_ns(orders, stage_ns, typical, at_once)
+    base_ns = _span_ns(orders, stage_ns, typical, posted_late)
     beyond_ns = measured_ns - base_ns
     spread_ns = float(spans_ns.std(ddof=1)) / len(spans_ns) ** 0.5 if len(spans_ns) > 1 else 0.0
-    moves: list[Move] = []
+    changes: list[PipelineChange] = []
 
     def consider(what: str, changed: Sequence[Order] | None, duration_ns: Callable[[int, int], float]) -> None:
         if changed is None:
             return
-        saves_ns = base_ns - _span_ns(changed, duration_ns, typical, at_once)
+        saves_ns = base_ns - _span_ns(changed, duration_ns, typical, posted_late)
         more_ns = beyond_ns * (len(changed[0]) / len(orders[0]) - 1)
         error_ns = float(np.sqrt((saves_ns * beyond_ns / measured_ns) ** 2 + more_ns**2 + spread_ns**2))
         saves_ns -= max(more_ns, 0.0)
-        if saves_ns > max(_ERRORS * error_ns, _WORTH * measured_ns):
+        if saves_ns > max(_LEAST_ERRORS * error_ns, _LEAST_SHARE * measured_ns):
             share = saves_ns / measured_ns
-            moves.append(Move(what=what, saves_ns_per_step=round(saves_ns), error_ns=round(error_ns), share=share))
+            changes.append(
+                PipelineChange(what=what, saves_ns_per_step=round(saves_ns), error_ns=round(error_ns), share=share)
+            )
 
-    consider(_EVEN, orders, lambda kind, stage: float(typical.of_kind[kind]))
+    factors = _even_stage_factors(pipelines)
+    consider(_EVEN_STAGES, orders, lambda kind, stage: stage_ns(kind, stage) * float(factors[kind, stage]))
     trains = any(kind == "B" for kind, _, _ in orders[0])
     schedule = schedule_of_order(orders) if trains else "unknown"
     if schedule in ORDERED_SCHEDULES:
@@ -155,7 +188,7 @@ def pipeline_moves(measured: MeasuredPipeline, virtual_stages: int, microbatches
             order_of_schedule("interleaved1f1b", ranks, 2, microbatches),
             lambda kind, stage: stage_ns(kind, stage % ranks) / 2,
         )
-    return tuple(sorted(moves, key=lambda move: -move.saves_ns_per_step))
+    return tuple(sorted(changes, key=lambda change: -change.saves_ns_per_step))
 
 
 def pipeline_findings(
@@ -163,19 +196,19 @@ def pipeline_findings(
     ideal_ratio: float | None,
     causes_ns: dict[str, int] | None,
     uneven: UnevenStage | None,
-    moves: Sequence[Move],
+    changes: Sequence[PipelineChange],
 ) -> tuple[Finding, ...]:
-    """The bubbles with their largest cause and the best remedy; and an uneven stage."""
+    """Return findings on the bubbles, with their causes and the best remedy, and on an uneven stage."""
     findings = []
-    even = next((move for move in moves if move.what == _EVEN), None)
+    even = next((change for change in changes if change.what == _EVEN_STAGES), None)
     if uneven is not None:
-        findings.append(_about_stage(uneven, even))
-    if bubble_ratio is not None and bubble_ratio >= _NOTABLE and causes_ns is not None:
-        findings.append(_about_bubbles(bubble_ratio, ideal_ratio, causes_ns, [m for m in moves if m is not even]))
+        findings.append(_uneven_stage_finding(uneven, even))
+    if bubble_ratio is not None and bubble_ratio >= _NOTABLE_BUBBLES and causes_ns is not None:
+        findings.append(_bubble_finding(bubble_ratio, ideal_ratio, causes_ns, [m for m in changes if m is not even]))
     return tuple(findings)
 
 
-def _about_stage(uneven: UnevenStage, even: Move | None) -> Finding:
+def _uneven_stage_finding(uneven: UnevenStage, even: PipelineChange | None) -> Finding:
     ranks = f"rank{'s' * (len(uneven.ranks) > 1)} {format_ranges(uneven.ranks)}"
     text = (
         f"stage {uneven.stage} ({ranks}) takes {uneven.factor:.2f} times as long as the other stages: "
@@ -193,12 +226,12 @@ def _about_stage(uneven: UnevenStage, even: Move | None) -> Finding:
     )
 
 
-def _about_bubbles(
-    bubble_ratio: float, ideal_ratio: float | None, causes_ns: dict[str, int], moves: Sequence[Move]
+def _bubble_finding(
+    bubble_ratio: float, ideal_ratio: float | None, causes_ns: dict[str, int], changes: Sequence[PipelineChange]
 ) -> Finding:
     total_ns = sum(causes_ns.values())
     schedule_ns = causes_ns["warmup_ns"] + causes_ns["drain_ns"]
-    shares = {
+    cause_parts_ns = {
         "warm-up and drain": schedule_ns,
         "uneven stages": causes_ns["imbalance_ns"],
         "transfers": causes_ns["transfer_ns"],
@@ -206,44 +239,62 @@ def _about_bubbles(
         "other": causes_ns["other_ns"],
     }
     parts = [
-        f"{name} {bubble_ratio * own_ns / total_ns:.0%}"
-        for name, own_ns in shares.items()
-        if total_ns and abs(bubble_ratio * own_ns / total_ns) >= _SHOWN
+        f"{name} {bubble_ratio * cause_ns / total_ns:.0%}"
+        for name, cause_ns in cause_parts_ns.items()
+        if total_ns and abs(bubble_ratio * cause_ns / total_ns) >= _SHOWN_SHARE
     ]
     text = f"bubbles take {bubble_ratio:.0%} of the pipeline's time: {', '.join(parts)}"
     if ideal_ratio is not None:
         text += f"; {ideal_ratio:.0%} is the least for this order"
-    if moves:
-        text += f"; {moves[0].what} would shorten a step by {_saving(moves[0])}"
+    if changes:
+        text += f"; {changes[0].what} would shorten a step by {_saving(changes[0])}"
     return Finding(
-        severity="warning" if moves or bubble_ratio - (ideal_ratio or 0.0) >= _BEYOND else "info",
+        severity="warning" if changes or bubble_ratio - (ideal_ratio or 0.0) >= _BEYOND_IDEAL else "info",
         text=text,
-        saving_ns=moves[0].saves_ns_per_step if moves else None,
+        saving_ns=changes[0].saves_ns_per_step if changes else None,
         evidence={"bubble_ratio": bubble_ratio, "ideal_bubble_ratio": ideal_ratio, **causes_ns},
     )
 
 
-def _saving(move: Move) -> str:
-    return f"{move.saves_ns_per_step / 1e6:.1f} ± {move.error_ns / 1e6:.1f} ms ({move.share:.0%})"
+def _saving(change: PipelineChange) -> str:
+    return f"{change.saves_ns_per_step / 1e6:.1f} ± {change.error_ns / 1e6:.1f} ms ({change.share:.0%})"
 
 
-def _posted_at_once(measured: MeasuredPipeline) -> bool:
-    """Whether most receives are posted right before the action that needs them, so that no transfer is hidden."""
-    at_once = np.concatenate(
+def _even_stage_factors(pipelines: Sequence[MeasuredPipeline]) -> Float64:
+    """Return the factors, float64 [kinds, stages + 1], that make all stages take equally long.
+
+    All pipelines count: a stage has the same layers in each, so that what one slow rank does is no imbalance.
+    """
+    orders = [order for measured in pipelines for order in measured.action_orders]
+    return even_stage_factors(
+        np.concatenate([np.repeat(order.kind, len(order.steps)) for order in orders]).astype(np.int64),
+        np.concatenate([np.repeat(order.stage, len(order.steps)) for order in orders]).astype(np.int64),
+        np.concatenate([order.work_ns.ravel() for order in orders]).astype(np.float64),
+        kinds=len(ACTION_KINDS),
+        stages=max(int(order.stage.max()) for order in orders) + 1,
+    )
+
+
+def _receives_are_posted_late(measured: MeasuredPipeline) -> bool:
+    """Return whether most receives are posted right before the action that needs them, which hides no transfer."""
+    posted_late = np.concatenate(
         [sent.posted_after == edges.previous for sent, edges in zip(measured.transfers, measured.edges, strict=True)]
     )
-    return bool(len(at_once)) and bool(at_once.mean() > 0.5)
+    return bool(len(posted_late)) and bool(posted_late.mean() > 0.5)
 
 
 def _span_ns(
-    orders: Sequence[Order], duration_ns: Callable[[int, int], float], typical: Typical, at_once: bool
+    orders: Sequence[Order], duration_ns: Callable[[int, int], float], typical: TypicalTimes, posted_late: bool
 ) -> float:
-    """How long a step takes in which the ranks run these orders with these durations of a kind and a stage."""
+    """Return how long a step takes in which the ranks run these orders.
+
+    duration_ns: of a kind and a stage. posted_late: whether receives are posted right before the action in need.
+    """
     rank = np.repeat(np.arange(len(orders)), [len(order) for order in orders])
     rows = [(ACTION_KINDS.index(kind), stage, number) for order in orders for kind, stage, number in order]
     kind, stage, microbatch = np.array(rows, dtype=np.int32).T
     edges = edges_between_ranks(rank, kind, stage, microbatch)
-    posted_after = edges.previous if at_once else np.full(len(edges), ABSENT, dtype=np.int64)
-    work_ns = np.array([duration_ns(*what) for what in zip(kind.tolist(), stage.tolist(), strict=True)])
+    posted_after = edges.previous if posted_late else np.full(len(edges), ABSENT, dtype=np.int64)
+    work_ns = np.array([duration_ns(*pair) for pair in zip(kind.tolist(), stage.tolist(), strict=True)])
     transfer_ns: Float64 = typical.of_edges(stage, edges)
-    return float(pipeline_replay(rank, edges, posted_after)(work_ns[:, None], transfer_ns[:, None])[1][0])
+    return float(build_pipeline_replay(rank, edges, posted_after)(work_ns[:, None], transfer_ns[:, None])[1][0])

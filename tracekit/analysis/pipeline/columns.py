@@ -20,13 +20,18 @@ PIPELINE_RANKS = Table(
         Column("stages", "list", "", "Its stages."),
         Column("busy_ns", "int", "ns", "Time covered by its actions in the steps that all ranks completed."),
         Column("bubble_ns", "int?", "ns", "The rest of the time from the pipeline's first to its last action."),
-        Column("bubble_ratio", "float?", "ratio", "bubble over that time; null where ranks or clocks are missing."),
-        Column("warmup_ns", "int?", "ns", "Idle before the first backward, were all actions of a kind equally long."),
-        Column("drain_ns", "int?", "ns", "Idle after it, likewise."),
-        Column("imbalance_ns", "int?", "ns", "What the stages' different lengths add to that."),
+        Column(
+            "bubble_ratio",
+            "float?",
+            "ratio",
+            "The bubble as a share of that time; null where ranks or clocks are missing.",
+        ),
+        Column("warmup_ns", "int?", "ns", "Idle before its first backward if actions of a kind were alike."),
+        Column("drain_ns", "int?", "ns", "Idle after its first backward, likewise."),
+        Column("imbalance_ns", "int?", "ns", "What stages that take longer or shorter add to that."),
         Column("transfer_ns", "int?", "ns", "What typical transfers between stages add."),
-        Column("late_peer_ns", "int?", "ns", "What the own length of every action and transfer adds."),
-        Column("other_ns", "int?", "ns", "The rest of the bubble: the six sum to it."),
+        Column("late_peer_ns", "int?", "ns", "What the measured length of every action and transfer adds."),
+        Column("other_ns", "int?", "ns", "The rest of the bubble; the six causes sum to it."),
     ),
 )
 PIPELINE_ACTIONS = Table(
@@ -39,6 +44,6 @@ PIPELINE_ACTIONS = Table(
         Column("kind", "str", "", "F, B, I or W."),
         Column("start_ns", "int", "ns", "On the run's clock."),
         Column("end_ns", "int", "ns", "On the run's clock."),
-        Column("wait_ns", "int", "ns", "What of it was waiting for a receive."),
+        Column("wait_ns", "int", "ns", "How much of it was waiting for a receive."),
     ),
 )

@@ -1,8 +1,7 @@
-"""Pipelines of recordings without tracekit's metadata: described by the actions that their spans name.
+"""Infers the layout of pipelines that were recorded without tracekit's metadata, from the actions that spans name.
 
-Comes in: summaries with actions that have stages. Goes out: summaries with a layout, marked as inferred: how many
-stages there are, which schedule their order is of, and which ranks make up one pipeline. A group whose ranks hold each
-stage once is one; without such groups all ranks together are, if they do.
+The ranks of a process group are one pipeline if they hold each stage once. Without such groups all ranks together are
+one, if they hold each stage once.
 """
 
 from __future__ import annotations
@@ -24,12 +23,15 @@ __all__ = ["with_inferred_pipelines"]
 
 
 def with_inferred_pipelines(ranks: Sequence[RankSummary], groups: Sequence[GroupKey]) -> tuple[RankSummary, ...]:
-    """`groups`: of the run. The summaries as they were where the capture described the pipeline, or there is none."""
+    """Return the summaries with inferred layouts: stages, schedule and ranks of each pipeline.
+
+    Summaries stay as they are if the capture described the pipeline, or if there is none. groups: those of the run.
+    """
     unknown = {s.rank: s for s in ranks if s.pipeline is None and (s[ACTIONS].stage != ABSENT).any()}
     if not unknown:
         return tuple(ranks)
     stages = {rank: tuple(np.unique(s[ACTIONS].stage).tolist()) for rank, s in unknown.items()}
-    count = 1 + max(stage for own in stages.values() for stage in own)
+    count = 1 + max(stage for of_rank in stages.values() for stage in of_rank)
     pipelines = _pipelines(stages, groups, count)
     schedules = {ranks: _schedule([unknown[rank] for rank in ranks]) for ranks in set(pipelines.values())}
     microbatches = 1 + max(int(s[ACTIONS].microbatch.max()) for s in unknown.values())
@@ -53,30 +55,31 @@ def with_inferred_pipelines(ranks: Sequence[RankSummary], groups: Sequence[Group
 def _pipelines(
     stages: Mapping[int, tuple[int, ...]], groups: Sequence[GroupKey], count: int
 ) -> dict[int, tuple[int, ...]]:
-    """Of each rank the ranks of its pipeline, ascending; of none where groups do not tell."""
+    """Return the ranks of each rank's pipeline, ascending; empty where groups do not tell."""
     candidates = [tuple(sorted(group.ranks)) for group in groups] or []
     whole = [ranks for ranks in dict.fromkeys([*candidates, tuple(sorted(stages))]) if _holds_all(ranks, stages, count)]
     result: dict[int, tuple[int, ...]] = {}
     for ranks in whole:
         if any(result.get(rank, ranks) != ranks for rank in ranks):
-            return {}  # a rank is in one pipeline
+            return {}  # a rank cannot be in two pipelines
         result.update(dict.fromkeys(ranks, ranks))
     return result
 
 
 def _holds_all(ranks: Collection[int], stages: Mapping[int, tuple[int, ...]], count: int) -> bool:
+    """Return whether the ranks hold each of `count` stages once."""
     held = [stage for rank in ranks for stage in stages.get(rank, ())]
     return set(ranks) <= stages.keys() and sorted(held) == list(range(count))
 
 
 def _schedule(members: Sequence[RankSummary]) -> str:
-    """Of the order in the first step that they have in common."""
+    """Return the schedule of the order in the first step that the ranks of a pipeline have in common."""
     common = set.intersection(*(set(s[ACTIONS].step.tolist()) for s in members))
     if not common:
         return "unknown"
     orders: list[Order] = []
     for summary in members:
-        own = summary[ACTIONS].rows(summary[ACTIONS].step == min(common))
-        kinds = [ACTION_KINDS[kind] for kind in own.kind.tolist()]
-        orders.append(list(zip(kinds, own.stage.tolist(), own.microbatch.tolist(), strict=True)))
+        actions = summary[ACTIONS].rows(summary[ACTIONS].step == min(common))
+        kinds = [ACTION_KINDS[kind] for kind in actions.kind.tolist()]
+        orders.append(list(zip(kinds, actions.stage.tolist(), actions.microbatch.tolist(), strict=True)))
     return schedule_of_order(sorted(orders, key=lambda order: min(stage for _, stage, _ in order)))

@@ -1,11 +1,8 @@
-"""Pipelines that training wrote by hand, with send and recv: found in the messages of all ranks.
+"""Finds pipelines that training wrote by hand, with send and recv, in the messages of all ranks.
 
-Comes in: summaries whose actions have no stage yet, and the messages between them. Goes out: summaries with stages, or
-without these actions.
-
-A message is of the forward kind if it was sent in or after an F and received in or before an F. Ranks are a pipeline
-if those messages lead from one to the next along a line: that leaves out rings (context parallelism: they lead back)
-and stars (results sent to one rank). The stage is the place in that line.
+A message is a forward message if it was sent in or after a forward action and received in or before one. Ranks are a
+pipeline if those messages lead from one to the next along a line. That leaves out rings, such as context parallelism,
+and stars, such as results that are sent to one rank. A rank's stage is its place in the line.
 """
 
 from __future__ import annotations
@@ -29,16 +26,19 @@ from tracekit.model.summary import PipelineMembership, RankSummary
 _FORWARD = ACTION_KINDS.index("F")
 Edge = tuple[int, int]
 
-__all__ = ["lines_of", "with_manual_pipelines"]
+__all__ = ["find_lines", "with_manual_pipelines"]
 
 
 def with_manual_pipelines(ranks: Sequence[RankSummary], matched: MatchedMessages) -> tuple[RankSummary, ...]:
-    """The summaries, those of stages with actions, layout, strategy `pp` and the parallelism of their group."""
+    """Return the summaries; those in a pipeline get stages, a layout, the strategy `pp` and its groups' parallelism.
+
+    Actions of the other ranks are dropped, if the capture described no pipeline.
+    """
     candidates = [s for s in ranks if s.pipeline is None and len(s[ACTIONS])]
     if not candidates:
         return tuple(ranks)
     forward, groups = _forward_edges({s.rank: s for s in candidates}, matched)
-    lines = lines_of(forward)
+    lines = find_lines(forward)
     line_of = {rank: line for line in lines for rank in line}
     claimed = {group for line in lines for edge in pairwise(line) for group in groups[edge]}
     microbatches = {
@@ -71,9 +71,10 @@ def with_manual_pipelines(ranks: Sequence[RankSummary], matched: MatchedMessages
     return tuple(result)
 
 
-def lines_of(edges: Collection[Edge]) -> list[tuple[int, ...]]:
-    """Each group of ranks that the edges connect, if they lead along a line through all of it (and perhaps skip some
-    on the way): the ranks from its beginning to its end.
+def find_lines(edges: Collection[Edge]) -> list[tuple[int, ...]]:
+    """Return the lines that edges form, each as its ranks from the first to the last.
+
+    Connected ranks form a line if there is a path through all of them. Edges may skip ranks on the way.
     """
     successors: dict[int, set[int]] = defaultdict(set)
     connected: dict[int, set[int]] = {}
@@ -90,11 +91,11 @@ def lines_of(edges: Collection[Edge]) -> list[tuple[int, ...]]:
 
 
 def _line(ranks: set[int], successors: Mapping[int, set[int]]) -> tuple[int, ...] | None:
-    """The order in which each rank but the last leads to the next; None if there is a way back, or no such order."""
+    """Return the order in which each rank leads to the next; None if there is a way back, or no such order."""
     incoming = Counter(destination for rank in ranks for destination in successors.get(rank, ()))
     line: list[int] = []
     ready = [rank for rank in ranks if not incoming[rank]]
-    while len(ready) == 1:  # two at once stand side by side
+    while len(ready) == 1:  # two at a time would be side by side
         rank = ready.pop()
         if line and rank not in successors.get(line[-1], ()):
             return None
@@ -109,9 +110,9 @@ def _line(ranks: set[int], successors: Mapping[int, set[int]]) -> tuple[int, ...
 def _forward_edges(
     candidates: Mapping[int, RankSummary], matched: MatchedMessages
 ) -> tuple[set[Edge], dict[Edge, set[GroupKey]]]:
-    """Pairs of ranks whose messages are mostly of the forward kind, and the groups these went through.
+    """Return pairs of ranks that exchange mostly forward messages, and the groups of these messages.
 
-    Of messages to a rank whose trace is missing only this side is known.
+    Of a message to or from a rank whose trace is missing only this rank's side is known.
     """
     votes: dict[Edge, Counter[bool]] = defaultdict(Counter)
     groups: dict[Edge, set[GroupKey]] = defaultdict(set)
@@ -133,14 +134,15 @@ def _forward_edges(
         strict=True,
     ):
         if source in candidates and destination in candidates:
-            one, other = candidates[source], candidates[destination]
-            sent, received = int(one.messages.after[send]), int(other.messages.before[recv])
-            vote((source, destination), sent, received, _group(one, send))
+            sender, receiver = candidates[source].messages, candidates[destination].messages
+            sent, received = int(sender.after[send]), int(receiver.before[recv])
+            vote((source, destination), sent, received, _group(candidates[source], send))
     for rank, summary in candidates.items():
-        own = summary.messages
-        for row in np.flatnonzero(~np.isin(own.peer, list(candidates))).tolist():
-            peer, seen = int(own.peer[row]), int(own.after[row] if own.is_send[row] else own.before[row])
-            vote((rank, peer) if own.is_send[row] else (peer, rank), seen, seen, _group(summary, row))
+        messages = summary.messages
+        for row in np.flatnonzero(~np.isin(messages.peer, list(candidates))).tolist():
+            peer, is_send = int(messages.peer[row]), bool(messages.is_send[row])
+            known_kind = int(messages.after[row] if is_send else messages.before[row])
+            vote((rank, peer) if is_send else (peer, rank), known_kind, known_kind, _group(summary, row))
     return {edge for edge, counts in votes.items() if counts[True] > counts[False]}, groups
 
 
@@ -150,21 +152,21 @@ def _group(summary: RankSummary, row: int) -> GroupKey | None:
 
 
 def _microbatches(summary: RankSummary) -> int:
-    """Forwards a step, the most of its steps."""
+    """Return the number of forwards in the step that has the most."""
     forward = summary[ACTIONS].rows(summary[ACTIONS].kind == _FORWARD)
     return int(forward.microbatch.max(initial=-1)) + 1
 
 
 def _with_parallelism(summary: RankSummary, claimed: set[GroupKey]) -> RankSummary:
-    """Groups that carry a pipeline's activations are of pipeline parallelism, unless they are known for another."""
+    """Return the summary with pipeline parallelism for groups that carry activations and have no parallelism yet."""
 
-    def named(group: GroupKey) -> GroupKey:
+    def with_pp(group: GroupKey) -> GroupKey:
         return replace(group, parallelism="pp") if group.parallelism is None and group in claimed else group
 
     if not claimed:
         return summary
-    renamed = replace(summary, groups=tuple(map(named, summary.groups)))
+    renamed = replace(summary, groups=tuple(map(with_pp, summary.groups)))
     if COMMUNICATION.name not in summary.parts:  # no wanted section reads it
         return renamed
-    rows = (row if row.group is None else replace(row, group=named(row.group)) for row in summary[COMMUNICATION])
+    rows = (row if row.group is None else replace(row, group=with_pp(row.group)) for row in summary[COMMUNICATION])
     return renamed.with_part(COMMUNICATION, tuple(rows))

@@ -1,4 +1,4 @@
-"""What is kept of one rank's pipeline: a row an action."""
+"""What is kept of one rank's pipeline: one action a row."""
 
 from __future__ import annotations
 
@@ -13,11 +13,16 @@ __all__ = ["ACTIONS", "Actions"]
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Actions(Columnar):
-    """n actions in order of time, on the rank's wall clock.
+    """n actions of one rank, in order of time.
 
-    step: int64 [n], as recorded. stage, microbatch: int32 [n]; the stage is -1 while only the ranks together can tell.
-    kind: int32 [n], index into `ACTION_KINDS`. start_ns, end_ns: int64 [n]; on a GPU rank of its kernels. wait_ns:
-    int64 [n], what of it was no work: waiting for a receive inside it, or between its parts.
+    Attributes:
+        step: int64 [n], as recorded.
+        stage: int32 [n]; -1 in a pipeline written by hand until all ranks together tell it.
+        microbatch: int32 [n].
+        kind: int32 [n], index into `ACTION_KINDS`.
+        start_ns: int64 [n], on the rank's wall clock; on a GPU rank of the first kernel.
+        end_ns: int64 [n], on the rank's wall clock; on a GPU rank of the last kernel.
+        wait_ns: int64 [n], how long of it was no work: waiting for a receive, or the time between its parts.
     """
 
     step: Int64
@@ -30,7 +35,7 @@ class Actions(Columnar):
 
     @property
     def work_ns(self) -> Int64:
-        """int64 [n]: how long each action took, waiting excluded."""
+        """How long each action took without waiting, int64 [n]."""
         return self.end_ns - self.start_ns - self.wait_ns
 
 

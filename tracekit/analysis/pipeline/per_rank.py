@@ -1,16 +1,17 @@
-"""Pipeline actions of one rank: spans to compact rows.
+"""Finds the pipeline actions of one rank in the spans of its trace.
 
-Comes in: a decoded trace and its lanes. Goes out: `Actions`. With `torch.distributed.pipelining` the spans name kind,
-stage and microbatch; without the capture's, those of torch itself, in which a CPU rank waits for its receives first.
-Where torch has one label for a forward and a backward together there are no actions. A rank that exchanges messages
-without it has forward and backward passes instead, which may be the actions of a pipeline written by hand
-(`manual_pipeline.py` decides, from all ranks):
+With `torch.distributed.pipelining` the spans name kind, stage and microbatch. Spans of the capture are preferred to
+those of torch, in which a CPU rank waits for its receives first. If torch has one label for a forward and a backward
+together, no actions are known.
 
-* An F begins with the first forward after a message or a backward, or with a module that the F before it has called
-  already; what follows up to the next such point belongs to it. Each backward pass is a B.
+A rank that exchanges messages without `torch.distributed.pipelining` may run a pipeline written by hand. Its forward
+and backward passes are the actions, and `manual` decides, from all ranks, whether they are a pipeline:
+
+* A forward action F begins with the first forward pass after a message or a backward, or with a module that the F
+  before it has called already. It lasts until the next such point. Each backward pass is an action B.
 * The microbatch is the number of the F, or of the B, within the step. The stage is not known yet.
 
-On a GPU rank an action lasts from the first to the last compute kernel launched in its span.
+On a GPU rank an action lasts from the first to the last compute kernel that was launched in its span.
 """
 
 from __future__ import annotations
@@ -33,16 +34,22 @@ from tracekit.model.spans import ACTION_KINDS, WAIT_SPAN, parse_forward_span, pa
 from tracekit.model.summary import PipelineMembership
 
 _FORWARD = ACTION_KINDS.index("F")
-_TOGETHER = "OVERLAP_F_B"
+_OVERLAPPED = "OVERLAP_F_B"
 _RECEIVES = tuple(KINDS.index(kind) for kind in ("recv", "send_recv"))
 
 __all__ = ["rank_actions", "recorded_pipeline"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Parts:
-    """p spans in order of time, and of which of n actions each is a part: rows, action: int64 [p]. Of each action the
-    kind, stage and microbatch: int32 [n].
+class _ActionSpans:
+    """p spans in order of time, which are parts of n actions.
+
+    Attributes:
+        rows: int64 [p], rows of the events.
+        action: int64 [p], the action that each span is a part of.
+        kind: int32 [n], index into `ACTION_KINDS`.
+        stage: int32 [n], or -1.
+        microbatch: int32 [n].
     """
 
     rows: Int64
@@ -53,13 +60,13 @@ class _Parts:
 
 
 def rank_actions(trace: DecodedTrace, lanes: Lanes, messages: Messages) -> Actions:
-    """The actions of the recorded steps, in order of time."""
+    """Return the actions of the recorded steps, in order of time."""
     events = trace.events
-    parts = _tagged(events)
+    parts = _named_actions(events)
     if parts is None:
         if not len(messages):
             return Actions.empty()
-        parts = _passes(events, lanes, messages)
+        parts = _handwritten_actions(events, lanes, messages)
     count = len(parts.kind)
     if not count:
         return Actions.empty()
@@ -84,7 +91,7 @@ def rank_actions(trace: DecodedTrace, lanes: Lanes, messages: Messages) -> Actio
 
 
 def recorded_pipeline(metadata: CaptureMetadata | None) -> PipelineMembership | None:
-    """The pipeline that the capture described, with the ranks between which its stages exchange activations."""
+    """Return the pipeline that the capture described, with the ranks whose stages exchange activations."""
     if metadata is None or metadata.pipeline is None:
         return None
     group = next((group for group in metadata.groups if group.id == metadata.pipeline.group), None)
@@ -92,11 +99,11 @@ def recorded_pipeline(metadata: CaptureMetadata | None) -> PipelineMembership | 
     return PipelineMembership(layout=metadata.pipeline, ranks=ranks)
 
 
-def _tagged(events: EventTable) -> _Parts | None:
-    """Spans that name their action, None without any; a loss is a part of the forward before it."""
-    spans = {i: found for i, name in enumerate(events.strings) if (found := parse_pipeline_span(name)) is not None}
-    if not spans and not any(_TOGETHER in name for name in events.strings):
-        spans = {i: found for i, name in enumerate(events.strings) if (found := parse_torch_action(name)) is not None}
+def _named_actions(events: EventTable) -> _ActionSpans | None:
+    """Return the actions that spans name, None without such spans. A loss is a part of the forward before it."""
+    spans = {i: span for i, name in enumerate(events.strings) if (span := parse_pipeline_span(name)) is not None}
+    if not spans and not any(_OVERLAPPED in name for name in events.strings):
+        spans = {i: span for i, name in enumerate(events.strings) if (span := parse_torch_action(name)) is not None}
     if not spans:
         return None
     rows = events.each_once(np.isin(events.name, list(spans)))
@@ -106,22 +113,22 @@ def _tagged(events: EventTable) -> _Parts | None:
     microbatches: list[int] = []
     latest: dict[tuple[int, int], int] = {}
     for name in events.name[rows].tolist():
-        found = spans[name]
-        place = (found.stage, found.microbatch)
-        if found.loss and place in latest:
+        span = spans[name]
+        place = (span.stage, span.microbatch)
+        if span.loss and place in latest:
             action.append(latest[place])
             continue
-        if found.kind == "F":
+        if span.kind == "F":
             latest[place] = len(kinds)
         action.append(len(kinds))
-        kinds.append(ACTION_KINDS.index(found.kind))
-        stages.append(found.stage)
-        microbatches.append(found.microbatch)
-    return _parts(rows, action, kinds, stages, microbatches)
+        kinds.append(ACTION_KINDS.index(span.kind))
+        stages.append(span.stage)
+        microbatches.append(span.microbatch)
+    return _action_spans(rows, action, kinds, stages, microbatches)
 
 
-def _passes(events: EventTable, lanes: Lanes, messages: Messages) -> _Parts:
-    """Forward and backward passes as actions of one stage, which is not known yet."""
+def _handwritten_actions(events: EventTable, lanes: Lanes, messages: Messages) -> _ActionSpans:
+    """Return forward and backward passes as actions of one stage, which is not known yet."""
     rows, kind = passes_of(events)
     window = lanes.windows.index_of(events.start_ns[rows])
     rows, kind, window = rows[window >= 0], kind[window >= 0], window[window >= 0]
@@ -133,27 +140,29 @@ def _passes(events: EventTable, lanes: Lanes, messages: Messages) -> _Parts:
     microbatches: list[int] = []
     counts: dict[tuple[int, int], int] = {}
     called: set[int | None] = set()
-    for i, what in enumerate(kind.tolist()):
-        goes_on = (
+    for i, pass_kind in enumerate(kind.tolist()):
+        continues_forward = (
             i > 0
-            and what == _FORWARD == kinds[-1]
+            and pass_kind == _FORWARD == kinds[-1]
             and windows[i] == windows[i - 1]
             and sent_before[i] == sent_before[i - 1]
             and modules[i] not in called
         )
-        if not goes_on:
+        if not continues_forward:
             called = set()
-            number = counts.get((windows[i], what), 0)
-            counts[windows[i], what] = number + 1
-            kinds.append(what)
+            number = counts.get((windows[i], pass_kind), 0)
+            counts[windows[i], pass_kind] = number + 1
+            kinds.append(pass_kind)
             microbatches.append(number)
         called.add(modules[i])
         action.append(len(kinds) - 1)
-    return _parts(rows, action, kinds, [ABSENT] * len(kinds), microbatches)
+    return _action_spans(rows, action, kinds, [ABSENT] * len(kinds), microbatches)
 
 
-def _parts(rows: Int64, action: list[int], kinds: list[int], stages: list[int], microbatches: list[int]) -> _Parts:
-    return _Parts(
+def _action_spans(
+    rows: Int64, action: list[int], kinds: list[int], stages: list[int], microbatches: list[int]
+) -> _ActionSpans:
+    return _ActionSpans(
         rows=rows.astype(np.int64),
         action=np.array(action, dtype=np.int64),
         kind=np.array(kinds, dtype=np.int32),
@@ -163,7 +172,7 @@ def _parts(rows: Int64, action: list[int], kinds: list[int], stages: list[int], 
 
 
 def _times(events: EventTable, lanes: Lanes, rows: Int64) -> tuple[Int64, Int64]:
-    """When the work of each span began and ended: int64 [p] each."""
+    """Return when the work of each span began and ended, int64 [p] each."""
     start_ns, end_ns = events.start_ns[rows], events.end_ns[rows]
     if lanes.device == "cpu" and len(rows) and parse_torch_action(events.strings[events.name[rows[0]]]) is not None:
         start_ns = _after_receives(lanes, start_ns, end_ns)
@@ -178,7 +187,7 @@ def _times(events: EventTable, lanes: Lanes, rows: Int64) -> tuple[Int64, Int64]
 
 
 def _after_receives(lanes: Lanes, start_ns: Int64, end_ns: Int64) -> Int64:
-    """int64 [p]: when each span had received what it waits for at its begin."""
+    """Return when each span had received what it waits for at its beginning, int64 [p]."""
     found = lanes.communication_events
     received_ns = np.sort(found.end_ns[np.isin(found.kind, _RECEIVES)])
     if not len(received_ns):
@@ -188,7 +197,7 @@ def _after_receives(lanes: Lanes, start_ns: Int64, end_ns: Int64) -> Int64:
 
 
 def _receive_waits(events: EventTable, lanes: Lanes) -> Intervals:
-    """Blocking waits of the host in which a receive ended. The host of a GPU rank waits for none."""
+    """Return the blocking waits of the host in which a receive ended. The host of a GPU rank has none."""
     found = lanes.communication_events
     ended_ns = np.sort(found.end_ns[np.isin(found.kind, _RECEIVES)])
     waits = np.flatnonzero(events.named(WAIT_SPAN.__eq__) & (lanes.device == "cpu"))
@@ -197,7 +206,7 @@ def _receive_waits(events: EventTable, lanes: Lanes) -> Intervals:
 
 
 def _smallest(values: Int64, group: Int64, count: int) -> Int64:
-    """int64 [count]: the smallest of the values int64 [p] of each group int64 [p]."""
+    """Return the smallest value of each group, int64 [count]. values, group: int64 [p]."""
     result = np.full(count, np.iinfo(np.int64).max, dtype=np.int64)
     np.minimum.at(result, group, values)
     return result

@@ -1,13 +1,17 @@
-"""The order in which pipeline schedules run their actions, and which schedule an order is of.
+"""The order in which pipeline schedules run their actions, and which schedule an order belongs to.
 
-Comes in: ranks, virtual stages and microbatches, or an order that was run. Goes out: `Order`s, one a rank; a slug of
-definitions.md. Stages lie on the ranks in a loop (stage s on rank s mod p), or in a V (there and back again).
+Names of schedules are those of definitions.md. Stages lie on p ranks in a loop (stage s on rank s mod p), or in a V
+(from the first rank to the last and back). Sources:
 
-GPipe: Huang et al. 2019. 1F1B and its interleaved form: Narayanan et al., "Efficient Large-Scale Language Model
-Training on GPU Clusters", SC 2021. Looped breadth-first: Lamy-Poirier, "Breadth-First Pipeline Parallelism", MLSys
-2023. Split backwards: Qi et al., "Zero Bubble Pipeline Parallelism", ICLR 2024; DualPipeV: DeepSeek-AI and Sea AI Lab,
-2025. The zero bubble orders follow from measured times or heuristics; they are told by what marks them: the stages'
-places and whether backwards are split always (I, W), never (B), or sometimes.
+* GPipe: Huang et al. 2019.
+* 1F1B and its interleaved form: Narayanan et al., "Efficient Large-Scale Language Model Training on GPU Clusters",
+  SC 2021.
+* Looped breadth-first: Lamy-Poirier, "Breadth-First Pipeline Parallelism", MLSys 2023.
+* Split backwards: Qi et al., "Zero Bubble Pipeline Parallelism", ICLR 2024.
+* DualPipeV: DeepSeek-AI and Sea AI Lab, 2025.
+
+The zero bubble orders follow from measured times or heuristics. They are recognised by the places of the stages, and by
+whether backwards are split always (I, W), never (B), or sometimes.
 """
 
 from __future__ import annotations
@@ -17,14 +21,14 @@ from collections.abc import Iterator, Sequence
 __all__ = ["ORDERED_SCHEDULES", "Order", "order_of_schedule", "schedule_of_order"]
 
 Order = Sequence[tuple[str, int, int]]
-"""What one rank runs: kind, stage and microbatch, one action after the other."""
+"""What one rank runs, one action after another: kind, stage and microbatch."""
 
 ORDERED_SCHEDULES = ("gpipe", "1f1b", "interleaved1f1b", "loopedbfs")
-"""Those whose order ranks, virtual stages and microbatches alone determine."""
+"""Schedules whose order follows from the numbers of ranks, virtual stages and microbatches alone."""
 
 
 def order_of_schedule(schedule: str, ranks: int, virtual_stages: int, microbatches: int) -> list[Order] | None:
-    """Of each rank; None if the schedule takes no such number of virtual stages or microbatches."""
+    """Return the order of each rank; None if the schedule takes no such number of virtual stages or microbatches."""
     several = schedule in {"interleaved1f1b", "loopedbfs"}
     rounds = max(microbatches // ranks, 1)
     if several == (virtual_stages == 1) or (schedule == "interleaved1f1b" and microbatches % rounds):
@@ -48,7 +52,10 @@ def order_of_schedule(schedule: str, ranks: int, virtual_stages: int, microbatch
 
 
 def schedule_of_order(orders: Sequence[Order]) -> str:
-    """A slug, `unknown` where none, or more than one, fits. orders: of the ranks of one pipeline, by first stage."""
+    """Return the name of the schedule, `unknown` where none, or more than one, fits.
+
+    orders: of the ranks of one pipeline, by first stage.
+    """
     ranks = len(orders)
     stages = [sorted({stage for _, stage, _ in order}) for order in orders]
     virtual_stages = len(stages[0]) if stages else 0
@@ -76,12 +83,15 @@ def _fits(orders: Sequence[Order], schedule: str, virtual_stages: int, microbatc
     if expected is None:
         return False
     if schedule in {"gpipe", "loopedbfs"}:  # these may run their backwards in either direction
-        return all(_sides(own) == _sides(other) for own, other in zip(orders, expected, strict=True))
-    return [list(own) for own in orders] == expected
+        return all(_passes(order) == _passes(other) for order, other in zip(orders, expected, strict=True))
+    return [list(order) for order in orders] == expected
 
 
-def _sides(order: Order) -> tuple[list[tuple[int, int]], list[int], set[tuple[int, int]]] | None:
-    """Forwards, the stages of the backwards behind them in order, and these as a set; None if they mix."""
+def _passes(order: Order) -> tuple[list[tuple[int, int]], list[int], set[tuple[int, int]]] | None:
+    """Return the forwards, the stages of the backwards in order, and the backwards as a set.
+
+    None if a forward runs after a backward.
+    """
     kinds = [kind for kind, _, _ in order]
     forwards = kinds.count("F")
     if "F" in kinds[forwards:]:
@@ -91,7 +101,7 @@ def _sides(order: Order) -> tuple[list[tuple[int, int]], list[int], set[tuple[in
 
 
 def _interleaved(stages: Sequence[int], microbatches: int, together: int) -> list[tuple[int, int]]:
-    """`together` microbatches through each of the stages in turn."""
+    """Return stages and microbatches: `together` microbatches run through each stage in turn, then the next ones."""
     return [
         (stage, number)
         for first in range(0, microbatches, together)
@@ -103,8 +113,8 @@ def _interleaved(stages: Sequence[int], microbatches: int, together: int) -> lis
 def _one_forward_one_backward(
     forward: Sequence[tuple[int, int]], backward: Sequence[tuple[int, int]], ahead: int
 ) -> Iterator[tuple[str, int, int]]:
-    """`ahead` forwards, then one of each in turn, then what is left of the backwards."""
-    yield from (("F", *what) for what in forward[:ahead])
-    for number, what in enumerate(backward):
+    """Yield `ahead` forwards, then one forward and one backward in turn, then the rest of the backwards."""
+    yield from (("F", *action) for action in forward[:ahead])
+    for number, action in enumerate(backward):
         yield from (("F", *other) for other in forward[ahead + number : ahead + number + 1])
-        yield ("B", *what)
+        yield ("B", *action)

@@ -13,7 +13,7 @@ __all__ = ["PIPELINE_SECTION"]
 
 
 def _actions(recorded: RecordedSteps) -> Actions:
-    """The rank's actions; of a pipeline written by hand only all ranks together can tell the stages."""
+    """Return the rank's actions. Stages of a pipeline written by hand are found later, from all ranks together."""
     return rank_actions(recorded.trace, recorded.lanes, recorded.messages)
 
 

@@ -1,8 +1,4 @@
-"""Steps of a pipeline as one table: the same actions, in the same order on every rank, step after step.
-
-Comes in: a run and the actions of its ranks. Goes out: for each pipeline (there is one a replica) its `Program`s: steps
-in which every rank ran the same actions in the same order share one, so that replays take all of them at a time.
-"""
+"""Steps in which every rank of a pipeline ran the same actions in the same order, as one table for replays."""
 
 from __future__ import annotations
 
@@ -17,15 +13,22 @@ from tracekit.model.events import Int32, Int64
 from tracekit.model.run import Run, clocks_are_comparable
 from tracekit.model.summary import RankSummary
 
-__all__ = ["PipelineSteps", "Program", "pipeline_steps"]
+__all__ = ["ActionOrder", "PipelineSteps", "pipeline_steps"]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Program:
-    """n actions of one pipeline, rank by rank in their order, in k steps.
+class ActionOrder:
+    """The order in which the ranks of one pipeline ran n actions, in k steps.
 
-    rank: int64 [n], place in the pipeline's ranks. kind (index into `ACTION_KINDS`), stage, microbatch: int32 [n].
-    steps: int64 [k]. start_ns, end_ns: int64 [n, k], on the run's clock. work_ns: int64 [n, k], without waiting.
+    Attributes:
+        rank: int64 [n], ascending, place in the pipeline's ranks; the actions of a rank are in its order.
+        kind: int32 [n], index into `ACTION_KINDS`.
+        stage: int32 [n].
+        microbatch: int32 [n].
+        steps: int64 [k], numbers of the steps.
+        start_ns: int64 [n, k], on the run's clock.
+        end_ns: int64 [n, k], on the run's clock.
+        work_ns: int64 [n, k], how long the action took, without waiting.
     """
 
     rank: Int64
@@ -39,35 +42,38 @@ class Program:
 
     @property
     def span_ns(self) -> Int64:
-        """int64 [k]: from the first to the last action over the ranks."""
+        """The time from the first to the last action over the ranks, int64 [k]."""
         return np.asarray(self.end_ns.max(axis=0) - self.start_ns.min(axis=0))
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class PipelineSteps:
-    """One pipeline over the steps that all ranks completed. `ranks`: of those that are there, by their first stage.
-    `programs`: None when ranks are missing, or their clocks cannot be compared.
+    """One pipeline (there is one a replica) over the steps that all ranks completed.
+
+    Attributes:
+        ranks: the ranks that are present, by their first stage.
+        action_orders: the orders that the ranks ran; None when ranks are missing or their clocks cannot be compared.
     """
 
     ranks: tuple[int, ...]
-    programs: tuple[Program, ...] | None
+    action_orders: tuple[ActionOrder, ...] | None
 
 
 def pipeline_steps(
     run: Run, members: Sequence[RankSummary], actions: Mapping[int, Actions]
 ) -> tuple[PipelineSteps, ...]:
-    """Of ranks that are part of pipelines, with the actions of each that count."""
+    """Return the pipelines of a run. members: ranks that are part of one. actions: of each rank those to consider."""
     by_pipeline: dict[tuple[int, ...], list[RankSummary]] = defaultdict(list)
     for summary in members:
         by_pipeline[() if summary.pipeline is None else summary.pipeline.ranks].append(summary)
     clocks = {clock.rank: clock for clock in run.clocks}
     result = []
-    for expected, own in by_pipeline.items():
-        first_stage = {s.rank: int(actions[s.rank].stage.min(initial=np.iinfo(np.int32).max)) for s in own}
+    for expected, present in by_pipeline.items():
+        first_stage = {s.rank: int(actions[s.rank].stage.min(initial=np.iinfo(np.int32).max)) for s in present}
         ranks = tuple(sorted(first_stage, key=lambda rank: (first_stage[rank], rank)))
         whole = set(expected) == set(ranks) and all(len(actions[rank]) for rank in ranks)
-        known = whole and clocks_are_comparable(own, [clocks[rank] for rank in ranks])
-        programs = None
+        known = whole and clocks_are_comparable(present, [clocks[rank] for rank in ranks])
+        action_orders = None
         if known:
             on_run = {
                 rank: (
@@ -76,27 +82,28 @@ def pipeline_steps(
                 )
                 for rank in ranks
             }
-            programs = _programs([actions[rank] for rank in ranks], [on_run[rank] for rank in ranks])
-        result.append(PipelineSteps(ranks=ranks, programs=programs))
+            action_orders = _action_orders([actions[rank] for rank in ranks], [on_run[rank] for rank in ranks])
+        result.append(PipelineSteps(ranks=ranks, action_orders=action_orders))
     return tuple(result)
 
 
-def _programs(actions: Sequence[Actions], on_run: Sequence[tuple[Int64, Int64]]) -> tuple[Program, ...]:
+def _action_orders(actions: Sequence[Actions], on_run: Sequence[tuple[Int64, Int64]]) -> tuple[ActionOrder, ...]:
+    """Return the orders. actions: of each rank. on_run: their starts and ends on the run's clock."""
     every = Actions.concatenate(list(actions))
-    rank = np.repeat(np.arange(len(actions)), [len(own) for own in actions])
+    rank = np.repeat(np.arange(len(actions)), [len(of_rank) for of_rank in actions])
     start_ns, end_ns = (np.concatenate([times[side] for times in on_run]) for side in (0, 1))
-    what = np.stack((rank, every.kind, every.stage, every.microbatch))
+    identity = np.stack((rank, every.kind, every.stage, every.microbatch))
     order = np.lexsort((every.start_ns, rank, every.step))
     edges = np.flatnonzero(np.diff(every.step[order], prepend=np.iinfo(np.int64).min))
     alike: dict[bytes, list[Int64]] = defaultdict(list)
     for rows in np.split(order, edges[1:]):
-        alike[what[:, rows].tobytes()].append(rows)
-    programs = []
+        alike[identity[:, rows].tobytes()].append(rows)
+    action_orders = []
     for together in alike.values():
         rows = np.stack(together, axis=1)
         first = rows[:, 0]
-        programs.append(
-            Program(
+        action_orders.append(
+            ActionOrder(
                 rank=rank[first].astype(np.int64),
                 kind=every.kind[first],
                 stage=every.stage[first],
@@ -107,4 +114,4 @@ def _programs(actions: Sequence[Actions], on_run: Sequence[tuple[Int64, Int64]])
                 work_ns=every.work_ns[rows],
             )
         )
-    return tuple(programs)
+    return tuple(action_orders)

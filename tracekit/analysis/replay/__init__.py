@@ -1,1 +1,1 @@
-"""Replays of a graph of operations: when would each have run, had some lasted otherwise?"""
+"""Replays of a graph of operations: when would each have run, had others lasted longer or shorter?"""

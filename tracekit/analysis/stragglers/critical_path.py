@@ -1,10 +1,8 @@
 """The chain of computing and communication over all ranks that bounds the steps.
 
-Comes in: a run and its arrivals. Goes out: `CriticalPath`, what the chain is made of by rank, kind and operation.
-
-A step is walked backwards from its end on the rank that ends it last: on that rank to its last release from
-communication, through that to the rank which came last to it (or the sender), and on from there, until the step's
-beginning. What a rank did before a send is known by its length only and taken for compute.
+A step is walked backwards from its end, on the rank that ends it last, to that rank's last release from communication.
+The walk goes on with the rank that came last to that communication, or with the sender, until the step's beginning.
+What a rank did before a send is known by its length only, and counts as compute.
 
     rank 0   |-- compute --|- wait -|==transfer==|- compute -|    the chain: rank 1's compute, the transfer, and the
     rank 1   |------ compute -------|==transfer==|- compute |     compute of rank 0 after it
@@ -34,7 +32,15 @@ Key = tuple[int, str, str]  # rank, kind, name
 
 @dataclass(frozen=True, kw_only=True)
 class Stretch:
-    """A part of the chain on one rank, on the run's clock. `parts_ns`: of which kinds its time is."""
+    """A part of the chain on one rank.
+
+    Attributes:
+        rank: the rank; of a transfer the one that came last.
+        name: the communication that it leads to, or is.
+        start_ns: on the run's clock.
+        end_ns: on the run's clock.
+        parts_ns: its time by kind.
+    """
 
     rank: int
     name: str
@@ -45,8 +51,13 @@ class Stretch:
 
 @dataclass(frozen=True, kw_only=True)
 class CriticalPath:
-    """`parts`: rows of columns.CRITICAL_PATH, the longest first. `steps`: how many were walked. `stretches`: what the
-    chain consists of, in order of time; they may overlap by the errors of clocks.
+    """The chains that bound the steps.
+
+    Attributes:
+        parts: rows of columns.CRITICAL_PATH, the longest first.
+        steps: how many steps were walked.
+        stretches: what the chains consist of, in order of time; they may overlap by the errors of clocks.
+        findings: none yet.
     """
 
     parts: Frame = Frame(columns.CRITICAL_PATH)
@@ -56,11 +67,11 @@ class CriticalPath:
 
 
 def critical_path(run: Run, arrivals: Arrivals) -> CriticalPath:
-    """Over the steps that all ranks completed; empty where the clocks of different hosts were not measured."""
+    """Return the chains of all steps that all ranks completed; none if the clocks of its hosts were not measured."""
     steps = sorted(run.common_steps()) if clocks_are_comparable(run.ranks, run.clocks) else []
     stretches: list[Stretch] = []
     if steps:
-        walk = _Walk(run, arrivals)
+        walk = _BackwardWalk(run, arrivals)
         for step in steps:
             stretches += reversed(list(walk.back_from_end(step)))
     total_ns: Counter[Key] = Counter()
@@ -78,8 +89,12 @@ def critical_path(run: Run, arrivals: Arrivals) -> CriticalPath:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class _Releases:
-    """What ended on a rank, in order: ends_ns, int64 [e], on its own clock; instance: int64 [e], which one it was, or
-    -1; row: int64 [e], of the rank's collectives, or -1 for a receive.
+    """The e collectives and receives that released a rank, in the order of their ends.
+
+    Attributes:
+        ends_ns: int64 [e], on the rank's clock.
+        instance: int64 [e], index of the instance, or -1.
+        row: int64 [e], row of the rank's collectives, or -1 for a receive.
     """
 
     ends_ns: Int64
@@ -89,8 +104,16 @@ class _Releases:
 
 @dataclass(frozen=True, kw_only=True)
 class _Segment:
-    """A rank, by its place, from `since_ns` to `until_ns` on its own clock; `released_by`: an instance, or -1.
-    compute_ns and data_ns are of all of it, None where only its length is known.
+    """What a rank did between two communications.
+
+    Attributes:
+        place: place of the rank in the run's ranks.
+        since_ns: its beginning, on the rank's clock.
+        until_ns: its end, on the rank's clock.
+        released_by: index of the instance that it begins with, or -1.
+        leads_to: name of what it ends with.
+        compute_ns: how long the rank computed in it; None where only its length is known.
+        data_ns: how long the rank loaded data in it.
     """
 
     place: int
@@ -102,8 +125,8 @@ class _Segment:
     data_ns: int = 0
 
 
-class _Walk:
-    """Walks over one run; remembers what ended when on the ranks that it came to."""
+class _BackwardWalk:
+    """Walks back from the ends of a run's steps; remembers the releases of the ranks that it came to."""
 
     def __init__(self, run: Run, arrivals: Arrivals) -> None:
         self.run = run
@@ -114,24 +137,26 @@ class _Walk:
         self._steps = {place: {part.step: part for part in summary.steps} for place, summary in trained}
 
     def back_from_end(self, number: int) -> Iterator[Stretch]:
-        """The chain that bounds one step, from its end on backwards."""
+        """Yield the chain that bounds a step, backwards from its end."""
         parts = {place: steps[number] for place, steps in self._steps.items() if number in steps}
         ends_ns = {place: part.start_ns + part.step_ns for place, part in parts.items()}
         place = max(parts, key=lambda i: (self._run_ns(i, ends_ns[i]), parts[i].compute_ns, -i))
         end_ns = ends_ns[place]
-        segment: _Segment | None = self._tail(place, end_ns) or self._since_last_release(place, end_ns, _END)
+        segment: _Segment | None = self._step_end_segment(place, end_ns) or self._segment_since_release(
+            place, end_ns, _END
+        )
         while segment is not None and segment.place in parts:
             begin_ns = parts[segment.place].start_ns
             if segment.until_ns > max(segment.since_ns, begin_ns):
                 yield self._stretch(segment, begin_ns)
             if segment.since_ns <= begin_ns:
                 return
-            segment, transfer = self._before(segment, begin_ns)
+            segment, transfer = self._step_back(segment, begin_ns)
             if transfer is not None:
                 yield transfer
 
     def _stretch(self, segment: _Segment, begin_ns: int) -> Stretch:
-        """Its part from `begin_ns`, where the step begins, on."""
+        """Return the part of a segment that lies behind `begin_ns`, where the step begins."""
         since_ns = max(segment.since_ns, begin_ns)
         return Stretch(
             rank=self.run.ranks[segment.place].rank,
@@ -147,29 +172,31 @@ class _Walk:
         whole_ns = segment.until_ns - segment.since_ns
         compute_ns, data_ns = segment.compute_ns, min(segment.data_ns, whole_ns)
         if length_ns < whole_ns:
-            tail = self._tail(segment.place, begin_ns)
+            tail = self._step_end_segment(segment.place, begin_ns)
             if tail is not None and tail.since_ns == segment.since_ns:
                 compute_ns, data_ns = compute_ns - (tail.compute_ns or 0), data_ns - tail.data_ns
-            else:  # not known: as if spread evenly
+            else:  # not known: take it as spread evenly
                 compute_ns, data_ns = compute_ns * length_ns // whole_ns, data_ns * length_ns // whole_ns
         data_ns = min(data_ns, length_ns)
         compute_ns = min(compute_ns, length_ns - data_ns)
         return {"data": data_ns, "compute": compute_ns, "host": length_ns - data_ns - compute_ns}
 
-    def _before(self, segment: _Segment, begin_ns: int) -> tuple[_Segment | None, Stretch | None]:
-        """The segment of whoever came last to what released this one; and that instance's transfer, from `begin_ns`
-        on, where the step begins on the rank that was released."""
+    def _step_back(self, segment: _Segment, begin_ns: int) -> tuple[_Segment | None, Stretch | None]:
+        """Return the segment of the rank that came last to what released this one, and the transfer between them.
+
+        begin_ns: where the step begins on the rank that was released; the transfer counts from there.
+        """
         which = segment.released_by
         if which == ABSENT:
             return None, None
         released_ns = self._run_ns(segment.place, segment.since_ns)
         name = self._name(which)
         place = int(self.instances.rank[which])
-        if place == ABSENT:  # several came last: the one that was released may well be one of them
+        if place == ABSENT:  # several came last: the released one is taken, which may well be one of them
             place = segment.place
-            before = self._released_row(place, segment.since_ns, which)
+            before = self._segment_before_release(place, segment.since_ns, which)
         else:
-            before = self._arrived(which)
+            before = self._segment_before_arrival(which)
         if before is None:
             return None, None
         arrived_ns = self._run_ns(place, before.until_ns)
@@ -181,37 +208,38 @@ class _Walk:
         rank, parts_ns = self.run.ranks[place].rank, {"communication": released_ns - begun_ns}
         return before, Stretch(rank=rank, name=name, start_ns=begun_ns, end_ns=released_ns, parts_ns=parts_ns)
 
-    def _arrived(self, which: int) -> _Segment | None:
-        """The segment of the last rank before its arrival at an instance."""
+    def _segment_before_arrival(self, which: int) -> _Segment | None:
+        """Return the segment of the last rank before it arrived at an instance."""
         instances, place, row = self.instances, int(self.instances.rank[which]), int(self.instances.row[which])
         if which < self.arrivals.collectives:
-            return self._of_collective(place, row, int(instances.before[which]))
+            return self._segment_of_collective(place, row, int(instances.released_by[which]))
         until_ns = int(self.run.ranks[place].messages.ready_ns[row])
-        since_ns = int(instances.since_ns[which])
+        since_ns = int(instances.released_ns[which])
         if since_ns == ABSENT:
-            return self._since_last_release(place, until_ns, self._name(which))
+            return self._segment_since_release(place, until_ns, self._name(which))
         return _Segment(
             place=place,
             since_ns=since_ns,
             until_ns=until_ns,
-            released_by=int(instances.before[which]),
+            released_by=int(instances.released_by[which]),
             leads_to=self._name(which),
         )
 
-    def _of_collective(self, place: int, row: int, released_by: int) -> _Segment:
-        own = self.run.ranks[place].collectives
+    def _segment_of_collective(self, place: int, row: int, released_by: int) -> _Segment:
+        """Return the segment of a rank before one of its collectives."""
+        collectives = self.run.ranks[place].collectives
         return _Segment(
             place=place,
-            since_ns=int(own.released_ns[row]),
-            until_ns=int(own.start_ns[row]),
+            since_ns=int(collectives.released_ns[row]),
+            until_ns=int(collectives.start_ns[row]),
             released_by=released_by,
             leads_to=self._name(int(self.arrivals.instance_of[place][row])),
-            compute_ns=max(int(own.compute_ns[row]), 0),
-            data_ns=max(int(own.data_ns[row]), 0),
+            compute_ns=max(int(collectives.compute_ns[row]), 0),
+            data_ns=max(int(collectives.data_ns[row]), 0),
         )
 
-    def _released_row(self, place: int, released_ns: int, which: int) -> _Segment | None:
-        """The segment of a rank before its own arrival at the instance that released it."""
+    def _segment_before_release(self, place: int, released_ns: int, which: int) -> _Segment | None:
+        """Return the segment of a rank before it arrived at the instance that released it."""
         releases = self._releases_of(place)
         found = np.flatnonzero((releases.ends_ns == released_ns) & (releases.instance == which) & (releases.row >= 0))
         if not len(found):
@@ -220,10 +248,10 @@ class _Walk:
         since_ns = int(self.run.ranks[place].collectives.released_ns[row])
         at = int(np.searchsorted(releases.ends_ns, since_ns, side="left"))
         known = at < len(releases.ends_ns) and int(releases.ends_ns[at]) == since_ns
-        return self._of_collective(place, row, int(releases.instance[at]) if known else ABSENT)
+        return self._segment_of_collective(place, row, int(releases.instance[at]) if known else ABSENT)
 
-    def _tail(self, place: int, until_ns: int) -> _Segment | None:
-        """What a rank did before a step's end, if it was recorded."""
+    def _step_end_segment(self, place: int, until_ns: int) -> _Segment | None:
+        """Return what a rank did before a step's end, if it was recorded."""
         tails, releases = self.run.ranks[place][STEP_ENDS], self._releases_of(place)
         at = int(np.searchsorted(tails.until_ns, until_ns))
         if at == len(tails) or int(tails.until_ns[at]) != until_ns:
@@ -241,7 +269,8 @@ class _Walk:
             data_ns=int(tails.data_ns[at]),
         )
 
-    def _since_last_release(self, place: int, until_ns: int, leads_to: str) -> _Segment:
+    def _segment_since_release(self, place: int, until_ns: int, leads_to: str) -> _Segment:
+        """Return the segment of a rank from its last release on, of which only the length is known."""
         releases = self._releases_of(place)
         at = int(np.searchsorted(releases.ends_ns, until_ns, side="right")) - 1
         since_ns, which = (int(releases.ends_ns[at]), int(releases.instance[at])) if at >= 0 else (0, ABSENT)

@@ -1,7 +1,6 @@
 """Messages as instances of two ranks, the sender and the receiver: who of them came last, and why.
 
-Comes in: a run with matched messages. Goes out: `MessageArrivals`, a row a message. What a rank did before it sent is
-compared with the ranks that send the same at the same place: those that share a group with it and send and receive the
+What a rank did before it sent is compared with its peers. They share a group with it, and send and receive the
 same sizes in the same order, such as the same stage in other replicas of a pipeline.
 """
 
@@ -21,23 +20,29 @@ __all__ = ["MessageArrivals", "message_arrivals"]
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class MessageArrivals:
-    """m messages, as the run lists them. rank: place in the run's ranks of the last to arrive, -1 if both did at once;
-    row: of its `Messages`; arrival_ns, end_ns: on the run's clock; since_ns: the last one's release before, on its own
-    clock, or -1; excess_ns: of the time from there to its arrival, over its peers', 0 if it has none; size_bytes, or
-    -1; int64 [m] each.
+    """m messages, in the order of the run's.
+
+    Attributes:
+        rank: int64 [m], place in the run's ranks of the last to arrive, -1 if both arrived at the same time.
+        row: int64 [m], row of that rank's `Messages`.
+        arrival_ns: int64 [m], the last arrival, on the run's clock.
+        end_ns: int64 [m], on the run's clock.
+        released_ns: int64 [m], the last rank's last release, on that rank's clock, or -1.
+        excess_ns: int64 [m], by how much the time from there to the arrival exceeds the peers' median; 0 without peers.
+        size_bytes: int64 [m], or -1.
     """
 
     rank: Int64
     row: Int64
     arrival_ns: Int64
     end_ns: Int64
-    since_ns: Int64
+    released_ns: Int64
     excess_ns: Int64
     size_bytes: Int64
 
 
 def message_arrivals(run: Run, place: Mapping[int, int]) -> MessageArrivals:
-    """`place`: of each rank among the run's ranks."""
+    """Return the arrivals at a run's matched messages. place: of each rank, its place among the run's ranks."""
     matched = run.messages
     count = len(matched)
     since, excess = _segments(run, place)
@@ -47,12 +52,12 @@ def message_arrivals(run: Run, place: Mapping[int, int]) -> MessageArrivals:
         result["size"] = np.full(count, ABSENT, dtype=np.int64)
         for number in np.unique(rank).tolist():
             here, member = np.flatnonzero(rank == number), place[number]
-            own, rows, clock = run.ranks[member].messages, row[here], run.clocks[member]
-            result["at"][here] = clock.to_run(run.ranks[member].messages.ready_ns[rows])
-            ends_ns = own.end_ns[rows]
+            messages, rows, clock = run.ranks[member].messages, row[here], run.clocks[member]
+            result["at"][here] = clock.to_run(messages.ready_ns[rows])
+            ends_ns = messages.end_ns[rows]
             result["end"][here] = np.where(ends_ns == ABSENT, ABSENT, clock.to_run(ends_ns))
             result["since"][here], result["excess"][here] = since[member][rows], excess[member][rows]
-            result["size"][here] = own.size_bytes[rows]
+            result["size"][here] = messages.size_bytes[rows]
         columns[side] = [result[name] for name in ("at", "end", "since", "excess", "size")]
     (sent, send_end, *of_sender), (received, recv_end, *of_receiver) = columns["send"], columns["recv"]
     by_sender = sent > received
@@ -61,29 +66,32 @@ def message_arrivals(run: Run, place: Mapping[int, int]) -> MessageArrivals:
     last = np.where(by_sender, place_of[matched.source], place_of[matched.destination])
     arrival_ns = np.maximum(sent, received)
     end_ns = np.where(recv_end != ABSENT, recv_end, np.where(send_end != ABSENT, send_end, arrival_ns))
-    since_ns, excess_ns, size = (
-        np.where(by_sender, mine, theirs) for mine, theirs in zip(of_sender, of_receiver, strict=True)
+    released_ns, excess_ns, size = (
+        np.where(by_sender, sender, receiver) for sender, receiver in zip(of_sender, of_receiver, strict=True)
     )
     return MessageArrivals(
         rank=np.where(sent == received, ABSENT, last),
         row=np.where(by_sender, matched.send, matched.recv),
         arrival_ns=arrival_ns,
         end_ns=np.maximum(end_ns, arrival_ns),
-        since_ns=since_ns,
+        released_ns=released_ns,
         excess_ns=excess_ns,
         size_bytes=size,
     )
 
 
 def _segments(run: Run, place: Mapping[int, int]) -> tuple[list[Int64], list[Int64]]:
-    """Of each rank: when it was last released before each message, or -1; and the excess of its own time since, over
-    that of its peers, 0 without peers. The first step's beginning is a release too."""
-    since, own = [], []
+    """Return for each rank when it was last released before each message, and the excess of the time since then.
+
+    A release is -1 where there is none. The beginning of the first step counts as a release. The excess is over the
+    median of the rank's peers, 0 without peers.
+    """
+    since, segment_ns = [], []
     for summary in run.ranks:
         messages, arrival_ns = summary.messages, summary.messages.ready_ns
         if not len(messages):
             since.append(arrival_ns)
-            own.append(arrival_ns)
+            segment_ns.append(arrival_ns)
             continue
         received = (~messages.is_send) & (messages.end_ns != ABSENT)
         begin_ns = np.array([step.start_ns for step in summary.steps], dtype=np.int64)[:1]
@@ -91,25 +99,25 @@ def _segments(run: Run, place: Mapping[int, int]) -> tuple[list[Int64], list[Int
         before = np.searchsorted(released_ns, arrival_ns, side="right") - 1
         known = before >= 0
         since.append(np.where(known, released_ns[np.maximum(before, 0)], ABSENT) if len(released_ns) else before)
-        own.append(np.where(since[-1] == ABSENT, 0, arrival_ns - since[-1]))
-    excess = [np.zeros(len(own_ns), dtype=np.int64) for own_ns in own]
-    for alike in _alike(run, place):
-        values = np.stack([own[member] for member in alike], axis=1)
-        known = np.stack([since[member] != ABSENT for member in alike], axis=1)
+        segment_ns.append(np.where(since[-1] == ABSENT, 0, arrival_ns - since[-1]))
+    excess = [np.zeros(len(of_rank_ns), dtype=np.int64) for of_rank_ns in segment_ns]
+    for peers in _peer_sets(run, place):
+        values = np.stack([segment_ns[member] for member in peers], axis=1)
+        known = np.stack([since[member] != ABSENT for member in peers], axis=1)
         beyond_ns = np.where(
             known & (known.sum(axis=1, keepdims=True) > 1), values - leave_one_out_medians(values, known), 0
         )
-        for column, member in enumerate(alike):
+        for column, member in enumerate(peers):
             excess[member] = beyond_ns[:, column]
     return since, excess
 
 
-def _alike(run: Run, place: Mapping[int, int]) -> list[list[int]]:
-    """Places of ranks that share a group and exchange messages of the same sizes in the same order, two or more."""
+def _peer_sets(run: Run, place: Mapping[int, int]) -> list[list[int]]:
+    """Return sets of peers, two places or more: they share a group and exchange the same sizes in the same order."""
     signature = [
         (s.messages.is_send.tobytes(), s.messages.size_bytes.tobytes(), s.messages.step.tobytes()) for s in run.ranks
     ]
-    first = list(range(len(run.ranks)))  # a forest: each rank points to one that is like it
+    first = list(range(len(run.ranks)))  # a forest: each rank points to a peer, a root to itself
 
     def root(member: int) -> int:
         while first[member] != member:
@@ -125,4 +133,4 @@ def _alike(run: Run, place: Mapping[int, int]) -> list[list[int]]:
     sets: dict[int, list[int]] = {}
     for member in range(len(first)):
         sets.setdefault(root(member), []).append(member)
-    return [alike for alike in sets.values() if len(alike) > 1]
+    return [peers for peers in sets.values() if len(peers) > 1]

@@ -1,11 +1,13 @@
-"""Which rank holds up the others, by how much a step, and why; or which link.
+"""Which rank or link holds up the others, by how much a step, and why.
 
-Comes in: a run with matched collectives. Goes out: `Stragglers`: what each rank caused and waited for, the verdict, and
-a finding if there is a verdict. Lateness is charged to whom it arose with (`blame`), not to those that passed it on.
+Delays are attributed to the rank that caused them (`delay_attribution`), not to those that passed them on. The verdict
+names a rank or link only if the delay that it causes beyond the others
 
-The verdict abstains unless what a rank causes, beyond what the others do, exceeds the uncertainty of the clocks and
-what the steps differ by among themselves, shows in nearly every step, and is worth a sentence. It says nothing about
-runs of one step, whose noise is not known.
+* exceeds the uncertainty of the clocks and the differences between steps,
+* shows in nearly every step, and
+* is a notable share of the step.
+
+It names none in runs of one step, whose noise is not known.
 """
 
 from __future__ import annotations
@@ -22,11 +24,11 @@ import numpy as np
 from tracekit.analysis.stats.leave_one_out import leave_one_out_medians
 from tracekit.analysis.stragglers import columns
 from tracekit.analysis.stragglers.arrivals import Arrivals, arrivals_of
-from tracekit.analysis.stragglers.delay_attribution import CAUSES, Charges, charge
+from tracekit.analysis.stragglers.delay_attribution import CAUSES, Charges, attribute_delays
 from tracekit.analysis.stragglers.slow_transfers import Link, slow_transfers
+from tracekit.analysis.stragglers.verdict_texts import link_text, rank_text
 from tracekit.analysis.table import Frame
 from tracekit.model.events import ABSENT
-from tracekit.model.ranks import format_ranges
 from tracekit.model.run import Finding, Run, clocks_are_comparable
 from tracekit.model.summary import RankSummary
 
@@ -34,15 +36,25 @@ __all__ = ["Stragglers", "Verdict", "counted_steps", "stragglers"]
 
 _SIGNIFICANT = 4.0  # standard errors of the mean over steps, and never less than a standard deviation
 _NOTABLE = 0.02  # of a step
-_PERSISTENT = 0.8  # of the steps: less is an accident
-_OUTLIERS = 5  # of so many steps the one farthest from the others is left out
-_MANY_STEPS = 4  # then the first is left out: what held a rank up before it, such as loading its data, was not recorded
+_PERSISTENT = 0.8  # of the steps; in fewer it is an accident
+_OUTLIERS = 5  # one of so many steps is left out, the one farthest from the others
+_MANY_STEPS = 4  # with so many the first is left out: what delayed a rank before it, such as loading, was not recorded
 
 
 @dataclass(frozen=True, kw_only=True)
 class Verdict:
-    """What is said of one rank or link, a step on average. `rank` and `cause` are None where nothing is significant;
-    then the figures are those of the rank or link that comes closest. `persistence`: share of steps."""
+    """The rank or link that is named. Where none is, the figures are those of the rank or link that comes closest.
+
+    Attributes:
+        rank: the rank, None if none or a link is named.
+        cause: one of `CAUSES`, "link", or None if none is named.
+        link: the link that is named.
+        caused_delay_ns: the delay that it causes beyond the others, mean of the steps.
+        significance_ns: the delay that would be significant.
+        share_of_step: the delay as a share of the step.
+        persistence: the share of steps in which it causes a delay.
+        text: the verdict in words.
+    """
 
     rank: int | None = None
     cause: str | None = None
@@ -56,7 +68,14 @@ class Verdict:
 
 @dataclass(frozen=True, kw_only=True)
 class Stragglers:
-    """`by_rank`: rows of columns.STRAGGLERS. `links`: those slower than others that carry the same."""
+    """Who holds up whom.
+
+    Attributes:
+        verdict: the rank or link that is named, if any.
+        links: those slower than others that carry the same.
+        by_rank: rows of columns.STRAGGLERS.
+        findings: one if a rank or link is named and naming it can save something.
+    """
 
     verdict: Verdict
     links: tuple[Link, ...]
@@ -66,7 +85,15 @@ class Stragglers:
 
 @dataclass(frozen=True, kw_only=True)
 class _Candidate:
-    """A rank, by its place, or a slow link; series: what it caused in each step beyond what the others did."""
+    """A rank or a slow link that may be named.
+
+    Attributes:
+        place: place of the rank in the run's ranks, or of the link in the slow links.
+        is_link: whether it is a link.
+        series: what it caused in each step beyond what the others did, in ns.
+        mean_ns: mean of the series without outliers.
+        noise_ns: standard deviation of the series without outliers.
+    """
 
     place: int
     is_link: bool
@@ -84,22 +111,25 @@ class _Candidate:
 
 
 def counted_steps(run: Run) -> list[int]:
-    """The steps that all ranks completed; if there are none, all of which something is matched."""
+    """Return the steps that all ranks completed; if there are none, all steps with matched collectives."""
     known = {int(step) for matched in run.collectives for step in np.unique(matched.step).tolist()} - {ABSENT}
     return sorted(run.common_steps() or known)
 
 
 def stragglers(run: Run, arrivals: Arrivals | None = None) -> Stragglers:
-    """`arrivals`: of `counted_steps`. Nothing is charged where the clocks of different hosts were not measured."""
+    """Return who holds up whom. No delay is attributed where the clocks of different hosts were not measured.
+
+    arrivals: those of `counted_steps`, if they are known already.
+    """
     counted, steps = counted_steps(run), sorted(run.common_steps())
     arrivals = arrivals_of(run, frozenset(counted)) if arrivals is None else arrivals
     instances = arrivals.instances
     transfers = slow_transfers(run, instances, arrivals.collectives)
-    charges = charge(
+    charges = attribute_delays(
         instances, transfers.slow_ns, transfers.link, ranks=len(run.ranks), links=len(transfers.links), steps=counted
     )
-    told_apart = _clocks_are_comparable(run)
-    if not told_apart:
+    comparable = _clocks_are_comparable(run)
+    if not comparable:
         charges = Charges(ranks_ns=charges.ranks_ns * 0, causes_ns=charges.causes_ns * 0, links_ns=charges.links_ns * 0)
     late = instances.rank[(instances.late_ns > 0) & np.isin(instances.step, np.array(counted, dtype=np.int64))]
     last = np.bincount(late, minlength=len(run.ranks))
@@ -116,12 +146,12 @@ def stragglers(run: Run, arrivals: Arrivals | None = None) -> Stragglers:
         for place, summary in enumerate(run.ranks)
         if not summary.serves_only
     ]
-    verdict, findings = _verdict(run, charges, transfers.links, steps, told_apart=told_apart)
+    verdict, findings = _verdict(run, charges, transfers.links, steps, comparable=comparable)
     return Stragglers(verdict=verdict, links=transfers.links, by_rank=rows, findings=tuple(findings))
 
 
 def _clocks_are_comparable(run: Run) -> bool:
-    """Those of all ranks that take part in what is matched."""
+    """Return whether the clocks of all ranks that take part in matched communication can be compared."""
     matched = {rank for group in run.collectives for rank in group.ranks.tolist()}
     matched |= {*run.messages.source.tolist(), *run.messages.destination.tolist()}
     taking_part = [s.rank in matched and not s.serves_only for s in run.ranks]
@@ -132,24 +162,24 @@ def _clocks_are_comparable(run: Run) -> bool:
 
 
 def _verdict(
-    run: Run, charges: Charges, links: Sequence[Link], steps: Sequence[int], *, told_apart: bool
+    run: Run, charges: Charges, links: Sequence[Link], steps: Sequence[int], *, comparable: bool
 ) -> tuple[Verdict, list[Finding]]:
     trained = [place for place, summary in enumerate(run.ranks) if not summary.serves_only]
-    why_none = None
+    reason = None
     if len(trained) < 2:
-        why_none = "a rank alone holds up nobody"
-    elif not told_apart:
-        why_none = "the clocks of different hosts are not known well enough"
+        reason = "a rank alone holds up nobody"
+    elif not comparable:
+        reason = "the clocks of different hosts are not known well enough"
     elif len(steps) < 2:
-        why_none = "one step tells nothing of how much steps differ" if steps else "there is no step that all completed"
-    if why_none is not None:
-        return Verdict(text=f"no rank is named: {why_none}"), []
+        reason = "one step tells nothing of how much steps differ" if steps else "there is no step that all completed"
+    if reason is not None:
+        return Verdict(text=f"no rank is named: {reason}"), []
     candidates = _candidates(charges, trained, first=int(len(steps) >= _MANY_STEPS))
     first = max(candidates, key=lambda c: (c.mean_ns, c.is_link, -c.place))
     clock_ns = _clock_error_ns(run)
     step_ns = _step_ns(run, steps)
     significance_ns = max(first.significance_ns, clock_ns)
-    facts: dict[str, Any] = {
+    figures: dict[str, Any] = {
         "caused_delay_ns": int(first.mean_ns),
         "significance_ns": int(significance_ns),
         "share_of_step": first.mean_ns / max(step_ns, 1),
@@ -157,18 +187,18 @@ def _verdict(
     }
     named = first.mean_ns > significance_ns and first.persistence >= _PERSISTENT and first.mean_ns >= _NOTABLE * step_ns
     if not named:
-        return Verdict(**facts, text=_abstention(first, significance_ns, clock_ns, step_ns)), []
+        return Verdict(**figures, text=_abstention_text(first, significance_ns, clock_ns, step_ns)), []
     others = [summary for place, summary in enumerate(run.ranks) if place in trained]
     if first.is_link:
         link = links[first.place]
-        text = _link_text(link, first.mean_ns, first.mean_ns / step_ns)
-        verdict = Verdict(cause="link", link=link, text=text, **facts)
+        text = link_text(link, first.mean_ns, first.mean_ns / step_ns)
+        verdict = Verdict(cause="link", link=link, text=text, **figures)
     else:
         rank = run.ranks[first.place].rank
         others = [summary for summary in others if summary.rank != rank]
         cause = _cause(run, first.place, charges, steps)
-        text = _rank_text(rank, cause, first.mean_ns, step_ns, _mean_ns(others, steps, "compute_ns"), len(others))
-        verdict = Verdict(rank=rank, cause=cause, text=text, **facts)
+        text = rank_text(rank, cause, first.mean_ns, step_ns, _mean_ns(others, steps, "compute_ns"), len(others))
+        verdict = Verdict(rank=rank, cause=cause, text=text, **figures)
     waiting_ns = _mean_ns(others, steps, "exposed_comm_ns")
     saving_ns = min(first.mean_ns, waiting_ns)
     if saving_ns < _NOTABLE * step_ns:
@@ -192,21 +222,20 @@ def _verdict(
 def _candidates(charges: Charges, trained: Sequence[int], *, first: int) -> list[_Candidate]:
     ranks_ns = charges.ranks_ns[trained].T
     beyond_ns = ranks_ns - leave_one_out_medians(ranks_ns, np.ones_like(ranks_ns, dtype=np.bool_))
-    series = [(place, False, own) for place, own in zip(trained, beyond_ns.T.tolist(), strict=True)]
-    series += [(place, True, own) for place, own in enumerate(charges.links_ns.tolist())]
-    return [_candidate(place, is_link, own[first:]) for place, is_link, own in series]
+    series = [(place, False, delays_ns) for place, delays_ns in zip(trained, beyond_ns.T.tolist(), strict=True)]
+    series += [(place, True, delays_ns) for place, delays_ns in enumerate(charges.links_ns.tolist())]
+    return [_candidate(place, is_link, delays_ns[first:]) for place, is_link, delays_ns in series]
 
 
 def _candidate(place: int, is_link: bool, series: Sequence[int]) -> _Candidate:
     middle = statistics.median(series)
-    kept = sorted(series, key=lambda value: abs(value - middle))[: len(series) - len(series) // _OUTLIERS]
-    return _Candidate(
-        place=place, is_link=is_link, series=series, mean_ns=statistics.fmean(kept), noise_ns=statistics.stdev(kept)
-    )
+    inliers = sorted(series, key=lambda value: abs(value - middle))[: len(series) - len(series) // _OUTLIERS]
+    mean_ns, noise_ns = statistics.fmean(inliers), statistics.stdev(inliers)
+    return _Candidate(place=place, is_link=is_link, series=series, mean_ns=mean_ns, noise_ns=noise_ns)
 
 
 def _clock_error_ns(run: Run) -> int:
-    """By how much two ranks' times may differ."""
+    """Return by how much times of two ranks may be off each other."""
     errors = sorted((clock.error_ns or 0 for clock in run.clocks), reverse=True)
     return sum(errors[:2])
 
@@ -216,7 +245,7 @@ def _step_ns(run: Run, steps: Sequence[int]) -> float:
 
 
 def _mean_ns(ranks: Sequence[RankSummary], steps: Sequence[int], part: str) -> float:
-    """Mean over the steps of the median over the ranks."""
+    """Return the mean over the steps of the median over the ranks of a part of the step."""
     wanted = frozenset(steps)
     by_step: dict[int, list[int]] = {}
     for summary in ranks:
@@ -226,59 +255,33 @@ def _mean_ns(ranks: Sequence[RankSummary], steps: Sequence[int], part: str) -> f
     return statistics.fmean(statistics.median(values) for values in by_step.values()) if by_step else 0.0
 
 
-# ---- causes and words -----------------------------------------------------------------------------------------------
+# ---- causes and texts -----------------------------------------------------------------------------------------------
 
 
 def _cause(run: Run, place: int, charges: Charges, steps: Sequence[int]) -> str | None:
-    """What most of a rank's charges are due to; of what is known of none (before a message), what its steps show."""
+    """Return the cause of most of a rank's delay; if no part of it has a known cause, the one that its steps show.
+
+    Before a message only the delay is known, not its cause.
+    """
     *known, unknown_ns = charges.causes_ns[place].tolist()
     if not any(known) and unknown_ns:
-        known = _from_steps(run, place, steps)
+        known = _excess_by_cause(run, place, steps)
     largest = max(known)
     return CAUSES[known.index(largest)] if largest > 0 else None
 
 
-def _from_steps(run: Run, place: int, steps: Sequence[int]) -> list[float]:
-    """By how much a rank's steps exceed those of the ranks that it shares groups with, by cause."""
-    own = run.ranks[place]
-    mates = {rank for matched in run.collectives if own.rank in matched.ranks for rank in matched.ranks.tolist()}
-    others = [s for s in run.ranks if s.rank in mates and s.rank != own.rank] or [
-        s for s in run.ranks if s.rank != own.rank
+def _excess_by_cause(run: Run, place: int, steps: Sequence[int]) -> list[float]:
+    """Return by how much a rank's steps exceed those of the ranks that it shares groups with, by `CAUSES`."""
+    this = run.ranks[place]
+    mates = {rank for matched in run.collectives if this.rank in matched.ranks for rank in matched.ranks.tolist()}
+    others = [s for s in run.ranks if s.rank in mates and s.rank != this.rank] or [
+        s for s in run.ranks if s.rank != this.rank
     ]
-    beyond = {part: _mean_ns([own], steps, part) - _mean_ns(others, steps, part) for part in ("compute_ns", "idle_ns")}
+    beyond = {part: _mean_ns([this], steps, part) - _mean_ns(others, steps, part) for part in ("compute_ns", "idle_ns")}
     return [beyond["compute_ns"], 0.0, beyond["idle_ns"], 0.0]
 
 
-def _rank_text(
-    rank: int, cause: str | None, mean_ns: float, step_ns: float, peers_compute_ns: float, peers: int
-) -> str:
-    whom = "its peer" if peers == 1 else "the median of its peers"
-    one = "s" * (peers == 1)
-    delay, share = f"{mean_ns / 1e6:.1f} ms a step", f"{mean_ns / max(step_ns, 1):.0%} of it"
-    wait = f"which wait{one} for it in communication"
-    if cause == "host":
-        return f"rank {rank} spends {delay} ({share}) longer between operations than {whom}, {wait}"
-    if cause == "data":
-        return f"rank {rank} loads data for {delay} ({share}) longer than {whom}, {wait}"
-    if peers_compute_ns >= mean_ns / 10:
-        share = f"{mean_ns / peers_compute_ns:.0%}"
-    more = f"rank {rank} computes {delay} ({share}) longer than {whom}, {wait}"
-    return f"{more}: it has more work" if cause == "more_work" else more
-
-
-def _link_text(link: Link, mean_ns: float, share: float) -> str:
-    if link.directed or len(link.ranks) == 2:
-        name = f"the link from rank {link.ranks[0]} to rank {link.ranks[1]}"
-    else:
-        name = f"the links between ranks {format_ranges(link.ranks)}"
-    verb = "takes" if link.directed or len(link.ranks) == 2 else "take"
-    return (
-        f"{name} {verb} {link.slowdown:.1f} times as long as others for the same: "
-        f"{mean_ns / 1e6:.1f} ms a step ({share:.0%} of it)"
-    )
-
-
-def _abstention(first: _Candidate, significance_ns: float, clock_ns: int, step_ns: float) -> str:
+def _abstention_text(first: _Candidate, significance_ns: float, clock_ns: int, step_ns: float) -> str:
     if first.mean_ns <= 0 and clock_ns >= _NOTABLE * step_ns:
         return f"no rank is named: times of different ranks can be compared to {clock_ns / 1e6:.2f} ms only"
     if first.mean_ns <= 0:

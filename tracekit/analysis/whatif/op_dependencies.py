@@ -1,7 +1,6 @@
 """What waits for what in one training step of one replica of a Megatron-style job, from the types of its operations.
 
-Comes in: the operations of a replica in a step, in canonical order. Goes out: a `Template`, good for every replica and
-step with the same operations in the same order. The rules are those of `op_table`.
+The rules are those of `op_table`.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ import numpy as np
 
 from tracekit.model.events import Int64
 
-__all__ = ["CHAIN", "COMMUNICATION", "DIRECTION", "IS_SEND", "OPTYPES", "Misfit", "Template", "template_of"]
+__all__ = ["CHAIN", "COMMUNICATION", "DIRECTION", "IS_SEND", "OPTYPES", "Template", "UnfitStepError", "build_template"]
 
 OPTYPES = (
     "forward-compute",
@@ -35,23 +34,28 @@ OPTYPES = (
 FORWARD, BACKWARD = 0, 1
 _GATHER, _REDUCE, _PAUSE, _NORMS, _EMBEDDING, _SEPARATE, _CLIP, _OPTIMIZER = range(6, 14)
 COMMUNICATION = frozenset((2, 3, 4, 5, _GATHER, _REDUCE, _NORMS, _EMBEDDING, _SEPARATE, _CLIP))
-"""What transfers: codes, which are indexes into `OPTYPES`."""
+"""Codes of the types that transfer. A code is an index into `OPTYPES`."""
 DIRECTION = np.array([0, 1, 0, 0, 1, 1, *(-1,) * 8])
-"""Of each type whether it is of the forward (0) or the backward pass (1); -1: neither."""
+"""Of each type the pass that it belongs to: forward 0, backward 1, neither -1."""
 IS_SEND = np.array([code in (2, 4) for code in range(len(OPTYPES))])
 CHAIN = np.array([0, 0, 2, 3, 4, 5, 1, 1, *range(8, 14)])
-"""Types of one chain run in the order of their starts: computations, and what shards of parameters need."""
+"""Of each type its chain. Operations of one chain run in order: computations, and collectives of sharded parameters."""
 _NEXT_CHUNK = {2: 1, 3: -1, 4: -1, 5: 1}
 
 
-class Misfit(ValueError):  # noqa: N818 - what does not fit is no error of the program
-    """Operations that the rules do not fit."""
+class UnfitStepError(ValueError):
+    """The operations of a step do not fit the rules."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Template:
-    """`after[i]` waits for `before[i]`: int64 [e]. local, across: int64 [n], equal for operations that synchronise
-    within the replica, and with those of other replicas; -1 for the others.
+    """The dependencies of n operations, for every replica and step with the same operations in the same order.
+
+    Attributes:
+        before: int64 [e], the operation that `after` waits for.
+        after: int64 [e].
+        local: int64 [n], equal for operations that synchronise within the replica; -1 for the others.
+        across: int64 [n], equal for operations that synchronise with those of other replicas; -1 for the others.
     """
 
     before: Int64
@@ -74,11 +78,14 @@ class _Edges:
             self.add(before, after)
 
 
-def template_of(operations: Int64, *, stages: int, chunks: int, overlapped: bool) -> Template:
-    """operations: int64 [n, 7], stage, type, number, chunk in the stage, chunk in the model, microbatch, and whether a
-    send or receive lies outside of its direction's computations; by stage, chain and place in the chain.
+def build_template(operations: Int64, *, stages: int, chunks: int, overlapped: bool) -> Template:
+    """Return the dependencies of the operations of one replica in one step.
 
-    Raises Misfit.
+    operations: int64 [n, 7], by stage, chain and place in the chain. The columns are stage, type, number, chunk in the
+    stage, chunk in the model, microbatch, and whether a send or receive lies outside of its pass's computations.
+    overlapped: whether gradients are reduced during the backward pass.
+
+    Raises UnfitStepError when the operations do not fit the rules.
     """
     stage, code, number, chunk, model_chunk, _, outside = operations.T
     edges = _Edges()
@@ -86,21 +93,23 @@ def template_of(operations: Int64, *, stages: int, chunks: int, overlapped: bool
     sends: dict[tuple[int, int, int], int] = {}
     receives: dict[tuple[int, int, int], int] = {}
     batch = _microbatches(operations)
-    for own in range(stages):
-        rows = np.flatnonzero(stage == own)
+    for number_of_stage in range(stages):
+        rows = np.flatnonzero(stage == number_of_stage)
         of = {kind: rows[code[rows] == kind].tolist() for kind in range(len(OPTYPES))}
         computations = rows[code[rows] <= BACKWARD].tolist()
         if not computations:
-            raise Misfit(f"stage {own} computes nothing")
+            raise UnfitStepError(f"stage {number_of_stage} computes nothing")
         edges.chain(computations)
         for kind, delta in _NEXT_CHUNK.items():
             edges.chain(of[kind])
             inside = [row for row in of[kind] if not outside[row]]
             needed = of[int(DIRECTION[kind])]
             # With virtual stages the very first receive, which has no peer, may not be recorded.
-            skipped = 1 if not IS_SEND[kind] and len(inside) == len(needed) - 1 and own in (0, stages - 1) else 0
+            at_the_end = number_of_stage in (0, stages - 1)
+            skipped = 1 if not IS_SEND[kind] and len(inside) == len(needed) - 1 and at_the_end else 0
             if inside and len(inside) + skipped != len(needed):
-                raise Misfit(f"{len(inside)} {OPTYPES[kind]} for {len(needed)} computations on stage {own}")
+                what = f"{len(inside)} {OPTYPES[kind]} for {len(needed)} computations"
+                raise UnfitStepError(f"{what} on stage {number_of_stage}")
             for i, row in enumerate(inside, start=skipped):
                 computation = needed[i]
                 peer_chunk = int(model_chunk[computation]) + delta
@@ -119,7 +128,7 @@ def template_of(operations: Int64, *, stages: int, chunks: int, overlapped: bool
     if unmet := sends.keys() ^ receives.keys():
         direction, where, which = min(unmet)
         has, lacks = ("send", "receive") if (direction, where, which) in sends else ("receive", "send")
-        raise Misfit(f"the {('forward', 'backward')[direction]} {has} {which} of chunk {where} has no {lacks}")
+        raise UnfitStepError(f"the {('forward', 'backward')[direction]} {has} {which} of chunk {where} has no {lacks}")
     for group, key_of_both in enumerate(sorted(sends)):
         local[[sends[key_of_both], receives[key_of_both]]] = group
     shared = np.flatnonzero(code == _EMBEDDING)
@@ -133,7 +142,7 @@ def template_of(operations: Int64, *, stages: int, chunks: int, overlapped: bool
 
 
 def _microbatches(operations: Int64) -> list[int]:
-    """Of each computation which microbatch of its chunk it is: as recorded, else by order."""
+    """Return which microbatch of its chunk each computation is: as recorded, otherwise by order."""
     code, model_chunk, microbatch = operations[:, 1], operations[:, 4], operations[:, 5]
     rows = np.flatnonzero(code <= BACKWARD)
     named = {(code[i], model_chunk[i], microbatch[i]) for i in rows.tolist()}
@@ -149,7 +158,7 @@ def _microbatches(operations: Int64) -> list[int]:
 
 
 def _first_backward(edges: _Edges, computations: list[int], code: Int64, of: dict[int, list[int]]) -> None:
-    """The first exchange of gradients is posted before the last forward of the warm-up is computed."""
+    """Post the first exchange of gradients before the last forward of the warm-up."""
     first = next((i for i, row in enumerate(computations) if code[row] == BACKWARD), 0)
     if first >= 2:
         for kind in (4, 5):
@@ -158,8 +167,8 @@ def _first_backward(edges: _Edges, computations: list[int], code: Int64, of: dic
 
 
 def _sharded(edges: _Edges, of: dict[int, list[int]], chunk: Int64, overlapped: bool) -> None:
-    """Parameters before the first forward of their chunk, gradients after its last backward."""
-    order = sorted(of[_GATHER] + of[_REDUCE])  # one chain, in canonical order
+    """Gather parameters before the first forward of their chunk, reduce gradients after its last backward."""
+    order = sorted(of[_GATHER] + of[_REDUCE])  # one chain, in the order of the rows
     edges.chain(order)
     last_gather = {int(chunk[row]): row for row in of[_GATHER]}
     for which, row in last_gather.items():
@@ -178,6 +187,7 @@ def _sharded(edges: _Edges, of: dict[int, list[int]], chunk: Int64, overlapped: 
 
 
 def _after_computations(edges: _Edges, last: int, of: dict[int, list[int]], overlapped: bool) -> None:
+    """Run the reductions that are left, clipping and the optimizer one after another, behind the last computation."""
     first = [last]
     for row in of[_PAUSE]:
         edges.add(last, row)
@@ -195,7 +205,10 @@ def _after_computations(edges: _Edges, last: int, of: dict[int, list[int]], over
 
 
 def _across(stage: Int64, code: Int64, number: Int64, stages: int) -> Int64:
-    """int64 [n]: of collectives of data parallelism the operation, which all replicas share; clipping, all stages."""
+    """Return a number, int64 [n], equal for operations that synchronise over replicas; -1 for the others.
+
+    These are collectives of data parallelism. Clipping synchronises all stages as well.
+    """
     synchronises = np.isin(code, (_GATHER, _REDUCE, _SEPARATE, _CLIP))
     where = np.where(code == _CLIP, 0, stage)
     return np.where(synchronises, (code * stages + where) * (1 << 32) + number, -1)

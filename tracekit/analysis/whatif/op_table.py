@@ -1,24 +1,31 @@
-"""A table of operations, from any tracer: read, checked, and its dependencies derived from the types of operations.
+"""A table of operations from any tracer: reads and checks it, and derives dependencies from the types of operations.
 
-Comes in: a Parquet or CSV file with a row an operation. Goes out: a `Job`. Columns: `dp_rank` (replica of the model),
-`stage`, `rank`, `step`, `optype`, `start_ts` and `duration` (seconds), `seq_id` (number among the operations of that
-type on a rank in a step, by start), `mc` and `gmc` (chunk of the model, within the stage and within the model), `mb_id`
-(microbatch); the last three are -1 where they mean nothing. These are the columns of the traces published with
+The table is a Parquet or CSV file with one operation a row. These are its columns:
 
-    Lin et al., "Understanding Stragglers in Large Model Training Using What-if Analysis", OSDI 2025,
+* `dp_rank` (replica of the model), `stage`, `rank`, `step`, `optype`;
+* `start_ts` and `duration`, in seconds;
+* `seq_id`: number among the operations of that type on a rank in a step, by start;
+* `mc` and `gmc`: chunk of the model, numbered within the stage and within the model, or -1;
+* `mb_id`: microbatch, or -1.
 
-whose dependency model of Megatron-style training this is, per step:
+The traces published with
 
-* a rank's forward and backward computations run in the order of their starts;
-* a receive is posted after the computation before the one that needs it, and comes before that one; a send follows its
-  computation; sends (receives) of one direction run in order. The send of a chunk's microbatch and the receive of the
-  next chunk's (backward: of the previous one's) synchronise. What the ends of the model record without a peer, and what
-  lies before the first or after the last computation of its direction, synchronises with nothing;
-* parameters of a chunk are gathered before its first forward. Gradients are reduced after the last backward: of the
-  chunk, when reduction overlaps with the backward pass (the table then has `separate-grads-all-reduce`), else of all;
-* then come the gradients of layer norms, of embeddings (shared by the first and the last stage), separate gradients,
-  clipping (which synchronises all ranks) and the optimizer, in this order;
-* collectives of data parallelism synchronise the same operation of all replicas.
+    Lin et al., "Understanding Stragglers in Large Model Training Using What-if Analysis", OSDI 2025
+
+have these columns. Their dependency model of Megatron-style training is used here. Per step:
+
+* A rank's forward and backward computations run in the order of their starts.
+* A receive is posted after the computation before the one that needs it, and ends before that one starts. A send
+  follows its computation. Sends of one direction run in order, and so do receives.
+* The send of a chunk's microbatch and the receive of the next chunk's synchronise; backward, the previous chunk's.
+  Sends and receives without a peer, at the ends of the model, synchronise with nothing. Nor do those before the first
+  or after the last computation of their direction.
+* Parameters of a chunk are gathered before its first forward. Gradients are reduced after the last backward. If
+  reduction overlaps with the backward pass, that is the last of the chunk, otherwise the last of all. It overlaps if
+  the table has `separate-grads-all-reduce`.
+* Then follow, in this order: gradients of layer norms, gradients of embeddings (shared by the first and the last
+  stage), separate gradients, clipping (which synchronises all ranks) and the optimizer.
+* Collectives of data parallelism synchronise the same operation of all replicas.
 """
 
 from __future__ import annotations
@@ -29,17 +36,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tracekit.analysis.replay.operation_graph import GraphSteps, OperationGraph
 from tracekit.analysis.replay.replay import CyclicGraphError, Float64, build_graph
-from tracekit.analysis.replay.workload import Job, Workload
 from tracekit.analysis.whatif.op_dependencies import (
     CHAIN,
     COMMUNICATION,
     DIRECTION,
     IS_SEND,
     OPTYPES,
-    Misfit,
     Template,
-    template_of,
+    UnfitStepError,
+    build_template,
 )
 from tracekit.errors import InputError
 from tracekit.model.events import Int64
@@ -48,14 +55,13 @@ from tracekit.model.ranks import format_ranges
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["COLUMNS", "job_of_operations", "read_operations"]
+__all__ = ["COLUMNS", "build_table_graph", "read_operations"]
 
 COLUMNS = ("dp_rank", "stage", "rank", "step", "optype", "start_ts", "duration", "seq_id", "mc", "gmc", "mb_id")
 _INTEGERS = tuple(name for name in COLUMNS if name not in {"optype", "start_ts", "duration"})
-_LONGEST_S = 1e9  # beyond it microseconds are lost
-_CLOCK_ERROR_NS = (
-    10e6  # a collective that seems to end earlier than this before its last member has started did not wait
-)
+_LONGEST_S = 1e9  # in float64 seconds, longer times lose microseconds
+# A collective that ends on a rank by more than this before its last member starts did not wait for that member.
+_CLOCK_ERROR_NS = 10e6
 _SAME_TIME_NS = 50e3
 _STRUCTURE = ("stage", "code", "seq_id", "mc", "gmc", "mb_id", "outside")
 _EXCHANGE = {"forward-send": "forward-pp-comm", "forward-recv": "forward-pp-comm"}
@@ -65,7 +71,7 @@ _TYPE_OF_CODE = np.array([TYPES.index(_EXCHANGE.get(name, name)) for name in OPT
 
 
 def read_operations(path: Path) -> pd.DataFrame:
-    """The table, its values checked. Raises InputError when the file cannot be read or holds no such table."""
+    """Return the table with checked values. Raises InputError when the file cannot be read or is no such table."""
     import pandas as pd
 
     if not path.is_file():
@@ -85,47 +91,47 @@ def read_operations(path: Path) -> pd.DataFrame:
 
 
 def _checked(table: pd.DataFrame, name: str) -> pd.DataFrame:
-    """The table with an int64 a number and nanoseconds in `start_ns`, `duration_ns`, both float64."""
+    """Return the table with int64 numbers, and with nanoseconds in the float64 columns `start_ns` and `duration_ns`."""
 
-    def refuse(what: str, hint: str) -> InputError:
+    def error(what: str, hint: str) -> InputError:
         return InputError(f"{name}: {what}", hint=hint)
 
     if not len(table):
-        raise refuse("no operations in it", "record at least one step")
+        raise error("no operations in it", "record at least one step")
     table = table.reset_index(drop=True)
     for column in (*_INTEGERS, "start_ts", "duration"):
         values = _numbers(table, column)
         if values is None:
-            raise refuse(f"column {column} holds something that is no number", "leave no field empty")
+            raise error(f"column {column} holds something that is no number", "leave no field empty")
         if not np.isfinite(values).all():
             row = int(np.flatnonzero(~np.isfinite(values))[0])
-            raise refuse(f"{column} of row {row} is {values[row]}", "leave no field empty")
+            raise error(f"{column} of row {row} is {values[row]}", "leave no field empty")
         if column in _INTEGERS:
             if (values != np.round(values)).any() or (np.abs(values) >= 2**53).any():
-                raise refuse(f"column {column} holds a number that is no integer", "number from 0; -1: none")
+                raise error(f"column {column} holds a number that is no integer", "number from 0; -1: none")
             table[column] = values.astype(np.int64)
         else:
             if (np.abs(values) > _LONGEST_S).any():
-                raise refuse(f"{column} is beyond {_LONGEST_S:.0e} s", "give seconds from the start of the step")
+                raise error(f"{column} is beyond {_LONGEST_S:.0e} s", "give seconds from the start of the step")
             table[column.split("_")[0] + "_ns"] = values * 1e9
     for column, lowest in (("dp_rank", 0), ("stage", 0), ("rank", 0), ("seq_id", 0), ("mc", -1), ("gmc", -1)):
         if (table[column] < lowest).any():
-            raise refuse(f"{column} is below {lowest}", "number from 0")
+            raise error(f"{column} is below {lowest}", "number from 0")
     if (table["duration_ns"] < 0).any():
         row = int(np.flatnonzero(table["duration_ns"] < 0)[0])
-        raise refuse(f"duration of row {row} is negative", "give seconds")
+        raise error(f"duration of row {row} is negative", "give seconds")
     table["optype"] = table["optype"].astype(str)
     if unknown := sorted(set(table["optype"].unique()) - set(OPTYPES)):
-        raise refuse(f"unknown optype {', '.join(unknown[:3])}", f"the types are {', '.join(OPTYPES)}")
+        raise error(f"unknown optype {', '.join(unknown[:3])}", f"the types are {', '.join(OPTYPES)}")
     if table.duplicated(["step", "dp_rank", "stage", "optype", "seq_id"]).any():
         row = int(np.flatnonzero(table.duplicated(["step", "dp_rank", "stage", "optype", "seq_id"]))[0])
         what = f"{table['optype'][row]} {table['seq_id'][row]} of rank {table['rank'][row]}, step {table['step'][row]}"
-        raise refuse(
+        raise error(
             f"{what}, is there twice", "number operations of a type by `seq_id`, and ranks by dp_rank and stage"
         )
     places = table[["rank", "dp_rank", "stage"]].drop_duplicates()
     if places["rank"].duplicated().any() or places.duplicated(["dp_rank", "stage"]).any():
-        raise refuse("ranks and (dp_rank, stage) do not correspond", "give each rank one dp_rank and stage")
+        raise error("ranks and (dp_rank, stage) do not correspond", "give each rank one dp_rank and stage")
     return table
 
 
@@ -136,10 +142,10 @@ def _numbers(table: pd.DataFrame, column: str) -> Float64 | None:
         return None
 
 
-def job_of_operations(table: pd.DataFrame, name: str = "the table") -> Job:
-    """The job whose operations these are. A step that does not fit the dependency model is left out with a note.
+def build_table_graph(table: pd.DataFrame, name: str = "the table") -> OperationGraph:
+    """Return the operations and their dependencies; a step that does not fit the rules is left out with a note.
 
-    Raises InputError when none fits.
+    Raises InputError when no step fits.
     """
     columns = _canonical(table)
     facts = {
@@ -149,29 +155,29 @@ def job_of_operations(table: pd.DataFrame, name: str = "the table") -> Job:
     }
     opens = np.flatnonzero(np.diff(columns["step"], prepend=-1 - columns["step"][:1]) != 0)
     templates: dict[bytes, tuple[int, Template]] = {}
-    misfits: dict[str, list[int]] = {}
+    unfit_steps: dict[str, list[int]] = {}
     alike: dict[tuple[tuple[int, int], ...], list[slice]] = {}
     for first, stop in zip(opens.tolist(), [*opens[1:].tolist(), len(table)], strict=True):
         try:
             key = tuple(_replicas(columns, first, stop, templates, facts))
-        except Misfit as misfit:
-            misfits.setdefault(str(misfit), []).append(int(columns["step"][first]))
+        except UnfitStepError as error:
+            unfit_steps.setdefault(str(error), []).append(int(columns["step"][first]))
             continue
         alike.setdefault(key, []).append(slice(first, stop))
     known = [template for _, template in sorted(templates.values(), key=lambda pair: pair[0])]
     several = len(np.unique(columns["dp_rank"])) > 1
-    workloads = []
+    step_groups = []
     for key, slices in alike.items():
         try:
-            workloads.append(_workload(columns, slices, [known[number] for _, number in key], several))
+            step_groups.append(_graph_steps(columns, slices, [known[number] for _, number in key], several))
         except CyclicGraphError as error:
             text = f"{error}: their order contradicts the dependencies"
-            misfits.setdefault(text, []).extend(int(columns["step"][part.start]) for part in slices)
-    notes = [f"step {format_ranges(steps)} left out: {text}" for text, steps in misfits.items()]
-    if not workloads:
+            unfit_steps.setdefault(text, []).extend(int(columns["step"][part.start]) for part in slices)
+    notes = [f"step {format_ranges(steps)} left out: {text}" for text, steps in unfit_steps.items()]
+    if not step_groups:
         raise InputError(f"{name}: {notes[0]}", hint="a step needs all its operations, of all ranks")
-    return Job(
-        workloads=tuple(workloads),
+    return OperationGraph(
+        step_groups=tuple(step_groups),
         types=TYPES,
         communication_kinds=frozenset(COMMUNICATION),
         notes=tuple(notes),
@@ -179,7 +185,7 @@ def job_of_operations(table: pd.DataFrame, name: str = "the table") -> Job:
 
 
 def _canonical(table: pd.DataFrame) -> dict[str, Int64 | Float64]:
-    """Columns by step, replica, stage, chain of operations and place in it, with `code`, `end_ns` and `outside`."""
+    """Return the columns, and `code`, `end_ns` and `outside`, by step, replica, stage, chain and place in the chain."""
     columns = {name: table[name].to_numpy() for name in (*_INTEGERS, "start_ns", "duration_ns")}
     code = table["optype"].map({name: code for code, name in enumerate(OPTYPES)}).to_numpy(dtype=np.int64)
     columns |= {"code": code, "end_ns": columns["start_ns"] + columns["duration_ns"]}
@@ -211,21 +217,21 @@ def _replicas(
     templates: dict[bytes, tuple[int, Template]],
     facts: dict[str, Any],
 ) -> Iterator[tuple[int, int]]:
-    """Of the step in rows [first, stop) each replica, and the number of its template. Raises Misfit."""
+    """Yield each replica of the step in rows [first, stop) with the number of its template. Raises UnfitStepError."""
     replica = columns["dp_rank"][first:stop]
     opens = first + np.flatnonzero(np.diff(replica, prepend=-1))
     for begin, end in zip(opens.tolist(), [*opens[1:].tolist(), stop], strict=True):
         operations = np.stack([columns[name][begin:end] for name in _STRUCTURE], axis=1).astype(np.int64)
         signature = operations.tobytes()
         if signature not in templates:
-            templates[signature] = (len(templates), template_of(operations, **facts))
+            templates[signature] = (len(templates), build_template(operations, **facts))
         yield int(columns["dp_rank"][begin]), templates[signature][0]
 
 
-def _workload(
+def _graph_steps(
     columns: dict[str, Int64 | Float64], slices: Sequence[slice], templates: Sequence[Template], several: bool
-) -> Workload:
-    """Steps with the same operations. Of each replica its template."""
+) -> GraphSteps:
+    """Return steps with the same operations. slices: rows of each step. templates: one for each replica."""
     sizes = [len(template.local) for template in templates]
     offsets = np.cumsum([0, *sizes])[:-1].tolist()
     before = np.concatenate([t.before + offset for t, offset in zip(templates, offsets, strict=True)])
@@ -245,12 +251,12 @@ def _workload(
     communicates = np.isin(columns["code"][slices[0]], sorted(COMMUNICATION))
     duration_ns[communicates[:, None] & (duration_ns <= -_CLOCK_ERROR_NS)] = 0.0
     code, stage = columns["code"][slices[0]].astype(np.int64), columns["stage"][slices[0]].astype(np.int64)
-    return Workload(
+    return GraphSteps(
         graph=graph,
         duration_ns=duration_ns,
-        work=np.arange(len(graph)),
+        task=np.arange(len(graph)),
         kind=code,
-        peers=code * (int(columns["stage"].max()) + 1) + stage if several else code,
+        comparison_class=code * (int(columns["stage"].max()) + 1) + stage if several else code,
         type=_TYPE_OF_CODE[code],
         rank=columns["rank"][slices[0]].astype(np.int64),
         stage=stage,
@@ -261,7 +267,7 @@ def _workload(
 
 
 def _arrivals(start_ns: Float64, group: Int64) -> Float64:
-    """float64 [n, k]: when the last of each operation's group started."""
+    """Return when the last of each operation's group started, float64 [n, k]."""
     last_ns = start_ns.copy()
     together = group >= 0
     numbers = np.unique(group[together], return_inverse=True)[1]

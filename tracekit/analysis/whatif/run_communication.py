@@ -1,8 +1,4 @@
-"""Communication of a run as each rank took part in it, for replays.
-
-Comes in: a run with matched collectives and messages. Goes out: `Communication` of each rank: when the rank was ready
-for each collective, send and receive, when it ended there, and with which of the others it ends together.
-"""
+"""When each rank was ready for each collective, send and receive, and when it ended there: what replays start from."""
 
 from __future__ import annotations
 
@@ -17,7 +13,7 @@ from tracekit.model.events import ABSENT, Bool, Int64
 from tracekit.model.run import ClockModel, Run
 from tracekit.model.summary import RankSummary
 
-_GLANCE_NS = 50_000  # waiting no longer than this is looking whether it is over
+_POLL_NS = 50_000  # a wait no longer than this is a look whether the message is there
 _SEND, _RECV = KINDS.index("send"), KINDS.index("recv")
 
 __all__ = ["Communication", "run_communication"]
@@ -25,13 +21,18 @@ __all__ = ["Communication", "run_communication"]
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Communication:
-    """n collectives, sends and receives of one rank by the time when it was ready for them: ready_ns, end_ns: int64
-    [n], on the run's clock; a CPU rank is ready when it issues, a GPU rank, whose host runs ahead, when the kernel
-    begins.
+    """n collectives, sends and receives of one rank, by the time when it was ready for them.
 
-    kind: int64 [n], index into `KINDS`. size_bytes: int64 [n] or -1. members: int64 [n], how many ranks end together.
-    group: int64 [n], equal for those on all ranks that do, or -1. follows: int64 [n], the row of the one that has to
-    end on this rank before, or -1.
+    Attributes:
+        rank: the rank.
+        ready_ns: int64 [n], on the run's clock. A CPU rank is ready when it issues. A GPU rank, whose host runs ahead,
+            is ready when the kernel begins.
+        end_ns: int64 [n], on the run's clock.
+        kind: int64 [n], index into `KINDS`.
+        size_bytes: int64 [n], or -1.
+        members: int64 [n], how many ranks end together.
+        group: int64 [n], equal on all ranks for those that end together, or -1.
+        follows: int64 [n], the row that has to end on this rank before this one begins, or -1.
     """
 
     rank: int
@@ -48,7 +49,7 @@ class Communication:
 
 
 def run_communication(run: Run) -> dict[int, Communication]:
-    """Of each rank."""
+    """Return the communication of each rank of a run with matched collectives and messages."""
     parts: dict[int, list[Int64]] = defaultdict(list)
     summaries = {summary.rank: summary for summary in run.ranks}
     clocks = {clock.rank: clock for clock in run.clocks}
@@ -59,42 +60,46 @@ def run_communication(run: Run) -> dict[int, Communication]:
         members = (matched.row >= 0).sum(axis=0)
         one_by_one = True
         for place, rank in enumerate(matched.ranks.tolist()):
-            own, there = summaries[rank].collectives, np.flatnonzero(matched.row[place] >= 0)
-            rows = matched.row[place, there]
-            order = np.argsort(own.start_ns[rows], kind="stable")
-            one_by_one &= bool((own.start_ns[rows][order][1:] >= own.end_ns[rows][order][:-1]).all())
+            collectives, present = summaries[rank].collectives, np.flatnonzero(matched.row[place] >= 0)
+            rows = matched.row[place, present]
+            order = np.argsort(collectives.start_ns[rows], kind="stable")
+            start_ns, end_ns = collectives.start_ns[rows][order], collectives.end_ns[rows][order]
+            one_by_one &= bool((start_ns[1:] >= end_ns[:-1]).all())
             parts[rank].append(
-                _columns(summaries[rank], clocks[rank], rows, number + there, members[there], matched.group)
+                _columns(summaries[rank], clocks[rank], rows, number + present, members[present], matched.group)
             )
         serial[matched.group] = one_by_one
         number += instances
     for rank, columns in _messages(run, summaries, clocks, number).items():
         parts[rank].append(columns)
-    return {rank: _assembled(rank, parts[rank], serial) for rank in summaries}
+    return {rank: _assemble(rank, parts[rank], serial) for rank in summaries}
 
 
 def _columns(summary: RankSummary, clock: ClockModel, rows: Int64, group: Int64, members: Int64, lane: int) -> Int64:
-    own = summary.collectives
-    ready_ns = own.start_ns if summary.device == "gpu" else own.launch_ns
-    times = [clock.to_run(column[rows]) for column in (ready_ns, own.end_ns)]
-    return np.stack((*times, own.kind[rows], own.size_bytes[rows], members, group, np.full(len(rows), lane)))
+    """Return rows of a rank's collectives as int64 [7, n]. lane: the number of their process group."""
+    collectives = summary.collectives
+    ready_ns = collectives.start_ns if summary.device == "gpu" else collectives.launch_ns
+    times = [clock.to_run(column[rows]) for column in (ready_ns, collectives.end_ns)]
+    kind, size_bytes = collectives.kind[rows], collectives.size_bytes[rows]
+    return np.stack((*times, kind, size_bytes, members, group, np.full(len(rows), lane)))
 
 
 def _messages(
     run: Run, summaries: dict[int, RankSummary], clocks: dict[int, ClockModel], number: int
 ) -> dict[int, Int64]:
-    """Columns of each rank's messages; a send and its receive have one number, from `number` on.
+    """Return the columns of each rank's messages; a send and its receive get one group number, from `number` on.
 
-    The span of a message ends when its rank looks for it, which may be long after the message was over. So a send was
-    over with its receive; and a receive that nobody waited for took no longer than those that were waited for.
+    The span of a message ends when its rank looks for it, which may be long after the message was over. Therefore a
+    send ends no later than its receive. A receive that no rank waited for took no longer than is typical of those that
+    were waited for.
     """
     ready_ns, end_ns, awaited, group = {}, {}, {}, {}
     for rank, summary in summaries.items():
-        own, clock = summary.messages, clocks[rank]
-        ready_ns[rank] = clock.to_run(own.start_ns if summary.device == "gpu" else own.issue_ns)
-        end_ns[rank] = np.where(own.end_ns == ABSENT, ABSENT, clock.to_run(own.end_ns))
+        messages, clock = summary.messages, clocks[rank]
+        ready_ns[rank] = clock.to_run(messages.start_ns if summary.device == "gpu" else messages.issue_ns)
+        end_ns[rank] = np.where(messages.end_ns == ABSENT, ABSENT, clock.to_run(messages.end_ns))
         awaited[rank] = _was_awaited(summary)
-        group[rank] = np.full(len(own), ABSENT, dtype=np.int64)
+        group[rank] = np.full(len(messages), ABSENT, dtype=np.int64)
     matched = run.messages
     columns = (matched.source, matched.destination, matched.send, matched.recv)
     pairs = list(zip(range(number, number + len(matched)), *(column.tolist() for column in columns), strict=True))
@@ -115,34 +120,35 @@ def _messages(
         end_ns[source][send] = over_ns
     result = {}
     for rank, summary in summaries.items():
-        own, known = summary.messages, np.flatnonzero(end_ns[rank] != ABSENT)
+        messages, known = summary.messages, np.flatnonzero(end_ns[rank] != ABSENT)
         parts = (
-            *(ready_ns[rank][known], end_ns[rank][known], np.where(own.is_send[known], _SEND, _RECV)),
-            *(own.size_bytes[known], np.full(len(known), 2), group[rank][known], np.full(len(known), ABSENT)),
+            *(ready_ns[rank][known], end_ns[rank][known], np.where(messages.is_send[known], _SEND, _RECV)),
+            *(messages.size_bytes[known], np.full(len(known), 2), group[rank][known], np.full(len(known), ABSENT)),
         )
         result[rank] = np.stack(parts)
     return result
 
 
 def _was_awaited(summary: RankSummary) -> Bool:
-    """bool [m]: whether the rank had waited for a while when a message ended."""
+    """Return whether the rank had waited for a while when each message ended, bool [m]."""
     since_ns, until_ns = summary[WAITS].since_ns, summary[WAITS].until_ns
     end_ns = summary.messages.end_ns
     if not len(since_ns):
         return np.zeros(len(end_ns), dtype=np.bool_)
     place = np.maximum(np.searchsorted(since_ns, end_ns, side="left") - 1, 0)
-    return np.asarray((end_ns <= until_ns[place]) & (end_ns - since_ns[place] > _GLANCE_NS))
+    return np.asarray((end_ns <= until_ns[place]) & (end_ns - since_ns[place] > _POLL_NS))
 
 
-def _assembled(rank: int, parts: list[Int64], serial: dict[int, bool]) -> Communication:
+def _assemble(rank: int, parts: list[Int64], serial: dict[int, bool]) -> Communication:
+    """Return the columns in order of time. serial: whether the collectives of a process group run one after another."""
     empty = np.empty((7, 0), dtype=np.int64)
     columns = np.concatenate([empty, *parts], axis=1).astype(np.int64)
     columns = columns[:, np.lexsort((columns[5], columns[0]))]
     ready_ns, end_ns, kind, size_bytes, members, group, lane = columns
     follows = np.full(len(ready_ns), ABSENT, dtype=np.int64)
-    for own in np.unique(lane).tolist():
-        if serial.get(own, False):
-            rows = np.flatnonzero(lane == own)
+    for process_group in np.unique(lane).tolist():
+        if serial.get(process_group, False):
+            rows = np.flatnonzero(lane == process_group)
             follows[rows[1:]] = rows[:-1]
     return Communication(
         rank=rank,

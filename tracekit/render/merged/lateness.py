@@ -12,7 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from tracekit.analysis.stragglers.arrivals import Arrivals, CollectiveInstances
+from tracekit.analysis.stragglers.arrivals import Arrivals
+from tracekit.analysis.stragglers.collective_instances import CollectiveInstances
 from tracekit.analysis.timeline.parts import WAITS
 from tracekit.model.columnar import Columnar
 from tracekit.model.events import ABSENT, Int64
@@ -122,7 +123,8 @@ def message_waits_of(run: Run, arrivals: Arrivals, place: int, number: Int64, la
 
 def _led_to(instances: CollectiveInstances, over: Int64, late: Int64) -> Int64:
     """Return which of the instances `late` a rank came late to because it had waited for `over`, or -1; int64 [n]."""
-    next_late = {int(instances.before[each]): int(each) for each in late if instances.before[each] != ABSENT}
+    released_by = instances.released_by
+    next_late = {int(released_by[each]): int(each) for each in late if released_by[each] != ABSENT}
     return np.array([next_late.get(each, ABSENT) for each in over.tolist()], dtype=np.int64)
 
 

@@ -13,7 +13,8 @@ import numpy.typing as npt
 
 from tracekit.analysis.pipeline.parts import ACTIONS
 from tracekit.analysis.pipeline.steps import pipeline_steps
-from tracekit.analysis.stragglers.arrivals import CollectiveInstances, arrivals_of
+from tracekit.analysis.stragglers.arrivals import arrivals_of
+from tracekit.analysis.stragglers.collective_instances import CollectiveInstances
 from tracekit.analysis.stragglers.stragglers import counted_steps
 from tracekit.model.columnar import Columnar
 from tracekit.model.communication import GroupKey
@@ -232,13 +233,13 @@ def _pipeline_spans(run: Run) -> dict[int, PipelineSpans]:
     actions = {summary.rank: summary[ACTIONS].rows(np.isin(summary[ACTIONS].step, common)) for summary in members}
     spans_of: dict[int, PipelineSpans] = {}
     for steps in pipeline_steps(run, members, actions):
-        if steps.programs:
+        if steps.action_orders:
             spans = PipelineSpans.concatenate(
                 [
                     PipelineSpans(
-                        step=program.steps, start_ns=program.start_ns.min(axis=0), end_ns=program.end_ns.max(axis=0)
+                        step=order.steps, start_ns=order.start_ns.min(axis=0), end_ns=order.end_ns.max(axis=0)
                     )
-                    for program in steps.programs
+                    for order in steps.action_orders
                 ]
             )
             spans_of |= dict.fromkeys(steps.ranks, spans)

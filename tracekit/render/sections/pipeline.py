@@ -42,7 +42,7 @@ def pipeline_dict(pipeline: Pipeline) -> dict[str, Any]:
         "causes": None if pipeline.causes_ns is None else dict(pipeline.causes_ns),
         "replay_error": pipeline.replay_error,
         "uneven_stage": None if uneven is None else dataclasses.asdict(uneven),
-        "moves": [dataclasses.asdict(move) for move in pipeline.moves],
+        "moves": [dataclasses.asdict(change) for change in pipeline.changes],
         "by_stage": rows_of(pipeline, "by_stage"),
         "by_rank": [_rank_dict(row) for row in rows_of(pipeline, "by_rank")],
     }

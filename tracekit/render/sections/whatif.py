@@ -12,15 +12,15 @@ from tracekit.render.section_view import SectionView
 
 _SHOWN = 8
 
-__all__ = ["WHATIF_VIEW", "fix_table", "whatif_dict", "whatif_table"]
+__all__ = ["WHATIF_VIEW", "change_table", "whatif_dict", "whatif_table"]
 
 
 def whatif_dict(result: WhatIf) -> dict[str, Any]:
     """Return the section of the JSON contract."""
     return {
         "S": result.slowdown,
-        "M_W": result.m_w,
-        "M_S": result.m_s,
+        "M_W": result.slowest_ranks_share,
+        "M_S": result.last_stage_share,
         "replay_error": result.replay_error,
         "steps": result.steps,
         "measured_step_ns": result.measured_ns,
@@ -31,13 +31,13 @@ def whatif_dict(result: WhatIf) -> dict[str, Any]:
         "S_by_stage": {str(stage): value for stage, value in result.by_stage.items()},
         "fix": [
             {
-                "what": fix.what,
-                "rank": fix.rank,
-                "saves_ns_per_step": fix.saves_ns_per_step,
-                "error_ns": fix.error_ns,
-                "share": fix.share,
+                "what": change.what,
+                "rank": change.rank,
+                "saves_ns_per_step": change.saves_ns_per_step,
+                "error_ns": change.error_ns,
+                "share": change.share,
             }
-            for fix in result.fixes
+            for change in result.changes
         ],
     }
 
@@ -46,27 +46,29 @@ def whatif_table(result: WhatIf) -> list[object]:
     """Return what each change would save, then where the slowness comes from."""
     summary = (
         f"  A step takes {milliseconds(result.measured_ns)} ms; replayed {milliseconds(result.replayed_ns)} ms "
-        f"({result.replay_error:+.1%}); were all ranks and steps alike, {milliseconds(result.ideal_ns)} ms: "
-        f"S = {result.slowdown:.3f}."
+        f"({result.replay_error:+.1%}). If all ranks and steps were alike, it would take "
+        f"{milliseconds(result.ideal_ns)} ms: the slowdown S is {result.slowdown:.3f}."
     )
     parts: list[object] = [summary]
     explained = []
-    if result.m_w is not None:
-        explained.append(f"the worst 3 % of the ranks explain {result.m_w:.0%} of that (M_W)")
-    if result.m_s is not None:
-        explained.append(f"the last stage {result.m_s:.0%} (M_S)")
+    if result.slowest_ranks_share is not None:
+        explained.append(f"the slowest 3 % of the ranks explain {result.slowest_ranks_share:.0%} of the slowdown (M_W)")
+    if result.last_stage_share is not None:
+        explained.append(f"the last stage explains {result.last_stage_share:.0%} of it (M_S)")
     if explained:
         text = ", ".join(explained)
         parts.append(f"  {text[0].upper()}{text[1:]}.")
     parts.append("")
-    parts += fix_table(result) if result.fixes else ["  No change that was tried saves more than its uncertainty.", ""]
+    parts += (
+        change_table(result) if result.changes else ["  No change that was tried saves more than its uncertainty.", ""]
+    )
     slow = [
         *((f"rank {rank}", value) for rank, value in result.by_rank.items()),
         *((f"stage {stage}", value) for stage, value in result.by_stage.items()),
         *((name, value) for name, value in result.by_type.items()),
     ]
     rows = [(what, f"{value:.3f}") for what, value in sorted(slow, key=lambda pair: -pair[1])[:_SHOWN]]
-    title = "Slowdown S if only this were as measured and all else ideal"
+    title = "Slowdown S if only this is as measured and all else ideal"
     if len(slow) > _SHOWN:
         title += f"; {_SHOWN} of {len(slow)}, --json has all"
     parts += table(title, ("what", "S"), rows)
@@ -74,11 +76,16 @@ def whatif_table(result: WhatIf) -> list[object]:
     return parts
 
 
-def fix_table(result: WhatIf) -> list[object]:
+def change_table(result: WhatIf) -> list[object]:
     """Return what each change would save, the largest saving first."""
     rows = [
-        (fix.what, f"-{milliseconds(fix.saves_ns_per_step)}", f"± {milliseconds(fix.error_ns)}", f"{fix.share:.0%}")
-        for fix in result.fixes
+        (
+            change.what,
+            f"-{milliseconds(change.saves_ns_per_step)}",
+            f"± {milliseconds(change.error_ns)}",
+            f"{change.share:.0%}",
+        )
+        for change in result.changes
     ]
     title = f"What if (ms a step of {milliseconds(result.measured_ns)}; replay error {result.replay_error:+.1%})"
     return table(title, ("change", "saves", "error", "share"), rows)
@@ -87,7 +94,7 @@ def fix_table(result: WhatIf) -> list[object]:
 WHATIF_VIEW = SectionView(
     section=WHATIF_SECTION,
     json=lambda result: {"whatif": whatif_dict(result)},
-    text=lambda result, run, width: fix_table(result) if result.fixes else [],
+    text=lambda result, run, width: change_table(result) if result.changes else [],
     title="what if",
     null_keys=("whatif",),
 )

@@ -1,4 +1,4 @@
-"""What is said to shorten a pipeline's step: predictions against closed forms and against steps run that way."""
+"""Predicted savings of a pipeline, against closed forms and against steps that are simulated with the change."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tracekit.model.summary import RankSummary
 FORWARD, BACKWARD = 1000, 2000
 
 
-def ran(
+def simulate(
     schedule: str,
     ranks: int,
     microbatches: int,
@@ -28,15 +28,16 @@ def ran(
     transfer: int = 0,
     steps: int = 2,
 ) -> Pipeline:
-    """Steps of a schedule as they run when nothing else happens. slow: how many times as long a stage takes; parts:
-    into how many stages or microbatches each usual one was cut.
+    """Return the analysis of steps that run a schedule without any disturbance.
+
+    slow: how many times as long each stage takes. parts: into how many stages or microbatches each usual one was cut.
     """
     orders = order_of_schedule(schedule, ranks, virtual_stages, microbatches)
     assert orders is not None
-    took = {"F": FORWARD // parts, "B": BACKWARD // parts}
+    duration = {"F": FORWARD // parts, "B": BACKWARD // parts}
     each = [[] for _ in orders]
     for step in range(steps):
-        for place, rows in enumerate(times(orders, took, slow or {}, transfer)):
+        for place, rows in enumerate(times(orders, duration, slow or {}, transfer)):
             for kind, stage, number, start, end in rows:
                 begin = step * 1_000_000
                 row = actions((kind, number, begin + start, begin + end), stage=stage, step=5 + step)
@@ -67,9 +68,9 @@ def ran(
 
 
 def times(
-    orders: list[Order], took: dict[str, int], slow: dict[int, int], transfer: int
+    orders: list[Order], duration: dict[str, int], slow: dict[int, int], transfer: int
 ) -> list[list[tuple[str, int, int, int, int]]]:
-    """Begin and end of each action when all run as soon as they can: an event loop, not the replay."""
+    """Return when each action of each rank begins and ends if all run as soon as they can: a loop, not the replay."""
     count = 1 + max(stage for order in orders for _, stage, _ in order)
     done: dict[tuple[str, int, int], tuple[int, int]] = {}
     free, rows = [0] * len(orders), [[] for _ in orders]
@@ -83,7 +84,7 @@ def times(
                     break
                 ended, where = done.get(source, (0, place))
                 start = max(free[place] if where == place else max(free[place], ended) + transfer, ended)
-                end = start + took[kind] * slow.get(stage, 1)
+                end = start + duration[kind] * slow.get(stage, 1)
                 done[kind, stage, number], free[place] = (end, place), end
                 rows[place].append((kind, stage, number, start, end))
                 todo.pop(0)
@@ -94,66 +95,66 @@ def span_ns(result: Pipeline) -> int:
     return int(result.typical_step.end_ns.max() - result.typical_step.start_ns.min())
 
 
-def moves(result: Pipeline) -> dict[str, int]:
-    return {move.what: move.saves_ns_per_step for move in result.moves}
+def changes(result: Pipeline) -> dict[str, int]:
+    return {change.what: change.saves_ns_per_step for change in result.changes}
 
 
 @pytest.mark.parametrize("schedule", ["gpipe", "1f1b"])
-def test_predicted_savings_are_those_of_steps_run_that_way(schedule: str) -> None:
-    now = ran(schedule, 4, 8)
-    interleaved = ran("interleaved1f1b", 4, 8, virtual_stages=2, parts=2)
-    more = ran(schedule, 4, 16, parts=2)
+def test_predicted_savings_are_those_of_steps_simulated_with_the_change(schedule: str) -> None:
+    now = simulate(schedule, 4, 8)
+    interleaved = simulate("interleaved1f1b", 4, 8, virtual_stages=2, parts=2)
+    more = simulate(schedule, 4, 16, parts=2)
     assert (span_ns(now), span_ns(interleaved), span_ns(more)) == (33_000, 28_500, 28_500)  # (m + p-1)(F+B) ...
-    assert moves(now) == {
+    assert changes(now) == {
         "the interleaved schedule with each stage cut in two": span_ns(now) - span_ns(interleaved),
         "16 microbatches of half the size": span_ns(now) - span_ns(more),
     }
 
 
 def test_transfers_take_as_long_as_before() -> None:
-    now = ran("1f1b", 4, 8, transfer=300)
-    interleaved = ran("interleaved1f1b", 4, 8, virtual_stages=2, parts=2, transfer=300)
+    now = simulate("1f1b", 4, 8, transfer=300)
+    interleaved = simulate("interleaved1f1b", 4, 8, virtual_stages=2, parts=2, transfer=300)
     saves = span_ns(now) - span_ns(interleaved)
-    found = moves(now).get("the interleaved schedule with each stage cut in two", 0)
-    assert found == pytest.approx(saves, abs=0.02 * span_ns(now))
+    predicted = changes(now).get("the interleaved schedule with each stage cut in two", 0)
+    assert predicted == pytest.approx(saves, abs=0.02 * span_ns(now))
 
 
 @pytest.mark.parametrize("slow_stage", [0, 1, 3])
-def test_an_uneven_stage_is_named_with_what_evening_out_saves(slow_stage: int) -> None:
-    now = ran("1f1b", 4, 8, slow={slow_stage: 2})
+def test_an_uneven_stage_is_named_with_the_saving_of_even_stages(slow_stage: int) -> None:
+    now = simulate("1f1b", 4, 8, slow={slow_stage: 2})
     assert now.uneven_stage is not None
     assert (now.uneven_stage.stage, now.uneven_stage.factor) == (slow_stage, 2.0)
     even = (8 + 3) * (FORWARD + BACKWARD) * 5 // 4  # the five shares of work on four ranks
-    assert moves(now)["all stages take equally long"] == span_ns(now) - even
+    assert changes(now)["all stages take equally long"] == span_ns(now) - even
     assert now.findings[0].rank == slow_stage
 
 
 def test_even_stages_are_not_named_and_few_bubbles_are_no_finding() -> None:
-    now = ran("1f1b", 2, 32)
-    assert (now.uneven_stage, now.moves, now.findings) == (None, (), ())
+    now = simulate("1f1b", 2, 32)
+    assert (now.uneven_stage, now.changes, now.findings) == (None, (), ())
 
 
-def test_a_schedule_with_its_least_bubbles_has_an_explanation_and_a_remedy() -> None:
-    now = ran("gpipe", 4, 4)
+def test_bubbles_that_the_schedule_causes_have_a_finding_with_a_remedy() -> None:
+    now = simulate("gpipe", 4, 4)
     assert now.bubble_ratio == pytest.approx(3 / 7)
     (finding,) = now.findings
     assert finding.evidence["warmup_ns"] + finding.evidence["drain_ns"] == sum(now.causes_ns.values())  # type: ignore[operator,union-attr]
-    assert finding.saving_ns == max(moves(now).values())
+    assert finding.saving_ns == max(changes(now).values())
 
 
 def test_a_stage_that_waits_for_one_of_its_ranks_is_not_uneven() -> None:
-    """GIVEN two replicas whose stage 1 takes twice as long, but of whose ranks only one computes longer."""
+    """GIVEN two replicas whose stage 1 takes twice as long WHEN only one of its ranks computes longer THEN no stage."""
     orders = order_of_schedule("1f1b", 2, 1, 4)
     assert orders is not None
     rows = times(orders, {"F": FORWARD, "B": BACKWARD}, {1: 2}, 0)
 
     def replica(first: int) -> list[RankSummary]:
-        made = PipelineLayout(schedule="1f1b", stages=2, virtual_stages=1, microbatches=4, stage_ids=[0])
+        layout = PipelineLayout(schedule="1f1b", stages=2, virtual_stages=1, microbatches=4, stage_ids=[0])
         return [
             rank(
                 first + stage,
-                actions=Actions.concatenate([actions((k, n, s, e), stage=own) for k, own, n, s, e in rows[stage]]),
-                pipeline=made,
+                actions=Actions.concatenate([actions((k, n, s, e), stage=at) for k, at, n, s, e in rows[stage]]),
+                pipeline=layout,
                 pipeline_ranks=(first, first + 1),
                 steps=(5,),
             )
@@ -162,8 +163,8 @@ def test_a_stage_that_waits_for_one_of_its_ranks_is_not_uneven() -> None:
 
     def computing(summaries: list[RankSummary], compute_ns: Sequence[int]) -> list[RankSummary]:
         return [
-            replace(s, steps=tuple(replace(step, compute_ns=own) for step in s.steps))
-            for s, own in zip(summaries, compute_ns, strict=True)
+            replace(s, steps=tuple(replace(step, compute_ns=rank_ns) for step in s.steps))
+            for s, rank_ns in zip(summaries, compute_ns, strict=True)
         ]
 
     members = [*replica(0), *replica(2)]
@@ -171,3 +172,27 @@ def test_a_stage_that_waits_for_one_of_its_ranks_is_not_uneven() -> None:
         result = pipeline(run_of(computing(members, compute_ns)))
         assert result is not None
         assert (None if result.uneven_stage is None else result.uneven_stage.stage) == named
+
+
+@pytest.mark.parametrize(("slow_replicas", "saves"), [((0,), False), ((0, 1, 2), True)])
+def test_a_slow_rank_is_no_uneven_stage(slow_replicas: tuple[int, ...], saves: bool) -> None:
+    """GIVEN three replicas of two stages WHEN stage 1 is slow in one of them only THEN moving layers would not help."""
+
+    def replica(number: int) -> list[RankSummary]:
+        orders = order_of_schedule("1f1b", 2, 1, 4)
+        assert orders is not None
+        rows = times(orders, {"F": FORWARD, "B": BACKWARD}, {1: 2} if number in slow_replicas else {}, 0)
+        return [
+            rank(
+                2 * number + stage,
+                actions=Actions.concatenate([actions((k, n, s, e), stage=at) for k, at, n, s, e in rows[stage]]),
+                pipeline=PipelineLayout(schedule="1f1b", stages=2, virtual_stages=1, microbatches=4, stage_ids=[stage]),
+                pipeline_ranks=(2 * number, 2 * number + 1),
+                steps=(5,),
+            )
+            for stage in range(2)
+        ]
+
+    result = pipeline(run_of([*replica(0), *replica(1), *replica(2)]))
+    assert isinstance(result, Pipeline)
+    assert ("all stages take equally long" in changes(result)) == saves

@@ -1,4 +1,4 @@
-"""Bubbles of a pipeline: exact on a schedule built by hand, and in sum on any."""
+"""Bubbles of a pipeline: exact on schedules built by hand, and in sum on random actions."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tests.unit.analysis.exchanges import actions, clocks, rank, run_of
 from tracekit.analysis.pipeline.bubble_causes import CAUSES
-from tracekit.analysis.pipeline.bubbles import Pipeline, closed_form_of_bubbles, pipeline
+from tracekit.analysis.pipeline.bubbles import Pipeline, closed_form_bubble_ratio, pipeline
 from tracekit.analysis.pipeline.parts import Actions
 from tracekit.analysis.section import Unavailable
 from tracekit.model.metadata import PipelineLayout
@@ -30,20 +30,20 @@ def layout(schedule: str, stages: int, microbatches: int, stage: int = 0, virtua
 
 def two_stages(first: Actions, second: Actions, **others: Any) -> Run:
     ranks = [
-        rank(i, actions=own, pipeline=layout("gpipe", 2, 2, i), pipeline_ranks=(0, 1))
-        for i, own in enumerate((first, second))
+        rank(i, actions=of_rank, pipeline=layout("gpipe", 2, 2, i), pipeline_ranks=(0, 1))
+        for i, of_rank in enumerate((first, second))
     ]
     return run_of(ranks, **others)
 
 
-def found(run: Run) -> Pipeline:
+def analysed(run: Run) -> Pipeline:
     result = pipeline(run)
     assert result is not None
     return result
 
 
 def gpipe(shift_ns: int = 0) -> tuple[Actions, Actions]:
-    """Two microbatches, forward 10 and backward 20, no transfers:
+    """Return the actions of two microbatches, forward 10 and backward 20, without transfers.
 
     stage 0   F0 F1         B0   B1     0-10, 10-20, 50-70, 70-90
     stage 1      F0 F1 B0   B1          10-20, 20-30, 30-50, 50-70
@@ -55,7 +55,7 @@ def gpipe(shift_ns: int = 0) -> tuple[Actions, Actions]:
 
 
 def test_gpipe_has_the_bubbles_of_its_closed_form() -> None:
-    result = found(two_stages(*gpipe()))
+    result = analysed(two_stages(*gpipe()))
     assert result.bubble_ratio == result.ideal_bubble_ratio == pytest.approx(1 / 3)
     assert result.bubble_to_ideal_ratio == pytest.approx(60 / 120)
     assert result.by_rank[["rank", "busy_ns", "bubble_ns"]].to_numpy().tolist() == [[0, 60, 30], [1, 60, 30]]
@@ -67,20 +67,20 @@ def test_gpipe_has_the_bubbles_of_its_closed_form() -> None:
     ]
 
 
-def test_a_clock_that_is_ahead_changes_nothing() -> None:
-    result = found(two_stages(*gpipe(shift_ns=7_000), clocks=tuple(clocks(2, offsets_ns=[0, 7_000]))))
+def test_a_known_clock_offset_changes_nothing() -> None:
+    result = analysed(two_stages(*gpipe(shift_ns=7_000), clocks=tuple(clocks(2, offsets_ns=[0, 7_000]))))
     assert result.bubble_ratio == pytest.approx(1 / 3)
 
 
-def test_waiting_inside_an_action_is_bubble() -> None:
+def test_waiting_inside_an_action_is_a_bubble() -> None:
     first, _ = gpipe()
-    result = found(two_stages(first, actions(("F", 0, 0, 90), stage=1, wait_ns=60)))
+    result = analysed(two_stages(first, actions(("F", 0, 0, 90), stage=1, wait_ns=60)))
     assert result.by_rank[["busy_ns", "bubble_ns"]].to_numpy().tolist() == [[60, 30], [30, 60]]
 
 
 def test_without_one_of_its_ranks_a_pipeline_has_durations_but_no_bubbles() -> None:
     first, _ = gpipe()
-    result = found(run_of([rank(0, actions=first, pipeline=layout("gpipe", 2, 2), pipeline_ranks=(0, 1))]))
+    result = analysed(run_of([rank(0, actions=first, pipeline=layout("gpipe", 2, 2), pipeline_ranks=(0, 1))]))
     assert (result.bubble_ratio, result.bubble_to_ideal_ratio) == (None, None)
     assert result.by_rank["bubble_ns"].isna().all()
     assert result.by_rank["busy_ns"].tolist() == [60]
@@ -90,10 +90,10 @@ def test_without_one_of_its_ranks_a_pipeline_has_durations_but_no_bubbles() -> N
 def test_clocks_of_two_hosts_that_were_not_measured_give_no_bubbles() -> None:
     first, second = gpipe()
     ranks = [
-        rank(i, actions=own, host=f"node{i}", pipeline=layout("gpipe", 2, 2, i), pipeline_ranks=(0, 1))
-        for i, own in enumerate((first, second))
+        rank(i, actions=of_rank, host=f"node{i}", pipeline=layout("gpipe", 2, 2, i), pipeline_ranks=(0, 1))
+        for i, of_rank in enumerate((first, second))
     ]
-    result = found(run_of(ranks, clocks=tuple(clocks(2, method="none"))))
+    result = analysed(run_of(ranks, clocks=tuple(clocks(2, method="none"))))
     assert result.bubble_ratio is None
 
 
@@ -104,11 +104,11 @@ def test_only_steps_that_all_ranks_completed_count() -> None:
         rank(0, actions=both, steps=(5, 6), pipeline=layout("gpipe", 2, 2, 0), pipeline_ranks=(0, 1)),
         rank(1, actions=second, steps=(5,), pipeline=layout("gpipe", 2, 2, 1), pipeline_ranks=(0, 1)),
     ]
-    result = found(run_of(ranks))
+    result = analysed(run_of(ranks))
     assert (result.steps, result.bubble_ratio) == (1, pytest.approx(1 / 3))
 
 
-def test_no_actions_are_no_pipeline() -> None:
+def test_without_actions_there_is_no_pipeline() -> None:
     assert isinstance(pipeline(run_of([rank(0), rank(1)])), Unavailable)
 
 
@@ -127,12 +127,12 @@ def test_no_actions_are_no_pipeline() -> None:
 def test_the_ideal_has_a_closed_form_for_some_schedules(
     schedule: str, ranks: int, microbatches: int, virtual_stages: int, ratio: float | None
 ) -> None:
-    made = layout(schedule, ranks * virtual_stages, microbatches, virtual_stages=virtual_stages)
-    assert closed_form_of_bubbles(made, ranks) == (None if ratio is None else pytest.approx(ratio))
+    described = layout(schedule, ranks * virtual_stages, microbatches, virtual_stages=virtual_stages)
+    assert closed_form_bubble_ratio(described, ranks) == (None if ratio is None else pytest.approx(ratio))
 
 
 def causes(result: Pipeline) -> dict[int, dict[str, int]]:
-    """Of each rank, those that are not nothing."""
+    """Return the causes of each rank that are not 0."""
     return {
         row["rank"]: {cause: row[f"{cause}_ns"] for cause in CAUSES if row[f"{cause}_ns"]}
         for row in result.by_rank.to_dict("records")
@@ -141,7 +141,7 @@ def causes(result: Pipeline) -> dict[int, dict[str, int]]:
 
 def test_bubbles_of_equal_stages_are_warmup_and_drain() -> None:
     """Rank 0 waits 30 for the first backward; rank 1 waits 10 for the first forward, and is done 20 before the end."""
-    result = found(two_stages(*gpipe()))
+    result = analysed(two_stages(*gpipe()))
     assert causes(result) == {0: {"warmup": 30}, 1: {"warmup": 10, "drain": 20}}
     assert result.causes_ns is not None
     assert (result.causes_ns["warmup_ns"], result.causes_ns["drain_ns"]) == (40, 20)
@@ -156,27 +156,27 @@ def test_a_slower_stage_makes_the_other_wait() -> None:
     """
     first = actions(("F", 0, 0, 10), ("F", 1, 10, 20), ("B", 0, 90, 110), ("B", 1, 130, 150))
     second = actions(("F", 0, 10, 30), ("F", 1, 30, 50), ("B", 0, 50, 90), ("B", 1, 90, 130), stage=1)
-    result = found(two_stages(first, second))
+    result = analysed(two_stages(first, second))
     assert causes(result) == {0: {"warmup": 45, "imbalance": 45}, 1: {"warmup": 15, "drain": 30, "imbalance": -15}}
     assert result.uneven_stage is not None
     assert (result.uneven_stage.stage, result.uneven_stage.ranks, result.uneven_stage.factor) == (1, (1,), 2.0)
     assert (result.findings[0].rank, result.findings[0].saving_ns) == (1, 150 - 135)
 
 
-def test_time_on_the_way_is_transfer() -> None:
-    """As `gpipe`, but 5 pass before the other rank can go on, and a receive is posted when the rank needs it.
+def test_idle_time_during_a_transfer_is_transfer() -> None:
+    """GIVEN `gpipe` with transfers of 5, whose receives are posted when the rank needs them.
 
     stage 0   F0 F1  ...  B0 B1     0-10, 10-20, 65-85, 90-110
     stage 1    F0 F1 B0  B1         15-25, 30-40, 40-60, 60-80
     """
     first = actions(("F", 0, 0, 10), ("F", 1, 10, 20), ("B", 0, 65, 85), ("B", 1, 90, 110))
     second = actions(("F", 0, 15, 25), ("F", 1, 30, 40), ("B", 0, 40, 60), ("B", 1, 60, 80), stage=1)
-    result = found(two_stages(first, second))
+    result = analysed(two_stages(first, second))
     assert causes(result) == {0: {"warmup": 30, "transfer": 20}, 1: {"warmup": 10, "drain": 20, "transfer": 20}}
 
 
-def test_delays_that_means_even_out_are_late_peers() -> None:
-    """Each stage takes 12.5 on average, so that a step would take 37.5; but in turn each has the other wait.
+def test_delays_that_the_mean_hides_are_late_peers() -> None:
+    """GIVEN stages of 12.5 on average, for which a step would take 37.5 WHEN each delays the other in turn.
 
     stage 0   F0 F1           0-10, 10-30        F0 F1          0-10, 10-20
     stage 1      F0   F1      10-20, 30-40          F0    F1    10-30, 30-40
@@ -196,14 +196,14 @@ def test_delays_that_means_even_out_are_late_peers() -> None:
         )
         for i, steps in enumerate((first, second))
     ]
-    assert causes(found(run_of(ranks))) == {0: {"drain": 25, "late_peer": 5}, 1: {"warmup": 25, "late_peer": 5}}
+    assert causes(analysed(run_of(ranks))) == {0: {"drain": 25, "late_peer": 5}, 1: {"warmup": 25, "late_peer": 5}}
 
 
-def test_what_no_dependency_explains_is_other() -> None:
-    """Rank 0 runs its second forward 7 late, for no reason; all that follows is late by as much."""
+def test_idle_time_that_no_dependency_explains_is_other() -> None:
+    """GIVEN rank 0, which runs its second forward 7 late for no reason THEN all that follows is late by 7."""
     first = actions(("F", 0, 0, 10), ("F", 1, 17, 27), ("B", 0, 57, 77), ("B", 1, 77, 97))
     second = actions(("F", 0, 10, 20), ("F", 1, 27, 37), ("B", 0, 37, 57), ("B", 1, 57, 77), stage=1)
-    result = found(two_stages(first, second))
+    result = analysed(two_stages(first, second))
     assert causes(result) == {0: {"warmup": 30, "other": 7}, 1: {"warmup": 10, "drain": 20, "other": 7}}
 
 
@@ -214,11 +214,11 @@ TIMES = st.lists(st.tuples(st.integers(0, 500), st.integers(1, 100)), min_size=1
 def test_busy_time_and_bubbles_fill_the_span_of_the_pipeline(
     first: list[tuple[int, int]], second: list[tuple[int, int]]
 ) -> None:
-    made = [
+    by_stage = [
         actions(*(("F", i, at, at + took) for i, (at, took) in enumerate(sorted(times))), stage=stage)
         for stage, times in enumerate((first, second))
     ]
-    result = found(two_stages(*made))
+    result = analysed(two_stages(*by_stage))
     every = [*first, *second]
     span_ns = max(at + took for at, took in every) - min(at for at, _ in every)
     rows = result.by_rank.to_dict("records")
@@ -230,30 +230,31 @@ def test_busy_time_and_bubbles_fill_the_span_of_the_pipeline(
 
 
 @pytest.mark.parametrize("place", [0, 1])
-def test_a_step_that_lacks_a_ranks_actions_leaves_causes_unknown(place: int) -> None:
+def test_without_a_ranks_actions_in_a_step_the_causes_are_unknown(place: int) -> None:
     both = list(gpipe())
     both[place] = Actions.concatenate([both[place], actions(("F", 0, 1000, 1010), stage=place, step=6)])
     ranks = [
-        rank(i, actions=own, steps=(5, 6), pipeline=layout("gpipe", 2, 2, i), pipeline_ranks=(0, 1))
-        for i, own in enumerate(both)
+        rank(i, actions=of_rank, steps=(5, 6), pipeline=layout("gpipe", 2, 2, i), pipeline_ranks=(0, 1))
+        for i, of_rank in enumerate(both)
     ]
-    result = found(run_of(ranks))
-    assert (result.causes_ns, result.moves) == (None, ())
+    result = analysed(run_of(ranks))
+    assert (result.causes_ns, result.changes) == (None, ())
     assert result.by_rank["bubble_ns"].notna().all()
 
 
 def test_a_schedule_may_run_several_times_a_step() -> None:
-    """The n-th forward of a microbatch goes with its n-th backward: twice `gpipe`, one right after the other."""
+    """GIVEN `gpipe` twice in a step THEN the n-th backward of a microbatch waits for its n-th forward."""
     twice = [
-        Actions.concatenate([own, replace(own, start_ns=own.start_ns + 90, end_ns=own.end_ns + 90)]) for own in gpipe()
+        Actions.concatenate([of_rank, replace(of_rank, start_ns=of_rank.start_ns + 90, end_ns=of_rank.end_ns + 90)])
+        for of_rank in gpipe()
     ]
-    result = found(two_stages(*twice))
+    result = analysed(two_stages(*twice))
     assert result.causes_ns is not None
     assert (result.causes_ns["other_ns"], result.replay_error) == (0, 0.0)
     assert sum(result.causes_ns.values()) == 2 * 60
 
 
-def test_bubbles_near_the_least_are_no_warning() -> None:
+def test_bubbles_near_the_ideal_are_no_warning() -> None:
     first, second = gpipe()
-    (finding,) = found(two_stages(first, second)).findings
+    (finding,) = analysed(two_stages(first, second)).findings
     assert finding.severity == ("warning" if finding.saving_ns else "info")

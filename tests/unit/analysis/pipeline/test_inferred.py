@@ -26,9 +26,9 @@ def of_rank(place: int, ranks: int, schedule: str = "1f1b", virtual_stages: int 
 @pytest.mark.parametrize(
     ("schedule", "virtual_stages"), [("gpipe", 1), ("1f1b", 1), ("interleaved1f1b", 2), ("loopedbfs", 2)]
 )
-def test_actions_tell_the_layout(schedule: str, virtual_stages: int) -> None:
-    found = with_inferred_pipelines([rank(i, actions=of_rank(i, 2, schedule, virtual_stages)) for i in range(2)], [])
-    for place, summary in enumerate(found):
+def test_the_layout_follows_from_the_actions(schedule: str, virtual_stages: int) -> None:
+    inferred = with_inferred_pipelines([rank(i, actions=of_rank(i, 2, schedule, virtual_stages)) for i in range(2)], [])
+    for place, summary in enumerate(inferred):
         assert summary.pipeline.layout == PipelineLayout(
             schedule=schedule,
             stages=2 * virtual_stages,
@@ -39,23 +39,23 @@ def test_actions_tell_the_layout(schedule: str, virtual_stages: int) -> None:
         assert (summary.pipeline.inferred, summary.pipeline.ranks) == (True, (0, 1))
 
 
-def test_groups_tell_which_ranks_are_one_pipeline() -> None:
+def test_process_groups_show_which_ranks_are_one_pipeline() -> None:
     """GIVEN two replicas of two stages: ranks 0 and 2 are the first stage."""
     members = [rank(i, actions=of_rank(i // 2, 2)) for i in range(4)]
     groups = [GroupKey(description=f"pp{i}", ranks=(i, i + 2)) for i in range(2)]
     data_parallel = [GroupKey(description=f"dp{i}", ranks=(2 * i, 2 * i + 1)) for i in range(2)]
-    found = with_inferred_pipelines(members, [*data_parallel, *groups])
-    assert [summary.pipeline.ranks for summary in found] == [(0, 2), (1, 3), (0, 2), (1, 3)]
-    assert {summary.pipeline.layout.schedule for summary in found if summary.pipeline is not None} == {"1f1b"}
+    inferred = with_inferred_pipelines(members, [*data_parallel, *groups])
+    assert [summary.pipeline.ranks for summary in inferred] == [(0, 2), (1, 3), (0, 2), (1, 3)]
+    assert {summary.pipeline.layout.schedule for summary in inferred if summary.pipeline is not None} == {"1f1b"}
 
 
-def test_without_groups_replicas_cannot_be_told() -> None:
-    found = with_inferred_pipelines([rank(i, actions=of_rank(i // 2, 2)) for i in range(4)], [])
-    assert [summary.pipeline.ranks for summary in found] == [()] * 4
-    assert {summary.pipeline.layout.schedule for summary in found if summary.pipeline is not None} == {"unknown"}
+def test_without_groups_replicas_cannot_be_told_apart() -> None:
+    inferred = with_inferred_pipelines([rank(i, actions=of_rank(i // 2, 2)) for i in range(4)], [])
+    assert [summary.pipeline.ranks for summary in inferred] == [()] * 4
+    assert {summary.pipeline.layout.schedule for summary in inferred if summary.pipeline is not None} == {"unknown"}
 
 
-def test_what_the_capture_described_stays() -> None:
+def test_a_pipeline_that_the_capture_described_stays_as_it_is() -> None:
     layout = PipelineLayout(schedule="zbv", stages=2, virtual_stages=1, microbatches=4, stage_ids=[0])
     members = [rank(i, actions=of_rank(i, 2), pipeline=layout, pipeline_ranks=(0, 1)) for i in range(2)]
     assert with_inferred_pipelines(members, []) == tuple(members)

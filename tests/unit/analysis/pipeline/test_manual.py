@@ -1,4 +1,4 @@
-"""Pipelines written by hand: lines of ranks, told from rings, stars and what else ranks send to each other."""
+"""Pipelines written by hand: lines of ranks, unlike rings, stars and other messages."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from tests.unit.analysis.exchanges import Message, actions, clocks, rank, recv, send
 from tracekit.analysis.matching.messages import match_messages
-from tracekit.analysis.pipeline.manual import lines_of, with_manual_pipelines
+from tracekit.analysis.pipeline.manual import find_lines, with_manual_pipelines
 from tracekit.analysis.pipeline.parts import ACTIONS
 from tracekit.model.summary import RankSummary
 
@@ -21,7 +21,7 @@ from tracekit.model.summary import RankSummary
         ([], []),
         ([(0, 1), (1, 2), (2, 3)], [(0, 1, 2, 3)]),
         ([(3, 1), (1, 0)], [(3, 1, 0)]),  # in any order of ranks
-        ([(0, 1), (2, 3)], [(0, 1), (2, 3)]),  # two side by side
+        ([(0, 1), (2, 3)], [(0, 1), (2, 3)]),  # two pipelines
         ([(0, 1), (1, 2), (0, 2)], [(0, 1, 2)]),  # a connection that skips a stage
         ([(0, 1), (1, 2), (2, 0)], []),  # a ring
         ([(0, 1), (1, 0)], []),
@@ -31,23 +31,23 @@ from tracekit.model.summary import RankSummary
         ([(0, 1), (2, 3), (3, 2)], [(0, 1)]),
     ],
 )
-def test_lines_are_told_from_other_shapes(edges: list[tuple[int, int]], lines: list[tuple[int, ...]]) -> None:
-    assert lines_of(edges) == lines
+def test_only_lines_are_pipelines(edges: list[tuple[int, int]], lines: list[tuple[int, ...]]) -> None:
+    assert find_lines(edges) == lines
 
 
 @given(order=st.permutations(range(6)), skips=st.sets(st.tuples(st.integers(0, 5), st.integers(0, 5))))
 def test_a_line_is_found_whatever_connections_skip_stages(order: list[int], skips: set[tuple[int, int]]) -> None:
     along = list(pairwise(order))
     over = [(order[a], order[b]) for a, b in skips if a < b]
-    assert lines_of([*over, *along]) == [tuple(order)]
+    assert find_lines([*over, *along]) == [tuple(order)]
 
 
 def stages(*rows: tuple[list[Message], bool]) -> tuple[RankSummary, ...]:
-    """Ranks 0, 1, ... with these messages, each with one F and, if so said, one B; pipelines found."""
+    """Return ranks with these messages and one forward, some with one backward, after pipelines are found."""
     ranks = []
     for number, (messages, backward) in enumerate(rows):
-        does = actions(("F", 0, 0, 10), *([("B", 0, 20, 30)] if backward else []), stage=-1)
-        ranks.append(rank(number, messages, actions=does))
+        rank_actions = actions(("F", 0, 0, 10), *([("B", 0, 20, 30)] if backward else []), stage=-1)
+        ranks.append(rank(number, messages, actions=rank_actions))
     return with_manual_pipelines(ranks, match_messages(ranks, clocks(len(ranks)))[0])
 
 
@@ -55,11 +55,11 @@ def test_activations_forward_and_gradients_back_make_a_pipeline() -> None:
     first = [send(1, 10, after="F"), recv(1, 19, after="F", before="B")]
     second = [recv(0, 11, before="F"), send(0, 30, after="B"), send(2, 15, after="F"), recv(2, 16, before="B")]
     third = [recv(1, 16, before="F"), send(1, 17, after="B", took_ns=1)]
-    found = stages((first, True), (second, True), (third, True))
+    summaries = stages((first, True), (second, True), (third, True))
 
-    assert [summary.strategies for summary in found] == [("pp",)] * 3
-    assert [summary[ACTIONS].stage.tolist() for summary in found] == [[0, 0], [1, 1], [2, 2]]
-    for stage, summary in enumerate(found):
+    assert [summary.strategies for summary in summaries] == [("pp",)] * 3
+    assert [summary[ACTIONS].stage.tolist() for summary in summaries] == [[0, 0], [1, 1], [2, 2]]
+    for stage, summary in enumerate(summaries):
         layout = summary.pipeline.layout
         assert layout is not None
         assert (layout.schedule, layout.stages, layout.virtual_stages, layout.microbatches) == ("manual", 3, 1, 1)
@@ -69,27 +69,29 @@ def test_activations_forward_and_gradients_back_make_a_pipeline() -> None:
 
 
 def test_a_ring_in_the_forward_is_no_pipeline() -> None:
-    found = stages(*(([send((r + 1) % 3, 5, after="F"), recv((r - 1) % 3, 5, before="F")], False) for r in range(3)))
-    assert [(s.strategies, s.pipeline, len(s[ACTIONS])) for s in found] == [((), None, 0)] * 3
-    assert {group.parallelism for summary in found for group in summary.groups} == {None}
+    summaries = stages(
+        *(([send((r + 1) % 3, 5, after="F"), recv((r - 1) % 3, 5, before="F")], False) for r in range(3))
+    )
+    assert [(s.strategies, s.pipeline, len(s[ACTIONS])) for s in summaries] == [((), None, 0)] * 3
+    assert {group.parallelism for summary in summaries for group in summary.groups} == {None}
 
 
 def test_messages_outside_of_passes_are_no_pipeline() -> None:
-    found = stages(([send(1, 0)], True), ([recv(0, 1)], True))
-    assert [(summary.pipeline, len(summary[ACTIONS])) for summary in found] == [(None, 0)] * 2
+    summaries = stages(([send(1, 0)], True), ([recv(0, 1)], True))
+    assert [(summary.pipeline, len(summary[ACTIONS])) for summary in summaries] == [(None, 0)] * 2
 
 
-def test_a_rank_without_actions_is_left_as_it_is() -> None:
+def test_a_rank_without_actions_stays_as_it_is() -> None:
     ranks = [rank(0), rank(1)]
     assert with_manual_pipelines(ranks, match_messages(ranks, clocks(2))[0]) == tuple(ranks)
 
 
-def test_a_line_goes_on_over_a_rank_whose_trace_is_missing() -> None:
-    """GIVEN stages 0, 1 and 2 without the trace of 1 THEN the stages of the others are known all the same."""
-    kept = [
+def test_a_line_includes_a_rank_whose_trace_is_missing() -> None:
+    """GIVEN stages 0, 1 and 2 without the trace of rank 1 THEN the stages of the others are known."""
+    present = [
         rank(0, [send(1, 10, after="F")], actions=actions(("F", 0, 0, 10), stage=-1)),
         rank(2, [recv(1, 11, before="F")], actions=actions(("F", 0, 20, 30), stage=-1)),
     ]
-    found = with_manual_pipelines(kept, match_messages(kept, clocks(3))[0])
-    assert [summary[ACTIONS].stage.tolist() for summary in found] == [[0], [2]]
-    assert {summary.pipeline.ranks for summary in found} == {(0, 1, 2)}
+    summaries = with_manual_pipelines(present, match_messages(present, clocks(3))[0])
+    assert [summary[ACTIONS].stage.tolist() for summary in summaries] == [[0], [2]]
+    assert {summary.pipeline.ranks for summary in summaries} == {(0, 1, 2)}

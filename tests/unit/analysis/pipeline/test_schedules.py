@@ -1,4 +1,4 @@
-"""Orders of schedules: those that torch itself runs are recognised, and ours are torch's."""
+"""Orders of schedules: those of torch are recognised, and ours are the same."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ LETTERS = {"FORWARD": "F", "FULL_BACKWARD": "B", "BACKWARD_INPUT": "I", "BACKWAR
 
 
 def torch_order(schedule: str, ranks: int, virtual_stages: int, microbatches: int) -> list[Order]:
-    """What `torch.distributed.pipelining` would run."""
+    """Return the order that `torch.distributed.pipelining` would run."""
     schedules = pytest.importorskip("torch.distributed.pipelining.schedules")
     count = ranks * virtual_stages
     numbers = [0, count - 1] if schedule in IN_A_V else range(0, count, ranks)
@@ -40,8 +40,12 @@ def torch_order(schedule: str, ranks: int, virtual_stages: int, microbatches: in
         )
         for number in numbers
     ]
-    made = getattr(schedules, {**IN_A_LOOP, **IN_A_V}[schedule])(stages, microbatches, loss_fn=lambda *_: 0)
-    return [[found for action in made.pipeline_order[rank] for found in letters(action)] for rank in range(ranks)]
+    schedule_of_torch = getattr(schedules, {**IN_A_LOOP, **IN_A_V}[schedule])(
+        stages, microbatches, loss_fn=lambda *_: 0
+    )
+    return [
+        [part for action in schedule_of_torch.pipeline_order[rank] for part in letters(action)] for rank in range(ranks)
+    ]
 
 
 def letters(action: Any) -> Order:
@@ -70,13 +74,13 @@ def test_gpipe_and_1f1b_are_told_apart(ranks: int, microbatches: int) -> None:
         order = order_of_schedule(schedule, ranks, 1, microbatches)
         assert order is not None
         assert schedule_of_order(order) == schedule
-    assert schedule_of_order([[a for a in own if a[0] == "F"] for own in order]) == "gpipe"
+    assert schedule_of_order([[a for a in rank_order if a[0] == "F"] for rank_order in order]) == "gpipe"
 
 
 def test_1f1b_runs_as_many_forwards_ahead_as_there_are_ranks_behind() -> None:
     order = order_of_schedule("1f1b", 3, 1, 4)
     assert order is not None
-    assert ["".join(f"{kind}{number}" for kind, _, number in own) for own in order] == [
+    assert ["".join(f"{kind}{number}" for kind, _, number in rank_order) for rank_order in order] == [
         "F0F1F2B0F3B1B2B3",
         "F0F1B0F2B1F3B2B3",
         "F0B0F1B1F2B2F3B3",
@@ -86,23 +90,23 @@ def test_1f1b_runs_as_many_forwards_ahead_as_there_are_ranks_behind() -> None:
 def test_backwards_of_gpipe_may_run_in_reverse() -> None:
     order = order_of_schedule("gpipe", 2, 1, 3)
     assert order is not None
-    assert schedule_of_order([[*own[:3], *own[:2:-1]] for own in order]) == "gpipe"
+    assert schedule_of_order([[*rank_order[:3], *rank_order[:2:-1]] for rank_order in order]) == "gpipe"
 
 
 @pytest.mark.parametrize("schedule", ORDERED_SCHEDULES)
-def test_what_fits_no_schedule_or_several_is_unknown(schedule: str) -> None:
+def test_an_order_that_fits_no_schedule_or_several_is_unknown(schedule: str) -> None:
     virtual_stages = 2 if schedule in IN_A_LOOP else 1
     order = order_of_schedule(schedule, 2, virtual_stages, 4)
     assert order is not None
-    assert schedule_of_order([[own[1], own[0], *own[2:]] for own in order]) == "unknown"
+    assert schedule_of_order([[rank_order[1], rank_order[0], *rank_order[2:]] for rank_order in order]) == "unknown"
     assert schedule_of_order([order[0]]) == "unknown"
-    assert schedule_of_order([[a for a in own if a[0] == "B"] for own in order]) == "unknown"
+    assert schedule_of_order([[a for a in rank_order if a[0] == "B"] for rank_order in order]) == "unknown"
     alone = order_of_schedule(schedule, 2, virtual_stages, 1)
     assert alone is not None
     assert schedule_of_order(alone) == "unknown"
 
 
-def test_schedules_take_stages_and_microbatches_that_suit_them() -> None:
+def test_a_schedule_without_such_stages_or_microbatches_has_no_order() -> None:
     assert order_of_schedule("1f1b", 4, 2, 8) is None
     assert order_of_schedule("interleaved1f1b", 4, 1, 8) is None
     assert order_of_schedule("interleaved1f1b", 4, 2, 9) is None

@@ -1,4 +1,4 @@
-"""Actions of a pipeline that was recorded without tracekit: from the labels that torch writes around them."""
+"""Actions of a pipeline that was recorded without tracekit, from the labels that torch writes around them."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ def second_rank() -> TraceBuilder:
 
 
 def test_waiting_for_a_receive_is_no_part_of_an_action(tmp_path: Path) -> None:
-    """As in `test_pipeline.gpipe`, of which a third is bubbles."""
-    found = analysed(tmp_path, first_rank(), second_rank())
-    assert found is not None
-    assert (found.schedule, found.schedule_inferred, found.stages, found.microbatches) == ("gpipe", True, 2, 2)
-    assert found.by_rank[["busy_ns", "bubble_ns"]].to_numpy().tolist() == [[60_000, 30_000], [60_000, 30_000]]
-    assert found.bubble_ratio == found.ideal_bubble_ratio == pytest.approx(1 / 3)
+    """As in `test_bubbles.gpipe`, a third of which is bubbles."""
+    result = analysed(tmp_path, first_rank(), second_rank())
+    assert result is not None
+    assert (result.schedule, result.schedule_inferred, result.stages, result.microbatches) == ("gpipe", True, 2, 2)
+    assert result.by_rank[["busy_ns", "bubble_ns"]].to_numpy().tolist() == [[60_000, 30_000], [60_000, 30_000]]
+    assert result.bubble_ratio == result.ideal_bubble_ratio == pytest.approx(1 / 3)
 
 
 def test_a_label_for_forward_and_backward_together_leaves_actions_unknown(tmp_path: Path) -> None:
@@ -42,10 +42,10 @@ def test_a_label_for_forward_and_backward_together_leaves_actions_unknown(tmp_pa
     assert isinstance(analysed(tmp_path, *overlapped), Unavailable)
 
 
-def test_the_captures_own_spans_come_first(tmp_path: Path) -> None:
+def test_spans_of_the_capture_are_preferred_to_those_of_torch(tmp_path: Path) -> None:
     traces = [first_rank(), second_rank()]
     for place, trace in enumerate(traces):
         trace.label(f"tracekit.pp:F.s{place}.mb0", 0, 5)
-    found = analysed(tmp_path, *traces)
-    assert found is not None
-    assert found.by_stage[["kind", "count", "mean_ns"]].to_numpy().tolist() == [["F", 1, 5000]] * 2
+    result = analysed(tmp_path, *traces)
+    assert result is not None
+    assert result.by_stage[["kind", "count", "mean_ns"]].to_numpy().tolist() == [["F", 1, 5000]] * 2

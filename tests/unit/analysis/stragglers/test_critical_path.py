@@ -1,4 +1,4 @@
-"""The chain that bounds a step, over ranks: on simulated runs of which it is known."""
+"""The chain over all ranks that bounds a step, on simulated runs whose chain is known."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ def chain(run: Run) -> dict[tuple[int, str, str], int]:
     return {(row["rank"], row["kind"], row["name"]): row["total_ns"] for row in records(path.parts)}
 
 
-def test_it_runs_through_the_last_arriver() -> None:
-    """GIVEN rank 1 last to the reduction, and rank 0 busy for longer after it."""
+def test_the_chain_goes_through_the_last_rank_to_arrive() -> None:
+    """GIVEN rank 1 last to the reduction, and rank 0 busy for longer after it THEN the chain has both."""
     cluster = Cluster(2)
     for _ in cluster.steps(1):
         cluster.work(0, compute=100)
@@ -36,7 +36,7 @@ def test_it_runs_through_the_last_arriver() -> None:
     }
 
 
-def test_it_follows_a_message_to_its_sender() -> None:
+def test_the_chain_follows_a_message_to_its_sender() -> None:
     cluster = Cluster(2)
     for _ in cluster.steps(2):
         cluster.work(0, compute=200)
@@ -51,7 +51,7 @@ def test_it_follows_a_message_to_its_sender() -> None:
     }
 
 
-def test_it_goes_from_group_to_group() -> None:
+def test_the_chain_goes_from_group_to_group() -> None:
     """GIVEN pairs (0, 1), (2, 3), then (0, 2), (1, 3) THEN the delay of rank 3 reaches the end by way of rank 1."""
     cluster = Cluster(4)
     for _ in cluster.steps(1):
@@ -77,8 +77,8 @@ def _by_rank(parts: dict[tuple[int, str, str], int]) -> Counter[int]:
     durations=st.lists(st.integers(1, 500), min_size=12, max_size=12),
     offsets=st.lists(st.integers(-(10**12), 10**12), min_size=3, max_size=3),
 )
-def test_where_steps_begin_together_it_is_as_long_as_the_step(durations: list[int], offsets: list[int]) -> None:
-    """Whatever the clocks show."""
+def test_the_chain_is_as_long_as_a_step_that_all_ranks_begin_together(durations: list[int], offsets: list[int]) -> None:
+    """GIVEN any clock offsets."""
     cluster = Cluster(3, offsets=offsets)
     for _ in cluster.steps(2):
         for k in range(3):

@@ -1,4 +1,4 @@
-"""Who is late is not always to blame: delays planted in simulated runs, found with their rank, size and cause."""
+"""Delays planted in simulated runs are attributed to the rank that caused them, with size and cause."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def one_group(ranks: int = 4, late: int = 2, **planted: int) -> Run:
         ({"data": 300}, "data"),
     ],
 )
-def test_each_cause_is_told_apart(planted: dict[str, int], cause: str) -> None:
+def test_each_cause_is_recognised(planted: dict[str, int], cause: str) -> None:
     result = stragglers(one_group(**planted))
     assert (result.verdict.rank, result.verdict.cause, result.verdict.caused_delay_ns) == (2, cause, 300)
     assert caused(result) == [0, 0, 300, 0]
@@ -85,7 +85,7 @@ def test_equal_ranks_name_nobody() -> None:
     assert result.verdict.text == "no rank is named: none is late more than the others"
 
 
-def test_a_delay_of_a_hundredth_is_not_worth_a_name() -> None:
+def test_a_delay_of_a_hundredth_of_the_step_is_not_named() -> None:
     result = stragglers(one_group(compute=10))
     assert (result.verdict.rank, result.verdict.caused_delay_ns, result.findings) == (None, 10, ())
 
@@ -100,8 +100,8 @@ def test_one_step_names_nobody() -> None:
     assert (result.verdict.rank, caused(result)) == (None, [0, 1000])
 
 
-def test_a_delay_now_and_then_is_no_straggler() -> None:
-    """GIVEN rank 1 late by as much as half a step, but in two steps of six."""
+def test_a_delay_in_few_steps_is_no_straggler() -> None:
+    """GIVEN rank 1 late by half a step, but in two steps of six THEN no rank is named."""
     cluster = Cluster(3)
     for number in cluster.steps(STEPS):
         for rank in range(3):
@@ -110,7 +110,7 @@ def test_a_delay_now_and_then_is_no_straggler() -> None:
     assert stragglers(cluster.run()).verdict.rank is None
 
 
-def test_one_accident_of_a_peer_does_not_hide_it() -> None:
+def test_one_slow_step_of_a_peer_does_not_hide_a_straggler() -> None:
     cluster = Cluster(2)
     for number in cluster.steps(STEPS):
         cluster.work(0, compute=1000 + 1500 * (number == 3))
@@ -120,8 +120,8 @@ def test_one_accident_of_a_peer_does_not_hide_it() -> None:
 
 
 @pytest.mark.parametrize(("error", "named"), [(100, 1), (160, None)])
-def test_what_the_clocks_cannot_tell_is_not_said(error: int, named: int | None) -> None:
-    """GIVEN a delay of 300 THEN clocks each known to 160 hide it, and clocks known to 100 do not."""
+def test_a_delay_below_the_uncertainty_of_the_clocks_is_not_named(error: int, named: int | None) -> None:
+    """GIVEN a delay of 300 THEN clocks that are each off by up to 160 hide it, and clocks off by up to 100 do not."""
     cluster = Cluster(2, error=error)
     for _ in cluster.steps(STEPS):
         cluster.work(0, compute=1000)
@@ -134,8 +134,8 @@ def test_what_the_clocks_cannot_tell_is_not_said(error: int, named: int | None) 
         assert by_rank(result)[0]["wait_ns"] == 0
 
 
-def test_a_root_that_comes_last_holds_up_nobody_who_only_sends_to_it() -> None:
-    """GIVEN a gather whose senders leave before its root comes, and the same work by the next reduction."""
+def test_a_root_that_comes_last_does_not_hold_up_its_senders() -> None:
+    """GIVEN a gather whose senders leave before the root arrives, and equal work in all THEN no delay."""
     cluster = Cluster(4)
     for _ in cluster.steps(STEPS):
         for rank in range(4):
@@ -150,8 +150,8 @@ def test_a_root_that_comes_last_holds_up_nobody_who_only_sends_to_it() -> None:
     assert by_rank(result)[1]["wait_ns"] <= 10
 
 
-def test_a_server_s_unknown_clock_hides_nobody_else() -> None:
-    """GIVEN two hosts, and a rank of unknown clock that takes part in nothing."""
+def test_the_unknown_clock_of_a_server_does_not_matter() -> None:
+    """GIVEN two hosts, and a rank with an unknown clock that takes part in no communication THEN rank 2 is named."""
     run = one_group(ranks=4, compute=300)
     ranks = tuple(replace(summary, host=f"node{i // 2}") for i, summary in enumerate(run.ranks))
     idle = replace(ranks[3], rank=4, collectives=Collectives.empty())
@@ -163,7 +163,7 @@ def test_a_server_s_unknown_clock_hides_nobody_else() -> None:
     assert "clocks of different hosts are not known" in hidden.verdict.text
 
 
-def test_no_common_step_is_said() -> None:
+def test_the_verdict_says_that_there_is_no_common_step() -> None:
     run = one_group(compute=300)
     cut_off = replace(run.ranks[0], steps=tuple(replace(step, complete=False) for step in run.ranks[0].steps))
     assert "no step that all completed" in stragglers(replace(run, ranks=(cut_off, *run.ranks[1:]))).verdict.text
@@ -175,7 +175,7 @@ PLACES = [(dp, pp, tp) for dp in (0, 1) for pp in (0, 1) for tp in (0, 1)]  # of
 
 
 def hybrid(slow: int, delay: int, jitter: Sequence[int] = (), **planted: int) -> Cluster:
-    """dp 2 x pp 2 x tp 2, four microbatches, forward and back through both stages; the gradients at the end."""
+    """Return a cluster of dp 2 x pp 2 x tp 2, with four microbatches through both stages, and gradients at the end."""
     cluster = Cluster(8)
     noise = iter([*jitter, *[0] * 10_000])
     for _ in cluster.steps(STEPS):
@@ -195,7 +195,7 @@ def hybrid(slow: int, delay: int, jitter: Sequence[int] = (), **planted: int) ->
 
 
 @pytest.mark.parametrize("slow", range(8))
-def test_in_a_hybrid_run_the_rank_is_blamed_and_not_those_that_wait_for_it(slow: int) -> None:
+def test_in_a_hybrid_run_the_delay_is_attributed_to_the_slow_rank_alone(slow: int) -> None:
     result = stragglers(hybrid(slow, 400).run())
     assert (result.verdict.rank, result.verdict.cause) == (slow, "compute")
     assert [rank for rank, ns in enumerate(caused(result)) if ns] == [slow]
@@ -204,12 +204,12 @@ def test_in_a_hybrid_run_the_rank_is_blamed_and_not_those_that_wait_for_it(slow:
 
 @settings(max_examples=20, deadline=None)
 @given(slow=st.integers(0, 7), jitter=st.lists(st.integers(0, 60), min_size=400, max_size=400))
-def test_jitter_does_not_move_the_blame(slow: int, jitter: list[int]) -> None:
+def test_jitter_does_not_change_the_attribution(slow: int, jitter: list[int]) -> None:
     assert stragglers(hybrid(slow, 400, jitter).run()).verdict.rank == slow
 
 
-def test_a_late_stage_without_tensor_parallelism_is_found_through_its_messages() -> None:
-    """GIVEN two replicas of two stages, rank 2 (the first stage of the second) slow before it sends."""
+def test_a_slow_rank_of_a_pipeline_is_found_through_its_messages() -> None:
+    """GIVEN two replicas of two stages, and rank 2 (the first stage of the second replica) slow before it sends."""
     cluster = Cluster(4)
     for _ in cluster.steps(STEPS):
         for _ in range(3):
@@ -227,7 +227,7 @@ def test_a_late_stage_without_tensor_parallelism_is_found_through_its_messages()
 
 
 def test_a_slow_link_is_named_and_not_a_rank() -> None:
-    """GIVEN the pair (2, 3) of the pairs that reduce before all meet, whose transfers take thrice as long."""
+    """GIVEN pairs that reduce before all ranks do, of which the pair (2, 3) takes three times as long."""
     cluster = Cluster(6)
     for _ in cluster.steps(STEPS):
         for rank in range(6):
@@ -244,15 +244,14 @@ def test_a_slow_link_is_named_and_not_a_rank() -> None:
     assert (link.ranks, link.slowdown) == ((2, 3), 3.0)
 
 
-def test_asynchronous_collectives_show_a_delay_once() -> None:
-    """GIVEN three reductions that block nobody, each of them late by the same 300."""
+def test_asynchronous_collectives_count_a_delay_once() -> None:
+    """GIVEN three reductions that do not block, each of them late by the same 300 THEN the delay is 300."""
     cluster = Cluster(2)
     for _ in cluster.steps(STEPS):
-        since = [own.since for own in cluster.ranks]
+        since = [simulated.since for simulated in cluster.ranks]
         for _ in range(3):
             for rank in (0, 1):
-                own = cluster.ranks[rank]
-                own.since = since[rank]
+                cluster.ranks[rank].since = since[rank]
             for rank in (0, 1):
                 cluster.work(rank, compute=1000)
         cluster.work(1, compute=300)
@@ -260,13 +259,13 @@ def test_asynchronous_collectives_show_a_delay_once() -> None:
     assert caused(stragglers(cluster.run())) == [0, 300]
 
 
-# ---- what must not matter -------------------------------------------------------------------------------------------
+# ---- invariants -----------------------------------------------------------------------------------------------------
 
 DELAYS = st.lists(st.integers(0, 900), min_size=12, max_size=12)
 
 
 def small(delays: Sequence[int], label: Sequence[int] = (0, 1, 2, 3), offsets: Sequence[int] = ()) -> Run:
-    """Four ranks under other numbers: pairs meet, then all, three times over; each stretch has its own delay."""
+    """Return a run of four ranks, numbered by `label`: pairs reduce, then all, in three steps with many delays."""
     cluster = Cluster(4, offsets=[offsets[label.index(i)] for i in range(4)] if offsets else ())
     for number in cluster.steps(3):
         for rank in range(4):
@@ -280,7 +279,7 @@ def small(delays: Sequence[int], label: Sequence[int] = (0, 1, 2, 3), offsets: S
 
 
 @given(delays=DELAYS, label=st.sampled_from(list(permutations(range(4)))))
-def test_ranks_under_other_numbers_get_the_same(delays: list[int], label: tuple[int, ...]) -> None:
+def test_numbers_of_ranks_do_not_matter(delays: list[int], label: tuple[int, ...]) -> None:
     plain, other = stragglers(small(delays)), stragglers(small(delays, label))
     rows = by_rank(other)
     for rank, row in by_rank(plain).items():
@@ -291,15 +290,14 @@ def test_ranks_under_other_numbers_get_the_same(delays: list[int], label: tuple[
 
 
 @given(delays=DELAYS, offsets=st.lists(st.integers(-(10**10), 10**10), min_size=4, max_size=4))
-def test_clocks_that_are_ahead_change_nothing(delays: list[int], offsets: list[int]) -> None:
+def test_known_clock_offsets_do_not_matter(delays: list[int], offsets: list[int]) -> None:
     plain, other = stragglers(small(delays)), stragglers(small(delays, offsets=offsets))
     assert by_rank(plain) == by_rank(other)
     assert plain.verdict == other.verdict
 
 
 @given(delays=DELAYS)
-def test_nobody_causes_more_than_it_did_longer_than_its_peers(delays: list[int]) -> None:
-    """Nor more than the others waited."""
+def test_ranks_cause_no_more_delay_than_the_others_waited(delays: list[int]) -> None:
     result = stragglers(small(delays))
     waited = sum(row["wait_ns"] for row in records(result.by_rank))
     assert 0 <= sum(caused(result)) <= waited + 4

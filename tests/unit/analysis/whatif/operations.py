@@ -1,4 +1,4 @@
-"""Tables of operations written down as a timeline, a line an operation."""
+"""Tables of operations, written as a timeline with one operation a line."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from tracekit.analysis.whatif.op_table import COLUMNS
 
 
 def operations(text: str, *, step: int = 0) -> pd.DataFrame:
-    """Lines `replica stage optype start end [chunk global_chunk [microbatch]]` in milliseconds; what belongs to one
-    rank and type is numbered in the order of its starts.
+    """Return the table of lines `replica stage optype start end [chunk global_chunk [microbatch]]`, in milliseconds.
+
+    The operations of a rank and type are numbered in the order of their starts.
     """
     rows = []
     for line in text.strip().splitlines():
@@ -50,4 +51,4 @@ TWO_STAGES = """
 0 1 optimizer-clip-main-grad   68   70
 0 1 optimizer                  70   77
 """
-"""One microbatch through two stages, without data parallelism; nothing is idle without a reason: 80 ms."""
+"""One microbatch through two stages, without data parallelism and without unexplained gaps: 80 ms."""

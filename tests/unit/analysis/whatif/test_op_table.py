@@ -1,4 +1,4 @@
-"""Dependencies derived from types of operations: replays of timelines that have no unexplained gap reproduce them."""
+"""Dependencies derived from types of operations: replays of timelines without unexplained gaps reproduce them."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ import pandas as pd
 import pytest
 
 from tests.unit.analysis.whatif.operations import TWO_STAGES, operations
-from tracekit.analysis.replay.workload import Workload
+from tracekit.analysis.replay.operation_graph import GraphSteps
 from tracekit.analysis.whatif.op_dependencies import OPTYPES
-from tracekit.analysis.whatif.op_table import COLUMNS, job_of_operations, read_operations
+from tracekit.analysis.whatif.op_table import COLUMNS, build_table_graph, read_operations
 from tracekit.errors import InputError
 
 
@@ -19,45 +19,46 @@ def checked(table: pd.DataFrame, folder: Path) -> pd.DataFrame:
     return read_operations(folder / "ops.csv")
 
 
-def workload(text: str, folder: Path) -> Workload:
-    (found,) = job_of_operations(checked(operations(text), folder)).workloads
-    return found
+def read_graph_steps(text: str, folder: Path) -> GraphSteps:
+    (graph_steps,) = build_table_graph(checked(operations(text), folder)).step_groups
+    return graph_steps
 
 
-def step_ms(found: Workload, **changes: float) -> float:
-    """The replayed step, some operations (`forward_compute_1`: of stage 1) changed by as many milliseconds."""
-    duration_ns = found.duration_ns.copy()
+def step_ms(graph_steps: GraphSteps, **changes: float) -> float:
+    """Return the replayed step with some operations changed by milliseconds; `forward_compute_1` is that of stage 1."""
+    duration_ns = graph_steps.duration_ns.copy()
     for name, change_ms in changes.items():
         optype, stage = name.rsplit("_", 1)
-        rows = (found.kind == OPTYPES.index(optype.replace("_", "-"))) & (found.stage == int(stage))
+        rows = (graph_steps.kind == OPTYPES.index(optype.replace("_", "-"))) & (graph_steps.stage == int(stage))
         assert rows.any()
         duration_ns[rows] += change_ms * 1e6
-    return float(found.step_ns(duration_ns)[0]) / 1e6
+    return float(graph_steps.step_ns(duration_ns)[0]) / 1e6
 
 
 def test_two_stages_without_data_parallelism(tmp_path: Path) -> None:
-    found = workload(TWO_STAGES, tmp_path)
-    assert found.measured_ns.tolist() == pytest.approx([80e6])
-    assert step_ms(found) == pytest.approx(80)
-    assert step_ms(found, forward_compute_1=-5) == pytest.approx(75)  # on the path
-    assert step_ms(found, backward_send_1=3) == pytest.approx(80)  # who receives has its own transfer
-    assert step_ms(found, backward_recv_0=3) == pytest.approx(83)
-    assert step_ms(found, optimizer_1=2) == pytest.approx(80)  # stage 0 is done later by 3 ms
-    assert step_ms(found, embedding_grads_all_reduce_1=4) == pytest.approx(84)  # clipping waits for it
+    graph_steps = read_graph_steps(TWO_STAGES, tmp_path)
+    assert graph_steps.measured_ns.tolist() == pytest.approx([80e6])
+    assert step_ms(graph_steps) == pytest.approx(80)
+    assert step_ms(graph_steps, forward_compute_1=-5) == pytest.approx(75)  # on the path
+    assert step_ms(graph_steps, backward_send_1=3) == pytest.approx(80)  # the receive has a transfer time of its own
+    assert step_ms(graph_steps, backward_recv_0=3) == pytest.approx(83)
+    assert step_ms(graph_steps, optimizer_1=2) == pytest.approx(80)  # stage 0 is done later by 3 ms
+    assert step_ms(graph_steps, embedding_grads_all_reduce_1=4) == pytest.approx(84)  # clipping waits for it
 
 
-def test_a_transfer_begins_when_both_ends_are_there(tmp_path: Path) -> None:
+def test_a_transfer_begins_when_both_ranks_have_arrived(tmp_path: Path) -> None:
     """Stage 1 waited 10 of the 12 ms of its receive: 2 ms are the transfer."""
-    found = workload(TWO_STAGES, tmp_path)
-    receive = (found.kind == OPTYPES.index("forward-recv")) & (found.stage == 1)
-    assert found.duration_ns[receive, 0].tolist() == pytest.approx([2e6])
-    waited = (found.kind == OPTYPES.index("embedding-grads-all-reduce")) & (found.stage == 1)
-    assert found.duration_ns[waited, 0].tolist() == pytest.approx([3e6])
+    graph_steps = read_graph_steps(TWO_STAGES, tmp_path)
+    receive = (graph_steps.kind == OPTYPES.index("forward-recv")) & (graph_steps.stage == 1)
+    assert graph_steps.duration_ns[receive, 0].tolist() == pytest.approx([2e6])
+    waited = (graph_steps.kind == OPTYPES.index("embedding-grads-all-reduce")) & (graph_steps.stage == 1)
+    assert graph_steps.duration_ns[waited, 0].tolist() == pytest.approx([3e6])
 
 
 def test_virtual_stages_send_around_the_ring(tmp_path: Path) -> None:
-    """Chunks 0 and 2 on stage 0, 1 and 3 on stage 1: the send of chunk 1 goes from the last stage to the first. What
-    the ends of the model record has no peer, and the very first receive is not recorded at all.
+    """GIVEN chunks 0 and 2 on stage 0, 1 and 3 on stage 1 THEN chunk 1 sends from the last stage to the first.
+
+    Sends and receives at the ends of the model have no peer, and the very first receive is not recorded at all.
     """
     text = """
     0 0 forward-compute           0  10  0 0 0
@@ -88,10 +89,10 @@ def test_virtual_stages_send_around_the_ring(tmp_path: Path) -> None:
     0 1 optimizer-clip-main-grad 104 116
     0 1 optimizer               116 120
     """
-    found = workload(text, tmp_path)
-    assert step_ms(found) == pytest.approx(120)
-    assert step_ms(found, forward_compute_1=1) == pytest.approx(122)  # both chunks of stage 1 are on the path
-    assert step_ms(found, forward_recv_0=1) == pytest.approx(121)  # chunk 2 waits for it
+    graph_steps = read_graph_steps(text, tmp_path)
+    assert step_ms(graph_steps) == pytest.approx(120)
+    assert step_ms(graph_steps, forward_compute_1=1) == pytest.approx(122)  # both chunks of stage 1 are on the path
+    assert step_ms(graph_steps, forward_recv_0=1) == pytest.approx(121)  # chunk 2 waits for it
 
 
 @pytest.mark.parametrize(
@@ -101,7 +102,9 @@ def test_virtual_stages_send_around_the_ring(tmp_path: Path) -> None:
         ("layernorm-grads-all-reduce", None),  # one after the other, after all backwards
     ],
 )
-def test_when_gradients_are_reduced(last: str, slack_ms: float | None, tmp_path: Path) -> None:
+def test_gradients_are_reduced_after_the_last_backward_of_the_chunk_or_of_all(
+    last: str, slack_ms: float | None, tmp_path: Path
+) -> None:
     """Chunk 1's gradients are done at 40, chunk 0's at 60; reducing them takes 10 each."""
     overlapped = slack_ms is not None
     at = {"first": (40, 50), "second": (60, 70)} if overlapped else {"first": (60, 70), "second": (70, 80)}
@@ -116,13 +119,13 @@ def test_when_gradients_are_reduced(last: str, slack_ms: float | None, tmp_path:
     """
     end = 70 if overlapped else 80
     text += f"0 0 {last} {end if overlapped else 60} {end if overlapped else 60}\n0 0 optimizer {end} {end + 5}"
-    found = workload(text, tmp_path)
-    assert step_ms(found) == pytest.approx(end + 10)
-    duration_ns = found.duration_ns.copy()
-    first = (found.kind == OPTYPES.index("grads-reduce-scatter")).nonzero()[0][0]
+    graph_steps = read_graph_steps(text, tmp_path)
+    assert step_ms(graph_steps) == pytest.approx(end + 10)
+    duration_ns = graph_steps.duration_ns.copy()
+    first = (graph_steps.kind == OPTYPES.index("grads-reduce-scatter")).nonzero()[0][0]
     duration_ns[first] += 8e6
     # Overlapped, chunk 1's reduction has 10 ms until chunk 0's begins.
-    assert found.step_ns(duration_ns)[0] / 1e6 == pytest.approx(end + 10 + (0 if overlapped else 8))
+    assert graph_steps.step_ns(duration_ns)[0] / 1e6 == pytest.approx(end + 10 + (0 if overlapped else 8))
 
 
 def test_replicas_meet_in_collectives_of_data_parallelism(tmp_path: Path) -> None:
@@ -137,26 +140,26 @@ def test_replicas_meet_in_collectives_of_data_parallelism(tmp_path: Path) -> Non
     1 0 grads-reduce-scatter 40  45  0
     1 0 optimizer            45  50
     """
-    found = workload(text, tmp_path)
-    assert step_ms(found) == pytest.approx(50)
-    assert found.duration_ns[found.kind == OPTYPES.index("grads-reduce-scatter"), 0].tolist() == pytest.approx(
-        [5e6] * 2
-    )
-    duration_ns = found.duration_ns.copy()
-    duration_ns[(found.replica == 1) & (found.kind == 0)] -= 8e6
-    assert found.step_ns(duration_ns)[0] / 1e6 == pytest.approx(42)
+    graph_steps = read_graph_steps(text, tmp_path)
+    assert step_ms(graph_steps) == pytest.approx(50)
+    assert graph_steps.duration_ns[
+        graph_steps.kind == OPTYPES.index("grads-reduce-scatter"), 0
+    ].tolist() == pytest.approx([5e6] * 2)
+    duration_ns = graph_steps.duration_ns.copy()
+    duration_ns[(graph_steps.replica == 1) & (graph_steps.kind == 0)] -= 8e6
+    assert graph_steps.step_ns(duration_ns)[0] / 1e6 == pytest.approx(42)
 
 
 def test_steps_with_the_same_operations_share_a_graph_and_others_do_not(tmp_path: Path) -> None:
     short = "\n".join(line for line in TWO_STAGES.splitlines() if "embedding" not in line)
     steps = [operations(text, step=i) for i, text in enumerate([TWO_STAGES, TWO_STAGES, short])]
-    found = job_of_operations(checked(pd.concat(steps), tmp_path)).workloads
-    assert [w.steps.tolist() for w in found] == [[0, 1], [2]]
+    graph_steps = build_table_graph(checked(pd.concat(steps), tmp_path)).step_groups
+    assert [w.steps.tolist() for w in graph_steps] == [[0, 1], [2]]
 
 
 def test_the_order_of_rows_and_gaps_in_step_numbers_do_not_matter(tmp_path: Path) -> None:
     table = pd.concat([operations(TWO_STAGES, step=i) for i in (7, 900)])
-    (mixed,) = job_of_operations(checked(table.sample(frac=1, random_state=1), tmp_path)).workloads
+    (mixed,) = build_table_graph(checked(table.sample(frac=1, random_state=1), tmp_path)).step_groups
     assert mixed.steps.tolist() == [7, 900]
     assert mixed.step_ns(mixed.duration_ns) / 1e6 == pytest.approx([80, 80])
 
@@ -164,11 +167,11 @@ def test_the_order_of_rows_and_gaps_in_step_numbers_do_not_matter(tmp_path: Path
 def test_a_step_that_lacks_operations_is_left_out_with_a_note(tmp_path: Path) -> None:
     broken = "\n".join(line for line in TWO_STAGES.splitlines() if "forward-recv" not in line)
     table = pd.concat([operations(TWO_STAGES, step=0), operations(broken, step=1)])
-    job = job_of_operations(checked(table, tmp_path))
-    assert [w.steps.tolist() for w in job.workloads] == [[0]]
-    assert job.notes == ("step 1 left out: the forward send 0 of chunk 1 has no receive",)
+    graph = build_table_graph(checked(table, tmp_path))
+    assert [w.steps.tolist() for w in graph.step_groups] == [[0]]
+    assert graph.notes == ("step 1 left out: the forward send 0 of chunk 1 has no receive",)
     with pytest.raises(InputError, match="the forward send 0 of chunk 1 has no receive"):
-        job_of_operations(checked(operations(broken), tmp_path))
+        build_table_graph(checked(operations(broken), tmp_path))
 
 
 @pytest.mark.parametrize(

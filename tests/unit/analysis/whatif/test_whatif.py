@@ -1,4 +1,4 @@
-"""What-if of a job small enough to work out by hand."""
+"""What-if of jobs that are small enough to work out by hand."""
 
 from __future__ import annotations
 
@@ -8,30 +8,34 @@ import numpy as np
 import pytest
 
 from tests.unit.analysis.whatif.operations import TWO_STAGES, operations
+from tracekit.analysis.replay.operation_graph import GraphSteps, OperationGraph
 from tracekit.analysis.replay.replay import build_graph
-from tracekit.analysis.replay.workload import Job, Workload
-from tracekit.analysis.whatif.op_table import job_of_operations
+from tracekit.analysis.whatif.op_table import build_table_graph
 from tracekit.analysis.whatif.whatif import WhatIf, what_if
 
-OWN, TRANSFER = 0, 1
+TRANSFER = 1
 
 
-def data_parallel(own_ns: Sequence[Sequence[int]], transfer_ns: int = 10, measured_ns: float | None = None) -> Job:
-    """Each rank computes, then all reduce: `own_ns` by rank and step."""
-    ranks, steps = len(own_ns), len(own_ns[0])
+def data_parallel(
+    compute_ns: Sequence[Sequence[int]], transfer_ns: int = 10, measured_ns: float | None = None
+) -> OperationGraph:
+    """Return a job in which each rank computes, then all reduce. compute_ns: by rank and step."""
+    ranks, steps = len(compute_ns), len(compute_ns[0])
     count = 2 * ranks
-    duration_ns = np.array([row for own in own_ns for row in (own, [transfer_ns] * steps)], dtype=np.float64)
+    duration_ns = np.array(
+        [row for of_rank in compute_ns for row in (of_rank, [transfer_ns] * steps)], dtype=np.float64
+    )
     compute = np.arange(0, count, 2)
     graph = build_graph(count, compute, compute + 1, np.where(np.arange(count) % 2, 0, -1))
     kind, rank = np.arange(count) % 2, np.arange(count) // 2
     unknown = np.full(count, -1)
     longest_ns = duration_ns[::2].max(axis=0) + transfer_ns
-    workload = Workload(
+    graph_steps = GraphSteps(
         graph=graph,
         duration_ns=duration_ns,
-        work=np.arange(count),
+        task=np.arange(count),
         kind=kind,
-        peers=kind,
+        comparison_class=kind,
         type=kind,
         rank=rank,
         stage=unknown,
@@ -39,14 +43,16 @@ def data_parallel(own_ns: Sequence[Sequence[int]], transfer_ns: int = 10, measur
         steps=np.arange(steps),
         measured_ns=longest_ns if measured_ns is None else np.full(steps, measured_ns),
     )
-    return Job(workloads=(workload,), types=("compute", "all_reduce"), communication_kinds=frozenset({TRANSFER}))
+    return OperationGraph(
+        step_groups=(graph_steps,), types=("compute", "all_reduce"), communication_kinds=frozenset({TRANSFER})
+    )
 
 
-def fixes(result: WhatIf) -> dict[str, tuple[int, int]]:
-    return {fix.what: (fix.saves_ns_per_step, fix.error_ns) for fix in result.fixes}
+def changes(result: WhatIf) -> dict[str, tuple[int, int]]:
+    return {change.what: (change.saves_ns_per_step, change.error_ns) for change in result.changes}
 
 
-def test_a_job_without_durations_is_as_slow_as_it_could_be() -> None:
+def test_a_job_whose_operations_take_no_time_has_no_slowdown() -> None:
     result = what_if(data_parallel([[0] * 2, [0] * 2], transfer_ns=0))
     assert (result.slowdown, set(result.by_rank.values()), set(result.by_type.values())) == (1.0, {1.0}, {1.0})
 
@@ -61,38 +67,38 @@ def test_a_slow_rank() -> None:
     assert result.slowdown == pytest.approx(150 / 120)
     assert result.by_rank == pytest.approx({0: 1, 1: 1, 2: 1, 3: 1.25})
     assert result.by_type == pytest.approx({"compute": 1.25, "all_reduce": 1})
-    assert result.m_w == pytest.approx(1)  # the worst 3 % are one rank
-    assert (result.m_s, dict(result.by_stage)) == (None, {})
-    assert fixes(result) == {"rank 3 at its peers' median": (40, 0), "no exposed communication": (10, 0)}
-    assert result.fixes[0].share == pytest.approx(40 / 150)
-    assert result.fixes[0].rank == 3
+    assert result.slowest_ranks_share == pytest.approx(1)  # the slowest 3 % are one rank
+    assert (result.last_stage_share, dict(result.by_stage)) == (None, {})
+    assert changes(result) == {"rank 3 at its peers' median": (40, 0), "no exposed communication": (10, 0)}
+    assert result.changes[0].share == pytest.approx(40 / 150)
+    assert result.changes[0].rank == 3
 
 
-def test_a_rank_that_is_slow_now_and_then_has_an_uncertain_saving() -> None:
-    """Savings of 40, 0, 40 and 0 ns a step: 20, give or take 23.1 / sqrt(4), which is not told from none."""
+def test_a_rank_that_is_slow_in_some_steps_has_an_uncertain_saving() -> None:
+    """GIVEN savings of 40, 0, 40 and 0 ns a step THEN 20 ± 23.1 / sqrt(4) may be none; over 16 steps it is certain."""
     result = what_if(data_parallel([[100] * 4, [100] * 4, [140, 100, 140, 100]], transfer_ns=1))
-    assert fixes(result) == {}
+    assert changes(result) == {}
     longer = what_if(data_parallel([[100] * 16, [100] * 16, [140, 100] * 8], transfer_ns=1))
-    assert fixes(longer) == {"rank 2 at its peers' median": (20, 5)}
+    assert changes(longer) == {"rank 2 at its peers' median": (20, 5)}
 
 
 def test_the_replay_error_is_part_of_every_saving() -> None:
     """GIVEN steps of 160 of which the replay explains 150 THEN a saving of 40 is 2.5 uncertain."""
     result = what_if(data_parallel([[100] * 4, [100] * 4, [140] * 4], measured_ns=160))
     assert result.replay_error == pytest.approx(-1 / 16)
-    assert fixes(result)["rank 2 at its peers' median"] == (40, 2)
+    assert changes(result)["rank 2 at its peers' median"] == (40, 2)
 
 
 def test_ranks_that_are_alike_leave_nothing_to_explain() -> None:
     result = what_if(data_parallel([[100] * 3] * 3))
-    assert (result.slowdown, result.m_w) == (1, None)
-    assert fixes(result) == {"no exposed communication": (10, 0)}
+    assert (result.slowdown, result.slowest_ranks_share) == (1, None)
+    assert changes(result) == {"no exposed communication": (10, 0)}
 
 
 def test_one_rank_alone() -> None:
     result = what_if(data_parallel([[100, 120]]))
     assert result.by_rank == pytest.approx({0: 1})
-    assert "rank 0 at its peers' median" not in fixes(result)
+    assert "rank 0 at its peers' median" not in changes(result)
 
 
 def test_uneven_stages() -> None:
@@ -102,9 +108,9 @@ def test_uneven_stages() -> None:
     """
     table = operations(TWO_STAGES)
     table["start_ns"], table["duration_ns"] = table["start_ts"] * 1e9, table["duration"] * 1e9
-    result = what_if(job_of_operations(table))
+    result = what_if(build_table_graph(table))
     assert result.replayed_ns == 80_000_000
-    assert fixes(result) == {
+    assert changes(result) == {
         "no exposed communication": (9_000_000, 0),  # 2 forward, 2 backward, 3 of the embeddings, 2 of clipping
         "rank 0 at its peers' median": (2_000_000, 0),  # stage 1: forward 11, optimizer 7
         "perfectly balanced stages": (1_500_000, 0),
@@ -115,16 +121,16 @@ def test_uneven_stages() -> None:
     assert result.by_stage == pytest.approx({0: 79.5 / 78.5, 1: 79 / 78.5})
 
 
-def test_parts_of_a_piece_change_in_proportion() -> None:
-    """A piece of 30 and 10 ns, to 20: 15 and 5. A piece of nothing is spread evenly."""
+def test_operations_of_a_task_change_in_proportion() -> None:
+    """GIVEN a task of 30 and 10 ns WHEN it takes 20 THEN 15 and 5; a task that took no time is divided evenly."""
     graph = build_graph(4, np.array([0, 1, 2]), np.array([1, 2, 3]), np.full(4, -1))
     unknown = np.full(4, -1)
-    workload = Workload(
+    graph_steps = GraphSteps(
         graph=graph,
         duration_ns=np.array([[30.0], [10.0], [0.0], [0.0]]),
-        work=np.array([0, 0, 1, 1]),
+        task=np.array([0, 0, 1, 1]),
         kind=np.zeros(2, dtype=np.int64),
-        peers=np.zeros(2, dtype=np.int64),
+        comparison_class=np.zeros(2, dtype=np.int64),
         type=np.zeros(4, dtype=np.int64),
         rank=unknown,
         stage=unknown,
@@ -132,23 +138,25 @@ def test_parts_of_a_piece_change_in_proportion() -> None:
         steps=np.arange(1),
         measured_ns=np.array([40.0]),
     )
-    assert workload.piece_ns[:, 0].tolist() == [40, 0]
-    assert workload.with_pieces(np.array([[20.0], [8.0]]))[:, 0].tolist() == [15, 5, 4, 4]
+    assert graph_steps.task_ns[:, 0].tolist() == [40, 0]
+    assert graph_steps.with_task_times(np.array([[20.0], [8.0]]))[:, 0].tolist() == [15, 5, 4, 4]
 
 
-def test_of_many_ranks_those_are_replayed_that_can_have_slowed_the_job_most() -> None:
-    """Of 70 ranks, rank r computes for 1000 - r: the 64 slowest have their S, that of no other exceeds the bound."""
+def test_of_many_ranks_those_are_replayed_that_can_delay_the_job_most() -> None:
+    """GIVEN 70 ranks, of which rank r computes for 1000 - r THEN the 64 slowest have an S, the others a bound."""
     ranks = 70
-    job = data_parallel([[1000 - rank] * 2 for rank in range(ranks)])
-    result = what_if(job)
+    graph = data_parallel([[1000 - rank] * 2 for rank in range(ranks)])
+    result = what_if(graph)
     mean_ns = sum(1000 - rank for rank in range(ranks)) / ranks
 
     assert sorted(result.by_rank) == list(range(64))
-    # alone as measured, a rank slower than the mean makes all wait, a faster one nobody
+    # alone as measured, a rank that is slower than the mean makes all wait, a faster one none
     expected = [max(1000 - rank, mean_ns) + 10 for rank in range(64)]
     assert [result.by_rank[rank] * (mean_ns + 10) for rank in range(64)] == pytest.approx(expected)
-    assert result.m_w == pytest.approx((1010 - (997 + 10)) / (1010 - (mean_ns + 10)))  # 3 % of 70 ranks are 3
-    (note,) = [note for note in result.notes if note.startswith("S of the 64 of 70 ranks")]
+    assert result.slowest_ranks_share == pytest.approx(
+        (1010 - (997 + 10)) / (1010 - (mean_ns + 10))
+    )  # 3 % of 70 ranks are 3
+    (note,) = [note for note in result.notes if note.startswith("the slowdown S of the 64 of 70 ranks")]
     assert note.endswith("is above 1.000")
 
 
@@ -156,4 +164,4 @@ def test_all_ranks_are_replayed_where_they_are_few() -> None:
     result = what_if(data_parallel([[100 + rank] * 2 for rank in range(64)]))
 
     assert len(result.by_rank) == 64
-    assert not [note for note in result.notes if note.startswith("S of")]
+    assert not [note for note in result.notes if note.startswith("the slowdown S of")]

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from benchmarks.measuring.measure import Command, alternate, measure, peaks_below, round_order
+from tests.places import ROOT
 
-ROOT = Path(__file__).parents[3]
 ALLOCATED = 200 << 20
 HOLD = f"held = b'1' * {ALLOCATED}"
 on_linux = pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="needs /proc")

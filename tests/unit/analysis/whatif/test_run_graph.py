@@ -1,4 +1,4 @@
-"""Recorded runs as graphs: what a planted delay costs is known by hand, and replays without it say so."""
+"""Recorded runs as graphs: replays without a planted delay save what it costs, which is known by hand."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tracekit.analysis.load import load
 from tracekit.analysis.matching.messages import match_messages
 from tracekit.analysis.section import Unavailable
 from tracekit.analysis.timeline.parts import WAITS, Waits
-from tracekit.analysis.whatif.run_workload import job_of_run
+from tracekit.analysis.whatif.run_graph import build_run_graph
 from tracekit.analysis.whatif.whatif import WhatIf, what_if, what_if_of_run
 from tracekit.errors import InputError
 from tracekit.model.run import Run
@@ -24,22 +24,25 @@ STEPS = 3
 
 
 def synchronous(
-    folder: Path, own_us: dict[int, int], *, transfer_us: int = 20, clock_us: dict[int, int] | None = None
+    folder: Path, work_us: dict[int, int], *, transfer_us: int = 20, clock_us: dict[int, int] | None = None
 ) -> Run:
-    """Each step of a rank: an operator of `own_us`, an all-reduce that it waits for, an optimizer of 30 us. `clock_us`:
-    how far the clocks are ahead.
+    """Write and load a run. Each step has an operator, an all-reduce that is waited for, and an optimizer of 30 us.
+
+    work_us: how long the operator of each rank takes. clock_us: how far each rank's clock is ahead.
     """
-    longest = max(own_us.values())
+    longest = max(work_us.values())
     step_us = longest + transfer_us + 30
-    for number, own in own_us.items():
+    for number, rank_us in work_us.items():
         ahead = (clock_us or {}).get(number, 0)
-        trace = TraceBuilder(rank=number, world_size=len(own_us))
+        trace = TraceBuilder(rank=number, world_size=len(work_us))
         for k in range(STEPS):
             at = ahead + k * step_us
             trace.step(k, at, step_us)
-            trace.op("aten::mm", at, own)
-            trace.gloo("all_reduce", at + own, longest - own + transfer_us, issued_at=at + own, issued_for=1)
-            trace.wait(at + own + 1, longest - own + transfer_us - 1)
+            trace.op("aten::mm", at, rank_us)
+            trace.gloo(
+                "all_reduce", at + rank_us, longest - rank_us + transfer_us, issued_at=at + rank_us, issued_for=1
+            )
+            trace.wait(at + rank_us + 1, longest - rank_us + transfer_us - 1)
             trace.op("aten::add_", at + longest + transfer_us, 30)
         trace.capture(clock=[(ahead, ahead * 1000, 100)])
         trace.write_capture(folder)
@@ -47,15 +50,15 @@ def synchronous(
 
 
 def result_of(run: Run) -> WhatIf:
-    return what_if(job_of_run(run))
+    return what_if(build_run_graph(run))
 
 
 def savings_us(result: WhatIf) -> dict[str, float]:
-    return {fix.what: fix.saves_ns_per_step / 1000 for fix in result.fixes}
+    return {change.what: change.saves_ns_per_step / 1000 for change in result.changes}
 
 
 def test_the_slow_rank_of_a_synchronous_run(tmp_path: Path) -> None:
-    """Rank 1 takes 140 us where the others take 100: a step takes 190, and 150 without."""
+    """GIVEN rank 1 with 140 us of work, the others with 100 THEN a step takes 190 us, and 150 us without the delay."""
     result = result_of(synchronous(tmp_path, {0: 100, 1: 140, 2: 100}))
     assert result.measured_ns == 190_000
     assert result.replay_error == pytest.approx(0, abs=0.001)
@@ -76,9 +79,13 @@ def test_ranks_may_be_renamed(tmp_path: Path) -> None:
     other = result_of(synchronous(tmp_path / "other", {2: 100, 0: 147, 1: 113}))
     renamed = {0: 2, 1: 0, 2: 1}
     assert {renamed[number]: s for number, s in one.by_rank.items()} == other.by_rank
-    assert (one.slowdown, one.by_type, one.m_w) == (other.slowdown, other.by_type, other.m_w)
-    assert [(fix.saves_ns_per_step, fix.error_ns) for fix in one.fixes] == [
-        (fix.saves_ns_per_step, fix.error_ns) for fix in other.fixes
+    assert (one.slowdown, one.by_type, one.slowest_ranks_share) == (
+        other.slowdown,
+        other.by_type,
+        other.slowest_ranks_share,
+    )
+    assert [(change.saves_ns_per_step, change.error_ns) for change in one.changes] == [
+        (change.saves_ns_per_step, change.error_ns) for change in other.changes
     ]
 
 
@@ -89,8 +96,10 @@ def test_equal_ranks(tmp_path: Path) -> None:
 
 
 def overlapped(folder: Path, last_us: int) -> Run:
-    """Two buckets are reduced while the backward pass goes on: the first from 100 to 200, under compute until 250; the
-    second from 200, when it is issued, for `last_us`. The rank waits for it from 250.
+    """Write and load a run in which two buckets are reduced while the backward pass computes until 250.
+
+    The first is reduced from 100 to 200. The second is issued at 200 and takes `last_us`; the rank waits for it from
+    250 on.
     """
     ends = max(200 + last_us, 250)
     for number in range(2):
@@ -112,7 +121,7 @@ def overlapped(folder: Path, last_us: int) -> Run:
 
 
 def test_hidden_communication_saves_nothing(tmp_path: Path) -> None:
-    """The second bucket ends at 280: 30 us are exposed, 100 + 80 us of transfer are not to be had."""
+    """GIVEN a second bucket that ends at 280 THEN only the 30 exposed us can be saved, not all 180 us of transfer."""
     result = result_of(overlapped(tmp_path, 80))
     assert result.measured_ns == 330_000
     assert result.replay_error == pytest.approx(0, abs=0.001)
@@ -126,14 +135,14 @@ def test_communication_that_compute_hides_altogether(tmp_path: Path) -> None:
 
 
 def test_devices_whose_hosts_run_ahead(tmp_path: Path) -> None:
-    """A device computes for 100 or 140 us, reduces and computes for 30 us; its host issues all of it at once."""
-    for number, own in enumerate((100, 140)):
+    """GIVEN devices that compute for 100 or 140 us, reduce, and compute for 30 us, all issued early by their hosts."""
+    for number, rank_us in enumerate((100, 140)):
         trace = TraceBuilder(rank=number)
         for k in range(STEPS):
             at, host = 5 + k * 190, k * 190
             trace.step(k, host, 190)
-            trace.kernel("gemm", at, own, launched_at=host + 1)
-            trace.nccl("all_reduce", at + own, 160 - own, launched_at=host + 3)
+            trace.kernel("gemm", at, rank_us, launched_at=host + 1)
+            trace.nccl("all_reduce", at + rank_us, 160 - rank_us, launched_at=host + 3)
             trace.kernel("adam", at + 160, 30, launched_at=host + 5)
         trace.write(tmp_path / f"rank{number}.json.gz")
     result = result_of(load(tmp_path))
@@ -144,9 +153,11 @@ def test_devices_whose_hosts_run_ahead(tmp_path: Path) -> None:
     )
 
 
-def exchange(own_us: int, *, sent_at_us: int, received_at_us: int, awaited: bool) -> Run:
-    """Rank 0 computes for `own_us`, sends, and computes to 400. Rank 1 posts a receive at 10, computes to 200 unless it
-    waits for it, and then to 400. `sent_at_us`, `received_at_us`: when the spans of the message end.
+def exchange(work_us: int, *, sent_at_us: int, received_at_us: int, awaited: bool) -> Run:
+    """Return a run in which rank 0 computes for `work_us`, sends to rank 1, and computes until 400.
+
+    Rank 1 posts a receive at 10. If `awaited`, it waits for the message, otherwise it computes until 200. Then it
+    computes until 400. sent_at_us, received_at_us: when the spans of the message end.
     """
 
     def us(*times: int) -> np.ndarray:
@@ -156,7 +167,7 @@ def exchange(own_us: int, *, sent_at_us: int, received_at_us: int, awaited: bool
         step=5, start_ns=0, complete=True, data_ns=None, step_ns=400_000, compute_ns=0, comm_ns=0,
         overlapped_comm_ns=0, exposed_comm_ns=0, exposed_copy_ns=0, idle_ns=400_000,
     )  # fmt: skip
-    sender = rank(0, [send(1, 1000 * own_us, took_ns=1000 * (sent_at_us - own_us))])
+    sender = rank(0, [send(1, 1000 * work_us, took_ns=1000 * (sent_at_us - work_us))])
     receiver = rank(1, [recv(0, 10_000, took_ns=1000 * (received_at_us - 10))])
     waited = Waits(since_ns=us(20) if awaited else us(200), until_ns=us(received_at_us))
     ranks = [replace(sender, steps=(step,)), replace(receiver, steps=(step,)).with_part(WAITS, waited)]
@@ -166,53 +177,55 @@ def exchange(own_us: int, *, sent_at_us: int, received_at_us: int, awaited: bool
 
 
 def replayed_us(run: Run, *, shorter_us: int) -> float:
-    """The step if what rank 0 does before it sends took less time."""
-    (workload,) = job_of_run(run).workloads
-    duration_ns = workload.duration_ns.copy()
-    first = np.flatnonzero((workload.rank == 0) & (workload.duration_ns[:, 0] > 0))[0]
+    """Return when rank 1 ends the step if rank 0's work before it sends is shorter."""
+    (graph_steps,) = build_run_graph(run).step_groups
+    duration_ns = graph_steps.duration_ns.copy()
+    first = np.flatnonzero((graph_steps.rank == 0) & (graph_steps.duration_ns[:, 0] > 0))[0]
     duration_ns[first] -= 1000 * shorter_us
-    ends_us = workload.graph.replay(duration_ns).end[workload.step_ends[0], 0] / 1000  # type: ignore[index]
+    ends_us = graph_steps.graph.replay(duration_ns).end[graph_steps.step_ends[0], 0] / 1000  # type: ignore[index]
     return float(ends_us[1])  # rank 1's
 
 
-def test_who_waits_for_a_message_goes_on_earlier_if_it_is_sent_earlier() -> None:
-    """Sent at 100, there at 120: a transfer of 20. Then rank 1 computes for 280."""
+def test_a_rank_that_waits_for_a_message_goes_on_earlier_if_it_is_sent_earlier() -> None:
+    """GIVEN a message sent at 100 and received at 120 THEN the transfer takes 20; rank 1 then computes for 280."""
     run = exchange(100, sent_at_us=120, received_at_us=120, awaited=True)
     assert replayed_us(run, shorter_us=0) == 400
     assert replayed_us(run, shorter_us=30) == 370
     assert replayed_us(run, shorter_us=95) == 310  # not before the receive is posted: 10 + 20 + 280
 
 
-def test_a_message_that_nobody_waited_for_holds_up_nobody_until_it_comes_later_than_it_did() -> None:
-    """Rank 1 looks for it at 200, when it had long been there, and its span ends then."""
+def test_a_message_that_was_not_waited_for_delays_its_receiver_only_if_it_comes_after_it_is_needed() -> None:
+    """GIVEN a message that arrives long before rank 1 looks for it at 200, when its span ends."""
     run = exchange(100, sent_at_us=120, received_at_us=201, awaited=False)
     assert replayed_us(run, shorter_us=0) == pytest.approx(400, abs=1)
     assert replayed_us(run, shorter_us=50) == pytest.approx(400, abs=1)
-    assert replayed_us(run, shorter_us=-60) == pytest.approx(400, abs=1)  # there at 180
+    assert replayed_us(run, shorter_us=-60) == pytest.approx(400, abs=1)  # it arrives at 180
     assert replayed_us(run, shorter_us=-130) == pytest.approx(449, abs=1)  # at 250: 49 too late
 
 
-def test_a_send_that_was_over_before_the_receive_was_posted_waits_for_nobody() -> None:
+def test_a_send_that_was_over_before_the_receive_was_posted_does_not_wait() -> None:
     run = exchange(2, sent_at_us=5, received_at_us=100, awaited=True)
-    (workload,) = job_of_run(run).workloads
-    later = workload.duration_ns.copy()
-    later[np.flatnonzero((workload.rank == 1) & (later[:, 0] == 10_000))[0]] += 100_000  # the receive is posted at 110
-    ends_us = workload.graph.replay(later).end[workload.step_ends[0], 0] / 1000  # type: ignore[index]
+    (graph_steps,) = build_run_graph(run).step_groups
+    later = graph_steps.duration_ns.copy()
+    later[np.flatnonzero((graph_steps.rank == 1) & (later[:, 0] == 10_000))[0]] += (
+        100_000  # the receive is posted at 110
+    )
+    ends_us = graph_steps.graph.replay(later).end[graph_steps.step_ends[0], 0] / 1000  # type: ignore[index]
     assert ends_us.tolist() == [400, 500]
 
 
-def test_one_rank_alone_is_no_what_if(tmp_path: Path) -> None:
+def test_one_rank_alone_cannot_be_replayed(tmp_path: Path) -> None:
     run = synchronous(tmp_path, {0: 100})
     outcome = what_if_of_run(run)
     assert isinstance(outcome, Unavailable)
     assert outcome.reason.startswith("one rank")
     with pytest.raises(InputError, match="one rank"):
-        job_of_run(run)
+        build_run_graph(run)
 
 
-def test_missing_ranks_are_said(tmp_path: Path) -> None:
+def test_missing_ranks_are_noted(tmp_path: Path) -> None:
     run = synchronous(tmp_path, {0: 100, 1: 100, 2: 100})
-    assert job_of_run(load(run.paths, ranks=[0, 1])).notes == ()  # not selected is not missing
+    assert build_run_graph(load(run.paths, ranks=[0, 1])).notes == ()  # not selected is not missing
     next(tmp_path.rglob("rank-000002.json.gz")).unlink()
     next(tmp_path.rglob("rank-000002.manifest.json")).unlink()
-    assert job_of_run(load(tmp_path)).notes == ("1 ranks are missing: waiting for them counts as transfer",)
+    assert build_run_graph(load(tmp_path)).notes == ("1 ranks are missing: waiting for them counts as transfer",)
