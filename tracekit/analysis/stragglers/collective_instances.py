@@ -117,9 +117,9 @@ def group_instances(run: Run, matched: MatchedGroup, members: Int64) -> tuple[Co
     del earlier, arrived_ns, ended_ns
     for apart_ns in (late_ns, behind_ns):
         apart_ns[apart_ns <= errors_ns[last] + errors_ns.max(initial=0)] = 0
-    since_ns = gather("released_ns")
-    segment_ns = gather("start_ns") - since_ns
-    since_ns = since_ns[each, last]
+    released_ns = gather("released_ns")
+    segment_ns = gather("start_ns") - released_ns
+    released_ns = released_ns[each, last]
     begun_ns = gather("released_ns", on_run=True)
     begun_ns[~known] = begun_ns[each, last] = _LATEST
     free_ns = np.where(several, segment_ns[each, last] - (arrival_ns - begun_ns.min(axis=1)), 0)
@@ -148,7 +148,7 @@ def group_instances(run: Run, matched: MatchedGroup, members: Int64) -> tuple[Co
         end_ns=end_ns,
         late_ns=late_ns,
         behind_ns=behind_ns,
-        released_ns=np.where(queued, queued_ns, since_ns),
+        released_ns=np.where(queued, queued_ns, released_ns),
         excess_ns=np.where(queued, 0, beyond["segment"]),
         compute_ns=beyond["compute_ns"],
         data_ns=beyond["data_ns"],

@@ -66,7 +66,7 @@ def message_arrivals(run: Run, place: Mapping[int, int]) -> MessageArrivals:
     last = np.where(by_sender, place_of[matched.source], place_of[matched.destination])
     arrival_ns = np.maximum(sent, received)
     end_ns = np.where(recv_end != ABSENT, recv_end, np.where(send_end != ABSENT, send_end, arrival_ns))
-    since_ns, excess_ns, size = (
+    released_ns, excess_ns, size = (
         np.where(by_sender, sender, receiver) for sender, receiver in zip(of_sender, of_receiver, strict=True)
     )
     return MessageArrivals(
@@ -74,7 +74,7 @@ def message_arrivals(run: Run, place: Mapping[int, int]) -> MessageArrivals:
         row=np.where(by_sender, matched.send, matched.recv),
         arrival_ns=arrival_ns,
         end_ns=np.maximum(end_ns, arrival_ns),
-        released_ns=since_ns,
+        released_ns=released_ns,
         excess_ns=excess_ns,
         size_bytes=size,
     )
