@@ -41,7 +41,7 @@ class Unavailable:
 
     Attributes:
         reason: one sentence without a full stop.
-        expected: the question does not arise for this run, such as bubbles without a pipeline.
+        expected: this is normal, such as a run without a pipeline, and no lack of the recording.
     """
 
     reason: str
@@ -65,7 +65,7 @@ class AnalysisInput:
 
     Attributes:
         links: what idle links can do, to compare transfers with.
-        known_work: of the model and its device.
+        known_work: FLOPs a step and peak FLOP/s, as the user gave them.
         wanted: names of the sections that were asked for.
     """
 

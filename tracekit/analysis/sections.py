@@ -49,14 +49,19 @@ _LISTED: tuple[Section[Any], ...] = (
 SECTIONS: dict[str, Section[Any]] = {section.name: section for section in _LISTED}
 """The sections by name."""
 
-# Every run needs these, whichever sections are asked for: for notes, stages of pipelines, the cost of recording.
-_OF_EVERY_RUN: tuple[Part[Any], ...] = (ACTIONS, FLIGHT_RECORDER, RECORDING_COST, REMOTE_CALLS)
+# What every run needs, whichever sections are asked for.
+_ALWAYS_KEPT: tuple[Part[Any], ...] = (
+    ACTIONS,  # the stages of pipelines that are inferred
+    FLIGHT_RECORDER,  # `joins` of the JSON result
+    RECORDING_COST,  # the warning that recording distorts
+    REMOTE_CALLS,  # notes on calls that were not joined
+)
 
-_MADE_BY: dict[Part[Any], Callable[[RecordedSteps], Any]] = {
+_MAKER_OF_PART: dict[Part[Any], Callable[[RecordedSteps], Any]] = {
     part: make for section in _LISTED for part, make in section.keeps.items()
 }
 
-ALL_PARTS: dict[str, Part[Any]] = {part.name: part for part in _MADE_BY}
+ALL_PARTS: dict[str, Part[Any]] = {part.name: part for part in _MAKER_OF_PART}
 """The parts by name."""
 
 TABLES: tuple[Table, ...] = (
@@ -70,5 +75,5 @@ TABLES: tuple[Table, ...] = (
 def parts_for(wanted: frozenset[str] | None) -> dict[Part[Any], Callable[[RecordedSteps], Any]]:
     """Return the parts that the `wanted` sections read (None: all sections), and the functions that make them."""
     names = SECTIONS if wanted is None else wanted
-    read = {part for name in names for part in SECTIONS[name].reads} | set(_OF_EVERY_RUN)
-    return {part: make for part, make in _MADE_BY.items() if part in read}
+    read = {part for name in names for part in SECTIONS[name].reads} | set(_ALWAYS_KEPT)
+    return {part: make for part, make in _MAKER_OF_PART.items() if part in read}

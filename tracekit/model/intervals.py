@@ -79,7 +79,7 @@ class Intervals:
 
     @property
     def len_ns(self) -> int:
-        """Return the total length, `|x|` of definitions.md."""
+        """Return the total length, `|x|` of docs/definitions.md."""
         return int(self.duration_ns.sum())
 
     def __or__(self, other: Intervals) -> Intervals:

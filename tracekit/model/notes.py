@@ -25,7 +25,7 @@ NOTE_KINDS = frozenset(
             "step_mismatch",
             "no_rank",
             "rank_mismatch",
-            "windows_differ",
+            "recordings_differ",
             "duplicate_rank",
             "clock_step",
             "clock_drift",

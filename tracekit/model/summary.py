@@ -40,7 +40,7 @@ class Part(Generic[T]):
 class StepParts:
     """One step of one rank, in integer nanoseconds.
 
-    `step_ns` is the exact sum of the four parts of definitions.md.
+    `step_ns = compute_ns + exposed_comm_ns + exposed_copy_ns + idle_ns`, exactly.
 
     Attributes:
         data_ns: time in the wrapped data iterator; None if the loop does not use one.
@@ -76,7 +76,7 @@ class PipelineMembership:
 
 @dataclass(frozen=True, kw_only=True)
 class RankSummary:
-    """The recording of one rank, with all its windows.
+    """What is kept of one rank, of all its recordings.
 
     Attributes:
         rank: global rank.

@@ -20,18 +20,17 @@ MOST_LINES = 100
 MOST_CHANGED_LINES = 3
 
 
-def inserted(text: str, diff: str) -> str:
-    """`text` with the lines of the diff that begin with "+", each after the line above it there."""
+def patch(text: str, diff: str) -> str:
+    """Return `text` with the lines of the diff that begin with "+", each after the line above it, and without "-"."""
     lines = text.splitlines()
-    above = ""
+    above, removed = "", []
     for line in diff.splitlines():
         if line.startswith("+"):
-            place = lines.index(above)
-            lines.insert(place + 1, line[1:])
-            above = line[1:]
-        else:
-            above = line[1:]
-    return "\n".join(lines) + "\n"
+            lines.insert(lines.index(above) + 1, line[1:])
+        elif line.startswith("-"):
+            removed.append(line[1:])
+        above = line[1:]
+    return "\n".join(line for line in lines if line not in removed) + "\n"
 
 
 @pytest.fixture(scope="module")
@@ -44,11 +43,12 @@ def blocks() -> list[tuple[str, str, str]]:
 def tree(tmp_path_factory: pytest.TempPathFactory, blocks: list[tuple[str, str, str]]) -> Path:
     """A copy of the package, with the page's analysis in it."""
     tree = tmp_path_factory.mktemp("tree")
+    shutil.copy(ROOT / "pyproject.toml", tree)
     shutil.copytree(ROOT / "tracekit", tree / "tracekit", ignore=shutil.ignore_patterns("__pycache__"))
     for language, name, code in blocks:
         file = tree / name
         if language == "diff":
-            file.write_text(inserted(file.read_text(), code))
+            file.write_text(patch(file.read_text(), code))
         else:
             assert not file.exists()
             file.parent.mkdir(exist_ok=True)
@@ -69,7 +69,7 @@ def test_the_page_adds_a_short_analysis(blocks: list[tuple[str, str, str]]) -> N
 
     assert sum(bool(line.strip()) for line in python) < MOST_LINES
     assert sum(line.startswith("-") for line in changed) <= MOST_CHANGED_LINES
-    assert sum(line.startswith("+") for line in changed) == 4  # an import and an entry, twice
+    assert sum(line.startswith("+") for line in changed) == 5  # an import and an entry, twice, and the contract
 
 
 def test_its_numbers_are_those_of_the_trace(tree: Path) -> None:

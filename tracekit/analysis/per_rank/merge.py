@@ -14,68 +14,71 @@ from tracekit.model.metadata import ClockMeasurement
 from tracekit.model.notes import Note
 from tracekit.model.summary import RankSummary
 
-__all__ = ["merge_windows"]
+__all__ = ["merge_recordings"]
 
 T = TypeVar("T")
 
 
-def merge_windows(windows: Sequence[RankSummary]) -> RankSummary:
-    """Return the summary of all windows of one rank: at least one, in order of time.
+def merge_recordings(recordings: Sequence[RankSummary]) -> RankSummary:
+    """Return the summary of all recordings of one rank: at least one, in order of time.
 
-    Fields that must be the same in all windows, and are not, give a note.
+    Fields that must be the same in all recordings, and are not, give a note.
     """
-    if len(windows) == 1:
-        return windows[0]
-    groups = tuple(dict.fromkeys(group for window in windows for group in window.groups))
-    notes: list[Note] = [note for window in windows for note in window.notes]
+    if len(recordings) == 1:
+        return recordings[0]
+    groups = tuple(dict.fromkeys(group for recording in recordings for group in recording.groups))
+    notes: list[Note] = [note for recording in recordings for note in recording.notes]
 
     def same(field: str) -> Any:
-        """Return the value that all windows share, unknown ones left out. If they differ, the latest, with a note."""
-        values = [value for window in windows if (value := getattr(window, field)) is not None]
+        """Return the value that all recordings share, unknown ones left out; if they differ the latest, with a note."""
+        values = [value for recording in recordings if (value := getattr(recording, field)) is not None]
         if any(value != values[0] for value in values):
-            notes.append(_difference_note(windows[0].rank, field))
+            notes.append(_difference_note(recordings[0].rank, field))
         return values[-1] if values else None
 
     return RankSummary(
         rank=same("rank"),
         world_size=same("world_size"),
-        files=_concatenate(windows, lambda window: window.files),
+        files=_concatenate(recordings, lambda recording: recording.files),
         run_id=same("run_id"),
         attempt=same("attempt"),
         host=same("host"),
         host_id=same("host_id"),
         device=same("device"),
         device_name=same("device_name"),
-        serves_only=all(window.serves_only for window in windows),
-        strategies=tuple(sorted({slug for window in windows for slug in window.strategies})),
-        strategies_inferred=any(window.strategies_inferred for window in windows),
+        serves_only=all(recording.serves_only for recording in recordings),
+        strategies=tuple(sorted({slug for recording in recordings for slug in recording.strategies})),
+        strategies_inferred=any(recording.strategies_inferred for recording in recordings),
         groups=groups,
         mesh=same("mesh"),
         pipeline=same("pipeline"),
-        clock=_merge_clocks([window.clock for window in windows if window.clock is not None]),
-        recorded_steps=_concatenate(windows, lambda window: window.recorded_steps),
-        steps=_concatenate(windows, lambda window: window.steps),
-        collectives=merge_collectives([(window.collectives, window.groups) for window in windows], groups),
-        messages=merge_messages([(window.messages, window.groups) for window in windows], groups),
-        event_count=sum(window.event_count for window in windows),
-        first_event_ns=min((w.first_event_ns for w in windows if w.first_event_ns is not None), default=None),
-        parts={name: ALL_PARTS[name].merge([window.parts[name] for window in windows]) for name in windows[0].parts},
+        clock=_merge_clocks([recording.clock for recording in recordings if recording.clock is not None]),
+        recorded_steps=_concatenate(recordings, lambda recording: recording.recorded_steps),
+        steps=_concatenate(recordings, lambda recording: recording.steps),
+        collectives=merge_collectives([(recording.collectives, recording.groups) for recording in recordings], groups),
+        messages=merge_messages([(recording.messages, recording.groups) for recording in recordings], groups),
+        event_count=sum(recording.event_count for recording in recordings),
+        first_event_ns=min((w.first_event_ns for w in recordings if w.first_event_ns is not None), default=None),
+        parts={
+            name: ALL_PARTS[name].merge([recording.parts[name] for recording in recordings])
+            for name in recordings[0].parts
+        },
         notes=tuple(notes),
     )
 
 
-def _concatenate(windows: Sequence[RankSummary], field: Callable[[RankSummary], tuple[T, ...]]) -> tuple[T, ...]:
-    return tuple(item for window in windows for item in field(window))
+def _concatenate(recordings: Sequence[RankSummary], field: Callable[[RankSummary], tuple[T, ...]]) -> tuple[T, ...]:
+    return tuple(item for recording in recordings for item in field(recording))
 
 
 def _difference_note(rank: int, field: str) -> Note:
     field_name = field.replace("_", " ")
     text = f"rank {rank}: its recordings name more than one {field_name}; the latest is taken"
-    return Note(kind="windows_differ", severity="warning", rank=rank, text=text)
+    return Note(kind="recordings_differ", severity="warning", rank=rank, text=text)
 
 
 def _merge_clocks(clocks: Sequence[ClockMeasurement]) -> ClockMeasurement | None:
-    """Return the clock measurements of all windows as one: they are of the same clock."""
+    """Return the clock measurements of all recordings as one: they are of the same clock."""
     measured = [clock for clock in clocks if clock.method != "none"] or list(clocks)
     if not measured:
         return None

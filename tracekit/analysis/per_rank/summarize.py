@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from tracekit.analysis.events.strategies import strategies_of
-from tracekit.analysis.per_rank.merge import merge_windows
+from tracekit.analysis.per_rank.merge import merge_recordings
 from tracekit.analysis.per_rank.options import SummaryOptions
 from tracekit.analysis.per_rank.recording_notes import recording_notes
 from tracekit.analysis.pipeline.per_rank import recorded_pipeline
@@ -43,7 +43,7 @@ class RankFailure:
 def summarize(
     rank: int, paths: Sequence[TracePath], options: SummaryOptions, spool: DecodedSpool | None = None
 ) -> RankSummary | RankFailure:
-    """Return the summary of one rank from its windows; a `RankFailure` if no file could be used.
+    """Return the summary of one rank from its recordings; a `RankFailure` if no file could be used.
 
     `rank` is what discovery concluded from the files; a rank that the trace itself names takes precedence. Each
     `Recording` is also put into the `spool`.
@@ -51,7 +51,7 @@ def summarize(
     A file that cannot be used gives a note. An error in tracekit itself while it reads one file must not lose the
     others either.
     """
-    windows: list[RankSummary] = []
+    recordings: list[RankSummary] = []
     failures: list[Note] = []
     internal_error = False
     for path in paths:
@@ -60,7 +60,7 @@ def summarize(
             recording = recording_of(trace, options.rules, whole=options.steps.whole)
             if spool is not None:
                 spool.put(path, recording)
-            windows.append(_summary_of(recording, rank, options))
+            recordings.append(_summary_of(recording, rank, options))
             del trace, recording  # so that one window is in memory at a time
         except InputError as error:
             failures.append(_failure_note(path, error.kind, error.reason))
@@ -70,9 +70,9 @@ def summarize(
             internal_error = True
             failures.append(_failure_note(path, "ignored_file", f"a bug in tracekit ({type(error).__name__}: {error})"))
     failures = [note.about_rank(rank) for note in failures]
-    if not windows:
+    if not recordings:
         return RankFailure(rank=rank, notes=tuple(failures), internal_error=internal_error)
-    merged = merge_windows(windows)
+    merged = merge_recordings(recordings)
     return replace(merged, notes=(*failures, *merged.notes))
 
 

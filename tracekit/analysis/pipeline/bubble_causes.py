@@ -1,6 +1,6 @@
 """Why a pipeline's ranks are idle: replays of their actions, each with one more of the measured times.
 
-The idle time that a replay adds to the one before it has this cause (definitions.md, "Pipeline"):
+The idle time that a replay adds to the one before it has this cause (docs/definitions.md, "Pipeline"):
 
     R0  Every action takes the mean of its kind, and transfers take no time. The idle time before a rank's first
         backward is warm-up, the rest drain. Together they are what the schedule costs.

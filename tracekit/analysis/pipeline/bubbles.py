@@ -2,7 +2,7 @@
 
 The span of a step is the time from the first to the last action over the ranks of one pipeline, on the run's clock. The
 bubble of a rank is the span less the time that its actions cover. Waiting for a receive inside an action is bubble too
-(definitions.md, "Pipeline").
+(docs/definitions.md, "Pipeline").
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Pipeline:
     Measured ratios and causes are None where ranks are missing or clocks cannot be compared.
 
     Attributes:
-        schedule: the name of the schedule, as in definitions.md.
+        schedule: the name of the schedule, as in docs/definitions.md.
         schedule_inferred: whether the schedule was inferred from the order of actions.
         stages: how many stages a pipeline has.
         virtual_stages: how many of them a rank has.

@@ -1,6 +1,6 @@
 """The order in which pipeline schedules run their actions, and which schedule an order belongs to.
 
-Names of schedules are those of definitions.md. Stages lie on p ranks in a loop (stage s on rank s mod p), or in a V
+docs/definitions.md has the names of schedules. Stages lie on p ranks in a loop (stage s on rank s mod p), or in a V
 (from the first rank to the last and back). Sources:
 
 * GPipe: Huang et al. 2019.

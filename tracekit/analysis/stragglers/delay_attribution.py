@@ -1,19 +1,22 @@
 """Attributes the delays of a run to the ranks and links that caused them, by following lateness back in time.
 
-The lateness of an instance is divided in this order:
+An instance is one collective, or one message; `collective_instances.py` defines its columns. Its last rank was
+released by an earlier instance: the one that it last waited for. The lateness of an instance is divided in this order:
 
-1. its last rank's excess since that rank was released;
-2. the excess of the transfer that released that rank, over the same transfer on other links;
+1. how much longer than its peers its last rank took since its release, `excess`;
+2. how much longer the transfer that released that rank took than the same transfer on other links, `slow`;
 3. the rest is lateness of the instance that released the rank. It is divided likewise, and so on back in time.
 
 Each instance is released by at most one other, so the instances form a forest. If lateness of several instances leads
 back to one, the largest counts and not the sum: 10 ms that are lost once may show in a hundred collectives, but remain
 10 ms. With m(i) for the lateness that reaches instance i:
 
-    m(i) = max(late(i), max over the instances j that i released of max(m(j), behind(j)) - excess(j) - slow transfer(i))
+    rest(j) = max(m(j), behind(j)) - excess(j)
+    m(i) = max(late(i), max over the instances j that i released of rest(j) - slow(i))
+    caused by the last rank of i: min(m(i), excess(i))
 
-A rank causes at most what it is later than the last but one, `late`. Passed back is what it is later than the median
-of the others, `behind`, because ranks that were released together are late together.
+`late` is how long after the second-last rank the last one arrived. `behind` is how long after the median of the others:
+it is what is passed back, because ranks that were released together are late together.
 """
 
 from __future__ import annotations
@@ -26,19 +29,19 @@ import numpy as np
 from tracekit.analysis.stragglers.collective_instances import CollectiveInstances
 from tracekit.model.events import ABSENT, Int64
 
-__all__ = ["CAUSES", "Charges", "attribute_delays"]
+__all__ = ["CAUSES", "CausedDelays", "attribute_delays"]
 
 CAUSES = ("compute", "more_work", "host", "data")
 _MORE_OPERATIONS = 0.05  # beyond the usual number; fewer may be bookkeeping, such as a rank that prints
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Charges:
+class CausedDelays:
     """The delay that r ranks and l links caused in s steps.
 
     Attributes:
         ranks_ns: int64 [r, s].
-        causes_ns: int64 [r, 5], over all steps: by `CAUSES`, then without a known cause.
+        causes_ns: int64 [r, 5], over all steps; the columns are the four `CAUSES`, then unknown.
         links_ns: int64 [l, s].
     """
 
@@ -49,7 +52,7 @@ class Charges:
 
 def attribute_delays(
     instances: CollectiveInstances, slow_ns: Int64, link: Int64, *, ranks: int, links: int, steps: Sequence[int]
-) -> Charges:
+) -> CausedDelays:
     """Return what each rank and link caused in `steps`, which ascend.
 
     slow_ns: int64 [n], by how much each transfer took longer than on other links. link: int64 [n], the link that it
@@ -68,7 +71,7 @@ def attribute_delays(
     slow = np.flatnonzero((transfer_ns > 0) & (link != ABSENT) & counted)
     links_ns = np.zeros((links, len(steps)), dtype=np.int64)
     np.add.at(links_ns, (link[slow], step[slow]), transfer_ns[slow])
-    return Charges(ranks_ns=ranks_ns, causes_ns=_resolve_unclear(causes_ns), links_ns=links_ns)
+    return CausedDelays(ranks_ns=ranks_ns, causes_ns=_resolve_unclear(causes_ns), links_ns=links_ns)
 
 
 def _follow_back(instances: CollectiveInstances, slow_ns: Int64) -> tuple[Int64, Int64]:
@@ -92,7 +95,7 @@ def _follow_back(instances: CollectiveInstances, slow_ns: Int64) -> tuple[Int64,
 
 
 def _levels(before: Int64) -> list[Int64]:
-    """Return the instances by how many lie before them, the most first; those with none before them are left out."""
+    """Return the instances by how many releases lead to them, the most first. Those that none released are left out."""
     depth = (before != ABSENT).astype(np.int64)
     further = before.copy()
     going = np.flatnonzero(further != ABSENT)
@@ -106,7 +109,7 @@ def _levels(before: Int64) -> list[Int64]:
 
 
 def _largest_of_each_segment(instances: CollectiveInstances, caused_ns: Int64, charged: Int64) -> Int64:
-    """Return the charged instances, only the one with the largest delay of each segment of a rank in a step.
+    """Return, of the instances that share a rank, its release and a step, the one with the largest delay.
 
     Collectives that do not block lie in one stretch of computing, and each shows all of the delay in it.
     """
@@ -120,7 +123,7 @@ def _largest_of_each_segment(instances: CollectiveInstances, caused_ns: Int64, c
 def _split_by_cause(instances: CollectiveInstances, which: Int64, caused_ns: Int64) -> Int64:
     """Return the delays, int64 [k], by cause, int64 [k, 6].
 
-    The columns are `CAUSES`, then compute of which it is not known whether it is more work, then unknown.
+    The columns are `CAUSES`, then compute that may be slow or more work, then unknown.
     """
     data_ns = np.maximum(instances.data_ns[which], 0)
     busy_ns = np.maximum(instances.compute_ns[which], 0)
@@ -140,7 +143,7 @@ def _split_by_cause(instances: CollectiveInstances, which: Int64, caused_ns: Int
 
 
 def _resolve_unclear(parts_ns: Int64) -> Int64:
-    """Return int64 [r, 5] of int64 [r, 6]: compute that may be more work counts as what the other compute mostly is."""
+    """Return int64 [r, 5] of int64 [r, 6]: unclear compute joins more work or compute, whichever is larger."""
     compute_ns, more_ns, host_ns, data_ns, unclear_ns, unknown_ns = parts_ns.T
     more = more_ns > compute_ns
     compute_ns, more_ns = compute_ns + unclear_ns * ~more, more_ns + unclear_ns * more

@@ -24,7 +24,7 @@ import numpy as np
 from tracekit.analysis.stats.leave_one_out import leave_one_out_medians
 from tracekit.analysis.stragglers import columns
 from tracekit.analysis.stragglers.arrivals import Arrivals, arrivals_of
-from tracekit.analysis.stragglers.delay_attribution import CAUSES, Charges, attribute_delays
+from tracekit.analysis.stragglers.delay_attribution import CAUSES, CausedDelays, attribute_delays
 from tracekit.analysis.stragglers.slow_transfers import Link, slow_transfers
 from tracekit.analysis.stragglers.verdict_texts import link_text, rank_text
 from tracekit.analysis.table import Frame
@@ -130,7 +130,8 @@ def stragglers(run: Run, arrivals: Arrivals | None = None) -> Stragglers:
     )
     comparable = _clocks_are_comparable(run)
     if not comparable:
-        charges = Charges(ranks_ns=charges.ranks_ns * 0, causes_ns=charges.causes_ns * 0, links_ns=charges.links_ns * 0)
+        none = {name: getattr(charges, name) * 0 for name in ("ranks_ns", "causes_ns", "links_ns")}
+        charges = CausedDelays(**none)
     late = instances.rank[(instances.late_ns > 0) & np.isin(instances.step, np.array(counted, dtype=np.int64))]
     last = np.bincount(late, minlength=len(run.ranks))
     count = max(len(counted), 1)
@@ -162,7 +163,7 @@ def _clocks_are_comparable(run: Run) -> bool:
 
 
 def _verdict(
-    run: Run, charges: Charges, links: Sequence[Link], steps: Sequence[int], *, comparable: bool
+    run: Run, charges: CausedDelays, links: Sequence[Link], steps: Sequence[int], *, comparable: bool
 ) -> tuple[Verdict, list[Finding]]:
     trained = [place for place, summary in enumerate(run.ranks) if not summary.serves_only]
     reason = None
@@ -219,7 +220,7 @@ def _verdict(
     return verdict, [finding]
 
 
-def _candidates(charges: Charges, trained: Sequence[int], *, first: int) -> list[_Candidate]:
+def _candidates(charges: CausedDelays, trained: Sequence[int], *, first: int) -> list[_Candidate]:
     ranks_ns = charges.ranks_ns[trained].T
     beyond_ns = ranks_ns - leave_one_out_medians(ranks_ns, np.ones_like(ranks_ns, dtype=np.bool_))
     series = [(place, False, delays_ns) for place, delays_ns in zip(trained, beyond_ns.T.tolist(), strict=True)]
@@ -258,7 +259,7 @@ def _mean_ns(ranks: Sequence[RankSummary], steps: Sequence[int], part: str) -> f
 # ---- causes and texts -----------------------------------------------------------------------------------------------
 
 
-def _cause(run: Run, place: int, charges: Charges, steps: Sequence[int]) -> str | None:
+def _cause(run: Run, place: int, charges: CausedDelays, steps: Sequence[int]) -> str | None:
     """Return the cause of most of a rank's delay; if no part of it has a known cause, the one that its steps show.
 
     Before a message only the delay is known, not its cause.

@@ -1,7 +1,7 @@
 """When one rank computes, communicates and copies.
 
 On a GPU rank the lanes are device events. On a CPU rank they are operators and `gloo:*` spans, without the time in
-which the calling thread was blocked (definitions.md, "Lanes").
+which the calling thread was blocked (docs/definitions.md, "Lanes").
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Which time each step of a recording takes, as contiguous windows that hold for all lanes of the rank.
 
 On a CPU rank a window reaches from the start of a step to the start of the next. On a GPU rank the host runs ahead:
-step k begins when the last compute kernel that was launched before its host start has ended (definitions.md, "Steps").
+step k begins when the last compute kernel that was launched before its host start has ended (docs/definitions.md,
+"Steps").
 """
 
 from __future__ import annotations
@@ -180,7 +181,7 @@ def device_starts(events: EventTable, host_start_ns: Int64, device: DeviceEvents
     """Return when the device came to what the host began at each time, int64 [n].
 
     That is the time itself or the end of the last compute kernel launched before it, whichever is later. For the starts
-    of steps it is b_k of definitions.md.
+    of steps it is b_k of docs/definitions.md.
     """
     compute = device.among(compute_row)
     launch_ns = device.launch_ns[compute]

@@ -28,7 +28,7 @@ from tracekit.analysis.ddp.parts import (
 )
 from tracekit.analysis.fsdp.parts import FSDP_GATHERS, FSDP_UNITS, FsdpSum
 from tracekit.analysis.model_parallel.parts import EXPERT_EXCHANGES, LAYERS, ExpertExchangeSum, TensorSum
-from tracekit.analysis.per_rank.merge import merge_windows
+from tracekit.analysis.per_rank.merge import merge_recordings
 from tracekit.analysis.pipeline.parts import ACTIONS
 from tracekit.analysis.rpc.parts import REMOTE_CALLS
 from tracekit.analysis.sections import ALL_PARTS
@@ -126,7 +126,7 @@ def test_a_part_that_only_a_later_window_has_is_not_lost(part: Part[Any]) -> Non
     first = rank(0, steps=(5,))
     second = rank(0, steps=(9,), **{part.name: LATER[part]})
 
-    merged = merge_windows([first, second])
+    merged = merge_recordings([first, second])
 
     assert merged[part] != part.empty()
     assert merged[part] == part.merge([LATER[part]])
@@ -137,7 +137,7 @@ def test_a_part_that_two_windows_have_is_merged_from_both(part: Part[Any]) -> No
     """GIVEN two windows THEN the merged part is what `Part.merge` returns for both, in order of time."""
     windows = [rank(0, steps=(step,), **{part.name: LATER[part]}) for step in (5, 9)]
 
-    assert merge_windows(windows)[part] == part.merge([LATER[part], LATER[part]])
+    assert merge_recordings(windows)[part] == part.merge([LATER[part], LATER[part]])
 
 
 LAYOUT = PipelineLayout(schedule="1f1b", stages=2, virtual_stages=1, microbatches=4, stage_ids=[0])
@@ -175,7 +175,7 @@ def test_every_field_is_tested() -> None:
 def test_a_field_is_merged(field: str) -> None:
     first, second, expected = FIELDS[field]
 
-    merged = merge_windows([replace(rank(0), **{field: first}), replace(rank(0), **{field: second})])
+    merged = merge_recordings([replace(rank(0), **{field: first}), replace(rank(0), **{field: second})])
 
     assert getattr(merged, field) == expected
 
@@ -185,7 +185,7 @@ def test_steps_groups_and_messages_come_from_all_windows() -> None:
     first = replace(rank(0, [send(1, 30)], steps=(5,)), groups=(WORLD,))
     second = replace(rank(0, [send(2, 60, step=9)], steps=(9,)), groups=(other, WORLD))
 
-    merged = merge_windows([first, second])
+    merged = merge_recordings([first, second])
 
     assert [step.step for step in merged.steps] == [5, 9]
     assert merged.groups == (WORLD, other)
@@ -194,7 +194,7 @@ def test_steps_groups_and_messages_come_from_all_windows() -> None:
 
 
 def test_fields_that_must_be_the_same_and_differ_give_a_note() -> None:
-    merged = merge_windows([rank(0, world_size=4), rank(0, world_size=2)])
+    merged = merge_recordings([rank(0, world_size=4), rank(0, world_size=2)])
 
     assert merged.world_size == 2
     assert [note.text for note in merged.notes] == [
