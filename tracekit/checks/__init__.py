@@ -1,1 +1,4 @@
-"""Checks that run in a user's job: whether recording works, what it would see, and how fast the links are."""
+"""Checks of this machine and of a user's job.
+
+They say what is installed, whether recording works, what a recording would show, and how fast the links are.
+"""

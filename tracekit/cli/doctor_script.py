@@ -21,8 +21,8 @@ import click
 from click.exceptions import Exit
 
 from tracekit.capture.job.process import identify
+from tracekit.checks.recording import recorded_activities
 from tracekit.checks.script_checkup import run_until_window
-from tracekit.checks.selfcheck import recorded_activities
 from tracekit.cli.inputs.options import terminal_format
 from tracekit.errors import InputError, OutputError, UsageError
 

@@ -1,116 +1,33 @@
-"""What `tracekit doctor` finds, how it says it, and that it never fails."""
+"""How `tracekit doctor` shows what it found, and its exit code."""
 
 from __future__ import annotations
 
 import importlib
-import importlib.metadata
-import json
-import os
-import shutil
-import tomllib
-from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
+from click.testing import CliRunner, Result
 from rich.console import Console
 
-from tracekit import __version__
-from tracekit.checks.selfcheck import Capability, try_torch
+from tracekit.checks import installation
+from tracekit.checks.installation import Check, examine
 from tracekit.cli import cli
-from tracekit.cli.doctor import EXTRAS, NATIVE_PARTS, Check, advise, draw, examine
+from tracekit.cli.doctor import advise, draw
 
-PYPROJECT = Path(__file__).parents[3] / "pyproject.toml"
-
-
-@pytest.fixture
-def installed(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
-    """The distributions that are installed, as the test says; torch is never really tried."""
-    versions = {"torch": "2.13.0", "click": "8.5.1"}
-
-    def version(name: str) -> str:
-        if name not in versions:
-            raise importlib.metadata.PackageNotFoundError(name)
-        return versions[name]
-
-    module = __import__("tracekit.cli.doctor", fromlist=["doctor"])
-    monkeypatch.setattr(importlib.metadata, "version", version)
-    monkeypatch.setattr(
-        importlib.metadata, "requires", lambda name: ["click>=8.2", "rich>=13.7", "torch>=2.7; extra == 'torch'"]
-    )
-    monkeypatch.setattr(module, "try_torch", list)
-    return versions
+COMMAND = importlib.import_module("tracekit.cli.doctor")
+TORCH = Check(name="torch", state="ok", found="torch 2.13.0")
+NO_VIEWER = Check(
+    name="viewer",
+    state="absent",
+    found="not installed; it adds Perfetto's UI without a network",
+    remedy="pip install 'torch-tracekit[viewer]'",
+)
+NO_RICH = Check(name="rich", state="problem", found="not installed", remedy="pip install 'rich>=13.7'")
 
 
-def by_name(checks: list[Check]) -> dict[str, Check]:
-    return {check.name: check for check in checks}
-
-
-def test_it_lists_exactly_the_extras_that_can_be_installed() -> None:
-    extras = tomllib.loads(PYPROJECT.read_text())["project"]["optional-dependencies"]
-    assert {extra.name for extra in EXTRAS} == set(extras) - {"all", "dev"}
-    for extra in EXTRAS:
-        (requirement,) = extras[extra.name]
-        assert requirement.startswith(f"{extra.distribution}>=")
-
-
-def test_it_says_where_the_cache_is(installed: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert by_name(examine())["cache"].found == "none (TRACEKIT_CACHE=0)"
-    monkeypatch.delenv("TRACEKIT_CACHE")
-    assert "beside each trace" in by_name(examine())["cache"].found
-    monkeypatch.setenv("TRACEKIT_CACHE", str(tmp_path))
-    assert by_name(examine())["cache"].found == f"in {tmp_path}/.tracekit-cache, nothing yet"
-    (tmp_path / ".tracekit-cache").mkdir()
-    (tmp_path / ".tracekit-cache" / "entry").write_bytes(bytes(1500))
-    assert by_name(examine())["cache"].found == f"in {tmp_path}/.tracekit-cache, 1.5 kB"
-
-
-def test_a_missing_extra_comes_with_the_command_that_gets_it(installed: dict[str, str]) -> None:
-    checks = by_name(examine())
-    assert checks["torch"] == Check(name="torch", state="ok", found="torch 2.13.0")
-    assert checks["viewer"].state == "absent"
-    assert checks["viewer"].remedy == "pip install 'torch-tracekit[viewer]'"
-
-
-def test_a_missing_core_library_is_a_problem_and_an_extra_of_the_same_list_is_none(installed: dict[str, str]) -> None:
-    checks = by_name(examine())
-    assert checks["click"].state == "ok"
-    assert checks["rich"] == Check(
-        name="rich", state="problem", found="not installed", remedy="pip install 'rich>=13.7'"
-    )
-
-
-def test_the_unrelated_distribution_is_a_problem_with_its_remedy(installed: dict[str, str]) -> None:
-    assert not any("PyPI" in check.name for check in examine())
-    installed["tracekit"] = "0.0.3"
-    check = by_name(examine())["tracekit (PyPI)"]
-    assert check.state == "problem"
-    assert "0.0.3" in check.found
-    assert check.remedy.startswith("pip uninstall -y tracekit && pip install --force-reinstall --no-deps ")
-
-
-def test_it_runs_from_a_source_tree_that_is_not_installed(
-    installed: dict[str, str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def requires(name: str) -> list[str]:
-        raise importlib.metadata.PackageNotFoundError(name)
-
-    monkeypatch.setattr(importlib.metadata, "requires", requires)
-    assert by_name(examine())["tracekit"].found == __version__
-
-
-def test_torch_is_not_tried_where_it_is_not_installed(
-    installed: dict[str, str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    module = __import__("tracekit.cli.doctor", fromlist=["doctor"])
-    broken = Capability(name="gloo", works=False, detail="RuntimeError: no interface", remedy="set a variable")
-    monkeypatch.setattr(module, "try_torch", lambda: [broken])
-    assert by_name(examine())["torch: gloo"] == Check(
-        name="torch: gloo", state="problem", found="RuntimeError: no interface", remedy="set a variable"
-    )
-    del installed["torch"]
-    checks = by_name(examine())
-    assert checks["torch"].remedy == "pip install 'torch-tracekit[torch]'"
-    assert "torch: gloo" not in checks
+def doctor(monkeypatch: pytest.MonkeyPatch, *checks: Check) -> Result:
+    """The command's result, if these checks are what it finds."""
+    monkeypatch.setattr(COMMAND, "examine", lambda: [*checks])
+    return CliRunner().invoke(cli, ["doctor"], prog_name="tracekit")
 
 
 def test_advice_names_problems_first_and_ends_with_the_next_command() -> None:
@@ -137,146 +54,46 @@ def test_the_table_takes_nothing_for_markup() -> None:
     assert "8 x [red]H100[/red]" in captured.get()
 
 
-def test_the_command_prints_its_result_to_stdout(installed: dict[str, str]) -> None:
-    installed["rich"] = "15.0.0"
-    result = CliRunner().invoke(cli, ["doctor"], prog_name="tracekit")
+def test_the_command_prints_its_result_to_stdout(monkeypatch: pytest.MonkeyPatch) -> None:
+    result = doctor(monkeypatch, TORCH, NO_VIEWER)
     assert result.exit_code == 0, result.stderr
-    assert "pip install 'torch-tracekit[viewer]'" in result.stdout
+    assert "  viewer  pip install 'torch-tracekit[viewer]'" in result.stdout.splitlines()
     assert result.stderr == ""
     assert max(len(line) for line in result.stdout.splitlines()) <= 80
 
 
-def test_it_fails_where_something_needed_is_missing(installed: dict[str, str]) -> None:
-    """GIVEN no rich, as the metadata have it THEN the exit code is 1, after all has been said."""
-    result = CliRunner().invoke(cli, ["doctor"], prog_name="tracekit")
+def test_it_fails_where_something_needed_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """GIVEN a problem THEN the exit code is 1, after everything has been shown."""
+    result = doctor(monkeypatch, NO_RICH, TORCH)
     assert result.exit_code == 1
     assert "pip install 'rich>=13.7'" in result.stdout
     assert result.stdout.splitlines()[-1] == "Next: tracekit demo"
     assert result.stderr == ""
 
 
-def test_it_counts_processors_where_the_system_has_no_affinities(
-    installed: dict[str, str], monkeypatch: pytest.MonkeyPatch
+def test_it_examines_the_installation_that_it_runs_in(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(installation, "try_torch", list)
+    result = CliRunner().invoke(cli, ["doctor"], prog_name="tracekit")
+    checks = examine()
+    assert result.exit_code == any(check.state == "problem" for check in checks)
+    assert [check.name for check in checks if f" {check.name} " not in result.stdout] == []
+    assert result.stderr == ""
+
+
+@pytest.mark.parametrize(("rank", "shown"), [("0", True), ("1", False)])
+def test_every_rank_joins_the_job_and_rank_0_shows_the_result(
+    monkeypatch: pytest.MonkeyPatch, rank: str, shown: bool
 ) -> None:
-    monkeypatch.delattr(os, "sched_getaffinity", raising=False)
-    monkeypatch.setattr(os, "cpu_count", lambda: 6)
-    assert by_name(examine())["cpus"].found == "6"
+    joined: list[str] = []
 
+    def examine_job() -> list[Check]:
+        joined.append(rank)
+        return [Check(name="torch: job", state="ok", found="2 ranks on 1 host, joined over Gloo")]
 
-class TestNativeParts:
-    """Whether the compiled decoder and encoder are used, else why not and what to do."""
-
-    @pytest.fixture(autouse=True)
-    def reinstall(self, installed: dict[str, str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> str:
-        """GIVEN tracekit, installed from a folder whose name has a space, and a compiler."""
-        source = tmp_path / "my source"
-        source.mkdir()
-        self.record_origin(monkeypatch, tmp_path, {"url": source.as_uri(), "dir_info": {}})
-        monkeypatch.delenv("TRACEKIT_NATIVE", raising=False)
-        monkeypatch.setattr(shutil, "which", {"g++": "/usr/bin/g++"}.get)
-        return f"pip install --force-reinstall --no-deps --no-cache-dir '{source}'"
-
-    def record_origin(self, monkeypatch: pytest.MonkeyPatch, folder: Path, origin: dict[str, object] | None) -> None:
-        """Write what pip leaves of an installation, and let it be found first."""
-        info = folder / "torch_tracekit-0.1.0.dist-info"
-        info.mkdir(exist_ok=True)
-        (info / "METADATA").write_text("Metadata-Version: 2.4\nName: torch-tracekit\nVersion: 0.1.0\n")
-        (info / "direct_url.json").unlink(missing_ok=True)
-        if origin is not None:
-            (info / "direct_url.json").write_text(json.dumps(origin))
-        monkeypatch.syspath_prepend(folder)
-
-    def fail(self, monkeypatch: pytest.MonkeyPatch, error: type[ImportError], text: str) -> None:
-        """Let both extensions fail as they are imported."""
-        modules = {module: extension for _, module, extension in NATIVE_PARTS}
-        import_module = importlib.import_module
-
-        def failing(name: str) -> object:
-            if name in modules:
-                raise error(text, name=modules[name])
-            return import_module(name)
-
-        monkeypatch.setattr(importlib, "import_module", failing)
-
-    def parts(self) -> tuple[Check, Check]:
-        checks = by_name(examine())
-        return checks["decoder"], checks["encoder"]
-
-    def test_they_are_built_for_tests(self) -> None:
-        assert {(check.state, check.found, check.remedy) for check in self.parts()} == {("ok", "native", "")}
-
-    def test_they_were_not_built(self, monkeypatch: pytest.MonkeyPatch, reinstall: str) -> None:
-        self.fail(monkeypatch, ModuleNotFoundError, "No module named ...")
-        for check in self.parts():
-            assert (check.state, check.remedy) == ("absent", reinstall)
-            assert check.found.endswith("the native one was not built when tracekit was installed")
-
-    @pytest.mark.parametrize(("user", "as_root"), [(0, ""), (1000, "sudo ")])
-    def test_there_is_no_compiler(
-        self, monkeypatch: pytest.MonkeyPatch, reinstall: str, user: int, as_root: str
-    ) -> None:
-        self.fail(monkeypatch, ModuleNotFoundError, "No module named ...")
-        monkeypatch.setattr(shutil, "which", {"apt-get": "/usr/bin/apt-get"}.get)
-        monkeypatch.setattr(os, "geteuid", lambda: user)
-        for check in self.parts():
-            assert check.found.endswith("was not built when tracekit was installed, and there is no C++ compiler now")
-            assert check.remedy == f"{as_root}apt-get install -y g++ && {reinstall}"
-        monkeypatch.setattr(shutil, "which", lambda name: None)
-        assert {check.remedy for check in self.parts()} == {f"install a C++ compiler, then type: {reinstall}"}
-
-    def test_they_do_not_load(self, monkeypatch: pytest.MonkeyPatch, reinstall: str) -> None:
-        self.fail(monkeypatch, ImportError, "undefined symbol: _Z1\nand more")
-        for check in self.parts():
-            assert (check.state, check.remedy) == ("problem", reinstall)
-            assert check.found == "portable: the native one does not load (undefined symbol: _Z1)"
-
-    def test_they_are_switched_off(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setenv("TRACEKIT_NATIVE", "0")
-        for check in self.parts():
-            assert (check.state, check.remedy) == ("absent", "unset TRACEKIT_NATIVE")
-            assert check.found == "portable: TRACEKIT_NATIVE switches the native one off"
-
-    def test_they_are_asked_for_and_missing(self, monkeypatch: pytest.MonkeyPatch, reinstall: str) -> None:
-        monkeypatch.setenv("TRACEKIT_NATIVE", "1")
-        assert {check.state for check in self.parts()} == {"ok"}
-        self.fail(monkeypatch, ModuleNotFoundError, "No module named ...")
-        assert {(check.state, check.remedy) for check in self.parts()} == {("problem", reinstall)}
-
-    def test_the_variable_names_none(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setenv("TRACEKIT_NATIVE", "fast")
-        checks = by_name(examine())
-        assert checks["decoder"] == Check(
-            name="decoder",
-            state="problem",
-            found="TRACEKIT_NATIVE=fast: neither 0 nor 1",
-            remedy="unset TRACEKIT_NATIVE",
-        )
-        assert "encoder" not in checks
-
-    @pytest.mark.parametrize(
-        ("origin", "last_words"),
-        [
-            (None, f"--no-binary torch-tracekit torch-tracekit=={__version__}"),
-            ({"url": "file:///gone/tracekit", "dir_info": {}}, f"torch-tracekit=={__version__}"),
-            ({"url": "{folder}/a.whl", "archive_info": {}}, f"torch-tracekit=={__version__}"),
-            ({"url": "{folder}/a.tar.gz", "archive_info": {}}, "--no-cache-dir {path}/a.tar.gz"),
-            ({"url": "{folder}", "dir_info": {"editable": True}}, "--no-cache-dir --editable {path}"),
-        ],
-    )
-    def test_it_is_installed_again_from_where_it_came_from(
-        self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, origin: dict[str, object] | None, last_words: str
-    ) -> None:
-        for name in ("a.whl", "a.tar.gz"):
-            (tmp_path / name).touch()
-        if origin is not None:
-            origin = origin | {"url": str(origin["url"]).format(folder=tmp_path.as_uri())}
-        self.record_origin(monkeypatch, tmp_path, origin)
-        self.fail(monkeypatch, ModuleNotFoundError, "No module named ...")
-        assert {check.remedy.endswith(last_words.format(path=tmp_path)) for check in self.parts()} == {True}
-
-
-def test_torch_is_tried_for_real() -> None:
-    parts = {part.name: part for part in try_torch()}
-    assert list(parts) == ["torch", "profiler", "gpu", "distributed", "gloo", "nccl"]
-    assert not [part for part in parts.values() if part.works is False]
-    assert parts["gloo"].works is True
+    monkeypatch.setattr(COMMAND, "examine_job", examine_job)
+    for name, value in {"RANK": rank, "WORLD_SIZE": "2", "MASTER_ADDR": "localhost"}.items():
+        monkeypatch.setenv(name, value)
+    result = doctor(monkeypatch, TORCH)
+    assert joined == [rank]
+    assert ("2 ranks on 1 host" in result.stdout) == shown
+    assert bool(result.stdout) == shown

@@ -14,6 +14,7 @@ import click
 import pytest
 from click.testing import CliRunner, Result
 
+from tracekit.checks.installation import Check
 from tracekit.cli import COMMANDS, cli
 
 ROOT = Path(__file__).parents[3]
@@ -85,7 +86,7 @@ def test_the_demo_s_trace_is_named_again(tmp_path: Path, monkeypatch: pytest.Mon
 @pytest.mark.parametrize("has_torch", [True, False])
 def test_what_doctor_names_last_is_a_command(monkeypatch: pytest.MonkeyPatch, has_torch: bool) -> None:
     module = __import__("tracekit.cli.doctor", fromlist=["doctor"])
-    checks = [module.Check(name="torch", state="ok" if has_torch else "absent", found="2")]
+    checks = [Check(name="torch", state="ok" if has_torch else "absent", found="2")]
     monkeypatch.setattr(module, "examine", lambda: checks)
     words = next_words(tracekit("doctor"))
     assert words[1] == ("demo" if has_torch else "analyze")

@@ -1,0 +1,46 @@
+"""Which observers look at a training program: the list to which a new one is added."""
+
+from __future__ import annotations
+
+from tracekit.capture.observers import Observer
+
+__all__ = ["default_observers"]
+
+
+def default_observers() -> list[Observer]:
+    """Return new observers for one window, in the order in which they attach; they detach in reverse.
+
+    They are imported here: a job that never records pays for none.
+    """
+    from tracekit.capture.observers.communication_purposes import PurposeObserver
+    from tracekit.capture.observers.data_parallel import DataParallelObserver
+    from tracekit.capture.observers.ddp import DdpObserver
+    from tracekit.capture.observers.deepspeed import DeepSpeedObserver
+    from tracekit.capture.observers.forwards import ForwardObserver
+    from tracekit.capture.observers.fsdp import Fsdp1Observer, Fsdp2Observer
+    from tracekit.capture.observers.group_parallelism import GroupParallelismObserver
+    from tracekit.capture.observers.memory import MemoryObserver
+    from tracekit.capture.observers.phases import PhasesObserver
+    from tracekit.capture.observers.pipeline import PipelineObserver
+    from tracekit.capture.observers.point_to_point import PointToPointObserver
+    from tracekit.capture.observers.rpc import RpcObserver
+    from tracekit.capture.observers.tensor_parallel import TensorParallelObserver
+    from tracekit.capture.observers.waits import WaitsObserver
+
+    return [
+        WaitsObserver(),
+        PointToPointObserver(),
+        DdpObserver(),
+        DataParallelObserver(),
+        Fsdp1Observer(),
+        Fsdp2Observer(),
+        DeepSpeedObserver(),
+        TensorParallelObserver(),
+        PhasesObserver(),
+        MemoryObserver(),
+        PipelineObserver(),
+        ForwardObserver(),
+        RpcObserver(),
+        PurposeObserver(),  # after the observers that set the parallelism of their groups
+        GroupParallelismObserver(),  # last: it reads what all others have set
+    ]
