@@ -5,6 +5,9 @@ from __future__ import annotations
 import statistics
 from pathlib import Path
 
+import grimp
+import networkx
+
 from tests.places import ROOT
 
 PACKAGE = ROOT / "tracekit"
@@ -48,3 +51,15 @@ def test_unit_tests_stand_where_the_code_is() -> None:
     strays = {folder for folder in folders if not (PACKAGE / folder).is_dir() and not (ROOT / folder).is_dir()}
 
     assert {str(stray) for stray in strays if not (PACKAGE / stray).with_suffix(".py").is_file()} == set()
+
+
+def test_no_module_imports_itself_through_others() -> None:
+    """The package offers names of its modules lazily, which is no import."""
+    graph = grimp.build_graph("tracekit", exclude_type_checking_imports=True)
+    imports = networkx.DiGraph(
+        (importer, imported)
+        for importer in graph.modules - {"tracekit"}
+        for imported in graph.find_modules_directly_imported_by(importer) - {"tracekit"}
+    )
+
+    assert [sorted(cycle) for cycle in networkx.strongly_connected_components(imports) if len(cycle) > 1] == []

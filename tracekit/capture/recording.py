@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tracekit.capture.default_observers import default_observers
 from tracekit.capture.hooks.live_objects import LiveObjects
 from tracekit.capture.hooks.patching import remove_patches, take_failures
 from tracekit.capture.hooks.torch_compile import hide_from_compiler
@@ -23,7 +24,7 @@ from tracekit.capture.job.facts import JobFacts
 from tracekit.capture.job.meshes import choose_mesh
 from tracekit.capture.job.process import Identity
 from tracekit.capture.job.provenance import metadata_of
-from tracekit.capture.observers import MetadataDraft, Observer, default_observers
+from tracekit.capture.observers import MetadataDraft, Observer
 from tracekit.capture.output.disk import DiskBudget
 from tracekit.capture.output.writer import trace_folder, write_trace
 from tracekit.capture.overhead import OverheadMeter

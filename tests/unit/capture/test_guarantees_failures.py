@@ -23,8 +23,8 @@ from tests.components import require_module
 from tests.unit.capture.injection import GUARD, Failure, Site, calls_of, run_with_failures
 from tests.unit.capture.small_training import Job
 from tracekit.capture import observers, profiler_lock
+from tracekit.capture.default_observers import default_observers
 from tracekit.capture.hooks import patching
-from tracekit.capture.observers import default_observers
 from tracekit.capture.warn import CaptureWarning
 
 KINDS: tuple[Callable[[str], Exception], ...] = (lambda text: OSError(5, text), MemoryError, RuntimeError)
@@ -35,7 +35,7 @@ WINDOW_LIFECYCLE = {
 }
 # Each of these files is guarded by itself: a failure in one does not affect the others.
 GUARDED_APART = {file.stem for file in Path(observers.__file__).parent.iterdir()} | {
-    *("clock", "ddp_comm_hooks", "facts", "flight_recorder", "groups", "meshes"),
+    *("clock", "ddp_comm_hooks", "default_observers", "facts", "flight_recorder", "groups", "meshes"),
 }
 
 

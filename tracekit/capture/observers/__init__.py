@@ -1,7 +1,8 @@
 """Observers look at the training program while a window is open, and add what they learn to the metadata.
 
 There is about one observer for each parallelism. A new one is a class with the three methods of `Observer`, listed in
-`default_observers`. It imports nothing that training has not imported. It may raise: the error becomes a note.
+`capture/default_observers.py`. It imports nothing that training has not imported. It may raise: the error becomes a
+note.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from tracekit.model.metadata import (
     RpcUse,
 )
 
-__all__ = ["MetadataDraft", "Observer", "default_observers"]
+__all__ = ["MetadataDraft", "Observer"]
 
 
 @dataclass(kw_only=True)
@@ -69,39 +70,3 @@ class Observer(Protocol):
     def detach(self, objects: LiveObjects) -> None: ...
 
     def contribute(self, draft: MetadataDraft) -> None: ...
-
-
-def default_observers() -> list[Observer]:
-    """Return new observers for one window, in the order in which they attach; they detach in reverse."""
-    from tracekit.capture.observers.communication_purposes import PurposeObserver
-    from tracekit.capture.observers.data_parallel import DataParallelObserver
-    from tracekit.capture.observers.ddp import DdpObserver
-    from tracekit.capture.observers.deepspeed import DeepSpeedObserver
-    from tracekit.capture.observers.forwards import ForwardObserver
-    from tracekit.capture.observers.fsdp import Fsdp1Observer, Fsdp2Observer
-    from tracekit.capture.observers.group_parallelism import GroupParallelismObserver
-    from tracekit.capture.observers.memory import MemoryObserver
-    from tracekit.capture.observers.phases import PhasesObserver
-    from tracekit.capture.observers.pipeline import PipelineObserver
-    from tracekit.capture.observers.point_to_point import PointToPointObserver
-    from tracekit.capture.observers.rpc import RpcObserver
-    from tracekit.capture.observers.tensor_parallel import TensorParallelObserver
-    from tracekit.capture.observers.waits import WaitsObserver
-
-    return [
-        WaitsObserver(),
-        PointToPointObserver(),
-        DdpObserver(),
-        DataParallelObserver(),
-        Fsdp1Observer(),
-        Fsdp2Observer(),
-        DeepSpeedObserver(),
-        TensorParallelObserver(),
-        PhasesObserver(),
-        MemoryObserver(),
-        PipelineObserver(),
-        ForwardObserver(),
-        RpcObserver(),
-        PurposeObserver(),  # after the observers that set the parallelism of their groups
-        GroupParallelismObserver(),  # last: it reads what all others have set
-    ]
