@@ -7,13 +7,11 @@ from typing import Any, cast
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from tests.builders import TraceBuilder, write_run
 from tracekit.analysis.load import load
 from tracekit.analysis.report import analyze
-from tracekit.model.run import ClockJump, ClockModel
+from tracekit.model.run import ClockModel
 from tracekit.render.json_result import result_dict
 
 Samples = list[tuple[float, int, int]]  # at us, offset ns, error ns
@@ -219,30 +217,3 @@ def test_a_rank_is_aligned_through_the_groups_of_others(tmp_path: Path) -> None:
                     "all_reduce", 1000 * rank + at, 10, launched_at=1000 * rank + at - 1, group=pair, description="tp"
                 )
     assert [model.offset_ns for model in load(write_run(tmp_path, traces)).clocks] == [0, 10**6, 2 * 10**6, 3 * 10**6]
-
-
-def test_intervals_across_a_jump_back_do_not_end_before_they_start() -> None:
-    """GIVEN a clock that is set back by 50 ns at 100 THEN an interval across it is shorter by that, but never
-    negative.
-    """
-    clock = ClockModel(rank=1, method="collectives", jumps=(ClockJump(from_ns=100, offset_ns=50, at_ns=100),))
-    start_ns, end_ns = clock.intervals_to_run(np.array([10, 90, 100]), np.array([120, 110, 120]))
-    assert start_ns.tolist() == [10, 90, 50]
-    assert end_ns.tolist() == [70, 90, 70]
-
-
-@given(
-    times_ns=st.lists(st.integers(-(2**53), 2**61), min_size=1, max_size=5),
-    offset_ns=st.integers(-(10**12), 10**12),
-    drift_ppm=st.none() | st.floats(-500, 500),
-    steps=st.lists(st.tuples(st.integers(0, 2**61), st.integers(-(10**9), 10**9)), max_size=3),
-)
-def test_single_times_convert_as_arrays_do(
-    times_ns: list[int], offset_ns: int, drift_ppm: float | None, steps: list[tuple[int, int]]
-) -> None:
-    clock = ClockModel(
-        rank=1, offset_ns=offset_ns, drift_ppm=drift_ppm, method="probe", at_ns=1_752_000_000_000_000_000,
-        jumps=tuple(ClockJump(from_ns=at, offset_ns=to, at_ns=at) for at, to in sorted(steps)),
-    )  # fmt: skip
-    expected = clock.to_run(np.array(times_ns, dtype=np.int64)).tolist()
-    assert [clock.moment_to_run(time_ns) for time_ns in times_ns] == expected

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from tests.chrome_documents import BASE_NS, chrome_document, read_events, slices_of
-from tests.unit.render.chrome.test_chrome_writer import HOSTILE, one_track
+from tests.unit.render.chrome.test_writer import HOSTILE, one_track
 from tracekit.model.events import ABSENT
 from tracekit.render.chrome import ChromeWriter
 from tracekit.render.chrome.event_text import JsonStrings

@@ -1,4 +1,4 @@
-"""Small types that all packages use: notes, ranges, errors, tables."""
+"""Tables of results: rows as plain values, and columns with their types, also without rows."""
 
 from __future__ import annotations
 
@@ -13,38 +13,6 @@ import pytest
 from tracekit.analysis.sections import TABLES
 from tracekit.analysis.step_time import columns
 from tracekit.analysis.table import Column, Frame, Table, records, rows_of
-from tracekit.errors import InputError, NotATraceError, OutputError, TracekitError, UsageError
-from tracekit.model.communication import KINDS
-from tracekit.model.notes import Note
-from tracekit.model.ranks import format_ranges
-from tracekit.render.safe_text import safe_text
-
-
-def test_a_note_has_a_known_kind_and_takes_its_rank_once() -> None:
-    note = Note(kind="truncated", severity="warning", text="a.json: cut off", file="a.json")
-    assert note.about_rank(None) is note
-    about = note.about_rank(3)
-    assert (about.rank, about.text) == (3, "rank 3: a.json: cut off")
-    assert about.about_rank(4) is about
-    with pytest.raises(ValueError, match="oops"):
-        Note(kind="oops", severity="info", text="")
-
-
-@pytest.mark.parametrize(
-    ("numbers", "text"),
-    [([], "none"), ([5], "5"), ([2, 0, 1], "0-2"), ([0, 1, 3, 7, 8], "0-1,3,7-8"), ([0, 2] * 2, "0,2"),
-     (range(0, 40, 2), "0,2,4,6,8,10,12,14,...")],
-)  # fmt: skip
-def test_format_ranges(numbers: list[int], text: str) -> None:
-    assert format_ranges(set(numbers)) == text
-
-
-@pytest.mark.parametrize("kind", [TracekitError, UsageError, InputError, NotATraceError, OutputError])
-def test_errors_can_be_pickled(kind: type[TracekitError]) -> None:
-    error = pickle.loads(pickle.dumps(kind("what: happened", hint="do this")))
-    assert type(error) is kind
-    assert (error.message, error.hint, str(error)) == ("what: happened", "do this", "what: happened (do this)")
-    assert kind.exit_code in {2, 3, 4}
 
 
 @pytest.mark.parametrize("table", TABLES, ids=lambda table: table.name)
@@ -119,13 +87,3 @@ def test_columns_of_numbers_have_numeric_dtypes_with_or_without_nulls() -> None:
         assert [str(dtype) for dtype in frame.dtypes] == ["int64", "Int64", "float64", "Float64", "bool"]
     assert frame["float?"].isna().tolist() == [True, True, False]
     assert frame["float?"].sum() == 0.5
-
-
-def test_safe_text_escapes_what_a_terminal_would_obey() -> None:
-    assert safe_text("plain 中文 é — 😀") == "plain 中文 é — 😀"
-    assert safe_text("\x1b[2J\r\n\t\x7f\x9b") == "\\x1b[2J\\x0d\\x0a\\x09\\x7f\\x9b"
-    assert safe_text("\u202e\u2066\u200b\ufeff\ud800\U000e0001") == "\\u202e\\u2066\\u200b\\ufeff\\ud800\\U000e0001"
-
-
-def test_kinds_are_distinct() -> None:
-    assert len(set(KINDS)) == len(KINDS)

@@ -1,0 +1,59 @@
+"""Which changes of a what-if are findings: a slow rank that no collective shows, and uneven stages."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.unit.analysis.exchanges import rank, run_of
+from tests.unit.analysis.simulated import Cluster
+from tracekit.analysis.pipeline.advice import UnevenStage
+from tracekit.analysis.whatif.changes import BALANCED_STAGES, Change
+from tracekit.analysis.whatif.findings import whatif_findings
+from tracekit.analysis.whatif.whatif import WhatIf
+from tracekit.model.run import Run
+
+ALONE = run_of([rank(0), rank(1)])
+SLOW_RANK = Change(what="rank 1 at its peers' median", saves_ns_per_step=2_000_000, error_ns=0, share=0.2, rank=1)
+STAGES = Change(what=BALANCED_STAGES, saves_ns_per_step=1_500_000, error_ns=250_000, share=0.15)
+SMALL = Change(what=BALANCED_STAGES, saves_ns_per_step=400_000, error_ns=0, share=0.04)
+
+
+def result_of(*changes: Change) -> WhatIf:
+    return WhatIf(
+        steps=3, measured_ns=10_000_000, replayed_ns=10_000_000, ideal_ns=8_000_000, slowdown=1.25, replay_error=0.01,
+        by_rank={}, by_type={}, by_stage={}, slowest_ranks_share=None, last_stage_share=None, changes=changes, notes=(),
+    )  # fmt: skip
+
+
+def meeting_ranks() -> Run:
+    cluster = Cluster(2)
+    for _ in cluster.steps(1):
+        cluster.collective((0, 1), transfer=10)
+    return cluster.run()
+
+
+def test_a_slow_rank_and_uneven_stages_are_findings_with_what_they_save() -> None:
+    slow_rank, stages = whatif_findings(ALONE, result_of(SLOW_RANK, STAGES))
+
+    assert (slow_rank.severity, slow_rank.rank, slow_rank.saving_ns) == ("warning", 1, 2_000_000)
+    assert "rank 1 computes longer than its peers" in slow_rank.text
+    assert (stages.severity, stages.rank, stages.saving_ns) == ("info", None, 1_500_000)
+    assert stages.text == f"{BALANCED_STAGES}: -1.50 ± 0.25 ms a step (15%)"
+    assert stages.evidence == {"error_ns": 250_000, "replay_error": 0.01}
+
+
+def test_where_ranks_meet_in_collectives_another_section_names_the_slow_rank() -> None:
+    findings = whatif_findings(meeting_ranks(), result_of(SLOW_RANK, STAGES))
+
+    assert [finding.saving_ns for finding in findings] == [1_500_000]
+
+
+@pytest.mark.parametrize("changes", [(), (SMALL,)])
+def test_less_than_a_twentieth_of_the_step_is_no_finding(changes: tuple[Change, ...]) -> None:
+    assert whatif_findings(ALONE, result_of(*changes)) == []
+
+
+def test_a_stage_that_is_named_already_gets_no_second_finding() -> None:
+    uneven = UnevenStage(stage=1, ranks=(1,), factor=2.0, work_ns=20, others_ns=10, fastest=0)
+
+    assert whatif_findings(ALONE, result_of(SLOW_RANK, STAGES), uneven) == []
