@@ -1,4 +1,7 @@
-"""What the removal of a planted delay would save, against the same training without it. Compute sleeps."""
+"""What the removal of a planted delay would save: against the delay itself, and against training without it.
+
+Compute sleeps, so that what else the machine does can only make a run longer, never the planted delay.
+"""
 
 from __future__ import annotations
 
@@ -12,29 +15,41 @@ from tests.integration.recorded import Launch, result_of
 pytestmark = pytest.mark.alone
 
 PROBES = Path(__file__).parents[2] / "probes"
+PLANTED_NS = 100_000_000
 
 
-@pytest.mark.parametrize(
-    ("probe", "ranks", "planted", "slow_rank"),
-    [
-        ("ddp", 2, ("--slow-rank", "1", "--delay-ms", "100"), 1),
-        ("pipeline", 4, ("--slow-stage", "1"), 1),
-    ],
-)
-def test_a_step_without_the_delay_takes_as_long_as_predicted(
-    torchrun: Launch, tmp_path: Path, probe: str, ranks: int, planted: tuple[str, ...], slow_rank: int
-) -> None:
-    def whatif(name: str, *options: str) -> Any:
-        torchrun(PROBES / f"{probe}.py", "--sleep-compute", "--out", tmp_path / name, *options, ranks=ranks)
-        return result_of(tmp_path / name)["whatif"]
+def saving_at_rank(whatif: dict[str, Any], rank: int) -> dict[str, Any]:
+    (change,) = [change for change in whatif["fix"] if change["rank"] == rank]
+    return change
 
-    def quicker_of_two(name: str, *options: str) -> Any:
-        return min((whatif(f"{name}-{i}", *options) for i in range(2)), key=lambda found: found["measured_step_ns"])
 
-    delayed, usual = quicker_of_two("delayed", *planted), quicker_of_two("usual")
-    (fix,) = [fix for fix in delayed["fix"] if fix["rank"] == slow_rank]
-    # On an idle machine predictions are within a twentieth; whatever else it does can only make a run longer.
-    predicted_ns = delayed["measured_step_ns"] - fix["saves_ns_per_step"]
-    assert predicted_ns == pytest.approx(usual["measured_step_ns"], rel=0.15)
-    assert delayed["measured_step_ns"] > 1.3 * usual["measured_step_ns"]
-    assert abs(delayed["replay_error"]) < 0.05
+def test_a_slow_rank_at_its_peers_median_saves_about_what_was_planted(torchrun: Launch, tmp_path: Path) -> None:
+    """GIVEN a rank that sleeps 100 ms longer a step THEN the saving is that, or less where its peer was slowed too.
+
+    Ranks on the same cores slow each other. How exact a saving is where nothing does, unit tests say.
+    """
+    out = tmp_path / "run"
+    torchrun(PROBES / "ddp.py", "--sleep-compute", "--slow-rank", "1", "--delay-ms", "100", "--out", out)
+
+    whatif = result_of(out)["whatif"]
+
+    change = saving_at_rank(whatif, 1)
+    assert 0.4 * PLANTED_NS < change["saves_ns_per_step"] < 1.1 * PLANTED_NS + 2 * change["error_ns"]
+    assert abs(whatif["replay_error"]) < 0.05
+
+
+def test_a_pipeline_without_its_slow_stage_takes_as_long_as_predicted(torchrun: Launch, tmp_path: Path) -> None:
+    """GIVEN a stage that takes twice as long THEN the step predicted without that is the step of even stages."""
+
+    def whatif(name: str, *options: str) -> dict[str, Any]:
+        out = tmp_path / name
+        torchrun(PROBES / "pipeline.py", "--sleep-compute", "--out", out, *options, ranks=4)
+        result: dict[str, Any] = result_of(out)["whatif"]
+        return result
+
+    slow, even = whatif("slow", "--slow-stage", "1"), whatif("even")
+
+    predicted_ns = slow["measured_step_ns"] - saving_at_rank(slow, 1)["saves_ns_per_step"]
+    assert predicted_ns == pytest.approx(even["measured_step_ns"], rel=0.2)
+    assert slow["measured_step_ns"] > 1.3 * even["measured_step_ns"]
+    assert abs(slow["replay_error"]) < 0.05
