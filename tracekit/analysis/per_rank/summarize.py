@@ -104,7 +104,7 @@ def _summary_of(recording: Recording, rank: int, options: SummaryOptions) -> Ran
     )
     strategies, inferred = strategies_of(trace)
     notes = (*trace.notes, *recording_notes(trace, lanes, own_rank))
-    work = computing_or_loading(trace, lanes)
+    work = recorded.once(computing_or_loading)
     return RankSummary(
         rank=rank,
         world_size=metadata.world_size if metadata is not None else header.world_size,

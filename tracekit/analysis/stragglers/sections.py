@@ -16,7 +16,7 @@ __all__ = ["CRITICAL_PATH_SECTION", "STRAGGLERS_SECTION"]
 
 
 def _step_ends(recorded: RecordedSteps) -> StepEndSegments:
-    return step_end_segments(recorded.lanes, computing_or_loading(recorded.trace, recorded.lanes))
+    return step_end_segments(recorded.lanes, recorded.once(computing_or_loading))
 
 
 def _arrivals(run: Run) -> Arrivals:

@@ -17,6 +17,7 @@ from tracekit.analysis.events.kernel_launches import BEFORE_RECORDING
 from tracekit.analysis.events.phases import data_loading
 from tracekit.analysis.timeline.lanes import Lanes
 from tracekit.analysis.timeline.parts import StepEndSegments
+from tracekit.analysis.timeline.recorded_steps import RecordedSteps
 from tracekit.model.collectives import Collectives
 from tracekit.model.communication import KINDS, CommunicationEvents, GroupKey
 from tracekit.model.events import ABSENT, DecodedTrace, EventTable, Int64
@@ -103,11 +104,12 @@ def step_end_segments(lanes: Lanes, work: Work) -> StepEndSegments:
     )
 
 
-def computing_or_loading(trace: DecodedTrace, lanes: Lanes) -> Work:
+def computing_or_loading(recorded: RecordedSteps) -> Work:
     """Return when the rank computes, and when it loads data and does not compute.
 
     A device that has enough work does not wait for the loading. What a CPU computes while it loads is part of loading.
     """
+    trace, lanes = recorded.trace, recorded.lanes
     loading = data_loading(trace.events, lanes.windows.thread)
     if lanes.device == "gpu":
         return lanes.compute, loading - lanes.compute
