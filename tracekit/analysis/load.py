@@ -6,14 +6,16 @@ A rank that cannot be used gives a note and counts as missing; the other ranks a
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from concurrent.futures import Executor
 from dataclasses import replace
 from pathlib import Path
 
 from tracekit.analysis.clocks.align import align
+from tracekit.analysis.events.communication_rules import CommunicationRule
 from tracekit.analysis.matching.collectives import groups_of_run, match_collectives
 from tracekit.analysis.matching.messages import match_messages
+from tracekit.analysis.matching.peers import with_inferred_peers
 from tracekit.analysis.per_rank.options import SummaryOptions
 from tracekit.analysis.per_rank.summarize import RankFailure
 from tracekit.analysis.per_rank.summary_cache import look_up, summarize_and_store
@@ -21,10 +23,11 @@ from tracekit.analysis.pipeline.inferred import with_inferred_pipelines
 from tracekit.analysis.pipeline.manual import with_manual_pipelines
 from tracekit.analysis.pool.workers import LOST, Progress, map_ranks
 from tracekit.analysis.sections import SECTIONS
+from tracekit.analysis.step_time.step_lengths import first_steps_to_leave_out
 from tracekit.errors import InputError, TracekitError
 from tracekit.model.notes import Note
 from tracekit.model.ranks import format_ranges
-from tracekit.model.run import OtherRun, Run
+from tracekit.model.run import LeftOutStep, OtherRun, Run, clocks_are_comparable
 from tracekit.model.summary import RankSummary
 from tracekit.read.cache.spool import DecodedSpool
 from tracekit.read.cache.store import CacheChoice, chosen_cache
@@ -56,6 +59,7 @@ def load(
     progress: Progress | None = None,
     cache: CacheChoice = False,
     spool: DecodedSpool | None = None,
+    communication_rules: Iterable[CommunicationRule | str] = (),
 ) -> Run:
     """Return the newest run below `paths`, or the given `run` and `attempt`. Each rank is read by this process or a
     worker.
@@ -69,27 +73,36 @@ def load(
     again. If that worker dies too, only its rank is lost. Workers of this machine put what they decode into the
     `spool`.
 
+    A first step of a window that is longer than the others is left out of everything, and a note says so; steps that
+    the `options` select are all kept.
+
+    `communication_rules` say of kernels, by their names, that they communicate, and how (`^my_ring=all_to_all`), or
+    that they do not (`^my_cast=compute`). They are tried before those of the `options`.
+
     Raises InputError when there is no usable trace, or none of the selected `ranks` or steps is there. Raises
-    UsageError when there is no such `run` or `attempt`, or $TRACEKIT_NATIVE asks for a decoder that there is not.
+    UsageError when there is no such `run` or `attempt`, when a rule is none, or when $TRACEKIT_NATIVE asks for a
+    decoder that there is not.
     """
     chosen_decoder()  # raises now if the choice is wrong, and not once per rank
     path_texts = [os.fspath(paths)] if isinstance(paths, str | os.PathLike) else [os.fspath(path) for path in paths]
     summary_cache = chosen_cache(cache)
     selected = None if ranks is None else frozenset(ranks)
-    summary_options = options or SummaryOptions()
+    summary_options = (options or SummaryOptions()).with_rules(communication_rules)
 
-    def outcomes_of(discovery: Discovery) -> list[RankSummary | RankFailure]:
+    def outcomes_of(
+        discovery: Discovery, options: SummaryOptions, chosen: Collection[int] | None = selected
+    ) -> list[RankSummary | RankFailure]:
         files = {
             rank: tuple(window.path.absolute() for window in windows)  # a worker may stand in another folder
             for rank, windows in discovery.chosen.ranks.items()
-            if selected is None or rank in selected
+            if chosen is None or rank in chosen
         }
         if not files:
             present = format_ranges(discovery.chosen.ranks)
             raise InputError(
                 f"{' '.join(path_texts)}: none of the selected ranks is there", hint=f"there are ranks {present}"
             )
-        lookup = look_up([(rank, windows, summary_options) for rank, windows in files.items()], summary_cache, spool)
+        lookup = look_up([(rank, windows, options) for rank, windows in files.items()], summary_cache, spool)
         size_bytes = _size_bytes(task.paths for (task,) in lookup.missing)
         workers = 1 if jobs is None and executor is None and size_bytes < _SMALL_RUN_BYTES else jobs
         outcomes_of_missing = map_ranks(
@@ -102,14 +115,40 @@ def load(
             ]
         )
 
+    steps = summary_options.steps
+    settled = replace(summary_options, settled=steps.is_everything and not steps.whole)
     discovery = discover(path_texts, run=run, attempt=attempt)
-    outcomes = outcomes_of(discovery)
+    outcomes = outcomes_of(discovery, settled)
     if discovery.is_provisional and started_far_apart(_first_events_ns(outcomes)):
         discovery = discover(path_texts, run=run, attempt=attempt, identify_file=identify)
-        outcomes = outcomes_of(discovery)
+        outcomes = outcomes_of(discovery, settled)
+    left_out = _first_steps(outcomes) if settled.settled else ()
+    numbers = tuple(step.step for step in left_out)
+    # A worker knows one rank. All ranks must leave out the same steps: those that do not are summarised again.
+    ranks_read = [rank for rank in discovery.chosen.ranks if selected is None or rank in selected]
+    again = [rank for rank, outcome in zip(ranks_read, outcomes, strict=True) if _leaves_out_others(outcome, numbers)]
+    if again:
+        without = replace(summary_options, without=numbers)
+        corrected = dict(zip(again, outcomes_of(discovery, without, again), strict=True))
+        outcomes = [corrected.get(rank, outcome) for rank, outcome in zip(ranks_read, outcomes, strict=True)]
     if summary_cache is not None:
         summary_cache.prune()
-    return replace(assemble(path_texts, discovery, outcomes, selected), sections=summary_options.sections)
+    return replace(
+        assemble(path_texts, discovery, outcomes, selected, left_out),
+        sections=summary_options.sections,
+        communication_rules=tuple(rule.text for rule in summary_options.rules if not rule.source),
+    )
+
+
+def _first_steps(outcomes: Iterable[RankSummary | RankFailure]) -> tuple[LeftOutStep, ...]:
+    return first_steps_to_leave_out([outcome for outcome in outcomes if isinstance(outcome, RankSummary)])
+
+
+def _leaves_out_others(outcome: RankSummary | RankFailure, numbers: Collection[int]) -> bool:
+    """Return whether a rank has left out other steps than those of these numbers."""
+    if isinstance(outcome, RankFailure) or not outcome.is_measured:
+        return False
+    return {step.step for step in outcome.left_out} != set(numbers).intersection(outcome.recorded_steps)
 
 
 def _first_events_ns(outcomes: Iterable[RankSummary | RankFailure]) -> list[int]:
@@ -132,6 +171,7 @@ def assemble(
     discovery: Discovery,
     outcomes: Sequence[RankSummary | RankFailure],
     selected: frozenset[int] | None,
+    left_out: tuple[LeftOutStep, ...] = (),
 ) -> Run:
     """Return the run that consists of the ranks' outcomes. Raises InputError when no rank could be used."""
     notes = list(discovery.notes)
@@ -155,7 +195,7 @@ def assemble(
             raise TracekitError(message, hint="please report it with a trace that shows it")
         raise InputError(message, hint="record or copy the traces again")
     ranks = tuple(by_rank[rank] for rank in sorted(by_rank))
-    if not any(summary.steps for summary in ranks):
+    if not any(summary.steps or summary.unmeasured is not None for summary in ranks):
         recorded = format_ranges({step for summary in ranks for step in summary.recorded_steps})
         raise InputError(f"{' '.join(paths)}: none of the selected steps is there", hint=f"recorded steps: {recorded}")
     world_size = max((s.world_size for s in ranks if s.world_size is not None), default=None)
@@ -165,17 +205,22 @@ def assemble(
     missing = tuple(sorted(expected - by_rank.keys()))
     notes += _missing_note(missing, len(ranks), len(expected))
     notes += _step_notes(ranks)
+    notes += _left_out_notes(left_out, ranks)
     groups = groups_of_run(ranks, world_size)
     collectives, mismatches = match_collectives(ranks, groups, world_size)
     notes += mismatches
     clocks, about_clocks = align(ranks, collectives)
-    notes += about_clocks
+    ranks, about_peers = with_inferred_peers(ranks)
     messages, unlinked = match_messages(ranks, clocks, selected)
+    if len(messages) and not clocks_are_comparable(ranks, clocks):  # matched by order alone, they may join the clocks
+        clocks, about_clocks = align(ranks, collectives, messages)
+        messages, unlinked = match_messages(ranks, clocks, selected)
+    notes += about_clocks
     ranks = with_manual_pipelines(with_inferred_pipelines(ranks, groups), messages)
     groups = groups_of_run(
         ranks, world_size
     )  # the same groups in the same order, now with the parallelism of the pipeline's groups
-    notes += unlinked
+    notes += [*about_peers, *unlinked]
     for section in SECTIONS.values():
         notes += section.notes(ranks, selected is None) if section.notes is not None else []
     notes += _inferred_note(ranks)
@@ -202,6 +247,7 @@ def assemble(
         notes=tuple(notes),
         messages=messages,
         collectives=collectives,
+        left_out=left_out,
     )
 
 
@@ -214,8 +260,8 @@ def _missing_note(missing: Sequence[int], present: int, expected: int) -> list[N
 
 def _step_notes(ranks: Sequence[RankSummary]) -> list[Note]:
     """Return a note if ranks completed different steps: comparisons over ranks leave out the others."""
-    trained = [s for s in ranks if not s.serves_only]
-    complete = {s.rank: frozenset(step.step for step in s.steps if step.complete) for s in trained}
+    measured = [s for s in ranks if s.is_measured]
+    complete = {s.rank: frozenset(step.step for step in s.steps if step.complete) for s in measured}
     if len(set(complete.values())) < 2:
         return []
     common_steps, all_steps = frozenset.intersection(*complete.values()), frozenset.union(*complete.values())
@@ -224,6 +270,17 @@ def _step_notes(ranks: Sequence[RankSummary]) -> list[Note]:
     lack = f"rank{'s' * (not one)} {format_ranges(incomplete_ranks)} lack{'s' * one} some"
     text = f"{len(common_steps)} of {len(all_steps)} steps are complete on all ranks; {lack}"
     return [Note(kind="step_mismatch", severity="warning", text=text)]
+
+
+def _left_out_notes(left_out: Sequence[LeftOutStep], ranks: Sequence[RankSummary]) -> list[Note]:
+    most_ns = max((step.step_ns for summary in ranks for step in summary.steps if step.complete), default=0)
+    first = "the first recorded" if len(left_out) == 1 else "the first of its window"
+    texts = (
+        f"step {left.step}, {first}, took {left.step_ns / 1e6:,.1f} ms, the others at most {most_ns / 1e6:,.1f} ms: "
+        "it is left out"
+        for left in left_out
+    )
+    return [Note(kind="first_step", severity="info", text=text) for text in texts]
 
 
 def _inferred_note(ranks: Sequence[RankSummary]) -> list[Note]:

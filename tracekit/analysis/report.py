@@ -5,20 +5,24 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping
 from concurrent.futures import Executor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
 from tracekit.analysis.communication.link_comparison import read_links
+from tracekit.analysis.events.communication_rules import CommunicationRule
+from tracekit.analysis.finding import Finding
 from tracekit.analysis.load import Paths, load
 from tracekit.analysis.per_rank.options import SummaryOptions
 from tracekit.analysis.section import AnalysisInput, KnownWork, Result, Section, Unavailable
 from tracekit.analysis.sections import SECTIONS
 from tracekit.analysis.step_time.breakdown import nothing_notable
 from tracekit.analysis.step_time.overhead import overhead_findings
+from tracekit.analysis.step_time.step_lengths import noisy_steps
+from tracekit.analysis.whatif.finding_savings import with_stated_savings, without_repetitions
 from tracekit.errors import UsageError
 from tracekit.model.links import LinkMeasurements
-from tracekit.model.run import Finding, Run
+from tracekit.model.run import Run
 from tracekit.read.cache.store import CacheChoice
 
 __all__ = ["Report", "analyze", "wanted_sections"]
@@ -35,7 +39,8 @@ class Report:
 
     Attributes:
         results: by name of section, for the sections that were asked for, in the order of `SECTIONS`.
-        findings: sorted by severity, then by the time that they would save.
+        findings: errors first, then by the time that they would save, then by the time that they are about. Before
+            all that, that steps are too noisy to judge.
     """
 
     run: Run
@@ -79,12 +84,13 @@ def analyze(
     work: KnownWork | None = None,
     executor: Executor | None = None,
     cache: CacheChoice = False,
+    communication_rules: Iterable[CommunicationRule | str] = (),
 ) -> Report:
     """Analyse a run, or the newest run below the given paths.
 
     `only` names the sections to compute, by default all of `SECTIONS`. `links` is the result of `tracekit links`, or
-    the path of its file. `work` says what is known of the model's operations and the device's peak. `executor` and
-    `cache` are passed to `load`; with a run that is already loaded they have no effect.
+    the path of its file. `work` says what is known of the model's operations and the device's peak. `executor`,
+    `cache` and `communication_rules` are passed to `load`; with a run that is already loaded they have no effect.
 
     Raises UsageError for a name that is no section, and whatever `load` raises.
     """
@@ -93,19 +99,31 @@ def analyze(
     if links is not None and not isinstance(links, LinkMeasurements):
         links = read_links(Path(links))
     if not isinstance(run, Run):
-        run = load(run, options=SummaryOptions(sections=wanted), executor=executor, cache=cache)
+        options = SummaryOptions(sections=wanted).with_rules(communication_rules)
+        run = load(run, options=options, executor=executor, cache=cache)
     if run.sections is not None and (missing := requested - run.sections):
         hint = f"load it with these sections too; it has {', '.join(sorted(run.sections))}"
         raise UsageError(f"the run was loaded without what {', '.join(sorted(missing))} needs", hint=hint)
     analysis_input = AnalysisInput(run=run, wanted=requested, links=links, known_work=work)
-    results = {name: section.analyze(analysis_input) for name, section in SECTIONS.items() if name in requested}
+    results = {name: analysis_input.result(section) for name, section in SECTIONS.items() if name in requested}
+    results = with_stated_savings(results)
     return Report(run=run, results=results, findings=tuple(_findings(run, results)))
 
 
 def _findings(run: Run, results: Mapping[str, Result | Unavailable]) -> list[Finding]:
-    findings = [finding for result in results.values() if isinstance(result, Result) for finding in result.findings]
+    findings = [
+        replace(finding, evidence={"section": name, **finding.evidence})  # where its tables are
+        for name, result in results.items()
+        if isinstance(result, Result)
+        for finding in result.findings
+    ]
     if not findings and "breakdown" in results:
         findings.append(nothing_notable(run))
     findings += overhead_findings(run)
-    severity = ("error", "warning", "info")
-    return sorted(findings, key=lambda finding: (severity.index(finding.severity), -(finding.saving_ns or 0)))
+    return [*noisy_steps(run), *without_repetitions(sorted(findings, key=_rank))]
+
+
+def _rank(finding: Finding) -> tuple[int, int, int, int]:
+    """Return the place of a finding: errors first, then what saves most, then what takes most of the step."""
+    severity = ("error", "warning", "info").index(finding.severity)
+    return (min(severity, 1), -(finding.saving_ns or 0), severity, -(finding.time_ns or 0))

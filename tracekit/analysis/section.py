@@ -10,11 +10,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
 
+from tracekit.analysis.finding import Finding
 from tracekit.analysis.table import Table
 from tracekit.analysis.timeline.recorded_steps import RecordedSteps
 from tracekit.model.links import LinkMeasurements
 from tracekit.model.notes import Note
-from tracekit.model.run import Finding, Run
+from tracekit.model.run import Run
 from tracekit.model.summary import Part, RankSummary
 
 __all__ = ["AnalysisInput", "KnownWork", "Result", "Section", "Unavailable"]
@@ -73,7 +74,7 @@ class AnalysisInput:
     wanted: frozenset[str]
     links: LinkMeasurements | None = None
     known_work: KnownWork | None = None
-    _results: dict[Callable[[Run], Any], Any] = field(default_factory=dict)
+    _results: dict[Any, Any] = field(default_factory=dict)
 
     def once(self, function: Callable[[Run], T]) -> T:
         """Return `function(run)`. It is called only the first time, since several sections may read its result."""
@@ -82,13 +83,23 @@ class AnalysisInput:
         result: T = self._results[function]
         return result
 
+    def result(self, section: Section[R]) -> R | Unavailable:
+        """Return the result of a section, which may be asked for by another. It is analysed only the first time.
+
+        A section that asks for another one's result also `reads` its parts.
+        """
+        if section.name not in self._results:
+            self._results[section.name] = section.analyze(self)
+        result: R | Unavailable = self._results[section.name]
+        return result
+
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Section(Generic[R]):
     """One question of a report.
 
     Attributes:
-        name: as it is typed after `--only`.
+        name: as it is typed after `--section`.
         analyze: returns the result over all ranks, or why there is none.
         reads: the parts of a rank's summary that `analyze` needs; other sections may provide them.
         keeps: the parts that this section provides. Each has the function that makes it in a worker, from one

@@ -8,6 +8,7 @@ from typing import Any
 from tracekit.analysis.clocks.columns import CLOCK
 from tracekit.analysis.communication.sections import COLLECTIVES_SECTION, DIMENSIONS_SECTION, OVERLAP_SECTION
 from tracekit.analysis.ddp.sections import BUCKETS_SECTION
+from tracekit.analysis.diagnosis.sections import CRITICAL_PATH_SECTION, DIAGNOSIS_SECTION
 from tracekit.analysis.fsdp.sections import FSDP_SECTION
 from tracekit.analysis.matching.columns import POINT_TO_POINT
 from tracekit.analysis.model_parallel.sections import TENSOR_SECTION
@@ -18,7 +19,7 @@ from tracekit.analysis.rpc.sections import RPC_SECTION
 from tracekit.analysis.section import Section
 from tracekit.analysis.step_time.parts import RECORDING_COST
 from tracekit.analysis.step_time.sections import BREAKDOWN_SECTION, MEMORY_SECTION, PHASES_SECTION, ROOFLINE_SECTION
-from tracekit.analysis.stragglers.sections import CRITICAL_PATH_SECTION, STRAGGLERS_SECTION
+from tracekit.analysis.stragglers.sections import STRAGGLERS_SECTION
 from tracekit.analysis.table import Table
 from tracekit.analysis.timeline.parts import FLIGHT_RECORDER
 from tracekit.analysis.timeline.recorded_steps import RecordedSteps
@@ -43,6 +44,7 @@ _LISTED: tuple[Section[Any], ...] = (
     TENSOR_SECTION,
     MEMORY_SECTION,
     CRITICAL_PATH_SECTION,
+    DIAGNOSIS_SECTION,
     WHATIF_SECTION,
 )
 

@@ -20,15 +20,15 @@ def default_observers() -> list[Observer]:
     from tracekit.capture.observers.fsdp import Fsdp1Observer, Fsdp2Observer
     from tracekit.capture.observers.group_parallelism import GroupParallelismObserver
     from tracekit.capture.observers.memory import MemoryObserver
+    from tracekit.capture.observers.pauses import PausesObserver
     from tracekit.capture.observers.phases import PhasesObserver
     from tracekit.capture.observers.pipeline import PipelineObserver
     from tracekit.capture.observers.point_to_point import PointToPointObserver
     from tracekit.capture.observers.rpc import RpcObserver
     from tracekit.capture.observers.tensor_parallel import TensorParallelObserver
-    from tracekit.capture.observers.waits import WaitsObserver
 
     return [
-        WaitsObserver(),
+        PausesObserver(),
         PointToPointObserver(),
         DdpObserver(),
         DataParallelObserver(),

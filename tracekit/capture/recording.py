@@ -103,6 +103,7 @@ class Recording:
         return bool(self._facts.groups.groups)
 
     def prepare(self, objects: LiveObjects) -> None:
+        self._guarded(self._clock.measure)
         self._session.prepare()
         self._prepared_objects = objects.later()
 
@@ -112,7 +113,8 @@ class Recording:
         After a warm-up the observers attach to the objects that `prepare` found. A second search would add only what
         the steps of the warm-up created.
         """
-        if not self.plan.early:  # kept in short jobs only, which should not wait
+        is_prepared = self._prepared_objects is not None
+        if not self.plan.early and not is_prepared:  # an early one is kept in short jobs only, which should not wait
             self._guarded(self._clock.measure)
         self._observers = default_observers()
         hide_from_compiler()

@@ -7,6 +7,9 @@ A call is one training step; calls are numbered from 0. Window w of a schedule c
 
 `every` defaults to `warmup + steps`: windows follow each other without a gap. A job may be shorter than `skip`, so its
 first calls (`EARLY_CALLS` at most) are recorded as well. That recording is dropped when the first window opens.
+
+Ranks take differently long to end the early recording and to prepare a window. Whoever is done first waits for the
+others in the next call. So that this is no recorded one, both happen a call earlier wherever there is one.
 """
 
 from __future__ import annotations
@@ -30,7 +33,7 @@ class WindowPlan:
 
     Attributes:
         index: the number of the window; 0 for the early recording, too.
-        prepare: the call at which the warm-up begins.
+        prepare: the call at which the profiler is set up and the program's objects are found; `first` or before.
         first: the first recorded call.
         stop: the call after the last recorded one.
         skip: the schedule's option, for the metadata.
@@ -83,18 +86,22 @@ class Schedule:
 
     def early(self) -> WindowPlan | None:
         """Return the provisional recording of a job's first calls, or None if the first window begins with call 0."""
-        calls = min(EARLY_CALLS, self.skip + self.warmup)
-        return WindowPlan(index=0, prepare=0, first=0, stop=calls, early=True) if calls else None
+        first = self.skip + self.warmup
+        if not first:
+            return None
+        return WindowPlan(index=0, prepare=0, first=0, stop=min(EARLY_CALLS, max(first - 1, 1)), early=True)
 
     def window(self, index: int) -> WindowPlan | None:
         """Return window `index`, counted from 0, or None after the last."""
         if index >= self.repeat:
             return None
-        begin = self.skip + index * (self.every or self.warmup + self.steps)
+        every = self.every or self.warmup + self.steps
+        begin = self.skip + index * every
         first = begin + self.warmup
         early = self.early()
-        # Not during the early recording: that would be two profilers at once.
-        prepare = max(begin, early.stop if early else 0)
+        # Not during the recording before: that would be two profilers at once.
+        recorded_until = first - every + self.steps if index else early.stop if early else 0
+        prepare = max(min(begin, first - 1), recorded_until)
         return WindowPlan(
             index=index, prepare=prepare, first=first, stop=first + self.steps, skip=self.skip, warmup=self.warmup
         )

@@ -83,7 +83,15 @@ class StepLog:
         ended_ns = None if step.failed else end_ns
         if ended_ns is not None:
             self._longest_ns = max(self._longest_ns, ended_ns - step.start_ns)
-        self.steps.append(RecordedStep(step=step.step, start_ns=step.start_ns, end_ns=ended_ns, data_ns=step.data_ns))
+        self.steps.append(
+            RecordedStep(
+                step=step.step,
+                start_ns=step.start_ns,
+                end_ns=ended_ns,
+                data_ns=step.data_ns,
+                returned_ns=step.returned_ns,
+            )
+        )
 
     def end_span(self) -> None:
         """End the span of the step in the trace."""

@@ -18,12 +18,21 @@ from tracekit.cli.inputs.run_choice import RunChoice, run_options
 
 if TYPE_CHECKING:
     from tracekit.analysis.per_rank.options import StepSelection
+    from tracekit.render.terminal import Extent
 
 
 @click.command()
 @run_options
 @click.option("--steps", type=STEPS, metavar="10:20", help="Only these steps; 'recording': everything, as one span.")
-@click.option("--only", type=SECTIONS, metavar="A,B", help="Only these sections, such as breakdown,overlap.")
+@click.option("--full", is_flag=True, help="All findings, tables and notes, not the answer alone.")
+@click.option(
+    "--section",
+    "sections",
+    type=SECTIONS,
+    multiple=True,
+    metavar="NAME",
+    help="The tables of this section only, such as breakdown; may be given again, or as a list with commas.",
+)
 @click.option(
     "--links", type=click.Path(path_type=Path), metavar="FILE", help="Measured speeds of the links (links.json)."
 )
@@ -35,7 +44,8 @@ if TYPE_CHECKING:
 def analyze(
     choice: RunChoice,
     steps: StepSelection | None,
-    only: tuple[str, ...] | None,
+    full: bool,
+    sections: tuple[tuple[str, ...], ...],
     links: Path | None,
     flops_per_step: float | None,
     peak_tflops: float | None,
@@ -45,7 +55,7 @@ def analyze(
     force: bool,
     strict: bool,
 ) -> None:
-    """Show where each rank's time went.
+    """Say what slows a step, what causes it, what fixing it saves, and what to do.
 
     RUN is a run folder (its newest run is taken), trace files, or a glob in quotes.
     """
@@ -63,18 +73,20 @@ def analyze(
     in_json = as_json or (output is not None and output.suffix == JsonResult.suffix)
     if actions and not in_json:
         raise UsageError("--actions: the terminal shows the actions of one step only", hint="add --json")
+    only = tuple(name for names in sections for name in names) or None
+    extent: Extent = "sections" if only is not None and not full else "full" if full or output is not None else "answer"
     options = SummaryOptions(steps=steps or StepSelection(), sections=wanted_sections(only))
     found = choice.load(options)
     peak = None if peak_tflops is None else peak_tflops * 1e12
     work = KnownWork(flops_per_step=flops_per_step, peak_flops_per_s=peak)
     report = analyze_run(found, only=only, links=links, work=work)
     if output is None:
-        renderer = JsonResult(actions=actions) if in_json else TerminalReport(**terminal_format())
+        renderer = JsonResult(actions=actions) if in_json else TerminalReport(extent=extent, **terminal_format())
         click.echo(renderer.render(report), nl=False)
     else:
         from tracekit.render.output import new_file
 
-        renderer = JsonResult(actions=actions) if in_json else TerminalReport()
+        renderer = JsonResult(actions=actions) if in_json else TerminalReport(extent=extent)
         with new_file(output, force=force) as stream:
             stream.write(renderer.render(report).encode())
         click.echo(f"wrote {output}", err=True)

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import click
 
+from tracekit.cli.demo_training import PLANTED
 from tracekit.cli.inputs.options import terminal_format
 from tracekit.errors import InputError
 
@@ -23,13 +24,13 @@ _TRAINING_SECONDS = 300
 def demo(output: Path) -> None:
     """Train a small model on two processes and analyse it.
 
-    A transformer trains with DDP over Gloo for a few steps; rank 1 is slowed on purpose. Its run is recorded with
-    tracekit.probe, analysed, and merged into a trace for Perfetto.
+    A transformer trains with DDP over Gloo for a few steps. Rank 1 is slowed on purpose, by twice the length of a step.
+    The run is recorded with tracekit.probe, analysed, and merged into a trace for Perfetto.
     """
     if find_spec("torch") is None:
         raise InputError("the demo trains a model, which needs torch", hint="pip install 'torch-tracekit[torch]'")
     click.echo(f"training on 2 processes, recording into {output} ...", err=True)
-    _train(output)
+    click.echo(_train(output), err=True)
 
     from tracekit.analysis.load import load
     from tracekit.analysis.report import analyze
@@ -41,7 +42,7 @@ def demo(output: Path) -> None:
 
     run = load(output)
     report = analyze(run)
-    click.echo(TerminalReport(**terminal_format()).render(report))
+    click.echo(TerminalReport(extent="answer", **terminal_format()).render(report))
     assert report.breakdown is not None
     click.echo("compute + exposed communication + exposed copy + idle = step, in ns over all steps:")
     for row in rows_of(report.breakdown, "ranks"):
@@ -55,7 +56,8 @@ def demo(output: Path) -> None:
     click.echo(f"Next: {safe_text(shlex.join(['tracekit', 'open', str(trace)]))}")
 
 
-def _train(output: Path) -> None:
+def _train(output: Path) -> str:
+    """Train, and return the line that says which delay was planted."""
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     command += ["-m", "tracekit.cli.demo_training", "--out", str(output)]
     environment = {"OMP_NUM_THREADS": "1"} | os.environ
@@ -72,3 +74,4 @@ def _train(output: Path) -> None:
         )
         hint = f"run it yourself to see all it prints: {shlex.join(command)}"
         raise InputError(f"the training failed with exit code {done.returncode}: {reason}", hint=hint)
+    return next((line for line in done.stdout.splitlines() if line.startswith(PLANTED)), "")

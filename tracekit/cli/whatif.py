@@ -35,7 +35,7 @@ def whatif(
     """
     import tracekit
     from tracekit.analysis.per_rank.options import StepSelection, SummaryOptions
-    from tracekit.analysis.whatif.run_graph import build_run_graph
+    from tracekit.analysis.whatif.graph.run_graph import build_run_graph
     from tracekit.analysis.whatif.whatif import what_if
     from tracekit.errors import UsageError
     from tracekit.render.console import write
@@ -76,7 +76,7 @@ def whatif(
 
 
 def _graph_of_table(path: Path, steps: StepSelection | None) -> OperationGraph:
-    from tracekit.analysis.whatif.op_table import build_table_graph, read_operations
+    from tracekit.analysis.whatif.graph.op_table import build_table_graph, read_operations
     from tracekit.errors import InputError
     from tracekit.model.ranks import format_ranges
 

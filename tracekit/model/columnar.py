@@ -31,8 +31,8 @@ class Columnar:
 
     __hash__ = None  # type: ignore[assignment]
 
-    def rows(self, which: Int64 | Bool) -> Self:
-        """Return the rows of a mask [n], or those at positions int64 [k] in that order."""
+    def rows(self, which: Int64 | Bool | slice) -> Self:
+        """Return the rows of a mask [n] or a slice, or those at positions int64 [k] in that order."""
         chosen: Any = {field.name: getattr(self, field.name)[which] for field in fields(self)}  # type: ignore[arg-type]
         return type(self)(**chosen)
 

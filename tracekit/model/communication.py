@@ -61,7 +61,7 @@ class GroupKey:
         return self.parallelism or self.description or self.name or None
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class CommunicationEvents:
     """n events in the order of the event table.
 

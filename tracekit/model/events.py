@@ -20,6 +20,11 @@ from tracekit.model.notes import Note
 ABSENT = -1
 """In any integer column: not recorded."""
 
+ROUNDED_NS = 2_000
+"""By how much a begin and an end that are one moment may differ: a start and a duration may each be rounded to a
+microsecond.
+"""
+
 _FEW = 4
 
 Int64 = npt.NDArray[np.int64]
@@ -28,6 +33,7 @@ Bool = npt.NDArray[np.bool_]
 
 __all__ = [
     "ABSENT",
+    "ROUNDED_NS",
     "Bool",
     "CollectiveArguments",
     "DecodedTrace",
@@ -52,12 +58,13 @@ class Track:
     thread_name: str = ""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class CollectiveArguments:
     """The arguments of communication events, one row per event that has any.
 
     `row` is the row in the event table. The int32 columns are interned text; `input_shapes`, `input_types` and
-    `concrete_inputs` are the JSON in the file. `ABSENT` means not recorded.
+    `concrete_inputs` are the JSON in the file. `source_rank` and `destination_rank` are the global rank at the other
+    end of a receive and of a send. `ABSENT` means not recorded.
     """
 
     row: Int64
@@ -70,6 +77,8 @@ class CollectiveArguments:
     group_description: Int32
     group_ranks: Int32
     sequence: Int64
+    source_rank: Int64
+    destination_rank: Int64
     input_shapes: Int32
     input_types: Int32
     concrete_inputs: Int32
@@ -83,7 +92,7 @@ def _no_text() -> Int32:
     return np.empty(0, dtype=np.int32)
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class OperatorArguments:
     """The inputs of the operators in `read.decode.operators.MULTIPLYING`, one row per event.
 
@@ -97,7 +106,7 @@ class OperatorArguments:
     concrete_inputs: Int32 = field(default_factory=_no_text)
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class MemoryRecords:
     """What allocators told the profiler (`[memory]`, with `profile_memory`): n allocations and frees in the order of
     the file.
@@ -124,12 +133,12 @@ class MemoryRecords:
         return len(self.time_ns)
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class EventTable:
     """All slices of one trace file, n rows.
 
     Attributes:
-        strings: the texts that interned columns refer to.
+        strings: the distinct texts that interned columns refer to.
         tracks: the tracks that `track` refers to.
         name: interned, int32 [n].
         category: interned, int32 [n].
@@ -182,7 +191,7 @@ class EventTable:
     def in_category(self, *categories: str) -> Bool:
         """Return a mask [n] of the events of any of these categories. The mask is read-only."""
         if categories not in self._in_category:
-            ids = [i for i, text in enumerate(self.strings) if text in categories]
+            ids = [self._number_of_text[text] for text in categories if text in self._number_of_text]
             self._in_category[categories] = mask = _one_of(self.category, ids, len(self.strings))
             mask.setflags(write=False)
         return self._in_category[categories]
@@ -190,14 +199,18 @@ class EventTable:
     def named(self, predicate: Callable[[str], bool]) -> Bool:
         """Return a mask [n] of the events whose name satisfies `predicate`, which is called once per distinct name."""
         mask = np.zeros(len(self), dtype=np.bool_)
-        for name, rows in self._rows_of_names.items():
-            if predicate(self.strings[name]):
+        for name, rows in self._rows_of_names:
+            if predicate(name):
                 mask[rows] = True
         return mask
 
     def on_tracks(self, tracks: Int64) -> Bool:
-        """Return a mask [n] of the events on any of these tracks."""
-        return _one_of(self.track, tracks, len(self.tracks))
+        """Return a mask [n] of the events on any of these tracks. The mask is read-only."""
+        key = tuple(tracks.tolist())
+        if key not in self._on_tracks:
+            self._on_tracks[key] = mask = _one_of(self.track, tracks, len(self.tracks))
+            mask.setflags(write=False)
+        return self._on_tracks[key]
 
     def tracks_of(self, rows: Int64 | Bool) -> Int64:
         """Return the distinct tracks of the events in `rows` (int64 [k], or a mask [n]), ascending."""
@@ -222,19 +235,30 @@ class EventTable:
         return rows[new]
 
     @cached_property
-    def _rows_of_names(self) -> dict[int, Int64]:
-        """Return the rows of each name that occurs.
+    def _rows_of_names(self) -> list[tuple[str, Int64]]:
+        """Return each name that occurs, with its rows.
 
         Most questions are about few names, and so do not need to look at all events.
         """
-        count = np.bincount(self.name + 1, minlength=len(self.strings) + 1)  # ABSENT first
-        narrow = len(self.strings) < np.iinfo(np.uint16).max  # numpy sorts integers of 16 bits by counting
-        rows = np.argsort((self.name + 1).astype(np.uint16) if narrow else self.name, kind="stable")
-        stop = np.cumsum(count).tolist()
-        return {name: rows[stop[name] : stop[name + 1]] for name in np.flatnonzero(count[1:]).tolist()}
+        # ABSENT becomes 0. numpy sorts integers of up to 16 bits by counting.
+        number = (self.name + 1).astype(np.min_scalar_type(len(self.strings)))
+        rows = np.argsort(number, kind="stable")
+        first = np.searchsorted(number[rows], np.arange(1, len(self.strings) + 1).astype(number.dtype))
+        stop = np.append(first[1:], len(rows))
+        names = np.flatnonzero(stop > first)
+        runs = zip(names.tolist(), first[names].tolist(), stop[names].tolist(), strict=True)
+        return [(self.strings[name], rows[begin:end]) for name, begin, end in runs]
+
+    @cached_property
+    def _number_of_text(self) -> dict[str, int]:
+        return {text: number for number, text in enumerate(self.strings)}
 
     @cached_property
     def _in_category(self) -> dict[tuple[str, ...], Bool]:
+        return {}
+
+    @cached_property
+    def _on_tracks(self) -> dict[tuple[int, ...], Bool]:
         return {}
 
 
@@ -262,7 +286,11 @@ class ProcessGroup:
 
 @dataclass(frozen=True, kw_only=True)
 class TraceHeader:
-    """What a trace says of itself outside its events. None or empty means not recorded."""
+    """What a trace says of itself outside its events. None or empty means not recorded.
+
+    Attributes:
+        profiler_messages: warnings and errors that the profiler wrote into its trace, without time and place.
+    """
 
     rank: int | None = None
     world_size: int | None = None
@@ -273,9 +301,10 @@ class TraceHeader:
     trace_id: str | None = None
     base_time_ns: int = 0
     metadata: CaptureMetadata | None = None
+    profiler_messages: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class DecodedTrace:
     """A decoded trace file.
 

@@ -14,6 +14,7 @@ Every operation takes O((n + m) log(n + m)) in numpy, without a Python loop over
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -42,7 +43,8 @@ class Intervals:
         is_positive = end_ns > start_ns
         if not is_positive.any():
             return EMPTY
-        start_ns, end_ns = start_ns[is_positive], end_ns[is_positive]
+        if not is_positive.all():
+            start_ns, end_ns = start_ns[is_positive], end_ns[is_positive]
         order = np.argsort(start_ns, kind="stable")
         start_ns = start_ns[order]
         reach_ns = np.maximum.accumulate(end_ns[order])
@@ -56,6 +58,8 @@ class Intervals:
     @classmethod
     def of_events(cls, events: EventTable, rows: Int64 | Bool) -> Intervals:
         """Return the union of the events in `rows`: int64 [k], or a mask [n] over the table."""
+        if rows.dtype == np.bool_:
+            rows = np.flatnonzero(rows)  # numpy would look for them in each of the columns
         start_ns = events.start_ns[rows]
         return cls.union_of(start_ns, start_ns + events.duration_ns[rows])
 
@@ -99,8 +103,8 @@ class Intervals:
         )
 
     def __sub__(self, other: Intervals) -> Intervals:
-        if not len(self):
-            return EMPTY
+        if not len(self) or not len(other):
+            return self
         return self & other.gaps(int(self.start_ns[0]), int(self.end_ns[-1]))
 
     def clip(self, start_ns: int, end_ns: int) -> Intervals:
@@ -134,15 +138,30 @@ class Intervals:
 
     def covered_ns(self, start_ns: Int64, end_ns: Int64) -> Int64:
         """Return int64 [m]: how much of each window [start_ns, end_ns) lies inside."""
-        return self._covered_before(end_ns) - self._covered_before(start_ns)
+        return self.covered_before(end_ns) - self.covered_before(start_ns)
 
-    def _covered_before(self, time_ns: Int64) -> Int64:
+    def covered_before(self, time_ns: Int64) -> Int64:
+        """Return int64 [m]: how much of this set is before each time."""
         if not len(self):
             return np.zeros(len(time_ns), dtype=np.int64)
-        before_ns = np.concatenate((np.zeros(1, dtype=np.int64), np.cumsum(self.duration_ns)))
         place = np.searchsorted(self.start_ns, time_ns, side="right")
         beyond_ns = np.where(place > 0, np.maximum(self.end_ns[np.maximum(place - 1, 0)] - time_ns, 0), 0)
-        return np.asarray(before_ns[place] - beyond_ns)
+        return np.asarray(self._before_ns[place] - beyond_ns)
+
+    def when_covered(self, amount_ns: Int64) -> Int64:
+        """Return int64 [m]: when so much of this set is past; the largest integer if the set is shorter.
+
+        amount_ns: more than 0, int64 [m].
+        """
+        so_far_ns = self._before_ns[1:]
+        place = np.searchsorted(so_far_ns, amount_ns, side="left")
+        latest_ns = np.append(self.end_ns - so_far_ns, 0)[place] + amount_ns
+        return np.where(place < len(self), latest_ns, np.iinfo(np.int64).max)
+
+    @cached_property
+    def _before_ns(self) -> Int64:
+        """Return the total length of the intervals before each one, and of all, int64 [n + 1]."""
+        return np.concatenate((np.zeros(1, dtype=np.int64), np.cumsum(self.duration_ns)))
 
 
 def beyond_earlier(start_ns: Int64, end_ns: Int64) -> tuple[Int64, Int64]:

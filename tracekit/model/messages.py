@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
-
 from tracekit.model.columnar import Columnar
-from tracekit.model.events import ABSENT, Bool, Int32, Int64
+from tracekit.model.events import Bool, Int32, Int64
 
 __all__ = [
     "MatchedMessages",
@@ -22,16 +20,19 @@ class Messages(Columnar):
     Attributes:
         step: -1 if issued outside of the recorded steps, int64 [n].
         group: index into the rank's groups, int32 [n].
-        peer: global rank, int32 [n].
-        tag: int64 [n].
+        peer: global rank, int32 [n]; -1 where the trace does not name it.
+        tag: int64 [n], or -1 where the backend has none (NCCL).
         is_send: bool [n].
         issue_ns: int64 [n].
+        ready_ns: when the rank reached it, int64 [n]: on a GPU rank the launch, or the end of the compute that its
+            kernel waits for. The kernel may begin later, because it is queued behind other communication.
         start_ns: of the communication event, int64 [n].
-        end_ns: of the communication event, int64 [n].
+        end_ns: of the communication event, int64 [n]. A batch of messages has one event.
         size_bytes: int64 [n].
         after: the kind of the pass or action in or after which it was issued in its step, int32 [n], index into
-            `ACTION_KINDS`.
-        before: the kind of the pass or action in or before which it was issued in its step, int32 [n].
+            `ACTION_KINDS`, or -1. If its peer is not named: the kind of the one that it is the result of.
+        before: the kind of the pass or action in or before which it was issued in its step, int32 [n], or -1. If its
+            peer is not named: the kind of the one that it is the input of.
     """
 
     step: Int64
@@ -40,17 +41,12 @@ class Messages(Columnar):
     tag: Int64
     is_send: Bool
     issue_ns: Int64
+    ready_ns: Int64
     start_ns: Int64
     end_ns: Int64
     size_bytes: Int64
     after: Int32
     before: Int32
-
-    @property
-    def ready_ns(self) -> Int64:
-        """Return int64 [n]: when the rank reached each message, on the rank's wall clock."""
-        ready_ns: Int64 = np.where(self.start_ns == ABSENT, self.issue_ns, self.start_ns)
-        return ready_ns
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -86,6 +86,7 @@ class RecordedStep(Record, frozen=True):
     start_ns: Integer
     end_ns: Integer | None
     data_ns: Integer | None = None  # time spent in the data iterator, when it is wrapped
+    returned_ns: Integer | None = None  # when the call returned: from then to `end_ns` the program was between steps
 
 
 class Mesh(Record, frozen=True):

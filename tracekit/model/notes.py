@@ -21,6 +21,7 @@ NOTE_KINDS = frozenset(
         # its steps, rank and clock
         *(
             "no_steps",
+            "first_step",
             "partial",
             "step_mismatch",
             "no_rank",
@@ -31,12 +32,22 @@ NOTE_KINDS = frozenset(
             "clock_drift",
         ),
         # the run
-        *("missing_rank", "other_run", "not_available", "inferred", "capture", "worker_died"),
+        *("missing_rank", "other_run", "not_available", "inferred", "capture", "profiler", "worker_died"),
     }
 )
 
 HARMLESS_KINDS = frozenset(
-    {"before_recording", "capture", "inferred", "no_steps", "not_available", "other_run", "unclassified"}
+    {
+        "before_recording",
+        "capture",
+        "first_step",
+        "inferred",
+        "no_steps",
+        "not_available",
+        "other_run",
+        "profiler",
+        "unclassified",
+    }
 )
 """Kinds of notes about inputs from which nothing is missing and in which nothing was repaired."""
 

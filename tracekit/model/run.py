@@ -1,8 +1,8 @@
-"""A run: the summaries of its ranks, their clocks, matches and notes; and what a finding is."""
+"""A run: the summaries of its ranks, their clocks, matches and notes."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -12,10 +12,12 @@ from tracekit.model.collectives import MatchedGroup
 from tracekit.model.communication import GroupKey
 from tracekit.model.events import Int64
 from tracekit.model.messages import MatchedMessages
-from tracekit.model.notes import Note, Severity
+from tracekit.model.notes import Note
 from tracekit.model.summary import RankSummary
 
-__all__ = ["ClockJump", "ClockModel", "Finding", "OtherRun", "Run", "clocks_are_comparable"]
+Method = Literal["probe", "collectives", "messages", "none"]
+
+__all__ = ["ClockJump", "ClockModel", "LeftOutStep", "Method", "OtherRun", "Run", "clocks_are_comparable"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,12 +36,14 @@ class ClockModel:
     """A rank's clock against the reference's: `t_run = t_rank - offset_ns - drift * (t_rank - at_ns)`.
 
     Attributes:
-        error_ns: half-width of the uncertainty; None when it is not known.
+        method: the probe measured it, it was fitted to the ends of collectives, messages bound it, or it is not known.
+        error_ns: half-width of the uncertainty, anywhere in the recording; None when it is not known. A difference
+            between two ranks is uncertain by the sum of both.
         jumps: in order of time; after each of them other offsets hold.
     """
 
     rank: int
-    method: Literal["probe", "collectives", "none"]
+    method: Method
     offset_ns: int = 0
     at_ns: int = 0
     drift_ppm: float | None = None
@@ -80,9 +84,14 @@ class ClockModel:
 
 
 def clocks_are_comparable(ranks: Sequence[RankSummary], clocks: Sequence[ClockModel]) -> bool:
-    """Return whether times of different ranks can be compared: all clocks are known, or there is one machine."""
-    machines = {summary.machine for summary in ranks}
-    return all(clock.method != "none" for clock in clocks) or (len(machines) == 1 and None not in machines)
+    """Return whether times of different ranks can be compared: all clocks are known, or there is one machine.
+
+    A rank whose device records are lost does not count: it has no times.
+    """
+    unmeasured = {summary.rank for summary in ranks if summary.unmeasured is not None}
+    machines = {summary.machine for summary in ranks if summary.rank not in unmeasured}
+    known = all(clock.method != "none" for clock in clocks if clock.rank not in unmeasured)
+    return known or (len(machines) == 1 and None not in machines)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,20 +105,15 @@ class OtherRun:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Finding:
-    """What to know or do about the run.
+class LeftOutStep:
+    """The first step of a window, which is no part of the run as it is longer than the others.
 
     Attributes:
-        saving_ns: what doing it would save per step, at most.
-        evidence: the numbers behind the text.
+        step_ns: on the rank for which it was longest.
     """
 
-    severity: Severity
-    text: str
-    rank: int | None = None
-    step: int | None = None
-    saving_ns: int | None = None
-    evidence: Mapping[str, object] = field(default_factory=dict)
+    step: int
+    step_ns: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -121,6 +125,8 @@ class Run:
         selected_ranks: None: all of them.
         groups: of all ranks; tables refer to a group by its place here.
         sections: the sections of a report for which the summaries were made; None: any.
+        communication_rules: those that the user gave, as regex=kind.
+        left_out: first steps that are longer than the others; `ranks` are without them.
     """
 
     paths: tuple[str, ...]
@@ -137,6 +143,8 @@ class Run:
     messages: MatchedMessages = field(default_factory=MatchedMessages.empty)
     collectives: tuple[MatchedGroup, ...] = ()
     sections: frozenset[str] | None = None
+    communication_rules: tuple[str, ...] = ()
+    left_out: tuple[LeftOutStep, ...] = ()
 
     @property
     def reference_rank(self) -> int | None:
@@ -150,7 +158,7 @@ class Run:
 
     @property
     def arguments(self) -> list[str]:
-        """Return the command-line arguments that select the same run, attempt and ranks again."""
+        """Return the command-line arguments that select the same run, attempt and ranks again, with the same rules."""
         chosen = [*self.paths]
         if self.run_id is not None and self.other_runs:
             chosen += ["--run", self.run_id]
@@ -158,6 +166,8 @@ class Run:
             chosen += ["--attempt", str(self.attempt)]
         if self.selected_ranks is not None:
             chosen += ["--ranks", ",".join(map(str, self.selected_ranks))]
+        for rule in self.communication_rules:
+            chosen += ["--communication-rule", rule]
         return chosen
 
     @property
@@ -178,9 +188,10 @@ class Run:
         return sum(steps_ns) / len(steps_ns) if steps_ns else 0.0
 
     def common_steps(self) -> frozenset[int]:
-        """Return the steps that all present ranks completed, on which ranks can be compared. RPC servers have no
-        steps.
+        """Return the steps that all present ranks completed, on which ranks can be compared, without those left out.
+
+        RPC servers have no steps, and of ranks whose device records are lost none is known.
         """
-        trained = [summary for summary in self.ranks if not summary.serves_only]
-        complete = [frozenset(s.step for s in summary.steps if s.complete) for summary in trained]
+        measured = [summary for summary in self.ranks if summary.is_measured]
+        complete = [frozenset(s.step for s in summary.steps if s.complete) for summary in measured]
         return frozenset.intersection(*complete) if complete else frozenset()

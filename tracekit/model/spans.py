@@ -10,7 +10,9 @@ __all__ = [
     "ACTION_KINDS",
     "BACKWARD_SPAN",
     "CALIBRATION_SPAN",
+    "CHECKPOINT_SPAN",
     "DATA_SPAN",
+    "GARBAGE_COLLECTION_SPAN",
     "LABEL_PREFIX",
     "OPTIMIZER_ACTIONS",
     "RECOMPUTE_SPAN",
@@ -32,6 +34,7 @@ __all__ = [
     "parse_ddp_hook_span",
     "parse_forward_span",
     "parse_fsdp_span",
+    "parse_microbatch_label",
     "parse_module_span",
     "parse_optimizer_span",
     "parse_pipeline_span",
@@ -49,6 +52,10 @@ WAIT_SPAN = "tracekit.wait"
 """Around every blocking wait on communication."""
 DATA_SPAN = "tracekit.data"
 """Around the wrapped data iterator."""
+CHECKPOINT_SPAN = "tracekit.checkpoint"
+"""Around a save of a checkpoint."""
+GARBAGE_COLLECTION_SPAN = "tracekit.gc"
+"""Around a pause of Python's garbage collector, on the thread that it stopped first."""
 BACKWARD_SPAN = "tracekit.backward"
 """Around a backward pass, on the thread that called it. A pass inside another has no span."""
 RECOMPUTE_SPAN = "tracekit.recompute"
@@ -123,6 +130,7 @@ ActionKind = Literal["F", "B", "I", "W"]
 ACTION_KINDS: tuple[ActionKind, ...] = get_args(ActionKind)
 _PIPELINE_SPAN = re.compile(r"tracekit\.pp:([FBIW])\.s(\d{1,6})\.mb(\d{1,9})(\.loss)?")
 _TORCH_ACTION = re.compile(r"PP:(\d{1,6})([FBIW])(\d{1,9})")
+_MICROBATCH_LABEL = re.compile(r"(forward|backward)[ _](\d{1,9})", re.IGNORECASE)
 _FORWARD_SPAN = re.compile(r"tracekit\.forward:m(\d{1,6})")
 
 
@@ -167,6 +175,17 @@ def parse_torch_action(name: str) -> PipelineSpan | None:
         return None
     stage, kind, microbatch = match.groups()
     return PipelineSpan(kind=cast(ActionKind, kind), stage=int(stage), microbatch=int(microbatch))
+
+
+def parse_microbatch_label(name: str) -> tuple[ActionKind, int] | None:
+    """Return the kind and the microbatch of a label such as `Forward 3`; None for any other name.
+
+    Torch writes it around a microbatch in schedules that have one stage a rank, and so do many training loops.
+    """
+    match = _MICROBATCH_LABEL.fullmatch(name)
+    if match is None:
+        return None
+    return "F" if match[1].lower() == "forward" else "B", int(match[2])
 
 
 def forward_span(module: int) -> str:

@@ -82,8 +82,11 @@ class RankSummary:
         rank: global rank.
         host_id: processes with the same one share a clock.
         serves_only: an RPC worker without steps. Its recording holds only the calls that it served.
+        unmeasured: why nothing is known of the rank's time, as its device records are lost; None if it is known. Such a
+            rank has no `steps`, collectives or messages, and parts only from metadata.
         recorded_steps: all of them, selected or not.
         steps: the selected ones.
+        left_out: first steps that would be selected, and are left out as they are longer than the others.
         first_event_ns: on the rank's wall clock.
         parts: what the wanted sections of a report read, by name; see `Part`.
     """
@@ -98,6 +101,7 @@ class RankSummary:
     device: Literal["gpu", "cpu"]
     device_name: str | None
     serves_only: bool
+    unmeasured: str | None = None
     strategies: tuple[str, ...]
     strategies_inferred: bool
     groups: tuple[GroupKey, ...]
@@ -106,6 +110,7 @@ class RankSummary:
     clock: ClockMeasurement | None
     recorded_steps: tuple[int, ...]
     steps: tuple[StepParts, ...]
+    left_out: tuple[StepParts, ...] = ()
     collectives: Collectives = field(default_factory=Collectives.empty)
     messages: Messages = field(default_factory=Messages.empty)
     event_count: int
@@ -120,6 +125,11 @@ class RankSummary:
         A host's name identifies it, unless any machine may have that name.
         """
         return self.host_id or (None if self.host in _NAMES_OF_ANY_MACHINE else self.host)
+
+    @property
+    def is_measured(self) -> bool:
+        """Return whether the rank has steps whose time is known, complete or not: ranks are compared on these."""
+        return not self.serves_only and self.unmeasured is None
 
     def __getitem__(self, part: Part[T]) -> T:
         """Return the rank's value of `part`. Raises KeyError if it was not kept for the wanted sections."""

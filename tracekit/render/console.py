@@ -1,6 +1,7 @@
 """Building blocks of terminal output: headline, tables, notes, the next command.
 
-Text that comes from traces is escaped here, so that it cannot control the terminal.
+Text that comes from traces is escaped here, so that it cannot control the terminal. rich is imported when there is
+something to write: results as JSON need none of it.
 """
 
 from __future__ import annotations
@@ -8,15 +9,16 @@ from __future__ import annotations
 import io
 import shlex
 from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
 
-from rich.box import SIMPLE_HEAD
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
-
+from tracekit.analysis.step_time.step_lengths import step_lengths
 from tracekit.model.notes import Note
 from tracekit.model.run import Run
 from tracekit.render.safe_text import safe_text
+
+if TYPE_CHECKING:
+    from rich.table import Table
+    from rich.text import Text
 
 __all__ = ["headline", "next_command", "note_lines", "statement", "table", "write"]
 
@@ -27,6 +29,9 @@ _MARK = {"error": "x", "warning": "!", "info": "·"}
 
 def write(parts: Iterable[object], *, width: int, color: bool) -> str:
     """Return rich renderables as text of the given width. Strings are literal, not markup."""
+    from rich.console import Console
+    from rich.text import Text
+
     stream = io.StringIO()
     console = Console(
         file=stream, width=width, force_terminal=color, no_color=not color, markup=False, highlight=False, emoji=False
@@ -37,26 +42,67 @@ def write(parts: Iterable[object], *, width: int, color: bool) -> str:
     return "\n".join(line.rstrip() for line in stream.getvalue().splitlines()) + "\n"
 
 
-def headline(run: Run) -> Text:
-    """Return the headline of a run: its name, ranks, steps, device and parallelism."""
+def headline(run: Run, width: int = 80) -> Text:
+    """Return the headline of a run, in three lines: its name; ranks, device and parallelism; its steps."""
+    from rich.text import Text
+
+    lines = (_ranks_and_devices(run, width), _steps(run))
+    below = "\n".join(_shortened(safe_text(line), width) for line in lines)
+    return Text.assemble((_shortened(safe_text(_name(run)), width), "bold"), "\n", below)
+
+
+def _name(run: Run) -> str:
+    name = run.path if run.run_id is None else f"{run.path}, run {run.run_id}"
+    return f"{name}, attempt {run.attempt}" if run.attempt else name
+
+
+def _ranks_and_devices(run: Run, width: int) -> str:
+    """Return a line of facts, with as many names of devices as there is room for."""
     expected = run.world_size if run.selected_ranks is None else len(run.selected_ranks)
     ranks = f"{len(run.ranks)} of {expected}{' selected' if run.selected_ranks is not None else ''} ranks"
     if not expected:
         ranks = f"{len(run.ranks)} rank{'s' * (len(run.ranks) != 1)}"
-    names = sorted({s.device_name for s in run.ranks if s.device_name})
-    device = f"{run.device.upper()} ({', '.join(names[:3])})" if names else run.device.upper()
-    trained = [s for s in run.ranks if not s.serves_only] or run.ranks
-    steps = {len([step for step in s.steps if step.complete]) for s in trained}
-    counted = str(steps.pop()) if len(steps) == 1 else f"{min(steps)} to {max(steps)}"
-    facts = [ranks, f"{counted} step{'s' * (counted != '1')}", device, " + ".join(run.strategies) or None]
-    name = run.path if run.run_id is None else f"{run.path}, run {run.run_id}"
-    if run.attempt:
-        name += f", attempt {run.attempt}"
-    return Text.assemble((safe_text(name), "bold"), "\n", " · ".join(safe_text(fact) for fact in facts if fact))
+    names, kind = sorted({s.device_name for s in run.ranks if s.device_name}), run.device.upper()
+    devices = [f"{kind} ({', '.join(names)})", f"{kind} ({names[0]} and {len(names) - 1} more)"] if names else []
+    lines = [" · ".join(filter(None, (ranks, device, " + ".join(run.strategies)))) for device in (*devices, kind)]
+    return next((line for line in lines if len(line) <= width), lines[-1])
+
+
+def _steps(run: Run) -> str:
+    lengths = step_lengths(run)
+    if lengths is None:
+        return "no step that all ranks completed"
+    text = f"{lengths.count} step{'s' * (lengths.count != 1)} of {_step_time(lengths.median_ns)} ms"
+    if lengths.count > 1:
+        text += f" (median; {_step_time(lengths.min_ns)} to {_step_time(lengths.max_ns)})"
+    if run.left_out:
+        longest = f"{_step_time(max(left.step_ns for left in run.left_out))} ms"
+        count = len(run.left_out)
+        text += f", without the first ({longest})" if count == 1 else f", without {count} first ones (to {longest})"
+    return text
+
+
+def _step_time(nanoseconds: int) -> str:
+    """Return milliseconds with a decimal from 10 ms on, none from 1 s on, and three digits below."""
+    limits_ns = (1_000_000_000, 10_000_000, 1_000_000)
+    decimals = sum(nanoseconds < limit_ns for limit_ns in limits_ns)
+    return f"{nanoseconds / 1e6:,.{decimals}f}"
+
+
+def _shortened(text: str, width: int) -> str:
+    """Return the text without its middle if it is longer than `width`."""
+    if len(text) <= width:
+        return text
+    end = (width - 1) // 2
+    return f"{text[: width - 1 - end]}…{text[-end:]}"
 
 
 def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]], *, left: int = 1) -> list[object]:
     """Return a title and a table. The first `left` columns are text, the others numbers."""
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+    from rich.text import Text
+
     result = Table(box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1), collapse_padding=True)
     for i, column in enumerate(columns):
         result.add_column(column, justify="left" if i < left else "right", overflow="fold")
@@ -85,6 +131,9 @@ def note_lines(notes: Sequence[Note], *, all_told_by: str = "--json") -> list[ob
 
 def statement(severity: str, text: str, *, leading: bool = False) -> Table:
     """Return a sentence after the mark of its severity. The leading one, in bold, is the verdict."""
+    from rich.table import Table
+    from rich.text import Text
+
     style = "bold" if leading else _STYLE[severity] if severity != "warning" else ""
     grid = Table.grid(padding=(0, 1))
     grid.add_row(Text(_MARK[severity], style=_STYLE[severity]), Text(safe_text(text), style=style))
@@ -93,5 +142,7 @@ def statement(severity: str, text: str, *, leading: bool = False) -> Table:
 
 def next_command(command: str, run: Run, *arguments: str) -> Text:
     """What to type next for the same selection, as a shell takes it, in one piece."""
+    from rich.text import Text
+
     line = safe_text(shlex.join(["tracekit", command, *run.arguments, *arguments]))
     return Text.assemble("Next: ", (line, "bold"), no_wrap=True)

@@ -10,11 +10,14 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
+
 import tracekit
 from tracekit.analysis.matching.messages import message_table
 from tracekit.analysis.pipeline.bubbles import action_table
 from tracekit.analysis.report import Report
 from tracekit.analysis.step_time.overhead import capture_overhead
+from tracekit.analysis.step_time.step_lengths import step_lengths
 from tracekit.analysis.timeline.parts import FLIGHT_RECORDER
 from tracekit.model.communication import GroupKey
 from tracekit.model.run import ClockModel, Run
@@ -37,7 +40,8 @@ class JsonResult:
         result = result_dict(report)
         if self.actions and result.get("pipeline") is not None:
             result["pipeline"]["actions"] = action_table(report.run).rows
-        return json.dumps(result, sort_keys=True, indent=1, allow_nan=False) + "\n"
+        text = json.dumps(result, sort_keys=True, allow_nan=False)
+        return msgspec.json.format(text, indent=1) + "\n"  # Python's json takes three times as long with an indent
 
 
 def result_dict(report: Report) -> dict[str, Any]:
@@ -81,9 +85,15 @@ def result_dict(report: Report) -> dict[str, Any]:
             {
                 "severity": finding.severity,
                 "text": finding.text,
+                "cause": finding.cause,
                 "rank": finding.rank,
+                "ranks": list(finding.concerned),
                 "step": finding.step,
+                "time_ns": finding.time_ns,
                 "saving_ns": finding.saving_ns,
+                "saving_error_ns": finding.saving_error_ns,
+                "certainty": finding.certainty,
+                "action": finding.action,
                 "evidence": dict(finding.evidence),
             }
             for finding in report.findings
@@ -108,6 +118,11 @@ def _run(run: Run) -> dict[str, Any]:
         "world_size": run.world_size,
         "ranks": [summary.rank for summary in run.ranks],
         "missing_ranks": list(run.missing_ranks),
+        "unmeasured_ranks": [
+            {"rank": summary.rank, "reason": summary.unmeasured}
+            for summary in run.ranks
+            if summary.unmeasured is not None
+        ],
         "selected_ranks": None if run.selected_ranks is None else list(run.selected_ranks),
         "other_runs": [
             {"run_id": other.run_id, "attempt": other.attempt, "ranks": other.ranks, "start_ns": other.start_ns}
@@ -118,8 +133,24 @@ def _run(run: Run) -> dict[str, Any]:
         "hosts": len(hosts) or None,
         "strategies": list(run.strategies),
         "mesh": _mesh(run),
+        "communication_rules": list(run.communication_rules),
+        "step_ns": _step_ns(run),
         "capture_overhead_ns": None if overhead is None else overhead.per_step_ns,
         "capture_overhead_ratio": None if overhead is None else overhead.ratio,
+    }
+
+
+def _step_ns(run: Run) -> dict[str, Any] | None:
+    lengths = step_lengths(run)
+    if lengths is None:
+        return None
+    left_out = [{"step": left.step, "step_ns": left.step_ns} for left in run.left_out]
+    return {
+        "median": lengths.median_ns,
+        "min": lengths.min_ns,
+        "max": lengths.max_ns,
+        "count": lengths.count,
+        "left_out": left_out,
     }
 
 

@@ -24,7 +24,7 @@ class RunInfo:
     color: bool = False
 
     def render(self, run: Run) -> str:
-        parts: list[object] = [headline(run), ""]
+        parts: list[object] = [headline(run, self.width), ""]
         columns = ("rank", "host", "steps", "complete", "events", "clock", "offset", "error", "drift")
         rows = [_row(summary, clock) for summary, clock in zip(run.ranks, run.clocks, strict=True)]
         title = "Ranks" if len(rows) <= _SHOWN_RANKS else f"The first {_SHOWN_RANKS} of {len(rows)} ranks"
@@ -41,7 +41,7 @@ class RunInfo:
 
 
 def _row(summary: RankSummary, clock: ClockModel) -> tuple[str, ...]:
-    steps = [step.step for step in summary.steps]
+    steps = summary.recorded_steps if summary.unmeasured is not None else [step.step for step in summary.steps]
     complete = sum(step.complete for step in summary.steps)
     return (
         str(summary.rank),
@@ -49,7 +49,7 @@ def _row(summary: RankSummary, clock: ClockModel) -> tuple[str, ...]:
         format_ranges(steps),
         str(complete),
         f"{summary.event_count:,}",
-        "fitted" if clock.method == "collectives" else clock.method,
+        {"collectives": "fitted", "messages": "bounded"}.get(clock.method, clock.method),
         "n/a" if clock.method == "none" else _time(clock.offset_ns, sign="+"),
         "n/a" if clock.error_ns is None else f"±{_time(clock.error_ns)}",
         "n/a" if clock.drift_ppm is None else f"{clock.drift_ppm:+.1f} ppm",

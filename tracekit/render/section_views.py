@@ -8,6 +8,7 @@ from tracekit.render.section_view import SectionView
 from tracekit.render.sections.breakdown import BREAKDOWN_VIEW
 from tracekit.render.sections.buckets import BUCKETS_VIEW
 from tracekit.render.sections.collectives import COLLECTIVES_VIEW
+from tracekit.render.sections.diagnosis import CRITICAL_PATH_VIEW, DIAGNOSIS_VIEW
 from tracekit.render.sections.dimensions import DIMENSIONS_VIEW
 from tracekit.render.sections.fsdp import FSDP_VIEW
 from tracekit.render.sections.model_parallel import TENSOR_VIEW
@@ -16,12 +17,13 @@ from tracekit.render.sections.phases import MEMORY_VIEW, PHASES_VIEW
 from tracekit.render.sections.pipeline import PIPELINE_VIEW
 from tracekit.render.sections.roofline import ROOFLINE_VIEW
 from tracekit.render.sections.rpc import RPC_VIEW
-from tracekit.render.sections.stragglers import CRITICAL_PATH_VIEW, STRAGGLERS_VIEW
+from tracekit.render.sections.stragglers import STRAGGLERS_VIEW
 from tracekit.render.sections.whatif import WHATIF_VIEW
 
 __all__ = ["VIEWS"]
 
 VIEWS: tuple[SectionView[Any], ...] = (
+    DIAGNOSIS_VIEW,
     BREAKDOWN_VIEW,
     PHASES_VIEW,
     OVERLAP_VIEW,

@@ -1,4 +1,4 @@
-"""The report for a terminal: the verdict, what is missing or damaged, tables, the next command.
+"""The report for a terminal: the answer in one screen, the tables of some sections, or everything.
 
 Times are milliseconds a step, means over complete steps.
 """
@@ -6,41 +6,65 @@ Times are milliseconds a step, means over complete steps.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 from tracekit.analysis.report import Report
 from tracekit.analysis.section import Unavailable
+from tracekit.render.answer import answer, finding_text, mean_step_ns
 from tracekit.render.console import headline, next_command, note_lines, statement, write
 from tracekit.render.overhead_line import overhead_text
 from tracekit.render.section_views import VIEWS
 
-__all__ = ["TerminalReport"]
+__all__ = ["Extent", "TerminalReport"]
+
+Extent = Literal["answer", "sections", "full"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class TerminalReport:
-    """Renders a report as text of `width` characters; `color` writes ANSI styles."""
+    """Renders a report as text of `width` characters; `color` writes ANSI styles.
+
+    Attributes:
+        extent: the answer alone, the tables of the sections that were asked for, or all findings, tables and notes.
+    """
 
     width: int = 80
     color: bool = False
+    extent: Extent = "full"
 
     suffix = ".txt"
 
     def render(self, report: Report) -> str:
+        parts = {"answer": self._answer, "sections": self._sections, "full": self._full}[self.extent](report)
+        return write(parts, width=self.width, color=self.color)
+
+    def _answer(self, report: Report) -> list[object]:
+        return list(answer(report, self.width))
+
+    def _sections(self, report: Report) -> list[object]:
+        return [headline(report.run, self.width), "", *self._tables(report)]
+
+    def _full(self, report: Report) -> list[object]:
         run = report.run
-        parts: list[object] = [headline(run), ""]
-        parts += [statement(f.severity, f.text, leading=i == 0) for i, f in enumerate(report.findings)]
+        parts: list[object] = [headline(run, self.width), ""]
+        parts += [
+            statement(f.severity, finding_text(f, mean_step_ns(run)), leading=i == 0)
+            for i, f in enumerate(report.findings)
+        ]
         if grave := [note for note in run.notes if note.severity != "info"]:
             parts += ["", *note_lines(grave)]
-        parts.append("")
-        for view in VIEWS:
-            if (result := report.result(view.section)) is not None:
-                parts += view.text(result, run, self.width)
-        parts += _unavailable(report)
+        parts += ["", *self._tables(report)]
         if cost := overhead_text(run):
             parts.append(statement("info", cost))
         parts += note_lines([note for note in run.notes if note.severity == "info"])
-        parts += ["", next_command("merge", run, "-o", "run.pftrace")]
-        return write(parts, width=self.width, color=self.color)
+        return [*parts, "", next_command("merge", run, "-o", "run.pftrace")]
+
+    def _tables(self, report: Report) -> list[object]:
+        parts: list[object] = []
+        for view in VIEWS:
+            if (result := report.result(view.section)) is not None:
+                parts += view.text(result, report.run, self.width)
+        return parts + _unavailable(report)
 
 
 def _unavailable(report: Report) -> list[object]:

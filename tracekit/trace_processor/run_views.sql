@@ -28,10 +28,20 @@ CREATE PERFETTO VIEW tracekit_findings(
   rank LONG,
   -- The step that it concerns; NULL: all steps.
   step LONG,
-  -- The finding.
+  -- What is the case.
   text STRING,
-  -- How much a step would be shorter without it, ns; NULL: not known.
+  -- What the time is lost to.
+  cause STRING,
+  -- How much of the mean step it is about, ns; NULL: not known.
+  time_ns DURATION,
+  -- What the action would save per step, ns, by a replay; NULL: no replay.
   saving_ns DURATION,
+  -- The uncertainty of that, ns.
+  saving_error_ns DURATION,
+  -- sure or likely.
+  certainty STRING,
+  -- What to do.
+  action STRING,
   -- When its step begins, or the first step, ns since the Unix epoch on the run's clock.
   ts TIMESTAMP,
   -- How long its step takes, or all steps, ns.
@@ -44,7 +54,12 @@ SELECT
   extract_arg(arg_set_id, 'debug.rank') AS rank,
   extract_arg(arg_set_id, 'debug.step') AS step,
   extract_arg(arg_set_id, 'debug.text') AS text,
+  extract_arg(arg_set_id, 'debug.cause') AS cause,
+  extract_arg(arg_set_id, 'debug.time_ns') AS time_ns,
   extract_arg(arg_set_id, 'debug.saving_ns') AS saving_ns,
+  extract_arg(arg_set_id, 'debug.saving_error_ns') AS saving_error_ns,
+  extract_arg(arg_set_id, 'debug.certainty') AS certainty,
+  extract_arg(arg_set_id, 'debug.action') AS action,
   ts,
   dur,
   slice_id
@@ -62,7 +77,7 @@ CREATE PERFETTO VIEW tracekit_critical_path(
   compute_ns DURATION,
   -- Its time in loading data, ns.
   data_ns DURATION,
-  -- Its time on the host alone, ns.
+  -- Its time in copies, and idle for another cause than data, ns; the arguments of the slice have them apart.
   host_ns DURATION,
   -- Its time in a transfer, after the last rank had arrived, ns.
   communication_ns DURATION,
@@ -78,7 +93,11 @@ SELECT
   extract_arg(arg_set_id, 'debug.before') AS leads_to,
   extract_arg(arg_set_id, 'debug.compute_ns') AS compute_ns,
   extract_arg(arg_set_id, 'debug.data_ns') AS data_ns,
-  extract_arg(arg_set_id, 'debug.host_ns') AS host_ns,
+  nullif(
+    dur - ifnull(extract_arg(arg_set_id, 'debug.compute_ns'), 0) - ifnull(extract_arg(arg_set_id, 'debug.data_ns'), 0)
+    - ifnull(extract_arg(arg_set_id, 'debug.communication_ns'), 0),
+    0
+  ) AS host_ns,
   extract_arg(arg_set_id, 'debug.communication_ns') AS communication_ns,
   ts,
   dur,

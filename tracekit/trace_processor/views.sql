@@ -65,7 +65,7 @@ CREATE PERFETTO VIEW tracekit_steps(
   rank LONG,
   -- Number of the step in the training run.
   step LONG,
-  -- 1: the whole step was recorded; 0: its start or end is missing, and no sum counts it.
+  -- 0: no sum counts it, as its start or end is missing, or as it is a first step longer than the others; else 1.
   complete LONG,
   -- When it begins, ns since the Unix epoch on the run's clock.
   ts TIMESTAMP,
@@ -77,28 +77,39 @@ CREATE PERFETTO VIEW tracekit_steps(
 SELECT
   rank,
   cast(substr(name, 6) AS INT) AS step,
-  name NOT GLOB '*(incomplete)' AS complete,
+  name NOT GLOB '*(incomplete)' AND name NOT GLOB '*(left out)' AS complete,
   ts,
   dur,
   slice_id
 FROM tracekit_slices
 WHERE track = 'steps';
 
--- The phases of each step on the host; each lasts until the next one begins. The device of a GPU rank runs later. The
--- report counts the device time of a phase, and counts time between phases for none.
+-- The phases of the counted steps, which have no gaps: those of a GPU rank on its device, which runs later than its host.
+-- The sum of `duration_ns` over a phase of a rank is the report's number.
 CREATE PERFETTO VIEW tracekit_phases(
   -- The rank.
   rank LONG,
-  -- The phase: forward, backward or optimizer.
+  -- Number of the step in the training run.
+  step LONG,
+  -- The phase: data, forward, backward, optimizer or other.
   phase STRING,
+  -- How long it takes on the rank's own clock, ns; `dur` is on the run's clock, which may run at another speed.
+  duration_ns DURATION,
   -- When it begins, ns since the Unix epoch on the run's clock.
   ts TIMESTAMP,
-  -- How long it takes, ns.
+  -- How long it takes on the run's clock, ns.
   dur DURATION,
   -- The slice in Perfetto's tables.
   slice_id JOINID(slice.id)
 ) AS
-SELECT rank, name AS phase, ts, dur, slice_id
+SELECT
+  rank,
+  extract_arg(arg_set_id, 'debug.step') AS step,
+  name AS phase,
+  extract_arg(arg_set_id, 'debug.duration_ns') AS duration_ns,
+  ts,
+  dur,
+  slice_id
 FROM tracekit_slices
 WHERE track = 'phases';
 

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
+import numpy as np
+
+from tracekit.analysis.clocks.fit import LARGEST_DRIFT
+from tracekit.model.events import ABSENT
 from tracekit.model.metadata import ClockSample
 from tracekit.model.run import ClockModel
 from tracekit.model.summary import RankSummary
 
 _SAME_OCCASION_NS = 1_000_000_000  # samples this close together are one measurement
 
-__all__ = ["probe_clock"]
+__all__ = ["probe_clock", "recorded_time"]
 
 
 def probe_clock(summary: RankSummary) -> ClockModel:
     """Return the measured clock of a rank, from the best samples at the opening and at the closing of the window.
 
-    The best sample is the one of least error.
+    The best sample is the one of least error. The error of the model holds for the whole recording.
     """
     clock = summary.clock
     if clock is None or clock.method == "none" or not clock.samples:
@@ -28,19 +33,63 @@ def probe_clock(summary: RankSummary) -> ClockModel:
     if apart_ns <= _SAME_OCCASION_NS:
         best = _best(samples)
         return ClockModel(
-            rank=summary.rank, method="probe", offset_ns=best.offset_ns, at_ns=best.at_ns, error_ns=best.error_ns
+            rank=summary.rank,
+            method="probe",
+            offset_ns=best.offset_ns,
+            at_ns=best.at_ns,
+            error_ns=_error_without_drift_ns(samples, best, recorded_time(summary, best.at_ns)),
         )
-    drift = (closed.offset_ns - opened.offset_ns) / apart_ns
-    significant = abs(closed.offset_ns - opened.offset_ns) > opened.error_ns + closed.error_ns
+    changed_ns = closed.offset_ns - opened.offset_ns
+    error_ns = opened.error_ns + closed.error_ns
+    significant = abs(changed_ns) > error_ns
     return ClockModel(
         rank=summary.rank,
         method="probe",
         offset_ns=opened.offset_ns,
         at_ns=opened.at_ns,
-        drift_ppm=drift * 1e6 if significant else 0.0,
-        error_ns=opened.error_ns + closed.error_ns,
+        drift_ppm=changed_ns / apart_ns * 1e6 if significant else 0.0,
+        error_ns=opened.error_ns + closed.error_ns
+        if significant
+        else max(opened.error_ns, abs(changed_ns) + closed.error_ns),
     )
+
+
+def recorded_time(summary: RankSummary, otherwise_ns: int) -> tuple[int, int]:
+    """Return when a rank's part of the recording begins and ends, on its clock; `otherwise_ns` if it shows nothing.
+
+    That is the time of its communication and of the steps in which it communicates, or of all steps if it does not.
+    Steps without communication are not compared with those of other ranks.
+    """
+    collectives, messages = summary.collectives, summary.messages
+    times_ns = np.concatenate((collectives.released_ns, collectives.end_ns, messages.ready_ns, messages.end_ns))
+    times_ns = times_ns[times_ns != ABSENT]
+    result = [(int(times_ns.min()), int(times_ns.max()))] if len(times_ns) else []
+    for step in summary.steps:
+        begin_ns, end_ns = step.start_ns, step.start_ns + step.step_ns
+        if not len(times_ns) or (begin_ns <= result[0][1] and end_ns >= result[0][0]):
+            result.append((begin_ns, end_ns))
+    begins_ns, ends_ns = zip(*result, strict=True) if result else ((otherwise_ns,), (otherwise_ns,))
+    return min(begins_ns), max(ends_ns)
 
 
 def _best(samples: Sequence[ClockSample]) -> ClockSample:
     return min(samples, key=lambda sample: (sample.error_ns, sample.at_ns))
+
+
+def _error_without_drift_ns(samples: Sequence[ClockSample], best: ClockSample, recorded_ns: tuple[int, int]) -> int:
+    """Return the largest error of the best sample's offset in a recording.
+
+    The clock may drift by `LARGEST_DRIFT` from each sample on, so the error is largest at an end or halfway between two
+    samples. A clock without any error is the reference itself, or that of its machine.
+    """
+    if not any(sample.error_ns or sample.rtt_ns for sample in samples):
+        return 0
+    at_ns = np.array([sample.at_ns for sample in samples], dtype=np.int64)
+    halfway_ns = at_ns[:-1] + np.diff(at_ns) // 2
+    times_ns = np.clip(np.concatenate((recorded_ns, halfway_ns)), *recorded_ns)
+    errors_ns = [
+        abs(sample.offset_ns - best.offset_ns) + sample.error_ns + LARGEST_DRIFT * np.abs(times_ns - sample.at_ns)
+        for sample in samples
+    ]
+    largest_ns = float(np.min(errors_ns, axis=0).max())
+    return max(best.error_ns, math.ceil(largest_ns))

@@ -7,6 +7,7 @@ from itertools import pairwise
 
 import numpy as np
 
+from tracekit.analysis.clocks.measured import recorded_time
 from tracekit.model.notes import Note
 from tracekit.model.run import ClockModel
 from tracekit.model.summary import RankSummary
@@ -14,6 +15,7 @@ from tracekit.model.summary import RankSummary
 _NOTABLE_DRIFT_PPM = 10.0
 _NOTABLE_NS = 10_000
 _NOTABLE_JUMP_NS = 50_000
+_EVIDENCE = {"collectives": "the ends of its collectives", "messages": "its messages"}
 
 __all__ = ["clock_notes"]
 
@@ -25,7 +27,8 @@ def clock_notes(
 
     If most ranks seem to jump or drift against the reference, it is the reference that does.
     """
-    fitted = [model for model in models if model.method == "collectives"]
+    fitted = [model for model in models if model.method in _EVIDENCE]
+    summaries = {summary.rank: summary for summary in ranks}
     claims = (
         (
             "clock_step",
@@ -35,15 +38,16 @@ def clock_notes(
         (
             "clock_drift",
             "its clock drifts by {:+.1f} ppm",
-            {m.rank: m.drift_ppm or 0.0 for m in fitted if _drifts_notably(m)},
+            {m.rank: m.drift_ppm or 0.0 for m in fitted if _drifts_notably(m, summaries[m.rank])},
         ),
     )
+    evidence = {model.rank: _EVIDENCE.get(model.method, _EVIDENCE["collectives"]) for model in models}
     notes = []
     for kind, text, by_rank in claims:
         if len(by_rank) > 1 and 2 * len(by_rank) >= len(models):
             reference = min(model.rank for model in models if model.method != "none")
             by_rank = {reference: -float(np.median(list(by_rank.values())))}
-        notes += [_note(kind, rank, text.format(value)) for rank, value in sorted(by_rank.items())]
+        notes += [_note(kind, rank, evidence[rank], text.format(value)) for rank, value in sorted(by_rank.items())]
     contradicted = {
         rank: off_ns
         for rank, off_ns in _contradicted(ranks, models, measured).items()
@@ -52,12 +56,15 @@ def clock_notes(
     text = "its clock is {:+,.3f} ms off what the probe measured, or off the other clocks of its host"
     return [
         *notes,
-        *(_note("clock_step", rank, text.format(off_ns / 1e6)) for rank, off_ns in sorted(contradicted.items())),
+        *(
+            _note("clock_step", rank, evidence[rank], text.format(off_ns / 1e6))
+            for rank, off_ns in sorted(contradicted.items())
+        ),
     ]
 
 
-def _note(kind: str, rank: int, claim: str) -> Note:
-    text = f"rank {rank}: the ends of its collectives show that {claim}; comparisons over ranks correct for it"
+def _note(kind: str, rank: int, evidence: str, claim: str) -> Note:
+    text = f"rank {rank}: {evidence} show that {claim}; comparisons over ranks correct for it"
     return Note(kind=kind, severity="warning", rank=rank, text=text)
 
 
@@ -106,5 +113,8 @@ def _jumps_notably(model: ClockModel) -> bool:
     return bool(model.jumps) and abs(_largest_jump_ns(model)) >= _NOTABLE_JUMP_NS
 
 
-def _drifts_notably(model: ClockModel) -> bool:
-    return abs(model.drift_ppm or 0.0) >= _NOTABLE_DRIFT_PPM
+def _drifts_notably(model: ClockModel, summary: RankSummary) -> bool:
+    """Return whether a clock drifts fast, and far enough in the recording to matter."""
+    begin_ns, end_ns = recorded_time(summary, model.at_ns)
+    drift_ppm = abs(model.drift_ppm or 0.0)
+    return drift_ppm >= _NOTABLE_DRIFT_PPM and drift_ppm * 1e-6 * (end_ns - begin_ns) >= _NOTABLE_NS

@@ -9,44 +9,47 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 
-from tracekit.model.events import ABSENT
 from tracekit.model.run import ClockJump, ClockModel
 from tracekit.model.summary import RankSummary
 
 _END_NS = 1 << 62
-_ONE_JUMP_NS = 1_000_000  # jumps of two clocks that are this close together are one
+ONE_JUMP_NS = 100_000  # jumps of two clocks that are this close together are one
 _Piece = tuple[int, int, int]  # when it begins in the frame; its offset; when that holds on the rank's clock
 
-__all__ = ["on_reference"]
+__all__ = ["ONE_JUMP_NS", "inverse", "on_reference", "relative"]
 
 
 def on_reference(
     ranks: Sequence[RankSummary],
     models: Mapping[int, ClockModel],
-    root: Mapping[int, int],
-    measured: Mapping[int, ClockModel],
+    frame: Mapping[int, int],
+    root_error_ns: Mapping[int, int],
 ) -> tuple[ClockModel, ...]:
     """Return a model against the reference for each of the ranks.
 
-    `root` says through which rank's clock a rank's clock is known. `measured` are the clocks that the probe measured.
+    `frame` says against which rank's clock the model of each rank is; ABSENT for the frame of the probes.
+    `root_error_ns` says of such ranks how far the ends that others were fitted to are off.
     """
-    fitted_to = {root[model.rank] for model in models.values() if model.method == "collectives"}
-    known = [model.rank for model in models.values() if model.method != "none" or model.rank in fitted_to]
+    fitted = {frame[model.rank] for model in models.values() if model.method in ("collectives", "messages")}
+    known = [model.rank for model in models.values() if model.method != "none" or model.rank in fitted]
     ordered = [models[summary.rank] for summary in ranks]
     if not known:
         return tuple(ordered)
-
-    def frame(rank: int) -> int:
-        """Return against which rank's clock a model is; ABSENT for the frame of the probes."""
-        return root[rank] if measured[root[rank]].method == "none" else ABSENT
-
     reference = min(known)
-    shared = {rank for rank in models if frame(rank) == frame(reference)}
-    at_ns = models[reference].at_ns - models[reference].offset_ns
-    in_frame = {rank: _frame_model(models[rank], at_ns) if rank in fitted_to else models[rank] for rank in shared}
+    in_frame = {rank: model for rank, model in models.items() if frame[rank] == frame[reference]}
+    root = in_frame.get(frame[reference])
+    if root is not None and root.method == "none":  # it was not measured, so it is the frame itself
+        methods = {model.method for model in in_frame.values()}
+        in_frame[root.rank] = replace(
+            root,
+            method="collectives" if "collectives" in methods else "messages",
+            at_ns=models[reference].at_ns - models[reference].offset_ns,
+            drift_ppm=0.0,
+            error_ns=root_error_ns.get(root.rank, 0),
+        )
     return tuple(
-        _relative(in_frame[model.rank], in_frame[reference])
-        if model.rank in shared
+        relative(in_frame[model.rank], in_frame[reference])
+        if model.rank in in_frame
         else ClockModel(
             rank=model.rank, method="none"
         )  # it is known against other ranks, but not against the reference
@@ -54,16 +57,12 @@ def on_reference(
     )
 
 
-def _frame_model(model: ClockModel, at_ns: int) -> ClockModel:
-    """Return the model of a rank that others were fitted to: if it was not measured, it is the frame itself."""
-    if model.method != "none":
-        return model
-    return replace(model, method="collectives", at_ns=at_ns, drift_ppm=0.0, error_ns=0)
+def relative(model: ClockModel, reference: ClockModel, one_jump_ns: int = ONE_JUMP_NS) -> ClockModel:
+    """Return the model of a rank against the reference. Both are given in one frame.
 
-
-def _relative(model: ClockModel, reference: ClockModel) -> ClockModel:
+    Jumps of the two that are at most `one_jump_ns` apart are jumps of the frame, which both show at once.
+    """
     # Errors of fits are against the ends that all ranks share. Errors of measurements add up.
-    """Return the model of a rank against the reference."""
     error_ns = (model.error_ns or 0) + (reference.error_ns or 0 if reference.method == "probe" else 0)
     if model.rank == reference.rank:
         drift_ppm = None if model.drift_ppm is None else 0.0
@@ -73,10 +72,10 @@ def _relative(model: ClockModel, reference: ClockModel) -> ClockModel:
         )
     rank_pieces, reference_pieces = _pieces(model), _pieces(reference)
     rank_drift, reference_drift = ((clock.drift_ppm or 0.0) * 1e-6 for clock in (model, reference))
-    begins = _merge_close([piece[0] for piece in (*rank_pieces[1:], *reference_pieces[1:])])
+    begins = _merge_close([piece[0] for piece in (*rank_pieces[1:], *reference_pieces[1:])], one_jump_ns)
     jumps = []
     for begin_ns, end_ns in pairwise([*begins, _END_NS]):
-        after_ns = begin_ns + _ONE_JUMP_NS
+        after_ns = begin_ns + one_jump_ns
         _, offset_ns, at_ns = max(piece for piece in rank_pieces if piece[0] <= after_ns)
         moment_ns = max(after_ns, min(end_ns - 1, at_ns - offset_ns))
         ahead_ns = _offset_at_ns(rank_pieces, moment_ns, rank_drift)
@@ -103,6 +102,13 @@ def _relative(model: ClockModel, reference: ClockModel) -> ClockModel:
     )
 
 
+def inverse(model: ClockModel, base: int) -> ClockModel:
+    """Return the clock of `base` against another one, whose `model` is against the clock of `base`."""
+    return relative(
+        ClockModel(rank=base, method=model.method, at_ns=model.at_ns - model.offset_ns, drift_ppm=0.0), model
+    )
+
+
 def _pieces(model: ClockModel) -> list[_Piece]:
     """Return the pieces of a clock. A jump is halfway between two moments of the rank's clock, and so in the frame."""
     pieces = [(-_END_NS, model.offset_ns, model.at_ns)]
@@ -115,11 +121,11 @@ def _pieces(model: ClockModel) -> list[_Piece]:
     return pieces
 
 
-def _merge_close(begins: Sequence[int]) -> list[int]:
+def _merge_close(begins: Sequence[int], least_ns: int) -> list[int]:
     """Return the beginnings of pieces in order, without those that follow another closely."""
     result = [-_END_NS]
     for begin_ns in sorted(begins):
-        if begin_ns - result[-1] > _ONE_JUMP_NS:
+        if begin_ns - result[-1] > least_ns:
             result.append(begin_ns)
     return result
 

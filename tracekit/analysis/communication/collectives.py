@@ -1,11 +1,9 @@
 """Collectives over ranks: how late ranks arrive, how long the transfer takes, and at what bandwidth.
 
-Compared are the steps that all recorded ranks completed, on the run's clock. The skew of an instance is the time from
-the first to the last arrival. A rank's wait is the time from its arrival to the last one. Both are null where they are
-below the clocks' uncertainty.
-
-The last rank to arrive waits for nobody, so the transfer takes as long as the collective does on that rank. Clocks only
-serve to identify it. In collectives whose ranks may leave early, the transfer lasts until the last end.
+Compared are the steps that all recorded ranks completed, on the run's clock. A rank arrives when it is ready. The skew
+of an instance is the time from the first to the last arrival. A rank's wait is the time from its arrival to the last
+one. Both are null where they are below the clocks' uncertainty. A collective is queued from the last arrival until its
+transfer begins.
 """
 
 from __future__ import annotations
@@ -17,16 +15,17 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from tracekit.analysis.clocks.align import SYNCHRONISING
 from tracekit.analysis.communication import columns
 from tracekit.analysis.communication.link_comparison import LinkClass, idle_time_ns, link_class
+from tracekit.analysis.communication.transfer_times import transfer_times
+from tracekit.analysis.finding import Finding
 from tracekit.analysis.table import Frame
 from tracekit.model.collectives import MatchedGroup
 from tracekit.model.communication import KINDS
 from tracekit.model.events import ABSENT, Int64
 from tracekit.model.links import LinkMeasurements, bus_factor
 from tracekit.model.ranks import format_ranges
-from tracekit.model.run import Finding, Run, clocks_are_comparable
+from tracekit.model.run import Run, clocks_are_comparable
 
 __all__ = ["CollectiveTimes", "GroupTimes", "collective_times", "group_times"]
 
@@ -53,17 +52,21 @@ class GroupTimes:
 
     Attributes:
         place: int64 [n], of each instance in the matched group.
-        arrival_ns: int64 [k, n], on the run's clock.
         skew_ns: int64 [n].
         wait_ns: int64 [k, n].
+        spun_ns: int64 [k, n], the part of the wait in which the rank's kernel ran already.
+        begin_ns: int64 [n], when the transfer began, on the run's clock.
+        queued_ns: int64 [n], from the last arrival until then.
         transfer_ns: int64 [n].
         error_ns: uncertainty of differences between two ranks; None where clocks cannot be compared.
     """
 
     place: Int64
-    arrival_ns: Int64
     skew_ns: Int64
     wait_ns: Int64
+    spun_ns: Int64
+    begin_ns: Int64
+    queued_ns: Int64
     transfer_ns: Int64
     error_ns: int | None
 
@@ -74,7 +77,7 @@ def group_times(run: Run, matched: MatchedGroup) -> GroupTimes:
     place = np.flatnonzero((matched.row != ABSENT).all(axis=0) & np.isin(matched.step, steps))
     members = {rank: r for r, rank in enumerate(matched.ranks.tolist())}
     shape = (len(members), len(place))
-    arrival_ns, end_ns, took_ns = (np.zeros(shape, dtype=np.int64) for _ in range(3))
+    arrival_ns, start_ns, end_ns, took_ns = (np.zeros(shape, dtype=np.int64) for _ in range(4))
     errors_ns = []
     for summary, clock in zip(run.ranks, run.clocks, strict=True):
         r = members.get(summary.rank)
@@ -82,27 +85,24 @@ def group_times(run: Run, matched: MatchedGroup) -> GroupTimes:
             continue
         row, collectives = matched.row[r, place], summary.collectives
         took_ns[r] = collectives.end_ns[row] - collectives.start_ns[row]
-        arrival_ns[r], end_ns[r] = clock.to_run(collectives.start_ns[row]), clock.to_run(collectives.end_ns[row])
+        arrival_ns[r] = clock.to_run(collectives.ready_ns[row])
+        start_ns[r], end_ns[r] = clock.to_run(collectives.start_ns[row]), clock.to_run(collectives.end_ns[row])
         errors_ns.append(clock.error_ns)
     comparable = clocks_are_comparable(
         [s for s in run.ranks if s.rank in members], [c for c in run.clocks if c.rank in members]
     )
     error_ns = sum(sorted(error or 0 for error in errors_ns)[-2:]) if comparable else None
-    last_ns = arrival_ns.max(axis=0)
-    longest_ns = np.iinfo(np.int64).max
-    may_be_last = arrival_ns >= last_ns - (longest_ns // 4 if error_ns is None else error_ns)
-    transfer_ns = np.where(
-        np.isin(matched.kind[place], SYNCHRONISING) | (error_ns is None),
-        np.where(may_be_last, took_ns, longest_ns).min(axis=0),
-        np.maximum(end_ns.max(axis=0) - last_ns, 0),
-    )
+    last_ns, begin_ns = arrival_ns.max(axis=0), start_ns.max(axis=0)
     held = end_ns + (error_ns or 0) >= last_ns  # ranks that only send or receive may leave before the last arrives
+    everyone = np.ones(shape, dtype=np.bool_)
     return GroupTimes(
         place=place,
-        arrival_ns=arrival_ns,
         skew_ns=last_ns - arrival_ns.min(axis=0),
         wait_ns=np.where(held, last_ns - arrival_ns, 0),
-        transfer_ns=transfer_ns,
+        spun_ns=np.where(held, np.maximum(last_ns - start_ns, 0), 0),
+        begin_ns=begin_ns,
+        queued_ns=begin_ns - last_ns,
+        transfer_ns=transfer_times(start_ns, end_ns, took_ns, matched.kind[place], everyone, error_ns),
         error_ns=error_ns,
     )
 
@@ -133,6 +133,7 @@ class _Row:
     skew_p50_ns: int | None
     skew_max_ns: int | None
     wait_mean_ns: int | None
+    queued_p50_ns: int | None
     transfer_p50_ns: int
     idle_ns: float  # time on idle links, or NaN
     error_ns: int | None
@@ -163,6 +164,7 @@ class _Row:
             "skew_p50_ns": self.skew_p50_ns,
             "skew_max_ns": self.skew_max_ns,
             "wait_mean_ns": self.wait_mean_ns,
+            "queued_p50_ns": self.queued_p50_ns,
             "transfer_p50_ns": self.transfer_p50_ns,
             "algbw_bps": algbw_bps,
             "busbw_bps": None if algbw_bps is None else algbw_bps * bus_factor(self.kind, self.members),
@@ -187,6 +189,7 @@ def _rows(run: Run, matched: MatchedGroup, links: LinkMeasurements | None) -> It
     for i, (kind, size) in enumerate(each.T.tolist()):
         here = np.flatnonzero(which.reshape(-1) == i)
         skew_ns = times.skew_ns[here]
+        queued_ns = float(np.median(times.queued_ns[here]))  # without a queue 0 on any clock
         members = len(run.groups[matched.group].ranks) or len(ranks)
         idle_ns = math.nan
         if links is not None and size != ABSENT:
@@ -203,6 +206,7 @@ def _rows(run: Run, matched: MatchedGroup, links: LinkMeasurements | None) -> It
             skew_p50_ns=_significant(float(np.median(skew_ns)), times.error_ns),
             skew_max_ns=_significant(float(skew_ns.max()), times.error_ns),
             wait_mean_ns=_significant(float(times.wait_ns[:, here].mean()), times.error_ns),
+            queued_p50_ns=_significant(queued_ns, times.error_ns) if queued_ns else 0,
             transfer_p50_ns=round(float(np.median(times.transfer_ns[here]))),
             idle_ns=idle_ns,
             error_ns=times.error_ns,
@@ -232,11 +236,25 @@ def _below_links(run: Run, rows: Sequence[_Row]) -> list[Finding]:
     factor = bus_factor(row.kind, row.members)
     text = (
         f"{row.kind} in group {run.groups[row.group].label or 'all ranks'} (ranks {format_ranges(row.ranks)}) runs at "
-        f"{row.algbw_bps * factor / 1e9:.2f} GB/s, {row.link_share:.0%} of what its links do when idle; at their speed "
-        f"its transfers would take {lost_ns / 1e6:.1f} ms a step less"
+        f"{row.algbw_bps * factor / 1e9:.2f} GB/s, {row.link_share:.0%} of what its links do when idle"
     )
-    evidence = {"group": row.group, "kind": row.kind, "size_bytes": row.size_bytes, "link_share": row.link_share}
-    return [Finding(severity="warning", text=text, saving_ns=round(lost_ns), evidence=evidence)]
+    evidence = {
+        "group": row.group,
+        "kind": row.kind,
+        "size_bytes": row.size_bytes,
+        "link_share": row.link_share,
+        "no_replay": "no replay has links as fast as when idle",
+    }
+    return [
+        Finding(
+            severity="warning",
+            text=text,
+            cause="transfer",
+            time_ns=round(lost_ns),
+            action="look for other traffic on these links, and for compute that shares their processors",
+            evidence=evidence,
+        )
+    ]
 
 
 def _slow_groups(run: Run, rows: Sequence[_Row]) -> list[Finding]:
@@ -265,6 +283,8 @@ def _slow_groups(run: Run, rows: Sequence[_Row]) -> list[Finding]:
         Finding(
             severity="warning",
             text=f"transfers on host {names[host]} take {slowdown:.1f} times as long as those on other hosts",
+            cause="slow_link",
+            action="check the links and the network card of that host",
             evidence={"host": names[host], "slowdown": slowdown},
         )
         for host, slowdown in sorted((host, statistics.median(times)) for host, times in slow.items())

@@ -47,7 +47,10 @@ COLLECTIVES = Table(
         Column(
             "wait_mean_ns", "int?", "ns", "Mean over ranks of the time from its to the last arrival; null likewise."
         ),
-        Column("transfer_p50_ns", "int", "ns", "Median time from the last arrival to the end."),
+        Column(
+            "queued_p50_ns", "int?", "ns", "Median time from the last arrival until the stream was free; null likewise."
+        ),
+        Column("transfer_p50_ns", "int", "ns", "Median time from then to the last end."),
         Column("algbw_bps", "float?", "B/s", "Size by that time."),
         Column("busbw_bps", "float?", "B/s", "algbw times the factor of its kind and number of ranks (nccl-tests)."),
         Column("link_share", "float?", "ratio", "Of the bandwidth of idle links (--links); null: not measured."),

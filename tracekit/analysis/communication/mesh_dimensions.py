@@ -14,11 +14,12 @@ from tracekit.analysis.communication import columns
 from tracekit.analysis.communication.collectives import group_times
 from tracekit.analysis.communication.dimension_names import WITHIN_LAYERS, Dimension, dimensions_of
 from tracekit.analysis.communication.parts import IN_FLIGHT_TIMES
+from tracekit.analysis.finding import Finding
 from tracekit.analysis.section import Unavailable
 from tracekit.analysis.table import Frame
 from tracekit.model.communication import GroupKey
 from tracekit.model.notes import Severity
-from tracekit.model.run import Finding, Run
+from tracekit.model.run import Run
 
 __all__ = ["MeshDimensions", "mesh_dimensions"]
 
@@ -198,7 +199,7 @@ def _waiting(run: Run, groups: frozenset[GroupKey]) -> float | Unavailable:
         times = group_times(run, matched)
         if times.error_ns is None:
             return Unavailable(reason="the clocks of different hosts were not measured")
-        wait_ns += int(times.wait_ns.sum())
+        wait_ns += int(times.spun_ns.sum())
         transfer_ns += int(times.transfer_ns.sum()) * len(matched.ranks)
         error_ns += times.error_ns * times.wait_ns.size
         members += times.wait_ns.size
@@ -223,23 +224,14 @@ def _bounding(run: Run, summed: Sequence[_DimensionSum]) -> list[Finding]:
     misplaced = _misplaced(first, summed)
     text = (
         f"communication over {first.dimension.name}{' (inferred)' * first.dimension.inferred} holds up the step most: "
-        f"{first.share:.0%} of it ({first.charged_ns / 1e6:.1f} ms){_place(first)}; "
+        f"{first.share:.0%} of it{_place(first)}; "
         f"{'about as much' if alike else 'next'} is {second.dimension.name or 'what is in no known group'} with "
         f"{second.share:.0%}"
     )
-    if pipeline:
-        text += "; of that, waiting for other stages is the pipeline's bubble"
-    elif waits and first.waiting_ratio is not None:
-        text += (
-            f"; {first.waiting_ratio:.0%} of the time in it is waiting for the last rank to arrive: balance the ranks"
-        )
-    elif misplaced is not None:
-        text += (
-            f"; its groups span hosts, those of {misplaced.dimension.name} do not: swap the two, so that "
-            f"{first.dimension.name} stays within a host"
-        )
-    elif first.waiting_ratio is not None:
-        text += f"; {1 - first.waiting_ratio:.0%} of the time in it is transfer: overlap it, or send less"
+    action = None
+    if not pipeline and not waits and misplaced is not None:
+        text += f"; its groups span hosts, those of {misplaced.dimension.name} do not"
+        action = f"swap the two dimensions, so that {first.dimension.name} stays within a host"
     evidence = {
         "dimension": first.dimension.name,
         "share": first.share,
@@ -250,10 +242,20 @@ def _bounding(run: Run, summed: Sequence[_DimensionSum]) -> list[Finding]:
         "hosts": first.hosts,
         "next": second.dimension.name,
         "next_share": second.share,
+        "no_replay": "no replay leaves out what is sent over one dimension",
     }
     # Other findings name late ranks, and what a pipeline waits for.
-    severity: Severity = "info" if pipeline or waits or alike else "warning"
-    return [Finding(severity=severity, text=text, saving_ns=_saving_ns(run, first), evidence=evidence)]
+    severity: Severity = "info" if action is None or alike else "warning"
+    return [
+        Finding(
+            severity=severity,
+            text=text,
+            cause="communication",
+            time_ns=int(first.charged_ns),
+            action=action,
+            evidence=evidence,
+        )
+    ]
 
 
 def _place(one: _DimensionSum) -> str:
@@ -272,17 +274,3 @@ def _misplaced(first: _DimensionSum, summed: Sequence[_DimensionSum]) -> _Dimens
         return None
     others = [one for one in summed if one.hosts == 1 and one.dimension.parallelism in ("dp", "pp")]
     return max(others, key=lambda one: one.group_size or 0, default=None)
-
-
-def _saving_ns(run: Run, one: _DimensionSum) -> int | None:
-    """Return by how much the slowest rank's mean step would be shorter at most."""
-    charged_ns = {use.rank: use.charged_ns / use.steps for use in one.uses}
-    step_ns = {
-        summary.rank: statistics.fmean(of_rank_ns)
-        for summary in run.ranks
-        if (of_rank_ns := [step.step_ns for step in summary.steps if step.complete])
-    }
-    if run.missing_ranks or not step_ns:
-        return None
-    shorter_ns = max(mean_ns - charged_ns.get(rank, 0.0) for rank, mean_ns in step_ns.items())
-    return int(max(step_ns.values()) - shorter_ns)

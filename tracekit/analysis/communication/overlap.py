@@ -12,14 +12,13 @@ from tracekit.analysis.communication.communication_sums import (
     step_share,
 )
 from tracekit.analysis.communication.parts import COMMUNICATION, CommunicationSum
-from tracekit.analysis.step_time.savings import saving_without_ns
+from tracekit.analysis.finding import Finding
 from tracekit.analysis.table import Frame
-from tracekit.model.run import Finding, Run
+from tracekit.model.run import Run
 
-__all__ = ["Overlap", "overlap"]
+__all__ = ["Overlap", "exposed_communication", "overlap"]
 
 _NOTABLE = 0.05  # of a step
-_MESSAGES = ("send", "recv", "send_recv")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,15 +28,16 @@ class Overlap:
     Attributes:
         communication: rows of columns.COMMUNICATION, sums over the complete steps of each rank.
         by_kind: rows of columns.COMMUNICATION_BY_KIND, the most exposed first.
+        findings: none; the diagnosis tells transfers from waiting.
     """
 
     communication: Frame = Frame(columns.COMMUNICATION)
     by_kind: Frame = Frame(columns.COMMUNICATION_BY_KIND)
-    findings: tuple[Finding, ...]
+    findings: tuple[Finding, ...] = ()
 
 
 def overlap(run: Run) -> Overlap:
-    """Return the tables, and a finding about the communication that compute does not hide."""
+    """Return the tables."""
     index = {group: i for i, group in enumerate(run.groups)}
     rows = [
         {
@@ -56,7 +56,6 @@ def overlap(run: Run) -> Overlap:
     return Overlap(
         communication=rows,
         by_kind=_by_kind(run),
-        findings=tuple(_exposed(run)),
     )
 
 
@@ -89,37 +88,34 @@ def _by_kind(run: Run) -> list[dict[str, object]]:
     ]
 
 
-def _exposed(run: Run) -> list[Finding]:
+def exposed_communication(run: Run) -> list[Finding]:
+    """Find communication that compute does not hide, where it is not known how much of it is waiting for other ranks.
+
+    The diagnosis reports on the transfers and the waiting of runs whose ranks can be compared.
+    """
     steps = [step for summary in run.ranks for step in summary.steps if step.complete]
     step_ns = sum(step.step_ns for step in steps)
     exposed_ns = sum(step.exposed_comm_ns for step in steps)
-    comm_ns = sum(step.comm_ns for step in steps)
-    if not step_ns or not comm_ns:
+    if not step_ns or exposed_ns < _NOTABLE * step_ns:
         return []
     share = exposed_ns / step_ns
-    hidden = 1 - exposed_ns / comm_ns
     by_kind: dict[tuple[str, str | None], int] = {}
     for summary in run.ranks:
         for row in summary[COMMUNICATION]:
             by_kind[row.kind, row.phase] = by_kind.get((row.kind, row.phase), 0) + row.exposed_ns
+    if not by_kind:
+        return []
     (kind, phase), most_ns = max(by_kind.items(), key=lambda item: item[1])
     where = f"{kind}{f' in {phase}' if phase else ''}"
-    # Waiting between the stages of a pipeline is its bubble, which has another finding and another remedy.
-    between_stages = kind in _MESSAGES and any(summary.pipeline is not None for summary in run.ranks)
-    saving_ns = None if between_stages else saving_without_ns(run, "exposed_comm_ns")
-    text = (
-        f"communication that compute does not hide takes {share:.0%} of the step "
-        f"({exposed_ns / len(steps) / 1e6:.1f} ms); {hidden:.0%} of all communication is hidden"
-    )
-    if share >= _NOTABLE:
-        text += f"; the largest part is {where}" + " between the pipeline's stages" * between_stages
-    if share >= _NOTABLE and saving_ns is not None:
-        text += f"; hiding all communication would shorten the slowest rank's step by {saving_ns / 1e6:.1f} ms"
+    text = f"communication that compute does not hide takes {share:.0%} of the step, with waiting; most is {where}"
     return [
         Finding(
-            severity="warning" if share >= _NOTABLE else "info",
+            severity="warning",
             text=text,
-            saving_ns=saving_ns,
+            cause="communication",
+            time_ns=exposed_ns // len(steps),
+            action="record all ranks, with clocks that can be compared, to tell waiting from transfer",
             evidence={"exposed_share": share, "kind": kind, "phase": phase, "exposed_ns": most_ns},
+            remedy="communication",
         )
     ]

@@ -129,7 +129,7 @@ def _group_passes(
     known = tuple(each for each in parameters if each is not None)
     times = group_times(run, matched)
     reduces = (matched.kind[times.place] == KINDS.index("all_reduce")) & (matched.size_bytes[times.place] > 0)
-    begin_ns = times.arrival_ns.max(axis=0)[reduces]
+    begin_ns = times.begin_ns[reduces]
     in_flight = 1 if summaries[0].device == "gpu" else _GLOO_THREADS
     sizes = matched.size_bytes[times.place][reduces]
     first = tuple(np.cumsum([0, *(len(each.size_bytes) for each in known)]).tolist())

@@ -13,18 +13,21 @@ from typing import Any
 from tracekit.analysis.ddp.bucket_order import blocked_buckets
 from tracekit.analysis.ddp.bucket_whatif import BucketWhatIf
 from tracekit.analysis.ddp.parts import DDP_MODULES, DDP_PASSES, GRADIENT_TIMES, WHOLE
+from tracekit.analysis.finding import Finding
 from tracekit.analysis.section import Unavailable
 from tracekit.analysis.step_time.savings import saving_of_ns
 from tracekit.model.communication import DTYPES, KINDS
 from tracekit.model.metadata import DdpModule
 from tracekit.model.notes import Severity
-from tracekit.model.run import Finding, Run
+from tracekit.model.run import Run
 
 __all__ = ["bucket_findings"]
 
 _NOTABLE = 0.015  # of a step
 _LARGE_TAIL = 0.05
 _ONE_OF_MANY_BYTES = 1 << 20  # a smaller module needs no several buckets
+_NO_REPLAY = "no replay leaves a reduction out"
+_ONE_SIZE = "one size of buckets does not show how long others take"
 
 _Rows = Sequence[dict[str, Any]]
 
@@ -62,19 +65,27 @@ def _other_limit(outcome: BucketWhatIf, step_ns: float) -> list[Finding]:
     if best.present or gain_ns - error_ns < _NOTABLE * step_ns:
         return []
     text = (
-        f"DDP's bucket_cap_mb={best.bucket_cap_mb:g} instead of {present.bucket_cap_mb:g} would expose about "
-        f"{best.exposed_ns / 1e6:.1f} ms a step of its reductions instead of {present.exposed_ns / 1e6:.1f} (± "
-        f"{error_ns / 1e6:.1f}; {best.buckets} bucket{'s' * (best.buckets != 1)} instead of {present.buckets}), which "
-        f"would save {gain_ns / 1e6:.1f} ms a step, {gain_ns / step_ns:.0%}"
+        f"DDP's buckets of {present.bucket_cap_mb:g} MB leave {present.exposed_ns / step_ns:.0%} of the step exposed; "
+        f"with {best.bucket_cap_mb:g} MB it would be {best.exposed_ns / step_ns:.0%}"
     )
     evidence = {
         "bucket_cap_mb": best.bucket_cap_mb,
         "present_bucket_cap_mb": present.bucket_cap_mb,
         "exposed_ns": best.exposed_ns,
-        "error_ns": error_ns,
         "measured_exposed_ns": outcome.measured_ns,
     }
-    return [Finding(severity="warning", text=text, saving_ns=gain_ns, evidence=evidence)]
+    return [
+        Finding(
+            severity="warning",
+            text=text,
+            cause="transfer",
+            time_ns=present.exposed_ns,
+            saving_ns=best.saving_ns,
+            saving_error_ns=error_ns,
+            action=f"set bucket_cap_mb={best.bucket_cap_mb:g} in DistributedDataParallel",
+            evidence=evidence,
+        )
+    ]
 
 
 def _every_micro_batch(run: Run, times: _Rows, step_ns: float) -> Iterator[Finding]:
@@ -91,14 +102,16 @@ def _every_micro_batch(run: Run, times: _Rows, step_ns: float) -> Iterator[Findi
     for row in times:
         if row["turn"] < last[row["rank"], row["step"], row["module"]]:
             early_ns[row["rank"], row["step"]] += row["added_ns"]
-    saving_ns = saving_of_ns(run, early_ns) or 0
-    if saving_ns < _NOTABLE * step_ns:
+    time_ns = saving_of_ns(run, early_ns) or 0
+    if time_ns < _NOTABLE * step_ns:
         return
     text = (
-        f"DDP reduces all gradients {reductions} times a step, once for each micro-batch; with `no_sync()` for all but "
-        f"the last one it would do so once and save up to {saving_ns / 1e6:.1f} ms a step ({saving_ns / step_ns:.0%})"
+        f"DDP reduces all gradients {reductions} times a step, once for each micro-batch; those before the last take "
+        f"{time_ns / step_ns:.0%} of the step"
     )
-    yield Finding(severity="warning", text=text, saving_ns=saving_ns, evidence={"reductions_per_step": reductions})
+    action = "use no_sync() for all micro-batches but the last"
+    evidence = {"reductions_per_step": reductions, "no_replay": _NO_REPLAY}
+    yield Finding(severity="warning", text=text, cause="transfer", time_ns=time_ns, action=action, evidence=evidence)
 
 
 def _one_bucket(run: Run, modules: Sequence[DdpModule], times: _Rows, step_ns: float) -> Iterator[Finding]:
@@ -110,17 +123,20 @@ def _one_bucket(run: Run, modules: Sequence[DdpModule], times: _Rows, step_ns: f
         for row in times:
             if row["module"] == module.module:
                 added_ns[row["rank"], row["step"]] += row["added_ns"]
-        saving_ns = saving_of_ns(run, added_ns) or 0
-        if saving_ns < _NOTABLE * step_ns:
+        time_ns = saving_of_ns(run, added_ns) or 0
+        if time_ns < _NOTABLE * step_ns:
             continue
         size_mb = module.buckets[0].size_bytes / (1 << 20)
         limit = "" if module.bucket_cap_bytes is None else f" (bucket_cap_mb={module.bucket_cap_bytes / (1 << 20):g})"
         text = (
-            f"all gradients of {module.module}, {size_mb:.1f} MiB, are reduced in one bucket{limit}. It waits for "
-            f"the last gradient, so nothing overlaps it: {saving_ns / 1e6:.1f} ms a step ({saving_ns / step_ns:.0%}); "
-            f"with bucket_cap_mb={_rounded(size_mb / 4):g} most of it could run during the backward pass"
+            f"all gradients of {module.module}, {size_mb:.1f} MiB, are reduced in one bucket{limit}, after the last "
+            f"gradient: {time_ns / step_ns:.0%} of the step, with nothing to hide it"
         )
-        yield Finding(severity="warning", text=text, saving_ns=saving_ns, evidence={"size_mb": size_mb})
+        action = f"set bucket_cap_mb={_rounded(size_mb / 4):g}, so that most of it runs during the backward pass"
+        evidence = {"size_mb": size_mb, "no_replay": _ONE_SIZE}
+        yield Finding(
+            severity="warning", text=text, cause="transfer", time_ns=time_ns, action=action, evidence=evidence
+        )
 
 
 def _rounded(size_mb: float) -> float:
@@ -128,7 +144,12 @@ def _rounded(size_mb: float) -> float:
 
 
 def _tail(run: Run, modules: Sequence[DdpModule], times: _Rows, step_ns: float) -> Iterator[Finding]:
-    """Find what no compute covers of the last bucket, on the rank that waits least for others."""
+    """Find what no compute covers of the last bucket, on the rank that waits least for others.
+
+    One rank alone may wait for others that are missing.
+    """
+    if sum(summary.is_measured for summary in run.ranks) < 2:
+        return
     for module in modules:
         if len(module.buckets) < 2:
             continue
@@ -148,12 +169,12 @@ def _tail(run: Run, modules: Sequence[DdpModule], times: _Rows, step_ns: float) 
         bucket = module.buckets[max(of_bucket_ns, key=lambda index: (of_bucket_ns[index], index))]
         first = f", from {bucket.parameters[0]} on" if bucket.parameters else ""
         text = (
-            f"{least_ns / 1e6:.1f} ms a step ({least_ns / step_ns:.0%}) of DDP's reductions come after the last "
-            f"gradient, with nothing left to hide them: most of that is bucket {bucket.index} "
-            f"({bucket.size_bytes / 1e6:.1f} MB{first})"
+            f"DDP's reductions after the last gradient, with nothing left to hide them, take {least_ns / step_ns:.0%} "
+            f"of the step; most is bucket {bucket.index} ({bucket.size_bytes / 1e6:.1f} MB{first})"
         )
         evidence = {"index": bucket.index, "size_bytes": bucket.size_bytes, "tail_ns": least_ns}
-        yield Finding(severity="info", text=text, saving_ns=least_ns, evidence=evidence)
+        action = "make the last bucket smaller, or compute less before its gradients"
+        yield Finding(severity="info", text=text, cause="transfer", time_ns=least_ns, action=action, evidence=evidence)
 
 
 def _blocked(run: Run, step_ns: float) -> Iterator[Finding]:
@@ -161,12 +182,14 @@ def _blocked(run: Run, step_ns: float) -> Iterator[Finding]:
     if worst is None:
         return
     text = (
-        f"DDP launches buckets in order: bucket {worst.index} is complete, but waits "
-        f"{worst.held_ns / 1e6:.1f} ms a step ({worst.held_ns / step_ns:.0%}, rank {worst.rank}) for {worst.parameter} "
-        f"in bucket {worst.behind}, whose gradient comes later than in the iteration from which DDP took the order"
+        f"DDP launches buckets in order: on rank {worst.rank} bucket {worst.index} waits {worst.held_ns / step_ns:.0%} "
+        f"of the step for {worst.parameter} in bucket {worst.behind}, whose gradient comes late"
     )
+    action = "define the parameters in the order in which the forward pass uses them"
     evidence = {"parameter": worst.parameter, "index": worst.index, "behind": worst.behind, "held_ns": worst.held_ns}
-    yield Finding(severity="info", text=text, rank=worst.rank, evidence=evidence)
+    yield Finding(
+        severity="info", text=text, rank=worst.rank, time_ns=round(worst.held_ns), action=action, evidence=evidence
+    )
 
 
 def _unused(run: Run, modules: Sequence[DdpModule], step_ns: float) -> Iterator[Finding]:
@@ -185,12 +208,17 @@ def _unused(run: Run, modules: Sequence[DdpModule], step_ns: float) -> Iterator[
                 took_ns[summary.rank, step] = int((collectives.end_ns[here] - collectives.start_ns[here]).sum())
         cost_ns = statistics.median(took_ns.values()) if took_ns else 0
         text = (
-            f"{module.module} looks for unused parameters, and all {count} had gradients in every recorded step: "
-            f"find_unused_parameters=False would spare an all-reduce a step ({cost_ns / 1e6:.1f} ms with waiting) and "
-            f"the search of the graph, and let DDP rebuild its buckets in the order in which gradients come"
+            f"{module.module} looks for unused parameters in every step, with an all-reduce; all {count} parameters "
+            f"had gradients in every recorded step"
         )
         severity: Severity = "warning" if cost_ns >= _NOTABLE * step_ns else "info"
-        yield Finding(severity=severity, text=text, evidence={"module": module.module, "all_reduce_ns": int(cost_ns)})
+        yield Finding(
+            severity=severity,
+            text=text,
+            time_ns=int(cost_ns),
+            action="set find_unused_parameters=False",
+            evidence={"module": module.module, "all_reduce_ns": int(cost_ns)},
+        )
 
 
 def _all_used(run: Run, module: int, count: int) -> Iterator[bool]:
@@ -206,7 +234,8 @@ def _before_rebuilding(times: _Rows, modules: Sequence[DdpModule]) -> Iterator[F
     if steps:
         size = max(sum(bucket.size_bytes for bucket in module.buckets) for module in modules)
         text = (
-            f"step {', '.join(map(str, steps))}: DDP had not rebuilt its buckets yet, and reduced all gradients "
-            f"({size / 1e6:.1f} MB) in one that nothing overlaps; such a step is not typical, record later ones"
+            f"in step {', '.join(map(str, steps))} DDP had not rebuilt its buckets yet: all gradients "
+            f"({size / 1e6:.1f} MB) are in one that nothing overlaps, which is not typical"
         )
-        yield Finding(severity="info", text=text, step=steps[0], evidence={"steps": steps})
+        action = "record later steps"
+        yield Finding(severity="info", text=text, step=steps[0], action=action, evidence={"steps": steps})

@@ -18,12 +18,13 @@ from tracekit.analysis.ddp.bucket_rows import rows_of_buckets
 from tracekit.analysis.ddp.bucket_whatif import BucketWhatIf, bucket_whatif
 from tracekit.analysis.ddp.manual_gradients import manual_data_parallel
 from tracekit.analysis.ddp.parts import BUCKET_REDUCTIONS, DDP_MODULES, DDP_PASSES, WHOLE
+from tracekit.analysis.finding import Finding
 from tracekit.analysis.section import Unavailable
 from tracekit.analysis.table import Frame
 from tracekit.model.collectives import MatchedGroup
 from tracekit.model.events import ABSENT
 from tracekit.model.links import bus_factor
-from tracekit.model.run import Finding, Run
+from tracekit.model.run import Run
 from tracekit.model.summary import RankSummary
 
 __all__ = ["Buckets", "buckets"]

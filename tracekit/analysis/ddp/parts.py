@@ -107,7 +107,6 @@ class GradientSum:
     Attributes:
         count: how many there were.
         in_backward: how many of them were issued while a backward pass was running.
-        hideable_ns: how much of their exposed time the backward pass could cover.
         parameters: how many parameters these gradients are of; None where that is not known.
     """
 
@@ -115,7 +114,6 @@ class GradientSum:
     count: int
     in_backward: int
     exposed_ns: int
-    hideable_ns: int
     parameters: int | None
 
 

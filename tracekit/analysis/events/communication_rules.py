@@ -1,55 +1,102 @@
-"""Which names are communication, and of which kind: rules that a user can extend."""
+"""Which kernels are communication, by their names, and of which kind: rules that a user can extend.
+
+`default_rules` lists the rules for public libraries.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 
-from tracekit.model.communication import DTYPES
+from tracekit.analysis.events.kernel_names import MOST_NAMES, function_of_kernel
+from tracekit.errors import UsageError
+from tracekit.model.communication import DTYPES, KINDS
 from tracekit.model.events import ABSENT
 
 __all__ = [
-    "DEFAULT_RULES",
+    "COMPUTE",
     "CommunicationRule",
     "bytes_per_element",
     "dtype_index",
     "kind_of_collective",
-    "kind_of_kernel",
+    "parse_rule",
+    "rule_finder",
     "size_in_bytes",
 ]
+
+COMPUTE = "compute"
+"""The `kind` of a rule for kernels that only sound like communication."""
 
 
 @dataclass(frozen=True)
 class CommunicationRule:
-    """A kernel is communication if `pattern` is found in its name (`re.search`, case sensitive).
+    """Kernels in whose name `pattern` is found (`re.search`, case sensitive) are communication of this kind.
 
     Attributes:
-        kind: one of `KINDS`. None: the name tells the kind (`ncclKernel_AllReduce...`), else it is "unknown".
+        kind: one of `KINDS`, or COMPUTE. None: as the name tells (`ncclKernel_AllReduce...`), "unknown" if it does not.
+        source: the project whose kernels these are; "" for a rule of the user.
+        in_function: the pattern is for the function that the name names, without template arguments and parameters
+            (`function_of_kernel`), and matches it from its beginning (`re.match`).
+        prepares: the kernels belong to the dispatch or combine that follows on their stream, and are of its kind.
     """
 
     pattern: str
     kind: str | None = None
+    source: str = ""
+    in_function: bool = False
+    prepares: bool = False
+
+    @property
+    def text(self) -> str:
+        """Return the rule as a user writes it: regex=kind."""
+        return f"{self.pattern}={self.kind or 'unknown'}"
+
+    def kind_of(self, name: str) -> str:
+        """Return the kind of a kernel with this name, in which the pattern is found."""
+        return self.kind if self.kind is not None else kind_of_collective(function_of_kernel(name))
 
 
-DEFAULT_RULES: tuple[CommunicationRule, ...] = (
-    CommunicationRule(r"^(?:void )?nccl\w*Kernel"),  # NCCL and RCCL, all generations
-    CommunicationRule(r"\bmscclpp?::|\bmscclKernel|^(?:void )?mscclpp?"),
-    CommunicationRule(r"deep_ep::(?:internode|intranode|internode_ll)::\w*dispatch", "dispatch"),
-    CommunicationRule(r"deep_ep::(?:internode|intranode|internode_ll)::\w*combine", "combine"),
-    CommunicationRule(r"deep_ep::(?:internode|intranode|internode_ll)::"),
-    CommunicationRule(r"nvshmem"),
-    # symmetric memory and custom all-reduces (vLLM, SGLang, TensorRT-LLM)
-    CommunicationRule(r"\b(?:multimem|one_shot|two_shot)_all_reduce", "all_reduce"),
-    CommunicationRule(
-        r"cross_device_reduce|\ball_?reduce_(?:one|two)_?shot|one_?shot_?all_?reduce|two_?shot_?all_?reduce",
-        "all_reduce",
-    ),
-    CommunicationRule(r"allreduce_fusion_kernel|lamport_?style", "all_reduce"),
-    CommunicationRule(r"\bmultimem_all_gather", "all_gather"),
-    CommunicationRule(r"symm_mem|symmetric_memory"),
-)
+RuleFinder = Callable[[str], CommunicationRule | None]
+
+
+@lru_cache(8)
+def rule_finder(rules: tuple[CommunicationRule, ...]) -> RuleFinder:
+    """Return a function that finds the first of the rules for a kernel's name; None if none is for it."""
+    compiled = [(re.compile(rule.pattern), rule) for rule in rules]
+
+    @lru_cache(MOST_NAMES)
+    def first_rule(name: str) -> CommunicationRule | None:
+        function = function_of_kernel(name)
+        for pattern, rule in compiled:
+            if pattern.match(function) if rule.in_function else pattern.search(name):
+                return rule
+        return None
+
+    return first_rule
+
+
+def parse_rule(text: str) -> CommunicationRule:
+    """Return the rule of `regex=kind`, such as `^my_ring=all_to_all`.
+
+    Raises UsageError for a kind that there is not, and for what is no regular expression.
+    """
+    pattern, separator, named = text.rpartition("=")
+    kind = named.strip().replace("-", "_")
+    kinds = (*(kind for kind in KINDS if kind != "unclassified"), COMPUTE)
+    if not separator or not pattern:
+        raise UsageError(f"rule {text!r}: it is not of the form regex=kind", hint="such as '^my_ring=all_to_all'")
+    if kind not in kinds:
+        raise UsageError(f"rule {text!r}: there is no kind {named!r}", hint=f"there are {', '.join(kinds)}")
+    try:
+        re.compile(pattern)
+    except re.error as error:
+        raise UsageError(
+            f"rule {text!r}: no regular expression: {error}", hint="put a backslash before ( [ * +"
+        ) from None
+    return CommunicationRule(pattern, kind)
+
 
 # Searched in this order, in a name without separators: some of the longer names contain a shorter one.
 _KINDS_IN_NAMES = (
@@ -57,6 +104,7 @@ _KINDS_IN_NAMES = (
     ("reducescatter", "reduce_scatter"),
     ("allgather", "all_gather"),
     ("alltoall", "all_to_all"),
+    ("all2all", "all_to_all"),
     ("sendrecv", "send_recv"),
     ("broadcast", "broadcast"),
     ("barrier", "barrier"),
@@ -65,11 +113,9 @@ _KINDS_IN_NAMES = (
     ("reduce", "reduce"),
     ("send", "send"),
     ("recv", "recv"),
+    ("dispatch", "dispatch"),
+    ("combine", "combine"),
 )
-_NCCL_OPERATION = re.compile(
-    r"Kernel\w*?_(AllReduce|ReduceScatter|AllGather|AllToAll\w*|SendRecv|Broadcast|Reduce|Gather|Scatter)"
-)
-
 _MAX_ELEMENTS = 1 << 56
 
 _NAMES_OF_DTYPES = {
@@ -90,29 +136,17 @@ _NAMES_OF_DTYPES = {
     "complex128": "complexdouble c10::complex<double> complex128",
 }
 _DTYPE_BY_NAME = {name: dtype for dtype, names in _NAMES_OF_DTYPES.items() for name in names.split()}
-_MOST_NAMES = 4096  # a trace repeats few names; a damaged one may have any number
 _BYTES = {dtype: int(re.sub(r"\D", "", dtype) or 8) // 8 for dtype in DTYPES}
 
 
-def kind_of_kernel(name: str, rules: Sequence[CommunicationRule] = DEFAULT_RULES) -> str | None:
-    """Return the kind of communication of a kernel with this name; None if no rule matches."""
-    for rule in rules:
-        if re.search(rule.pattern, name):
-            if rule.kind is not None:
-                return rule.kind
-            operation = _NCCL_OPERATION.search(name)
-            return kind_of_collective(operation.group(1)) if operation else "unknown"
-    return None
-
-
-@lru_cache(_MOST_NAMES)
+@lru_cache(MOST_NAMES)
 def kind_of_collective(name: str) -> str:
     """Return the kind of a collective by any of its names, such as `allreduce_coalesced` or `_allgather_base`."""
     bare = re.sub(r"[_:]", "", name.lower().removeprefix("_c10d_functional::").removeprefix("c10d::"))
     return next((kind for part, kind in _KINDS_IN_NAMES if part in bare), "unknown")
 
 
-@lru_cache(_MOST_NAMES)
+@lru_cache(MOST_NAMES)
 def dtype_index(dtype: str) -> int:
     """Return the index in `DTYPES` of a data type as torch or Kineto names it, or ABSENT."""
     bare = dtype.lower().replace(" ", "").removeprefix("torch.")

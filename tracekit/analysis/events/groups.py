@@ -48,6 +48,15 @@ class GroupResolver:
         """Return the index of the only group; None when there are several or none."""
         return 0 if len(self._keys) == 1 else None
 
+    def only_group_for(self, parallelism: str) -> int | None:
+        """Return the index of this rank's only group for a parallelism; None when there are several or none."""
+        found = [
+            index
+            for key, index in self._keys.items()
+            if key.parallelism == parallelism and (self._own_rank is None or self._own_rank in key.ranks)
+        ]
+        return found[0] if len(found) == 1 else None
+
     def by_id(self, group_id: int) -> int:
         """Return the index of the group with the id `group_id` in tracekit's metadata, or ABSENT."""
         return self._by_id.get(group_id, ABSENT)

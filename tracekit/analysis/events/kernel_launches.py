@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from tracekit.model.columnar import Columnar
 from tracekit.model.events import ABSENT, Bool, EventTable, Int64
 
 __all__ = ["BEFORE_RECORDING", "DEVICE_CATEGORIES", "DeviceEvents", "device_events"]
@@ -21,8 +22,8 @@ BEFORE_RECORDING = np.iinfo(np.int64).min
 """`launch_ns` of a device event that was launched before the recording began."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class DeviceEvents:
+@dataclass(frozen=True, kw_only=True, eq=False)
+class DeviceEvents(Columnar):
     """m device events.
 
     Attributes:
@@ -46,10 +47,6 @@ class DeviceEvents:
     def before_recording(self) -> Bool:
         """Return a mask [m] of the events that were launched before the recording began."""
         return np.equal(self.launch_ns, BEFORE_RECORDING)
-
-    def among(self, rows: Int64) -> Bool:
-        """Return a mask [m] of the events that are in `rows`, int64 [k], rows of the event table."""
-        return np.isin(self.row, rows, kind="table")  # numpy would sort both otherwise
 
 
 def device_events(events: EventTable) -> DeviceEvents:
@@ -83,12 +80,11 @@ def _launch_rows(events: EventTable, device_row: Int64) -> Int64:
     ids = events.correlation[runtime]
     wanted_ids = events.correlation[device_row]
     first = np.searchsorted(ids, wanted_ids, side="left")
-    count = np.searchsorted(ids, wanted_ids, side="right") - first
-    count[wanted_ids == ABSENT] = 0
-    result = np.full(len(device_row), ABSENT, dtype=np.int64)
-    result[count > 0] = runtime[first[count > 0]]
-    for i in np.flatnonzero(count > 1):  # rare: an id is used twice, and one of the calls is after the event
-        calls = runtime[first[i] : first[i] + count[i]]
+    padded = np.append(ids, (ABSENT, ABSENT))
+    known = (padded[first] == wanted_ids) & (wanted_ids != ABSENT)
+    result = np.where(known, np.append(runtime, ABSENT)[first], ABSENT)
+    for i in np.flatnonzero(known & (padded[first + 1] == wanted_ids)):  # rare: one of the calls is after the event
+        calls = runtime[first[i] : np.searchsorted(ids, wanted_ids[i], side="right")]
         calls = calls[np.argsort(events.start_ns[calls], kind="stable")]
         earlier = calls[events.start_ns[calls] <= events.start_ns[device_row[i]]]
         result[i] = earlier[-1] if len(earlier) else calls[0]

@@ -21,7 +21,7 @@ from tracekit.model.spans import parse_module_span
 __all__ = ["HostStretches", "modules_of_launches", "stretches_of_modules"]
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class HostStretches:
     """k stretches of host time in which a module, or a module inside it, ran.
 

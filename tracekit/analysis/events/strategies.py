@@ -24,5 +24,6 @@ def strategies_of(trace: DecodedTrace) -> tuple[tuple[str, ...], bool]:
     metadata = trace.header.metadata
     if metadata is not None and metadata.strategies:
         return tuple(metadata.strategies), False
-    names = trace.events.strings
+    labels_of_any = tuple(label for _, labels in _LABELS for label in labels)
+    names = [name for name in trace.events.strings if name.startswith(labels_of_any)]
     return tuple(slug for slug, labels in _LABELS if any(name.startswith(labels) for name in names)), True

@@ -21,10 +21,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from tracekit.analysis.events.phases import PHASES
+from tracekit.analysis.finding import Finding
 from tracekit.analysis.fsdp.parts import FSDP_GATHERS, FsdpGathers
 from tracekit.analysis.step_time.savings import savings_ns
 from tracekit.model.events import ABSENT, Int64
-from tracekit.model.run import Finding, Run
+from tracekit.model.run import Run
 
 __all__ = ["Forecast", "prefetch_findings", "prefetch_forecasts", "shortest_transfers_ns"]
 
@@ -195,15 +196,18 @@ def prefetch_findings(run: Run, forecasts: Sequence[Forecast]) -> list[Finding]:
         findings.append(
             Finding(
                 severity="warning",
-                text=_text(run, chosen),
+                text=_text(chosen),
+                cause="transfer",
+                action=_action(run, chosen),
                 saving_ns=round(chosen.saving_ns),
+                saving_error_ns=round(chosen.error_ns),
+                time_ns=round(chosen.wait_ns),
                 evidence={
                     "phase": phase,
                     "modules": list(chosen.modules),
                     "modules_ahead": chosen.ahead,
                     "wait_ns": round(chosen.wait_ns),
                     "predicted_wait_ns": round(chosen.predicted_wait_ns),
-                    "error_ns": round(chosen.error_ns),
                     "memory_bytes": chosen.memory_bytes,
                 },
             )
@@ -211,20 +215,18 @@ def prefetch_findings(run: Run, forecasts: Sequence[Forecast]) -> list[Finding]:
     return findings
 
 
-def _text(run: Run, chosen: Forecast) -> str:
+def _text(chosen: Forecast) -> str:
     names = chosen.modules[0] or "<root>"
     if len(chosen.modules) > 1:
         names = f"{len(chosen.modules)} modules, the longest for that of {names}"
     asked = _modules_ahead(chosen.asked_ahead) if chosen.asked_ahead else "as they are needed"
+    return f"{chosen.phase} waits for the all-gathers of {names}; they are issued {asked}"
+
+
+def _action(run: Run, chosen: Forecast) -> str:
     setting = next((_SETTINGS[slug, chosen.phase] for slug in _SLUGS if slug in run.strategies), "prefetching")
     memory = f", for up to {chosen.memory_bytes / 1e6:.0f} MB of memory" if chosen.memory_bytes is not None else ""
-    hidden_ns = chosen.wait_ns - chosen.predicted_wait_ns
-    return (
-        f"{chosen.phase} waits {chosen.wait_ns / 1e6:.2f} ms a step for the all-gathers of {names}; they are issued "
-        f"{asked}. Issued {_modules_ahead(chosen.ahead)} ({setting}), {hidden_ns / 1e6:.2f} ms of that would hide "
-        f"under compute, and a step would be {chosen.saving_ns / 1e6:.2f} ms shorter "
-        f"(+- {(chosen.error_ns or 0) / 1e6:.2f}){memory}"
-    )
+    return f"issue them {_modules_ahead(chosen.ahead)} ({setting}){memory}"
 
 
 def _modules_ahead(count: int) -> str:

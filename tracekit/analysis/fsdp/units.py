@@ -16,6 +16,7 @@ from tracekit.analysis.communication.communication_sums import (
     step_share,
 )
 from tracekit.analysis.communication.parts import COMMUNICATION
+from tracekit.analysis.finding import Finding
 from tracekit.analysis.fsdp import columns
 from tracekit.analysis.fsdp.parts import FSDP_UNITS, FsdpSum
 from tracekit.analysis.fsdp.prefetch import prefetch_findings, prefetch_forecasts
@@ -23,7 +24,7 @@ from tracekit.analysis.fsdp.wrapping import wrapping_findings
 from tracekit.analysis.section import Unavailable
 from tracekit.analysis.table import Frame
 from tracekit.model.communication import KINDS
-from tracekit.model.run import Finding, Run
+from tracekit.model.run import Run
 
 __all__ = ["Fsdp", "fsdp"]
 

@@ -15,12 +15,13 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from tracekit.analysis.finding import Finding
 from tracekit.analysis.fsdp.parts import FSDP_GATHERS, FSDP_UNITS, FsdpGathers
 from tracekit.analysis.fsdp.prefetch import Forecast, shortest_transfers_ns
 from tracekit.analysis.stats.latency_bandwidth import LatencyBandwidth, fit_latency_bandwidth
 from tracekit.analysis.step_time.savings import savings_ns
 from tracekit.model.events import Int64
-from tracekit.model.run import Finding, Run
+from tracekit.model.run import Run
 
 __all__ = ["wrapping_findings"]
 
@@ -75,16 +76,25 @@ def _one_giant(run: Run, gathers: Mapping[int, FsdpGathers]) -> list[Finding]:
     wait_ns = statistics.fmean(waits_ns)
     text = (
         f"one FSDP unit ({giant or '<root>'}, {sizes[giant] / 1e6:.0f} MB) holds {share:.0%} of the parameters: "
-        f"nothing is computed while it is gathered or its gradients are reduced, {wait_ns / 1e6:.2f} ms a step; with "
-        f"each block a unit of its own up to {saving_ns / 1e6:.2f} ms of that would hide under compute"
+        f"nothing is computed while it is gathered or reduced"
     )
     evidence = {
         "module": giant,
         "share": share,
         "size_bytes": sizes[giant],
-        "wait_ns": round(statistics.fmean(waits_ns)),
+        "wait_ns": round(wait_ns),
+        "no_replay": "how the unit would be gathered in parts is not recorded",
     }
-    return [Finding(severity="warning", text=text, saving_ns=round(saving_ns), evidence=evidence)]
+    return [
+        Finding(
+            severity="warning",
+            text=text,
+            cause="transfer",
+            time_ns=round(wait_ns),
+            action="wrap each block as a unit of its own",
+            evidence=evidence,
+        )
+    ]
 
 
 def _many_tiny(run: Run, gathers: Mapping[int, FsdpGathers], forecasts: Sequence[Forecast]) -> list[Finding]:
@@ -126,8 +136,7 @@ def _many_tiny(run: Run, gathers: Mapping[int, FsdpGathers], forecasts: Sequence
         return []
     text = (
         f"{len(tiny)} FSDP units of {usual_bytes / 1e3:.0f} kB each are too small: {fit.latency_ns / 1e3:.0f} us of "
-        f"each all-gather is latency, and compute waits {waiting_ns / 1e6:.2f} ms a step for them; wrapping {together} "
-        f"of them as one would save about {saving_ns / 1e6:.2f} ms (+- {error_ns / 1e6:.2f})"
+        f"each all-gather is latency, and compute waits for them"
     )
     evidence = {
         "units": len(tiny),
@@ -135,9 +144,18 @@ def _many_tiny(run: Run, gathers: Mapping[int, FsdpGathers], forecasts: Sequence
         "latency_ns": round(fit.latency_ns),
         "wait_ns": round(waiting_ns),
         "together": together,
-        "error_ns": round(error_ns),
+        "no_replay": "how units that are wrapped as one would be gathered is not recorded",
     }
-    return [Finding(severity="warning", text=text, saving_ns=round(saving_ns), evidence=evidence)]
+    return [
+        Finding(
+            severity="warning",
+            text=text,
+            cause="transfer",
+            time_ns=round(waiting_ns),
+            action=f"wrap {together} of them as one",
+            evidence=evidence,
+        )
+    ]
 
 
 def _sizes(gathers: Mapping[int, FsdpGathers]) -> dict[str, int]:

@@ -13,6 +13,7 @@ from typing import Literal
 
 import numpy as np
 
+from tracekit.analysis.matching.certain_places import certain_places
 from tracekit.analysis.matching.mismatches import (
     Member,
     absence_notes,
@@ -77,12 +78,12 @@ def _everyone(ranks: Sequence[RankSummary], world_size: int | None) -> GroupKey:
 def _with_absent_ranks(members: list[Member], ranks: Sequence[RankSummary], group: GroupKey) -> list[Member]:
     """Return the members, and the group's ranks that have no collective in it: they lack every instance.
 
-    Servers of RPC take no part.
+    Servers of RPC take no part, and of ranks whose device records are lost it is not known.
     """
     with_collectives = {member.summary.rank for member in members}
     belongs = frozenset(group.ranks)
     no_rows = np.empty(0, dtype=np.int64)
-    without = [s for s in ranks if s.rank in belongs and s.rank not in with_collectives and not s.serves_only]
+    without = [s for s in ranks if s.rank in belongs and s.rank not in with_collectives and s.is_measured]
     return sorted(
         [*members, *(Member(summary=s, rows=no_rows) for s in without)], key=lambda member: member.summary.rank
     )
@@ -203,7 +204,7 @@ def _stream(members: Sequence[Member], rows: dict[int, Int64]) -> Int64:
     usual_sizes = _agreed_sizes(members, block)
     for r, rank_rows in rows.items():
         if len(rank_rows) != count:
-            places = _certain_places(members[r].summary.collectives.size_bytes[rank_rows], usual_sizes)
+            places = _places_by_size(members[r].summary.collectives.size_bytes[rank_rows], usual_sizes)
             block[r, places[places != ABSENT]] = rank_rows[places != ABSENT]
     return block
 
@@ -219,36 +220,16 @@ def _agreed_sizes(members: Sequence[Member], block: Int64) -> Int64:
     return np.where((sizes == sizes[0]).all(axis=0), sizes[0], ABSENT)
 
 
-def _certain_places(sizes: Int64, usual: Int64) -> Int64:
-    """Return int64 [n]: the only place in `usual_sizes` (int64 [m]) that each of `sizes` can have, or ABSENT.
+def _places_by_size(sizes: Int64, usual: Int64) -> Int64:
+    """Return int64 [n]: the only place in the `usual` sizes (int64 [m]) that each of `sizes` can have, or ABSENT.
 
-    For a rank that lacks some instances, its sizes are a subsequence of the usual ones. They are laid onto the usual
-    ones as far left and as far right as possible; a place is certain if both agree. A rank with more instances has no
-    certain place.
+    For a rank that lacks some instances, its sizes are a subsequence of the usual ones. A rank with more instances has
+    no certain place.
     """
-    nowhere = np.full(len(sizes), ABSENT, dtype=np.int64)
     if len(sizes) >= len(usual) or (usual == ABSENT).any() or (sizes == ABSENT).any():
-        return nowhere
-    first = _leftmost(sizes, usual)
-    last = _leftmost(sizes[::-1], usual[::-1])
-    if first is None or last is None:
-        return nowhere
-    last = len(usual) - 1 - last[::-1]
-    return np.where(first == last, first, ABSENT)
-
-
-def _leftmost(sizes: Int64, usual: Int64) -> Int64 | None:
-    """Return the leftmost places at which `sizes` are a subsequence of the usual ones; None if they are not."""
-    places, next_place = [], 0
-    usual_list = usual.tolist()
-    for size in sizes.tolist():
-        while next_place < len(usual_list) and usual_list[next_place] != size:
-            next_place += 1
-        if next_place == len(usual_list):
-            return None
-        places.append(next_place)
-        next_place += 1
-    return np.array(places, dtype=np.int64)
+        return np.full(len(sizes), ABSENT, dtype=np.int64)
+    few, many = sizes.tolist(), usual.tolist()
+    return certain_places(len(few), len(many), lambda member, place: bool(few[member] == many[place]))
 
 
 def _launch_order(members: Sequence[Member], row: Int64) -> Int64:

@@ -3,21 +3,25 @@
 An edge is (source, destination, group, tag). Messages of an edge arrive in the order in which they were sent. Windows
 begin with the same step on all ranks, so the k-th send of a step meets the k-th receive of that step on its edge.
 
-Messages may cross the edges of steps: then the two sides of an edge have different counts in a step, or a receive would
-have ended before its send began. In that case the sends of the first receives lie before the recording. As few first
-receives as possible are left out so that order and sizes fit, and the rest is paired in order.
+A step whose two sides of an edge have different counts lacks records. Only those messages are then matched whose place
+is certain: no receive ends before its send begins, and sizes agree. The other steps are not affected.
+
+Messages may also cross the edges of steps. Then most steps of an edge would have receives that ended before their sends
+began, or of another size. In that case the sends of the first receives lie before the recording. As few first receives
+as possible are left out so that order and sizes fit, and the rest is paired in order.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from tracekit.analysis.matching import columns
+from tracekit.analysis.matching.certain_places import certain_places
 from tracekit.analysis.table import FilledTable
 from tracekit.model.columnar import Columnar
 from tracekit.model.communication import GroupKey
@@ -30,9 +34,12 @@ from tracekit.model.summary import RankSummary
 if TYPE_CHECKING:
     import pandas as pd
 
+_ANY_TIME_NS = np.iinfo(np.int64).max
 _MISSING = "the trace of the other rank is missing"
 _OUTSIDE = "its counterpart lies before or after the recording"
 _DISAGREE = "order and sizes differ between the two ranks"
+_LOST = "the other rank did not record it"
+_UNCERTAIN = "records of its step are lost, and its place among the others is not certain"
 _NO_RECORDS = "the other rank recorded no messages"
 
 __all__ = ["match_messages", "message_edges", "message_table"]
@@ -48,8 +55,9 @@ class _Table(Columnar):
         edge: a number, int64 [n].
         step: int64 [n].
         is_send: bool [n].
-        begun_ns: on the run's clock, int64 [n].
+        begun_ns: when the operator began on a CPU rank, or the kernel on a GPU rank, on the run's clock, int64 [n].
         ended_ns: on the run's clock, or -1, int64 [n].
+        error_ns: the uncertainty of the rank's clock, int64 [n], or -1 where times of other ranks cannot be compared.
         size_bytes: int64 [n].
     """
 
@@ -60,6 +68,7 @@ class _Table(Columnar):
     is_send: Bool
     begun_ns: Int64
     ended_ns: Int64
+    error_ns: Int64
     size_bytes: Int64
 
 
@@ -80,7 +89,7 @@ def match_messages(
     if not len(table.rank):
         return MatchedMessages.empty(), []
     table = table.rows(~peer_missing & ~peer_silent)
-    pairs = _match(table, 2 * max((clock.error_ns or 0 for clock in clocks), default=0), unlinked)
+    pairs = _match(table, unlinked)
     sends, receives = table.rows(pairs[0]), table.rows(pairs[1])
     matches = MatchedMessages(
         source=sends.rank.astype(np.int32),
@@ -94,7 +103,7 @@ def match_messages(
 
 
 def _table(ranks: Sequence[RankSummary], clocks: Sequence[ClockModel]) -> tuple[_Table, Int64]:
-    """Return the table and the peer of each row. If clocks cannot be compared, no end is known."""
+    """Return the table and the peer of each row."""
     clock_of = {clock.rank: clock for clock in clocks}
     comparable = clocks_are_comparable(ranks, clocks)
     groups: dict[GroupKey, int] = {}
@@ -105,7 +114,9 @@ def _table(ranks: Sequence[RankSummary], clocks: Sequence[ClockModel]) -> tuple[
             [*(groups.setdefault(group, len(groups)) for group in summary.groups), ABSENT], dtype=np.int64
         )
         rank = np.full(len(messages), summary.rank, dtype=np.int64)
-        known = (messages.end_ns != ABSENT) & comparable
+        known = comparable or clock.method != "none"
+        error_ns = np.full(len(messages), (clock.error_ns or 0) if known else ABSENT, dtype=np.int64)
+        error_ns[np.isin(messages.step, _steps_of_jumps(summary, clock))] = ABSENT
         parts.append(
             _Table(
                 rank=rank,
@@ -113,8 +124,9 @@ def _table(ranks: Sequence[RankSummary], clocks: Sequence[ClockModel]) -> tuple[
                 edge=rank,
                 step=messages.step,
                 is_send=messages.is_send,
-                begun_ns=clock.to_run(messages.issue_ns),
-                ended_ns=np.where(known, clock.to_run(messages.end_ns), ABSENT),
+                begun_ns=clock.to_run(_begun_ns(summary)),
+                ended_ns=np.where(messages.end_ns == ABSENT, ABSENT, clock.to_run(messages.end_ns)),
+                error_ns=error_ns,
                 size_bytes=messages.size_bytes,
             )
         )
@@ -126,6 +138,29 @@ def _table(ranks: Sequence[RankSummary], clocks: Sequence[ClockModel]) -> tuple[
     key = np.concatenate(keys, axis=1)
     edge = np.unique(key[:4], axis=1, return_inverse=True)[1].reshape(-1) if key.size else key[0]
     return replace(_Table.concatenate(parts), edge=edge), key[4]
+
+
+def _begun_ns(summary: RankSummary) -> Int64:
+    """Return when each message began, int64 [n]: on a GPU rank its kernel, which the host may launch far ahead."""
+    messages = summary.messages
+    known = (messages.start_ns != ABSENT) & (summary.device == "gpu")
+    return np.where(known, messages.start_ns, messages.issue_ns)
+
+
+def _steps_of_jumps(summary: RankSummary, clock: ClockModel) -> list[int]:
+    """Return the steps in which a clock jumps. It is not known exactly when, so times there prove nothing.
+
+    They are those of the messages before and after a jump. The host of a GPU rank may be a step ahead of its kernels.
+    """
+    messages = summary.messages
+    jumps_ns = np.array([jump.from_ns for jump in clock.jumps], dtype=np.int64)
+    steps: set[int] = set()
+    for times_ns in (messages.issue_ns, _begun_ns(summary), messages.end_ns):
+        order = np.argsort(times_ns, kind="stable")
+        places = np.searchsorted(times_ns[order], jumps_ns)
+        around = np.concatenate((places - 1, places)).clip(0, len(messages) - 1)
+        steps.update(messages.step[order[around]].tolist() if len(messages) else ())
+    return sorted(steps)
 
 
 def message_edges(run: Run) -> pd.DataFrame:
@@ -171,66 +206,116 @@ def message_table(run: Run) -> FilledTable:
     return columns.POINT_TO_POINT.fill(rows)
 
 
-def _match(table: _Table, error_ns: int, unlinked: Counter[str]) -> tuple[Int64, Int64]:
+def _match(table: _Table, unlinked: Counter[str]) -> tuple[Int64, Int64]:
     """Return the positions of sends and of their receives in the table."""
-    order = np.lexsort((table.begun_ns, table.is_send, table.edge))
-    crossing = np.zeros(int(table.edge.max(initial=-1)) + 1, dtype=np.bool_)
+    order = np.lexsort((table.row, table.step, table.is_send, table.edge))
     in_step = order[table.step[order] != ABSENT]
     sends, receives = in_step[table.is_send[in_step]], in_step[~table.is_send[in_step]]
-    of_sends, of_receives = (np.stack((table.edge[side], table.step[side])) for side in (sends, receives))
-    steps, counts = np.unique(np.concatenate((of_sends, of_receives), axis=1), axis=1, return_inverse=True)
-    counts = counts.reshape(-1)
-    in_sends = np.bincount(counts[: len(sends)], minlength=steps.shape[1])
-    in_receives = np.bincount(counts[len(sends) :], minlength=steps.shape[1])
-    crossing[steps[0][in_sends != in_receives]] = True
-    straight_sends, straight_receives = sends[~crossing[table.edge[sends]]], receives[~crossing[table.edge[receives]]]
-    # Both are sorted by edge, then time, with equal counts in every step: the k-th send meets the k-th receive.
-    late = _before_it_was_sent(table, straight_sends, straight_receives, error_ns)
-    late |= _differ_in_size(table, straight_sends, straight_receives)
-    crossing[table.edge[straight_sends[late]]] = True
-    straight = ~crossing[table.edge[straight_sends]]
-    pairs = [(straight_sends[straight], straight_receives[straight])]
-    first = np.searchsorted(table.edge[order], np.arange(len(crossing) + 1))
-    for edge in np.flatnonzero(crossing):
-        edge_rows = order[first[edge] : first[edge + 1]]
-        pairs.append(
-            _match_edge(
-                table, edge_rows[table.is_send[edge_rows]], edge_rows[~table.is_send[edge_rows]], error_ns, unlinked
-            )
-        )
+    # A cell is a step of an edge. Both sides are sorted by cell, then time.
+    keys = np.stack((table.edge[np.concatenate((sends, receives))], table.step[np.concatenate((sends, receives))]))
+    cells, cell = np.unique(keys, axis=1, return_inverse=True)
+    cell_of_send, cell_of_receive = np.split(cell.reshape(-1), [len(sends)])
+    sent, received = (np.bincount(side, minlength=cells.shape[1]) for side in (cell_of_send, cell_of_receive))
+    is_even = sent == received
+    even_sends, even_receives = sends[is_even[cell_of_send]], receives[is_even[cell_of_receive]]
+    cell_of_pair = cell_of_send[is_even[cell_of_send]]
+    contradicted = np.zeros(len(is_even), dtype=np.bool_)
+    contradicted[cell_of_pair[~_fit(table, even_sends, even_receives)]] = True
+    edges = int(table.edge.max(initial=-1)) + 1
+    is_crossing = 2 * np.bincount(cells[0], contradicted, edges) > np.bincount(cells[0], is_even, edges)
+    pairs = []
+    first = np.searchsorted(table.edge[order], np.arange(edges + 1))
+    for edge in np.flatnonzero(is_crossing).tolist():
+        rows = order[first[edge] : first[edge + 1]]
+        rows = rows[np.argsort(table.row[rows], kind="stable")]
+        crossing_pairs = _match_across_steps(table, rows[table.is_send[rows]], rows[~table.is_send[rows]], unlinked)
+        is_crossing[edge] = crossing_pairs is not None
+        if crossing_pairs is not None:
+            pairs.append(crossing_pairs)
+    in_order = ~is_crossing[cells[0]] & is_even & ~contradicted
+    pairs.append((even_sends[in_order[cell_of_pair]], even_receives[in_order[cell_of_pair]]))
+    begin_of_sends, begin_of_receives = (np.concatenate(([0], np.cumsum(count))) for count in (sent, received))
+    for i in np.flatnonzero(~is_crossing[cells[0]] & ~in_order).tolist():
+        of_sends = sends[begin_of_sends[i] : begin_of_sends[i + 1]]
+        of_receives = receives[begin_of_receives[i] : begin_of_receives[i + 1]]
+        pairs.append(_match_incomplete_step(table, of_sends, of_receives, unlinked))
     return np.concatenate([sends for sends, _ in pairs]), np.concatenate([receives for _, receives in pairs])
 
 
-def _match_edge(
-    table: _Table, sends: Int64, receives: Int64, error_ns: int, unlinked: Counter[str]
-) -> tuple[Int64, Int64]:
-    """Return the pairs of one edge in order.
+def _match_incomplete_step(table: _Table, sends: Int64, receives: Int64, unlinked: Counter[str]) -> tuple[Int64, Int64]:
+    """Return the certain pairs of an edge in a step for which one of the ranks lacks records."""
+    if not len(sends) or not len(receives):
+        unlinked[_OUTSIDE] += len(sends) + len(receives)
+        return sends[:0], receives[:0]
+    # What ended before the first send, or began after the last receive, has its counterpart elsewhere.
+    inner_sends = sends[_in_order(table, sends, np.repeat(receives[-1:], len(sends)))]
+    inner_receives = receives[_in_order(table, np.repeat(sends[:1], len(receives)), receives)]
+    count = (len(inner_sends), len(inner_receives))
+    unlinked[_OUTSIDE] += len(sends) + len(receives) - sum(count)
+    fits = _pair_test(table, inner_sends, inner_receives)
+    if count[0] <= count[1]:
+        places = certain_places(*count, fits)
+    else:
+        places = certain_places(*count[::-1], lambda receive, send: fits(send, receive))
+    is_certain = places != ABSENT
+    reason = _LOST if is_certain.all() else _UNCERTAIN if count[0] != count[1] else _DISAGREE
+    unlinked[reason] += sum(count) - 2 * int(is_certain.sum())
+    if count[0] <= count[1]:
+        return inner_sends[is_certain], inner_receives[places[is_certain]]
+    return inner_sends[places[is_certain]], inner_receives[is_certain]
+
+
+def _pair_test(table: _Table, sends: Int64, receives: Int64) -> Callable[[int, int], bool]:
+    """Return a function that says whether a pair of the k-th send and the n-th receive of an edge is possible.
+
+    It says the same as `_fit`, and is quick for single pairs.
+    """
+    begun_ns, latest_ns = table.begun_ns[sends].tolist(), _latest_ns(table, sends[:1], receives).tolist()
+    sent_bytes, received_bytes = table.size_bytes[sends].tolist(), table.size_bytes[receives].tolist()
+
+    def fits(send: int, receive: int) -> bool:
+        sizes = (sent_bytes[send], received_bytes[receive])
+        return begun_ns[send] <= latest_ns[receive] and (ABSENT in sizes or sizes[0] == sizes[1])
+
+    return fits
+
+
+def _match_across_steps(
+    table: _Table, sends: Int64, receives: Int64, unlinked: Counter[str]
+) -> tuple[Int64, Int64] | None:
+    """Return the pairs of one edge in order, regardless of steps; None if order and sizes never fit.
 
     The fewest first receives are left out such that nothing arrives before it is sent.
     """
-    for skipped in range(len(receives) + 1):
+    for skipped in range(len(receives)):
         count = min(len(sends), len(receives) - skipped)
         kept_sends, kept_receives = sends[:count], receives[skipped : skipped + count]
-        wrong = _before_it_was_sent(table, kept_sends, kept_receives, error_ns) | _differ_in_size(
-            table, kept_sends, kept_receives
-        )
-        if count and not wrong.any():
+        if count and _fit(table, kept_sends, kept_receives).all():
             unlinked[_OUTSIDE] += len(sends) + len(receives) - 2 * count
             return kept_sends, kept_receives
-    unlinked[_OUTSIDE if not len(sends) or not len(receives) else _DISAGREE] += len(sends) + len(receives)
-    return sends[:0], receives[:0]
+    return None
 
 
-def _before_it_was_sent(table: _Table, sends: Int64, receives: Int64, error_ns: int) -> Bool:
-    """Return a mask of the pairs whose receive ended before the send began, by more than the clocks' error."""
-    known = table.ended_ns[receives] != ABSENT
-    return np.asarray(known & (table.ended_ns[receives] + error_ns < table.begun_ns[sends]))
+def _fit(table: _Table, sends: Int64, receives: Int64) -> Bool:
+    """Return a mask of the pairs that are possible: the order is possible, and known sizes are equal."""
+    sent_bytes, received_bytes = table.size_bytes[sends], table.size_bytes[receives]
+    known = (sent_bytes != ABSENT) & (received_bytes != ABSENT)
+    return np.asarray(_in_order(table, sends, receives) & ~(known & (sent_bytes != received_bytes)))
 
 
-def _differ_in_size(table: _Table, sends: Int64, receives: Int64) -> Bool:
-    """Return a mask of the pairs whose sizes are known and differ."""
-    known = (table.size_bytes[sends] != ABSENT) & (table.size_bytes[receives] != ABSENT)
-    return np.asarray(known & (table.size_bytes[sends] != table.size_bytes[receives]))
+def _in_order(table: _Table, sends: Int64, receives: Int64) -> Bool:
+    """Return a mask of the pairs whose receive does not end before the send begins, by more than the clocks' errors."""
+    return np.asarray(table.begun_ns[sends] <= _latest_ns(table, sends, receives))
+
+
+def _latest_ns(table: _Table, sends: Int64, receives: Int64) -> Int64:
+    """Return the latest time at which the send of each pair can have begun, int64 [n].
+
+    `sends` are one for each receive, or one of the same rank as all of them.
+    """
+    errors_ns = table.error_ns[sends], table.error_ns[receives]
+    known = (errors_ns[0] != ABSENT) & (errors_ns[1] != ABSENT) & (table.ended_ns[receives] != ABSENT)
+    return np.where(known, table.ended_ns[receives] + errors_ns[0] + errors_ns[1], _ANY_TIME_NS)
 
 
 def _notes(unlinked: Counter[str]) -> list[Note]:

@@ -30,7 +30,7 @@ __all__ = [
 ]
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class Member:
     """A rank of a group.
 
@@ -47,7 +47,7 @@ class Member:
         return values if len(self.rows) == len(values) else values[self.rows]
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class _Differences:
     """Where a rank differs from most ranks.
 

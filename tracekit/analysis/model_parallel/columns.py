@@ -2,7 +2,14 @@
 
 from tracekit.analysis.table import RANK, Column, Table
 
-__all__ = ["EXPERT_LOAD", "TENSOR", "TENSOR_BY_LAYER", "TENSOR_BY_MODULE"]
+__all__ = [
+    "EXPERT_COMMUNICATION",
+    "EXPERT_COMMUNICATION_MEANS",
+    "EXPERT_LOAD",
+    "TENSOR",
+    "TENSOR_BY_LAYER",
+    "TENSOR_BY_MODULE",
+]
 
 _TENSOR_MODULE = Column("module", "str?", "", 'Name below the outermost, which is ""; null: no module is known.')
 _TENSOR_PARALLELISM = Column("parallelism", "str", "", "Of the group: tp, ep or cp.")
@@ -67,9 +74,55 @@ EXPERT_LOAD = Table(
         Column("group", "int?", "", "Index into `groups`; null: not known, and the present ranks are compared."),
         Column("module", "str?", "", "The layer whose all-to-alls these are; null: no module is known."),
         RANK,
-        Column("steps", "int", "", "Complete steps with all-to-alls, over which the means are."),
-        Column("received_bytes", "float", "bytes", "Mean a step of what all-to-alls bring to the rank's experts."),
+        Column("steps", "int", "", "Complete steps with exchanges of tokens, over which the means are."),
+        Column(
+            "received_bytes",
+            "float?",
+            "bytes",
+            "Mean a step of what all-to-alls bring to the rank's experts; null: no sizes are known.",
+        ),
+        Column(
+            "compute_ns",
+            "float?",
+            "ns",
+            "Mean a step of what the experts compute, at the pace of the other ranks: without sizes, the load is "
+            "estimated from it; null: sizes are known.",
+        ),
         Column("received_share", "float?", "", "Of what the group's present ranks receive; null: nothing."),
         Column("ratio", "float?", "", "To the mean of the group's other present ranks; null: there is none."),
+    ),
+)
+_DIRECTION = Column("direction", "str", "", "dispatch: tokens to the experts; combine: back from them.")
+_EXCHANGE_PHASE = Column("phase", "str?", "", "forward, backward or optimizer, by its launch.")
+_MICROBATCH = Column("microbatch", "int?", "", "Its number in the pipeline's labels; null: there is none.")
+EXPERT_COMMUNICATION = Table(
+    "expert_communication",
+    (
+        RANK,
+        Column("group", "int?", "", "Index into `groups`; null: not known."),
+        _DIRECTION,
+        _EXCHANGE_PHASE,
+        _MICROBATCH,
+        Column("count", "int", "", "Kernels or all-to-alls launched in complete steps, with notifications."),
+        Column("size_bytes", "int?", "bytes", "Sum of the full arrays; null when one is unknown."),
+        Column("total_ns", "int", "ns", "Time covered by these events. Rows may overlap."),
+        Column("overlapped_ns", "int", "ns", "The part of it that compute covers."),
+        Column("exposed_ns", "int", "ns", "The part of it that no compute covers."),
+    ),
+)
+EXPERT_COMMUNICATION_MEANS = Table(
+    "expert_communication_means",
+    (
+        _DIRECTION,
+        _EXCHANGE_PHASE,
+        _MICROBATCH,
+        Column("ranks", "int", "", "Ranks that take part; the means are over them and their complete steps."),
+        Column("count", "float", "", "Mean number a step."),
+        Column("size_bytes", "float?", "bytes", "Mean of the full arrays a step; null when one is unknown."),
+        Column("total_ns", "float", "ns", "Mean time a step."),
+        Column("overlapped_ns", "float", "ns", "Mean time a step that compute covers."),
+        Column("exposed_ns", "float", "ns", "Mean time a step that no compute covers."),
+        Column("worst_rank", "int", "", "The rank with the most exposed time."),
+        Column("worst_exposed_ns", "float", "ns", "Its exposed time a step."),
     ),
 )

@@ -1,31 +1,40 @@
-"""How evenly expert parallelism distributes its tokens: what all-to-alls bring to the experts of each rank.
+"""How evenly expert parallelism distributes its tokens, over the ranks of each group.
 
-Findings name ranks whose experts get far more tokens than those of others. There is none where the load differs as much
+The load of a rank is what all-to-alls bring to its experts. Kernels of other libraries name no sizes. There it is
+estimated from how long the experts compute (`expert_compute`).
+
+Findings name ranks whose experts have far more load than those of others. There is none where the load differs as much
 from step to step as from rank to rank.
 """
 
 from __future__ import annotations
 
-import math
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
+from tracekit.analysis.finding import Finding
 from tracekit.analysis.model_parallel import columns
+from tracekit.analysis.model_parallel.expert_compute import expert_computes
+from tracekit.analysis.model_parallel.imbalance import (
+    HIGHEST_RATIO,
+    Load,
+    most_loaded,
+    over_modules,
+)
 from tracekit.analysis.model_parallel.parts import EXPERT_EXCHANGES
+from tracekit.analysis.stats.significance import least_significant
 from tracekit.analysis.table import Frame
 from tracekit.model.communication import GroupKey
-from tracekit.model.run import Finding, Run
+from tracekit.model.run import Run
 
-__all__ = ["ExpertLoad", "expert_load"]
+__all__ = ["ESTIMATED", "ExpertLoad", "expert_load", "received_bytes"]
 
 _UNEVEN = 1.5  # times the load of the others; less is usual while a router learns
-_SIGNIFICANT = 4.0  # standard errors of the mean over steps, and never less than a standard deviation
-_PERSISTENT = 0.8  # of the steps
-_ALL = 100.0  # times the others', or more: a router that has collapsed
 _NOTABLE = 0.02  # of a step
 
-Load = dict[int, dict[int, int]]  # rank -> step -> what, bytes or ns
+ESTIMATED = "estimated from how long they compute, not from counts of tokens"
+"""Added to every load that is estimated because the trace has no sizes."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,77 +42,99 @@ class ExpertLoad:
     """The load of all ranks.
 
     Attributes:
-        ranks: rows of columns.EXPERT_LOAD, by group and module; empty without all-to-alls for experts.
+        ranks: rows of columns.EXPERT_LOAD, by group and module; empty without exchanges of tokens.
     """
 
     ranks: Frame = Frame(columns.EXPERT_LOAD)
     findings: tuple[Finding, ...]
 
 
+@dataclass(frozen=True, kw_only=True)
+class _Group:
+    """The loads of a group.
+
+    Attributes:
+        modules: the load of each module.
+        exposed_ns: of its exchanges, by rank and step.
+        estimated: the load is ns of compute, not bytes.
+    """
+
+    key: GroupKey | None
+    modules: Mapping[str | None, Load]
+    exposed_ns: Load
+    estimated: bool
+
+
 def expert_load(run: Run) -> ExpertLoad:
-    """Return the table, and a finding for each group in which one rank's experts get far more tokens than others'."""
-    loads: dict[GroupKey | None, dict[str | None, Load]] = {}
+    """Return the table, and a finding for each group in which one rank's experts have far more load than others'."""
     exposed_ns: dict[GroupKey | None, Load] = {}
+    for summary in run.ranks:
+        for row in summary[EXPERT_EXCHANGES]:
+            waits = exposed_ns.setdefault(row.group, {}).setdefault(summary.rank, {})
+            waits[row.step] = waits.get(row.step, 0) + row.exposed_ns
+    groups = [
+        _Group(key=key, modules=modules, exposed_ns=exposed_ns[key], estimated=False)
+        for key, modules in received_bytes(run).items()
+    ]
+    groups += [
+        _Group(
+            key=run.groups[compute.group],
+            modules={None: compute.by_rank_and_step(compute.load_ns)},
+            exposed_ns=compute.by_rank_and_step(compute.exposed_ns),
+            estimated=True,
+        )
+        for compute in expert_computes(run)
+        if not compute.has_sizes
+    ]
+    index = {group: i for i, group in enumerate(run.groups)}
+    rows = [
+        row
+        for group in groups
+        for module, load in group.modules.items()
+        for row in _rows(None if group.key is None else index[group.key], module, load, estimated=group.estimated)
+    ]
+    findings = [_finding(run, group) for group in groups]
+    return ExpertLoad(ranks=rows, findings=tuple(finding for finding in findings if finding is not None))
+
+
+def received_bytes(run: Run) -> dict[GroupKey | None, dict[str | None, Load]]:
+    """Return what all-to-alls bring to experts, by group and module."""
+    loads: dict[GroupKey | None, dict[str | None, Load]] = {}
     for summary in run.ranks:
         for row in summary[EXPERT_EXCHANGES]:
             load = loads.setdefault(row.group, {}).setdefault(row.module, {})
             load.setdefault(summary.rank, {})[row.step] = row.received_bytes
-            waits = exposed_ns.setdefault(row.group, {}).setdefault(summary.rank, {})
-            waits[row.step] = waits.get(row.step, 0) + row.exposed_ns
-    index = {group: i for i, group in enumerate(run.groups)}
-    rows = [
-        row
-        for group, modules in loads.items()
-        for module, load in modules.items()
-        for row in _rows(None if group is None else index[group], module, load)
-    ]
-    findings = [_finding(run, group, modules, exposed_ns[group]) for group, modules in loads.items()]
-    return ExpertLoad(ranks=rows, findings=tuple(finding for finding in findings if finding is not None))
+    return loads
 
 
-def _rows(group: int | None, module: str | None, load: Load) -> list[dict[str, object]]:
-    mean_bytes = {rank: statistics.fmean(steps.values()) for rank, steps in load.items()}
-    total = sum(mean_bytes.values())
+def _rows(group: int | None, module: str | None, load: Load, *, estimated: bool) -> list[dict[str, object]]:
+    means = {rank: statistics.fmean(steps.values()) for rank, steps in load.items()}
+    total = sum(means.values())
     rows: list[dict[str, object]] = []
-    for rank, size in mean_bytes.items():
-        others = (total - size) / (len(mean_bytes) - 1) if len(mean_bytes) > 1 else 0
+    for rank, mean in means.items():
+        others = (total - mean) / (len(means) - 1) if len(means) > 1 else 0
         rows.append(
             {
                 "group": group,
                 "module": module,
                 "rank": rank,
                 "steps": len(load[rank]),
-                "received_bytes": size,
-                "received_share": size / total if total else None,
-                "ratio": size / others if others else None,
+                "received_bytes": None if estimated else mean,
+                "compute_ns": mean if estimated else None,
+                "received_share": mean / total if total else None,
+                "ratio": mean / others if others else None,
             }
         )
     return rows
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Imbalance:
-    """The rank whose experts get the most.
-
-    Attributes:
-        ratio: by the mean of the other ranks.
-        noise: standard deviation of the ratio from step to step.
-    """
-
-    rank: int
-    ratio: float
-    noise: float
-    significant: bool
-
-
-def _finding(
-    run: Run, group: GroupKey | None, modules: Mapping[str | None, Load], exposed_ns: Mapping[int, Mapping[int, int]]
-) -> Finding | None:
-    by_module = {module: _most_loaded(load) for module, load in modules.items()}
+def _finding(run: Run, group: _Group) -> Finding | None:
+    modules, exposed_ns = group.modules, group.exposed_ns
+    by_module = {module: most_loaded(load, _UNEVEN) for module, load in modules.items()}
     uneven = {
         module: imbalance for module, imbalance in by_module.items() if imbalance is not None and imbalance.significant
     }
-    whole = _most_loaded(_over_modules(list(modules.values())))
+    whole = most_loaded(over_modules(list(modules.values())), _UNEVEN)
     module = max(uneven, key=lambda module: uneven[module].ratio, default=None)
     if whole is not None and whole.significant and (len(uneven) != 1 or len(modules) == 1):
         imbalance, where = whole, ""
@@ -111,72 +142,42 @@ def _finding(
         imbalance, where = uneven[module], f" in {module or 'the outermost module'}"
     else:
         return None
-    amount = f"{imbalance.ratio:.1f}x the mean of the others" if imbalance.ratio < _ALL else "nearly all tokens"
+    amount = (
+        f"{imbalance.ratio:.2f} times the mean of the others"
+        if imbalance.ratio < HIGHEST_RATIO
+        else "nearly all tokens"
+    )
     text = f"the experts of rank {imbalance.rank} receive {amount}{where}"
-    members = max(len(group.ranks) if group is not None else 0, len(exposed_ns))
-    parallelism = None if group is None else group.parallelism
+    if group.estimated:
+        text += f" ({ESTIMATED})"
+    members = max(len(group.key.ranks) if group.key is not None else 0, len(exposed_ns))
+    parallelism = None if group.key is None else group.key.parallelism
     if len(exposed_ns) < members:
-        text += f" ({len(exposed_ns)} of the group's {members} ranks are there)"
-    if parallelism is None:
+        text += f" ({len(exposed_ns)} of the group's {members} ranks recorded)"
+    if parallelism is None and not group.estimated:
         text += " (inferred: all-to-alls of uneven sizes)"
     waiting_ns = _waiting_ns(imbalance.rank, exposed_ns)
     # With even loads the busiest rank has the mean of all: (n - 1) / n of its excess over the others goes away.
-    saving_ns = None if waiting_ns is None else round(waiting_ns * (members - 1) / members)
-    if saving_ns is not None and saving_ns < _NOTABLE * run.mean_step_ns():
-        saving_ns = None
-    if saving_ns is not None and waiting_ns is not None:
-        text += (
-            f", which wait {waiting_ns / 1e6:.1f} ms a step longer in its all-to-alls: with even loads a step would be "
-            f"up to {saving_ns / 1e6:.1f} ms shorter"
-        )
+    avoidable_ns = 0.0 if waiting_ns is None else waiting_ns * (members - 1) / members
+    notable = waiting_ns is not None and round(avoidable_ns) >= _NOTABLE * run.mean_step_ns()
     return Finding(
-        severity="info" if saving_ns is None else "warning",
+        severity="warning" if notable else "info",
         rank=imbalance.rank,
         text=text,
-        saving_ns=saving_ns,
+        time_ns=None if waiting_ns is None else round(waiting_ns),
+        cause="expert_load",
+        action="even out the load: auxiliary loss, expert capacity, placement" if notable else None,
+        remedy="load",
+        ranks=(imbalance.rank,),
         evidence={
             "ratio": imbalance.ratio,
+            "estimated": group.estimated,
             "noise": imbalance.noise,
             "module": module if where else None,
             "parallelism": parallelism,
             "waiting_ns": None if waiting_ns is None else round(waiting_ns),
         },
     )
-
-
-def _over_modules(loads: Sequence[Load]) -> Load:
-    """Return the sums over modules."""
-    total: Load = {}
-    for load in loads:
-        for rank, steps in load.items():
-            of_rank = total.setdefault(rank, {})
-            for step, size in steps.items():
-                of_rank[step] = of_rank.get(step, 0) + size
-    return total
-
-
-def _most_loaded(load: Load) -> _Imbalance | None:
-    """Return the rank with the highest load; None where there is no other rank, or nothing is received."""
-    common = sorted(frozenset.intersection(*(frozenset(steps) for steps in load.values())))
-    if len(load) < 2 or not common:
-        return None
-    total = {rank: sum(steps[step] for step in common) for rank, steps in load.items()}
-    rank = max(total, key=lambda rank: (total[rank], -rank))
-    others = {step: sum(load[r][step] for r in load if r != rank) / (len(load) - 1) for step in common}
-    some = [step for step in common if load[rank][step] or others[step]]
-    ratios = [min(load[rank][step] / others[step], _ALL) if others[step] else _ALL for step in some]
-    if not ratios:
-        return None
-    ratio = statistics.fmean(ratios)
-    noise = statistics.stdev(ratios) if len(ratios) > 1 else 0.0
-    persistence = sum(value > 1 for value in ratios) / len(ratios)
-    significant = (
-        len(ratios) > 1
-        and ratio >= _UNEVEN
-        and persistence >= _PERSISTENT
-        and ratio - 1 > noise * max(1.0, _SIGNIFICANT / math.sqrt(len(ratios)))
-    )
-    return _Imbalance(rank=rank, ratio=ratio, noise=noise, significant=significant)
 
 
 def _waiting_ns(rank: int, exposed_ns: Mapping[int, Mapping[int, int]]) -> float | None:
@@ -193,5 +194,4 @@ def _waiting_ns(rank: int, exposed_ns: Mapping[int, Mapping[int, int]]) -> float
     if len(beyond) < 2:
         return None
     mean_ns = statistics.fmean(beyond)
-    noise_ns = statistics.stdev(beyond) * max(1.0, _SIGNIFICANT / math.sqrt(len(beyond)))
-    return mean_ns if mean_ns > noise_ns else None
+    return mean_ns if mean_ns > least_significant(statistics.stdev(beyond), len(beyond)) else None

@@ -15,11 +15,13 @@ from tracekit.analysis.communication.communication_sums import (
     means_over_ranks,
     step_share,
 )
+from tracekit.analysis.finding import Finding
 from tracekit.analysis.model_parallel import columns
+from tracekit.analysis.model_parallel.expert_communication import ExpertCommunication, expert_communication
 from tracekit.analysis.model_parallel.expert_load import ExpertLoad, expert_load
 from tracekit.analysis.model_parallel.parts import LAYERS
 from tracekit.analysis.table import Frame
-from tracekit.model.run import Finding, Run
+from tracekit.model.run import Run
 
 __all__ = ["TensorParallel", "tensor_parallel"]
 
@@ -36,16 +38,15 @@ class TensorParallel:
         modules: rows of columns.TENSOR, sums over the complete steps of each rank.
         by_module: rows of columns.TENSOR_BY_MODULE, the most exposed first.
         by_layer: rows of columns.TENSOR_BY_LAYER, the most exposed first.
+        findings: those on the load of experts.
     """
 
     modules: Frame = Frame(columns.TENSOR)
     by_module: Frame = Frame(columns.TENSOR_BY_MODULE)
     by_layer: Frame = Frame(columns.TENSOR_BY_LAYER)
     experts: ExpertLoad
-
-    @property
-    def findings(self) -> tuple[Finding, ...]:
-        return self.experts.findings
+    expert_communication: ExpertCommunication
+    findings: tuple[Finding, ...]
 
 
 def tensor_parallel(run: Run) -> TensorParallel:
@@ -67,12 +68,14 @@ def tensor_parallel(run: Run) -> TensorParallel:
         for summary in run.ranks
         for row in summary[LAYERS]
     ]
-    by_module = _by_module(run)
+    by_module, experts = _by_module(run), expert_load(run)
     return TensorParallel(
         modules=rows,
         by_module=by_module,
         by_layer=_by_layer(by_module),
-        experts=expert_load(run),
+        experts=experts,
+        expert_communication=expert_communication(run),
+        findings=experts.findings,
     )
 
 

@@ -7,10 +7,21 @@ from dataclasses import dataclass
 from itertools import chain
 
 from tracekit.analysis.communication.parts import merge_sums
-from tracekit.model.communication import GroupKey
+from tracekit.model.communication import DTYPES, GroupKey
 from tracekit.model.summary import Part
 
-__all__ = ["EXPERT_EXCHANGES", "LAYERS", "ExpertExchangeSum", "TensorSum"]
+__all__ = [
+    "COUNT_DTYPES",
+    "EXPERT_COMMUNICATION",
+    "EXPERT_EXCHANGES",
+    "LAYERS",
+    "ExpertCommunicationSum",
+    "ExpertExchangeSum",
+    "TensorSum",
+]
+
+COUNT_DTYPES = tuple(DTYPES.index(name) for name in ("int32", "int64"))
+"""Of all-to-alls that bring numbers of tokens, not tokens."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,6 +59,37 @@ class ExpertExchangeSum:
     exposed_ns: int
 
 
+@dataclass(frozen=True, kw_only=True)
+class ExpertCommunicationSum:
+    """What brings tokens of one rank to experts, or takes them back, over its complete steps.
+
+    Attributes:
+        direction: "dispatch" to the experts, "combine" from them.
+        microbatch: its number in the pipeline's labels; None where there is none.
+        count: kernels, or all-to-alls; the notification before an exchange is a kernel of its own.
+        size_bytes: of the full arrays; None when one is not known.
+        total_ns: the union of their times.
+        exposed_ns: the part of it that no compute covers.
+    """
+
+    group: GroupKey | None
+    direction: str
+    phase: str | None
+    microbatch: int | None
+    count: int
+    size_bytes: int | None
+    total_ns: int
+    exposed_ns: int
+
+
+def _merged_expert_communication(
+    windows: Sequence[tuple[ExpertCommunicationSum, ...]],
+) -> tuple[ExpertCommunicationSum, ...]:
+    amounts = ("count", "size_bytes", "total_ns", "exposed_ns")
+    rows = chain.from_iterable(windows)
+    return merge_sums(rows, lambda row: (row.group, row.direction, row.phase, row.microbatch), amounts)
+
+
 def _merged_layers(windows: Sequence[tuple[TensorSum, ...]]) -> tuple[TensorSum, ...]:
     amounts = ("count", "size_bytes", "exposed_ns", "layer_ns")
     rows = chain.from_iterable(windows)
@@ -60,4 +102,10 @@ EXPERT_EXCHANGES: Part[tuple[ExpertExchangeSum, ...]] = Part(
     type=tuple[ExpertExchangeSum, ...],
     empty=tuple,
     merge=lambda windows: tuple(chain.from_iterable(windows)),
+)
+EXPERT_COMMUNICATION: Part[tuple[ExpertCommunicationSum, ...]] = Part(
+    name="expert_communication",
+    type=tuple[ExpertCommunicationSum, ...],
+    empty=tuple,
+    merge=_merged_expert_communication,
 )

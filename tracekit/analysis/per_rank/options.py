@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from tracekit.analysis.events.communication_rules import DEFAULT_RULES, CommunicationRule
+from tracekit.analysis.events.communication_rules import CommunicationRule, parse_rule
+from tracekit.analysis.events.default_rules import DEFAULT_RULES
 from tracekit.model.events import ABSENT, Bool, Int64
 
 __all__ = ["StepSelection", "SummaryOptions"]
@@ -51,10 +53,22 @@ class SummaryOptions:
     """What a worker needs to know besides the files.
 
     Attributes:
-        rules: which kernels are communication.
+        rules: which kernels are communication; the first that is for a kernel's name decides.
         sections: the sections that reports will have; None: any.
+        without: steps that are selected and yet left out, ascending.
+        settled: of each rank, first steps that are longer than its others are left out, too.
     """
 
     steps: StepSelection = StepSelection()
     rules: tuple[CommunicationRule, ...] = DEFAULT_RULES
     sections: frozenset[str] | None = None
+    without: tuple[int, ...] = ()
+    settled: bool = False
+
+    def with_rules(self, rules: Iterable[CommunicationRule | str]) -> SummaryOptions:
+        """Return these options with more rules, which are tried first; texts are of the form regex=kind.
+
+        Raises UsageError for a text that is no rule.
+        """
+        added = [parse_rule(rule) if isinstance(rule, str) else rule for rule in rules]
+        return replace(self, rules=(*(rule for rule in added if rule not in self.rules), *self.rules))

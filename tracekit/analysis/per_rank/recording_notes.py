@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from tracekit.analysis.events.flight_recorder import flight_recorder_notes
+from tracekit.analysis.per_rank.lost_record_notes import lost_record_notes
 from tracekit.analysis.timeline.lanes import Lanes
 from tracekit.model.communication import KINDS
 from tracekit.model.events import DecodedTrace
@@ -45,14 +46,15 @@ def recording_notes(trace: DecodedTrace, lanes: Lanes, own_rank: int | None) -> 
     if unclassified:
         text = f"{file}: {unclassified} kernels look like communication and match no rule: listed as unclassified"
         notes.append(Note(kind="unclassified", severity="warning", file=file, text=text))
-    if not len(lanes.compute) and not len(lanes.communication) and not serves:
+    notes += [] if serves else lost_record_notes(trace, lanes, file)
+    nothing_ran = not len(lanes.compute) and not len(lanes.communication)
+    if nothing_ran and lanes.unrecorded is None and not serves:
         text = f"{file}: it has no kernel, operator or collective, so its time cannot be analysed"
         notes.append(Note(kind="no_device_records", severity="warning", file=file, text=text))
     windows = lanes.windows
-    if trace.complete and not windows.complete.all():
-        text = (
-            f"{file}: step {format_ranges(windows.step[~windows.complete].tolist())} is incomplete and does not count"
-        )
+    incomplete = ~windows.complete & ~windows.lost
+    if trace.complete and lanes.unrecorded is None and incomplete.any():
+        text = f"{file}: step {format_ranges(windows.step[incomplete].tolist())} is incomplete and does not count"
         notes.append(Note(kind="unterminated", severity="warning", file=file, text=text))
     notes += flight_recorder_notes(lanes.flight_recorder, file)
     if metadata is not None:

@@ -10,19 +10,26 @@ from tracekit.analysis.per_rank.merge import merge_recordings
 from tracekit.analysis.per_rank.options import SummaryOptions
 from tracekit.analysis.per_rank.recording_notes import recording_notes
 from tracekit.analysis.pipeline.per_rank import recorded_pipeline
-from tracekit.analysis.sections import parts_for
+from tracekit.analysis.sections import ALL_PARTS, parts_for
+from tracekit.analysis.step_time.parts import MEMORY
 from tracekit.analysis.step_time.per_rank.step_parts import step_parts
+from tracekit.analysis.step_time.step_lengths import long_first_steps
+from tracekit.analysis.timeline.lanes import Lanes
 from tracekit.analysis.timeline.point_to_point import rank_messages
 from tracekit.analysis.timeline.recorded_steps import RecordedSteps
 from tracekit.analysis.timeline.recording import Recording, recording_of
 from tracekit.analysis.timeline.segments import computing_or_loading, rank_collectives
 from tracekit.errors import InputError
+from tracekit.model.collectives import Collectives
 from tracekit.model.events import DecodedTrace
+from tracekit.model.messages import Messages
 from tracekit.model.notes import Note
-from tracekit.model.summary import RankSummary
+from tracekit.model.summary import RankSummary, StepParts
 from tracekit.read.cache.spool import DecodedSpool
 from tracekit.read.decode.decoder import decode
 from tracekit.read.files.storage import TracePath
+
+_OF_METADATA = (MEMORY,)  # parts that need no device records
 
 __all__ = ["RankFailure", "summarize", "summarize_trace"]
 
@@ -91,21 +98,24 @@ def _summary_of(recording: Recording, rank: int, options: SummaryOptions) -> Ran
     serves_only = metadata is not None and metadata.rpc is not None and not metadata.steps
     own_rank = metadata.rank if metadata is not None else header.rank
     rank = rank if own_rank is None else own_rank
+    steps = tuple(
+        step for step in step_parts(lanes) if not serves_only and (options.steps.whole or step.step in options.steps)
+    )
+    without = long_first_steps(steps).union(options.without) if options.settled else frozenset(options.without)
+    left_out = tuple(step for step in steps if step.step in without)
+    steps = tuple(step for step in steps if step.step not in without)
+    unmeasured = _unmeasured(trace, lanes, steps)
     recorded = RecordedSteps(
         trace=trace,
         lanes=lanes,
         phases=recording.phases,
-        steps=tuple(
-            step
-            for step in step_parts(lanes)
-            if not serves_only and (options.steps.whole or step.step in options.steps)
-        ),
-        messages=rank_messages(trace, lanes.windows, lanes.communication_events),
+        steps=steps,
+        messages=rank_messages(trace, lanes),
     )
     strategies, inferred = strategies_of(trace)
     notes = (*trace.notes, *recording_notes(trace, lanes, own_rank))
     work = recorded.once(computing_or_loading)
-    return RankSummary(
+    summary = RankSummary(
         rank=rank,
         world_size=metadata.world_size if metadata is not None else header.world_size,
         files=(trace.file,),
@@ -124,10 +134,40 @@ def _summary_of(recording: Recording, rank: int, options: SummaryOptions) -> Ran
         clock=metadata.clock if metadata is not None else None,
         recorded_steps=() if serves_only else tuple(lanes.windows.step.tolist()),
         steps=recorded.steps,
-        collectives=rank_collectives(trace, lanes, work, exchanges_messages=bool(len(recorded.messages))),
+        left_out=left_out,
+        collectives=rank_collectives(trace, lanes, work),
         messages=recorded.messages,
         event_count=len(trace.events),
         first_event_ns=int(trace.events.start_ns.min()) if len(trace.events) else None,
         notes=tuple(note.about_rank(rank) for note in notes),
         parts={part.name: recorded.once(make) for part, make in parts_for(options.sections).items()},
+    )
+    return summary if unmeasured is None else _without_times(summary, unmeasured)
+
+
+def _unmeasured(trace: DecodedTrace, lanes: Lanes, steps: Sequence[StepParts]) -> str | None:
+    """Return why nothing is known of the rank's time in the selected steps; None if some of them is known."""
+    if not steps:
+        return None
+    if not trace.complete:
+        return None if any(step.complete for step in steps) else "its file is cut off, and no step is whole"
+    if lanes.unrecorded is not None:
+        return lanes.unrecorded
+    lost = set(lanes.windows.step[lanes.windows.lost].tolist())
+    return "kernels are missing in each of its steps" if lost.issuperset(step.step for step in steps) else None
+
+
+def _without_times(summary: RankSummary, reason: str) -> RankSummary:
+    """Return the summary without what depends on device records, which are lost."""
+    return replace(
+        summary,
+        unmeasured=reason,
+        steps=(),
+        left_out=(),
+        collectives=Collectives.empty(),
+        messages=Messages.empty(),
+        parts={
+            name: value if ALL_PARTS[name] in _OF_METADATA else ALL_PARTS[name].empty()
+            for name, value in summary.parts.items()
+        },
     )

@@ -1,8 +1,8 @@
 """What would shorten a pipeline's step, and by how much: predicted by replays of other orders and other stages.
 
-Every prediction is compared with the replay of the order that was run, with typical times (R2 of `bubble_causes`). The
-typical time of an action is the mean of its stage and kind, that of a transfer the median between its stages. These
-assumptions are made:
+What-if says what even stages would save. Here, other orders are compared with the replay of the order that was run,
+with typical times (R2 of `bubble_causes`). The typical time of an action is the mean of its stage
+and kind, that of a transfer the median between its stages. These assumptions are made:
 
 * Half a microbatch, and half a stage, take half the time. A transfer takes as long as before.
 * What late peers and the host add grows with the number of actions. It counts as uncertain.
@@ -10,60 +10,28 @@ assumptions are made:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
+from tracekit.analysis.finding import Finding
 from tracekit.analysis.pipeline.bubble_causes import MeasuredPipeline, TypicalTimes, build_pipeline_replay
 from tracekit.analysis.pipeline.schedules import ORDERED_SCHEDULES, Order, order_of_schedule, schedule_of_order
 from tracekit.analysis.pipeline.transfers import edges_between_ranks
-from tracekit.analysis.replay.even_stages import even_stage_factors
+from tracekit.analysis.pipeline.uneven_stage import UnevenStage
 from tracekit.analysis.replay.replay import Float64
 from tracekit.model.events import ABSENT
 from tracekit.model.ranks import format_ranges
-from tracekit.model.run import Finding
 from tracekit.model.spans import ACTION_KINDS
 
-__all__ = [
-    "PipelineChange",
-    "UnevenStage",
-    "find_pipeline_changes",
-    "find_uneven_stage",
-    "most_common_order",
-    "pipeline_findings",
-]
+__all__ = ["PipelineChange", "find_pipeline_changes", "pipeline_findings"]
 
-_EVEN_STAGES = "all stages take equally long"
-_UNEVEN = 1.15  # times as long as the other stages
-_PERSISTENT = 0.75  # of the steps
-_MORE_COMPUTE = 1.05  # times that of other ranks, which may have several stages
 _LEAST_SHARE = 0.02  # of the span of a step: a smaller saving is not named
 _LEAST_ERRORS = 2  # a saving below this many times its uncertainty may be none
 _NOTABLE_BUBBLES = 0.1  # of the pipeline's time
 _SHOWN_SHARE = 0.01  # of the pipeline's time
 _BEYOND_IDEAL = 0.05  # of the pipeline's time: so much more than the ideal is worth a warning
-
-
-@dataclass(frozen=True, kw_only=True)
-class UnevenStage:
-    """A stage that takes longer than the others.
-
-    Attributes:
-        stage: the stage.
-        ranks: its ranks.
-        factor: how many times as long as the median of the other stages it takes for a microbatch.
-        work_ns: how long it takes for a microbatch.
-        others_ns: the median of the other stages.
-        fastest: the stage that takes the least.
-    """
-
-    stage: int
-    ranks: tuple[int, ...]
-    factor: float
-    work_ns: int
-    others_ns: int
-    fastest: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,47 +51,7 @@ class PipelineChange:
     share: float
 
 
-def find_uneven_stage(pipelines: Sequence[MeasuredPipeline], compute_ns: Mapping[int, float]) -> UnevenStage | None:
-    """Return the slowest stage if it is slower than the others in most steps, and all its ranks compute more.
-
-    If only one of its ranks computes more, the other ranks of the stage wait for that rank in collectives. Then the
-    rank is slow, and the stage is not uneven. compute_ns: how long each rank computes a step.
-    """
-    stages = max(int(order.stage.max()) for measured in pipelines for order in measured.action_orders) + 1
-    if stages < 2:
-        return None
-    ranks: set[int] = set()
-    by_order_ns = []
-    for measured in pipelines:
-        for order in measured.action_orders:
-            work_ns, forwards = np.zeros((stages, len(order.steps))), np.zeros(stages)
-            np.add.at(work_ns, order.stage, order.work_ns)
-            np.add.at(forwards, order.stage, order.kind == ACTION_KINDS.index("F"))
-            by_order_ns.append(work_ns / np.maximum(forwards, 1)[:, None])
-    by_step_ns = np.concatenate(by_order_ns, axis=1)
-    mean_ns = by_step_ns.mean(axis=1)
-    slowest = int(mean_ns.argmax())
-    others_ns = float(np.median(np.delete(mean_ns, slowest)))
-    persistent = (by_step_ns.argmax(axis=0) == slowest).mean() >= _PERSISTENT
-    if not persistent or not others_ns or mean_ns[slowest] < _UNEVEN * others_ns:
-        return None
-    for measured in pipelines:
-        for order in measured.action_orders:
-            ranks |= {measured.ranks[place] for place in np.unique(order.rank[order.stage == slowest]).tolist()}
-    others = [compute_ns[rank] for measured in pipelines for rank in measured.ranks if rank not in ranks]
-    if others and min(compute_ns[rank] for rank in ranks) < _MORE_COMPUTE * float(np.median(others)):
-        return None
-    return UnevenStage(
-        stage=slowest,
-        ranks=tuple(sorted(ranks)),
-        factor=float(mean_ns[slowest] / others_ns),
-        work_ns=round(float(mean_ns[slowest])),
-        others_ns=round(others_ns),
-        fastest=int(mean_ns.argmin()),
-    )
-
-
-def most_common_order(measured: MeasuredPipeline) -> list[Order]:
+def _most_common_order(measured: MeasuredPipeline) -> list[Order]:
     """Return the order of each rank that was run in most steps."""
     order = max(measured.action_orders, key=lambda p: len(p.steps))
     return [
@@ -145,7 +73,7 @@ def find_pipeline_changes(
     if not pipelines:
         return ()
     measured = max(pipelines, key=lambda p: max(float(order.span_ns.mean()) for order in p.action_orders))
-    orders = most_common_order(measured)
+    orders = _most_common_order(measured)
     ranks, typical = len(orders), measured.typical
     spans_ns = np.concatenate([order.span_ns for order in measured.action_orders])
     measured_ns = float(spans_ns.mean())
@@ -159,11 +87,7 @@ def find_pipeline_changes(
     spread_ns = float(spans_ns.std(ddof=1)) / len(spans_ns) ** 0.5 if len(spans_ns) > 1 else 0.0
     changes: list[PipelineChange] = []
 
-    def consider(what: str, changed: Sequence[Order] | None, duration_ns: Callable[[int, int], float]) -> None:
-        if changed is None:
-            return
-        saves_ns = base_ns - _span_ns(changed, duration_ns, typical, posted_late)
-        more_ns = beyond_ns * (len(changed[0]) / len(orders[0]) - 1)
+    def state(what: str, saves_ns: float, beyond_ns: float, more_ns: float = 0.0) -> None:
         error_ns = float(np.sqrt((saves_ns * beyond_ns / measured_ns) ** 2 + more_ns**2 + spread_ns**2))
         saves_ns -= max(more_ns, 0.0)
         if saves_ns > max(_LEAST_ERRORS * error_ns, _LEAST_SHARE * measured_ns):
@@ -172,8 +96,11 @@ def find_pipeline_changes(
                 PipelineChange(what=what, saves_ns_per_step=round(saves_ns), error_ns=round(error_ns), share=share)
             )
 
-    factors = _even_stage_factors(pipelines)
-    consider(_EVEN_STAGES, orders, lambda kind, stage: stage_ns(kind, stage) * float(factors[kind, stage]))
+    def consider(what: str, changed: Sequence[Order] | None, duration_ns: Callable[[int, int], float]) -> None:
+        if changed is not None:
+            saves_ns = base_ns - _span_ns(changed, duration_ns, typical, posted_late)
+            state(what, saves_ns, beyond_ns, beyond_ns * (len(changed[0]) / len(orders[0]) - 1))
+
     trains = any(kind == "B" for kind, _, _ in orders[0])
     schedule = schedule_of_order(orders) if trains else "unknown"
     if schedule in ORDERED_SCHEDULES:
@@ -200,29 +127,28 @@ def pipeline_findings(
 ) -> tuple[Finding, ...]:
     """Return findings on the bubbles, with their causes and the best remedy, and on an uneven stage."""
     findings = []
-    even = next((change for change in changes if change.what == _EVEN_STAGES), None)
     if uneven is not None:
-        findings.append(_uneven_stage_finding(uneven, even))
+        findings.append(_uneven_stage_finding(uneven))
     if bubble_ratio is not None and bubble_ratio >= _NOTABLE_BUBBLES and causes_ns is not None:
-        findings.append(_bubble_finding(bubble_ratio, ideal_ratio, causes_ns, [m for m in changes if m is not even]))
+        findings.append(_bubble_finding(bubble_ratio, ideal_ratio, causes_ns, changes))
     return tuple(findings)
 
 
-def _uneven_stage_finding(uneven: UnevenStage, even: PipelineChange | None) -> Finding:
+def _uneven_stage_finding(uneven: UnevenStage) -> Finding:
     ranks = f"rank{'s' * (len(uneven.ranks) > 1)} {format_ranges(uneven.ranks)}"
     text = (
         f"stage {uneven.stage} ({ranks}) takes {uneven.factor:.2f} times as long as the other stages: "
         f"{uneven.work_ns / 1e6:.2f} against {uneven.others_ns / 1e6:.2f} ms a microbatch"
     )
-    if even is not None:
-        text += f"; moving layers from it to stage {uneven.fastest}, until all take equally long, would shorten a step "
-        text += f"by {_saving(even)}"
     return Finding(
         severity="warning",
         text=text,
         rank=uneven.ranks[0] if len(uneven.ranks) == 1 else None,
-        saving_ns=even.saves_ns_per_step if even is not None else None,
-        evidence={"stage": uneven.stage, "factor": uneven.factor, "error_ns": even.error_ns if even else None},
+        cause="imbalance",
+        action=f"move layers from it to stage {uneven.fastest}",
+        evidence={"stage": uneven.stage, "factor": uneven.factor},
+        remedy="stages",
+        ranks=uneven.ranks,
     )
 
 
@@ -243,35 +169,16 @@ def _bubble_finding(
         for name, cause_ns in cause_parts_ns.items()
         if total_ns and abs(bubble_ratio * cause_ns / total_ns) >= _SHOWN_SHARE
     ]
-    text = f"bubbles take {bubble_ratio:.0%} of the pipeline's time: {', '.join(parts)}"
-    if ideal_ratio is not None:
-        text += f"; {ideal_ratio:.0%} is the least for this order"
-    if changes:
-        text += f"; {changes[0].what} would shorten a step by {_saving(changes[0])}"
+    least = "" if ideal_ratio is None else f" ({ideal_ratio:.0%} is the least for this order)"
+    text = f"bubbles take {bubble_ratio:.0%} of the pipeline's time{least}: {', '.join(parts)}"
     return Finding(
         severity="warning" if changes or bubble_ratio - (ideal_ratio or 0.0) >= _BEYOND_IDEAL else "info",
         text=text,
         saving_ns=changes[0].saves_ns_per_step if changes else None,
+        saving_error_ns=changes[0].error_ns if changes else None,
+        cause="bubble",
+        action=f"try {changes[0].what}" if changes else None,
         evidence={"bubble_ratio": bubble_ratio, "ideal_bubble_ratio": ideal_ratio, **causes_ns},
-    )
-
-
-def _saving(change: PipelineChange) -> str:
-    return f"{change.saves_ns_per_step / 1e6:.1f} ± {change.error_ns / 1e6:.1f} ms ({change.share:.0%})"
-
-
-def _even_stage_factors(pipelines: Sequence[MeasuredPipeline]) -> Float64:
-    """Return the factors, float64 [kinds, stages + 1], that make all stages take equally long.
-
-    All pipelines count: a stage has the same layers in each, so that what one slow rank does is no imbalance.
-    """
-    orders = [order for measured in pipelines for order in measured.action_orders]
-    return even_stage_factors(
-        np.concatenate([np.repeat(order.kind, len(order.steps)) for order in orders]).astype(np.int64),
-        np.concatenate([np.repeat(order.stage, len(order.steps)) for order in orders]).astype(np.int64),
-        np.concatenate([order.work_ns.ravel() for order in orders]).astype(np.float64),
-        kinds=len(ACTION_KINDS),
-        stages=max(int(order.stage.max()) for order in orders) + 1,
     )
 
 

@@ -16,16 +16,21 @@ median between its stages, but no longer than what is known of it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from tracekit.analysis.pipeline.steps import ActionOrder, PipelineSteps
-from tracekit.analysis.pipeline.transfers import Edges, Transfers, edges_between_ranks, measure_transfers
+from tracekit.analysis.pipeline.transfers import (
+    Edges,
+    MessageExchange,
+    Transfers,
+    edges_between_ranks,
+    measure_transfers,
+)
 from tracekit.analysis.replay.replay import CyclicGraphError, DependencyGraph, Float64, build_graph
 from tracekit.model.events import ABSENT, Int32, Int64
-from tracekit.model.run import Run
 from tracekit.model.spans import ACTION_KINDS
 
 __all__ = [
@@ -127,29 +132,32 @@ class BubbleCauses:
     replay_error: float
 
 
-def build_pipeline_replay(rank: Int64, edges: Edges, posted_after: Int64) -> PipelineReplay:
+def build_pipeline_replay(rank: Int64, edges: Edges, posted_after: Int64, joint: Int64 | None = None) -> PipelineReplay:
     """Return the replay of actions in the order of each rank.
 
     rank: int64 [n], ascending. posted_after: int64 [e], the action after which the receive of each edge is posted, or
-    -1.
+    -1. joint: int64 [2, d], transfers and actions that wait for them, too.
 
     Raises CyclicGraphError when actions wait for each other.
     """
+    shared, waiting = np.empty((2, 0), dtype=np.int64) if joint is None else joint
     count = len(rank)
     follows = np.flatnonzero(rank[1:] == rank[:-1])
     transfer = count + np.arange(len(edges))
     posted = posted_after != ABSENT
     graph = build_graph(
         count + len(edges),
-        np.concatenate((follows, edges.producers, posted_after[posted], transfer)),
-        np.concatenate((follows + 1, transfer, transfer[posted], edges.consumers)),
+        np.concatenate((follows, edges.producers, posted_after[posted], transfer, count + shared)),
+        np.concatenate((follows + 1, transfer, transfer[posted], edges.consumers, waiting)),
         np.full(count + len(edges), -1, dtype=np.int64),
     )
     return PipelineReplay(rank=rank, graph=graph)
 
 
-def measure_pipeline(run: Run, steps: PipelineSteps) -> MeasuredPipeline | None:
-    """Return the transfers and replays of a pipeline.
+def measure_pipeline(
+    steps: PipelineSteps, exchanges: Mapping[tuple[int, int], MessageExchange]
+) -> MeasuredPipeline | None:
+    """Return the transfers and replays of a pipeline. exchanges: from `message_exchanges`.
 
     None where ranks are missing, in all steps or in some, or actions would wait for each other.
     """
@@ -157,12 +165,12 @@ def measure_pipeline(run: Run, steps: PipelineSteps) -> MeasuredPipeline | None:
         return None
     edges = [edges_between_ranks(p.rank, p.kind, p.stage, p.microbatch) for p in steps.action_orders]
     transfers = [
-        measure_transfers(run, steps.ranks, order, of_order)
+        measure_transfers(exchanges, steps.ranks, order, of_order)
         for order, of_order in zip(steps.action_orders, edges, strict=True)
     ]
     try:
         replays = [
-            build_pipeline_replay(order.rank, of_order, sent.posted_after)
+            build_pipeline_replay(order.rank, of_order, sent.posted_after, sent.joint)
             for order, of_order, sent in zip(steps.action_orders, edges, transfers, strict=True)
         ]
     except CyclicGraphError:

@@ -13,14 +13,9 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
+from tracekit.analysis.finding import Finding
 from tracekit.analysis.pipeline import columns
-from tracekit.analysis.pipeline.advice import (
-    PipelineChange,
-    UnevenStage,
-    find_pipeline_changes,
-    find_uneven_stage,
-    pipeline_findings,
-)
+from tracekit.analysis.pipeline.advice import PipelineChange, find_pipeline_changes, pipeline_findings
 from tracekit.analysis.pipeline.bubble_causes import (
     CAUSES,
     BubbleCauses,
@@ -30,11 +25,13 @@ from tracekit.analysis.pipeline.bubble_causes import (
 )
 from tracekit.analysis.pipeline.parts import ACTIONS, Actions
 from tracekit.analysis.pipeline.steps import PipelineSteps, pipeline_steps
+from tracekit.analysis.pipeline.transfers import message_exchanges
+from tracekit.analysis.pipeline.uneven_stage import UnevenStage, find_uneven_stage
 from tracekit.analysis.section import Unavailable
 from tracekit.analysis.table import FilledTable, Frame
 from tracekit.model.intervals import Intervals
 from tracekit.model.metadata import PipelineLayout
-from tracekit.model.run import Finding, Run
+from tracekit.model.run import Run
 from tracekit.model.spans import ACTION_KINDS
 from tracekit.model.summary import RankSummary
 
@@ -67,6 +64,7 @@ class Pipeline:
         uneven_stage: the stage that takes longer than the others, if one does.
         changes: changes that surely save something, the largest saving first.
         findings: what of this is worth a sentence.
+        measured: the pipelines whose transfers are known and can be replayed.
         by_stage: rows of columns.PIPELINE_STAGES.
         by_rank: rows of columns.PIPELINE_RANKS.
         typical_step: rows of columns.PIPELINE_ACTIONS, the actions of one pipeline in the step of median length.
@@ -88,6 +86,7 @@ class Pipeline:
     uneven_stage: UnevenStage | None
     changes: tuple[PipelineChange, ...]
     findings: tuple[Finding, ...]
+    measured: tuple[MeasuredPipeline, ...] = ()
     by_stage: Frame = Frame(columns.PIPELINE_STAGES)
     by_rank: Frame = Frame(columns.PIPELINE_RANKS)
     typical_step: Frame = Frame(columns.PIPELINE_ACTIONS)
@@ -108,7 +107,8 @@ def pipeline(run: Run) -> Pipeline | Unavailable:
     bubbles = [bubble for bubble in bubble_ns.values() if bubble is not None]
     spans = [span for span in span_ns.values() if span is not None]
     whole = len(bubbles) == len(members) and sum(spans) > 0
-    measured = [measure_pipeline(run, steps) for steps in side_by_side]
+    exchanges = message_exchanges(run)
+    measured = [measure_pipeline(steps, exchanges) for steps in side_by_side]
     causes = [_causes(one, bubble_ns) for one in measured]
     known = [one for one in causes if one is not None]
     idle_by_cause_ns = {
@@ -143,6 +143,7 @@ def pipeline(run: Run) -> Pipeline | Unavailable:
         uneven_stage=uneven,
         changes=changes,
         findings=pipeline_findings(bubble_ratio, ideal, causes_ns, uneven, changes),
+        measured=tuple(complete),
         by_stage=_stage_rows(list(actions.values())),
         by_rank=[_rank_row(s, busy_ns[s.rank], span_ns[s.rank], idle_by_cause_ns.get(s.rank)) for s in members],
         typical_step=_typical_step(side_by_side),

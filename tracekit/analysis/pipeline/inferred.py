@@ -11,7 +11,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from tracekit.analysis.pipeline.parts import ACTIONS
+from tracekit.analysis.pipeline.parts import ACTIONS, Actions
 from tracekit.analysis.pipeline.schedules import Order, schedule_of_order
 from tracekit.model.communication import GroupKey
 from tracekit.model.events import ABSENT
@@ -19,7 +19,7 @@ from tracekit.model.metadata import PipelineLayout
 from tracekit.model.spans import ACTION_KINDS
 from tracekit.model.summary import PipelineMembership, RankSummary
 
-__all__ = ["with_inferred_pipelines"]
+__all__ = ["schedule_of_actions", "with_inferred_pipelines"]
 
 
 def with_inferred_pipelines(ranks: Sequence[RankSummary], groups: Sequence[GroupKey]) -> tuple[RankSummary, ...]:
@@ -33,7 +33,9 @@ def with_inferred_pipelines(ranks: Sequence[RankSummary], groups: Sequence[Group
     stages = {rank: tuple(np.unique(s[ACTIONS].stage).tolist()) for rank, s in unknown.items()}
     count = 1 + max(stage for of_rank in stages.values() for stage in of_rank)
     pipelines = _pipelines(stages, groups, count)
-    schedules = {ranks: _schedule([unknown[rank] for rank in ranks]) for ranks in set(pipelines.values())}
+    schedules = {
+        ranks: schedule_of_actions([unknown[rank][ACTIONS] for rank in ranks]) for ranks in set(pipelines.values())
+    }
     microbatches = 1 + max(int(s[ACTIONS].microbatch.max()) for s in unknown.values())
     result = []
     for summary in ranks:
@@ -72,14 +74,14 @@ def _holds_all(ranks: Collection[int], stages: Mapping[int, tuple[int, ...]], co
     return set(ranks) <= stages.keys() and sorted(held) == list(range(count))
 
 
-def _schedule(members: Sequence[RankSummary]) -> str:
+def schedule_of_actions(ranks: Sequence[Actions]) -> str:
     """Return the schedule of the order in the first step that the ranks of a pipeline have in common."""
-    common = set.intersection(*(set(s[ACTIONS].step.tolist()) for s in members))
+    common = set.intersection(*(set(actions.step.tolist()) for actions in ranks))
     if not common:
         return "unknown"
     orders: list[Order] = []
-    for summary in members:
-        actions = summary[ACTIONS].rows(summary[ACTIONS].step == min(common))
+    for of_rank in ranks:
+        actions = of_rank.rows(of_rank.step == min(common))
         kinds = [ACTION_KINDS[kind] for kind in actions.kind.tolist()]
         orders.append(list(zip(kinds, actions.stage.tolist(), actions.microbatch.tolist(), strict=True)))
     return schedule_of_order(sorted(orders, key=lambda order: min(stage for _, stage, _ in order)))

@@ -1,4 +1,7 @@
-"""Finds pipelines that training wrote by hand, with send and recv, in the messages of all ranks.
+"""Finds pipelines whose stages no span names, in the messages of all ranks.
+
+Ranks are a pipeline if every microbatch can be followed through all stages (`chains`). Where messages or ranks are
+missing, the messages that are there may still show a line:
 
 A message is a forward message if it was sent in or after a forward action and received in or before one. Ranks are a
 pipeline if those messages lead from one to the next along a line. That leaves out rings, such as context parallelism,
@@ -15,7 +18,10 @@ from itertools import pairwise
 import numpy as np
 
 from tracekit.analysis.communication.parts import COMMUNICATION
+from tracekit.analysis.pipeline.chains import StagedActions, follow_microbatches
+from tracekit.analysis.pipeline.inferred import schedule_of_actions
 from tracekit.analysis.pipeline.parts import ACTIONS, Actions
+from tracekit.analysis.stats.connected_components import connected_components
 from tracekit.model.communication import GroupKey
 from tracekit.model.events import ABSENT
 from tracekit.model.messages import MatchedMessages
@@ -34,41 +40,77 @@ def with_manual_pipelines(ranks: Sequence[RankSummary], matched: MatchedMessages
 
     Actions of the other ranks are dropped, if the capture described no pipeline.
     """
-    candidates = [s for s in ranks if s.pipeline is None and len(s[ACTIONS])]
+    candidates = {s.rank: s for s in ranks if s.pipeline is None and len(s[ACTIONS])}
     if not candidates:
         return tuple(ranks)
-    forward, groups = _forward_edges({s.rank: s for s in candidates}, matched)
-    lines = find_lines(forward)
-    line_of = {rank: line for line in lines for rank in line}
-    claimed = {group for line in lines for edge in pairwise(line) for group in groups[edge]}
-    microbatches = {
-        line: max((_microbatches(s) for s in candidates if s.rank in line), default=0) for line in line_of.values()
-    }
-    candidate_ranks = {summary.rank for summary in candidates}
+    forward, groups = _forward_edges(candidates, matched)
+    staged: dict[int, StagedActions] = {}
+    claimed: set[GroupKey] = set()
+    pairs = zip(matched.source.tolist(), matched.destination.tolist(), strict=True)
+    for together in map(frozenset, connected_components(pairs)):
+        if together <= candidates.keys():
+            staged |= follow_microbatches([candidates[rank] for rank in sorted(together)], matched) or {}
+            claimed |= {group for edge in groups if set(edge) <= together & staged.keys() for group in groups[edge]}
+    for line in find_lines({edge for edge in forward if not set(edge) & staged.keys()}):
+        staged |= {rank: _one_stage(line, candidates[rank][ACTIONS], rank) for rank in line if rank in candidates}
+        claimed |= {group for edge in pairwise(line) for group in groups[edge]}
+    schedules = {each.ranks: _schedule(each.ranks, candidates, staged) for each in staged.values()}
     result = []
     for summary in ranks:
         named = _with_parallelism(summary, claimed)
-        line = line_of.get(summary.rank)
-        if summary.rank in candidate_ranks and line is not None:
-            stage = line.index(summary.rank)
-            layout = PipelineLayout(
-                schedule="manual",
-                stages=len(line),
-                virtual_stages=1,
-                microbatches=microbatches[line],
-                stage_ids=[stage],
-            )
-            actions = replace(named[ACTIONS], stage=np.full(len(named[ACTIONS]), stage, dtype=np.int32))
-            named = replace(
-                named.with_part(ACTIONS, actions),
-                strategies=tuple(sorted({*named.strategies, "pp"})),
-                strategies_inferred=named.strategies_inferred and bool(named.strategies),
-                pipeline=PipelineMembership(layout=layout, ranks=tuple(sorted(line))),
-            )
-        elif summary.rank in candidate_ranks:
+        if summary.rank in staged:
+            named = _with_stages(named, staged[summary.rank], schedules[staged[summary.rank].ranks])
+        elif summary.rank in candidates:
             named = named.with_part(ACTIONS, Actions.empty())
         result.append(named)
     return tuple(result)
+
+
+def _one_stage(line: Sequence[int], actions: Actions, rank: int) -> StagedActions:
+    return StagedActions(
+        ranks=tuple(line),
+        stages=len(line),
+        stage=np.full(len(actions), line.index(rank), dtype=np.int32),
+        microbatch=actions.microbatch,
+    )
+
+
+def _schedule(ranks: Sequence[int], candidates: Mapping[int, RankSummary], staged: Mapping[int, StagedActions]) -> str:
+    """Return the schedule that the order of a pipeline's actions shows; `manual` if the capture saw a loop of its own.
+
+    The capture knows the schedules of torch, and this is none of them. So the loop was written by hand.
+    """
+    members = [candidates[rank] for rank in ranks if rank in candidates]
+    if any(summary.run_id is not None for summary in members):
+        return "manual"
+    if len(members) < len(ranks):
+        return "unknown"
+    return schedule_of_actions(
+        [
+            replace(candidates[rank][ACTIONS], stage=staged[rank].stage, microbatch=staged[rank].microbatch)
+            for rank in ranks
+        ]
+    )
+
+
+def _with_stages(summary: RankSummary, staged: StagedActions, schedule: str) -> RankSummary:
+    actions = replace(summary[ACTIONS], stage=staged.stage, microbatch=staged.microbatch)
+    stage_ids = np.unique(actions.stage).tolist()
+    forward = actions.kind == _FORWARD
+    layout = PipelineLayout(
+        schedule=schedule,
+        stages=staged.stages,
+        virtual_stages=len(stage_ids),
+        microbatches=int(actions.microbatch[forward].max(initial=-1)) + 1,
+        stage_ids=stage_ids,
+    )
+    inferred = summary.run_id is None
+    return replace(
+        summary.with_part(ACTIONS, actions),
+        strategies=tuple(sorted({*summary.strategies, "pp"})),
+        strategies_inferred=summary.strategies_inferred and (inferred or bool(summary.strategies)),
+        pipeline=PipelineMembership(layout=layout, ranks=tuple(sorted(staged.ranks)), inferred=inferred),
+    )
 
 
 def find_lines(edges: Collection[Edge]) -> list[tuple[int, ...]]:
@@ -77,20 +119,17 @@ def find_lines(edges: Collection[Edge]) -> list[tuple[int, ...]]:
     Connected ranks form a line if there is a path through all of them. Edges may skip ranks on the way.
     """
     successors: dict[int, set[int]] = defaultdict(set)
-    connected: dict[int, set[int]] = {}
     for source, destination in edges:
         successors[source].add(destination)
-        together = connected.get(source, {source}) | connected.get(destination, {destination})
-        connected.update(dict.fromkeys(together, together))
     lines = []
-    for ranks in {min(together): together for together in connected.values()}.values():
+    for ranks in connected_components(edges):
         line = _line(ranks, successors)
         if line is not None:
             lines.append(line)
     return lines
 
 
-def _line(ranks: set[int], successors: Mapping[int, set[int]]) -> tuple[int, ...] | None:
+def _line(ranks: Sequence[int], successors: Mapping[int, set[int]]) -> tuple[int, ...] | None:
     """Return the order in which each rank leads to the next; None if there is a way back, or no such order."""
     incoming = Counter(destination for rank in ranks for destination in successors.get(rank, ()))
     line: list[int] = []
@@ -149,12 +188,6 @@ def _forward_edges(
 def _group(summary: RankSummary, row: int) -> GroupKey | None:
     number = int(summary.messages.group[row])
     return None if number == ABSENT else summary.groups[number]
-
-
-def _microbatches(summary: RankSummary) -> int:
-    """Return the number of forwards in the step that has the most."""
-    forward = summary[ACTIONS].rows(summary[ACTIONS].kind == _FORWARD)
-    return int(forward.microbatch.max(initial=-1)) + 1
 
 
 def _with_parallelism(summary: RankSummary, claimed: set[GroupKey]) -> RankSummary:

@@ -20,18 +20,27 @@ class Actions(Columnar):
         stage: int32 [n]; -1 in a pipeline written by hand until all ranks together tell it.
         microbatch: int32 [n].
         kind: int32 [n], index into `ACTION_KINDS`.
+        issue_ns: int64 [n], when the host began it, on the rank's wall clock.
         start_ns: int64 [n], on the rank's wall clock; on a GPU rank of the first kernel.
         end_ns: int64 [n], on the rank's wall clock; on a GPU rank of the last kernel.
         wait_ns: int64 [n], how long of it was no work: waiting for a receive, or the time between its parts.
+        idle_ns: int64 [n], how long of its work a GPU did nothing, because the host had not launched what comes next.
+        other_ns: int64 [n], how long the rank computed or copied other things, or was in a collective, since the
+            action before or the step's beginning.
+        data_ns: int64 [n], how long it loaded data, and computed nothing, since then.
     """
 
     step: Int64
     stage: Int32
     microbatch: Int32
     kind: Int32
+    issue_ns: Int64
     start_ns: Int64
     end_ns: Int64
     wait_ns: Int64
+    idle_ns: Int64
+    other_ns: Int64
+    data_ns: Int64
 
     @property
     def work_ns(self) -> Int64:

@@ -4,9 +4,10 @@ With `torch.distributed.pipelining` the spans name kind, stage and microbatch. S
 those of torch, in which a CPU rank waits for its receives first. If torch has one label for a forward and a backward
 together, no actions are known.
 
-A rank that exchanges messages without `torch.distributed.pipelining` may run a pipeline written by hand. Its forward
-and backward passes are the actions, and `manual` decides, from all ranks, whether they are a pipeline:
+A rank that exchanges messages without such spans may run a pipeline, too. Its forward and backward passes are the
+actions, and `manual` decides, from all ranks, whether they are a pipeline:
 
+* A pass whose label names a microbatch is an action. Otherwise:
 * A forward action F begins with the first forward pass after a message or a backward, or with a module that the F
   before it has called already. It lasts until the next such point. Each backward pass is an action B.
 * The microbatch is the number of the F, or of the B, within the step. The stage is not known yet.
@@ -16,21 +17,22 @@ On a GPU rank an action lasts from the first to the last compute kernel that was
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from tracekit.analysis.events.device_extent import device_extent
 from tracekit.analysis.events.groups import key_of_recorded_group
 from tracekit.analysis.pipeline.parts import Actions
+from tracekit.analysis.timeline.communication.device_communication import MESSAGE_KINDS
 from tracekit.analysis.timeline.lanes import Lanes
-from tracekit.analysis.timeline.point_to_point import passes_of
+from tracekit.analysis.timeline.passes import Passes, host_spans, rank_passes
 from tracekit.model.communication import KINDS
 from tracekit.model.events import ABSENT, DecodedTrace, EventTable, Int32, Int64
 from tracekit.model.intervals import Intervals
 from tracekit.model.messages import Messages
 from tracekit.model.metadata import CaptureMetadata
-from tracekit.model.spans import ACTION_KINDS, WAIT_SPAN, parse_forward_span, parse_pipeline_span, parse_torch_action
+from tracekit.model.spans import ACTION_KINDS, WAIT_SPAN, parse_pipeline_span, parse_torch_action
 from tracekit.model.summary import PipelineMembership
 
 _FORWARD = ACTION_KINDS.index("F")
@@ -40,41 +42,50 @@ _RECEIVES = tuple(KINDS.index(kind) for kind in ("recv", "send_recv"))
 __all__ = ["rank_actions", "recorded_pipeline"]
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class _ActionSpans:
     """p spans in order of time, which are parts of n actions.
 
     Attributes:
-        rows: int64 [p], rows of the events.
+        start_ns: int64 [p], on the host.
+        end_ns: int64 [p], on the host.
+        waits_inside: whether a span begins with the wait for what the action receives.
         action: int64 [p], the action that each span is a part of.
         kind: int32 [n], index into `ACTION_KINDS`.
         stage: int32 [n], or -1.
         microbatch: int32 [n].
     """
 
-    rows: Int64
+    start_ns: Int64
+    end_ns: Int64
+    waits_inside: bool
     action: Int64
     kind: Int32
     stage: Int32
     microbatch: Int32
 
 
-def rank_actions(trace: DecodedTrace, lanes: Lanes, messages: Messages) -> Actions:
-    """Return the actions of the recorded steps, in order of time."""
+def rank_actions(trace: DecodedTrace, lanes: Lanes, messages: Messages, loading: Intervals) -> Actions:
+    """Return the actions of the recorded steps, in order of time.
+
+    `loading` is when the rank loads data and does not compute.
+    """
     events = trace.events
     parts = _named_actions(events)
+    if parts is None and not len(messages):
+        return Actions.empty()
     if parts is None:
-        if not len(messages):
-            return Actions.empty()
-        parts = _handwritten_actions(events, lanes, messages)
+        parts = _unnamed_actions(lanes, rank_passes(events, lanes, messages.issue_ns), messages)
     count = len(parts.kind)
     if not count:
         return Actions.empty()
-    host_start_ns = _smallest(events.start_ns[parts.rows], parts.action, count)
-    start_ns, end_ns = _times(events, lanes, parts.rows)
+    host_start_ns = _smallest(parts.start_ns, parts.action, count)
+    start_ns, end_ns = _times(events, lanes, parts)
     waits = _receive_waits(events, lanes)
-    work_ns = np.zeros(count, dtype=np.int64)
+    work_ns, idle_ns = np.zeros(count, dtype=np.int64), np.zeros(count, dtype=np.int64)
     np.add.at(work_ns, parts.action, (end_ns - start_ns) - waits.covered_ns(start_ns, end_ns))
+    if lanes.device == "gpu":
+        np.add.at(idle_ns, parts.action, (end_ns - start_ns) - lanes.busy.covered_ns(start_ns, end_ns))
     first_ns, last_ns = _smallest(start_ns, parts.action, count), -_smallest(-end_ns, parts.action, count)
     window = lanes.windows.index_of(host_start_ns)
     actions = Actions(
@@ -82,12 +93,27 @@ def rank_actions(trace: DecodedTrace, lanes: Lanes, messages: Messages) -> Actio
         stage=parts.stage,
         microbatch=parts.microbatch,
         kind=parts.kind,
+        issue_ns=host_start_ns,
         start_ns=first_ns,
         end_ns=last_ns,
         wait_ns=last_ns - first_ns - work_ns,
+        idle_ns=idle_ns,
+        other_ns=0 * first_ns,
+        data_ns=0 * first_ns,
     )
     order = np.argsort(first_ns, kind="stable")
-    return actions.rows(order[window[order] >= 0])
+    order = order[window[order] >= 0]
+    actions, begin_ns = actions.rows(order), lanes.windows.start_ns[window[order]]
+    before_ns = np.append(np.iinfo(np.int64).min, np.maximum.accumulate(actions.end_ns)[:-1])[: len(actions)]
+    since_ns = np.minimum(np.maximum(before_ns, begin_ns), actions.start_ns)
+    found = lanes.communication_events
+    collective = ~np.isin(found.kind, (*MESSAGE_KINDS, KINDS.index("unclassified")))
+    other = lanes.compute | lanes.copy | Intervals.union_of(found.start_ns[collective], found.end_ns[collective])
+    return replace(
+        actions,
+        other_ns=other.covered_ns(since_ns, actions.start_ns),
+        data_ns=loading.covered_ns(since_ns, actions.start_ns),
+    )
 
 
 def recorded_pipeline(metadata: CaptureMetadata | None) -> PipelineMembership | None:
@@ -102,11 +128,14 @@ def recorded_pipeline(metadata: CaptureMetadata | None) -> PipelineMembership | 
 def _named_actions(events: EventTable) -> _ActionSpans | None:
     """Return the actions that spans name, None without such spans. A loss is a part of the forward before it."""
     spans = {i: span for i, name in enumerate(events.strings) if (span := parse_pipeline_span(name)) is not None}
-    if not spans and not any(_OVERLAPPED in name for name in events.strings):
+    waits_inside = not spans
+    if not spans:
         spans = {i: span for i, name in enumerate(events.strings) if (span := parse_torch_action(name)) is not None}
+        if any(_OVERLAPPED in name for name in events.strings):
+            return _NO_ACTIONS
     if not spans:
         return None
-    rows = events.each_once(np.isin(events.name, list(spans)))
+    rows = host_spans(events, list(spans))
     action: list[int] = []
     kinds: list[int] = []
     stages: list[int] = []
@@ -124,23 +153,33 @@ def _named_actions(events: EventTable) -> _ActionSpans | None:
         kinds.append(ACTION_KINDS.index(span.kind))
         stages.append(span.stage)
         microbatches.append(span.microbatch)
-    return _action_spans(rows, action, kinds, stages, microbatches)
+    times_ns = (events.start_ns[rows], events.end_ns[rows])
+    return _action_spans(times_ns, action, kinds, stages, microbatches, waits_inside=waits_inside)
 
 
-def _handwritten_actions(events: EventTable, lanes: Lanes, messages: Messages) -> _ActionSpans:
+def _unnamed_actions(lanes: Lanes, passes: Passes, messages: Messages) -> _ActionSpans:
     """Return forward and backward passes as actions of one stage, which is not known yet."""
-    rows, kind = passes_of(events)
-    window = lanes.windows.index_of(events.start_ns[rows])
-    rows, kind, window = rows[window >= 0], kind[window >= 0], window[window >= 0]
-    sent_before = np.searchsorted(messages.issue_ns, events.start_ns[rows], side="right").tolist()
-    names, windows = events.name[rows].tolist(), window.tolist()
-    modules = [parse_forward_span(events.strings[name]) for name in names]
+    window = lanes.windows.index_of(passes.start_ns)
+    passes, window = passes.rows(window >= 0), window[window >= 0]
+    if not len(messages) or not len(passes):
+        return _NO_ACTIONS
+    if (passes.microbatch != ABSENT).all():
+        return _action_spans(
+            (passes.start_ns, passes.end_ns),
+            list(range(len(passes))),
+            passes.kind.tolist(),
+            [ABSENT] * len(passes),
+            passes.microbatch.tolist(),
+            waits_inside=True,
+        )
+    sent_before = np.searchsorted(messages.issue_ns, passes.start_ns, side="right").tolist()
+    windows, modules = window.tolist(), passes.module.tolist()
     action: list[int] = []
     kinds: list[int] = []
     microbatches: list[int] = []
     counts: dict[tuple[int, int], int] = {}
-    called: set[int | None] = set()
-    for i, pass_kind in enumerate(kind.tolist()):
+    called: set[int] = set()
+    for i, pass_kind in enumerate(passes.kind.tolist()):
         continues_forward = (
             i > 0
             and pass_kind == _FORWARD == kinds[-1]
@@ -156,14 +195,22 @@ def _handwritten_actions(events: EventTable, lanes: Lanes, messages: Messages) -
             microbatches.append(number)
         called.add(modules[i])
         action.append(len(kinds) - 1)
-    return _action_spans(rows, action, kinds, [ABSENT] * len(kinds), microbatches)
+    return _action_spans((passes.start_ns, passes.end_ns), action, kinds, [ABSENT] * len(kinds), microbatches)
 
 
 def _action_spans(
-    rows: Int64, action: list[int], kinds: list[int], stages: list[int], microbatches: list[int]
+    times_ns: tuple[Int64, Int64],
+    action: list[int],
+    kinds: list[int],
+    stages: list[int],
+    microbatches: list[int],
+    *,
+    waits_inside: bool = False,
 ) -> _ActionSpans:
     return _ActionSpans(
-        rows=rows.astype(np.int64),
+        start_ns=times_ns[0],
+        end_ns=times_ns[1],
+        waits_inside=waits_inside,
         action=np.array(action, dtype=np.int64),
         kind=np.array(kinds, dtype=np.int32),
         stage=np.array(stages, dtype=np.int32),
@@ -171,13 +218,16 @@ def _action_spans(
     )
 
 
-def _times(events: EventTable, lanes: Lanes, rows: Int64) -> tuple[Int64, Int64]:
+_NO_ACTIONS = _action_spans((np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64)), [], [], [], [])
+
+
+def _times(events: EventTable, lanes: Lanes, parts: _ActionSpans) -> tuple[Int64, Int64]:
     """Return when the work of each span began and ended, int64 [p] each."""
-    start_ns, end_ns = events.start_ns[rows], events.end_ns[rows]
-    if lanes.device == "cpu" and len(rows) and parse_torch_action(events.strings[events.name[rows[0]]]) is not None:
+    start_ns, end_ns = parts.start_ns, parts.end_ns
+    if lanes.device == "cpu" and parts.waits_inside:
         start_ns = _after_receives(lanes, start_ns, end_ns)
     device = lanes.device_events
-    computes = device.is_kernel & device.linked & ~device.among(lanes.communication_events.row)
+    computes = device.is_kernel & device.linked & ~lanes.communicates
     kernels = device.row[computes][np.argsort(device.launch_ns[computes], kind="stable")]
     if lanes.device == "cpu" or not len(kernels):
         return start_ns, end_ns

@@ -8,13 +8,15 @@ from tracekit.analysis.pipeline.parts import ACTIONS, Actions
 from tracekit.analysis.pipeline.per_rank import rank_actions
 from tracekit.analysis.section import Section
 from tracekit.analysis.timeline.recorded_steps import RecordedSteps
+from tracekit.analysis.timeline.segments import computing_or_loading
 
 __all__ = ["PIPELINE_SECTION"]
 
 
 def _actions(recorded: RecordedSteps) -> Actions:
     """Return the rank's actions. Stages of a pipeline written by hand are found later, from all ranks together."""
-    return rank_actions(recorded.trace, recorded.lanes, recorded.messages)
+    _, loading = recorded.once(computing_or_loading)
+    return rank_actions(recorded.trace, recorded.lanes, recorded.messages, loading)
 
 
 PIPELINE_SECTION: Section[Pipeline] = Section(

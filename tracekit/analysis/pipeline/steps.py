@@ -9,8 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from tracekit.analysis.pipeline.parts import Actions
-from tracekit.model.events import Int32, Int64
-from tracekit.model.run import Run, clocks_are_comparable
+from tracekit.model.events import ABSENT, Bool, Int32, Int64
+from tracekit.model.run import ClockModel, Run, clocks_are_comparable
 from tracekit.model.summary import RankSummary
 
 __all__ = ["ActionOrder", "PipelineSteps", "pipeline_steps"]
@@ -29,6 +29,10 @@ class ActionOrder:
         start_ns: int64 [n, k], on the run's clock.
         end_ns: int64 [n, k], on the run's clock.
         work_ns: int64 [n, k], how long the action took, without waiting.
+        idle_ns: int64 [n, k], as in `Actions`.
+        other_ns: int64 [n, k], as in `Actions`.
+        data_ns: int64 [n, k], as in `Actions`.
+        begin_ns: int64 [ranks, k], when each rank began the step, on the run's clock.
     """
 
     rank: Int64
@@ -39,6 +43,15 @@ class ActionOrder:
     start_ns: Int64
     end_ns: Int64
     work_ns: Int64
+    idle_ns: Int64
+    other_ns: Int64
+    data_ns: Int64
+    begin_ns: Int64
+
+    @property
+    def first(self) -> Bool:
+        """Return a mask [n] of the actions that are the first ones of their ranks."""
+        return np.asarray(np.diff(self.rank, prepend=ABSENT) != 0)
 
     @property
     def span_ns(self) -> Int64:
@@ -67,6 +80,7 @@ def pipeline_steps(
     for summary in members:
         by_pipeline[() if summary.pipeline is None else summary.pipeline.ranks].append(summary)
     clocks = {clock.rank: clock for clock in run.clocks}
+    by_rank = {summary.rank: summary for summary in members}
     result = []
     for expected, present in by_pipeline.items():
         first_stage = {s.rank: int(actions[s.rank].stage.min(initial=np.iinfo(np.int32).max)) for s in present}
@@ -75,20 +89,23 @@ def pipeline_steps(
         known = whole and clocks_are_comparable(present, [clocks[rank] for rank in ranks])
         action_orders = None
         if known:
-            on_run = {
-                rank: (
-                    clocks[rank].to_run(actions[rank].start_ns),
-                    clocks[rank].to_run(actions[rank].end_ns),
-                )
+            on_run = [
+                (clocks[rank].to_run(actions[rank].start_ns), clocks[rank].to_run(actions[rank].end_ns))
                 for rank in ranks
-            }
-            action_orders = _action_orders([actions[rank] for rank in ranks], [on_run[rank] for rank in ranks])
+            ]
+            begins = [_begins_ns(by_rank[rank], clocks[rank]) for rank in ranks]
+            action_orders = _action_orders([actions[rank] for rank in ranks], on_run, begins)
         result.append(PipelineSteps(ranks=ranks, action_orders=action_orders))
     return tuple(result)
 
 
-def _action_orders(actions: Sequence[Actions], on_run: Sequence[tuple[Int64, Int64]]) -> tuple[ActionOrder, ...]:
-    """Return the orders. actions: of each rank. on_run: their starts and ends on the run's clock."""
+def _action_orders(
+    actions: Sequence[Actions], on_run: Sequence[tuple[Int64, Int64]], begins: Sequence[Mapping[int, int]]
+) -> tuple[ActionOrder, ...]:
+    """Return the orders.
+
+    actions: of each rank. on_run: their starts and ends on the run's clock. begins: when each rank began each step.
+    """
     every = Actions.concatenate(list(actions))
     rank = np.repeat(np.arange(len(actions)), [len(of_rank) for of_rank in actions])
     start_ns, end_ns = (np.concatenate([times[side] for times in on_run]) for side in (0, 1))
@@ -112,6 +129,15 @@ def _action_orders(actions: Sequence[Actions], on_run: Sequence[tuple[Int64, Int
                 start_ns=start_ns[rows],
                 end_ns=end_ns[rows],
                 work_ns=every.work_ns[rows],
+                idle_ns=every.idle_ns[rows],
+                other_ns=every.other_ns[rows],
+                data_ns=every.data_ns[rows],
+                begin_ns=np.array([[of_rank[step] for step in every.step[rows[0]].tolist()] for of_rank in begins]),
             )
         )
     return tuple(action_orders)
+
+
+def _begins_ns(summary: RankSummary, clock: ClockModel) -> dict[int, int]:
+    """Return when a rank began each step, on the run's clock."""
+    return {step.step: clock.moment_to_run(step.start_ns) for step in summary.steps}

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from tracekit.analysis.replay.replay import Float64
+from tracekit.analysis.replay.replay import Float64, stable_order
 from tracekit.model.events import Int64
 
 __all__ = ["even_stage_factors", "group_values"]
@@ -36,7 +36,7 @@ def group_values(label: Int64, values: Float64) -> Iterator[tuple[int, Float64]]
     """Yield each label with its values, ascending. label: int64 [n], not negative; values: float64 [n]."""
     if not len(label):
         return
-    order = np.argsort(label, kind="stable")
+    order = stable_order(label)
     label, values = label[order], values[order]
     first = np.flatnonzero(np.diff(label, prepend=-1))
     for begin, end in zip(first.tolist(), [*first[1:].tolist(), len(label)], strict=True):

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from tracekit.analysis.finding import Finding
 from tracekit.analysis.rpc import columns
 from tracekit.analysis.rpc.parts import REMOTE_CALLS
 from tracekit.analysis.rpc.per_rank import WHAT
@@ -21,7 +22,7 @@ from tracekit.analysis.step_time.parts import NAMED_WAITS
 from tracekit.analysis.table import Frame
 from tracekit.model.metadata import RpcCall, RpcService, RpcUse
 from tracekit.model.notes import Note
-from tracekit.model.run import Finding, Run
+from tracekit.model.run import Run
 from tracekit.model.summary import RankSummary
 
 _NOTABLE = 0.2  # of a step
@@ -239,23 +240,22 @@ def _finding(run: Run, sums: dict[int, dict[_Function, _Sums]]) -> list[Finding]
         return []
     worst = rows[0]
     callee, function = worst["callee"], worst["function"]
-    text = (
-        f"remote calls bound the step: waiting for them takes {wait_ns / step_ns:.0%} of it "
-        f"({wait_ns / len(steps) / 1e6:.1f} of {step_ns / len(steps) / 1e6:.1f} ms), most for {function} on {callee}"
-    )
+    text = f"waiting for remote calls takes {wait_ns / step_ns:.0%} of the step, most for {function} on {callee}"
+    action = f"send less to {callee}, in fewer calls, or ahead of need"
     evidence: dict[str, object] = {
         "wait_share": wait_ns / step_ns,
         "callee": callee,
         "function": function,
+        "no_replay": "remote calls are no part of the replay",
     }
     if worst["round_trip_ns"] is None:
-        text += f"; how much of that is {callee} at work is not known"
+        action = f"record {callee} too, to see how much of that is its work"
     else:
         round_trip_ns, service_ns = float(str(worst["round_trip_ns"])), float(str(worst["service_ns"]))
         transit_ns = round_trip_ns - service_ns
-        text += (
-            f", whose round trip of {round_trip_ns / 1e6:.1f} ms is {service_ns / 1e6:.1f} ms of service there and "
-            f"{transit_ns / 1e6:.1f} ms of transit and queueing"
-        )
+        text += f"; {service_ns / max(round_trip_ns, 1):.0%} of a round trip is service there"
+        if 2 * service_ns >= round_trip_ns:
+            action = f"make {function} faster, or spread it over more processes than {callee}"
         evidence |= {"round_trip_ns": int(round_trip_ns), "service_ns": int(service_ns), "transit_ns": int(transit_ns)}
-    return [Finding(severity="warning", text=text, saving_ns=wait_ns // len(steps), evidence=evidence)]
+    time_ns = wait_ns // len(steps)
+    return [Finding(severity="warning", text=text, cause="rpc", time_ns=time_ns, action=action, evidence=evidence)]

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import dataclass
 
+from tracekit.analysis.finding import Finding
 from tracekit.analysis.step_time import columns
-from tracekit.analysis.step_time.parts import NAMED_WAITS, PHASE_SUMS
-from tracekit.analysis.step_time.savings import saving_without_ns
+from tracekit.analysis.step_time.idle import idle_findings, idle_place_rows, idle_rows
+from tracekit.analysis.step_time.unclassified import unclassified_communication
 from tracekit.analysis.table import Frame
-from tracekit.model.run import Finding, Run
+from tracekit.model.run import Run
 from tracekit.model.summary import RankSummary
 
 __all__ = ["Breakdown", "breakdown", "nothing_notable"]
 
 _PARTS = ("step_ns", "compute_ns", "comm_ns", "overlapped_comm_ns", "exposed_comm_ns", "exposed_copy_ns", "idle_ns")
-_NOTABLY_IDLE = 0.2  # of a step
-_NOTABLE = 0.05  # of a step
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,15 +24,19 @@ class Breakdown:
     Attributes:
         ranks: rows of columns.RANKS, sums over complete steps.
         steps: rows of columns.STEPS.
+        idle: rows of columns.IDLE.
+        idle_places: rows of columns.IDLE_PLACES.
     """
 
     ranks: Frame = Frame(columns.RANKS)
     steps: Frame = Frame(columns.STEPS)
+    idle: Frame = Frame(columns.IDLE)
+    idle_places: Frame = Frame(columns.IDLE_PLACES)
     findings: tuple[Finding, ...]
 
 
 def breakdown(run: Run) -> Breakdown:
-    """Return tables over all ranks, and a finding when they are idle."""
+    """Return tables over all ranks, and findings when they are idle or it is not known what communicates."""
     ranks = [_rank_row(summary) for summary in run.ranks]
     steps = [
         {"rank": summary.rank, "step": step.step, "start_ns": step.start_ns, "complete": step.complete}
@@ -47,7 +49,9 @@ def breakdown(run: Run) -> Breakdown:
     return Breakdown(
         ranks=ranks,
         steps=steps,
-        findings=tuple(_idle(run)),
+        idle=idle_rows(run),
+        idle_places=idle_place_rows(run),
+        findings=(*unclassified_communication(run), *idle_findings(run)),
     )
 
 
@@ -60,39 +64,6 @@ def _rank_row(summary: RankSummary) -> dict[str, object]:
 
 def _ratio(overlapped_ns: int, comm_ns: int) -> float | None:
     return overlapped_ns / comm_ns if comm_ns else None
-
-
-def _idle(run: Run) -> list[Finding]:
-    """Find time in which the ranks neither compute, communicate nor copy.
-
-    Loading data and named waits have separate findings.
-    """
-    steps = [step for summary in run.ranks for step in summary.steps if step.complete]
-    data_idle_ns = sum(
-        part.idle_ns for summary in run.ranks for part in summary[PHASE_SUMS].parts if part.phase == "data"
-    )
-    waits_ns = Counter[str]()
-    for summary in run.ranks:
-        waits_ns.update({wait.what: wait.total_ns for wait in summary[NAMED_WAITS]})
-    named_ns = waits_ns.total()
-    step_ns, idle_ns = (
-        sum(step.step_ns for step in steps),
-        sum(step.idle_ns for step in steps) - data_idle_ns - named_ns,
-    )
-    if not step_ns or idle_ns < _NOTABLY_IDLE * step_ns:
-        return []
-    what = {"gpu": "nothing runs on the GPU", "cpu": "no operator and no communication runs", "mixed": "nothing runs"}
-    text = f"{what[run.device]} for {idle_ns / step_ns:.0%} of the step ({idle_ns / len(steps) / 1e6:.1f} ms)"
-    if data_idle_ns >= _NOTABLE * step_ns:
-        text += ", data loading aside"
-    for waited_for, wait_ns in waits_ns.items():
-        if wait_ns >= _NOTABLE * step_ns:
-            text += f", waits for {waited_for} aside"
-    saving_ns = saving_without_ns(run, "idle_ns")
-    if saving_ns is not None:
-        saving_ns = max(saving_ns - (data_idle_ns + named_ns) // len(steps), 0)
-    evidence = {"idle_share": idle_ns / step_ns, "data_idle_ns": data_idle_ns // len(steps)}
-    return [Finding(severity="warning", text=text, saving_ns=saving_ns, evidence=evidence)]
 
 
 def nothing_notable(run: Run) -> Finding:

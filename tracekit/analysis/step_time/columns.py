@@ -2,7 +2,7 @@
 
 from tracekit.analysis.table import RANK, Column, Table
 
-__all__ = ["MEMORY", "PHASES", "PHASES_BY_PHASE", "PHASE_FACTS", "RANKS", "ROOFLINE", "STEPS"]
+__all__ = ["IDLE", "IDLE_PLACES", "MEMORY", "PHASES", "PHASES_BY_PHASE", "PHASE_FACTS", "RANKS", "ROOFLINE", "STEPS"]
 
 _PARTS = (
     Column("step_ns", "int", "ns", "Length of the window: compute + exposed_comm + exposed_copy + idle, exactly."),
@@ -27,6 +27,38 @@ STEPS = Table(
         Column("complete", "bool", "", "Whether the step was closed and its device events recorded."),
         Column("data_ns", "int?", "ns", "Time in the wrapped data iterator; null when none was wrapped."),
         *_PARTS,
+    ),
+)
+_CAUSE = Column(
+    "cause",
+    "str",
+    "",
+    "host_bound, kernel_gap, synchronisation, data, checkpoint, allocator, garbage_collection, between_steps or other.",
+)
+IDLE = Table(
+    "idle_causes",
+    (
+        RANK,
+        _CAUSE,
+        Column("total_ns", "int", "ns", "In complete steps: the causes of a rank sum to its idle_ns."),
+    ),
+)
+IDLE_PLACES = Table(
+    "idle_places",
+    (
+        _CAUSE,
+        Column("operator", "str?", "", "The outermost operator that hosts were in; null: they were in Python."),
+        Column("annotation", "str?", "", "The innermost annotation, where there is no operator."),
+        Column("source", "str?", "", "The innermost function of the program; null without recorded stacks."),
+        Column("ranks", "int", "", "On how many ranks."),
+        Column(
+            "total_ns",
+            "int",
+            "ns",
+            "Of the longest stretches of idle time of this cause in complete steps.",
+        ),
+        Column("worst_rank", "int", "", "The rank with the most."),
+        Column("worst_ns", "int", "ns", "Its time."),
     ),
 )
 _PHASE_PARTS = ("total_ns", "compute_ns", "exposed_comm_ns", "exposed_copy_ns", "idle_ns")
@@ -97,7 +129,7 @@ ROOFLINE = Table(
         Column("compute_ns", "int", "ns", "Time covered by compute."),
         Column("flops_per_s", "float?", "FLOP/s", "By the length of the steps."),
         Column("computing_flops_per_s", "float?", "FLOP/s", "By the time covered by compute."),
-        Column("peak_flops_per_s", "float?", "FLOP/s", "What the device can do at most in these data types."),
+        Column("peak_flops_per_s", "float?", "FLOP/s", "What its devices can do at most in these data types."),
         Column("mfu", "float?", "ratio", "flops less recomputed_flops, by what the device can do in the steps."),
         Column("hfu", "float?", "ratio", "The same with recomputation."),
     ),

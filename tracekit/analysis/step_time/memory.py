@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from tracekit.analysis.finding import Finding
 from tracekit.analysis.step_time import columns
 from tracekit.analysis.step_time.parts import MEMORY
 from tracekit.analysis.table import Frame
-from tracekit.model.run import Finding, Run
+from tracekit.model.run import Run
 
 __all__ = ["Memory", "memory"]
 

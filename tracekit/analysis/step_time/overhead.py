@@ -5,8 +5,9 @@ from __future__ import annotations
 import statistics
 from dataclasses import dataclass
 
+from tracekit.analysis.finding import Finding
 from tracekit.analysis.step_time.parts import RECORDING_COST
-from tracekit.model.run import Finding, Run
+from tracekit.model.run import Run
 from tracekit.model.summary import RankSummary
 
 _MOST_RATIO = 0.1  # of a step: with more, short operations look longer than they are
@@ -47,10 +48,13 @@ def overhead_findings(run: Run) -> list[Finding]:
         return []
     advice = [text for option, text in _ADVICE.items() if option in cost.options]
     text = f"recording cost {cost.ratio:.0%} of the step on rank {cost.rank}: times of short operations are inflated"
-    if advice:
-        text += f"; record with {', '.join(advice)}"
+    action = f"record with {', '.join(advice)}" if advice else None
     evidence = {"rank": cost.rank, "per_step_ns": cost.per_step_ns, "ratio": cost.ratio, "options": list(cost.options)}
-    return [Finding(severity="warning", text=text, evidence=evidence)]
+    return [
+        Finding(
+            severity="warning", text=text, cause="recording", time_ns=cost.per_step_ns, action=action, evidence=evidence
+        )
+    ]
 
 
 def _cost(summary: RankSummary) -> CaptureOverhead | None:

@@ -1,35 +1,39 @@
-"""What is kept of one rank's steps: phases, floating-point work, memory, the cost of recording."""
+"""What is kept of one rank's steps: causes of idle time, phases, floating-point work, memory, the cost of recording."""
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
-from tracekit.analysis.events.phases import PHASES
+from tracekit.analysis.events.phases import STEP_PHASES
 from tracekit.analysis.section import Unavailable
 from tracekit.model.metadata import MemoryUse, Precision
 from tracekit.model.summary import Part
 
 RecomputeSource = Literal["recorded", "inferred"]
 
-STEP_PHASES = ("data", *PHASES, "other")
-
 __all__ = [
     "FLOPS",
+    "IDLE",
     "MEMORY",
+    "MOST_PLACES",
     "NAMED_WAITS",
     "PHASE_SUMS",
     "RECORDING_COST",
     "STEP_PHASES",
+    "UNCLASSIFIED_KERNELS",
     "FlopSum",
     "FlopSums",
+    "HostPlace",
+    "IdleSum",
     "NamedWait",
     "PhasePart",
     "PhaseSums",
     "RecomputeSource",
     "RecordingCost",
+    "UnclassifiedKernel",
 ]
 
 
@@ -94,6 +98,7 @@ class FlopSums:
         unavailable: why there are no rows.
         recompute: how recomputation was identified; None where there are no rows.
         scalar_float32: whether kernels multiplied float32 without tensor cores.
+        devices: on how many GPUs the process computes; 1 without any.
     """
 
     rows: tuple[FlopSum, ...] = ()
@@ -101,6 +106,7 @@ class FlopSums:
     unavailable: Unavailable | None = None
     recompute: RecomputeSource | None = None
     scalar_float32: bool = False
+    devices: int = 1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -128,6 +134,86 @@ class NamedWait:
 
     what: str
     total_ns: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class UnclassifiedKernel:
+    """Kernels of one function that look like communication and that no rule is for, in the complete steps of one rank.
+
+    Attributes:
+        pattern: a regular expression for their names.
+        kind: what the function's name says it does, one of `KINDS`; often "unknown".
+        total_ns: the union of their times.
+    """
+
+    pattern: str
+    kind: str
+    count: int
+    total_ns: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class HostPlace:
+    """What the host was in. None: nothing of the kind is recorded.
+
+    Attributes:
+        operator: the outermost one, or the action of an optimizer.
+        annotation: the innermost one, where there is no operator: then the host runs Python.
+        source: the innermost function of the program's own, with the line at which it begins; without stacks None.
+        total_ns: of the idle time of one cause.
+    """
+
+    operator: str | None
+    annotation: str | None
+    source: str | None
+    total_ns: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class IdleSum:
+    """Idle time of one rank in its complete steps, of one of `timeline.idle_causes.IDLE_CAUSES`.
+
+    Attributes:
+        places: what the host was in then, for causes that are the host's and take 5 % of the steps or more; those with
+            the most time, the longest first. Of synchronisation: what called for it.
+    """
+
+    cause: str
+    total_ns: int
+    places: tuple[HostPlace, ...] = ()
+
+
+MOST_PLACES = 20  # of a rank and cause
+
+
+def _merged_idle(windows: Sequence[tuple[IdleSum, ...]]) -> tuple[IdleSum, ...]:
+    """Return the sums over all recordings of a rank, in the order of causes of the first that has any."""
+    sums: Counter[str] = Counter()
+    places: dict[str, Counter[tuple[str | None, str | None, str | None]]] = defaultdict(Counter)
+    for idle in (idle for window in windows for idle in window):
+        sums[idle.cause] += idle.total_ns
+        for place in idle.places:
+            places[idle.cause][place.operator, place.annotation, place.source] += place.total_ns
+    return tuple(
+        IdleSum(
+            cause=cause,
+            total_ns=total_ns,
+            places=tuple(
+                HostPlace(operator=operator, annotation=annotation, source=source, total_ns=place_ns)
+                for (operator, annotation, source), place_ns in places[cause].most_common(MOST_PLACES)
+            ),
+        )
+        for cause, total_ns in sums.items()
+    )
+
+
+def _merged_unclassified(windows: Sequence[tuple[UnclassifiedKernel, ...]]) -> tuple[UnclassifiedKernel, ...]:
+    merged: dict[str, UnclassifiedKernel] = {}
+    for kernel in (kernel for window in windows for kernel in window):
+        seen = merged.get(kernel.pattern)
+        sums = (0, 0) if seen is None else (seen.count, seen.total_ns)
+        merged[kernel.pattern] = replace(kernel, count=kernel.count + sums[0], total_ns=kernel.total_ns + sums[1])
+    return tuple(merged.values())
 
 
 def _last_known(windows: Sequence[MemoryUse | None]) -> MemoryUse | None:
@@ -199,10 +285,12 @@ def merge_flop_sums(windows: Sequence[FlopSums]) -> FlopSums:
         uncounted=tuple(sorted({name for window in windows for name in window.uncounted})),
         recompute=next((window.recompute for window in windows), None),
         scalar_float32=all(window.scalar_float32 for window in windows),
+        devices=max(window.devices for window in windows),
     )
 
 
 PHASE_SUMS = Part(name="phases", type=PhaseSums, empty=PhaseSums, merge=merge_phase_sums)
+IDLE: Part[tuple[IdleSum, ...]] = Part(name="idle", type=tuple[IdleSum, ...], empty=tuple, merge=_merged_idle)
 FLOPS = Part(name="flops", type=FlopSums, empty=FlopSums, merge=merge_flop_sums)
 MEMORY: Part[MemoryUse | None] = Part(name="memory", type=MemoryUse | None, empty=lambda: None, merge=_last_known)
 RECORDING_COST: Part[RecordingCost | None] = Part(
@@ -210,4 +298,7 @@ RECORDING_COST: Part[RecordingCost | None] = Part(
 )
 NAMED_WAITS: Part[tuple[NamedWait, ...]] = Part(
     name="named_waits", type=tuple[NamedWait, ...], empty=tuple, merge=_merged_waits
+)
+UNCLASSIFIED_KERNELS: Part[tuple[UnclassifiedKernel, ...]] = Part(
+    name="unclassified_kernels", type=tuple[UnclassifiedKernel, ...], empty=tuple, merge=_merged_unclassified
 )

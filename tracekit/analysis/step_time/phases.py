@@ -5,14 +5,16 @@ from __future__ import annotations
 import statistics
 from dataclasses import dataclass
 
+from tracekit.analysis.finding import Finding
 from tracekit.analysis.step_time import columns
 from tracekit.analysis.step_time.parts import PHASE_SUMS, STEP_PHASES
 from tracekit.analysis.table import Frame
-from tracekit.model.run import Finding, Run
+from tracekit.model.run import Run
 from tracekit.model.summary import RankSummary
 
 _DATA = STEP_PHASES.index("data")
 _NOTABLE = 0.05  # of a step
+_FAR_ABOVE = 1.25  # times the mean of the ranks
 
 __all__ = ["StepPhases", "step_phases"]
 
@@ -102,6 +104,10 @@ def _mean_step_ns(summary: RankSummary) -> float:
     return sum(part.total_ns for part in summary[PHASE_SUMS].parts) / _complete_steps(summary)
 
 
+def _mean_exposed_ns(summary: RankSummary) -> float:
+    return sum(step.exposed_comm_ns for step in summary.steps if step.complete) / _complete_steps(summary)
+
+
 def _data_loading(run: Run) -> list[Finding]:
     """Find time in which a rank does nothing but load data."""
     ranks = [summary for summary in run.ranks if _complete_steps(summary)]
@@ -112,10 +118,23 @@ def _data_loading(run: Run) -> list[Finding]:
         return []
     mean_ns = statistics.fmean(data_ns.values())
     share = sum(data_ns.values()) / sum(step_ns.values())
-    text = f"steps wait for their data: loading takes {share:.0%} of the step ({mean_ns / 1e6:.1f} ms)"
-    if len(ranks) > 1:
-        text += f", most on rank {worst} ({data_ns[worst] / 1e6:.1f} ms)"
-    text += "; load ahead in workers (DataLoader's num_workers, prefetch_factor)"
-    saving_ns = max(step_ns.values()) - max(step_ns[rank] - data_ns[rank] for rank in step_ns)
+    text = f"steps wait for their data: loading takes {share:.0%} of the step"
+    if data_ns[worst] / step_ns[worst] > _FAR_ABOVE * share:
+        text += f", most on rank {worst} ({data_ns[worst] / step_ns[worst]:.0%})"
+    # The others wait in communication for the rank that loads longest. What they do then is not their own time.
+    own_ns = {s.rank: step_ns[s.rank] - _mean_exposed_ns(s) for s in ranks}
+    saving_ns = max(own_ns.values()) - max(own_ns[rank] - data_ns[rank] for rank in own_ns)
     evidence = {"data_share": share, "data_ns": int(mean_ns), "worst_data_ns": int(data_ns[worst])}
-    return [Finding(severity="warning", rank=worst, text=text, saving_ns=int(saving_ns), evidence=evidence)]
+    return [
+        Finding(
+            severity="warning",
+            rank=worst,
+            text=text,
+            cause="data",
+            time_ns=round(mean_ns),
+            saving_ns=int(saving_ns),
+            action="load ahead in workers: DataLoader's num_workers, prefetch_factor",
+            evidence=evidence,
+            remedy="data",
+        )
+    ]

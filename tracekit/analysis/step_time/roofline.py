@@ -16,12 +16,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from tracekit.analysis.finding import Finding
 from tracekit.analysis.section import KnownWork, Unavailable
 from tracekit.analysis.step_time import columns
 from tracekit.analysis.step_time.device_peaks import peak_tflops
 from tracekit.analysis.step_time.parts import FLOPS
 from tracekit.analysis.table import Frame
-from tracekit.model.run import Finding, Run
+from tracekit.model.run import Run
 from tracekit.model.summary import RankSummary
 
 __all__ = ["Roofline", "roofline"]
@@ -70,7 +71,7 @@ class _RankWork:
 def roofline(run: Run, known: KnownWork | None = None) -> Roofline | Unavailable:
     """Return the utilisation of each rank; unavailable for a run without complete steps."""
     known = known or KnownWork()
-    ranks = [s for s in run.ranks if not s.serves_only and any(step.complete for step in s.steps)]
+    ranks = [s for s in run.ranks if s.is_measured and any(step.complete for step in s.steps)]
     if not ranks:
         return Unavailable(reason="no step is complete")
     works = [_work(summary, known) for summary in ranks]
@@ -113,7 +114,8 @@ def _peak(summary: RankSummary, by_dtype: Mapping[str, int]) -> float | None:
     peaks = peak_tflops(summary.device_name) if summary.device == "gpu" else {}
     if not sum(by_dtype.values()) or not by_dtype.keys() <= peaks.keys():
         return None
-    return sum(by_dtype.values()) / sum(flops / (peaks[dtype] * 1e12) for dtype, flops in by_dtype.items())
+    of_one = sum(by_dtype.values()) / sum(flops / (peaks[dtype] * 1e12) for dtype, flops in by_dtype.items())
+    return of_one * summary[FLOPS].devices
 
 
 def _peak_source(works: Sequence[_RankWork], known: KnownWork) -> Literal["data sheet", "given"] | None:
@@ -188,9 +190,10 @@ def _without_tensor_cores(works: Sequence[_RankWork]) -> list[Finding]:
     step_ns = max(work.step_ns / work.steps for work in works)
     if least_ns < _NOTABLE * step_ns:
         return []
-    text = (
-        f"matrix products run in float32 without tensor cores: with TF32 (torch.set_float32_matmul_precision('high')) "
-        f"or autocast to bfloat16 they could take {least_ns / 1e6:.1f} ms a step less ({least_ns / step_ns:.0%} of it)"
-    )
-    evidence = {"float32_flops": int(min(work.flops_by_dtype.get("float32", 0) for work in works))}
-    return [Finding(severity="warning", text=text, saving_ns=int(least_ns), evidence=evidence)]
+    text = "matrix products run in float32 without tensor cores"
+    action = "use TF32, by torch.set_float32_matmul_precision('high'), or autocast to bfloat16"
+    evidence = {
+        "float32_flops": int(min(work.flops_by_dtype.get("float32", 0) for work in works)),
+        "no_replay": "how long each product takes on tensor cores is not recorded",
+    }
+    return [Finding(severity="warning", text=text, cause="compute", action=action, evidence=evidence)]

@@ -2,7 +2,8 @@
 
 In a synchronous run the slowest rank sets the pace: a rank that only waits for it gains nothing by waiting less. With
 s_r the step and p_r the part on rank r, a step becomes max(s_r) - max(s_r - p_r) shorter. That is not the mean of the
-part, but about the part on the rank that waits least.
+part, but about the part on the rank that waits least. It tells whether the part is worth a finding, and is no saving
+that a finding states: a replay knows more.
 """
 
 from __future__ import annotations
@@ -11,15 +12,7 @@ from collections.abc import Mapping
 
 from tracekit.model.run import Run
 
-__all__ = ["saving_of_ns", "saving_without_ns", "savings_ns"]
-
-
-def saving_without_ns(run: Run, part: str) -> int | None:
-    """Return the saving without `part`, a field of `StepParts`, in nanoseconds a step.
-
-    The mean over the steps that all ranks completed; None without any.
-    """
-    return saving_of_ns(run, {(s.rank, step.step): getattr(step, part) for s in run.ranks for step in s.steps})
+__all__ = ["saving_of_ns", "savings_ns"]
 
 
 def saving_of_ns(run: Run, part_ns: Mapping[tuple[int, int], int]) -> int | None:

@@ -8,26 +8,26 @@ from tracekit.analysis.step_time.breakdown import Breakdown, breakdown
 from tracekit.analysis.step_time.memory import Memory, memory
 from tracekit.analysis.step_time.parts import (
     FLOPS,
+    IDLE,
     MEMORY,
     NAMED_WAITS,
     PHASE_SUMS,
     RECORDING_COST,
+    UNCLASSIFIED_KERNELS,
     FlopSums,
-    PhaseSums,
     RecordingCost,
+    UnclassifiedKernel,
 )
 from tracekit.analysis.step_time.per_rank.flops import flop_sums
+from tracekit.analysis.step_time.per_rank.idle_sums import idle_sums
 from tracekit.analysis.step_time.per_rank.phase_sums import phase_sums
+from tracekit.analysis.step_time.per_rank.unclassified_kernels import unclassified_kernels
 from tracekit.analysis.step_time.phases import StepPhases, step_phases
 from tracekit.analysis.step_time.roofline import Roofline, roofline
 from tracekit.analysis.timeline.recorded_steps import RecordedSteps
 from tracekit.model.metadata import MemoryUse
 
 __all__ = ["BREAKDOWN_SECTION", "MEMORY_SECTION", "PHASES_SECTION", "ROOFLINE_SECTION"]
-
-
-def _phases(recorded: RecordedSteps) -> PhaseSums:
-    return phase_sums(recorded.trace, recorded.lanes, recorded.phases, recorded.steps)
 
 
 def _memory(recorded: RecordedSteps) -> MemoryUse | None:
@@ -44,21 +44,25 @@ def _recording_cost(recorded: RecordedSteps) -> RecordingCost | None:
     return RecordingCost(per_step_ns=cost.per_step_ns, steps=steps, options=tuple(cost.options))
 
 
+def _unclassified(recorded: RecordedSteps) -> tuple[UnclassifiedKernel, ...]:
+    return tuple(unclassified_kernels(recorded.trace.events, recorded.lanes, recorded.steps))
+
+
 def _flops(recorded: RecordedSteps) -> FlopSums:
     return flop_sums(recorded.trace, recorded.lanes, recorded.steps)
 
 
 BREAKDOWN_SECTION: Section[Breakdown] = Section(
     name="breakdown",
-    reads=(PHASE_SUMS, NAMED_WAITS),
-    keeps={RECORDING_COST: _recording_cost},
+    reads=(IDLE, NAMED_WAITS, UNCLASSIFIED_KERNELS),
+    keeps={IDLE: idle_sums, RECORDING_COST: _recording_cost, UNCLASSIFIED_KERNELS: _unclassified},
     analyze=lambda given: breakdown(given.run),
-    tables=(columns.RANKS, columns.STEPS),
+    tables=(columns.RANKS, columns.STEPS, columns.IDLE, columns.IDLE_PLACES),
 )
 PHASES_SECTION: Section[StepPhases] = Section(
     name="phases",
     reads=(PHASE_SUMS,),
-    keeps={PHASE_SUMS: _phases},
+    keeps={PHASE_SUMS: phase_sums},
     analyze=lambda given: step_phases(given.run),
     tables=(columns.PHASES, columns.PHASES_BY_PHASE, columns.PHASE_FACTS),
 )

@@ -1,38 +1,47 @@
 """Attributes the delays of a run to the ranks and links that caused them, by following lateness back in time.
 
-An instance is one collective, or one message; `collective_instances.py` defines its columns. Its last rank was
-released by an earlier instance: the one that it last waited for. The lateness of an instance is divided in this order:
+An instance is one collective, or one message; `collective_instances.py` defines its columns. Its last rank's segment
+begins with an earlier instance: the one that released that rank, or that it passed without waiting. The lateness of an
+instance, of which no more counts than the others waited (`exposed`), is divided in this order:
 
-1. how much longer than its peers its last rank took since its release, `excess`;
-2. how much longer the transfer that released that rank took than the same transfer on other links, `slow`;
-3. the rest is lateness of the instance that released the rank. It is divided likewise, and so on back in time.
+1. how much longer than its peers its last rank took since its segment began, `excess`;
+2. how much longer the transfer of the instance that the segment begins with took than the same on other links, `slow`;
+3. the rest is lateness of that instance. It is divided likewise, and so on back in time.
 
-Each instance is released by at most one other, so the instances form a forest. If lateness of several instances leads
+Each segment begins with at most one instance, so the instances form a forest. If lateness of several instances leads
 back to one, the largest counts and not the sum: 10 ms that are lost once may show in a hundred collectives, but remain
 10 ms. With m(i) for the lateness that reaches instance i:
 
-    rest(j) = max(m(j), behind(j)) - excess(j)
-    m(i) = max(late(i), max over the instances j that i released of rest(j) - slow(i))
+    late'(i), behind'(i) = min(late(i), exposed(i)), min(behind(i), exposed(i))
+    rest(j) = max(m(j), behind'(j)) - excess(j)
+    m(i) = max(late'(i), max over the instances j whose segment begins with i of rest(j) - slow(i))
     caused by the last rank of i: min(m(i), excess(i))
 
 `late` is how long after the second-last rank the last one arrived. `behind` is how long after the median of the others:
 it is what is passed back, because ranks that were released together are late together.
+
+The same delay may still show several times. So of the instances in one segment the largest counts; no delay reaches
+back beyond the begin of the instance charged before; and a rank is charged no more in a step than its groups waited
+for it (`limited_by_waits`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from tracekit.analysis.stragglers.collective_instances import CollectiveInstances
-from tracekit.model.events import ABSENT, Int64
+from tracekit.analysis.stats.forest import deepest_first
+from tracekit.analysis.stats.leave_one_out import leave_one_out_medians
+from tracekit.analysis.stragglers.arrivals.collective_instances import CollectiveInstances
+from tracekit.model.events import ABSENT, Bool, Int64
+from tracekit.model.run import Run
 
-__all__ = ["CAUSES", "CausedDelays", "attribute_delays"]
+__all__ = ["CAUSES", "MORE_OPERATIONS", "CausedDelays", "attribute_delays", "limited_by_waits"]
 
 CAUSES = ("compute", "more_work", "host", "data")
-_MORE_OPERATIONS = 0.05  # beyond the usual number; fewer may be bookkeeping, such as a rank that prints
+MORE_OPERATIONS = 0.05  # beyond the usual number; fewer may be bookkeeping, such as a rank that prints
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -64,6 +73,7 @@ def attribute_delays(
     charged = np.flatnonzero((caused_ns > 0) & (instances.rank != ABSENT))
     charged = _largest_of_each_segment(instances, caused_ns, charged)
     charged = charged[counted[charged]]
+    caused_ns = _not_twice(instances, caused_ns, charged)
     ranks_ns = np.zeros((ranks, len(steps)), dtype=np.int64)
     np.add.at(ranks_ns, (instances.rank[charged], step[charged]), caused_ns[charged])
     causes_ns = np.zeros((ranks, len(CAUSES) + 2), dtype=np.int64)
@@ -74,19 +84,62 @@ def attribute_delays(
     return CausedDelays(ranks_ns=ranks_ns, causes_ns=_resolve_unclear(causes_ns), links_ns=links_ns)
 
 
+def limited_by_waits(charges: CausedDelays, run: Run, steps: Sequence[int]) -> CausedDelays:
+    """Return the delays, none longer than the others of its rank's groups can have waited for that rank in the step.
+
+    Instances whose waits overlap, such as prefetched ones, may each show the same delay. But all ranks of a group wait
+    for its transfers alike. Beyond these the others wait for this rank, and it waits for them:
+
+        waits(others) >= transfers + caused(rank)
+        waits(rank) <= transfers + caused(others)
+        caused(rank) <= waits(others) - waits(rank) + caused(others)
+
+    steps: those of the columns of `charges.ranks_ns`.
+    """
+    place = {summary.rank: i for i, summary in enumerate(run.ranks)}
+    waits_ns, known = _waits(run, steps)
+    limit_ns = np.full(charges.ranks_ns.shape, -1, dtype=np.int64)
+    for matched in run.collectives:
+        members = np.array([place[rank] for rank in matched.ranks.tolist()], dtype=np.int64)
+        others_ns = leave_one_out_medians(waits_ns[members].T, known[members].T).T
+        beyond_ns = np.maximum(others_ns - waits_ns[members], 0)
+        comparable = known[members] & (known[members].sum(axis=0) > 1)
+        limit_ns[members] = np.where(comparable, np.maximum(limit_ns[members], beyond_ns), limit_ns[members])
+    by_others_ns = charges.ranks_ns.sum(axis=0) - charges.ranks_ns
+    is_limited = limit_ns >= 0
+    ranks_ns = np.where(is_limited, np.minimum(charges.ranks_ns, limit_ns + by_others_ns), charges.ranks_ns)
+    share = ranks_ns.sum(axis=1) / np.maximum(charges.ranks_ns.sum(axis=1), 1)
+    causes_ns = (charges.causes_ns * share[:, None]).astype(np.int64)
+    return replace(charges, ranks_ns=ranks_ns, causes_ns=causes_ns)
+
+
+def _waits(run: Run, steps: Sequence[int]) -> tuple[Int64, Bool]:
+    """Return for how long each of r ranks waited in communication in s steps, int64 [r, s]; and a mask of the known."""
+    waits_ns = np.zeros((len(run.ranks), len(steps)), dtype=np.int64)
+    known = np.zeros(waits_ns.shape, dtype=np.bool_)
+    column = {step: i for i, step in enumerate(steps)}
+    for i, summary in enumerate(run.ranks):
+        for parts in summary.steps:
+            if parts.complete and parts.step in column:
+                waits_ns[i, column[parts.step]] = parts.exposed_comm_ns
+                known[i, column[parts.step]] = True
+    return waits_ns, known
+
+
 def _follow_back(instances: CollectiveInstances, slow_ns: Int64) -> tuple[Int64, Int64]:
     """Return the part of each instance's lateness that its last rank adds, and the part of its transfer: int64 [n]."""
-    before = instances.released_by
+    before = instances.begins_with
     excess_ns = np.maximum(instances.excess_ns, 0)
-    late_ns = instances.late_ns.copy()
+    late_ns = np.minimum(instances.late_ns, instances.exposed_ns)
+    behind_ns = np.minimum(instances.behind_ns, instances.exposed_ns)
     transfer_ns = np.zeros(len(before), dtype=np.int64)
-    if not late_ns.any() and not instances.behind_ns.any():
+    if not late_ns.any() and not behind_ns.any():
         # There are only messages, whose lateness is not known. Count the slow transfers that released a rank.
         released = before[before != ABSENT]
         transfer_ns[released] = slow_ns[released]
         return np.minimum(late_ns, excess_ns), transfer_ns
-    for level in _levels(before):
-        rest_ns = np.maximum(late_ns[level], instances.behind_ns[level]) - excess_ns[level]
+    for level in deepest_first(before):
+        rest_ns = np.maximum(late_ns[level], behind_ns[level]) - excess_ns[level]
         level, rest_ns = level[rest_ns > 0], rest_ns[rest_ns > 0]
         releasing = before[level]
         np.maximum.at(transfer_ns, releasing, np.minimum(rest_ns, slow_ns[releasing]))
@@ -94,30 +147,30 @@ def _follow_back(instances: CollectiveInstances, slow_ns: Int64) -> tuple[Int64,
     return np.minimum(late_ns, excess_ns), transfer_ns
 
 
-def _levels(before: Int64) -> list[Int64]:
-    """Return the instances by how many releases lead to them, the most first. Those that none released are left out."""
-    depth = (before != ABSENT).astype(np.int64)
-    further = before.copy()
-    going = np.flatnonzero(further != ABSENT)
-    while len(going):  # each round doubles how far back an instance has looked
-        beyond = further[going]
-        depth[going], further[going] = depth[going] + depth[beyond], further[beyond]
-        going = going[further[going] != ABSENT]
-    order = np.argsort(depth, kind="stable")
-    bounds = np.searchsorted(depth[order], np.arange(1, int(depth.max(initial=0)) + 1))
-    return np.split(order, bounds)[:0:-1]
-
-
 def _largest_of_each_segment(instances: CollectiveInstances, caused_ns: Int64, charged: Int64) -> Int64:
-    """Return, of the instances that share a rank, its release and a step, the one with the largest delay.
+    """Return, of the instances that share a rank, the beginning of its segment and a step, the one with the largest
+    delay.
 
     Collectives that do not block lie in one stretch of computing, and each shows all of the delay in it.
     """
-    segment = (instances.step[charged], instances.released_ns[charged], instances.rank[charged])
-    order = np.lexsort((-instances.arrival_ns[charged], caused_ns[charged], *segment))
+    segment = (instances.step[charged], instances.since_ns[charged], instances.rank[charged])
+    order = np.lexsort((-instances.begin_ns[charged], caused_ns[charged], *segment))
     largest = np.ones(len(charged), dtype=np.bool_)
     largest[:-1] = np.any([column[order][1:] != column[order][:-1] for column in segment], axis=0)
     return charged[order[largest]]
+
+
+def _not_twice(instances: CollectiveInstances, caused_ns: Int64, charged: Int64) -> Int64:
+    """Return the delays, int64 [n], of which none reaches back beyond the beginning of the instance charged before.
+
+    An instance that began within the lateness of another, on the same rank, shows the same delay once more.
+    """
+    order = charged[np.lexsort((instances.begin_ns[charged], instances.rank[charged]))]
+    same_rank = instances.rank[order[1:]] == instances.rank[order[:-1]]
+    result = caused_ns.copy()
+    later = order[1:][same_rank]
+    result[later] = np.minimum(result[later], np.diff(instances.begin_ns[order])[same_rank])
+    return result
 
 
 def _split_by_cause(instances: CollectiveInstances, which: Int64, caused_ns: Int64) -> Int64:
@@ -125,16 +178,12 @@ def _split_by_cause(instances: CollectiveInstances, which: Int64, caused_ns: Int
 
     The columns are `CAUSES`, then compute that may be slow or more work, then unknown.
     """
-    data_ns = np.maximum(instances.data_ns[which], 0)
-    busy_ns = np.maximum(instances.compute_ns[which], 0)
-    host_ns = np.maximum(instances.excess_ns[which] - instances.compute_ns[which] - instances.data_ns[which], 0)
-    total_ns = np.maximum(data_ns + busy_ns + host_ns, 1)
-    data_ns = (caused_ns * (data_ns / total_ns)).astype(np.int64)
-    busy_ns = (caused_ns * (busy_ns / total_ns)).astype(np.int64)
+    data_ns = np.clip(instances.data_ns[which], 0, caused_ns)
+    busy_ns = np.clip(instances.compute_ns[which], 0, caused_ns - data_ns)
     host_ns = caused_ns - data_ns - busy_ns
     operations, usual = instances.operations[which], instances.usual_operations[which]
     other_work = instances.differs[which]
-    more = (operations > _MORE_OPERATIONS * usual) | ((operations == 0) & other_work)
+    more = (operations > MORE_OPERATIONS * usual) | ((operations == 0) & other_work)
     unclear = ~more & (operations > 0)
     parts = [busy_ns * ~(more | unclear), busy_ns * more, host_ns, data_ns, busy_ns * unclear]
     detailed = instances.detailed[which]

@@ -1,37 +1,32 @@
-"""Sections on ranks that hold up the others, and on the critical path."""
+"""The section on ranks that hold up the others."""
 
 from __future__ import annotations
 
-from tracekit.analysis.section import Section
+from tracekit.analysis.model_parallel.parts import EXPERT_EXCHANGES
+from tracekit.analysis.pipeline.bubble_causes import MeasuredPipeline
+from tracekit.analysis.pipeline.bubbles import Pipeline, pipeline
+from tracekit.analysis.pipeline.parts import ACTIONS
+from tracekit.analysis.section import Section, Unavailable
 from tracekit.analysis.stragglers import columns
-from tracekit.analysis.stragglers.arrivals import Arrivals, arrivals_of
-from tracekit.analysis.stragglers.critical_path import CriticalPath, critical_path
+from tracekit.analysis.stragglers.arrivals.arrivals import Arrivals, arrivals_of
 from tracekit.analysis.stragglers.stragglers import Stragglers, counted_steps, stragglers
-from tracekit.analysis.timeline.parts import STEP_ENDS, StepEndSegments
-from tracekit.analysis.timeline.recorded_steps import RecordedSteps
-from tracekit.analysis.timeline.segments import computing_or_loading, step_end_segments
 from tracekit.model.run import Run
 
-__all__ = ["CRITICAL_PATH_SECTION", "STRAGGLERS_SECTION"]
+__all__ = ["STRAGGLERS_SECTION", "arrivals"]
 
 
-def _step_ends(recorded: RecordedSteps) -> StepEndSegments:
-    return step_end_segments(recorded.lanes, recorded.once(computing_or_loading))
-
-
-def _arrivals(run: Run) -> Arrivals:
+def arrivals(run: Run) -> Arrivals:
+    """Return the arrivals in the steps that count."""
     return arrivals_of(run, frozenset(counted_steps(run)))
+
+
+def _measured_pipelines(found: Pipeline | Unavailable) -> tuple[MeasuredPipeline, ...]:
+    return () if isinstance(found, Unavailable) else found.measured
 
 
 STRAGGLERS_SECTION: Section[Stragglers] = Section(
     name="stragglers",
-    analyze=lambda given: stragglers(given.run, given.once(_arrivals)),
+    reads=(ACTIONS, EXPERT_EXCHANGES),
+    analyze=lambda given: stragglers(given.run, given.once(arrivals), _measured_pipelines(given.once(pipeline))),
     tables=(columns.STRAGGLERS,),
-)
-CRITICAL_PATH_SECTION: Section[CriticalPath] = Section(
-    name="critical_path",
-    reads=(STEP_ENDS,),
-    keeps={STEP_ENDS: _step_ends},
-    analyze=lambda given: critical_path(given.run, given.once(_arrivals)),
-    tables=(columns.CRITICAL_PATH,),
 )

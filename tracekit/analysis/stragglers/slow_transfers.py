@@ -1,30 +1,33 @@
 """Which transfers took longer than the same transfers on other links.
 
-A transfer lasts from the last arrival to the last end. A link is a process group, or the two ends of a message. It is
-compared with the other links that carry the same kind and size among as many ranks on as many hosts. A link is slow if
-both of these hold:
+A link is a process group, or the two ends of a message. It is compared with the other links that carry the same kind
+and size among as many ranks on as many hosts. A link is slow if both of these hold:
 
 * its median transfer is longer by a fifth than the median of the other links;
 * three quarters of its transfers are longer than three quarters of theirs, because many links are slow now and then.
 
-What its transfers take beyond the median of the others is its slowness.
+What its transfers take beyond the median of the others is its slowness. Messages of unknown size are not compared.
+Those of GPUs are compared by their fastest ones (`communication.slow_messages`).
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
+from tracekit.analysis.communication.link_references import SLOW_LINK, Reference
+from tracekit.analysis.communication.slow_messages import SlowMessages, slow_messages
 from tracekit.analysis.stats.leave_one_out import leave_one_out_medians
-from tracekit.analysis.stragglers.collective_instances import CollectiveInstances
-from tracekit.model.events import ABSENT, Int64
+from tracekit.analysis.stragglers.arrivals.collective_instances import CollectiveInstances
+from tracekit.model.events import ABSENT, Bool, Int64
 from tracekit.model.run import Run
 
 __all__ = ["Link", "SlowTransfers", "slow_transfers"]
 
-_SLOW = 1.2  # times the usual: links differ by less than that without anything being wrong
 _ENOUGH = 4  # transfers, for which quartiles mean something
+_Name = tuple[tuple[int, ...], bool, bool]  # ranks, `carries_messages` and `directed` of a link
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,13 +36,22 @@ class Link:
 
     Attributes:
         ranks: those of the group, or the source and the destination of messages.
-        directed: whether it carries messages, from the first of the ranks to the second.
+        carries_messages: whether it carries messages, and not collectives of the group.
+        directed: whether it carries messages from the first of the ranks to the second, and is not slow the other way.
         slowdown: how many times as long as on other links its transfers take.
+        reference: what it is compared with.
     """
 
     ranks: tuple[int, ...]
+    carries_messages: bool
     directed: bool
     slowdown: float
+    reference: Reference = "others alike"
+
+    @property
+    def may_be_slower_by_nature(self) -> bool:
+        """Return whether nothing need be wrong: networks are slower than links within hosts."""
+        return self.reference == "links within hosts"
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -62,11 +74,15 @@ def slow_transfers(run: Run, instances: CollectiveInstances, collectives: int) -
     ends, link_of = _links(run, instances, collectives)
     host_of = {summary.rank: summary.machine for summary in run.ranks}
     hosts = np.array([len({host_of.get(rank) for rank in ranks}) for ranks in ends], dtype=np.int64)
-    transfer_ns = np.maximum(instances.end_ns - instances.arrival_ns, 0)
+    transfer_ns = instances.transfer_ns
     slow_ns, link = np.zeros(len(instances), dtype=np.int64), np.full(len(instances), ABSENT, dtype=np.int64)
-    comparable = np.flatnonzero(instances.members > 1)
+    by_kernels = _are_kernels(run)
+    messages = slow_messages(run, transfer_ns[collectives:], by_kernels)
+    among_others = (instances.members > 1) & (transfer_ns != ABSENT)
+    among_others[collectives:] &= ~by_kernels & (instances.size_bytes[collectives:] != ABSENT)
+    comparable = np.flatnonzero(among_others)
     if not len(comparable):
-        return SlowTransfers(links=(), slow_ns=slow_ns, link=link)
+        return _with_messages(SlowTransfers(links=(), slow_ns=slow_ns, link=link), messages, collectives)
     of_comparable = link_of[comparable]
     alike = (column[comparable] for column in (instances.kind, instances.size_bytes, instances.members))
     sort = _number_rows(*alike, hosts[of_comparable])
@@ -74,19 +90,49 @@ def slow_transfers(run: Run, instances: CollectiveInstances, collectives: int) -
     sorts = pairs // len(ends)
     low_ns, median_ns, high_ns = _quartiles(transfer_ns[comparable], pair, counts)
     usual_ns, usually_below_ns = _medians_of_other_links(median_ns, sorts), _medians_of_other_links(high_ns, sorts)
-    slow = (usual_ns > 0) & (median_ns > _SLOW * usual_ns) & (low_ns > usually_below_ns) & (counts >= _ENOUGH)
+    slow = (usual_ns > 0) & (median_ns > SLOW_LINK * usual_ns) & (low_ns > usually_below_ns) & (counts >= _ENOUGH)
     of_slow = slow[pair]
     here = comparable[of_slow]
     beyond_ns = np.maximum(transfer_ns[here] - usual_ns[pair[of_slow]], 0)
     slow_links = np.unique(of_comparable[of_slow])
-    slow_ns[here], link[here] = beyond_ns, np.searchsorted(slow_links, of_comparable[of_slow])
+    named, number = _name_links(slow_links, ends, len(run.groups))
+    slow_ns[here], link[here] = beyond_ns, number[np.searchsorted(slow_links, of_comparable[of_slow])]
     result = []
-    for number, place in enumerate(slow_links.tolist()):
-        took_ns = int(transfer_ns[here][link[here] == number].sum())
-        usually_ns = int(usual_ns[pair[of_slow]][link[here] == number].sum())
-        directed = place >= len(run.groups)
-        result.append(Link(ranks=ends[place], directed=directed, slowdown=took_ns / max(usually_ns, 1)))
-    return SlowTransfers(links=tuple(result), slow_ns=slow_ns, link=link)
+    for i, (ranks, carries_messages, directed) in enumerate(named):
+        took_ns = int(transfer_ns[here][link[here] == i].sum())
+        usually_ns = int(usual_ns[pair[of_slow]][link[here] == i].sum())
+        slowdown = took_ns / max(usually_ns, 1)
+        result.append(Link(ranks=ranks, carries_messages=carries_messages, directed=directed, slowdown=slowdown))
+    return _with_messages(SlowTransfers(links=tuple(result), slow_ns=slow_ns, link=link), messages, collectives)
+
+
+def _are_kernels(run: Run) -> Bool:
+    """Return a mask [m] of the messages whose two ends are kernels of GPUs."""
+    devices = {summary.rank: summary.device == "gpu" for summary in run.ranks}
+    ends = zip(run.messages.source.tolist(), run.messages.destination.tolist(), strict=True)
+    return np.array([devices[source] and devices[destination] for source, destination in ends], dtype=np.bool_)
+
+
+def _with_messages(slow: SlowTransfers, messages: SlowMessages, collectives: int) -> SlowTransfers:
+    """Add the slow links of messages. The two directions between two ranks are one link if both are slow."""
+    links, names = list(slow.links), np.full(len(messages.links) + 1, ABSENT)
+    of_messages = zip(messages.links, messages.slowdown, messages.references, strict=True)
+    place = {ends: i for i, ends in enumerate(messages.links)}
+    for i, (ends, slowdown, reference) in enumerate(of_messages):
+        back = place.get(ends[::-1])
+        both = back is not None
+        if back is not None and ends[0] > ends[1]:
+            names[i] = names[back]
+            continue
+        if back is not None:
+            slowdown = (slowdown + messages.slowdown[back]) / 2
+        names[i] = len(links)
+        links.append(Link(ranks=ends, carries_messages=True, directed=not both, slowdown=slowdown, reference=reference))
+    slow_ns, link = slow.slow_ns.copy(), slow.link.copy()
+    number = names[messages.link]
+    slow_ns[collectives:] = np.where(number == ABSENT, slow_ns[collectives:], messages.slow_ns)
+    link[collectives:] = np.where(number == ABSENT, link[collectives:], number)
+    return SlowTransfers(links=tuple(links), slow_ns=slow_ns, link=link)
 
 
 def _links(run: Run, instances: CollectiveInstances, collectives: int) -> tuple[list[tuple[int, ...]], Int64]:
@@ -96,6 +142,23 @@ def _links(run: Run, instances: CollectiveInstances, collectives: int) -> tuple[
     edges, edge = np.unique(ends, return_inverse=True)
     link = np.concatenate((instances.group[:collectives], len(groups) + edge))
     return [*groups, *((int(pair) >> 32, int(pair) & 0xFFFFFFFF) for pair in edges)], link
+
+
+def _name_links(slow: Int64, ends: Sequence[tuple[int, ...]], groups: int) -> tuple[list[_Name], Int64]:
+    """Return the names of the links, and which of these each of `slow` has, int64 [l].
+
+    The two directions between two ranks are one link if both are slow. The first `groups` links are groups.
+    """
+    places = slow.tolist()
+    messages = {ends[place] for place in places if place >= groups}
+    named: dict[_Name, int] = {}
+    number = []
+    for place in places:
+        both = place >= groups and ends[place][::-1] in messages
+        carries_messages = place >= groups
+        name = (tuple(sorted(ends[place])) if both else ends[place], carries_messages, carries_messages and not both)
+        number.append(named.setdefault(name, len(named)))
+    return list(named), np.array(number, dtype=np.int64)
 
 
 def _number_rows(*columns: Int64) -> Int64:

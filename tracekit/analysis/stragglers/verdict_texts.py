@@ -1,37 +1,107 @@
-"""What the verdict on stragglers says of a slow rank and of a slow link."""
+"""What the verdict on stragglers says of slow ranks and of a slow link."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
+from tracekit.analysis.communication.link_references import Reference
+from tracekit.analysis.model_parallel.overload import Overload
+from tracekit.analysis.stragglers.last_arrivals import LongestWait
 from tracekit.analysis.stragglers.slow_transfers import Link
 from tracekit.model.ranks import format_ranges
 
-__all__ = ["link_text", "rank_text"]
+_COMPARED_WITH: Mapping[Reference, str] = {
+    "others alike": "as others for the same",
+    "links within hosts": "as links within hosts for the same (no other between hosts carries it)",
+    "links between hosts": "as links between hosts for the same (no other within a host carries it)",
+    "NVLink": "as NVLink would for the same",
+}
+
+_LONGER_WINDOW = 10  # steps, with which a verdict on few steps may become sure
+
+__all__ = ["action_text", "link_text", "rank_text", "text_of_one_step", "until_sure"]
 
 
-def rank_text(rank: int, cause: str | None, mean_ns: float, step_ns: float, peers_compute_ns: float, peers: int) -> str:
-    """Return what a slow rank does longer than its peers, and by how much."""
-    whom = "its peer" if peers == 1 else "the median of its peers"
-    one = "s" * (peers == 1)
-    delay, share = f"{mean_ns / 1e6:.1f} ms a step", f"{mean_ns / max(step_ns, 1):.0%} of it"
-    wait = f"which wait{one} for it in communication"
+def rank_text(
+    ranks: Sequence[int],
+    host: str | None,
+    cause: str | None,
+    share_of_step: float,
+    share_of_compute: float | None,
+    peers: int,
+    overload: Overload | None = None,
+) -> str:
+    """Return what slow ranks do longer than their peers, and by how much.
+
+    host: the machine whose ranks these are, if it has no others. share_of_compute: of how long the peers compute, if
+    that is known. peers: how many ranks wait for them. overload: the load of the rank's experts, if it computes longer
+    for them.
+    """
+    who, s = _name(ranks, host), "s" if len(ranks) == 1 else ""
+    its, them = ("its", "it") if len(ranks) == 1 else ("their", "them")
+    whom = f"{its} peer, which waits for {them}" if peers == 1 else f"{its} peers, which wait for {them}"
+    step = f"{share_of_step:.0%} of the step"
     if cause == "host":
-        return f"rank {rank} spends {delay} ({share}) longer between operations than {whom}, {wait}"
+        return f"{who} spend{s} {step} longer between operations than {whom}"
     if cause == "data":
-        return f"rank {rank} loads data for {delay} ({share}) longer than {whom}, {wait}"
-    if peers_compute_ns >= mean_ns / 10:
-        share = f"{mean_ns / peers_compute_ns:.0%}"
-    more = f"rank {rank} computes {delay} ({share}) longer than {whom}, {wait}"
-    return f"{more}: it has more work" if cause == "more_work" else more
+        return f"{who} load{s} data for {step} longer than {whom}"
+    longer = step if share_of_compute is None else f"{share_of_compute:.0%}"
+    more = f"{who} compute{s} {longer} longer than {whom}"
+    if overload is not None:
+        estimated = " (estimated)" if overload.estimated else ""
+        return f"{more}: its experts receive {overload.ratio:.2f} times the mean of the others{estimated}"
+    return f"{more}: {'it has' if len(ranks) == 1 else 'they have'} more work" if cause == "more_work" else more
 
 
-def link_text(link: Link, mean_ns: float, share: float) -> str:
+def text_of_one_step(text: str, wait: LongestWait) -> str:
+    """Return what a rank does longer in the only step, and who waits longest for it, from a text of `rank_text`."""
+    longer, _, _ = text.partition(", which")
+    return f"{longer}; rank {wait.rank} waits {wait.wait_ns / 1e6:.1f} ms for it in one {wait.kind}"
+
+
+def link_text(link: Link) -> str:
     """Return how much longer than others a slow link takes."""
-    if link.directed or len(link.ranks) == 2:
-        name = f"the link from rank {link.ranks[0]} to rank {link.ranks[1]}"
-    else:
-        name = f"the links between ranks {format_ranges(link.ranks)}"
-    verb = "takes" if link.directed or len(link.ranks) == 2 else "take"
-    return (
-        f"{name} {verb} {link.slowdown:.1f} times as long as others for the same: "
-        f"{mean_ns / 1e6:.1f} ms a step ({share:.0%} of it)"
-    )
+    verb = "takes" if len(link.ranks) == 2 else "take"
+    return f"{_link_name(link)} {verb} {link.slowdown:.1f} times as long {_COMPARED_WITH[link.reference]}"
+
+
+def action_text(
+    ranks: Sequence[int], host: str | None, cause: str | None, link: Link | None = None, overload: bool = False
+) -> str:
+    """Return what to do about slow ranks or a slow link."""
+    if link is not None:
+        return f"check {_link_name(link)}: placement, cables, other traffic"
+    who = _name(ranks, host)
+    if overload:
+        return f"even out the load of the experts of {who}"
+    match cause:
+        case "host":
+            return f"record {who} with stacks, and move what Python does between operations out of the step"
+        case "data":
+            return f"load data ahead on {who}: more workers or faster storage"
+        case "more_work":
+            return f"give {who} as much work as others"
+        case _:
+            processor = "processor" if len(ranks) == 1 else "processors"
+            return f"look at the {processor} of {who}: clock rate, heat, other processes"
+
+
+def until_sure(steps: int, missing: str | None) -> str:
+    """Return what would make a likely verdict sure. missing: what the recording lacks."""
+    if missing is not None:
+        return f"add {missing} to be sure"
+    return f"record {max(_LONGER_WINDOW, 2 * steps)} steps to be sure"
+
+
+def _name(ranks: Sequence[int], host: str | None) -> str:
+    if len(ranks) == 1:
+        return f"rank {ranks[0]}"
+    return f"ranks {format_ranges(ranks)}" if host is None else f"all ranks of host {host} ({format_ranges(ranks)})"
+
+
+def _link_name(link: Link) -> str:
+    if link.directed:
+        return f"the link from rank {link.ranks[0]} to rank {link.ranks[1]}"
+    if len(link.ranks) == 2:
+        return f"the link between ranks {link.ranks[0]} and {link.ranks[1]}"
+    return f"the links between ranks {format_ranges(link.ranks)}"

@@ -17,11 +17,13 @@ import numpy as np
 from tracekit.analysis.events.autograd import AUTOGRAD_NODE_PREFIX
 from tracekit.analysis.events.communication_rules import CommunicationRule
 from tracekit.analysis.events.kernel_launches import DeviceEvents, device_events
-from tracekit.analysis.events.phases import autograd_threads
+from tracekit.analysis.events.missing_kernels import KernelLaunches, kernel_launches
+from tracekit.analysis.events.phase_evidence import autograd_threads
 from tracekit.analysis.events.shapes import blocking_calls
-from tracekit.analysis.timeline.device_communication import device_communication
-from tracekit.analysis.timeline.gloo_spans import is_span, point_to_point
-from tracekit.analysis.timeline.host_communication import HostCommunication, host_communication
+from tracekit.analysis.timeline.communication.device_communication import device_communication
+from tracekit.analysis.timeline.communication.gloo_spans import is_span, point_to_point
+from tracekit.analysis.timeline.communication.host_communication import HostCommunication, host_communication
+from tracekit.analysis.timeline.lost_records import unrecorded_device, with_lost_records
 from tracekit.analysis.timeline.steps import StepWindows, step_windows
 from tracekit.model.communication import CommunicationEvents, FlightRecorderMatch
 from tracekit.model.events import Bool, DecodedTrace, EventTable, Int64
@@ -37,8 +39,18 @@ _GRAPH_LABELS = (
     *("Redistribute", "NestedRedistribute", "_FromTorchTensor", "_ToTorchTensor"),
     "GeneratedBackwardFor__c10d",
 )
-# Nodes that torch generates, such as AddmmBackward0: everything they compute is in operators.
-_GENERATED_NODE = re.compile(rf"(?:{AUTOGRAD_NODE_PREFIX})?\w+Backward\d+")
+# Operators of torch that contain a dispatch, such as aten::view_as, and nodes that torch generates, such as
+# AddmmBackward0: everything they compute is in operators.
+_COMPOSITE = re.compile(rf"aten::\w+|(?:{AUTOGRAD_NODE_PREFIX})?\w+Backward\d+")
+# Operators that only look at a tensor in another way. A thread that loses its core in one seems to compute for long.
+_VIEWS = frozenset(
+    f"aten::{name}"
+    for name in (
+        *("view", "view_as", "_unsafe_view", "_reshape_alias", "alias", "detach", "as_strided", "t", "transpose"),
+        *("permute", "expand", "expand_as", "unsqueeze", "squeeze", "select", "slice", "narrow", "chunk", "split"),
+        *("split_with_sizes", "unbind", "unfold", "diagonal", "movedim", "view_as_real", "view_as_complex"),
+    )
+) | {"detach"}
 # For an operator on a tensor subclass (a DTensor, the result of a collective), Python decides here what to run.
 _DISPATCH = "PythonSubclass"
 # Between issue and wait Python takes some 10 us, ten times as much on a busy machine. Computing takes longer.
@@ -46,7 +58,7 @@ _IMMEDIATE_WAIT_NS = 500_000
 _COMMUNICATION_OPERATORS = ("c10d::", "_c10d_functional::", "c10d_functional::")
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class Lanes:
     """The lanes of one recording, with what they were made from.
 
@@ -56,6 +68,10 @@ class Lanes:
         counted: False for the second and further spans of a collective that ran as several, bool [n].
         threads: tracks of the step and of autograd.
         compute_rows: rows of the events that make up the compute lane, int64 [c].
+        communicates: which device events are communication, bool [device events].
+        computes: which device events make up the compute lane, bool [device events]; none on a CPU rank.
+        launches: the calls that launch kernels.
+        unrecorded: why nothing is known of what the rank's device did; None if it is, or if the rank has no device.
         flight_recorder: None where the events themselves name their collectives.
     """
 
@@ -70,6 +86,10 @@ class Lanes:
     counted: Bool
     threads: Int64
     compute_rows: Int64
+    communicates: Bool
+    computes: Bool
+    launches: KernelLaunches
+    unrecorded: str | None = None
     flight_recorder: FlightRecorderMatch | None = None
 
     @cached_property
@@ -83,10 +103,18 @@ class Lanes:
     @cached_property
     def busy(self) -> Intervals:
         """Return when the rank computes, communicates or copies; it is idle at any other time."""
-        return self.compute | self.communication | self.copy
+        lanes = (self.compute, self.communication, self.copy)
+        return Intervals.union_of(
+            np.concatenate([lane.start_ns for lane in lanes]), np.concatenate([lane.end_ns for lane in lanes])
+        )
+
+    @cached_property
+    def idle(self) -> Intervals:
+        """Return when the rank is not busy, from the first window to the end of the last."""
+        return self.busy.gaps(int(self.windows.start_ns[0]), int(self.windows.end_ns.max()))
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class CompleteSteps:
     """Where sums over complete steps are taken.
 
@@ -117,11 +145,15 @@ def build_lanes(trace: DecodedTrace, rules: Sequence[CommunicationRule], *, whol
     """Return lanes and step windows of one trace. With `whole` the recording is one window."""
     events = trace.events
     device = device_events(events)
-    if device.is_kernel.any() or _kernels_cut_off(trace):
-        events_found, is_communication = device_communication(trace, device, rules)
-        compute_row = device.row[device.is_kernel & ~is_communication]
-        copy_row = device.row[~device.is_kernel & ~is_communication]
-        windows = step_windows(trace, device, compute_row, whole=whole)
+    launches = kernel_launches(events, device)
+    unrecorded = unrecorded_device(trace, device, launches)
+    if device.is_kernel.any() or unrecorded is not None:
+        events_found, communicates = device_communication(trace, device, rules)
+        computes = device.is_kernel & ~communicates
+        compute_row = device.row[computes]
+        copy_row = device.row[~device.is_kernel & ~communicates]
+        windows = step_windows(trace, device, computes, launches, whole=whole)
+        windows = with_lost_records(trace, windows, device, computes, launches)
         return Lanes(
             device="gpu",
             compute=Intervals.of_events(events, compute_row),
@@ -130,12 +162,17 @@ def build_lanes(trace: DecodedTrace, rules: Sequence[CommunicationRule], *, whol
             communication_events=events_found,
             device_events=device,
             windows=windows,
-            window=windows.index_of_device(device, events.start_ns[device.row])[is_communication],
+            window=windows.index_of_device(device.rows(communicates), events_found.start_ns),
             counted=np.ones(len(events_found), dtype=np.bool_),
             threads=_threads(events, windows),
             compute_rows=compute_row,
+            communicates=communicates,
+            computes=computes,
+            launches=launches,
+            unrecorded=unrecorded,
         )
-    windows = step_windows(trace, device, np.empty(0, dtype=np.int64), whole=whole)
+    none = np.zeros(len(device.row), dtype=np.bool_)
+    windows = step_windows(trace, device, none, launches, whole=whole)
     threads = _threads(events, windows)
     communication = host_communication(trace)
     events_found = communication.events
@@ -152,18 +189,11 @@ def build_lanes(trace: DecodedTrace, rules: Sequence[CommunicationRule], *, whol
         counted=communication.counted,
         threads=threads,
         compute_rows=working,
+        communicates=none,
+        computes=none,
+        launches=launches,
         flight_recorder=communication.flight_recorder if trace.header.metadata is not None else None,
     )
-
-
-def _kernels_cut_off(trace: DecodedTrace) -> bool:
-    """Return whether the file ended before its kernels came: nothing in it ran on a device, but it names one.
-
-    For a complete file a named device means nothing: a CPU rank's host may have GPUs.
-    """
-    metadata = trace.header.metadata
-    on_device = metadata is not None and metadata.device.type != "cpu"
-    return not trace.complete and (on_device or (metadata is None and bool(trace.header.device_names)))
 
 
 def _threads(events: EventTable, windows: StepWindows) -> Int64:
@@ -179,7 +209,8 @@ def _host_compute(trace: DecodedTrace, threads: Int64, communication: HostCommun
     operator = events.in_category("cpu_op", "Operator")
     label = events.named(_is_label)
     dispatch = events.named(_DISPATCH.__eq__)
-    generated = events.named(lambda name: _GENERATED_NODE.fullmatch(name) is not None)
+    view = events.named(_VIEWS.__contains__)
+    composite = events.named(lambda name: _COMPOSITE.fullmatch(name) is not None)
     communicates = events.named(lambda name: name.startswith(_COMMUNICATION_OPERATORS))
     waits = events.named(WAIT_SPAN.__eq__)
     # The capture records every blocking wait. So with its metadata, no span means that nothing waited.
@@ -199,7 +230,7 @@ def _host_compute(trace: DecodedTrace, threads: Int64, communication: HostCommun
             )
         else:
             blocked = blocked | _waits_inferred(events, int(thread), working, communication)
-        compute = compute | (_compute_time(events, working, dispatching, generated) - blocked)
+        compute = compute | (_compute_time(events, working, dispatching, composite, view) - blocked)
     return compute, np.concatenate(rows)
 
 
@@ -207,14 +238,14 @@ def _is_label(name: str) -> bool:
     return name.startswith(_LABELS) or name.removeprefix(AUTOGRAD_NODE_PREFIX).startswith(_GRAPH_LABELS)
 
 
-def _compute_time(events: EventTable, working: Int64, dispatching: Int64, generated: Bool) -> Intervals:
+def _compute_time(events: EventTable, working: Int64, dispatching: Int64, composite: Bool, view: Bool) -> Intervals:
     """Return when operators compute.
 
-    Left out is the time in which an operator only dispatches: those operators, the generated nodes around them, and the
-    time inside a dispatch in which no inner operator runs.
+    A view computes nothing. Left out is the time in which an operator only dispatches: those operators, the `composite`
+    ones around them, and the time inside a dispatch in which no inner operator runs.
     """
     if not len(dispatching):
-        return Intervals.of_events(events, working)
+        return Intervals.of_events(events, working[~view[working]])
     working = working[np.argsort(events.start_ns[working], kind="stable")]
     # An operator that is dispatched begins with the dispatch, and all its work is inside that.
     enclosing = np.searchsorted(events.start_ns[working], events.start_ns[dispatching], side="right") - 1
@@ -223,9 +254,9 @@ def _compute_time(events: EventTable, working: Int64, dispatching: Int64, genera
     starts_ns = np.sort(events.start_ns[dispatching])
     first_inside = np.searchsorted(starts_ns, events.start_ns[working], side="left")
     dispatches_inside = np.searchsorted(starts_ns, events.end_ns[working], side="left") > first_inside
-    dispatching_operators = working[dispatches_inside & ~generated[working]]
+    dispatching_operators = working[dispatches_inside & ~composite[working]]
     outside = Intervals.of_events(events, dispatching_operators) - Intervals.of_events(events, dispatching)
-    return outside | Intervals.of_events(events, working[~dispatches_inside])
+    return outside | Intervals.of_events(events, working[~dispatches_inside & ~view[working]])
 
 
 def _recorded_waits(events: EventTable, waits: Int64, working: Int64, communicating: Int64) -> Intervals:

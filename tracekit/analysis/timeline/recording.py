@@ -28,5 +28,5 @@ class Recording:
 def recording_of(trace: DecodedTrace, rules: Sequence[CommunicationRule], *, whole: bool = False) -> Recording:
     """Return the recording of a trace. With `whole` it is one window of time."""
     lanes = build_lanes(trace, rules, whole=whole)
-    phases = phase_timeline(trace.events, lanes.threads, lanes.windows.host_start_ns)
+    phases = phase_timeline(trace.events, lanes.threads, lanes.windows.thread, lanes.windows.host_start_ns)
     return Recording(trace=trace, lanes=lanes, phases=phases)

@@ -1,8 +1,8 @@
 """Collectives of one rank, and what the rank did before each of them and before each step's end.
 
-Such a segment begins when the rank was last released from communication that it waited for. A release is the end of a
-collective or receive at which nothing computed. A step's beginning is no release: a batch that is loaded between two
-steps delays the first collective of the second.
+Such a segment begins when the rank was last released from communication that it waited for, and ends when the rank was
+ready. A release is the end of a collective or receive at which nothing computed. A step's beginning is no release: a
+batch that is loaded between two steps delays the first collective of the second.
 """
 
 from __future__ import annotations
@@ -14,39 +14,41 @@ from hashlib import blake2b
 import numpy as np
 
 from tracekit.analysis.events.kernel_launches import BEFORE_RECORDING
-from tracekit.analysis.events.phases import data_loading
+from tracekit.analysis.events.phase_evidence import data_loading
 from tracekit.analysis.timeline.lanes import Lanes
 from tracekit.analysis.timeline.parts import StepEndSegments
+from tracekit.analysis.timeline.ready_times import device_ready_times
 from tracekit.analysis.timeline.recorded_steps import RecordedSteps
+from tracekit.analysis.timeline.waits import rank_waits
 from tracekit.model.collectives import Collectives
 from tracekit.model.communication import KINDS, CommunicationEvents, GroupKey
-from tracekit.model.events import ABSENT, DecodedTrace, EventTable, Int64
+from tracekit.model.events import ABSENT, ROUNDED_NS, Bool, DecodedTrace, EventTable, Int64
 from tracekit.model.intervals import Intervals
 
-# Transfers between two ranks, and events that may be no communication at all.
-_NO_COLLECTIVES = tuple(KINDS.index(kind) for kind in ("send", "recv", "peer_copy", "unclassified"))
-# Start and duration may each be rounded to a microsecond: an event that begins at an end can seem to begin before it.
-_ROUNDED_NS = 2_000
-_QUEUED_NS = 10_000  # from the end of a kernel to the start of one that waits for it, on another stream
-_SEND_RECV = KINDS.index("send_recv")
+# Transfers between two ranks, and events that may be no communication at all. NCCL runs an all-to-all as a kernel that
+# is named SendRecv, too. The operator that launched it tells the two apart.
+_NO_COLLECTIVES = tuple(KINDS.index(kind) for kind in ("send", "recv", "send_recv", "peer_copy", "unclassified"))
+_QUEUED_NS = 10_000  # from the end of a span to the start of one that waited for its thread
 _RELEASES_NOBODY = tuple(KINDS.index(kind) for kind in ("send", "peer_copy", "unclassified"))
 
-__all__ = ["Work", "computing_or_loading", "merge_collectives", "rank_collectives", "step_end_segments"]
+__all__ = [
+    "Work",
+    "computing_or_loading",
+    "loading_times",
+    "merge_collectives",
+    "rank_collectives",
+    "step_end_segments",
+]
 
 
 Work = tuple[Intervals, Intervals]
 """When a rank computes, and when it loads data and does not compute."""
 
 
-def rank_collectives(trace: DecodedTrace, lanes: Lanes, work: Work, *, exchanges_messages: bool) -> Collectives:
-    """Return the collectives of one recording; `group` is an index into the groups of the lanes' communication events.
-
-    `exchanges_messages` says whether the rank's sends and receives are known. Then a kernel that sends and receives is
-    one of them; otherwise it may be an all-to-all.
-    """
+def rank_collectives(trace: DecodedTrace, lanes: Lanes, work: Work) -> Collectives:
+    """Return the collectives of one recording; `group` is an index into the groups of the communication events."""
     communication = lanes.communication_events
-    left_out = (*_NO_COLLECTIVES, _SEND_RECV) if exchanges_messages else _NO_COLLECTIVES
-    rows = np.flatnonzero(~np.isin(communication.kind, left_out))
+    rows = np.flatnonzero(~np.isin(communication.kind, _NO_COLLECTIVES) & _has_known_members(lanes))
     if not len(rows):
         return Collectives.empty()
     first, end_ns = _group_events(communication, lanes, rows)
@@ -63,15 +65,24 @@ def rank_collectives(trace: DecodedTrace, lanes: Lanes, work: Work, *, exchanges
     order = np.lexsort((*tie_breakers, end_ns, communication.start_ns[first], communication.launch_ns[first]))
     first, end_ns = first[order], end_ns[order]
     launch_ns, start_ns = communication.launch_ns[first], communication.start_ns[first]
-    released_ns = _last_release_ns(lanes, start_ns, end_ns)
-    start_ns = np.maximum(start_ns, released_ns)
+    if lanes.device == "gpu":
+        ready = device_ready_times(trace.events, lanes)
+        ready_ns, queued_ns = ready.ready_ns[first], ready.queued_ns[first]
+        released_ns = _last_release_ns(lanes, ready_ns, end_ns)
+    else:
+        ready_ns, released_ns = start_ns, _last_release_ns(lanes, start_ns, end_ns)
+        queued_ns = _queued_ns(lanes, launch_ns, start_ns, end_ns, released_ns)
+    start_ns, ready_ns = np.maximum(start_ns, released_ns), np.maximum(ready_ns, released_ns)
     window = lanes.window[first]
-    begun_ns, works = _work_begins(trace, lanes)
-    # A CPU rank goes on after a launch. How much work it begins before Gloo's thread starts is chance.
-    until_ns = np.maximum(launch_ns, released_ns) if lanes.device == "cpu" else start_ns
-    before, after = (np.searchsorted(begun_ns, time_ns, side="left") for time_ns in (released_ns, until_ns))
-    sums = np.concatenate((np.zeros(1, dtype=np.uint64), np.cumsum(works, dtype=np.uint64)))
     computing, loading = work
+    rows, begun_ns = _work_begins(trace, lanes)
+    before = np.searchsorted(begun_ns, launch_ns, side="left")
+    hashes = _work_hashes(trace.events, rows)
+    if lanes.device == "gpu":
+        work_ns = _sums(trace.events.duration_ns[rows])[before]
+    else:
+        begin_ns = np.full(len(first), begun_ns.min(initial=int(launch_ns.min())))
+        work_ns = computing.covered_ns(begin_ns, launch_ns)
     return Collectives(
         group=communication.group[first],
         kind=communication.kind[first],
@@ -80,15 +91,30 @@ def rank_collectives(trace: DecodedTrace, lanes: Lanes, work: Work, *, exchanges
         size_bytes=communication.size_bytes[first],
         dtype=communication.dtype[first],
         launch_ns=np.where(launch_ns == BEFORE_RECORDING, start_ns, launch_ns),
+        ready_ns=ready_ns,
         start_ns=start_ns,
         end_ns=end_ns,
+        exposed_ns=_exposed_ns(trace, lanes, ready_ns, end_ns),
         released_ns=released_ns,
-        queued_ns=_queued_ns(lanes, launch_ns, start_ns, end_ns, released_ns),
-        compute_ns=computing.covered_ns(released_ns, start_ns),
-        data_ns=loading.covered_ns(released_ns, start_ns),
-        operations=(after - before).astype(np.int64),
-        work=(sums[after] - sums[before]).view(np.int64),
+        queued_ns=queued_ns,
+        compute_ns=computing.covered_ns(released_ns, ready_ns),
+        data_ns=loading.covered_ns(released_ns, ready_ns),
+        operations=before.astype(np.int64),
+        work_ns=work_ns,
+        work=_sums(hashes)[before].view(np.int64),
     )
+
+
+def _has_known_members(lanes: Lanes) -> Bool:
+    """Return a mask [n] of the communication events of which it is known which ranks take part.
+
+    Kernels of libraries other than NCCL name no group. On a rank whose groups have different members, such a kernel may
+    be of any of these; elsewhere it is of all ranks. In a group of one rank nothing communicates.
+    """
+    communication = lanes.communication_events
+    several = len({group.ranks for group in communication.groups if len(group.ranks) != 1}) > 1
+    named: Bool = (communication.group != ABSENT) | (lanes.device == "cpu") | (not several)
+    return named
 
 
 def step_end_segments(lanes: Lanes, work: Work) -> StepEndSegments:
@@ -109,11 +135,15 @@ def computing_or_loading(recorded: RecordedSteps) -> Work:
 
     A device that has enough work does not wait for the loading. What a CPU computes while it loads is part of loading.
     """
-    trace, lanes = recorded.trace, recorded.lanes
-    loading = data_loading(trace.events, lanes.windows.thread)
+    lanes, loading = recorded.lanes, recorded.once(loading_times)
     if lanes.device == "gpu":
         return lanes.compute, loading - lanes.compute
     return lanes.compute - loading, loading
+
+
+def loading_times(recorded: RecordedSteps) -> Intervals:
+    """Return when the step's thread is in a data loader."""
+    return data_loading(recorded.trace.events, recorded.lanes.windows.thread)
 
 
 def merge_collectives(
@@ -159,15 +189,28 @@ def _last_release_ns(lanes: Lanes, start_ns: Int64, end_ns: Int64) -> Int64:
     communication = lanes.communication_events
     is_release = ~np.isin(communication.kind, _RELEASES_NOBODY)
     ends_ns = communication.end_ns[is_release]
-    before_ns = np.maximum(ends_ns - _ROUNDED_NS, np.minimum(communication.start_ns[is_release], ends_ns - 1))
+    before_ns = np.maximum(ends_ns - ROUNDED_NS, np.minimum(communication.start_ns[is_release], ends_ns - 1))
     release_ends_ns = np.sort(ends_ns[~lanes.compute.covers(before_ns)])
     begin_ns = min(int(lanes.windows.host_start_ns[0]), int(lanes.windows.start_ns[0]))
     released_ns = _latest_end_ns(release_ends_ns, start_ns, end_ns)
     return np.where(released_ns != ABSENT, released_ns, np.minimum(begin_ns, start_ns))
 
 
+def _exposed_ns(trace: DecodedTrace, lanes: Lanes, ready_ns: Int64, end_ns: Int64) -> Int64:
+    """Return for how long the rank waited from being ready for each collective until its end, int64 [n].
+
+    A device waits when it does not compute, unless it does at the end. The host of a CPU rank may be busy then; its
+    thread may go on before the span of the collective ends.
+    """
+    if lanes.device == "gpu":
+        exposed_ns = end_ns - ready_ns - lanes.compute.covered_ns(ready_ns, end_ns)
+        return np.where(lanes.compute.covers(end_ns - 1), 0, exposed_ns)
+    waits = rank_waits(trace, lanes)
+    return Intervals.union_of(waits.since_ns, waits.until_ns).covered_ns(ready_ns, end_ns)
+
+
 def _queued_ns(lanes: Lanes, launch_ns: Int64, start_ns: Int64, end_ns: Int64, released_ns: Int64) -> Int64:
-    """Return int64 [n]: the end of other communication at which each collective began, or ABSENT.
+    """Return int64 [n]: the end of other communication at which each collective of a CPU rank began, or ABSENT.
 
     The collective was launched before that end, and the end released nobody.
     """
@@ -183,16 +226,29 @@ def _latest_end_ns(ends_ns: Int64, start_ns: Int64, end_ns: Int64) -> Int64:
 
     An event's end does not count for itself.
     """
-    latest_ns = np.maximum(start_ns, np.minimum(start_ns + _ROUNDED_NS, end_ns - 1))
+    latest_ns = np.maximum(start_ns, np.minimum(start_ns + ROUNDED_NS, end_ns - 1))
     return np.append(ends_ns, ABSENT)[np.searchsorted(ends_ns, latest_ns, side="right") - 1]
 
 
-def _work_begins(trace: DecodedTrace, lanes: Lanes) -> tuple[Int64, np.ndarray]:
-    """Return when each compute operation began, in order: int64 [n]; and a hash of its name and shape: uint64 [n]."""
-    events = trace.events
-    rows = lanes.compute_rows
-    rows = rows[np.argsort(events.start_ns[rows], kind="stable")]
-    return events.start_ns[rows], _work_hashes(events, rows)
+def _work_begins(trace: DecodedTrace, lanes: Lanes) -> tuple[Int64, Int64]:
+    """Return the rows of all compute operations in the order in which the host began them, and when: int64 [n] each.
+
+    A kernel begins with its launch, for what lies between two launches of a program does not depend on time. Kernels
+    that were launched before the recording are left out.
+    """
+    events, device = trace.events, lanes.device_events
+    if lanes.device == "gpu":
+        computes = lanes.computes & ~device.before_recording
+        rows, begun_ns = device.row[computes], device.launch_ns[computes]
+    else:
+        rows, begun_ns = lanes.compute_rows, events.start_ns[lanes.compute_rows]
+    order = np.argsort(begun_ns, kind="stable")
+    return rows[order], begun_ns[order]
+
+
+def _sums(values: np.ndarray) -> np.ndarray:
+    """Return the sums of the first 0, 1, ... n values, [n + 1]."""
+    return np.concatenate((np.zeros(1, dtype=values.dtype), np.cumsum(values, dtype=values.dtype)))
 
 
 def _work_hashes(events: EventTable, rows: Int64) -> np.ndarray:
@@ -201,7 +257,7 @@ def _work_hashes(events: EventTable, rows: Int64) -> np.ndarray:
     Different multisets of operations have different sums of hashes.
     """
     names = np.zeros(len(events.strings), dtype=np.uint64)
-    for name in np.unique(events.name[rows]).tolist():
+    for name in np.flatnonzero(np.bincount(events.name[rows] + 1)[1:]).tolist():
         digest = blake2b(events.strings[name].encode("utf-8", "replace"), digest_size=8).digest()
         names[name] = int.from_bytes(digest, "little")
     with np.errstate(over="ignore"):

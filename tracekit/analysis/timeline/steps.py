@@ -12,18 +12,18 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from tracekit.analysis.events.kernel_launches import RUNTIME_CATEGORIES, DeviceEvents
-from tracekit.analysis.events.phases import data_loading
-from tracekit.model.events import ABSENT, Bool, DecodedTrace, EventTable, Int64
+from tracekit.analysis.events.kernel_launches import DeviceEvents
+from tracekit.analysis.events.missing_kernels import KernelLaunches
+from tracekit.analysis.events.phase_evidence import data_loading
+from tracekit.model.events import Bool, DecodedTrace, EventTable, Int64
 from tracekit.model.intervals import Intervals
 
 __all__ = ["StepWindows", "device_starts", "step_windows"]
 
 _PROFILER_STEP = re.compile(r"^ProfilerStep#(\d+)$")
-_LAUNCH = re.compile(r"Launch\w*Kernel|GraphLaunch")
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class StepWindows:
     """s windows in order of time.
 
@@ -35,6 +35,7 @@ class StepWindows:
         host_end_ns: the end of the last step on the host.
         data_ns: time in the data loader, or -1, int64 [s].
         complete: bool [s].
+        lost: so many kernels launched in it are missing that its time on the device is not known, bool [s].
         thread: the track of the steps' spans, or -1.
         source: "steps" (tracekit's metadata), "spans" (ProfilerStep) or "recording" (no steps: one window).
     """
@@ -46,6 +47,7 @@ class StepWindows:
     host_end_ns: int
     data_ns: Int64
     complete: Bool
+    lost: Bool
     thread: int
     source: str
 
@@ -84,7 +86,7 @@ class StepWindows:
         return index
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class _HostSteps:
     step: Int64
     start_ns: Int64
@@ -96,11 +98,17 @@ class _HostSteps:
 
 
 def step_windows(
-    trace: DecodedTrace, device: DeviceEvents, device_compute_row: Int64, *, whole: bool = False
+    trace: DecodedTrace,
+    device: DeviceEvents,
+    computes: Bool,
+    launches: KernelLaunches,
+    *,
+    whole: bool = False,
 ) -> StepWindows:
     """Return the windows of a trace. With `whole`, steps are ignored.
 
-    `device_compute_row` are the rows of the compute kernels, if there are any.
+    `computes` says which device events are compute kernels, bool [m]. Lost records are not looked for here
+    (`timeline.lost_records`).
     """
     events = trace.events
     host = _host_steps(trace, whole=whole)
@@ -108,7 +116,7 @@ def step_windows(
     start_ns, host_end_ns = host.start_ns, int(host.end_ns[-1])
     last_end_ns = host_end_ns
     if on_gpu and host.source != "recording":
-        start_ns = device_starts(events, host.start_ns, device, device_compute_row)
+        start_ns = device_starts(events, host.start_ns, device, computes)
         # an event without known launch may lie in the last host window and yet before the last window
         begin_ns = np.where(device.linked, host.start_ns[-1], start_ns[-1])
         in_last = (device.launch_ns >= begin_ns) & (device.launch_ns < host_end_ns)
@@ -123,15 +131,16 @@ def step_windows(
         host_end_ns=host_end_ns,
         data_ns=_data_ns(events, host),
         complete=host.closed & (end_ns > start_ns),
+        lost=np.zeros(len(host.step), dtype=np.bool_),
         thread=host.thread,
         source=host.source,
     )
     complete = windows.complete
     if not trace.complete:
-        complete = complete & _before_the_cut(events, windows, device)
+        complete = complete & _before_the_cut(events, windows, launches)
     if on_gpu and device.linked.any():
         with_device_events = windows.index_of_device(device, events.start_ns[device.row])
-        complete = complete & np.isin(np.arange(len(windows)), with_device_events)
+        complete = complete & (np.bincount(with_device_events + 1, minlength=len(windows) + 1)[1:] > 0)
     return replace(windows, complete=complete)
 
 
@@ -145,7 +154,7 @@ def _data_ns(events: EventTable, host: _HostSteps) -> Int64:
     return np.array([loading.clip(begin, end).len_ns for begin, end in windows], dtype=np.int64)
 
 
-def _before_the_cut(events: EventTable, windows: StepWindows, device: DeviceEvents) -> Bool:
+def _before_the_cut(events: EventTable, windows: StepWindows, launches: KernelLaunches) -> Bool:
     """Return a mask [s] of the windows that are whole in a file that was cut off.
 
     Kineto writes one track after the other. A cut then removes whole tracks from every step, and no window is whole.
@@ -155,14 +164,9 @@ def _before_the_cut(events: EventTable, windows: StepWindows, device: DeviceEven
     if not _in_order_of_time(events):
         return intact
     intact[:-1] = windows.end_ns[:-1] <= events.start_ns[-1]
-    launches = (
-        events.in_category(*RUNTIME_CATEGORIES)
-        & events.named(lambda name: _LAUNCH.search(name) is not None)
-        & (events.correlation != ABSENT)
-        & ~np.isin(events.correlation, events.correlation[device.row])
-    )
-    if launches.any():
-        intact &= np.append(windows.host_start_ns[1:], windows.host_end_ns) <= events.start_ns[launches].min()
+    if launches.missing.any():
+        first_ns = launches.start_ns[launches.missing].min()
+        intact &= np.append(windows.host_start_ns[1:], windows.host_end_ns) <= first_ns
     return intact
 
 
@@ -177,16 +181,15 @@ def _in_order_of_time(events: EventTable) -> bool:
     return bool(changes >= np.count_nonzero(np.bincount(events.track)))
 
 
-def device_starts(events: EventTable, host_start_ns: Int64, device: DeviceEvents, compute_row: Int64) -> Int64:
+def device_starts(events: EventTable, host_start_ns: Int64, device: DeviceEvents, computes: Bool) -> Int64:
     """Return when the device came to what the host began at each time, int64 [n].
 
     That is the time itself or the end of the last compute kernel launched before it, whichever is later. For the starts
-    of steps it is b_k of docs/definitions.md.
+    of steps it is b_k of docs/definitions.md. `computes` says which device events are compute kernels, bool [m].
     """
-    compute = device.among(compute_row)
-    launch_ns = device.launch_ns[compute]
+    launch_ns = device.launch_ns[computes]
     order = np.argsort(launch_ns, kind="stable")
-    reach_ns = np.maximum.accumulate(events.end_ns[device.row[compute]][order])
+    reach_ns = np.maximum.accumulate(events.end_ns[device.row[computes]][order])
     launched_before = np.searchsorted(launch_ns[order], host_start_ns, side="left")
     start_ns = host_start_ns.copy()
     has_earlier = launched_before > 0

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from tracekit.analysis.ddp.parts import BUCKET_REDUCTIONS
+from tracekit.analysis.model_parallel.parts import EXPERT_EXCHANGES
 from tracekit.analysis.pipeline.bubbles import pipeline
 from tracekit.analysis.pipeline.parts import ACTIONS
 from tracekit.analysis.pipeline.sections import PIPELINE_SECTION
@@ -12,6 +14,9 @@ from tracekit.analysis.timeline.parts import WAITS, Waits
 from tracekit.analysis.timeline.recorded_steps import RecordedSteps
 from tracekit.analysis.timeline.waits import rank_waits
 from tracekit.analysis.whatif.findings import whatif_findings
+from tracekit.analysis.whatif.parts import DATA_LOADING, EXCHANGES, LAUNCH_SEGMENTS, LaunchSegments
+from tracekit.analysis.whatif.per_rank.exchanges import exchanges
+from tracekit.analysis.whatif.per_rank.launch_segments import launch_segments, loading
 from tracekit.analysis.whatif.whatif import WhatIf, what_if_of_run
 
 __all__ = ["WHATIF_SECTION"]
@@ -19,6 +24,10 @@ __all__ = ["WHATIF_SECTION"]
 
 def _waits(recorded: RecordedSteps) -> Waits:
     return rank_waits(recorded.trace, recorded.lanes)
+
+
+def _segments(recorded: RecordedSteps) -> LaunchSegments:
+    return launch_segments(recorded, recorded.once(PIPELINE_SECTION.keeps[ACTIONS]))
 
 
 def _analyze(given: AnalysisInput) -> WhatIf | Unavailable:
@@ -33,6 +42,6 @@ def _analyze(given: AnalysisInput) -> WhatIf | Unavailable:
 WHATIF_SECTION: Section[WhatIf] = Section(
     name="whatif",
     analyze=_analyze,
-    reads=(ACTIONS, WAITS),
-    keeps={WAITS: _waits},
+    reads=(ACTIONS, BUCKET_REDUCTIONS, WAITS, DATA_LOADING, EXCHANGES, EXPERT_EXCHANGES, LAUNCH_SEGMENTS),
+    keeps={WAITS: _waits, DATA_LOADING: loading, EXCHANGES: exchanges, LAUNCH_SEGMENTS: _segments},
 )

@@ -14,24 +14,26 @@ T / measured step - 1 says how far to trust the other figures.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
+from tracekit.analysis.finding import Finding, Remedy
 from tracekit.analysis.replay.operation_graph import GraphSteps, OperationGraph
 from tracekit.analysis.section import Unavailable
 from tracekit.analysis.whatif.changes import Change, find_worthwhile_changes
+from tracekit.analysis.whatif.graph.run_graph import build_run_graph
 from tracekit.analysis.whatif.replays import Replays
-from tracekit.analysis.whatif.run_graph import build_run_graph
 from tracekit.errors import InputError
 from tracekit.model.events import Bool
-from tracekit.model.run import Finding, Run
+from tracekit.model.run import Run
 
 __all__ = ["WhatIf", "what_if", "what_if_of_run"]
 
 _SLOWEST_PERCENT = 3
 _NO_SLOWNESS = 0.001  # T - T_ideal below this share of T: there is nothing to divide among causes
-_MOST_REPLAYED_OPERATIONS = 500_000_000  # over all replays of one question
+_MOST_REPLAYED_OPERATIONS = 200_000_000  # over all replays of one question
+_MISSING = "ranks are missing, and waiting for them cannot be told from transfer"
 _REPLAYED_RANKS = 64  # of many ranks these are replayed one by one, those first that can add most to the step
 
 
@@ -53,6 +55,7 @@ class WhatIf:
             is slow.
         last_stage_share: the share that the last stage explains, M_S; None if nothing is slow, or without stages.
         changes: changes that surely save something, the largest saving first.
+        not_tried: why changes with some remedies were not tried.
         notes: what was left out, and why.
         findings: what of this is worth a sentence.
     """
@@ -71,10 +74,11 @@ class WhatIf:
     changes: tuple[Change, ...]
     notes: tuple[str, ...]
     findings: tuple[Finding, ...] = ()
+    not_tried: Mapping[Remedy, str] = field(default_factory=dict)
 
 
 def what_if_of_run(run: Run) -> WhatIf | Unavailable:
-    """Replay a recorded run; Unavailable if it cannot be: one rank alone, no common steps, too many operations."""
+    """Replay a recorded run; Unavailable if it cannot be: no common steps, clocks that are not known."""
     try:
         return what_if(build_run_graph(run))
     except InputError as error:
@@ -86,12 +90,14 @@ def what_if(graph: OperationGraph) -> WhatIf:
     replays = Replays(graph)
     notes = list(graph.notes)
     measured_ns = float(np.concatenate([group.measured_ns for group in graph.step_groups]).mean())
-    steps_ns = replays.step_ns(replays.measured)
+    steps_ns = replays.measured_and_ideal_ns[:, 0]
     replayed_ns, ideal_ns = float(steps_ns.mean()), replays.ideal_ns
     replay_error = replayed_ns / measured_ns - 1 if measured_ns else 0.0
     by_stage = replays.slowdowns(lambda group: group.stage)
-    by_rank = _slowdown_by_rank(replays, by_stage, notes)
+    by_rank, bound_ns = _slowdown_by_rank(replays, by_stage, notes), replays.largest_possible_delay_ns
     slowness_ns = replayed_ns - ideal_ns
+    if replays.are_long:
+        notes.append("very many operations: the slowdown S of each type is left out, and few ranks and links are tried")
     if len(steps_ns) == 1:
         notes.append("one step: how much savings differ from step to step is not known")
 
@@ -100,8 +106,8 @@ def what_if(graph: OperationGraph) -> WhatIf:
             return None
         return (replayed_ns - replays.mixed_ns(lambda group: ~is_cause(group))) / slowness_ns
 
-    slowest_first = sorted(by_rank, key=lambda rank: (-by_rank[rank], rank))
-    slowest = slowest_first[: _slowest_count(len(replays.largest_possible_delay_ns()))]
+    slowest_first = sorted(by_rank or bound_ns, key=lambda rank: (-(by_rank or bound_ns)[rank], rank))
+    slowest = slowest_first[: _slowest_count(len(bound_ns))]
     last_stage = max(by_stage, default=0)
     return WhatIf(
         steps=len(steps_ns),
@@ -111,24 +117,31 @@ def what_if(graph: OperationGraph) -> WhatIf:
         slowdown=replayed_ns / ideal_ns if ideal_ns else 1.0,
         replay_error=replay_error,
         by_rank=by_rank,
-        by_type={graph.types[number]: s for number, s in replays.slowdowns(lambda group: group.type).items()},
+        by_type={} if replays.are_long else _slowdown_by_type(replays),
         by_stage=by_stage,
         slowest_ranks_share=explained_share(lambda group: np.isin(group.rank, slowest)) if slowest else None,
         last_stage_share=explained_share(lambda group: group.stage == last_stage) if last_stage else None,
         changes=find_worthwhile_changes(replays, steps_ns, measured_ns, replay_error, slowest_first),
         notes=tuple(notes),
+        not_tried={} if graph.transfers_are_known else dict.fromkeys(("communication", "network", "link"), _MISSING),
     )
+
+
+def _slowdown_by_type(replays: Replays) -> dict[str, float]:
+    return {replays.graph.types[number]: s for number, s in replays.slowdowns(lambda group: group.type).items()}
 
 
 def _slowdown_by_rank(replays: Replays, by_stage: Mapping[int, float], notes: list[str]) -> dict[int, float]:
     """Return S of each rank; where ranks form a grid of replicas and stages, the smaller S of its replica and stage."""
     groups = replays.graph.step_groups
-    places = np.unique(np.concatenate([np.stack((g.rank, g.replica, g.stage)) for g in groups], axis=1), axis=1).T
-    places = places[places[:, 0] >= 0]
-    if (places >= 0).all():
+    if all((np.minimum(group.replica, group.stage)[group.rank >= 0] >= 0).all() for group in groups):
+        places = {
+            place for g in groups for place in zip(g.rank.tolist(), g.replica.tolist(), g.stage.tolist(), strict=True)
+        }
         by_replica = replays.slowdowns(lambda group: group.replica)
-        return {rank: min(by_replica[replica], by_stage[stage]) for rank, replica, stage in places.tolist()}
-    bound_ns = replays.largest_possible_delay_ns()
+        known = sorted(place for place in places if place[0] >= 0)
+        return {rank: min(by_replica[replica], by_stage[stage]) for rank, replica, stage in known}
+    bound_ns = replays.largest_possible_delay_ns
     slowest_first = sorted(bound_ns, key=lambda rank: (-bound_ns[rank], rank))
     count = min(len(bound_ns), max(_REPLAYED_RANKS, _slowest_count(len(bound_ns))))
     if count * sum(duration_ns.size for duration_ns in replays.measured) > _MOST_REPLAYED_OPERATIONS:

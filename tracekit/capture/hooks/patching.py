@@ -14,10 +14,10 @@ from typing import Any
 
 from tracekit.capture.hooks.torch_compile import trace_check
 
-_applied: dict[Patch, None] = {}  # in the order in which they were applied
+_applied: dict[Patch | ListedHook, None] = {}  # in the order in which they were applied
 _failures: list[str] = []
 
-__all__ = ["Patch", "fail_safe", "remove_patches", "take_failures", "wrap_call"]
+__all__ = ["ListedHook", "Patch", "fail_safe", "remove_patches", "take_failures", "wrap_call"]
 
 
 class Patch:
@@ -76,6 +76,25 @@ class Patch:
     def _current(self) -> Any:
         attributes = vars(self._owner) if hasattr(self._owner, "__dict__") else {}
         return attributes[self._name] if self._name in attributes else getattr(self._owner, self._name)
+
+
+class ListedHook:
+    """`hook` is in the program's list `hooks`, such as `gc.callbacks`, between `apply()` and `remove()`."""
+
+    lasting = False
+
+    def __init__(self, hooks: list[Any], hook: Callable[..., None]) -> None:
+        self._hooks = hooks
+        self._hook = hook
+
+    def apply(self) -> None:
+        _applied[self] = None
+        self._hooks.append(self._hook)
+
+    def remove(self) -> None:
+        if self._hook in self._hooks:
+            self._hooks.remove(self._hook)
+        _applied.pop(self, None)
 
 
 class _Call:

@@ -43,6 +43,7 @@ def merged_run(
 
     with scratch_folder(output, force=force) as folder:
         spool = DecodedSpool(folder=folder)
+        options = choice.with_rules(options)
         found = choice.load(options, spool)
         defects = [note for note in found.notes if note.is_defect]
         if found.other_runs or defects:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO, TypeVar
 
 import click
+from click.shell_completion import CompletionItem
 
 if TYPE_CHECKING:
     from rich.progress import Progress as Bar
@@ -88,6 +89,12 @@ class Sections(click.ParamType[tuple[str, ...]]):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, ...]:
         return tuple(part.strip() for part in str(value).split(",") if part.strip())
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        from tracekit.analysis.sections import SECTIONS
+
+        *given, begun = incomplete.split(",")
+        return [CompletionItem(",".join([*given, name])) for name in SECTIONS if name.startswith(begun)]
 
 
 class Amount(click.ParamType[float]):

@@ -7,11 +7,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
 
 from tracekit.cli.inputs.file_kind import kind_of
 from tracekit.cli.inputs.merged_run import merged_run
 from tracekit.cli.inputs.run_choice import RunChoice
+
+if TYPE_CHECKING:
+    from tracekit.analysis.per_rank.options import StepSelection, SummaryOptions
 
 __all__ = ["PerfettoTrace", "perfetto_trace"]
 
@@ -32,24 +35,30 @@ class PerfettoTrace:
 
 
 @contextmanager
-def perfetto_trace(choice: RunChoice) -> Iterator[PerfettoTrace]:
+def perfetto_trace(choice: RunChoice, steps: StepSelection | None = None) -> Iterator[PerfettoTrace]:
     """Yield the trace that was given, or the given run merged. Raises what `load` and `merge` raise."""
     if len(choice.paths) == 1 and _is_ready(Path(choice.paths[0])):
         path = Path(choice.paths[0])
-        if (choice.run, choice.attempt, choice.ranks) != (None, None, None):
+        if (choice.run, choice.attempt, choice.ranks, steps) != (None, None, None, None):
             from tracekit.errors import UsageError
 
             raise UsageError(
-                f"{path}: a merged trace: runs and ranks cannot be selected in it", hint="name the run instead"
+                f"{path}: a merged trace: runs, ranks and steps cannot be selected in it", hint="name the run instead"
             )
         with path.open("rb") as stream:
             yield PerfettoTrace(stream=stream, name=path.name, is_merged=False)
         return
     with tempfile.TemporaryDirectory(prefix="tracekit-") as folder:
-        stream = merged_run(choice, Path(folder, "run.pftrace")).path.open("rb")
+        stream = merged_run(choice, Path(folder, "run.pftrace"), options=_options(steps)).path.open("rb")
     # The file is unlinked, so that nothing is left behind however this ends; the open stream still reads it.
     with stream:
         yield PerfettoTrace(stream=stream, name=f"{Path(choice.paths[0]).name or 'run'}.pftrace", is_merged=True)
+
+
+def _options(steps: StepSelection | None) -> SummaryOptions | None:
+    from tracekit.analysis.per_rank.options import SummaryOptions
+
+    return None if steps is None else SummaryOptions(steps=steps)
 
 
 def _is_ready(path: Path) -> bool:

@@ -16,6 +16,7 @@ import click
 from tracekit.cli.inputs.options import RANKS, apply_decorators, progress_on_stderr
 
 if TYPE_CHECKING:
+    from tracekit.analysis.events.communication_rules import CommunicationRule
     from tracekit.analysis.per_rank.options import SummaryOptions
     from tracekit.errors import InputError
     from tracekit.model.run import Run
@@ -38,13 +39,15 @@ class RunChoice:
     jobs: int | None
     scheduler: str | None
     cache: CacheChoice
+    communication_rules: tuple[CommunicationRule, ...] = ()
 
     @property
     def argv(self) -> list[str]:
-        """The arguments that choose the same run and ranks."""
+        """The arguments that choose the same run and ranks, with the same rules."""
         ranks = None if self.ranks is None else ",".join(map(str, sorted(self.ranks)))
         chosen = {"--run": self.run, "--attempt": self.attempt, "--ranks": ranks}
-        return [*self.paths, *(f"{option}={value}" for option, value in chosen.items() if value is not None)]
+        options = [f"{option}={value}" for option, value in chosen.items() if value is not None]
+        return [*self.paths, *options, *(f"--communication-rule={rule.text}" for rule in self.communication_rules)]
 
     def load(self, options: SummaryOptions | None = None, spool: DecodedSpool | None = None) -> Run:
         """Read it, with a progress bar; on this machine workers use the `spool`. Raises what `analysis.load` does."""
@@ -52,13 +55,13 @@ class RunChoice:
         from tracekit.errors import InputError
 
         try:
-            with self._workers() as workers:
+            with self.workers() as workers:
                 return load(
                     self.paths,
                     run=self.run,
                     attempt=self.attempt,
                     ranks=self.ranks,
-                    options=options,
+                    options=self.with_rules(options),
                     cache=self.cache,
                     spool=spool if self.scheduler is None else None,
                     **workers,
@@ -81,8 +84,14 @@ class RunChoice:
         hint = "give a run, or Chrome-trace JSON files of torch.profiler"
         return error if kind.is_run else InputError(f"{path}: {kind.name}, not a trace", hint=hint)
 
+    def with_rules(self, options: SummaryOptions | None = None) -> SummaryOptions:
+        """Return the options with the rules that were given on the command line, by default of everything."""
+        from tracekit.analysis.per_rank.options import SummaryOptions
+
+        return (options or SummaryOptions()).with_rules(self.communication_rules)
+
     @contextmanager
-    def _workers(self) -> Iterator[dict[str, Any]]:
+    def workers(self) -> Iterator[dict[str, Any]]:
         """Yield the workers that read the ranks, as keyword arguments of `load`."""
         if self.scheduler is None:
             with progress_on_stderr("reading ranks") as progress:
@@ -111,6 +120,15 @@ def _ensure_cache_dir(cache_dir: str) -> Path:
     return folder
 
 
+def _rules(texts: tuple[str, ...]) -> tuple[CommunicationRule, ...]:
+    """Return the rules that were given. Raises UsageError for a text that is none."""
+    if not texts:
+        return ()
+    from tracekit.analysis.events.communication_rules import parse_rule
+
+    return tuple(parse_rule(text) for text in texts)
+
+
 def run_options(command: F) -> F:
     """Add RUN and its options to a command, which gets them as its first argument, a `RunChoice`."""
 
@@ -125,6 +143,7 @@ def run_options(command: F) -> F:
         scheduler: str | None,
         cache_dir: str | None,
         no_cache: bool,
+        communication_rule: tuple[str, ...],
         **options: Any,
     ) -> Any:
         from tracekit.errors import UsageError
@@ -143,6 +162,7 @@ def run_options(command: F) -> F:
             jobs=jobs,
             scheduler=scheduler,
             cache=False if no_cache else True if cache_dir is None else _ensure_cache_dir(cache_dir),
+            communication_rules=_rules(communication_rule),
         )
         return command(choice, **options)
 
@@ -153,6 +173,13 @@ def run_options(command: F) -> F:
         click.option("--attempt", type=click.IntRange(min=0), metavar="N", help="The attempt of an elastic job."),
         click.option("--ranks", type=RANKS, metavar="0-7", help="Only these ranks."),
         click.option("--jobs", type=click.IntRange(min=1), metavar="N", help="Number of worker processes."),
+        click.option(
+            "--communication-rule",
+            multiple=True,
+            metavar="REGEX=KIND",
+            envvar="TRACEKIT_COMMUNICATION_RULES",
+            help="Kernels named so communicate, e.g. '^my_ring=all_to_all', or =compute.",
+        ),
         click.option("--scheduler", metavar="tcp://HOST:PORT", help="Read the ranks on this Dask cluster."),
         click.option("--cache-dir", metavar="DIR", help="Cache folder (default: TRACEKIT_CACHE, or beside RUN)."),
         click.option("--no-cache", is_flag=True, help="Neither read nor write the cache."),

@@ -18,7 +18,14 @@ from tracekit.model.notes import Note
 
 __all__ = ["parse_header", "parse_top_level"]
 
-_KNOWN_KEYS = ("distributedInfo", "deviceProperties", "baseTimeNanoseconds", "host_name", "trace_id", METADATA_KEY)
+# Until June 2026 Kineto wrote its log into the trace: lists of lines by severity (Kineto, output_json.cpp).
+_LOG_KEYS = ("ERROR", "WARNING", "INFO")
+_KNOWN_KEYS = (
+    *("distributedInfo", "deviceProperties", "baseTimeNanoseconds", "host_name", "trace_id", METADATA_KEY),
+    *_LOG_KEYS,
+)
+_LOG_PREFIX = re.compile(r"^[A-Z]+:\S+ \S+ \d+:\d+ [^\]]*\] ")  # WARNING:2024-05-22 17:15:22 291:291 Api.cpp:174]
+_STOPPED_EARLY = re.compile(r"stopped early\? = [1-9]")
 _WHOLE_NUMBER = re.compile(r"\s*-?[0-9]{1,20}\s*")
 _TOP_LEVEL = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
@@ -68,8 +75,20 @@ def parse_header(keys: Mapping[str, bytes], file: str) -> tuple[TraceHeader, lis
         trace_id=_text(values.get("trace_id")),
         base_time_ns=_integer(values.get("baseTimeNanoseconds"), -MAX_NS, MAX_NS) or 0,
         metadata=_metadata(keys.get(METADATA_KEY), file, notes),
+        profiler_messages=_profiler_messages(values),
     )
     return header, notes
+
+
+def _profiler_messages(values: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return what the profiler logged as errors and warnings, and of its other lines the one that tells of an end."""
+    lists = {key: lines for key in _LOG_KEYS if isinstance(lines := values.get(key), list)}
+    return tuple(
+        _LOG_PREFIX.sub("", line)
+        for key, lines in lists.items()
+        for line in lines
+        if isinstance(line, str) and (key != "INFO" or _STOPPED_EARLY.search(line))
+    )
 
 
 def _metadata(text: bytes | None, file: str, notes: list[Note]) -> CaptureMetadata | None:

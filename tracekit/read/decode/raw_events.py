@@ -27,6 +27,8 @@ class RawArguments(msgspec.Struct, gc=False):
     group_description: Scalar = msgspec.field(name="Process Group Description", default=None)
     group_ranks: Scalar = msgspec.field(name="Process Group Ranks", default=None)
     sequence: Scalar = msgspec.field(name="Seq", default=None)
+    source_rank: Scalar = msgspec.field(name="Src Rank", default=None)
+    destination_rank: Scalar = msgspec.field(name="Dst Rank", default=None)
     input_shapes: msgspec.Raw = msgspec.field(name="Input Dims", default=_NO_TEXT)
     input_types: msgspec.Raw = msgspec.field(name="Input type", default=_NO_TEXT)
     concrete_inputs: msgspec.Raw = msgspec.field(name="Concrete Inputs", default=_NO_TEXT)

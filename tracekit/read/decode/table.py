@@ -43,7 +43,7 @@ DENSE = {
 """Columns with a value for each event."""
 
 COLLECTIVE_TEXT = ("collective", "dtype", "group_name", "group_description", "group_ranks")
-COLLECTIVE_NUMBERS = ("in_elements", "out_elements", "group_size", "sequence")
+COLLECTIVE_NUMBERS = ("in_elements", "out_elements", "group_size", "sequence", "source_rank", "destination_rank")
 SHAPES = ("input_shapes", "input_types", "concrete_inputs")
 MEMORY = tuple(field.name for field in fields(MemoryRecords))
 

@@ -13,11 +13,11 @@ import numpy as np
 import numpy.typing as npt
 
 from tracekit.analysis.ddp.parts import BUCKET_REDUCTIONS, DDP_MODULES, WHOLE
-from tracekit.analysis.events.phases import PHASES, PhaseTimeline
+from tracekit.analysis.events.phases import STEP_PHASES
 from tracekit.analysis.per_rank.options import StepSelection
 from tracekit.analysis.pipeline.parts import ACTIONS
-from tracekit.analysis.timeline.lanes import Lanes
-from tracekit.analysis.timeline.steps import StepWindows
+from tracekit.analysis.step_time.per_rank.phase_times import phase_times
+from tracekit.analysis.timeline.recording import Recording
 from tracekit.model.columnar import Columnar
 from tracekit.model.communication import DTYPES, KINDS, GroupKey
 from tracekit.model.events import ABSENT, Bool, Int64
@@ -48,24 +48,25 @@ class DerivedTrack:
 
 
 def tracks_of_recording(
-    lanes: Lanes, phases: PhaseTimeline, clock: ClockModel, chosen: StepSelection
+    recording: Recording, clock: ClockModel, chosen: StepSelection, left_out: Sequence[int] = ()
 ) -> Iterator[DerivedTrack]:
-    """Yield the chosen steps, their phases, and what the device did in those of them that are complete.
+    """Yield the chosen steps, and the phases and lanes of those of them that are complete and not `left_out`.
 
-    The sums of `compute`, `communication`, `exposed communication`, `exposed copies` and `idle` equal the report's
-    numbers, apart from the correction of the clock's drift.
+    The sums of the phases, `compute`, `communication`, `exposed communication`, `exposed copies` and `idle` equal the
+    report's numbers, apart from the correction of the clock's drift.
     """
+    lanes = recording.lanes
     windows = lanes.windows
     shown = chosen.mask(windows.step)
-    counted = windows.complete & shown
-    step, complete = windows.step[shown], windows.complete[shown]
+    counted = windows.complete & shown & ~np.isin(windows.step, left_out)
+    step, complete = windows.step[shown], counted[shown]
     names = [
-        f"step {number}{'' if whole else ' (incomplete)'}"
-        for number, whole in zip(step.tolist(), complete.tolist(), strict=True)
+        f"step {number}{'' if counts else ' (left out)' if number in left_out else ' (incomplete)'}"
+        for number, counts in zip(step.tolist(), complete.tolist(), strict=True)
     ]
     arguments = (_number("step", step), _number("complete", complete.astype(np.int64)))
     yield _track("steps", names, windows.start_ns[shown], windows.end_ns[shown], clock, arguments)
-    yield _phases(phases, windows, shown, clock)
+    yield _phases(recording, counted, clock)
     inside = Intervals.union_of(windows.start_ns[counted], windows.end_ns[counted])
     for name, intervals in (
         ("compute", lanes.compute & inside),
@@ -77,17 +78,25 @@ def tracks_of_recording(
         yield _track(name, [name] * len(intervals), intervals.start_ns, intervals.end_ns, clock)
 
 
-def _phases(phases: PhaseTimeline, windows: StepWindows, shown: Bool, clock: ClockModel) -> DerivedTrack:
-    """Return the host's phases in the steps of the mask `shown` [s]."""
-    on_host = windows.host_time(shown)
-    ends_ns = np.append(phases.change_ns[1:], windows.host_end_ns)[: len(phases.change_ns)]
+def _phases(recording: Recording, counted: Bool, clock: ClockModel) -> DerivedTrack:
+    """Return the report's phases in the steps of the mask `counted` [s].
+
+    `duration_ns` is on the rank's own clock, as all sums of the report are.
+    """
+    windows = recording.lanes.windows
+    times = phase_times(recording.trace.events, recording.lanes, recording.phases)
     names: list[str] = []
+    steps: list[int] = []
     intervals = [EMPTY]
-    for index, phase in enumerate(PHASES):
-        rows = phases.phase == index
-        intervals.append(Intervals.union_of(phases.change_ns[rows], ends_ns[rows]) & on_host)
-        names += [phase] * len(intervals[-1])
-    return _track("phases", names, *_joined_bounds(intervals), clock)
+    for window in np.flatnonzero(counted).tolist():
+        for phase, time in zip(STEP_PHASES, times, strict=True):
+            inside = time.clip(int(windows.start_ns[window]), int(windows.end_ns[window]))
+            names += [phase] * len(inside)
+            steps += [int(windows.step[window])] * len(inside)
+            intervals.append(inside)
+    start_ns, end_ns = _joined_bounds(intervals)
+    arguments = (_number("step", np.array(steps, dtype=np.int64)), _number("duration_ns", end_ns - start_ns))
+    return _track("phases", names, start_ns, end_ns, clock, arguments)
 
 
 def tracks_of_rank(plan: RankPlan, chosen: StepSelection) -> Iterator[DerivedTrack]:

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from tracekit.analysis.stragglers.arrivals import Arrivals
-from tracekit.analysis.stragglers.collective_instances import CollectiveInstances
+from tracekit.analysis.stragglers.arrivals.arrivals import Arrivals
+from tracekit.analysis.stragglers.arrivals.collective_instances import CollectiveInstances
 from tracekit.analysis.timeline.parts import WAITS
 from tracekit.model.columnar import Columnar
 from tracekit.model.events import ABSENT, Int64
@@ -81,7 +81,7 @@ def waits_of(run: Run, arrivals: Arrivals, place: int, role: npt.NDArray[np.uint
     instance = arrivals.instance_of[place][rows]
     return PeerWaits(
         start_ns=run.clocks[place].to_run(run.ranks[place].collectives.start_ns[rows]),
-        end_ns=instances.arrival_ns[instance],
+        end_ns=instances.begin_ns[instance],
         instance=instance,
         step=instances.step[instance],
         blamed_rank=np.array([run.ranks[k].rank for k in instances.rank[instance].tolist()], dtype=np.int64),
@@ -132,8 +132,8 @@ def lateness_of(arrivals: Arrivals, late: Int64) -> Lateness:
     """Return when a rank was late. `late`: the instances that it came last to."""
     instances = arrivals.instances
     return Lateness(
-        start_ns=instances.arrival_ns[late] - instances.late_ns[late],
-        end_ns=instances.arrival_ns[late],
+        start_ns=instances.begin_ns[late] - instances.late_ns[late],
+        end_ns=instances.begin_ns[late],
         instance=late,
         step=instances.step[late],
         excess_ns=instances.excess_ns[late],

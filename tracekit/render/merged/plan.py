@@ -13,8 +13,8 @@ import numpy.typing as npt
 
 from tracekit.analysis.pipeline.parts import ACTIONS
 from tracekit.analysis.pipeline.steps import pipeline_steps
-from tracekit.analysis.stragglers.arrivals import arrivals_of
-from tracekit.analysis.stragglers.collective_instances import CollectiveInstances
+from tracekit.analysis.stragglers.arrivals.arrivals import arrivals_of
+from tracekit.analysis.stragglers.arrivals.collective_instances import CollectiveInstances
 from tracekit.analysis.stragglers.stragglers import counted_steps
 from tracekit.model.columnar import Columnar
 from tracekit.model.communication import GroupKey

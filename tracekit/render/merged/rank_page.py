@@ -70,8 +70,9 @@ def write_rank(
                 decode(parse_path(path), extra_args=True), options.rules, whole=options.steps.whole
             )
         events, lanes = recording.trace.events, recording.lanes
-        if not plan.summary.serves_only:  # a server has no steps
-            for track in tracks_of_recording(lanes, recording.phases, plan.clock, options.steps):
+        if plan.summary.is_measured:  # others have no steps
+            left_out = [step.step for step in plan.summary.left_out]
+            for track in tracks_of_recording(recording, plan.clock, options.steps, left_out):
                 page.add(track)
         kept, filtered = shown.of(events, lanes, options.steps)
         page.add_input(events, lanes, kept)

@@ -8,14 +8,14 @@ from typing import Any
 
 import numpy as np
 
+from tracekit.analysis.diagnosis.critical_path import CriticalPath
+from tracekit.analysis.finding import Finding
 from tracekit.analysis.per_rank.options import StepSelection
 from tracekit.analysis.report import Report
-from tracekit.analysis.stragglers.critical_path import CriticalPath
 from tracekit.model.communication import KINDS
 from tracekit.model.events import ABSENT, Int64
 from tracekit.model.intervals import Intervals
 from tracekit.model.links import bus_factor
-from tracekit.model.run import Finding
 from tracekit.render.merged.derived_tracks import CATEGORY, DERIVED_GROUP, DerivedTrack, group_labels
 from tracekit.render.merged.plan import RunPlan
 from tracekit.render.trace.slices import Argument, Float64, Slices, TraceWriter
@@ -88,7 +88,7 @@ def _findings(findings: Sequence[Finding], steps_ns: dict[int, tuple[int, int]],
     spans_ns = [whole_ns if finding.step is None else steps_ns.get(finding.step, whole_ns) for finding in findings]
     start_ns, end_ns = np.array(spans_ns, dtype=np.int64).reshape(-1, 2).T
     arguments = []
-    for name in ("rank", "step", "saving_ns"):
+    for name in ("rank", "step", "time_ns", "saving_ns", "saving_error_ns"):
         values = [getattr(finding, name) for finding in findings]
         present = np.array([value is not None for value in values], dtype=np.bool_)
         numbers = np.array([value or 0 for value in values], dtype=np.int64)
@@ -96,6 +96,9 @@ def _findings(findings: Sequence[Finding], steps_ns: dict[int, tuple[int, int]],
     texts: dict[str, list[str]] = {
         "text": [finding.text for finding in findings],
         "severity": [finding.severity for finding in findings],
+        "cause": [finding.cause or "unknown" for finding in findings],
+        "certainty": [finding.certainty for finding in findings],
+        "action": [finding.action or "nothing" for finding in findings],
     }
     names = [f"{finding.severity}: {finding.text}" for finding in findings]
     slices = Slices.named(names, start_ns, end_ns, category=CATEGORY, arguments=arguments, texts=texts)
@@ -139,14 +142,14 @@ def _bus_bandwidths(plan: RunPlan) -> Iterator[_Counter]:
     """Yield the bus bandwidth of each group while its collectives transfer, from the last rank's arrival to the end."""
     instances = plan.instances
     labels = group_labels(plan.groups)
-    known = (instances.group != ABSENT) & (instances.size_bytes > 0) & (instances.end_ns > instances.arrival_ns)
+    known = (instances.group != ABSENT) & (instances.size_bytes > 0) & (instances.end_ns > instances.begin_ns)
     for group in np.unique(instances.group[known]).tolist():
         rows = np.flatnonzero(known & (instances.group == group))
         members = len(plan.groups[group].ranks) or int(instances.members[rows].max())
         factor = np.array([bus_factor(kind, members) for kind in KINDS])[instances.kind[rows]]
-        took_ns = instances.end_ns[rows] - instances.arrival_ns[rows]
+        took_ns = instances.end_ns[rows] - instances.begin_ns[rows]
         gigabytes_per_s = instances.size_bytes[rows] / took_ns * factor
-        times = np.concatenate((instances.arrival_ns[rows], instances.end_ns[rows]))
+        times = np.concatenate((instances.begin_ns[rows], instances.end_ns[rows]))
         levels = _levels(times, np.concatenate((gigabytes_per_s, -gigabytes_per_s)))
         yield (f"busbw · {labels[group]}", "GB/s", *levels)
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from rich.text import Text
-
 from tracekit.analysis.ddp.bucket_picture import BucketPicture
 from tracekit.analysis.ddp.buckets import Buckets
 from tracekit.analysis.ddp.sections import BUCKETS_SECTION
@@ -70,6 +68,8 @@ def bucket_chart(picture: BucketPicture) -> list[object]:
 
     Of many, the first two and the last ones are shown: at the end of the pass they are exposed.
     """
+    from rich.text import Text
+
     bars = picture.bars
     begin_ns, end_ns = bars[0].ready_ns, max(bar.end_ns for bar in bars)
     begin_ns -= (end_ns - begin_ns) // 8  # the first bucket's gradients came before it was ready

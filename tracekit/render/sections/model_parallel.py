@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import Any
 
-from tracekit.analysis.model_parallel.expert_load import ExpertLoad
+from tracekit.analysis.model_parallel.expert_load import ESTIMATED, ExpertLoad
 from tracekit.analysis.model_parallel.layers import TensorParallel
 from tracekit.analysis.model_parallel.sections import TENSOR_SECTION
 from tracekit.analysis.table import rows_of
@@ -13,6 +13,7 @@ from tracekit.model.run import Run
 from tracekit.render.console import statement, table
 from tracekit.render.quantities import file_size, milliseconds
 from tracekit.render.section_view import SectionView
+from tracekit.render.sections.expert_communication import expert_communication_tables
 
 __all__ = ["TENSOR_VIEW", "expert_table", "tensor_table"]
 
@@ -20,6 +21,8 @@ _SHOWN = 12
 _LONGEST_NAME = 15  # with it the table is 80 columns wide
 _SHOWN_RANKS = 8
 _NEARLY_THE_SAME = 1.1
+_COUNTED_COLUMNS = ("rank", "received", "to mean\nof others", "most in layer", "to mean\nof others")
+_ESTIMATED_COLUMNS = ("rank", "experts\ncompute", "to mean\nof others")
 
 
 def tensor_table(tensor: TensorParallel) -> list[object]:
@@ -56,39 +59,59 @@ def _name(row: dict[str, Any]) -> str:
 
 
 def expert_table(load: ExpertLoad) -> list[object]:
-    """Return the ranks whose experts receive the most, over all layers; a line where they receive nearly the same."""
+    """Return the ranks whose experts have the most load, over all layers; a line where they have nearly the same.
+
+    Loads that are known and those that are estimated are in tables of their own.
+    """
     rows = rows_of(load, "ranks")
+    estimated = [row for row in rows if row["received_bytes"] is None]
+    counted = [row for row in rows if row["received_bytes"] is not None]
+    return [*_load_table(counted, estimated=False), *_load_table(estimated, estimated=True)]
+
+
+def _load_table(rows: list[dict[str, Any]], *, estimated: bool) -> list[object]:
     most = max((row["ratio"] for row in rows if row["ratio"] is not None), default=None)
     if most is None:
         return []
     if most < _NEARLY_THE_SAME:
-        return [statement("info", f"experts are evenly loaded: none gets more than {most:.2f}x the mean of the others")]
+        text = f"experts are evenly loaded: none gets more than {most:.2f} times the mean of the others"
+        return [statement("info", f"{text} ({ESTIMATED})" if estimated else text)]
+    amount = "compute_ns" if estimated else "received_bytes"
     layers: dict[tuple[int | None, int], list[dict[str, Any]]] = defaultdict(list)
     for row in rows:
         layers[row["group"], row["rank"]].append(row)
-    received = {key: sum(row["received_bytes"] for row in of_layer) for key, of_layer in layers.items()}
-    cells = []
-    for (group, rank), size in sorted(received.items(), key=lambda item: (-item[1], item[0][1]))[:_SHOWN_RANKS]:
-        others = [other for (of, member), other in received.items() if of == group and member != rank]
-        worst = max(layers[group, rank], key=lambda row: row["ratio"] or 0.0)
+    total = {key: sum(row[amount] for row in of_layer) for key, of_layer in layers.items()}
+    cells: list[tuple[str, ...]] = []
+    for (group, rank), size in sorted(total.items(), key=lambda item: (-item[1], item[0][1]))[:_SHOWN_RANKS]:
+        others = [other for (of, member), other in total.items() if of == group and member != rank]
         ratio = f"{size * len(others) / sum(others):.2f}" if sum(others) else "n/a"
+        if estimated:
+            cells.append((str(rank), milliseconds(size), ratio))
+            continue
+        worst = max(layers[group, rank], key=lambda row: row["ratio"] or 0.0)
         layer = "n/a" if worst["module"] is None else worst["module"] or "<root>"
         worst_ratio = "n/a" if worst["ratio"] is None else f"{worst['ratio']:.2f}"
         cells.append((str(rank), file_size(size), ratio, layer, worst_ratio))
     title = "Load of experts: what all-to-alls bring to each rank (a step, mean)"
-    if len(received) > len(cells):
-        title += f"; the {len(cells)} most loaded of {len(received)}"
-    columns = ("rank", "received", "to mean\nof others", "most in layer", "to mean\nof others")
-    return table(title, columns, cells)
+    if estimated:
+        title = f"Load of experts, {ESTIMATED} (ms a step, mean)"
+    if len(total) > len(cells):
+        title += f"; the {len(cells)} most loaded of {len(total)}"
+    return table(title, _ESTIMATED_COLUMNS if estimated else _COUNTED_COLUMNS, cells)
 
 
 def _text(tensor: TensorParallel, run: Run, width: int) -> list[object]:
     layers = tensor_table(tensor) if rows_of(tensor, "by_module") else []
-    return [*layers, *(expert_table(tensor.experts) if rows_of(tensor.experts, "ranks") else [])]
+    load = expert_table(tensor.experts) if rows_of(tensor.experts, "ranks") else []
+    return [*layers, *load, *expert_communication_tables(tensor.expert_communication)]
 
 
 TENSOR_VIEW = SectionView(
     section=TENSOR_SECTION,
-    json=lambda result: {"tensor": rows_of(result, "modules"), "expert_load": rows_of(result.experts, "ranks")},
+    json=lambda result: {
+        "tensor": rows_of(result, "modules"),
+        "expert_load": rows_of(result.experts, "ranks"),
+        "expert_communication": rows_of(result.expert_communication, "ranks"),
+    },
     text=_text,
 )

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import string
-from typing import Any
-
-from rich.text import Text
+from typing import TYPE_CHECKING, Any
 
 from tracekit.analysis.pipeline.bubble_causes import CAUSES
 from tracekit.analysis.pipeline.bubbles import Pipeline
@@ -16,6 +14,9 @@ from tracekit.model.run import Run
 from tracekit.render.console import table
 from tracekit.render.quantities import milliseconds
 from tracekit.render.section_view import SectionView
+
+if TYPE_CHECKING:
+    from rich.text import Text
 
 _KINDS = {"F": "forward", "B": "backward", "I": "input gradient", "W": "weight gradient"}
 _SHOWN_STAGES = 16
@@ -121,6 +122,8 @@ def pipeline_grid(actions: list[dict[str, Any]], width: int) -> list[object]:
 
     `actions`: rows of the table PIPELINE_ACTIONS.
     """
+    from rich.text import Text
+
     if not actions:
         return []
     ranks = list(dict.fromkeys(row["rank"] for row in actions))
@@ -143,6 +146,8 @@ def pipeline_grid(actions: list[dict[str, Any]], width: int) -> list[object]:
 
 def _row(actions: list[dict[str, Any]], begin_ns: int, span_ns: int, cells: int) -> Text:
     """Return for each cell the action that covers most of it, if it covers half."""
+    from rich.text import Text
+
     taken_ns = [0] * cells
     signs = [_IDLE] * cells
     styles = ["dim"] * cells

@@ -1,22 +1,19 @@
-"""Stragglers and the critical path in the terminal and as JSON."""
+"""Stragglers in the terminal and as JSON."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from tracekit.analysis.stragglers.critical_path import CriticalPath
-from tracekit.analysis.stragglers.sections import CRITICAL_PATH_SECTION, STRAGGLERS_SECTION
+from tracekit.analysis.stragglers.sections import STRAGGLERS_SECTION
 from tracekit.analysis.stragglers.stragglers import Stragglers
 from tracekit.analysis.table import rows_of
 from tracekit.render.console import statement, table
 from tracekit.render.quantities import milliseconds
 from tracekit.render.section_view import SectionView
 
-__all__ = ["CRITICAL_PATH_VIEW", "STRAGGLERS_VIEW", "critical_path_table", "straggler_table", "stragglers_dict"]
+__all__ = ["STRAGGLERS_VIEW", "straggler_table", "stragglers_dict"]
 
 _SHOWN_RANKS = 4
-_SHOWN_PARTS = 6
-_NOTABLE = 0.01  # of the chain
 
 
 def stragglers_dict(stragglers: Stragglers) -> dict[str, Any]:
@@ -24,11 +21,14 @@ def stragglers_dict(stragglers: Stragglers) -> dict[str, Any]:
     verdict = stragglers.verdict
     return {
         "rank": verdict.rank,
+        "ranks": list(verdict.ranks),
+        "host": verdict.host,
         "cause": verdict.cause,
         "caused_delay_ns": verdict.caused_delay_ns,
         "share_of_step": verdict.share_of_step,
         "significance_ns": verdict.significance_ns,
         "persistence": verdict.persistence,
+        "certainty": verdict.certainty,
         "text": verdict.text,
         "links": [
             {
@@ -36,6 +36,7 @@ def stragglers_dict(stragglers: Stragglers) -> dict[str, Any]:
                 "to": link.ranks[1] if len(link.ranks) == 2 else None,
                 "ranks": list(link.ranks),
                 "slowdown": link.slowdown,
+                "compared_with": link.reference,
             }
             for link in stragglers.links
         ],
@@ -71,33 +72,8 @@ def straggler_table(stragglers: Stragglers) -> list[object]:
     return parts
 
 
-def critical_path_table(path: CriticalPath) -> list[object]:
-    """Return what bounds the steps, the longest first."""
-    rows = rows_of(path, "parts")
-    shown = [row for row in rows if row["share"] >= _NOTABLE][:_SHOWN_PARTS]
-    title = "What bounds the step: the longest chain over all ranks (ms a step)"
-    if len(shown) < len(rows):
-        title += f"; {len(shown)} of {len(rows)} rows, --json has all"
-    cells = [
-        (
-            str(row["rank"]),
-            row["kind"],
-            row["name"] if row["kind"] == "communication" else f"before {row['name']}",
-            milliseconds(row["total_ns"] / path.steps),
-            f"{row['share']:.0%}",
-        )
-        for row in shown
-    ]
-    return table(title, ("rank", "what", "where", "time", "share"), cells, left=3)
-
-
 STRAGGLERS_VIEW = SectionView(
     section=STRAGGLERS_SECTION,
     json=lambda result: {"stragglers": stragglers_dict(result)},
     text=lambda result, run, width: straggler_table(result) if len(run.ranks) > 1 else [],
-)
-CRITICAL_PATH_VIEW = SectionView(
-    section=CRITICAL_PATH_SECTION,
-    json=lambda result: {"critical_path": rows_of(result, "parts")},
-    text=lambda result, run, width: critical_path_table(result) if rows_of(result, "parts") else [],
 )

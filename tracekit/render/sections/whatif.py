@@ -32,7 +32,9 @@ def whatif_dict(result: WhatIf) -> dict[str, Any]:
         "fix": [
             {
                 "what": change.what,
+                "remedy": change.remedy,
                 "rank": change.rank,
+                "ranks": list(change.ranks),
                 "saves_ns_per_step": change.saves_ns_per_step,
                 "error_ns": change.error_ns,
                 "share": change.share,

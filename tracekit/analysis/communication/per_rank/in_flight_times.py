@@ -109,13 +109,15 @@ def _pieces(lanes: Lanes, inside: Intervals) -> tuple[Int64, Int64]:
     """Return start and duration of the pieces of communication time in which nothing begins or ends."""
     communication, time = lanes.communication_events, lanes.communication & inside
     compute = lanes.compute & time
-    edges_ns = np.unique(
+    edges_ns = np.sort(
         np.concatenate(
             (communication.start_ns, communication.end_ns, compute.start_ns, compute.end_ns, time.start_ns, time.end_ns)
-        )
+        ),
+        kind="stable",  # faster, as they are a few sorted ones
     )
-    inside_time = time.covers(edges_ns[:-1])
-    return edges_ns[:-1][inside_time], np.diff(edges_ns)[inside_time]
+    start_ns, duration_ns = edges_ns[:-1], np.diff(edges_ns)
+    inside_time = time.covers(start_ns) & (duration_ns > 0)
+    return start_ns[inside_time], duration_ns[inside_time]
 
 
 def _after_compute(lanes: Lanes, mask: Bool) -> tuple[Int64, Int64]:

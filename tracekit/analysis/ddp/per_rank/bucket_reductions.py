@@ -124,7 +124,7 @@ def _ready_ns(trace: DecodedTrace, lanes: Lanes, launch_ns: Int64) -> Int64:
     """
     events = trace.events
     if lanes.device == "gpu":
-        return device_starts(events, launch_ns, lanes.device_events, lanes.compute_rows)
+        return device_starts(events, launch_ns, lanes.device_events, lanes.computes)
     copied_ns = np.sort(events.end_ns[copies_into_buckets(events, lanes)])
     place = np.searchsorted(copied_ns, launch_ns, side="right") - 1
     latest_ns = copied_ns[np.maximum(place, 0)] if len(copied_ns) else launch_ns

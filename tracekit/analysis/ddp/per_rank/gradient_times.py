@@ -42,11 +42,12 @@ def gradient_times(
     Empty where the trace has no copies, or not their shapes.
     """
     events = trace.events
+    arguments = events.collective_arguments
     rows = np.flatnonzero(copies_into_buckets(events, lanes))
-    shapes = recorded_shapes(events)
-    rows = rows[np.array([int(row) in shapes for row in rows], dtype=np.bool_)]
+    rows = rows[np.isin(rows, arguments.row[arguments.input_shapes != ABSENT])]
     if not len(rows) or not len(runs):
         return GradientTimes.empty()
+    shapes = recorded_shapes(events)
     rows = rows[np.argsort(events.start_ns[rows], kind="stable")]
     elements = np.array([max(shapes[int(row)].elements_of_arguments, default=0) for row in rows], dtype=np.int64)
     passes = _passes(lanes, events.start_ns[rows], elements, runs, modules)

@@ -8,6 +8,9 @@ accumulated. So in a trace with labels of DDP, its buckets are the all-reduces t
 * their sizes have the same order in most steps.
 
 A loop that averages gradients by hand has no such label. Of the buckets only the sizes are known.
+
+A step may have several backward passes that reduce. It has no more of them than forward passes, which tells two passes
+from a bucket list with the same sizes twice.
 """
 
 from __future__ import annotations
@@ -17,12 +20,13 @@ from collections import Counter
 import numpy as np
 
 from tracekit.analysis.ddp.per_rank.bucket_reductions import Reductions
+from tracekit.analysis.ddp.per_rank.passes import FORWARD_LABEL
 from tracekit.analysis.events.autograd import AUTOGRAD_NODE_PREFIX
 from tracekit.analysis.events.communication_rules import bytes_per_element
 from tracekit.analysis.events.strategies import strategies_of
 from tracekit.analysis.timeline.lanes import Lanes
 from tracekit.model.communication import DTYPES
-from tracekit.model.events import DecodedTrace
+from tracekit.model.events import DecodedTrace, Int64
 from tracekit.model.intervals import Intervals
 from tracekit.model.metadata import Bucket, DdpModule
 
@@ -47,13 +51,17 @@ def inferred_modules(trace: DecodedTrace, lanes: Lanes, reductions: Reductions) 
         return ()
     sizes, dtypes = reductions.elements[issued], communication.dtype[which[issued]]
     window = lanes.window[which[issued]]
-    sequences = Counter(tuple(zip(sizes[here].tolist(), dtypes[here].tolist(), strict=True)) for here in _each(window))
-    (usual, count), *_ = sequences.most_common(1)
+    forwards = _forwards(trace, lanes)
+    sequences = Counter(
+        (tuple(zip(sizes[here].tolist(), dtypes[here].tolist(), strict=True)), int(forwards[window[here][0]]))
+        for here in _each(window)
+    )
+    ((usual, passes), count), *_ = sequences.most_common(1)
     if 2 * count <= sequences.total():
         return ()
     buckets = [
         Bucket(index=i, size_bytes=size * (bytes_per_element(DTYPES[dtype]) or 1), dtype=DTYPES[dtype], parameters=[])
-        for i, (size, dtype) in enumerate(_repeated_part(usual))
+        for i, (size, dtype) in enumerate(_repeated_part(usual, passes))
     ]
     return (
         DdpModule(
@@ -71,9 +79,17 @@ def _each(window: np.ndarray) -> list[np.ndarray]:
     return [window == value for value in np.unique(window)]
 
 
-def _repeated_part(sequence: tuple[tuple[int, int], ...]) -> tuple[tuple[int, int], ...]:
-    """Return the shortest part that the sequence repeats: a step may reduce several times."""
-    for length in range(1, len(sequence) // 2 + 1):
-        if len(sequence) % length == 0 and sequence == sequence[:length] * (len(sequence) // length):
+def _forwards(trace: DecodedTrace, lanes: Lanes) -> Int64:
+    """Return how many forward passes of DDP each step window has, int64 [w]."""
+    rows = np.flatnonzero(trace.events.named(FORWARD_LABEL.__eq__) & trace.events.on_tracks(lanes.threads))
+    window = lanes.windows.index_of(trace.events.start_ns[rows])
+    return np.bincount(window[window >= 0], minlength=len(lanes.windows)).astype(np.int64)
+
+
+def _repeated_part(sequence: tuple[tuple[int, int], ...], passes: int) -> tuple[tuple[int, int], ...]:
+    """Return the part of the sequence that each of at most so many passes repeats, the shortest one."""
+    for repetitions in range(passes, 1, -1):
+        length = len(sequence) // repetitions
+        if length and sequence == sequence[:length] * repetitions:
             return sequence[:length]
     return sequence

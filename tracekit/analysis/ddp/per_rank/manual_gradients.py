@@ -38,7 +38,6 @@ def gradient_sums(
         & (phases.at(communication.launch_ns) != PHASES.index("forward"))
     )
     running = Intervals.of_events(trace.events, np.flatnonzero(trace.events.named(BACKWARD_SPAN.__eq__)))
-    backward = running & lanes.compute
     numbers = lanes.windows.step.tolist()
     window_of_step = dict(zip(reversed(numbers), reversed(range(len(numbers))), strict=True))  # the first of several
     reductions = np.flatnonzero(reduces)
@@ -60,7 +59,6 @@ def gradient_sums(
                 count=len(counted),
                 in_backward=int(running.covers(communication.launch_ns[counted]).sum()),
                 exposed_ns=exposed_ns,
-                hideable_ns=min(exposed_ns, backward.clip(start_ns, end_ns).len_ns),
                 parameters=next((use.parameters for use in uses if use.parameters), None),
             )
         )

@@ -14,9 +14,9 @@ from tracekit.analysis.timeline.lanes import Lanes, complete_steps
 from tracekit.model.events import DecodedTrace
 from tracekit.model.summary import StepParts
 
-__all__ = ["ddp_passes"]
+__all__ = ["FORWARD_LABEL", "ddp_passes"]
 
-_FORWARD = "DistributedDataParallel.forward"
+FORWARD_LABEL = "DistributedDataParallel.forward"
 _UPDATE = "Optimizer.step#"
 
 
@@ -31,4 +31,4 @@ def ddp_passes(trace: DecodedTrace, lanes: Lanes, steps: Sequence[StepParts]) ->
         window = lanes.windows.index_of(events.start_ns[rows])
         return int(complete[window[window >= 0]].sum())
 
-    return DdpPasses(forwards=count(_FORWARD), updates=count(_UPDATE))
+    return DdpPasses(forwards=count(FORWARD_LABEL), updates=count(_UPDATE))

@@ -83,7 +83,7 @@ def _modules_ahead(lanes: Lanes, issued_ns: Int64, needed_ns: Int64) -> Int64:
     `needed_ns`: int64 [n], sorted.
     """
     device = lanes.device_events
-    launch_ns = np.sort(device.launch_ns[device.among(lanes.compute_rows)])
+    launch_ns = np.sort(device.launch_ns[lanes.computes])
     # An all-gather that is issued when it is needed is for the module itself.
     following = np.minimum(np.searchsorted(needed_ns, issued_ns, side="right"), np.arange(len(needed_ns)))
     launched = np.searchsorted(launch_ns, issued_ns) < np.searchsorted(launch_ns, needed_ns[following])
@@ -117,7 +117,7 @@ def _compute_that_waits(trace: DecodedTrace, lanes: Lanes, needed_ns: Int64) -> 
     are its end. int64 [n] each.
     """
     events, device = trace.events, lanes.device_events
-    compute = device.among(lanes.compute_rows)
+    compute = lanes.computes
     order = np.argsort(device.launch_ns[compute], kind="stable")
     row, launch_ns = device.row[compute][order], device.launch_ns[compute][order]
     # FSDP copies gathered parameters on a separate stream: that is compute, too, but not what waits.

@@ -48,7 +48,7 @@ class FsdpLabel:
     module: str | None
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class FsdpLabels:
     """The labels of one trace.
 

@@ -13,66 +13,63 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
 from tracekit.analysis.events.communication_rules import bytes_per_element
 from tracekit.analysis.events.innermost_span import innermost_span
 from tracekit.analysis.events.modules import modules_of_launches
-from tracekit.analysis.events.phases import PHASES, PhaseTimeline
+from tracekit.analysis.events.phases import PHASES
 from tracekit.analysis.events.shapes import recorded_shapes
-from tracekit.analysis.model_parallel.parts import ExpertExchangeSum
-from tracekit.analysis.timeline.device_communication import argument_positions
+from tracekit.analysis.model_parallel.parts import COUNT_DTYPES, ExpertExchangeSum
+from tracekit.analysis.timeline.communication.device_communication import argument_positions
 from tracekit.analysis.timeline.lanes import Lanes, complete_steps
+from tracekit.analysis.timeline.recorded_steps import RecordedSteps
 from tracekit.model.communication import DTYPES, KINDS
-from tracekit.model.events import ABSENT, DecodedTrace, Int64
-from tracekit.model.summary import StepParts
+from tracekit.model.events import ABSENT, Bool, DecodedTrace, Int64
 
-__all__ = ["expert_exchanges"]
+__all__ = ["ExpertAllToAlls", "expert_all_to_alls", "expert_exchanges"]
 
 _OPERATORS = ("c10d::alltoall_base_", "c10d::alltoall_")  # output first, then input
 _FOR_EXPERTS = ("ep", None)  # None: the purpose of the group is not known
-_COUNTS = [DTYPES.index(name) for name in ("int32", "int64")]  # numbers of tokens, not tokens
 
 
-def expert_exchanges(
-    trace: DecodedTrace, lanes: Lanes, phases: PhaseTimeline, steps: Sequence[StepParts]
-) -> list[ExpertExchangeSum]:
-    """Return rows by (group, module, step) over the complete steps among `steps`, in order of time."""
+@dataclass(frozen=True, kw_only=True, eq=False)
+class ExpertAllToAlls:
+    """k all-to-alls that bring tokens to experts or take them back, in complete steps, in order of launch.
+
+    Attributes:
+        which: indexes of the communication events, int64 [k].
+        group: index of the group, or ABSENT, int64 [k].
+        received: how many elements the rank got, int64 [k].
+        sent: how many it gave, int64 [k].
+        takes_back: whether each takes back what an earlier one brought, bool [k].
+    """
+
+    which: Int64
+    group: Int64
+    received: Int64
+    sent: Int64
+    takes_back: Bool
+
+
+def expert_exchanges(trace: DecodedTrace, lanes: Lanes, found: ExpertAllToAlls) -> list[ExpertExchangeSum]:
+    """Return rows by (group, module, step), in order of time."""
     communication = lanes.communication_events
-    group_of_event = _groups(trace, lanes)
-    # Without metadata, Gloo's events do not name their group; the last entry is for those.
-    unknown = trace.header.metadata is None
-    may_be = np.array([*(group.parallelism in _FOR_EXPERTS for group in communication.groups), unknown], dtype=np.bool_)
-    complete = complete_steps(lanes, steps)
-    which = np.flatnonzero(
-        (communication.kind == KINDS.index("all_to_all")) & complete.counted & may_be[group_of_event]
-    )
-    if not len(which):
+    if not len(found.which):
         return []
-    which = which[np.argsort(communication.launch_ns[which], kind="stable")]
-    received, sent = _elements(trace, lanes, which)
-    known = (
-        (received != ABSENT) & (communication.dtype[which] != ABSENT) & ~np.isin(communication.dtype[which], _COUNTS)
-    )
-    which, received, sent = which[known], received[known], sent[known]
-    step = lanes.windows.step[lanes.window[which]]
+    step = lanes.windows.step[lanes.window[found.which]]
     module = modules_of_launches(
-        trace.events, communication.launch_track[which].astype(np.int64), communication.launch_ns[which]
+        trace.events, communication.launch_track[found.which].astype(np.int64), communication.launch_ns[found.which]
     )
-    back = _takes_back(list(zip(group_of_event[which].tolist(), step.tolist(), strict=True)), received, sent)
-    forward = phases.at(communication.launch_ns[which]) == PHASES.index("forward")
-    for_experts = {index for index, group in enumerate(communication.groups) if group.parallelism == "ep"}
-    for_experts |= set(group_of_event[which][forward & np.array(back, dtype=np.bool_)].tolist())
-    exposed_ns = communication.end_ns[which] - communication.start_ns[which]
-    exposed_ns = exposed_ns - lanes.compute.covered_ns(communication.start_ns[which], communication.end_ns[which])
+    start_ns, end_ns = communication.start_ns[found.which], communication.end_ns[found.which]
+    exposed_ns = end_ns - start_ns - lanes.compute.covered_ns(start_ns, end_ns)
     sums: dict[tuple[int, str | None, int], list[int]] = defaultdict(lambda: [0, 0])
-    for i, position in enumerate(which.tolist()):
-        if int(group_of_event[position]) not in for_experts:
-            continue
+    for i, position in enumerate(found.which.tolist()):
         width = bytes_per_element(DTYPES[communication.dtype[position]]) or 0
-        total = sums[int(group_of_event[position]), module[i], int(step[i])]
-        total[0] += 0 if back[i] else int(received[i]) * width
+        total = sums[int(found.group[i]), module[i], int(step[i])]
+        total[0] += 0 if found.takes_back[i] else int(found.received[i]) * width
         total[1] += int(exposed_ns[i])
     return [
         ExpertExchangeSum(
@@ -84,6 +81,45 @@ def expert_exchanges(
         )
         for (group, name, number), (size, time_ns) in sums.items()
     ]
+
+
+def expert_all_to_alls(recorded: RecordedSteps) -> ExpertAllToAlls:
+    """Return the all-to-alls for experts that were launched in the complete steps among those recorded."""
+    trace, lanes = recorded.trace, recorded.lanes
+    communication = lanes.communication_events
+    group_of_event = _groups(trace, lanes)
+    # Without metadata, Gloo's events do not name their group; the last entry is for those.
+    unknown = trace.header.metadata is None
+    may_be = np.array([*(group.parallelism in _FOR_EXPERTS for group in communication.groups), unknown], dtype=np.bool_)
+    complete = complete_steps(lanes, recorded.steps)
+    which = np.flatnonzero(
+        (communication.kind == KINDS.index("all_to_all")) & complete.counted & may_be[group_of_event]
+    )
+    if not len(which):
+        none = np.empty(0, dtype=np.int64)
+        return ExpertAllToAlls(which=none, group=none, received=none, sent=none, takes_back=none.astype(np.bool_))
+    which = which[np.argsort(communication.launch_ns[which], kind="stable")]
+    received, sent = _exchanged_elements(trace, lanes, which)
+    known = (
+        (received != ABSENT)
+        & (communication.dtype[which] != ABSENT)
+        & ~np.isin(communication.dtype[which], COUNT_DTYPES)
+    )
+    which, received, sent = which[known], received[known], sent[known]
+    group, step = group_of_event[which], lanes.windows.step[lanes.window[which]]
+    places = list(zip(group.tolist(), step.tolist(), strict=True))
+    back = np.array(_takes_back(places, received, sent), dtype=np.bool_)
+    forward = recorded.phases.at(communication.launch_ns[which]) == PHASES.index("forward")
+    for_experts = {index for index, key in enumerate(communication.groups) if key.parallelism == "ep"}
+    for_experts |= set(group[forward & back].tolist())
+    chosen = np.isin(group, list(for_experts))
+    return ExpertAllToAlls(
+        which=which[chosen],
+        group=group[chosen],
+        received=received[chosen],
+        sent=sent[chosen],
+        takes_back=back[chosen],
+    )
 
 
 def _groups(trace: DecodedTrace, lanes: Lanes) -> Int64:
@@ -101,7 +137,7 @@ def _groups(trace: DecodedTrace, lanes: Lanes) -> Int64:
     return group_of_event
 
 
-def _elements(trace: DecodedTrace, lanes: Lanes, which: Int64) -> tuple[Int64, Int64]:
+def _exchanged_elements(trace: DecodedTrace, lanes: Lanes, which: Int64) -> tuple[Int64, Int64]:
     """Return how many elements each of these all-to-alls received and sent, int64 [k] each; ABSENT where not known."""
     events, communication = trace.events, lanes.communication_events
     arguments, shapes = events.collective_arguments, recorded_shapes(events)

@@ -21,13 +21,13 @@ import numpy as np
 
 from tracekit.analysis.events.autograd import is_autograd_node
 from tracekit.analysis.events.communication_rules import dtype_index
-from tracekit.analysis.events.innermost_span import innermost_span
+from tracekit.analysis.events.innermost_span import innermost_span, outermost_first
 from tracekit.analysis.section import Unavailable
 from tracekit.analysis.step_time.parts import FlopSum, FlopSums, RecomputeSource
 from tracekit.analysis.timeline.lanes import Lanes, complete_steps
 from tracekit.model.communication import DTYPES
 from tracekit.model.events import ABSENT, Bool, DecodedTrace, EventTable, Int64
-from tracekit.model.spans import RECOMPUTE_SPAN
+from tracekit.model.spans import GARBAGE_COLLECTION_SPAN, RECOMPUTE_SPAN
 from tracekit.model.summary import StepParts
 from tracekit.read.decode.operators import ATTENTIONS, MULTIPLYING
 
@@ -35,7 +35,8 @@ Dims = list[list[int]]
 
 _MAX_FLOPS = 1 << 52
 _MOST_DIMENSIONS = 8
-_KEEPS = ("aten::detach", "detach")  # what checkpointing runs on the results of an operator
+# What checkpointing runs on the results of an operator, and what Python may do anywhere.
+_NOT_ITS_WORK = ("aten::detach", "detach", GARBAGE_COLLECTION_SPAN)
 # Such work whose amount does not follow from its inputs: sequences of varied length, templates, whole networks.
 _UNCOUNTED = re.compile(
     r"flash_attn\w*::|xformers\w*::.*fmha|\bflex_attention|unified_attention|_grouped_mm|_(?:cudnn|mi?open)_rnn|"
@@ -104,7 +105,15 @@ def flop_sums(trace: DecodedTrace, lanes: Lanes, steps: Sequence[StepParts]) -> 
         unavailable=unavailable,
         recompute=source if unavailable is None else None,
         scalar_float32=scalar and not tf32,
+        devices=_devices(events, lanes),
     )
+
+
+def _devices(events: EventTable, lanes: Lanes) -> int:
+    """Return on how many GPUs compute kernels ran; Kineto writes a device's number as the process of its streams."""
+    if lanes.device == "cpu":
+        return 1
+    return max(len({events.tracks[track].pid for track in events.tracks_of(lanes.compute_rows).tolist()}), 1)
 
 
 def flops_of(name: str, shapes: Dims, concrete: Sequence[object]) -> int | None:
@@ -231,24 +240,15 @@ def _innermost(events: EventTable, rows: Int64) -> tuple[Int64, Bool]:
 
     A tensor subclass dispatches to an operator on its local part of the data: only the inner one counts.
     """
-    order = rows[np.lexsort((-events.duration_ns[rows], events.start_ns[rows]))]
-    start_ns = events.start_ns[order]
-    end_ns = start_ns + events.duration_ns[order]
-    columns = (events.track[order], start_ns, end_ns, events.sequence_number[order] != ABSENT)
-    holds, numbered = [False] * len(order), [False] * len(order)
-    open_operators: dict[int, list[tuple[int, int]]] = defaultdict(list)  # on each thread, with their ends
-    for place, (track, begin_ns, finish_ns, has_number) in enumerate(zip(*(c.tolist() for c in columns), strict=True)):
-        stack = open_operators[track]
-        while stack and stack[-1][1] < finish_ns:
-            stack.pop()
-        numbered[place] = has_number
-        if stack and begin_ns < stack[-1][1]:
-            around = stack[-1][0]
-            holds[around] = True
-            numbered[place] = has_number or numbered[around]
-        stack.append((place, finish_ns))
-    innermost = ~np.array(holds, dtype=np.bool_)
-    return order[innermost], np.array(numbered, dtype=np.bool_)[innermost]
+    order = outermost_first(events, rows)
+    holds, numbered = np.zeros(len(order), dtype=np.bool_), events.sequence_number[order] != ABSENT
+    for track in events.tracks_of(order):
+        here = np.flatnonzero(events.track[order] == track)
+        start_ns, end_ns = events.start_ns[order[here]], events.end_ns[order[here]]
+        holds[here[:-1]] = (start_ns[1:] < end_ns[:-1]) & (end_ns[1:] <= end_ns[:-1])
+        until_ns = np.maximum.accumulate(np.where(numbered[here], end_ns, np.iinfo(np.int64).min))[:-1]
+        numbered[here[1:]] |= (start_ns[1:] < until_ns) & (end_ns[1:] <= until_ns)
+    return order[~holds], numbered[~holds]
 
 
 def _recomputed(trace: DecodedTrace, rows: Int64, numbered: Bool) -> tuple[Bool, RecomputeSource]:
@@ -262,9 +262,9 @@ def _recomputed(trace: DecodedTrace, rows: Int64, numbered: Bool) -> tuple[Bool,
 
 
 def _anything_in(events: EventTable, rows: Int64) -> Bool:
-    """Return whether any event begins on their thread within each of `rows`, mask."""
+    """Return whether any work begins on their thread within each of `rows`, mask."""
     result = np.zeros(len(rows), dtype=np.bool_)
-    happens = ~events.named(_KEEPS.__contains__)
+    happens = ~events.named(_NOT_ITS_WORK.__contains__)
     for track in events.tracks_of(rows):
         on_track = np.flatnonzero(events.track[rows] == track)
         starts_ns = np.sort(events.start_ns[happens & (events.track == track)])

@@ -2,10 +2,6 @@
 
 The phases partition the step exactly. Within each phase, compute, exposed communication, exposed copies and idle time
 do.
-
-On a GPU rank, a phase begins on the device when the compute ends that was launched before it, as a step does. The first
-compute of a phase may wait for communication that was launched before it. That communication belongs to the phase
-before.
 """
 
 from __future__ import annotations
@@ -16,26 +12,23 @@ from dataclasses import replace
 import numpy as np
 
 from tracekit.analysis.events.autograd import is_autograd_node
-from tracekit.analysis.events.phases import PhaseTimeline, data_loading
-from tracekit.analysis.step_time.parts import STEP_PHASES, PhasePart, PhaseSums
+from tracekit.analysis.events.phases import STEP_PHASES
+from tracekit.analysis.step_time.parts import PhasePart, PhaseSums
+from tracekit.analysis.step_time.per_rank.phase_times import device_times, recorded_phase_times
 from tracekit.analysis.timeline.lanes import CompleteSteps, Lanes, complete_steps
-from tracekit.analysis.timeline.steps import device_starts
-from tracekit.model.events import Bool, DecodedTrace, EventTable, Int64
+from tracekit.analysis.timeline.recorded_steps import RecordedSteps
+from tracekit.model.events import EventTable, Int64
 from tracekit.model.intervals import Intervals
-from tracekit.model.spans import BACKWARD_SPAN, RECOMPUTE_SPAN, optimizer_span, parse_optimizer_span
-from tracekit.model.summary import StepParts
+from tracekit.model.spans import BACKWARD_SPAN, RECOMPUTE_SPAN, optimizer_span
 
 __all__ = ["phase_sums"]
 
-_DATA, _FORWARD, _BACKWARD, _OPTIMIZER, _OTHER = range(len(STEP_PHASES))
-# By index that `PhaseTimeline.at` returns; the last is for -1. What follows the optimizer's step is not its phase.
-_OF_LAUNCH = np.array([_FORWARD, _BACKWARD, _OTHER, _OTHER], dtype=np.int64)
 
-
-def phase_sums(trace: DecodedTrace, lanes: Lanes, launches: PhaseTimeline, steps: Sequence[StepParts]) -> PhaseSums:
-    """Return the parts of each phase over the complete steps among `steps`, and what happened in these steps."""
-    complete = complete_steps(lanes, steps)
-    parts = _parts(_phases_in_time(trace.events, lanes, launches), lanes, complete.time)
+def phase_sums(recorded: RecordedSteps) -> PhaseSums:
+    """Return the parts of each phase over the complete steps, and what happened in these steps."""
+    trace, lanes = recorded.trace, recorded.lanes
+    complete = complete_steps(lanes, recorded.steps)
+    parts = _parts(recorded.once(recorded_phase_times), lanes, complete.time)
     if trace.header.metadata is None:  # without the capture, missing spans show nothing
         return PhaseSums(parts=parts)
     return replace(
@@ -43,17 +36,21 @@ def phase_sums(trace: DecodedTrace, lanes: Lanes, launches: PhaseTimeline, steps
     )
 
 
-def _parts(time: Sequence[Intervals], lanes: Lanes, inside: Intervals) -> tuple[PhasePart, ...]:
+def _parts(times: Sequence[Intervals], lanes: Lanes, inside: Intervals) -> tuple[PhasePart, ...]:
     parts = []
-    for name, everywhere in zip(STEP_PHASES, time, strict=True):
-        time_in_phase = everywhere & inside
+    for name, everywhere in zip(STEP_PHASES, times, strict=True):
+        time = everywhere & inside
+        compute_ns, exposed_comm_ns, exposed_copy_ns, idle_ns = (
+            int(lane.covered_ns(time.start_ns, time.end_ns).sum())
+            for lane in (lanes.compute, lanes.exposed_communication, lanes.exposed_copy, lanes.idle)
+        )
         part = PhasePart(
             phase=name,
-            total_ns=time_in_phase.len_ns,
-            compute_ns=(time_in_phase & lanes.compute).len_ns,
-            exposed_comm_ns=(time_in_phase & lanes.exposed_communication).len_ns,
-            exposed_copy_ns=(time_in_phase & lanes.exposed_copy).len_ns,
-            idle_ns=(time_in_phase - lanes.busy).len_ns,
+            total_ns=time.len_ns,
+            compute_ns=compute_ns,
+            exposed_comm_ns=exposed_comm_ns,
+            exposed_copy_ns=exposed_copy_ns,
+            idle_ns=idle_ns,
         )
         total = part.compute_ns + part.exposed_comm_ns + part.exposed_copy_ns + part.idle_ns
         assert total == part.total_ns, f"{name}: the parts sum to {total} ns of {part.total_ns} ns"
@@ -61,54 +58,6 @@ def _parts(time: Sequence[Intervals], lanes: Lanes, inside: Intervals) -> tuple[
     total = sum(part.total_ns for part in parts)
     assert total == inside.len_ns, f"the phases sum to {total} ns of {inside.len_ns} ns"
     return tuple(parts)
-
-
-def _phases_in_time(events: EventTable, lanes: Lanes, launches: PhaseTimeline) -> list[Intervals]:
-    """Return when each of `STEP_PHASES` was.
-
-    They have no gaps or overlap from the first window to the end of the last.
-    """
-    windows = lanes.windows
-    data = data_loading(events, windows.thread)
-    optimizer = Intervals.of_events(events, _of_optimizer(events, lanes.threads))
-    edges = (launches.change_ns, data.start_ns, data.end_ns, optimizer.start_ns, optimizer.end_ns)
-    change_ns = np.unique(np.concatenate((*edges, windows.host_start_ns)))
-    phase = _OF_LAUNCH[launches.at(change_ns)]
-    phase[optimizer.covers(change_ns)] = _OPTIMIZER
-    phase[data.covers(change_ns)] = _DATA
-    if lanes.device == "gpu":
-        change_ns = _on_device(events, lanes, change_ns)
-    first_ns, last_ns = int(windows.start_ns[0]), int(windows.end_ns.max())
-    start_ns = np.clip(np.concatenate(([first_ns], change_ns)), first_ns, last_ns)
-    end_ns = np.append(start_ns[1:], last_ns)
-    phase = np.concatenate(([_OTHER], phase))
-    return [Intervals.union_of(start_ns[phase == i], end_ns[phase == i]) for i in range(len(STEP_PHASES))]
-
-
-def _of_optimizer(events: EventTable, threads: Int64) -> Bool:
-    named = events.named(
-        lambda name: (
-            name.startswith(("Optimizer.step#", "Optimizer.zero_grad#")) or parse_optimizer_span(name) is not None
-        )
-    )
-    return named & events.on_tracks(threads) & ~events.in_category("gpu_user_annotation")
-
-
-def _on_device(events: EventTable, lanes: Lanes, host_ns: Int64) -> Int64:
-    """Return when the device comes to what the host began at each of the ascending times `host_ns`, ascending."""
-    device, communication = lanes.device_events, lanes.communication_events
-    computes = device.is_kernel & ~device.among(communication.row)
-    rows, launch_ns = device.row[computes], device.launch_ns[computes]
-    begin_ns = device_starts(events, host_ns, device, rows)
-    # While communication is still running, the phase before continues until the next compute begins.
-    order = np.argsort(launch_ns, kind="stable")
-    starts_ns = np.append(events.start_ns[rows][order], np.iinfo(np.int64).max)
-    next_compute_ns = np.minimum.accumulate(starts_ns[::-1])[::-1]
-    next_compute_ns = next_compute_ns[np.searchsorted(launch_ns[order], host_ns, side="left")]
-    order = np.argsort(communication.launch_ns, kind="stable")
-    reach_ns = np.concatenate(([0], np.maximum.accumulate(communication.end_ns[order])))
-    communicating_ns = reach_ns[np.searchsorted(communication.launch_ns[order], host_ns, side="left")]
-    return np.maximum.accumulate(np.maximum(begin_ns, np.minimum(communicating_ns, next_compute_ns)))
 
 
 def _recorded_facts(events: EventTable, lanes: Lanes, complete: CompleteSteps) -> PhaseSums:
@@ -137,7 +86,7 @@ def _recompute(events: EventTable, lanes: Lanes, rows: Int64) -> Intervals:
     spans = Intervals.of_events(events, rows)
     if lanes.device == "cpu" or not len(spans):
         return spans
-    return Intervals.union_of(_on_device(events, lanes, spans.start_ns), _on_device(events, lanes, spans.end_ns))
+    return Intervals.union_of(device_times(events, lanes, spans.start_ns), device_times(events, lanes, spans.end_ns))
 
 
 def _ran_backward(events: EventTable) -> bool:

@@ -15,8 +15,19 @@ def step_parts(lanes: Lanes) -> list[StepParts]:
     Raises AssertionError if the parts and the idle time, which is measured as gaps, do not add up to a window.
     """
     windows = lanes.windows
+    lanes_to_sum = (
+        lanes.compute,
+        lanes.communication,
+        lanes.communication & lanes.compute,
+        lanes.exposed_communication,
+        lanes.exposed_copy,
+        lanes.idle,
+    )
+    covered_ns = zip(
+        *(lane.covered_ns(windows.start_ns, windows.end_ns).tolist() for lane in lanes_to_sum), strict=True
+    )
     result = []
-    for i in range(len(windows)):
+    for i, (compute_ns, comm_ns, overlapped_ns, exposed_comm_ns, exposed_copy_ns, idle_ns) in enumerate(covered_ns):
         window = int(windows.start_ns[i]), int(windows.end_ns[i])
         parts = StepParts(
             step=int(windows.step[i]),
@@ -24,12 +35,12 @@ def step_parts(lanes: Lanes) -> list[StepParts]:
             complete=bool(windows.complete[i]),
             data_ns=int(windows.data_ns[i]) if windows.data_ns[i] != ABSENT else None,
             step_ns=window[1] - window[0],
-            compute_ns=lanes.compute.clip(*window).len_ns,
-            comm_ns=(comm := lanes.communication.clip(*window)).len_ns,
-            overlapped_comm_ns=(comm & lanes.compute.clip(*window)).len_ns,
-            exposed_comm_ns=lanes.exposed_communication.clip(*window).len_ns,
-            exposed_copy_ns=lanes.exposed_copy.clip(*window).len_ns,
-            idle_ns=lanes.busy.gaps(*window).len_ns,
+            compute_ns=compute_ns,
+            comm_ns=comm_ns,
+            overlapped_comm_ns=overlapped_ns,
+            exposed_comm_ns=exposed_comm_ns,
+            exposed_copy_ns=exposed_copy_ns,
+            idle_ns=idle_ns,
         )
         total = parts.compute_ns + parts.exposed_comm_ns + parts.exposed_copy_ns + parts.idle_ns
         assert total == parts.step_ns, f"step {parts.step}: the parts sum to {total} ns of {parts.step_ns} ns"

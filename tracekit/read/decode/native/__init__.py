@@ -25,7 +25,7 @@ from tracekit.read.files.storage import TracePath
 
 __all__ = ["decode"]
 
-if INTERFACE != 4:  # the extension was built from other sources
+if INTERFACE != 5:  # the extension was built from other sources
     raise ImportError(
         "the extension is of another version: install tracekit again", name="tracekit.read.decode.native._scanner"
     )

@@ -13,7 +13,8 @@ constexpr std::uint8_t kind_known = 1, kind_communication = 2, kind_multiplying 
 constexpr Field collective_text_fields[collective_texts] = {
     Field::collective, Field::dtype, Field::group_name, Field::group_description, Field::group_ranks};
 constexpr Field collective_number_fields[collective_numbers] = {
-    Field::in_elements, Field::out_elements, Field::group_size, Field::sequence};
+    Field::in_elements, Field::out_elements, Field::group_size,
+    Field::sequence,    Field::source_rank,  Field::destination_rank};
 constexpr Field shape_fields[shape_texts] = {Field::input_shapes, Field::input_types, Field::concrete_inputs};
 constexpr Field memory_fields[memory_numbers] = {Field::device_type, Field::device_id, Field::change_bytes,
                                                  Field::allocated_bytes, Field::reserved_bytes};

@@ -47,7 +47,7 @@ struct Label {
 };
 
 constexpr std::size_t collective_texts = 5;    // collective, dtype, group name, description, ranks
-constexpr std::size_t collective_numbers = 4;  // elements in, elements out, group size, sequence
+constexpr std::size_t collective_numbers = 6;  // elements in, elements out, group size, sequence, source, destination
 constexpr std::size_t shape_texts = 3;         // input shapes, input types, concrete inputs
 
 // Arguments of communication events. `row` is the row of the event.

@@ -38,6 +38,8 @@ enum class Field : std::uint8_t {
   group_description,
   group_ranks,
   sequence,
+  source_rank,
+  destination_rank,
   input_shapes,
   input_types,
   concrete_inputs,

@@ -14,7 +14,7 @@ namespace {
 using namespace tracekit;
 
 // Raise it when arguments or results of `Scanner` change: then Python code of another version refuses this build.
-constexpr long interface_number = 4;
+constexpr long interface_number = 5;
 
 PyObject* not_understood = nullptr;
 
@@ -124,7 +124,7 @@ PyObject* track_of(const Track& track, const Events& events) {
 constexpr const char* collective_text_names[collective_texts] = {"collective", "dtype", "group_name",
                                                                  "group_description", "group_ranks"};
 constexpr const char* collective_number_names[collective_numbers] = {"in_elements", "out_elements", "group_size",
-                                                                     "sequence"};
+                                                                     "sequence",    "source_rank",  "destination_rank"};
 constexpr const char* shape_names[shape_texts] = {"input_shapes", "input_types", "concrete_inputs"};
 constexpr const char* memory_number_names[memory_numbers] = {"device_type", "device_id", "change_bytes",
                                                              "allocated_bytes", "reserved_bytes"};

@@ -36,6 +36,8 @@ Kind kind_of(Field field) {
     case Field::out_elements:
     case Field::group_size:
     case Field::sequence:
+    case Field::source_rank:
+    case Field::destination_rank:
       return Kind::id;
     case Field::collective:
     case Field::dtype:
@@ -94,10 +96,11 @@ const std::array<std::string_view, arguments> argument_keys = {
     "Fwd thread id",      "Collective name",      "dtype",
     "In msg nelems",      "Out msg nelems",       "Group size",
     "Process Group Name", "Process Group Description", "Process Group Ranks",
-    "Seq",                "Input Dims",           "Input type",
-    "Concrete Inputs",    "grid",                 "Device Type",
-    "Device Id",          "Bytes",                "Total Allocated",
-    "Total Reserved",     "name",
+    "Seq",                "Src Rank",             "Dst Rank",
+    "Input Dims",         "Input type",           "Concrete Inputs",
+    "grid",               "Device Type",          "Device Id",
+    "Bytes",              "Total Allocated",      "Total Reserved",
+    "name",
 };
 
 std::size_t Scanner::scan(const char* text, std::size_t size) {

@@ -1,0 +1,197 @@
+"""What messages prove about two clocks: no receive ends before its send begins.
+
+A message from A to B bounds from above how far B's clock is ahead of A's, and one from B to A bounds it from below.
+Together the bounds leave a set of lines over time, each of which is possible. One-way delays bound clocks in the same
+way (Moon, Skelly and Towsley, "Estimation and Removal of Clock Skew from Network Delay Measurements", INFOCOM 1999).
+
+Where no line fits all bounds, a clock has jumped. Then as many bounds as possible are on a first line, as many as
+possible of the rest on a second one, and so on.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from tracekit.analysis.clocks.fit import LARGEST_DRIFT
+from tracekit.analysis.stats.parallel_lines import Float64
+from tracekit.model.events import Bool
+
+_MOST_PIECES = 4  # more contradictions are no jumps of a clock
+_INTERVALS = 256  # of the time axis; the tightest bound of each is enough
+_ROUNDS = 50  # of golden sections, each of which leaves 0.618 of an interval
+_GOLDEN = (math.sqrt(5) - 1) / 2
+
+__all__ = ["BoundedClock", "BoundedPiece", "bound_clock"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class BoundedPiece:
+    """From `from_x` on, the clock is ahead by `offset + slope * x`. `from_error` is how far `from_x` may be off."""
+
+    from_x: float
+    from_error: float
+    offset: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class BoundedClock:
+    """Lines near the middle of all lines that bounds leave.
+
+    Attributes:
+        pieces: one, and one more for each jump.
+        slope: None if the bounds leave a slope of 0; the lines are then level.
+        error: the largest distance between these lines and possible ones.
+    """
+
+    pieces: tuple[BoundedPiece, ...]
+    slope: float | None
+    error: float
+
+
+def bound_clock(x: Float64, bound: Float64, is_upper: Bool, begin: float, end: float) -> BoundedClock | None:
+    """Return lines between n bounds, [n] each, for x from `begin` to `end`.
+
+    Return None where a piece has no bound on one side, where the bounds leave no common slope, or where there would be
+    many pieces. No slope is steeper than `LARGEST_DRIFT`.
+    """
+    order = np.argsort(x, kind="stable")
+    x, bound, is_upper = x[order], bound[order], is_upper[order]
+    parts: list[slice] = []
+    first = 0
+    while first < len(x):
+        if len(parts) == _MOST_PIECES:
+            return None
+        parts.append(slice(first, _end_of_fitting(x, bound, is_upper, first)))
+        first = parts[-1].stop
+    if not parts or any(is_upper[part].all() or not is_upper[part].any() for part in parts):
+        return None
+    sides = [_Bounds.of(x[part], bound[part], is_upper[part]) for part in parts]
+    slopes = [piece.slopes() for piece in sides]
+    flattest, steepest = max(low for low, _ in slopes), min(high for _, high in slopes)
+    if flattest > steepest:
+        return None
+    slope = None if flattest <= 0 <= steepest else (flattest + steepest) / 2
+    jumps = [(begin, 0.0), *(_jump_before(x, is_upper, part.start) for part in parts[1:])]
+    edges = [*(edge for edge, _ in jumps), end]
+    pieces, error = [], 0.0
+    for i, piece in enumerate(sides):
+        # The highest of many lines is a convex function of x, so its distance from one line is largest at an end.
+        extents = [(edge, *piece.extent(edge, *slopes[i])) for edge in (edges[i], edges[i + 1])]
+        top = max(most - (slope or 0.0) * edge for edge, _, most in extents)
+        bottom = min(least - (slope or 0.0) * edge for edge, least, _ in extents)
+        pieces.append(BoundedPiece(from_x=edges[i], from_error=jumps[i][1], offset=(top + bottom) / 2))
+        error = max(error, (top - bottom) / 2)
+    return BoundedClock(pieces=tuple(pieces), slope=slope, error=error)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class _Bounds:
+    """The tightest bounds in a piece without jumps, at least one on each side: float64 [k] and [m]."""
+
+    low_x: Float64
+    low: Float64
+    high_x: Float64
+    high: Float64
+
+    @classmethod
+    def of(cls, x: Float64, bound: Float64, is_upper: Bool) -> _Bounds:
+        high_x, high = _tightest(x[is_upper], bound[is_upper])
+        low_x, low = _tightest(x[~is_upper], -bound[~is_upper])
+        return cls(low_x=low_x, low=-low, high_x=high_x, high=high)
+
+    def top(self, slope: float) -> float:
+        """Return where the highest line of a slope meets x = 0."""
+        return float((self.high - slope * self.high_x).min())
+
+    def bottom(self, slope: float) -> float:
+        """Return where the lowest line of a slope meets x = 0."""
+        return float((self.low - slope * self.low_x).max())
+
+    def gap(self, slope: float) -> float:
+        """Return by how much lines of a slope can be shifted; it is negative if none is possible."""
+        return self.top(slope) - self.bottom(slope)
+
+    def best_slope(self) -> float:
+        return _peak(self.gap, -LARGEST_DRIFT, LARGEST_DRIFT)
+
+    def slopes(self) -> tuple[float, float]:
+        """Return the flattest and the steepest possible slope, of at least one."""
+        best = self.best_slope()
+        return _edge(self.gap, best, -LARGEST_DRIFT), _edge(self.gap, best, LARGEST_DRIFT)
+
+    def extent(self, x: float, flattest: float, steepest: float) -> tuple[float, float]:
+        """Return the lowest and the highest that a possible line is at `x`."""
+        highest = _peak(lambda slope: self.top(slope) + slope * x, flattest, steepest)
+        lowest = _peak(lambda slope: -self.bottom(slope) - slope * x, flattest, steepest)
+        return self.bottom(lowest) + lowest * x, self.top(highest) + highest * x
+
+
+def _end_of_fitting(x: Float64, bound: Float64, is_upper: Bool, first: int) -> int:
+    """Return the first place after `first` whose bound contradicts those from `first` on; n if none does."""
+
+    def fit(stop: int) -> bool:
+        part = slice(first, stop)
+        if is_upper[part].all() or not is_upper[part].any():
+            return True
+        bounds = _Bounds.of(x[part], bound[part], is_upper[part])
+        return bounds.gap(bounds.best_slope()) >= 0
+
+    if fit(len(x)):
+        return len(x)
+    fits, fails = first + 1, len(x)
+    while fails - fits > 1:
+        middle = (fits + fails) // 2
+        fits, fails = (middle, fails) if fit(middle) else (fits, middle)
+    return fits
+
+
+def _jump_before(x: Float64, is_upper: Bool, place: int) -> tuple[float, float]:
+    """Return about where the jump lies that the bound at `place` shows, and how far that may be off.
+
+    It lies after the last bound of the same side.
+    """
+    same_side = np.flatnonzero(is_upper[:place] == is_upper[place])
+    before = x[same_side[-1] if len(same_side) else place - 1]
+    return float(x[place] + before) / 2, float(x[place] - before) / 2
+
+
+def _tightest(x: Float64, bound: Float64) -> tuple[Float64, Float64]:
+    """Return the lowest bound of each of many intervals of x."""
+    if len(x) <= _INTERVALS:
+        return x, bound
+    interval = ((x - x.min()) * (_INTERVALS / max(float(np.ptp(x)), 1.0))).astype(np.int64)
+    order = np.lexsort((bound, interval))
+    first = order[np.diff(interval[order], prepend=-1) != 0]
+    return x[first], bound[first]
+
+
+def _peak(function: Callable[[float], float], begin: float, end: float) -> float:
+    """Return where a concave function is largest, by golden sections (Kiefer, "Sequential Minimax Search for a
+    Maximum", 1953).
+    """
+    left, right = end - _GOLDEN * (end - begin), begin + _GOLDEN * (end - begin)
+    at_left, at_right = function(left), function(right)
+    for _ in range(_ROUNDS):
+        if at_left < at_right:
+            begin, left, at_left = left, right, at_right
+            right = begin + _GOLDEN * (end - begin)
+            at_right = function(right)
+        else:
+            end, right, at_right = right, left, at_left
+            left = end - _GOLDEN * (end - begin)
+            at_left = function(left)
+    return (begin + end) / 2
+
+
+def _edge(function: Callable[[float], float], inside: float, outside: float) -> float:
+    """Return how far towards `outside` a concave function that is not negative `inside` stays so."""
+    if function(outside) >= 0:
+        return outside
+    for _ in range(_ROUNDS):
+        middle = (inside + outside) / 2
+        inside, outside = (middle, outside) if function(middle) >= 0 else (inside, middle)
+    return inside

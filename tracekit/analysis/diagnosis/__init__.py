@@ -1,0 +1,1 @@
+"""What slows the step: the chain that bounds it, the causes of its time, and the ranking of findings."""

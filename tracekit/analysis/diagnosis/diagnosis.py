@@ -1,0 +1,107 @@
+"""Where the time of the mean step goes, and what of it is worth a finding."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from tracekit.analysis.communication.overlap import exposed_communication
+from tracekit.analysis.diagnosis import columns
+from tracekit.analysis.diagnosis.causes import StepCause, step_causes
+from tracekit.analysis.diagnosis.critical_path import CriticalPath
+from tracekit.analysis.finding import Finding
+from tracekit.analysis.pipeline.bubbles import Pipeline
+from tracekit.analysis.stragglers.arrivals.arrivals import Arrivals
+from tracekit.analysis.stragglers.verdict import Verdict
+from tracekit.analysis.table import Frame
+from tracekit.model.run import Run
+
+__all__ = ["Diagnosis", "diagnose"]
+
+_NOTABLE = 0.05  # of the step
+
+
+@dataclass(frozen=True, kw_only=True)
+class Diagnosis:
+    """The mean step by cause.
+
+    Attributes:
+        step_ns: the mean step, from the last rank's begin to the last rank's end.
+        steps: how many steps it is the mean of.
+        causes: rows of columns.CAUSES, the longest first; their times sum to `step_ns`.
+        findings: on transfers, and on ranks that are late by turns.
+    """
+
+    step_ns: int
+    steps: int
+    causes: Frame = Frame(columns.CAUSES)
+    findings: tuple[Finding, ...] = ()
+
+
+def diagnose(
+    run: Run, arrivals: Arrivals, path: CriticalPath, verdict: Verdict, pipeline: Pipeline | None
+) -> Diagnosis:
+    """Return the causes of the mean step of a run, and findings on those that no other section reports on.
+
+    Without chains, or with one rank alone, waiting for others cannot be told from transfers.
+    """
+    step_ns, causes = step_causes(run, arrivals, path, verdict, pipeline)
+    if not path.steps or sum(summary.is_measured for summary in run.ranks) < 2:
+        findings = exposed_communication(run)
+    else:
+        findings = [*_transfers(run, causes, step_ns), *_variation(causes, step_ns)]
+    return Diagnosis(
+        step_ns=step_ns,
+        steps=path.steps,
+        causes=[_row(cause, time_ns) for cause, time_ns in causes.items()],
+        findings=tuple(findings),
+    )
+
+
+def _row(cause: StepCause, time_ns: int) -> dict[str, object]:
+    return {
+        "cause": cause.cause,
+        "ranks": list(cause.ranks),
+        "group": cause.group,
+        "kind": cause.kind,
+        "phase": cause.phase,
+        "module": cause.module,
+        "time_ns": time_ns,
+    }
+
+
+def _transfers(run: Run, causes: Mapping[StepCause, int], step_ns: int) -> Iterator[Finding]:
+    """Yield a finding if the chain that bounds the step consists of transfers to a notable share."""
+    transfers = {cause: time_ns for cause, time_ns in causes.items() if cause.cause == "transfer"}
+    time_ns = sum(transfers.values())
+    if time_ns < _NOTABLE * step_ns:
+        return
+    largest = max(transfers, key=lambda cause: transfers[cause])
+    group = f" ({largest.group})" if largest.group else ""
+    what = f"{largest.kind or 'communication'}{group}" + (f" in {largest.phase}" if largest.phase else "")
+    unseen = bool(run.missing_ranks) or any(summary.unmeasured is not None for summary in run.ranks)
+    unknown = ", or waiting for ranks that are missing," if unseen else ""
+    yield Finding(
+        severity="warning",
+        text=f"transfers that nothing hides{unknown} take {time_ns / step_ns:.0%} of the step, most of it {what}",
+        cause="transfer",
+        time_ns=time_ns,
+        action="overlap it with compute, send less, or use a faster link",
+        evidence={"transfer_ns": time_ns, "kind": largest.kind, "group": largest.group, "phase": largest.phase},
+        remedy="communication",
+    )
+
+
+def _variation(causes: Mapping[StepCause, int], step_ns: int) -> Iterator[Finding]:
+    """Yield a finding if ranks that take turns at being late take a notable share of the step."""
+    time_ns = causes.get(StepCause(cause="variation"), 0)
+    if time_ns < _NOTABLE * step_ns:
+        return
+    yield Finding(
+        severity="info",
+        text=f"ranks take turns at being late: {time_ns / step_ns:.0%} of the step is waiting for whichever comes last",
+        cause="variation",
+        time_ns=time_ns,
+        action="look for what differs from step to step: uneven batches, other processes, garbage collection",
+        evidence={"variation_ns": time_ns, "no_replay": "no change of one rank or link removes it"},
+    )

@@ -1,0 +1,56 @@
+"""Sections on the critical path, and on the causes of the step."""
+
+from __future__ import annotations
+
+from tracekit.analysis.communication.parts import COMMUNICATION
+from tracekit.analysis.diagnosis import columns
+from tracekit.analysis.diagnosis.critical_path import CriticalPath, critical_path
+from tracekit.analysis.diagnosis.diagnosis import Diagnosis, diagnose
+from tracekit.analysis.diagnosis.parts import PHASE_ACTIVITIES
+from tracekit.analysis.diagnosis.per_rank import phase_activities
+from tracekit.analysis.pipeline.bubbles import pipeline
+from tracekit.analysis.section import AnalysisInput, Section, Unavailable
+from tracekit.analysis.stragglers.sections import STRAGGLERS_SECTION, arrivals
+from tracekit.analysis.stragglers.stragglers import Stragglers
+from tracekit.analysis.timeline.parts import STEP_ENDS, WAITS, StepEndSegments
+from tracekit.analysis.timeline.recorded_steps import RecordedSteps
+from tracekit.analysis.timeline.segments import computing_or_loading, step_end_segments
+
+__all__ = ["CRITICAL_PATH_SECTION", "DIAGNOSIS_SECTION"]
+
+
+def _step_ends(recorded: RecordedSteps) -> StepEndSegments:
+    return step_end_segments(recorded.lanes, recorded.once(computing_or_loading))
+
+
+def _path(given: AnalysisInput) -> CriticalPath:
+    return critical_path(given.run, given.once(arrivals))
+
+
+def _diagnose(given: AnalysisInput) -> Diagnosis | Unavailable:
+    path, found = given.result(CRITICAL_PATH_SECTION), given.result(STRAGGLERS_SECTION)
+    if not isinstance(path, CriticalPath) or not isinstance(found, Stragglers):
+        return Unavailable(reason="the chain that bounds the steps is not known")
+    of_pipeline = given.once(pipeline)
+    return diagnose(
+        given.run,
+        given.once(arrivals),
+        path,
+        found.verdict,
+        None if isinstance(of_pipeline, Unavailable) else of_pipeline,
+    )
+
+
+CRITICAL_PATH_SECTION: Section[CriticalPath] = Section(
+    name="critical_path",
+    reads=(STEP_ENDS, PHASE_ACTIVITIES, WAITS),
+    keeps={STEP_ENDS: _step_ends, PHASE_ACTIVITIES: phase_activities},
+    analyze=_path,
+    tables=(columns.CRITICAL_PATH,),
+)
+DIAGNOSIS_SECTION: Section[Diagnosis] = Section(
+    name="diagnosis",
+    reads=(COMMUNICATION, *CRITICAL_PATH_SECTION.reads, *STRAGGLERS_SECTION.reads),
+    analyze=_diagnose,
+    tables=(columns.CAUSES,),
+)

@@ -1,0 +1,88 @@
+"""How long all ranks bring tokens to experts and take them back, and how much of that compute hides."""
+
+from __future__ import annotations
+
+import statistics
+from collections import defaultdict
+from dataclasses import dataclass
+from typing import Any
+
+from tracekit.analysis.communication.communication_sums import StepShare, means_over_ranks, step_share
+from tracekit.analysis.events.phases import PHASES
+from tracekit.analysis.model_parallel import columns
+from tracekit.analysis.model_parallel.parts import EXPERT_COMMUNICATION, ExpertCommunicationSum
+from tracekit.analysis.table import Frame
+from tracekit.model.run import Run
+
+__all__ = ["ExpertCommunication", "expert_communication"]
+
+_Key = tuple[str, str | None, int | None]  # direction, phase, microbatch
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExpertCommunication:
+    """Dispatches and combines of all ranks; empty without expert parallelism.
+
+    Attributes:
+        ranks: rows of columns.EXPERT_COMMUNICATION, sums over the complete steps of each rank.
+        means: rows of columns.EXPERT_COMMUNICATION_MEANS, in the order of microbatches, phases and directions.
+    """
+
+    ranks: Frame = Frame(columns.EXPERT_COMMUNICATION)
+    means: Frame = Frame(columns.EXPERT_COMMUNICATION_MEANS)
+
+
+def expert_communication(run: Run) -> ExpertCommunication:
+    """Return the tables over all ranks."""
+    index = {group: i for i, group in enumerate(run.groups)}
+    rows = [
+        {
+            "rank": summary.rank,
+            "group": None if row.group is None else index[row.group],
+            "direction": row.direction,
+            "phase": row.phase,
+            "microbatch": row.microbatch,
+            "count": row.count,
+            "size_bytes": row.size_bytes,
+            "total_ns": row.total_ns,
+            "overlapped_ns": row.total_ns - row.exposed_ns,
+            "exposed_ns": row.exposed_ns,
+        }
+        for summary in run.ranks
+        for row in summary[EXPERT_COMMUNICATION]
+    ]
+    return ExpertCommunication(ranks=rows, means=_means(run))
+
+
+def _means(run: Run) -> list[dict[str, Any]]:
+    shares: dict[_Key, list[StepShare]] = defaultdict(list)
+    total_ns: dict[_Key, list[float]] = defaultdict(list)
+    for summary in run.ranks:
+        steps = sum(step.complete for step in summary.steps)
+        of_rank: dict[_Key, list[ExpertCommunicationSum]] = defaultdict(list)
+        for row in summary[EXPERT_COMMUNICATION]:
+            of_rank[row.direction, row.phase, row.microbatch].append(row)
+        for key, rows in of_rank.items():
+            shares[key].append(step_share(summary.rank, steps, rows))
+            total_ns[key].append(sum(row.total_ns for row in rows) / steps)
+    result = []
+    for direction, phase, microbatch in sorted(shares, key=_order):
+        means = means_over_ranks(shares[direction, phase, microbatch])
+        mean_ns = statistics.fmean(total_ns[direction, phase, microbatch])
+        result.append(
+            {
+                "direction": direction,
+                "phase": phase,
+                "microbatch": microbatch,
+                "total_ns": mean_ns,
+                "overlapped_ns": mean_ns - means["exposed_ns"],
+                **means,
+            }
+        )
+    return result
+
+
+def _order(key: _Key) -> tuple[int, int, bool]:
+    direction, phase, microbatch = key
+    place = PHASES.index(phase) if phase in PHASES else len(PHASES)
+    return (-1 if microbatch is None else microbatch, place, direction == "combine")

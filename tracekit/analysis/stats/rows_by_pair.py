@@ -1,0 +1,18 @@
+"""Which rows hold each pair of values, such as the messages from one rank to another."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tracekit.model.events import Int32, Int64
+
+__all__ = ["rows_by_pair"]
+
+
+def rows_by_pair(first: Int32 | Int64, second: Int32 | Int64) -> dict[tuple[int, int], Int64]:
+    """Return the rows of each pair of values, int64 [m] in ascending order. first, second: int [n]."""
+    order = np.lexsort((second, first))
+    pairs = np.stack((first, second))[:, order]
+    bounds = np.flatnonzero((pairs[:, 1:] != pairs[:, :-1]).any(axis=0)) + 1
+    of_pairs = np.split(order, bounds) if len(order) else []
+    return {(int(first[rows[0]]), int(second[rows[0]])): rows for rows in of_pairs}

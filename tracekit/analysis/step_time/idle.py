@@ -1,0 +1,157 @@
+"""Why ranks idle, what their hosts do then, and what to do about it."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+
+from tracekit.analysis.finding import Finding, Remedy
+from tracekit.analysis.step_time.parts import IDLE, MOST_PLACES, NAMED_WAITS, HostPlace
+from tracekit.analysis.table import Rows
+from tracekit.model.run import Run
+
+__all__ = ["idle_findings", "idle_place_rows", "idle_rows", "place_text"]
+
+_NOTABLY_IDLE = 0.2  # of a step
+_NOTABLE = 0.05  # of a step
+_MAIN_PLACE = 0.1  # of the idle time of a cause: a smaller place says little
+_LONGEST_NAME = 36
+_LONGEST_TEXT = 140
+
+_REASONS = {
+    "host_bound": "the host launches late",
+    "kernel_gap": "gaps between queued kernels",
+    "synchronisation": "the host had waited for the GPU",
+    "checkpoint": "the host saves a checkpoint",
+    "allocator": "the host allocates memory",
+    "garbage_collection": "Python collects garbage",
+    "between_steps": "the host is between steps",
+    "other": "something that is not recorded held it up",
+}
+_ACTIONS = {
+    "host_bound": "launch fewer, larger kernels: torch.compile or CUDA graphs",
+    "kernel_gap": "launch fewer, larger kernels (torch.compile), or use CUDA graphs, whose gaps are shorter",
+    "synchronisation": "do not read results on the host in every step (.item(), .cpu(), boolean indexing)",
+    "checkpoint": "save checkpoints less often, or asynchronously: torch.distributed.checkpoint.async_save",
+    "allocator": "let the allocator keep its memory: PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True",
+    "garbage_collection": "call gc.freeze() once all is set up, or gc.disable() and gc.collect() every 100 steps",
+    "between_steps": "do what runs between the steps less often, or in another thread",
+}
+_OF_HOST = frozenset(_ACTIONS) - {"kernel_gap"}
+_PYTHON = "shorten the Python code outside of operators there, or move it to another thread"
+
+
+def idle_rows(run: Run) -> Rows:
+    """Return rows of columns.IDLE."""
+    return [
+        {"rank": summary.rank, "cause": idle.cause, "total_ns": idle.total_ns}
+        for summary in run.ranks
+        for idle in summary[IDLE]
+    ]
+
+
+def idle_place_rows(run: Run) -> Rows:
+    """Return rows of columns.IDLE_PLACES, for each cause the places with the most time first."""
+    rows = []
+    for cause in dict.fromkeys(idle.cause for summary in run.ranks for idle in summary[IDLE]):
+        for place, by_rank in _places(run, cause)[:MOST_PLACES]:
+            worst = max(by_rank, key=lambda rank: by_rank[rank])
+            rows.append(
+                {"cause": cause, "operator": place.operator, "annotation": place.annotation, "source": place.source}
+                | {"ranks": len(by_rank), "total_ns": place.total_ns}
+                | {"worst_rank": worst, "worst_ns": by_rank[worst]}
+            )
+    return rows
+
+
+def _places(run: Run, cause: str) -> list[tuple[HostPlace, dict[int, int]]]:
+    """Return what the hosts of all ranks were in, the places with the most time first, and their time by rank."""
+    times_ns: dict[tuple[str | None, str | None, str | None], dict[int, int]] = defaultdict(dict)
+    for summary in run.ranks:
+        for idle in summary[IDLE]:
+            for place in idle.places if idle.cause == cause else ():
+                times_ns[place.operator, place.annotation, place.source][summary.rank] = place.total_ns
+    places = [
+        (HostPlace(operator=operator, annotation=annotation, source=source, total_ns=sum(by_rank.values())), by_rank)
+        for (operator, annotation, source), by_rank in times_ns.items()
+    ]
+    return sorted(places, key=lambda place: -place[0].total_ns)
+
+
+def idle_findings(run: Run) -> list[Finding]:
+    """Find time in which the ranks neither compute, communicate nor copy, with its main cause.
+
+    Loading data and named waits have separate findings.
+    """
+    steps = [step for summary in run.ranks for step in summary.steps if step.complete]
+    causes_ns = Counter[str]()
+    for summary in run.ranks:
+        causes_ns.update({idle.cause: idle.total_ns for idle in summary[IDLE]})
+    waits_ns = Counter[str]()
+    for summary in run.ranks:
+        waits_ns.update({wait.what: wait.total_ns for wait in summary[NAMED_WAITS]})
+    data_ns, named_ns = causes_ns.pop("data", 0), waits_ns.total()
+    causes_ns["other"] = max(causes_ns["other"] - named_ns, 0)
+    step_ns = sum(step.step_ns for step in steps)
+    idle_ns = sum(step.idle_ns for step in steps) - data_ns - named_ns
+    if not step_ns or idle_ns < _NOTABLY_IDLE * step_ns:
+        return []
+    (cause, cause_ns), *_ = causes_ns.most_common(1)
+    places = [place for place, _ in _places(run, cause)]
+    place = places[0] if places else None
+    python_ns = sum(place.total_ns for place in places if place.operator is None)
+    what = {"gpu": "nothing runs on the GPU", "cpu": "no operator or communication runs", "mixed": "nothing runs"}
+    text = f"{what[run.device]} for {idle_ns / step_ns:.0%} of the step"
+    aside = ["loading"] if data_ns >= _NOTABLE * step_ns else []
+    aside += [f"waits for {waited_for}" for waited_for, wait_ns in waits_ns.items() if wait_ns >= _NOTABLE * step_ns]
+    if aside:
+        text += f" ({' and '.join(aside)} aside)"
+    reason = "Python runs instead" if cause == "host_bound" and run.device == "cpu" else _REASONS[cause]
+    text += f": {cause_ns / idle_ns:.0%} as {reason}"
+    where = None if place is None else place_text(place)
+    if place is not None and place.total_ns >= _MAIN_PLACE * cause_ns:
+        most_in = f", most ({place.total_ns / idle_ns:.0%}) in {_shortened(place)}"
+        text += most_in if len(text) + len(most_in) <= _LONGEST_TEXT else ""
+    action = _ACTIONS.get(cause)
+    if cause == "host_bound" and (run.device == "cpu" or python_ns > cause_ns / 2):
+        action = _PYTHON
+    elif cause == "synchronisation" and place is not None:
+        action = f"{action}; {_shortened(place)} does"
+    evidence: dict[str, object] = {
+        "idle_share": idle_ns / step_ns,
+        "data_idle_ns": data_ns // len(steps),
+        "idle_causes_ns": {name: total_ns // len(steps) for name, total_ns in causes_ns.most_common() if total_ns},
+        "host_in": where,
+    }
+    if run.device != "gpu":
+        evidence["no_replay"] = "a replay of CPU ranks keeps what Python does"
+    elif cause not in _OF_HOST:
+        evidence["no_replay"] = "no change of the host would close these gaps"
+    remedy: Remedy | None = "host" if "no_replay" not in evidence else None
+    return [
+        Finding(
+            severity="warning",
+            text=text,
+            cause=cause,
+            time_ns=idle_ns // len(steps),
+            action=action,
+            evidence=evidence,
+            remedy=remedy,
+        )
+    ]
+
+
+def place_text(place: HostPlace) -> str:
+    """Return `aten::index`, `Python in ## forward ##` or `Python`, with the source if it is known."""
+    return _text(place, place.source)
+
+
+def _shortened(place: HostPlace) -> str:
+    """Return the same in few letters: of the source, the file and line."""
+    source = None if place.source is None else place.source.rpartition("): ")[0].rpartition("/")[2].replace("(", ":")
+    text = _text(place, source)
+    return text if len(text) <= _LONGEST_NAME else f"{text[: _LONGEST_NAME - 1]}…"
+
+
+def _text(place: HostPlace, source: str | None) -> str:
+    name = place.operator or ("Python" if place.annotation is None else f"Python in {place.annotation}")
+    return name if source is None else f"{name} ({source})"

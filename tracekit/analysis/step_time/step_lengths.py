@@ -1,0 +1,138 @@
+"""How long the steps of the job are, which first ones are left out, and whether they differ too much to judge."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+from tracekit.analysis.finding import Finding
+from tracekit.model.run import LeftOutStep, Run, clocks_are_comparable
+from tracekit.model.summary import RankSummary, StepParts
+
+_MANY_OTHERS = 3  # steps beside the first one of the window
+# A first step is left out if it is so many times as long as any other, and longer by so many times their range.
+_LONGER_THAN_MANY = (1.1, 1.0)
+_LONGER_THAN_TWO = (1.5, 3.0)  # two tell little of how steps differ
+_UNCERTAIN = 0.2  # the standard error of the mean step, as a share of it: nothing that it shows is then certain
+
+__all__ = [
+    "StepLengths",
+    "first_steps_to_leave_out",
+    "job_steps_ns",
+    "long_first_steps",
+    "noisy_steps",
+    "step_lengths",
+]
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepLengths:
+    """The lengths of the job's steps."""
+
+    count: int
+    mean_ns: int
+    median_ns: int
+    min_ns: int
+    max_ns: int
+
+
+def step_lengths(run: Run) -> StepLengths | None:
+    """Return the lengths of the steps that all ranks completed; None without any."""
+    steps_ns = job_steps_ns(run)
+    if not steps_ns:
+        return None
+    return StepLengths(
+        count=len(steps_ns),
+        mean_ns=round(statistics.fmean(steps_ns.values())),
+        median_ns=round(statistics.median(steps_ns.values())),
+        min_ns=min(steps_ns.values()),
+        max_ns=max(steps_ns.values()),
+    )
+
+
+def job_steps_ns(run: Run) -> dict[int, int]:
+    """Return the length of each step that all ranks completed, by number, ascending.
+
+    A step of the job is from the latest begin to the latest end over ranks, on the run's clock. A rank begins a step
+    where it ended the one before, so step k is (T(k-1), T(k)], where T(k) is the latest end. Where clocks cannot be
+    compared, it is the median of the ranks' lengths.
+    """
+    common = run.common_steps()
+    lengths_ns: dict[int, list[int]] = {step: [] for step in sorted(common)}
+    begins_ns: dict[int, list[int]] = {step: [] for step in lengths_ns}
+    ends_ns: dict[int, list[int]] = {step: [] for step in lengths_ns}
+    clocks = {clock.rank: clock for clock in run.clocks}
+    for summary in run.ranks:
+        for step in summary.steps:
+            if step.step in common:
+                clock = clocks[summary.rank]
+                lengths_ns[step.step].append(step.step_ns)
+                begins_ns[step.step].append(clock.moment_to_run(step.start_ns))
+                ends_ns[step.step].append(clock.moment_to_run(step.start_ns + step.step_ns))
+    if not clocks_are_comparable(run.ranks, run.clocks):
+        return {step: round(statistics.median(of_ranks_ns)) for step, of_ranks_ns in lengths_ns.items()}
+    return {step: max(ends_ns[step]) - max(begins_ns[step]) for step in lengths_ns}
+
+
+def first_steps_to_leave_out(ranks: Sequence[RankSummary]) -> tuple[LeftOutStep, ...]:
+    """Return the first steps of windows that are longer than the other steps, in order of number.
+
+    Ranks begin to record at different times, and those that begin early wait in this step for the others. The profiler
+    also sets itself up. A step counts with its longest time over ranks.
+    """
+    measured = [(*summary.left_out, *summary.steps) for summary in ranks if summary.is_measured]
+    complete = [frozenset(step.step for step in steps if step.complete) for steps in measured]
+    common = frozenset.intersection(*complete) if complete else frozenset()
+    recorded = {step.step for steps in measured for step in steps}
+    longest_ns = dict.fromkeys(sorted(common), 0)
+    for steps in measured:
+        for step in steps:
+            if step.step in common:
+                longest_ns[step.step] = max(longest_ns[step.step], step.step_ns)
+    return tuple(LeftOutStep(step=step, step_ns=longest_ns[step]) for step in _longer_than_others(longest_ns, recorded))
+
+
+def long_first_steps(steps: Sequence[StepParts]) -> frozenset[int]:
+    """Return the numbers of the first steps that would be left out if the rank of these steps were alone."""
+    lengths_ns = {step.step: step.step_ns for step in steps if step.complete}
+    return frozenset(_longer_than_others(lengths_ns, {step.step for step in steps}))
+
+
+def _longer_than_others(lengths_ns: Mapping[int, int], recorded: Collection[int]) -> list[int]:
+    """Return the first steps of windows that are longer than all others, and by more than these differ.
+
+    Beside one other step none is found: it is not known how steps differ.
+    """
+    others_ns = [length_ns for step, length_ns in lengths_ns.items() if step - 1 in recorded]
+    if len(others_ns) < 2:
+        return []
+    times, ranges = _LONGER_THAN_MANY if len(others_ns) >= _MANY_OTHERS else _LONGER_THAN_TWO
+    most_ns = max(others_ns)
+    limit_ns = max(times * most_ns, most_ns + ranges * (most_ns - min(others_ns)))
+    return [step for step, length_ns in lengths_ns.items() if step - 1 not in recorded and length_ns > limit_ns]
+
+
+def noisy_steps(run: Run) -> list[Finding]:
+    """Return a finding if the steps differ so much that their mean, and what it consists of, is not known."""
+    steps_ns = list(job_steps_ns(run).values())
+    if len(steps_ns) < 2:
+        return []
+    error_ns = statistics.stdev(steps_ns) / len(steps_ns) ** 0.5
+    if error_ns <= _UNCERTAIN * statistics.fmean(steps_ns):
+        return []
+    least_ns, most_ns = min(steps_ns), max(steps_ns)
+    fold = f"{most_ns / least_ns:.1f}-fold " if least_ns > 0 else ""
+    return [
+        Finding(
+            severity="warning",
+            text=f"steps differ {fold}({least_ns / 1e6:,.1f} to {most_ns / 1e6:,.1f} ms): too noisy to judge",
+            action="record more steps, such as tracekit.probe(steps=10), while nothing else runs on the machine",
+            evidence={
+                "median_ns": round(statistics.median(steps_ns)),
+                "min_ns": least_ns,
+                "max_ns": most_ns,
+                "steps": len(steps_ns),
+            },
+        )
+    ]

@@ -1,0 +1,216 @@
+"""The instances of one process group's collectives: who came last to each, and by how much its work exceeded others'.
+
+`CollectiveInstances` has one instance a row, with flat columns over all groups. So a question about a run of a thousand
+ranks is a handful of array operations.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from tracekit.analysis.communication.transfer_times import transfer_times
+from tracekit.analysis.stats.leave_one_out import median_excluding
+from tracekit.analysis.stragglers.arrivals.group_columns import NEVER, GroupColumns, column_at
+from tracekit.analysis.stragglers.arrivals.lateness import ArrivalOrder
+from tracekit.analysis.stragglers.arrivals.peer_comparison import compare_with_peers
+from tracekit.model.collectives import MatchedGroup
+from tracekit.model.columnar import Columnar
+from tracekit.model.events import ABSENT, Bool, Int64
+from tracekit.model.run import Run, clocks_are_comparable
+
+__all__ = ["CollectiveInstances", "GroupWaits", "group_instances"]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class CollectiveInstances(Columnar):
+    """n instances of collectives, group by group, then the run's messages in their order.
+
+    The last rank is the one on which the kernel or span begins last. Either it arrived last, or its stream or queue was
+    the last to be free. The attributes from `queued` on describe its segment: the time from its last release until it
+    was ready.
+
+    Attributes:
+        group: int64 [n], index into the run's groups, -1 for messages.
+        kind: int64 [n], index into `KINDS`.
+        members: int64 [n], how many ranks recorded it.
+        rank: int64 [n], place in the run's ranks of the last rank, or -1 where several were last.
+        last_arrival: int64 [n], place of the rank that was ready last, or -1 where the clocks cannot tell, and for
+            messages.
+        row: int64 [n], row of the last rank's `Collectives`, or `Messages`.
+        step: int64 [n], as recorded, or -1.
+        size_bytes: int64 [n], or -1.
+        begin_ns: int64 [n], when the transfer began, on the run's clock.
+        end_ns: int64 [n], the last end, on the run's clock.
+        transfer_ns: int64 [n], how long the transfer took.
+        late_ns: int64 [n], for how long only the last rank was missing (`lateness`); 0 where the clocks cannot tell the
+            last two apart, and for messages, whose receivers may well be early.
+        behind_ns: int64 [n], the same from the median of the others on; 0 likewise.
+        exposed_ns: int64 [n], for how long the ranks but the last waited for it, the median. They are not delayed by
+            more.
+        queued: bool [n], whether it was queued behind other communication on the last rank.
+        released_ns: int64 [n], the last rank's last release, on that rank's clock, or -1. If the collective was queued,
+            the end of the communication before.
+        since_ns: int64 [n], from when on the segment is compared with its peers', on the last rank's clock: its
+            release, or its arrival at a later instance that released its peers and that it passed without waiting.
+        passed_row: int64 [n], row of that instance in the last rank's `Collectives`, or -1.
+        excess_ns: int64 [n], by how much the segment is longer from then on than the median of its peers'; 0 if queued.
+        data_ns: int64 [n], by how much longer than its peers' median the rank loaded data.
+        compute_ns: int64 [n], by how much longer than its peers' median the rank's operations took in the stretch of
+            the program that contains the segment: from one instance of the group to another.
+        operations: int64 [n], how many more than its peers' median the rank began in that stretch.
+        usual_operations: int64 [n], that median.
+        differs: bool [n], whether the rank's work there was other than its peers'.
+        detailed: bool [n], whether more than the excess is known.
+        released_by: int64 [n], index of the instance that released the rank, or that it was queued behind, or -1.
+        begins_with: int64 [n], index of the instance at `since_ns`, or -1.
+    """
+
+    group: Int64
+    kind: Int64
+    members: Int64
+    rank: Int64
+    last_arrival: Int64
+    row: Int64
+    step: Int64
+    size_bytes: Int64
+    begin_ns: Int64
+    end_ns: Int64
+    transfer_ns: Int64
+    late_ns: Int64
+    behind_ns: Int64
+    exposed_ns: Int64
+    queued: Bool
+    released_ns: Int64
+    since_ns: Int64
+    passed_row: Int64
+    excess_ns: Int64
+    data_ns: Int64
+    compute_ns: Int64
+    operations: Int64
+    usual_operations: Int64
+    differs: Bool
+    detailed: Bool
+    released_by: Int64
+    begins_with: Int64
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class GroupWaits:
+    """How the k ranks of a group waited in its m instances; 0 within the uncertainty of the clocks.
+
+    Attributes:
+        early_ns: int64 [m, k], by how much each arrived before the last.
+        spun_ns: int64 [m, k], by how much its kernel or span began before the last.
+    """
+
+    early_ns: Int64
+    spun_ns: Int64
+
+
+def group_instances(
+    run: Run, matched: MatchedGroup, members: Int64
+) -> tuple[CollectiveInstances, ArrivalOrder, GroupWaits]:
+    """Return the m instances of a group of k ranks, the order of arrivals at them, and how the ranks waited in them.
+
+    `late_ns`, `behind_ns`, `released_by` and `begins_with` depend on other groups too: `arrivals_of` fills them in.
+    """
+    of = GroupColumns(run=run, row=np.ascontiguousarray(matched.row.T), members=members)
+    known, each, errors_ns = of.known, np.arange(matched.row.shape[1]), of.errors_ns()
+    started_ns, ended_ns = of.column("start_ns", on_run=True), of.column("end_ns", on_run=True)
+    last = np.argmax(started_ns, axis=1)
+    begin_ns = started_ns[each, last]
+    # In a gather or a broadcast a rank may leave before the last one comes. It was not held up.
+    held = known & (ended_ns + errors_ns + errors_ns.max(initial=0) >= begin_ns[:, None])
+    several = held.sum(axis=1) > 1
+    spun_ns = np.where(held, begin_ns[:, None] - started_ns, 0)
+    alone = several & ((held & (spun_ns > 0)).sum(axis=1) == held.sum(axis=1) - 1)
+    spun_ns[spun_ns <= errors_ns + errors_ns[last][:, None]] = 0
+    order, last_arrival, early_ns = _arrival_order(of, held)
+    beyond = compare_with_peers(of, last)
+    # What was queued began when the communication before it ended, whatever its rank did.
+    is_behind = order.free_ns > order.last_ns
+    rank = np.where(is_behind, order.busy, np.where(alone, members[last], ABSENT))
+    row = np.where(is_behind, order.busy_row, of.row[each, last])
+    queued_ns = column_at(run, np.where(is_behind, order.busy, members[last]), row, "queued_ns")
+    queued = queued_ns != ABSENT
+    none = np.full(len(each), ABSENT, dtype=np.int64)
+    instances = CollectiveInstances(
+        group=np.full(len(each), matched.group, dtype=np.int64),
+        kind=matched.kind.astype(np.int64),
+        members=known.sum(axis=1).astype(np.int64),
+        rank=rank,
+        last_arrival=np.where(last_arrival == ABSENT, ABSENT, members[last_arrival]),
+        row=row,
+        step=matched.step,
+        size_bytes=matched.size_bytes,
+        begin_ns=begin_ns,
+        end_ns=ended_ns.max(axis=1),
+        transfer_ns=_transfer_ns(of, matched, started_ns, ended_ns),
+        late_ns=np.zeros(len(each), dtype=np.int64),
+        behind_ns=np.zeros(len(each), dtype=np.int64),
+        exposed_ns=_exposed_ns(of, last, held),
+        queued=queued,
+        released_ns=np.where(queued, queued_ns, beyond.released_ns),
+        since_ns=np.where(queued, queued_ns, beyond.since_ns),
+        passed_row=np.where(queued, ABSENT, beyond.passed_row),
+        excess_ns=np.where(several & ~queued, beyond.excess_ns, 0),
+        data_ns=np.where(several, beyond.data_ns, 0),
+        compute_ns=np.where(several, beyond.compute_ns, 0),
+        operations=np.where(several, beyond.operations, 0),
+        usual_operations=np.where(several, beyond.usual_operations, 0),
+        differs=several & beyond.differs,
+        detailed=several,
+        released_by=none,
+        begins_with=none.copy(),
+    )
+    return instances, order, GroupWaits(early_ns=early_ns, spun_ns=spun_ns)
+
+
+def _arrival_order(of: GroupColumns, held: Bool) -> tuple[ArrivalOrder, Int64, Int64]:
+    """Return the order of arrivals; which of the k ranks was ready last, int64 [m], or -1 where the clocks cannot tell;
+    and by how much each was ready before it, int64 [m, k]; 0 within the uncertainty of the clocks.
+
+    held: bool [m, k], the ranks that cannot leave before the last has come.
+    """
+    arrived_ns, errors_ns, each = of.column("ready_ns", on_run=True), of.errors_ns(), np.arange(len(held))
+    last, several = np.argmax(arrived_ns, axis=1), held.sum(axis=1) > 1
+    last_ns, error_ns = arrived_ns[each, last], errors_ns[last] + errors_ns.max(initial=0)
+    early_ns = np.where(held, last_ns[:, None] - arrived_ns, 0)
+    others_ns = np.where(held, arrived_ns, NEVER)
+    others_ns[each, last] = NEVER
+    second_ns = np.where(several, others_ns.max(axis=1), last_ns)
+    early_ns[early_ns <= errors_ns + errors_ns[last][:, None]] = 0
+    free_ns = of.column("queued_ns", on_run=True)
+    free_ns[free_ns <= arrived_ns] = NEVER  # spans of hosts are ready when their queue is free
+    busy = np.argmax(free_ns, axis=1)
+    free_ns = free_ns[each, busy]
+    is_busy = free_ns > NEVER
+    order = ArrivalOrder(
+        last_ns=last_ns,
+        second_ns=second_ns,
+        median_ns=np.where(several, median_excluding(arrived_ns, held, last), last_ns),
+        free_ns=free_ns,
+        busy=np.where(is_busy, of.members[busy], ABSENT),
+        busy_row=np.where(is_busy, of.row[each, busy], ABSENT),
+        error_ns=error_ns,
+    )
+    return order, np.where(last_ns - second_ns > error_ns, last, ABSENT), early_ns
+
+
+def _exposed_ns(of: GroupColumns, last: Int64, held: Bool) -> Int64:
+    """Return for how long the ranks but the last waited for each, medians, int64 [m]. held: bool [m, k], who counts."""
+    held = held.copy()
+    held[np.arange(len(last)), last] = True
+    return median_excluding(of.column("exposed_ns"), held, last)
+
+
+def _transfer_ns(of: GroupColumns, matched: MatchedGroup, started_ns: Int64, ended_ns: Int64) -> Int64:
+    """Return how long the transfers took, int64 [m]. Times on the run's clock, int64 [m, k]."""
+    clocks = [of.run.clocks[member] for member in of.members.tolist()]
+    error_ns = None
+    if clocks_are_comparable([of.run.ranks[member] for member in of.members.tolist()], clocks):
+        error_ns = sum(sorted(of.errors_ns().tolist())[-2:])
+    took_ns = of.column("end_ns") - of.column("start_ns")
+    return transfer_times(started_ns.T, ended_ns.T, took_ns.T, matched.kind, of.known.T, error_ns)

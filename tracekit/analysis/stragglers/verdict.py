@@ -1,0 +1,273 @@
+"""Which rank, ranks or link the verdict names, with the cause and its certainty, and the finding that it makes."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from tracekit.analysis.finding import Certainty, Finding
+from tracekit.analysis.model_parallel.overload import Overload, overloaded_ranks
+from tracekit.analysis.stragglers.arrivals.arrivals import Arrivals
+from tracekit.analysis.stragglers.candidates import Candidate, candidates, first_to_name
+from tracekit.analysis.stragglers.certainty import NOTABLE, Grading
+from tracekit.analysis.stragglers.delay_attribution import CAUSES, CausedDelays
+from tracekit.analysis.stragglers.last_arrivals import longest_wait, turns_of
+from tracekit.analysis.stragglers.slow_ranks import WorkTimes, work_times
+from tracekit.analysis.stragglers.slow_transfers import Link
+from tracekit.analysis.stragglers.verdict_texts import action_text, link_text, rank_text, text_of_one_step, until_sure
+from tracekit.model.run import Run
+from tracekit.model.summary import RankSummary
+
+__all__ = ["Verdict", "cause_of", "name_culprit"]
+
+_COMPUTING = ("compute", "more_work")  # causes that a higher load of experts may have
+_EXPLAINED = 0.5  # of a delay, by the load of experts
+_LEAST_COMPUTE = 10  # times as much compute as peers have is no share of it worth telling
+_ENOUGH_STEPS = 0.8  # of those of the rank with the most
+_MANY_STEPS = 4  # with so many the first is left out: what delayed a rank before it, such as loading, was not recorded
+
+
+@dataclass(frozen=True, kw_only=True)
+class Verdict:
+    """The rank, the ranks or the link that is named. Where none is, the figures are those of what comes closest.
+
+    Attributes:
+        rank: the rank; None if none, several or a link is named.
+        ranks: several ranks that are slow together.
+        host: their machine, if these are all of its ranks.
+        cause: one of `CAUSES`, "link", or None if none is named.
+        link: the link that is named.
+        caused_delay_ns: the delay that it causes beyond the others, the median of the steps.
+        significance_ns: the delay that would be sure.
+        share_of_step: the delay as a share of the step.
+        persistence: the share of steps that show the delay.
+        certainty: how sure it is; None if none is named.
+        text: the verdict in words.
+    """
+
+    rank: int | None = None
+    ranks: tuple[int, ...] = ()
+    host: str | None = None
+    cause: str | None = None
+    link: Link | None = None
+    caused_delay_ns: int = 0
+    significance_ns: int | None = None
+    share_of_step: float = 0.0
+    persistence: float = 0.0
+    certainty: Certainty | None = None
+    text: str = ""
+
+    @property
+    def concerned(self) -> tuple[int, ...]:
+        """Return the ranks that are named, or that the link connects."""
+        if self.link is not None:
+            return self.link.ranks
+        return self.ranks or (() if self.rank is None else (self.rank,))
+
+
+def name_culprit(
+    run: Run,
+    arrivals: Arrivals,
+    charges: CausedDelays,
+    links: Sequence[Link],
+    steps: Sequence[int],
+    *,
+    comparable: bool,
+) -> tuple[Verdict, list[Finding]]:
+    """Return whom the delays of these steps are due to, and the finding that this makes.
+
+    comparable: whether the clocks of ranks can be compared.
+    """
+    trained = [place for place, summary in enumerate(run.ranks) if summary.is_measured]
+    reason = None
+    if len(trained) < 2:
+        reason = "a rank alone holds up nobody"
+    elif not comparable:
+        reason = "the clocks of different hosts are not known well enough"
+    elif not steps:
+        reason = "there is no step that all completed"
+    if reason is not None:
+        return Verdict(text=f"no rank is named: {reason}"), []
+    clock_ns, step_ns = _clock_error_ns(run), _step_ns(run, steps)
+    skipped = int(len(steps) >= _MANY_STEPS)
+    work, missing = work_times(run, steps), _missing(run, steps)
+    grading = Grading(
+        step_ns=step_ns,
+        candidates=(1 + (len(steps) > 1)) * len(trained) + len(links),  # of sets as many as of ranks
+        ranks=len(trained),
+        steps=len(steps),
+        complete=missing is None,
+    )
+    found = candidates(
+        charges, trained, work, grading, first=skipped, clock_ns=clock_ns, turns=turns_of(run, arrivals, steps)
+    )
+    first = first_to_name(found, links)
+    size_ns = first.evidence.size_ns
+    figures: dict[str, Any] = {
+        "caused_delay_ns": int(size_ns),
+        "significance_ns": int(first.significance_ns),
+        "share_of_step": size_ns / max(step_ns, 1),
+        "persistence": first.evidence.persistence,
+        "certainty": first.certainty,
+    }
+    if first.certainty is None:
+        return Verdict(**figures, text=_abstention_text(first, clock_ns, step_ns)), []
+    others, overload, wait = [run.ranks[place] for place in trained], None, None
+    if first.is_link:
+        link = links[first.places[0]]
+        verdict = Verdict(cause="link", link=link, text=link_text(link), **figures)
+    else:
+        others = [run.ranks[place] for place in trained if place not in first.places]
+        ranks = tuple(run.ranks[place].rank for place in first.places)
+        cause = _cause(run, first, charges, steps, work, skipped)
+        if cause in _COMPUTING and len(ranks) == 1:
+            overload = _overload(run, ranks[0], size_ns)
+            cause = cause if overload is None else "more_work"
+        host = _host_of(run, ranks)
+        if len(ranks) == 1:
+            wait = longest_wait(run, arrivals, first.places[0], steps)
+        peers_ns = _mean_ns(others, steps, "compute_ns")
+        share_of_compute = size_ns / peers_ns if peers_ns >= size_ns / _LEAST_COMPUTE else None
+        text = rank_text(ranks, host, cause, size_ns / step_ns, share_of_compute, len(others), overload)
+        if len(steps) == 1 and wait is not None and overload is None:
+            text = text_of_one_step(text, wait)
+        several = {"ranks": ranks, "host": host} if len(ranks) > 1 else {"rank": ranks[0]}
+        verdict = Verdict(cause=cause, text=text, **several, **figures)
+    action = action_text(verdict.concerned, verdict.host, verdict.cause, verdict.link, overload is not None)
+    if verdict.certainty == "likely":
+        action += f"; {until_sure(len(steps), missing)}"
+    waiting_ns = _mean_ns(others, steps, "exposed_comm_ns")
+    saving_ns = min(size_ns, waiting_ns)
+    if saving_ns < NOTABLE * step_ns:
+        return verdict, []
+    evidence = {
+        "cause": verdict.cause,
+        "excess_ns": int(size_ns),
+        "noise_ns": int(grading.noise_ns(first.evidence)),
+        "clock_ns": clock_ns,
+        "significance_ns": int(first.significance_ns),
+        "persistence": first.evidence.persistence,
+        "peers_compute_ns": int(_mean_ns(others, steps, "compute_ns")),
+        "peers_exposed_comm_ns": int(waiting_ns),
+        **({"longest_wait": asdict(wait)} if wait is not None else {}),
+        **({"ranks": list(verdict.ranks)} if verdict.ranks else {}),
+        **({"expert_load": overload.ratio, "expert_load_estimated": overload.estimated} if overload else {}),
+        **({"host": verdict.host} if verdict.host is not None else {}),
+    }
+    finding = Finding(
+        severity="info" if verdict.link is not None and verdict.link.may_be_slower_by_nature else "warning",
+        rank=verdict.rank,
+        text=verdict.text,
+        saving_ns=int(saving_ns),
+        certainty=verdict.certainty or "likely",
+        cause=verdict.cause,
+        time_ns=int(size_ns),
+        action=action,
+        evidence=evidence,
+        remedy="link" if verdict.link is not None else "ranks" if overload is None else "load",
+        ranks=verdict.concerned,
+    )
+    return verdict, [finding]
+
+
+def _missing(run: Run, steps: Sequence[int]) -> str | None:
+    """Return what must be added to be sure: files of ranks, or steps that only some ranks completed."""
+    lost = any(summary.unmeasured is not None for summary in run.ranks)
+    if run.missing_ranks or len(run.ranks) < (run.world_size or 0) or lost:
+        return "the files of all ranks"
+    most = max(sum(step.complete for step in summary.steps) for summary in run.ranks if summary.is_measured)
+    return "the same steps of all ranks" if len(steps) < _ENOUGH_STEPS * most else None
+
+
+def _host_of(run: Run, ranks: Sequence[int]) -> str | None:
+    """Return the name of the machine of these ranks, if they are all that it has; None otherwise."""
+    machines = {summary.machine for summary in run.ranks if summary.rank in ranks}
+    there = [summary for summary in run.ranks if summary.machine in machines and not summary.serves_only]
+    if len(machines) != 1 or None in machines or len(there) != len(ranks):
+        return None
+    return there[0].host or there[0].machine
+
+
+def _clock_error_ns(run: Run) -> int:
+    """Return by how much times of two ranks may be off each other."""
+    errors = sorted((clock.error_ns or 0 for clock in run.clocks), reverse=True)
+    return sum(errors[:2])
+
+
+def _step_ns(run: Run, steps: Sequence[int]) -> float:
+    return max(_mean_ns([summary], steps, "step_ns") for summary in run.ranks if summary.is_measured)
+
+
+def _mean_ns(ranks: Sequence[RankSummary], steps: Sequence[int], part: str) -> float:
+    """Return the mean over the steps of the median over the ranks of a part of the step."""
+    wanted = frozenset(steps)
+    by_step: dict[int, list[int]] = {}
+    for summary in ranks:
+        for step in summary.steps:
+            if step.step in wanted:
+                by_step.setdefault(step.step, []).append(getattr(step, part))
+    return statistics.fmean(statistics.median(values) for values in by_step.values()) if by_step else 0.0
+
+
+# ---- causes and texts -----------------------------------------------------------------------------------------------
+
+
+def cause_of(run: Run, place: int, charges: CausedDelays, steps: Sequence[int]) -> str | None:
+    """Return the cause of most of a rank's delay; if no part of it has a known cause, the one that its steps show.
+
+    Before a message only the delay is known, not its cause.
+    """
+    *known, unknown_ns = charges.causes_ns[place].tolist()
+    if not any(known) and unknown_ns:
+        known = _excess_by_cause(run, place, steps)
+    largest = max(known)
+    return CAUSES[known.index(largest)] if largest > 0 else None
+
+
+def _cause(
+    run: Run, first: Candidate, charges: CausedDelays, steps: Sequence[int], work: WorkTimes | None, skipped: int
+) -> str | None:
+    """Return the cause of a candidate's delay: of what is attributed to it, unless the work of ranks tells more."""
+    *known, unknown_ns = charges.causes_ns[first.places[0]].tolist()
+    is_compared = work is not None and set(first.places) <= set(work.places)
+    if work is not None and is_compared and (first.by_work or unknown_ns > sum(known)):
+        return work.cause(first.places, skipped)
+    cause = cause_of(run, first.places[0], charges, steps)
+    if cause == "more_work" and work is not None and is_compared and not work.may_be_more_work(first.places, skipped):
+        return "compute"
+    return cause
+
+
+def _overload(run: Run, rank: int, delay_ns: float) -> Overload | None:
+    """Return the load of a rank's experts if it is the reason for a delay in which the rank computes longer."""
+    overload = overloaded_ranks(run).get(rank)
+    if overload is None or overload.longer_ns is None:
+        return overload
+    return overload if overload.longer_ns >= _EXPLAINED * delay_ns else None
+
+
+def _excess_by_cause(run: Run, place: int, steps: Sequence[int]) -> list[float]:
+    """Return by how much a rank's steps exceed those of the ranks that it shares groups with, by `CAUSES`."""
+    this = run.ranks[place]
+    mates = {rank for matched in run.collectives if this.rank in matched.ranks for rank in matched.ranks.tolist()}
+    others = [s for s in run.ranks if s.rank in mates and s.rank != this.rank] or [
+        s for s in run.ranks if s.rank != this.rank
+    ]
+    beyond = {part: _mean_ns([this], steps, part) - _mean_ns(others, steps, part) for part in ("compute_ns", "idle_ns")}
+    return [beyond["compute_ns"], 0.0, beyond["idle_ns"], 0.0]
+
+
+def _abstention_text(first: Candidate, clock_ns: int, step_ns: float) -> str:
+    size_ns = first.evidence.size_ns
+    if size_ns <= 0 and clock_ns >= NOTABLE * step_ns:
+        return f"no rank is named: times of different ranks can be compared to {clock_ns / 1e6:.2f} ms only"
+    if size_ns <= 0:
+        return "no rank is named: none is late more than the others"
+    caused = f"the most that one causes is {size_ns / 1e6:.2f} ms a step"
+    if size_ns < NOTABLE * step_ns:
+        return f"no rank is named: {caused}, {size_ns / max(step_ns, 1):.1%} of it"
+    if size_ns <= first.significance_ns:
+        return f"no rank is named: {caused}, not significant (below {first.significance_ns / 1e6:.2f} ms)"
+    return f"no rank is named: {caused}, in {first.evidence.persistence:.0%} of the steps only"

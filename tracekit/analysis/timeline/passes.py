@@ -1,0 +1,191 @@
+"""The forward and backward passes of one rank, as the host began them.
+
+They come from the first of these that a trace has:
+
+1. the actions of a pipeline that spans name;
+2. the passes that the capture records;
+3. labels of microbatches, such as `Forward 3`;
+4. on a GPU rank that sends or receives, its launches. A pass is a run of compute kernels of one direction, between two
+   messages. What the autograd engine launches is backward. What is launched while operators join the autograd graph is
+   forward. The optimizer is neither.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from tracekit.analysis.events.autograd import is_autograd_node
+from tracekit.analysis.events.phases import PHASES, phase_timeline
+from tracekit.analysis.timeline.lanes import Lanes
+from tracekit.analysis.timeline.steps import StepWindows
+from tracekit.model.columnar import Columnar
+from tracekit.model.events import ABSENT, Bool, EventTable, Int32, Int64
+from tracekit.model.intervals import Intervals
+from tracekit.model.spans import (
+    ACTION_KINDS,
+    BACKWARD_SPAN,
+    parse_forward_span,
+    parse_microbatch_label,
+    parse_pipeline_span,
+    parse_torch_action,
+)
+
+_FORWARD, _BACKWARD = ACTION_KINDS.index("F"), ACTION_KINDS.index("B")
+_LEAST_WORK = 0.05  # of the median of its direction: less is no pass, but what a loop does between two
+_Named = tuple[int, int, int]  # kind, module, microbatch
+
+__all__ = ["Passes", "host_spans", "kinds_in_turns", "rank_passes"]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Passes(Columnar):
+    """p passes, in order of time.
+
+    Attributes:
+        start_ns: on the host, int64 [p].
+        end_ns: on the host, int64 [p].
+        kind: index of "F" or "B" in `ACTION_KINDS`, int32 [p].
+        module: number of the program's module that a forward pass calls, or -1, int32 [p].
+        microbatch: that a label names, or -1, int32 [p].
+    """
+
+    start_ns: Int64
+    end_ns: Int64
+    kind: Int32
+    module: Int32
+    microbatch: Int32
+
+
+def rank_passes(events: EventTable, lanes: Lanes, issue_ns: Int64) -> Passes:
+    """Return the passes of one recording. `issue_ns`, int64 [n], ascending: when it issued its messages."""
+    for named in (_of_action, _of_capture, _of_label):
+        passes = _spans(events, {i: found for i, name in enumerate(events.strings) if (found := named(name))})
+        if len(passes):
+            return _without_messages(passes, lanes) if lanes.device == "gpu" else passes
+    return _launched_passes(events, lanes, issue_ns) if lanes.device == "gpu" and len(issue_ns) else Passes.empty()
+
+
+def kinds_in_turns(
+    passes: Passes, windows: StepWindows, issue_ns: Int64, is_send: Bool, after: Int32, before: Int32
+) -> tuple[Int32, Int32]:
+    """Return of which kind of pass each message is the result, and of which the input: int32 [n].
+
+    A loop may run a forward and a backward, and then send the results of both, and receive the next inputs of both, in
+    their order. If less is sent or received, its kind is not known: -1. issue_ns: int64 [n], ascending. after, before:
+    the kinds of the pass before and after each, int32 [n], which hold where only one kind is between two exchanges.
+    """
+    after, before = after.copy(), before.copy()
+    place = np.searchsorted(passes.start_ns, issue_ns, side="right")
+    window, window_of_pass = windows.index_of(issue_ns), windows.index_of(passes.start_ns)
+    first = np.flatnonzero(np.diff(place, prepend=ABSENT)).tolist()
+    stops = [*first[1:], len(place)]
+    bounds = [0, *place[first].tolist(), len(passes)]
+    for i, (start, stop) in enumerate(zip(first, stops, strict=True)):
+        for kinds, of_side, since, until in (
+            (after, is_send[start:stop], bounds[i], bounds[i + 1]),
+            (before, ~is_send[start:stop], bounds[i + 1], bounds[i + 2]),
+        ):
+            turn = passes.kind[since:until][window_of_pass[since:until] == window[start]]
+            rows = start + np.flatnonzero(of_side)
+            if len(rows) and len(np.unique(turn)) > 1:
+                each, left = divmod(len(rows), len(turn))
+                kinds[rows] = ABSENT if left else np.repeat(turn, each)
+    return after, before
+
+
+def host_spans(events: EventTable, names: list[int]) -> Int64:
+    """Return the rows of the spans of some names, in order of time, without the copies that a device's tracks show."""
+    return events.each_once(np.isin(events.name, names) & ~events.in_category("gpu_user_annotation")).astype(np.int64)
+
+
+def _of_action(name: str) -> _Named | None:
+    action = parse_pipeline_span(name) or parse_torch_action(name)
+    return None if action is None else (_FORWARD if action.kind == "F" else _BACKWARD, ABSENT, ABSENT)
+
+
+def _of_capture(name: str) -> _Named | None:
+    if name == BACKWARD_SPAN:
+        return _BACKWARD, ABSENT, ABSENT
+    module = parse_forward_span(name)
+    return None if module is None else (_FORWARD, module, ABSENT)
+
+
+def _of_label(name: str) -> _Named | None:
+    label = parse_microbatch_label(name)
+    return None if label is None else (ACTION_KINDS.index(label[0]), ABSENT, label[1])
+
+
+def _spans(events: EventTable, named: dict[int, _Named]) -> Passes:
+    rows = host_spans(events, list(named)) if named else np.empty(0, dtype=np.int64)
+    columns = np.array([named[name] for name in events.name[rows].tolist()], dtype=np.int32).reshape(-1, 3).T
+    kind, module, microbatch = columns
+    return Passes(
+        start_ns=events.start_ns[rows], end_ns=events.end_ns[rows], kind=kind, module=module, microbatch=microbatch
+    )
+
+
+def _without_messages(passes: Passes, lanes: Lanes) -> Passes:
+    """Return the passes of a GPU rank, each from its first launch of compute to its last.
+
+    A loop may receive at the beginning of a labelled pass, and send at its end.
+    """
+    launch_ns = _compute_launches(lanes)[1]
+    first = np.searchsorted(launch_ns, passes.start_ns)
+    stop = np.searchsorted(launch_ns, passes.end_ns)
+    some = stop > first
+    start_ns, end_ns = passes.start_ns.copy(), passes.end_ns.copy()
+    start_ns[some], end_ns[some] = launch_ns[first[some]], launch_ns[stop[some] - 1] + 1
+    return replace(passes, start_ns=start_ns, end_ns=end_ns)
+
+
+def _compute_launches(lanes: Lanes) -> tuple[Int64, Int64]:
+    """Return the compute kernels whose launch is known, int64 [k] positions among the device events, and when each was
+    launched, int64 [k], ascending.
+    """
+    device = lanes.device_events
+    computes = np.flatnonzero(device.linked & lanes.computes)
+    computes = computes[np.argsort(device.launch_ns[computes], kind="stable")]
+    return computes, device.launch_ns[computes]
+
+
+def _launched_passes(events: EventTable, lanes: Lanes, issue_ns: Int64) -> Passes:
+    """Return the runs of compute kernels between messages."""
+    device = lanes.device_events
+    computes, launch_ns = _compute_launches(lanes)
+    kind = _directions(events, lanes, device.launch_row[computes])
+    computes, launch_ns, kind = computes[kind != ABSENT], launch_ns[kind != ABSENT], kind[kind != ABSENT]
+    if not len(computes):
+        return Passes.empty()
+    place = np.stack((kind, np.searchsorted(issue_ns, launch_ns), lanes.windows.index_of(launch_ns)))
+    first = np.flatnonzero(np.append(True, (place[:, 1:] != place[:, :-1]).any(axis=0)))
+    last = np.append(first[1:], len(launch_ns)) - 1
+    work_ns = np.add.reduceat(events.duration_ns[device.row[computes]], first)
+    kept = np.zeros(len(first), dtype=np.bool_)
+    for direction in (_FORWARD, _BACKWARD):
+        alike = kind[first] == direction
+        if alike.any():
+            kept |= alike & (work_ns >= _LEAST_WORK * np.median(work_ns[alike]))
+    first, last = first[kept], last[kept]
+    none = np.full(len(first), ABSENT, dtype=np.int32)
+    return Passes(start_ns=launch_ns[first], end_ns=launch_ns[last] + 1, kind=kind[first], module=none, microbatch=none)
+
+
+def _directions(events: EventTable, lanes: Lanes, launch_row: Int64) -> Int32:
+    """Return whether each launch, int64 [k] rows of the event table, is of a forward or of a backward, or -1."""
+    phases = phase_timeline(events, lanes.threads, lanes.windows.thread, lanes.windows.host_start_ns)
+    launch_ns = events.start_ns[launch_row]
+    forward = phases.at(launch_ns) == PHASES.index("forward")
+    backward = _within(events, launch_row, events.named(is_autograd_node) & events.in_category("cpu_op"))
+    return np.where(backward, _BACKWARD, np.where(forward, _FORWARD, ABSENT)).astype(np.int32)
+
+
+def _within(events: EventTable, rows: Int64, around: Bool) -> Bool:
+    """Return a mask [k] of the `rows` that began during an event of the mask `around` [n] on the same thread."""
+    result = np.zeros(len(rows), dtype=np.bool_)
+    for track in events.tracks_of(around):
+        on_track = np.flatnonzero(events.track[rows] == track)
+        running = Intervals.of_events(events, around & (events.track == track))
+        result[on_track] = running.covers(events.start_ns[rows[on_track]])
+    return result

@@ -1,0 +1,200 @@
+"""The operations of a recorded run while its graph is built: rank after rank, with numbers for tasks and kinds."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tracekit.analysis.replay.operation_graph import WORK, Exchanges
+from tracekit.analysis.replay.replay import Float64
+from tracekit.model.events import ABSENT, Int32, Int64
+
+__all__ = ["ACTION_NAMES", "Interner", "Interners", "Operations"]
+
+ACTION_NAMES = {"F": "forward", "B": "backward", "I": "input gradient", "W": "weight gradient"}
+"""The types of a pipeline's actions, by kind."""
+
+
+# Numbers of operations, tasks and kinds fit in 32 bits. Half the memory is much where there are millions of them.
+_DTYPES: dict[str, type[np.generic]] = {"host_share": np.float64, "duration_ns": np.int64}
+
+
+@dataclass(kw_only=True)
+class Interner:
+    """Numbers for names, in order of first use. A name is anything, or a tuple with a whole number behind it.
+
+    Attributes:
+        of: the number of each name.
+        codes: of each tuple the numbers behind it, ascending, and the numbers of the names that they make.
+        count: how many names there are.
+    """
+
+    of: dict[object, int] = field(default_factory=dict)
+    codes: dict[tuple[object, ...], tuple[Int64, Int64]] = field(default_factory=dict)
+    count: int = 0
+
+    def __getitem__(self, name: object) -> int:
+        number = self.of.get(name)
+        if number is None:
+            number = self.of[name] = self.count
+            self.count += 1
+        return number
+
+    def numbers(self, names: Iterable[object]) -> Int64:
+        """Return the numbers of several names, int64 [k]."""
+        return np.array([self[name] for name in names], dtype=np.int64)
+
+    def behind(self, name: tuple[object, ...], codes: Int64) -> Int64:
+        """Return the numbers of `(*name, code)` for many codes, int64 [k] both."""
+        known, numbers = self.codes.get(name, (np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64)))
+        place = np.searchsorted(known, codes)
+        unknown = np.append(known, ABSENT)[place] != codes
+        if unknown.any():
+            new = np.unique(codes[unknown])
+            known = np.concatenate((known, new))
+            numbers = np.concatenate((numbers, np.arange(self.count, self.count + len(new))))
+            order = np.argsort(known, kind="stable")
+            known, numbers = known[order], numbers[order]
+            self.codes[name] = (known, numbers)
+            self.count += len(new)
+            place = np.searchsorted(known, codes)
+        return np.asarray(numbers[place])
+
+    def tuples(self, first: Collection[str]) -> Iterator[tuple[tuple[object, ...], int]]:
+        """Yield the names that begin with one of some words, without the number behind them, and their numbers."""
+        for name, number in self.of.items():
+            if isinstance(name, tuple) and name[0] in first:
+                yield name, number
+        for name, (_, numbers) in self.codes.items():
+            if name[0] in first:
+                yield from ((name, number) for number in numbers.tolist())
+
+
+@dataclass(frozen=True, kw_only=True)
+class Interners:
+    """Numbers of kinds, comparison classes and types, the same in all stretches."""
+
+    kinds: Interner = field(default_factory=Interner)
+    comparison_classes: Interner = field(default_factory=Interner)
+    types: Interner = field(default_factory=Interner)
+
+
+@dataclass(kw_only=True)
+class Operations:
+    """The operations of all ranks in a stretch of steps, in blocks.
+
+    Attributes:
+        begin_ns: to which times of the run's clock refer.
+        count: how many operations there are.
+        task_count: how many tasks there are.
+        exchanges: those of `GraphSteps`, in parts.
+    """
+
+    begin_ns: int
+    count: int = 0
+    task_count: int = 0
+    exchanges: list[Exchanges] = field(default_factory=list)
+    _blocks: dict[str, list[NDArray[np.generic]]] = field(default_factory=dict)
+    _constants: dict[str, NDArray[np.generic] | None] = field(default_factory=dict)
+    _edges: list[tuple[Int32, Int32]] = field(default_factory=list)
+    _times: list[tuple[Int64, Int64, bool]] = field(default_factory=list)
+    _left: list[Int64] = field(default_factory=list)
+
+    def add(
+        self,
+        duration_ns: Int64,
+        *,
+        task: Int64,
+        type: Int64 | int,  # noqa: A002
+        rank: int,
+        stage: Int64 | int = ABSENT,
+        group: Int64 | int = ABSENT,
+        link: Int64 | int = ABSENT,
+    ) -> Int64:
+        """Add k operations, and return their places, int64 [k]. All is as in `GraphSteps` and `build_graph`."""
+        count = len(duration_ns)
+        self._append(count, {"duration_ns": duration_ns, "task": task, "type": type, "rank": rank})
+        self._append(count, {"stage": stage, "group": group, "link": link})
+        self.count += count
+        return np.arange(self.count - count, self.count)
+
+    def add_tasks(
+        self,
+        kind: Int64,
+        comparison_class: Int64,
+        *,
+        role: int = WORK,
+        host_task: Int64 | int = ABSENT,
+        device_task: Int64 | int = ABSENT,
+        host_share: Float64 | float = 0.0,
+    ) -> Int64:
+        """Add k tasks, and return their numbers, int64 [k]. All is as in `GraphSteps`."""
+        count = len(kind)
+        self._append(count, {"kind": kind, "comparison_class": comparison_class, "role": role})
+        self._append(count, {"host_task": host_task, "device_task": device_task, "host_share": host_share})
+        self.task_count += count
+        return np.arange(self.task_count - count, self.task_count)
+
+    def _append(self, count: int, columns: Mapping[str, Int64 | Float64 | float]) -> None:
+        for name, values in columns.items():
+            if isinstance(values, np.ndarray):
+                block: NDArray[np.generic] = values.astype(_DTYPES.get(name, np.int32), copy=False)
+                self._constants[name] = None
+            else:
+                constant = np.asarray(values, dtype=_DTYPES.get(name, np.int32))
+                block = np.broadcast_to(constant, count)
+                known = self._constants.setdefault(name, constant)
+                self._constants[name] = constant if known is not None and known == constant else None
+            self._blocks.setdefault(name, []).append(block)
+
+    def wait(self, before: Int64, after: Int64) -> None:
+        """Let operations wait for others, int64 [k] each; -1 is none."""
+        known = before != ABSENT
+        before, after = (before, after) if known.all() else (before[known], after[known])
+        self._edges.append((before.astype(np.int32), after.astype(np.int32)))
+
+    def wait_in_order(self, before: Int64, after: Int64, *, task: Int64, rank: int) -> None:
+        """Let operations wait for others because the program says so, int64 [k] each, though no data does.
+
+        They wait through operations that vanish with `NEVER_NS`. task: of these, int64 [1].
+        """
+        known = before != ABSENT
+        before, after = before[known], after[known]
+        if len(before):
+            nothing = np.zeros(len(before), dtype=np.int64)
+            through = self.add(nothing, task=np.broadcast_to(task, len(before)), type=ABSENT, rank=rank)
+            self.wait(before, through)
+            self.wait(through, after)
+
+    def set_times(self, places: Int64, duration_ns: Int64, *, add: bool = False) -> None:
+        """Set how long operations last, or add to it: int64 [k] each, each operation at most once."""
+        self._times.append((places, duration_ns, add))
+
+    def leave_group(self, places: Int64) -> None:
+        """Let operations synchronise with no others, int64 [k]."""
+        self._left.append(places)
+
+    def column(self, name: str) -> Int64:
+        """Return a column of the operations or tasks, int32 unless it is a time, and forget its blocks."""
+        blocks = self._blocks.pop(name, [])
+        constant = self._constants.get(name)
+        if constant is not None and not (name == "group" and self._left):
+            return np.broadcast_to(constant, sum(len(block) for block in blocks))  # which takes no memory
+        column: Int64 = np.concatenate([np.empty(0, dtype=_DTYPES.get(name, np.int32)), *blocks])
+        if name == "duration_ns":
+            for places, duration_ns, add in self._times:
+                column[places] = duration_ns + column[places] if add else duration_ns
+        if name == "group":
+            for places in self._left:
+                column[places] = ABSENT
+        return column
+
+    def edges(self) -> tuple[Int32, Int32]:
+        """Return which operations others wait for, and those that wait, int32 [e] each, and forget their blocks."""
+        none = np.empty(0, dtype=np.int32)
+        before, after = (np.concatenate([none, *(edge[side] for edge in self._edges)]) for side in (0, 1))
+        self._edges = []
+        return before, after

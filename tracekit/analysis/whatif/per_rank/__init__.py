@@ -1,0 +1,1 @@
+"""What a worker keeps of one rank for replays."""

@@ -1,0 +1,165 @@
+"""The answer in one screen: what ran, what slows it, what to do, and what to type next.
+
+It has at most 24 lines at 80 columns, for any number of ranks. `tracekit analyze --full` prints every table below it.
+"""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from tracekit.analysis.finding import Finding
+from tracekit.analysis.report import Report
+from tracekit.analysis.step_time.step_lengths import step_lengths
+from tracekit.model.notes import Note
+from tracekit.model.ranks import format_ranges
+from tracekit.model.run import Run
+from tracekit.render.console import headline, next_command
+from tracekit.render.rank_bars import SHOWN_RANKS, bars, draw_bar, legend, ranks_to_show
+from tracekit.render.safe_text import safe_text
+
+if TYPE_CHECKING:
+    from rich.text import Text
+
+__all__ = ["LINES", "answer", "finding_text", "mean_step_ns"]
+
+LINES = 24
+_SHOWN_FINDINGS = 3
+_LEAST_BARS = 3
+_INDENT = 3
+_MOST_LINES = {"text": 2, "action": 2, "note": 2}
+
+
+def answer(report: Report, width: int) -> list[Text]:
+    """Return the lines, none of them longer than `width` but for the command, which a shell takes in one piece."""
+    run = report.run
+    command = _next(report)
+    head = list(headline(run, width).split())
+    for line in head:
+        line.truncate(width, overflow="ellipsis")
+    tail = [*_notes(run, width), command]
+    tail_lines = len(tail) - 1 + -(-len(command) // width)
+    ranks = sum(1 for summary in run.ranks if any(step.complete for step in summary.steps))
+    least_bars = min(ranks, _LEAST_BARS)
+    room = LINES - len(head) - tail_lines - 2 - (least_bars + 1 if ranks else 0) - (1 if ranks else 0)
+    findings = _findings(report.findings, mean_step_ns(run), width, room)
+    used = len(head) + 1 + len(findings) + 1 + tail_lines + (2 if ranks else 0)
+    drawn = _bars(report, ranks, max(min(SHOWN_RANKS, LINES - used), 0), width)
+    blank = _text("")
+    return [*head, blank, *findings, *([blank, *drawn] if drawn else []), blank, *tail]
+
+
+def _findings(findings: Sequence[Finding], step_ns: float, width: int, room: int) -> list[Text]:
+    """Return the lines of the first findings, at most `room`, and how many there are besides."""
+    lines: list[Text] = []
+    shown = 0
+    for finding in findings[:_SHOWN_FINDINGS]:
+        of_finding = _finding(shown + 1, finding, step_ns, width)
+        others = len(findings) > shown + 1
+        if shown and len(lines) + len(of_finding) + others > room:
+            break
+        lines += of_finding
+        shown += 1
+    if shown < len(findings):
+        rest = len(findings) - shown
+        lines.append(_text(f"{' ' * _INDENT}{rest} more finding{'s' * (rest > 1)}: --full", "dim"))
+    return lines
+
+
+def _finding(number: int, finding: Finding, step_ns: float, width: int) -> list[Text]:
+    """Return what is the case, then what it saves, how sure that is, and what to do."""
+    lines = _wrapped(finding.text, f"{number}. ", width, _MOST_LINES["text"], "bold" if number == 1 else "")
+    return lines + _wrapped("; ".join(_facts(finding, step_ns)), " " * _INDENT, width, _MOST_LINES["action"], "")
+
+
+def mean_step_ns(run: Run) -> int:
+    """Return the mean step of the job, of which savings are shares; 0 without any."""
+    lengths = step_lengths(run)
+    return 0 if lengths is None else lengths.mean_ns
+
+
+def finding_text(finding: Finding, step_ns: float) -> str:
+    """Return a finding as one paragraph: what is the case, what it saves, how sure that is, and what to do.
+
+    step_ns: the mean step.
+    """
+    return "; ".join(part for part in (finding.text, *_facts(finding, step_ns)) if part)
+
+
+def _facts(finding: Finding, step_ns: float) -> list[str]:
+    facts = [_saving(finding, step_ns), "likely, not sure" if finding.certainty == "likely" else None, finding.action]
+    return [fact for fact in facts if fact]
+
+
+def _saving(finding: Finding, step_ns: float) -> str | None:
+    """Return what doing something about a finding saves, by a replay; None without one."""
+    if finding.saving_ns is None or finding.saving_ns <= 0:
+        return None
+    error = f" ± {(finding.saving_error_ns or 0) / 1e6:.1f}"
+    error = "" if error == " ± 0.0" else error  # of one step, or known better than it is printed
+    return f"saves {finding.saving_ns / 1e6:.1f}{error} ms a step ({finding.saving_ns / max(step_ns, 1):.0%})"
+
+
+def _bars(report: Report, ranks: int, count: int, width: int) -> list[Text]:
+    if not count:
+        return []
+    drawn = bars(report.run, ranks_to_show(report, count))
+    label_width = max((len(f"rank {bar.rank}") for bar in drawn), default=0)
+    return [legend(drawn, ranks, width), *(draw_bar(bar, label_width, width) for bar in drawn)] if drawn else []
+
+
+def _notes(run: Run, width: int) -> list[Text]:
+    """Return what was missing or repaired, in a line, and how many more notes there are."""
+    grave = [note for note in run.notes if note.severity != "info"]
+    lines: list[Text] = []
+    if run.missing_ranks:
+        count = len(run.missing_ranks)
+        lines += _wrapped(
+            f"rank{'s' * (count > 1)} {format_ranges(run.missing_ranks)} not found", "! ", width, 1, "yellow"
+        )
+        grave = [note for note in grave if note.kind != "missing_rank"]
+    if grave:
+        more = len(grave) - 1
+        text = _first(grave).text + (f" (and {more} more: --full)" if more else "")
+        lines += _wrapped(text, "! ", width, _MOST_LINES["note"], "yellow")
+    return lines
+
+
+def _first(notes: Sequence[Note]) -> Note:
+    return next((note for note in notes if note.severity == "error"), notes[0])
+
+
+def _next(report: Report) -> Text:
+    """Return the command that opens the ranks and the step to look at."""
+    run = report.run
+    steps = sorted(run.common_steps())
+    finding = next(iter(report.findings), None)
+    options: list[str] = []
+    if run.selected_ranks is None and len(run.ranks) > SHOWN_RANKS:
+        options += ["--ranks", format_ranges(ranks_to_show(report, SHOWN_RANKS)).replace(" ", "")]
+    if steps and len(steps) > 1:
+        step = finding.step if finding is not None and finding.step is not None else steps[len(steps) // 2]
+        options += ["--steps", str(step)]
+    return next_command("open", run, *options)
+
+
+def _wrapped(text: str, prefix: str, width: int, most: int, style: str) -> list[Text]:
+    """Return a text in at most so many lines, the first behind a prefix; what is too long ends in an ellipsis."""
+    if not text:
+        return []
+    lines = textwrap.wrap(
+        safe_text(text),
+        width=width,
+        initial_indent=prefix,
+        subsequent_indent=" " * len(prefix),
+        max_lines=most,
+        placeholder=" ...",
+    )
+    return [_text(line, style) for line in lines]
+
+
+def _text(text: str, style: str = "") -> Text:
+    from rich.text import Text
+
+    return Text(text, style=style)

@@ -1,0 +1,111 @@
+"""One bar a rank: what its mean step consists of. Of many ranks, those that matter."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from tracekit.analysis.report import Report
+from tracekit.analysis.stats.apportion import apportion
+from tracekit.model.run import Run
+
+if TYPE_CHECKING:
+    from rich.text import Text
+
+__all__ = ["SHOWN_RANKS", "RankBar", "bars", "draw_bar", "legend", "ranks_to_show"]
+
+SHOWN_RANKS = 8
+_PARTS = ("compute", "communication", "copy", "idle")
+_MARK = {"compute": "█", "communication": "▒", "copy": "▓", "idle": "·"}
+_STYLE = {"compute": "green", "communication": "yellow", "copy": "blue", "idle": "red"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class RankBar:
+    """The mean step of a rank. `shares` are of `_PARTS`; communication and copies count where compute hides none."""
+
+    rank: int
+    step_ns: float
+    shares: tuple[float, ...]
+
+
+def ranks_to_show(report: Report, count: int) -> list[int]:
+    """Return at most `count` ranks, ascending: those that findings blame, the one that bounds the steps most, one with
+    a step of median length, then the lowest.
+    """
+    run = report.run
+    measured = [summary.rank for summary in run.ranks if any(step.complete for step in summary.steps)]
+    if len(measured) <= count:
+        return measured
+    blamed = [rank for finding in report.findings for rank in finding.concerned]
+    chosen = dict.fromkeys([*blamed[: max(count - 2, 1)], *_critical(report), *_median(run, measured), *measured])
+    return sorted([rank for rank in chosen if rank in measured][:count])
+
+
+def bars(run: Run, ranks: Iterable[int]) -> list[RankBar]:
+    """Return the bars of ranks that completed a step."""
+    wanted, result = set(ranks), []
+    for summary in run.ranks:
+        steps = [step for step in summary.steps if step.complete]
+        if summary.rank not in wanted or not steps:
+            continue
+        total_ns = max(sum(step.step_ns for step in steps), 1)
+        parts = (
+            sum(step.compute_ns for step in steps),
+            sum(step.exposed_comm_ns for step in steps),
+            sum(step.exposed_copy_ns for step in steps),
+            sum(step.idle_ns for step in steps),
+        )
+        shares = tuple(part / total_ns for part in parts)
+        result.append(RankBar(rank=summary.rank, step_ns=total_ns / len(steps), shares=shares))
+    return result
+
+
+def draw_bar(bar: RankBar, label_width: int, width: int) -> Text:
+    """Return one line of at most `width` characters."""
+    from rich.text import Text
+
+    compute, communication, copy, idle = bar.shares
+    numbers = f" {compute:4.0%} {communication:4.0%} {copy + idle:4.0%}"
+    label = f"rank {bar.rank}".ljust(label_width)
+    room = max(width - len(label) - len(numbers) - 1, 8)
+    lengths = apportion(room, np.array(bar.shares)).tolist()
+    text = Text(f"{label} ")
+    for part, length in zip(_PARTS, lengths, strict=True):
+        text.append(_MARK[part] * length, style=_STYLE[part])
+    return text.append(numbers)
+
+
+def legend(shown: Sequence[RankBar], ranks: int, width: int) -> Text:
+    """Return what the marks and the three numbers of each line mean."""
+    from rich.text import Text
+
+    text = Text()
+    copies = any(bar.shares[_PARTS.index("copy")] >= 0.005 for bar in shown)
+    for part in _PARTS:
+        if part != "copy" or copies:
+            name = "exposed communication, with waiting" if part == "communication" else part
+            text.append(_MARK[part], style=_STYLE[part]).append(f" {name}  ", style="dim")
+    if len(shown) < ranks:
+        text.append(f"{len(shown)} of {ranks} ranks", style="dim")
+    text.truncate(width)
+    return text
+
+
+def _critical(report: Report) -> list[int]:
+    """Return the rank that the chain that bounds the steps is on for longest."""
+    path = report.critical_path
+    times: Counter[int] = Counter()
+    for stretch in () if path is None else path.stretches:
+        times[stretch.rank] += stretch.end_ns - stretch.start_ns
+    return [rank for rank, _ in times.most_common(1)]
+
+
+def _median(run: Run, measured: Sequence[int]) -> list[int]:
+    """Return a rank that waits as long as the median of the ranks."""
+    waits = [(bar.shares[1], bar.rank) for bar in bars(run, measured)]
+    return [sorted(waits)[len(waits) // 2][1]] if waits else []
