@@ -20,7 +20,7 @@ from benchmarks.measuring.samples import one_more, ratios
 from benchmarks.measuring.tools import BIG, SMALL, Setup
 
 NAME = "one more rank"
-SECTIONS = ("--only", "breakdown,overlap", "--jobs", "1")
+SECTIONS = ("--section", "breakdown,overlap", "--jobs", "1")
 OURS, PORTABLE, HTA, TRACELENS = "tracekit", "tracekit, portable decoder", "HTA", "TraceLens"
 # Ranks of the larger run. A tool that takes tenths of a second a rank needs more of them against the noise.
 RANKS = {OURS: 8, PORTABLE: 4, HTA: 2, TRACELENS: 4}

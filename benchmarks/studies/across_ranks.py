@@ -1,6 +1,6 @@
-"""What matching collectives, fitting clocks and finding stragglers cost for many ranks, in CPU time and memory.
+"""What matching, clocks, stragglers and the what-if cost for many ranks, in CPU time and memory.
 
-    python -m benchmarks.studies.across_ranks [--ranks 1024] [--collectives 5000]
+    python -m benchmarks.studies.across_ranks [--ranks 1024] [--collectives 5000] [--steps 10]
 
 Summaries of ranks are generated as workers return them, in two layouts. In the first one, nine of ten collectives are
 of tensor-parallel groups of 8, the others of data-parallel groups of every eighth rank. In the second one all ranks are
@@ -27,11 +27,12 @@ from tests.unit.analysis.exchanges import run_of
 from tracekit.analysis.clocks.align import align
 from tracekit.analysis.matching.collectives import groups_of_run, match_collectives
 from tracekit.analysis.stragglers.stragglers import stragglers
+from tracekit.analysis.whatif.whatif import WhatIf, what_if_of_run
 from tracekit.model.collectives import Collectives
 from tracekit.model.communication import GroupKey
 from tracekit.model.summary import RankSummary, StepParts
 
-STEPS, PAIRED = 10, 8
+PAIRED = 8
 BEGIN_NS = 1_790_857_026_000_000_000
 TRANSFER_NS, WORK_NS, JITTER_NS, DELAY_NS = 100_000, 900_000, 100_000, 200_000
 SLOW_RANK = 3
@@ -41,37 +42,49 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--ranks", type=int, default=1024)
     parser.add_argument("--collectives", type=int, default=5000, help="of each rank")
+    parser.add_argument("--steps", type=int, default=10, help="over which they are spread")
     options = parser.parse_args()
     most, whole = options.ranks, options.collectives
     sizes = [(most // 4, whole), (most // 2, whole), (most, whole // 4), (most, whole // 2), (most, whole)]
-    print(
-        f"{'groups':14} {'ranks':>6} {'collectives':>12} {'match':>7} {'clocks':>7} {'stragglers':>11} CPU s  peak GB"
-    )
+    parts = f"{'match':>7} {'clocks':>7} {'stragglers':>11} {'what-if':>8}"
+    print(f"{'groups':14} {'ranks':>6} {'collectives':>12} {parts} CPU s  peak GB")
     for layout in ("tp 8 x dp", "all"):
         for ranks, collectives in sizes:
             with multiprocessing.get_context("spawn").Pool(1) as pool:
-                *spent_s, peak_gb, named = pool.apply(measure, (ranks, collectives, layout))
+                *spent_s, peak_gb, named = pool.apply(measure, (ranks, collectives, layout, options.steps))
             assert named == SLOW_RANK, named
-            cost = f"{spent_s[0]:7.2f} {spent_s[1]:7.2f} {spent_s[2]:11.2f} {sum(spent_s):5.2f} {peak_gb:8.2f}"
+            match_s, clocks_s, stragglers_s, whatif_s = spent_s
+            cost = f"{match_s:7.2f} {clocks_s:7.2f} {stragglers_s:11.2f} {whatif_s:8.2f}"
+            cost += f" {sum(spent_s):5.2f} {peak_gb:8.2f}"
             print(f"{layout:14} {ranks:6} {collectives:12} {cost}", flush=True)
 
 
-def measure(ranks: int, collectives: int, layout: str) -> tuple[Any, ...]:
-    """Return CPU seconds of matching, clocks and stragglers, peak GB, and the rank that the verdict names."""
-    summaries = list(generate_summaries(ranks, collectives, layout))
+def measure(ranks: int, collectives: int, layout: str, steps: int) -> tuple[Any, ...]:
+    """Return CPU seconds of matching, clocks, stragglers and what-if, peak GB, and the rank that the verdict names."""
+    summaries = list(generate_summaries(ranks, collectives, layout, steps))
     begun_s = time.process_time()
     groups = groups_of_run(summaries, ranks)
     matched, _ = match_collectives(summaries, groups, ranks)
     matched_s = time.process_time()
     clocks, _ = align(summaries, matched)
     aligned_s = time.process_time()
-    found = stragglers(run_of(summaries, groups=groups, collectives=matched, clocks=clocks))
+    run = run_of(summaries, groups=groups, collectives=matched, clocks=clocks)
+    found = stragglers(run)
+    found_s = time.process_time()
+    assert isinstance(what_if_of_run(run), WhatIf)
     ended_s = time.process_time()
     peak_gb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e9
-    return matched_s - begun_s, aligned_s - matched_s, ended_s - aligned_s, peak_gb, found.verdict.rank
+    return (
+        matched_s - begun_s,
+        aligned_s - matched_s,
+        found_s - aligned_s,
+        ended_s - found_s,
+        peak_gb,
+        found.verdict.rank,
+    )
 
 
-def generate_summaries(ranks: int, collectives: int, layout: str) -> Iterator[RankSummary]:
+def generate_summaries(ranks: int, collectives: int, layout: str, steps: int) -> Iterator[RankSummary]:
     """Yield summaries of ranks that compute and then run a collective with their group, `collectives` times."""
     rng = np.random.default_rng(0)
     in_all = np.zeros(collectives, dtype=np.int32)
@@ -93,8 +106,8 @@ def generate_summaries(ranks: int, collectives: int, layout: str) -> Iterator[Ra
     sequence = np.empty(collectives, dtype=np.int64)
     for index in (0, 1):
         sequence[group == index] = np.arange((group == index).sum())
-    of_step = collectives // STEPS
-    step = np.repeat(np.arange(STEPS), of_step)
+    of_step = collectives // steps
+    step = np.repeat(np.arange(steps), of_step)
     for rank in range(ranks):
         first = rank // PAIRED * PAIRED
         tensor = GroupKey(description="tp", ranks=tuple(range(first, first + PAIRED)))
@@ -108,18 +121,21 @@ def generate_summaries(ranks: int, collectives: int, layout: str) -> Iterator[Ra
             size_bytes=np.full(collectives, 1 << 20),
             dtype=np.zeros(collectives, dtype=np.int32),
             launch_ns=start[rank],
+            ready_ns=start[rank],
             start_ns=start[rank],
             end_ns=end[rank],
+            exposed_ns=end[rank] - start[rank],
             released_ns=since[rank],
             queued_ns=np.full(collectives, -1),
             compute_ns=start[rank] - since[rank],
             data_ns=np.zeros(collectives, dtype=np.int64),
-            operations=np.full(collectives, 10),
-            work=np.full(collectives, 7),
+            operations=np.arange(10, 10 * collectives + 1, 10),
+            work_ns=np.cumsum(start[rank] - since[rank]),
+            work=np.arange(7, 7 * collectives + 1, 7),
         )
         edges = zip(since[rank, ::of_step].tolist(), end[rank, of_step - 1 :: of_step].tolist(), strict=True)
         parts = tuple(_step(number, begin_ns, end_ns) for number, (begin_ns, end_ns) in enumerate(edges))
-        summary = summary_of(rank, groups=groups, world_size=ranks, collectives=own, steps=range(STEPS))
+        summary = summary_of(rank, groups=groups, world_size=ranks, collectives=own, steps=range(steps))
         yield replace(summary, steps=parts)
 
 

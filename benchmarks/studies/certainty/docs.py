@@ -1,0 +1,53 @@
+"""Writes the tables of the study into docs/certainty.md; the prose around them is by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from benchmarks.studies.certainty.scoring import Score, rate
+from benchmarks.studies.gpu_jobs.docs import between_marks
+
+__all__ = ["FILE", "with_tables", "write_tables"]
+
+FILE = Path(__file__).parents[3] / "docs" / "certainty.md"
+
+
+def write_tables(scored: Mapping[str, Sequence[Score]], seeds: range) -> None:
+    FILE.write_text(with_tables(FILE.read_text(), scored, seeds))
+
+
+def with_tables(text: str, scored: Mapping[str, Sequence[Score]], seeds: range) -> str:
+    """Return the text with its tables replaced."""
+    tables = {"clean": _clean(scored), "planted": _planted(scored), "seeds": f"Seeds {seeds[0]} to {seeds[-1]}."}
+    return between_marks(text, tables)
+
+
+def _clean(scored: Mapping[str, Sequence[Score]]) -> str:
+    rows = [
+        (name, *(rate(s.certainty == grade for s in scores) for grade in ("sure", "likely")))
+        for name, scores in scored.items()
+        if not scores[0].case.planted
+    ]
+    return _markdown(("runs", "false *sure*", "false *likely*"), rows)
+
+
+def _planted(scored: Mapping[str, Sequence[Score]]) -> str:
+    rows = [
+        (
+            name,
+            rate(s.right for s in scores),
+            str(sum(s.right and s.certainty == "sure" for s in scores)),
+            rate(s.right_cause for s in scores),
+            str(sum(s.wrong for s in scores)),
+        )
+        for name, scores in scored.items()
+        if scores[0].case.planted
+    ]
+    head = ("runs", "named right", "of these *sure*", "named with the right cause", "somebody else named")
+    return _markdown(head, rows)
+
+
+def _markdown(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)

@@ -1,0 +1,57 @@
+"""Runs a probe on real processes and analyses what they record."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import tracekit
+from benchmarks.studies.real_jobs.pairs import Pair
+from tracekit.render.json_result import JsonResult
+
+__all__ = ["results_of"]
+
+_ROOT = Path(__file__).parents[3]
+_LIMIT_S, _ATTEMPTS = 180, 3  # Gloo may abort at exit
+
+
+def results_of(pair: Pair, folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return what `analyze --json` says of the run with the defect, and of the one without.
+
+    Runs are recorded below `folder`; those that are there already are only analysed. RuntimeError if a job fails.
+    """
+    places = {folder / "planted": pair.planted, folder / "removed": pair.removed}
+    for place, options in places.items():
+        if not place.exists():
+            _record(pair, options, place)
+    planted, removed = (json.loads(JsonResult().render(tracekit.analyze(place))) for place in places)
+    return planted, removed
+
+
+def _record(pair: Pair, options: tuple[str, ...], folder: Path) -> None:
+    # A free port of the loopback interface, and one thread each: ranks sleep instead of competing for cores.
+    launcher = ["-m", "torch.distributed.run", "--nnodes", "1", "--nproc-per-node", str(pair.ranks)]
+    launcher += ["--rdzv-backend", "c10d", "--rdzv-endpoint", "127.0.0.1:0", "--local-addr", "127.0.0.1"]
+    probe = [str(_ROOT / "probes" / f"{pair.probe}.py"), "--out", str(folder), "--sleep-compute"]
+    command = [sys.executable, *launcher, *probe, *pair.options, *options]
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(_ROOT), "GLOO_SOCKET_IFNAME": "lo"}
+    exit_code, errors = 0, ""
+    for _ in range(_ATTEMPTS):
+        with subprocess.Popen(
+            command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+        ) as job:
+            try:
+                _, errors = job.communicate(timeout=_LIMIT_S)
+            except subprocess.TimeoutExpired:
+                job.terminate()  # the launcher ends its ranks
+                _, errors = job.communicate()
+        exit_code = job.returncode
+        if exit_code == 0:
+            return
+        shutil.rmtree(folder, ignore_errors=True)
+    raise RuntimeError(f"{' '.join(command)}: exit code {exit_code}\n{errors[-2000:]}")
