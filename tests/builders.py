@@ -12,15 +12,15 @@ of files that Kineto writes; `layout`, `tail` and `packing` choose what other wr
 
 from __future__ import annotations
 
-import gzip
 import json
 from collections.abc import Iterable, Sequence
 from decimal import Decimal
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, Self
 
 import msgspec
 
+from tests.trace_text import Layout, Microseconds, Packing, decimal, event_text, pack
 from tracekit.model.metadata import (
     CaptureMetadata,
     ClockMeasurement,
@@ -35,16 +35,12 @@ from tracekit.model.metadata import (
     Window,
 )
 
-__all__ = ["BASE_NS", "ORIGIN_US", "Layout", "Packing", "TraceBuilder", "pack", "write_run"]
+__all__ = ["BASE_NS", "ORIGIN_US", "TraceBuilder", "write_run"]
 
 BASE_NS = 1_790_857_026_000_000_000
 """`baseTimeNanoseconds` of every built trace."""
 ORIGIN_US = 4_396_967
 """`ts` of time 0: small enough for any decoder. `TraceBuilder(absolute=True)` writes wall-clock times instead."""
-
-Layout = Literal["kineto", "compact", "pretty", "crlf", "array"]
-Packing = Literal["plain", "gz", "members"]
-Microseconds = int | float
 
 _NCCL_OPERATIONS = {
     "all_reduce": ("AllReduce_Sum_f32_RING_LL", "allreduce"),
@@ -149,16 +145,31 @@ class TraceBuilder:
         *,
         stream: int = 7,
         launched_at: Microseconds | None = None,
+        launched_by: str = "cudaLaunchKernel",
         category: str = "kernel",
+        device: int = 0,
         **args: Any,
     ) -> Self:
         """A device event. `launched_at` is when the main thread launches it; None records no launch."""
         correlation = self._next_id()
         if launched_at is not None:
             launch = {"correlation": correlation, "External id": correlation}
-            self.event("cudaLaunchKernel", "cuda_runtime", launched_at, 1, args=launch)
-        ids = {"External id": correlation, "device": 0, "stream": stream, "correlation": correlation}
-        return self.event(name, category, at_us, for_us, pid=0, thread=stream, args=ids | args)
+            api = "cuda_driver" if launched_by.startswith("cuLaunch") else "cuda_runtime"
+            self.event(launched_by, api, launched_at, 1, args=launch)
+        ids = {"External id": correlation, "device": device, "stream": stream, "correlation": correlation}
+        return self.event(name, category, at_us, for_us, pid=device, thread=stream, args=ids | args)
+
+    def launch_graph(
+        self, at_us: Microseconds, *kernels: tuple[str, Microseconds, Microseconds, int], call: str = "cudaGraphLaunch"
+    ) -> Self:
+        """A launch of a CUDA graph and its `kernels` (name, at_us, for_us, stream), which have its correlation id."""
+        correlation = self._next_id()
+        self.event(call, "cuda_runtime", at_us, 5, args={"correlation": correlation})
+        for node, (name, starts_us, for_us, stream) in enumerate(kernels):
+            of_graph = {"correlation": correlation, "graph id": 3, "graph node id": node + 1}
+            self.kernel(name, starts_us, for_us, stream=stream, **of_graph)
+            del self.events[-1]["args"]["External id"]
+        return self
 
     def memcpy(
         self, at_us: Microseconds, for_us: Microseconds, *, stream: int = 7, launched_at: Microseconds | None = None
@@ -169,6 +180,7 @@ class TraceBuilder:
             for_us,
             stream=stream,
             launched_at=launched_at,
+            launched_by="cudaMemcpyAsync",
             category="gpu_memcpy",
         )
 
@@ -235,7 +247,7 @@ class TraceBuilder:
     ) -> Self:
         """Any complete event."""
         event = {"ph": "X", "cat": category, "name": name, "pid": self.pid if pid is None else pid}
-        event |= {"tid": self.main if thread is None else thread, "ts": self.ts(at_us), "dur": _decimal(for_us)}
+        event |= {"tid": self.main if thread is None else thread, "ts": self.ts(at_us), "dur": decimal(for_us)}
         self.events.append(event | ({} if args is None else {"args": args}))
         return self
 
@@ -246,7 +258,7 @@ class TraceBuilder:
 
     def ts(self, at_us: Microseconds) -> Decimal:
         """Return the `ts` of an event: the origin + `at_us`, with three decimals."""
-        return Decimal(self.origin_ns) / 1000 + _decimal(at_us)
+        return Decimal(self.origin_ns) / 1000 + decimal(at_us)
 
     def wall_ns(self, at_us: Microseconds) -> int:
         """Return `at_us` on the rank's wall clock, which the decoder should compute."""
@@ -263,7 +275,8 @@ class TraceBuilder:
         ddp: Sequence[DdpModule] = (),
         last_step_closed: bool = True,
     ) -> Self:
-        """The `tracekit` key, as the probe writes it. Each of the steps from `step` ends where the next one begins.
+        """The `tracekit` key, as the probe writes it. Each of the steps from `step` ends where the next one begins; its
+        call has returned after the `for_us` of `step`.
 
         `clock` holds (at_us, offset_ns, error_ns) of each clock sample.
         """
@@ -290,8 +303,8 @@ class TraceBuilder:
             device=Device(type="cpu", index=0, name="Test CPU"),
             window=Window(index=0, skip=3, warmup=1, partial=False),
             steps=[
-                RecordedStep(step=number, start_ns=start_ns, end_ns=end_ns)
-                for (number, _, _), start_ns, end_ns in zip(self.steps, starts, ends, strict=True)
+                RecordedStep(step=number, start_ns=start_ns, end_ns=end_ns, returned_ns=self.wall_ns(at_us + for_us))
+                for (number, at_us, for_us), start_ns, end_ns in zip(self.steps, starts, ends, strict=True)
             ],
             strategies=["ddp"],
             groups=[world] if groups is None else list(groups),
@@ -323,7 +336,7 @@ class TraceBuilder:
         """Return the content of the file, unpacked. `tail` puts the keys about the whole trace after its events."""
         head = {**({} if self.metadata is None else {"tracekit": msgspec.to_builtins(self.metadata)}), **self.header}
         head |= {"host_name": self.host, "displayTimeUnit": "ms", "baseTimeNanoseconds": self.base_ns}
-        events = [_event_text(event, layout) for event in self.events]
+        events = [event_text(event, layout) for event in self.events]
         match layout:
             case "compact":
                 pairs = [f'"{key}":{json.dumps(value, separators=(",", ":"))}' for key, value in head.items()]
@@ -375,41 +388,8 @@ class TraceBuilder:
         return self._ids
 
 
-def pack(text: bytes, packing: Packing) -> bytes:
-    """Return the text packed. `members` is gzip in several members, as writers that append produce it."""
-    if packing == "plain":
-        return text
-    if packing == "gz":
-        return gzip.compress(text, mtime=0)
-    third = len(text) // 3 + 1
-    return b"".join(gzip.compress(text[i : i + third], mtime=0) for i in range(0, len(text), third))
-
-
 def write_run(folder: Path, traces: Iterable[TraceBuilder]) -> Path:
     """Write each rank's trace into `folder` and return the folder."""
     for trace in traces:
         trace.write(folder / f"rank{trace.rank}.json.gz")
     return folder
-
-
-def _decimal(microseconds: Microseconds) -> Decimal:
-    return Decimal(round(microseconds * 1000)).scaleb(-3)
-
-
-def _event_text(event: dict[str, Any], layout: Layout) -> str:
-    if layout == "compact":
-        return "{" + ",".join(f'"{key}":{_value_text(value, compact=True)}' for key, value in event.items()) + "}"
-    if layout == "pretty":
-        lines = json.dumps({k: v for k, v in event.items() if not isinstance(v, Decimal)}, indent=2).splitlines()
-        stamps = [f'  "{key}": {value},' for key, value in event.items() if isinstance(value, Decimal)]
-        return "\n".join(("    " + line) for line in [lines[0], *stamps, *lines[1:]])
-    text = ",\n".join(f'    "{key}": {_value_text(value)}' for key, value in event.items() if key != "args")
-    if "args" in event:  # Kineto puts this comma on its own line
-        text += f'\n    ,\n    "args": {{\n      {_value_text(event["args"])[1:-1]}\n    }}'
-    return "  {\n" + text + "\n  }"
-
-
-def _value_text(value: Any, *, compact: bool = False) -> str:
-    if isinstance(value, Decimal):
-        return str(value)
-    return json.dumps(value, separators=(",", ":")) if compact else json.dumps(value)

@@ -19,6 +19,8 @@ from tests.components import require_module
 from tests.integration.recorded import Launch
 from tests.summary import JOBS_RUN_AGAIN
 
+pytest.register_assert_rewrite("tests.integration.probe_commands")  # its checks assert
+
 ROOT = Path(__file__).parents[2]
 TIMEOUT_S = 120
 MORE_ATTEMPTS = 4  # on a crowded machine it can happen twice in a row

@@ -19,13 +19,14 @@ import torch.distributed as dist
 from accelerate import Accelerator
 from lightning.pytorch import LightningModule
 from lightning.pytorch import Trainer as LightningTrainer
-from torch import Tensor, nn
+from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 from transformers import Trainer, TrainingArguments
 
 import tracekit
+from tests.integration.marked_training import WIDTH, MarkedSGD, Network
 
-WIDTH, BATCH, MICRO_BATCHES, STEPS = 16, 4, 2, 8
+BATCH, MICRO_BATCHES, STEPS = 4, 2, 8
 WINDOW = {"skip": 3, "warmup": 1, "steps": 3}
 
 
@@ -39,29 +40,19 @@ class Items(Dataset[dict[str, Tensor]]):
         return {"x": torch.full((WIDTH,), index / len(self))}
 
 
-class Network(nn.Module):
-    """Returns its loss in the form that transformers expects."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.layers = nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.ReLU(), nn.Linear(WIDTH, 1))
-
-    def forward(self, x: Tensor) -> dict[str, Tensor]:
-        return {"loss": self.layers(x).square().mean()}
-
-
 def with_accelerate(out: Path) -> int:
     """Train, and return the number of optimizer steps; so do the other two."""
     accelerator = Accelerator(cpu=True, gradient_accumulation_steps=MICRO_BATCHES)
     network = Network()
     model, optimizer, loader = accelerator.prepare(
-        network, torch.optim.SGD(network.parameters(), lr=0.1), DataLoader(Items(), BATCH)
+        network, MarkedSGD(network.parameters(), lr=0.1), DataLoader(Items(), BATCH)
     )
     steps = 0
     with tracekit.integrations.AccelerateProbe(accelerator, out, **WINDOW) as probe:
         for batch in loader:
             with accelerator.accumulate(model):
                 accelerator.backward(model(**batch)["loss"])
+                accelerator.clip_grad_norm_(model.parameters(), 1.0)
                 optimizer.step()
                 optimizer.zero_grad()
             steps += accelerator.sync_gradients
@@ -82,7 +73,16 @@ def with_transformers(out: Path) -> int:
         disable_tqdm=True,
     )
     callback = tracekit.integrations.TransformersCallback(out, **WINDOW)
-    trainer = Trainer(model=Network(), args=arguments, train_dataset=Items(), callbacks=[callback])
+    network = Network()
+    optimizer = MarkedSGD(network.parameters(), lr=0.1)
+    schedule = torch.optim.lr_scheduler.ConstantLR(optimizer)
+    trainer = Trainer(
+        model=network,
+        args=arguments,
+        train_dataset=Items(),
+        callbacks=[callback],
+        optimizers=(optimizer, schedule),
+    )
     trainer.train()
     return trainer.state.global_step
 
@@ -96,7 +96,7 @@ class Module(LightningModule):
         return self.network(**batch)["loss"]
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
-        return torch.optim.SGD(self.parameters(), lr=0.1)
+        return MarkedSGD(self.parameters(), lr=0.1)
 
 
 def with_lightning(out: Path) -> int:
@@ -106,6 +106,7 @@ def with_lightning(out: Path) -> int:
         strategy="ddp",
         max_epochs=1,
         accumulate_grad_batches=MICRO_BATCHES,
+        gradient_clip_val=1.0,
         callbacks=[tracekit.integrations.LightningCallback(out, **WINDOW)],
         logger=False,
         enable_checkpointing=False,

@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.recorded import Launch, read_traces, result_of
+from tests.integration.phase_truth import assert_marks_are_their_phases
+from tests.integration.recorded import Launch, read_traces, result_of, without_metadata
+from tracekit.trace_processor import TraceProcessor
 
 HERE = Path(__file__).parent
 STEPS, MICRO_BATCHES = 8, 2
@@ -60,6 +62,15 @@ def test_the_analysis_knows_what_the_framework_does(out: Path, framework: str) -
     assert (group["parallelism"], group["ranks"]) == ("dp", "world")
     reductions = [row for row in result["communication"] if (row["kind"], row["phase"]) == ("all_reduce", "backward")]
     assert {row["group"] for row in reductions} == {group["id"]}
+
+
+@pytest.mark.parametrize("plain", [False, True], ids=["capture", "torch.profiler alone"])
+def test_forward_backward_and_optimizer_are_where_training_marked_them(
+    out: Path, framework: str, plain: bool, trace_processor: TraceProcessor, tmp_path: Path
+) -> None:
+    """GIVEN Lightning, which runs the last micro-batch within `Optimizer.step`, and frameworks that do not."""
+    run = without_metadata(out / framework, tmp_path / "plain") if plain else out / framework
+    assert_marks_are_their_phases(trace_processor, run, tmp_path / "merged", steps=3)
 
 
 def test_the_callback_is_one_of_the_lightning_that_training_uses(launch: Launch) -> None:

@@ -12,6 +12,7 @@ from tracekit.analysis.clocks.align import align
 from tracekit.analysis.communication.collectives import collective_times, group_times
 from tracekit.analysis.load import load
 from tracekit.model.communication import KINDS
+from tracekit.model.events import ABSENT
 from tracekit.model.run import Run
 from tracekit.model.summary import RankSummary
 
@@ -54,13 +55,15 @@ def test_dlrm_offsets_of_any_ranks_are_recovered(real_traces: Path, seed: int) -
 def ahead(summary: RankSummary, by_ns: int) -> RankSummary:
     """Return the same rank with a clock that is ahead."""
     collectives = summary.collectives
-    times = {name: getattr(collectives, name) + by_ns for name in ("launch_ns", "start_ns", "end_ns", "released_ns")}
+    names = ("launch_ns", "ready_ns", "start_ns", "end_ns", "released_ns")
+    times = {name: getattr(collectives, name) + by_ns for name in names}
+    times["queued_ns"] = np.where(collectives.queued_ns == ABSENT, ABSENT, collectives.queued_ns + by_ns)
     return replace(summary, collectives=replace(collectives, **times))
 
 
 def last_arrivals(run: Run) -> dict[int, int]:
     (group,) = run.collectives
-    last = group_times(run, group).arrival_ns.argmax(axis=0)
+    last = group_times(run, group).wait_ns.argmin(axis=0)
     return {
         int(rank): int(count) for rank, count in zip(*np.unique(group.ranks[last], return_counts=True), strict=True)
     }

@@ -132,8 +132,10 @@ def test_the_parameter_servers_delay_is_found(torchrun: Launch, tmp_path: Path) 
     for row in rows.values():
         assert row["calls"] == row["joined"] == row["completed"] == STEPS
     assert all(rows[rank, "pull"]["service_ns"] >= STEPS * 50_000_000 for rank in (1, 2))
-    finding = next(f for f in result["findings"] if f["text"].startswith("remote calls bound the step"))
+    (finding,) = [finding for finding in result["findings"] if finding["cause"] == "rpc"]
     assert (finding["evidence"]["function"], finding["evidence"]["callee"]) == ("pull", "ps")
+    assert finding["time_ns"] >= 50_000_000
+    assert "make pull faster" in finding["action"]
     text = TerminalReport().render(analyze(tmp_path))
     assert "Remote calls, the most waited for first" in text
     assert max(len(line) for line in text.splitlines()[1:] if not line.startswith("Next: ")) <= 80

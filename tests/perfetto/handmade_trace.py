@@ -27,7 +27,14 @@ class HandmadeTrace:
         return self._uuids
 
     def slice(
-        self, track: int, name: str, start_ns: int, duration_ns: int, category: str = "tracekit", **arguments: int | str
+        self,
+        track: int,
+        name: str,
+        start_ns: int,
+        length_ns: int,
+        /,
+        category: str = "tracekit",
+        **arguments: int | str,
     ) -> None:
         event = self._event(track, TrackEvent.TYPE_SLICE_BEGIN, start_ns)
         event.name = name
@@ -37,7 +44,7 @@ class HandmadeTrace:
                 event.debug_annotations.add(name=key, string_value=value)
             else:
                 event.debug_annotations.add(name=key, int_value=value)
-        self._event(track, TrackEvent.TYPE_SLICE_END, start_ns + duration_ns)
+        self._event(track, TrackEvent.TYPE_SLICE_END, start_ns + length_ns)
 
     def counter(self, name: str, parent: int, values: dict[int, float]) -> None:
         """Add a counter with `values` by time."""

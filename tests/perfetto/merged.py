@@ -6,7 +6,7 @@ import gzip
 import json
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +14,10 @@ import numpy as np
 
 from tracekit.analysis.per_rank.options import SummaryOptions
 from tracekit.analysis.report import analyze
-from tracekit.analysis.stragglers.arrivals import arrivals_of
+from tracekit.analysis.stragglers.arrivals.arrivals import arrivals_of
 from tracekit.analysis.stragglers.stragglers import counted_steps
 from tracekit.model.run import Run, clocks_are_comparable
+from tracekit.render.json_result import JsonResult
 from tracekit.render.merged.input_slices import SliceFilter
 from tracekit.render.merged.merge import Merged, merge
 from tracekit.trace_processor import TraceProcessor, views_sql
@@ -80,6 +81,7 @@ def assert_totals_are_the_reports(processor: TraceProcessor, run: Run) -> None:
     ):
         totals[row["rank"], row["track"]] += row["dur"]
         totals[row["rank"], "waits inside actions"] += row["wait_ns"]
+    assert_phases_are_the_reports(processor, run)
     report = analyze(run)
     assert report.breakdown is not None
     for row in report.breakdown.ranks.to_dict("records"):
@@ -93,18 +95,38 @@ def assert_totals_are_the_reports(processor: TraceProcessor, run: Run) -> None:
             assert totals[rank, "bubble"] + totals[rank, "waits inside actions"] == row["bubble_ns"], rank
 
 
+def assert_phases_are_the_reports(processor: TraceProcessor, run: Run) -> None:
+    """The phases in SQL, in the JSON and in the report are equal to the ns, and are the whole of the counted steps."""
+    report = analyze(run)
+    assert report.phases is not None
+    assert report.breakdown is not None
+    found = {(row["rank"], row["phase"]): row["total_ns"] for row in report.phases.parts.to_dict("records")}
+    in_json = {
+        (part["rank"], part["phase"]): part["total_ns"]
+        for part in json.loads(JsonResult().render(report))["phases"]["parts"]
+    }
+    in_sql: Counter[tuple[int, str]] = Counter()
+    for row in processor.query("select rank, phase, sum(duration_ns) as total from tracekit_phases group by 1, 2"):
+        in_sql[row["rank"], row["phase"]] = row["total"]
+    assert found == in_json == {key: in_sql[key] for key in found}
+    for row in report.breakdown.ranks.to_dict("records"):
+        assert sum(total for (rank, _), total in in_sql.items() if rank == row["rank"]) == row["step_ns"]
+
+
 def assert_views_are_the_reports(processor: TraceProcessor, run: Run) -> None:
     """Views equal the report: findings, the critical path, waits, lateness, and the number of ranks that wait."""
     report, counted = analyze(run), counted_steps(run)
-    rows = processor.query("select severity, rank, step, text, saving_ns from tracekit_findings")
+    columns = ("severity", "rank", "step", "text", "time_ns", "saving_ns", "saving_error_ns", "certainty")
+    rows = processor.query(f"select {', '.join(columns)} from tracekit_findings")
     assert Counter(tuple(row.values()) for row in rows) == Counter(
-        (finding.severity, finding.rank, finding.step, finding.text, finding.saving_ns) for finding in report.findings
+        tuple(getattr(finding, column) for column in columns) for finding in report.findings
     )
     path = processor.query("select * from tracekit_critical_path")
     by_kind: Counter[tuple[int, str]] = Counter()
     if report.critical_path is not None:
         for part in report.critical_path.parts.to_dict("records"):
-            by_kind[part["rank"], part["kind"]] += part["total_ns"]
+            kind = part["kind"] if part["kind"] in {"compute", "data", "communication"} else "host"
+            by_kind[part["rank"], kind] += part["total_ns"]
     assert sum(row["dur"] for row in path) == by_kind.total()
     for kind in ("compute", "data", "host", "communication"):
         for rank in {row["rank"] for row in path}:
@@ -116,14 +138,25 @@ def assert_views_are_the_reports(processor: TraceProcessor, run: Run) -> None:
     if clocks_are_comparable(run.ranks, run.clocks):
         for row in report.stragglers.by_rank.to_dict("records"):
             of_rank = [wait for wait in waits if wait["rank"] == row["rank"] and wait["step"] in counted]
-            waited_ns = sum(wait["dur"] for wait in of_rank if not wait["is_message"])
-            assert waited_ns // max(len(counted), 1) == row["wait_ns"], row["rank"]
+            spans = [(wait["ts"], wait["ts"] + wait["dur"]) for wait in of_rank if not wait["is_message"]]
+            spinning_ns = _covered_ns(spans) // max(len(counted), 1)
+            # A kernel that is queued does not spin yet, although its rank waits already.
+            assert spinning_ns == row["wait_ns"] or (run.device == "gpu" and spinning_ns < row["wait_ns"]), row["rank"]
             assert sum(each["rank"] == row["rank"] for each in late) == row["last_arrivals"]
         assert sum(row["dur"] for row in late) == instances.late_ns[np.isin(instances.step, counted)].sum()
     for row in late:
         parts_ns = row["excess_compute_ns"], row["excess_data_ns"], row["excess_host_ns"]
         assert sum(parts_ns) == row["excess_ns"]
     assert_the_counter_counts_open_waits(processor)
+
+
+def _covered_ns(spans: Iterable[tuple[int, int]]) -> int:
+    """Return the time in which at least one of the spans is open."""
+    covered_ns, until_ns = 0, 0
+    for start_ns, end_ns in sorted(spans):
+        covered_ns += max(end_ns - max(start_ns, until_ns), 0)
+        until_ns = max(until_ns, end_ns)
+    return covered_ns
 
 
 def assert_the_counter_counts_open_waits(processor: TraceProcessor) -> None:

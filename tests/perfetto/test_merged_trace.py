@@ -12,6 +12,7 @@ import pytest
 from tests.builders import TraceBuilder, write_run
 from tests.perfetto.merged import (
     assert_arrows_are_whole,
+    assert_phases_are_the_reports,
     assert_totals_are_the_reports,
     assert_views_are_the_reports,
     complete_events,
@@ -103,6 +104,7 @@ def test_a_drifting_clock_comes_out_aligned(trace_processor: TraceProcessor, tmp
     starts = [row["ts"] for row in rows]
     assert len(starts) == 40
     assert max(b - a for a, b in zip(starts[::2], starts[1::2], strict=True)) <= 1000
+    assert_phases_are_the_reports(trace_processor, run)
 
 
 def test_windows_of_a_rank_share_their_tracks(trace_processor: TraceProcessor, tmp_path: Path) -> None:

@@ -11,12 +11,12 @@ from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import Trace
 
 from tests.builders import TraceBuilder, write_run
 from tests.perfetto.merged import assert_the_counter_counts_open_waits, assert_views_are_the_reports, merged
+from tracekit.analysis.finding import Finding
 from tracekit.analysis.load import load
 from tracekit.analysis.per_rank.options import StepSelection, SummaryOptions
 from tracekit.analysis.report import analyze
-from tracekit.analysis.stragglers.arrivals import arrivals_of
+from tracekit.analysis.stragglers.arrivals.arrivals import arrivals_of
 from tracekit.model.metadata import Mesh
-from tracekit.model.run import Finding
 from tracekit.render.merged.merge import merge
 from tracekit.trace_processor import Row, TraceProcessor, views_sql
 

@@ -71,7 +71,7 @@ def page() -> bytes:
     thread = trace.track("compute", trace.track("analysis", host))
     for category in ("cpu_op", "tracekit"):
         trace.slice(thread, "compute", 0, 1000, category=category)
-    trace.slice(trace.track("phases", process), "forward", 0, 40)
+    trace.slice(trace.track("phases", process), "forward", 0, 40, step=1, duration_ns=41)
     for lane, duration_ns in (("compute", 60), ("communication", 30), ("idle", 10), ("exposed copies", 5)):
         trace.slice(trace.track(lane, process), lane, 0, duration_ns)
     trace.slice(trace.track("bubble", process), "warmup", 5, 7)
@@ -113,7 +113,9 @@ def test_lanes_phases_bubbles_and_waits(trace_processor: TraceProcessor, page: b
     assert {row["lane"]: row["dur"] for row in lanes} == {
         "compute": 60, "communication": 30, "idle": 10, "exposed copies": 5,
     }  # fmt: skip
-    assert view(trace_processor, page, "phases") == [{"rank": 2, "phase": "forward", "ts": 0, "dur": 40}]
+    assert view(trace_processor, page, "phases") == [
+        {"rank": 2, "step": 1, "phase": "forward", "duration_ns": 41, "ts": 0, "dur": 40}
+    ]
     assert view(trace_processor, page, "bubbles") == [{"rank": 2, "place": "warmup", "ts": 5, "dur": 7}]
     assert view(trace_processor, page, "waits") == [
         {"rank": 2, "blamed_rank": 10, "is_message": 0, "instance": 3, "step": 1, "ts": 80, "dur": 6}

@@ -96,9 +96,13 @@ def actions(*rows: tuple[str, int, int, int], stage: int = 0, wait_ns: int = 0, 
         stage=np.full(count, stage, dtype=np.int32),
         microbatch=np.array([row[1] for row in rows], dtype=np.int32),
         kind=np.array([ACTION_KINDS.index(row[0]) for row in rows], dtype=np.int32),  # type: ignore[arg-type]
+        issue_ns=np.array([row[2] for row in rows], dtype=np.int64),
         start_ns=np.array([row[2] for row in rows], dtype=np.int64),
         end_ns=np.array([row[3] for row in rows], dtype=np.int64),
         wait_ns=np.full(count, wait_ns, dtype=np.int64),
+        idle_ns=np.zeros(count, dtype=np.int64),
+        other_ns=np.zeros(count, dtype=np.int64),
+        data_ns=np.zeros(count, dtype=np.int64),
     )
 
 
@@ -159,6 +163,7 @@ def _messages(rows: Sequence[Message]) -> Messages:
         tag=wide([row.tag for row in ordered]),
         is_send=np.array([row.is_send for row in ordered], dtype=np.bool_),
         issue_ns=wide([row.at_ns for row in ordered]),
+        ready_ns=wide([row.at_ns for row in ordered]),
         start_ns=wide([row.at_ns for row in ordered]),
         end_ns=wide([row.at_ns + row.took_ns if row.took_ns >= 0 else -1 for row in ordered]),
         size_bytes=wide([row.size_bytes for row in ordered]),

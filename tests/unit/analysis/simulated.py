@@ -28,14 +28,16 @@ from tracekit.model.messages import MatchedMessages, Messages
 from tracekit.model.run import ClockModel, Run
 from tracekit.model.summary import StepParts
 
-_EMPTY = {"compute": 0, "data": 0, "operations": 0, "work": 0}
+_EMPTY = {"compute": 0, "data": 0}
+START_NS = 10**12  # no clock that is behind by less shows a negative time, as no recorded one does
 
 
 @dataclass
 class _Rank:
-    now: int = 0
-    since: int = 0
+    now: int = START_NS
+    since: int = START_NS
     done: dict[str, int] = field(default_factory=lambda: dict(_EMPTY))
+    begun: dict[str, int] = field(default_factory=lambda: {"operations": 0, "work_ns": 0, "work": 0})
     rows: list[dict[str, int]] = field(default_factory=list)
     messages: list[dict[str, int]] = field(default_factory=list)
     steps: list[list[int]] = field(default_factory=list)  # number, start, end, compute, waiting, data
@@ -69,14 +71,15 @@ class Cluster:
         state.now += compute + data + host
         state.done["compute"] += compute
         state.done["data"] += data
-        state.done["operations"] += operations * (compute > 0)
-        state.done["work"] += 7 * operations * (compute > 0)
+        state.begun["operations"] += operations * (compute > 0)
+        state.begun["work_ns"] += compute
+        state.begun["work"] += 7 * operations * (compute > 0)
         state.steps[-1][3] += compute
         state.steps[-1][5] += data
 
     def larger(self, rank: int) -> None:
         """Let the rank's next compute have other shapes."""
-        self.ranks[rank].done["work"] += 1
+        self.ranks[rank].begun["work"] += 1
 
     def collective(
         self,
@@ -98,7 +101,7 @@ class Cluster:
             instance[member] = len(state.rows)
             state.rows.append(
                 {"group": members, "kind": KINDS.index(kind), "size_bytes": size_bytes, "step": self.number}  # type: ignore[dict-item]
-                | {"released_ns": state.since, "start_ns": state.now, "end_ns": end, **state.done}
+                | {"released_ns": state.since, "start_ns": state.now, "end_ns": end, **state.done, **state.begun}
             )
             state.steps[-1][4] += end - state.now
             self._release(state, end)
@@ -185,13 +188,16 @@ class Cluster:
             size_bytes=column("size_bytes"),
             dtype=np.full(len(state.rows), -1, dtype=np.int32),
             launch_ns=column("start_ns", offset),
+            ready_ns=column("start_ns", offset),
             start_ns=column("start_ns", offset),
             end_ns=column("end_ns", offset),
+            exposed_ns=column("end_ns") - column("start_ns"),
             released_ns=column("released_ns", offset),
             queued_ns=np.full(len(state.rows), -1),
             compute_ns=column("compute"),
             data_ns=column("data"),
             operations=column("operations"),
+            work_ns=column("work_ns"),
             work=column("work"),
         )
 
@@ -212,6 +218,7 @@ def _messages(state: _Rank, offset: int) -> Messages:
         tag=column("step") * 0,
         is_send=column("is_send") > 0,
         issue_ns=column("at", offset),
+        ready_ns=column("at", offset),
         start_ns=column("at", offset),
         end_ns=column("end", offset),
         size_bytes=column("size"),

@@ -1,18 +1,20 @@
-"""Results over ranks, from files: the planted straggler is found, and nothing irrelevant changes the result."""
+"""Results over ranks: the planted straggler is found, and nothing irrelevant changes the result."""
 
 from __future__ import annotations
 
-import gzip
 import json
 import shutil
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.planted import RANKS, Planted, plant
-from tests.simulated_gpus import GpuCluster
+from tests.gpu_jobs import Cause, Defect, JobSpec, SimulatedJob, simulate
+from tests.gpu_jobs.groups import Group
+from tests.gpu_jobs.rank import Rank
+from tests.gpu_jobs.strategies.model import Loop, steps
 from tracekit.analysis.load import load
 from tracekit.analysis.report import Report, analyze
 from tracekit.analysis.table import records
@@ -37,36 +39,50 @@ def named(report: Report) -> tuple[int, ...]:
     return () if verdict.rank is None else (verdict.rank,)
 
 
+PAIRS_AND_REPLICAS = JobSpec(family="tensor", tp=2, dp=4, gradient_us=600, buckets=1, jitter=0.03, steps=8)
+
+
+def planted(cause: Cause | None, *, rank: int = 2, seed: int = 0) -> SimulatedJob:
+    """Return eight ranks, tensor parallel in pairs. A rank, or the link of its pair, is slower by 1.5 ms a step."""
+    spec = replace(PAIRS_AND_REPLICAS, seed=seed)
+    if cause is None:
+        return simulate(spec)
+    ranks = (rank // 2 * 2, rank // 2 * 2 + 1) if cause == "link" else (rank,)
+    return simulate(replace(spec, defect=Defect(cause=cause, ranks=ranks, delay_us=1500)))
+
+
 @pytest.mark.parametrize("cause", ["compute", "host", "link"])
-@pytest.mark.parametrize("seed", [0, 3, 8])
-def test_the_planted_rank_and_cause_are_reported(tmp_path: Path, cause: Any, seed: int) -> None:
-    planted = plant(tmp_path, cause, seed)
-    report = analyze(load(tmp_path))
+@pytest.mark.parametrize("rank", [0, 3, 6])
+def test_the_planted_rank_and_cause_are_reported(cause: Cause, rank: int) -> None:
+    job = planted(cause, rank=rank, seed=rank)
+    report = job.report()
     assert report.stragglers is not None
     verdict = report.stragglers.verdict
-    assert planted.rank in named(report)
+    assert job.truth.defect is not None
+    assert named(report) == job.truth.defect.ranks
     assert verdict.cause == cause
-    assert verdict.caused_delay_ns == pytest.approx(planted.delay_us * 1000, rel=0.2)
+    assert verdict.caused_delay_ns == pytest.approx(1_500_000, rel=0.2)
 
 
 @pytest.mark.parametrize("seed", [0, 3, 8])
-def test_without_planted_delay_no_rank_is_blamed(tmp_path: Path, seed: int) -> None:
-    plant(tmp_path, "none", seed)
-    assert named(analyze(load(tmp_path))) == ()
+def test_without_planted_delay_no_rank_is_blamed(seed: int) -> None:
+    assert named(planted(None, seed=seed).report()) == ()
 
 
-def test_loading_hidden_by_compute_is_not_the_cause(tmp_path: Path) -> None:
+def test_loading_hidden_by_compute_is_not_the_cause() -> None:
     """GIVEN a rank whose kernels take longer, and whose host loads data while they run."""
-    cluster = GpuCluster(4)
-    for _ in cluster.steps(6):
-        for rank in range(4):
-            for _ in range(10):
-                cluster.compute(rank, 1200 if rank == 1 else 1000)
-        gpu = cluster.gpus[1]
-        gpu.trace.label(DATA_SPAN, gpu.host_us, 8000)
-        gpu.host_us += 8000
-        cluster.collective(range(4), 100)
-    report = analyze(load(cluster.write(tmp_path)))
+
+    def train(rank: Rank) -> Loop:
+        for _ in steps(rank):
+            for _layer in range(10):
+                rank.compute("gemm", 1200 if rank.rank == 1 else 1000)
+            if rank.rank == 1:
+                with rank.label(DATA_SPAN):
+                    rank.spend(8000)
+            rank.collective(rank.groups["dp"], "all_reduce", 100, blocking=True)
+            yield rank.synchronize()
+
+    report = simulate(JobSpec(family="ddp", dp=4, steps=6), train).report()
     assert report.stragglers is not None
     assert (report.stragglers.verdict.rank, report.stragglers.verdict.cause) == (1, "compute")
     assert report.critical_path is not None
@@ -75,21 +91,26 @@ def test_loading_hidden_by_compute_is_not_the_cause(tmp_path: Path) -> None:
     assert kinds.get("data", 0.0) < 0.01
 
 
-def test_ranks_delayed_by_another_rank_are_not_blamed(tmp_path: Path) -> None:
+def test_ranks_delayed_by_another_rank_are_not_blamed() -> None:
     """GIVEN reductions within each host and then across, both under backward, and a slow rank 5.
 
     The other ranks of its host arrive late at the second reduction, because the first one delayed them.
     """
-    cluster = GpuCluster(8)
-    for _ in cluster.steps(6):
-        for _ in range(4):
-            for rank in range(8):
-                cluster.compute(rank, 2300 if rank == 5 else 2000)
-            for host in ((0, 1, 2, 3), (4, 5, 6, 7)):
-                cluster.collective_on_stream(host, 150, stream=20)
-            for rank in range(4):
-                cluster.collective_on_stream((rank, rank + 4), 150, stream=21, after=20)
-    report = analyze(load(cluster.write(tmp_path, measured=True)))
+
+    def train(rank: Rank) -> Loop:
+        first = rank.rank // 4 * 4
+        within = Group("dp_shard", f"within {first}", tuple(range(first, first + 4)))
+        across = Group("dp_replicate", f"across {rank.rank % 4}", (rank.rank % 4, rank.rank % 4 + 4))
+        for _ in steps(rank):
+            for _layer in range(4):
+                rank.compute("gemm", 2300 if rank.rank == 5 else 2000)
+                reduced = rank.collective(within, "all_reduce", 150)
+                with rank.on_stream(rank.stream_of("replicate")):
+                    rank.wait(reduced)
+                    rank.collective(across, "all_reduce", 150)
+            yield rank.synchronize()
+
+    report = simulate(JobSpec(family="ddp", dp=8, steps=6), train).report()
     assert report.stragglers is not None
     assert report.stragglers.verdict.rank == 5
     caused = {row["rank"]: row["caused_delay_ns"] for row in records(report.stragglers.by_rank)}
@@ -98,18 +119,16 @@ def test_ranks_delayed_by_another_rank_are_not_blamed(tmp_path: Path) -> None:
 
 
 def test_identical_ranks_are_not_blamed(tmp_path: Path) -> None:
-    plant(tmp_path / "run", "compute", 0)
-    for rank in range(RANKS):
-        text = _text(tmp_path / "run" / "rank6.json.gz").replace('"rank": 6,', f'"rank": {rank},')
-        (tmp_path / f"rank{rank}.json").write_text(text)
-    shutil.rmtree(tmp_path / "run")
+    text = planted("compute").traces()[6].decode()
+    for rank in range(8):
+        (tmp_path / f"rank{rank}.json").write_text(text.replace('"rank":6,', f'"rank":{rank},'))
     report = analyze(load(tmp_path))
-    assert len(report.run.ranks) == RANKS
+    assert len(report.run.ranks) == 8
     assert named(report) == ()
 
 
 def test_file_names_file_order_and_workers_do_not_matter(tmp_path: Path) -> None:
-    plant(tmp_path / "a", "compute", 3)
+    planted("compute").write(tmp_path / "a")
     (tmp_path / "b").mkdir()
     for number, file in enumerate(sorted((tmp_path / "a").iterdir(), reverse=True)):
         shutil.copy(file, tmp_path / "b" / f"{number}.json.gz")
@@ -119,17 +138,17 @@ def test_file_names_file_order_and_workers_do_not_matter(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("cause", ["host", "link"])
-def test_renumbered_ranks_get_the_same_results(tmp_path: Path, cause: Any) -> None:
-    """With measured clocks: fitted ones are equal within their error, not to the last bit."""
+def test_renumbered_ranks_get_the_same_results(tmp_path: Path, cause: Cause) -> None:
+    """GIVEN ranks of one machine, whose clocks need not be fitted: fitted ones are not equal to the last bit."""
+    defect = Defect(cause=cause, ranks=(2, 3) if cause == "link" else (2,), delay_us=1500)
+    job = simulate(replace(PAIRS_AND_REPLICAS, ranks_per_host=8, defect=defect))
     labels = (5, 2, 7, 0, 3, 6, 1, 4)
-    plain = _by_place(plant(tmp_path / "a", cause, 3, measured=True), range(RANKS))
-    relabelled = _by_place(plant(tmp_path / "b", cause, 3, measured=True, labels=labels), labels)
-    assert relabelled == plain
+    renumbered = analyze(load(job.write(tmp_path, numbers=labels)))
+    assert _by_place(renumbered, labels) == _by_place(job.report(), range(8))
 
 
-def _by_place(planted: Planted, labels: Sequence[int]) -> str:
+def _by_place(report: Report, labels: Sequence[int]) -> str:
     """Return the result of each rank, with its place in `labels` as the rank."""
-    report = analyze(load(planted.folder))
     assert report.stragglers is not None
     place = {label: i for i, label in enumerate(labels)}
     groups = [str(sorted(place[rank] for rank in group.ranks)) for group in report.run.groups]
@@ -153,7 +172,3 @@ def _by_place(planted: Planted, labels: Sequence[int]) -> str:
     parts["whatif"] = {key: value for key, value in result["whatif"].items() if isinstance(value, int | float)}
     assert records(report.stragglers.by_rank)
     return json.dumps(parts, sort_keys=True)
-
-
-def _text(trace: Path) -> str:
-    return gzip.decompress(trace.read_bytes()).decode()

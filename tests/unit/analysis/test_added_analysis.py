@@ -73,17 +73,19 @@ def test_the_page_adds_a_short_analysis(blocks: list[tuple[str, str, str]]) -> N
 
 
 def test_its_numbers_are_those_of_the_trace(tree: Path) -> None:
-    result = json.loads(analyze(tree, "--only", "host_waits", "--json"))
+    result = json.loads(analyze(tree, "--section", "host_waits", "--json"))
 
     # Rank 0 prints its loss: three calls of item(), of 9.478, 9.602 and 8.949 us.
     rows = [(row["rank"], row["count"], row["total_ns"]) for row in result["host_waits"]]
     assert rows == [(0, 3, 28_029), (1, 0, 0)]
-    assert result["findings"][0]["text"].startswith("rank 0 waits for its device 3 times")
+    (finding,) = [finding for finding in result["findings"] if "waits for its device 3 times" in finding["text"]]
+    assert (finding["rank"], finding["action"]) == (0, "call item() less often")
+    assert finding["evidence"] == {"section": "host_waits", "total_ns": 28_029}
 
 
 def test_it_stands_in_the_whole_report(tree: Path) -> None:
     """GIVEN the whole report THEN the new section is in it and the others are as before."""
-    assert "Waits for the device" in analyze(tree)
+    assert "Waits for the device" in analyze(tree, "--full")
     with_it, without = json.loads(analyze(tree, "--json")), json.loads(analyze(ROOT, "--json"))
 
     assert set(with_it) - set(without) == {"host_waits"}

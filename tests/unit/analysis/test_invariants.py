@@ -112,7 +112,7 @@ Result = Callable[..., dict[str, Any]]
 
 def numbers(actual: dict[str, Any]) -> Any:
     """What the data determines: everything but notes, names of files, and the rank."""
-    tables = {name: actual[name] for name in ("ranks", "steps", "communication", "groups")}
+    tables = {name: actual[name] for name in ("ranks", "steps", "idle_causes", "communication", "groups")}
     return json.loads(json.dumps(tables))
 
 
@@ -136,6 +136,7 @@ def test_parts_of_a_step_add_up(result: Result, trace: TraceBuilder) -> None:
     assert rank["steps"] == len(complete)
     for part in PARTS:
         assert rank[part] == sum(step[part] for step in complete)
+    assert rank["idle_ns"] == sum(row["total_ns"] for row in actual["idle_causes"])
     ends = [step["start_ns"] + step["step_ns"] for step in actual["steps"]]
     assert [step["start_ns"] for step in actual["steps"]][1:] == ends[:-1]
     for row in actual["communication"]:

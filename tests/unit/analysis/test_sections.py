@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
+from tests.gpu_jobs import JobSpec, simulate
 from tests.places import DATA
-from tests.simulated_fsdp import Unit, train
 from tracekit.analysis.communication.parts import IN_FLIGHT_TIMES
 from tracekit.analysis.load import load
 from tracekit.analysis.per_rank.options import SummaryOptions
 from tracekit.analysis.report import analyze
 from tracekit.analysis.sections import SECTIONS, parts_for
-from tracekit.analysis.step_time.parts import PHASE_SUMS
+from tracekit.analysis.step_time.parts import IDLE
 from tracekit.analysis.table import FilledTable
 from tracekit.errors import UsageError
 from tracekit.model.run import Run
@@ -34,8 +34,8 @@ def loaded(path: Path, *sections: str) -> Run:
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Run]:
     """A recording of DDP on CPUs, and simulated GPUs that train with FSDP."""
-    blocks = [Unit(name=f"blocks.{i}", size_bytes=8 << 20, gather_us=300, forward_us=500) for i in range(3)]
-    simulated = train(blocks, steps=2).write(tmp_path_factory.mktemp("simulated"))
+    job = simulate(JobSpec(family="fsdp", dp=2, layers=3, steps=2))
+    simulated = job.write(tmp_path_factory.mktemp("simulated"))
     return {"recorded": loaded(RECORDED), "simulated": loaded(simulated)}
 
 
@@ -54,7 +54,7 @@ def test_parts_that_no_wanted_section_reads_are_not_kept(runs: dict[str, Run]) -
 
     assert whole[IN_FLIGHT_TIMES]
     assert IN_FLIGHT_TIMES.name not in alone.parts
-    assert alone[PHASE_SUMS] == whole[PHASE_SUMS]  # read by breakdown, for the time in which data is loaded
+    assert alone[IDLE] == whole[IDLE]
 
 
 def test_sections_that_the_run_was_not_loaded_for_are_refused() -> None:

@@ -34,6 +34,7 @@ SHELL = {
     "Probe.finish",
     "Probe.iterate",
     "SigtermHandler.deliver_deferred",
+    "_CollectionSpans.__call__",  # Python prints what a callback of the garbage collector raises
     "SigtermHandler.remove",  # if it fails, a handler stays that does nothing
     "_Call.__call__",
     "_Call.__init__",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import math
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -48,6 +49,7 @@ class Job:
         torch.nn.utils.clip_grad_norm_(self._models[1].parameters(), 1.0)
         self._optimizer.step()
         torch.distributed.all_reduce(torch.ones(2))
+        gc.collect(1)
         return math.fsum([loss.item(), *(value.item() for value in losses)])
 
     def _run_model(self, model: Any, batch: Any) -> Any:

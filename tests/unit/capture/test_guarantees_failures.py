@@ -25,6 +25,7 @@ from tests.unit.capture.small_training import Job
 from tracekit.capture import observers, profiler_lock
 from tracekit.capture.default_observers import default_observers
 from tracekit.capture.hooks import patching
+from tracekit.capture.observers.pauses import _CollectionSpans as Collections
 from tracekit.capture.warn import CaptureWarning
 
 KINDS: tuple[Callable[[str], Exception], ...] = (lambda text: OSError(5, text), MemoryError, RuntimeError)
@@ -63,13 +64,16 @@ def losses_without_a_probe(torch: Any) -> list[float]:
 def few_objects() -> Iterator[None]:
     """Hide the objects of other tests, which the capture would search hundreds of times here.
 
-    Also remove garbage collector callbacks of other tests: a failure meant for the capture could hit one.
+    Also remove garbage collector callbacks of other tests: a failure meant for the capture could hit one. Garbage is
+    collected only where the job does so, as the capture makes calls then.
     """
     gc.collect()
+    gc.disable()
     gc.freeze()
     callbacks, gc.callbacks[:] = gc.callbacks[:], []
     yield
     gc.callbacks[:] = callbacks
+    gc.enable()
     gc.unfreeze()
     gc.collect()  # free the jobs, or the next test's probe would find their models
 
@@ -97,7 +101,9 @@ def run(torch: Any, folder: Path, options: dict[str, Any], execute: Callable[[Ca
             losses = execute(job.run)
         except Exception as error:
             losses = error
-    leftovers = [f"patch of {patch._name}" for patch in patching._applied.keys() - applied if patch._active]
+    patches = [patch for patch in patching._applied.keys() - applied if isinstance(patch, patching.Patch)]
+    leftovers = [f"patch of {patch._name}" for patch in patches if patch._active]
+    leftovers += ["callback of the garbage collector" for callback in gc.callbacks if isinstance(callback, Collections)]
     leftovers += [f"file {file.name}" for file in folder.rglob("*.tmp")]
     leftovers += [f"hook on {type(module).__name__}" for module in job.modules if _has_hooks_of_ours(module)]
     if profiler_lock._holder is not None:

@@ -37,14 +37,40 @@ def test_a_window_that_begins_with_the_first_call_needs_no_early_recording() -> 
     assert Schedule(skip=0, warmup=0).early() is None
 
 
-def test_the_provisional_recording_ends_before_the_warm_up_begins() -> None:
-    schedule = Schedule(skip=1, warmup=1)
+@pytest.mark.parametrize(
+    ("skip", "warmup", "early_stop", "prepare", "first"),
+    [
+        (3, 1, 2, 3, 4),
+        (1, 1, 1, 1, 2),  # one provisional call, so that its end is not in the first recorded one
+        (0, 2, 1, 1, 2),
+        (3, 0, 2, 2, 3),  # without a warm-up the last skipped call serves
+        (0, 1, 1, 1, 1),  # a job of one call keeps its recording
+        (1, 0, 1, 1, 1),
+    ],
+)
+def test_what_takes_the_probe_long_is_done_a_call_before_the_first_recorded_one(
+    skip: int, warmup: int, early_stop: int, prepare: int, first: int
+) -> None:
+    """Ranks take differently long to end the provisional recording and to find the program's objects. Those that are
+    done first would wait for the others in the first recorded step.
+    """
+    schedule = Schedule(skip=skip, warmup=warmup)
     early, window = schedule.early(), schedule.window(0)
 
     assert early is not None
     assert window is not None
-    assert (early.first, early.stop) == (0, 2)
-    assert (window.prepare, window.first) == (2, 2)
+    assert (early.first, early.stop) == (0, early_stop)
+    assert (window.prepare, window.first) == (prepare, first)
+
+
+def test_later_windows_are_prepared_before_their_first_call_where_there_is_one_between() -> None:
+    far = Schedule(skip=2, warmup=0, steps=2, repeat=2, every=5).window(1)
+    near = Schedule(skip=2, warmup=0, steps=2, repeat=2).window(1)
+
+    assert far is not None
+    assert near is not None
+    assert (far.prepare, far.first) == (6, 7)
+    assert (near.prepare, near.first) == (4, 4)
 
 
 @given(skip=st.integers(0, 9), warmup=st.integers(0, 9), steps=st.integers(1, 9), repeat=st.integers(1, 4))

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tracekit.capture.job.clock import HostClock
 from tracekit.capture.probe import probe
 
 
@@ -50,5 +51,27 @@ def test_each_call_searches_at_most_once_and_none_searches_to_open_after_a_warm_
         step()
         if len(searches) > before:
             actual[call] = len(searches) - before
+
+    assert actual == expected
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"), [({}, [3, 7]), ({"warmup": 0}, [2, 6]), ({"skip": 0, "warmup": 0}, [0, 3])]
+)
+def test_clocks_are_measured_a_call_before_the_first_recorded_one(
+    runs: Any,
+    work: Callable[[], float],
+    monkeypatch: pytest.MonkeyPatch,
+    options: dict[str, int],
+    expected: list[int],
+) -> None:
+    """One rank of each host measures for all: in a recorded call the others would wait for it."""
+    actual: list[int] = []
+    step = probe(path=runs.path, **options)(work)
+    call = 0
+    monkeypatch.setattr(HostClock, "measure", lambda clock: actual.append(call))
+
+    for call in range(10):  # noqa: B007 (read by the clock)
+        step()
 
     assert actual == expected

@@ -15,7 +15,7 @@ from tracekit.cli import cli
 def test_flops_and_peak_of_the_options_give_the_mfu(tmp_path: Path) -> None:
     """1e9 operations in 1 ms are 1e12 a second, half of 2e12."""
     path = TraceBuilder(world_size=1).step(0, 0, 1000).op("aten::mm", 0, 1000).write(tmp_path / "rank0.json")
-    options = ["--only", "roofline", "--flops-per-step", "1e9", "--peak-tflops", "2"]
+    options = ["--section", "roofline", "--flops-per-step", "1e9", "--peak-tflops", "2"]
     result = json.loads(CliRunner().invoke(cli, ["analyze", str(path), *options, "--json"]).stdout)
     (row,) = result["roofline"]["by_rank"]
     assert (row["flops"], row["peak_flops_per_s"]) == (10**9, 2e12)

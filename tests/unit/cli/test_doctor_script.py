@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.simulated_fsdp import Unit, train
+from tests.gpu_jobs import JobSpec, simulate
 from tracekit.cli import doctor_script
 
 
@@ -15,8 +15,7 @@ def test_sharded_modules_are_counted(
 ) -> None:
     """GIVEN a recording of three FSDP units WHEN the page is drawn THEN it names them, though it analyses little."""
     monkeypatch.setattr(doctor_script, "recorded_activities", lambda: ())
-    units = [Unit(name=f"blocks.{i}", size_bytes=8 << 20, gather_us=300, forward_us=500) for i in range(3)]
-    folder = Path(train(units, steps=2).write(tmp_path))
+    folder = simulate(JobSpec(family="fsdp", dp=2, layers=3, steps=2)).write(tmp_path)
     doctor_script._report(folder, "train.py", ended_early=False, late=0)
     (line,) = [line for line in capsys.readouterr().out.splitlines() if "sharded" in line]
     assert line.split() == ["modules", "3", "whose", "parameters", "or", "gradients", "are", "sharded"]

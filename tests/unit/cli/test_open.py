@@ -102,6 +102,15 @@ def test_a_run_is_merged_and_served_to_the_page(browser: Browser) -> None:
     assert result.stderr == ""
 
 
+def test_one_step_is_merged_alone(browser: Browser) -> None:
+    """GIVEN a run of three steps THEN one of them makes a smaller trace; in a merged trace none can be chosen."""
+    assert open_(DDP).exit_code == 0
+    whole = len(browser.got)
+    result = open_(DDP, "--steps", "4")
+    assert result.exit_code == 0, result.output
+    assert len(browser.got) < 0.7 * whole
+
+
 @pytest.mark.parametrize("packed", [False, True])
 def test_a_perfetto_trace_is_served_unchanged(browser: Browser, ready: Path, packed: bool) -> None:
     if packed:
@@ -111,6 +120,7 @@ def test_a_perfetto_trace_is_served_unchanged(browser: Browser, ready: Path, pac
     assert browser.got == ready.read_bytes()
     assert browser.opened[0].endswith("/run.pftrace")
     assert "selected" in open_(ready, "--ranks", "0").stderr
+    assert "selected" in open_(ready, "--steps", "4").stderr
 
 
 def test_print_url_opens_no_browser(browser: Browser, ready: Path) -> None:

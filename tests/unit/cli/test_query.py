@@ -118,7 +118,7 @@ def test_wrong_sql_is_one_line(processor: Canned, ready: Path) -> None:
         (["--json", "-o", "a.csv"], "does not end in .json"),
         (["-o", "."], "-o .: a folder"),
         (["-o", "a.parquet"], "does not end in .json, .csv or .txt"),
-        (["--ranks", "0"], "runs and ranks cannot be selected"),
+        (["--ranks", "0"], "runs, ranks and steps cannot be selected"),
     ],
 )
 def test_contradicting_options(processor: Canned, ready: Path, options: list[str], message: str) -> None:

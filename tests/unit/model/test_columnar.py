@@ -40,8 +40,9 @@ def test_the_length_is_the_number_of_rows() -> None:
     assert (len(table()), len(THREE)) == (0, 3)
 
 
-def test_rows_are_selected_by_mask_or_by_positions() -> None:
+def test_rows_are_selected_by_mask_or_slice_or_by_positions() -> None:
     assert THREE.rows(THREE.flag) == table((1, True), (3, True))
+    assert THREE.rows(slice(1, None)) == table((2, False), (3, True))
     assert THREE.rows(np.array([2, 0])) == table((3, True), (1, True))
     assert type(THREE.rows(THREE.flag)) is Table
 

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tracekit.model.events import ABSENT, CollectiveArguments, EventTable, Track
+from tracekit.read.decode.table import COLLECTIVE_NUMBERS
 
 NAMES = ("mm", "nccl:all_reduce", "nccl:broadcast", "kernel", "cpu_op")
 TRACKS = 3
@@ -48,7 +49,7 @@ def table(rows: list[Row], strings: tuple[str, ...] = NAMES) -> EventTable:
         forward_thread=columns[5],
         shape=columns[5],
         collective_arguments=CollectiveArguments(
-            **dict.fromkeys(("row", "in_elements", "out_elements", "group_size", "sequence"), no_numbers),
+            **dict.fromkeys(("row", *COLLECTIVE_NUMBERS), no_numbers),
             **dict.fromkeys(("collective", "dtype", "group_name", "group_description", "group_ranks"), no_text),
             **dict.fromkeys(("input_shapes", "input_types", "concrete_inputs"), no_text),
         ),

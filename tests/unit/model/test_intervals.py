@@ -69,6 +69,21 @@ def test_covers_includes_starts_and_excludes_ends(pairs: Pairs, times: list[int]
 
 
 @quick
+@given(PAIRS, st.lists(POINTS, max_size=10))
+def test_how_much_of_a_set_is_before_a_time(pairs: Pairs, times: list[int]) -> None:
+    before = of(pairs).covered_before(np.array(times, dtype=np.int64))
+    assert before.tolist() == [len([point for point in points(pairs) if point < time]) for time in times]
+
+
+@quick
+@given(PAIRS, st.lists(st.integers(1, 45), max_size=10))
+def test_when_so_much_of_a_set_is_past(pairs: Pairs, amounts: list[int]) -> None:
+    past, never = sorted(points(pairs)), np.iinfo(np.int64).max
+    when = of(pairs).when_covered(np.array(amounts, dtype=np.int64))
+    assert when.tolist() == [past[amount - 1] + 1 if amount <= len(past) else never for amount in amounts]
+
+
+@quick
 @given(PAIRS, PAIRS, PAIRS)
 def test_exposed_and_overlapped_add_up_and_unions_do_not_shrink(a: Pairs, b: Pairs, c: Pairs) -> None:
     """Invariants 1, 3 and 6 of the definitions."""

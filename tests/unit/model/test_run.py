@@ -68,6 +68,9 @@ def test_clocks_of_one_machine_or_measured_clocks_are_comparable() -> None:
     assert clocks_are_comparable(far, measured)
     assert not clocks_are_comparable(far, [measured[0], unknown[1]])
 
+    without_times = replace(far[1], unmeasured="no kernels")
+    assert clocks_are_comparable([far[0], without_times], [measured[0], unknown[1]])
+
 
 def test_steps_are_compared_that_all_ranks_completed() -> None:
     """GIVEN step 2 cut off on rank 1, and step 3 recorded by rank 0 alone THEN step 1, of 100 and 300 ns, is common."""

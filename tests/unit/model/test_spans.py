@@ -12,7 +12,9 @@ from hypothesis import strategies as st
 
 from tracekit.model.spans import (
     BACKWARD_SPAN,
+    CHECKPOINT_SPAN,
     DATA_SPAN,
+    GARBAGE_COLLECTION_SPAN,
     LABEL_PREFIX,
     OPTIMIZER_ACTIONS,
     RECOMPUTE_SPAN,
@@ -105,6 +107,7 @@ def test_no_text_makes_a_parser_raise(text: str, label: tuple[str, Callable[[str
 
 
 FIXED = [BACKWARD_SPAN, DATA_SPAN, RECOMPUTE_SPAN, WAIT_SPAN, engine_span("forward"), engine_span("backward")]
+FIXED += [CHECKPOINT_SPAN, GARBAGE_COLLECTION_SPAN]
 
 
 @pytest.mark.parametrize("name", FIXED)

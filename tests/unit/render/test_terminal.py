@@ -5,21 +5,21 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from tests.builders import TraceBuilder
+from tests.builders import TraceBuilder, write_run
 from tracekit.analysis.report import analyze
 from tracekit.analysis.section import Unavailable
 from tracekit.render.terminal import TerminalReport
 
 
 def test_a_section_without_a_result_says_why_unless_its_question_does_not_arise(tmp_path: Path) -> None:
-    """GIVEN a step of one rank, without a pipeline."""
-    trace = TraceBuilder().step(0, 0, 100).op("aten::mm", 5, 90)
-    report = analyze(trace.write(tmp_path / "rank0.json.gz"))
+    """GIVEN two ranks that recorded different steps, without a pipeline."""
+    traces = [TraceBuilder(rank, 2).step(5 * rank, 0, 100).op("aten::mm", 5, 90) for rank in (0, 1)]
+    report = analyze(write_run(tmp_path, traces))
 
     lines = TerminalReport(width=120).render(report).splitlines()
 
     assert set(report.unavailable) == {"pipeline", "whatif"}
-    assert [line for line in lines if line.startswith("· what if n/a: one rank;")]
+    assert [line for line in lines if line.startswith("· what if n/a: no step that all ranks completed")]
     assert not [line for line in lines if "pipeline" in line]
 
 

@@ -10,11 +10,15 @@ import pandas as pd
 import pytest
 
 from tests.builders import TraceBuilder
-from tests.simulated_gpus import GpuCluster
+from tests.gpu_jobs import Clocks, JobSpec, simulate
+from tests.gpu_jobs.groups import Group
+from tests.gpu_jobs.rank import Rank
+from tests.gpu_jobs.strategies.model import Loop, steps
 from tracekit.analysis.communication.mesh_dimensions import MeshDimensions, mesh_dimensions
+from tracekit.analysis.finding import Finding
 from tracekit.analysis.load import load
 from tracekit.model.metadata import PipelineLayout
-from tracekit.model.run import Finding, Run
+from tracekit.model.run import Run
 
 LAYERS = 4
 TENSOR, DATA = [(0, 1), (2, 3), (4, 5), (6, 7)], [(0, 2, 4, 6), (1, 3, 5, 7)]
@@ -25,32 +29,48 @@ NAMES = ("mesh_tp", "mesh_dp")
 def train(
     folder: Path,
     *,
-    tp_us: float = 5,
+    tp_us: float = 10,
     dp_us: float = 20,
     late_us: float = 0,
     tensor: Sequence[tuple[int, ...]] = TENSOR,
     data: Sequence[tuple[int, ...]] = DATA,
     names: tuple[str | None, str | None] = NAMES,
-    labels: Sequence[int] = (),
-    clock_us: Sequence[int] = (0,) * 8,
+    labels: Sequence[int] = range(8),
+    clock_us: Sequence[int] = (),
 ) -> Run:
     """Eight GPUs on two hosts: five steps of four layers, each of 400 us and a collective of tp; then the gradients.
-    Of each pair the first comes `late_us` late to tp. `clock_us`: how far the clocks are ahead.
+    Of each pair the first comes `late_us` late to tp. `labels` are the ranks to write them with. `clock_us`: how far
+    the clocks are ahead; then each is a host of its own.
     """
-    cluster = GpuCluster(8, labels=labels)
-    for _ in cluster.steps(5):
-        for _ in range(LAYERS):
-            for rank in range(8):
-                cluster.compute(rank, 400 + (late_us if rank in {pair[0] for pair in tensor} else 0))
-            for pair in tensor:
-                cluster.collective(pair, tp_us, description=names[0])
-        for replicas in data:
-            cluster.collective(replicas, dp_us, description=names[1])
-        for rank in range(8):
-            cluster.compute(rank, 100, name="adam")
-    for gpu, ahead_us in zip(cluster.gpus, clock_us, strict=True):
-        gpu.trace.base_ns += 1000 * ahead_us
-    return load(cluster.write(folder))
+
+    def loop(rank: Rank) -> Loop:
+        groups = [_group_of(rank.rank, dimension, name) for dimension, name in zip((tensor, data), names, strict=True)]
+        rank.groups.update({group.uid: group for group in groups if group is not None})
+        for _ in steps(rank):
+            for _layer in range(LAYERS):
+                rank.compute("gemm", 400 + (late_us if rank.rank in {pair[0] for pair in tensor} else 0))
+                if groups[0] is not None:
+                    rank.collective(groups[0], "all_reduce", tp_us, blocking=True)
+            if groups[1] is not None:
+                rank.collective(groups[1], "all_reduce", dp_us, blocking=True)
+            rank.compute("adam", 100)
+            yield rank.synchronize()
+
+    spec = JobSpec(
+        family="ddp",
+        dp=8,
+        launch_us=2,
+        ranks_per_host=1 if clock_us else 4,
+        clocks=Clocks(offset_us=tuple(clock_us)),
+    )
+    return load(simulate(spec, loop).write(folder, numbers=labels))
+
+
+def _group_of(rank: int, dimension: Sequence[tuple[int, ...]], described: str | None) -> Group | None:
+    for ranks in dimension:
+        if rank in ranks:
+            return Group("", f"{described} {ranks}", ranks, described or "")
+    return None
 
 
 def by_name(result: MeshDimensions) -> pd.DataFrame:
@@ -66,12 +86,13 @@ def test_slow_tensor_parallelism_is_named(tmp_path: Path) -> None:
     """GIVEN four times 120 us of tp in a step of 4 x 520 + 20 + 100 us."""
     result = mesh_dimensions(train(tmp_path, tp_us=120))
     finding = finding_of(result)
-    assert finding.severity == "warning"
+    assert (finding.severity, finding.cause, finding.action) == ("info", "communication", None)
     assert finding.evidence["dimension"] == "tp"
     assert finding.evidence["share"] == pytest.approx(480 / 2200, rel=0.05)
-    assert finding.saving_ns == pytest.approx(480_000, rel=0.05)
+    assert finding.time_ns == pytest.approx(480_000, rel=0.05)
     assert "in groups of 2 ranks within a host; next is dp" in finding.text
-    assert "transfer" in finding.text
+    assert (finding.evidence["group_size"], finding.evidence["hosts"], finding.evidence["next"]) == (2, 1, "dp")
+    assert finding.evidence["waiting_ratio"] == pytest.approx(0, abs=0.05)  # all of it is transfer
     assert by_name(result).loc["tp", "waiting_ratio"] < 0.05
     assert by_name(result).loc["dp", "hosts"] == 2
 
@@ -79,8 +100,9 @@ def test_slow_tensor_parallelism_is_named(tmp_path: Path) -> None:
 def test_slow_data_parallelism_is_named(tmp_path: Path) -> None:
     finding = finding_of(mesh_dimensions(train(tmp_path, dp_us=600)))
     assert finding.evidence["dimension"] == "dp"
-    assert finding.saving_ns == pytest.approx(600_000, rel=0.05)
+    assert finding.time_ns == pytest.approx(600_000, rel=0.05)
     assert "in groups of 4 ranks on 2 hosts; next is tp" in finding.text
+    assert (finding.evidence["group_size"], finding.evidence["hosts"], finding.evidence["next"]) == (4, 2, "tp")
 
 
 def test_a_healthy_run_has_numbers_and_no_finding(tmp_path: Path) -> None:
@@ -90,18 +112,24 @@ def test_a_healthy_run_has_numbers_and_no_finding(tmp_path: Path) -> None:
 
 
 def test_waiting_for_late_ranks_differs_from_transfer(tmp_path: Path) -> None:
-    """GIVEN pairs in which one rank comes 100 us later, and transfers of 5 us. THEN half of the ranks wait 100 us."""
+    """GIVEN pairs in which one rank comes 100 us later, and transfers of 10 us. THEN half of the ranks wait 100 us."""
     finding = finding_of(mesh_dimensions(train(tmp_path, late_us=100)))
     assert finding.evidence["dimension"] == "tp"
-    assert finding.evidence["waiting_ratio"] == pytest.approx(50 / 55.5, abs=0.02)
-    assert finding.severity == "info"
-    assert "waiting for the last rank" in finding.text
+    assert finding.evidence["waiting_ratio"] == pytest.approx(50 / 60.5, abs=0.02)
+    assert (finding.severity, finding.action) == ("info", None)  # another finding names who is late
 
 
 def test_tensor_parallelism_across_hosts_is_named(tmp_path: Path) -> None:
     finding = finding_of(mesh_dimensions(train(tmp_path, tp_us=120, tensor=ACROSS_HOSTS, data=WITHIN_HOSTS)))
     assert finding.evidence["hosts"] == 2
-    assert "its groups span hosts, those of dp do not: swap the two, so that tp stays within a host" in finding.text
+    assert "its groups span hosts, those of dp do not" in finding.text
+    assert (finding.severity, finding.action) == ("warning", "swap the two dimensions, so that tp stays within a host")
+
+
+def test_late_ranks_across_hosts_are_not_mended_by_swapping_dimensions(tmp_path: Path) -> None:
+    finding = finding_of(mesh_dimensions(train(tmp_path, late_us=100, tensor=ACROSS_HOSTS, data=WITHIN_HOSTS)))
+    assert (finding.evidence["dimension"], finding.evidence["hosts"]) == ("tp", 2)
+    assert (finding.severity, finding.action) == ("info", None)
 
 
 def test_dimensions_of_equal_cost_are_both_named(tmp_path: Path) -> None:
@@ -141,7 +169,7 @@ def test_a_missing_rank_does_not_change_the_numbers_of_the_others(tmp_path: Path
     columns = ["rank", "dimension", "total_ns", "exposed_ns", "charged_ns"]
     rest = whole.by_rank[whole.by_rank["rank"] != 6].reset_index(drop=True)
     pd.testing.assert_frame_equal(result.by_rank[columns], rest[columns])
-    assert finding_of(result).saving_ns is None  # the slowest rank may be the one that is missing
+    assert finding_of(result).saving_ns is None
     assert by_name(result).loc["tp", "waiting_ratio"] >= 0  # of the pairs that are there
 
 
@@ -200,4 +228,6 @@ def test_messages_between_stages_are_pp_in_any_group(tmp_path: Path) -> None:
     result = mesh_dimensions(load(tmp_path))
     assert by_name(result)["charged_ns"].to_dict() == {"pp": 30_000, "dp": 10_000}
     assert not result.by_name["inferred"].any()
-    assert "the pipeline's bubble" in finding_of(result).text
+    finding = finding_of(result)
+    assert (finding.evidence["dimension"], finding.time_ns) == ("pp", 30_000)
+    assert (finding.severity, finding.action) == ("info", None)  # what a stage waits for is the pipeline's bubble

@@ -10,10 +10,11 @@ from tests.builders import TraceBuilder, write_run
 from tests.unit.analysis.ddp import ddp_training as training
 from tracekit.analysis.ddp.bucket_order import blocked_buckets
 from tracekit.analysis.ddp.buckets import buckets
+from tracekit.analysis.finding import Finding
 from tracekit.analysis.load import load
 from tracekit.analysis.table import records
 from tracekit.model.metadata import DdpModule
-from tracekit.model.run import Finding, Run
+from tracekit.model.run import Run
 
 EVEN = (3, 3, 3, 1)
 
@@ -28,20 +29,29 @@ def findings(trained: Run, words: str) -> list[Finding]:
     return [finding for finding in buckets(trained).findings if words in finding.text]
 
 
+def of_every_micro_batch(trained: Run) -> list[Finding]:
+    return [finding for finding in buckets(trained).findings if "no_sync()" in (finding.action or "")]
+
+
 def test_a_single_bucket_overlaps_nothing(tmp_path: Path) -> None:
     trained = run(tmp_path, [training.rank(rank, (10,)) for rank in (0, 1)], training.module((10,), 25))
     (finding,) = findings(trained, "are reduced in one bucket (bucket_cap_mb=25)")
-    assert finding.saving_ns == pytest.approx(41e6, rel=0.01)
-    assert finding.severity == "warning"
+    assert finding.time_ns == pytest.approx(41e6, rel=0.01)
+    assert (finding.saving_ns, "one size" in str(finding.evidence["no_replay"])) == (None, True)
+    assert (finding.severity, finding.cause) == ("warning", "transfer")
+    assert finding.action is not None
+    assert "bucket_cap_mb=1" in finding.action  # a quarter of 10 * 0.4 MB = 3.8 MiB
 
 
 def test_the_tail_is_named_with_its_largest_part(tmp_path: Path) -> None:
     """GIVEN five layers after the last gradient: 1 ms and 20 ms."""
     trained = run(tmp_path, [training.rank(rank, (5, 5)) for rank in (0, 1)], training.module((5, 5), 1.907))
-    (finding,) = findings(trained, "come after the last gradient")
-    assert finding.saving_ns == pytest.approx(21e6, rel=0.01)
+    (finding,) = findings(trained, "after the last gradient")
+    assert (finding.saving_ns, finding.time_ns) == (None, pytest.approx(21e6, rel=0.01))
     assert (finding.evidence["index"], finding.evidence["size_bytes"]) == (1, 5 * training.LAYER_BYTES)
     assert f"from {training.NAMES[5]} on" in finding.text
+    assert finding.action is not None
+    assert "make the last bucket smaller" in finding.action
 
 
 def test_a_short_tail_is_no_finding(tmp_path: Path) -> None:
@@ -56,6 +66,9 @@ def test_a_late_gradient_blocks_the_buckets_behind_it(tmp_path: Path) -> None:
     trained = run(tmp_path, [training.rank(rank, EVEN, late=1) for rank in (0, 1)], ddp)
     (finding,) = findings(trained, "launches buckets in order")
     assert finding.evidence == {"parameter": training.NAMES[1], "index": 1, "behind": 0, "held_ns": 50_000_000}
+    assert finding.time_ns == 50_000_000
+    assert finding.action is not None
+    assert "in the order in which the forward pass uses them" in finding.action
     assert [(blocked.index, blocked.held_ns) for blocked in blocked_buckets(trained)] == [
         (1, 50_000_000),
         (2, 20_000_000),
@@ -75,7 +88,8 @@ def test_find_unused_parameters_without_unused_parameters(tmp_path: Path, used: 
     result = findings(run(tmp_path, traces, training.module(EVEN, 1, find_unused=True)), "looks for unused parameters")
     assert len(result) == count
     if count:
-        assert result[0].evidence["all_reduce_ns"] == 4_000_000
+        assert result[0].evidence["all_reduce_ns"] == result[0].time_ns == 4_000_000
+        assert result[0].action == "set find_unused_parameters=False"
         assert result[0].severity == "warning"
 
 
@@ -90,10 +104,11 @@ def test_reductions_of_every_micro_batch(tmp_path: Path, updates: int, count: in
         for step in range(4):
             for update in range(updates):
                 trace.label("Optimizer.step#SGD.step", (2 * step + 2 - update) * training.STEP - 1_000, 500)
-    result = findings(run(tmp_path, traces, training.module((5, 5), 1.907)), "no_sync()")
+    result = of_every_micro_batch(run(tmp_path, traces, training.module((5, 5), 1.907)))
     assert len(result) == count
     if count:
-        assert result[0].saving_ns == pytest.approx(21e6, rel=0.01)
+        assert (result[0].saving_ns, result[0].time_ns) == (None, pytest.approx(21e6, rel=0.01))
+        assert (result[0].evidence["reductions_per_step"], "2 times a step" in result[0].text) == (2, True)
 
 
 def test_the_first_iteration_reduces_everything_at_once(tmp_path: Path) -> None:
@@ -106,7 +121,7 @@ def test_the_first_iteration_reduces_everything_at_once(tmp_path: Path) -> None:
         traces.append(trace)
     trained = run(tmp_path, traces, training.module(EVEN, 1))
     (finding,) = findings(trained, "had not rebuilt its buckets")
-    assert (finding.step, finding.severity) == (0, "info")
+    assert (finding.step, finding.severity, finding.action) == (0, "info", "record later steps")
     rows = [(row["step"], row["index"]) for row in records(buckets(trained).times) if row["rank"] == 0]
     assert rows == [(0, -1), *((step, index) for step in (1, 2) for index in range(4))]
 
@@ -119,4 +134,4 @@ def test_gradient_accumulation_reduces_once(tmp_path: Path) -> None:
             trace.label("DistributedDataParallel.forward", step * training.STEP + 6, 3)
     trained = run(tmp_path, traces, training.module(EVEN, 1))
     assert buckets(trained).micro_batches == 2
-    assert not findings(trained, "no_sync()")
+    assert not of_every_micro_batch(trained)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from tests.unit.analysis.ddp import ddp_training as training
 from tracekit.analysis.ddp.bucket_findings import bucket_findings
 from tracekit.analysis.ddp.bucket_whatif import BucketWhatIf, bucket_whatif
 from tracekit.analysis.ddp.buckets import buckets
+from tracekit.analysis.finding import Finding
 from tracekit.analysis.load import load
 from tracekit.analysis.section import Unavailable
 from tracekit.model.metadata import DdpModule
@@ -29,6 +31,10 @@ def outcome(run: Run) -> BucketWhatIf:
     result = bucket_whatif(run)
     assert isinstance(result, BucketWhatIf)
     return result
+
+
+def of_another_limit(findings: Iterable[Finding]) -> list[Finding]:
+    return [finding for finding in findings if "bucket_cap_mb=" in (finding.action or "")]
 
 
 @pytest.fixture
@@ -60,15 +66,20 @@ def test_the_fit_is_that_of_the_transfers(trained: Run) -> None:
 
 
 def test_the_best_limit_is_recommended(trained: Run) -> None:
-    (finding,) = [finding for finding in buckets(trained).findings if "bucket_cap_mb=" in finding.text]
-    assert "bucket_cap_mb=1 instead of 2.5" in finding.text
+    (finding,) = of_another_limit(buckets(trained).findings)
+    assert finding.action is not None
+    assert "bucket_cap_mb=1 " in finding.action
+    assert (finding.evidence["bucket_cap_mb"], finding.evidence["present_bucket_cap_mb"]) == (1, 2.5)
+    assert (finding.cause, finding.time_ns) == ("transfer", pytest.approx(13e6, rel=0.02))
     assert finding.saving_ns == pytest.approx(6e6, rel=0.02)
+    assert finding.saving_error_ns is not None
+    assert 0 < finding.saving_error_ns < 0.05 * 13e6
 
 
 def test_nothing_is_recommended_where_the_present_limit_is_best(tmp_path: Path) -> None:
     layers = (3, 3, 3, 1)
     trained = run(tmp_path, [training.rank(rank, layers) for rank in (0, 1)], training.module(layers, 1))
-    assert not [finding for finding in buckets(trained).findings if "bucket_cap_mb=" in finding.text]
+    assert not of_another_limit(buckets(trained).findings)
 
 
 def test_one_size_does_not_show_the_latency(tmp_path: Path) -> None:
@@ -78,7 +89,7 @@ def test_one_size_does_not_show_the_latency(tmp_path: Path) -> None:
     (present,) = [cap for cap in result.caps if cap.present]
     (smaller,) = [cap for cap in result.caps if cap.bucket_cap_mb == 0.5]
     assert present.error_ns < 1e6 < 5e6 < smaller.error_ns
-    assert not [finding for finding in bucket_findings(one_size, result, []) if "bucket_cap_mb=" in finding.text]
+    assert not of_another_limit(bucket_findings(one_size, result, []))
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tracekit.analysis.events.innermost_span import innermost_span
+from tracekit.analysis.events.innermost_span import innermost_span, outermost_first
 from tracekit.model.events import ABSENT, CollectiveArguments, EventTable, Track
+from tracekit.read.decode.table import COLLECTIVE_NUMBERS
 
 
 def table(spans: list[tuple[int, int, int]]) -> EventTable:
@@ -30,7 +31,7 @@ def table(spans: list[tuple[int, int, int]]) -> EventTable:
         forward_thread=absent,
         shape=absent,
         collective_arguments=CollectiveArguments(
-            **dict.fromkeys(("row", "in_elements", "out_elements", "group_size", "sequence"), np.empty(0, np.int64)),
+            **dict.fromkeys(("row", *COLLECTIVE_NUMBERS), np.empty(0, np.int64)),
             **dict.fromkeys(("collective", "dtype", "group_name", "group_description", "group_ranks"), no_text),
             **dict.fromkeys(("input_shapes", "input_types", "concrete_inputs"), no_text),
         ),
@@ -84,3 +85,17 @@ def test_the_result_equals_a_search_over_all_spans(
         assert (spans[row][2] - spans[row][1] if row != ABSENT else None) == (
             min(open_lengths) if open_lengths else None
         )
+
+
+@pytest.mark.parametrize(
+    ("spans", "expected"),
+    [
+        ([(0, 30, 40), (0, 10, 20), (0, 0, 50)], [2, 1, 0]),
+        ([(0, 10, 20), (0, 10, 50), (0, 0, 5)], [2, 1, 0]),
+    ],
+    ids=["starts that differ", "one start"],
+)
+def test_spans_are_in_order_of_start_and_the_outer_one_of_one_start_is_first(
+    spans: list[tuple[int, int, int]], expected: list[int]
+) -> None:
+    assert outermost_first(table(spans), np.arange(len(spans))).tolist() == expected

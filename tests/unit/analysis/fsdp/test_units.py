@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from tests.builders import TraceBuilder
-from tests.simulated_fsdp import Unit, train
+from tests.gpu_jobs import JobSpec, simulate
+from tests.gpu_jobs.strategies.fsdp import Unit, train_units
 from tracekit.analysis.fsdp.parts import FSDP_UNITS, FsdpSum
 from tracekit.analysis.per_rank.options import SummaryOptions
 from tracekit.analysis.per_rank.summarize import summarize_trace
-from tracekit.analysis.report import analyze
 from tracekit.analysis.table import records
 from tracekit.model.spans import fsdp_span
 from tracekit.read.decode.portable import decode
@@ -93,11 +93,14 @@ def test_without_fsdp_there_are_no_rows(sums: Sums) -> None:
     assert sums(TraceBuilder().step(0, 0, 100).gloo("all_reduce", 20, 30)) == {}
 
 
-@pytest.mark.parametrize("synced", [True, False])
-def test_on_gpus_exposed_time_of_the_modules_adds_up_to_that_of_the_kind(tmp_path: Path, synced: bool) -> None:
-    """GIVEN gathers and reductions partly under compute, on one stream."""
+@pytest.mark.parametrize("waits", [True, False])
+def test_on_gpus_exposed_time_of_the_modules_adds_up_to_that_of_the_kind(waits: bool) -> None:
+    """GIVEN gathers and reductions partly under compute, of one communicator."""
     units = [Unit(name=f"blocks.{i}", size_bytes=8 << 20, gather_us=700, forward_us=400) for i in range(4)]
-    report = analyze(train(units, steps=3, ahead=1, synced=synced).write(tmp_path))
+    report = simulate(
+        JobSpec(family="fsdp", dp=2, steps=3),
+        lambda rank: train_units(rank, units, forward_ahead=1, backward_ahead=1, waits=waits),
+    ).report()
     assert report.fsdp is not None
     assert report.overlap is not None
     for rank in range(2):

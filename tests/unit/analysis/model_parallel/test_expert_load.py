@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 
 from tests.builders import TraceBuilder, write_run
+from tests.unit.analysis.model_parallel.experts import LAYERS, exchange_tokens
+from tracekit.analysis.model_parallel.expert_load import expert_load
 from tracekit.analysis.report import Report, analyze
 from tracekit.analysis.table import records
 from tracekit.model.metadata import Group
@@ -78,7 +80,7 @@ def test_the_rank_whose_experts_get_three_times_the_tokens_is_named(tmp_path: Pa
     assert report.tensor.experts is not None
     (finding,) = report.tensor.experts.findings
     assert finding.rank == 2
-    assert finding.text.startswith("the experts of rank 2 receive 3.0x the mean of the others")
+    assert finding.text.startswith("the experts of rank 2 receive 3.00 times the mean of the others")
     rows = {row["rank"]: row for row in records(report.tensor.experts.ranks)}
     # Twice a step, forward and backward; what is taken back does not count.
     assert {rank: row["received_bytes"] for rank, row in rows.items()} == {
@@ -114,13 +116,14 @@ def test_the_saving_is_how_long_others_wait_for_the_busiest_rank(tmp_path: Path)
     (finding,) = report.tensor.experts.findings
     assert finding.severity == "warning"
     assert finding.evidence["waiting_ns"] == 2 * 150_000
-    assert finding.saving_ns == 2 * 150_000 * 3 // 4
-    assert "which wait 0.3 ms a step longer" in finding.text
+    assert (finding.cause, finding.time_ns) == ("expert_load", 2 * 150_000)
+    assert finding.action is not None
+    assert "even out the load" in finding.action
 
 
 def test_without_waits_there_is_no_saving(tmp_path: Path) -> None:
     (finding,) = run_of(tmp_path, [HOT] * 3).tensor.experts.findings
-    assert (finding.severity, finding.saving_ns) == ("info", None)
+    assert (finding.severity, finding.action) == ("info", None)
 
 
 @pytest.mark.parametrize(("parallelism", "rows"), [("ep", 2), (None, 0)])
@@ -156,7 +159,7 @@ def test_the_purpose_of_a_group_without_one_is_inferred(
 
 def test_missing_ranks_are_named(tmp_path: Path) -> None:
     (text,) = findings(run_of(tmp_path, [HOT] * 3, ranks=[0, 2], parallelism="ep"))
-    assert "receive 3.0x the mean of the others (2 of the group's 4 ranks are there)" in text
+    assert "receive 3.00 times the mean of the others (2 of the group's 4 ranks recorded)" in text
 
 
 def test_exchanges_of_counts_are_no_load(tmp_path: Path) -> None:
@@ -191,7 +194,33 @@ def test_one_uneven_layer_is_named(tmp_path: Path) -> None:
                 on_gloo(trace, at + 200, 10, 180, loads[rank])
         traces.append(trace.capture(groups=[group]))
     report = analyze(write_run(tmp_path, traces))
-    assert findings(report) == ["the experts of rank 1 receive 3.0x the mean of the others in blocks.1.moe"]
+    assert findings(report) == ["the experts of rank 1 receive 3.00 times the mean of the others in blocks.1.moe"]
     assert report.tensor.experts is not None
     ratios = {(row["module"], row["rank"]): row["ratio"] for row in records(report.tensor.experts.ranks)}
     assert (ratios["blocks.1.moe", 1], ratios["blocks.0.moe", 1]) == (3.0, 1.0)
+
+
+# ---- without sizes --------------------------------------------------------------------------------------------------
+
+
+def test_without_sizes_the_load_is_estimated_from_what_the_experts_compute() -> None:
+    """GIVEN experts of rank 2 that compute twice as long as the others', 12.8 us a step."""
+    result = expert_load(exchange_tokens((0.8, 0.8, 1.6, 0.8)).run())
+    rows = {row["rank"]: row for row in records(result.ranks)}
+
+    assert (rows[2]["compute_ns"], rows[2]["ratio"], rows[2]["received_share"]) == (LAYERS * 3200, 2.0, 0.4)
+    assert {row["received_bytes"] for row in rows.values()} == {None}
+    (finding,) = result.findings
+    assert (finding.rank, finding.remedy, finding.evidence["estimated"]) == (2, "load", True)
+    assert finding.evidence["waiting_ns"] == LAYERS * 1600
+    assert (
+        "2.00 times the mean of the others (estimated from how long they compute, not from counts of tokens)"
+        in finding.text
+    )
+
+
+def test_a_slow_rank_has_an_even_load() -> None:
+    result = expert_load(exchange_tokens(pace={2: 2.0}).run())
+
+    assert result.findings == ()
+    assert {row["ratio"] for row in records(result.ranks)} == {1.0}

@@ -26,26 +26,40 @@ from tracekit.analysis.ddp.parts import (
     DdpPasses,
     GradientSum,
 )
+from tracekit.analysis.diagnosis.parts import PHASE_ACTIVITIES
 from tracekit.analysis.fsdp.parts import FSDP_GATHERS, FSDP_UNITS, FsdpSum
-from tracekit.analysis.model_parallel.parts import EXPERT_EXCHANGES, LAYERS, ExpertExchangeSum, TensorSum
+from tracekit.analysis.model_parallel.parts import (
+    EXPERT_COMMUNICATION,
+    EXPERT_EXCHANGES,
+    LAYERS,
+    ExpertCommunicationSum,
+    ExpertExchangeSum,
+    TensorSum,
+)
 from tracekit.analysis.per_rank.merge import merge_recordings
 from tracekit.analysis.pipeline.parts import ACTIONS
 from tracekit.analysis.rpc.parts import REMOTE_CALLS
 from tracekit.analysis.sections import ALL_PARTS
 from tracekit.analysis.step_time.parts import (
     FLOPS,
+    IDLE,
     MEMORY,
     NAMED_WAITS,
     PHASE_SUMS,
     RECORDING_COST,
+    UNCLASSIFIED_KERNELS,
     FlopSum,
     FlopSums,
+    HostPlace,
+    IdleSum,
     NamedWait,
     PhasePart,
     PhaseSums,
     RecordingCost,
+    UnclassifiedKernel,
 )
 from tracekit.analysis.timeline.parts import FLIGHT_RECORDER, STEP_ENDS, WAITS
+from tracekit.analysis.whatif.parts import DATA_LOADING, EXCHANGES, LAUNCH_SEGMENTS
 from tracekit.model.columnar import Columnar
 from tracekit.model.communication import FlightRecorderMatch
 from tracekit.model.metadata import (
@@ -79,7 +93,7 @@ LATER: dict[Part[Any], Any] = {
     IN_FLIGHT_TIMES: (InFlightTime(in_flight=(InFlight(group=WORLD, messages=False),), charged=None, total_ns=7),),
     DDP_MODULES: DdpModules(modules=(DDP,), inferred=True),
     DDP_PASSES: DdpPasses(forwards=3, updates=2),
-    MANUAL_GRADIENTS: (GradientSum(step=5, count=1, in_backward=0, exposed_ns=4, hideable_ns=2, parameters=None),),
+    MANUAL_GRADIENTS: (GradientSum(step=5, count=1, in_backward=0, exposed_ns=4, parameters=None),),
     FSDP_UNITS: (
         FsdpSum(
             module="layer",
@@ -100,6 +114,18 @@ LATER: dict[Part[Any], Any] = {
         ),
     ),
     EXPERT_EXCHANGES: (ExpertExchangeSum(group=None, module=None, step=5, received_bytes=6, exposed_ns=1),),
+    EXPERT_COMMUNICATION: (
+        ExpertCommunicationSum(
+            group=None,
+            direction="dispatch",
+            phase=None,
+            microbatch=3,
+            count=1,
+            size_bytes=None,
+            total_ns=5,
+            exposed_ns=2,
+        ),
+    ),
     PHASE_SUMS: PhaseSums(
         parts=tuple(
             PhasePart(phase=phase, total_ns=4, compute_ns=4, exposed_comm_ns=0, exposed_copy_ns=0, idle_ns=0)
@@ -109,11 +135,25 @@ LATER: dict[Part[Any], Any] = {
     FLOPS: FlopSums(rows=(FlopSum(dtype="float32", recomputed=False, count=1, flops=10),)),
     MEMORY: MemoryUse(parameter_bytes=1, gradient_bytes=2, optimizer_bytes=3, peak_bytes=4),
     RECORDING_COST: RecordingCost(per_step_ns=11, steps=2, options=("with_stack",)),
+    IDLE: (
+        IdleSum(
+            cause="synchronisation",
+            total_ns=9,
+            places=(HostPlace(operator="aten::item", annotation=None, source="train.py(3): step", total_ns=8),),
+        ),
+    ),
     NAMED_WAITS: (NamedWait(what="remote calls", total_ns=13),),
+    UNCLASSIFIED_KERNELS: (UnclassifiedKernel(pattern="exchange", kind="unknown", count=2, total_ns=7),),
     FLIGHT_RECORDER: FlightRecorderMatch(recorded=4),
     ACTIONS: actions(("F", 0, 0, 10)),
     REMOTE_CALLS: RpcUse(worker="trainer", worker_id=1, calls=[], services=[], waits=[]),
-} | {part: one_row(part.type) for part in (BUCKET_REDUCTIONS, GRADIENT_TIMES, FSDP_GATHERS, STEP_ENDS, WAITS)}
+} | {
+    part: one_row(part.type)
+    for part in (
+        *(BUCKET_REDUCTIONS, GRADIENT_TIMES, FSDP_GATHERS, STEP_ENDS, WAITS, PHASE_ACTIVITIES),
+        *(LAUNCH_SEGMENTS, DATA_LOADING, EXCHANGES),
+    )
+}
 
 
 def test_every_part_is_tested() -> None:
@@ -142,6 +182,7 @@ def test_a_part_that_two_windows_have_is_merged_from_both(part: Part[Any]) -> No
 
 LAYOUT = PipelineLayout(schedule="1f1b", stages=2, virtual_stages=1, microbatches=4, stage_ids=[0])
 CLOCK = ClockMeasurement(reference_rank=None, method="none", samples=[])
+FIRST_STEPS = rank(0, steps=(5, 9)).steps
 # For each field the values of the first and of the later window, and the value of the merged summary.
 FIELDS: dict[str, tuple[Any, Any, Any]] = {
     "rank": (0, 0, 0),
@@ -154,12 +195,14 @@ FIELDS: dict[str, tuple[Any, Any, Any]] = {
     "device": ("gpu", "gpu", "gpu"),
     "device_name": (None, "H100", "H100"),
     "serves_only": (True, False, False),
+    "unmeasured": ("no kernels", None, None),
     "strategies": (("ddp",), ("pp",), ("ddp", "pp")),
     "strategies_inferred": (False, True, True),
     "mesh": (None, Mesh(names=["dp"], shape=[2], coordinate=[0]), Mesh(names=["dp"], shape=[2], coordinate=[0])),
     "pipeline": (None, PipelineMembership(layout=LAYOUT), PipelineMembership(layout=LAYOUT)),
     "clock": (None, CLOCK, CLOCK),
     "recorded_steps": ((5,), (9,), (5, 9)),
+    "left_out": (FIRST_STEPS[:1], FIRST_STEPS[1:], FIRST_STEPS),
     "event_count": (3, 4, 7),
     "first_event_ns": (None, 50, 50),
     "notes": ((), (Note(kind="limit", severity="info", text="x"),), (Note(kind="limit", severity="info", text="x"),)),

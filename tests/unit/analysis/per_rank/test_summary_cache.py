@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from tests.builders import TraceBuilder
-from tests.simulated_gpus import GpuCluster
+from tests.gpu_jobs import Defect, JobSpec, simulate
 from tracekit.analysis.events.communication_rules import CommunicationRule
 from tracekit.analysis.load import load
 from tracekit.analysis.per_rank import summarize
@@ -32,6 +32,8 @@ OPTIONS = {
     "rules": (CommunicationRule("gemm", "all_reduce"),),
 }
 """A value other than the default for every option that a summary depends on."""
+BY_LOAD = {"settled", "without"}
+"""Options that `load` sets: `test_a_step_that_is_left_out_is_part_of_the_key`."""
 
 
 @pytest.fixture(autouse=True)
@@ -55,12 +57,9 @@ def read(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def cluster(folder: Path, ranks: int = 2) -> Path:
-    simulated = GpuCluster(ranks)
-    for _ in simulated.steps(3):
-        for rank in range(ranks):
-            simulated.compute(rank, 100 + 50 * rank)
-        simulated.collective(range(ranks), 10)
-    return simulated.write(folder)
+    """Write traces of ranks of which the last one is slower."""
+    slow = Defect(cause="compute", ranks=(ranks - 1,), delay_us=500)
+    return simulate(JobSpec(family="ddp", dp=ranks, layers=2, buckets=1, steps=3, defect=slow)).write(folder)
 
 
 def json_of(folder: Path, **how: Any) -> str:
@@ -169,7 +168,7 @@ def test_only_the_changed_rank_is_decoded_again(tmp_path: Path, read: list[str])
     assert done == [(0, 1), (1, 1)]
 
 
-@pytest.mark.parametrize("option", sorted({field.name for field in fields(SummaryOptions)} - {"sections"}))
+@pytest.mark.parametrize("option", sorted({field.name for field in fields(SummaryOptions)} - {"sections"} - BY_LOAD))
 def test_every_option_is_part_of_the_key(tmp_path: Path, read: list[str], option: str) -> None:
     folder = cluster(tmp_path)
     changed = replace(SummaryOptions(), **{option: OPTIONS[option]})
@@ -178,6 +177,25 @@ def test_every_option_is_part_of_the_key(tmp_path: Path, read: list[str], option
     run = load(folder, cache=True, options=changed)
     assert len(read) == 2
     assert load(folder, options=changed).ranks == run.ranks
+
+
+def test_a_step_that_is_left_out_is_part_of_the_key(tmp_path: Path, read: list[str]) -> None:
+    """GIVEN four steps, of which the first takes three times as long THEN with it, summaries are others."""
+    begins_us = (0, 300, 400, 500)
+    for rank in range(2):
+        trace = TraceBuilder(rank, 2)
+        for number, begin_us in enumerate(begins_us):
+            trace.step(number, begin_us, 100 if number else 300).op("aten::mm", begin_us + 1, 50)
+        trace.write(tmp_path / f"rank{rank}.json.gz")
+    settled = load(tmp_path, cache=True)
+    assert [step.step for step in settled.left_out] == [0]
+    read.clear()
+    whole = load(tmp_path, cache=True, options=SummaryOptions(steps=StepSelection(first=0)))
+    assert len(read) == 2
+    assert whole.left_out == ()
+    read.clear()
+    assert load(tmp_path, cache=True).ranks == settled.ranks
+    assert read == []
 
 
 def test_a_summary_for_all_sections_serves_any_sections(tmp_path: Path, read: list[str]) -> None:

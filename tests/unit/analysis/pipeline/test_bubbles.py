@@ -160,7 +160,8 @@ def test_a_slower_stage_makes_the_other_wait() -> None:
     assert causes(result) == {0: {"warmup": 45, "imbalance": 45}, 1: {"warmup": 15, "drain": 30, "imbalance": -15}}
     assert result.uneven_stage is not None
     assert (result.uneven_stage.stage, result.uneven_stage.ranks, result.uneven_stage.factor) == (1, (1,), 2.0)
-    assert (result.findings[0].rank, result.findings[0].saving_ns) == (1, 150 - 135)
+    assert (result.findings[0].rank, result.findings[0].remedy) == (1, "stages")
+    assert result.uneven_stage.saves_ns_per_step == 150 - 90  # at the pace of stage 0
 
 
 def test_idle_time_during_a_transfer_is_transfer() -> None:

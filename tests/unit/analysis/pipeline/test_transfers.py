@@ -8,7 +8,13 @@ from tests.unit.analysis.exchanges import Message, actions, rank, recv, run_of, 
 from tracekit.analysis.matching.messages import match_messages
 from tracekit.analysis.pipeline.parts import Actions
 from tracekit.analysis.pipeline.steps import ActionOrder, pipeline_steps
-from tracekit.analysis.pipeline.transfers import Edges, Transfers, edges_between_ranks, measure_transfers
+from tracekit.analysis.pipeline.transfers import (
+    Edges,
+    Transfers,
+    edges_between_ranks,
+    measure_transfers,
+    message_exchanges,
+)
 from tracekit.model.metadata import PipelineLayout
 
 
@@ -18,7 +24,14 @@ def transfers(
     """Return the edges and transfers of two stages, one a rank."""
     layout = PipelineLayout(schedule="gpipe", stages=2, virtual_stages=1, microbatches=2, stage_ids=[0])
     members = [
-        rank(i, messages or [], actions=rank_actions, pipeline=layout, pipeline_ranks=(0, 1))
+        rank(
+            i,
+            messages or [],
+            steps=np.unique(rank_actions.step).tolist(),
+            actions=rank_actions,
+            pipeline=layout,
+            pipeline_ranks=(0, 1),
+        )
         for i, (rank_actions, messages) in enumerate(((first, sent), (second, received)))
     ]
     run = run_of(members)
@@ -28,16 +41,17 @@ def transfers(
     (order,) = steps.action_orders or ()
     assert isinstance(order, ActionOrder)
     edges = edges_between_ranks(order.rank, order.kind, order.stage, order.microbatch)
-    return edges, measure_transfers(run, steps.ranks, order, edges)
+    return edges, measure_transfers(message_exchanges(run), steps.ranks, order, edges)
 
 
 def test_a_transfer_begins_when_it_was_produced_and_its_receive_was_posted() -> None:
-    """GIVEN F0 that ends at 10, and a receive that ends at 36 on a rank without earlier actions THEN it took 26."""
+    """GIVEN F0 that ends at 10, and a receive that is posted at 30, by a late host, and ends at 36 THEN it took 6."""
     first, second = actions(("F", 0, 0, 10)), actions(("F", 0, 40, 50), stage=1)
     edges, measured = transfers(first, second, [send(1, 10, took_ns=26)], [recv(0, 30, took_ns=6)])
     assert (edges.producers.tolist(), edges.consumers.tolist(), edges.previous.tolist()) == ([0], [1], [-1])
     assert measured.posted_after.tolist() == [-1]
-    assert (measured.took_ns.tolist(), measured.visible.tolist()) == ([[26]], [[True]])
+    assert (measured.took_ns.tolist(), measured.visible.tolist()) == ([[6]], [[True]])
+    assert (measured.late_ns.tolist(), measured.late_sender.tolist()) == ([[20]], [[False]])
 
 
 def test_a_receive_that_was_posted_early_hides_its_transfer() -> None:
@@ -62,6 +76,20 @@ def test_a_receive_that_is_posted_when_it_is_needed_hides_nothing() -> None:
     assert (measured.took_ns.tolist(), measured.visible.tolist()) == ([[5], [5]], [[True], [True]])
 
 
+def test_a_receive_that_is_posted_after_different_actions_is_posted_after_the_earlier_one() -> None:
+    """GIVEN a receive for F1 that is posted before F0 in one step, and after F0 in the next."""
+    first = [actions(("F", 0, at, at + 10), ("F", 1, at + 10, at + 20), step=step) for step, at in ((5, 0), (6, 100))]
+    second = [
+        actions(("F", 0, at + 15, at + 45), ("F", 1, at + 52, at + 76), stage=1, step=step)
+        for step, at in ((5, 0), (6, 100))
+    ]
+    sent = [send(1, at + early, took_ns=5, step=step) for step, at in ((5, 0), (6, 100)) for early in (10, 20)]
+    received = [recv(0, 0, took_ns=15), recv(0, 1, took_ns=44)]
+    received += [recv(0, 100, took_ns=15, step=6), recv(0, 145, took_ns=5, step=6)]
+    _, measured = transfers(Actions.concatenate(first), Actions.concatenate(second), sent, received)
+    assert measured.posted_after.tolist() == [-1, -1]
+
+
 def test_an_output_in_several_messages_ends_with_the_last() -> None:
     first, second = actions(("F", 0, 0, 10)), actions(("F", 0, 25, 35), stage=1)
     sent = [send(1, 10, took_ns=3), send(1, 11, took_ns=13)]
@@ -83,3 +111,24 @@ def test_actions_of_one_rank_have_no_transfer() -> None:
     same = np.zeros(4, dtype=np.int32)
     edges = edges_between_ranks(place, same, stage, same)
     assert sorted(zip(edges.producers.tolist(), edges.consumers.tolist(), strict=True)) == [(0, 2), (3, 1)]
+
+
+def test_exchanges_are_the_messages_from_one_rank_to_another_in_the_order_of_their_steps() -> None:
+    """GIVEN ranks 0 and 1 that send to each other, and rank 2 that receives from rank 0, once without an end."""
+    members = [
+        rank(0, [send(1, 100, step=6), send(1, 10), send(2, 20), send(2, 30), recv(1, 40, took_ns=7)]),
+        rank(1, [recv(0, 12, took_ns=5), recv(0, 100, took_ns=8, step=6), send(0, 40)]),
+        rank(2, [recv(0, 20, took_ns=-1), recv(0, 30)]),
+    ]
+    run = run_of(members)
+
+    found = message_exchanges(run_of(members, messages=match_messages(members, run.clocks)[0]))
+
+    assert sorted(found) == [(0, 1), (0, 2), (1, 0)]
+    assert (found[0, 1].step.tolist(), found[0, 1].sent_ns.tolist()) == ([5, 6], [10, 100])
+    assert (found[0, 1].received_ns.tolist(), found[0, 1].ended_ns.tolist()) == ([12, 100], [17, 108])
+    assert (found[0, 2].sent_ns.tolist(), found[1, 0].ended_ns.tolist()) == ([30], [47])
+
+
+def test_a_run_without_messages_has_no_exchanges() -> None:
+    assert message_exchanges(run_of([rank(0), rank(1)])) == {}

@@ -157,13 +157,26 @@ def test_remote_calls_that_bound_the_step_are_the_finding(analyse: Analyse) -> N
     report = analyse(trainer, worker("ps", 0, services=[(1, 0, 10, 70), (1, 1, 82, 84)]))
 
     finding = report.findings[0]
-    assert finding.text == (
-        "remote calls bound the step: waiting for them takes 90% of it (90.0 of 100.0 ms), most for pull on ps, whose "
-        "round trip of 80.0 ms is 60.0 ms of service there and 20.0 ms of transit and queueing"
-    )
-    assert finding.saving_ns == 90_000_000
-    assert finding.evidence["service_ns"] == 60_000_000
-    assert finding.evidence["transit_ns"] == 20_000_000
+    assert (finding.cause, finding.saving_ns, finding.time_ns) == ("rpc", None, 90_000_000)
+    assert finding.action is not None
+    assert "make pull faster" in finding.action  # the service is most of the round trip
+    assert "no part of the replay" in str(finding.evidence.pop("no_replay"))
+    assert finding.evidence == {
+        "section": "rpc",
+        "wait_share": 0.9,
+        "callee": "ps",
+        "function": "pull",
+        "round_trip_ns": 80_000_000,
+        "service_ns": 60_000_000,
+        "transit_ns": 20_000_000,
+    }
+
+
+def test_less_is_to_be_sent_where_transit_is_most_of_a_round_trip(analyse: Analyse) -> None:
+    trainer = worker("trainer", 1, steps=[0], calls=[call(0, 0, 80)], waits=[(0, 80)])
+    finding = analyse(trainer, worker("ps", 0, services=[(1, 0, 10, 30)])).findings[0]
+    assert (finding.evidence["service_ns"], finding.evidence["transit_ns"]) == (20_000_000, 60_000_000)
+    assert str(finding.action).startswith("send less to ps")
 
 
 def test_each_reason_not_to_be_joined_is_reported(analyse: Analyse) -> None:
@@ -198,7 +211,11 @@ def test_a_callee_without_a_recording_is_a_warning_with_the_remedy(analyse: Anal
         "rank 1: 1 remote call to ps not joined to a service: the callee has no recording, so what they wait for is "
         "not known; make the probe there too, before init_rpc"
     )
-    assert report.findings[0].text.endswith("most for pull on ps; how much of that is ps at work is not known")
+    finding = report.findings[0]
+    assert (finding.cause, finding.evidence["callee"], finding.evidence["function"]) == ("rpc", "ps", "pull")
+    assert "service_ns" not in finding.evidence
+    assert finding.action is not None
+    assert finding.action.startswith("record ps too")
 
 
 def test_a_callee_that_was_not_selected_is_not_reported(analyse: Analyse) -> None:

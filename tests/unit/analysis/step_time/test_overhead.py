@@ -8,6 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from tests.builders import TraceBuilder
+from tracekit.analysis.finding import Finding
 from tracekit.analysis.load import load
 from tracekit.analysis.report import Report, analyze
 from tracekit.analysis.step_time.overhead import capture_overhead
@@ -30,8 +31,8 @@ def report(folder: Path, *costs_ns: int | None, options: tuple[str, ...] = ("rec
     return analyze(load(folder))
 
 
-def warnings(result: Report) -> list[str]:
-    return [finding.text for finding in result.findings if finding.text.startswith("recording cost")]
+def warnings(result: Report) -> list[Finding]:
+    return [finding for finding in result.findings if finding.cause == "recording"]
 
 
 def test_the_highest_cost_counts(tmp_path: Path) -> None:
@@ -53,11 +54,16 @@ def test_a_cost_that_was_not_measured_is_unknown(tmp_path: Path) -> None:
 
 def test_more_than_a_tenth_of_the_step_is_a_warning_that_names_what_to_leave_out(tmp_path: Path) -> None:
     result = report(tmp_path, 10_001, 25_000, options=("profile_memory", "record_shapes", "with_stack"))
-    (text,) = warnings(result)
-    assert text == (
-        "recording cost 25% of the step on rank 1: times of short operations are inflated; "
-        "record with stack=False, memory=False, shapes=False"
-    )
+    (finding,) = warnings(result)
+    assert finding.text.startswith("recording cost 25% of the step on rank 1")
+    assert finding.action == "record with stack=False, memory=False, shapes=False"
+    assert (finding.severity, finding.time_ns, finding.saving_ns) == ("warning", 25_000, None)
+    assert (finding.evidence["rank"], finding.evidence["ratio"]) == (1, 0.25)
+
+
+def test_where_nothing_can_be_left_out_nothing_is_asked_for(tmp_path: Path) -> None:
+    (finding,) = warnings(report(tmp_path, 25_000, options=()))
+    assert finding.action is None
 
 
 @pytest.mark.parametrize(("cost_ns", "warned"), [(10_000, 0), (10_100, 1)])

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.builders import TraceBuilder
+from tests.gpu_jobs import Family, simulate, spec_of
 from tracekit.analysis.per_rank.options import SummaryOptions
 from tracekit.analysis.per_rank.summarize import summarize_trace
 from tracekit.analysis.step_time.parts import PHASE_SUMS, STEP_PHASES
@@ -61,6 +62,24 @@ def test_a_phase_begins_on_the_device_when_earlier_launches_have_ended(summarize
     assert times["optimizer"] == 95 - 85
     assert times["data"] + times["forward"] == 40
     assert sum(times.values()) == 100
+
+
+def test_the_kernels_of_a_closure_are_in_their_phases(summarize: Summarize) -> None:
+    """GIVEN a closure on the host, and kernels that it launches THEN they run in the phases of their launches.
+
+    host     `Optimizer.step` 5-60: forward until 20, backward 20-40, clipping 42-45, update
+    device   forward 10-50, backward 50-80, norm 80-82, update 82-90                            step 0-100
+    """
+    trace = TraceBuilder(world_size=1).step(3, 0, 100).label("Optimizer.step#Adam.step", 5, 55)
+    number = {"Sequence number": 7}
+    trace.op("aten::mm", 8, 5, **number, **{"Fwd thread id": 0}).kernel("forward_gemm", 10, 40, launched_at=9)
+    trace.label(BACKWARD_SPAN, 20, 20).backward("MmBackward0", 22, 15)
+    trace.events[-1]["args"] |= number
+    trace.kernel("backward_gemm", 50, 30, launched_at=25)
+    trace.label(optimizer_span("clip"), 42, 3).kernel("norm", 80, 2, launched_at=43)
+    trace.op("aten::_fused_adam_", 50, 3).kernel("adam", 82, 8, launched_at=51)
+
+    assert phases(summarize(trace.capture())) == {"forward": 50, "backward": 30, "optimizer": 10, "other": 10}
 
 
 def test_the_parts_of_a_phase_sum_to_its_time(summarize: Summarize) -> None:
@@ -131,3 +150,12 @@ def test_phases_partition_the_steps_and_each_of_their_parts(summarize: Summarize
     sums = summary[PHASE_SUMS]
     if sums.recompute_ns is not None:
         assert 0 <= (sums.recompute_compute_ns or 0) <= sums.recompute_ns <= sum(part.total_ns for part in parts)
+
+
+@pytest.mark.parametrize(("family", "seed"), [("ddp", 1), ("tensor", 3)])
+def test_the_saving_of_data_loading_counts_that_the_others_wait_for_it(family: Family, seed: int) -> None:
+    """GIVEN a simulated job in which one rank loads data longer than the others, that wait for it in communication."""
+    job = simulate(spec_of(family, seed, cause="data"))
+    (finding,) = [f for f in job.report(["phases", "whatif"]).findings if f.remedy == "data"]
+
+    assert finding.saving_ns == pytest.approx(job.truth.saving_ns, rel=0.1)

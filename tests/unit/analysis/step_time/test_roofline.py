@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gzip
+import json
 from pathlib import Path
 from typing import Any
 
@@ -75,6 +77,19 @@ def test_utilisation_by_hand(tmp_path: Path) -> None:
     assert result.findings == ()
 
 
+def test_a_process_with_two_devices_can_do_twice_as_much(tmp_path: Path) -> None:
+    _, of_one = result_of(train(tmp_path / "one"))
+    path = train(tmp_path / "two")
+    trace = json.loads(gzip.decompress(path.read_bytes()))
+    for event in trace["traceEvents"]:
+        if event["name"] == "fill":
+            event["pid"] = 1
+    path.write_bytes(gzip.compress(json.dumps(trace).encode()))
+    _, of_two = result_of(path)
+    assert of_two["peak_flops_per_s"] == 2 * of_one["peak_flops_per_s"]
+    assert of_two["mfu"] == pytest.approx(of_one["mfu"] / 2)
+
+
 def test_recomputation_counts_in_hfu_and_not_in_mfu(tmp_path: Path) -> None:
     result, row = result_of(train(tmp_path, dtypes=("c10::BFloat16",) * 3, again=1))
     assert (row["flops"], row["recomputed_flops"], row["recompute"]) == (8 * EACH, 2 * EACH, "inferred")
@@ -139,7 +154,8 @@ def test_float32_without_tensor_cores_is_a_finding(tmp_path: Path) -> None:
     trace.kernel("ampere_sgemm_128x64_nn", 20, 9_980, launched_at=12)
     result, _ = result_of(trace.write(tmp_path / "rank0.json.gz"))
     (finding,) = result.findings
-    assert finding.saving_ns == pytest.approx(1e9 * (EACH / 31.2e12 - EACH / 62.5e12), rel=0.001)
+    assert (finding.saving_ns, finding.evidence["float32_flops"]) == (None, EACH)
+    assert "tensor cores is not recorded" in str(finding.evidence["no_replay"])
     assert "float32 without tensor cores" in finding.text
 
     trace.kernel("sm80_xmma_gemm_tf32f32_tf32f32_f32_tn_n", 9_990, 5, launched_at=14)

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from tests.unit.analysis.exchanges import rank, run_of
-from tracekit.analysis.step_time.savings import saving_of_ns, saving_without_ns, savings_ns
+from tracekit.analysis.step_time.savings import saving_of_ns, savings_ns
 from tracekit.model.run import Run
 
 
@@ -34,7 +34,7 @@ def test_a_rank_that_waits_less_limits_the_saving(run: Run) -> None:
     idle_ns = {(summary.rank, step.step): step.idle_ns for summary in run.ranks for step in summary.steps}
 
     assert savings_ns(run, idle_ns) == [15, 0]
-    assert saving_of_ns(run, idle_ns) == saving_without_ns(run, "idle_ns") == 7
+    assert saving_of_ns(run, idle_ns) == 7
 
 
 def test_a_part_that_is_missing_is_zero(run: Run) -> None:
@@ -43,4 +43,4 @@ def test_a_part_that_is_missing_is_zero(run: Run) -> None:
 
 
 def test_without_common_steps_there_is_no_saving() -> None:
-    assert saving_without_ns(run_of([rank(0, steps=(1,)), rank(1, steps=(2,))]), "idle_ns") is None
+    assert saving_of_ns(run_of([rank(0, steps=(1,)), rank(1, steps=(2,))]), {}) is None

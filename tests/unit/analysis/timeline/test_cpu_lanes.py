@@ -166,13 +166,13 @@ def test_dispatch_of_a_tensor_subclass_is_no_compute(summarize: Summarize) -> No
     _Scale (an autograd function) 5-65
       aten::add (of DTensors)       10-60
         PythonSubclass                12-58
-          aten::view                    20-25     an inner operator
+          aten::clone                   20-25     an inner operator
           wait_tensor                     30-45
           aten::add                         50-55
     aten::mul                                       70-80
     """
     trace = TraceBuilder().step(0, 0, 100).op("_Scale", 5, 60).op("aten::add", 10, 50).op("PythonSubclass", 12, 46)
-    trace.op("aten::view", 20, 5).op("_c10d_functional::wait_tensor", 30, 15).op("aten::add", 50, 5)
+    trace.op("aten::clone", 20, 5).op("_c10d_functional::wait_tensor", 30, 15).op("aten::add", 50, 5)
     trace.op("aten::mul", 70, 10).gloo("all_reduce", 0, 40)
     # _Scale itself computes in 5-12 and 58-65
     assert parts(summarize(trace)) == of(100, 7 + 5 + 5 + 7 + 10, 40, 7 + 5, 28, 100 - 34 - 28)
@@ -190,6 +190,39 @@ def test_a_generated_node_computes_only_in_its_operators(summarize: Summarize) -
     trace.op("MmBackward0", 8, 82).op("aten::mm", 50, 35).op("PythonSubclass", 52, 28).op("aten::mm", 60, 10)
     trace.gloo("all_reduce", 0, 40)
     assert parts(summarize(trace)) == of(100, 10, 40, 0, 40, 50)
+
+
+def test_an_operator_that_is_decomposed_computes_only_in_its_parts(summarize: Summarize) -> None:
+    """A DTensor's `view_as` between an all-reduce and the wait for it, as a busy machine records it: the thread loses
+    its core before the operator dispatches.
+
+    _c10d_functional::all_reduce   0-90         with c10d::allreduce_ at 40
+    _ToTorchTensor                 300-600
+      aten::view_as                  310-580
+        aten::view                     525-575
+          PythonSubclass                 530-572
+            aten::view                     559-561
+    aten::add                      610-770
+      PythonSubclass                 614-768
+        wait_tensor                    720-724
+        aten::add                        750-760
+    gloo:all_reduce                150-520
+    """
+    trace = TraceBuilder().step(0, 0, 1000).op("_c10d_functional::all_reduce", 0, 90)
+    trace.gloo("all_reduce", 150, 370, issued_at=40).op("_ToTorchTensor", 300, 300)
+    trace.op("aten::view_as", 310, 270).op("aten::view", 525, 50).op("PythonSubclass", 530, 42).op("aten::view", 559, 2)
+    trace.op("aten::add", 610, 160).op("PythonSubclass", 614, 154).op("_c10d_functional::wait_tensor", 720, 4)
+    trace.op("aten::add", 750, 10)
+    assert parts(summarize(trace)) == of(1000, 10, 370, 0, 370, 1000 - 10 - 370)
+
+
+def test_a_view_computes_nothing(summarize: Summarize) -> None:
+    """GIVEN a view between an asynchronous reduction and its wait, for which a busy machine takes long, and a linear
+    layer with a view inside.
+    """
+    trace = TraceBuilder().step(0, 0, 1000).gloo("all_reduce", 60, 300, issued_at=40).op("aten::view", 70, 280)
+    trace.wait(355, 10).op("aten::linear", 400, 50).op("aten::t", 402, 8).op("aten::addmm", 412, 36)
+    assert parts(summarize(trace)) == of(1000, 50, 300, 0, 300, 1000 - 50 - 300)
 
 
 def test_operators_on_other_threads_are_not_compute(summarize: Summarize) -> None:

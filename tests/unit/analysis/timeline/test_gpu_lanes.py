@@ -12,7 +12,8 @@ import pytest
 
 from tests.builders import TraceBuilder
 from tracekit.analysis.communication.parts import COMMUNICATION
-from tracekit.analysis.events.communication_rules import DEFAULT_RULES, CommunicationRule
+from tracekit.analysis.events.communication_rules import CommunicationRule
+from tracekit.analysis.events.default_rules import DEFAULT_RULES
 from tracekit.analysis.per_rank.options import StepSelection, SummaryOptions
 from tracekit.analysis.per_rank.summarize import summarize_trace
 from tracekit.model.metadata import Group

@@ -46,7 +46,7 @@ def test_segments_between_collectives_that_are_waited_for(collectives: Summarize
     assert actual.size_bytes.tolist() == [400, 28]
     assert since_us(actual, trace) == [0, 80]
     assert actual.compute_ns.tolist() == [25_000, 25_000]
-    assert actual.operations.tolist() == [2, 1]
+    assert actual.operations.tolist() == [2, 3]
     assert actual.step.tolist() == [0, 0]
 
 
@@ -77,7 +77,8 @@ def test_a_start_within_rounding_of_the_release_counts_as_after_it(collectives: 
     trace = TraceBuilder().step(0, 0, 200)
     trace.nccl("all_reduce", 10, 10.001, launched_at=1)
     trace.kernel("gemm", 20, 30, launched_at=2)
-    trace.nccl("all_reduce", 50, 10.001, launched_at=3).nccl("all_reduce", 60, 5, launched_at=4)
+    trace.nccl("all_reduce", 50, 10.001, launched_at=3)
+    trace.nccl("all_reduce", 60, 5, launched_at=4, stream=21, description="another group")
     actual = collectives(trace)
     assert since_us(actual, trace) == [0, 20.001, 60.001]
     assert (actual.start_ns >= actual.released_ns).all()
@@ -159,3 +160,20 @@ def test_windows_of_a_rank_follow_each_other(tmp_path: Path) -> None:
     assert isinstance(summary, RankSummary)
     assert summary.collectives.step.tolist() == [0, 1]
     assert since_us(summary.collectives, TraceBuilder()) == [0, 1000]
+
+
+def grouped(*groups: list[int]) -> TraceBuilder:
+    """An all-reduce of NCCL in each of the groups, and one by a library that names no group, as the last."""
+    trace = TraceBuilder(world_size=4).step(0, 0, 200).kernel("gemm", 0, 10, launched_at=0)
+    for number, ranks in enumerate(groups):
+        at = 20 + 20 * number
+        trace.nccl("all_reduce", at, 10, launched_at=at, group=ranks, description=f"group_{number}")
+    return trace.kernel("void vllm::cross_device_reduce_1stage<half, 2>(int)", 150, 10, launched_at=140)
+
+
+def test_a_kernel_that_names_no_group_is_of_all_ranks_only_where_no_other_is_possible(collectives: Summarize) -> None:
+    """GIVEN groups with different members THEN it is not compared over ranks. A group of one rank does not count."""
+    assert collectives(grouped([0, 1], [0, 2])).group.tolist() == [0, 1]
+    assert collectives(grouped([0, 1, 2, 3], [0])).group.tolist() == [0, 1, -1]
+    assert collectives(grouped()).group.tolist() == [-1]
+    assert collectives(grouped([0, 1, 2, 3])).group.tolist() == [0, 0]

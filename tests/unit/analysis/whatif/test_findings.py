@@ -2,20 +2,39 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from tests.unit.analysis.exchanges import rank, run_of
 from tests.unit.analysis.simulated import Cluster
-from tracekit.analysis.pipeline.advice import UnevenStage
+from tracekit.analysis.finding import Remedy
+from tracekit.analysis.pipeline.uneven_stage import UnevenStage
 from tracekit.analysis.whatif.changes import BALANCED_STAGES, Change
 from tracekit.analysis.whatif.findings import whatif_findings
 from tracekit.analysis.whatif.whatif import WhatIf
+from tracekit.model.metadata import PipelineLayout
 from tracekit.model.run import Run
+from tracekit.model.summary import PipelineMembership
 
 ALONE = run_of([rank(0), rank(1)])
-SLOW_RANK = Change(what="rank 1 at its peers' median", saves_ns_per_step=2_000_000, error_ns=0, share=0.2, rank=1)
-STAGES = Change(what=BALANCED_STAGES, saves_ns_per_step=1_500_000, error_ns=250_000, share=0.15)
-SMALL = Change(what=BALANCED_STAGES, saves_ns_per_step=400_000, error_ns=0, share=0.04)
+
+
+def change(what: str, remedy: Remedy, saves_ns: int, *ranks: int, error_ns: int = 0) -> Change:
+    return Change(
+        what=what,
+        remedy=remedy,
+        saves_ns_per_step=saves_ns,
+        error_ns=error_ns,
+        share=saves_ns / 10_000_000,
+        rank=ranks[0] if len(ranks) == 1 else None,
+        ranks=ranks,
+    )
+
+
+SLOW_RANK = change("rank 1 at its peers' median", "ranks", 2_000_000, 1)
+STAGES = change(BALANCED_STAGES, "stages", 1_500_000, error_ns=250_000)
+SMALL = change(BALANCED_STAGES, "stages", 400_000)
 
 
 def result_of(*changes: Change) -> WhatIf:
@@ -38,8 +57,13 @@ def test_a_slow_rank_and_uneven_stages_are_findings_with_what_they_save() -> Non
     assert (slow_rank.severity, slow_rank.rank, slow_rank.saving_ns) == ("warning", 1, 2_000_000)
     assert "rank 1 computes longer than its peers" in slow_rank.text
     assert (stages.severity, stages.rank, stages.saving_ns) == ("info", None, 1_500_000)
-    assert stages.text == f"{BALANCED_STAGES}: -1.50 ± 0.25 ms a step (15%)"
-    assert stages.evidence == {"error_ns": 250_000, "replay_error": 0.01}
+    assert (slow_rank.remedy, slow_rank.ranks, stages.remedy) == ("ranks", (1,), "stages")
+    assert (stages.saving_error_ns, stages.evidence) == (250_000, {"replay_error": 0.01})
+
+
+def test_data_loaded_ahead_on_a_rank_does_not_say_that_it_computes_longer() -> None:
+    ahead = change("data loaded ahead on rank 1", "data", 2_000_000, 1)
+    assert [finding.rank for finding in whatif_findings(ALONE, result_of(ahead, STAGES))] == [None]
 
 
 def test_where_ranks_meet_in_collectives_another_section_names_the_slow_rank() -> None:
@@ -53,7 +77,16 @@ def test_less_than_a_twentieth_of_the_step_is_no_finding(changes: tuple[Change, 
     assert whatif_findings(ALONE, result_of(*changes)) == []
 
 
+def test_a_stage_of_a_pipeline_is_not_compared_with_the_others_as_if_they_were_its_peers() -> None:
+    layout = PipelineLayout(schedule="GPipe", stages=2, virtual_stages=1, microbatches=4, stage_ids=[0])
+    stages = [replace(rank(i), pipeline=PipelineMembership(layout=layout, ranks=(0, 1))) for i in range(2)]
+
+    assert [finding.rank for finding in whatif_findings(run_of(stages), result_of(SLOW_RANK, STAGES))] == [None]
+
+
 def test_a_stage_that_is_named_already_gets_no_second_finding() -> None:
-    uneven = UnevenStage(stage=1, ranks=(1,), factor=2.0, work_ns=20, others_ns=10, fastest=0)
+    uneven = UnevenStage(
+        stage=1, ranks=(1,), factor=2.0, work_ns=20, others_ns=10, fastest=0, saves_ns_per_step=1, error_ns=0, share=0.1
+    )
 
     assert whatif_findings(ALONE, result_of(SLOW_RANK, STAGES), uneven) == []

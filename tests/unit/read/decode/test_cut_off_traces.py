@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.builders import Layout, TraceBuilder
+from tests.builders import TraceBuilder
+from tests.trace_text import Layout
 from tests.unit.read.decode.damage import decode_text, dropped, names, with_bad
 from tests.unit.read.decode.decoders import decode
 from tracekit.errors import InputError

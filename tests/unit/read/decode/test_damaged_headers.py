@@ -99,3 +99,29 @@ def test_a_mesh_that_contradicts_itself_is_left_out_alone(tmp_path: Path, mesh: 
     assert decoded.header.metadata.mesh is None
     assert [note.kind for note in decoded.notes] == ["not_available"]
     assert "mesh" in decoded.notes[0].text
+
+
+def log(level: str, message: str) -> str:
+    return f"{level}:2024-05-22 17:15:22 2910249:2910249 CuptiActivityProfiler.cpp:976] {message}"
+
+
+@pytest.mark.parametrize("tail", [False, True])
+def test_warnings_and_errors_of_the_profiler_are_read(tmp_path: Path, tail: bool) -> None:
+    """GIVEN the lists that Kineto wrote THEN errors and warnings are kept, and of the rest that it stopped early."""
+    counts = "Record counts: Out-of-range = 4181, Blocklisted runtime = 37458, CUPTI stopped early? = "
+    trace = TraceBuilder().op("e0", 0, 1)
+    trace.header["INFO"] = [log("INFO", "Enabling GPU tracing"), log("INFO", counts + "0"), log("INFO", counts + "1")]
+    trace.header["WARNING"] = [log("WARNING", "GPU trace is empty!"), 5, "without prefix"]
+    trace.header["ERROR"] = [log("ERROR", "first"), log("ERROR", "second")]
+    messages = decode_text(tmp_path, trace.text(tail=tail)).header.profiler_messages
+    assert messages == ("first", "second", "GPU trace is empty!", "without prefix", counts + "1")
+
+
+def test_a_log_with_unescaped_quotes_costs_only_itself(tmp_path: Path) -> None:
+    """Kineto wrote arguments of events into its log, quotes included (its pull request 1336)."""
+    text = (
+        b'{"distributedInfo": {"rank": 3}, "traceEvents": [{"ph": "X", "name": "e0", "pid": 1, "tid": 1, "ts": 1, '
+        b'"dur": 1}], "INFO": ["cudaEvent "event_id": 64"], "WARNING": ["INFO:1 2 3:4 a.cpp:5] seen"]}'
+    )
+    decoded = decode_text(tmp_path, text)
+    assert (decoded.header.rank, decoded.header.profiler_messages) == (3, ("seen",))

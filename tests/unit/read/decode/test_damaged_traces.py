@@ -9,7 +9,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.builders import Layout, TraceBuilder
+from tests.builders import TraceBuilder
+from tests.trace_text import Layout
 from tests.unit.read.decode.damage import EVENT, GOOD, decode_text, dropped, names, repaired, with_bad
 from tracekit.errors import InputError
 from tracekit.read.files import inflate

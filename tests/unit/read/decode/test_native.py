@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.builders import Packing, TraceBuilder, pack
+from tests.builders import TraceBuilder
 from tests.components import require_module
+from tests.trace_text import Packing, pack
 from tests.unit.read.decode.decoders import decode, differences, native_decoder, outcome
 from tracekit.errors import UsageError
 from tracekit.read.decode import decoder, portable
@@ -61,6 +62,8 @@ def test_the_kept_arguments_are_those_of_the_portable_decoder() -> None:
         trace(event(args='"correlation": 18446744073709551615, "External id": -1, "Sequence number": null')),
         trace(event(args='"correlation": 99999999999999999999999999999999')),
         trace(event(args='"Seq": 1, "Seq": 2')),
+        trace(event("record_param_comms", args='"Collective name": "send", "Rank": 1, "Dst Rank": 3')),
+        trace(event("record_param_comms", args='"Collective name": "recv", "Src Rank": -1, "Dst Rank": null')),
         trace(*[event(args='"correlation": 1 , "x" : 2 , "y":3')] * 2),
         trace(
             event(ts='99999999999999999, "ts": 2'), event(ts='2, "ts": 99999999999999999'), event(ts='2, "ts": null')

@@ -13,7 +13,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.builders import BASE_NS, ORIGIN_US, Layout, Packing, TraceBuilder, pack
+from tests.builders import BASE_NS, ORIGIN_US, TraceBuilder
+from tests.trace_text import Layout, Packing, pack
 from tests.unit.read.decode.decoders import decode, differences
 from tracekit.errors import NotATraceError
 from tracekit.model.events import DecodedTrace
@@ -137,6 +138,16 @@ def test_kept_arguments(tmp_path: Path) -> None:
     assert arguments.in_elements.tolist() == [1000, -1, -1]
     assert json.loads(events.strings[arguments.input_shapes[1]]) == [[[1000]], [], []]
     assert json.loads(events.strings[arguments.input_shapes[2]]) == [[1000]]
+
+
+def test_the_other_end_of_a_message_is_kept(tmp_path: Path) -> None:
+    trace = TraceBuilder().op("record_param_comms", 0, 1, **{"Collective name": "send", "Rank": 1, "Dst Rank": 6})
+    trace.op("record_param_comms", 2, 1, **{"Collective name": "recv", "Rank": 0, "Src Rank": 4})
+
+    arguments = decode(trace.write(tmp_path / "a.json")).events.collective_arguments
+
+    assert arguments.destination_rank.tolist() == [6, -1]
+    assert arguments.source_rank.tolist() == [-1, 4]
 
 
 def test_threads_and_processes_keep_their_names(tmp_path: Path) -> None:

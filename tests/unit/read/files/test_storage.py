@@ -11,8 +11,9 @@ from pathlib import Path
 import fsspec
 import pytest
 
-from tests.builders import TraceBuilder, pack
+from tests.builders import TraceBuilder
 from tests.stores import FolderStore, StoreError
+from tests.trace_text import pack
 from tracekit.errors import InputError, UsageError
 from tracekit.read.decode.portable import decode
 from tracekit.read.files.discover import Discovery, discover

@@ -20,9 +20,11 @@ from tracekit.analysis.per_rank.options import StepSelection
 from tracekit.analysis.pipeline.bubbles import pipeline
 from tracekit.analysis.pipeline.parts import Actions
 from tracekit.analysis.report import analyze
+from tracekit.analysis.timeline.recording import recording_of
 from tracekit.model.run import ClockJump
 from tracekit.read.cache.spool import DecodedSpool
-from tracekit.render.merged.derived_tracks import tracks_of_rank
+from tracekit.read.decode.decoder import decode
+from tracekit.render.merged.derived_tracks import tracks_of_rank, tracks_of_recording
 from tracekit.render.merged.merge import merge
 from tracekit.render.merged.plan import plan_of
 
@@ -131,3 +133,23 @@ def test_a_backward_operator_has_an_arrow_from_its_forward_thread(tmp_path: Path
         tuple(name.removeprefix("forward ").removeprefix("backward ") for name in ends) for ends in arrows.values()
     }
     assert joined == (set() if same_numbers else {("0 5",) * 2, ("0 6",) * 2, ("1 5",) * 2, ("1 7",) * 2})
+
+
+def test_a_first_step_that_is_left_out_is_shown_without_phases_and_lanes(tmp_path: Path) -> None:
+    """GIVEN a first step of 400 us, and three of 100 us THEN all four are shown, and sums are those of the report."""
+    trace, begin_us = TraceBuilder(0, 1), 0
+    for k, for_us in enumerate((400, 100, 100, 100)):
+        trace.step(k, begin_us, for_us).kernel("gemm", begin_us, for_us // 2, launched_at=begin_us)
+        begin_us += for_us
+    run = load(write_run(tmp_path, [trace]))
+    (plan,) = plan_of(run).ranks
+    recording = recording_of(decode(Path(plan.summary.files[0])), ())
+
+    tracks = {
+        track.name: track.slices
+        for track in tracks_of_recording(recording, plan.clock, StepSelection(), [left.step for left in run.left_out])
+    }
+
+    names = [tracks["steps"].strings[name] for name in tracks["steps"].name]
+    assert names == ["step 0 (left out)", "step 1", "step 2", "step 3"]
+    assert tracks["compute"].duration_ns.sum() == sum(step.compute_ns for step in run.ranks[0].steps) == 150_000

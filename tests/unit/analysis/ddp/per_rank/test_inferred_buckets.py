@@ -12,21 +12,24 @@ from tracekit.analysis.ddp.buckets import Buckets, buckets
 from tracekit.analysis.load import load
 from tracekit.analysis.table import records
 
-EVEN = (3, 3, 3, 1)
+LAYERS = (3, 3, 3, 1)
 
 
-def buckets_of(folder: Path, *, labels: bool = True, backward_passes: int = 1) -> Buckets:
-    traces = [training.rank(rank, EVEN, labels=labels, backward_passes=backward_passes) for rank in (0, 1)]
+def buckets_of(
+    folder: Path, layers: tuple[int, ...] = LAYERS, *, labels: bool = True, backward_passes: int = 1
+) -> Buckets:
+    traces = [training.rank(rank, layers, labels=labels, backward_passes=backward_passes) for rank in (0, 1)]
     return buckets(load(write_run(folder, traces)))
 
 
+@pytest.mark.parametrize("layers", [LAYERS, (5, 5)], ids=["buckets of two sizes", "buckets of one size"])
 @pytest.mark.parametrize("backward_passes", [1, 2])
-def test_the_sizes_that_repeat_are_the_buckets(tmp_path: Path, backward_passes: int) -> None:
-    result = buckets_of(tmp_path, backward_passes=backward_passes)
-    expected = [(i, count * training.LAYER_BYTES, None, True) for i, count in enumerate(EVEN)]
+def test_the_sizes_that_repeat_are_the_buckets(tmp_path: Path, layers: tuple[int, ...], backward_passes: int) -> None:
+    result = buckets_of(tmp_path, layers, backward_passes=backward_passes)
+    expected = [(i, count * training.LAYER_BYTES, None, True) for i, count in enumerate(layers)]
     rows = records(result.bucket_map)
     assert [(row["index"], row["size_bytes"], row["parameters"], row["inferred"]) for row in rows] == expected
-    assert len(result.times) == 2 * 4 * backward_passes * len(EVEN)
+    assert len(result.times) == 2 * 4 * backward_passes * len(layers)
 
 
 def test_an_average_by_hand_is_not_ddp(tmp_path: Path) -> None:
@@ -36,7 +39,7 @@ def test_an_average_by_hand_is_not_ddp(tmp_path: Path) -> None:
 def test_different_steps_have_no_bucket_map(tmp_path: Path) -> None:
     traces = []
     for rank in (0, 1):
-        trace = training.rank(rank, EVEN, labels=True, steps=1)
+        trace = training.rank(rank, LAYERS, labels=True, steps=1)
         other = training.rank(rank, (5, 5), labels=True, steps=2)
         later = [event for event in other.events if event["ts"] >= other.events[0]["ts"] + training.STEP]
         trace.events += later

@@ -1,0 +1,346 @@
+"""The command of each probe, and what must be found in its run.
+
+Planted delays are sleeps, which a busy machine only lengthens: times are bounded from below, all else is exact.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.integration.recorded import read_traces
+
+__all__ = ["COMMANDS", "Probe", "Result"]
+
+STEPS = 4
+BOTH = (0, 1)
+WORLD = "world"
+
+Result = dict[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Probe:
+    """A command, and what must be found.
+
+    groups: parallelism and ranks of each that is used. units: what reads them off a result, and `expected`.
+    collectives: how many each rank records, all joined to their events; None if that is the library's affair. noted: a
+    part of each note about the capture. planted: checks the known answer, given the result and the folder of the run.
+    """
+
+    name: str
+    arguments: tuple[str, ...] = ()
+    under_torchrun: bool = True
+    strategies: tuple[str, ...]
+    groups: tuple[tuple[str, Any], ...]
+    units: Callable[[Result], Any]
+    expected: Any
+    collectives: int | None
+    blocks: bool = True  # every communication makes its rank wait, so that nothing can overlap
+    noted: tuple[str, ...] = ()
+    planted: Callable[[Result, Path], None]
+
+
+# ---- units ------------------------------------------------------------------------------------------------------
+
+
+def buckets(result: Result) -> list[tuple[int, int, int]]:
+    """Index, number of parameters and bytes of each bucket of DDP."""
+    return [(row["index"], len(row["parameters"]), row["size_bytes"]) for row in result["bucket_map"]]
+
+
+def sharded_modules(result: Result) -> set[str]:
+    return {name for row in result["fsdp"] if row["module"] is not None for name in row["module"].split(", ")}
+
+
+def layers(result: Result) -> dict[tuple[int, str, str, str], int]:
+    """Collectives within layers: the count of each (rank, module, phase, kind)."""
+    rows = [row for row in result["tensor"] if row["module"] is not None]
+    return {(row["rank"], row["module"], row["phase"], row["kind"]): row["count"] for row in rows}
+
+
+def stages(result: Result) -> tuple[str, int, dict[tuple[int, str], int]]:
+    """Schedule, microbatches, and the count of actions of each (stage, kind)."""
+    pipeline = result["pipeline"]
+    counts = {(row["stage"], row["kind"]): row["count"] for row in pipeline["by_stage"]}
+    return pipeline["schedule"], pipeline["microbatches"], counts
+
+
+def no_units(result: Result) -> list[Any]:
+    return [*result["bucket_map"], *result["fsdp"], *result["tensor"]]
+
+
+# ---- planted defects --------------------------------------------------------------------------------------------
+
+
+def slow_backward(result: Result, out: Path, rank: int, delay_ms: int) -> None:
+    """An autograd function of this rank, and of no other, sleeps once a step."""
+    for trace in read_traces(out):
+        slept = [event["dur"] for event in trace["traceEvents"] if event.get("name") == "_SleepBackward"]
+        slow = [duration_us for duration_us in slept if duration_us >= 1000 * delay_ms]
+        if trace["tracekit"]["rank"] == rank:
+            assert len(slow) == len(trace["tracekit"]["steps"])
+
+
+def slow_backward_of_twelve_layers(result: Result, out: Path) -> None:
+    """Twelve layers and a head of 64 rows, forward and twice that backward, but for what no gradient is asked of."""
+    slow_backward(result, out, rank=1, delay_ms=20)
+    layer, head = 2 * 64 * 512 * 512, 2 * 64 * 512 * 10
+    a_step = 12 * layer + 12 * layer + 11 * layer + 3 * head
+    for row in result["roofline"]["by_rank"]:
+        assert (row["flops"], row["recomputed_flops"], row["dtypes"]) == (row["steps"] * a_step, 0, ["float32"])
+        assert (row["mfu"], row["hfu"]) == (None, None)
+    assert result["roofline"]["unknown"]["peak"] == "the peak of CPUs is not known"
+
+
+def slow_compute(result: Result, out: Path, rank: int, delay_ms: int) -> None:
+    """That rank's compute contains the delay in every step."""
+    computed_ns = [step["compute_ns"] for step in result["steps"] if step["rank"] == rank]
+    assert len(computed_ns) == STEPS
+    assert min(computed_ns) >= delay_ms * 1_000_000
+
+
+def hot_expert(result: Result, out: Path) -> None:
+    """240 tokens of 128 bytes on each of two ranks: 60 are for expert 0, 180 for expert 1."""
+    rows = [row for row in result["tensor"] if row["module"] == "moe" and row["phase"] == "backward"]
+    sent_or_received = {0: 240, 1: 360}  # whichever is more
+    there_and_back = 2 * 128 * STEPS
+    assert {row["rank"]: row["size_bytes"] for row in rows} == {
+        rank: there_and_back * tokens for rank, tokens in sent_or_received.items()
+    }
+    assert {row["rank"]: row["ratio"] for row in result["expert_load"]} == {0: pytest.approx(1 / 3), 1: 3.0}
+    (finding,) = [finding for finding in result["findings"] if "experts of" in finding["text"]]
+    assert (finding["rank"], finding["evidence"]["ratio"]) == (1, 3.0)
+
+
+def slow_stage(result: Result, out: Path) -> None:
+    """8 ms are 16 on stage 1, forward and in each half of the backward."""
+    least_ms = {(0, "F"): 8, (0, "B"): 16, (1, "F"): 16, (1, "B"): 32}
+    for row in result["pipeline"]["by_stage"]:
+        assert row["mean_ns"] >= 1_000_000 * least_ms[row["stage"], row["kind"]]
+    edges = [(edge["source"], edge["destination"], edge["joined"]) for edge in result["point_to_point"]]
+    assert edges == [(0, 1, 8 * STEPS), (1, 0, 8 * STEPS)]
+    (finding,) = [finding for finding in result["findings"] if finding["rank"] is not None]
+    assert (finding["rank"], finding["evidence"]["stage"]) == (1, 1)
+    assert finding["evidence"]["factor"] == pytest.approx(2.0, abs=0.3)
+    assert finding["saving_ns"] > 2 * finding["saving_error_ns"]
+
+
+def one_rank_at_a_time(result: Result, out: Path) -> None:
+    """Of two ranks that never compute at the same time each is idle for half of the time or more, on average."""
+    assert result["pipeline"]["bubble_ratio"] >= 0.5
+    assert [edge["joined"] for edge in result["point_to_point"]] == [STEPS, STEPS]
+
+
+def waits_for_data(result: Result, out: Path) -> None:
+    """GIVEN a loader that sleeps 60 ms, 3 micro-batches, 2 checkpointed blocks and one infinite gradient."""
+    assert min(step["data_ns"] for step in result["steps"]) >= 60_000_000
+    (finding,) = [finding for finding in result["findings"] if "steps wait for their data" in finding["text"]]
+    assert finding["evidence"]["data_share"] > 0.05
+    for row in result["phases"]["ranks"]:
+        assert (row["steps"], row["micro_steps"], row["recompute_count"]) == (STEPS, 3, 3 * 2 * STEPS)
+        assert (row["autocast"], row["scaled_steps"], row["skipped_steps"]) == (["float16"], STEPS, 1)
+    layer = 2 * 16 * 64 * 256  # two of a block; only the first of a checkpointed one is needed once more
+    for row in result["roofline"]["by_rank"]:
+        assert (row["recomputed_flops"], row["recompute"]) == (STEPS * 3 * 2 * layer, "recorded")
+        assert row["flops"] - row["recomputed_flops"] == STEPS * 3 * 4 * 2 * 3 * layer
+
+
+def averaged_in_one_buffer(result: Result, out: Path) -> None:
+    (finding,) = [finding for finding in result["findings"] if "averaged by hand" in finding["text"]]
+    assert "1 all-reduce a step, after the backward pass" in finding["text"]
+    evidence = finding["evidence"]
+    assert (evidence["all_reduces_per_step"], evidence["in_backward"], evidence["parameters"]) == (1, 0, None)
+
+
+def held_up_by_loading(result: Result, out: Path) -> None:
+    """GIVEN rank 1 that loads 60 ms longer THEN it is named with that cause, and the delay is its own doing alone."""
+    found = result["stragglers"]
+    assert (found["rank"], found["cause"]) == (1, "data")
+    assert found["caused_delay_ns"] > max(found["significance_ns"], 30_000_000)
+    (finding,) = [finding for finding in result["findings"] if "rank 1 loads data for" in finding["text"]]
+    assert (finding["rank"], finding["evidence"]["cause"]) == (1, "data")
+    assert finding["saving_ns"] > 0
+    chain = {(row["rank"], row["kind"]): row["total_ns"] for row in result["critical_path"]}
+    assert STEPS * 58_000_000 < chain[1, "data"] < STEPS * 120_000_000
+
+
+def one_process(result: Result, out: Path) -> None:
+    assert result["run"]["ranks"] == [0]
+
+
+def moves_the_sequence(result: Result, out: Path) -> None:
+    """Of 64 places, 2 sequences and width 32: half of queries, keys, values and results, or all keys and values."""
+    a_step = 4 * 64 * 2 * 32 * 4 // 2
+    assert {row["size_bytes"] for row in result["tensor"] if row["module"] == "attention"} == {STEPS * a_step}
+
+
+BLOCK_BYTES = 4 * (512 * 512 + 512)  # of float32
+HEAD_BYTES = 4 * (10 * 512 + 10)
+PHASES_BYTES = 4 * 4 * (2 * 64 + 4 * 64 * 64 + 4 * 64 + 4 * 64 * 64 + 64)  # four blocks: norm, up, down
+
+COMMANDS = [
+    Probe(
+        name="ddp",
+        arguments=("--slow-rank", "1", "--delay-ms", "20"),
+        strategies=("ddp",),
+        groups=(("dp", WORLD),),
+        units=buckets,
+        expected=[(0, 10, HEAD_BYTES + 4 * BLOCK_BYTES), (1, 8, 4 * BLOCK_BYTES), (2, 8, 4 * BLOCK_BYTES)],
+        collectives=3 * 6,
+        blocks=False,
+        planted=slow_backward_of_twelve_layers,
+    ),
+    Probe(
+        name="manual_data_parallel",
+        arguments=("--flat", "--sleep-compute"),
+        strategies=("manual_dp",),
+        groups=(("dp", WORLD),),
+        units=no_units,
+        expected=[],
+        collectives=STEPS,
+        planted=averaged_in_one_buffer,
+    ),
+    Probe(
+        name="data_parallel",
+        under_torchrun=False,
+        strategies=("dp",),
+        groups=(),
+        units=no_units,
+        expected=[],
+        collectives=0,
+        noted=("DataParallel of Sequential has no devices: it only calls the module",),
+        planted=one_process,
+    ),
+    Probe(
+        name="fsdp",
+        arguments=("--fsdp", "2", "--prefetch", "2", "--sleep-compute", "--slow-rank", "1", "--delay-ms", "20"),
+        strategies=("fsdp2",),
+        groups=(("dp", WORLD),),
+        units=sharded_modules,
+        expected={"", *(f"blocks.{number}" for number in range(6))},
+        collectives=6 * (7 + 6 + 7),  # gathers forward, backward (the outermost stays gathered), and reductions
+        planted=partial(slow_backward, rank=1, delay_ms=20),
+    ),
+    Probe(
+        name="zero",
+        arguments=("--stage", "3", "--sleep-compute", "--slow-rank", "1", "--delay-ms", "20"),
+        strategies=("zero3",),
+        groups=(("dp", WORLD),),
+        units=sharded_modules,
+        expected={"head", *(f"blocks.{number}.{part}" for number in range(4) for part in ("norm", "up", "down"))},
+        collectives=None,
+        blocks=False,
+        planted=partial(slow_backward, rank=1, delay_ms=20),
+    ),
+    Probe(
+        name="tensor",
+        arguments=("--slow-rank", "1", "--delay-ms", "20"),
+        strategies=("tp",),
+        groups=(("tp", WORLD),),
+        units=layers,
+        expected={
+            (rank, module, phase, kind): STEPS
+            for rank in BOTH
+            for module, phase, kind in (
+                ("blocks.0.down", "forward", "all_reduce"),
+                ("blocks.1.down", "forward", "all_reduce"),
+                ("blocks.0.up", "backward", "all_reduce"),
+                ("blocks.1.up", "backward", "all_reduce"),
+                ("head", "forward", "all_gather"),
+                ("head", "backward", "all_reduce"),
+            )
+        },
+        collectives=6 * STEPS,
+        planted=partial(slow_compute, rank=1, delay_ms=20),
+    ),
+    Probe(
+        name="expert",
+        arguments=("--hot-expert", "1"),
+        strategies=("ep",),
+        groups=(("ep", WORLD),),
+        units=layers,
+        # the counts, the tokens there and back; the gradients of the tokens
+        expected={
+            (rank, "moe", phase, "all_to_all"): count * STEPS
+            for rank in BOTH
+            for phase, count in (("forward", 3), ("backward", 2))
+        },
+        collectives=(3 + 2 + 4) * STEPS,
+        planted=hot_expert,
+    ),
+    Probe(
+        name="context",
+        arguments=("--method", "ulysses"),
+        strategies=("cp",),
+        groups=(("cp", WORLD),),
+        units=layers,
+        expected={
+            (rank, "attention", phase, "all_to_all"): 2 * STEPS for rank in BOTH for phase in ("forward", "backward")
+        },
+        collectives=(2 + 2 + 6) * STEPS,
+        planted=moves_the_sequence,
+    ),
+    Probe(
+        name="context",
+        arguments=("--method", "gather"),
+        strategies=("cp",),
+        groups=(("cp", WORLD),),
+        units=layers,
+        expected={
+            (rank, "attention", phase, kind): STEPS
+            for rank in BOTH
+            for phase, kind in (("forward", "all_gather"), ("backward", "reduce_scatter"))
+        },
+        collectives=(1 + 1 + 6) * STEPS,
+        planted=moves_the_sequence,
+    ),
+    Probe(
+        name="pipeline",
+        arguments=("--schedule", "1f1b", "--slow-stage", "1", "--sleep-compute"),
+        strategies=("pp",),
+        groups=(("pp", WORLD),),
+        units=stages,
+        expected=("1f1b", 8, {(stage, kind): 8 * STEPS for stage in BOTH for kind in "FB"}),
+        collectives=0,
+        blocks=False,
+        planted=slow_stage,
+    ),
+    Probe(
+        name="model_parallel",
+        arguments=("--sleep-compute",),
+        strategies=("pp",),
+        groups=(("pp", WORLD),),
+        units=stages,
+        expected=("manual", 1, {(stage, kind): STEPS for stage in BOTH for kind in "FB"}),
+        collectives=0,
+        planted=one_rank_at_a_time,
+    ),
+    Probe(
+        name="straggler",
+        arguments=("--cause", "data", "--rank", "1", "--delay-ms", "60", "--recorded", str(STEPS), "--sleep-compute"),
+        strategies=("ddp",),
+        groups=(("dp", WORLD),),
+        units=buckets,
+        expected=[(0, 7, 4 * (4 * 256 * 256 + 3 * 256)), (1, 5, 4 * (2 * 256 * 256 + 3 * 256))],
+        collectives=2 * STEPS,
+        blocks=False,
+        planted=held_up_by_loading,
+    ),
+    Probe(
+        name="phases",
+        arguments=("--slow-loader-ms", "60", "--amp", "float16", "--overflow-step", "5"),
+        strategies=("ddp",),
+        groups=(("dp", WORLD),),
+        units=buckets,
+        expected=[(0, 4 * 6, PHASES_BYTES)],
+        collectives=STEPS,
+        blocks=False,
+        planted=waits_for_data,
+    ),
+]

@@ -1,0 +1,45 @@
+"""Reports on simulated GPU jobs of every form of parallelism, healthy and with a defect: each statement is right.
+
+`python -m benchmarks.studies.gpu_jobs` scores many more.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from benchmarks.studies.gpu_jobs.cases import GROUPS, Case
+from benchmarks.studies.gpu_jobs.scoring import score
+
+# Small jobs with tuning seeds; the even ones are healthy.
+SEEDS = {
+    "ddp": (0, 1),
+    "fsdp": (2, 13),
+    "tensor": (0, 3),
+    "pipeline-action": (2, 9),
+    "pipeline-microbatch": (2, 3),
+    "pipeline-messages": (2, 3),
+    "expert": (0, 3),
+    "expert-kernels": (2, 3),
+    "hybrid": (6, 9),
+    "lost-kernels": (0, 1, 2, 3, 4),
+    "lost-receives": (0,),
+}
+
+
+def test_every_group_has_jobs() -> None:
+    assert SEEDS.keys() == GROUPS.keys()
+
+
+@pytest.mark.parametrize(("group", "seed"), [(group, seed) for group, seeds in SEEDS.items() for seed in seeds])
+def test_all_statements_on_a_job_are_right(group: str, seed: int) -> None:
+    scores = score(Case(group, seed))
+
+    assert len(scores) >= 3
+    assert {s.check: (s.seen, s.expected) for s in scores if s.verdict != "right"} == {}
+
+
+def test_a_job_that_is_read_from_files_is_scored_alike() -> None:
+    case = Case("ddp", 4)
+    assert case.in_files
+
+    assert score(case, files=True) == score(case)

@@ -1,0 +1,97 @@
+"""Jumps of a clock are found at the right moment; late moments and drift are none."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tracekit.analysis.clocks.jumps import find_jumps
+
+MS = 1e6
+
+
+def levels(count: int, seed: int, *, sigma_ns: float = 2000, late_share: float = 0.0) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    late = (rng.random(count) < late_share) * rng.uniform(50_000, 500_000, count)
+    return np.arange(count) * MS, rng.normal(0, sigma_ns, count) + late
+
+
+@pytest.mark.parametrize("by_ns", [40_000.0, -40_000.0, 5e6])
+@pytest.mark.parametrize("at", [3, 20, 57])
+def test_a_jump_is_found_where_it_is(by_ns: float, at: int) -> None:
+    """GIVEN a jump of 40 us or 5 ms after 3 of 60 moments, in between, or before the last 3."""
+    for seed in range(20):
+        x, y = levels(60, seed)
+        y[at:] += by_ns
+        assert find_jumps(x, y) == [at]
+
+
+def test_a_jump_beside_a_late_moment_is_found() -> None:
+    """GIVEN a jump of -42 us whose first moment is 130 us late THEN it lies at that moment or just after it."""
+    for seed in range(20):
+        x, y = levels(100, seed, sigma_ns=1000)
+        y[40:] -= 42_000
+        y[40] += 172_000
+        (jump,) = find_jumps(x, y)
+        assert jump in (40, 41)
+
+
+def test_several_jumps() -> None:
+    x, y = levels(200, 1)
+    y[50:] += 300_000
+    y[120:] -= 1e6
+    assert find_jumps(x, y) == [50, 120]
+
+
+@pytest.mark.parametrize("ppm", [0.0, 200.0, -200.0])
+def test_neither_drift_nor_late_moments_are_jumps(ppm: float) -> None:
+    """GIVEN 5 % late moments and up to 200 ppm THEN 1 in 100 clocks at most seems to jump."""
+    found = 0
+    for seed in range(100):
+        x, y = levels(120, seed, late_share=0.05)
+        found += bool(find_jumps(x, y + ppm * 1e-6 * x))
+    assert found <= 1
+
+
+@pytest.mark.parametrize(("count", "at"), [(8, 2), (8, 6), (60, 2), (60, 58)])
+def test_two_moments_before_or_after_a_jump_are_enough_if_they_agree(count: int, at: int) -> None:
+    for seed in range(20):
+        x, y = levels(count, seed)
+        y[at:] -= 1e6
+        assert find_jumps(x, y) == [at]
+        y[0 if at == 2 else -1] += 150_000
+        assert find_jumps(x, y) == []
+
+
+def test_a_drift_is_seen_between_moments_that_are_far_apart() -> None:
+    """GIVEN four bursts of five moments, 10 ms apart, in which 1 us of noise outweighs the drift THEN the jump after
+    two of them is the only one."""
+    for seed in range(20):
+        rng = np.random.default_rng(seed)
+        x = (np.arange(20) // 5 * 10 + np.arange(20) % 5 * 0.01) * MS
+        y = rng.normal(0, 1000, 20) + 30e-6 * x
+        y[10:] += 1.5e6
+        assert find_jumps(x, y) == [10]
+
+
+def test_a_few_late_moments_at_the_end_are_no_jump() -> None:
+    """GIVEN three late moments among the last five, each late by another time."""
+    x, y = levels(61, 2)
+    y[56:] += [345_000, 343_000, 181_000, 10_000, 10_000]
+    assert find_jumps(x, y) == []
+
+
+@pytest.mark.parametrize(("count", "at"), [(4, 2), (5, 2), (7, 4)])
+def test_few_moments_show_a_jump_if_all_are_close_to_their_level(count: int, at: int) -> None:
+    for seed in range(20):
+        x, y = levels(count, seed, sigma_ns=1000)
+        y[at:] += 5e6
+        assert find_jumps(x, y) == [at]
+        y[-1] += 200_000
+        assert find_jumps(x, y) == []
+
+
+def test_three_moments_show_no_jump() -> None:
+    x, y = levels(3, 3)
+    y[2:] += 5e6
+    assert find_jumps(x, y) == []

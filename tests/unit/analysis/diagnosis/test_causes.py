@@ -1,0 +1,121 @@
+"""What the time of the mean step goes to: on simulated runs whose causes are known, and as a property of every run."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from benchmarks.studies.gpu_jobs.cases import GROUPS, Case
+from tests.gpu_jobs import simulate
+from tests.unit.analysis.simulated import Cluster
+from tracekit.analysis.diagnosis.causes import StepCause, step_causes
+from tracekit.analysis.diagnosis.critical_path import critical_path
+from tracekit.analysis.report import Report, analyze
+from tracekit.analysis.stragglers.arrivals.arrivals import arrivals_of
+from tracekit.analysis.stragglers.verdict import Verdict
+from tracekit.analysis.table import rows_of
+from tracekit.model.run import Run
+
+NOBODY = Verdict()
+
+
+def causes(run: Run, verdict: Verdict = NOBODY) -> Counter[tuple[str, tuple[int, ...]]]:
+    """Return the times by cause and ranks; they sum to the step."""
+    arrivals = arrivals_of(run, run.common_steps())
+    step_ns, found = step_causes(run, arrivals, critical_path(run, arrivals), verdict, None)
+    assert sum(found.values()) == step_ns
+    result: Counter[tuple[str, tuple[int, ...]]] = Counter()
+    for cause, time_ns in found.items():
+        result[cause.cause, cause.ranks] += time_ns
+    return result
+
+
+def with_slow_rank(*, by: int, steps: int = 3) -> Run:
+    cluster = Cluster(4)
+    for _ in cluster.steps(steps):
+        for rank in range(4):
+            cluster.work(rank, compute=100 + by * (rank == 2), host=10)
+        cluster.collective((0, 1, 2, 3), transfer=20)
+    return cluster.run()
+
+
+def test_without_a_named_rank_what_one_takes_longer_is_variation() -> None:
+    assert causes(with_slow_rank(by=50)) == {
+        ("compute", ()): 100,
+        ("variation", ()): 50,
+        ("transfer", ()): 20,
+        ("other", ()): 10,
+    }
+
+
+def test_what_a_named_rank_takes_longer_is_its_delay() -> None:
+    verdict = Verdict(rank=2, cause="compute", caused_delay_ns=50)
+    found = causes(with_slow_rank(by=50), verdict)
+    assert found["slow_compute", (2,)] == 50
+    assert found["transfer", ()] == 20
+    assert found["variation", ()] == 0
+    assert sum(found.values()) == 180
+
+
+def test_a_named_rank_has_no_more_delay_than_the_chain_has_of_it() -> None:
+    verdict = Verdict(rank=2, cause="compute", caused_delay_ns=10_000)
+    found = causes(with_slow_rank(by=50), verdict)
+    assert found["slow_compute", (2,)] <= 160
+
+
+def test_causes_are_means_over_steps_of_unequal_length() -> None:
+    """GIVEN steps of 101, 102 and 104 ns THEN the mean step is 102 ns, and the causes sum to it."""
+    cluster = Cluster(2)
+    for step in cluster.steps(3):
+        for rank in range(2):
+            cluster.work(rank, compute=91 + (0, 1, 3)[step])
+        cluster.collective((0, 1), transfer=10)
+    assert causes(cluster.run()) == {("compute", ()): 92, ("transfer", ()): 10}
+
+
+@settings(deadline=None, max_examples=30)
+@given(
+    durations=st.lists(st.integers(1, 500), min_size=12, max_size=12),
+    offsets=st.lists(st.integers(-(10**12), 10**12), min_size=3, max_size=3),
+    delay_ns=st.integers(0, 1000),
+)
+def test_causes_sum_to_the_step_on_any_run(durations: list[int], offsets: list[int], delay_ns: int) -> None:
+    """GIVEN any durations, clock offsets and verdict; `causes` checks the sum."""
+    cluster = Cluster(3, offsets=offsets)
+    for _ in cluster.steps(2):
+        for k in range(3):
+            for rank in range(3):
+                cluster.work(rank, compute=durations[3 * k + rank], host=durations[9 + rank])
+            cluster.collective(range(3) if k == 2 else (k, k + 1), transfer=7)
+        cluster.message(0, 2, transfer=5)
+    found = causes(cluster.run(), Verdict(rank=1, cause="host", caused_delay_ns=delay_ns))
+    assert min(found.values()) >= 0
+
+
+def assert_causes_sum_to_the_step(report: Report) -> None:
+    diagnosis = report.diagnosis
+    assert diagnosis is not None
+    rows = rows_of(diagnosis, "causes")
+    assert sum(row["time_ns"] for row in rows) == diagnosis.step_ns
+    assert all(row["time_ns"] > 0 for row in rows)
+    if diagnosis.steps:
+        assert diagnosis.step_ns > 0
+
+
+@pytest.mark.parametrize("group", GROUPS)
+def test_causes_sum_to_the_step_on_gpu_jobs(group: str) -> None:
+    for seed in (2, 3):
+        assert_causes_sum_to_the_step(simulate(Case(group, seed).spec()).report())
+
+
+@pytest.mark.parametrize("name", ["dlrm_8xV100", "two_of_128", "single_rank/mi300x_resnet_rank0_of_8.json.gz"])
+def test_causes_sum_to_the_step_on_public_traces(real_traces: Path, name: str) -> None:
+    assert_causes_sum_to_the_step(analyze(str(real_traces / name)))
+
+
+def test_the_key_of_a_cause_has_what_distinguishes_it() -> None:
+    assert StepCause(cause="compute", phase="forward") != StepCause(cause="compute", phase="backward")

@@ -1,0 +1,89 @@
+"""The chain over all ranks that bounds a step, on simulated runs whose chain is known."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.unit.analysis.simulated import Cluster
+from tracekit.analysis.diagnosis.critical_path import critical_path
+from tracekit.analysis.stragglers.arrivals.arrivals import arrivals_of
+from tracekit.analysis.table import records
+from tracekit.model.run import Run
+
+
+def chain(run: Run) -> dict[tuple[int, str, str], int]:
+    path = critical_path(run, arrivals_of(run, run.common_steps()))
+    return {(row["rank"], row["kind"], row["name"]): row["total_ns"] for row in records(path.parts)}
+
+
+def test_the_chain_goes_through_the_last_rank_to_arrive() -> None:
+    """GIVEN rank 1 last to the reduction, and rank 0 busy for longer after it THEN the chain has both."""
+    cluster = Cluster(2)
+    for _ in cluster.steps(1):
+        cluster.work(0, compute=100)
+        cluster.work(1, data=50, compute=300, host=20)
+        cluster.collective((0, 1), transfer=10)
+        cluster.work(0, compute=70)
+    assert chain(cluster.run()) == {
+        (1, "compute", "all_reduce"): 300,
+        (0, "compute", "end of step"): 70,
+        (1, "data", "all_reduce"): 50,
+        (1, "other", "all_reduce"): 20,
+        (1, "communication", "all_reduce"): 10,
+    }
+
+
+def test_the_chain_follows_a_message_to_its_sender() -> None:
+    cluster = Cluster(2)
+    for _ in cluster.steps(2):
+        cluster.work(0, compute=200)
+        cluster.message(0, 1, transfer=30)
+        cluster.work(1, compute=100)
+        cluster.message(1, 0, transfer=30)
+    assert chain(cluster.run()) == {
+        (0, "compute", "send"): 400,
+        (1, "compute", "send"): 200,
+        (0, "communication", "send"): 60,
+        (1, "communication", "send"): 60,
+    }
+
+
+def test_the_chain_goes_from_group_to_group() -> None:
+    """GIVEN pairs (0, 1), (2, 3), then (0, 2), (1, 3) THEN the delay of rank 3 reaches the end by way of rank 1."""
+    cluster = Cluster(4)
+    for _ in cluster.steps(1):
+        for rank in range(4):
+            cluster.work(rank, compute=100 + 40 * (rank == 3))
+        for pair in ((0, 1), (2, 3)):
+            cluster.collective(pair)
+        for rank in range(4):
+            cluster.work(rank, compute=100 + 5 * (rank == 2))
+        for pair in ((0, 2), (1, 3)):
+            cluster.collective(pair)
+    assert _by_rank(chain(cluster.run())) == {2: 105 + 10, 3: 140 + 10}
+
+
+def _by_rank(parts: dict[tuple[int, str, str], int]) -> Counter[int]:
+    total: Counter[int] = Counter()
+    for (rank, _, _), length_ns in parts.items():
+        total[rank] += length_ns
+    return total
+
+
+@given(
+    durations=st.lists(st.integers(1, 500), min_size=12, max_size=12),
+    offsets=st.lists(st.integers(-(10**12), 10**12), min_size=3, max_size=3),
+)
+def test_the_chain_is_as_long_as_a_step_that_all_ranks_begin_together(durations: list[int], offsets: list[int]) -> None:
+    """GIVEN any clock offsets."""
+    cluster = Cluster(3, offsets=offsets)
+    for _ in cluster.steps(2):
+        for k in range(3):
+            for rank in range(3):
+                cluster.work(rank, compute=durations[3 * k + rank], host=durations[9 + rank])
+            cluster.collective(range(3) if k == 2 else (k, k + 1), transfer=7)
+    run = cluster.run()
+    assert sum(chain(run).values()) == sum(step.step_ns for step in run.ranks[0].steps)

@@ -1,0 +1,107 @@
+"""What is told of lost device records. Times are microseconds."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.builders import TraceBuilder
+from tracekit.analysis.per_rank.options import SummaryOptions
+from tracekit.analysis.per_rank.summarize import summarize_trace
+from tracekit.model.notes import Note
+from tracekit.read.decode.portable import decode
+
+
+def notes(folder: Path, trace: TraceBuilder) -> list[Note]:
+    return list(summarize_trace(decode(trace.write(folder / "rank0.json")), 0, SummaryOptions()).notes)
+
+
+def training(lost: set[tuple[int, int]], steps: int = 3) -> TraceBuilder:
+    """Steps with 200 kernels each; of those that are `lost`, by step and number, there is only the launch."""
+    trace = TraceBuilder()
+    for k in range(steps):
+        trace.step(k, 1000 * k, 1000)
+        for i in range(200):
+            trace.kernel("gemm", 1000 * k + 5 * i + 1, 2, launched_at=1000 * k + 5 * i)
+            if (k, i) in lost:
+                trace.events.pop()
+    return trace
+
+
+def of_step(k: int, count: int, first: int = 0) -> set[tuple[int, int]]:
+    return {(k, i) for i in range(first, first + count)}
+
+
+def test_a_step_that_does_not_count_is_named_with_what_it_lacks(tmp_path: Path) -> None:
+    (note,) = notes(tmp_path, training(of_step(1, 50)))
+    assert (note.kind, note.severity, note.is_defect) == ("lost_device_records", "warning", True)
+    assert note.text == (
+        "rank 0: rank0.json: step 1 lacks device records and does not count (50 of 200 launches there have no kernel)"
+    )
+
+
+def test_several_steps_are_told_together(tmp_path: Path) -> None:
+    (note,) = notes(tmp_path, training(of_step(0, 50) | of_step(1, 30)))
+    assert "steps 0-1 lack device records and do not count (80 of 400 launches" in note.text
+
+
+def test_kernels_that_may_run_later_are_told_as_such(tmp_path: Path) -> None:
+    (note,) = notes(tmp_path, training(of_step(2, 60, first=140)))
+    assert "step 2 lacks" in note.text
+    assert note.text.endswith("(60 of 200 launches there have no kernel: they had not run when the recording ended, or "
+                              "are lost)")  # fmt: skip
+
+
+def test_a_few_missing_kernels_are_counted(tmp_path: Path) -> None:
+    (note,) = notes(tmp_path, training({(0, 5), (2, 7)}))
+    assert (note.kind, note.severity) == ("lost_device_records", "info")
+    assert "2 of 600 launches have no kernel; sums lack what these took" in note.text
+
+
+def test_a_rank_whose_steps_all_lack_kernels_is_said_to_be_compared_with_none(tmp_path: Path) -> None:
+    (note,) = notes(tmp_path, training(of_step(0, 9) | of_step(1, 9) | of_step(2, 9)))
+    assert "in each step device records are missing: its times are n/a and join no comparison (27 of 600" in note.text
+
+
+def test_a_rank_without_kernels_has_a_remedy(tmp_path: Path) -> None:
+    (note,) = notes(tmp_path, training(of_step(0, 200), steps=1))
+    assert "none of the 200 kernels that it launched is recorded: its times are n/a" in note.text
+    assert "ProfilerActivity.CUDA" in note.text
+
+
+def test_a_file_that_was_cut_off_has_one_note(tmp_path: Path) -> None:
+    path = training(set()).write(tmp_path / "rank0.json", "compact")
+    path.write_bytes(path.read_bytes()[:-5000])
+    summary = summarize_trace(decode(path), 0, SummaryOptions())
+    assert [note.kind for note in summary.notes] == ["truncated"]
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        "Exceeded max GPU buffer count (33 > 32) - terminating tracing",
+        "Dropped 417 activity records",
+        "State: CollectTrace stopped by CUPTI. (Buffer size configured is 128MB)",
+        "Record counts: Out-of-range = 4, CUPTI stopped early? = 1",
+        "CUPTI initialization failed - CUDA profiler activities will be missing",
+        "function cbapi->getCuptiStatus() failed with error CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED (39)",
+    ],
+)
+def test_messages_that_tell_of_loss_are_defects(tmp_path: Path, message: str) -> None:
+    trace = training(set())
+    trace.header["WARNING"] = [message]
+    (note,) = notes(tmp_path, trace)
+    assert (note.kind, note.severity) == ("lost_device_records", "warning")
+    assert note.text == f"rank 0: rank0.json: the profiler wrote: {message}"
+
+
+def test_other_messages_are_told_once_a_sort_and_are_no_defects(tmp_path: Path) -> None:
+    trace = training(set())
+    trace.header["WARNING"] = [
+        *(f"GPU op timestamp ({i}) < runtime timestamp ({i + 2}) by 2us" for i in range(10)),
+        *("GPU trace is empty!", "one", "two", "three"),
+    ]
+    found = notes(tmp_path, trace)
+    assert [(note.kind, note.severity, note.is_defect) for note in found] == [("profiler", "info", False)] * 3
+    assert found[0].text.endswith("GPU op timestamp (0) < runtime timestamp (2) by 2us (and 9 more of this sort)")

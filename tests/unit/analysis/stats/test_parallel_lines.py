@@ -1,0 +1,76 @@
+"""Slopes and their errors: planted lines, outliers, few points, deviations that are alike."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from tracekit.analysis.stats.parallel_lines import fit_parallel_lines, student_deviations
+
+SLOPE = 73e-6
+LENGTH = 170e6
+
+
+def deviations(kind: str, count: int, rng: np.random.Generator) -> np.ndarray:
+    normal = rng.normal(0, 2000, count)
+    if kind == "outliers":
+        return normal + (rng.random(count) < 0.05) * rng.uniform(0, 5e6, count)
+    if kind == "skewed":
+        return rng.lognormal(0, 1, count) * 1000
+    if kind == "alike":  # each is 0.7 of the one before, and something new
+        result = normal
+        for i in range(1, count):
+            result[i] += 0.7 * result[i - 1]
+        return result
+    return normal
+
+
+@pytest.mark.parametrize("kind", ["normal", "outliers", "skewed"])
+@pytest.mark.parametrize("count", [6, 9, 15, 16, 40, 300, 3000])
+def test_the_stated_error_is_the_real_one(kind: str, count: int) -> None:
+    """GIVEN 200 lines THEN 2 errors hold in about 95 % of them, and 3 errors in about 99.7 %."""
+    rng = np.random.default_rng(count)
+    off, degrees = [], count - 2
+    for _ in range(200):
+        x = np.sort(rng.uniform(0, LENGTH, count))
+        fit = fit_parallel_lines(x, SLOPE * x + deviations(kind, count, rng), [slice(0, count)], resolution=100)
+        off.append(abs(fit.slope - SLOPE) / fit.slope_error)
+    held = [np.mean(np.array(off) < student_deviations(errors, degrees)) for errors in (1, 2, 3)]
+    assert held[0] < 0.85  # or the error would be far too large
+    assert held[1] > 0.91
+    assert held[2] > 0.97
+
+
+def test_deviations_that_are_alike_count_as_fewer() -> None:
+    rng = np.random.default_rng(1)
+    held = []
+    for _ in range(200):
+        x = np.sort(rng.uniform(0, LENGTH, 500))
+        fit = fit_parallel_lines(x, SLOPE * x + deviations("alike", 500, rng), [slice(0, 500)], resolution=100)
+        held.append(abs(fit.slope - SLOPE) < 2 * fit.slope_error)
+    assert np.mean(held) > 0.9
+
+
+def test_sets_at_other_levels_share_the_slope() -> None:
+    x = np.linspace(0, LENGTH, 40)
+    y = SLOPE * x + np.where(np.arange(40) < 15, 0, 5e6)
+    fit = fit_parallel_lines(x, y, [slice(0, 15), slice(15, 40)], resolution=1)
+    assert fit.slope == pytest.approx(SLOPE, rel=1e-6)
+    assert fit.degrees == 37
+
+
+@pytest.mark.parametrize("x", [[5.0], [5.0, 5.0, 5.0], [0.0, 9.0]])
+def test_too_few_times_determine_no_slope(x: list[float]) -> None:
+    fit = fit_parallel_lines(np.array(x), np.zeros(len(x)), [slice(0, len(x))], resolution=1)
+    assert math.isinf(fit.slope_error)
+
+
+@pytest.mark.parametrize(
+    ("normal", "degrees", "expected"),
+    [(1.96, 4, 2.776), (1.96, 10, 2.228), (3.0, 4, 6.62), (3.0, 10, 3.957), (3.0, 100, 3.077), (3.0, 1, math.inf)],
+)
+def test_student_deviations(normal: float, degrees: int, expected: float) -> None:
+    """The quantiles are those of tables of Student's distribution, of 97.5 % and of 99.865 %."""
+    assert student_deviations(normal, degrees) == pytest.approx(expected, rel=0.01)

@@ -1,0 +1,124 @@
+"""Verdicts are sure, likely or none: by the size of a delay against the noise of peers, and by how it persists."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tracekit.analysis.finding import Certainty
+from tracekit.analysis.stragglers.certainty import Evidence, Grading, Turns, student_quantile, student_tail
+
+STEP_NS = 1_000_000
+
+
+def evidence(
+    series: list[int], *, noise: int = 0, peers: int = 7, clock: int = 0, turns: Turns | None = None
+) -> Evidence:
+    """Return a rank's delays in ten-thousandths of a step. Its peers vary by `noise`, alternating in sign."""
+    unit = STEP_NS // 10_000
+    series_ns = np.array(series, dtype=np.int64) * unit
+    signs = np.where(np.add.outer(np.arange(len(series)), np.arange(peers)) % 2, 1, -1)
+    return Evidence(
+        series_ns=series_ns,
+        slow_ns=series_ns[:, None],
+        peers_ns=noise * unit * signs,
+        clock_ns=clock * unit,
+        turns=turns,
+    )
+
+
+def grade_of(found: Evidence, *, ranks: int = 8, steps: int | None = None, complete: bool = True) -> Certainty | None:
+    steps = len(found.series_ns) if steps is None else steps
+    grading = Grading(
+        step_ns=STEP_NS, candidates=ranks if steps == 1 else 2 * ranks, ranks=ranks, steps=steps, complete=complete
+    )
+    return grading.grade(found)
+
+
+@pytest.mark.parametrize(
+    ("series", "noise", "expected"),
+    [
+        ([1500, 1500, 1500], 100, "sure"),
+        ([1500, 1400, 1600, 0], 100, "likely"),  # three steps of four
+        ([1500, 0, 0, 0], 100, None),
+        ([150, 150, 150, 150], 0, None),  # less than a fiftieth of the step
+        ([1500, 1500, 1500], 1000, None),  # peers vary as much
+        ([-1500, -1500, -1500], 100, None),
+    ],
+)
+def test_a_delay_is_graded_by_its_size_and_persistence(
+    series: list[int], noise: int, expected: Certainty | None
+) -> None:
+    assert grade_of(evidence(series, noise=noise)) == expected
+
+
+def test_noise_between_sure_and_likely() -> None:
+    """GIVEN delays of the same size THEN more noise makes them first likely, then nothing."""
+    grades = [grade_of(evidence([800] * 4, noise=noise)) for noise in range(0, 400, 10)]
+    assert [grades.index(grade) for grade in ("sure", "likely", None)] == sorted(
+        grades.index(grade) for grade in ("sure", "likely", None)
+    )
+
+
+def test_the_culprits_own_values_are_no_noise() -> None:
+    """GIVEN a rank whose delays vary widely beside quiet peers THEN it is slow all the same."""
+    assert grade_of(evidence([700, 3000, 1500, 2500], noise=20)) == "sure"
+
+
+def test_two_steps_are_never_sure() -> None:
+    assert grade_of(evidence([3000, 3000], noise=10)) == "likely"
+
+
+def test_what_is_missing_lowers_the_grade() -> None:
+    assert grade_of(evidence([3000] * 5, noise=10), complete=False) == "likely"
+
+
+@pytest.mark.parametrize(("size", "expected"), [(400, None), (1500, "sure")])
+def test_two_ranks_have_a_floor_of_noise(size: int, expected: Certainty | None) -> None:
+    """GIVEN two ranks, one of which is late by the same time in each step, so that no noise shows."""
+    assert grade_of(evidence([size] * 4, peers=0), ranks=2) == expected
+
+
+def test_few_steps_have_a_floor_of_noise() -> None:
+    counted = evidence([350] * 3)
+    assert (grade_of(counted, steps=3), grade_of(counted, steps=4)) == (None, "sure")
+
+
+def test_errors_of_clocks_hide_a_delay() -> None:
+    assert grade_of(evidence([1500] * 4, clock=1600)) is None
+
+
+def test_one_of_many_must_stand_out_more() -> None:
+    """GIVEN a delay that is sure among eight ranks THEN it is not among thousands: one is as late by chance."""
+    found = evidence([800] * 4, noise=200)
+    assert (grade_of(found, ranks=8), grade_of(found, ranks=100_000)) == ("sure", None)
+
+
+def test_another_rank_nearby_hides_the_culprit() -> None:
+    series_ns = np.full(4, 150_000)
+    peers_ns = np.zeros((4, 30), dtype=np.int64)
+    peers_ns[:, 0] = 90_000
+    assert grade_of(Evidence(series_ns=series_ns, slow_ns=series_ns[:, None], peers_ns=peers_ns), ranks=31) is None
+
+
+@pytest.mark.parametrize(
+    ("size", "turns", "expected"),
+    [
+        (500, Turns(5, 8, 1 / 8), "likely"),
+        (500, Turns(1, 8, 1 / 8), None),  # a burst does that
+        (500, Turns(5, 8, 1 / 2), None),  # in groups of two every other turn is one's own
+        (100, Turns(8, 8, 1 / 8), None),
+    ],
+)
+def test_one_step_is_likely_if_the_rank_comes_last_again_and_again(
+    size: int, turns: Turns, expected: Certainty | None
+) -> None:
+    assert grade_of(evidence([size], noise=10, turns=turns)) == expected
+
+
+def test_students_distribution_is_that_of_tables() -> None:
+    """Source: the table of Abramowitz and Stegun, 26.10."""
+    assert student_quantile(0.9995, 12) == pytest.approx(4.318, rel=0.005)
+    assert student_quantile(0.975, 30) == pytest.approx(2.042, rel=0.001)
+    assert student_tail(4.318, 12) == pytest.approx(0.0005, rel=0.02)
+    assert student_tail(2.042, 30) == pytest.approx(0.025, rel=0.01)

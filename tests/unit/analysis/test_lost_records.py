@@ -1,0 +1,117 @@
+"""A rank that lost device records: it is not compared, the other ranks are, and nobody is blamed for the loss."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.builders import TraceBuilder
+from tests.gpu_jobs import JobSpec, Missing, SimulatedJob, simulate
+from tests.gpu_jobs.rank import Rank
+from tests.gpu_jobs.strategies.model import Loop, steps
+from tracekit.analysis.load import load
+from tracekit.analysis.report import Report, analyze
+from tracekit.analysis.table import records
+from tracekit.render.json_result import result_dict
+
+STEPS = range(3, 9)  # as the simulator numbers them
+
+
+def job_with_losses(lossy: int, *, slow: int | None, lost_after: float = 0.0) -> SimulatedJob:
+    """Return four ranks on two hosts. `slow` computes 100 us longer a step. `lossy` has no device records after a share
+    of the recording.
+    """
+
+    def train(rank: Rank) -> Loop:
+        for _ in steps(rank):
+            for _layer in range(4):
+                rank.compute("gemm", 100 + 25 * (rank.rank == slow))
+            rank.collective(rank.groups["dp"], "all_reduce", 100, blocking=True)
+            yield rank.synchronize()
+
+    missing = Missing(ranks=(lossy,), kernels_after=lost_after)
+    return simulate(JobSpec(family="ddp", dp=4, ranks_per_host=2, steps=len(STEPS), missing=missing), train)
+
+
+def named(report: Report) -> int | None:
+    assert report.stragglers is not None
+    return report.stragglers.verdict.rank
+
+
+def notes_of(report: Report, kind: str) -> list[str]:
+    return [note.text for note in report.run.notes if note.kind == kind]
+
+
+@pytest.mark.parametrize("lossy", [0, 1, 3])
+def test_a_rank_without_device_records_is_not_compared_and_the_others_are(lossy: int) -> None:
+    """GIVEN rank 2 slow, and another rank without kernels THEN rank 2 is named, and that rank has no figures."""
+    report = job_with_losses(lossy, slow=2).report()
+    assert named(report) == 2
+    assert report.stragglers is not None
+    assert report.stragglers.verdict.caused_delay_ns == pytest.approx(100_000, rel=0.05)
+    assert report.run.common_steps() == set(STEPS)
+
+    assert report.breakdown is not None
+    assert {row["rank"]: row["steps"] for row in records(report.breakdown.ranks)} == {
+        rank: len(STEPS) * (rank != lossy) for rank in range(4)
+    }
+    assert lossy not in {row["rank"] for row in records(report.breakdown.steps)}
+    assert report.phases is not None
+    assert {row["ranks"] for row in records(report.phases.by_phase)} == {3}
+    assert report.run.mean_step_ns() == pytest.approx(600_000, rel=0.1)
+    (note,) = notes_of(report, "lost_device_records")
+    assert note.startswith(f"rank {lossy}: ")
+    assert notes_of(report, "unlinked") == notes_of(report, "step_mismatch") == []
+
+
+def test_the_others_are_compared_as_if_the_file_were_missing(tmp_path: Path) -> None:
+    job = job_with_losses(1, slow=2)
+    job.write(tmp_path)
+    report = result_dict(analyze(load(tmp_path)))
+    (unmeasured,) = report["run"]["unmeasured_ranks"]
+    assert unmeasured["rank"] == 1
+    assert unmeasured["reason"] == "none of the 30 kernels that it launched is recorded"
+
+    (file_of_lossy,) = tmp_path.glob("*rank1[._]*")
+    file_of_lossy.unlink()
+    without_file = result_dict(analyze(load(tmp_path)))
+    assert without_file["run"]["unmeasured_ranks"] == []
+    for section in ("collectives", "stragglers", "critical_path", "steps", "communication", "dimensions", "findings"):
+        assert report[section] == without_file[section], section
+
+
+@pytest.mark.parametrize("lost_after", [0.0, 0.5])
+def test_nobody_is_blamed_for_lost_records(lost_after: float) -> None:
+    """GIVEN equal ranks, of which one lost its kernels altogether or in the second half THEN no rank is named."""
+    report = job_with_losses(1, slow=None, lost_after=lost_after).report()
+    assert named(report) is None
+    assert [finding.rank for finding in report.findings if finding.rank is not None] == []
+
+
+def test_a_slow_rank_is_named_in_the_steps_before_its_records_are_lost() -> None:
+    report = job_with_losses(2, slow=2, lost_after=0.7).report()
+    assert named(report) == 2
+    assert report.run.common_steps() == {3, 4, 5, 6}
+    assert report.stragglers is not None
+    assert report.stragglers.verdict.caused_delay_ns == pytest.approx(100_000, rel=0.05)
+
+
+def test_the_unknown_clock_of_a_rank_without_records_does_not_matter() -> None:
+    """The ranks are on two hosts, whose clocks the collectives relate; rank 3 has none."""
+    report = job_with_losses(3, slow=2).report()
+    assert {clock.rank for clock in report.run.clocks if clock.method == "none"} == {3}
+    assert report.critical_path is not None
+    assert report.critical_path.steps == len(STEPS)
+    assert report.whatif is not None
+
+
+def test_a_run_of_which_nothing_is_measured_is_still_reported(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    TraceBuilder(world_size=1).step(0, 0, 100).event(
+        "cudaLaunchKernel", "cuda_runtime", 1, 1, args={"correlation": 4}
+    ).write(folder / "rank0.json")
+    report = analyze(load(folder))
+    assert (report.run.device, report.run.common_steps()) == ("gpu", frozenset())
+    (finding,) = report.findings
+    assert finding.text == "no step is complete, so nothing can be said about where time goes"

@@ -1,0 +1,267 @@
+"""Why a rank was idle, on built traces with causes known by hand. Times are microseconds."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+
+from tests.builders import TraceBuilder
+from tests.gpu_jobs import Cause, Defect, JobSpec, simulate
+from tests.unit.analysis.test_invariants import TRACES
+from tracekit.analysis.events.default_rules import DEFAULT_RULES
+from tracekit.analysis.step_time.per_rank.step_parts import step_parts
+from tracekit.analysis.timeline.idle_causes import IDLE_CAUSES, idle_by_cause
+from tracekit.analysis.timeline.point_to_point import rank_messages
+from tracekit.analysis.timeline.recorded_steps import RecordedSteps
+from tracekit.analysis.timeline.recording import recording_of
+from tracekit.model.events import DecodedTrace
+from tracekit.read.decode.portable import decode
+
+Idle = Callable[[TraceBuilder], dict[str, float]]
+
+
+def recorded_steps(trace: DecodedTrace) -> RecordedSteps:
+    recording = recording_of(trace, DEFAULT_RULES)
+    return RecordedSteps(
+        trace=trace,
+        lanes=recording.lanes,
+        phases=recording.phases,
+        steps=tuple(step_parts(recording.lanes)),
+        messages=rank_messages(trace, recording.lanes),
+    )
+
+
+@pytest.fixture
+def idle_us(tmp_path: Path) -> Idle:
+    """Return the idle time of each cause that has any."""
+
+    def run(trace: TraceBuilder) -> dict[str, float]:
+        causes = idle_by_cause(recorded_steps(decode(trace.write(tmp_path / "rank0.json"))))
+        return {cause: time.len_ns / 1000 for cause, time in causes.items() if len(time)}
+
+    return run
+
+
+def runtime_call(trace: TraceBuilder, name: str, at_us: float, for_us: float) -> None:
+    trace.event(name, "cuda_runtime", at_us, for_us, args={"correlation": 10_000 + round(at_us)})
+
+
+def busy_until(trace: TraceBuilder, end_us: int) -> TraceBuilder:
+    """A kernel from 10 to `end_us`, of a step from 0 to 1000 whose host launches the next kernel when it says."""
+    return trace.step(3, 0, 1000).kernel("gemm", 10, end_us - 10, launched_at=0)
+
+
+def test_a_device_without_work_waits_for_its_host(idle_us: Idle) -> None:
+    """GIVEN launches at 0 and 300, and kernels 10-100 and 306-1000 THEN all gaps are the host's, latencies included."""
+    trace = busy_until(TraceBuilder(), 100).kernel("gemm", 306, 694, launched_at=300)
+    assert idle_us(trace) == {"host_bound": 10 + 206}
+
+
+def test_a_gap_before_a_kernel_that_was_launched_long_ago_is_one_between_kernels(idle_us: Idle) -> None:
+    trace = busy_until(TraceBuilder(), 100).kernel("gemm", 130, 870, launched_at=20)
+    assert idle_us(trace) == {"host_bound": 10, "kernel_gap": 30}
+
+
+def test_a_queue_that_stands_still_for_long_is_held_up_by_what_is_not_recorded(idle_us: Idle) -> None:
+    """GIVEN kernels launched at 20 and 21 that begin at 300 and 350, 200 and 10 us after the one before."""
+    trace = busy_until(TraceBuilder(), 100).kernel("gemm", 300, 40, launched_at=20)
+    trace.kernel("gemm", 350, 650, launched_at=22)
+    assert idle_us(trace) == {"host_bound": 10, "other": 200, "kernel_gap": 10}
+
+
+def test_kernels_of_a_graph_are_queued_by_its_launch(idle_us: Idle) -> None:
+    """GIVEN a graph launched at 0 for 5 us, whose kernels run at 10-40, 60-90 and 100-1000."""
+    trace = TraceBuilder().step(3, 0, 1000)
+    trace.launch_graph(0, ("a", 10, 30, 7), ("b", 60, 30, 7), ("c", 100, 900, 7))
+    assert idle_us(trace) == {"host_bound": 10, "kernel_gap": 20 + 10}
+
+
+def test_idle_time_behind_a_wait_for_the_device_is_the_waits(idle_us: Idle) -> None:
+    """GIVEN a host that waits from 40 to 402 while its device computes until 400 THEN what it launches late by that
+    is synchronisation: the gaps at 400-420 and 500-520. At 40 it could have launched the kernels without a gap.
+    """
+    trace = busy_until(TraceBuilder(), 400)
+    runtime_call(trace, "cudaStreamSynchronize", 40, 362)
+    trace.kernel("gemm", 420, 80, launched_at=415).kernel("gemm", 520, 480, launched_at=515)
+    assert idle_us(trace) == {"host_bound": 10, "synchronisation": 40}
+
+
+def test_a_wait_for_the_device_explains_no_more_idle_time_than_it_took(idle_us: Idle) -> None:
+    """GIVEN a host that waits from 380 to 402 for its device, which ends at 400 THEN 20 of the 118 us behind the wait
+    are its own, besides the 2 us within it. Without it, too, the host would have launched too late.
+    """
+    trace = busy_until(TraceBuilder(), 400)
+    runtime_call(trace, "cudaStreamSynchronize", 380, 22)
+    trace.op("aten::mm", 440, 40)
+    trace.kernel("gemm", 520, 480, launched_at=515)
+    assert idle_us(trace) == {"host_bound": 10 + 98, "synchronisation": 2 + 20}
+
+
+def test_a_host_that_does_something_else_for_long_behind_a_wait_is_the_cause(idle_us: Idle) -> None:
+    """GIVEN a wait from 20 to 402, and a host of which nothing is recorded from then to 815."""
+    trace = busy_until(TraceBuilder(), 400)
+    runtime_call(trace, "cudaStreamSynchronize", 20, 382)
+    trace.kernel("gemm", 820, 180, launched_at=815)
+    assert idle_us(trace) == {"host_bound": 10 + 418, "synchronisation": 2}
+
+
+def test_a_copy_call_that_returns_after_its_copy_is_a_wait(idle_us: Idle) -> None:
+    """GIVEN an asynchronous copy to pageable memory: the call takes from 20 to 420, the copy from 400 to 418."""
+    trace = busy_until(TraceBuilder(), 400)
+    trace.event("cudaMemcpyAsync", "cuda_runtime", 20, 400, args={"correlation": 777})
+    copy = {"device": 0, "stream": 7, "correlation": 777}
+    trace.event("Memcpy DtoH (Device -> Pageable)", "gpu_memcpy", 400, 18, pid=0, thread=7, args=copy)
+    trace.kernel("gemm", 440, 560, launched_at=435)
+    assert idle_us(trace) == {"host_bound": 10, "synchronisation": 22}
+
+
+@pytest.mark.parametrize(
+    ("name", "category", "cause"),
+    [
+        ("cudaMalloc", "cuda_runtime", "allocator"),
+        ("hipFree", "cuda_runtime", "allocator"),
+        ("cuMemMap", "cuda_driver", "allocator"),
+        ("cudaHostAlloc", "cuda_runtime", "allocator"),
+        ("cudaDeviceSynchronize", "cuda_runtime", "synchronisation"),
+        ("hipMemcpyWithStream", "cuda_runtime", "synchronisation"),
+        ("enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", "user_annotation", "data"),
+        ("tracekit.data", "cpu_op", "data"),
+        ("tracekit.gc", "cpu_op", "garbage_collection"),
+        ("tracekit.checkpoint", "cpu_op", "checkpoint"),
+        ("torch/serialization.py(900): save", "python_function", "checkpoint"),
+        ("Activity Buffer Request", "overhead", "other"),
+        ("my_logging", "user_annotation", "host_bound"),
+    ],
+)
+def test_what_the_host_did_while_nothing_was_queued(idle_us: Idle, name: str, category: str, cause: str) -> None:
+    """GIVEN a host that is in a call from 200 to 500, and a device without work from 100 to 506."""
+    trace = busy_until(TraceBuilder(), 100)
+    trace.event(name, category, 200, 300, args={"correlation": 888} if category.startswith("cuda") else {})
+    trace.kernel("gemm", 506, 494, launched_at=500)
+    expected = {"host_bound": 10 + 106.0}
+    expected[cause] = expected.get(cause, 0) + 300
+    assert idle_us(trace) == expected
+
+
+def test_a_loader_while_work_is_queued_explains_nothing(idle_us: Idle) -> None:
+    trace = busy_until(TraceBuilder(), 100).kernel("gemm", 150, 850, launched_at=20)
+    trace.label("enumerate(DataLoader)#x.__next__", 30, 500)
+    assert idle_us(trace) == {"host_bound": 10, "kernel_gap": 50}
+
+
+def test_garbage_collected_in_the_loader_is_garbage_collection(idle_us: Idle) -> None:
+    trace = busy_until(TraceBuilder(), 100).kernel("gemm", 506, 494, launched_at=500)
+    trace.label("enumerate(DataLoader)#x.__next__", 200, 300).op("tracekit.gc", 250, 100, thread=4242)
+    assert idle_us(trace) == {"host_bound": 10 + 106, "data": 200, "garbage_collection": 100}
+
+
+def test_time_between_two_calls_of_the_step(idle_us: Idle) -> None:
+    """GIVEN steps 0-300 and 600-1000 of the decorated function, and kernels 10-200 and 610-1000."""
+    trace = TraceBuilder().step(3, 0, 300).step(4, 600, 400).capture()
+    trace.kernel("gemm", 10, 190, launched_at=0).kernel("gemm", 610, 390, launched_at=600)
+    assert idle_us(trace) == {"host_bound": 10 + 100 + 10, "between_steps": 300}
+
+
+def test_before_a_kernel_of_unknown_launch_the_cause_is_unknown(idle_us: Idle) -> None:
+    trace = busy_until(TraceBuilder(), 100).kernel("gemm", 506, 494)
+    assert idle_us(trace) == {"host_bound": 10, "other": 406}
+
+
+def test_the_host_of_a_cpu_rank(idle_us: Idle) -> None:
+    """GIVEN operators 0-100 and 500-1000, garbage collected 200-250, and a wait without communication 300-320."""
+    trace = TraceBuilder().step(3, 0, 1000).op("aten::mm", 0, 100).op("aten::mm", 500, 500)
+    trace.op("tracekit.gc", 200, 50).wait(300, 20)
+    assert idle_us(trace) == {"host_bound": 330, "garbage_collection": 50, "other": 20}
+
+
+def assert_exact(recorded: RecordedSteps) -> None:
+    """The causes are disjoint, and in each step they sum to its idle time."""
+    causes = recorded.once(idle_by_cause)
+    assert tuple(causes) == IDLE_CAUSES
+    for step in recorded.steps:
+        window = [time.clip(step.start_ns, step.start_ns + step.step_ns) for time in causes.values()]
+        assert sum(time.len_ns for time in window) == step.idle_ns
+    union = recorded.lanes.idle - recorded.lanes.idle
+    for time in causes.values():
+        assert (union & time).len_ns == 0
+        union = union | time
+    assert union == recorded.lanes.idle
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        JobSpec(family="ddp", dp=2, layers=4, steps=3, synced=True),
+        JobSpec(family="ddp", dp=2, layers=4, steps=3, defect=Defect(cause="data", ranks=(1,), delay_us=3000)),
+        JobSpec(family="fsdp", dp=2, layers=4, steps=3, prefetch=0),
+        JobSpec(family="pipeline", pp=2, layers=4, microbatches=2, steps=3),
+    ],
+    ids=["synced", "data", "fsdp", "pipeline"],
+)
+def test_the_causes_sum_to_the_idle_time_of_simulated_jobs(spec: JobSpec, tmp_path: Path) -> None:
+    for path in sorted(simulate(spec).write(tmp_path, compressed=False).iterdir()):
+        assert_exact(recorded_steps(decode(path)))
+
+
+@pytest.mark.parametrize("cause", ["data", "host"])
+def test_a_delay_of_a_simulated_host(cause: Cause, tmp_path: Path) -> None:
+    """GIVEN a rank that loads data for 5 ms longer, or whose host is held up as long THEN that is why it idles.
+
+    Although it waits for its device in each step, and would hide some of the delay if it did not.
+    """
+    causes = {"data": "data", "host": "host_bound"}
+    defect = Defect(cause=cause, ranks=(1,), delay_us=5000)
+    spec = JobSpec(family="ddp", dp=2, layers=4, steps=3, synced=True, defect=defect)
+    simulate(spec).write(tmp_path, compressed=False)
+    recorded = recorded_steps(decode(tmp_path / "rank1.json"))
+    actual = {name: time.len_ns for name, time in idle_by_cause(recorded).items()}
+    assert max(actual, key=lambda name: actual[name]) == causes[cause], actual
+    assert actual[causes[cause]] == pytest.approx(3 * 5e6, rel=0.2)
+
+
+@pytest.mark.parametrize("launch_us", [4.0, 20.0, 60.0])
+def test_without_its_waits_for_the_device_a_job_is_faster_by_what_they_explain(
+    launch_us: float, tmp_path: Path
+) -> None:
+    """GIVEN a job that waits for its device and then loads a batch WHEN the same job does not wait THEN its steps are
+    shorter by the idle time of both causes. In the first and the last step the host has nothing to hide behind.
+    """
+    spec = JobSpec(family="ddp", dp=2, layers=8, steps=6, layer_us=200, launch_us=launch_us, jitter=0.05)
+    step_ns, explained_ns = {}, {}
+    for synced in (True, False):
+        simulate(replace(spec, synced=synced)).write(tmp_path / str(synced), compressed=False)
+        recorded = recorded_steps(decode(tmp_path / str(synced) / "rank1.json"))
+        begin_ns, end_ns = (int(recorded.lanes.windows.start_ns[i]) for i in (1, -1))
+        causes = idle_by_cause(recorded)
+        step_ns[synced] = end_ns - begin_ns
+        explained_ns[synced] = sum(causes[cause].clip(begin_ns, end_ns).len_ns for cause in ("synchronisation", "data"))
+    assert explained_ns[False] == 0
+    assert explained_ns[True] == pytest.approx(step_ns[True] - step_ns[False], rel=0.05)
+
+
+@given(trace=TRACES)
+@settings(max_examples=60, deadline=None)
+def test_the_causes_sum_to_the_idle_time(trace: TraceBuilder, tmp_path_factory: pytest.TempPathFactory) -> None:
+    path = trace.write(tmp_path_factory.getbasetemp() / "idle.json", "compact")
+    assert_exact(recorded_steps(decode(path)))
+
+
+@pytest.mark.skipif("TRACEKIT_REAL_TRACES" not in os.environ, reason="TRACEKIT_REAL_TRACES is not set")
+@pytest.mark.parametrize(
+    "name",
+    [
+        "dlrm_8xV100/worker7_step_12.1694128201553.pt.trace.json.gz",
+        "single_rank/a100_ddp_rank0_of_2.json.gz",
+        "single_rank/b200_tp8_custom_allreduce.json.gz",
+        "single_rank/mi300x_resnet_rank0_of_8.json.gz",
+        "gloo_rank34_of_300/rank-34.json.gz",
+        "two_of_128/rank-0.json.gz",
+    ],
+)
+def test_the_causes_sum_to_the_idle_time_of_real_traces(name: str) -> None:
+    assert_exact(recorded_steps(decode(Path(os.environ["TRACEKIT_REAL_TRACES"]) / name)))

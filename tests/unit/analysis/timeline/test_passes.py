@@ -1,0 +1,185 @@
+"""Forward and backward passes of one rank, from labels or from launches. Times are microseconds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.builders import TraceBuilder
+from tracekit.analysis.events.default_rules import DEFAULT_RULES
+from tracekit.analysis.timeline.passes import Passes, kinds_in_turns, rank_passes
+from tracekit.analysis.timeline.recording import recording_of
+from tracekit.analysis.timeline.steps import StepWindows
+from tracekit.model.spans import ACTION_KINDS
+from tracekit.read.decode.portable import decode
+
+Pass = tuple[str, int, float, float]  # kind, microbatch, start, end
+PassesOf = Callable[..., list[Pass]]
+
+
+@pytest.fixture
+def passes_of(tmp_path: Path) -> PassesOf:
+    """Return a function that gives the passes of a trace whose messages were issued at some times."""
+
+    def run(trace: TraceBuilder, issued: Sequence[float] = ()) -> list[Pass]:
+        decoded = decode(trace.write(tmp_path / "rank0.json", "compact"))
+        lanes = recording_of(decoded, DEFAULT_RULES).lanes
+        issue_ns = np.array([trace.wall_ns(at_us) for at_us in issued], dtype=np.int64)
+        passes = rank_passes(decoded.events, lanes, issue_ns)
+        zero_ns = trace.wall_ns(0)
+        return [
+            (ACTION_KINDS[kind], microbatch, (start_ns - zero_ns) / 1000, (end_ns - zero_ns) / 1000)
+            for kind, microbatch, start_ns, end_ns in zip(
+                passes.kind.tolist(),
+                passes.microbatch.tolist(),
+                passes.start_ns.tolist(),
+                passes.end_ns.tolist(),
+                strict=True,
+            )
+        ]
+
+    return run
+
+
+def forward(trace: TraceBuilder, at_us: float, *, number: int, kernel_at: float, for_us: float = 20) -> None:
+    """An operator that joins the autograd graph and launches a kernel."""
+    trace.op("aten::mm", at_us, 3, **{"Sequence number": number, "Fwd thread id": 0})
+    trace.kernel("gemm", kernel_at, for_us, launched_at=at_us + 1)
+
+
+def backward(trace: TraceBuilder, at_us: float, *, number: int, kernel_at: float) -> None:
+    """What the autograd engine does in the backward of `forward`, on the thread of the loop for simplicity."""
+    name = "autograd::engine::evaluate_function: MmBackward0"
+    trace.op(name, at_us, 3, **{"Sequence number": number, "Fwd thread id": 1})
+    trace.kernel("gemm", kernel_at, 40, launched_at=at_us + 1)
+
+
+@pytest.mark.parametrize(("first", "second"), [("PP:0F0", "PP:0B0"), ("Forward 0", "Backward 0")])
+def test_a_copy_of_a_label_on_the_device_is_no_second_pass(passes_of: PassesOf, first: str, second: str) -> None:
+    trace = TraceBuilder().step(0, 0, 300)
+    for name, at_us in ((first, 0), (second, 50)):
+        trace.label(name, at_us, 10).kernel("gemm", at_us + 100, 40, launched_at=at_us + 2)
+        trace.event(name, "gpu_user_annotation", at_us + 100, 40, pid=0, thread=7)
+
+    assert [kind for kind, *_ in passes_of(trace)] == ["F", "B"]
+
+
+def test_a_label_names_the_microbatch_of_its_pass(passes_of: PassesOf) -> None:
+    trace = TraceBuilder().step(0, 0, 300)
+    for name, at_us in (("Forward 3", 0), ("forward_4", 20), ("Backward 3", 40), ("Forward pass", 60)):
+        trace.label(name, at_us, 10)
+
+    assert passes_of(trace) == [("F", 3, 0, 10), ("F", 4, 20, 30), ("B", 3, 40, 50)]
+
+
+def test_a_message_in_a_label_is_no_part_of_its_pass(passes_of: PassesOf) -> None:
+    """GIVEN a loop that receives within its label THEN the pass begins with its first launch of compute."""
+    trace = TraceBuilder().step(0, 0, 300).label("Forward 0", 0, 100)
+    trace.kernel("ncclDevKernel_SendRecv()", 10, 60, stream=20, launched_at=5)
+    trace.kernel("gemm", 80, 20, launched_at=40).kernel("gemm", 100, 20, launched_at=60)
+
+    assert passes_of(trace) == [("F", 0, 40, 60.001)]
+
+
+def test_a_pass_is_what_was_launched_in_one_direction_between_two_messages(passes_of: PassesOf) -> None:
+    trace = TraceBuilder().step(0, 0, 1000)
+    forward(trace, 10, number=0, kernel_at=100)
+    forward(trace, 20, number=1, kernel_at=120)
+    forward(trace, 40, number=2, kernel_at=140)
+    backward(trace, 60, number=2, kernel_at=200)
+    backward(trace, 80, number=1, kernel_at=240)
+    backward(trace, 90, number=0, kernel_at=280)
+
+    assert passes_of(trace, issued=(30, 50, 70)) == [
+        ("F", -1, 11, 21.001),
+        ("F", -1, 41, 41.001),
+        ("B", -1, 61, 61.001),
+        ("B", -1, 81, 91.001),
+    ]
+
+
+def test_the_optimizer_and_small_work_between_passes_are_none(passes_of: PassesOf) -> None:
+    """GIVEN a loss of 1 us between passes of 20 us THEN it is no pass."""
+    trace = TraceBuilder().step(0, 0, 1000)
+    forward(trace, 10, number=0, kernel_at=100)
+    forward(trace, 40, number=1, kernel_at=140, for_us=0.5)
+    backward(trace, 60, number=0, kernel_at=200)
+    trace.label("Optimizer.step#AdamW.step", 80, 20).kernel("adam", 300, 50, launched_at=85)
+
+    assert [kind for kind, *_ in passes_of(trace, issued=(30, 50))] == ["F", "B"]
+
+
+def test_without_messages_and_labels_there_are_no_passes(passes_of: PassesOf) -> None:
+    trace = TraceBuilder().step(0, 0, 1000)
+    forward(trace, 10, number=0, kernel_at=100)
+
+    assert passes_of(trace) == []
+
+
+def kinds_of(turns: Sequence[str], exchanges: Sequence[str], *, step_after: int = 99) -> list[str]:
+    """Return the letter of the kind that each message is of, or "?".
+
+    turns: the passes before each exchange, and behind the last one. exchanges: in order of issue, < or >. A new step
+    begins with the turn `step_after`.
+    """
+    starts, kinds, issued, directions, before, after = [], [], [], [], [], []
+    at, begins = 0, [0]
+    for number, turn in enumerate(turns):
+        if number == step_after:
+            begins.append(at)
+        for letter in turn:
+            starts.append(at)
+            kinds.append(ACTION_KINDS.index(letter))
+            at += 100
+        for direction in exchanges[number] if number < len(exchanges) else "":
+            issued.append(at)
+            directions.append(direction == ">")
+            after.append(ACTION_KINDS.index(turn[-1]))
+            before.append(ACTION_KINDS.index(turns[number + 1][0]))
+            at += 1
+    count, passes = len(starts), np.array(starts, dtype=np.int64)
+    none = np.full(count, -1, dtype=np.int32)
+    begin_ns = np.array(begins, dtype=np.int64)
+    windows = StepWindows(
+        step=np.arange(len(begins)),
+        start_ns=begin_ns,
+        end_ns=np.append(begin_ns[1:], at + 1),
+        host_start_ns=begin_ns,
+        host_end_ns=at + 1,
+        data_ns=np.full(len(begins), -1),
+        complete=np.ones(len(begins), dtype=np.bool_),
+        lost=np.zeros(len(begins), dtype=np.bool_),
+        thread=-1,
+        source="spans",
+    )
+    sent, received = kinds_in_turns(
+        Passes(start_ns=passes, end_ns=passes + 90, kind=np.array(kinds, np.int32), module=none, microbatch=none),
+        windows,
+        np.array(issued, dtype=np.int64),
+        np.array(directions),
+        np.array(after, dtype=np.int32),
+        np.array(before, dtype=np.int32),
+    )
+    found = np.where(directions, sent, received).tolist()
+    return ["?" if kind < 0 else ACTION_KINDS[kind] for kind in found]
+
+
+def test_what_is_sent_after_one_pass_is_its_result() -> None:
+    assert kinds_of(["F", "F", "B", "B"], [">", "><", "><"]) == ["F", "F", "B", "B", "B"]
+
+
+def test_what_a_turn_of_two_passes_exchanges_is_of_both_in_their_order() -> None:
+    assert kinds_of(["FB", "FB"], [">><<"]) == ["F", "B", "F", "B"]
+    assert kinds_of(["FB", "FB"], [">>>><<<<"]) == [*"FFBB", *"FFBB"]  # two tensors each
+
+
+def test_one_message_of_a_turn_of_two_passes_may_be_of_either() -> None:
+    assert kinds_of(["FB", "FB"], ["><"]) == ["?", "?"]
+
+
+def test_turns_end_with_their_step() -> None:
+    assert kinds_of(["B", "F", "F"], ["", ">"], step_after=1) == ["F"]
+    assert kinds_of(["B", "F", "F"], ["", ">"]) == ["?"]

@@ -1,0 +1,118 @@
+"""Messages of plain NCCL traces: who, what, when. Times are microseconds."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.builders import TraceBuilder, write_run
+from tests.nccl_messages import alone, batch
+from tracekit.analysis.load import load
+from tracekit.analysis.per_rank.options import SummaryOptions
+from tracekit.analysis.per_rank.summarize import summarize_trace
+from tracekit.model.run import Run
+from tracekit.model.summary import RankSummary
+from tracekit.read.decode.decoder import decode
+
+PAIR = {"group": (4, 5), "description": "pipe"}
+
+
+def summary_of(folder: Path, trace: TraceBuilder) -> RankSummary:
+    return summarize_trace(decode(trace.write(folder / "rank0.json")), trace.rank, SummaryOptions())
+
+
+def after(trace: TraceBuilder, *times_ns: int) -> list[int]:
+    """Return times in microseconds after the beginning of the trace."""
+    return [(time_ns - trace.wall_ns(0)) // 1000 for time_ns in times_ns]
+
+
+def test_a_message_names_group_peer_and_size(tmp_path: Path) -> None:
+    trace = alone(TraceBuilder(5, 8).step(3, 0, 100), "send", 4, launched_at=20, at_us=30, for_us=10, **PAIR)
+
+    summary = summary_of(tmp_path, trace)
+
+    messages = summary.messages
+    assert (messages.peer.tolist(), messages.is_send.tolist(), messages.size_bytes.tolist()) == ([4], [True], [4000])
+    assert (messages.step.tolist(), messages.tag.tolist()) == ([3], [-1])
+    assert summary.groups[messages.group[0]].ranks == (4, 5)
+    assert after(trace, messages.start_ns[0], messages.end_ns[0]) == [30, 40]
+    assert len(summary.collectives) == 0
+
+
+def test_messages_of_a_batch_share_its_kernel(tmp_path: Path) -> None:
+    trace = TraceBuilder(5, 8).step(0, 0, 200)
+    batch(trace, [("send", 4), ("recv", 4)], launched_at=20, at_us=30, for_us=10, **PAIR)
+    batch(trace, [("recv", 4)], launched_at=60, at_us=70, for_us=10, **PAIR)
+
+    summary = summary_of(tmp_path, trace)
+
+    messages = summary.messages
+    assert messages.is_send.tolist() == [True, False, False]
+    assert after(trace, *messages.start_ns) == [30, 30, 70]
+    assert after(trace, *messages.end_ns) == [40, 40, 80]
+    assert len(summary.collectives) == 0
+
+
+def test_a_rank_is_ready_for_a_message_when_its_kernel_could_run(tmp_path: Path) -> None:
+    """GIVEN compute until 50, and a message launched at 30 that is queued behind another one until 70 THEN ready at
+    50. The other one did not queue, and its start shows when it was ready.
+    """
+    trace = TraceBuilder(0, 2).step(0, 0, 200).kernel("gemm", 10, 40, launched_at=5)
+    alone(trace, "recv", 1, launched_at=20, at_us=51, for_us=19)
+    alone(trace, "send", 1, launched_at=30, at_us=70, for_us=10)
+
+    messages = summary_of(tmp_path, trace).messages
+
+    assert after(trace, *messages.ready_ns) == [51, 50]
+    assert after(trace, *messages.start_ns) == [51, 70]
+
+
+def test_a_kernel_of_messages_without_operators_is_neither_a_message_nor_a_collective(tmp_path: Path) -> None:
+    trace = TraceBuilder(0, 2).step(0, 0, 200).kernel("ncclDevKernel_SendRecv()", 20, 10, launched_at=10)
+
+    summary = summary_of(tmp_path, trace)
+
+    assert (len(summary.messages), len(summary.collectives)) == (0, 0)
+
+
+def test_an_all_to_all_that_sends_and_receives_is_a_collective(tmp_path: Path) -> None:
+    """The operator around the launch tells it, or the annotation, in versions of torch that name no collective."""
+    by_operator = TraceBuilder().step(0, 0, 100).op("c10d::alltoall_base_", 5, 10)
+    by_operator.kernel("ncclKernel_SendRecv_RING_SIMPLE_Sum_int8_t()", 20, 10, launched_at=10)
+    by_annotation = TraceBuilder().step(0, 0, 100).label("nccl:all_to_all", 5, 10)
+    by_annotation.kernel("ncclKernel_SendRecv_RING_SIMPLE_Sum_int8_t()", 20, 10, launched_at=10)
+
+    for trace in (by_operator, by_annotation):
+        assert len(summary_of(tmp_path, trace).collectives) == 1
+
+
+def a_run(folder: Path, *, lost: bool = False) -> Run:
+    """Rank 0 sends three messages to rank 1, each of which ends at the same time on both."""
+    sender, receiver = (TraceBuilder(rank, 2).step(0, 0, 400) for rank in (0, 1))
+    for i in range(3):
+        alone(sender, "send", 1, launched_at=20 + 100 * i, at_us=30 + 100 * i, for_us=50)
+        batch(receiver, [("recv", 0)], launched_at=40 + 100 * i, at_us=50 + 100 * i, for_us=30)
+    return load(write_run(folder, [sender, receiver]))
+
+
+def test_sends_meet_receives_over_ranks(tmp_path: Path) -> None:
+    run = a_run(tmp_path)
+
+    assert [column.tolist() for column in (run.messages.source, run.messages.send, run.messages.recv)] == [
+        [0, 0, 0],
+        [0, 1, 2],
+        [0, 1, 2],
+    ]
+    assert run.collectives == ()
+
+
+def test_messages_alone_leave_clocks_of_different_hosts_unknown(tmp_path: Path) -> None:
+    run = load(
+        write_run(
+            tmp_path,
+            [
+                batch(TraceBuilder(0, 2, host="a").step(0, 0, 99), [("send", 1)], launched_at=20, at_us=30, for_us=9),
+                batch(TraceBuilder(1, 2, host="b").step(0, 0, 99), [("recv", 0)], launched_at=20, at_us=30, for_us=9),
+            ],
+        )
+    )
+    assert [clock.method for clock in run.clocks] == ["none", "none"]

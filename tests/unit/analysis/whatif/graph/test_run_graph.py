@@ -1,0 +1,331 @@
+"""Recorded runs as graphs: replays without a planted delay save what it costs, which is known by hand."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.builders import TraceBuilder
+from tests.unit.analysis.exchanges import clocks, rank, recv, run_of, send
+from tests.unit.analysis.whatif.graph.device_job import graph_of_job
+from tracekit.analysis.load import load
+from tracekit.analysis.matching.messages import match_messages
+from tracekit.analysis.timeline.parts import WAITS, Waits
+from tracekit.analysis.whatif.graph import run_graph
+from tracekit.analysis.whatif.graph.run_graph import build_run_graph
+from tracekit.analysis.whatif.whatif import WhatIf, what_if
+from tracekit.errors import InputError
+from tracekit.model.run import Run
+from tracekit.model.summary import StepParts
+
+STEPS = 3
+
+
+def synchronous(
+    folder: Path,
+    work_us: dict[int, int],
+    *,
+    transfer_us: int = 20,
+    clock_us: dict[int, int] | None = None,
+    steps: int = STEPS,
+) -> Run:
+    """Write and load a run. Each step has an operator, an all-reduce that is waited for, and an optimizer of 30 us.
+
+    work_us: how long the operator of each rank takes. clock_us: how far each rank's clock is ahead.
+    """
+    longest = max(work_us.values())
+    step_us = longest + transfer_us + 30
+    for number, rank_us in work_us.items():
+        ahead = (clock_us or {}).get(number, 0)
+        trace = TraceBuilder(rank=number, world_size=len(work_us))
+        for k in range(steps):
+            at = ahead + k * step_us
+            trace.step(k, at, step_us)
+            trace.op("aten::mm", at, rank_us)
+            trace.gloo(
+                "all_reduce", at + rank_us, longest - rank_us + transfer_us, issued_at=at + rank_us, issued_for=1
+            )
+            trace.wait(at + rank_us + 1, longest - rank_us + transfer_us - 1)
+            trace.op("aten::add_", at + longest + transfer_us, 30)
+        trace.capture(clock=[(ahead, ahead * 1000, 100)])
+        trace.write_capture(folder)
+    return load(folder)
+
+
+def result_of(run: Run) -> WhatIf:
+    return what_if(build_run_graph(run))
+
+
+def savings_us(result: WhatIf) -> dict[str, float]:
+    return {change.what: change.saves_ns_per_step / 1000 for change in result.changes}
+
+
+def test_the_slow_rank_of_a_synchronous_run(tmp_path: Path) -> None:
+    """GIVEN rank 1 with 140 us of work, the others with 100 THEN a step takes 190 us, and 150 us without the delay."""
+    result = result_of(synchronous(tmp_path, {0: 100, 1: 140, 2: 100}))
+    assert result.measured_ns == 190_000
+    assert result.replay_error == pytest.approx(0, abs=0.001)
+    assert savings_us(result) == pytest.approx(
+        {"rank 1 at its peers' median": 40, "communication that takes no time": 20}, abs=1
+    )
+    assert result.by_rank[1] > 1.1 > max(result.by_rank[0], result.by_rank[2])
+    assert list(result.by_type) == ["own work", "all_reduce"]
+
+
+def test_clocks_that_are_ahead_change_nothing(tmp_path: Path) -> None:
+    result = result_of(synchronous(tmp_path, {0: 100, 1: 140}, clock_us={1: 5000}))
+    assert savings_us(result)["rank 1 at its peers' median"] == pytest.approx(40, abs=1)
+
+
+def test_ranks_may_be_renamed(tmp_path: Path) -> None:
+    one = result_of(synchronous(tmp_path / "one", {0: 100, 1: 147, 2: 113}))
+    other = result_of(synchronous(tmp_path / "other", {2: 100, 0: 147, 1: 113}))
+    renamed = {0: 2, 1: 0, 2: 1}
+    assert {renamed[number]: s for number, s in one.by_rank.items()} == other.by_rank
+    assert (one.slowdown, one.by_type, one.slowest_ranks_share) == (
+        other.slowdown,
+        other.by_type,
+        other.slowest_ranks_share,
+    )
+    assert [(change.saves_ns_per_step, change.error_ns) for change in one.changes] == [
+        (change.saves_ns_per_step, change.error_ns) for change in other.changes
+    ]
+
+
+def test_equal_ranks(tmp_path: Path) -> None:
+    result = result_of(synchronous(tmp_path, {0: 100, 1: 100}))
+    assert result.slowdown == pytest.approx(1, abs=0.01)
+    assert list(savings_us(result)) == ["communication that takes no time"]
+
+
+def overlapped(folder: Path, last_us: int) -> Run:
+    """Write and load a run in which two buckets are reduced while the backward pass computes until 250.
+
+    The first is reduced from 100 to 200. The second is issued at 200 and takes `last_us`; the rank waits for it from
+    250 on.
+    """
+    ends = max(200 + last_us, 250)
+    for number in range(2):
+        trace = TraceBuilder(rank=number)
+        for k in range(STEPS):
+            at = k * (ends + 50)
+            trace.step(k, at, ends + 50)
+            trace.op("aten::mm", at, 100)
+            trace.gloo("all_reduce", at + 100, 100, issued_at=at + 100)
+            trace.op("aten::mm", at + 102, 97)
+            trace.gloo("all_reduce", at + 200, last_us, issued_at=at + 200)
+            trace.op("aten::mm", at + 202, 48)
+            if ends > 250:
+                trace.wait(at + 250, ends - 250)
+            trace.op("aten::add_", at + ends, 50)
+        trace.capture(clock=[(0, 0, 100)])
+        trace.write_capture(folder)
+    return load(folder)
+
+
+def test_hidden_communication_saves_nothing(tmp_path: Path) -> None:
+    """GIVEN a second bucket that ends at 280 THEN only the 30 exposed us can be saved, not all 180 us of transfer."""
+    result = result_of(overlapped(tmp_path, 80))
+    assert result.measured_ns == 330_000
+    assert result.replay_error == pytest.approx(0, abs=0.001)
+    assert savings_us(result) == pytest.approx({"communication that takes no time": 30}, abs=1)
+
+
+def test_communication_that_compute_hides_altogether(tmp_path: Path) -> None:
+    result = result_of(overlapped(tmp_path, 40))
+    assert result.measured_ns == 300_000
+    assert savings_us(result) == {}
+
+
+def test_devices_whose_hosts_run_ahead(tmp_path: Path) -> None:
+    """GIVEN devices that compute for 100 or 140 us, reduce, and compute for 30 us, all issued early by their hosts."""
+    for number, rank_us in enumerate((100, 140)):
+        trace = TraceBuilder(rank=number)
+        for k in range(STEPS):
+            at, host = 5 + k * 190, k * 20
+            trace.step(k, host, 20)
+            trace.kernel("gemm", at, rank_us, launched_at=host + 1)
+            trace.nccl("all_reduce", at + rank_us, 160 - rank_us, launched_at=host + 3)
+            trace.kernel("adam", at + 160, 30, launched_at=host + 5)
+        trace.write(tmp_path / f"rank{number}.json.gz")
+    result = result_of(load(tmp_path))
+    assert result.measured_ns == pytest.approx((195_000 + 190_000 + 190_000) / 3, abs=1)
+    assert abs(result.replay_error) < 0.01
+    assert savings_us(result) == pytest.approx(
+        {"rank 1 at its peers' median": 40, "communication that takes no time": 20}, abs=1
+    )
+
+
+def exchange(work_us: int, *, sent_at_us: int, received_at_us: int, awaited: bool) -> Run:
+    """Return a run in which rank 0 computes for `work_us`, sends to rank 1, and computes until 400.
+
+    Rank 1 posts a receive at 10. If `awaited`, it waits for the message, otherwise it computes until 200. Then it
+    computes until 400. sent_at_us, received_at_us: when the spans of the message end.
+    """
+
+    def us(*times: int) -> np.ndarray:
+        return 1000 * np.array(times, dtype=np.int64)
+
+    step = StepParts(
+        step=5, start_ns=0, complete=True, data_ns=None, step_ns=400_000, compute_ns=0, comm_ns=0,
+        overlapped_comm_ns=0, exposed_comm_ns=0, exposed_copy_ns=0, idle_ns=400_000,
+    )  # fmt: skip
+    sender = rank(0, [send(1, 1000 * work_us, took_ns=1000 * (sent_at_us - work_us))])
+    receiver = rank(1, [recv(0, 10_000, took_ns=1000 * (received_at_us - 10))])
+    waited = Waits(since_ns=us(20) if awaited else us(200), until_ns=us(received_at_us))
+    ranks = [replace(sender, steps=(step,)), replace(receiver, steps=(step,)).with_part(WAITS, waited)]
+    messages, notes = match_messages(ranks, clocks(2))
+    assert notes == []
+    return run_of(ranks, messages=messages)
+
+
+def replayed_us(run: Run, *, shorter_us: int) -> float:
+    """Return when rank 1 ends the step if rank 0's work before it sends is shorter."""
+    (graph_steps,) = build_run_graph(run).step_groups
+    duration_ns = graph_steps.duration_ns.copy()
+    first = np.flatnonzero((graph_steps.rank == 0) & (graph_steps.duration_ns[:, 0] > 0))[0]
+    duration_ns[first] -= 1000 * shorter_us
+    ends_us = graph_steps.graph.replay(duration_ns).end[graph_steps.step_ends[0], 0] / 1000  # type: ignore[index]
+    return float(ends_us[1])  # rank 1's
+
+
+def test_a_rank_that_waits_for_a_message_goes_on_earlier_if_it_is_sent_earlier() -> None:
+    """GIVEN a message sent at 100 and received at 120 THEN the transfer takes 20; rank 1 then computes for 280."""
+    run = exchange(100, sent_at_us=120, received_at_us=120, awaited=True)
+    assert replayed_us(run, shorter_us=0) == 400
+    assert replayed_us(run, shorter_us=30) == 370
+    assert replayed_us(run, shorter_us=95) == 310  # not before the receive is posted: 10 + 20 + 280
+
+
+def test_a_message_that_was_not_waited_for_delays_its_receiver_only_if_it_comes_after_it_is_needed() -> None:
+    """GIVEN a message that arrives long before rank 1 looks for it at 200, when its span ends."""
+    run = exchange(100, sent_at_us=120, received_at_us=201, awaited=False)
+    assert replayed_us(run, shorter_us=0) == pytest.approx(400, abs=1)
+    assert replayed_us(run, shorter_us=50) == pytest.approx(400, abs=1)
+    assert replayed_us(run, shorter_us=-60) == pytest.approx(400, abs=1)  # it arrives at 180
+    assert replayed_us(run, shorter_us=-130) == pytest.approx(449, abs=1)  # at 250: 49 too late
+
+
+def test_a_send_that_was_over_before_the_receive_was_posted_does_not_wait() -> None:
+    run = exchange(2, sent_at_us=5, received_at_us=100, awaited=True)
+    (graph_steps,) = build_run_graph(run).step_groups
+    later = graph_steps.duration_ns.copy()
+    later[np.flatnonzero((graph_steps.rank == 1) & (later[:, 0] == 10_000))[0]] += (
+        100_000  # the receive is posted at 110
+    )
+    ends_us = graph_steps.graph.replay(later).end[graph_steps.step_ends[0], 0] / 1000  # type: ignore[index]
+    assert ends_us.tolist() == [400, 500]
+
+
+def test_one_rank_alone_keeps_its_communication_as_long_as_it_was(tmp_path: Path) -> None:
+    """GIVEN rank 1, whose all-reduces of 20 wait for rank 0 for 80 THEN 20 + 80 is a transfer."""
+    write_loading_ranks(tmp_path, {0: 90, 1: 10})
+    result = result_of(load(tmp_path, ranks=[1]))
+
+    assert result.replayed_ns == pytest.approx(240_000, abs=1000)
+    assert savings_us(result) == pytest.approx({"data loaded ahead on rank 1": 10}, abs=1)
+    assert "waiting for them counts as transfer" in result.notes[0]
+
+
+def test_missing_ranks_are_noted(tmp_path: Path) -> None:
+    run = synchronous(tmp_path, {0: 100, 1: 100, 2: 100})
+    assert build_run_graph(load(run.paths, ranks=[0, 1])).notes == ()  # not selected is not missing
+    next(tmp_path.rglob("rank-000002.json.gz")).unlink()
+    next(tmp_path.rglob("rank-000002.manifest.json")).unlink()
+    assert build_run_graph(load(tmp_path)).notes == (
+        "1 ranks are missing: waiting for them counts as transfer, and no change of communication is tried",
+    )
+
+
+def test_a_rank_that_waits_for_its_data(tmp_path: Path) -> None:
+    """GIVEN ranks that compute for 100 and reduce for 20 after loading data, rank 1 for 90 and the others for 10.
+
+    Without loading a step takes 190 - 90; with rank 1 as fast as its peers it takes 190 - 80.
+    """
+    write_loading_ranks(tmp_path, {0: 10, 1: 90, 2: 10})
+    result = result_of(load(tmp_path))
+
+    assert savings_us(result) == pytest.approx(
+        {
+            "data loaded ahead on rank 1": 80,
+            "rank 1 at its peers' median": 80,
+            "communication that takes no time": 20,
+        },
+        abs=1,
+    )
+    assert result.by_type["data loading"] > 1.2
+
+
+def write_loading_ranks(folder: Path, loads: dict[int, int]) -> None:
+    """Write ranks that load data for this many us, compute for 100 and reduce for 20."""
+    for number, loads_us in loads.items():
+        trace = TraceBuilder(rank=number, world_size=len(loads))
+        for k in range(STEPS):
+            at = 240 * k
+            trace.step(k, at, 240)
+            trace.label("enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", at, loads_us)
+            trace.op("aten::mm", at + loads_us, 100)
+            arrived = at + loads_us + 100
+            trace.gloo("all_reduce", arrived, at + 210 - arrived, issued_at=arrived)
+            trace.wait(arrived + 1, at + 210 - arrived - 1)
+            trace.op("aten::add_", at + 210, 30)
+        trace.capture(clock=[(0, 0, 100)])
+        trace.write_capture(folder)
+
+
+def test_sizes_are_no_part_of_what_an_uneven_exchange_is_compared_by(tmp_path: Path) -> None:
+    """GIVEN all-to-alls of another size on each rank and step, and rank 1 with 40 us more of work behind them."""
+    for number in range(3):
+        trace, work_us = TraceBuilder(rank=number, world_size=3), 140 if number == 1 else 100
+        for k in range(STEPS):
+            at, host = 200 * k, 20 * k
+            trace.step(k, host, 20).kernel("route", at + 5, 10, launched_at=host)
+            trace.nccl("all_to_all", at + 17, 20, launched_at=host + 2, elements=1000 + 100 * number + 10 * k)
+            trace.kernel("experts", at + 38, work_us, launched_at=host + 4)
+            trace.nccl("all_reduce", at + 39 + work_us, 163 - work_us, launched_at=host + 6)
+        trace.write(tmp_path / f"rank{number}.json.gz")
+    result = result_of(load(tmp_path))
+
+    assert savings_us(result)["rank 1 at its peers' median"] == pytest.approx(40, abs=2)
+
+
+def test_the_limit_counts_all_operations_not_communication_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """GIVEN GPU ranks that launch and synchronise more than they communicate, and one step of which is too much."""
+    (steps,) = graph_of_job(tmp_path, [100, 140]).step_groups
+    of_step = len(steps.duration_ns) / len(steps.steps)
+
+    monkeypatch.setattr(run_graph, "_MOST_OPERATIONS", of_step + 2)
+    build_run_graph(load(tmp_path))
+
+    monkeypatch.setattr(run_graph, "_MOST_OPERATIONS", of_step - 4)
+    with pytest.raises(InputError, match="more operations than can be replayed") as error:
+        build_run_graph(load(tmp_path))
+    assert error.value.hint == "choose fewer ranks"
+
+
+@pytest.mark.parametrize(
+    ("enough", "steps", "sample"),
+    [
+        (1.5, [[2]], "step 2"),  # the one in the middle
+        (2.5, [[1], [3]], "steps 1,3"),
+        (4.5, [[0, 1], [3, 4]], "steps 0-1,3-4"),
+        (0, [[2]], "step 2"),
+    ],
+)
+def test_of_many_operations_a_sample_of_steps_is_replayed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, enough: float, steps: list[list[int]], sample: str
+) -> None:
+    """GIVEN five steps WHEN this many are enough THEN they are spread evenly, and a note says which they are."""
+    run = synchronous(tmp_path, {0: 100, 1: 140}, steps=5)
+    of_step = 2 * 4  # on each rank an all-reduce, and work before it, until the wait and after it
+    monkeypatch.setattr(run_graph, "_ENOUGH_OPERATIONS", enough * of_step)
+    graph = build_run_graph(run)
+
+    assert [group.steps.tolist() for group in graph.step_groups] == steps
+    assert graph.notes[0].startswith(f"a sample is replayed, {sample} of 0-4: each has 8 operations")
+    assert savings_us(what_if(graph))["rank 1 at its peers' median"] == pytest.approx(40, abs=1)

@@ -1,0 +1,112 @@
+"""What a host launched between the points at which it, or its device, depends on anything else."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.builders import TraceBuilder
+from tests.unit.analysis.whatif.graph.device_job import trace_of
+from tests.unit.analysis.whatif.per_rank.recorded import summary
+from tracekit.analysis.whatif.parts import CUTS, DATA_LOADING, LAUNCH_SEGMENTS, LaunchSegments
+from tracekit.model.events import ABSENT, Int64
+
+DURATIONS = ("device_ns", "limit_host_ns", "limit_device_ns")
+NONE = -1.0
+
+
+class Rows:
+    """Launch segments in microseconds since the trace began, NONE where there is none."""
+
+    def __init__(self, trace: TraceBuilder, folder: Path) -> None:
+        self.segments: LaunchSegments = summary(trace, folder)[LAUNCH_SEGMENTS]
+        self.begin_ns = trace.wall_ns(0)
+        self.what = [CUTS[number] for number in self.segments.what.tolist()]
+
+    def of(self, what: str, column: str) -> list[float]:
+        """Return a column of the rows that begin with a cut."""
+        values: Int64 = getattr(self.segments, column)
+        since_ns = 0 if column in DURATIONS else self.begin_ns
+        return [
+            NONE if value == ABSENT else (value - since_ns) / 1000
+            for cut, value in zip(self.what, values.tolist(), strict=True)
+            if cut == what
+        ]
+
+
+@pytest.fixture
+def rows(tmp_path: Path) -> Rows:
+    """A rank whose steps of 200 `device_job` draws; it loads data from 2 to 6."""
+    return Rows(trace_of(0, (100, 100), load_at=2), tmp_path)
+
+
+def test_the_time_of_the_host_is_cut_in_order(rows: Rows) -> None:
+    assert rows.what == ["begin", *["step", "load", "loaded", "launch", "wait", "synchronise"] * 3, "end"]
+    assert rows.of("step", "begin_ns") == [0, 200, 400]
+    assert (rows.of("load", "begin_ns"), rows.of("loaded", "begin_ns")) == ([2, 202, 402], [6, 206, 406])
+    assert rows.of("end", "begin_ns") == [600]
+
+
+def test_communication_waits_for_the_kernels_before_and_a_kernel_for_communication(rows: Rows) -> None:
+    assert rows.of("launch", "begin_ns") == [12, 212, 412]
+    assert rows.of("launch", "communication_end_ns") == [135, 335, 535]
+    assert rows.of("wait", "awaited_communication_ns") == [135, 335, 535]
+    of_launches = [need for need in rows.segments.needs_kernels.tolist() if need != ABSENT]
+    assert of_launches == [1, 1, 1]
+
+
+def test_a_synchronisation_waits_for_the_kernel_that_was_launched_last(rows: Rows) -> None:
+    assert rows.of("synchronise", "begin_ns") == [20, 220, 420]
+    assert rows.of("synchronise", "until_ns") == [162, 362, 562]
+    assert rows.of("synchronise", "awaited_kernel_ns") == [157, 357, 557]
+    assert rows.of("synchronise", "awaited_communication_ns") == [NONE] * 3
+
+
+def test_kernels_end_no_earlier_than_their_launches_allow(rows: Rows) -> None:
+    """THEN the product of 100, launched 2 after the loading and started 7 later, ends 109 after it at the earliest."""
+    assert rows.of("loaded", "limit_host_ns") == [9, 9, 9]
+    assert rows.of("loaded", "limit_device_ns") == [100, 100, 100]
+    assert rows.of("loaded", "device_end_ns") == [115, 315, 515]
+    assert rows.of("wait", "device_end_ns") == [157, 357, 557]
+    assert rows.of("synchronise", "device_ns") == [NONE] * 3
+
+
+def test_communication_that_starts_before_earlier_kernels_have_ended_does_not_need_them(tmp_path: Path) -> None:
+    """GIVEN gathers that are launched after kernels, and run beside them."""
+    trace = TraceBuilder()
+    for k in range(3):
+        at = 200 * k
+        trace.step(k, at, 200).kernel("gemm", at + 15, 150, launched_at=at + 8)
+        trace.nccl("all_gather", at + 20, 30, launched_at=at + 12)
+    segments = summary(trace, tmp_path)[LAUNCH_SEGMENTS]
+
+    assert [need for need in segments.needs_kernels.tolist() if need != ABSENT] == [0, 0, 0]
+
+
+def test_a_wait_for_the_device_that_no_call_shows(tmp_path: Path) -> None:
+    """GIVEN a host that is not heard of from 10 on, and launches again at 1003, right after its kernel's end."""
+    trace = TraceBuilder().step(0, 0, 2000).kernel("gemm", 15, 985, launched_at=8)
+    trace.kernel("adam", 1010, 20, launched_at=1003)
+
+    assert Rows(trace, tmp_path).of("synchronise", "awaited_kernel_ns") == [1000]
+
+    trace.op("aten::item", 600, 300)  # the host was busy
+    assert "synchronise" not in Rows(trace, tmp_path).what
+
+
+def test_ranks_without_known_launches_have_no_segments(tmp_path: Path) -> None:
+    on_cpu = TraceBuilder().step(0, 0, 100).op("aten::mm", 10, 50)
+    without_launches = TraceBuilder().step(0, 0, 100).kernel("gemm", 10, 50).kernel("adam", 70, 10)
+
+    for trace in (on_cpu, without_launches):
+        assert len(summary(trace, tmp_path)[LAUNCH_SEGMENTS]) == 0
+
+
+def test_a_rank_on_the_cpu_tells_when_it_loads_data(tmp_path: Path) -> None:
+    trace = TraceBuilder().step(0, 0, 100).op("aten::mm", 30, 50)
+    trace.event("enumerate(DataLoader)#it", "user_annotation", 5, 20)
+    found = summary(trace, tmp_path)[DATA_LOADING]
+
+    assert (found.begin_ns.tolist(), found.end_ns.tolist()) == ([trace.wall_ns(5)], [trace.wall_ns(25)])
+    assert len(summary(trace_of(0, (100, 100)), tmp_path)[DATA_LOADING]) == 0  # its segments tell it

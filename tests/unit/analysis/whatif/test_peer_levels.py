@@ -1,0 +1,128 @@
+"""What the work of a rank takes at the level of its peers, with medians worked out by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+
+from tests.unit.analysis.whatif.hand_made import TRANSFER, TaskOf, graph_of
+from tracekit.analysis.replay.operation_graph import DATA, LIMIT, NEVER_NS, SYNCHRONISATION
+from tracekit.analysis.whatif.peer_levels import at_peers_level, median_by_class, with_limits
+
+
+def at_peers_ns(tasks: Sequence[TaskOf], *ranks: int) -> list[float]:
+    """Return how long each task takes in the first replica with these ranks at their peers' level."""
+    (duration_ns,) = at_peers_level(graph_of(tasks), ranks)
+    return [float(time_ns) for time_ns in duration_ns[:, 0]]
+
+
+def test_a_slow_rank_works_as_long_as_the_median_of_the_others() -> None:
+    tasks = [TaskOf(rank=rank, ns=[time_ns]) for rank, time_ns in enumerate((10, 50, 12, 20))]
+
+    assert at_peers_ns(tasks, 1) == [10, 12, 12, 20]
+    assert at_peers_ns(tasks, 1, 3) == [10, 11, 12, 11]  # of two others: their mean
+
+
+def test_work_is_compared_within_its_class_and_without_one_within_its_kind() -> None:
+    tasks = [
+        TaskOf(rank=0, ns=[10], kind="F", comparison_class="F of stage 0"),
+        TaskOf(rank=1, ns=[30], kind="F", comparison_class="F of stage 0"),
+        TaskOf(rank=1, ns=[40], kind="F", comparison_class="F of stage 1"),
+        TaskOf(rank=2, ns=[20], kind="F", comparison_class="F of stage 2"),
+    ]
+
+    assert at_peers_ns(tasks, 1) == [10, 10, 15, 20]
+
+
+def test_all_replicas_count_and_all_change() -> None:
+    tasks = [TaskOf(rank=0, ns=[10, 14]), TaskOf(rank=1, ns=[50, 60]), TaskOf(rank=2, ns=[12, 16])]
+    (duration_ns,) = at_peers_level(graph_of(tasks), [1])
+
+    np.testing.assert_array_equal(duration_ns, [[10, 14], [13, 13], [12, 16]])
+
+
+def test_what_no_other_rank_does_and_transfers_stay_as_measured() -> None:
+    tasks = [
+        TaskOf(rank=0, ns=[10], kind=TRANSFER),
+        TaskOf(rank=1, ns=[50], kind=TRANSFER),
+        TaskOf(rank=1, ns=[70], kind="checkpoint"),
+    ]
+
+    assert at_peers_ns(tasks, 1) == [10, 50, 70]
+
+
+def test_data_that_no_other_rank_loads_takes_no_time_and_the_rank_does_not_wait_for_its_device_as_others_do_not() -> (
+    None
+):
+    hosts = [TaskOf(rank=rank, ns=[10], kind="host") for rank in range(3)]
+    tasks = [
+        *hosts,
+        TaskOf(rank=1, ns=[500], kind="data", role=DATA, host=1),
+        TaskOf(rank=1, ns=[0], kind="synchronise", role=SYNCHRONISATION, host=1),
+    ]
+
+    assert at_peers_ns(tasks, 1) == [10, 10, 10, 0, NEVER_NS]
+
+
+def test_data_that_the_others_load_too_takes_as_long_as_theirs() -> None:
+    hosts = [TaskOf(rank=rank, ns=[10], kind="host") for rank in range(3)]
+    loads = [
+        TaskOf(rank=rank, ns=[time_ns], kind="data", role=DATA, host=rank)
+        for rank, time_ns in enumerate((100, 500, 140))
+    ]
+
+    assert at_peers_ns([*hosts, *loads], 1)[3:] == [100, 120, 140]
+
+
+@pytest.mark.parametrize(
+    ("host_ns", "device_ns", "limit_ns"),
+    [
+        (20, 40, 100),  # as measured
+        (10, 40, 75),  # half of the host's half
+        (20, 20, 75),  # half of the device's half
+        (10, 20, 50),
+    ],
+)
+def test_a_limit_follows_the_host_and_the_device(host_ns: float, device_ns: float, limit_ns: float) -> None:
+    """GIVEN a limit of 100, half of it the work of a host of 20 and half that of kernels of 40."""
+    tasks = [
+        TaskOf(rank=0, ns=[20], kind="host"),
+        TaskOf(rank=0, ns=[40], kind="device"),
+        TaskOf(rank=0, ns=[100], kind="limit", role=LIMIT, host=0, device=1, host_share=0.5),
+    ]
+    (group,) = graph_of(tasks).step_groups
+
+    task_ns = with_limits(group, np.array([[host_ns], [device_ns], [100.0]]))
+
+    assert task_ns[:, 0].tolist() == [host_ns, device_ns, limit_ns]
+
+
+def test_a_limit_that_is_not_chosen_stays() -> None:
+    tasks = [
+        TaskOf(rank=0, ns=[20], kind="host"),
+        TaskOf(rank=0, ns=[100], kind="limit", role=LIMIT, host=0, host_share=1.0),
+    ]
+    (group,) = graph_of(tasks).step_groups
+    halved = np.array([[10.0], [100.0]])
+
+    assert with_limits(group, halved, np.array([False, False]))[:, 0].tolist() == [10, 100]
+    assert with_limits(group, halved, np.array([False, True]))[:, 0].tolist() == [10, 50]
+
+
+def test_medians_of_chosen_tasks_by_class_and_by_kind() -> None:
+    tasks = [
+        TaskOf(rank=0, ns=[1, 2], kind="F", comparison_class="a"),
+        TaskOf(rank=1, ns=[4, 9], kind="F", comparison_class="a"),
+        TaskOf(rank=2, ns=[5, 7], kind="F", comparison_class="b"),
+        TaskOf(rank=3, ns=[100, 100], kind="F", comparison_class="c"),
+    ]
+    graph, chosen = graph_of(tasks), [np.array([True, True, True, False])]
+
+    median_ns, counts = median_by_class(graph, chosen)
+    by_kind_ns, of_kind = median_by_class(graph, chosen, by_kind=True)
+
+    np.testing.assert_array_equal(median_ns, [3, 6, np.nan])
+    assert counts.tolist() == [4, 2, 0]
+    assert (by_kind_ns.tolist(), of_kind.tolist()) == ([4.5], [6])

@@ -1,0 +1,112 @@
+"""The answer in one screen: at most 24 lines at 80 columns, whatever was recorded, and nothing in it contradicts the
+JSON result.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from benchmarks.studies.gpu_jobs.cases import GROUPS, Case
+from tests.gpu_jobs import simulate
+from tests.unit.analysis.simulated import Cluster
+from tracekit.analysis.finding import Finding
+from tracekit.analysis.report import Report, analyze
+from tracekit.render.answer import LINES
+from tracekit.render.json_result import result_dict
+from tracekit.render.terminal import TerminalReport
+
+WIDTH = 80
+
+
+def lines_of(report: Report) -> list[str]:
+    return TerminalReport(width=WIDTH, extent="answer").render(report).splitlines()
+
+
+def job(ranks: int, slow: int) -> Report:
+    """A run of ranks that compute for 1 ms, but one for 2 ms, and meet in an all-reduce, over five steps."""
+    cluster = Cluster(ranks)
+    for _ in cluster.steps(5):
+        for rank in range(ranks):
+            cluster.work(rank, compute=1_000_000 * (1 + (rank == slow)))
+        cluster.collective(range(ranks), transfer=50_000)
+    return analyze(cluster.run(), only=("breakdown", "stragglers", "critical_path", "diagnosis"))
+
+
+def with_findings(report: Report, *findings: Finding) -> Report:
+    return replace(report, findings=findings)
+
+
+LONG = Finding(
+    severity="warning",
+    text="a very long statement about the run, " * 12,
+    action="do all of this, and more, " * 12,
+    saving_ns=10_000,
+    saving_error_ns=1_000,
+)
+
+
+def assert_fits(report: Report) -> None:
+    lines = lines_of(report)
+    assert len(lines) <= LINES, "\n".join(lines)
+    assert [line for line in lines[:-1] if len(line) > WIDTH] == []
+    assert lines[-1].startswith("Next: tracekit open ")
+
+
+@pytest.mark.parametrize("ranks", [2, 8, 1024])
+def test_it_fits_one_screen_with_any_number_of_ranks(ranks: int) -> None:
+    report = job(ranks, slow=1)
+    assert_fits(report)
+    assert_fits(with_findings(report, *[LONG] * 7))
+
+
+@pytest.mark.parametrize("group", GROUPS)
+def test_it_fits_one_screen_for_every_strategy(group: str) -> None:
+    assert_fits(simulate(Case(group, 3).spec()).report())
+
+
+@pytest.mark.parametrize("name", ["dlrm_8xV100", "two_of_128", "gloo_rank34_of_300"])
+def test_it_fits_one_screen_on_public_traces(real_traces: Path, name: str) -> None:
+    assert_fits(analyze(str(real_traces / name)))
+
+
+def test_the_blamed_rank_has_a_bar_even_of_many() -> None:
+    report = job(64, slow=41)
+    labels = [line.split()[1] for line in lines_of(report) if re.match(r"rank \d", line)]
+    assert "41" in labels
+    assert len(labels) <= 8
+
+
+def test_the_command_opens_the_blamed_ranks_and_a_step() -> None:
+    command = lines_of(job(64, slow=41))[-1]
+    assert "--ranks" in command
+    assert "--steps" in command
+
+
+@pytest.mark.parametrize("group", [group for group in GROUPS if not group.startswith("lost")])
+def test_every_saving_that_is_printed_is_that_of_the_what_if(group: str) -> None:
+    """GIVEN a job with a defect THEN text, findings and the table of changes have one number for one thing."""
+    report = simulate(Case(group, 3).spec()).report()
+    result = result_dict(report)
+    expected = [f"{finding['saving_ns'] / 1e6:.1f}" for finding in result["findings"][:3] if finding["saving_ns"]]
+    printed = re.findall(r"saves ([\d.]+)(?: ± [\d.]+)? ms", " ".join(lines_of(report)))
+    assert printed != []
+    assert printed == expected[: len(printed)]
+    changes = {row["what"]: row["saves_ns_per_step"] for row in result["whatif"]["fix"]}
+    for finding in result["findings"]:
+        if "change" in finding["evidence"]:
+            assert finding["saving_ns"] == changes[finding["evidence"]["change"]]
+        assert finding["saving_ns"] is None or finding["saving_ns"] <= result["whatif"]["measured_step_ns"]
+
+
+def test_what_is_likely_is_said_to_be() -> None:
+    report = with_findings(job(2, slow=1), Finding(severity="warning", text="it is slow", certainty="likely"))
+    assert "likely, not sure" in " ".join(lines_of(report))
+
+
+def test_what_is_too_long_ends_in_an_ellipsis() -> None:
+    lines = lines_of(with_findings(job(2, slow=1), LONG))
+    assert sum(line.endswith("...") for line in lines) == 2

@@ -1,0 +1,101 @@
+"""The headline of a run: at most three lines of 80 characters, with the median and the range of its steps."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from tests.unit.analysis.exchanges import rank, run_of
+from tracekit.model.run import LeftOutStep, Run
+from tracekit.render.console import headline
+
+MS = 1_000_000
+
+
+def run_with(lengths_ms: Sequence[float], ranks: int = 2, **others: Any) -> Run:
+    summaries = []
+    for number in range(ranks):
+        steps, start_ns = [], 0
+        summary = rank(number, steps=range(3, 3 + len(lengths_ms)))
+        for step, length_ms in zip(summary.steps, lengths_ms, strict=True):
+            steps.append(replace(step, start_ns=start_ns, step_ns=round(length_ms * MS)))
+            start_ns += steps[-1].step_ns
+        summaries.append(replace(summary, steps=tuple(steps)))
+    return run_of(summaries, **others)
+
+
+def lines(run: Run) -> list[str]:
+    return headline(run, width=80).plain.splitlines()
+
+
+@pytest.mark.parametrize(
+    ("lengths_ms", "expected"),
+    [
+        ((204.9, 199.7, 196.2, 199.7), "4 steps of 199.7 ms (median; 196.2 to 204.9)"),
+        ((15.1,), "1 step of 15.1 ms"),
+        ((0.5, 0.25), "2 steps of 0.375 ms (median; 0.250 to 0.500)"),
+        ((12_345.6, 12_300), "2 steps of 12,323 ms (median; 12,300 to 12,346)"),
+        ((), "no step that all ranks completed"),
+    ],
+)
+def test_steps_are_shown_by_median_and_range(lengths_ms: tuple[float, ...], expected: str) -> None:
+    assert lines(run_with(lengths_ms))[2] == expected
+
+
+@pytest.mark.parametrize(
+    ("left_out_ms", "expected"),
+    [
+        ((144.7,), "3 steps of 60.0 ms (median; 58.0 to 63.0), without the first (144.7 ms)"),
+        ((144.7, 160), "3 steps of 60.0 ms (median; 58.0 to 63.0), without 2 first ones (to 160.0 ms)"),
+    ],
+)
+def test_the_first_step_that_is_left_out_is_named_with_its_length(left_out_ms: Sequence[float], expected: str) -> None:
+    left_out = tuple(LeftOutStep(step=10 * i, step_ns=round(ms * MS)) for i, ms in enumerate(left_out_ms))
+
+    assert lines(run_with((60, 58, 63), left_out=left_out))[2] == expected
+
+
+def test_the_headline_has_three_lines_of_the_terminal_for_any_run() -> None:
+    """GIVEN 1024 ranks, three kinds of devices, six kinds of parallelism, and a path of 150 characters."""
+    names = ("NVIDIA H100 80GB HBM3", "NVIDIA A100-SXM4-80GB", "AMD Instinct MI300X")
+    run = run_with((1199.7, 1182.5, 1204.9, 1190), ranks=1024, paths=("runs/" + "folder/" * 20 + "last",))
+    strategies = ("cp", "ddp", "ep", "fsdp2", "pp", "tp")
+    ranks = tuple(
+        replace(summary, device_name=names[i % 3], strategies=strategies) for i, summary in enumerate(run.ranks)
+    )
+    left_out = (LeftOutStep(step=2, step_ns=12_100_000_000),)
+
+    actual = lines(replace(run, ranks=ranks, left_out=left_out))
+
+    assert len(actual) == 3
+    assert max(map(len, actual)) <= 80
+    assert actual[0].startswith("runs/folder/")
+    assert actual[0].endswith("last, run run-1")
+    assert actual[1] == "1024 of 1024 ranks · CPU · cp + ddp + ep + fsdp2 + pp + tp"
+
+
+@pytest.mark.parametrize(
+    ("names", "expected"),
+    [
+        (("NVIDIA H100 80GB HBM3",), "CPU (NVIDIA H100 80GB HBM3)"),
+        (("A100", "H100"), "CPU (A100, H100)"),
+        (
+            ("AMD Instinct MI300X", "NVIDIA A100-SXM4-80GB", "NVIDIA H100 80GB HBM3"),
+            "CPU (AMD Instinct MI300X and 2 more)",
+        ),
+    ],
+)
+def test_devices_are_named_as_far_as_there_is_room(names: tuple[str, ...], expected: str) -> None:
+    run = run_with((60, 61), ranks=3)
+    ranks = (replace(summary, device_name=names[i % len(names)]) for i, summary in enumerate(run.ranks))
+
+    assert lines(replace(run, ranks=tuple(ranks)))[1] == f"3 of 3 ranks · {expected}"
+
+
+def test_a_selection_and_an_attempt_are_named() -> None:
+    run = run_with((60, 61), paths=("runs",), selected_ranks=(0, 1, 5), attempt=2)
+
+    assert lines(run)[:2] == ["runs, run run-1, attempt 2", "2 of 3 selected ranks · CPU"]
