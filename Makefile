@@ -49,23 +49,30 @@ reports: $(TEST_READY) ## Run the probes again and rebuild the gallery in report
 	$(call report,phases,2,--slow-loader-ms 30)
 	$(call report,straggler,4,--cause data --rank 2 --delay-ms 20)
 
-# $(call report,probe,ranks,options): what `analyze` says of a probe's run, as text and as JSON
+# $(call report,probe,ranks,options): what `analyze` says of a probe's run: the answer, all tables, and JSON
 define report
 	OMP_NUM_THREADS=1 $(BIN)/torchrun --standalone --nproc-per-node $(2) \
 		probes/$(1).py --out build/reports/$(1) --sleep-compute $(3)
 	mkdir -p reports/$(1)
 	$(BIN)/tracekit analyze build/reports/$(1) --json --force -o reports/$(1)/summary.json
-	COLUMNS=100 $(BIN)/tracekit analyze build/reports/$(1) > reports/$(1)/terminal.txt
+	COLUMNS=80 $(BIN)/tracekit analyze build/reports/$(1) > reports/$(1)/terminal.txt
+	COLUMNS=100 $(BIN)/tracekit analyze build/reports/$(1) --full > reports/$(1)/full.txt
 endef
 
 # BENCH='growth --quick', for example, or BENCH='--tracelens DIR'
 bench: $(TEST_READY) ## Measure what analysing costs: against HTA, the limit, growth (needs TRACEKIT_REAL_TRACES)
 	$(BIN)/python -m benchmarks --json build/bench.json $(BENCH)
 
-studies: $(TEST_READY) ## Measure what recording and matching cost, and how often verdicts are right
+# GPU_JOBS= makes the study of simulated GPU jobs a full one (up to 40 minutes), REAL_JOBS= that of processes (15)
+GPU_JOBS := --quick
+REAL_JOBS := --quick
+
+studies: $(TEST_READY) ## Measure what recording and matching cost, and how often reports and verdicts are right
 	$(BIN)/python -m benchmarks.studies.capture_overhead
 	$(BIN)/python -m benchmarks.studies.across_ranks
-	$(BIN)/python -m benchmarks.studies.score_stragglers
+	$(BIN)/python -m benchmarks.studies.real_jobs $(REAL_JOBS)
+	$(BIN)/python -m benchmarks.studies.gpu_jobs $(GPU_JOBS)
+	$(BIN)/python -m benchmarks.studies.certainty
 
 clean: ## Remove the environment, build output and caches; recordings stay
 	rm -rf $(VENV) build dist *.egg-info .coverage* .hypothesis .import_linter_cache

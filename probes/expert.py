@@ -6,8 +6,8 @@ Expected findings:
 
 * The strategy is ep. The all-to-alls are listed under module `moe`: in each step three forward (counts, tokens there,
   tokens back) and two backward. At most 2 % of them overlaps, as the next operator needs the tokens.
-* `--hot-expert 1`: expert 1 gets three times as many tokens as any other: "the experts of rank 1 receive 3.0x the mean
-  of the others", and "rank 1 computes ... longer than its peer". The peer waits in the all-to-all that brings the
+* `--hot-expert 1`: expert 1 gets three times as many tokens as any other: "the experts of rank 1 receive 3.00 times the
+  mean of the others", and "rank 1 computes ... longer than its peer". The peer waits in the all-to-all that brings the
   tokens back (`--sleep-compute`: an expert takes 20 us for a token).
 * `--functional`: the same with functional collectives, which wait only when the tokens are used.
 * `--unnamed`: a group without a description instead of a mesh with a name; the uneven splits show that it is for
@@ -115,7 +115,7 @@ def main() -> None:
         optimizer = torch.optim.SGD(network.parameters(), lr=0.01)
         batches = torch.Generator().manual_seed(1 + process.rank)
 
-        @tracekit.probe(path=options.out, steps=4)
+        @tracekit.probe(path=options.out, steps=options.recorded)
         def train_step() -> Tensor:
             optimizer.zero_grad(set_to_none=True)
             x = torch.randn(TOKENS, WIDTH, generator=batches).to(process.device)
@@ -132,6 +132,7 @@ def main() -> None:
 
 def parse_options() -> argparse.Namespace:
     parser = training_options("Expert-parallel training with a planted imbalance.", out="runs/expert")
+    parser.add_argument("--recorded", type=int, default=4, help="steps that are recorded, from the fifth on")
     parser.add_argument("--hot-expert", type=int, default=-1, help="the expert that gets three times the tokens")
     parser.add_argument("--functional", action="store_true", help="functional collectives")
     parser.add_argument("--unnamed", action="store_true", help="a group without a name")

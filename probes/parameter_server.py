@@ -7,8 +7,9 @@ order in which they come. The server has no training step. It creates the probe 
 served to them when they have finished recording.
 
 With `--slow-server-ms` the server takes that much longer for every pull. Expected: strategy rpc; every call of a step
-is matched to its service; a finding says that remote calls bound the step, most of all `pull` on `ps`, and that nearly
-all of its round trip is service time. Without the delay the service time is short.
+is matched to its service; a finding says that waiting for remote calls takes most of the step, most for `pull` on
+`ps`, that nearly all of a round trip is service, and advises to make `pull` faster. Without the delay the service time
+is short.
 """
 
 from __future__ import annotations

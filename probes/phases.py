@@ -62,7 +62,7 @@ def training(process: Job, options: argparse.Namespace) -> None:
     optimizer = torch.optim.AdamW(model.parameters())
     scaler = torch.amp.GradScaler(process.device.type, enabled=options.amp == "float16")
 
-    @tracekit.probe(path=options.out, steps=4)
+    @tracekit.probe(path=options.out, steps=options.recorded)
     def train_step(batch: Tensor, factor: float) -> Tensor:
         optimizer.zero_grad(set_to_none=True)
         total = torch.zeros((), device=process.device)
@@ -98,6 +98,7 @@ def loader(options: argparse.Namespace, process: Job) -> itertools.islice[Tensor
 
 def parse_options() -> argparse.Namespace:
     parser = training_options("The phases of a training step, with a planted slow data loader.", out="runs/phases")
+    parser.add_argument("--recorded", type=int, default=4, help="steps that are recorded, from the fifth on")
     parser.add_argument("--slow-loader-ms", type=float, default=0.0, help="how much longer a batch takes to load")
     parser.add_argument("--workers", type=int, default=0, help="processes that load ahead")
     parser.add_argument("--accumulate", type=int, default=3, help="micro-batches a step; all but the last in no_sync")

@@ -79,7 +79,7 @@ def main() -> None:
             run = by_hand(options, process, stages[0], train=options.schedule == "manual")
         batches = torch.Generator().manual_seed(1)
 
-        @tracekit.probe(path=options.out, steps=4)
+        @tracekit.probe(path=options.out, steps=options.recorded)
         def train_step(x: Tensor, target: Tensor) -> Tensor | None:
             optimizer.zero_grad()
             loss = run(x, target)
@@ -102,8 +102,9 @@ def stage_numbers(schedule: str, process: Job) -> list[int]:
 
 
 def slept_s(options: argparse.Namespace, number: int) -> float:
-    once = float(options.sleep_ms) / 1000
-    return once * (int(options.sleep_compute) + int(number == options.slow_stage))
+    slower_ms = options.sleep_ms if options.slower_ms is None else options.slower_ms
+    slept_ms = options.sleep_compute * options.sleep_ms + (number == options.slow_stage) * slower_ms
+    return float(slept_ms) / 1000
 
 
 def with_schedule(
@@ -162,9 +163,11 @@ def by_hand(
 
 def parse_options() -> argparse.Namespace:
     parser = training_options("Pipeline-parallel training with a planted slow stage.", out="runs/pipeline")
+    parser.add_argument("--recorded", type=int, default=4, help="steps that are recorded, from the fifth on")
     parser.add_argument("--schedule", default="1f1b", choices=[*CLASSES, "manual", "manual-forward-only"])
     parser.add_argument("--microbatches", type=int, default=8, help="a step")
-    parser.add_argument("--slow-stage", type=int, default=-1, help="stage that computes for twice as long")
+    parser.add_argument("--slow-stage", type=int, default=-1, help="stage that computes longer")
+    parser.add_argument("--slower-ms", type=float, help="by how much, in each of its parts; else by --sleep-ms")
     parser.add_argument("--sleep-compute", action="store_true", help="sleep instead of computing")
     parser.add_argument("--sleep-ms", type=float, default=8.0, help="a stage's forward, and each half of its backward")
     return parser.parse_args()

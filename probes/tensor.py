@@ -8,7 +8,7 @@ sequence. `--manual` has hand-written collectives in autograd functions instead.
 * The strategy is tp, with `--sequence-parallel` also sp; there is one group of all ranks, for tp.
 * Every collective of a layer blocks it: at most 2 % of the communication overlaps. Most of it is listed under
   `blocks.<n>.up` (backward), `blocks.<n>.down` (forward) and `head`.
-* `--slow-rank 1 --delay-ms 20`: "rank 1 computes about 20 ms a step longer than its peer", which waits for it in the
+* `--slow-rank 1 --delay-ms 20`: "rank 1 computes ... longer than its peer", about 20 ms a step. It waits in the
   next collective (with `--sleep-compute` if ranks share cores).
 * `--unnamed`: a mesh without names of dimensions; the result is the same.
 """
@@ -48,7 +48,7 @@ def main() -> None:
         batches = torch.Generator().manual_seed(1)
         delay_s = options.delay_ms / 1000 if process.rank == options.slow_rank else 0.0
 
-        @tracekit.probe(path=options.out, steps=4)
+        @tracekit.probe(path=options.out, steps=options.recorded)
         def train_step() -> Tensor:
             optimizer.zero_grad(set_to_none=True)
             x = torch.randn(BATCH, SEQUENCE, WIDTH, generator=batches).to(process.device)
@@ -66,6 +66,7 @@ def main() -> None:
 
 def parse_options() -> argparse.Namespace:
     parser = training_options("Tensor-parallel training.", out="runs/tensor")
+    parser.add_argument("--recorded", type=int, default=4, help="steps that are recorded, from the fifth on")
     how = parser.add_mutually_exclusive_group()
     how.add_argument("--sequence-parallel", action="store_true", help="split activations by sequence, too")
     how.add_argument("--manual", action="store_true", help="hand-written collectives instead of DTensor")
