@@ -75,7 +75,7 @@ def training(process: Job, options: argparse.Namespace) -> None:
     network = Network(options.width, delay_s, options.sleep_compute, options.batch_norm).to(process.device)
 
     # The probe is made before the communication hook is registered: only then does the hook get a span.
-    @tracekit.probe(path=options.out, steps=6)
+    @tracekit.probe(path=options.out, steps=options.recorded)
     def train_step() -> Tensor:
         optimizer.zero_grad(set_to_none=True)
         loss = torch.zeros((), device=process.device)
@@ -107,6 +107,7 @@ def training(process: Job, options: argparse.Namespace) -> None:
 
 def parse_options() -> argparse.Namespace:
     parser = training_options("Data-parallel training with a planted straggler.", out="runs/ddp", steps=11)
+    parser.add_argument("--recorded", type=int, default=6, help="steps that are recorded, from the fifth on")
     parser.add_argument("--slow-rank", type=int, default=-1, help="rank whose backward pass is delayed")
     parser.add_argument("--delay-ms", type=float, default=20.0, help="by how much, a micro-batch")
     parser.add_argument("--bucket-cap-mb", type=float, default=4.0, help="DDP's bucket size limit, MiB")

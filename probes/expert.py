@@ -30,7 +30,6 @@ from job import job, train, training_options
 from sleeping import sleep
 
 WIDTH, TOKENS = 32, 240
-SLEEP_S_PER_TOKEN = 20e-6
 ROUTER_BIAS = 100.0
 
 
@@ -57,9 +56,9 @@ def _exchange(x: Tensor, to_each: list[int], from_each: list[int], group: dist.P
 class MixtureOfExperts(nn.Module):
     """Top-1 routing. `hot` biases the router, so that this expert gets three times as many tokens as any other."""
 
-    def __init__(self, group: dist.ProcessGroup, hot: int, functional: bool, sleeps: bool) -> None:
+    def __init__(self, group: dist.ProcessGroup, hot: int, functional: bool, token_s: float) -> None:
         super().__init__()
-        self.group, self.functional, self.sleeps = group, functional, sleeps
+        self.group, self.functional, self.token_s = group, functional, token_s
         experts = dist.get_world_size(group)
         self.router = nn.Linear(WIDTH, experts)
         self.expert = nn.Sequential(nn.Linear(WIDTH, 4 * WIDTH), nn.ReLU(), nn.Linear(4 * WIDTH, WIDTH))
@@ -74,8 +73,8 @@ class MixtureOfExperts(nn.Module):
         from_each = _exchange(to_each, [1] * len(to_each), [1] * len(to_each), self.group)
         splits = to_each.tolist(), from_each.tolist()
         there = self.send(x[order], *splits)
-        if self.sleeps:
-            taking_s = len(there) * SLEEP_S_PER_TOKEN
+        if self.token_s:
+            taking_s = len(there) * self.token_s
             there = sleep(there, forward_s=taking_s, backward_s=2 * taking_s)
         back = self.send(self.expert(there), splits[1], splits[0])
         return back[order.argsort()] * probabilities.unsqueeze(-1)
@@ -106,7 +105,8 @@ def main() -> None:
             else None
         )
         group = dist.new_group() if mesh is None else mesh.get_group()
-        moe = MixtureOfExperts(group, options.hot_expert, options.functional, options.sleep_compute)
+        token_s = options.sleep_us / 1e6 if options.sleep_compute else 0.0
+        moe = MixtureOfExperts(group, options.hot_expert, options.functional, token_s)
         network = Network(moe).to(process.device)
         for parameter in moe.router.parameters():
             dist.broadcast(parameter.data, 0)
@@ -137,6 +137,7 @@ def parse_options() -> argparse.Namespace:
     parser.add_argument("--functional", action="store_true", help="functional collectives")
     parser.add_argument("--unnamed", action="store_true", help="a group without a name")
     parser.add_argument("--sleep-compute", action="store_true", help="experts sleep as well, in proportion to tokens")
+    parser.add_argument("--sleep-us", type=float, default=20.0, help="a token's forward; its backward takes twice that")
     return parser.parse_args()
 
 

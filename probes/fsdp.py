@@ -96,7 +96,7 @@ def main() -> None:
         optimizer = torch.optim.SGD(model.parameters(), lr=0.001)
         batches = torch.Generator().manual_seed(1 + process.rank)
 
-        @tracekit.probe(path=options.out, steps=6)
+        @tracekit.probe(path=options.out, steps=options.recorded)
         def train_step() -> Tensor:
             optimizer.zero_grad(set_to_none=True)
             x = torch.randn(BATCH, WIDTH, generator=batches).to(process.device)
@@ -114,6 +114,7 @@ def parse_options() -> argparse.Namespace:
     parser.add_argument("--fsdp", type=int, choices=(1, 2), default=2, help="which of torch's two implementations")
     parser.add_argument("--hsdp", action="store_true", help="two replicas, each sharded over half of the ranks")
     parser.add_argument("--prefetch", type=int, default=0, help="modules to gather ahead")
+    parser.add_argument("--recorded", type=int, default=6, help="steps that are recorded, from the fifth on")
     parser.add_argument("--slow-rank", type=int, default=-1, help="rank whose backward pass is delayed")
     parser.add_argument("--delay-ms", type=float, default=20.0, help="by how much, a step")
     parser.add_argument("--sleep-compute", action="store_true", help="sleep instead of computing")

@@ -28,14 +28,14 @@ from sleeping import sleep
 
 WIDTH, LAYERS, CLASSES = 64, 2, 16
 BATCH, SEQUENCE = 8, 32
-SLEEP_S = 0.003
 
 
 def main() -> None:
     options = parse_options()
     with job(options.out) as process:
         torch.manual_seed(0)  # the same on all ranks: they hold parts of one model
-        network = Network(WIDTH, LAYERS, CLASSES, SLEEP_S if options.sleep_compute else 0.0).to(process.device)
+        layer_s = options.sleep_ms / 1000 if options.sleep_compute else 0.0
+        network = Network(WIDTH, LAYERS, CLASSES, layer_s).to(process.device)
         mesh = init_device_mesh(
             process.device.type, (process.world_size,), mesh_dim_names=None if options.unnamed else ("tp",)
         )
@@ -74,6 +74,7 @@ def parse_options() -> argparse.Namespace:
     parser.add_argument("--slow-rank", type=int, default=-1, help="rank that computes longer")
     parser.add_argument("--delay-ms", type=float, default=20.0, help="by how much, a step")
     parser.add_argument("--sleep-compute", action="store_true", help="layers sleep as well")
+    parser.add_argument("--sleep-ms", type=float, default=3.0, help="a layer's forward; its backward takes twice that")
     return parser.parse_args()
 
 

@@ -11,8 +11,10 @@ from dataclasses import dataclass
 
 __all__ = ["KINDS", "Pair", "pairs"]
 
-_STEPS = ("--steps", "11", "--recorded", "6")
-_STRAGGLER_MS, _DDP_MS, _FSDP_MS, _TENSOR_MS, _PHASES_MS = 95, 150, 80, 30, 105  # a step without a defect
+_RECORDED = ("--recorded", "20")  # so many that medians tell the delay: steps differ by a few ms
+_STEPS = ("--steps", "25", *_RECORDED)
+_STRAGGLER_MS, _DDP_MS, _FSDP_MS, _TENSOR_MS, _PHASES_MS = 95, 150, 80, 85, 105  # a step without a defect
+_LAYER_MS, _TOKEN_US = "12", "80"  # a forward with tensor parallelism, and of a token with experts
 _STAGE_MS = 8.0  # a forward, and each half of a backward
 
 
@@ -53,25 +55,26 @@ def _straggler(cause: str) -> Draw:
     def draw(kind: str, seed: int, drawn: random.Random) -> Pair:
         ranks, culprit = _one_of(drawn, (2, 3, 4))
         planted = ("--cause", cause, "--rank", str(culprit), "--delay-ms", _delay(drawn, _STRAGGLER_MS))
-        options = ("--recorded", "6", "--seed", str(seed), "--jitter", f"{drawn.uniform(0.0, 0.05):.3f}")
+        options = (*_RECORDED, "--seed", str(seed), "--jitter", f"{drawn.uniform(0.0, 0.05):.3f}")
         return Pair(kind, seed, "straggler", ranks, (culprit,), (cause,), planted, ("--cause", "none"), options)
 
     return draw
 
 
-def _slow_rank(probe: str, step_ms: float, sizes: tuple[int, ...], options: tuple[str, ...] = ()) -> Draw:
+def _slow_rank(probe: str, step_ms: float, sizes: tuple[int, ...], *options: str) -> Draw:
     def draw(kind: str, seed: int, drawn: random.Random) -> Pair:
         ranks, culprit = _one_of(drawn, sizes)
         planted = ("--slow-rank", str(culprit), "--delay-ms", _delay(drawn, step_ms))
-        return Pair(kind, seed, probe, ranks, (culprit,), ("compute",), planted, options=options)
+        return Pair(kind, seed, probe, ranks, (culprit,), ("compute",), planted, options=(*_STEPS, *options))
 
     return draw
 
 
 def _data_on_all(kind: str, seed: int, drawn: random.Random) -> Pair:
+    """Without the defect, a worker loads ahead: also what loading takes without the delay."""
     ranks, _ = _one_of(drawn, (2, 3, 4))
-    planted = ("--slow-loader-ms", _delay(drawn, _PHASES_MS))
-    return Pair(kind, seed, "phases", ranks, (), ("data",), planted, options=_STEPS)
+    options = (*_STEPS, "--slow-loader-ms", _delay(drawn, _PHASES_MS))
+    return Pair(kind, seed, "phases", ranks, (), ("data",), (), ("--workers", "1"), options)
 
 
 def _uneven_stage(kind: str, seed: int, drawn: random.Random) -> Pair:
@@ -87,7 +90,8 @@ def _uneven_stage(kind: str, seed: int, drawn: random.Random) -> Pair:
 def _hot_expert(kind: str, seed: int, drawn: random.Random) -> Pair:
     ranks, culprit = _one_of(drawn, (2, 3, 4))
     causes = ("more_work", "expert_load")
-    return Pair(kind, seed, "expert", ranks, (culprit,), causes, ("--hot-expert", str(culprit)), options=_STEPS)
+    options = (*_STEPS, "--sleep-us", _TOKEN_US)
+    return Pair(kind, seed, "expert", ranks, (culprit,), causes, ("--hot-expert", str(culprit)), options=options)
 
 
 def _one_of(drawn: random.Random, sizes: tuple[int, ...]) -> tuple[int, int]:
@@ -110,6 +114,6 @@ KINDS: dict[str, Draw] = {
     "more work on one rank": _straggler("more_work"),
     "compute on one rank, DDP backward": _slow_rank("ddp", _DDP_MS, (2, 3)),
     "compute on one rank, FSDP2": _slow_rank("fsdp", _FSDP_MS, (2, 3)),
-    "compute on one rank, tensor parallel": _slow_rank("tensor", _TENSOR_MS, (2, 4), _STEPS),
+    "compute on one rank, tensor parallel": _slow_rank("tensor", _TENSOR_MS, (2, 4), "--sleep-ms", _LAYER_MS),
 }
 """Each by its name; those of the quick study come first."""
