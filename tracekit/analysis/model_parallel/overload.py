@@ -6,6 +6,7 @@ the larger is the reason.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -28,11 +29,13 @@ class Overload:
     Attributes:
         ratio: times the mean of the other ranks of its group.
         estimated: whether that is from how long the experts compute, as no sizes are known.
+        others: the other ranks of its group: what it gets more, they get less.
         longer_ns: how much longer they compute a step than those of the other ranks; None where that is not known.
     """
 
     ratio: float
     estimated: bool
+    others: tuple[int, ...]
     longer_ns: float | None
 
 
@@ -53,12 +56,18 @@ def overloaded_ranks(run: Run) -> dict[int, Overload]:
             continue
         by_load_ns, by_pace_ns = _longer_ns(run, compute, most.rank)
         if by_load_ns > by_pace_ns and most.ratio - 1 >= _EXPLAINED * (by_time.ratio - 1):
-            result[most.rank] = Overload(ratio=most.ratio, estimated=load is None, longer_ns=by_load_ns)
+            others = _without(most.rank, compute.ranks.tolist())
+            result[most.rank] = Overload(ratio=most.ratio, estimated=load is None, others=others, longer_ns=by_load_ns)
     for load in received.values():
         most = most_loaded(load, _OVERLOADED)
         if most is not None and most.significant:
-            result[most.rank] = Overload(ratio=most.ratio, estimated=False, longer_ns=None)
+            others = _without(most.rank, load)
+            result[most.rank] = Overload(ratio=most.ratio, estimated=False, others=others, longer_ns=None)
     return result
+
+
+def _without(rank: int, ranks: Iterable[int]) -> tuple[int, ...]:
+    return tuple(sorted(other for other in ranks if other != rank))
 
 
 def _longer_ns(run: Run, compute: ExpertCompute, rank: int) -> tuple[float, float]:

@@ -6,7 +6,7 @@ candidates by how much longer they work than their peers (`slow_ranks`). `certai
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -56,10 +56,12 @@ def candidates(
     first: int,
     clock_ns: int,
     turns: Sequence[Turns],
+    less_loaded: Mapping[int, Sequence[int]],
 ) -> list[Candidate]:
     """Return what may be named, with its grade. first: how many of the first steps do not count.
 
-    turns: of each of the run's ranks.
+    turns: of each of the run's ranks. less_loaded: by place of a rank whose experts have most tokens, the places of
+    those that have fewer for it: how much less they work is no noise.
     """
     ranks_ns = charges.ranks_ns[trained].T[first:]
     beyond_ns = ranks_ns - leave_one_out_medians(ranks_ns, np.ones_like(ranks_ns, dtype=np.bool_))
@@ -70,7 +72,7 @@ def candidates(
         evidence = Evidence(
             series_ns=beyond_ns[:, column],
             slow_ns=beyond_ns[:, [column]],
-            peers_ns=_noise_beside(work, place, beyond_ns, column, first),
+            peers_ns=_noise_beside(work, place, beyond_ns, column, first, less_loaded.get(place, ())),
             clock_ns=clock_ns,
             turns=turns[place] if len(beyond_ns) == 1 else None,
         )
@@ -94,7 +96,9 @@ def candidates(
     ]
 
 
-def _noise_beside(work: WorkTimes | None, place: int, beyond_ns: Int64, column: int, first: int) -> Int64:
+def _noise_beside(
+    work: WorkTimes | None, place: int, beyond_ns: Int64, column: int, first: int, less_loaded: Sequence[int]
+) -> Int64:
     """Return by how much the ranks beside one exceed their peers: in how long they work, if they have peers.
 
     beyond_ns: int64 [n, r], what is attributed to each rank beyond the others. The noise of that is small: most steps
@@ -103,6 +107,8 @@ def _noise_beside(work: WorkTimes | None, place: int, beyond_ns: Int64, column: 
     if work is not None and place in work.places and len(beyond_ns) > 1:
         only = work.mask((place,))
         peers = ~only & work.is_compared(only)
+        alike = peers & ~work.mask(less_loaded)
+        peers = alike if alike.any() else peers
         if peers.any():
             return work.beyond_peers(work.own_ns, only)[first:][:, peers]
     if beyond_ns.shape[1] == 2:

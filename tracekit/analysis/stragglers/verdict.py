@@ -100,8 +100,17 @@ def name_culprit(
         steps=len(steps),
         complete=missing is None,
     )
+    overloaded = overloaded_ranks(run)
+    place_of = {summary.rank: place for place, summary in enumerate(run.ranks)}
     found = candidates(
-        charges, trained, work, grading, first=skipped, clock_ns=clock_ns, turns=turns_of(run, arrivals, steps)
+        charges,
+        trained,
+        work,
+        grading,
+        first=skipped,
+        clock_ns=clock_ns,
+        turns=turns_of(run, arrivals, steps),
+        less_loaded={place_of[rank]: [place_of[o] for o in load.others] for rank, load in overloaded.items()},
     )
     first = first_to_name(found, links)
     size_ns = first.evidence.size_ns
@@ -123,7 +132,7 @@ def name_culprit(
         ranks = tuple(run.ranks[place].rank for place in first.places)
         cause = _cause(run, first, charges, steps, work, skipped)
         if cause in _COMPUTING and len(ranks) == 1:
-            overload = _overload(run, ranks[0], size_ns)
+            overload = _reason(overloaded.get(ranks[0]), size_ns)
             cause = cause if overload is None else "more_work"
         host = _host_of(run, ranks)
         if len(ranks) == 1:
@@ -240,9 +249,8 @@ def _cause(
     return cause
 
 
-def _overload(run: Run, rank: int, delay_ns: float) -> Overload | None:
+def _reason(overload: Overload | None, delay_ns: float) -> Overload | None:
     """Return the load of a rank's experts if it is the reason for a delay in which the rank computes longer."""
-    overload = overloaded_ranks(run).get(rank)
     if overload is None or overload.longer_ns is None:
         return overload
     return overload if overload.longer_ns >= _EXPLAINED * delay_ns else None

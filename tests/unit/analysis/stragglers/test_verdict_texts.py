@@ -33,7 +33,7 @@ def test_one_peer_waits_for_several_ranks_of_a_machine() -> None:
 
 @pytest.mark.parametrize(("estimated", "source"), [(False, ""), (True, " (estimated)")])
 def test_a_rank_with_a_hot_expert_is_told_so(estimated: bool, source: str) -> None:
-    overload = Overload(ratio=1.34, estimated=estimated, longer_ns=None)
+    overload = Overload(ratio=1.34, estimated=estimated, others=(), longer_ns=None)
     text = rank_text([1], None, "more_work", 0.2, 0.25, peers=3, overload=overload)
 
     assert text.endswith(f"which wait for it: its experts receive 1.34 times the mean of the others{source}")
