@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from tracekit.analysis.communication.link_comparison import read_links
+from tracekit.analysis.diagnosis.ranking import rank_findings
 from tracekit.analysis.events.communication_rules import CommunicationRule
 from tracekit.analysis.finding import Finding
 from tracekit.analysis.load import Paths, load
@@ -19,7 +20,7 @@ from tracekit.analysis.sections import SECTIONS
 from tracekit.analysis.step_time.breakdown import nothing_notable
 from tracekit.analysis.step_time.overhead import overhead_findings
 from tracekit.analysis.step_time.step_lengths import noisy_steps
-from tracekit.analysis.whatif.finding_savings import with_stated_savings, without_repetitions
+from tracekit.analysis.whatif.finding_savings import with_stated_savings
 from tracekit.errors import UsageError
 from tracekit.model.links import LinkMeasurements
 from tracekit.model.run import Run
@@ -120,10 +121,4 @@ def _findings(run: Run, results: Mapping[str, Result | Unavailable]) -> list[Fin
     if not findings and "breakdown" in results:
         findings.append(nothing_notable(run))
     findings += overhead_findings(run)
-    return [*noisy_steps(run), *without_repetitions(sorted(findings, key=_rank))]
-
-
-def _rank(finding: Finding) -> tuple[int, int, int, int]:
-    """Return the place of a finding: errors first, then what saves most, then what takes most of the step."""
-    severity = ("error", "warning", "info").index(finding.severity)
-    return (min(severity, 1), -(finding.saving_ns or 0), severity, -(finding.time_ns or 0))
+    return [*noisy_steps(run), *rank_findings(findings)]

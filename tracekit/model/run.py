@@ -181,7 +181,7 @@ class Run:
         """Return the slugs of the JSON contract that any rank shows, sorted."""
         return tuple(sorted({slug for summary in self.ranks for slug in summary.strategies}))
 
-    def mean_step_ns(self) -> float:
+    def mean_rank_step_ns(self) -> float:
         """Return the mean length of the steps that all present ranks completed, over these ranks; 0 without any."""
         common = self.common_steps()
         steps_ns = [step.step_ns for s in self.ranks for step in s.steps if step.step in common]

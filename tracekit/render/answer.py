@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from tracekit.analysis.finding import Finding
 from tracekit.analysis.report import Report
-from tracekit.analysis.step_time.step_lengths import step_lengths
+from tracekit.analysis.step_time.step_lengths import mean_step_ns
 from tracekit.model.notes import Note
 from tracekit.model.ranks import format_ranges
 from tracekit.model.run import Run
@@ -22,7 +22,7 @@ from tracekit.render.safe_text import safe_text
 if TYPE_CHECKING:
     from rich.text import Text
 
-__all__ = ["LINES", "answer", "finding_text", "mean_step_ns"]
+__all__ = ["LINES", "answer", "finding_text"]
 
 LINES = 24
 _SHOWN_FINDINGS = 3
@@ -71,12 +71,6 @@ def _finding(number: int, finding: Finding, step_ns: float, width: int) -> list[
     """Return what is the case, then what it saves, how sure that is, and what to do."""
     lines = _wrapped(finding.text, f"{number}. ", width, _MOST_LINES["text"], "bold" if number == 1 else "")
     return lines + _wrapped("; ".join(_facts(finding, step_ns)), " " * _INDENT, width, _MOST_LINES["action"], "")
-
-
-def mean_step_ns(run: Run) -> int:
-    """Return the mean step of the job, of which savings are shares; 0 without any."""
-    lengths = step_lengths(run)
-    return 0 if lengths is None else lengths.mean_ns
 
 
 def finding_text(finding: Finding, step_ns: float) -> str:

@@ -10,7 +10,8 @@ from typing import Literal
 
 from tracekit.analysis.report import Report
 from tracekit.analysis.section import Unavailable
-from tracekit.render.answer import answer, finding_text, mean_step_ns
+from tracekit.analysis.step_time.step_lengths import mean_step_ns
+from tracekit.render.answer import answer, finding_text
 from tracekit.render.console import headline, next_command, note_lines, statement, write
 from tracekit.render.overhead_line import overhead_text
 from tracekit.render.section_views import VIEWS

@@ -59,7 +59,7 @@ def test_a_rank_without_device_records_is_not_compared_and_the_others_are(lossy:
     assert lossy not in {row["rank"] for row in records(report.breakdown.steps)}
     assert report.phases is not None
     assert {row["ranks"] for row in records(report.phases.by_phase)} == {3}
-    assert report.run.mean_step_ns() == pytest.approx(600_000, rel=0.1)
+    assert report.run.mean_rank_step_ns() == pytest.approx(600_000, rel=0.1)
     (note,) = notes_of(report, "lost_device_records")
     assert note.startswith(f"rank {lossy}: ")
     assert notes_of(report, "unlinked") == notes_of(report, "step_mismatch") == []

@@ -80,7 +80,7 @@ def test_steps_are_compared_that_all_ranks_completed() -> None:
     run = run_of([first, replace(second, steps=lengths)])
 
     assert run.common_steps() == {1}
-    assert run.mean_step_ns() == 200
+    assert run.mean_rank_step_ns() == 200
 
 
 @pytest.mark.parametrize(

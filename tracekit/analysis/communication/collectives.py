@@ -231,7 +231,7 @@ def _below_links(run: Run, rows: Sequence[_Row]) -> list[Finding]:
     if not lost:
         return []
     lost_ns, row = max(lost, key=lambda loss: loss[0])
-    if lost_ns < _NOTABLE * run.mean_step_ns() or row.algbw_bps is None or row.link_share is None:
+    if lost_ns < _NOTABLE * run.mean_rank_step_ns() or row.algbw_bps is None or row.link_share is None:
         return []
     factor = bus_factor(row.kind, row.members)
     text = (

@@ -37,7 +37,7 @@ def bucket_findings(run: Run, outcome: BucketWhatIf | Unavailable, times: _Rows)
 
     `outcome`: what other limits of the size would expose. `times`: rows of the table BUCKETS.
     """
-    step_ns = run.mean_step_ns()
+    step_ns = run.mean_rank_step_ns()
     if not step_ns or (isinstance(outcome, Unavailable) and outcome.expected):
         return ()
     of_all = next((summary for summary in run.ranks if summary[DDP_MODULES].modules), None)

@@ -184,7 +184,7 @@ def _forecast(
 def prefetch_findings(run: Run, forecasts: Sequence[Forecast]) -> list[Finding]:
     """Return a finding for each phase in which prefetching saves a significant part of the step."""
     findings = []
-    step_ns = run.mean_step_ns()
+    step_ns = run.mean_rank_step_ns()
     by_phase: dict[str, list[Forecast]] = defaultdict(list)
     for forecast in forecasts:
         by_phase[forecast.phase].append(forecast)

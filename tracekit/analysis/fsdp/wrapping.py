@@ -71,7 +71,7 @@ def _one_giant(run: Run, gathers: Mapping[int, FsdpGathers]) -> list[Finding]:
             waits_ns.append(int(of_rank.wait_ns[here].sum()) + reduction_ns)
     savings = savings_ns(run, hideable_ns)
     saving_ns = statistics.fmean(savings)
-    if saving_ns < max(_error_ns(savings), _NOTABLE * run.mean_step_ns()):
+    if saving_ns < max(_error_ns(savings), _NOTABLE * run.mean_rank_step_ns()):
         return []
     wait_ns = statistics.fmean(waits_ns)
     text = (
@@ -132,7 +132,7 @@ def _many_tiny(run: Run, gathers: Mapping[int, FsdpGathers], forecasts: Sequence
     for forecast in forecasts:
         best_ns[forecast.phase] = max(best_ns[forecast.phase], forecast.saving_ns)
     solved_ns = sum(best_ns.values())
-    if saving_ns < max(error_ns, _NOTABLE * run.mean_step_ns()) or solved_ns >= _SOLVED * waiting_ns:
+    if saving_ns < max(error_ns, _NOTABLE * run.mean_rank_step_ns()) or solved_ns >= _SOLVED * waiting_ns:
         return []
     text = (
         f"{len(tiny)} FSDP units of {usual_bytes / 1e3:.0f} kB each are too small: {fit.latency_ns / 1e3:.0f} us of "

@@ -159,7 +159,7 @@ def _finding(run: Run, group: _Group) -> Finding | None:
     waiting_ns = _waiting_ns(imbalance.rank, exposed_ns)
     # With even loads the busiest rank has the mean of all: (n - 1) / n of its excess over the others goes away.
     avoidable_ns = 0.0 if waiting_ns is None else waiting_ns * (members - 1) / members
-    notable = waiting_ns is not None and round(avoidable_ns) >= _NOTABLE * run.mean_step_ns()
+    notable = waiting_ns is not None and round(avoidable_ns) >= _NOTABLE * run.mean_rank_step_ns()
     return Finding(
         severity="warning" if notable else "info",
         rank=imbalance.rank,

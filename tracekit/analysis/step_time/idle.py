@@ -15,11 +15,11 @@ _NOTABLY_IDLE = 0.2  # of a step
 _NOTABLE = 0.05  # of a step
 _MAIN_PLACE = 0.1  # of the idle time of a cause: a smaller place says little
 _LONGEST_NAME = 36
-_LONGEST_TEXT = 140
+_LONGEST_TEXT = 150
 
 _REASONS = {
     "host_bound": "the host launches late",
-    "kernel_gap": "gaps between queued kernels",
+    "kernel_gap": "queued kernels begin with gaps",
     "synchronisation": "the host had waited for the GPU",
     "checkpoint": "the host saves a checkpoint",
     "allocator": "the host allocates memory",
@@ -106,10 +106,10 @@ def idle_findings(run: Run) -> list[Finding]:
     if aside:
         text += f" ({' and '.join(aside)} aside)"
     reason = "Python runs instead" if cause == "host_bound" and run.device == "cpu" else _REASONS[cause]
-    text += f": {cause_ns / idle_ns:.0%} as {reason}"
+    text += f": {cause_ns / idle_ns:.0%} of that because {reason}"
     where = None if place is None else place_text(place)
     if place is not None and place.total_ns >= _MAIN_PLACE * cause_ns:
-        most_in = f", most ({place.total_ns / idle_ns:.0%}) in {_shortened(place)}"
+        most_in = f", longest in {_shortened(place)} ({place.total_ns / idle_ns:.0%})"
         text += most_in if len(text) + len(most_in) <= _LONGEST_TEXT else ""
     action = _ACTIONS.get(cause)
     if cause == "host_bound" and (run.device == "cpu" or python_ns > cause_ns / 2):

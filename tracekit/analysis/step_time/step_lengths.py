@@ -21,6 +21,7 @@ __all__ = [
     "first_steps_to_leave_out",
     "job_steps_ns",
     "long_first_steps",
+    "mean_step_ns",
     "noisy_steps",
     "step_lengths",
 ]
@@ -49,6 +50,12 @@ def step_lengths(run: Run) -> StepLengths | None:
         min_ns=min(steps_ns.values()),
         max_ns=max(steps_ns.values()),
     )
+
+
+def mean_step_ns(run: Run) -> int:
+    """Return the mean step of the job, of which savings are shares; 0 without any."""
+    lengths = step_lengths(run)
+    return 0 if lengths is None else lengths.mean_ns
 
 
 def job_steps_ns(run: Run) -> dict[int, int]:

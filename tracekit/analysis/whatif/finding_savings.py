@@ -17,7 +17,7 @@ from tracekit.analysis.section import Result, Unavailable
 from tracekit.analysis.whatif.changes import Change
 from tracekit.analysis.whatif.whatif import WhatIf
 
-__all__ = ["state_savings", "with_stated_savings", "without_repetitions"]
+__all__ = ["state_savings", "with_stated_savings"]
 
 _ALTERNATIVES: Mapping[Remedy, Remedy] = {"load": "ranks", "stages": "ranks", "communication": "network"}
 _ACTIONS: Mapping[Remedy, str] = {
@@ -55,23 +55,6 @@ def state_savings(findings: Iterable[Finding], whatif: WhatIf | Unavailable | No
     not asked for.
     """
     return tuple(_state(finding, whatif) for finding in findings)
-
-
-def without_repetitions(findings: Iterable[Finding]) -> list[Finding]:
-    """Return the findings without those that advise the same for the same ranks as one before them, and without those
-    on a cause for which other findings blame the same ranks.
-    """
-    given = list(findings)
-    blamed = {_cause_of_ranks(finding) for finding in given if finding.remedy == "ranks"}
-    result: dict[object, Finding] = {}
-    for place, finding in enumerate(given):
-        if finding.remedy == "ranks" or not finding.concerned or _cause_of_ranks(finding) not in blamed:
-            result.setdefault((finding.remedy, frozenset(finding.concerned)) if finding.remedy else place, finding)
-    return list(result.values())
-
-
-def _cause_of_ranks(finding: Finding) -> tuple[str | None, frozenset[int]]:
-    return finding.cause, frozenset(finding.concerned)
 
 
 def _state(finding: Finding, whatif: WhatIf | Unavailable | None) -> Finding:

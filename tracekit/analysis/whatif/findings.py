@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tracekit.analysis.finding import Finding
 from tracekit.analysis.pipeline.uneven_stage import UnevenStage
-from tracekit.analysis.whatif.changes import BALANCED_STAGES
+from tracekit.analysis.whatif.candidates import BALANCED_STAGES
 from tracekit.analysis.whatif.whatif import WhatIf
 from tracekit.model.run import Run
 

@@ -160,7 +160,7 @@ def test_no_number_of_a_report_counts_the_step_that_is_left_out(tmp_path: Path) 
 
     result = result_dict(report)
     assert report.run.common_steps() == {1, 2, 3}
-    assert report.run.mean_step_ns() == 100_000
+    assert report.run.mean_rank_step_ns() == 100_000
     assert {(row["steps"], row["step_ns"], row["compute_ns"]) for row in result["ranks"]} == {(3, 300_000, 150_000)}
     assert {(row["count"], row["total_ns"]) for row in result["communication"]} == {(3, 150_000)}
     assert sum(row["total_ns"] for row in result["phases"]["parts"] if row["rank"] == 0) == 300_000

@@ -11,7 +11,7 @@ from tracekit.analysis.finding import Finding, Remedy
 from tracekit.analysis.section import Unavailable
 from tracekit.analysis.step_time.phases import StepPhases
 from tracekit.analysis.whatif.changes import Change
-from tracekit.analysis.whatif.finding_savings import state_savings, with_stated_savings, without_repetitions
+from tracekit.analysis.whatif.finding_savings import state_savings, with_stated_savings
 from tracekit.analysis.whatif.whatif import WhatIf
 
 
@@ -133,13 +133,6 @@ def test_a_finding_without_advice_stays_as_it_is() -> None:
     assert state_savings([of_host], whatif(change("communication"))) == (of_host,)
 
 
-def test_of_two_findings_with_the_same_advice_for_a_rank_the_first_stays() -> None:
-    first, same, other = finding("load", rank=0), finding("load", rank=0), finding("load", rank=4)
-    fact = Finding(severity="info", text="a fact")
-
-    assert without_repetitions([first, same, other, fact, fact]) == [first, other, fact, fact]
-
-
 def test_results_of_sections_get_findings_that_state_savings() -> None:
     """GIVEN a section with a finding and one that has no result WHEN no what-if ran THEN only the first one changes."""
     results: Mapping[str, object] = {
@@ -159,11 +152,3 @@ def test_a_stage_that_loads_longer_than_others_saves_what_loading_ahead_does() -
     assert (stated.saving_ns, stated.saving_error_ns) == (2_600_000, 50_000)
     (computing,) = state_savings([replace(blamed, cause="compute")], whatif(change("data", 2)))
     assert computing.saving_ns is None
-
-
-def test_a_blamed_rank_is_not_told_of_twice() -> None:
-    """GIVEN a rank that is blamed for loading data THEN that steps wait for data on it says nothing new."""
-    blamed = Finding(severity="warning", text="rank 2 loads longer", rank=2, cause="data", remedy="ranks")
-    general = Finding(severity="warning", text="steps wait, most on rank 2", rank=2, cause="data", remedy="data")
-    elsewhere = Finding(severity="warning", text="steps wait, most on rank 3", rank=3, cause="data", remedy="data")
-    assert without_repetitions([general, blamed, elsewhere]) == [blamed, elsewhere]

@@ -1,0 +1,51 @@
+"""Findings are ranked by what they save, and none says what another has said."""
+
+from __future__ import annotations
+
+from tracekit.analysis.diagnosis.ranking import rank_findings
+from tracekit.analysis.finding import Finding, Remedy
+from tracekit.model.notes import Severity
+
+
+def finding(
+    text: str = "it is slow",
+    *,
+    severity: Severity = "warning",
+    remedy: Remedy | None = None,
+    rank: int | None = None,
+    saving_ns: int | None = None,
+    time_ns: int | None = None,
+    cause: str | None = None,
+) -> Finding:
+    return Finding(
+        severity=severity, text=text, remedy=remedy, rank=rank, saving_ns=saving_ns, time_ns=time_ns, cause=cause
+    )
+
+
+def test_errors_come_first_then_savings_then_times() -> None:
+    wrong = finding("wrong", severity="error")
+    saves_most = finding("saves most", severity="info", saving_ns=9)
+    saves_less = finding("saves less", saving_ns=5, time_ns=100)
+    takes_long = finding("takes long", time_ns=100)
+    takes_less = finding("takes less", time_ns=10)
+    is_known = finding("is known", severity="info", time_ns=50)
+
+    given = [is_known, takes_less, takes_long, saves_less, saves_most, wrong]
+    assert rank_findings(given) == [wrong, saves_most, saves_less, takes_long, takes_less, is_known]
+
+
+def test_of_two_findings_with_the_same_advice_for_a_rank_the_one_that_saves_more_stays() -> None:
+    less, more = finding(remedy="load", rank=0, saving_ns=1), finding(remedy="load", rank=0, saving_ns=2)
+    other = finding(remedy="load", rank=4)
+    fact = finding("a fact", severity="info")
+
+    assert rank_findings([less, more, other, fact, fact]) == [more, other, fact, fact]
+
+
+def test_a_blamed_rank_is_not_told_of_twice() -> None:
+    """GIVEN a rank that is blamed for loading data THEN that steps wait for data on it says nothing new."""
+    blamed = finding("rank 2 loads longer", rank=2, cause="data", remedy="ranks")
+    general = finding("steps wait, most on rank 2", rank=2, cause="data", remedy="data", saving_ns=3)
+    elsewhere = finding("steps wait, most on rank 3", rank=3, cause="data", remedy="data")
+
+    assert rank_findings([general, blamed, elsewhere]) == [blamed, elsewhere]

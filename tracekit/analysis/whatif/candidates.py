@@ -1,0 +1,233 @@
+"""The changes that a replay tries, and the durations of operations that each of them makes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+
+from tracekit.analysis.communication.link_references import Reference
+from tracekit.analysis.finding import Remedy
+from tracekit.analysis.model_parallel.imbalance import HIGHEST_RATIO
+from tracekit.analysis.replay.even_stages import even_stage_factors
+from tracekit.analysis.replay.operation_graph import DATA, LIMIT, NEVER_NS, OperationGraph
+from tracekit.analysis.replay.replay import Float64
+from tracekit.analysis.whatif.even_load import even_load
+from tracekit.analysis.whatif.peer_levels import at_peers_level, with_limits
+from tracekit.analysis.whatif.slow_links import find_slow_links, link_at_others_speed
+from tracekit.analysis.whatif.slow_sets import name_of_set, slow_sets
+from tracekit.model.ranks import format_ranges
+
+__all__ = [
+    "BALANCED_STAGES",
+    "DATA_AHEAD",
+    "EVEN_LOAD",
+    "FREE_COMMUNICATION",
+    "HIDDEN_COMMUNICATION",
+    "HOST_GAPS_CLOSED",
+    "Candidate",
+    "candidates",
+    "made_together",
+]
+
+BALANCED_STAGES = "perfectly balanced stages"
+DATA_AHEAD = "data loaded ahead"
+EVEN_LOAD = "even expert load"
+HOST_GAPS_CLOSED = "host-bound gaps closed"
+HIDDEN_COMMUNICATION = "communication hidden where data dependencies allow"
+FREE_COMMUNICATION = "communication that takes no time"
+_TRIED_RANKS = 8
+_TRIED_LINKS = 8
+_TRIED_OF_MANY = 2  # ranks, and links, of very many operations
+_SPEED_OF: Mapping[Reference, str] = {
+    "others alike": "the others",
+    "links within hosts": "those within hosts",
+    "links between hosts": "those between hosts",
+    "NVLink": "NVLink",
+}
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Candidate:
+    """A change to be tried.
+
+    Attributes:
+        what: the change in words.
+        remedy: what is changed.
+        durations: returns those of the operations of each group of steps, float64 [n, k].
+        ranks: the ranks that it is about: those to change, or those that a link connects.
+    """
+
+    what: str
+    remedy: Remedy
+    durations: Callable[[], list[Float64]]
+    ranks: tuple[int, ...] = ()
+
+
+def candidates(graph: OperationGraph, ranks: Iterable[int], *, steps: int, many: bool) -> list[Candidate]:
+    """Return what to try. ranks: those to try first. many: the run has very many operations, so fewer are tried."""
+    sets = slow_sets(graph) if steps > 1 else []  # in one step some are slow together by chance
+    return [
+        *_single_ranks(graph, list(ranks)[: _TRIED_OF_MANY if many else _TRIED_RANKS]),
+        *(_at_peers(graph, f"{name_of_set(graph, several)} at the others' median", several) for several in sets),
+        *_without_data(graph),
+        *_without_host_gaps(graph),
+        *_slow_links(graph, _TRIED_OF_MANY if many else _TRIED_LINKS),
+        *_even_load(graph),
+        *_hidden_communication(graph),
+        *_without_communication(graph),
+        *_balanced_stages(graph),
+    ]
+
+
+def made_together(graph: OperationGraph, candidates: list[Candidate]) -> Candidate:
+    """Return the change that makes several changes at once: each operation takes the least time that one gives it."""
+
+    def durations() -> list[Float64]:
+        result = [group.duration_ns.copy() for group in graph.step_groups]
+        changed = [np.zeros(len(group.duration_ns), dtype=np.bool_) for group in graph.step_groups]
+        for candidate in candidates:
+            of_groups = zip(graph.step_groups, candidate.durations(), result, changed, strict=True)
+            for group, duration_ns, least_ns, before in of_groups:
+                differs = (duration_ns != group.duration_ns).any(axis=1)
+                again = differs & before
+                least_ns[differs & ~before] = duration_ns[differs & ~before]
+                least_ns[again] = np.minimum(least_ns[again], duration_ns[again])
+                before |= differs
+        return result
+
+    what = f"together: {'; '.join(candidate.what for candidate in candidates)}"
+    return Candidate(what=what, remedy="together", durations=durations)
+
+
+def _at_peers(graph: OperationGraph, what: str, ranks: tuple[int, ...]) -> Candidate:
+    return Candidate(what=what, remedy="ranks", durations=partial(at_peers_level, graph, ranks), ranks=ranks)
+
+
+def _single_ranks(graph: OperationGraph, ranks: Iterable[int]) -> Iterator[Candidate]:
+    for rank in ranks:
+        yield _at_peers(graph, f"rank {rank} at its peers' median", (rank,))
+
+
+def _without_data(graph: OperationGraph) -> Iterator[Candidate]:
+    """Yield the change that no rank loads data, then that the rank does not that loads longest."""
+    of_rank: dict[int, float] = {}
+    for group in graph.step_groups:
+        for task in np.flatnonzero(group.role == DATA).tolist() if group.role is not None else ():
+            rank = int(group.task_rank[task])
+            of_rank[rank] = of_rank.get(rank, 0.0) + float(group.task_ns[task].sum())
+    if not of_rank:
+        return
+
+    def durations(rank: int | None) -> list[Float64]:
+        result = []
+        for group in graph.step_groups:
+            loads = np.zeros(len(group.kind), dtype=np.bool_) if group.role is None else group.role == DATA
+            loads = loads if rank is None else loads & (group.task_rank == rank)
+            result.append(np.where(loads[group.task][:, None], 0.0, group.duration_ns))
+        return result
+
+    worst = max(of_rank, key=lambda rank: (of_rank[rank], -rank))
+    yield Candidate(what=DATA_AHEAD, remedy="data", durations=partial(durations, None))
+    what = f"{DATA_AHEAD} on rank {worst}"
+    yield Candidate(what=what, remedy="data", durations=partial(durations, worst), ranks=(worst,))
+
+
+def _without_host_gaps(graph: OperationGraph) -> Iterator[Candidate]:
+    """Yield the change that no device waits for its host: launches take no time. Data that is loaded still does."""
+    if not graph.host_kinds:
+        return
+
+    def durations() -> list[Float64]:
+        result = []
+        for group in graph.step_groups:
+            vanishes = np.isin(group.kind, sorted(graph.host_kinds))
+            if group.role is not None:
+                vanishes |= group.role == LIMIT
+            result.append(np.where(vanishes[group.task][:, None], 0.0, group.duration_ns))
+        return result
+
+    yield Candidate(what=HOST_GAPS_CLOSED, remedy="host", durations=durations)
+
+
+def _slow_links(graph: OperationGraph, most: int) -> Iterator[Candidate]:
+    for slow in find_slow_links(graph)[:most] if graph.transfers_are_known else ():
+        ranks = graph.links[slow.number]
+        name = f"link between ranks {ranks[0]} and {ranks[1]}" if len(ranks) == 2 else f"group {format_ranges(ranks)}"
+        what = f"{name} at the speed of {_SPEED_OF[slow.reference]}"
+        yield Candidate(what=what, remedy="link", durations=partial(link_at_others_speed, graph, slow), ranks=ranks)
+
+
+def _even_load(graph: OperationGraph) -> Iterator[Candidate]:
+    even = even_load(graph)
+    if even is not None:
+        estimated = ", estimated from compute times" if even.estimated else ""
+        much = f"{even.ratio:.2f} times that of the others" if even.ratio < HIGHEST_RATIO else "nearly all tokens"
+        hot = "" if even.rank is None else f" (rank {even.rank} has {much}{estimated})"
+        ranks = () if even.rank is None else (even.rank,)
+        yield Candidate(what=EVEN_LOAD + hot, remedy="load", durations=lambda: even.durations, ranks=ranks)
+
+
+def _hidden_communication(graph: OperationGraph) -> Iterator[Candidate]:
+    """Yield the change that work waits for gradients only where it needs them, and parameters are gathered early."""
+    if not (graph.transfers_are_known and graph.order_kinds):
+        return
+
+    def durations() -> list[Float64]:
+        kinds = sorted(graph.order_kinds)
+        return [
+            np.where(np.isin(group.kind, kinds)[group.task][:, None], NEVER_NS, group.duration_ns)
+            for group in graph.step_groups
+        ]
+
+    yield Candidate(what=HIDDEN_COMMUNICATION, remedy="communication", durations=durations)
+
+
+def _without_communication(graph: OperationGraph) -> Iterator[Candidate]:
+    """Yield the change that transfers take no time. No remedy does that: it bounds what faster links may save."""
+    if graph.transfers_are_known and any(graph.is_transfer(group).any() for group in graph.step_groups):
+
+        def durations() -> list[Float64]:
+            return _durations(
+                graph, [np.where(graph.is_transfer(group)[:, None], 0.0, group.task_ns) for group in graph.step_groups]
+            )
+
+        yield Candidate(what=FREE_COMMUNICATION, remedy="network", durations=durations)
+
+
+def _balanced_stages(graph: OperationGraph) -> Iterator[Candidate]:
+    groups = graph.step_groups
+    stages = {stage for group in groups for stage in np.unique(group.task_stage).tolist() if stage >= 0}
+    if len(stages) > 1:
+
+        def durations() -> list[Float64]:
+            factors = _stage_factors(graph)
+            return _durations(
+                graph, [group.task_ns * factors[group.kind, group.task_stage][:, None] for group in groups]
+            )
+
+        yield Candidate(what=BALANCED_STAGES, remedy="stages", durations=durations)
+
+
+def _durations(graph: OperationGraph, task_ns: list[Float64]) -> list[Float64]:
+    """Return durations with which the tasks of each group of steps last `task_ns`, and limits follow them."""
+    groups = zip(graph.step_groups, task_ns, strict=True)
+    return [group.with_task_times(with_limits(group, times_ns)) for group, times_ns in groups]
+
+
+def _stage_factors(graph: OperationGraph) -> Float64:
+    """Return the factors, float64 [kinds, stages + 1], that make all stages compute equally long."""
+    kinds = max(int(group.kind.max(initial=0)) for group in graph.step_groups) + 1
+    stages = max(int(group.task_stage.max(initial=0)) for group in graph.step_groups) + 1
+    kind, stage, task_ns = [], [], []
+    for group in graph.step_groups:
+        computes = ~graph.is_transfer(group) & (group.task_stage >= 0)
+        replicas = group.task_ns.shape[1]
+        kind.append(np.repeat(group.kind[computes], replicas))
+        stage.append(np.repeat(group.task_stage[computes], replicas))
+        task_ns.append(group.task_ns[computes].ravel())
+    return even_stage_factors(
+        np.concatenate(kind), np.concatenate(stage), np.concatenate(task_ns), kinds=kinds, stages=stages
+    )
