@@ -19,7 +19,7 @@ from tracekit.analysis.section import AnalysisInput, KnownWork, Result, Section,
 from tracekit.analysis.sections import SECTIONS
 from tracekit.analysis.step_time.breakdown import nothing_notable
 from tracekit.analysis.step_time.overhead import overhead_findings
-from tracekit.analysis.step_time.step_lengths import noisy_steps
+from tracekit.analysis.step_time.step_lengths import mean_step_ns, noisy_steps
 from tracekit.analysis.whatif.finding_savings import with_stated_savings
 from tracekit.errors import UsageError
 from tracekit.model.links import LinkMeasurements
@@ -121,4 +121,4 @@ def _findings(run: Run, results: Mapping[str, Result | Unavailable]) -> list[Fin
     if not findings and "breakdown" in results:
         findings.append(nothing_notable(run))
     findings += overhead_findings(run)
-    return [*noisy_steps(run), *rank_findings(findings)]
+    return [*noisy_steps(run), *rank_findings(findings, mean_step_ns(run))]

@@ -1,4 +1,8 @@
-"""Which finding comes first, and which say nothing beside another."""
+"""Which finding comes first, and which say nothing beside another.
+
+What saves most comes first. A rank may be late by what it did before the recording, which no replay can change: there
+is no saving then. If the others wait for it for a fifth of the step, it comes before all advice whose saving is known.
+"""
 
 from __future__ import annotations
 
@@ -6,16 +10,19 @@ from collections.abc import Iterable
 
 from tracekit.analysis.finding import Finding
 
+_WAITED_FOR = 0.2  # of the step, by the others
+
 __all__ = ["rank_findings"]
 
 
-def rank_findings(findings: Iterable[Finding]) -> list[Finding]:
-    """Return the findings, errors first, then what saves most, then what takes most of the step.
+def rank_findings(findings: Iterable[Finding], step_ns: float) -> list[Finding]:
+    """Return the findings: errors, whoever is waited for though no replay tells why, then what saves most, then what
+    takes most of the step.
 
     Left out are those that advise the same for the same ranks as one before them, and those on a cause for which other
-    findings blame the same ranks.
+    findings blame the same ranks. step_ns: the mean step.
     """
-    ranked = sorted(findings, key=_rank)
+    ranked = sorted(findings, key=lambda finding: _rank(finding, step_ns))
     blamed = {_cause_of_ranks(finding) for finding in ranked if finding.remedy == "ranks"}
     result: dict[object, Finding] = {}
     for place, finding in enumerate(ranked):
@@ -24,9 +31,11 @@ def rank_findings(findings: Iterable[Finding]) -> list[Finding]:
     return list(result.values())
 
 
-def _rank(finding: Finding) -> tuple[int, int, int, int]:
+def _rank(finding: Finding, step_ns: float) -> tuple[int, bool, int, int, int]:
     severity = ("error", "warning", "info").index(finding.severity)
-    return (min(severity, 1), -(finding.saving_ns or 0), severity, -(finding.time_ns or 0))
+    waited_ns = finding.evidence.get("others_wait_ns", 0) if finding.saving_ns is None else 0
+    is_waited_for = isinstance(waited_ns, int) and waited_ns > _WAITED_FOR * step_ns
+    return (min(severity, 1), not is_waited_for, -(finding.saving_ns or 0), severity, -(finding.time_ns or 0))
 
 
 def _cause_of_ranks(finding: Finding) -> tuple[str | None, frozenset[int]]:

@@ -13,7 +13,7 @@ from tracekit.model.communication import KINDS
 from tracekit.model.events import ABSENT
 from tracekit.model.run import Run
 
-__all__ = ["LongestWait", "longest_wait", "turns_of"]
+__all__ = ["LongestWait", "WaitsForRank", "turns_of", "waits_for"]
 
 
 @dataclass(frozen=True)
@@ -32,6 +32,20 @@ class LongestWait:
     wait_ns: int
 
 
+@dataclass(frozen=True)
+class WaitsForRank:
+    """How long others wait for a rank.
+
+    Attributes:
+        rank: the one that they wait for.
+        mean_ns: how long each of the others does in a step.
+    """
+
+    rank: int
+    mean_ns: int
+    longest: LongestWait
+
+
 def turns_of(run: Run, arrivals: Arrivals, steps: Sequence[int]) -> list[Turns]:
     """Return how often each rank came last to a collective of these steps.
 
@@ -47,9 +61,9 @@ def turns_of(run: Run, arrivals: Arrivals, steps: Sequence[int]) -> list[Turns]:
     return result
 
 
-def longest_wait(run: Run, arrivals: Arrivals, place: int, steps: Sequence[int]) -> LongestWait | None:
-    """Return how long others wait at most for the rank at `place` in these steps; None if they never do."""
-    instances, waits = arrivals.instances, []
+def waits_for(run: Run, arrivals: Arrivals, place: int, steps: Sequence[int]) -> WaitsForRank | None:
+    """Return how long others wait for the rank at `place` in these steps; None if they never do."""
+    instances, waits, total_ns = arrivals.instances, [], 0
     for summary, which, waited_ns in zip(run.ranks, arrivals.instance_of, arrivals.waited_ns, strict=True):
         counted = (which != ABSENT) & np.isin(summary.collectives.step, np.array(steps, dtype=np.int64))
         rows = np.flatnonzero(counted)
@@ -59,5 +73,9 @@ def longest_wait(run: Run, arrivals: Arrivals, place: int, steps: Sequence[int])
             collectives = summary.collectives
             kind, step = KINDS[collectives.kind[row]], int(collectives.step[row])
             waits.append(LongestWait(summary.rank, kind, step, int(waited_ns[row])))
+            total_ns += int(waited_ns[rows].sum())
     longest = max(waits, key=lambda wait: wait.wait_ns, default=None)
-    return longest if longest is not None and longest.wait_ns > 0 else None
+    if longest is None or longest.wait_ns <= 0:
+        return None
+    others = sum(summary.is_measured for summary in run.ranks) - 1
+    return WaitsForRank(rank=run.ranks[place].rank, mean_ns=total_ns // (others * len(steps)), longest=longest)

@@ -13,7 +13,7 @@ from tracekit.analysis.stragglers.arrivals.arrivals import Arrivals
 from tracekit.analysis.stragglers.candidates import Candidate, candidates, first_to_name
 from tracekit.analysis.stragglers.certainty import NOTABLE, Grading
 from tracekit.analysis.stragglers.delay_attribution import CAUSES, CausedDelays
-from tracekit.analysis.stragglers.last_arrivals import longest_wait, turns_of
+from tracekit.analysis.stragglers.last_arrivals import turns_of, waits_for
 from tracekit.analysis.stragglers.slow_ranks import WorkTimes, work_times
 from tracekit.analysis.stragglers.slow_transfers import Link
 from tracekit.analysis.stragglers.verdict_texts import action_text, link_text, rank_text, text_of_one_step, until_sure
@@ -123,7 +123,7 @@ def name_culprit(
     }
     if first.certainty is None:
         return Verdict(**figures, text=_abstention_text(first, clock_ns, step_ns)), []
-    others, overload, wait = [run.ranks[place] for place in trained], None, None
+    others, overload, waits = [run.ranks[place] for place in trained], None, None
     if first.is_link:
         link = links[first.places[0]]
         verdict = Verdict(cause="link", link=link, text=link_text(link), **figures)
@@ -136,12 +136,12 @@ def name_culprit(
             cause = cause if overload is None else "more_work"
         host = _host_of(run, ranks)
         if len(ranks) == 1:
-            wait = longest_wait(run, arrivals, first.places[0], steps)
+            waits = waits_for(run, arrivals, first.places[0], steps)
         peers_ns = _mean_ns(others, steps, "compute_ns")
         share_of_compute = size_ns / peers_ns if peers_ns >= size_ns / _LEAST_COMPUTE else None
         text = rank_text(ranks, host, cause, size_ns / step_ns, share_of_compute, len(others), overload)
-        if len(steps) == 1 and wait is not None and overload is None:
-            text = text_of_one_step(text, wait)
+        if len(steps) == 1 and waits is not None and overload is None:
+            text = text_of_one_step(text, waits)
         several = {"ranks": ranks, "host": host} if len(ranks) > 1 else {"rank": ranks[0]}
         verdict = Verdict(cause=cause, text=text, **several, **figures)
     action = action_text(verdict.concerned, verdict.host, verdict.cause, verdict.link, overload is not None)
@@ -160,7 +160,7 @@ def name_culprit(
         "persistence": first.evidence.persistence,
         "peers_compute_ns": int(_mean_ns(others, steps, "compute_ns")),
         "peers_exposed_comm_ns": int(waiting_ns),
-        **({"longest_wait": asdict(wait)} if wait is not None else {}),
+        **({"others_wait_ns": waits.mean_ns, "longest_wait": asdict(waits.longest)} if waits is not None else {}),
         **({"ranks": list(verdict.ranks)} if verdict.ranks else {}),
         **({"expert_load": overload.ratio, "expert_load_estimated": overload.estimated} if overload else {}),
         **({"host": verdict.host} if verdict.host is not None else {}),

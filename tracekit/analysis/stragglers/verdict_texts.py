@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from tracekit.analysis.communication.link_references import Reference
 from tracekit.analysis.model_parallel.overload import Overload
-from tracekit.analysis.stragglers.last_arrivals import LongestWait
+from tracekit.analysis.stragglers.last_arrivals import WaitsForRank
 from tracekit.analysis.stragglers.slow_transfers import Link
 from tracekit.model.ranks import format_ranges
 
@@ -53,10 +53,12 @@ def rank_text(
     return f"{more}: {'it has' if len(ranks) == 1 else 'they have'} more work" if cause == "more_work" else more
 
 
-def text_of_one_step(text: str, wait: LongestWait) -> str:
-    """Return what a rank does longer in the only step, and who waits longest for it, from a text of `rank_text`."""
-    longer, _, _ = text.partition(", which")
-    return f"{longer}; rank {wait.rank} waits {wait.wait_ns / 1e6:.1f} ms for it in one {wait.kind}"
+def text_of_one_step(text: str, waits: WaitsForRank) -> str:
+    """Return what a rank does longer in the only step, and how long others wait for it, from a text of `rank_text`."""
+    who, longest = _name([waits.rank], None), waits.longest
+    longer = text.partition(", which")[0].removeprefix(f"{who} ")
+    most = f"rank {longest.rank} {longest.wait_ns / 1e6:.1f} ms in one {longest.kind}"
+    return f"others wait {waits.mean_ns / 1e6:.1f} ms for {who} ({most}), which {longer}"
 
 
 def link_text(link: Link) -> str:

@@ -6,6 +6,8 @@ from tracekit.analysis.diagnosis.ranking import rank_findings
 from tracekit.analysis.finding import Finding, Remedy
 from tracekit.model.notes import Severity
 
+STEP_NS = 1000
+
 
 def finding(
     text: str = "it is slow",
@@ -16,9 +18,17 @@ def finding(
     saving_ns: int | None = None,
     time_ns: int | None = None,
     cause: str | None = None,
+    others_wait_ns: int | None = None,
 ) -> Finding:
     return Finding(
-        severity=severity, text=text, remedy=remedy, rank=rank, saving_ns=saving_ns, time_ns=time_ns, cause=cause
+        severity=severity,
+        text=text,
+        remedy=remedy,
+        rank=rank,
+        saving_ns=saving_ns,
+        time_ns=time_ns,
+        cause=cause,
+        evidence={} if others_wait_ns is None else {"others_wait_ns": others_wait_ns},
     )
 
 
@@ -31,7 +41,7 @@ def test_errors_come_first_then_savings_then_times() -> None:
     is_known = finding("is known", severity="info", time_ns=50)
 
     given = [is_known, takes_less, takes_long, saves_less, saves_most, wrong]
-    assert rank_findings(given) == [wrong, saves_most, saves_less, takes_long, takes_less, is_known]
+    assert rank_findings(given, STEP_NS) == [wrong, saves_most, saves_less, takes_long, takes_less, is_known]
 
 
 def test_of_two_findings_with_the_same_advice_for_a_rank_the_one_that_saves_more_stays() -> None:
@@ -39,7 +49,7 @@ def test_of_two_findings_with_the_same_advice_for_a_rank_the_one_that_saves_more
     other = finding(remedy="load", rank=4)
     fact = finding("a fact", severity="info")
 
-    assert rank_findings([less, more, other, fact, fact]) == [more, other, fact, fact]
+    assert rank_findings([less, more, other, fact, fact], STEP_NS) == [more, other, fact, fact]
 
 
 def test_a_blamed_rank_is_not_told_of_twice() -> None:
@@ -48,4 +58,15 @@ def test_a_blamed_rank_is_not_told_of_twice() -> None:
     general = finding("steps wait, most on rank 2", rank=2, cause="data", remedy="data", saving_ns=3)
     elsewhere = finding("steps wait, most on rank 3", rank=3, cause="data", remedy="data")
 
-    assert rank_findings([general, blamed, elsewhere]) == [blamed, elsewhere]
+    assert rank_findings([general, blamed, elsewhere], STEP_NS) == [blamed, elsewhere]
+
+
+def test_a_rank_that_is_late_from_before_the_recording_comes_first_if_others_wait_long_for_it() -> None:
+    general = finding("launches are late", saving_ns=600)
+    late = finding("others wait", rank=7, others_wait_ns=300)
+    little = finding("others hardly wait", rank=7, others_wait_ns=100)
+    known = finding("others wait, as a replay knows", rank=7, others_wait_ns=300, saving_ns=250)
+
+    assert rank_findings([general, late], STEP_NS) == [late, general]
+    assert rank_findings([little, general], STEP_NS) == [general, little]
+    assert rank_findings([known, general], STEP_NS) == [general, known]
