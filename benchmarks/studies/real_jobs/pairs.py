@@ -13,7 +13,7 @@ __all__ = ["KINDS", "Pair", "pairs"]
 
 _RECORDED = ("--recorded", "20")  # so many that medians tell the delay: steps differ by a few ms
 _STEPS = ("--steps", "25", *_RECORDED)
-_STRAGGLER_MS, _DDP_MS, _FSDP_MS, _TENSOR_MS, _PHASES_MS = 95, 150, 80, 85, 105  # a step without a defect
+_STRAGGLER_MS, _DDP_MS, _FSDP_MS, _TENSOR_MS, _PHASES_MS = 95, 150, 135, 85, 105  # a step without a defect
 _LAYER_MS, _TOKEN_US = "12", "80"  # a forward with tensor parallelism, and of a token with experts
 _STAGE_MS = 8.0  # a forward, and each half of a backward
 
@@ -71,8 +71,8 @@ def _slow_rank(probe: str, step_ms: float, sizes: tuple[int, ...], *options: str
 
 
 def _data_on_all(kind: str, seed: int, drawn: random.Random) -> Pair:
-    """Without the defect, a worker loads ahead: also what loading takes without the delay."""
-    ranks, _ = _one_of(drawn, (2, 3, 4))
+    """Without the defect, a worker loads ahead: also what loading takes without the delay. Workers need cores, too."""
+    ranks = 2
     options = (*_STEPS, "--slow-loader-ms", _delay(drawn, _PHASES_MS))
     return Pair(kind, seed, "phases", ranks, (), ("data",), (), ("--workers", "1"), options)
 
@@ -113,7 +113,7 @@ KINDS: dict[str, Draw] = {
     "hot expert": _hot_expert,
     "more work on one rank": _straggler("more_work"),
     "compute on one rank, DDP backward": _slow_rank("ddp", _DDP_MS, (2, 3)),
-    "compute on one rank, FSDP2": _slow_rank("fsdp", _FSDP_MS, (2, 3)),
+    "compute on one rank, FSDP2": _slow_rank("fsdp", _FSDP_MS, (2,)),  # more of them would take turns on two cores
     "compute on one rank, tensor parallel": _slow_rank("tensor", _TENSOR_MS, (2, 4), "--sleep-ms", _LAYER_MS),
 }
 """Each by its name; those of the quick study come first."""

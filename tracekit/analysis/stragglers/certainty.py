@@ -20,8 +20,15 @@ The largest of k candidates is large by chance, so p-values of Student's t count
 stands out is also apart from the others (the ratio of Dixon, 1950): no rank outside comes near one inside. Its delay
 shows in most steps, exceeds the errors of clocks, and is a notable share of the step.
 
-Of one step it is not known whether the delay stays, or was a burst such as recorded runs show in one step of twenty:
-exponentially distributed, 6 % of a step on average. The chance of a burst is added to the p-value of t. There it counts
+Bursts that hit one rank in most of the steps look like a delay. Recorded runs show one in b = 5 % of the steps,
+exponentially distributed with a mean of m = 6 % of a step, and another in the next step with a chance of r = 0.3. That
+one of k candidates has bursts in n steps, of which most are at least x, has about the chance
+
+    k b r^(n - 1) exp(-x (n // 2 + 1) / m)
+
+A sure delay is so long that this is below 0.5 %.
+
+Of one step it is not known whether the delay stays. The chance of a burst is added to the p-value of t. There it counts
 in how many segments between collectives the rank comes last. The p-value of that is of the binomial distribution, whose
 chance is one in the number of members. Fisher's method combines both.
 """
@@ -46,7 +53,8 @@ __all__ = ["NOTABLE", "Evidence", "Grading", "Turns", "student_quantile", "stude
 NOTABLE = 0.02  # of a step: less is not named
 _FEW_STEPS = 4
 _USUAL_SHARE, _FLOOR_SHARE = 0.01, 0.02  # of a step, f above
-_BURST_CHANCE, _BURST_SHARE = 0.05, 0.06  # share of the steps with a burst, and its mean as a share of the step
+_BURST_CHANCE, _BURST_SHARE = 0.05, 0.06  # b and m above
+_BURST_AGAIN = 0.3  # r above
 _USUAL_VALUES, _USUAL_RANKS = 12, 4  # v0 and u0 above
 _OUTLIERS = 5
 _ONE_DEVIATION = 0.6827  # of normal values are within one standard deviation
@@ -63,16 +71,18 @@ class _Rule:
         persistence: share of the steps that show the delay.
         apart: the least distance of the candidate from all others, as a share of its size.
         steps: how many.
+        bursts: how often bursts of one of all candidates may exceed the threshold; 1 where they do not count.
     """
 
     alpha: float
     persistence: float
     apart: float
     steps: int
+    bursts: float = 1.0
 
 
 _RULES: dict[Certainty, _Rule] = {
-    "sure": _Rule(alpha=1e-5, persistence=0.8, apart=0.5, steps=3),
+    "sure": _Rule(alpha=1e-5, persistence=0.8, apart=0.5, steps=3, bursts=0.005),
     "likely": _Rule(alpha=0.005, persistence=0.75, apart=0.5, steps=1),
 }
 
@@ -170,7 +180,14 @@ class Grading:
         """Return what the size of a candidate must exceed for a grade."""
         error_ns, freedom = self._noise(evidence)
         quantile = student_quantile(1 - _RULES[grade].alpha / max(self.candidates, 1), freedom)
-        return max(quantile * error_ns, evidence.clock_ns, NOTABLE * self.step_ns)
+        bursts_ns = self._bursts_ns(len(evidence.series_ns), _RULES[grade].bursts)
+        return max(quantile * error_ns, bursts_ns, evidence.clock_ns, NOTABLE * self.step_ns)
+
+    def _bursts_ns(self, steps: int, chance: float) -> float:
+        """Return the delay that bursts in all steps exceed with this chance, for the candidate with the largest."""
+        of_any = self.candidates * _BURST_CHANCE * _BURST_AGAIN ** (steps - 1)
+        most = steps // 2 + 1
+        return _BURST_SHARE * self.step_ns / most * math.log(max(of_any / chance, 1.0)) if chance < 1 else 0.0
 
     def grade(self, evidence: Evidence) -> Certainty | None:
         """Return how sure it is that the candidate delays the others; None if that is not even likely."""

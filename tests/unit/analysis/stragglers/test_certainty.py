@@ -94,6 +94,17 @@ def test_one_of_many_must_stand_out_more() -> None:
     assert (grade_of(found, ranks=8), grade_of(found, ranks=100_000)) == ("sure", None)
 
 
+def test_bursts_of_one_of_many_ranks_may_explain_a_delay_in_three_steps() -> None:
+    """GIVEN 128 candidates, each with bursts of 6 % of a step THEN 13 % of one of them are likely, and 16 % are sure:
+
+    128 * 0.05 * 0.3 ** 2 * exp(-2 * 0.14 / 0.06) is 0.005.
+    """
+    assert grade_of(evidence([1300] * 3, peers=63), ranks=64) == "likely"
+    assert grade_of(evidence([1600] * 3, peers=63), ranks=64) == "sure"
+    assert grade_of(evidence([1300] * 6, peers=63), ranks=64) == "sure"
+    assert grade_of(evidence([1300] * 3, peers=3), ranks=4) == "sure"
+
+
 def test_another_rank_nearby_hides_the_culprit() -> None:
     series_ns = np.full(4, 150_000)
     peers_ns = np.zeros((4, 30), dtype=np.int64)
