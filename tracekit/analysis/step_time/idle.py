@@ -15,7 +15,7 @@ _NOTABLY_IDLE = 0.2  # of a step
 _NOTABLE = 0.05  # of a step
 _MAIN_PLACE = 0.1  # of the idle time of a cause: a smaller place says little
 _LONGEST_NAME = 36
-_LONGEST_TEXT = 150
+_LONGEST_TEXT = 142
 
 _REASONS = {
     "host_bound": "the host launches late",
@@ -106,7 +106,7 @@ def idle_findings(run: Run) -> list[Finding]:
     if aside:
         text += f" ({' and '.join(aside)} aside)"
     reason = "Python runs instead" if cause == "host_bound" and run.device == "cpu" else _REASONS[cause]
-    text += f": {cause_ns / idle_ns:.0%} of that because {reason}"
+    text += f": {cause_ns / idle_ns:.0%} of it as {reason}"
     where = None if place is None else place_text(place)
     if place is not None and place.total_ns >= _MAIN_PLACE * cause_ns:
         most_in = f", longest in {_shortened(place)} ({place.total_ns / idle_ns:.0%})"
