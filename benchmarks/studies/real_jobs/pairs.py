@@ -42,6 +42,13 @@ class Pair:
     removed: tuple[str, ...] = ()
     options: tuple[str, ...] = ()
 
+    @property
+    def delay_ns(self) -> int | None:
+        """Return by how much one rank is delayed in each step; None where something else is planted."""
+        if "--delay-ms" not in self.planted:
+            return None
+        return round(float(self.planted[self.planted.index("--delay-ms") + 1]) * 1e6)
+
 
 Draw = Callable[[str, int, random.Random], Pair]
 

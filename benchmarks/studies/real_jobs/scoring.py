@@ -28,6 +28,7 @@ class Score:
         certainty: of that finding; None if there is none.
         step_ns: median step of the run with the defect.
         measured_ns: by how much it is longer than that of the run without.
+        planted_ns: by how much one rank is delayed, for which all others wait; None where something else is planted.
         predicted_ns: saving of the finding that names the culprits; None if it states none.
         error_ns: of the prediction, as stated.
         false_alarm: highest certainty with which anyone is blamed in the run without the defect.
@@ -41,6 +42,7 @@ class Score:
     certainty: str | None
     step_ns: int
     measured_ns: int
+    planted_ns: int | None
     predicted_ns: int | None
     error_ns: int | None
     false_alarm: str | None
@@ -53,8 +55,20 @@ class Score:
 
     @property
     def is_close(self) -> bool:
-        off_ns = abs((self.predicted_ns or 0) - self.measured_ns)
-        return off_ns <= max(_SHARE * abs(self.measured_ns), _OF_STEP * self.step_ns)
+        return self._is_close(self.predicted_ns or 0, self.measured_ns)
+
+    @property
+    def is_close_to_planted(self) -> bool | None:
+        """Return whether the prediction is close to the planted delay; None where none is known."""
+        return None if self.planted_ns is None else self._is_close(self.predicted_ns or 0, self.planted_ns)
+
+    @property
+    def is_measured_well(self) -> bool | None:
+        """Return whether what was measured is as close to the planted delay; None where none is known."""
+        return None if self.planted_ns is None else self._is_close(self.measured_ns, self.planted_ns)
+
+    def _is_close(self, saving_ns: int, truth_ns: int) -> bool:
+        return abs(saving_ns - truth_ns) <= max(_SHARE * abs(truth_ns), _OF_STEP * self.step_ns)
 
 
 def score(pair: Pair, planted: Result, removed: Result) -> Score:
@@ -74,6 +88,7 @@ def score(pair: Pair, planted: Result, removed: Result) -> Score:
         certainty=None if first is None else first["certainty"],
         step_ns=step_ns,
         measured_ns=step_ns - int(removed["run"]["step_ns"]["median"]),
+        planted_ns=pair.delay_ns,
         predicted_ns=None if finding is None else finding["saving_ns"],
         error_ns=None if finding is None else finding["saving_error_ns"],
         false_alarm="sure" if "sure" in alarms else "likely" if alarms else None,

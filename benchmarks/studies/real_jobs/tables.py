@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from benchmarks.studies.certainty.scoring import rate
@@ -32,11 +32,17 @@ def summary(scores: Sequence[Score]) -> str:
     rates = {
         "culprit right": [score.named for score in scores],
         "cause right": [score.right_cause for score in scores],
-        "savings close": [score.is_close for score in scores],
+        "savings close to what was measured": [score.is_close for score in scores],
+        "savings close to the planted delay, where it is one": _known(score.is_close_to_planted for score in scores),
+        "measurements as close to it": _known(score.is_measured_well for score in scores),
         "false *sure* without the defect": [score.false_alarm == "sure" for score in scores],
         "false *likely* without the defect": [score.false_alarm == "likely" for score in scores],
     }
     return "\n".join(f"* {name}: {rate(each)}" for name, each in rates.items())
+
+
+def _known(each: Iterable[bool | None]) -> list[bool]:
+    return [value for value in each if value is not None]
 
 
 def write_tables(scores: Sequence[Score]) -> None:

@@ -17,6 +17,7 @@ RIGHT = Score(
     certainty="sure",
     step_ns=100 * MS,
     measured_ns=20 * MS,
+    planted_ns=25 * MS,
     predicted_ns=21 * MS,
     error_ns=MS,
     false_alarm=None,
@@ -25,7 +26,7 @@ RIGHT = Score(
 SCORES = [
     RIGHT,
     replace(RIGHT, certainty="likely", right_cause=False, predicted_ns=30 * MS, measured_ns=40 * MS),
-    replace(RIGHT, kind="data", named=False, certainty="sure", false_alarm="likely"),
+    replace(RIGHT, kind="data", planted_ns=None, named=False, certainty="sure", false_alarm="likely"),
 ]
 
 
@@ -39,6 +40,14 @@ def test_a_kind_has_its_counts_and_the_median_error():
 
 def test_rates_have_the_interval_of_wilson():
     assert "culprit right: 2 of 3 (66.7%; 20.8% to 93.9%)" in summary(SCORES)
+
+
+def test_planted_delays_judge_predictions_and_measurements():
+    """GIVEN 25 ms planted, twice: 21 and 30 ms predicted, 20 and 40 ms measured; and something else without a delay."""
+    text = summary([*SCORES, replace(RIGHT, predicted_ns=24 * MS)])
+
+    assert "savings close to the planted delay, where it is one: 1 of 3" in text
+    assert "measurements as close to it: 0 of 3" in text
 
 
 def test_the_documentation_has_places_for_the_tables():

@@ -42,6 +42,16 @@ def test_the_culprit_the_cause_and_the_saving_are_right():
     assert right.is_close
 
 
+def test_a_delay_of_one_rank_is_known_as_it_is_planted():
+    """GIVEN a delay of 25 ms, of which two runs show 20 THEN a prediction of 25 is close to what was planted alone."""
+    pair = replace(pair_of(COMPUTE, (1,)), planted=("--delay-ms", "25"))
+    right = score(pair, result(finding(saving_ms=25)), result(step_ms=80))
+
+    assert (right.planted_ns, right.is_close_to_planted, right.is_measured_well) == (25 * MS, True, False)
+    assert not right.is_close
+    assert scored(finding(cause="data"), kind=DATA_ON_ALL, culprits=()).planted_ns is None
+
+
 def test_the_first_who_is_blamed_counts():
     score = scored(finding(ranks=(0,)), finding(saving_ms=20))
 
