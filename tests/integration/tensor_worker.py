@@ -53,15 +53,15 @@ def compiled(mesh: DeviceMesh) -> nn.Module:
 
 
 def experts(mesh: DeviceMesh) -> nn.Module:
-    return MixtureOfExperts(mesh.get_group(), hot=1, functional=False, sleeps=True)
+    return MixtureOfExperts(mesh.get_group(), hot=1, functional=False, token_s=20e-6)
 
 
 def even_experts(mesh: DeviceMesh) -> nn.Module:
-    return MixtureOfExperts(mesh.get_group(), hot=-1, functional=False, sleeps=False)
+    return MixtureOfExperts(mesh.get_group(), hot=-1, functional=False, token_s=0.0)
 
 
 def functional_experts(mesh: DeviceMesh) -> nn.Module:
-    return MixtureOfExperts(mesh.get_group(), hot=1, functional=True, sleeps=False)
+    return MixtureOfExperts(mesh.get_group(), hot=1, functional=True, token_s=0.0)
 
 
 def ring(mesh: DeviceMesh) -> nn.Module:
