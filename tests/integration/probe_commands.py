@@ -114,8 +114,10 @@ def hot_expert(result: Result, out: Path) -> None:
         rank: there_and_back * tokens for rank, tokens in sent_or_received.items()
     }
     assert {row["rank"]: row["ratio"] for row in result["expert_load"]} == {0: pytest.approx(1 / 3), 1: 3.0}
-    (finding,) = [finding for finding in result["findings"] if "experts of" in finding["text"]]
-    assert (finding["rank"], finding["evidence"]["ratio"]) == (1, 3.0)
+    # Either how much more the experts get, or how much longer the rank computes for it: whichever takes more time.
+    (finding,) = [finding for finding in result["findings"] if "experts" in finding["text"]]
+    evidence = finding["evidence"]
+    assert (finding["rank"], evidence.get("ratio", evidence.get("expert_load"))) == (1, 3.0)
 
 
 def slow_stage(result: Result, out: Path) -> None:

@@ -124,12 +124,10 @@ def test_the_expert_that_gets_three_times_the_tokens_is_named(
     assert loads(result) == {0: (2 * 120 * 128, pytest.approx(1 / 3)), 1: (2 * 360 * 128, 3.0)}
     (finding,) = [finding for finding in result["findings"] if "experts" in finding["text"]]
     assert finding["rank"] == 1
-    # On a busy machine the rank may be too little behind for a verdict, or the host may delay it more than its
-    # experts; then the finding is on the load alone.
-    if result["stragglers"]["rank"] == 1 and result["stragglers"]["cause"] == "more_work":
-        assert "its experts receive 3.00 times the mean of the others" in finding["text"]
-    else:
-        assert finding["text"].startswith("the experts of rank 1 receive 3.00 times the mean of the others")
+    # Which of two findings takes more time depends on how busy the machine is: how much more the experts get, or how
+    # much longer the rank computes for it.
+    assert "receive 3.00 times the mean of the others" in finding["text"]
+    if finding["text"].startswith("the experts of rank 1"):
         assert ("inferred" in finding["text"]) == (not recorded)
 
 
