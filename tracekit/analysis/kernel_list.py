@@ -21,7 +21,7 @@ from tracekit.model.run import Run
 from tracekit.read.decode.decoder import decode
 from tracekit.read.files.storage import parse_path
 
-__all__ = ["COPY", "KernelUse", "kernels_of", "list_kernels"]
+__all__ = ["COPY", "KernelUse", "list_kernels"]
 
 COPY = "copy"
 _BY_STREAM = "(its stream)"
@@ -75,11 +75,11 @@ def _kernels_of_files(files: Iterable[str], rules: tuple[CommunicationRule, ...]
     uses: list[KernelUse] = []
     for file in files:
         trace = decode(parse_path(file))
-        uses += kernels_of(trace.events, build_lanes(trace, rules), rules)
+        uses += _kernels_of(trace.events, build_lanes(trace, rules), rules)
     return _merged(uses)
 
 
-def kernels_of(events: EventTable, lanes: Lanes, rules: tuple[CommunicationRule, ...]) -> list[KernelUse]:
+def _kernels_of(events: EventTable, lanes: Lanes, rules: tuple[CommunicationRule, ...]) -> list[KernelUse]:
     """Return what ran on the device of one recording, the longest first; nothing for a rank that computes on a CPU."""
     if lanes.device == "cpu":
         return []

@@ -29,6 +29,7 @@ _FEW = 4
 
 Int64 = npt.NDArray[np.int64]
 Int32 = npt.NDArray[np.int32]
+Float64 = npt.NDArray[np.float64]
 Bool = npt.NDArray[np.bool_]
 
 __all__ = [
@@ -38,6 +39,7 @@ __all__ = [
     "CollectiveArguments",
     "DecodedTrace",
     "EventTable",
+    "Float64",
     "Int32",
     "Int64",
     "MemoryRecords",

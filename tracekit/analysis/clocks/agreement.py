@@ -12,8 +12,7 @@ import numpy as np
 
 from tracekit.analysis.clocks.jumps import SMALLEST_JUMP_NS
 from tracekit.analysis.clocks.moments import FEWEST_MOMENTS, Moments
-from tracekit.analysis.stats.parallel_lines import Float64
-from tracekit.model.events import Int64
+from tracekit.model.events import Float64, Int64
 
 _BLOCKS = 16
 _NOISE = 3.0  # times the change from moment to moment: what is within it shows no jump

@@ -17,8 +17,8 @@ import numpy as np
 
 from tracekit.analysis.clocks.jumps import STEEPEST, find_jumps
 from tracekit.analysis.stats.medians import MEDIAN_TO_MEAN_ERROR
-from tracekit.analysis.stats.parallel_lines import Float64, ParallelLines, fit_parallel_lines, student_deviations
-from tracekit.model.events import Int64
+from tracekit.analysis.stats.parallel_lines import ParallelLines, fit_parallel_lines, student_deviations
+from tracekit.model.events import Float64, Int64
 
 _FEWEST_FOR_DRIFT = 6
 _PPM = 1e-6

@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 
 import numpy as np
-import numpy.typing as npt
+
+from tracekit.model.events import Float64
 
 STEEPEST = 500e-6  # of a clock that NTP slews (RFC 5905, 15: MAXFREQ); more is no drift
 SMALLEST_JUMP_NS = 20_000.0
@@ -20,8 +21,6 @@ _AGREE = 1 / 3  # of a jump, within which most moments on a side of it lie
 _AGREE_SHARE = 0.75
 
 __all__ = ["SMALLEST_JUMP_NS", "STEEPEST", "find_jumps"]
-
-Float64 = npt.NDArray[np.float64]
 
 
 def find_jumps(x: Float64, y: Float64) -> list[int]:

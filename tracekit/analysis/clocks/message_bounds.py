@@ -17,8 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tracekit.analysis.clocks.fit import LARGEST_DRIFT
-from tracekit.analysis.stats.parallel_lines import Float64
-from tracekit.model.events import Bool
+from tracekit.model.events import Bool, Float64
 
 _MOST_PIECES = 4  # more contradictions are no jumps of a clock
 _INTERVALS = 256  # of the time axis; the tightest bound of each is enough

@@ -14,8 +14,7 @@ from typing import Literal
 import numpy as np
 
 from tracekit.analysis.communication.nvlink import has_nvlink, longest_over_nvlink_ns, usual_over_nvlink_ns
-from tracekit.analysis.replay.replay import Float64
-from tracekit.model.events import Int64
+from tracekit.model.events import Float64, Int64
 
 __all__ = ["SLOW_LINK", "Reference", "UsualTime", "usual_of_alike", "usual_without_alike"]
 

@@ -80,7 +80,7 @@ def rule_finder(rules: tuple[CommunicationRule, ...]) -> RuleFinder:
 def parse_rule(text: str) -> CommunicationRule:
     """Return the rule of `regex=kind`, such as `^my_ring=all_to_all`.
 
-    Raises UsageError for a kind that there is not, and for what is no regular expression.
+    Raises UsageError if there is no such kind, or the pattern is no regular expression.
     """
     pattern, separator, named = text.rpartition("=")
     kind = named.strip().replace("-", "_")

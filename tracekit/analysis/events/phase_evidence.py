@@ -87,7 +87,7 @@ def phase_evidence(events: EventTable, threads: Int64) -> PhaseEvidence:
     """Return what the tracks in `threads` show: the step's and the autograd engine's."""
     on_host = events.on_tracks(threads) & ~events.in_category("gpu_user_annotation")
     ran_backward = _is_backward_operator(events)
-    rows, kind = _telling(events, on_host)
+    rows, kind = _phase_spans(events, on_host)
     calls = rows[kind == _BACKWARD_CALL]
     backward_rows = np.concatenate((np.flatnonzero(ran_backward & on_host), rows[kind == _COMPILED_BACKWARD], calls))
     ends = np.repeat([False, True], [len(backward_rows) - len(calls), len(calls)])
@@ -118,8 +118,8 @@ def phase_evidence(events: EventTable, threads: Int64) -> PhaseEvidence:
     )
 
 
-def _telling(events: EventTable, on_host: Bool) -> tuple[Int64, Int64]:
-    """Return the rows in the mask [n] whose names tell of a phase, and of which kind each is: int64 [k] each."""
+def _phase_spans(events: EventTable, on_host: Bool) -> tuple[Int64, Int64]:
+    """Return the rows in the mask [n] whose names show a phase, and what each shows, such as `_FORWARD`: int64 [k]."""
     rows = np.flatnonzero(events.named(lambda name: name.startswith(_ANY_PREFIX)) & on_host)
     names, place = np.unique(events.name[rows], return_inverse=True)
     kinds = np.array([_kind(events.strings[name]) for name in names.tolist()], dtype=np.int64)

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from tracekit.analysis.events.innermost_span import outermost_first
 from tracekit.analysis.events.phase_evidence import PhaseEvidence, data_loading, phase_evidence
 from tracekit.model.events import ABSENT, Bool, EventTable, Int64
 
@@ -205,7 +206,7 @@ def _passes(evidence: PhaseEvidence, begin_ns: int, end_ns: int) -> Iterator[tup
 def _outermost_operators(events: EventTable, tracks: Int64) -> Int64:
     """Return the rows of the operators on these tracks that are inside of no other, in order of time."""
     rows = np.flatnonzero(events.in_category("cpu_op", "Operator") & events.on_tracks(tracks))
-    rows = rows[np.lexsort((-events.duration_ns[rows], events.start_ns[rows]))]
+    rows = outermost_first(events, rows)
     reach_ns = np.maximum.accumulate(events.end_ns[rows])
     is_outermost = np.append(True, events.start_ns[rows[1:]] >= reach_ns[:-1])[: len(rows)]
     outermost: Int64 = rows[is_outermost]

@@ -12,7 +12,6 @@ The first module of a pass has nothing before it to hide under. No module is pre
 
 from __future__ import annotations
 
-import math
 import statistics
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
@@ -23,6 +22,7 @@ import numpy as np
 from tracekit.analysis.events.phases import PHASES
 from tracekit.analysis.finding import Finding
 from tracekit.analysis.fsdp.parts import FSDP_GATHERS, FsdpGathers
+from tracekit.analysis.stats.significance import standard_error
 from tracekit.analysis.step_time.savings import savings_ns
 from tracekit.model.events import ABSENT, Int64
 from tracekit.model.run import Run
@@ -165,7 +165,7 @@ def _forecast(
     savings = savings_ns(run, hidden_ns)
     error_ns = None
     if len(savings) > 1:
-        error_ns = _SIGNIFICANT * statistics.stdev(savings) / math.sqrt(len(savings))
+        error_ns = _SIGNIFICANT * standard_error(savings)
     # All modules that are gathered ahead of their use are in memory at once.
     sizes = [int(size) for in_pass in gathers.values() for size in in_pass.size_bytes]
     return Forecast(

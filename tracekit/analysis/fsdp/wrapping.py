@@ -19,6 +19,7 @@ from tracekit.analysis.finding import Finding
 from tracekit.analysis.fsdp.parts import FSDP_GATHERS, FSDP_UNITS, FsdpGathers
 from tracekit.analysis.fsdp.prefetch import Forecast, shortest_transfers_ns
 from tracekit.analysis.stats.latency_bandwidth import LatencyBandwidth, fit_latency_bandwidth
+from tracekit.analysis.stats.significance import standard_error
 from tracekit.analysis.step_time.savings import savings_ns
 from tracekit.model.events import Int64
 from tracekit.model.run import Run
@@ -193,4 +194,4 @@ def _latency_error_ns(fit: LatencyBandwidth) -> float:
 
 
 def _error_ns(savings: Sequence[int]) -> float:
-    return _SIGNIFICANT * statistics.stdev(savings) / math.sqrt(len(savings))
+    return _SIGNIFICANT * standard_error(savings)

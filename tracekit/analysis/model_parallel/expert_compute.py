@@ -14,10 +14,9 @@ from functools import cached_property
 import numpy as np
 
 from tracekit.analysis.model_parallel.parts import COUNT_DTYPES, EXPERT_EXCHANGES
-from tracekit.analysis.replay.replay import Float64
 from tracekit.model.collectives import MatchedGroup
 from tracekit.model.communication import KINDS
-from tracekit.model.events import Bool, Int64
+from tracekit.model.events import Bool, Float64, Int64
 from tracekit.model.run import Run
 from tracekit.model.summary import RankSummary
 

@@ -73,16 +73,19 @@ def _what_is_missing(lanes: Lanes, in_lost: Bool) -> str:
 
 
 def _messages(messages: tuple[str, ...], file: str) -> list[Note]:
-    """Return a note for each message that tells of lost records, and one for the first of each other sort."""
+    """Return a note for each sort of message: of all that tell of lost records, and of the first few others."""
     first: dict[str, str] = {}
     count = Counter[str]()
     for message in messages:
         sort = _NUMBER.sub("#", message)
         first.setdefault(sort, message)
         count[sort] += 1
-    notes = []
+    notes, others = [], 0
     for sort, message in first.items():
         lost = _TELLS_OF_LOSS.search(message) is not None
+        others += not lost
+        if not lost and others > _SHOWN:
+            continue
         more = f" (and {count[sort] - 1} more of this sort)" if count[sort] > 1 else ""
         notes.append(
             Note(
@@ -92,5 +95,4 @@ def _messages(messages: tuple[str, ...], file: str) -> list[Note]:
                 text=f"{file}: the profiler wrote: {message}{more}",
             )
         )
-    others = [note for note in notes if note.kind == "profiler"]
-    return [note for note in notes if note not in others[_SHOWN:]]
+    return notes

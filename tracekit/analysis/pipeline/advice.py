@@ -1,8 +1,8 @@
-"""What would shorten a pipeline's step, and by how much: predicted by replays of other orders and other stages.
+"""What would shorten a pipeline's step, and by how much: predicted by replays of other schedules.
 
-What-if says what even stages would save. Here, other orders are compared with the replay of the order that was run,
-with typical times (R2 of `bubble_causes`). The typical time of an action is the mean of its stage
-and kind, that of a transfer the median between its stages. These assumptions are made:
+A prediction is compared with the replay of the order that was run, with typical times (R2 of `bubble_causes`). The
+typical time of an action is the mean of its stage and kind, that of a transfer the median between its stages. What even
+stages would save is in `whatif`. These assumptions are made:
 
 * Half a microbatch, and half a stage, take half the time. A transfer takes as long as before.
 * What late peers and the host add grows with the number of actions. It counts as uncertain.
@@ -16,12 +16,17 @@ from dataclasses import dataclass
 import numpy as np
 
 from tracekit.analysis.finding import Finding
-from tracekit.analysis.pipeline.bubble_causes import MeasuredPipeline, TypicalTimes, build_pipeline_replay
+from tracekit.analysis.pipeline.bubble_causes import (
+    MeasuredPipeline,
+    TypicalTimes,
+    build_pipeline_replay,
+    longest_pipeline,
+)
 from tracekit.analysis.pipeline.schedules import ORDERED_SCHEDULES, Order, order_of_schedule, schedule_of_order
 from tracekit.analysis.pipeline.transfers import edges_between_ranks
 from tracekit.analysis.pipeline.uneven_stage import UnevenStage
-from tracekit.analysis.replay.replay import Float64
-from tracekit.model.events import ABSENT
+from tracekit.analysis.stats.significance import standard_error
+from tracekit.model.events import ABSENT, Float64
 from tracekit.model.ranks import format_ranges
 from tracekit.model.spans import ACTION_KINDS
 
@@ -72,7 +77,7 @@ def find_pipeline_changes(
     """
     if not pipelines:
         return ()
-    measured = max(pipelines, key=lambda p: max(float(order.span_ns.mean()) for order in p.action_orders))
+    measured = longest_pipeline(pipelines)
     orders = _most_common_order(measured)
     ranks, typical = len(orders), measured.typical
     spans_ns = np.concatenate([order.span_ns for order in measured.action_orders])
@@ -84,10 +89,14 @@ def find_pipeline_changes(
 
     base_ns = _span_ns(orders, stage_ns, typical, posted_late)
     beyond_ns = measured_ns - base_ns
-    spread_ns = float(spans_ns.std(ddof=1)) / len(spans_ns) ** 0.5 if len(spans_ns) > 1 else 0.0
+    spread_ns = standard_error(spans_ns)
     changes: list[PipelineChange] = []
 
-    def state(what: str, saves_ns: float, beyond_ns: float, more_ns: float = 0.0) -> None:
+    def consider(what: str, changed: Sequence[Order] | None, duration_ns: Callable[[int, int], float]) -> None:
+        if changed is None:
+            return
+        saves_ns = base_ns - _span_ns(changed, duration_ns, typical, posted_late)
+        more_ns = beyond_ns * (len(changed[0]) / len(orders[0]) - 1)  # late peers and the host, of more actions
         error_ns = float(np.sqrt((saves_ns * beyond_ns / measured_ns) ** 2 + more_ns**2 + spread_ns**2))
         saves_ns -= max(more_ns, 0.0)
         if saves_ns > max(_LEAST_ERRORS * error_ns, _LEAST_SHARE * measured_ns):
@@ -95,11 +104,6 @@ def find_pipeline_changes(
             changes.append(
                 PipelineChange(what=what, saves_ns_per_step=round(saves_ns), error_ns=round(error_ns), share=share)
             )
-
-    def consider(what: str, changed: Sequence[Order] | None, duration_ns: Callable[[int, int], float]) -> None:
-        if changed is not None:
-            saves_ns = base_ns - _span_ns(changed, duration_ns, typical, posted_late)
-            state(what, saves_ns, beyond_ns, beyond_ns * (len(changed[0]) / len(orders[0]) - 1))
 
     trains = any(kind == "B" for kind, _, _ in orders[0])
     schedule = schedule_of_order(orders) if trains else "unknown"

@@ -29,8 +29,8 @@ from tracekit.analysis.pipeline.transfers import (
     edges_between_ranks,
     measure_transfers,
 )
-from tracekit.analysis.replay.replay import CyclicGraphError, DependencyGraph, Float64, build_graph
-from tracekit.model.events import ABSENT, Int32, Int64
+from tracekit.analysis.replay.replay import CyclicGraphError, DependencyGraph, build_graph
+from tracekit.model.events import ABSENT, Float64, Int32, Int64
 from tracekit.model.spans import ACTION_KINDS
 
 __all__ = [
@@ -115,6 +115,11 @@ class MeasuredPipeline:
     transfers: tuple[Transfers, ...]
     replays: tuple[PipelineReplay, ...]
     typical: TypicalTimes
+
+
+def longest_pipeline(pipelines: Sequence[MeasuredPipeline]) -> MeasuredPipeline:
+    """Return the pipeline with the longest steps, for which the others wait."""
+    return max(pipelines, key=lambda p: max(float(order.span_ns.mean()) for order in p.action_orders))
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

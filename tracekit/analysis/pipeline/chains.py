@@ -128,20 +128,22 @@ def _producers(actions: Actions, messages: Messages) -> Int64:
     _, first, count = np.unique(last[in_order], return_index=True, return_counts=True)
     number = np.arange(len(in_order)) - np.repeat(first, count)
     before = last[in_order] - np.repeat(count, count) + 1 + number
-    before -= (np.repeat(count, count) == 1) & _ends_turn_of_two(actions, messages)[last[in_order]]
+    before -= (np.repeat(count, count) == 1) & _follows_forward_without_message(actions, messages)[last[in_order]]
     result[rows[in_order]] = np.maximum(before, 0)
     return result
 
 
-def _ends_turn_of_two(actions: Actions, messages: Messages) -> Bool:
-    """Return whether each action is a backward right after a forward, without messages between, bool [n]; none is on a
-    rank that receives before its first action.
+def _follows_forward_without_message(actions: Actions, messages: Messages) -> Bool:
+    """Return a mask [n] of the backwards that follow a forward with no message issued between.
+
+    It is False throughout on a rank that receives before its first action.
     """
-    turn = np.searchsorted(messages.issue_ns, actions.issue_ns, side="left")
+    messages_before = np.searchsorted(messages.issue_ns, actions.issue_ns, side="left")
     received_ns = messages.issue_ns[~messages.is_send & (messages.step == actions.step[0])]
     if len(received_ns) and received_ns[0] < actions.issue_ns[0]:
         return np.zeros(len(actions), dtype=np.bool_)
-    result = (actions.kind == _BACKWARD) & (np.roll(actions.kind, 1) == _FORWARD) & (np.roll(turn, 1) == turn)
+    follows_forward = (actions.kind == _BACKWARD) & (np.roll(actions.kind, 1) == _FORWARD)
+    result = follows_forward & (np.roll(messages_before, 1) == messages_before)
     result[0] = False
     return np.asarray(result)
 

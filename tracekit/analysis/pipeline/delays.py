@@ -6,7 +6,7 @@ on other work of the device, is the host's lateness. So is the time inside an ac
 do, and the time until a rank sends what is computed or is ready to receive. Other ranks are late as well, if less: what
 is usual with them is no delay.
 
-Nothing is said of how long stages take: a stage has no peers in its pipeline. `advice` compares stages.
+How long stages take is no delay here: a stage has no peers in its pipeline. `uneven_stage` compares stages.
 """
 
 from __future__ import annotations
@@ -19,9 +19,8 @@ import numpy as np
 from tracekit.analysis.pipeline.bubble_causes import MeasuredPipeline, PipelineReplay
 from tracekit.analysis.pipeline.steps import ActionOrder
 from tracekit.analysis.pipeline.transfers import Edges, Transfers
-from tracekit.analysis.replay.replay import Float64
 from tracekit.analysis.stats.leave_one_out import leave_one_out_medians
-from tracekit.model.events import Int64
+from tracekit.model.events import Float64, Int64
 
 _LEAST = 0.005  # of the time from the first to the last action: less is not replayed
 

@@ -12,9 +12,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tracekit.analysis.pipeline.bubble_causes import MeasuredPipeline
+from tracekit.analysis.pipeline.bubble_causes import MeasuredPipeline, longest_pipeline
 from tracekit.analysis.pipeline.delays import replay_of_other_stages
-from tracekit.analysis.replay.replay import Float64
+from tracekit.analysis.stats.significance import standard_error
+from tracekit.model.events import Float64
 from tracekit.model.spans import ACTION_KINDS
 
 _LEAST = 1.05  # times as long as the other stages
@@ -37,7 +38,7 @@ class UnevenStage:
         factor: how many times as long as the median of the other ranks' stages it takes for a microbatch.
         work_ns: how long it takes for a microbatch.
         others_ns: the median of the other ranks' stages.
-        fastest: the stage that takes the least.
+        fastest: the stage of the other ranks that takes the least.
         saves_ns_per_step: by how much the mean step would be shorter if its ranks took as long as the others.
         error_ns: the uncertainty of that.
         share: the saving as a share of the time from the first to the last action.
@@ -68,9 +69,10 @@ def find_uneven_stage(pipelines: Sequence[MeasuredPipeline], compute_ns: Mapping
         return None
     others_ns = float(np.median(mean_ns[others]))
     beyond_ns = by_step_ns[slowest] - np.median(by_step_ns[others], axis=0)
-    error_ns = float(beyond_ns.std(ddof=1)) / len(beyond_ns) ** 0.5 if len(beyond_ns) > 1 else 0.0
     persistent = (by_step_ns[slowest] > by_step_ns[others].max(axis=0)).mean() >= _PERSISTENT
-    if not persistent or mean_ns[slowest] < _LEAST * others_ns or beyond_ns.mean() < _SIGNIFICANT * error_ns:
+    if not others_ns or not persistent or mean_ns[slowest] < _LEAST * others_ns:
+        return None
+    if beyond_ns.mean() < _SIGNIFICANT * standard_error(beyond_ns):
         return None
     siblings = [stage for stage, of_stage in enumerate(ranks) if of_stage & ranks[slowest]]
     longer_ns = float((mean_ns[siblings] - others_ns).sum()) * microbatches
@@ -86,12 +88,12 @@ def find_uneven_stage(pipelines: Sequence[MeasuredPipeline], compute_ns: Mapping
     return UnevenStage(
         stage=slowest,
         ranks=tuple(sorted(ranks[slowest])),
-        factor=float(mean_ns[slowest] / others_ns) if others_ns else float("inf"),
+        factor=float(mean_ns[slowest] / others_ns),
         work_ns=round(float(mean_ns[slowest])),
         others_ns=round(others_ns),
-        fastest=int(mean_ns.argmin()),
+        fastest=min(others, key=lambda stage: float(mean_ns[stage])),
         saves_ns_per_step=round(float(saved_ns.mean())),
-        error_ns=round(float(saved_ns.std(ddof=1)) / len(saved_ns) ** 0.5) if len(saved_ns) > 1 else 0,
+        error_ns=round(standard_error(saved_ns)),
         share=share,
     )
 
@@ -102,7 +104,7 @@ def _saved_at_the_pace_of_others(
     """Return how long each step of the pipeline with the longest steps takes, and how much less it would take if `slow`
     stages took as long as the median of the `others`: float64 [k] each, by a replay of what was measured.
     """
-    measured = max(pipelines, key=lambda p: max(float(order.span_ns.mean()) for order in p.action_orders))
+    measured = longest_pipeline(pipelines)
     typical_ns = measured.typical.of_stage
     usual_ns = np.median(typical_ns[:, others], axis=1)
     kinds, stages = typical_ns.shape

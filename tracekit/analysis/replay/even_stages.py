@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from tracekit.analysis.replay.replay import Float64, stable_order
-from tracekit.model.events import Int64
+from tracekit.analysis.replay.replay import stable_order
+from tracekit.model.events import Float64, Int64
 
 __all__ = ["even_stage_factors", "group_values"]
 

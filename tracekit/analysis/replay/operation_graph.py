@@ -12,9 +12,9 @@ from functools import cached_property
 
 import numpy as np
 
-from tracekit.analysis.replay.replay import DependencyGraph, Float64, stable_order
+from tracekit.analysis.replay.replay import DependencyGraph, stable_order
 from tracekit.model.columnar import Columnar
-from tracekit.model.events import Bool, Int32, Int64
+from tracekit.model.events import Bool, Float64, Int32, Int64
 
 __all__ = ["DATA", "LIMIT", "NEVER_NS", "ROLES", "SYNCHRONISATION", "WORK", "Exchanges", "GraphSteps", "OperationGraph"]
 

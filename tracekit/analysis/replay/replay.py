@@ -14,13 +14,10 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from numpy.typing import NDArray
 
-from tracekit.model.events import Int32, Int64
+from tracekit.model.events import Float64, Int32, Int64
 
-Float64 = NDArray[np.float64]
-
-__all__ = ["CyclicGraphError", "DependencyGraph", "Float64", "ReplayTimes", "build_graph", "stable_order"]
+__all__ = ["CyclicGraphError", "DependencyGraph", "ReplayTimes", "build_graph", "stable_order"]
 
 
 class CyclicGraphError(ValueError):

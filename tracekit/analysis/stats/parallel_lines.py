@@ -13,10 +13,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from tracekit.analysis.stats.medians import MAD_TO_SIGMA
-from tracekit.model.events import Int64
+from tracekit.model.events import Float64, Int64
 
 _FEWEST_ROBUST = 16  # of fewer points the median deviation says too little
 _ENOUGH = 500  # points of a set; of more, this many are sampled evenly
@@ -25,8 +24,6 @@ _TUKEY = 4.685  # 95 % efficient for normal deviations
 _MOST_ALIKE = 0.95
 
 __all__ = ["ParallelLines", "fit_parallel_lines", "student_deviations"]
-
-Float64 = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,6 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from tracekit.analysis.finding import Finding
+from tracekit.analysis.stats.significance import standard_error
 from tracekit.model.run import LeftOutStep, Run, clocks_are_comparable
 from tracekit.model.summary import RankSummary, StepParts
 
@@ -125,8 +126,7 @@ def noisy_steps(run: Run) -> list[Finding]:
     steps_ns = list(job_steps_ns(run).values())
     if len(steps_ns) < 2:
         return []
-    error_ns = statistics.stdev(steps_ns) / len(steps_ns) ** 0.5
-    if error_ns <= _UNCERTAIN * statistics.fmean(steps_ns):
+    if standard_error(steps_ns) <= _UNCERTAIN * statistics.fmean(steps_ns):
         return []
     least_ns, most_ns = min(steps_ns), max(steps_ns)
     fold = f"{most_ns / least_ns:.1f}-fold " if least_ns > 0 else ""

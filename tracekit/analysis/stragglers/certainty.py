@@ -44,9 +44,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tracekit.analysis.finding import Certainty
-from tracekit.model.events import Int64
-
-Float64 = npt.NDArray[np.float64]
+from tracekit.model.events import Float64, Int64
 
 __all__ = ["NOTABLE", "Evidence", "Grading", "Turns", "student_quantile", "student_tail"]
 

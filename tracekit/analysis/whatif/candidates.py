@@ -13,11 +13,11 @@ from tracekit.analysis.finding import Remedy
 from tracekit.analysis.model_parallel.imbalance import HIGHEST_RATIO
 from tracekit.analysis.replay.even_stages import even_stage_factors
 from tracekit.analysis.replay.operation_graph import DATA, LIMIT, NEVER_NS, OperationGraph
-from tracekit.analysis.replay.replay import Float64
 from tracekit.analysis.whatif.even_load import even_load
 from tracekit.analysis.whatif.peer_levels import at_peers_level, with_limits
 from tracekit.analysis.whatif.slow_links import find_slow_links, link_at_others_speed
 from tracekit.analysis.whatif.slow_sets import name_of_set, slow_sets
+from tracekit.model.events import Float64
 from tracekit.model.ranks import format_ranges
 
 __all__ = [

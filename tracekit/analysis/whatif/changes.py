@@ -9,9 +9,10 @@ import numpy as np
 
 from tracekit.analysis.finding import Remedy
 from tracekit.analysis.replay.operation_graph import OperationGraph
-from tracekit.analysis.replay.replay import Float64
+from tracekit.analysis.stats.significance import standard_error
 from tracekit.analysis.whatif.candidates import Candidate, candidates, made_together
 from tracekit.analysis.whatif.replays import Replays
+from tracekit.model.events import Float64
 
 __all__ = ["Change", "find_worthwhile_changes"]
 
@@ -81,8 +82,7 @@ def _change(
 ) -> Change | None:
     """Return the change if its saving exceeds its uncertainty. saved_ns: of each step, float64 [s]."""
     mean_ns = min(float(saved_ns.mean()), measured_ns)
-    spread_ns = float(saved_ns.std(ddof=1)) / len(saved_ns) ** 0.5 if len(saved_ns) > 1 else 0.0
-    error_ns = float(np.sqrt((mean_ns * replay_error) ** 2 + spread_ns**2 + clock_error_ns**2))
+    error_ns = float(np.sqrt((mean_ns * replay_error) ** 2 + standard_error(saved_ns) ** 2 + clock_error_ns**2))
     if mean_ns <= _LEAST_ERRORS * error_ns or mean_ns <= _LEAST_SHARE * measured_ns:
         return None
     return Change(

@@ -15,9 +15,8 @@ import numpy as np
 
 from tracekit.analysis.model_parallel.imbalance import HIGHEST_RATIO, LEAST_OVERLOAD
 from tracekit.analysis.replay.operation_graph import GraphSteps, OperationGraph
-from tracekit.analysis.replay.replay import Float64
 from tracekit.analysis.whatif.peer_levels import with_limits
-from tracekit.model.events import Bool, Int64
+from tracekit.model.events import Bool, Float64, Int64
 
 __all__ = ["EvenLoad", "even_load"]
 

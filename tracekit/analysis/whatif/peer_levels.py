@@ -8,8 +8,7 @@ import numpy as np
 
 from tracekit.analysis.replay.even_stages import group_values
 from tracekit.analysis.replay.operation_graph import DATA, LIMIT, NEVER_NS, SYNCHRONISATION, GraphSteps, OperationGraph
-from tracekit.analysis.replay.replay import Float64
-from tracekit.model.events import ABSENT, Bool, Int64
+from tracekit.model.events import ABSENT, Bool, Float64, Int64
 
 __all__ = ["at_peers_level", "median_by_class", "with_limits"]
 

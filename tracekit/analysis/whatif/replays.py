@@ -11,8 +11,7 @@ import numpy as np
 
 from tracekit.analysis.replay.even_stages import group_values
 from tracekit.analysis.replay.operation_graph import GraphSteps, OperationGraph
-from tracekit.analysis.replay.replay import Float64
-from tracekit.model.events import Bool, Int64
+from tracekit.model.events import Bool, Float64, Int64
 
 __all__ = ["Replays"]
 

@@ -9,8 +9,7 @@ import numpy as np
 
 from tracekit.analysis.communication.link_references import Reference, UsualTime, usual_of_alike, usual_without_alike
 from tracekit.analysis.replay.operation_graph import OperationGraph
-from tracekit.analysis.replay.replay import Float64
-from tracekit.model.events import ABSENT, Int64
+from tracekit.model.events import ABSENT, Float64, Int64
 
 __all__ = ["SlowLink", "find_slow_links", "link_at_others_speed"]
 

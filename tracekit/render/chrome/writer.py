@@ -23,7 +23,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tracekit.model.events import Int64
+from tracekit.model.events import Float64, Int64
 from tracekit.render.chrome.event_text import (
     MICROSECONDS,
     JsonStrings,
@@ -35,7 +35,7 @@ from tracekit.render.chrome.event_text import (
 )
 from tracekit.render.chrome.presence_groups import PresenceGroups
 from tracekit.render.trace.nesting import MAX_DEPTH, FreeLanes, lane_boundaries
-from tracekit.render.trace.slices import Argument, Float64, Rows, Sink, Slices
+from tracekit.render.trace.slices import Argument, Rows, Sink, Slices
 
 __all__ = ["ChromeTrack", "ChromeWriter"]
 

@@ -35,12 +35,12 @@ from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import (
     TrackEvent,
 )
 
-from tracekit.model.events import Int64
+from tracekit.model.events import Float64, Int64
 from tracekit.render.perfetto.extra_args import ExtraArgsEncoder
 from tracekit.render.perfetto.fields import Interned, encodable, fields_of
 from tracekit.render.perfetto.packets import encode_lanes
 from tracekit.render.trace.nesting import FreeLanes
-from tracekit.render.trace.slices import Float64, Sink, Slices
+from tracekit.render.trace.slices import Sink, Slices
 
 __all__ = ["PerfettoFormat", "PerfettoTrack", "RankTraceWriter"]
 

@@ -14,16 +14,15 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from tracekit.model.events import ABSENT, Bool, Int32, Int64
+from tracekit.model.events import ABSENT, Bool, Float64, Int32, Int64
 
-__all__ = ["ROLES", "Argument", "Float64", "Flows", "Rows", "Sink", "Slices", "TraceFormat", "TraceWriter", "Unsigned"]
+__all__ = ["ROLES", "Argument", "Flows", "Rows", "Sink", "Slices", "TraceFormat", "TraceWriter", "Unsigned"]
 
 ROLES = ("begins", "passes", "ends")
 """What an arrow does in a slice."""
 
 Track = TypeVar("Track")
 
-Float64 = npt.NDArray[np.float64]
 Unsigned = npt.NDArray[np.uint64]
 Rows = Int32 | Int64
 

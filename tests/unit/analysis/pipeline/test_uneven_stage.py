@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
@@ -34,6 +35,20 @@ def test_the_slow_stage_is_named_with_what_it_costs(stage: int) -> None:
     assert (found.work_ns, found.others_ns, found.fastest) == (200, 100, 0 if stage else 1)
     assert (found.saves_ns_per_step, found.error_ns) == (400, 0)
     assert found.share == pytest.approx(400 / 1100)
+
+
+def test_no_stage_is_infinitely_slower_than_stages_that_take_no_time() -> None:
+    assert uneven(lambda _, stage: -100 * (stage != 2)) is None
+
+
+def test_layers_go_to_another_rank_though_the_slow_one_has_the_fastest_stage() -> None:
+    """GIVEN stages 0 and 2 on rank 0, 1 and 3 on rank 1, of which 0 is the fastest and 2 the slowest."""
+    _, measured = line(4, 4, steps=STEPS, longer=lambda _, stage: {0: -20, 2: 100, 3: 10}.get(stage, 0))
+    orders = tuple(replace(order, rank=order.rank % 2) for order in measured.action_orders)
+    found = find_uneven_stage([replace(measured, ranks=(0, 1), action_orders=orders)], {0: 0.0, 1: 0.0})
+
+    assert found is not None
+    assert (found.stage, found.ranks, found.fastest) == (2, (0,), 1)
 
 
 def test_even_stages_are_not_named() -> None:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tracekit.analysis.replay.even_stages import even_stage_factors
-from tracekit.analysis.replay.replay import Float64
+from tracekit.model.events import Float64
 
 
 def factors(*samples: tuple[int, int, float], kinds: int = 1, stages: int = 2) -> Float64:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import pytest
@@ -113,12 +112,11 @@ def test_the_causes_of_recorded_cpu_ranks_sum_to_their_idle_time() -> None:
     assert_exact(analyze(DATA / "ddp_slow_rank", only="breakdown"))
 
 
-@pytest.mark.skipif("TRACEKIT_REAL_TRACES" not in os.environ, reason="TRACEKIT_REAL_TRACES is not set")
-def test_why_the_gpus_of_dlrm_idle() -> None:
+def test_why_the_gpus_of_dlrm_idle(real_traces: Path) -> None:
     """The hosts launch too late. On ranks that wait for others in the first all-to-all, indexing with a mask lets the
     host wait for it, too, and the device gets nothing to do when it is over.
     """
-    report = analyze(Path(os.environ["TRACEKIT_REAL_TRACES"]) / "dlrm_8xV100", only="breakdown")
+    report = analyze(real_traces / "dlrm_8xV100", only="breakdown")
     assert_exact(report)
     (finding,) = (finding for finding in report.findings if "nothing runs on the GPU" in finding.text)
     assert len(finding.text) <= 142

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -251,7 +250,6 @@ def test_the_causes_sum_to_the_idle_time(trace: TraceBuilder, tmp_path_factory: 
     assert_exact(recorded_steps(decode(path)))
 
 
-@pytest.mark.skipif("TRACEKIT_REAL_TRACES" not in os.environ, reason="TRACEKIT_REAL_TRACES is not set")
 @pytest.mark.parametrize(
     "name",
     [
@@ -263,5 +261,5 @@ def test_the_causes_sum_to_the_idle_time(trace: TraceBuilder, tmp_path_factory: 
         "two_of_128/rank-0.json.gz",
     ],
 )
-def test_the_causes_sum_to_the_idle_time_of_real_traces(name: str) -> None:
-    assert_exact(recorded_steps(decode(Path(os.environ["TRACEKIT_REAL_TRACES"]) / name)))
+def test_the_causes_sum_to_the_idle_time_of_real_traces(name: str, real_traces: Path) -> None:
+    assert_exact(recorded_steps(decode(real_traces / name)))

@@ -6,9 +6,8 @@ import numpy as np
 
 from tracekit.analysis.model_parallel.expert_compute import ExpertCompute, expert_computes
 from tracekit.analysis.model_parallel.imbalance import LEAST_OVERLOAD, most_loaded
-from tracekit.analysis.replay.replay import Float64
 from tracekit.model.collectives import MatchedGroup
-from tracekit.model.events import ABSENT, Int64
+from tracekit.model.events import ABSENT, Float64, Int64
 from tracekit.model.run import Run
 
 __all__ = ["estimated_amounts"]

@@ -37,7 +37,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tracekit.analysis.replay.operation_graph import GraphSteps, OperationGraph
-from tracekit.analysis.replay.replay import CyclicGraphError, Float64, build_graph
+from tracekit.analysis.replay.replay import CyclicGraphError, build_graph
 from tracekit.analysis.whatif.graph.op_dependencies import (
     CHAIN,
     COMMUNICATION,
@@ -49,7 +49,7 @@ from tracekit.analysis.whatif.graph.op_dependencies import (
     build_template,
 )
 from tracekit.errors import InputError
-from tracekit.model.events import Int64
+from tracekit.model.events import Float64, Int64
 from tracekit.model.ranks import format_ranges
 
 if TYPE_CHECKING:

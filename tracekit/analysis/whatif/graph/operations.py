@@ -9,8 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tracekit.analysis.replay.operation_graph import WORK, Exchanges
-from tracekit.analysis.replay.replay import Float64
-from tracekit.model.events import ABSENT, Int32, Int64
+from tracekit.model.events import ABSENT, Float64, Int32, Int64
 
 __all__ = ["ACTION_NAMES", "Interner", "Interners", "Operations"]
 
