@@ -27,7 +27,10 @@ class Finding:
     """What to know or do about the run.
 
     Attributes:
+        severity: error, warning or info.
         text: what is the case.
+        rank: the rank that it is about, if it is one.
+        step: the number of the step that it is about, if it is one.
         saving_ns: what the action would save per step, by a replay; None without a replay.
         saving_error_ns: the uncertainty of the saving.
         certainty: how sure it is that the text is true.

@@ -40,8 +40,8 @@ class Report:
 
     Attributes:
         results: by name of section, for the sections that were asked for, in the order of `SECTIONS`.
-        findings: errors first, then by the time that they would save, then by the time that they are about. Before
-            all that, that steps are too noisy to judge.
+        findings: first, that steps are too noisy to judge; then errors; then whoever the others wait for though no
+            replay tells why; then by saving; then by the time that they are about.
     """
 
     run: Run

@@ -74,7 +74,7 @@ def analyze(
     if actions and not in_json:
         raise UsageError("--actions: the terminal shows the actions of one step only", hint="add --json")
     only = tuple(name for names in sections for name in names) or None
-    extent: Extent = "sections" if only is not None and not full else "full" if full or output is not None else "answer"
+    extent: Extent = "full" if full else "sections" if only is not None else "full" if output is not None else "answer"
     options = SummaryOptions(steps=steps or StepSelection(), sections=wanted_sections(only))
     found = choice.load(options)
     peak = None if peak_tflops is None else peak_tflops * 1e12

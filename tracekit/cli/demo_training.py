@@ -18,7 +18,7 @@ import click
 SKIPPED, RECORDED = 5, 6
 STEPS = SKIPPED + 1 + RECORDED + 1  # one for warm-up, and one whose start ends the last recorded step
 SLOW_RANK = 1
-PLANTED = "planted:"  # the line on stdout that says what the delay is begins so
+PLANTED = "planted:"  # what the line on stdout begins with that says which delay was planted
 # On a busy machine a step may take half as long again as the one before, on one rank and not on the other.
 _DELAY_OF_STEP = 2.0
 _LEAST_DELAY_S = 0.04

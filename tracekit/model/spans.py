@@ -8,6 +8,7 @@ from typing import Literal, cast, get_args
 
 __all__ = [
     "ACTION_KINDS",
+    "ACTION_NAMES",
     "BACKWARD_SPAN",
     "CALIBRATION_SPAN",
     "CHECKPOINT_SPAN",
@@ -128,6 +129,7 @@ def parse_optimizer_span(name: str) -> OptimizerAction | None:
 ActionKind = Literal["F", "B", "I", "W"]
 """F: forward. B: backward. If a schedule splits it, I: the gradient of the input, W: the gradient of the weights."""
 ACTION_KINDS: tuple[ActionKind, ...] = get_args(ActionKind)
+ACTION_NAMES = {"F": "forward", "B": "backward", "I": "input gradient", "W": "weight gradient"}
 _PIPELINE_SPAN = re.compile(r"tracekit\.pp:([FBIW])\.s(\d{1,6})\.mb(\d{1,9})(\.loss)?")
 _TORCH_ACTION = re.compile(r"PP:(\d{1,6})([FBIW])(\d{1,9})")
 _MICROBATCH_LABEL = re.compile(r"(forward|backward)[ _](\d{1,9})", re.IGNORECASE)

@@ -34,8 +34,8 @@ class RankBar:
 
 
 def ranks_to_show(report: Report, count: int) -> list[int]:
-    """Return at most `count` ranks, ascending: those that findings blame, the one that bounds the steps most, one with
-    a step of median length, then the lowest.
+    """Return at most `count` ranks, ascending: those that findings blame, the one that bounds the steps most, one whose
+    share of exposed communication is the median, then the lowest.
     """
     run = report.run
     measured = [summary.rank for summary in run.ranks if any(step.complete for step in summary.steps)]

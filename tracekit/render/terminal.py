@@ -47,10 +47,10 @@ class TerminalReport:
 
     def _full(self, report: Report) -> list[object]:
         run = report.run
+        step_ns = mean_step_ns(run)
         parts: list[object] = [headline(run, self.width), ""]
         parts += [
-            statement(f.severity, finding_text(f, mean_step_ns(run)), leading=i == 0)
-            for i, f in enumerate(report.findings)
+            statement(f.severity, finding_text(f, step_ns), leading=i == 0) for i, f in enumerate(report.findings)
         ]
         if grave := [note for note in run.notes if note.severity != "info"]:
             parts += ["", *note_lines(grave)]

@@ -37,8 +37,9 @@ class RankActivities:
         """Return the time of each of s stretches by activity and phase.
 
         begin_ns, end_ns: of the stretches, on the rank's wall clock, int64 [s].
-        known_ns: of each stretch, how long the rank computed, and loaded data, if that is known; the rest is of other
-        activities. Where it is empty, activities are as usual in the phases, and compute where nothing is known.
+        known_ns: ns of each stretch by activity, where they were measured. The remaining time is divided among the
+        other activities as is usual in its phases. With an empty mapping all time is. Outside of recorded phases it is
+        compute.
         """
         parts = (slice(at, at + _AT_ONCE) for at in range(0, len(known_ns), _AT_ONCE))
         return [times for part in parts for times in self._divide(begin_ns[part], end_ns[part], known_ns[part])]

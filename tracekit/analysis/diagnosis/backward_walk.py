@@ -101,12 +101,11 @@ class BackwardWalk:
         begin_ns = max(self._run_ns(place, part.start_ns) for place, part in parts)
         return begin_ns, max(self._run_ns(place, part.start_ns + part.step_ns) for place, part in parts)
 
-    def back_from_end(self, number: int) -> Iterator[Segment | Link]:
-        """Yield the chain that bounds a step, backwards from its end, to the step's beginning or beyond.
+    def back_from_end(self, number: int, begin_ns: int) -> Iterator[Segment | Link]:
+        """Yield the chain that bounds a step, backwards from its end, to `begin_ns` on the run's clock or beyond.
 
         Each begins where the one before it in the chain ends, but for the errors of clocks.
         """
-        begin_ns, _ = self.job_step(number)
         parts = {place: steps[number] for place, steps in self._steps.items() if number in steps}
         ends_ns = {place: part.start_ns + part.step_ns for place, part in parts.items()}
         place = max(parts, key=lambda i: (self._run_ns(i, ends_ns[i]), parts[i].compute_ns, -i))

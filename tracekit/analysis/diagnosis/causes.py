@@ -14,9 +14,10 @@ Every instant of the chain has one cause, so that causes sum to the step exactly
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 
@@ -29,6 +30,8 @@ from tracekit.analysis.stragglers.verdict import Verdict
 from tracekit.model.communication import KINDS
 from tracekit.model.events import ABSENT
 from tracekit.model.run import Run
+
+K = TypeVar("K")
 
 __all__ = ["StepCause", "step_causes"]
 
@@ -132,7 +135,7 @@ def _split(run: Run, arrivals: Arrivals, stretch: Stretch) -> tuple[int, dict[tu
     return excess_ns, _shorter(times_ns, left_ns)
 
 
-def _shorter(times_ns: Mapping[tuple[str, str], int], less_ns: int) -> dict[tuple[str, str], int]:
+def _shorter(times_ns: Mapping[K, int], less_ns: int) -> dict[K, int]:
     """Return times that are shorter by `less_ns` in sum, each in proportion."""
     if not less_ns:
         return dict(times_ns)
@@ -213,10 +216,7 @@ def _with_bubbles(times: _Times, run: Run, pipeline: Pipeline | None, steps: int
     """Return the times with what the chain computes longer than the pipeline's ranks do, divided as their bubbles."""
     causes_ns = {} if pipeline is None or pipeline.causes_ns is None else pipeline.causes_ns
     weights = np.array([max(causes_ns.get(f"{cause}_ns", 0), 0) for cause in _BUBBLES], dtype=np.float64)
-    works: dict[StepCause, int] = defaultdict(int)
-    for cause, time_ns in times.items():
-        if cause.cause == "compute":
-            works[cause] += time_ns
+    works = {cause: time_ns for cause, time_ns in times.items() if cause.cause == "compute"}
     members = [summary for summary in run.ranks if summary.pipeline is not None]
     common = run.common_steps()
     of_ranks_ns = [sum(part.compute_ns for part in summary.steps if part.step in common) for summary in members]
@@ -226,8 +226,7 @@ def _with_bubbles(times: _Times, run: Run, pipeline: Pipeline | None, steps: int
     if beyond_ns <= 0:
         return times
     moved = times.copy()
-    values = np.array(list(works.values()), dtype=np.float64)
-    for cause, left_ns in zip(works, apportion(sum(works.values()) - beyond_ns, values).tolist(), strict=True):
+    for cause, left_ns in _shorter(works, beyond_ns).items():
         moved[cause] = left_ns
     for name, part_ns in zip(_BUBBLES, apportion(beyond_ns, weights).tolist(), strict=True):
         moved[StepCause(cause=name)] += part_ns

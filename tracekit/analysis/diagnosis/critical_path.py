@@ -25,9 +25,9 @@ from tracekit.analysis.stragglers.arrivals.arrivals import Arrivals
 from tracekit.analysis.table import Frame
 from tracekit.model.run import Run, clocks_are_comparable
 
-__all__ = ["COMMUNICATION", "CriticalPath", "Stretch", "critical_path"]
+__all__ = ["CriticalPath", "Stretch", "critical_path"]
 
-COMMUNICATION = "communication"
+_TRANSFER_ACTIVITY = "communication"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,7 +41,7 @@ class Stretch:
         instance: index of that communication's instance in `Arrivals.instances`, or -1.
         start_ns: on the run's clock.
         end_ns: on the run's clock.
-        times_ns: its time by activity, of a transfer `COMMUNICATION`, and phase; the sum is its length.
+        times_ns: its time by activity, of a transfer `_TRANSFER_ACTIVITY`, and phase; the sum is its length.
     """
 
     step: int
@@ -54,7 +54,7 @@ class Stretch:
 
     @property
     def is_transfer(self) -> bool:
-        return any(activity == COMMUNICATION for activity, _ in self.times_ns)
+        return any(activity == _TRANSFER_ACTIVITY for activity, _ in self.times_ns)
 
     @property
     def parts_ns(self) -> dict[str, int]:
@@ -110,7 +110,7 @@ def _chain(walk: BackwardWalk, step: int) -> Iterator[_Part]:
     """Yield the parts of one step's chain, backwards from its end, without gaps or overlap."""
     begin_ns, until_ns = walk.job_step(step)
     last: Segment | None = None
-    for part in walk.back_from_end(step):
+    for part in walk.back_from_end(step, begin_ns):
         if until_ns <= begin_ns:
             return
         start_ns = max(min(part.start_ns, until_ns), begin_ns)
@@ -157,7 +157,7 @@ def _times_ns(run: Run, parts: Sequence[_Part]) -> list[Times]:
                 continue
             begin_ns, length_ns = part.begin_ns + start_ns - part.start_ns, end_ns - start_ns
             if isinstance(part, Link):
-                result[row] = {(COMMUNICATION, activities.phase_at(begin_ns)): length_ns}
+                result[row] = {(_TRANSFER_ACTIVITY, activities.phase_at(begin_ns)): length_ns}
                 continue
             is_whole = begin_ns == part.begin_ns and length_ns == part.until_ns - part.begin_ns
             rows.append(row)

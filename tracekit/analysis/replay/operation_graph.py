@@ -27,6 +27,7 @@ can end at the earliest, because they were not launched earlier.
 """
 WORK, DATA, SYNCHRONISATION, LIMIT = range(len(ROLES))
 NEVER_NS = -1e15
+"""A duration far below zero: an operation that takes it ends before any other, so that nothing waits for it."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

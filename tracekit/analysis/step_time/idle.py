@@ -36,7 +36,7 @@ _ACTIONS = {
     "garbage_collection": "call gc.freeze() once all is set up, or gc.disable() and gc.collect() every 100 steps",
     "between_steps": "do what runs between the steps less often, or in another thread",
 }
-_OF_HOST = frozenset(_ACTIONS) - {"kernel_gap"}
+_CLOSED_BY_HOST = frozenset(_ACTIONS) - {"kernel_gap"}
 _PYTHON = "shorten the Python code outside of operators there, or move it to another thread"
 
 
@@ -107,7 +107,7 @@ def idle_findings(run: Run) -> list[Finding]:
         text += f" ({' and '.join(aside)} aside)"
     reason = "Python runs instead" if cause == "host_bound" and run.device == "cpu" else _REASONS[cause]
     text += f": {cause_ns / idle_ns:.0%} of it as {reason}"
-    where = None if place is None else place_text(place)
+    where = None if place is None else place_text(place.operator, place.annotation, place.source)
     if place is not None and place.total_ns >= _MAIN_PLACE * cause_ns:
         most_in = f", longest in {_shortened(place)} ({place.total_ns / idle_ns:.0%})"
         text += most_in if len(text) + len(most_in) <= _LONGEST_TEXT else ""
@@ -124,7 +124,7 @@ def idle_findings(run: Run) -> list[Finding]:
     }
     if run.device != "gpu":
         evidence["no_replay"] = "a replay of CPU ranks keeps what Python does"
-    elif cause not in _OF_HOST:
+    elif cause not in _CLOSED_BY_HOST:
         evidence["no_replay"] = "no change of the host would close these gaps"
     remedy: Remedy | None = "host" if "no_replay" not in evidence else None
     return [
@@ -140,18 +140,14 @@ def idle_findings(run: Run) -> list[Finding]:
     ]
 
 
-def place_text(place: HostPlace) -> str:
-    """Return `aten::index`, `Python in ## forward ##` or `Python`, with the source if it is known."""
-    return _text(place, place.source)
+def place_text(operator: str | None, annotation: str | None, source: str | None = None) -> str:
+    """Return `aten::index`, `Python in ## forward ##` or `Python`, with the source if it is given."""
+    name = operator or ("Python" if annotation is None else f"Python in {annotation}")
+    return name if source is None else f"{name} ({source})"
 
 
 def _shortened(place: HostPlace) -> str:
     """Return the same in few letters: of the source, the file and line."""
     source = None if place.source is None else place.source.rpartition("): ")[0].rpartition("/")[2].replace("(", ":")
-    text = _text(place, source)
+    text = place_text(place.operator, place.annotation, source)
     return text if len(text) <= _LONGEST_NAME else f"{text[: _LONGEST_NAME - 1]}…"
-
-
-def _text(place: HostPlace, source: str | None) -> str:
-    name = place.operator or ("Python" if place.annotation is None else f"Python in {place.annotation}")
-    return name if source is None else f"{name} ({source})"

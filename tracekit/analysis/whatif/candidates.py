@@ -22,22 +22,17 @@ from tracekit.model.ranks import format_ranges
 
 __all__ = [
     "BALANCED_STAGES",
-    "DATA_AHEAD",
-    "EVEN_LOAD",
-    "FREE_COMMUNICATION",
-    "HIDDEN_COMMUNICATION",
-    "HOST_GAPS_CLOSED",
     "Candidate",
     "candidates",
     "made_together",
 ]
 
 BALANCED_STAGES = "perfectly balanced stages"
-DATA_AHEAD = "data loaded ahead"
-EVEN_LOAD = "even expert load"
-HOST_GAPS_CLOSED = "host-bound gaps closed"
-HIDDEN_COMMUNICATION = "communication hidden where data dependencies allow"
-FREE_COMMUNICATION = "communication that takes no time"
+_DATA_AHEAD = "data loaded ahead"
+_EVEN_LOAD = "even expert load"
+_HOST_GAPS_CLOSED = "host-bound gaps closed"
+_HIDDEN_COMMUNICATION = "communication hidden where data dependencies allow"
+_FREE_COMMUNICATION = "communication that takes no time"
 _TRIED_RANKS = 8
 _TRIED_LINKS = 8
 _TRIED_OF_MANY = 2  # ranks, and links, of very many operations
@@ -112,7 +107,7 @@ def _single_ranks(graph: OperationGraph, ranks: Iterable[int]) -> Iterator[Candi
 
 
 def _without_data(graph: OperationGraph) -> Iterator[Candidate]:
-    """Yield the change that no rank loads data, then that the rank does not that loads longest."""
+    """Yield the change that no rank loads data, then the change that only the rank that loads longest loads none."""
     of_rank: dict[int, float] = {}
     for group in graph.step_groups:
         for task in np.flatnonzero(group.role == DATA).tolist() if group.role is not None else ():
@@ -130,8 +125,8 @@ def _without_data(graph: OperationGraph) -> Iterator[Candidate]:
         return result
 
     worst = max(of_rank, key=lambda rank: (of_rank[rank], -rank))
-    yield Candidate(what=DATA_AHEAD, remedy="data", durations=partial(durations, None))
-    what = f"{DATA_AHEAD} on rank {worst}"
+    yield Candidate(what=_DATA_AHEAD, remedy="data", durations=partial(durations, None))
+    what = f"{_DATA_AHEAD} on rank {worst}"
     yield Candidate(what=what, remedy="data", durations=partial(durations, worst), ranks=(worst,))
 
 
@@ -149,7 +144,7 @@ def _without_host_gaps(graph: OperationGraph) -> Iterator[Candidate]:
             result.append(np.where(vanishes[group.task][:, None], 0.0, group.duration_ns))
         return result
 
-    yield Candidate(what=HOST_GAPS_CLOSED, remedy="host", durations=durations)
+    yield Candidate(what=_HOST_GAPS_CLOSED, remedy="host", durations=durations)
 
 
 def _slow_links(graph: OperationGraph, most: int) -> Iterator[Candidate]:
@@ -167,7 +162,7 @@ def _even_load(graph: OperationGraph) -> Iterator[Candidate]:
         much = f"{even.ratio:.2f} times that of the others" if even.ratio < HIGHEST_RATIO else "nearly all tokens"
         hot = "" if even.rank is None else f" (rank {even.rank} has {much}{estimated})"
         ranks = () if even.rank is None else (even.rank,)
-        yield Candidate(what=EVEN_LOAD + hot, remedy="load", durations=lambda: even.durations, ranks=ranks)
+        yield Candidate(what=_EVEN_LOAD + hot, remedy="load", durations=lambda: even.durations, ranks=ranks)
 
 
 def _hidden_communication(graph: OperationGraph) -> Iterator[Candidate]:
@@ -182,7 +177,7 @@ def _hidden_communication(graph: OperationGraph) -> Iterator[Candidate]:
             for group in graph.step_groups
         ]
 
-    yield Candidate(what=HIDDEN_COMMUNICATION, remedy="communication", durations=durations)
+    yield Candidate(what=_HIDDEN_COMMUNICATION, remedy="communication", durations=durations)
 
 
 def _without_communication(graph: OperationGraph) -> Iterator[Candidate]:
@@ -194,7 +189,7 @@ def _without_communication(graph: OperationGraph) -> Iterator[Candidate]:
                 graph, [np.where(graph.is_transfer(group)[:, None], 0.0, group.task_ns) for group in graph.step_groups]
             )
 
-        yield Candidate(what=FREE_COMMUNICATION, remedy="network", durations=durations)
+        yield Candidate(what=_FREE_COMMUNICATION, remedy="network", durations=durations)
 
 
 def _balanced_stages(graph: OperationGraph) -> Iterator[Candidate]:

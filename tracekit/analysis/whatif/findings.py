@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from tracekit.analysis.finding import Finding
 from tracekit.analysis.pipeline.uneven_stage import UnevenStage
-from tracekit.analysis.whatif.candidates import BALANCED_STAGES
 from tracekit.analysis.whatif.whatif import WhatIf
 from tracekit.model.run import Run
 
@@ -24,13 +23,13 @@ def whatif_findings(run: Run, result: WhatIf, uneven: UnevenStage | None = None)
     named = frozenset(uneven.ranks if uneven is not None else ())
     notable = [change for change in result.changes if change.share >= _NOTABLE_SHARE and change.rank not in named]
     if uneven is not None:
-        notable = [change for change in notable if change.what != BALANCED_STAGES]
+        notable = [change for change in notable if change.remedy != "stages"]
     ranks_meet = any(len(matched.ranks) > 1 and matched.row.size for matched in run.collectives)
     slow_rank = [change for change in notable if change.rank is not None and change.remedy == "ranks"]
     slow_rank = [change for change in slow_rank if change.rank not in stages][:1]
     slow_rank = [] if ranks_meet else slow_rank
     findings = []
-    for change in [*slow_rank, *(change for change in notable if change.what == BALANCED_STAGES)]:
+    for change in [*slow_rank, *(change for change in notable if change.remedy == "stages")]:
         text, action = "the stages do not take equally long", "move layers from slow stages to quick ones"
         if change.rank is not None:
             text = f"rank {change.rank} computes longer than its peers, which wait for its messages"

@@ -27,7 +27,8 @@ class LaunchSegments(Columnar):
     segment. A host segment launches kernels, and its last kernel ends at the latest of two times:
 
         end of the kernel before + sum of `device_ns`        the device had work all the time
-        begin of the host segment + `limit_ns`               the device had to wait for a launch
+        begin of the host segment + `limit_host_ns`
+                                  + `limit_device_ns`        the device had to wait for a launch
 
     Times are on the rank's wall clock; -1 means that there is none.
 

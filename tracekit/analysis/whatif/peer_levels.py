@@ -6,7 +6,6 @@ from collections.abc import Collection
 
 import numpy as np
 
-from tracekit.analysis.replay.even_stages import group_values
 from tracekit.analysis.replay.operation_graph import DATA, LIMIT, NEVER_NS, SYNCHRONISATION, GraphSteps, OperationGraph
 from tracekit.model.events import ABSENT, Bool, Float64, Int64
 
@@ -18,8 +17,8 @@ def at_peers_level(graph: OperationGraph, ranks: Collection[int]) -> list[Float6
 
     A task takes the median of its comparison class over the other ranks, or of its kind if no other rank is in that
     class. Tasks that no other rank has stay as measured, and so do transfers. The work of a stage that no other rank
-    has stays, too: other stages have other layers. Data that no other rank loads takes no
-    time, and a rank does not wait for its device where the others do not.
+    has stays, too: other stages have other layers. Data that no other rank loads takes no time, and a rank does not
+    wait for its device where the others do not.
     """
     of_ranks, groups = np.array(sorted(ranks), dtype=np.int64), graph.step_groups
     computes = [(group.task_rank >= 0) & ~graph.is_transfer(group) for group in groups]
@@ -30,7 +29,8 @@ def at_peers_level(graph: OperationGraph, ranks: Collection[int]) -> list[Float6
         changed & np.isnan(by_class_ns[group.comparison_class]) & ~graph.is_stage_work(group)
         for group, changed in zip(groups, changes, strict=True)
     ]
-    by_kind_ns = _medians_of_kinds(graph, others, alone) if any(of_group.any() for of_group in alone) else None
+    some_are_alone = any(of_group.any() for of_group in alone)
+    by_kind_ns = median_by_class(graph, others, by_kind=True)[0] if some_are_alone else None
     result = []
     for group, changed, others_lack in zip(groups, changes, alone, strict=True):
         tasks = np.flatnonzero(changed)
@@ -48,22 +48,6 @@ def at_peers_level(graph: OperationGraph, ranks: Collection[int]) -> list[Float6
         unknown = np.zeros(len(changed), dtype=np.bool_)
         unknown[tasks[~known]] = True
         result.append(group.with_task_times(with_limits(group, task_ns, unknown)))
-    return result
-
-
-def _medians_of_kinds(graph: OperationGraph, others: list[Bool], alone: list[Bool]) -> Float64:
-    """Return the median duration of the others' tasks of each kind that tasks without a class of others have, else NaN.
-
-    others, alone: of each group of steps a mask [w].
-    """
-    groups = graph.step_groups
-    kinds = np.unique(np.concatenate([group.kind[mask] for group, mask in zip(groups, alone, strict=True)]))
-    result = np.full(int(max(group.kind.max(initial=0) for group in groups)) + 1, np.nan)
-    masks = [mask & np.isin(group.kind, kinds) for group, mask in zip(groups, others, strict=True)]
-    kind = np.concatenate([np.repeat(g.kind[mask], g.task_ns.shape[1]) for g, mask in zip(groups, masks, strict=True)])
-    task_ns = np.concatenate([g.task_ns[mask].ravel() for g, mask in zip(groups, masks, strict=True)])
-    for number, values_ns in group_values(kind, task_ns):
-        result[number] = np.median(values_ns)
     return result
 
 

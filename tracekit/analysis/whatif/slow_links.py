@@ -55,14 +55,14 @@ def find_slow_links(graph: OperationGraph) -> list[SlowLink]:
     usual_ns: dict[int, dict[int, float]] = {}
     references: dict[int, Reference] = {}
     cargo = np.unique(pairs[:2], axis=1, return_inverse=True)[1].reshape(-1)
-    for number in range(int(cargo.max()) + 1):
-        alike = np.flatnonzero(cargo == number)
+    for which_cargo in range(int(cargo.max()) + 1):
+        alike = np.flatnonzero(cargo == which_cargo)
         for place in alike.tolist():
-            number, _, which = pairs[:, place].tolist()
+            of_kind, _, which = pairs[:, place].tolist()
             usual = _usual(graph, pairs, median_ns, place, alike)
             if usual is not None and median_ns[place] > usual.limit_ns:
                 excess_ns[which] = excess_ns.get(which, 0.0) + (median_ns[place] - usual.usual_ns) * counts[place]
-                usual_ns.setdefault(which, {})[number] = usual.usual_ns
+                usual_ns.setdefault(which, {})[of_kind] = usual.usual_ns
                 references.setdefault(which, usual.reference)
     slowest = sorted(excess_ns, key=lambda which: -excess_ns[which])
     return [SlowLink(number=n, excess_ns=excess_ns[n], usual_ns=usual_ns[n], reference=references[n]) for n in slowest]

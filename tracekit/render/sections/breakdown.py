@@ -7,7 +7,6 @@ from typing import Any
 
 from tracekit.analysis.step_time.breakdown import Breakdown
 from tracekit.analysis.step_time.idle import place_text
-from tracekit.analysis.step_time.parts import HostPlace
 from tracekit.analysis.step_time.sections import BREAKDOWN_SECTION
 from tracekit.analysis.table import rows_of
 from tracekit.render.console import table
@@ -90,10 +89,10 @@ def _places_table(breakdown: Breakdown) -> list[object]:
     with_source = any(row["source"] for row in places)
     rows = []
     for row in sorted(places, key=lambda row: -row["total_ns"])[:_SHOWN_PLACES]:
-        place = HostPlace(operator=row["operator"], annotation=row["annotation"], source=None, total_ns=0)
         source = (row["source"] or "",) if with_source else ()
         cause = _CAUSES.get(row["cause"], row["cause"]).replace("\n", " ")
-        rows.append((cause, place_text(place), *source, milliseconds(row["total_ns"] / steps)))
+        place = place_text(row["operator"], row["annotation"])
+        rows.append((cause, place, *source, milliseconds(row["total_ns"] / steps)))
     if not rows:
         return []
     columns = ("cause", "the host was in", *(("source",) if with_source else ()), "time")

@@ -11,6 +11,7 @@ from tracekit.analysis.pipeline.bubbles import Pipeline
 from tracekit.analysis.pipeline.sections import PIPELINE_SECTION
 from tracekit.analysis.table import rows_of
 from tracekit.model.run import Run
+from tracekit.model.spans import ACTION_NAMES
 from tracekit.render.console import table
 from tracekit.render.quantities import milliseconds
 from tracekit.render.section_view import SectionView
@@ -18,7 +19,6 @@ from tracekit.render.section_view import SectionView
 if TYPE_CHECKING:
     from rich.text import Text
 
-_KINDS = {"F": "forward", "B": "backward", "I": "input gradient", "W": "weight gradient"}
 _SHOWN_STAGES = 16
 _SHOWN_RANKS = 16
 
@@ -58,7 +58,7 @@ def _rank_dict(row: dict[str, Any]) -> dict[str, Any]:
 def pipeline_table(pipeline: Pipeline) -> list[object]:
     """Return stages by kind of action: how many a step, and how long one takes."""
     stages = rows_of(pipeline, "by_stage")
-    kinds = [kind for kind in _KINDS if any(row["kind"] == kind for row in stages)]
+    kinds = [kind for kind in ACTION_NAMES if any(row["kind"] == kind for row in stages)]
     cells = {(row["stage"], row["kind"]): row for row in stages}
     numbers = sorted({row["stage"] for row in stages})
     ranks: dict[int, list[str]] = {}
@@ -81,7 +81,7 @@ def pipeline_table(pipeline: Pipeline) -> list[object]:
     title = f"Pipeline ({pipeline.schedule}, {microbatches}): actions a step x mean ms"
     if len(numbers) > _SHOWN_STAGES:
         title += f"; the first {_SHOWN_STAGES} of {len(numbers)} stages, --json has all"
-    return table(title, ("stage", "rank", *(_KINDS[kind] for kind in kinds)), rows, left=2)
+    return table(title, ("stage", "rank", *(ACTION_NAMES[kind] for kind in kinds)), rows, left=2)
 
 
 def bubble_table(pipeline: Pipeline) -> list[object]:

@@ -1,4 +1,4 @@
-"""What a run would save without its stragglers, in the terminal and as JSON."""
+"""What each change would save, and where slowness comes from, in the terminal and as JSON."""
 
 from __future__ import annotations
 

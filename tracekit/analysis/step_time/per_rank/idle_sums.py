@@ -16,7 +16,7 @@ from tracekit.model.intervals import Intervals
 __all__ = ["idle_sums"]
 
 # The host is in these causes by what it does, and the cause itself does not tell all of it.
-_OF_HOST = frozenset({"host_bound", "synchronisation", "allocator", "between_steps", "checkpoint"})
+_PLACE_IS_TELLING = frozenset({"host_bound", "synchronisation", "allocator", "between_steps", "checkpoint"})
 
 _MOST_STRETCHES = 1000  # of a cause: the longest, of which the places are found
 _NOTABLE = 0.05  # of the steps: of a cause that takes less, nobody wants to know the places
@@ -39,7 +39,7 @@ def _places(recorded: RecordedSteps, in_steps: Mapping[str, Intervals]) -> dict[
     """Return what the host was in during the idle time of each cause, the most first."""
     result: dict[str, list[HostPlace]] = {cause: [] for cause in in_steps}
     least_ns = _NOTABLE * sum(step.step_ns for step in recorded.steps if step.complete)
-    of_host = [cause for cause in in_steps if cause in _OF_HOST and in_steps[cause].len_ns > least_ns]
+    of_host = [cause for cause in in_steps if cause in _PLACE_IS_TELLING and in_steps[cause].len_ns > least_ns]
     if not of_host:
         return result
     places = HostPlaces(recorded)

@@ -12,13 +12,11 @@ if it needs them; after communication goes on what was seen to wait for it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from tracekit.analysis.whatif.graph.device_tasks import DeviceTasks
 from tracekit.analysis.whatif.graph.device_timeline import DeviceTimeline
-from tracekit.analysis.whatif.graph.operations import Interners, Operations
+from tracekit.analysis.whatif.graph.operations import Interners, Operations, RankReplay
 from tracekit.analysis.whatif.graph.program_order import ProgramOrder
 from tracekit.analysis.whatif.graph.run_communication import Communication
 from tracekit.analysis.whatif.parts import CUTS, LaunchSegments
@@ -30,24 +28,7 @@ _WAIT, _SYNCHRONISE, _LOAD, _LOADED, _STEP, _END = (
     CUTS.index(what) for what in ("wait", "synchronise", "load", "loaded", "step", "end")
 )
 
-__all__ = ["DeviceReplay", "add_device_rank"]
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class DeviceReplay:
-    """Where the operations of one rank are.
-
-    Attributes:
-        ends: the operations that end its steps, int64 [s].
-        rows: rows of its communication that were launched in these steps, int64 [c].
-        places: the operation of each of them, int64 [c].
-        arrived_ns: when the rank was ready for each of them, on the run's clock, int64 [c].
-    """
-
-    ends: Int64
-    rows: Int64
-    places: Int64
-    arrived_ns: Int64
+__all__ = ["add_device_rank"]
 
 
 def add_device_rank(
@@ -60,7 +41,7 @@ def add_device_rank(
     interners: Interners,
     *,
     has_replicas: bool,
-) -> DeviceReplay:
+) -> RankReplay:
     """Add the operations of one GPU rank, whose times are taken from its own clock.
 
     clock: by which the rank's begin is compared with that of others. bounds: int64 [s + 1], on the rank's wall clock,
@@ -102,7 +83,7 @@ class _Builder:
         none = np.full(len(timeline.what), ABSENT, dtype=np.int64)
         self.work_of_row, self.host_of_row, self.last_kernel, self.last_limit = none.copy(), none.copy(), none, none
 
-    def add(self) -> DeviceReplay:
+    def add(self) -> RankReplay:
         """Add all operations, those that others wait for first."""
         timeline, tasks = self.timeline, self.tasks
         begin_ns = self.clock.to_run(np.array([timeline.begin_ns[0], self.bounds[0]])) - self.operations.begin_ns
@@ -114,9 +95,7 @@ class _Builder:
         self._add_waits_for_communication(*kernels)
         self._add_synchronisations()
         ends = self._add_step_ends()
-        return DeviceReplay(
-            ends=ends, rows=timeline.rows, places=self.transfer, arrived_ns=self.clock.to_run(arrived_ns)
-        )
+        return RankReplay(ends=ends, rows=timeline.rows, places=self.transfer, arrived_ns=self.clock.to_run(arrived_ns))
 
     def _add_host(self, begin_task: int, begin_ns: int) -> None:
         """Add what the host does until each cut. The first operation is the time until the rank begins."""

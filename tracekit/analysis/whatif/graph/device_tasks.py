@@ -10,12 +10,12 @@ from tracekit.analysis.pipeline.parts import ACTIONS
 from tracekit.analysis.replay.operation_graph import DATA, LIMIT, SYNCHRONISATION, WORK
 from tracekit.analysis.whatif.graph.device_timeline import DeviceTimeline
 from tracekit.analysis.whatif.graph.labels import numbers_of_transfers, signature_of_step
-from tracekit.analysis.whatif.graph.operations import ACTION_NAMES, Interner, Interners, Operations
+from tracekit.analysis.whatif.graph.operations import Interner, Interners, Operations
 from tracekit.analysis.whatif.graph.run_communication import Communication
 from tracekit.analysis.whatif.parts import CUTS
 from tracekit.model.communication import KINDS
 from tracekit.model.events import ABSENT, Bool, Float64, Int64
-from tracekit.model.spans import ACTION_KINDS
+from tracekit.model.spans import ACTION_KINDS, ACTION_NAMES
 from tracekit.model.summary import RankSummary
 
 _STEP = CUTS.index("step")

@@ -11,9 +11,8 @@ from numpy.typing import NDArray
 from tracekit.analysis.replay.operation_graph import WORK, Exchanges
 from tracekit.model.events import ABSENT, Float64, Int32, Int64
 
-__all__ = ["ACTION_NAMES", "Interner", "Interners", "Operations"]
+__all__ = ["Interner", "Interners", "Operations", "RankReplay"]
 
-ACTION_NAMES = {"F": "forward", "B": "backward", "I": "input gradient", "W": "weight gradient"}
 """The types of a pipeline's actions, by kind."""
 
 
@@ -23,7 +22,9 @@ _DTYPES: dict[str, type[np.generic]] = {"host_share": np.float64, "duration_ns":
 
 @dataclass(kw_only=True)
 class Interner:
-    """Numbers for names, in order of first use. A name is anything, or a tuple with a whole number behind it.
+    """Gives each name a number, in order of first use.
+
+    `behind` numbers whole arrays of names `(*name, code)` that differ in a whole number only.
 
     Attributes:
         of: the number of each name.
@@ -197,3 +198,20 @@ class Operations:
         before, after = (np.concatenate([none, *(edge[side] for edge in self._edges)]) for side in (0, 1))
         self._edges = []
         return before, after
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class RankReplay:
+    """Where the operations of one rank are.
+
+    Attributes:
+        ends: the operations that end its steps, int64 [s].
+        rows: rows of its communication that were issued in these steps, int64 [c].
+        places: the operation of each of them, int64 [c].
+        arrived_ns: when the rank was ready for each of them, on the run's clock, int64 [c].
+    """
+
+    ends: Int64
+    rows: Int64
+    places: Int64
+    arrived_ns: Int64

@@ -11,7 +11,7 @@ from tracekit.model.events import ABSENT, Bool, Int64
 __all__ = ["PROGRAM_ORDER", "ProgramOrder"]
 
 PROGRAM_ORDER = "program order"
-"""What the tasks of operations are called through which others wait though no data makes them."""
+"""The label of tasks whose operations stand for waits that the program orders and no data requires."""
 
 
 class ProgramOrder:

@@ -1,4 +1,4 @@
-"""What one rank does in a stretch of steps, as operations to replay.
+"""What one CPU rank does in a stretch of steps, as operations to replay.
 
 The rank's time is cut where it issues communication, where it waits for some, where an action of a pipeline begins or
 ends, and where a step ends. A task is an action with all its parts, or the work between two collectives or messages of
@@ -16,36 +16,21 @@ from tracekit.analysis.pipeline.parts import ACTIONS
 from tracekit.analysis.replay.operation_graph import DATA
 from tracekit.analysis.timeline.parts import WAITS
 from tracekit.analysis.whatif.graph.labels import numbers_of_places, numbers_of_transfers, signature_of_step
-from tracekit.analysis.whatif.graph.operations import ACTION_NAMES, Interners, Operations
+from tracekit.analysis.whatif.graph.operations import Interners, Operations, RankReplay
 from tracekit.analysis.whatif.graph.program_order import ProgramOrder
 from tracekit.analysis.whatif.graph.run_communication import Communication
 from tracekit.analysis.whatif.parts import DATA_LOADING
 from tracekit.model.communication import KINDS
 from tracekit.model.events import ABSENT, Bool, Int64
 from tracekit.model.run import ClockModel
-from tracekit.model.spans import ACTION_KINDS
+from tracekit.model.spans import ACTION_KINDS, ACTION_NAMES
 from tracekit.model.summary import RankSummary
 
 _UNNAMED_WORK = "own work"  # between collectives, where it is not known to be an action of a pipeline
 # What happens on a rank. At one time it happens in this order.
 _LOADED, _ACTION_END, _ARRIVAL, _WAIT, _ACTION_BEGIN, _STEP_END, _LOAD = range(7)
 
-__all__ = ["RankReplay", "add_rank"]
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class RankReplay:
-    """Where the operations of one rank are.
-
-    Attributes:
-        ends: the operations that end its steps, int64 [s].
-        rows: rows of its communication that were issued in these steps, int64 [c].
-        places: the operation of each of them, int64 [c].
-    """
-
-    ends: Int64
-    rows: Int64
-    places: Int64
+__all__ = ["add_rank"]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -208,7 +193,8 @@ class _Builder:
         program.launched_after(issuing, transfers)
         program.known_since(np.append(begin, ends)[self.step[arrivals]], transfers)
         program.await_all(transfers, behind, behind, self.step[arrivals])
-        return RankReplay(ends=ends, rows=rows, places=transfers)
+        arrived_ns = self.communication.ready_ns[rows]
+        return RankReplay(ends=ends, rows=rows, places=transfers, arrived_ns=arrived_ns)
 
     def _released(self, arrivals: Int64, end_ns: Int64) -> Int64:
         """Return the cut at which the rank has waited for each communication: the first wait, or end of a step, that is

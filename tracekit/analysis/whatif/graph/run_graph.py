@@ -2,7 +2,8 @@
 
 Steps that follow one another are replayed together, because what a rank did last in a step may hold up the next.
 
-* A rank's work runs in the order in which it was recorded (`rank_replay`).
+* A CPU rank's work runs in the order in which it was recorded (`rank_replay`). A GPU rank is a host that launches and
+  a device that follows (`device_replay`).
 * A collective ends on each rank its transfer time after the last member has arrived. A send and its receive do the
   same, unless the send was over before the receive was posted.
 * After a wait a rank goes on when the communication that it waited for has ended on it.
@@ -200,17 +201,14 @@ def _graph_steps(
         given = (of_rank, operations, interners)
         if segments is None:
             replay = add_rank(summary, clocks[rank], bounds[rank], *given)
-            ends.append(replay.ends)
-            rows, places = replay.rows, replay.places
-            arrived_ns = of_rank.ready_ns[rows]
         else:
-            device = add_device_rank(
+            replay = add_device_rank(
                 summary, clocks[rank], own_bounds[rank], segments, *given, has_replicas=replicas > 1
             )
-            ends.append(device.ends)
-            rows, places, arrived_ns = device.rows, device.places, device.arrived_ns
+        ends.append(replay.ends)
         machine = machines.index(summary.machine) if summary.machine else -1 - rank
-        transfers.append(Transfers.of_rank(clocks[rank], machine, of_rank, rows, places, arrived_ns))
+        placed = (replay.rows, replay.places, replay.arrived_ns)
+        transfers.append(Transfers.of_rank(clocks[rank], machine, of_rank, *placed))
     synchronise(operations, Transfers.concatenate(transfers))
     del transfers  # which takes much memory
     last_begin_ns = int(max(of_rank[0] for of_rank in bounds.values()))

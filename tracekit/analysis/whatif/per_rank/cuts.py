@@ -30,6 +30,11 @@ class Cuts(Columnar):
 def plain_cuts(
     what: int, begin_ns: Int64, kernels: KernelStarts, position: Int64 | None = None, awaited_ns: Int64 | None = None
 ) -> Cuts:
+    """Return cuts that take no time, int64 [k] each.
+
+    what: index into `CUTS`. begin_ns: on the rank's wall clock. position: how many kernels were launched before each;
+    None: by time. awaited_ns: the end of the communication that has to be over; None: of none.
+    """
     none = np.full(len(begin_ns), ABSENT, dtype=np.int64)
     return Cuts(
         what=np.full(len(begin_ns), what, dtype=np.int64),
