@@ -1,7 +1,7 @@
 """Adds sends and receives of ProcessGroupNCCL to a built trace, as torch 2.5 and later record them.
 
-    send_alone(trace, peer=1, launched_at=10, at_us=12, for_us=30)
-    batch(trace, [("send", 1), ("recv", 1)], launched_at=50, at_us=60, for_us=30)
+    add_message(trace, "send", 1, launched_at=10, at_us=12, for_us=30)
+    add_batch(trace, [("send", 1), ("recv", 1)], launched_at=50, at_us=60, for_us=30)
 
 Times are microseconds. The keys are those of `saveNcclMeta` in torch/csrc/profiler/util.cpp.
 """
@@ -13,14 +13,14 @@ from typing import Any
 
 from tests.builders import TraceBuilder
 
-__all__ = ["alone", "batch"]
+__all__ = ["add_batch", "add_message"]
 
 _KERNEL = "ncclDevKernel_SendRecv(ncclDevKernelArgsStorage<4096ul>)"
 _OPERATORS = {"send": "c10d::send", "recv": "c10d::recv_"}
 _ARROWS = {"send": "->", "recv": "<-"}
 
 
-def alone(
+def add_message(
     trace: TraceBuilder,
     direction: str,
     peer: int,
@@ -38,7 +38,7 @@ def alone(
     return trace.kernel(_KERNEL, at_us, for_us, stream=stream, launched_at=launched_at, **arguments)
 
 
-def batch(
+def add_batch(
     trace: TraceBuilder,
     messages: Sequence[tuple[str, int]],
     *,

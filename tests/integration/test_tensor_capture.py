@@ -134,7 +134,7 @@ def test_the_expert_that_gets_three_times_the_tokens_is_named(
 def test_even_experts_name_nobody(job: Job) -> None:
     result = job.result("even_experts")
     assert {ratio for _, ratio in loads(result).values()} == {1.0}
-    assert [finding for finding in result["findings"] if "experts of" in finding["text"]] == []
+    assert [finding for finding in result["findings"] if "experts" in finding["text"]] == []
 
 
 @pytest.mark.parametrize("scenario", ["dtensor", "sequence", "by_hand_unnamed", "experts"])

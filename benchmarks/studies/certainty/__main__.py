@@ -17,7 +17,8 @@ from concurrent.futures import ProcessPoolExecutor
 
 from benchmarks.studies.certainty import docs
 from benchmarks.studies.certainty.cases import NOISES, SCORING_SEEDS, TUNING_SEEDS, WHERE, Case, cases
-from benchmarks.studies.certainty.scoring import Score, rate, score
+from benchmarks.studies.certainty.scoring import Score, score
+from benchmarks.studies.rates import rate
 
 COUNT = 400  # runs of each row without a defect; with one there are half as many
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from benchmarks.studies.certainty.scoring import Score, rate
-from benchmarks.studies.gpu_jobs.docs import between_marks
+from benchmarks.studies.certainty.scoring import Score
+from benchmarks.studies.documents import between_marks, markdown
+from benchmarks.studies.rates import rate
 
 __all__ = ["FILE", "with_tables", "write_tables"]
 
@@ -29,7 +30,7 @@ def _clean(scored: Mapping[str, Sequence[Score]]) -> str:
         for name, scores in scored.items()
         if not scores[0].case.planted
     ]
-    return _markdown(("runs", "false *sure*", "false *likely*"), rows)
+    return markdown([("runs", "false *sure*", "false *likely*"), *rows])
 
 
 def _planted(scored: Mapping[str, Sequence[Score]]) -> str:
@@ -45,9 +46,4 @@ def _planted(scored: Mapping[str, Sequence[Score]]) -> str:
         if scores[0].case.planted
     ]
     head = ("runs", "named right", "of these *sure*", "named with the right cause", "somebody else named")
-    return _markdown(head, rows)
-
-
-def _markdown(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    lines = [head, ["---"] * len(head), *rows]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+    return markdown([head, *rows])

@@ -54,7 +54,7 @@ def _of_verdict(evidence: Evidence) -> list[Accusation]:
     verdict = stragglers.verdict
     saving_ns, change = next(((f.saving_ns, _change_of(f)) for f in stragglers.findings), (None, None))
     text = next((finding.text for finding in stragglers.findings), verdict.text)
-    if several := tuple(getattr(verdict, "ranks", ())):
+    if several := verdict.ranks:
         return [Accusation("ranks", several, text, verdict.cause, saving_ns=saving_ns, change=change)]
     if verdict.link is not None:
         return [Accusation("link", tuple(sorted(verdict.link.ranks)), text, "link", saving_ns=saving_ns, change=change)]

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
+from benchmarks.studies.documents import between_marks, markdown
 from benchmarks.studies.gpu_jobs.scoring import Score
-from benchmarks.studies.gpu_jobs.tables import markdown, table_by_check, table_by_defect, table_by_group
+from benchmarks.studies.gpu_jobs.tables import table_by_check, table_by_defect, table_by_group
 
-__all__ = ["FILE", "between_marks", "with_tables", "write_tables"]
+__all__ = ["FILE", "with_tables", "write_tables"]
 
 FILE = Path(__file__).parents[3] / "docs" / "gpu-accuracy.md"
 
@@ -26,18 +27,3 @@ def with_tables(text: str, scores: Sequence[Score], purpose: str, seeds: range) 
         "seeds": f"Jobs with {purpose} seeds {seeds[0]} to {seeds[-1]}, in each group.",
     }
     return between_marks(text, tables)
-
-
-def between_marks(text: str, tables: Mapping[str, str]) -> str:
-    """Return the text with each table between its marks `<!-- name -->` and `<!-- /name -->`.
-
-    ValueError where a mark is missing.
-    """
-    for name, table in tables.items():
-        begin, end = f"<!-- {name} -->\n", f"<!-- /{name} -->"
-        before, _, rest = text.partition(begin)
-        _, found, after = rest.partition(end)
-        if not found:
-            raise ValueError(f"no place for the table {name}")
-        text = f"{before}{begin}{table}\n{end}{after}"
-    return text

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
+from benchmarks.studies.documents import Row
 from benchmarks.studies.gpu_jobs.checks.savings import saving_of_finding, saving_of_whatif
 from benchmarks.studies.gpu_jobs.checks.verdicts import cause, culprit, no_false_alarm
 from benchmarks.studies.gpu_jobs.scoring import Score
 
-__all__ = ["Row", "markdown", "table_by_check", "table_by_defect", "table_by_group"]
-
-Row = tuple[str, ...]
+__all__ = ["table_by_check", "table_by_defect", "table_by_group"]
 
 
 def table_by_group(scores: Sequence[Score]) -> list[Row]:
@@ -47,16 +46,6 @@ def table_by_defect(scores: Sequence[Score]) -> list[Row]:
         columns = (_named(of_defect, check.__name__) for check in (culprit, cause, saving_of_finding, saving_of_whatif))
         rows.append((defect.replace("_", " "), str(_jobs(of_defect)), *columns))
     return [("defect", "jobs", "culprits named", "causes right", "savings of findings", "savings of what-if"), *rows]
-
-
-def markdown(rows: Iterable[Row]) -> str:
-    """Return the rows, the first of which is the heading, as a table of Markdown with columns of equal width."""
-    table = list(rows)
-    widths = [max(len(row[i]) for row in table) for i in range(len(table[0]))]
-    lines = [
-        "| " + " | ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) + " |" for row in table
-    ]
-    return "\n".join([lines[0], "|" + "|".join("-" * (width + 2) for width in widths) + "|", *lines[1:]])
 
 
 def _group_row(name: str, scores: Sequence[Score]) -> Row:

@@ -23,8 +23,8 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from benchmarks.studies.certainty.scoring import wilson
-from benchmarks.studies.gpu_jobs.tables import markdown
+from benchmarks.studies.documents import markdown
+from benchmarks.studies.rates import wilson
 from benchmarks.studies.real_jobs import tables
 from benchmarks.studies.real_jobs.pairs import KINDS, Pair, pairs
 from benchmarks.studies.real_jobs.runs import results_of

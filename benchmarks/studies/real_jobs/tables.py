@@ -6,9 +6,8 @@ import statistics
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from benchmarks.studies.certainty.scoring import rate
-from benchmarks.studies.gpu_jobs.docs import between_marks
-from benchmarks.studies.gpu_jobs.tables import Row, markdown
+from benchmarks.studies.documents import Row, between_marks, markdown
+from benchmarks.studies.rates import rate
 from benchmarks.studies.real_jobs.scoring import Score
 
 __all__ = ["FILE", "summary", "table", "write_tables"]

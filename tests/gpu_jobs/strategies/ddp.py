@@ -25,7 +25,7 @@ def train(rank: Rank) -> Loop:
     last_of_bucket = {bucket * spec.layers // spec.buckets for bucket in range(spec.buckets)}
     buckets_us = bucket_times_us(spec.gradient_us, spec.buckets)
     for _ in steps(rank):
-        yield load_batch(rank)
+        load_batch(rank)
         with rank.label("DistributedDataParallel.forward"):
             for layer in layers:
                 yield forward_layer(rank, layer)

@@ -33,7 +33,7 @@ def train(rank: Rank) -> Loop:
     spec = rank.spec
     layers = range(spec.layers)
     for number in steps(rank):
-        yield load_batch(rank)
+        load_batch(rank)
         for layer in layers:
             routing = tokens_of(rank, number, layer)
             yield forward_layer(rank, (layer, "attention"), DENSE)

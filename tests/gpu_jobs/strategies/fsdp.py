@@ -62,7 +62,7 @@ def train_units(
     """
     for _ in steps(rank):
         sharded = Sharded(rank)
-        yield load_batch(rank)
+        load_batch(rank)
         with rank.label("FSDP::root_pre_forward"):
             sharded.wait_for_parameters()
         for place, unit in enumerate(units):

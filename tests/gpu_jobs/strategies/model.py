@@ -17,6 +17,7 @@ __all__ = [
     "forward_layer",
     "load_batch",
     "optimizer_step",
+    "reduce_gradients",
     "steps",
 ]
 
@@ -38,14 +39,21 @@ def steps(rank: Rank) -> Iterator[int]:
             yield number
 
 
-def load_batch(rank: Rank) -> Synchronize | None:
-    """Take a batch from the loader and copy it to the device. Return what the host waits for."""
+def load_batch(rank: Rank) -> None:
+    """Take a batch from the loader and copy it to the device."""
     with rank.label("enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__"):
         rank.spend((LOADING_US if rank.spec.launch_us else 0) + rank.defect.loading_us)
     with rank.operator("aten::to"), rank.operator("aten::_to_copy"), rank.operator("aten::copy_"):
         if rank.spec.launch_us:
             rank.copy("Memcpy HtoD (Pinned -> Device)", BATCH_BYTES, BATCH_US)
-    return None
+
+
+def reduce_gradients(rank: Rank) -> None:
+    """Average the gradients over the replicas, bucket after bucket; each transfer is waited for."""
+    spec = rank.spec
+    if spec.dp > 1:
+        for _bucket in range(spec.buckets):
+            rank.collective(rank.groups["dp"], "all_reduce", spec.gradient_us / spec.buckets, blocking=True)
 
 
 def forward_layer(rank: Rank, key: Any, times: float = 1.0) -> Synchronize | None:

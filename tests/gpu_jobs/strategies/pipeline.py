@@ -20,6 +20,7 @@ from tests.gpu_jobs.strategies.model import (
     forward_layer,
     load_batch,
     optimizer_step,
+    reduce_gradients,
     steps,
 )
 
@@ -32,7 +33,7 @@ def train(rank: Rank) -> Loop:
     turns = turns_of(spec, pp)
     for _ in steps(rank):
         if pp == 0:
-            yield load_batch(rank)
+            load_batch(rank)
         messages = Messages(rank)
         for turn, following in zip(turns, [*turns[1:], ()], strict=True):
             for action in turn:
@@ -43,9 +44,7 @@ def train(rank: Rank) -> Loop:
                     messages.send(action)
             messages.exchange_batch(turn, following)
         messages.finish()
-        if spec.dp > 1:
-            for _bucket in range(spec.buckets):
-                rank.collective(rank.groups["dp"], "all_reduce", spec.gradient_us / spec.buckets, blocking=True)
+        reduce_gradients(rank)
         optimizer_step(rank)
         yield end_of_step(rank)
 

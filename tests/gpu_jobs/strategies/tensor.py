@@ -11,6 +11,7 @@ from tests.gpu_jobs.strategies.model import (
     forward_layer,
     load_batch,
     optimizer_step,
+    reduce_gradients,
     steps,
 )
 
@@ -21,7 +22,7 @@ def train(rank: Rank) -> Loop:
     spec = rank.spec
     layers = range(spec.layers)
     for _ in steps(rank):
-        yield load_batch(rank)
+        load_batch(rank)
         for layer in layers:
             yield forward_layer(rank, layer)
             rank.collective(rank.groups["tp"], "all_reduce", spec.exchange_us, blocking=True)
@@ -29,8 +30,6 @@ def train(rank: Rank) -> Loop:
             yield backward_layer(rank, layer)
             with autograd_node(rank, "_CopyToModelParallelRegionBackward"):
                 rank.collective(rank.groups["tp"], "all_reduce", spec.exchange_us, blocking=True)
-        if spec.dp > 1:
-            for _bucket in range(spec.buckets):
-                rank.collective(rank.groups["dp"], "all_reduce", spec.gradient_us / spec.buckets, blocking=True)
+        reduce_gradients(rank)
         optimizer_step(rank)
         yield end_of_step(rank)

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -133,12 +133,9 @@ class Cluster:
                 world_size=len(self.ranks),
                 steps=[step[0] for step in state.steps],
                 collectives=self._collectives(state, place, self.offsets[i]),
-                messages=(),
             )
             for i, state in enumerate(self.ranks)
         ]
-        from dataclasses import replace
-
         summaries = [
             replace(
                 summary, messages=_messages(state, offset), steps=tuple(_parts(step, offset) for step in state.steps)

@@ -16,11 +16,6 @@ from tracekit.capture.hooks import patching
 from tracekit.capture.probe import probe
 
 
-@pytest.fixture
-def work(torch: Any) -> Callable[[], float]:
-    return lambda: float(torch.ones(4).sum())
-
-
 @pytest.mark.parametrize("interrupt", [KeyboardInterrupt("the user's"), SystemExit(7)])
 @pytest.mark.parametrize(
     "at", ["profiler_session:ProfilerSession.start", "profiler_session:ProfilerSession.stop", "output.writer:_pack"]

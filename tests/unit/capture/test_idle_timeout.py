@@ -23,11 +23,6 @@ HANGS_S = 60  # a test that waits longer has failed
 
 
 @pytest.fixture
-def work(torch: Any) -> Callable[[], float]:
-    return lambda: float(torch.ones(4).sum())
-
-
-@pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """The watcher notices a time-out at once."""
     monkeypatch.setattr(idle_timeout, "POLL_S", 0.001)

@@ -14,11 +14,6 @@ from tracekit.read.files.discover import discover
 pytestmark = pytest.mark.filterwarnings("error::tracekit.capture.warn.CaptureWarning")
 
 
-@pytest.fixture
-def work(torch: Any) -> Callable[[], float]:
-    return lambda: float(torch.ones(4).sum())
-
-
 def recorded(runs: Any) -> set[tuple[str, tuple[int, ...]]]:
     return {(t["tracekit"]["run_id"], tuple(s["step"] for s in t["tracekit"]["steps"])) for t in runs.traces()}
 

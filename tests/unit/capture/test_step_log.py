@@ -11,11 +11,6 @@ import pytest
 from tracekit.capture.probe import probe
 
 
-@pytest.fixture
-def work(torch: Any) -> Callable[[], float]:
-    return lambda: float(torch.ones(4).sum())
-
-
 @pytest.mark.parametrize("form", ["context", "decorator"])
 def test_a_slow_loader_is_seen_in_each_step(torch: Any, runs: Any, work: Callable[[], float], form: str) -> None:
     def loader() -> Iterator[int]:

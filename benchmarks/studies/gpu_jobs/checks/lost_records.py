@@ -78,7 +78,7 @@ def other_messages_stay_matched(evidence: Evidence) -> Outcome | None:
     missing = _missing(evidence)
     if not missing.receives:
         return None
-    lost = _steps_with_lost_receives(evidence)
+    lost = _steps_with_losses(evidence)
     by_edge: dict[tuple[int, int, int], list[Message]] = defaultdict(list)
     for message in sorted(evidence.truth.messages, key=lambda m: m.end_ns):
         by_edge[message.source, message.destination, message.step].append(message)
@@ -118,21 +118,14 @@ def _missing(evidence: Evidence) -> Missing:
 
 def _whole_steps(evidence: Evidence) -> set[tuple[int, int]]:
     """Return the steps, by rank, none of whose kernels is lost."""
+    return {(step.rank, step.step) for step in evidence.truth.steps} - _steps_with_losses(evidence)
+
+
+def _steps_with_losses(evidence: Evidence) -> set[tuple[int, int]]:
+    """Return the steps, by rank, some of whose kernels are lost."""
     missing, finished = _missing(evidence), evidence.job.finished
-    whole = {(step.rank, step.step) for step in evidence.truth.steps}
+    lost: set[tuple[int, int]] = set()
     for rank in missing.ranks:
-        left = {id(kernel) for kernel in recorded(finished, rank).kernels}
-        if missing.files:
-            left = set()
-        whole -= {(rank, kernel.step) for kernel in finished.kernels_of[rank] if id(kernel) not in left}
-    return whole
-
-
-def _steps_with_lost_receives(evidence: Evidence) -> set[tuple[int, int]]:
-    """Return the ranks and steps that lack a receive."""
-    finished = evidence.job.finished
-    lost = set()
-    for rank in _missing(evidence).ranks:
-        left = {id(kernel) for kernel in recorded(finished, rank).kernels}
+        left = set() if missing.files else {id(kernel) for kernel in recorded(finished, rank).kernels}
         lost |= {(rank, kernel.step) for kernel in finished.kernels_of[rank] if id(kernel) not in left}
     return lost

@@ -17,7 +17,6 @@ _SHARE, _OF_STEP = 0.1, 0.01  # a saving may be off by a tenth, or by a hundredt
 _SHARE_OF_OTHER_PROGRAM = 0.15
 _NO_TIME_US = 0.001
 _LATENCY_NS = 10_000  # of a launch and two events
-_BALANCED = BALANCED_STAGES  # layers move from an uneven stage to others, none goes
 _OF_TRANSFERS = ("link", "slow_edge")  # defects that transfers without time do not have
 
 
@@ -34,7 +33,7 @@ def saving_of_finding(evidence: Evidence) -> Outcome | None:
     expected, seen = {}, {}
     for number, a in enumerate(stated):
         key = f"finding {number} on {a.what} {a.ranks} ({a.cause})"
-        moves_layers = a.change == _BALANCED
+        moves_layers = a.change == BALANCED_STAGES
         expected[key] = _saving_of_balance_ns(evidence) if moves_layers else evidence.truth.saving_ns
         seen[key] = float(a.saving_ns or 0)
     return compare_each(seen, expected, within=_OF_STEP * evidence.truth.mean_step_ns, share=_SHARE)
@@ -50,14 +49,15 @@ def saving_of_whatif(evidence: Evidence) -> Outcome | None:
         return abstained(f"{evidence.truth.saving_ns:,.0f}", evidence.report.unavailable.get("whatif"))
     changes = [change for change in whatif.changes if _remedies(evidence, change)]
     if defect.cause == "hot_expert":  # to let its rank compute as long as others leaves its exchanges as they are
-        changes = [change for change in changes if getattr(change, "remedy", "") == "load"] or changes
+        changes = [change for change in changes if change.remedy == "load"] or changes
     if not changes and evidence.edge_cannot_be_known:
         return None
     if not changes and not _is_little(evidence):
         changed = [change.what for change in whatif.changes]
         return abstained(f"{evidence.truth.saving_ns:,.0f}", f"no such change among {changed}")
     expected = {
-        c.what: _saving_of_balance_ns(evidence) if c.what == _BALANCED else evidence.truth.saving_ns for c in changes
+        c.what: _saving_of_balance_ns(evidence) if c.what == BALANCED_STAGES else evidence.truth.saving_ns
+        for c in changes
     }
     seen = {c.what: float(c.saves_ns_per_step) for c in changes}
     return compare_each(seen, expected, within=_OF_STEP * evidence.truth.mean_step_ns, share=_SHARE)
@@ -68,7 +68,7 @@ def healthy_whatif(evidence: Evidence) -> Outcome | None:
     whatif = evidence.report.whatif if evidence.spec.defect is None else None
     if whatif is None:
         return None
-    changes = [c for c in whatif.changes if _ranks_of(c) or c.what == _BALANCED]
+    changes = [c for c in whatif.changes if _ranks_of(c) or c.what == BALANCED_STAGES]
     seen = {change.what: float(change.saves_ns_per_step) for change in changes}
     return compare_each(seen, dict.fromkeys(seen, 0.0), within=0.03 * evidence.truth.mean_step_ns)
 
@@ -142,12 +142,12 @@ def _remedies(evidence: Evidence, change: Change) -> bool:
     assert defect is not None
     if set(_ranks_of(change)) == set(defect.ranks):
         return True
-    return defect.cause == "uneven_stage" and change.what == _BALANCED
+    return defect.cause == "uneven_stage" and change.what == BALANCED_STAGES
 
 
 def _ranks_of(change: Change) -> tuple[int, ...]:
     """Return the ranks that a change of the what-if is about."""
-    several: tuple[int, ...] = getattr(change, "ranks", None) or ()
+    several = change.ranks
     return several or (() if change.rank is None else (change.rank,))
 
 

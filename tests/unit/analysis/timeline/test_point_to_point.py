@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from tests.builders import TraceBuilder, write_run
-from tests.nccl_messages import alone, batch
+from tests.nccl_messages import add_batch, add_message
 from tracekit.analysis.load import load
 from tracekit.analysis.per_rank.options import SummaryOptions
 from tracekit.analysis.per_rank.summarize import summarize_trace
@@ -26,7 +26,7 @@ def after(trace: TraceBuilder, *times_ns: int) -> list[int]:
 
 
 def test_a_message_names_group_peer_and_size(tmp_path: Path) -> None:
-    trace = alone(TraceBuilder(5, 8).step(3, 0, 100), "send", 4, launched_at=20, at_us=30, for_us=10, **PAIR)
+    trace = add_message(TraceBuilder(5, 8).step(3, 0, 100), "send", 4, launched_at=20, at_us=30, for_us=10, **PAIR)
 
     summary = summary_of(tmp_path, trace)
 
@@ -40,8 +40,8 @@ def test_a_message_names_group_peer_and_size(tmp_path: Path) -> None:
 
 def test_messages_of_a_batch_share_its_kernel(tmp_path: Path) -> None:
     trace = TraceBuilder(5, 8).step(0, 0, 200)
-    batch(trace, [("send", 4), ("recv", 4)], launched_at=20, at_us=30, for_us=10, **PAIR)
-    batch(trace, [("recv", 4)], launched_at=60, at_us=70, for_us=10, **PAIR)
+    add_batch(trace, [("send", 4), ("recv", 4)], launched_at=20, at_us=30, for_us=10, **PAIR)
+    add_batch(trace, [("recv", 4)], launched_at=60, at_us=70, for_us=10, **PAIR)
 
     summary = summary_of(tmp_path, trace)
 
@@ -57,8 +57,8 @@ def test_a_rank_is_ready_for_a_message_when_its_kernel_could_run(tmp_path: Path)
     50. The other one did not queue, and its start shows when it was ready.
     """
     trace = TraceBuilder(0, 2).step(0, 0, 200).kernel("gemm", 10, 40, launched_at=5)
-    alone(trace, "recv", 1, launched_at=20, at_us=51, for_us=19)
-    alone(trace, "send", 1, launched_at=30, at_us=70, for_us=10)
+    add_message(trace, "recv", 1, launched_at=20, at_us=51, for_us=19)
+    add_message(trace, "send", 1, launched_at=30, at_us=70, for_us=10)
 
     messages = summary_of(tmp_path, trace).messages
 
@@ -89,8 +89,8 @@ def a_run(folder: Path, *, lost: bool = False) -> Run:
     """Rank 0 sends three messages to rank 1, each of which ends at the same time on both."""
     sender, receiver = (TraceBuilder(rank, 2).step(0, 0, 400) for rank in (0, 1))
     for i in range(3):
-        alone(sender, "send", 1, launched_at=20 + 100 * i, at_us=30 + 100 * i, for_us=50)
-        batch(receiver, [("recv", 0)], launched_at=40 + 100 * i, at_us=50 + 100 * i, for_us=30)
+        add_message(sender, "send", 1, launched_at=20 + 100 * i, at_us=30 + 100 * i, for_us=50)
+        add_batch(receiver, [("recv", 0)], launched_at=40 + 100 * i, at_us=50 + 100 * i, for_us=30)
     return load(write_run(folder, [sender, receiver]))
 
 
@@ -106,13 +106,8 @@ def test_sends_meet_receives_over_ranks(tmp_path: Path) -> None:
 
 
 def test_messages_alone_leave_clocks_of_different_hosts_unknown(tmp_path: Path) -> None:
-    run = load(
-        write_run(
-            tmp_path,
-            [
-                batch(TraceBuilder(0, 2, host="a").step(0, 0, 99), [("send", 1)], launched_at=20, at_us=30, for_us=9),
-                batch(TraceBuilder(1, 2, host="b").step(0, 0, 99), [("recv", 0)], launched_at=20, at_us=30, for_us=9),
-            ],
-        )
-    )
+    sender, receiver = (TraceBuilder(rank, 2, host=host).step(0, 0, 99) for rank, host in enumerate("ab"))
+    add_batch(sender, [("send", 1)], launched_at=20, at_us=30, for_us=9)
+    add_batch(receiver, [("recv", 0)], launched_at=20, at_us=30, for_us=9)
+    run = load(write_run(tmp_path, [sender, receiver]))
     assert [clock.method for clock in run.clocks] == ["none", "none"]

@@ -45,7 +45,7 @@ def graph_of(
     devices: Mapping[int, str | None] | None = None,
     message_bytes: Mapping[str, int] | None = None,
 ) -> OperationGraph:
-    """Return a job in which no task waits for another. message_bytes: the size of messages, by name of their kind."""
+    """Return an operation graph in which no task waits for another. message_bytes: of messages, by kind."""
     count = len(tasks)
     kinds = list(dict.fromkeys(task.kind for task in tasks))
     of_class = [task.comparison_class or task.kind for task in tasks]

@@ -16,7 +16,7 @@ from tests.unit.capture.conftest import Runs
 from tracekit.analysis.report import analyze
 from tracekit.analysis.table import rows_of
 from tracekit.capture.hooks.live_objects import LiveObjects
-from tracekit.capture.hooks.patching import remove_patches
+from tracekit.capture.hooks.patching import remove_patches, take_failures
 from tracekit.capture.observers.pauses import PausesObserver
 from tracekit.capture.probe import probe
 
@@ -131,3 +131,5 @@ def test_a_collection_that_began_before_the_recording_has_no_span() -> None:
     observer.attach(LiveObjects())
     gc.callbacks[-1]("stop", {"generation": 2})
     observer.detach(LiveObjects())
+
+    assert take_failures() == []

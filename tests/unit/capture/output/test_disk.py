@@ -18,11 +18,6 @@ from tracekit.capture.warn import CaptureWarning
 from tracekit.errors import OutputError, UsageError
 
 
-@pytest.fixture
-def work(torch: Any) -> Callable[[], float]:
-    return lambda: float(torch.ones(4).sum())
-
-
 def test_written_files_count_towards_the_total() -> None:
     budget = DiskBudget(max_bytes=100)
 

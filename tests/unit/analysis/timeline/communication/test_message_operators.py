@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from tests.builders import TraceBuilder
-from tests.nccl_messages import alone, batch
+from tests.nccl_messages import add_batch, add_message
 from tracekit.analysis.events.groups import GroupResolver
 from tracekit.analysis.timeline.communication.message_operators import join_launches, message_operators
 from tracekit.read.decode.decoder import decode
@@ -50,51 +50,51 @@ def a_rank() -> TraceBuilder:
 
 
 def test_a_kernel_that_is_launched_inside_an_operator_is_of_that_one(joined: Joined) -> None:
-    trace = alone(a_rank(), "send", 2, launched_at=10, at_us=20, for_us=5)
-    alone(trace, "recv", 0, launched_at=30, at_us=40, for_us=5)
+    trace = add_message(a_rank(), "send", 2, launched_at=10, at_us=20, for_us=5)
+    add_message(trace, "recv", 0, launched_at=30, at_us=40, for_us=5)
 
     assert joined(trace) == [[(True, 2)], [(False, 0)]]
 
 
 def test_a_kernel_that_is_launched_behind_operators_is_of_all_of_them(joined: Joined) -> None:
-    trace = batch(a_rank(), [("send", 2), ("recv", 2), ("recv", 0)], launched_at=20, at_us=30, for_us=5)
-    batch(trace, [("send", 0)], launched_at=60, at_us=70, for_us=5)
+    trace = add_batch(a_rank(), [("send", 2), ("recv", 2), ("recv", 0)], launched_at=20, at_us=30, for_us=5)
+    add_batch(trace, [("send", 0)], launched_at=60, at_us=70, for_us=5)
 
     assert joined(trace) == [[(True, 2), (False, 2), (False, 0)], [(True, 0)]]
 
 
 def test_two_kernels_of_a_batch_are_of_the_same_messages(joined: Joined) -> None:
-    trace = batch(a_rank(), [("send", 2), ("recv", 0)], launched_at=20, at_us=30, for_us=5, kernels=2)
+    trace = add_batch(a_rank(), [("send", 2), ("recv", 0)], launched_at=20, at_us=30, for_us=5, kernels=2)
 
     assert joined(trace) == [[(True, 2), (False, 0)]] * 2
 
 
 @pytest.mark.parametrize("annotated", [True, False])
 def test_messages_alone_are_in_no_batch(joined: Joined, annotated: bool) -> None:
-    trace = alone(a_rank(), "send", 2, launched_at=10, at_us=20, for_us=5)
-    batch(trace, [("send", 2), ("recv", 2)], launched_at=40, at_us=50, for_us=5, annotated=annotated)
+    trace = add_message(a_rank(), "send", 2, launched_at=10, at_us=20, for_us=5)
+    add_batch(trace, [("send", 2), ("recv", 2)], launched_at=40, at_us=50, for_us=5, annotated=annotated)
 
     assert joined(trace) == [[(True, 2)], [(True, 2), (False, 2)]]
 
 
 def test_a_batch_whose_kernel_was_lost_does_not_join_the_next_one(joined: Joined) -> None:
-    trace = batch(a_rank(), [("recv", 0)], launched_at=20, at_us=30, for_us=5)
+    trace = add_batch(a_rank(), [("recv", 0)], launched_at=20, at_us=30, for_us=5)
     trace.events = [event for event in trace.events if event["cat"] not in {"kernel", "cuda_runtime"}]
-    batch(trace, [("send", 2)], launched_at=60, at_us=70, for_us=5)
+    add_batch(trace, [("send", 2)], launched_at=60, at_us=70, for_us=5)
 
     assert joined(trace) == [[(True, 2)]]
 
 
 def test_a_kernel_that_other_code_launches_is_of_no_message(joined: Joined) -> None:
     """GIVEN a batch, then an operator of aten, and a kernel that no c10d operator is behind THEN that one has none."""
-    trace = batch(a_rank(), [("recv", 0)], launched_at=20, at_us=30, for_us=5).op("aten::mm", 40, 5)
+    trace = add_batch(a_rank(), [("recv", 0)], launched_at=20, at_us=30, for_us=5).op("aten::mm", 40, 5)
     trace.kernel("ncclDevKernel_SendRecv()", 60, 5, launched_at=50)
 
     assert joined(trace) == [[(False, 0)], []]
 
 
 def test_a_coalesced_collective_behind_a_batch_is_of_no_message(joined: Joined) -> None:
-    trace = batch(a_rank(), [("recv", 0)], launched_at=20, at_us=30, for_us=5)
+    trace = add_batch(a_rank(), [("recv", 0)], launched_at=20, at_us=30, for_us=5)
     trace.op("c10d::alltoall_", 40, 5).kernel("ncclDevKernel_SendRecv()", 60, 5, launched_at=50)
 
     assert joined(trace) == [[(False, 0)], []]

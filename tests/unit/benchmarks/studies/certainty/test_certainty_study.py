@@ -10,7 +10,8 @@ import pytest
 from benchmarks.studies.certainty import docs
 from benchmarks.studies.certainty.cases import SCORING_SEEDS, TUNING_SEEDS, WHERE, Case, cases
 from benchmarks.studies.certainty.programs import run_of
-from benchmarks.studies.certainty.scoring import Score, rate, score, wilson
+from benchmarks.studies.certainty.scoring import Score, score
+from benchmarks.studies.rates import rate, wilson
 
 
 def test_seeds_for_tuning_and_for_the_score_are_apart():

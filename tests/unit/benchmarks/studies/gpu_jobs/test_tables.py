@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from benchmarks.studies.documents import markdown
 from benchmarks.studies.gpu_jobs import docs
 from benchmarks.studies.gpu_jobs.cases import GROUPS, SCORING_SEEDS, TUNING_SEEDS, Case, cases
 from benchmarks.studies.gpu_jobs.checks import TOPICS, TOPICS_OF_LOSSES
 from benchmarks.studies.gpu_jobs.scoring import Score
-from benchmarks.studies.gpu_jobs.tables import markdown, table_by_check, table_by_defect, table_by_group
+from benchmarks.studies.gpu_jobs.tables import table_by_check, table_by_defect, table_by_group
 
 
 def outcome(check, verdict, *, group="ddp", seed=1, cause="compute"):

@@ -22,7 +22,7 @@ def finding(text="rank 2 computes longer", **changes):
 def stragglers(rank=None, cause=None, *, link=None, saving_ns=None, caused_ns=MS):
     found = () if saving_ns is None else (finding(rank=rank, saving_ns=saving_ns),)
     link = None if link is None else SimpleNamespace(ranks=link)
-    verdict = SimpleNamespace(rank=rank, cause=cause, link=link, caused_delay_ns=caused_ns, text="")
+    verdict = SimpleNamespace(rank=rank, ranks=(), cause=cause, link=link, caused_delay_ns=caused_ns, text="")
     return {"stragglers": SimpleNamespace(verdict=verdict, findings=found), "findings": found}
 
 
@@ -141,7 +141,8 @@ def test_of_several_findings_on_the_culprit_each_must_be_right():
 
 
 def change(what, saves_ns, rank=None):
-    return SimpleNamespace(what=what, saves_ns_per_step=saves_ns, rank=rank)
+    ranks = () if rank is None else (rank,)
+    return SimpleNamespace(what=what, remedy="ranks", saves_ns_per_step=saves_ns, rank=rank, ranks=ranks)
 
 
 @pytest.mark.parametrize(

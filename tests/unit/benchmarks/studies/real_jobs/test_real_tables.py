@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from benchmarks.studies.gpu_jobs.docs import between_marks
+from benchmarks.studies.documents import between_marks
 from benchmarks.studies.real_jobs.scoring import Score
 from benchmarks.studies.real_jobs.tables import FILE, summary, table
 
