@@ -10,6 +10,7 @@ from tracekit.analysis.diagnosis import columns
 from tracekit.analysis.diagnosis.causes import StepCause, step_causes
 from tracekit.analysis.diagnosis.critical_path import CriticalPath
 from tracekit.analysis.finding import Finding
+from tracekit.analysis.fsdp.units import gathers_block
 from tracekit.analysis.pipeline.bubbles import Pipeline
 from tracekit.analysis.stragglers.arrivals.arrivals import Arrivals
 from tracekit.analysis.stragglers.verdict import Verdict
@@ -83,12 +84,12 @@ def _transfers(run: Run, causes: Mapping[StepCause, int], step_ns: int) -> Itera
     unknown = ", or waiting for ranks that are missing," if unseen else ""
     yield Finding(
         severity="warning",
-        text=f"transfers that nothing hides{unknown} take {time_ns / step_ns:.0%} of the step, most of it {what}",
+        text=f"transfers that nothing hides{unknown} take {time_ns / step_ns:.0%} of the step, the largest part {what}",
         cause="transfer",
         time_ns=time_ns,
         action="overlap it with compute, send less, or use a faster link",
         evidence={"transfer_ns": time_ns, "kind": largest.kind, "group": largest.group, "phase": largest.phase},
-        remedy="communication",
+        remedy="network" if gathers_block(run) else "communication",
     )
 
 

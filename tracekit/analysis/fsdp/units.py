@@ -26,7 +26,7 @@ from tracekit.analysis.table import Frame
 from tracekit.model.communication import KINDS
 from tracekit.model.run import Run
 
-__all__ = ["Fsdp", "fsdp"]
+__all__ = ["Fsdp", "fsdp", "gathers_block"]
 
 _BLOCKING = 0.02  # of blocking all-gathers this much may hide: the ends of operators
 _NOT_COLLECTIVE = np.array([KINDS.index(kind) for kind in ("send", "recv", "send_recv")])
@@ -87,17 +87,24 @@ def _unavailable(run: Run) -> Unavailable | None:
     rows = [row for summary in run.ranks for row in summary[FSDP_UNITS]]
     if rows and "fsdp1" in run.strategies and all(row.module is None for row in rows):
         return Unavailable(reason="FSDP1 does not name its modules in a trace; recorded with tracekit they have names")
+    if not gathers_block(run):
+        return None
+    blocking = f"all-gathers block their rank here, as FSDP's do on CPUs ({_hidden_share(run):.0%} of their time hides)"
+    return Unavailable(reason=f"{blocking}: prefetching would hide nothing")
+
+
+def gathers_block(run: Run) -> bool:
+    """Return whether FSDP waits in each all-gather, as on CPUs, so that nothing overlaps."""
+    hidden = _hidden_share(run)
+    is_fsdp = bool({"fsdp1", "fsdp2"} & set(run.strategies))
+    return run.device == "cpu" and is_fsdp and hidden is not None and hidden <= _BLOCKING
+
+
+def _hidden_share(run: Run) -> float | None:
+    """Return the share of the time of all-gathers that nothing waits for; None without any."""
     gathers = [row for summary in run.ranks for row in summary[COMMUNICATION] if row.kind == "all_gather"]
     total_ns = sum(row.total_ns for row in gathers)
-    hidden_ns = total_ns - sum(row.exposed_ns for row in gathers)
-    if run.device != "cpu" or not total_ns or hidden_ns > _BLOCKING * total_ns:
-        return None
-    if not {"fsdp1", "fsdp2"} & set(run.strategies):
-        return None
-    blocking = (
-        f"all-gathers block their rank here, as FSDP's do on CPUs ({hidden_ns / total_ns:.0%} of their time hides)"
-    )
-    return Unavailable(reason=f"{blocking}: prefetching would hide nothing")
+    return 1 - sum(row.exposed_ns for row in gathers) / total_ns if total_ns else None
 
 
 def _by_module(run: Run) -> list[dict[str, Any]]:

@@ -149,7 +149,7 @@ def _uneven_stage_finding(uneven: UnevenStage) -> Finding:
         text=text,
         rank=uneven.ranks[0] if len(uneven.ranks) == 1 else None,
         cause="imbalance",
-        action=f"move layers from it to stage {uneven.fastest}",
+        action=f"move layers from it to the other stages, first to stage {uneven.fastest}",
         evidence={"stage": uneven.stage, "factor": uneven.factor},
         remedy="stages",
         ranks=uneven.ranks,

@@ -9,6 +9,7 @@ from typing import Any
 
 from tracekit.analysis.finding import Certainty, Finding
 from tracekit.analysis.model_parallel.overload import Overload, overloaded_ranks
+from tracekit.analysis.step_time.step_lengths import mean_step_ns
 from tracekit.analysis.stragglers.arrivals.arrivals import Arrivals
 from tracekit.analysis.stragglers.candidates import Candidate, candidates, first_to_name
 from tracekit.analysis.stragglers.certainty import NOTABLE, Grading
@@ -24,7 +25,7 @@ __all__ = ["Verdict", "cause_of", "name_culprit"]
 
 _COMPUTING = ("compute", "more_work")  # causes that a higher load of experts may have
 _EXPLAINED = 0.5  # of a delay, by the load of experts
-_LEAST_COMPUTE = 10  # times as much compute as peers have is no share of it worth telling
+_MOST_COMPUTE = 11  # times what peers compute: more is no share worth telling
 _ENOUGH_STEPS = 0.8  # of those of the rank with the most
 _MANY_STEPS = 4  # with so many the first is left out: what delayed a rank before it, such as loading, was not recorded
 
@@ -91,6 +92,7 @@ def name_culprit(
     if reason is not None:
         return Verdict(text=f"no rank is named: {reason}"), []
     clock_ns, step_ns = _clock_error_ns(run), _step_ns(run, steps)
+    job_step_ns = max(mean_step_ns(run), 1)
     skipped = int(len(steps) >= _MANY_STEPS)
     work, missing = work_times(run, steps), _missing(run, steps)
     grading = Grading(
@@ -117,12 +119,12 @@ def name_culprit(
     figures: dict[str, Any] = {
         "caused_delay_ns": int(size_ns),
         "significance_ns": int(first.significance_ns),
-        "share_of_step": size_ns / max(step_ns, 1),
+        "share_of_step": size_ns / job_step_ns,
         "persistence": first.evidence.persistence,
         "certainty": first.certainty,
     }
     if first.certainty is None:
-        return Verdict(**figures, text=_abstention_text(first, clock_ns, step_ns)), []
+        return Verdict(**figures, text=_abstention_text(first, clock_ns, step_ns, job_step_ns)), []
     others, overload, waits = [run.ranks[place] for place in trained], None, None
     if first.is_link:
         link = links[first.places[0]]
@@ -137,9 +139,9 @@ def name_culprit(
         host = _host_of(run, ranks)
         if len(ranks) == 1:
             waits = waits_for(run, arrivals, first.places[0], steps)
-        peers_ns = _mean_ns(others, steps, "compute_ns")
-        share_of_compute = size_ns / peers_ns if peers_ns >= size_ns / _LEAST_COMPUTE else None
-        text = rank_text(ranks, host, cause, size_ns / step_ns, share_of_compute, len(others), overload)
+        slow = [run.ranks[place] for place in first.places]
+        share_of_compute = _longer_share(slow, others, steps)
+        text = rank_text(ranks, host, cause, size_ns / job_step_ns, share_of_compute, len(others), overload)
         if len(steps) == 1 and waits is not None and overload is None:
             text = text_of_one_step(text, waits)
         several = {"ranks": ranks, "host": host} if len(ranks) > 1 else {"rank": ranks[0]}
@@ -209,6 +211,12 @@ def _step_ns(run: Run, steps: Sequence[int]) -> float:
     return max(_mean_ns([summary], steps, "step_ns") for summary in run.ranks if summary.is_measured)
 
 
+def _longer_share(slow: Sequence[RankSummary], others: Sequence[RankSummary], steps: Sequence[int]) -> float | None:
+    """Return how much longer slow ranks compute than the others, as a share; None if it tells little."""
+    slow_ns, others_ns = (_mean_ns(ranks, steps, "compute_ns") for ranks in (slow, others))
+    return slow_ns / others_ns - 1 if others_ns < slow_ns <= _MOST_COMPUTE * others_ns else None
+
+
 def _mean_ns(ranks: Sequence[RankSummary], steps: Sequence[int], part: str) -> float:
     """Return the mean over the steps of the median over the ranks of a part of the step."""
     wanted = frozenset(steps)
@@ -267,15 +275,15 @@ def _excess_by_cause(run: Run, place: int, steps: Sequence[int]) -> list[float]:
     return [beyond["compute_ns"], 0.0, beyond["idle_ns"], 0.0]
 
 
-def _abstention_text(first: Candidate, clock_ns: int, step_ns: float) -> str:
+def _abstention_text(first: Candidate, clock_ns: int, step_ns: float, job_step_ns: int) -> str:
     size_ns = first.evidence.size_ns
     if size_ns <= 0 and clock_ns >= NOTABLE * step_ns:
         return f"no rank is named: times of different ranks can be compared to {clock_ns / 1e6:.2f} ms only"
     if size_ns <= 0:
         return "no rank is named: none is late more than the others"
-    caused = f"the most that one causes is {size_ns / 1e6:.2f} ms a step"
+    caused = f"the most that one causes is {size_ns / 1e6:.2f} ms in the median step"
     if size_ns < NOTABLE * step_ns:
-        return f"no rank is named: {caused}, {size_ns / max(step_ns, 1):.1%} of it"
+        return f"no rank is named: {caused}, {size_ns / job_step_ns:.1%} of a step"
     if size_ns <= first.significance_ns:
         return f"no rank is named: {caused}, not significant (below {first.significance_ns / 1e6:.2f} ms)"
     return f"no rank is named: {caused}, in {first.evidence.persistence:.0%} of the steps only"

@@ -131,7 +131,9 @@ def test_an_uneven_stage_is_named_with_where_to_move_layers(slow_stage: int) -> 
     assert (now.uneven_stage.stage, now.uneven_stage.factor) == (slow_stage, 2.0)
     assert (now.findings[0].rank, now.findings[0].remedy) == (slow_stage, "stages")
     assert now.findings[0].cause == "imbalance"
-    assert now.findings[0].action == f"move layers from it to stage {now.uneven_stage.fastest}"
+    assert (
+        now.findings[0].action == f"move layers from it to the other stages, first to stage {now.uneven_stage.fastest}"
+    )
     assert now.findings[0].evidence == {"stage": slow_stage, "factor": 2.0}
 
 
