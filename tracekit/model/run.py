@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -17,7 +17,16 @@ from tracekit.model.summary import RankSummary
 
 Method = Literal["probe", "collectives", "messages", "none"]
 
-__all__ = ["ClockJump", "ClockModel", "LeftOutStep", "Method", "OtherRun", "Run", "clocks_are_comparable"]
+__all__ = [
+    "ClockJump",
+    "ClockModel",
+    "LeftOutStep",
+    "Method",
+    "OtherRun",
+    "Run",
+    "clocks_are_comparable",
+    "largest_pair_error_ns",
+]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,6 +101,11 @@ def clocks_are_comparable(ranks: Sequence[RankSummary], clocks: Sequence[ClockMo
     machines = {summary.machine for summary in ranks if summary.rank not in unmeasured}
     known = all(clock.method != "none" for clock in clocks if clock.rank not in unmeasured)
     return known or (len(machines) == 1 and None not in machines)
+
+
+def largest_pair_error_ns(clocks: Iterable[ClockModel]) -> int:
+    """Return by how much times of two ranks with these clocks may be off each other, in ns."""
+    return sum(sorted(clock.error_ns or 0 for clock in clocks)[-2:])
 
 
 @dataclass(frozen=True, kw_only=True)

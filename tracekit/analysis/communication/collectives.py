@@ -25,7 +25,7 @@ from tracekit.model.communication import KINDS
 from tracekit.model.events import ABSENT, Int64
 from tracekit.model.links import LinkMeasurements, bus_factor
 from tracekit.model.ranks import format_ranges
-from tracekit.model.run import Run, clocks_are_comparable
+from tracekit.model.run import Run, clocks_are_comparable, largest_pair_error_ns
 
 __all__ = ["CollectiveTimes", "GroupTimes", "collective_times", "group_times"]
 
@@ -78,7 +78,6 @@ def group_times(run: Run, matched: MatchedGroup) -> GroupTimes:
     members = {rank: r for r, rank in enumerate(matched.ranks.tolist())}
     shape = (len(members), len(place))
     arrival_ns, start_ns, end_ns, took_ns = (np.zeros(shape, dtype=np.int64) for _ in range(4))
-    errors_ns = []
     for summary, clock in zip(run.ranks, run.clocks, strict=True):
         r = members.get(summary.rank)
         if r is None:
@@ -87,11 +86,9 @@ def group_times(run: Run, matched: MatchedGroup) -> GroupTimes:
         took_ns[r] = collectives.end_ns[row] - collectives.start_ns[row]
         arrival_ns[r] = clock.to_run(collectives.ready_ns[row])
         start_ns[r], end_ns[r] = clock.to_run(collectives.start_ns[row]), clock.to_run(collectives.end_ns[row])
-        errors_ns.append(clock.error_ns)
-    comparable = clocks_are_comparable(
-        [s for s in run.ranks if s.rank in members], [c for c in run.clocks if c.rank in members]
-    )
-    error_ns = sum(sorted(error or 0 for error in errors_ns)[-2:]) if comparable else None
+    clocks = [clock for clock in run.clocks if clock.rank in members]
+    comparable = clocks_are_comparable([s for s in run.ranks if s.rank in members], clocks)
+    error_ns = largest_pair_error_ns(clocks) if comparable else None
     last_ns, begin_ns = arrival_ns.max(axis=0), start_ns.max(axis=0)
     held = end_ns + (error_ns or 0) >= last_ns  # ranks that only send or receive may leave before the last arrives
     everyone = np.ones(shape, dtype=np.bool_)

@@ -24,9 +24,11 @@ def transfer_times(
 ) -> Int64:
     """Return how long the transfer of each of n instances took, int64 [n].
 
-    start_ns, end_ns: of k ranks on the run's clock, int64 [k, n]. took_ns: the same on each rank's clock, int64 [k, n].
-    kind: index into `KINDS`, int [n]. known: which ranks took part, bool [k, n]. error_ns: by how much times of two
-    ranks may be off each other; None if they cannot be compared.
+    start_ns, end_ns: of k ranks on the run's clock, int64 [k, n].
+    took_ns: the time between them on each rank's own clock, int64 [k, n].
+    kind: index into `KINDS`, int [n].
+    known: which ranks took part, bool [k, n].
+    error_ns: by how much times of two ranks may be off each other; None if they cannot be compared.
     """
     begin_ns = np.where(known, start_ns, np.iinfo(np.int64).min).max(axis=0)
     last_end_ns = np.where(known, end_ns, np.iinfo(np.int64).min).max(axis=0)

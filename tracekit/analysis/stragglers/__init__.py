@@ -1,1 +1,1 @@
-"""Who holds up the others, and why: arrivals, the attribution of delays, slow links, the critical path."""
+"""Who holds up the others, and why: arrivals, the attribution of delays, slow links and ranks, the verdict."""

@@ -13,7 +13,7 @@ import numpy as np
 
 from tracekit.analysis.finding import Certainty
 from tracekit.analysis.stats.leave_one_out import leave_one_out_medians
-from tracekit.analysis.stragglers.certainty import Evidence, Grading, Turns
+from tracekit.analysis.stragglers.certainty import Evidence, Grading, LastArrivals
 from tracekit.analysis.stragglers.delay_attribution import CausedDelays
 from tracekit.analysis.stragglers.slow_ranks import WorkTimes
 from tracekit.analysis.stragglers.slow_transfers import Link
@@ -55,13 +55,13 @@ def candidates(
     *,
     first: int,
     clock_ns: int,
-    turns: Sequence[Turns],
+    last_arrivals: Sequence[LastArrivals],
     less_loaded: Mapping[int, Sequence[int]],
 ) -> list[Candidate]:
     """Return what may be named, with its grade. first: how many of the first steps do not count.
 
-    turns: of each of the run's ranks. less_loaded: by place of a rank whose experts have most tokens, the places of
-    those that have fewer for it: how much less they work is no noise.
+    last_arrivals: of each of the run's ranks. less_loaded: by place of a rank whose experts have most tokens, those of
+    ranks that have fewer for it: how much less they work is no noise.
     """
     ranks_ns = charges.ranks_ns[trained].T[first:]
     beyond_ns = ranks_ns - leave_one_out_medians(ranks_ns, np.ones_like(ranks_ns, dtype=np.bool_))
@@ -74,7 +74,7 @@ def candidates(
             slow_ns=beyond_ns[:, [column]],
             peers_ns=_noise_beside(work, place, beyond_ns, column, first, less_loaded.get(place, ())),
             clock_ns=clock_ns,
-            turns=turns[place] if len(beyond_ns) == 1 else None,
+            last_arrivals=last_arrivals[place] if len(beyond_ns) == 1 else None,
         )
         found.append(((place,), False, False, evidence))
     nothing_ns = np.zeros((len(beyond_ns), 0), dtype=np.int64)

@@ -20,11 +20,11 @@ The largest of k candidates is large by chance, so p-values of Student's t count
 stands out is also apart from the others (the ratio of Dixon, 1950): no rank outside comes near one inside. Its delay
 shows in most steps, exceeds the errors of clocks, and is a notable share of the step.
 
-Bursts that hit one rank in most of the steps look like a delay. Recorded runs show one in b = 5 % of the steps,
-exponentially distributed with a mean of m = 6 % of a step, and another in the next step with a chance of r = 0.3. That
+Bursts that hit one rank in most of the steps look like a delay. Recorded runs show one in q = 5 % of the steps,
+exponentially distributed with a mean of h = 6 % of a step, and another in the next step with a chance of r = 0.3. That
 one of k candidates has bursts in n steps, of which most are at least x, has about the chance
 
-    k b r^(n - 1) exp(-x (n // 2 + 1) / m)
+    k q r^(n - 1) exp(-x (n // 2 + 1) / h)
 
 A sure delay is so long that this is below 0.5 %.
 
@@ -39,6 +39,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -46,12 +47,17 @@ import numpy.typing as npt
 from tracekit.analysis.finding import Certainty
 from tracekit.model.events import Float64, Int64
 
-__all__ = ["NOTABLE", "Evidence", "Grading", "Turns", "student_quantile", "student_tail"]
+__all__ = ["NOTABLE", "Evidence", "Grading", "Lack", "LastArrivals", "student_quantile", "student_tail"]
+
+Lack = Literal["size", "significance", "another step", "persistence", "distance"]
+"""What keeps a candidate from a grade: it is small, or no more than noise; the steps are too few to tell; it shows in
+too few of them; or another rank is nearly as slow.
+"""
 
 NOTABLE = 0.02  # of a step: less is not named
 _FEW_STEPS = 4
 _USUAL_SHARE, _FLOOR_SHARE = 0.01, 0.02  # of a step, f above
-_BURST_CHANCE, _BURST_SHARE = 0.05, 0.06  # b and m above
+_BURST_CHANCE, _BURST_SHARE = 0.05, 0.06  # q and h above
 _BURST_AGAIN = 0.3  # r above
 _USUAL_VALUES, _USUAL_RANKS = 12, 4  # v0 and u0 above
 _OUTLIERS = 5
@@ -86,7 +92,7 @@ _RULES: dict[Certainty, _Rule] = {
 
 
 @dataclass(frozen=True)
-class Turns:
+class LastArrivals:
     """How often a rank came last to a collective.
 
     Attributes:
@@ -118,7 +124,7 @@ class Evidence:
         peers_ns: noise of p ranks that are not blamed, int64 [n, p].
         slow_ns: the delays of the q ranks that are blamed, int64 [n, q].
         clock_ns: by how much times of two ranks may be off each other; 0 where none are compared.
-        turns: of one step, how often the rank came last.
+        last_arrivals: of one step, how often the rank came last.
         outsiders: share of the blamed ranks, and of the others, that may be unlike the rest.
     """
 
@@ -126,7 +132,7 @@ class Evidence:
     peers_ns: Int64
     slow_ns: Int64
     clock_ns: int = 0
-    turns: Turns | None = None
+    last_arrivals: LastArrivals | None = None
     outsiders: float = 0.0
 
     @property
@@ -190,29 +196,31 @@ class Grading:
     def grade(self, evidence: Evidence) -> Certainty | None:
         """Return how sure it is that the candidate delays the others; None if that is not even likely."""
         grades: Sequence[Certainty] = ("sure", "likely") if self.complete else ("likely",)
-        return next((grade for grade in grades if self._reaches(evidence, grade)), None)
+        return next((grade for grade in grades if self.lacks(evidence, grade) is None), None)
 
-    def _reaches(self, evidence: Evidence, grade: Certainty) -> bool:
-        rule = _RULES[grade]
-        if evidence.turns is None:
-            is_significant = evidence.size_ns >= self.threshold_ns(evidence, grade)
-        else:
-            is_significant = self._chance_of_one_step(evidence, evidence.turns) < rule.alpha
-        return (
-            is_significant
-            and self.steps >= rule.steps
-            and evidence.size_ns >= NOTABLE * self.step_ns
-            and evidence.size_ns > evidence.clock_ns
-            and evidence.persistence >= rule.persistence
-            and evidence.apart >= rule.apart
-        )
+    def lacks(self, evidence: Evidence, grade: Certainty) -> Lack | None:
+        """Return the first thing that a grade takes and a candidate does not have; None if it has all."""
+        rule, size_ns, only_step = _RULES[grade], evidence.size_ns, evidence.last_arrivals
+        if size_ns < NOTABLE * self.step_ns:
+            return "size"
+        if only_step is None and size_ns < self.threshold_ns(evidence, grade):
+            return "significance"
+        if only_step is not None and self._chance_of_one_step(evidence, only_step) >= rule.alpha:
+            return "another step"
+        if size_ns <= evidence.clock_ns:
+            return "significance"
+        if self.steps < rule.steps:
+            return "another step"
+        if evidence.persistence < rule.persistence:
+            return "persistence"
+        return "distance" if evidence.apart < rule.apart else None
 
-    def _chance_of_one_step(self, evidence: Evidence, turns: Turns) -> float:
+    def _chance_of_one_step(self, evidence: Evidence, last_arrivals: LastArrivals) -> float:
         """Return the p-value of the candidate in a run of one step, as the largest of all."""
         error_ns, freedom = self._noise(evidence)
         chance = student_tail(max(evidence.size_ns, 0.0) / max(error_ns, 1.0), freedom)
         chance += _BURST_CHANCE * math.exp(-evidence.size_ns / max(_BURST_SHARE * self.step_ns, 1.0))
-        product = max(chance * turns.chance, 1e-300)
+        product = max(chance * last_arrivals.chance, 1e-300)
         return self.candidates * product * (1 - math.log(product))
 
     def _noise(self, evidence: Evidence) -> tuple[float, int]:

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from tracekit.analysis.stragglers.arrivals.arrivals import Arrivals
-from tracekit.analysis.stragglers.certainty import Turns
+from tracekit.analysis.stragglers.certainty import LastArrivals
 from tracekit.model.communication import KINDS
 from tracekit.model.events import ABSENT
 from tracekit.model.run import Run
 
-__all__ = ["LongestWait", "WaitsForRank", "turns_of", "waits_for"]
+__all__ = ["LongestWait", "WaitsForRank", "count_last_arrivals", "waits_for"]
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class WaitsForRank:
     longest: LongestWait
 
 
-def turns_of(run: Run, arrivals: Arrivals, steps: Sequence[int]) -> list[Turns]:
+def count_last_arrivals(run: Run, arrivals: Arrivals, steps: Sequence[int]) -> list[LastArrivals]:
     """Return how often each rank came last to a collective of these steps.
 
     Collectives that do not block lie in one segment: what makes a rank late to one makes it late to all.
@@ -57,7 +57,7 @@ def turns_of(run: Run, arrivals: Arrivals, steps: Sequence[int]) -> list[Turns]:
         last = arrivals.instances.last_arrival[which[rows]] == place
         released_ns, members = summary.collectives.released_ns[rows], arrivals.instances.members[which[rows]]
         share = float(np.mean(1 / members)) if len(rows) else 1.0
-        result.append(Turns(len(np.unique(released_ns[last])), len(np.unique(released_ns)), share))
+        result.append(LastArrivals(len(np.unique(released_ns[last])), len(np.unique(released_ns)), share))
     return result
 
 

@@ -12,13 +12,13 @@ from tracekit.analysis.model_parallel.overload import Overload, overloaded_ranks
 from tracekit.analysis.step_time.step_lengths import mean_step_ns
 from tracekit.analysis.stragglers.arrivals.arrivals import Arrivals
 from tracekit.analysis.stragglers.candidates import Candidate, candidates, first_to_name
-from tracekit.analysis.stragglers.certainty import NOTABLE, Grading
+from tracekit.analysis.stragglers.certainty import NOTABLE, Grading, Lack
 from tracekit.analysis.stragglers.delay_attribution import CAUSES, CausedDelays
-from tracekit.analysis.stragglers.last_arrivals import turns_of, waits_for
+from tracekit.analysis.stragglers.last_arrivals import count_last_arrivals, waits_for
 from tracekit.analysis.stragglers.slow_ranks import WorkTimes, work_times
 from tracekit.analysis.stragglers.slow_transfers import Link
 from tracekit.analysis.stragglers.verdict_texts import action_text, link_text, rank_text, text_of_one_step, until_sure
-from tracekit.model.run import Run
+from tracekit.model.run import Run, largest_pair_error_ns
 from tracekit.model.summary import RankSummary
 
 __all__ = ["Verdict", "cause_of", "name_culprit"]
@@ -91,7 +91,7 @@ def name_culprit(
         reason = "there is no step that all completed"
     if reason is not None:
         return Verdict(text=f"no rank is named: {reason}"), []
-    clock_ns, step_ns = _clock_error_ns(run), _step_ns(run, steps)
+    clock_ns, step_ns = largest_pair_error_ns(run.clocks), _step_ns(run, steps)
     job_step_ns = max(mean_step_ns(run), 1)
     skipped = int(len(steps) >= _MANY_STEPS)
     work, missing = work_times(run, steps), _missing(run, steps)
@@ -111,7 +111,7 @@ def name_culprit(
         grading,
         first=skipped,
         clock_ns=clock_ns,
-        turns=turns_of(run, arrivals, steps),
+        last_arrivals=count_last_arrivals(run, arrivals, steps),
         less_loaded={place_of[rank]: [place_of[o] for o in load.others] for rank, load in overloaded.items()},
     )
     first = first_to_name(found, links)
@@ -124,7 +124,7 @@ def name_culprit(
         "certainty": first.certainty,
     }
     if first.certainty is None:
-        return Verdict(**figures, text=_abstention_text(first, clock_ns, step_ns, job_step_ns)), []
+        return Verdict(**figures, text=_abstention_text(grading, first, clock_ns, job_step_ns)), []
     others, overload, waits = [run.ranks[place] for place in trained], None, None
     if first.is_link:
         link = links[first.places[0]]
@@ -201,12 +201,6 @@ def _host_of(run: Run, ranks: Sequence[int]) -> str | None:
     return there[0].host or there[0].machine
 
 
-def _clock_error_ns(run: Run) -> int:
-    """Return by how much times of two ranks may be off each other."""
-    errors = sorted((clock.error_ns or 0 for clock in run.clocks), reverse=True)
-    return sum(errors[:2])
-
-
 def _step_ns(run: Run, steps: Sequence[int]) -> float:
     return max(_mean_ns([summary], steps, "step_ns") for summary in run.ranks if summary.is_measured)
 
@@ -275,15 +269,18 @@ def _excess_by_cause(run: Run, place: int, steps: Sequence[int]) -> list[float]:
     return [beyond["compute_ns"], 0.0, beyond["idle_ns"], 0.0]
 
 
-def _abstention_text(first: Candidate, clock_ns: int, step_ns: float, job_step_ns: int) -> str:
+def _abstention_text(grading: Grading, first: Candidate, clock_ns: int, job_step_ns: int) -> str:
     size_ns = first.evidence.size_ns
-    if size_ns <= 0 and clock_ns >= NOTABLE * step_ns:
+    if size_ns <= 0 and clock_ns >= NOTABLE * grading.step_ns:
         return f"no rank is named: times of different ranks can be compared to {clock_ns / 1e6:.2f} ms only"
     if size_ns <= 0:
         return "no rank is named: none is late more than the others"
-    caused = f"the most that one causes is {size_ns / 1e6:.2f} ms in the median step"
-    if size_ns < NOTABLE * step_ns:
-        return f"no rank is named: {caused}, {size_ns / job_step_ns:.1%} of a step"
-    if size_ns <= first.significance_ns:
-        return f"no rank is named: {caused}, not significant (below {first.significance_ns / 1e6:.2f} ms)"
-    return f"no rank is named: {caused}, in {first.evidence.persistence:.0%} of the steps only"
+    reasons: dict[Lack, str] = {
+        "size": f"{size_ns / job_step_ns:.1%} of a step",
+        "significance": f"not significant (below {first.significance_ns / 1e6:.2f} ms)",
+        "another step": "which may be chance in one step",
+        "persistence": f"in {first.evidence.persistence:.0%} of the steps only",
+        "distance": "and others cause nearly as much",
+    }
+    reason = reasons[grading.lacks(first.evidence, "likely") or "significance"]
+    return f"no rank is named: the most that one causes is {size_ns / 1e6:.2f} ms in the median step, {reason}"

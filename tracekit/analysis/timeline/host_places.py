@@ -88,9 +88,9 @@ class HostPlaces:
         return edges[:-1][is_inside], edges[1:][is_inside]
 
     def sums(self, what: Int64, time_ns: Int64, total_ns: Int64) -> list[tuple[int, Place, int]]:
-        """Return the time in each place: of what it is, the place, and its ns; the most first.
+        """Return the time by cause and place, the most first: cause, place, ns.
 
-        what: of what each moment is, such as a cause of idle time, int64 [n].
+        what: the cause of idle time at each moment, as an index, int64 [n].
         time_ns: moments at which the host was in a place, int64 [n].
         total_ns: what each of them counts for, int64 [n].
         """

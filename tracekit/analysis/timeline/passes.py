@@ -36,7 +36,7 @@ _FORWARD, _BACKWARD = ACTION_KINDS.index("F"), ACTION_KINDS.index("B")
 _LEAST_WORK = 0.05  # of the median of its direction: less is no pass, but what a loop does between two
 _Named = tuple[int, int, int]  # kind, module, microbatch
 
-__all__ = ["Passes", "host_spans", "kinds_in_turns", "rank_passes"]
+__all__ = ["Passes", "host_spans", "kinds_in_order", "rank_passes"]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -67,7 +67,7 @@ def rank_passes(events: EventTable, lanes: Lanes, issue_ns: Int64) -> Passes:
     return _launched_passes(events, lanes, issue_ns) if lanes.device == "gpu" and len(issue_ns) else Passes.empty()
 
 
-def kinds_in_turns(
+def kinds_in_order(
     passes: Passes, windows: StepWindows, issue_ns: Int64, is_send: Bool, after: Int32, before: Int32
 ) -> tuple[Int32, Int32]:
     """Return of which kind of pass each message is the result, and of which the input: int32 [n].

@@ -20,7 +20,7 @@ from tracekit.analysis.timeline.communication.message_operators import (
     records_of_operators,
 )
 from tracekit.analysis.timeline.lanes import Lanes
-from tracekit.analysis.timeline.passes import Passes, kinds_in_turns, rank_passes
+from tracekit.analysis.timeline.passes import Passes, kinds_in_order, rank_passes
 from tracekit.analysis.timeline.ready_times import device_ready_times
 from tracekit.analysis.timeline.steps import StepWindows
 from tracekit.model.communication import GroupKey
@@ -68,7 +68,7 @@ def rank_messages(trace: DecodedTrace, lanes: Lanes) -> Messages:
     after, before = _neighbours(passes, lanes.windows, window, issue_ns)
     nameless = order[sides.peer[order] == ABSENT]
     if len(nameless):
-        after[nameless], before[nameless] = kinds_in_turns(
+        after[nameless], before[nameless] = kinds_in_order(
             passes, lanes.windows, issue_ns[nameless], sides.is_send[nameless], after[nameless], before[nameless]
         )
     return Messages(

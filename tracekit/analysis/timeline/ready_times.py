@@ -11,8 +11,8 @@ event on the stream that is current at the call, and a trace does not say which 
 
 A kernel that did not queue shows when the rank was ready: at its start. Such kernels also tell on what their kind
 depends: on the work of a stream, or on another group's communication. A dependency must have ended when the kernel
-starts. Of those that never contradict this, the one is taken that, launched before the kernel, ended closest to the
-starts. A kernel that queued was ready when that had ended and the kernel was launched.
+starts; up to 2 % of the kernels may contradict that. Of these dependencies, launched before the kernel, the one is
+taken that ended closest to the starts. A kernel that queued was ready when that had ended and the kernel was launched.
 
 Some kernels do not queue, but depend on the one before them, and are ready when it ends. That is so on a stream that
 computes as well, and where the job waits for each operation before it launches the next.

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from tracekit.analysis.finding import Certainty
-from tracekit.analysis.stragglers.certainty import Evidence, Grading, Turns, student_quantile, student_tail
+from tracekit.analysis.stragglers.certainty import Evidence, Grading, LastArrivals, student_quantile, student_tail
 
 STEP_NS = 1_000_000
 
 
 def evidence(
-    series: list[int], *, noise: int = 0, peers: int = 7, clock: int = 0, turns: Turns | None = None
+    series: list[int], *, noise: int = 0, peers: int = 7, clock: int = 0, last_arrivals: LastArrivals | None = None
 ) -> Evidence:
     """Return a rank's delays in ten-thousandths of a step. Its peers vary by `noise`, alternating in sign."""
     unit = STEP_NS // 10_000
@@ -23,7 +25,7 @@ def evidence(
         slow_ns=series_ns[:, None],
         peers_ns=noise * unit * signs,
         clock_ns=clock * unit,
-        turns=turns,
+        last_arrivals=last_arrivals,
     )
 
 
@@ -113,18 +115,36 @@ def test_another_rank_nearby_hides_the_culprit() -> None:
 
 
 @pytest.mark.parametrize(
-    ("size", "turns", "expected"),
+    ("size", "last_arrivals", "expected"),
     [
-        (500, Turns(5, 8, 1 / 8), "likely"),
-        (500, Turns(1, 8, 1 / 8), None),  # a burst does that
-        (500, Turns(5, 8, 1 / 2), None),  # in groups of two every other turn is one's own
-        (100, Turns(8, 8, 1 / 8), None),
+        (500, LastArrivals(5, 8, 1 / 8), "likely"),
+        (500, LastArrivals(1, 8, 1 / 8), None),  # a burst does that
+        (500, LastArrivals(5, 8, 1 / 2), None),  # in groups of two it comes last every other time
+        (100, LastArrivals(8, 8, 1 / 8), None),
     ],
 )
 def test_one_step_is_likely_if_the_rank_comes_last_again_and_again(
-    size: int, turns: Turns, expected: Certainty | None
+    size: int, last_arrivals: LastArrivals, expected: Certainty | None
 ) -> None:
-    assert grade_of(evidence([size], noise=10, turns=turns)) == expected
+    assert grade_of(evidence([size], noise=10, last_arrivals=last_arrivals)) == expected
+
+
+@pytest.mark.parametrize(
+    ("found", "lack"),
+    [
+        (evidence([150] * 4), "size"),
+        (evidence([1500] * 4, noise=1000), "significance"),
+        (evidence([1500] * 4, clock=1600), "significance"),
+        (evidence([500], noise=10, last_arrivals=LastArrivals(1, 8, 1 / 8)), "another step"),
+        (evidence([1500, 1500, 1500, 0, 0]), "persistence"),
+        (replace(evidence([1500] * 4), peers_ns=np.array([[0, 0, 0, 0, 0, 0, 100_000]] * 4)), "distance"),
+        (evidence([1500] * 4), None),
+    ],
+)
+def test_what_keeps_a_rank_from_being_named_is_known(found: Evidence, lack: str | None) -> None:
+    steps = len(found.series_ns)
+    grading = Grading(step_ns=STEP_NS, candidates=16, ranks=8, steps=steps)
+    assert grading.lacks(found, "likely") == lack
 
 
 def test_students_distribution_is_that_of_tables() -> None:

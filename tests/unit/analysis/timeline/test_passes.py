@@ -10,7 +10,7 @@ import pytest
 
 from tests.builders import TraceBuilder
 from tracekit.analysis.events.default_rules import DEFAULT_RULES
-from tracekit.analysis.timeline.passes import Passes, kinds_in_turns, rank_passes
+from tracekit.analysis.timeline.passes import Passes, kinds_in_order, rank_passes
 from tracekit.analysis.timeline.recording import recording_of
 from tracekit.analysis.timeline.steps import StepWindows
 from tracekit.model.spans import ACTION_KINDS
@@ -155,7 +155,7 @@ def kinds_of(turns: Sequence[str], exchanges: Sequence[str], *, step_after: int 
         thread=-1,
         source="spans",
     )
-    sent, received = kinds_in_turns(
+    sent, received = kinds_in_order(
         Passes(start_ns=passes, end_ns=passes + 90, kind=np.array(kinds, np.int32), module=none, microbatch=none),
         windows,
         np.array(issued, dtype=np.int64),

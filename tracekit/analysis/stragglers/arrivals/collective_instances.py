@@ -18,7 +18,7 @@ from tracekit.analysis.stragglers.arrivals.peer_comparison import compare_with_p
 from tracekit.model.collectives import MatchedGroup
 from tracekit.model.columnar import Columnar
 from tracekit.model.events import ABSENT, Bool, Int64
-from tracekit.model.run import Run, clocks_are_comparable
+from tracekit.model.run import Run, clocks_are_comparable, largest_pair_error_ns
 
 __all__ = ["CollectiveInstances", "GroupWaits", "group_instances"]
 
@@ -211,6 +211,6 @@ def _transfer_ns(of: GroupColumns, matched: MatchedGroup, started_ns: Int64, end
     clocks = [of.run.clocks[member] for member in of.members.tolist()]
     error_ns = None
     if clocks_are_comparable([of.run.ranks[member] for member in of.members.tolist()], clocks):
-        error_ns = sum(sorted(of.errors_ns().tolist())[-2:])
+        error_ns = largest_pair_error_ns(clocks)
     took_ns = of.column("end_ns") - of.column("start_ns")
     return transfer_times(started_ns.T, ended_ns.T, took_ns.T, matched.kind, of.known.T, error_ns)

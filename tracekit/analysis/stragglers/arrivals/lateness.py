@@ -48,8 +48,8 @@ class ArrivalOrder(Columnar):
 
 
 def lateness(order: ArrivalOrder, before: Int64) -> tuple[Int64, Int64]:
-    """Return by how much later each instance begins than without its last rank: int64 [n], than the second to last
-    allows, and int64 [n], than the median of the others allows; 0 where the clocks cannot tell.
+    """Return two int64 [n] in ns: how much earlier each instance would begin if its last rank had been ready with the
+    second to last one, and with the median of the others. Both are 0 where the clocks cannot tell.
 
     before: int64 [n], the instance that each was queued behind, or -1.
     """
