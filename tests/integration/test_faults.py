@@ -17,7 +17,7 @@ import pytest
 from tests.components import require
 from tests.integration.recorded import Launch, notes_of, read_traces, result_of
 
-WORKER = Path(__file__).parent / "fault_worker.py"
+FOLDER = Path(__file__).parent
 TIMEOUT_S = 120
 MOUNTED = ["full in the export", "full in the packing", "too little free", "read-only"]
 # In a namespace of its own: what is mounted there is gone with the process.
@@ -54,7 +54,7 @@ def disks(launch: Launch, tmp_path_factory: pytest.TempPathFactory) -> Disks:
             refusal = trial.stderr.strip()
     except OSError as error:
         refusal = str(error)
-    worker = [str(WORKER), "disk", str(folder), str(folder / "mounts")]
+    worker = [str(FOLDER / "disks_worker.py"), str(folder), str(folder / "mounts")]
     if refusal is None:
         script = "import os, sys; os.execvp(sys.argv[1], sys.argv[1:])"
         result = launch("-c", script, *NAMESPACE, "sh", "-c", MOUNT, folder / "mounts", sys.executable, *worker)
@@ -105,13 +105,14 @@ def test_a_missing_folder_is_made(disks: Disks) -> None:
 def faults(launch: Launch, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of the processes that were killed, terminated, stopped and deserted."""
     folder = tmp_path_factory.mktemp("faults")
-    result = launch(WORKER, "processes", folder)
-    assert result.returncode == 0, result.stderr
+    for worker in ("signals_worker.py", "peers_worker.py"):
+        result = launch(FOLDER / worker, folder)
+        assert result.returncode == 0, result.stderr
     return folder
 
 
 def facts_of(faults: Path, fault: str) -> Any:
-    return json.loads((faults / "facts.json").read_text())[fault]
+    return json.loads((faults / fault / "facts.json").read_text())
 
 
 @pytest.mark.parametrize(
@@ -180,9 +181,8 @@ def test_sigterm_of_a_launcher_leaves_each_rank_s_window(launch: Launch, tmp_pat
     for mode in ("bare", "recorded"):
         folder = tmp_path / mode
         folder.mkdir()
-        result = launch(
-            *("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", WORKER, "preempt", folder, mode)
-        )
+        torchrun = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
+        result = launch(*torchrun, FOLDER / "preemption_worker.py", folder, mode)
         codes.append(result.returncode)
 
     assert codes[0] == codes[1] != 0

@@ -5,97 +5,14 @@ from __future__ import annotations
 import http.client
 import os
 import socket
-import threading
 from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pytest
 
+from tests.unit.watched_server import HOST, IDLE_TIMEOUT_S, TRACE, UI, Served, serving
 from tracekit.errors import OutputError
 from tracekit.serve import UI_ORIGIN, TraceServer
-
-TRACE = bytes(range(256)) * 40_000  # larger than the buffers of a socket
-IDLE_TIMEOUT_S = 100.0
-
-
-class Clock:
-    """A clock that the test sets."""
-
-    def __init__(self) -> None:
-        self.now_s = 0.0
-
-    def __call__(self) -> float:
-        return self.now_s
-
-
-class WatchedServer(TraceServer):
-    """A server that tests can wait for: it has finished a request some time after the last byte of the answer."""
-
-    def __init__(self, *arguments: Any, **options: Any) -> None:
-        self._finished: set[Any] = set()
-        self._changed = threading.Condition()
-        super().__init__(*arguments, **options)
-
-    def process_request_thread(self, request: Any, client_address: Any) -> None:
-        super().process_request_thread(request, client_address)
-        with self._changed:
-            self._finished.add(client_address)
-            self._changed.notify_all()
-
-    def wait_until_finished(self, client_address: Any) -> None:
-        with self._changed:
-            assert self._changed.wait_for(lambda: client_address in self._finished, timeout=20)
-            self._finished.discard(client_address)  # the next connection may have the same port
-
-
-@dataclass(frozen=True)
-class Served:
-    server: WatchedServer
-    clock: Clock
-    ended: Future[bool]
-
-    @property
-    def host(self) -> str:
-        return f"127.0.0.1:{self.server.port}"
-
-    def ask(
-        self, method: str, path: str | None = None, headers: list[tuple[str, str]] | None = None
-    ) -> tuple[http.client.HTTPResponse, bytes]:
-        """Return the answer and its body after the server has finished. Default `headers`: those of the UI's page."""
-        headers = [("Host", self.host), ("Origin", UI_ORIGIN)] if headers is None else headers
-        connection = http.client.HTTPConnection("127.0.0.1", self.server.port, timeout=20)
-        try:
-            connection.putrequest(
-                method, self.server.trace_path if path is None else path, skip_host=True, skip_accept_encoding=True
-            )
-            for name, value in headers:
-                connection.putheader(name, value)
-            connection.endheaders()
-            address = connection.sock.getsockname()
-            answer = connection.getresponse()
-            body = answer.read()
-            self.server.wait_until_finished(address)
-            return answer, body
-        finally:
-            connection.close()
-
-
-@contextmanager
-def serving(trace: Path, ui: Path | None = None) -> Iterator[Served]:
-    clock = Clock()
-    with (
-        trace.open("rb") as stream,
-        WatchedServer(stream, "run.pftrace", ui=ui, port=0, idle_timeout_s=IDLE_TIMEOUT_S, clock=clock) as server,
-        ThreadPoolExecutor(1) as pool,
-    ):
-        server.timeout = 0.01  # each test waits until the server has ended
-        ended = pool.submit(server.serve_until_fetched)
-        yield Served(server, clock, ended)
-        clock.now_s += 1e9
 
 
 @pytest.fixture
@@ -111,30 +28,6 @@ def served(trace: Path) -> Iterator[Served]:
         yield served
 
 
-@pytest.fixture
-def ui(tmp_path: Path) -> Path:
-    """A folder such as the UI's, that also contains links out of it."""
-    secret = tmp_path / "secrets"
-    secret.mkdir()
-    (secret / "key.txt").write_text("secret")
-    folder = tmp_path / "web_dist"
-    (folder / "v1" / "assets").mkdir(parents=True)
-    (folder / "index.html").write_text("<html>")
-    (folder / "v1" / "engine.wasm").write_bytes(b"\0asm")
-    (folder / "v1" / "engine_bundle.js").write_text("let x")
-    (folder / "v1" / "assets" / "font.woff2").write_bytes(b"wOF2")
-    (folder / "link.txt").symlink_to(secret / "key.txt")
-    (folder / "folder").symlink_to(secret)
-    os.mkfifo(folder / "pipe")
-    return folder
-
-
-@pytest.fixture
-def offline(trace: Path, ui: Path) -> Iterator[Served]:
-    with serving(trace, ui) as served:
-        yield served
-
-
 def test_the_ui_gets_the_trace_and_the_server_ends(served: Served) -> None:
     assert served.server.url == f"https://ui.perfetto.dev/#!/?url=http://{served.host}{served.server.trace_path}"
     answer, body = served.ask("GET")
@@ -146,9 +39,6 @@ def test_the_ui_gets_the_trace_and_the_server_ends(served: Served) -> None:
     served.server.server_close()
     with pytest.raises(ConnectionRefusedError):
         served.ask("GET")
-
-
-HOST, UI = ("Host", "127.0.0.1:{port}"), ("Origin", UI_ORIGIN)
 
 
 @pytest.mark.parametrize(
@@ -299,71 +189,3 @@ def test_a_taken_port_is_reported_with_the_remedy(served: Served, trace: Path) -
     with trace.open("rb") as stream, pytest.raises(OutputError, match="is taken") as error:
         TraceServer(stream, "run.pftrace", port=served.server.port)
     assert f"ss -ltnp 'sport = :{served.server.port}'" in error.value.hint
-
-
-def test_offline_page_and_trace_have_one_origin(offline: Served) -> None:
-    origin = f"http://{offline.host}"
-    assert offline.server.url == f"{origin}/#!/?url={origin}{offline.server.trace_path}"
-    for path, kind, content in (
-        ("/", "text/html; charset=utf-8", b"<html>"),
-        ("/index.html", "text/html; charset=utf-8", b"<html>"),
-        ("/v1/engine.wasm", "application/wasm", b"\0asm"),
-        ("/v1/engine_bundle.js", "text/javascript; charset=utf-8", b"let x"),
-        ("/v1/assets/font.woff2", "font/woff2", b"wOF2"),
-    ):
-        answer, body = offline.ask("GET", path, headers=[("Host", offline.host)])
-        assert (answer.status, answer.headers["Content-Type"], body) == (200, kind, content)
-        assert answer.headers["X-Content-Type-Options"] == "nosniff"
-        assert "default-src 'self'" in answer.headers["Content-Security-Policy"]
-        assert "Access-Control-Allow-Origin" not in answer.headers
-    with_origin = [("Host", offline.host), ("Origin", origin)]
-    assert offline.ask("GET", headers=with_origin)[1] == TRACE
-
-
-@pytest.mark.parametrize(
-    "path",
-    ["/secrets/key.txt", "/../secrets/key.txt", "/v1/../../secrets/key.txt", "/%2e%2e/secrets/key.txt",
-     "/..%2fsecrets/key.txt", "//secrets/key.txt", "/v1//engine.wasm", "/v1/", "/v1", "/link.txt", "/folder/key.txt",
-     "/pipe", "/./index.html", "/index.html?x", "/index.html%00", "\\index.html", "index.html", "/run.pftrace",
-     "{root}/index.html"],
-)  # fmt: skip
-def test_offline_nothing_else_is_served(offline: Served, ui: Path, path: str) -> None:
-    answer, body = offline.ask("GET", path.format(root=ui), headers=[("Host", offline.host)])
-    assert (answer.status, body) == (404, b"")
-
-
-def test_offline_a_link_that_replaces_a_file_is_not_followed(offline: Served, ui: Path) -> None:
-    (ui / "index.html").unlink()
-    (ui / "index.html").symlink_to(ui.parent / "secrets" / "key.txt")
-    (ui / "v1" / "engine.wasm").unlink()
-    for path in ("/", "/v1/engine.wasm"):
-        assert offline.ask("GET", path, headers=[("Host", offline.host)])[0].status == 404
-
-
-@pytest.mark.parametrize("path", ["/", None])
-@pytest.mark.parametrize(
-    ("headers", "status"),
-    [
-        ([("Host", "evil.example:{port}")], 421),
-        ([HOST, ("Origin", "https://evil.example")], 403),
-        ([HOST, UI], 403),
-        ([HOST, ("Origin", "null")], 403),
-    ],
-)
-def test_offline_a_wrong_host_or_origin_is_refused(
-    offline: Served, path: str | None, headers: list[tuple[str, str]], status: int
-) -> None:
-    filled = [(name, value.format(port=offline.server.port)) for name, value in headers]
-    assert offline.ask("GET", path, headers=filled)[0].status == status
-
-
-def test_offline_it_ends_a_minute_after_the_last_request(offline: Served) -> None:
-    page = [("Host", offline.host)]
-    assert offline.ask("GET", headers=page)[1] == TRACE
-    offline.clock.now_s = 59
-    assert offline.ask("GET", "/v1/engine.wasm", headers=page)[0].status == 200
-    offline.clock.now_s = 118
-    assert offline.ask("GET", headers=page)[1] == TRACE  # the page was loaded again
-    assert not offline.ended.done()
-    offline.clock.now_s = 118 + 61
-    assert offline.ended.result(timeout=20) is True

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.builders import TraceBuilder
 from tracekit.read.files.discover import Discovery
 
-__all__ = ["DAY", "MINUTE", "SECOND", "runs", "trace"]
+__all__ = ["DAY", "MINUTE", "SECOND", "files", "kinds", "runs", "trace"]
 
 SECOND = 1e6  # microseconds
 MINUTE = 60 * SECOND
@@ -22,3 +22,11 @@ def trace(rank: int = 0, world_size: int = 2, *, at_us: float = 0, pid: int | No
 def runs(found: Discovery) -> list[dict[int, int]]:
     """Return how many windows each rank has, for each run, the chosen one first."""
     return [{rank: len(w) for rank, w in run.ranks.items()} for run in (found.chosen, *reversed(found.others))]
+
+
+def files(found: Discovery) -> dict[int, list[str]]:
+    return {rank: [window.path.name for window in windows] for rank, windows in found.chosen.ranks.items()}
+
+
+def kinds(found: Discovery) -> list[str]:
+    return [note.kind for note in found.notes]

@@ -1,0 +1,93 @@
+"""Training that gets SIGKILL or SIGTERM: `signals_worker.py OUT` writes `OUT/<fault>/facts.json`."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from tests.integration.faulty_training import exit_code_of, in_child, run_faults, train
+from tracekit.capture.output import writer
+from tracekit.capture.profiler_session import ProfilerSession
+
+
+def kill(out: Path) -> dict[str, Any]:
+    """Send SIGKILL at various points while the second of two windows is written."""
+
+    def die(*_: object) -> None:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    def on_call(owner: Any, name: str, number: int, last: Callable[..., object]) -> None:
+        original, calls = getattr(owner, name), iter(range(1, 99))
+
+        def replacement(*arguments: Any) -> Any:
+            return last(original, *arguments) if next(calls) == number else original(*arguments)
+
+        setattr(owner, name, replacement)
+
+    def half_an_export(export: Callable[..., None], session: Any, file: Path) -> None:
+        export(session, file)
+        os.truncate(file, file.stat().st_size // 2)
+        die()
+
+    def half_a_pack(pack: Callable[..., object], file: Path, parts: list[Any]) -> None:
+        def dying() -> Iterator[Any]:
+            yield from parts
+            die()
+
+        pack(file, dying())
+
+    points: dict[str, Callable[[], None]] = {
+        "export": lambda: on_call(ProfilerSession, "export", 2, half_an_export),
+        "verification": lambda: on_call(writer, "_read_verified", 2, die),
+        "packing": lambda: on_call(writer, "_pack", 2, half_a_pack),
+        "publication": lambda: on_call(writer, "_publish", 3, die),
+        "manifest": lambda: on_call(writer, "_publish", 4, die),
+    }
+
+    def run(point: str) -> None:
+        points[point]()
+        train(out / point, repeat=2)
+
+    return {point: exit_code_of(in_child(lambda point=point: run(point))) for point in points}  # type: ignore[misc]
+
+
+def terminate(out: Path) -> dict[str, Any]:
+    """Send SIGTERM in a backward pass, in jobs with different handlers, with and without a probe."""
+
+    def to_itself(call: int) -> None:
+        if call == 2:
+            os.kill(os.getpid(), signal.SIGTERM)
+            time.sleep(0)  # by now Python has run the handler
+
+    def leave(_number: int, _frame: object) -> None:
+        raise SystemExit(3)
+
+    seen: list[int] = []
+    handlers: dict[str, Any] = {
+        "default": signal.SIG_DFL,
+        "ignored": signal.SIG_IGN,
+        "exits": leave,
+        "flag": lambda number, _frame: seen.append(number),
+    }
+
+    def run(name: str, path: Path | None) -> None:
+        signal.signal(signal.SIGTERM, handlers[name])
+        train(path, steps=6, during_backward=to_itself)
+        raise SystemExit(10 + len(seen))
+
+    return {
+        name: [
+            exit_code_of(in_child(lambda name=name, path=path: run(name, path)))  # type: ignore[misc]
+            for path in (None, out / name)
+        ]
+        for name in handlers
+    }
+
+
+if __name__ == "__main__":
+    run_faults({"kill": kill, "terminate": terminate}, Path(sys.argv[1]))

@@ -1,0 +1,84 @@
+"""When does the report of a run name a slow rank, and when exposed communication?"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.builders import TraceBuilder, write_run
+from tests.unit.analysis.gpu_runs import gpu_rank, result
+
+
+def test_a_slow_rank_is_named_with_its_excess(tmp_path: Path) -> None:
+    """GIVEN rank 2 with 80 us of compute, where its peers have 50 THEN it is blamed for 30 us a step, 60 %."""
+    actual = result(write_run(tmp_path, [gpu_rank(rank, compute_us=80 if rank == 2 else 50) for rank in range(4)]))
+    (finding,) = [finding for finding in actual["findings"] if finding["rank"] is not None]
+    assert finding["rank"] == 2
+    assert finding["severity"] == "warning"
+    assert finding["evidence"]["excess_ns"] == 30_000
+    assert finding["evidence"]["noise_ns"] < 2_000  # a usual noise is assumed where there is none
+    assert finding["evidence"]["peers_compute_ns"] == 50_000
+    assert "60%" in finding["text"]
+
+
+@pytest.mark.parametrize(
+    ("compute_us", "named"),
+    [
+        ((80, 70, 90), True),  # 30 us longer, with a scatter of 10
+        ((60, 140, 60), False),  # 37 us longer on average, with a scatter of 46
+        ((45, 90, 90), False),  # it was once the faster one
+        ((80,), False),  # one step shows no scatter
+    ],
+)
+def test_a_slow_rank_is_named_only_beyond_the_noise(tmp_path: Path, compute_us: tuple[int, ...], named: bool) -> None:
+    """GIVEN rank 1 that computes this long in its steps, where rank 0 computes 50 us."""
+    traces = []
+    for rank in range(2):
+        trace = TraceBuilder(rank=rank, world_size=2)
+        for k, slow_us in enumerate(compute_us):
+            duration_us, begin_us = (slow_us if rank else 50), 200 * k
+            trace.step(k, begin_us, 200).kernel("gemm", begin_us, duration_us, launched_at=begin_us)
+            trace.nccl("all_reduce", begin_us + duration_us, 160 - duration_us, launched_at=begin_us + 1)
+        traces.append(trace)
+    blamed = [
+        finding["rank"]
+        for finding in result(write_run(tmp_path, traces))["findings"]
+        if "noise_ns" in finding["evidence"]
+    ]
+    assert blamed == ([1] if named else [])
+
+
+def test_no_rank_is_named_when_all_are_similar(tmp_path: Path) -> None:
+    actual = result(write_run(tmp_path, [gpu_rank(rank, compute_us=50 + rank) for rank in range(4)]))
+    assert all(finding["rank"] is None for finding in actual["findings"])
+
+
+def test_only_common_steps_are_compared(tmp_path: Path) -> None:
+    """GIVEN a rank that is slow in a step that the others lack THEN it is not blamed."""
+    slow_rank = gpu_rank(0, 2, steps=range(2))
+    for k in (2, 3, 4):
+        slow_rank.step(k, 100 * k, 100).kernel("gemm", 100 * k, 95, launched_at=100 * k)
+        slow_rank.nccl("all_reduce", 100 * k + 95, 5, launched_at=100 * k + 1)
+    actual = result(write_run(tmp_path, [slow_rank, gpu_rank(1, 2, steps=range(2))]))
+    assert all(finding["rank"] is None for finding in actual["findings"])
+    assert [note["kind"] for note in actual["notes"]] == ["step_mismatch"]
+
+
+def test_transfers_that_nothing_hides_are_a_finding(tmp_path: Path) -> None:
+    """GIVEN ranks that compute for 50 us of a step of 100 us and transfer for the rest."""
+    actual = result(write_run(tmp_path, [gpu_rank(rank) for rank in range(4)]))
+    (finding,) = actual["findings"]
+    evidence = finding["evidence"]
+    assert (finding["cause"], finding["time_ns"], evidence["transfer_ns"]) == ("transfer", 50_000, 50_000)
+    assert (evidence["kind"], finding["ranks"]) == ("all_reduce", [])
+
+
+def test_exposed_communication_is_a_finding_on_a_rank_alone(tmp_path: Path) -> None:
+    """Then waiting for the others cannot be told from transfers."""
+    actual = result(write_run(tmp_path, [gpu_rank(0)]))
+    (finding,) = actual["findings"]
+    evidence = finding["evidence"]
+    assert (finding["cause"], finding["time_ns"]) == ("communication", 50_000)
+    assert (evidence["exposed_share"], evidence["kind"], evidence["exposed_ns"]) == (0.5, "all_reduce", 150_000)
+    assert finding["action"].startswith("record all ranks")
