@@ -59,8 +59,8 @@ EDGES = {
     ),
     "clock pings": ("tracekit.capture.job.clock:HostClock.measure",),
     "export": ("tracekit.capture.profiler_session:ProfilerSession.export",),
-    "verification": ("tracekit.capture.output.writer:_read_verified",),
-    "gzip": ("tracekit.capture.output.writer:_pack",),
+    "verification": ("tracekit.capture.output.packing:read_verified",),
+    "gzip": ("tracekit.capture.output.packing:_write",),
     "the rest of writing": ("tracekit.capture.windows:Windows._write",),
 }
 BARE_EDGES = {

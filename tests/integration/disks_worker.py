@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from tests.integration.faulty_training import train
-from tracekit.capture.output import writer
+from tracekit.capture.output import packing
 
 
 def disk(out: Path, mounts: Path) -> dict[str, Any]:
     """Write to full, small and read-only disks; `mounts` contains those that could be mounted."""
     (out / "file").write_text("not a folder")
-    pack = writer._with_metadata
+    pack = packing.with_metadata
 
     def fill_up(*arguments: Any) -> Any:
         with (mounts / "roomy/ballast").open("wb", buffering=0) as ballast:
@@ -46,8 +46,8 @@ def disk(out: Path, mounts: Path) -> dict[str, Any]:
             "full in the packing": (
                 mounts / "roomy/runs",
                 everywhere,
-                lambda: setattr(writer, "_with_metadata", fill_up),
-                lambda: setattr(writer, "_with_metadata", pack),
+                lambda: setattr(packing, "with_metadata", fill_up),
+                lambda: setattr(packing, "with_metadata", pack),
             ),
             "too little free": (mounts / "roomy/runs", {"repeat": 3}, nothing, nothing),
             "read-only": (mounts / "readonly/runs", everywhere, nothing, nothing),

@@ -24,6 +24,7 @@ Launch = Callable[..., subprocess.CompletedProcess[str]]
 def read_traces(folder: Path) -> list[dict[str, Any]]:
     """The traces below `folder`, in order of rank."""
     found = [json.loads(gzip.decompress(file.read_bytes())) for file in folder.rglob("rank-*.json.gz")]
+    found += [json.loads(file.read_bytes()) for file in folder.rglob("rank-*[0-9].json")]
     return sorted(found, key=lambda trace: trace["tracekit"]["rank"])
 
 

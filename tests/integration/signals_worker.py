@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.integration.faulty_training import exit_code_of, in_child, run_faults, train
-from tracekit.capture.output import writer
+from tracekit.capture.output import packing
 from tracekit.capture.profiler_session import ProfilerSession
 
 
@@ -34,19 +34,19 @@ def kill(out: Path) -> dict[str, Any]:
         os.truncate(file, file.stat().st_size // 2)
         die()
 
-    def half_a_pack(pack: Callable[..., object], file: Path, parts: list[Any]) -> None:
+    def half_a_pack(write: Callable[..., object], file: Path, parts: list[Any], compress: bool) -> None:
         def dying() -> Iterator[Any]:
             yield from parts
             die()
 
-        pack(file, dying())
+        write(file, dying(), compress)
 
     points: dict[str, Callable[[], None]] = {
         "export": lambda: on_call(ProfilerSession, "export", 2, half_an_export),
-        "verification": lambda: on_call(writer, "_read_verified", 2, die),
-        "packing": lambda: on_call(writer, "_pack", 2, half_a_pack),
-        "publication": lambda: on_call(writer, "_publish", 3, die),
-        "manifest": lambda: on_call(writer, "_publish", 4, die),
+        "verification": lambda: on_call(packing, "read_verified", 2, die),
+        "packing": lambda: on_call(packing, "_write", 2, half_a_pack),
+        "publication": lambda: on_call(packing, "publish", 3, die),
+        "manifest": lambda: on_call(packing, "publish", 4, die),
     }
 
     def run(point: str) -> None:

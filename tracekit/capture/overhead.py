@@ -17,27 +17,22 @@ from __future__ import annotations
 import contextlib
 import functools
 import itertools
-import mmap
 import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from tracekit.capture.hooks.patching import Patch, wrap_call
 from tracekit.capture.hooks.span import span
+from tracekit.capture.output.event_counts import EventCounts
 from tracekit.capture.rpc.remote_calls import rpc_ready
-from tracekit.model.spans import CALIBRATION_SPAN, LABEL_PREFIX
+from tracekit.model.spans import CALIBRATION_SPAN
 
 _PASSES = 6
 _MIN_PASSES = 3
 _MAX_NS = 15_000_000  # for each half: in a debugger a pass may take milliseconds
 _CALLS = 50  # of an empty function
-_PIECE_BYTES = 2**24
-_OPERATIONS = (b'"cat": "cpu_op"', b'"cat": "user_annotation"')
-_PYTHON_CALL = b'"cat": "python_function"'
-_SPAN = b'"name": "' + LABEL_PREFIX.encode()
 
 __all__ = ["OverheadMeter"]
 
@@ -72,24 +67,14 @@ class _Timing:
     call_ns: float
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Counts:
-    """Events in the export. `calibration_operations` belong to the measurement, the others to the steps."""
-
-    operations: int
-    python_calls: int
-    spans: int
-    calibration_operations: int
-
-
 _costs: dict[frozenset[str], _Cost] = {}  # by the profiler's options: measured once a process
 
 
 class OverheadMeter:
     """Measures the overhead of one recording.
 
-    The order of calls is `begin`, `while_recording` before the profiler stops, `after_recording`, and `count` with the
-    export. If one of them is missing or fails, there is no measurement.
+    The order of calls is `begin`, `while_recording` before the profiler stops, `after_recording`, and `count` with what
+    the export holds. If one of them is missing or fails, there is no measurement.
     """
 
     def __init__(self, options: dict[str, bool]) -> None:
@@ -99,7 +84,7 @@ class OverheadMeter:
         self._recorded_timing: _Timing | None = None
         self._plain_timing: _Timing | None = None
         self._span_ns = 0.0
-        self._counts: _Counts | None = None
+        self._counts: EventCounts | None = None
 
     @property
     def operation_ns(self) -> int | None:
@@ -139,9 +124,9 @@ class OverheadMeter:
         if self._backward is not None:
             self._backward.remove()
 
-    def count(self, export: Path) -> None:
-        """Count the events in `export`, the trace as torch writes it, and compute the costs."""
-        self._counts = counts = _counts(export)
+    def count(self, counts: EventCounts) -> None:
+        """Compute the costs from what the export holds."""
+        self._counts = counts
         on, off, self._recorded_timing, self._plain_timing = self._recorded_timing, self._plain_timing, None, None
         if on is None or off is None or not counts.calibration_operations:
             return
@@ -217,22 +202,3 @@ def _empty() -> None:
 def _in_span(function: Callable[[], None]) -> None:
     with span(CALIBRATION_SPAN):
         function()
-
-
-def _counts(export: Path) -> _Counts:
-    """Count the events of an export. Operators are in order of time, so those of the measurement follow its span."""
-    with export.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as text:
-        end = text.find(CALIBRATION_SPAN.encode())
-        steps_end = len(text) if end < 0 else end
-        return _Counts(
-            operations=sum(_occurrences(text, pattern, 0, steps_end) for pattern in _OPERATIONS),
-            python_calls=_occurrences(text, _PYTHON_CALL, 0, len(text)),
-            spans=_occurrences(text, _SPAN, 0, steps_end),
-            calibration_operations=_occurrences(text, _OPERATIONS[0], steps_end, len(text)),
-        )
-
-
-def _occurrences(text: mmap.mmap, pattern: bytes, begin: int, end: int) -> int:
-    """Return how often `pattern` occurs. Works piece by piece, as a trace can be larger than the free memory."""
-    pieces = range(begin, end, _PIECE_BYTES)
-    return sum(text[i : min(i + _PIECE_BYTES + len(pattern) - 1, end)].count(pattern) for i in pieces)

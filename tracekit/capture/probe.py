@@ -27,12 +27,13 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, ParamSpec, Self, TypeVar, cast, overload
 
+from tracekit.capture.ending.exit_hooks import ExitHooks, is_failing
+from tracekit.capture.ending.sigterm import SigtermHandler
 from tracekit.capture.hooks.ddp_comm_hooks import wrap_new_hooks
 from tracekit.capture.hooks.torch_compile import hide_from_compiler
 from tracekit.capture.output.disk import MAX_BYTES, MIN_FREE_BYTES, DiskBudget, disk_budget_from_environment
 from tracekit.capture.rpc.serving import leave_to_recordings, record_services
 from tracekit.capture.schedule import NEVER, Schedule, path_from_environment, schedule_from_environment
-from tracekit.capture.shutdown import ExitHooks, SigtermHandler
 from tracekit.capture.step_wrappers import StepCalls, wrap_coroutine_function, wrap_function, wrap_generator_function
 from tracekit.capture.warn import warn
 from tracekit.capture.windows import Windows
@@ -112,8 +113,8 @@ def probe(
     A window that does not fit on the disk is dropped, and the recording ends with a warning. While a window is being
     written, torch's uncompressed export of it lies beside the files.
 
-    If the loop stops calling, the window ends after a pause (`idle_timeout.py`), provided the loop runs on the main
-    thread.
+    If the loop stops calling, the window ends after a pause (`ending/idle_timeout.py`), provided the loop runs on the
+    main thread.
     """
     if callable(path):
         return probe()(path)
@@ -162,7 +163,7 @@ class Probe:
         self._in_call = False
         self._busy = False
         self._thread: int | None = None  # that made the first call
-        self._exit_hooks = ExitHooks(self.finish)
+        self._exit_hooks = ExitHooks(self._finish)
         self._sigterm = SigtermHandler(self._flush)
 
     def __call__(self, step: Callable[P, R]) -> Callable[P, R]:
@@ -220,8 +221,14 @@ class Probe:
             yield item
 
     def finish(self) -> None:
-        """End the recording and write what there is. Called automatically at exit; may be called again."""
-        self._guarded(lambda: self._windows.finish(self._calls))
+        """End the recording and write what there is; the files are complete when it returns.
+
+        Called automatically at exit; may be called again.
+        """
+        self._finish(is_failing)
+
+    def _finish(self, is_failing: Callable[[], bool]) -> None:
+        self._guarded(lambda: self._windows.finish(self._calls, failing=is_failing()))
         self._stop_listening()
 
     def _enter(self) -> bool:
@@ -269,15 +276,18 @@ class Probe:
         if self._sigterm.requested:
             self._windows.finish(call)
         self._next_event = self._windows.on_call(call)
-        if self._windows.finished:
-            self._stop_listening()
-        elif self._windows.open_recording is not None:
+        if self._windows.is_writing or self._windows.open_recording is not None:
             self._sigterm.install()
+        elif self._windows.finished:
+            self._stop_listening()
         else:
             self._sigterm.remove()
 
     def _stop_listening(self) -> None:
+        """Handle no further call; the exit of the process only if something is still being written."""
         self._next_event = NEVER
+        if self._windows.is_writing:
+            return
         for part in (self._exit_hooks, self._sigterm):
             with contextlib.suppress(Exception):  # a hook that stays does nothing after the probe has finished
                 part.remove()
@@ -289,13 +299,13 @@ class Probe:
         """
         if not self._in_call and not any(started._busy for started in list(_started_probes)):
             self._guarded(self._windows.end_idle)
-            if self._windows.open_recording is None:
+            if self._windows.open_recording is None and not self._windows.is_writing:
                 self._guarded(self._sigterm.remove)
 
     def _flush(self) -> bool:
         if self._busy:
             return False
-        self.finish()
+        self._finish(lambda: True)
         return True
 
     def _guarded(self, action: Callable[[], None]) -> None:

@@ -15,6 +15,7 @@ from pathlib import Path
 from types import FunctionType
 from typing import Any
 
+from tracekit.capture.ending.device_wait import DeviceWait
 from tracekit.capture.hooks.live_objects import LiveObjects
 from tracekit.capture.hooks.patching import Patch
 from tracekit.capture.rpc.remote_calls import rpc_ready
@@ -51,6 +52,7 @@ class ProfilerSession:
         self._other_prepare = Patch(torch.autograd.profiler.profile, "_prepare_trace", self._before_other_starts)
         self._other_start = Patch(torch.autograd.profiler.profile, "_start_trace", self._before_other_starts)
         self._thread: int | None = None
+        self._device_wait: DeviceWait | None = None
         self.running = False
         self.prepared = False
 
@@ -70,6 +72,23 @@ class ProfilerSession:
         self._profiler.start_trace()
         self.running = True
         self._watch_for_others()
+        # The module that torch synchronises as the profiler stops.
+        device = getattr(sys.modules["torch"], getattr(self._profiler.profiler, "use_device", None) or "", None)
+        if hasattr(device, "synchronize"):
+            with contextlib.suppress(RuntimeError):
+                self._device_wait = DeviceWait(device)
+
+    def wait_for_device(self, limit_s: float) -> bool:
+        """Wait until the device ends its work, at most `limit_s`; return whether it has.
+
+        If not, `stop` does not wait for it either, and work that has not ended is not in the trace. The profiler is
+        stopped in any case, as the process would crash at exit; without the synchronisation that is made in Python,
+        Kineto's stop takes what CUPTI has and waits for no kernel.
+        """
+        if self._device_wait is None or self._device_wait.returns_within(limit_s):
+            return True
+        self._profiler.profiler.use_device = None
+        return False
 
     def stop(self) -> None:
         """End the recording, or the warm-up; may be called again after a failure.
@@ -78,6 +97,8 @@ class ProfilerSession:
         """
         if self._thread not in {None, threading.get_ident()}:
             raise RuntimeError("the recording was started on another thread")
+        if self._device_wait is not None:
+            self._device_wait.cancel()
         try:
             self._stop_watching()
         finally:

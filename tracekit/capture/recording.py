@@ -11,14 +11,13 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from tracekit.capture.default_observers import default_observers
+from tracekit.capture.ending.idle_timeout import idle_timeout_s
 from tracekit.capture.hooks.live_objects import LiveObjects
 from tracekit.capture.hooks.patching import remove_patches, take_failures
 from tracekit.capture.hooks.torch_compile import hide_from_compiler
-from tracekit.capture.idle_timeout import idle_timeout_s
 from tracekit.capture.job.clock import HostClock
 from tracekit.capture.job.facts import JobFacts
 from tracekit.capture.job.meshes import choose_mesh
@@ -26,20 +25,18 @@ from tracekit.capture.job.process import Identity
 from tracekit.capture.job.provenance import metadata_of
 from tracekit.capture.observers import MetadataDraft, Observer
 from tracekit.capture.output.disk import DiskBudget
-from tracekit.capture.output.writer import trace_folder, write_trace
+from tracekit.capture.output.packing import CheckedExport, export_trace
+from tracekit.capture.output.places import Place
 from tracekit.capture.overhead import OverheadMeter
 from tracekit.capture.profiler_session import ProfilerSession
 from tracekit.capture.rpc.services import return_services
 from tracekit.capture.schedule import WindowPlan
 from tracekit.capture.step_log import StepLog
-from tracekit.model.metadata import (
-    CaptureMetadata,
-    Overhead,
-    RecordingNote,
-    Window,
-)
+from tracekit.model.metadata import CaptureMetadata, Overhead, RecordingNote, Window
 
-__all__ = ["Recording"]
+FAILED_DEVICE_LIMIT_S = 2.0  # how long to wait for the device of a program that fails
+
+__all__ = ["FAILED_DEVICE_LIMIT_S", "Recording"]
 
 
 @dataclass
@@ -135,10 +132,13 @@ class Recording:
             self.log.begin(call, begin_ns)
         self._cost.bookkeeping_ns += time.time_ns() - begin_ns
 
-    def close(self, objects: LiveObjects | None = None, *, anywhere: bool = False) -> None:
+    def close(
+        self, objects: LiveObjects | None = None, *, anywhere: bool = False, device_limit_s: float | None = None
+    ) -> None:
         """Stop recording, and learn about groups and modules while they exist. May be called again.
 
-        `anywhere`: the program is neither at the start nor at the end of a call.
+        `anywhere`: the program is neither at the start nor at the end of a call. `device_limit_s`: how long to wait for
+        the device, whose queue may hang when the program fails.
         """
         if not self.is_open:
             self.discard()
@@ -146,6 +146,11 @@ class Recording:
         in_step = self.log.is_in_step  # true when the job is killed
         self._end_step(self.log.returned_ns)
         objects = objects or LiveObjects(self._watch)
+        if device_limit_s is not None and not self._session.wait_for_device(device_limit_s):
+            self.note(
+                f"the device was still at work {device_limit_s:.0f} s after the program had ended its last step: "
+                "kernels and collectives that had not ended are missing"
+            )
         self._end_ns = time.time_ns()
         if not in_step and not anywhere:
             self._attempt(self._meter.while_recording)
@@ -161,6 +166,7 @@ class Recording:
     def discard(self) -> None:
         """Stop in whatever state this recording is, and remove its patches and hooks from the program."""
         try:
+            self._session.wait_for_device(FAILED_DEVICE_LIMIT_S)
             self._session.stop()
         finally:
             self._detach(LiveObjects(self._watch))
@@ -188,22 +194,18 @@ class Recording:
         for text in take_failures():
             self.note(text)
 
-    def write(self, root: Path, run_id: str, identity: Identity, budget: DiskBudget) -> Path:
-        """Write the trace below `root` and return its path. Raises OutputError."""
+    def export(self, place: Place, budget: DiskBudget) -> None:
+        """Let torch write its trace to `place.export`. Raises OutputError."""
         begin_ns = time.time_ns()
-        folder = trace_folder(
-            root, run_id, identity.attempt, self.log.steps[0].step, identity.rank, identity.world_size
-        )
+        export_trace(place, self._session.export, budget)
+        self._cost.export_ns = time.time_ns() - begin_ns
 
-        def describe(events: int, notes: list[RecordingNote]) -> CaptureMetadata:
-            self._cost.export_ns = time.time_ns() - begin_ns
-            return self._metadata(run_id, identity, notes)
-
-        def export(file: Path) -> None:
-            self._session.export(file)
-            self._attempt(self._meter.count, file)
-
-        return write_trace(folder, export, describe, identity.rank, budget)
+    def describe(self, export: CheckedExport, run_id: str, identity: Identity, clock_limit_s: float) -> CaptureMetadata:
+        """Return the metadata of the trace. Waits up to `clock_limit_s` for the measurements of the clock."""
+        self._attempt(self._meter.count, export.counts)
+        if not self.plan.early:
+            self._guarded(self._facts.read_clock, self._clock, clock_limit_s)
+        return self._metadata(run_id, identity, export.notes)
 
     def note(self, text: str) -> None:
         self._notes.append(RecordingNote(kind="capture", text=text))
@@ -238,7 +240,6 @@ class Recording:
         self._guarded(facts.list_groups)
         self._guarded(facts.list_collectives, self._start_ns, self._end_ns, self._thread, self.note)
         self._guarded(facts.find_meshes, objects)
-        self._guarded(facts.read_clock, self._clock)
         self._guarded(facts.name_device)
         self._draft = MetadataDraft(groups=facts.groups, collectives=facts.collectives)
         for observer in self._observers:

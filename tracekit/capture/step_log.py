@@ -47,6 +47,11 @@ class StepLog:
         return self._current is not None and self._current.returned_ns is None
 
     @property
+    def has_failed(self) -> bool:
+        """Whether the call of the open step has raised."""
+        return self._current is not None and self._current.failed
+
+    @property
     def returned_ns(self) -> int | None:
         """When the call of the open step returned."""
         return None if self._current is None else self._current.returned_ns

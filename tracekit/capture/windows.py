@@ -8,16 +8,23 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from tracekit.capture.ending.idle_timeout import IdleTimeout, idle_timeout_s
 from tracekit.capture.hooks.live_objects import LiveObjects
-from tracekit.capture.idle_timeout import IdleTimeout
 from tracekit.capture.job.membership import JobMembership
+from tracekit.capture.output.background import BackgroundWriter, ExportedTrace
 from tracekit.capture.output.disk import DiskBudget
+from tracekit.capture.output.packing import CheckedExport
+from tracekit.capture.output.places import Place, trace_folder
 from tracekit.capture.profiler_lock import acquire_profiler, release_profiler
 from tracekit.capture.profiler_session import other_profiler
-from tracekit.capture.recording import Recording
+from tracekit.capture.recording import FAILED_DEVICE_LIMIT_S, Recording
 from tracekit.capture.schedule import NEVER, Schedule, WindowPlan
 from tracekit.capture.warn import warn
 from tracekit.errors import OutputError
+from tracekit.model.metadata import CaptureMetadata
+
+CLOCK_LIMIT_S = 2.0  # how long a finished trace waits for the clock of its host
+HURRIED_CLOCK_LIMIT_S = 0.1
 
 __all__ = ["Windows"]
 
@@ -52,6 +59,7 @@ class Windows:
         self._on_idle = on_idle
         self._idle_timeout: IdleTimeout | None = None  # of the open recording
         self._budget = budget
+        self._writer = BackgroundWriter(self._warn_of_loss)
         self._delay = 0  # calls by which windows are postponed, as another probe was recording
         self._plan = schedule.window(0)
         self._prepared: Recording | None = None
@@ -59,12 +67,17 @@ class Windows:
         self._thread: int | None = None
         self._has_warned = False
 
+    @property
+    def is_writing(self) -> bool:
+        """Whether a trace is being written in the background."""
+        return not self._writer.is_idle
+
     def on_call(self, call: int) -> int:
         """Begin call `call`; return the next call that must be reported."""
         if call == 0 and not self._can_record():
             self._end()
         if self.finished:
-            return NEVER
+            return self._next_event(call)
         objects = LiveObjects(self._watch)  # searched once, for all that happens in this call
         if self.open_recording is not None:
             if self._idle_timeout is not None:
@@ -120,20 +133,24 @@ class Windows:
         self._close()
         return True
 
-    def finish(self, calls: int) -> None:
-        """End and write everything: the loop has ended after `calls` calls."""
-        if self.finished:
-            return
-        self.finished = True
-        if self._prepared is not None:
-            self._prepared.discard()
-            self._prepared = None
-        if self.open_recording is not None:
-            self._close(calls)
-        if self._early is not None:
-            self._write(self._early, calls)
-            self._early = None
-        self._end()
+    def finish(self, calls: int, *, failing: bool = False) -> None:
+        """End and write everything: the loop has ended after `calls` calls. `failing`: because of an error."""
+        if failing:
+            self._writer.hurry()
+        if not self.finished:
+            self.finished = True
+            if self._prepared is not None:
+                self._prepared.discard()
+                self._prepared = None
+            if (recording := self.open_recording) is not None:
+                failing = failing or recording.log.has_failed
+                limit_s = FAILED_DEVICE_LIMIT_S if failing else idle_timeout_s(recording.log.longest_ns)
+                self._close(calls, device_limit_s=limit_s)
+            if self._early is not None:
+                self._write(self._early, calls)
+                self._early = None
+            self._end()
+        self._writer.finish()
 
     def abandon(self) -> None:
         """Drop everything without writing, and stop the profiler."""
@@ -151,6 +168,8 @@ class Windows:
         recordings = [self.open_recording, self._prepared]
         self.open_recording = self._prepared = self._early = None
         self.finished = True
+        self._writer.after_fork()
+        self._job.after_fork()
         if self._idle_timeout is not None:
             self._idle_timeout.after_fork()
         for recording in recordings:
@@ -161,9 +180,11 @@ class Windows:
     def _end(self) -> None:
         self.finished = True
         release_profiler(self)
-        self._job.leave()
+        self._writer.when_idle(self._job.leave)
 
     def _begin_window(self, call: int, objects: LiveObjects) -> None:
+        if self._writer.has_failed:
+            self._end()
         if self.finished:  # the window before this one could not be written
             return
         early, plan = self._schedule.early(), self._plan
@@ -204,7 +225,7 @@ class Windows:
         return plan.shifted(self._delay) if plan is not None else None
 
     def _next_event(self, call: int) -> int:
-        if self.open_recording is not None:
+        if self.open_recording is not None or self.is_writing:
             return call + 1
         if self._plan is None or self.finished:
             return NEVER
@@ -232,12 +253,19 @@ class Windows:
         if ended is not None:
             ended.end()
 
-    def _close(self, calls: int | None = None, *, objects: LiveObjects | None = None, anywhere: bool = False) -> None:
+    def _close(
+        self,
+        calls: int | None = None,
+        *,
+        objects: LiveObjects | None = None,
+        anywhere: bool = False,
+        device_limit_s: float | None = None,
+    ) -> None:
         """End the open recording. `calls`: the number of calls, if the loop is over."""
         recording = self.open_recording
         assert recording is not None
         self._end_idle_timeout()
-        recording.close(objects, anywhere=anywhere)
+        recording.close(objects, anywhere=anywhere, device_limit_s=device_limit_s)
         self.open_recording = None
         release_profiler(self)
         if recording.plan.early:
@@ -247,6 +275,7 @@ class Windows:
         self._write(recording, calls)
 
     def _write(self, recording: Recording, calls: int | None) -> None:
+        """Export what `recording` has, and leave the rest to the writer."""
         if not recording.log.steps:
             return
         self._job.join()
@@ -255,13 +284,27 @@ class Windows:
             text = "no process group was initialised, so this process is recorded alone"
             recording.note(text)
             warn(f"rank {identity.rank}: {text}")
-        run_id = self._job.settle_run(recording.log.steps[0].step, recording.note, warn)
+        first_step = recording.log.steps[0].step
+        run_id = self._job.settle_run(first_step, recording.note, warn)
+        folder = trace_folder(
+            self._path.absolute(), run_id, identity.attempt, first_step, identity.rank, identity.world_size
+        )
+        place = Place(folder, identity.rank)
+
+        def describe(export: CheckedExport) -> CaptureMetadata:
+            limit_s = HURRIED_CLOCK_LIMIT_S if self._writer.hurried else CLOCK_LIMIT_S
+            return recording.describe(export, run_id, identity, limit_s)
+
         try:
-            recording.write(self._path, run_id, identity, self._budget)
+            recording.export(place, self._budget)
+            self._writer.submit(ExportedTrace(place=place, describe=describe, budget=self._budget))
         except OutputError as error:
-            warn(f"rank {identity.rank}: {error}; nothing more is recorded")
+            self._warn_of_loss(str(error))
             self._end()
             return
+        except BaseException:
+            place.remove_scratch()
+            raise
         if recording.is_partial and calls is not None:
             schedule = self._schedule
             warn(
@@ -269,6 +312,9 @@ class Windows:
                 f"+ warmup={schedule.warmup} + steps={schedule.steps} need {schedule.calls_needed} a window: recorded "
                 f"{len(recording.log.steps)}, marked partial; lower skip or steps (TRACEKIT_SKIP, TRACEKIT_STEPS)"
             )
+
+    def _warn_of_loss(self, reason: str) -> None:
+        warn(f"rank {self._job.identity.rank}: {reason}; nothing more is recorded")
 
     def _new_recording(self, plan: WindowPlan) -> Recording:
         return Recording(plan, self._options, self._job.clock, self._watch, self._on_other_profiler)

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from tests.components import require_module
+from tracekit.capture import probe
 from tracekit.capture.output import disk
 
 
@@ -31,9 +32,16 @@ class Runs:
     def __init__(self, path: Path) -> None:
         self.path = path
 
+    def wait(self) -> None:
+        """Return when the probes of this process have written what they have exported."""
+        for started in list(probe._started_probes):
+            started._windows._writer.finish()
+
     def traces(self) -> list[dict[str, Any]]:
         """Return the traces, in order of their first step."""
+        self.wait()
         found = [json.loads(gzip.decompress(file.read_bytes())) for file in self.path.rglob("rank-*.json.gz")]
+        found += [json.loads(file.read_bytes()) for file in self.path.rglob("rank-*[0-9].json")]
         return sorted(found, key=lambda trace: trace["tracekit"]["steps"][0]["step"])
 
     def steps(self) -> list[list[int]]:
@@ -41,6 +49,7 @@ class Runs:
         return [[step["step"] for step in trace["tracekit"]["steps"]] for trace in self.traces()]
 
     def files(self) -> list[Path]:
+        self.wait()
         return [file for file in self.path.rglob("*") if file.is_file()]
 
 

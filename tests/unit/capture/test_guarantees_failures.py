@@ -15,6 +15,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import pytest
@@ -22,17 +23,19 @@ import pytest
 from tests.components import require_module
 from tests.unit.capture.injection import GUARD, Failure, Site, calls_of, run_with_failures
 from tests.unit.capture.small_training import Job
-from tracekit.capture import observers, profiler_lock
+from tracekit.capture import observers, overhead, profiler_lock
 from tracekit.capture.default_observers import default_observers
 from tracekit.capture.hooks import patching
 from tracekit.capture.observers.pauses import _CollectionSpans as Collections
+from tracekit.capture.output import background
 from tracekit.capture.warn import CaptureWarning
 
 KINDS: tuple[Callable[[str], Exception], ...] = (lambda text: OSError(5, text), MemoryError, RuntimeError)
 ONE_WINDOW: dict[str, Any] = {"skip": 0, "warmup": 0, "steps": 1}
 EARLY_AND_PREPARED: dict[str, Any] = {"skip": 0, "warmup": 2, "steps": 1}
 WINDOW_LIFECYCLE = {
-    *("membership", "probe", "profiler_lock", "profiler_session", "recording", "shutdown", "step_log", "windows"),
+    *("membership", "probe", "profiler_lock", "profiler_session", "recording", "step_log", "windows"),
+    *("background", "exit_hooks", "sigterm"),
 }
 # Each of these files is guarded by itself: a failure in one does not affect the others.
 GUARDED_APART = {file.stem for file in Path(observers.__file__).parent.iterdir()} | {
@@ -50,6 +53,31 @@ def torch() -> Iterator[Any]:
     yield torch
     torch.distributed.destroy_process_group()
     patch.undo()
+
+
+class _NoThread(Thread):
+    def start(self) -> None:
+        raise RuntimeError("can't start new thread")
+
+
+@pytest.fixture(autouse=True)
+def no_thread_to_write(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in a process with too many threads: traces are written on the thread of the job, whose calls can be listed."""
+    monkeypatch.setattr(background, "Thread", _NoThread)
+
+
+class _Forgetful(dict[Any, Any]):
+    def __setitem__(self, key: Any, value: Any) -> None:
+        pass
+
+
+@pytest.fixture(autouse=True)
+def every_run_measures_its_cost(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As the first recording of a process does; however slow a pass is while calls are listed."""
+    monkeypatch.setattr(overhead, "_costs", _Forgetful())
+    monkeypatch.setattr(overhead, "_MAX_NS", 10**12)
+    monkeypatch.setattr(overhead, "_PASSES", 2)
+    monkeypatch.setattr(overhead, "_MIN_PASSES", 2)
 
 
 @pytest.fixture(scope="module")

@@ -18,7 +18,7 @@ from tracekit.capture.probe import probe
 
 @pytest.mark.parametrize("interrupt", [KeyboardInterrupt("the user's"), SystemExit(7)])
 @pytest.mark.parametrize(
-    "at", ["profiler_session:ProfilerSession.start", "profiler_session:ProfilerSession.stop", "output.writer:_pack"]
+    "at", ["profiler_session:ProfilerSession.start", "profiler_session:ProfilerSession.stop", "recording:export_trace"]
 )
 def test_an_interrupt_within_the_probe_reaches_the_program_and_leaves_nothing(
     torch: Any,

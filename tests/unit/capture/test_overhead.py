@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 
 from tracekit.capture import overhead
+from tracekit.capture.output import event_counts
+from tracekit.capture.output.event_counts import count_events
 from tracekit.capture.overhead import OverheadMeter
 from tracekit.capture.probe import probe
 from tracekit.model.spans import CALIBRATION_SPAN
@@ -64,9 +66,10 @@ def test_the_first_window_measures_the_cost_of_an_operator_after_its_last_step(
 
     monkeypatch.setattr(overhead, "_timing", planted)
     monkeypatch.setattr(overhead, "_MAX_NS", 10**12)  # else a slow machine would skip the measurement
-    step = probe(path=runs.path, skip=0, warmup=0, steps=2, repeat=2)(training)
-    for _ in range(5):
+    step = probe(path=runs.path, skip=0, warmup=0, steps=2, repeat=2, every=3)(training)
+    for _ in range(6):
         step()
+        runs.wait()  # the first is counted when it is written
 
     first, second = runs.traces()
     (measurement,) = spans(first, CALIBRATION_SPAN)
@@ -92,26 +95,26 @@ def test_the_cost_counts_the_events_of_the_steps_without_those_of_the_measuremen
     calibration = [("cpu_op", CALIBRATION_SPAN), ("cpu_op", "aten::gelu"), ("cpu_op", "aten::mul")]
     others = [("kernel", "gemm"), ("python_function", "train.py(1): step"), ("python_function", "train.py(9): loss")]
     meter = OverheadMeter(PROFILER)
-    meter.count(exported(tmp_path, *steps, *calibration, *others))
+    meter.count(count_events(exported(tmp_path, *steps, *calibration, *others)))
     # The name of the measurement's span follows its category, so its category counts as one more operator.
     assert meter.recording_ns() == (3 + 1) * 100 + 2 * 10 + 1 * 1000
 
     for size in (1, 7, 64):  # a pattern that spans two pieces counts once
-        monkeypatch.setattr(overhead, "_PIECE_BYTES", size)
+        monkeypatch.setattr(event_counts, "_PIECE_BYTES", size)
         again = OverheadMeter(PROFILER)
-        again.count(exported(tmp_path, *steps, *calibration, *others))
+        again.count(count_events(exported(tmp_path, *steps, *calibration, *others)))
         assert again.recording_ns() == meter.recording_ns()
 
 
 def test_a_cost_measured_with_other_options_is_not_used(no_costs: dict[frozenset[str], Any], tmp_path: Path) -> None:
     no_costs[frozenset()] = overhead._Cost(operation_ns=100, python_call_ns=0, span_ns=0)
     meter = OverheadMeter(PROFILER)
-    meter.count(exported(tmp_path, ("cpu_op", "aten::add")))
+    meter.count(count_events(exported(tmp_path, ("cpu_op", "aten::add"))))
     assert meter.recording_ns() is None
     assert meter.operation_ns is None
 
 
-@pytest.mark.parametrize("part", ["_timing", "_counts"])
+@pytest.mark.parametrize("part", ["_timing", "_Cost"])
 def test_without_a_measurement_the_cost_is_unknown(
     runs: Any, training: Callable[[], float], monkeypatch: pytest.MonkeyPatch, part: str
 ) -> None:

@@ -45,8 +45,8 @@ class JobFacts:
             meshes = objects.instances("torch.distributed.device_mesh", "DeviceMesh")
             self.layouts = find_layouts(meshes, self.groups)
 
-    def read_clock(self, clock: HostClock) -> None:
-        self.clock = clock.result()
+    def read_clock(self, clock: HostClock, limit_s: float) -> None:
+        self.clock = clock.result(limit_s)
 
     def name_device(self) -> None:
         self.device = this_device()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 from collections.abc import Callable
 from pathlib import Path
@@ -17,7 +18,7 @@ from tracekit.capture.job.process import (
     publish_run_id,
 )
 from tracekit.capture.job.store import BoundedStore
-from tracekit.capture.output.writer import unused_run_id
+from tracekit.capture.output.places import unused_run_id
 from tracekit.capture.rpc.remote_calls import rpc_ready
 
 __all__ = ["JobMembership"]
@@ -40,6 +41,7 @@ class JobMembership:
         self._store: BoundedStore | None = None
         self._clock: HostClock | None = None
         self._run_id: str | None = None
+        atexit.register(self._at_exit)  # before the exit hooks of the probe, so that it is called after them
 
     @property
     def identity(self) -> Identity:
@@ -93,7 +95,18 @@ class JobMembership:
         return self._run_id
 
     def leave(self) -> None:
-        """Give the connection to the job's store back."""
+        """Give the connection to the job's store back. Other hosts may still ask this one for its clock."""
+        if self._clock is not None:
+            self._clock.linger()
         if self._store is not None:
             with contextlib.suppress(Exception):
                 self._store.close()
+
+    def after_fork(self) -> None:
+        """In a forked child: the threads are the parent's."""
+        atexit.unregister(self._at_exit)
+
+    def _at_exit(self) -> None:
+        if self._clock is not None:
+            with contextlib.suppress(Exception):
+                self._clock.close()

@@ -2,7 +2,8 @@
 
 The time-outs of torch's stores are not reliable. A call to a TCPStore whose server is stopped, or behind a dead link,
 blocks until the connection dies, and so does opening another connection. A client is locked during a call. So a second
-client is used here: the job's calls never queue up behind those of the capture.
+client is used here: the job's calls never queue up behind those of the capture. It is one more connection and not
+several, as the server looks up the name of each new peer and answers nobody meanwhile.
 """
 
 from __future__ import annotations
@@ -61,6 +62,12 @@ class BoundedStore:
                 self._time_left_s -= time.monotonic() - begin
             raise
 
+    def post(self, question: Callable[[Any], T]) -> Future[T]:
+        """Have `question(store)` run later; nobody waits for it. After `close()` it is never run."""
+        answer: Future[T] = Future()
+        self._questions.put((answer, question))
+        return answer
+
     def close(self) -> None:
         """Give the connection back; may be called again."""
         self._time_left_s = 0.0
@@ -85,8 +92,16 @@ class BoundedStore:
 
 
 def _second_client(store: Any) -> Any:
-    """Return another connection to a TCPStore; other stores are in memory or a file, and returned as they are."""
+    """Return another connection to a TCPStore; other stores are in memory or a file, and returned as they are.
+
+    Before torch 2.8 a client cannot be cloned. Another one is opened there, without the prefixes of `store`: the keys
+    of the capture have their own.
+    """
     innermost = store
     while type(innermost).__name__ == "PrefixStore":
         innermost = innermost.underlying_store
-    return store.clone() if type(innermost).__name__ == "TCPStore" and hasattr(store, "clone") else store
+    if type(innermost).__name__ != "TCPStore":
+        return store
+    if hasattr(store, "clone"):
+        return store.clone()
+    return type(innermost)(innermost.host, innermost.port, is_master=False, wait_for_workers=False)

@@ -28,7 +28,8 @@ from tracekit.capture.job.process import Identity, await_run_id, identify, publi
 from tracekit.capture.job.provenance import metadata_of
 from tracekit.capture.job.store import BoundedStore
 from tracekit.capture.output.disk import DiskBudget
-from tracekit.capture.output.writer import trace_folder, unused_run_id, write_trace
+from tracekit.capture.output.packing import CheckedExport, ExportPacker, export_trace, write_trace
+from tracekit.capture.output.places import Place, trace_folder, unused_run_id
 from tracekit.capture.rpc.remote_calls import Worker, function_name, read_mark, rpc_module, rpc_store, this_worker
 from tracekit.capture.rpc.services import Service, begin_service, take_services
 from tracekit.capture.warn import warn
@@ -208,7 +209,7 @@ class _Server:
         def export(file: Path) -> None:
             file.write_text(_trace(services, begin_ns), encoding="utf-8")
 
-        def describe(events: int, notes: list[RecordingNote]) -> CaptureMetadata:
+        def describe(checked: CheckedExport) -> CaptureMetadata:
             return metadata_of(
                 run_id,
                 identity,
@@ -217,11 +218,13 @@ class _Server:
                 steps=[],
                 strategies=["rpc"],
                 rpc=use,
-                notes=[*self._notes, *notes],
+                notes=[*self._notes, *checked.notes],
             )
 
         try:
-            write_trace(folder, export, describe, identity.rank, self._budget)
+            place = Place(folder, identity.rank)
+            export_trace(place, export, self._budget)
+            write_trace(place, ExportPacker(place, self._budget), describe, self._budget)
         except OutputError as error:
             self._failed = True
             warn(f"rank {identity.rank}: {error}; nothing more is recorded")

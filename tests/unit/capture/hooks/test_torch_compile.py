@@ -58,7 +58,9 @@ def what_the_compiler_did(step) -> tuple[list[float], int, int]:
 
 def test_a_step_that_is_compiled_as_a_whole_keeps_its_graphs(tmp_path: Path):
     plain = what_the_compiler_did(compiled(a_training_step()))
-    recorded = what_the_compiler_did(tracekit.probe(path=tmp_path / "runs", steps=2)(compiled(a_training_step())))
+    recorder = tracekit.probe(path=tmp_path / "runs", steps=2)
+    recorded = what_the_compiler_did(recorder(compiled(a_training_step())))
+    recorder.finish()
 
     assert recorded == plain
     assert list(tmp_path.glob("runs/*/attempt-0/*/rank-000000.json.gz"))

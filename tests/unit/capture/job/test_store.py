@@ -96,7 +96,7 @@ def test_a_stopped_server_costs_the_total_timeout_once(
         clock.measure()
         publish_run_id(bounded, identify({}), 0, {})
         look_up_run_id(bounded, 0)
-    result = clock.result()
+    result = clock.result(0.1)
     run_id, known = await_run_id(bounded, rank_1, 0)
     bounded.close()
     took_s = time.monotonic() - begin

@@ -31,7 +31,7 @@ AFTER_LAST_STEP_S = 1.0  # when all planned steps have returned
 BETWEEN_STEPS_S = 10.0
 LONGEST_STEP_FACTOR = 5  # between steps wait for this many times the longest step
 
-_CAPTURE = str(Path(__file__).parent)
+_CAPTURE = str(Path(__file__).parents[1])
 # Their functions briefly hold locks that ending a recording may need.
 _LOCKING_FILES = {threading.__file__, queue.__file__, logging.__file__}
 _LOCKING_FILES |= {"<frozen importlib._bootstrap>", "<frozen importlib._bootstrap_external>"}
@@ -39,7 +39,7 @@ _LOCKING_FILES |= {"<frozen importlib._bootstrap>", "<frozen importlib._bootstra
 __all__ = ["IdleTimeout", "idle_timeout_s"]
 
 
-def idle_timeout_s(longest_step_ns: int, *, all_steps_returned: bool) -> float:
+def idle_timeout_s(longest_step_ns: int, *, all_steps_returned: bool = False) -> float:
     """Return how long to wait for the next call, in seconds; `longest_step_ns` is the longest step so far."""
     longest_s = longest_step_ns / 1e9
     return (

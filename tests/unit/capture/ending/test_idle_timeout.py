@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from tracekit.capture import idle_timeout
-from tracekit.capture.idle_timeout import IdleTimeout, idle_timeout_s
+from tracekit.capture.ending import idle_timeout
+from tracekit.capture.ending.idle_timeout import IdleTimeout, idle_timeout_s
 from tracekit.capture.probe import probe
 from tracekit.capture.warn import CaptureWarning
 from tracekit.capture.windows import Windows

@@ -12,53 +12,25 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from tracekit.capture.output import writer
+from tests.unit.capture.output.exports import describe, exporting, files_below, kineto_text
+from tracekit.capture.output import export_text, packing, places
 from tracekit.capture.output.disk import DiskBudget
-from tracekit.capture.output.writer import repair, trace_folder, unused_run_id, write_trace
+from tracekit.capture.output.export_text import repair
+from tracekit.capture.output.packing import ExportPacker, export_trace, write_trace
+from tracekit.capture.output.places import Place, trace_folder, unused_run_id
 from tracekit.errors import OutputError
-from tracekit.model.metadata import CaptureMetadata, Device, Manifest, RecordedStep, RecordingNote, Window
+from tracekit.model.metadata import Manifest
 
 
-def kineto_text(*names: bytes) -> bytes:
-    """Return an export as torch 2.13 writes it, with names that are not escaped."""
-    events = [
-        b'  {\n    "ph": "X",\n    "cat": "user_annotation",\n    "name": "%b",\n    "pid": 1,\n    "ts": 1.5\n  }'
-        % name
-        for name in names
-    ]
-    return b' {\n    "schemaVersion": 1,\n    "traceEvents": [\n' + b",\n".join(events) + b'\n  ],"traceName": "x" }'
-
-
-def describe(_events: int, notes: list[RecordingNote]) -> CaptureMetadata:
-    return CaptureMetadata(
-        version=1,
-        tracekit="0",
-        torch="2",
-        python="3",
-        run_id="run",
-        attempt=0,
-        rank=0,
-        local_rank=0,
-        world_size=1,
-        pid=1,
-        host="host",
-        host_id="id",
-        device=Device(type="cpu", index=0, name="CPU"),
-        window=Window(index=0, skip=0, warmup=0, partial=False),
-        steps=[RecordedStep(step=4, start_ns=1, end_ns=2), RecordedStep(step=5, start_ns=2, end_ns=3)],
-        notes=notes,
-    )
-
-
-def exporting(text: bytes) -> Callable[[Path], None]:
-    def export(file: Path) -> None:
-        file.write_bytes(text)
-
-    return export
-
-
-def files_below(folder: Path) -> list[str]:
-    return sorted(file.name for file in folder.rglob("*") if file.is_file())
+def write(
+    folder: Path, export: Callable[[Path], None], budget: DiskBudget | None = None, *, compress: bool = True
+) -> Path:
+    """Export and pack a window of rank 0, and return its trace."""
+    budget = budget or DiskBudget()
+    place = Place(folder, 0)
+    export_trace(place, export, budget)
+    write_trace(place, ExportPacker(place, budget, compress=compress), describe, budget)
+    return place.packed if compress else place.unpacked
 
 
 @pytest.mark.parametrize(
@@ -90,7 +62,7 @@ def test_an_event_that_cannot_be_repaired_is_dropped_and_the_others_are_kept() -
 
 
 def test_the_metadata_precedes_the_events_and_the_manifest_describes_the_file(tmp_path: Path) -> None:
-    file = write_trace(tmp_path / "new", exporting(kineto_text(b"a", b"b")), describe, rank=0)
+    file = write(tmp_path / "new", exporting(kineto_text(b"a", b"b")))
 
     text = gzip.decompress(file.read_bytes())
     assert text.index(b'"tracekit"') < text.index(b'"traceEvents"')
@@ -104,7 +76,7 @@ def test_the_metadata_precedes_the_events_and_the_manifest_describes_the_file(tm
 
 
 def test_a_repair_is_noted_in_the_metadata(tmp_path: Path) -> None:
-    file = write_trace(tmp_path, exporting(kineto_text(b'a"b')), describe, rank=0)
+    file = write(tmp_path, exporting(kineto_text(b'a"b')))
 
     notes = json.loads(gzip.decompress(file.read_bytes()))["tracekit"]["notes"]
     assert notes == [{"kind": "capture", "text": "1 annotation names were escaped, 0 events dropped as unreadable"}]
@@ -113,7 +85,7 @@ def test_a_repair_is_noted_in_the_metadata(tmp_path: Path) -> None:
 @pytest.mark.parametrize("text", [b"", b"{", b'{"traceEvents": [\n  {"name": '])
 def test_an_export_that_is_no_trace_leaves_no_file(tmp_path: Path, text: bytes) -> None:
     with pytest.raises(OutputError):
-        write_trace(tmp_path, exporting(text), describe, rank=0)
+        write(tmp_path, exporting(text))
 
     assert files_below(tmp_path) == []
 
@@ -122,27 +94,27 @@ def test_a_full_disk_leaves_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     def full(_descriptor: int) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(writer.os, "fsync", full)
+    monkeypatch.setattr(packing.os, "fsync", full)
 
     with pytest.raises(OutputError, match="No space left"):
-        write_trace(tmp_path, exporting(kineto_text(b"a")), describe, rank=0)
+        write(tmp_path, exporting(kineto_text(b"a")))
 
     assert files_below(tmp_path) == []
 
 
 def test_nothing_is_written_to_an_almost_full_disk(tmp_path: Path) -> None:
     with pytest.raises(OutputError, match=r"MiB left.*TRACEKIT_MIN_FREE_BYTES"):
-        write_trace(tmp_path, pytest.fail, describe, rank=0, budget=DiskBudget(min_free_bytes=1 << 62))
+        write(tmp_path, pytest.fail, budget=DiskBudget(min_free_bytes=1 << 62))
 
 
 def test_the_files_of_a_rank_stay_within_the_total(tmp_path: Path) -> None:
-    first = write_trace(tmp_path / "1", exporting(kineto_text(b"a")), describe, rank=0).stat().st_size
+    first = write(tmp_path / "1", exporting(kineto_text(b"a"))).stat().st_size
 
     for window in ("2", "3"):  # each by a probe of its own
         budget = DiskBudget(max_bytes=3 * first + first // 2)
-        write_trace(tmp_path / window, exporting(kineto_text(b"a")), describe, rank=0, budget=budget)
+        write(tmp_path / window, exporting(kineto_text(b"a")), budget=budget)
     with pytest.raises(OutputError, match="TRACEKIT_MAX_BYTES"):
-        write_trace(tmp_path / "4", exporting(kineto_text(b"a")), describe, rank=0, budget=budget)
+        write(tmp_path / "4", exporting(kineto_text(b"a")), budget=budget)
 
     assert files_below(tmp_path / "4") == []
 
@@ -151,25 +123,25 @@ def test_the_files_of_a_rank_stay_within_the_total(tmp_path: Path) -> None:
 def test_a_trace_without_a_manifest_is_removed_and_not_counted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, links: bool
 ) -> None:
-    size = write_trace(tmp_path / "1", exporting(kineto_text(b"a")), describe, rank=0).stat().st_size
+    size = write(tmp_path / "1", exporting(kineto_text(b"a"))).stat().st_size
     budget = DiskBudget(max_bytes=2 * size + size // 2)
 
     with monkeypatch.context() as broken:
-        publish = writer._publish
+        publish = places.publish
 
         def refuse(file: Path, target: Path) -> None:
             if "manifest" in target.name:
                 raise OSError(errno.EDQUOT, "Disk quota exceeded")
             publish(file, target)
 
-        broken.setattr(writer, "_publish", refuse)
+        broken.setattr(packing, "publish", refuse)
         if not links:
-            broken.setattr(writer.os, "link", _no_links)
+            broken.setattr(places.os, "link", _no_links)
         with pytest.raises(OutputError, match="quota"):
-            write_trace(tmp_path / "2", exporting(kineto_text(b"a")), describe, rank=0, budget=budget)
+            write(tmp_path / "2", exporting(kineto_text(b"a")), budget=budget)
 
     assert files_below(tmp_path / "2") == []
-    write_trace(tmp_path / "2", exporting(kineto_text(b"a")), describe, rank=0, budget=budget)
+    write(tmp_path / "2", exporting(kineto_text(b"a")), budget=budget)
 
 
 def _no_links(*_: object) -> None:
@@ -177,10 +149,10 @@ def _no_links(*_: object) -> None:
 
 
 def test_a_trace_that_is_too_large_is_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(writer, "MAX_EXPORT_BYTES", 10)
+    monkeypatch.setattr(export_text, "MAX_EXPORT_BYTES", 10)
 
     with pytest.raises(OutputError, match="record fewer steps"):
-        write_trace(tmp_path, exporting(kineto_text(b"a")), describe, rank=0)
+        write(tmp_path, exporting(kineto_text(b"a")))
 
     assert files_below(tmp_path) == []
 
@@ -190,16 +162,16 @@ def test_files_of_a_killed_process_with_the_same_pid_are_removed(tmp_path: Path)
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        write_trace(tmp_path, export_after_a_kill, describe, rank=0)
+        write(tmp_path, export_after_a_kill)
     names: list[str] = []
-    write_trace(tmp_path, lambda file: names.append(file.name) or exporting(kineto_text(b"a"))(file), describe, rank=0)  # type: ignore[func-returns-value]
+    write(tmp_path, lambda file: names.append(file.name) or exporting(kineto_text(b"a"))(file))  # type: ignore[func-returns-value]
     for file in tmp_path.iterdir():
         file.unlink()
     for name in names:
         (tmp_path / name).write_bytes(b"left over")
         (tmp_path / name.replace(".tmp", ".gz.tmp")).write_bytes(b"left over")
 
-    write_trace(tmp_path, exporting(kineto_text(b"a")), describe, rank=0)
+    write(tmp_path, exporting(kineto_text(b"a")))
 
     assert files_below(tmp_path) == ["rank-000000.json.gz", "rank-000000.manifest.json"]
 
@@ -210,19 +182,19 @@ def test_folders_of_more_than_4096_ranks_are_split_by_thousands() -> None:
 
 
 def test_an_existing_file_is_never_replaced(tmp_path: Path) -> None:
-    before = write_trace(tmp_path, exporting(kineto_text(b"first")), describe, rank=0).read_bytes()
+    before = write(tmp_path, exporting(kineto_text(b"first"))).read_bytes()
 
     with pytest.raises(OutputError, match="exists"):
-        write_trace(tmp_path, exporting(kineto_text(b"second")), describe, rank=0)
+        write(tmp_path, exporting(kineto_text(b"second")))
 
     assert (tmp_path / "rank-000000.json.gz").read_bytes() == before
     assert files_below(tmp_path) == ["rank-000000.json.gz", "rank-000000.manifest.json"]
 
 
 def test_a_file_system_without_links_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(writer.os, "link", _no_links)
+    monkeypatch.setattr(places.os, "link", _no_links)
 
-    write_trace(tmp_path, exporting(kineto_text(b"a")), describe, rank=0)
+    write(tmp_path, exporting(kineto_text(b"a")))
 
     assert files_below(tmp_path) == ["rank-000000.json.gz", "rank-000000.manifest.json"]
 

@@ -1,0 +1,157 @@
+"""Writes the open window when SIGTERM arrives, and lets the signal end the process as it would have.
+
+The handler is installed only while a window is open or being written. If the program has a handler, that is called as
+before, and the window is closed by the next call or at exit. Otherwise the window is flushed at once, and the signal
+then kills the process.
+
+Python runs handlers between bytecodes of the main thread. Without the handler the signal would end a main thread that
+is blocked in C, for example in a wait for the device. So another thread hears of the signal through the wake-up file
+descriptor, and ends the process if the handler has not begun to flush within `LIMIT_S`, or has not ended after
+`FLUSH_LIMIT_S`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import signal
+import socket
+import threading
+from collections.abc import Callable
+from types import FrameType
+from typing import Any
+
+LIMIT_S = 3.0
+FLUSH_LIMIT_S = 25.0  # schedulers usually kill after 30 s
+
+__all__ = ["SigtermHandler"]
+
+
+class SigtermHandler:
+    """Handles SIGTERM between `install` and `remove`, on the main thread.
+
+    `flush` writes what there is and returns whether it could. It cannot while the probe itself is interrupted; the
+    probe then calls `deliver_deferred` when it has finished.
+
+    Attributes:
+        requested: whether SIGTERM has arrived.
+    """
+
+    def __init__(self, flush: Callable[[], bool]) -> None:
+        self._flush = flush
+        self._pid: int | None = None
+        self._previous: Any = None
+        self._installed = False
+        self._deferred = False
+        self._watch: _BlockedThreadWatch | None = None
+        self.requested = False
+
+    def install(self) -> None:
+        if self._installed or threading.current_thread() is not threading.main_thread():
+            return
+        previous = signal.getsignal(signal.SIGTERM)
+        if previous is None or previous is signal.SIG_IGN:  # None: a handler in C, which must stay
+            return
+        self._previous, self._pid = previous, os.getpid()
+        signal.signal(signal.SIGTERM, self._on_signal)
+        self._installed = True
+        if not callable(previous):  # else the signal waits for the main thread without us, too
+            with contextlib.suppress(Exception):  # too many files or threads
+                self._watch = _BlockedThreadWatch.begin()
+
+    def remove(self) -> None:
+        if not self._installed or threading.current_thread() is not threading.main_thread():
+            return
+        if signal.getsignal(signal.SIGTERM) == self._on_signal:
+            signal.signal(signal.SIGTERM, self._previous)
+        self._installed = False
+        watch, self._watch = self._watch, None
+        if watch is not None:
+            with contextlib.suppress(Exception):  # what stays does nothing without the handler
+                watch.end()
+
+    def deliver_deferred(self) -> None:
+        """Flush and terminate if a signal asked for it while the probe was busy."""
+        if self._deferred:
+            self._deferred = False
+            self._flush_now()
+            self._terminate()
+
+    def _on_signal(self, number: int, frame: FrameType | None) -> None:
+        if os.getpid() != self._pid:
+            self._terminate()
+            return
+        self.requested = True
+        if callable(self._previous):
+            self._previous(number, frame)
+        elif self._flush_now():
+            self._terminate()
+        else:
+            self._deferred = True
+
+    def _flush_now(self) -> bool:
+        watch = self._watch
+        if watch is None:
+            return self._flush()
+        watch.flushing.set()
+        if self._flush():
+            return True
+        watch.flushing.clear()  # the probe is at work, where it may be blocked as well
+        return False
+
+    def _terminate(self) -> None:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL if not callable(self._previous) else self._previous)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+
+class _BlockedThreadWatch:
+    """Ends the process if the main thread does not flush in time after SIGTERM.
+
+    Attributes:
+        flushing: set while the main thread flushes.
+    """
+
+    def __init__(self, ours: socket.socket, woken: socket.socket) -> None:
+        self.flushing = threading.Event()
+        self._ours, self._woken = ours, woken
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="tracekit-sigterm", daemon=True)
+
+    @classmethod
+    def begin(cls) -> _BlockedThreadWatch | None:
+        """Return a watch, or None if the program uses the descriptor itself. Raises if it cannot be started."""
+        with contextlib.ExitStack() as undo:
+            ours, woken = (undo.enter_context(end) for end in socket.socketpair())
+            ours.setblocking(False)  # Python writes to it in the handler
+            previous = signal.set_wakeup_fd(ours.fileno(), warn_on_full_buffer=False)
+            undo.callback(signal.set_wakeup_fd, previous)
+            if previous != -1:
+                return None
+            watch = cls(ours, woken)
+            watch._thread.start()
+            undo.pop_all()
+            return watch
+
+    def end(self) -> None:
+        """Give the descriptor back, unless the program has taken it meanwhile. In a forked child the thread is gone."""
+        self._ended.set()
+        number = self._ours.fileno()
+        current = signal.set_wakeup_fd(-1)
+        if current not in {-1, number}:
+            signal.set_wakeup_fd(current)
+        self._ours.close()  # the thread reads the end of the stream
+        if not self._thread.is_alive():
+            self._woken.close()
+
+    def _run(self) -> None:
+        with self._woken:
+            while received := self._woken.recv(64):
+                if signal.SIGTERM in received:
+                    self._ended.wait(LIMIT_S)
+                    if self.flushing.is_set():
+                        self._ended.wait(FLUSH_LIMIT_S - LIMIT_S)
+                    if not self._ended.is_set():
+                        # As `signal.signal(SIGTERM, SIG_DFL)`, which Python allows on the main thread only.
+                        ctypes.pythonapi.PyOS_setsig(signal.SIGTERM, None)
+                        os.kill(os.getpid(), signal.SIGTERM)

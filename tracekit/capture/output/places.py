@@ -1,0 +1,113 @@
+"""Names of the files that the capture writes, and how a finished file takes its name.
+
+A window of a rank is `<run>/attempt-<n>/step-<first>/rank-<r>.json.gz`, with `rank-<r>.manifest.json` beside it. What
+is not finished has a name that begins with a dot and ends with `.tmp`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+MAX_RUN_ID_LENGTH = 64
+TRACE_SUFFIX = ".json"
+PACKED_SUFFIX = ".json.gz"
+MANIFEST_SUFFIX = ".manifest.json"
+RANKS_A_FOLDER = 1000
+MAX_RANKS_IN_ONE_FOLDER = 4096
+
+__all__ = ["Place", "publish", "trace_folder", "unused_run_id"]
+
+
+def trace_folder(root: Path, run_id: str, attempt: int, first_step: int, rank: int, world_size: int) -> Path:
+    """Return `<root>/<run_id>/attempt-<n>/step-<first>`; above 4096 ranks each thousand has a folder in it."""
+    folder = root / run_id / f"attempt-{attempt}" / f"step-{first_step:09d}"
+    if world_size > MAX_RANKS_IN_ONE_FOLDER:
+        folder /= f"rank-{rank // RANKS_A_FOLDER:03d}xxx"
+    return folder
+
+
+def unused_run_id(root: Path, run_id: str, attempt: int, first_step: int, rank: int, world_size: int) -> str:
+    """Return `run_id`, or `<run_id>-2` and so on if this rank's file exists there.
+
+    A recording is never replaced, but launchers reuse ids, and containers number their processes alike.
+    """
+    candidate, number = run_id, 1
+    while Place(trace_folder(root, candidate, attempt, first_step, rank, world_size), rank).is_taken:
+        number += 1
+        suffix = f"-{number}"
+        candidate = run_id[: MAX_RUN_ID_LENGTH - len(suffix)] + suffix
+    return candidate
+
+
+@dataclass(frozen=True)
+class Place:
+    """The files of one window of one rank in `folder`, and the scratch files of this process beside them."""
+
+    folder: Path
+    rank: int
+    pid: int = 0  # of the training process; 0: this one
+
+    @property
+    def _name(self) -> str:
+        return f"rank-{self.rank:06d}"
+
+    @property
+    def _scratch(self) -> str:
+        host = re.sub(r"[^A-Za-z0-9_-]+", "-", os.uname().nodename)[:64]
+        return f".{self._name}.{host}.{self.pid or os.getpid()}"
+
+    @property
+    def packed(self) -> Path:
+        return self.folder / f"{self._name}{PACKED_SUFFIX}"
+
+    @property
+    def unpacked(self) -> Path:
+        """The trace of a program that could not wait until it was packed."""
+        return self.folder / f"{self._name}{TRACE_SUFFIX}"
+
+    @property
+    def manifest(self) -> Path:
+        return self.folder / f"{self._name}{MANIFEST_SUFFIX}"
+
+    @property
+    def export(self) -> Path:
+        """The scratch file that torch writes."""
+        return self.folder / f"{self._scratch}.tmp"
+
+    @property
+    def unfinished_trace(self) -> Path:
+        return self.folder / f"{self._scratch}.gz.tmp"
+
+    @property
+    def unfinished_manifest(self) -> Path:
+        return self.folder / f"{self._scratch}.manifest.tmp"
+
+    @property
+    def is_taken(self) -> bool:
+        return any(os.path.lexists(file) for file in (self.packed, self.unpacked, self.manifest))
+
+    def remove_scratch(self, *, but_export: bool = False) -> None:
+        """Remove this process' scratch files, also those of a killed process with the same pid."""
+        with contextlib.suppress(OSError):
+            for file in self.folder.glob(f"{self._scratch}.*"):
+                if not (but_export and file == self.export):
+                    file.unlink(missing_ok=True)
+
+
+def publish(file: Path, target: Path) -> None:
+    """Rename a finished file, unless the target exists: `replace` would overwrite it silently."""
+    try:
+        os.link(file, target)
+    except FileExistsError:
+        raise
+    except OSError:  # a file system without links
+        if os.path.lexists(target):
+            raise FileExistsError(errno.EEXIST, "File exists", str(target)) from None
+        file.replace(target)
+    else:
+        file.unlink()
