@@ -52,7 +52,7 @@ reports: $(TEST_READY) ## Run the probes again and rebuild the gallery in report
 # $(call report,probe,ranks,options): what `analyze` says of a probe's run: the answer, all tables, and JSON
 define report
 	OMP_NUM_THREADS=1 $(BIN)/torchrun --standalone --nproc-per-node $(2) \
-		probes/$(1).py --out build/reports/$(1) --sleep-compute $(3)
+		probes/$(1).py --out build/reports/$(1) --device cpu --sleep-compute $(3)
 	mkdir -p reports/$(1)
 	$(BIN)/tracekit analyze build/reports/$(1) --json --force -o reports/$(1)/summary.json
 	COLUMNS=80 $(BIN)/tracekit analyze build/reports/$(1) > reports/$(1)/terminal.txt
