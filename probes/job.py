@@ -41,7 +41,7 @@ def choose_device(options: argparse.Namespace) -> torch.device:
         cycles_per_ms()  # measured now, so that no training step does it
     else:
         device = torch.device("cpu")
-        few = f"{gpus} for {processes} processes" if gpus else "no CUDA device"
+        few = f"{gpus} GPU{'s' * (gpus > 1)} for {processes} processes" if gpus else "no CUDA device"
         why = few if options.device == "auto" else "as asked for"
     if os.environ.get("RANK", "0") == "0":
         print(f"Training on {device.type}: {why}", flush=True)

@@ -44,6 +44,11 @@ class ParameterServer:
         self.model = make_model()
         self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.002)
         self.lock = threading.Lock()  # requests run on several threads
+        self.on_gpu = False
+
+    def move(self, device: torch.device) -> None:
+        self.model.to(device)
+        self.on_gpu = device.type == "cuda"
 
 
 server = ParameterServer()  # only that of rank 0 is used
@@ -51,7 +56,7 @@ server = ParameterServer()  # only that of rank 0 is used
 
 def pull(delay_s: float) -> list[Tensor]:
     """On the server: return the current parameters, after computing for `delay_s`. Only tensors of a CPU are sent."""
-    take_time(delay_s, on_gpu=next(server.model.parameters()).is_cuda)
+    take_time(delay_s, on_gpu=server.on_gpu)
     with server.lock:
         return [parameter.detach().to("cpu", copy=True) for parameter in server.model.parameters()]
 
@@ -74,7 +79,7 @@ def main() -> None:
     probe = tracekit.probe(arguments.out)  # on the server, too, before it serves calls
 
     if rank == 0:
-        server.model.to(device)
+        server.move(device)
         rpc.init_rpc(SERVER, rank=rank, world_size=world_size)
     else:
         rpc.init_rpc(f"trainer{rank}", rank=rank, world_size=world_size)
