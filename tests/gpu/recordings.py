@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from decimal import Decimal
@@ -77,8 +78,9 @@ class DeviceRecording:
         return [event for event in self.kernels if SPIN in event.name]
 
     def calls(self, *names: str) -> int:
-        """Return how often the host called any of these functions of the runtime or the driver."""
-        return sum(event.get("name") in names for event in self.trace["traceEvents"])
+        """Return how often the host called any of these functions, in any version of their interface."""
+        pattern = re.compile(rf"(?:{'|'.join(names)})(?:_v\d+)?(?:_ptsz)?")
+        return sum(pattern.fullmatch(event.get("name", "")) is not None for event in self.trace["traceEvents"])
 
     @property
     def steps(self) -> int:

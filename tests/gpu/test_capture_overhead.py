@@ -18,15 +18,13 @@ def test_every_launch_of_a_recorded_step_is_there_and_its_cost_is_measured(
     recording = record("overhead")
     recording.require_whole()
 
-    facts, run = recording.facts, recording.result["run"]
+    facts, stated_ns = recording.facts, recording.result["run"]["capture_overhead_ns"]
 
     assert recording.steps == facts["steps"]
     assert len(recording.kernels) == facts["kernels"]
-    assert run["capture_overhead_ns"] > 0
     assert facts["plain_ms"] > 0
     assert facts["recorded_ms"] > 0
-    measured(
-        plain_step_ms=facts["plain_ms"],
-        recorded_step_ms=facts["recorded_ms"],
-        stated_overhead_ms=run["capture_overhead_ns"] / 1e6,
-    )
+    measured(plain_step_ms=facts["plain_ms"], recorded_step_ms=facts["recorded_ms"])
+    if stated_ns is not None:  # where the process could measure it
+        assert stated_ns > 0
+        measured(stated_overhead_ms=stated_ns / 1e6)

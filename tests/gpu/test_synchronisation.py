@@ -26,7 +26,7 @@ def test_idle_time_behind_a_synchronising_call_has_it_as_its_cause(
 
     assert len(spins) == recording.steps * count
     assert recording.calls("cudaDeviceSynchronize", "hipDeviceSynchronize") >= 2 * recording.steps
-    assert recording.calls("cudaEventSynchronize", "hipEventSynchronize") == recording.steps
+    assert recording.calls("cudaEventSynchronize", "hipEventSynchronize") >= recording.steps
     assert sum(idle_ns.values()) == row["idle_ns"]
     assert idle_ns["synchronisation"] >= 0.8 * gaps_ns > 0
     measured(gaps_ms=gaps_ns / 1e6, synchronisation_ms=idle_ns["synchronisation"] / 1e6)
