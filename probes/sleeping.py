@@ -16,7 +16,9 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import Dataset
 
-# About 5 ms on a GPU of 2 GHz: long enough that a launch of some microseconds changes the result by 0.1 %.
+# About 25 ms on a GPU of 2 GHz, and more on one that was idle: long enough to reach the clock rate of work.
+_WARM_UP_CYCLES = 50_000_000
+# About 5 ms: long enough that a launch of some microseconds changes the result by 0.1 %.
 _CALIBRATION_CYCLES = 10_000_000
 _CALIBRATIONS = 5
 
@@ -25,10 +27,10 @@ _CALIBRATIONS = 5
 def cycles_per_ms() -> float:
     """Return the cycles of the current GPU's clock in a millisecond, as measured once by CUDA events.
 
-    The first sleep is not counted: it loads the kernel and raises the clock rate. On ROCm the kernel counts another
-    clock, of another rate, which is why the rate is measured and not asked for.
+    The first sleep is not measured: it loads the kernel and raises the clock rate. The kernel may count another clock
+    than the one that the driver names, as on ROCm, so the rate cannot be asked for.
     """
-    torch.cuda._sleep(_CALIBRATION_CYCLES)
+    torch.cuda._sleep(_WARM_UP_CYCLES)
     rates: list[float] = []
     for _ in range(_CALIBRATIONS):
         start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
