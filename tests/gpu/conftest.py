@@ -9,17 +9,13 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from tests.gpu.devices import count_devices, why_skipped
+from tests.gpu.recordings import DeviceRecording
 from tests.places import ROOT
-
-if TYPE_CHECKING:
-    from tests.gpu.recordings import DeviceRecording
-
-pytest.register_assert_rewrite("tests.gpu.recordings")  # its checks assert; it must not be imported before
 
 WORKLOADS = Path(__file__).with_name("workloads.py")
 TIMEOUT_S = 300
@@ -61,8 +57,6 @@ def record(tmp_path: Path) -> Callable[[str], DeviceRecording]:
     """
 
     def record_workload(workload: str) -> DeviceRecording:
-        from tests.gpu.recordings import DeviceRecording
-
         facts = json.loads(run([str(WORKLOADS), workload, str(tmp_path / "run")]).splitlines()[-1])
         return DeviceRecording(tmp_path / "run", facts)
 
@@ -74,8 +68,6 @@ def train(tmp_path: Path) -> Callable[..., DeviceRecording]:
     """`train(probe, *arguments, ranks=1)`: run a probe, each rank on a device of its own."""
 
     def train_probe(probe: str, *arguments: str, ranks: int = 1) -> DeviceRecording:
-        from tests.gpu.recordings import DeviceRecording
-
         launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks)]
         script = [str(ROOT / "probes" / f"{probe}.py"), *arguments, "--out", str(tmp_path / "run")]
         printed = run([*launcher, *script])

@@ -103,12 +103,14 @@ class DeviceRecording:
 
     def require_whole(self) -> dict[str, Any]:
         """Check that no record is lost and every step adds up, and return the row of rank 0."""
-        assert self.result["run"]["device"] == "gpu"
-        assert notes_of(self.result, "lost_device_records", "capture") == []
-        (row,) = [row for row in self.result["ranks"] if row["rank"] == 0]
-        assert row["steps"] == self.steps
+        result = self.result
+        notes = notes_of(result, "lost_device_records", "capture")
+        (row,) = [row for row in result["ranks"] if row["rank"] == 0]
         parts = ("compute_ns", "exposed_comm_ns", "exposed_copy_ns", "idle_ns")
-        assert sum(row[part] for part in parts) == row["step_ns"]
+        assert result["run"]["device"] == "gpu", result["notes"]
+        assert notes == [], notes
+        assert row["steps"] == self.steps, row
+        assert sum(row[part] for part in parts) == row["step_ns"], row
         return row
 
 

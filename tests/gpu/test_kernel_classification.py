@@ -27,7 +27,8 @@ def test_kernels_compute_and_transfers_are_copies(
     (spin,) = [use for use in by_kind["compute"] if SPIN in use.function]
 
     assert set(by_kind) == {"compute", "copy"}
-    assert sum(use.count for use in transfers) == recording.steps * recording.facts["copies_of_step"]
+    copies, expected_copies = sum(use.count for use in transfers), recording.steps * recording.facts["copies_of_step"]
+    assert copies == expected_copies or (recording.facts["copies_may_be_kernels"] and copies < expected_copies)
     assert spin.count == recording.steps
     kernels = sum(use.count for use in by_kind["compute"])
     assert kernels == len(recording.kernels) >= recording.steps * recording.facts["least_kernels_of_step"]

@@ -23,6 +23,7 @@ import torch
 import tracekit
 from sleeping import cycles_per_ms, take_time
 from tracekit.capture.profiler_session import ProfilerSession
+from tracekit.capture.warn import CaptureWarning
 
 SKIP, WARMUP, STEPS = 2, 1, 3
 FIRST = SKIP + WARMUP  # the first recorded call
@@ -65,7 +66,8 @@ def classification(out: Path) -> dict[str, Any]:
         torch.cuda.synchronize()
 
     train(out, step)
-    return {"copies_of_step": 3, "least_kernels_of_step": 4}
+    # On ROCm a copy within the device may be a kernel.
+    return {"copies_of_step": 3, "least_kernels_of_step": 4, "copies_may_be_kernels": torch.version.hip is not None}
 
 
 def streams(out: Path) -> dict[str, Any]:
@@ -215,7 +217,7 @@ def window_edges(out: Path) -> dict[str, Any]:
         "edges": edges,
         "total": total.max().item(),
         "expected_total": float(calls),
-        "warnings": [str(warning.message) for warning in warned],
+        "warnings": [str(warning.message) for warning in warned if issubclass(warning.category, CaptureWarning)],
     }
 
 
