@@ -15,7 +15,7 @@ import pytest
 
 from tests.gpu.devices import count_devices, why_skipped
 from tests.gpu.recordings import DeviceRecording
-from tests.places import ROOT
+from tests.places import PROBES, ROOT
 
 WORKLOADS = Path(__file__).with_name("workloads.py")
 TIMEOUT_S = 300
@@ -69,7 +69,7 @@ def train(tmp_path: Path) -> Callable[..., DeviceRecording]:
 
     def train_probe(probe: str, *arguments: str, ranks: int = 1) -> DeviceRecording:
         launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks)]
-        script = [str(ROOT / "probes" / f"{probe}.py"), *arguments, "--out", str(tmp_path / "run")]
+        script = [str(PROBES / f"{probe}.py"), *arguments, "--out", str(tmp_path / "run")]
         printed = run([*launcher, *script])
         assert "Training on cuda" in printed
         return DeviceRecording(tmp_path / "run", {})

@@ -13,10 +13,9 @@ from typing import Any
 import pytest
 
 from tests.integration.recorded import Launch
+from tests.places import PROBE_PARTS, PROBES
 
 STAND_IN = Path(__file__).with_name("cuda_stand_in.py")
-PROBES = Path(__file__).parents[2] / "probes"
-PARTS = {"blocks", "job", "sleeping"}  # what the probes share
 PLANT_NOTHING = {"data_parallel"}
 STEPS = 2
 MOVED_BY_DEEPSPEED = ["LayerNorm, a module", "Linear, a module"]
@@ -100,7 +99,7 @@ def test_compute_is_time_of_the_device_and_lateness_of_the_host(
 
 
 def test_every_probe_that_plants_something_is_tested() -> None:
-    scripts = {script.stem for script in PROBES.glob("*.py")} - PARTS
+    scripts = {script.stem for script in PROBES.glob("*.py")} - PROBE_PARTS
     assert scripts == {case.probe for case in PLANTED} | PLANT_NOTHING
 
 

@@ -14,10 +14,9 @@ import pytest
 
 from tests.integration.probe_commands import COMMANDS, Probe, Result
 from tests.integration.recorded import Launch, notes_of, result_of
+from tests.places import PROBE_PARTS, PROBES
 
-PROBES = Path(__file__).parents[2] / "probes"
 TESTED_ELSEWHERE = {"hybrid", "parameter_server"}
-PARTS = {"blocks", "job", "sleeping"}  # what the probes share
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,7 +53,7 @@ def finished(
 
 
 def test_every_probe_is_tested() -> None:
-    scripts = {script.stem for script in PROBES.glob("*.py")} - PARTS
+    scripts = {script.stem for script in PROBES.glob("*.py")} - PROBE_PARTS
     assert scripts == {probe.name for probe in COMMANDS} | TESTED_ELSEWHERE
 
 

@@ -9,7 +9,7 @@ from types import ModuleType
 import pytest
 
 from tests.components import require_module
-from tests.places import ROOT
+from tests.places import PROBES
 
 torch = require_module("torch")
 
@@ -17,7 +17,7 @@ torch = require_module("torch")
 @pytest.fixture
 def job(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     """The shared part of the probes, for the second of two processes of a host."""
-    monkeypatch.syspath_prepend(str(ROOT / "probes"))
+    monkeypatch.syspath_prepend(str(PROBES))
     for name, value in {"LOCAL_WORLD_SIZE": "2", "LOCAL_RANK": "1", "RANK": "0"}.items():
         monkeypatch.setenv(name, value)
     return importlib.import_module("job")

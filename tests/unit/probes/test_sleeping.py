@@ -9,7 +9,7 @@ from types import ModuleType
 import pytest
 
 from tests.components import require_module
-from tests.places import ROOT
+from tests.places import PROBES
 
 torch = require_module("torch")
 
@@ -52,7 +52,7 @@ class Event:
 
 @pytest.fixture
 def sleeping(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
-    monkeypatch.syspath_prepend(str(ROOT / "probes"))
+    monkeypatch.syspath_prepend(str(PROBES))
     module = importlib.import_module("sleeping")
     module.cycles_per_ms.cache_clear()
     yield module

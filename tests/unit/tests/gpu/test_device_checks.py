@@ -25,6 +25,7 @@ SPIN = "at::cuda::(anonymous namespace)::spin_kernel(long)"
 STEP_US = 1000
 STEPS = range(3)
 SIMULATED_STEPS, BUCKETS = 6, 4
+CLASSIFIED = {"copies_of_step": 3, "least_kernels_of_step": 4, "copies_may_be_kernels": False}
 
 Check = Callable[..., None]
 
@@ -74,7 +75,9 @@ def test_classes_of_kernels_and_copies(recorder: Recorder) -> None:
     check = kernel_classification.test_kernels_compute_and_transfers_are_copies
 
     measured = recorder.run(
-        check, steps(classified), copies_of_step=3, least_kernels_of_step=4, copies_may_be_kernels=False
+        check,
+        steps(classified),
+        **CLASSIFIED,
     )
 
     assert measured == {"kernels": 12, "compute_share": pytest.approx(0.56, abs=0.01)}
@@ -88,9 +91,7 @@ def test_communication_on_one_device_is_noticed(recorder: Recorder) -> None:
         recorder.run(
             kernel_classification.test_kernels_compute_and_transfers_are_copies,
             trace,
-            copies_of_step=3,
-            least_kernels_of_step=4,
-            copies_may_be_kernels=False,
+            **CLASSIFIED,
         )
 
 
