@@ -6,6 +6,7 @@ Each probe runs on a stand-in for GPUs (cuda_stand_in.py), which notes every sle
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,6 @@ from tests.integration.recorded import Launch
 from tests.places import PROBE_PARTS, PROBES
 
 STAND_IN = Path(__file__).with_name("cuda_stand_in.py")
-PLANT_NOTHING = {"data_parallel"}
 STEPS = 2
 MOVED_BY_DEEPSPEED = ["LayerNorm, a module", "Linear, a module"]
 
@@ -49,6 +49,7 @@ TOKENS, TOKEN_MS = 480, 0.02  # of both ranks; forward, and twice that backward
 PARTS_OF_A_BATCH, BLOCKS, RECOMPUTED, BLOCK_MS = 3, 4, 2, 2
 
 PLANTED = [
+    planted("data_parallel", ranks=1),  # nothing, but its model has to be on the GPU, too
     planted("ddp", *SLOW_RANK, device_ms={1: STEPS * 20}),
     planted("fsdp", *SLOW_RANK, device_ms={1: STEPS * 20}),
     planted("zero", *SLOW_RANK, device_ms={1: STEPS * 20}),
@@ -98,9 +99,16 @@ def test_compute_is_time_of_the_device_and_lateness_of_the_host(
         assert slept["left_on_cpu"] == (MOVED_BY_DEEPSPEED if case.probe == "zero" else [])
 
 
-def test_every_probe_that_plants_something_is_tested() -> None:
+def test_every_probe_is_tested() -> None:
     scripts = {script.stem for script in PROBES.glob("*.py")} - PROBE_PARTS
-    assert scripts == {case.probe for case in PLANTED} | PLANT_NOTHING
+    assert scripts == {case.probe for case in PLANTED}
+
+
+def test_every_probe_with_an_option_that_delays_has_a_case_on_the_device() -> None:
+    offers = re.compile(r'"--(?:delay-ms|sleep-compute|slow-[\w-]+)"')
+    delaying = {script.stem for script in PROBES.glob("*.py") if offers.search(script.read_text())}
+
+    assert delaying == {case.probe for case in PLANTED if case.device_ms}
 
 
 def test_only_one_module_of_the_probes_sleeps() -> None:
