@@ -11,7 +11,7 @@ TEST_READY := $(VENV)/.ready-test
 INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all check package-check reports bench studies clean
+.PHONY: help demo test test-all gpu check package-check reports bench studies clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -23,10 +23,14 @@ demo: $(DEMO_READY) ## Train a small model on two processes and analyse it (inst
 WORKERS := 2
 
 test: $(TEST_READY) ## Run the tests of every change (installs every extra, 2 GB)
-	$(BIN)/python -m pytest -n $(WORKERS) -m 'not long'
+	$(BIN)/python -m pytest -n $(WORKERS) -m 'not long and not gpu'
 
-test-all: $(TEST_READY) ## Run all tests: with fuzzing and the cross-checks
-	$(BIN)/python -m pytest -n $(WORKERS)
+test-all: $(TEST_READY) ## Run all tests: with fuzzing and the cross-checks, but for those of `make gpu`
+	$(BIN)/python -m pytest -n $(WORKERS) -m 'not gpu'
+
+# One after the other: two tests at a time on one device would change what they measure.
+gpu: $(TEST_READY) ## Run the tests that need GPUs and write reports/gpu; without a GPU they say so and nothing is written
+	$(BIN)/python -m pytest -n 0 -m gpu -p tests.gpu.report tests/gpu
 
 check: $(TEST_READY) ## Lint, format, types, seams
 	$(BIN)/ruff check .
@@ -52,7 +56,7 @@ reports: $(TEST_READY) ## Run the probes again and rebuild the gallery in report
 # $(call report,probe,ranks,options): what `analyze` says of a probe's run: the answer, all tables, and JSON
 define report
 	OMP_NUM_THREADS=1 $(BIN)/torchrun --standalone --nproc-per-node $(2) \
-		probes/$(1).py --out build/reports/$(1) --sleep-compute $(3)
+		probes/$(1).py --out build/reports/$(1) --device cpu --sleep-compute $(3)
 	mkdir -p reports/$(1)
 	$(BIN)/tracekit analyze build/reports/$(1) --json --force -o reports/$(1)/summary.json
 	COLUMNS=80 $(BIN)/tracekit analyze build/reports/$(1) > reports/$(1)/terminal.txt

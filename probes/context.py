@@ -152,7 +152,7 @@ class Layer(nn.Module):
 
 def main() -> None:
     options = parse_options()
-    with job(options.out) as process:
+    with job(options) as process:
         torch.manual_seed(0)  # the same parameters on all ranks
         mesh = init_device_mesh(process.device.type, (process.world_size,), mesh_dim_names=("cp",))
         attention = Attention(mesh.get_group(), options.method, SLEEP_S if options.sleep_compute else 0.0)

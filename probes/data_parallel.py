@@ -2,9 +2,10 @@
 
     python probes/data_parallel.py
 
-It uses all GPUs of the host. Without a GPU it only calls the wrapped module, and a note in the report says so.
-Expected: strategy `dp`, one rank, no process group. On several GPUs the copies between them take a large part of the
-step; `DistributedDataParallel` (probes/ddp.py) has a process for each device and communicates only gradients.
+It uses all GPUs of the host. Without a GPU, or with `--device cpu`, it only calls the wrapped module; a note in the
+report says so. Expected: strategy `dp`, one rank, no process group. On several GPUs the copies between them take a
+large part of the step; `DistributedDataParallel` (probes/ddp.py) has a process for each device and communicates only
+gradients.
 """
 
 from __future__ import annotations
@@ -16,17 +17,19 @@ import torch
 from torch import Tensor, nn
 
 import tracekit
-from job import train, training_options
+from job import choose_device, train, training_options
 
 WIDTH, LAYERS, BATCH = 512, 6, 64
 
 
 def main() -> None:
     options = parse_options()
-    device = torch.device("cuda", 0) if torch.cuda.is_available() else torch.device("cpu")
+    device = choose_device(options)
     torch.manual_seed(0)
     layers = [layer for _ in range(LAYERS) for layer in (nn.Linear(WIDTH, WIDTH), nn.ReLU())]
     model = nn.DataParallel(nn.Sequential(*layers, nn.Linear(WIDTH, 10))).to(device)
+    if device.type == "cpu":
+        model.device_ids = []  # it takes all GPUs of the host; without one this is what it has
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
 
     @tracekit.probe(path=options.out, steps=4)

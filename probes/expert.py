@@ -97,7 +97,7 @@ class Network(nn.Module):
 
 def main() -> None:
     options = parse_options()
-    with job(options.out) as process:
+    with job(options) as process:
         torch.manual_seed(process.rank)
         mesh = (
             init_device_mesh(process.device.type, (process.world_size,), mesh_dim_names=("ep",))

@@ -89,7 +89,7 @@ def shard(network: Network, process: Job, options: argparse.Namespace) -> nn.Mod
 
 def main() -> None:
     options = parse_options()
-    with job(options.out) as process:
+    with job(options) as process:
         torch.manual_seed(0)
         delay_s = options.delay_ms / 1000 if process.rank == options.slow_rank else 0.0
         model = shard(Network(delay_s, options.sleep_compute).to(process.device), process, options)

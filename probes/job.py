@@ -14,6 +14,8 @@ os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # or torch prints two lines a r
 import torch
 import torch.distributed as dist
 
+from sleeping import cycles_per_ms
+
 _last_tensors: list[torch.Tensor] = []  # kept: freeing a tensor needs the interpreter, which is gone at exit
 
 
@@ -26,20 +28,37 @@ class Job:
     device: torch.device
 
 
+def choose_device(options: argparse.Namespace) -> torch.device:
+    """Return the GPU of this process, or the CPU if `--device cpu` asks for it or the host has too few GPUs.
+
+    The first process of the job prints which, and why.
+    """
+    processes, place = int(os.environ.get("LOCAL_WORLD_SIZE", "1")), int(os.environ.get("LOCAL_RANK", "0"))
+    gpus = torch.cuda.device_count() if options.device == "auto" and torch.cuda.is_available() else 0
+    if gpus >= processes:
+        device, why = torch.device("cuda", place), f"a GPU for each process, {torch.cuda.get_device_name(place)}"
+        torch.cuda.set_device(device)
+        cycles_per_ms()  # measured now, so that no training step does it
+    else:
+        device = torch.device("cpu")
+        few = f"{gpus} GPU{'s' * (gpus > 1)} for {processes} processes" if gpus else "no CUDA device"
+        why = few if options.device == "auto" else "as asked for"
+    if os.environ.get("RANK", "0") == "0":
+        print(f"Training on {device.type}: {why}", flush=True)
+    return device
+
+
 @contextmanager
-def job(out: str) -> Iterator[Job]:
+def job(options: argparse.Namespace) -> Iterator[Job]:
     """Join the process group that torchrun describes (NCCL on GPUs, Gloo on CPUs), and leave it at the end.
 
-    Rank 0 then prints how to read the recording below `out`.
+    Rank 0 then prints how to read the recording below `options.out`.
 
     Leave no DDP model alive until then. Otherwise the model ends the group while it holds the interpreter's lock, and
     waits for ever if a thread of Gloo needs that lock to release its last tensor.
     """
-    on_gpu = torch.cuda.is_available() and torch.cuda.device_count() >= int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
-    device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0"))) if on_gpu else torch.device("cpu")
-    if on_gpu:
-        torch.cuda.set_device(device)
-    dist.init_process_group("nccl" if on_gpu else "gloo")
+    device = choose_device(options)
+    dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
     process = Job(rank=dist.get_rank(), world_size=dist.get_world_size(), device=device)
     yield process
     # A rank that leaves while its last collective still runs on another rank may abort at exit. So may one that leaves
@@ -48,13 +67,25 @@ def job(out: str) -> Iterator[Job]:
     dist.all_reduce(_last_tensors[-1])
     dist.destroy_process_group()
     if process.rank == 0:
-        print(f"\nNext: tracekit analyze {shlex.quote(str(out))}")
+        print(f"\nNext: tracekit analyze {shlex.quote(str(options.out))}")
+
+
+def run_options(description: str, out: str) -> argparse.ArgumentParser:
+    """Return a parser with the folder of the run and the device."""
+    parser = argparse.ArgumentParser(description=description)
+    parser.add_argument("--out", default=out, help="folder of the run")
+    parser.add_argument(
+        "--device",
+        choices=("auto", "cpu"),
+        default="auto",
+        help="auto: a GPU for each process, if the host has as many",
+    )
+    return parser
 
 
 def training_options(description: str, out: str, steps: int = 9) -> argparse.ArgumentParser:
     """Return a parser with the options of all probes. The first four steps are not recorded."""
-    parser = argparse.ArgumentParser(description=description)
-    parser.add_argument("--out", default=out, help="folder of the run")
+    parser = run_options(description, out)
     parser.add_argument("--steps", type=int, default=steps, help="training steps; recording begins with the fifth")
     return parser
 

@@ -57,7 +57,7 @@ def average_in_hooks(model: nn.Module) -> None:
 
 def main() -> None:
     options = parse_options()
-    with job(options.out) as process:
+    with job(options) as process:
         torch.manual_seed(0)
         model = network(options.sleep_compute).to(process.device)
         optimizer = torch.optim.SGD(model.parameters(), lr=0.01)

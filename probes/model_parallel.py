@@ -29,7 +29,7 @@ SLEEP_S = 0.004
 
 def main() -> None:
     options = parse_options()
-    with job(options.out) as process:
+    with job(options) as process:
         torch.manual_seed(process.rank)
         layer = (lambda: SleepyLinear(WIDTH, SLEEP_S)) if options.sleep_compute else (lambda: nn.Linear(WIDTH, WIDTH))
         layers = nn.Sequential(*(layer() for _ in range(LAYERS_A_RANK))).to(process.device)

@@ -14,19 +14,17 @@ is short.
 
 from __future__ import annotations
 
-import argparse
 import os
 import shlex
 import threading
-import time
-
-os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # or torch prints two lines a rank and window
 
 import torch
 import torch.distributed.rpc as rpc
 from torch import Tensor, nn
 
 import tracekit
+from job import choose_device, run_options
+from sleeping import take_time
 
 SERVER = "ps"
 FEATURES, HIDDEN, BATCH = 32, 128, 64
@@ -46,42 +44,48 @@ class ParameterServer:
         self.model = make_model()
         self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.002)
         self.lock = threading.Lock()  # requests run on several threads
+        self.on_gpu = False
+
+    def move(self, device: torch.device) -> None:
+        self.model.to(device)
+        self.on_gpu = device.type == "cuda"
 
 
 server = ParameterServer()  # only that of rank 0 is used
 
 
 def pull(delay_s: float) -> list[Tensor]:
-    """On the server: return the current parameters."""
-    time.sleep(delay_s)
+    """On the server: return the current parameters, after computing for `delay_s`. Only tensors of a CPU are sent."""
+    take_time(delay_s, on_gpu=server.on_gpu)
     with server.lock:
-        return [parameter.detach().clone() for parameter in server.model.parameters()]
+        return [parameter.detach().to("cpu", copy=True) for parameter in server.model.parameters()]
 
 
 def push(gradients: list[Tensor]) -> None:
     """On the server: take an optimizer step with a trainer's gradients."""
     with server.lock:
         for parameter, gradient in zip(server.model.parameters(), gradients, strict=True):
-            parameter.grad = gradient
+            parameter.grad = gradient.to(parameter.device)
         server.optimizer.step()
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", default="runs/parameter_server")
-    parser.add_argument("--steps", type=int, default=8)
+    parser = run_options("Training with an asynchronous parameter server.", out="runs/parameter_server")
+    parser.add_argument("--steps", type=int, default=8, help="training steps of each trainer")
     parser.add_argument("--slow-server-ms", type=float, default=0.0, help="added to every pull")
     arguments = parser.parse_args()
     rank, world_size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    device = choose_device(arguments)
     probe = tracekit.probe(arguments.out)  # on the server, too, before it serves calls
 
     if rank == 0:
+        server.move(device)
         rpc.init_rpc(SERVER, rank=rank, world_size=world_size)
     else:
         rpc.init_rpc(f"trainer{rank}", rank=rank, world_size=world_size)
-        model, loss_of = make_model(), nn.MSELoss()
+        model, loss_of = make_model().to(device), nn.MSELoss()
         torch.manual_seed(rank)
-        data = [torch.randn(BATCH, FEATURES) for _ in range(arguments.steps)]
+        data = [torch.randn(BATCH, FEATURES).to(device) for _ in range(arguments.steps)]
 
         @probe
         def train_step(x: Tensor) -> float:
@@ -92,7 +96,7 @@ def main() -> None:
             model.zero_grad()
             loss = loss_of(model(x), x.sum(dim=1, keepdim=True))
             loss.backward()
-            gradients = [parameter.grad for parameter in model.parameters()]
+            gradients = [parameter.grad.cpu() for parameter in model.parameters()]
             rpc.rpc_async(SERVER, push, args=(gradients,)).wait()
             loss_now: float = loss.item()
             return loss_now

@@ -51,7 +51,7 @@ class Network(nn.Module):
 
 def main() -> None:
     options = parse_options()
-    with job(options.out) as process:
+    with job(options) as process:
         training(process, options)  # its model is gone before the process group is, which DDP holds
 
 

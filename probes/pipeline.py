@@ -68,7 +68,7 @@ class Stage(nn.Module):
 
 def main() -> None:
     options = parse_options()
-    with job(options.out) as process:
+    with job(options) as process:
         torch.manual_seed(0)
         numbers = stage_numbers(options.schedule, process)
         stages = [Stage(slept_s(options, number), options.sleep_compute).to(process.device) for number in numbers]

@@ -20,7 +20,6 @@ from __future__ import annotations
 import argparse
 import itertools
 import random
-import time
 
 import torch
 from torch import Tensor, nn
@@ -28,8 +27,8 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader
 
 import tracekit
-from job import Job, job
-from sleeping import SleepyLinear, SleepySamples, sleep
+from job import Job, job, run_options
+from sleeping import SleepyLinear, SleepySamples, sleep, sleep_on_host
 
 WIDTH, BLOCKS, BATCH = 256, 6, 16
 SLEEP_S = 0.005
@@ -58,7 +57,7 @@ class Network(nn.Module):
 
 def main() -> None:
     options = parse_options()
-    with job(options.out) as process:
+    with job(options) as process:
         training(process, options)  # its model is gone before the process group is, which DDP holds
 
 
@@ -80,7 +79,7 @@ def training(process: Job, options: argparse.Namespace) -> None:
         network.jitter_s = varied.random() * options.jitter * 3 * BLOCKS * SLEEP_S
         loss = nn.functional.mse_loss(model(x), torch.roll(x, 1, dims=-1))
         if cause == "host":
-            time.sleep(delay_s)
+            sleep_on_host(delay_s)
         loss.backward()
         optimizer.step()
         return loss.detach()
@@ -100,8 +99,7 @@ def loader(options: argparse.Namespace, process: Job, slow_s: float) -> itertool
 
 
 def parse_options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description="Data-parallel training with a straggler of one of four kinds.")
-    parser.add_argument("--out", default="runs/straggler", help="folder of the run")
+    parser = run_options("Data-parallel training with a straggler of one of four kinds.", out="runs/straggler")
     parser.add_argument("--recorded", type=int, default=6, help="steps that are recorded, from the fifth on")
     parser.add_argument("--cause", choices=("none", "compute", "more_work", "host", "data"), default="compute")
     parser.add_argument("--rank", type=int, default=1, help="rank that delays the others")

@@ -32,7 +32,7 @@ BATCH, SEQUENCE = 8, 32
 
 def main() -> None:
     options = parse_options()
-    with job(options.out) as process:
+    with job(options) as process:
         torch.manual_seed(0)  # the same on all ranks: they hold parts of one model
         layer_s = options.sleep_ms / 1000 if options.sleep_compute else 0.0
         network = Network(WIDTH, LAYERS, CLASSES, layer_s).to(process.device)

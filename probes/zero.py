@@ -22,12 +22,6 @@ import warnings
 from typing import Any
 
 import torch
-
-# As it is imported, DeepSpeed looks for devices, also for kinds that probes do not use.
-os.environ.setdefault("DS_ACCELERATOR", "cuda" if torch.cuda.is_available() else "cpu")
-
-import deepspeed
-from deepspeed.ops import __compatible_ops__
 from torch import Tensor, nn
 
 import tracekit
@@ -75,6 +69,11 @@ def configuration(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def start_engine(options: argparse.Namespace, process: Job) -> Any:
+    # As it is imported, DeepSpeed looks for devices, also for kinds that the probe does not use.
+    os.environ.setdefault("DS_ACCELERATOR", process.device.type)
+    import deepspeed
+    from deepspeed.ops import __compatible_ops__
+
     # DeepSpeed uses deprecated functions in every step.
     warnings.filterwarnings("ignore", category=FutureWarning, module="torch.distributed")
     # On a CPU it would first compile an operator for reductions in shared memory, which takes a minute.
@@ -91,7 +90,7 @@ def start_engine(options: argparse.Namespace, process: Job) -> Any:
 
 def main() -> None:
     options = parse_options()
-    with job(options.out) as process:
+    with job(options) as process:
         engine = start_engine(options, process)
         batches = torch.Generator().manual_seed(1 + process.rank)
 

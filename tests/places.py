@@ -1,6 +1,9 @@
-"""Where this repository and its small traces are, for tests in any folder."""
+"""Where this repository, its small traces and its probes are, for tests in any folder."""
 
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 DATA = ROOT / "tests" / "data"
+PROBES = ROOT / "probes"
+PROBE_PARTS = {"blocks", "job", "sleeping"}
+"""The modules of `PROBES` that the probes share."""

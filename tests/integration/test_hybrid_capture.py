@@ -24,6 +24,7 @@ from tracekit.trace_processor import TraceProcessor
 pytestmark = pytest.mark.alone
 
 HYBRID = Path(__file__).parents[2] / "probes/hybrid.py"
+ON_CPU = ("--device", "cpu", "--sleep-compute")
 
 
 def groups_along(shape: tuple[int, ...], dimension: int) -> list[list[int]]:
@@ -67,7 +68,7 @@ def check(result: dict[str, Any], names: list[str]) -> None:
 def test_data_and_tensor_parallel(
     torchrun: Launch, tmp_path: Path, options: tuple[str, ...], data_parallel: str
 ) -> None:
-    torchrun(HYBRID, *options, "--sleep-compute", "--out", tmp_path, ranks=4)
+    torchrun(HYBRID, *options, *ON_CPU, "--out", tmp_path, ranks=4)
 
     result = result_of(tmp_path)
     assert result["run"]["strategies"] == [data_parallel, "tp"]
@@ -80,7 +81,7 @@ def test_data_pipeline_and_tensor_parallel(
     torchrun: Launch, trace_processor: TraceProcessor, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     delay = ("--slow-rank", "5", "--delay-ms", "30")  # a block: 0.7 s a step in all
-    torchrun(HYBRID, "--unnamed", "--sleep-compute", *delay, "--out", tmp_path, ranks=8)
+    torchrun(HYBRID, "--unnamed", *ON_CPU, *delay, "--out", tmp_path, ranks=8)
 
     result = result_of(tmp_path)
     assert result["run"]["strategies"] == ["fsdp2", "pp", "tp"]

@@ -15,6 +15,7 @@ from tests.integration.recorded import Launch, result_of
 pytestmark = pytest.mark.alone
 
 PROBES = Path(__file__).parents[2] / "probes"
+ON_CPU = ("--device", "cpu", "--sleep-compute")
 PLANTED_NS = 100_000_000
 
 
@@ -29,7 +30,7 @@ def test_a_slow_rank_at_its_peers_median_saves_about_what_was_planted(torchrun: 
     Ranks on the same cores slow each other. How exact a saving is where nothing does, unit tests say.
     """
     out = tmp_path / "run"
-    torchrun(PROBES / "ddp.py", "--sleep-compute", "--slow-rank", "1", "--delay-ms", "100", "--out", out)
+    torchrun(PROBES / "ddp.py", *ON_CPU, "--slow-rank", "1", "--delay-ms", "100", "--out", out)
 
     whatif = result_of(out)["whatif"]
 
@@ -45,7 +46,7 @@ def test_a_pipeline_with_balanced_stages_takes_as_long_as_predicted(torchrun: La
 
     def whatif(name: str, *options: str) -> dict[str, Any]:
         out = tmp_path / name
-        torchrun(PROBES / "pipeline.py", "--sleep-compute", "--out", out, *options, ranks=4)
+        torchrun(PROBES / "pipeline.py", *ON_CPU, "--out", out, *options, ranks=4)
         result: dict[str, Any] = result_of(out)["whatif"]
         return result
 

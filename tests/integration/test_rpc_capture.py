@@ -121,7 +121,7 @@ def test_only_calls_of_recording_peers_are_kept(recorded: Path) -> None:
 
 
 def test_the_parameter_servers_delay_is_found(torchrun: Launch, tmp_path: Path) -> None:
-    torchrun(PROBE, "--slow-server-ms", "50", "--out", tmp_path, ranks=3)
+    torchrun(PROBE, "--device", "cpu", "--slow-server-ms", "50", "--out", tmp_path, ranks=3)
     result = result_of(tmp_path)
 
     assert result["run"]["strategies"] == ["rpc"]

@@ -37,7 +37,7 @@ def _record(pair: Pair, options: tuple[str, ...], folder: Path) -> None:
     # A free port of the loopback interface, and one thread each: ranks sleep instead of competing for cores.
     launcher = ["-m", "torch.distributed.run", "--nnodes", "1", "--nproc-per-node", str(pair.ranks)]
     launcher += ["--rdzv-backend", "c10d", "--rdzv-endpoint", "127.0.0.1:0", "--local-addr", "127.0.0.1"]
-    probe = [str(_ROOT / "probes" / f"{pair.probe}.py"), "--out", str(folder), "--sleep-compute"]
+    probe = [str(_ROOT / "probes" / f"{pair.probe}.py"), "--out", str(folder), "--sleep-compute", "--device", "cpu"]
     command = [sys.executable, *launcher, *probe, *pair.options, *options]
     environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(_ROOT), "GLOO_SOCKET_IFNAME": "lo"}
     exit_code, errors = 0, ""
