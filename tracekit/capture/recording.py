@@ -107,8 +107,8 @@ class Recording:
     def open(self, objects: LiveObjects) -> None:
         """Start recording; the next `mark` begins the first step.
 
-        After a warm-up the observers attach to the objects that `prepare` found. A second search would add only what
-        the steps of the warm-up created.
+        After a warm-up the observers attach to the objects that `prepare` found, and `close` uses them again: there may
+        be millions of objects to search. A second search would add only what was created meanwhile.
         """
         is_prepared = self._prepared_objects is not None
         if not self.plan.early and not is_prepared:  # an early one is kept in short jobs only, which should not wait
@@ -116,9 +116,10 @@ class Recording:
         self._observers = default_observers()
         hide_from_compiler()
         if self._prepared_objects is not None:
-            objects, self._prepared_objects = self._prepared_objects, None
+            objects = self._prepared_objects
         for observer in self._observers:
             self._guarded(observer.attach, objects)
+        self._prepared_objects = objects.later() if is_prepared else None
         self._attempt(self._meter.begin)
         self._session.start()
         self._thread = threading.get_ident()
@@ -145,7 +146,8 @@ class Recording:
             return
         in_step = self.log.is_in_step  # true when the job is killed
         self._end_step(self.log.returned_ns)
-        objects = objects or LiveObjects(self._watch)
+        prepared, self._prepared_objects = self._prepared_objects, None
+        objects = prepared or objects or LiveObjects(self._watch)
         if device_limit_s is not None and not self._session.wait_for_device(device_limit_s):
             self.note(
                 f"the device was still at work {device_limit_s:.0f} s after the program had ended its last step: "
