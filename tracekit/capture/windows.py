@@ -110,7 +110,7 @@ class Windows:
             return
         if not recording.has_all_steps:
             recording.note(f"no step followed for {recording.idle_timeout_s:.0f} s, so the recording ends there")
-        self._close(anywhere=True)
+        self._close(anywhere=True, device_limit_s=FAILED_DEVICE_LIMIT_S)  # the program is at other work
 
     def yield_to_other_profiler(self) -> None:
         """Write what there is and stop: another profiler is about to start."""
