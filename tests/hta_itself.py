@@ -13,14 +13,14 @@ import pytest
 
 from tests.components import require_module
 
-__all__ = ["assert_equal_tables", "load_by_hta", "with_names"]
+__all__ = ["as_on_pandas_2", "assert_equal_tables", "load_by_hta", "quiet", "with_names"]
 
 
 def load_by_hta(files: Mapping[int, Path], *, include_last_step: bool = False) -> Any:
     """Return HTA's `TraceAnalysis` of trace files by rank, parsed by HTA. The test is skipped without HTA."""
     analysis = require_module("hta.trace_analysis")
     named = {rank: str(file) for rank, file in files.items()}
-    with _as_on_pandas_2(), _quiet():
+    with as_on_pandas_2(), quiet():
         return analysis.TraceAnalysis(trace_files=named, include_last_profiler_step=include_last_step)
 
 
@@ -45,11 +45,13 @@ def assert_equal_tables(actual: Any, expected: Any) -> None:
 
 
 @contextmanager
-def _as_on_pandas_2() -> Iterator[None]:
-    """Let HTA write row numbers into its column of links.
+def as_on_pandas_2() -> Iterator[None]:
+    """Let HTA do two things that pandas 3 refuses.
 
     HTA keeps correlation ids in the smallest integer that holds them, and writes row numbers into a copy of that
     column. pandas 2 widens it in silence. pandas 3 refuses as soon as a row number does not fit.
+
+    HTA's critical path calls `DataFrame.drop(axis=1, columns=...)`, which says the same twice.
     """
     trace = require_module("hta.common.trace")
     link = trace.transform_correlation_to_index
@@ -63,13 +65,21 @@ def _as_on_pandas_2() -> Iterator[None]:
         linked["correlation"] = linked["correlation"].astype(dtype)
         return linked
 
+    drop = pd.DataFrame.drop
+
+    def drop_without_axis(frame: pd.DataFrame, *arguments: Any, **named: Any) -> Any:
+        if "columns" in named:
+            named.pop("axis", None)
+        return drop(frame, *arguments, **named)
+
     with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(pd.DataFrame, "drop", drop_without_axis)
         patch.setattr(trace, "transform_correlation_to_index", link_in_wide_columns)
         yield
 
 
 @contextmanager
-def _quiet() -> Iterator[None]:
+def quiet() -> Iterator[None]:
     logging.disable(logging.CRITICAL)
     try:
         yield
