@@ -107,7 +107,7 @@ def _other(choice: RunChoice, path: str) -> RunChoice:
 
 
 def _show(results: Mapping[str, HtaResult], suffix: str, path: str, output: Path | None, *, force: bool) -> None:
-    from tracekit.render.hta_tables import hta_csv, hta_json, hta_text
+    from tracekit.hta.tables import hta_csv, hta_json, hta_text
     from tracekit.render.output import new_file
 
     answers = {name: (result.tables, result.error, result.remarks) for name, result in results.items()}

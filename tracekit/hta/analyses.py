@@ -195,8 +195,10 @@ def _plain(frame: pd.DataFrame, symbols: Sequence[str]) -> pd.DataFrame:
         frame.columns = ["_".join(filter(None, map(str, names))) for names in frame.columns]
     # Numbers are floats where a row has none.
     numbers = [name for name in ("name", "cat") if name in frame and frame[name].dtype.kind in "if"]
-    texts = {name: [symbols[int(each)] if each >= 0 else None for each in frame[name]] for name in numbers}
-    return frame.assign(**texts).reset_index(drop=True)
+    frame = frame.reset_index(drop=True)
+    for name in numbers:
+        frame[name] = [symbols[int(each)] if each >= 0 else None for each in frame[name]]
+    return frame
 
 
 @contextmanager
