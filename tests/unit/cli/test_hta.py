@@ -106,3 +106,24 @@ def test_a_missing_package_is_one_line(run: Path, monkeypatch: pytest.MonkeyPatc
     assert result.exit_code == 2
     (line,) = result.stderr.splitlines()
     assert "pip install 'torch-tracekit[hta]'" in line
+
+
+def test_analyze_names_what_differs_and_why(run: Path) -> None:
+    result = CliRunner().invoke(cli, ["analyze", str(run), "--cross-check", "hta", "--no-cache"])
+    assert result.exit_code == 0, result.output
+    assert "Cross-check with HTA" in result.stdout
+    assert "HTA leaves out the last step" in result.stdout
+
+
+def test_analyze_has_the_cross_check_in_its_json(run: Path) -> None:
+    arguments = ["analyze", str(run), "--cross-check", "hta", "--no-cache", "--json", "--section", "overlap"]
+    document = json.loads(CliRunner().invoke(cli, arguments).stdout)
+    figures = document["cross_check"]["figures"]
+    assert {each["figure"] for each in figures} >= {"total", "compute", "idle", "overlap"}
+    assert document["run"]["ranks"] == [0, 1]
+
+
+def test_a_cross_check_is_of_all_steps(run: Path) -> None:
+    result = CliRunner().invoke(cli, ["analyze", str(run), "--cross-check", "hta", "--steps", "5"])
+    assert result.exit_code == 2
+    assert "HTA has no selection of steps" in result.stderr
