@@ -52,7 +52,7 @@ def test_with_one_step_of_whole_microseconds_only_the_span_differs(tmp_path: Pat
 def test_last_step_and_rounding_are_named(tmp_path: Path) -> None:
     actual = reasons(checked(tmp_path, gpu_steps(offset_us=0.4)))
     both = ("leaves out the last step", "rounds times to whole microseconds")
-    assert actual["compute", 0] == actual["exposed", 0] == both
+    assert actual["compute", 0] == both
 
 
 def test_kernels_that_hta_does_not_know_are_listed(tmp_path: Path) -> None:
