@@ -1,8 +1,12 @@
-"""What it costs to fill HTA with the traces of a run: with HTA's own parser, and with `run.to_hta()`.
+"""What it costs to fill HTA with the traces of a run: with HTA's own parser, and with tracekit's decoder.
 
-Each run is a fresh process. It imports both packages and lists the files first, so that only the load is measured: CPU
-seconds of the process and of its children, which HTA starts for several ranks. The caches of tracekit are off, but for
-"from the cache", where only the load of the run finds a cache: `to_hta()` reads the files each time.
+Each run is a fresh process. It imports both packages first, so that only the load is measured: CPU seconds of the
+process and of its children, which HTA starts for several ranks.
+
+* hta: `TraceAnalysis(trace_files=...)`.
+* run.to_hta: of a run that was loaded before, without a cache.
+* tracekit.to_hta: from the path, which finds the files, too. It has no cache.
+* load, run.to_hta: from the path, with all of our own analysis of each rank, without a cache and from a cache.
 """
 
 from __future__ import annotations
@@ -33,6 +37,7 @@ import hta.common.trace as trace
 from hta.trace_analysis import TraceAnalysis
 import tracekit
 import tracekit.hta.trace
+tracekit.load  # imports the analyses
 logging.disable(logging.CRITICAL)
 link = trace.transform_correlation_to_index
 
@@ -49,11 +54,13 @@ def cpu_s():
 if __name__ == "__main__":
     how, path, cache = sys.argv[1:]
     cache = cache or False
-    run = None if how == "load and to_hta" else tracekit.load(path)
+    run = tracekit.load(path) if how in {"hta", "run.to_hta"} else None
     files = {} if run is None else {rank.rank: rank.files[0] for rank in run.ranks}
     begun_s = cpu_s()
     if how == "hta":
         TraceAnalysis(trace_files=files)
+    elif how == "tracekit.to_hta":
+        tracekit.to_hta(path)
     else:
         (run or tracekit.load(path, cache=cache)).to_hta()
     print(cpu_s() - begun_s)
@@ -72,11 +79,12 @@ def _rows_of(setup: Setup, name: str, path: Path) -> list[Row]:
     with tempfile.TemporaryDirectory(prefix="tracekit-bench-") as cache:
         commands = {
             "hta": _command("hta", path),
-            "to_hta": _command("to_hta", path),
-            "load, to_hta": _command("load and to_hta", path),
-            "load from the cache, to_hta": _command("load and to_hta", path, cache),
+            "run.to_hta": _command("run.to_hta", path),
+            "tracekit.to_hta": _command("tracekit.to_hta", path),
+            "load, run.to_hta": _command("load, run.to_hta", path),
+            "load from the cache, run.to_hta": _command("load, run.to_hta", path, cache),
         }
-        measure(commands["load from the cache, to_hta"])  # fills the cache
+        measure(commands["load from the cache, run.to_hta"])  # fills the cache
         cpu_s: dict[str, list[float]] = {each: [] for each in commands}
         for number in range(setup.runs):
             for each in round_order(commands, number):
@@ -94,7 +102,7 @@ def _costs(name: str, cpu_s: Mapping[str, list[float]]) -> list[Row]:
 
 
 def _ratios(name: str, cpu_s: Mapping[str, list[float]]) -> list[Row]:
-    targets = {"to_hta": TARGET}
+    targets = {"run.to_hta": TARGET, "tracekit.to_hta": TARGET}
     return [
         row(NAME, f"{name}: hta / {each}", "x", ratios(cpu_s["hta"], cpu_s[each]), targets.get(each, ""))
         for each in cpu_s

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -20,9 +20,10 @@ from tracekit.hta.frame import RankColumns, rank_columns
 from tracekit.model.ranks import format_ranges
 from tracekit.model.run import Run
 from tracekit.read.decode.decoder import decode_written
+from tracekit.read.files.discover import discover
 from tracekit.read.files.storage import parse_path
 
-__all__ = ["DecodedAnalysis", "DecodedTraces", "analysis_of_files", "analysis_of_run"]
+__all__ = ["DecodedAnalysis", "DecodedTraces", "analysis_of_files", "analysis_of_paths", "analysis_of_run"]
 
 
 class DecodedTraces(Trace):
@@ -90,6 +91,27 @@ def analysis_of_run(
 ) -> DecodedAnalysis:
     """Return HTA's analysis of a run; see `Run.to_hta`."""
     chosen = {summary.rank: summary.files for summary in run.ranks}
+    return _analysis_of(chosen, ranks=ranks, include_last_step=include_last_step, window=window)
+
+
+def analysis_of_paths(
+    paths: Sequence[str],
+    *,
+    run: str | None = None,
+    attempt: int | None = None,
+    ranks: Iterable[int] | None = None,
+    include_last_step: bool = False,
+    window: int = -1,
+) -> DecodedAnalysis:
+    """Return HTA's analysis of the run below some paths; see `tracekit.hta.package.to_hta`."""
+    chosen = discover(paths, run=run, attempt=attempt).chosen
+    windows = {rank: [str(file.path) for file in files] for rank, files in chosen.ranks.items()}
+    return _analysis_of(windows, ranks=ranks, include_last_step=include_last_step, window=window)
+
+
+def _analysis_of(
+    chosen: Mapping[int, Sequence[str]], *, ranks: Iterable[int] | None, include_last_step: bool, window: int
+) -> DecodedAnalysis:
     if ranks is not None:
         wanted = set(ranks)
         if missing := wanted - chosen.keys():

@@ -74,3 +74,19 @@ def test_keys_of_the_file_are_its_metadata(tmp_path: Path) -> None:
     assert metadata["deviceProperties"] == trace.header["deviceProperties"]
     assert metadata["baseTimeNanoseconds"] == trace.base_ns
     assert "traceEvents" not in metadata
+
+
+def test_a_path_is_enough(tmp_path: Path) -> None:
+    run = two_ranks(tmp_path)
+    for actual, expected in (
+        (tracekit.to_hta(tmp_path), run.to_hta()),
+        (
+            tracekit.to_hta([str(tmp_path)], ranks=[1], include_last_step=True),
+            run.to_hta(ranks=[1], include_last_step=True),
+        ),
+    ):
+        assert_equal_tables(actual, expected)
+    with pytest.raises(UsageError, match="no rank 5 in the run"):
+        tracekit.to_hta(tmp_path, ranks=[5])
+    with pytest.raises(UsageError, match="no such run"):
+        tracekit.to_hta(tmp_path, run="another")

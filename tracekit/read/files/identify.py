@@ -41,6 +41,7 @@ MANIFEST_SUFFIX = ".manifest.json"
 _LONGEST_HEADER_BYTES = 64 << 20
 _TAIL_BYTES = 256 << 10  # room for the process groups of some thousand ranks
 _FIRST_EVENTS_BYTES = 256 << 10  # names of processes and threads come first
+_NO_EVENT = re.compile(rb"\s*(\]|\Z)")
 _SEPARATORS = re.compile(r"[\s,]*")
 # The pid of these events is the number of a device, or no process at all.
 _OFF_HOST = frozenset({"kernel", "gpu_memcpy", "gpu_memset", "gpu_user_annotation", "Trace", "overhead"})
@@ -118,11 +119,7 @@ def from_manifest(manifest_path: TracePath) -> TraceFile | None:
 
 def identify(path: TracePath) -> TraceFile:
     """Identify a file by its two ends. Raises NotATraceError or InputError, as decoding would."""
-    beginning = _read_beginning(path)
-    keys = beginning.keys
-    if beginning.end_may_say_more:
-        keys = keys | parse_top_level(tail_keys_text(last_bytes(path, _TAIL_BYTES)))
-    return _trace_file(path, keys, beginning)
+    return _with_end(path, _read_beginning(path))
 
 
 def identify_fast(path: TracePath) -> TraceFile:
@@ -132,7 +129,7 @@ def identify_fast(path: TracePath) -> TraceFile:
         file = _trace_file(path, beginning.keys, beginning)
         if file.rank_from == "metadata" and file.world_size is not None:
             return replace(file, start_ns=None, relative_start_ns=beginning.relative_start_ns)
-    return identify(path)
+    return _with_end(path, beginning)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -155,7 +152,7 @@ def _read_beginning(path: TracePath) -> _Beginning:
         if len(rest) >= _FIRST_EVENTS_BYTES:
             break
         rest += chunk
-    if rest.lstrip()[:1] in (b"", b"]"):
+    if _NO_EVENT.match(rest):
         raise no_events_error(chunks)
     keys = parse_top_level(head.keys)
     if MERGED_KEY in keys:
@@ -170,6 +167,14 @@ def _read_beginning(path: TracePath) -> _Beginning:
         end_may_say_more=end_may_say_more,
         is_packed=chunks.is_packed,
     )
+
+
+def _with_end(path: TracePath, beginning: _Beginning) -> TraceFile:
+    """Identify a file by its beginning, and by its end if that may say more."""
+    keys = beginning.keys
+    if beginning.end_may_say_more:
+        keys = keys | parse_top_level(tail_keys_text(last_bytes(path, _TAIL_BYTES)))
+    return _trace_file(path, keys, beginning)
 
 
 def _trace_file(path: TracePath, keys: Mapping[str, bytes], beginning: _Beginning) -> TraceFile:
