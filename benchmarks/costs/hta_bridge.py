@@ -34,10 +34,12 @@ TRACES = {
 _LOAD = """
 import logging, resource, sys
 import hta.common.trace as trace
+import pandas
 from hta.trace_analysis import TraceAnalysis
 import tracekit
 import tracekit.hta.trace
 tracekit.load  # imports the analyses
+pandas.Series([], dtype="string")  # imports parts of pyarrow, at the first use in either parser
 logging.disable(logging.CRITICAL)
 link = trace.transform_correlation_to_index
 
