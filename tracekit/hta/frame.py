@@ -1,7 +1,8 @@
 """One rank's slices as the table that HTA makes of a trace file.
 
 It is the table of `hta.common.trace.parse_trace_file`: the same rows, index, columns and dtypes. HTA's parser works row
-by row in Python, and this one on whole columns.
+by row in Python, and this one on whole columns. HTA has columns in the order in which keys first come in a file; here
+they are always in Kineto's order.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ from hta.common.trace import Trace
 from hta.configs.parser_config import ParserConfig
 from hta.trace_analysis import TraceAnalysis
 
-from tracekit.errors import UsageError
+from tracekit.errors import InputError, UsageError
 from tracekit.hta.arguments import ArgumentColumn
 from tracekit.hta.frame import RankColumns, rank_columns
 from tracekit.model.ranks import format_ranges
@@ -63,7 +63,10 @@ class DecodedTraces(Trace):
         wanted = [ArgumentColumn(spec.name, spec.raw_name, spec.default_value) for spec in config.get_args()]
         rounded = not options_of_hta.disable_ns_rounding()
         self.meta_data[rank] = _top_level(written.keys)
-        return rank_columns(written, wanted, self._symbol_ids, rounded=rounded)
+        columns = rank_columns(written, wanted, self._symbol_ids, rounded=rounded)
+        if not len(columns):
+            raise InputError(f"{self.trace_files[rank]}: no event in it that HTA counts", hint="leave out its rank")
+        return columns
 
     def _symbol_ids(self, texts: Iterable[str]) -> list[int]:
         texts = list(texts)

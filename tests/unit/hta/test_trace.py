@@ -12,7 +12,7 @@ from tests.builders import TraceBuilder, write_run
 from tests.components import require_module
 from tests.hta_itself import assert_equal_tables, load_by_hta
 from tests.unit.hta.hta_traces import gpu_steps
-from tracekit.errors import UsageError
+from tracekit.errors import InputError, UsageError
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 require_module("hta")
@@ -90,3 +90,9 @@ def test_a_path_is_enough(tmp_path: Path) -> None:
         tracekit.to_hta(tmp_path, ranks=[5])
     with pytest.raises(UsageError, match="no such run"):
         tracekit.to_hta(tmp_path, run="another")
+
+
+def test_a_rank_without_events_of_hta_is_an_error(tmp_path: Path) -> None:
+    path = TraceBuilder().event("PyTorch Profiler (0)", "Trace", 0, 5).write(tmp_path / "rank0.json")
+    with pytest.raises(InputError, match="no event in it that HTA counts"):
+        tracekit.to_hta(path)
