@@ -93,16 +93,16 @@ def analyze(
     peak = None if peak_tflops is None else peak_tflops * 1e12
     work = KnownWork(flops_per_step=flops_per_step, peak_flops_per_s=peak)
     report = analyze_run(found, only=only, links=links, work=work)
-    checked = None if cross_check is None else _cross_check(choice, found)
+    check = None if cross_check is None else _cross_check(choice, found)
     if output is None:
         renderer = JsonResult(actions=actions) if in_json else TerminalReport(extent=extent, **terminal_format())
-        click.echo(_rendered(renderer, report, checked), nl=False)
+        click.echo(_render(renderer, report, check), nl=False)
     else:
         from tracekit.render.output import new_file
 
         renderer = JsonResult(actions=actions) if in_json else TerminalReport(extent=extent)
         with new_file(output, force=force) as stream:
-            stream.write(_rendered(renderer, report, checked).encode())
+            stream.write(_render(renderer, report, check).encode())
         click.echo(f"wrote {output}", err=True)
     defects = [note for note in found.notes if note.is_defect]
     if strict and defects:
@@ -125,14 +125,14 @@ def _cross_check(choice: RunChoice, run: Run) -> CrossCheck:
     return cross_check(run, recording=recording, kernels=kernels)
 
 
-def _rendered(renderer: JsonResult | TerminalReport, report: Report, checked: CrossCheck | None) -> str:
+def _render(renderer: JsonResult | TerminalReport, report: Report, check: CrossCheck | None) -> str:
     """Return the report as text, with the cross-check behind it, or in its JSON as `cross_check`."""
     from tracekit.render.terminal import TerminalReport
 
-    if checked is None:
+    if check is None:
         return renderer.render(report)
     if isinstance(renderer, TerminalReport):
         from tracekit.hta.cross_check_text import cross_check_text
 
-        return renderer.render(report) + cross_check_text(checked, width=renderer.width, color=renderer.color)
-    return renderer.render(report, cross_check=checked.as_dict())
+        return renderer.render(report) + cross_check_text(check, width=renderer.width, color=renderer.color)
+    return renderer.render(report, cross_check=check.as_dict())

@@ -72,7 +72,7 @@ class HtaResult:
 
 def run_analysis(name: str, request: HtaRequest) -> HtaResult:
     """Return the tables of an analysis, with texts for numbers of symbols and plain columns."""
-    with _logged() as remarks, contextlib.redirect_stdout(io.StringIO()):
+    with _collect_log() as remarks, contextlib.redirect_stdout(io.StringIO()):
         try:
             tables = ANALYSES[name].ask(request)
         except Exception as error:
@@ -202,7 +202,7 @@ def _plain(frame: pd.DataFrame, symbols: Sequence[str]) -> pd.DataFrame:
 
 
 @contextmanager
-def _logged() -> Iterator[list[str]]:
+def _collect_log() -> Iterator[list[str]]:
     """Collect what HTA logs as warnings and errors, and keep it from the terminal."""
     remarks: list[str] = []
     logger = logging.getLogger("hta")

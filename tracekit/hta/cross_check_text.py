@@ -28,7 +28,7 @@ def cross_check_text(check: CrossCheck, *, width: int, color: bool) -> str:
             alike[each.reasons][each.figure].append(each)
     for reasons, by_figure in alike.items():
         differences = "; ".join(_difference(same) for same in by_figure.values())
-        parts.append(statement("info", f"HTA {_joined(reasons)}: {differences}"))
+        parts.append(statement("info", f"HTA {_join(reasons)}: {differences}"))
     for kernel in check.class_differences[:_SHOWN_KERNELS]:
         text = f"{kernel.function}: {kernel.ours} here, {kernel.theirs} for HTA; {kernel.total_ns / 1e6:,.2f} ms"
         parts.append(statement("info", text))
@@ -38,7 +38,7 @@ def cross_check_text(check: CrossCheck, *, width: int, color: bool) -> str:
     return write(parts, width=width, color=color)
 
 
-def _joined(reasons: Sequence[str]) -> str:
+def _join(reasons: Sequence[str]) -> str:
     return " and ".join(filter(None, [", ".join(reasons[:-1]), reasons[-1]]))
 
 

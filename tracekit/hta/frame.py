@@ -47,11 +47,11 @@ class RankColumns:
     def __len__(self) -> int:
         return len(self.on_device)
 
-    def parsed(self) -> pd.DataFrame:
+    def parsed_table(self) -> pd.DataFrame:
         """Return the table as HTA's parser leaves it. Its labels are the events' positions in the file."""
         return pd.DataFrame(self.columns, index=self.columns["index"].astype(np.int64), copy=False)
 
-    def loaded(self, first_us: float, rows: Int64 | None) -> pd.DataFrame:
+    def loaded_table(self, first_us: float, rows: Int64 | None) -> pd.DataFrame:
         """Return the table as HTA loads it: times since `first_us`, and some rows, int64 [m]; None: all of them."""
         columns = self.columns if rows is None else {name: column[rows] for name, column in self.columns.items()}
         return pd.DataFrame(columns | {"ts": columns["ts"] - first_us}, index=_labels(columns["index"]), copy=False)

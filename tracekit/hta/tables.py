@@ -29,7 +29,7 @@ def hta_text(answers: Mapping[str, Answer], *, width: int, color: bool) -> str:
     for name, (tables, error, remarks) in answers.items():
         for title, frame in tables.items():
             columns, rows = _columns_and_rows(frame.head(_SHOWN_ROWS))
-            short = [[_short(cell) for cell in row] for row in rows]
+            short = [[_shorten(cell) for cell in row] for row in rows]
             *lines, _ = query_text(columns, short, width=width, color=color).splitlines()
             parts.append("\n".join([f"{name}: {safe_text(title)}", *lines, _count(len(frame)), ""]))
         if error:
@@ -63,7 +63,7 @@ def hta_csv(frame: pd.DataFrame) -> str:
     return query_csv(*_columns_and_rows(frame))
 
 
-def _short(cell: Any) -> Any:
+def _shorten(cell: Any) -> Any:
     """Return a cell for a terminal: six digits, and the beginning of a long text."""
     if isinstance(cell, float):
         return float(f"{cell:.6g}")

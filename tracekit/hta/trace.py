@@ -42,7 +42,7 @@ class DecodedTraces(Trace):
         for number, rank in ranks.items():
             last = bool(include_last_profiler_step)
             rows = rank.rows_of_steps(self.min_ts, include_last_step=last) if has_steps else None
-            self.traces[number] = rank.loaded(self.min_ts, rows)
+            self.traces[number] = rank.loaded_table(self.min_ts, rows)
         self.is_parsed = True
 
     def parse_multiple_ranks(self, ranks: list[int], *_: Any, **__: Any) -> None:
@@ -55,7 +55,7 @@ class DecodedTraces(Trace):
 
         Raises InputError when nothing in its file can be used.
         """
-        self.traces[rank] = self._read(rank).parsed()
+        self.traces[rank] = self._read(rank).parsed_table()
 
     def _read(self, rank: int) -> RankColumns:
         written = decode_written(parse_path(self.trace_files[rank]))
