@@ -46,12 +46,14 @@ def assert_equal_tables(actual: Any, expected: Any) -> None:
 
 @contextmanager
 def as_on_pandas_2() -> Iterator[None]:
-    """Let HTA do two things that pandas 3 refuses.
+    """Let HTA do three things that pandas 3 does otherwise or refuses.
 
     HTA keeps correlation ids in the smallest integer that holds them, and writes row numbers into a copy of that
     column. pandas 2 widens it in silence. pandas 3 refuses as soon as a row number does not fit.
 
     HTA's critical path calls `DataFrame.drop(axis=1, columns=...)`, which says the same twice.
+
+    HTA's call graph replaces all texts of a column by integers. In pandas 2 that makes a column of integers.
     """
     trace = require_module("hta.common.trace")
     link = trace.transform_correlation_to_index
@@ -72,8 +74,15 @@ def as_on_pandas_2() -> Iterator[None]:
             named.pop("axis", None)
         return drop(frame, *arguments, **named)
 
+    replace = pd.DataFrame.replace
+
+    def replace_and_infer(frame: pd.DataFrame, *arguments: Any, **named: Any) -> Any:
+        replaced = replace(frame, *arguments, **named)
+        return None if replaced is None else replaced.infer_objects()
+
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(pd.DataFrame, "drop", drop_without_axis)
+        patch.setattr(pd.DataFrame, "replace", replace_and_infer)
         patch.setattr(trace, "transform_correlation_to_index", link_in_wide_columns)
         yield
 

@@ -10,8 +10,9 @@ import pandas as pd
 import pytest
 
 import tracekit
-from tests.builders import write_run
+from tests.builders import TraceBuilder, write_run
 from tests.components import require_module
+from tests.hta_itself import as_on_pandas_2, load_by_hta
 from tests.unit.hta.hta_traces import gpu_steps
 from tracekit.cli.hta import _NAMES
 from tracekit.hta.analyses import ANALYSES, HtaRequest, error_line, run_analysis
@@ -93,3 +94,29 @@ def test_what_hta_prints_is_not_shown(request_of_two_ranks: HtaRequest, capsys: 
 def _print_and_return(*, visualize: bool) -> pd.DataFrame:
     print("visualize:", visualize)
     return pd.DataFrame({"rank": [0]})
+
+
+def test_counters_of_kernels_are_those_of_hta(tmp_path: Path) -> None:
+    """GIVEN a recording of CUPTI's counters, which has no kernels WHEN HTA joins them to operators THEN both agree."""
+    trace = TraceBuilder().step(1, 0, 100)
+    for at in (10, 40):
+        trace.op("aten::linear", at, 20).op("aten::mm", at + 2, 15)
+        trace.event("cudaLaunchKernel", "cuda_runtime", at + 5, 2, args={"correlation": at})
+        counters = {"smsp__inst_executed.sum": 17 * at, "dram__bytes.sum": at}
+        trace.event("void gemm<float>(float*)", "cuda_profiler_range", at + 6, 3, pid=0, thread=0, args=counters)
+    files = {0: trace.write(tmp_path / "rank0.json")}
+    run = tracekit.load(files[0])
+    on_pandas_3 = run_analysis("counters", HtaRequest(load=run.to_hta, analysis=run.to_hta()))
+    assert on_pandas_3.error == "TypeError: The axis argument to unique is not supported for dtype object"
+
+    with as_on_pandas_2():
+        actual, expected = (
+            run_analysis("counters", HtaRequest(load=run.to_hta, analysis=analysis))
+            for analysis in (run.to_hta(), load_by_hta(files))
+        )
+
+    assert (actual.error, actual.remarks) == (expected.error, expected.remarks) == ("", ())
+    (frame,), (wanted,) = actual.tables.values(), expected.tables.values()
+    pd.testing.assert_frame_equal(frame[wanted.columns], wanted)
+    assert frame["smsp__inst_executed.sum"].tolist() == [170, 680]
+    assert frame["bottom_level_op"].tolist() == ["aten::mm", "aten::mm"]
